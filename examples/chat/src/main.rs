@@ -1,0 +1,2 @@
+//! chat
+fn main() {}

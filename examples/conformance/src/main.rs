@@ -1,0 +1,2 @@
+//! conformance
+fn main() {}

@@ -1,0 +1,2 @@
+//! plain_chat
+fn main() {}
