@@ -1,1 +1,18 @@
-//! simurgh-proto
+//! Bytes in, messages out: everything Simurgh says on a wire, with no I/O, no clock and no threads.
+//!
+//! The crate is `no_std` with `alloc`, so the compiler itself refuses sockets and clocks. It is used
+//! alike by the server's shards, the load generator, the in-process driver, the fuzzers and the tests.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod message;
+pub mod origin;
+pub mod params;
+pub mod serializer;
+pub mod session;
+pub mod topic;
+pub mod ws;
