@@ -1,0 +1,129 @@
+// Starts one of the built binaries on a port of its own and ends it by pid, whatever happens.
+// The binary says `listening on http://127.0.0.1:PORT` on stdout when it is ready; nothing here
+// sleeps and hopes.
+
+import { spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+
+export const ROOT = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
+const BIN_DIR = process.env.SIMURGH_BIN_DIR ?? path.join(ROOT, "target/debug");
+
+const START_MS_MAX = 20_000;
+const STOP_MS_MAX = 15_000;
+const OUTPUT_BYTES_MAX = 64 * 1024;
+
+const running = new Set();
+// A test file that throws must not leave a server behind; `exit` handlers can only act at once.
+process.on("exit", () => {
+  for (const child of running) child.kill("SIGKILL");
+});
+
+/** Command lines by the name a test uses. Both print the same line when they are ready. */
+const COMMANDS = {
+  serve: (listen) => ["simurgh", ["serve", "--listen", listen]],
+  conformance: (listen) => ["conformance", ["--listen", listen]],
+};
+
+/**
+ * Starts `serve` or `conformance` and resolves when it listens.
+ * `port` 0 takes any free one; `args` are added at the end.
+ */
+export async function startServer(name, { port = 0, args = [], env = {} } = {}) {
+  const [binary, baseArgs] = COMMANDS[name](`127.0.0.1:${port}`);
+  const file = path.join(BIN_DIR, binary);
+  if (!existsSync(file)) {
+    throw new Error(`${file} is not built: run \`cargo build --bins\` or set SIMURGH_BIN_DIR`);
+  }
+  const child = spawn(file, [...baseArgs, ...args], {
+    stdio: ["ignore", "pipe", "pipe"],
+    env: { ...process.env, ...env },
+  });
+  running.add(child);
+  const server = new Server(name, child, { args, env });
+  try {
+    server.port = await server.listening();
+  } catch (error) {
+    await server.kill();
+    throw error;
+  }
+  return server;
+}
+
+class Server {
+  #output = "";
+  #exited;
+
+  constructor(name, child, options) {
+    this.name = name;
+    this.child = child;
+    this.options = options;
+    this.port = 0;
+    const keep = (chunk) => {
+      this.#output = (this.#output + chunk).slice(-OUTPUT_BYTES_MAX);
+    };
+    child.stdout.setEncoding("utf8").on("data", keep);
+    child.stderr.setEncoding("utf8").on("data", keep);
+    this.#exited = new Promise((resolve) => {
+      child.once("error", (error) => {
+        keep(`\n${error.message}`);
+        running.delete(child);
+        resolve({ code: null, signal: null });
+      });
+      child.once("exit", (code, signal) => {
+        running.delete(child);
+        resolve({ code, signal });
+      });
+    });
+  }
+
+  /** `http://127.0.0.1:PORT` */
+  get url() {
+    return `http://127.0.0.1:${this.port}`;
+  }
+
+  /** `ws://127.0.0.1:PORT` */
+  get wsUrl() {
+    return `ws://127.0.0.1:${this.port}`;
+  }
+
+  /** What the process printed last, for a message about a failure. */
+  get output() {
+    return this.#output;
+  }
+
+  /** Resolves to the port once the process says that it listens. */
+  async listening() {
+    const deadline = AbortSignal.timeout(START_MS_MAX);
+    return await new Promise((resolve, reject) => {
+      const look = () => {
+        const ready = /^listening on http:\/\/127\.0\.0\.1:(\d+)\s*$/m.exec(this.#output);
+        if (ready) resolve(Number(ready[1]));
+      };
+      const fail = (what) => reject(new Error(`${this.name} ${what}; it printed:\n${this.#output}`));
+      this.child.stdout.on("data", look);
+      this.#exited.then(({ code, signal }) => fail(`ended early (${signal ?? code})`));
+      deadline.addEventListener("abort", () => fail(`is not ready after ${START_MS_MAX} ms`));
+    });
+  }
+
+  /** Sends `signal` and resolves to `{code, signal}`; a process that ignores it is killed. */
+  async stop(signal = "SIGTERM") {
+    this.child.kill(signal);
+    const timer = setTimeout(() => this.child.kill("SIGKILL"), STOP_MS_MAX);
+    const end = await this.#exited;
+    clearTimeout(timer);
+    return end;
+  }
+
+  /** As a crash would: no close frame, no drain. */
+  async kill() {
+    return await this.stop("SIGKILL");
+  }
+
+  /** The same command on the same port, after this process has ended. */
+  async restarted() {
+    return await startServer(this.name, { ...this.options, port: this.port });
+  }
+}

@@ -1,0 +1,47 @@
+// Waiting with an end: every test step that depends on another process goes through here.
+
+const WAIT_MS_MAX = 10_000;
+
+/** Resolves as `promise` does, or rejects after `ms` with a message that names `what`. */
+export async function within(promise, what, ms = WAIT_MS_MAX) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no ${what} within ${ms} ms`)), ms);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/**
+ * A mailbox for callbacks: `put` is handed to the client as a handler, `next` waits for the first
+ * value (in order of arrival) that `wanted` accepts, and takes it out.
+ */
+export class Inbox {
+  #values = [];
+  #waiting = [];
+
+  put = (value) => {
+    const index = this.#waiting.findIndex(({ wanted }) => wanted(value));
+    if (index < 0) this.#values.push(value);
+    else this.#waiting.splice(index, 1)[0].resolve(value);
+  };
+
+  async next(what, wanted = () => true, ms = WAIT_MS_MAX) {
+    const index = this.#values.findIndex(wanted);
+    if (index >= 0) return this.#values.splice(index, 1)[0];
+    const waiter = { wanted };
+    const value = new Promise((resolve) => {
+      waiter.resolve = resolve;
+    });
+    this.#waiting.push(waiter);
+    return await within(value, what, ms);
+  }
+
+  /** What has come and was not asked for. */
+  get rest() {
+    return [...this.#values];
+  }
+}

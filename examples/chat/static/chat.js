@@ -1,0 +1,585 @@
+// The chat page: rooms over Phoenix Channels with the official client (phoenix.min.js, global
+// `Phoenix`). One socket at /socket, one channel `rooms:<name>` for each room that is open.
+// Everything that comes from others is put into the page as text, never as markup.
+"use strict";
+
+const ROOM_LENGTH_MAX = 48;
+const ENTRIES_MAX = 400; // Of one room; older ones are dropped, as there is no history anyway.
+const GROUP_MS = 5 * 60_000; // Messages of one author this close together share a heading.
+const OFFLINE_AFTER_MS = 15_000; // "Reconnecting" becomes "offline" when it lasts this long.
+const FINAL_JOIN_ERRORS = new Set(["unauthorized", "unmatched topic"]);
+const DEFAULT_ROOMS = ["lobby"];
+
+const at = (id) => document.getElementById(id);
+const ui = {
+  app: at("app"), side: at("side"), scrim: at("scrim"), roomList: at("room-list"),
+  roomForm: at("room-form"), roomInput: at("room-input"), me: at("me"), meName: at("me-name"),
+  meAvatar: at("me-avatar"), menuOpen: at("menu-open"), menuClose: at("menu-close"),
+  menuBadge: at("menu-badge"), title: at("room-title"), invite: at("invite"),
+  connection: at("connection"), connectionText: at("connection-text"), notice: at("notice"),
+  noticeText: at("notice-text"), noticeAction: at("notice-action"), log: at("log"),
+  empty: at("empty"), emptyTitle: at("empty-title"), entries: at("entries"),
+  toNewest: at("to-newest"), composer: at("composer"), composerLabel: at("composer-label"),
+  composerInput: at("composer-input"), welcome: at("welcome"), welcomeForm: at("welcome-form"),
+  nameInput: at("name-input"),
+};
+
+// ---- What is remembered ------------------------------------------------------------------------
+
+/** Storage that may be forbidden (private windows, policies): then nothing is remembered. */
+const memory = {
+  read(store, key) {
+    try {
+      return window[store].getItem(`simurgh.${key}`);
+    } catch {
+      return null;
+    }
+  },
+  write(store, key, value) {
+    try {
+      window[store].setItem(`simurgh.${key}`, value);
+    } catch {
+      // The page works without.
+    }
+  },
+};
+
+function rememberedRooms() {
+  try {
+    const rooms = JSON.parse(memory.read("localStorage", "rooms"));
+    return Array.isArray(rooms) && rooms.every((name) => typeof name === "string")
+      ? rooms.slice(0, 50)
+      : DEFAULT_ROOMS;
+  } catch {
+    return DEFAULT_ROOMS;
+  }
+}
+
+// ---- State -------------------------------------------------------------------------------------
+
+/**
+ * A window has its own name (so that two windows can talk), and the last one chosen is what a new
+ * window proposes.
+ */
+let userName = memory.read("sessionStorage", "name");
+
+/** name → {name, channel, state, error, entries, unread, draft, entered}; insertion is order. */
+const rooms = new Map();
+let current = null;
+let connection = "connecting";
+let offlineTimer = null;
+let started = false;
+
+const socket = new Phoenix.Socket("/socket");
+
+/** states: idle (not asked for), joining, joined, errored (the client retries), refused, closed */
+function roomNamed(name) {
+  let room = rooms.get(name);
+  if (!room) {
+    room = { name, channel: null, state: "idle", error: "", entries: [], unread: 0, draft: "" };
+    rooms.set(name, room);
+    memory.write("localStorage", "rooms", JSON.stringify([...rooms.keys()]));
+  }
+  return room;
+}
+
+function cleanRoomName(text) {
+  return text.trim().replace(/^#+/, "").replace(/\s+/g, "-").slice(0, ROOM_LENGTH_MAX);
+}
+
+function roomOfHash() {
+  try {
+    return cleanRoomName(decodeURIComponent(location.hash));
+  } catch {
+    return "";
+  }
+}
+
+// ---- Channels ----------------------------------------------------------------------------------
+
+function join(room) {
+  const channel = socket.channel(`rooms:${room.name}`, () => ({ user: userName }));
+  room.channel = channel;
+  setRoomState(room, "joining");
+  channel.on("new:msg", ({ user, body }) => {
+    addMessage(room, String(user ?? ""), String(body ?? ""));
+  });
+  channel.on("user:entered", ({ user }) => addEntered(room, String(user ?? "")));
+  channel.onError(() => {
+    // Also called for every open room when the connection goes; that has its own words.
+    if (room.channel === channel && room.state !== "refused") setRoomState(room, "errored");
+  });
+  channel.onClose(() => {
+    if (room.channel !== channel) return;
+    room.channel = null;
+    if (room.state !== "refused") setRoomState(room, "closed");
+  });
+  channel.join()
+    .receive("ok", () => setRoomState(room, "joined"))
+    .receive("error", (answer) => {
+      const reason = String(answer?.reason ?? "the server refused");
+      if (FINAL_JOIN_ERRORS.has(reason)) {
+        setRoomState(room, "refused", reason);
+        channel.leave(); // Otherwise the client would ask again and again.
+      } else {
+        setRoomState(room, "errored", reason);
+      }
+    })
+    .receive("timeout", () => setRoomState(room, "errored", "no answer from the server"));
+}
+
+function leave(room) {
+  const channel = room.channel;
+  room.channel = null;
+  channel?.leave();
+  rooms.delete(room.name);
+  memory.write("localStorage", "rooms", JSON.stringify([...rooms.keys()]));
+}
+
+function setRoomState(room, state, error = "") {
+  room.state = state;
+  room.error = error;
+  if (room === current) renderNotice();
+  renderRooms();
+}
+
+function send(room, body) {
+  deliver(addEntry(room, { kind: "message", room, user: userName, body, mine: true }));
+}
+
+/** The message comes back as a broadcast; the reply only tells that it was taken. */
+function deliver(entry) {
+  entry.failed = false;
+  entry.sending = true;
+  renderEntry(entry);
+  const failed = () => {
+    if (!entry.sending) return;
+    entry.sending = false;
+    entry.failed = true;
+    renderEntry(entry);
+  };
+  const { channel } = entry.room;
+  if (!channel) return failed();
+  channel.push("new:msg", { user: entry.user, body: entry.body })
+    .receive("ok", () => {
+      entry.sending = false;
+      renderEntry(entry);
+    })
+    .receive("error", failed)
+    .receive("timeout", failed);
+}
+
+// ---- What is said ------------------------------------------------------------------------------
+
+function addMessage(room, user, body) {
+  // Our own message on its way back: it is already there.
+  const own = room.entries.find((entry) =>
+    entry.mine && !entry.echoed && entry.user === user && entry.body === body);
+  if (own) {
+    Object.assign(own, { echoed: true, sending: false, failed: false });
+    renderEntry(own);
+    return;
+  }
+  addEntry(room, { kind: "message", user, body, mine: false });
+  if (room !== current || document.hidden) {
+    room.unread += 1;
+    renderRooms();
+  }
+}
+
+/** Arrivals in a row make one line; someone who comes again is not named twice in it. */
+function addEntered(room, user) {
+  const name = user === userName ? "You" : user || "Someone";
+  const last = room.entries.at(-1);
+  if (last?.kind === "entered") {
+    if (last.names.includes(name)) return;
+    last.names.push(name);
+    renderEntry(last);
+    keepAtEnd();
+  } else {
+    addEntry(room, { kind: "entered", names: [name] });
+  }
+}
+
+function addEntry(room, entry) {
+  const before = room.entries.at(-1);
+  entry.time = new Date();
+  entry.grouped = before?.kind === "message" && entry.kind === "message"
+    && before.user === entry.user && before.mine === entry.mine
+    && entry.time - before.time < GROUP_MS;
+  room.entries.push(entry);
+  if (room === current) showEntry(entry);
+  if (room.entries.length > ENTRIES_MAX) room.entries.shift().node?.remove();
+  return entry;
+}
+
+// ---- Drawing: the conversation -----------------------------------------------------------------
+
+function element(tag, className, text) {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
+function initials(name) {
+  const words = name.trim().split(/\s+/).filter(Boolean);
+  const letters = words.length > 1 ? [words[0], words.at(-1)] : words;
+  return letters.map((word) => [...word][0]).join("").toUpperCase() || "?";
+}
+
+function hue(name) {
+  let hash = 0x811c9dc5; // FNV-1a
+  for (const letter of name) hash = Math.imul(hash ^ letter.codePointAt(0), 0x01000193);
+  return `hue-${(hash >>> 13) % 8}`;
+}
+
+function nearEnd() {
+  return ui.log.scrollHeight - ui.log.scrollTop - ui.log.clientHeight < 80;
+}
+
+function toEnd() {
+  ui.log.scrollTop = ui.log.scrollHeight;
+  ui.toNewest.hidden = true;
+}
+
+function keepAtEnd() {
+  if (nearEnd()) toEnd();
+}
+
+function showEntry(entry) {
+  const follow = nearEnd() || entry.mine;
+  entry.node = element("li");
+  renderEntry(entry);
+  ui.entries.append(entry.node);
+  if (entry.kind === "message") ui.empty.hidden = true;
+  if (follow) toEnd();
+  else if (entry.kind === "message") ui.toNewest.hidden = false;
+}
+
+function renderEntry(entry) {
+  if (!entry.node) return;
+  if (entry.kind === "entered") renderEntered(entry);
+  else renderMessage(entry);
+}
+
+function renderEntered(entry) {
+  const names = entry.names.length > 6
+    ? [...entry.names.slice(0, 5), `${entry.names.length - 5} others`]
+    : entry.names;
+  const list = names.length > 1 ? `${names.slice(0, -1).join(", ")} and ${names.at(-1)}` : names[0];
+  entry.node.className = "entered";
+  entry.node.dataset.testid = "entered";
+  entry.node.replaceChildren(element("span", "", `${list} entered`));
+}
+
+function renderMessage(entry) {
+  const { node } = entry;
+  node.className = "message";
+  node.classList.toggle("mine", entry.mine);
+  node.classList.toggle("grouped", entry.grouped);
+  node.classList.toggle("sending", Boolean(entry.sending));
+  node.classList.toggle("failed", Boolean(entry.failed));
+  node.dataset.testid = "message";
+  const author = entry.user || "Someone";
+  const avatar = element("span", `avatar ${hue(author)}`, initials(author));
+  avatar.setAttribute("aria-hidden", "true");
+  const head = element("p", "message-head");
+  const name = element("span", `message-user ${hue(author)}`, entry.mine ? "You" : author);
+  name.dataset.testid = "message-user";
+  const time = element("time", "", entry.time.toLocaleTimeString([], {
+    hour: "2-digit", minute: "2-digit",
+  }));
+  time.dateTime = entry.time.toISOString();
+  head.append(name, time);
+  const body = element("p", "bubble", entry.body);
+  body.dataset.testid = "message-body";
+  const column = element("div", "message-column");
+  column.append(head, body);
+  if (entry.failed) column.append(retryLine(entry));
+  node.replaceChildren(avatar, column);
+}
+
+function retryLine(entry) {
+  const line = element("p", "retry", "Not delivered. ");
+  const button = element("button", "link-button", "Send again");
+  button.type = "button";
+  button.addEventListener("click", () => deliver(entry));
+  line.append(button);
+  return line;
+}
+
+// ---- Drawing: everything around it -------------------------------------------------------------
+
+function renderRoom() {
+  const room = current;
+  document.title = `#${room.name} · Simurgh chat`;
+  ui.title.replaceChildren(element("span", "hash", "#"), document.createTextNode(room.name));
+  ui.composerLabel.textContent = `Message to #${room.name}`;
+  ui.composerInput.placeholder = `Message #${room.name}`;
+  ui.composerInput.value = room.draft;
+  fitComposer();
+  ui.entries.replaceChildren();
+  ui.empty.hidden = false; // Until the first message is shown.
+  ui.log.setAttribute("aria-live", "off"); // Do not read the whole room out again.
+  room.entries.forEach(showEntry);
+  ui.log.setAttribute("aria-live", "polite");
+  toEnd();
+  renderNotice();
+  renderRooms();
+}
+
+function renderRooms() {
+  let unread = 0;
+  const items = [...rooms.values()].map((room) => {
+    if (room !== current) unread += room.unread;
+    return roomItem(room);
+  });
+  ui.roomList.replaceChildren(...items);
+  ui.menuBadge.hidden = unread === 0;
+  ui.menuOpen.setAttribute("aria-label", unread === 0
+    ? "Show the room list"
+    : `Show the room list, ${unread} unread`);
+  const mark = unread + (current?.unread ?? 0);
+  if (current) document.title = `${mark ? `(${mark}) ` : ""}#${current.name} · Simurgh chat`;
+}
+
+function roomItem(room) {
+  const item = element("li", "room-item");
+  const link = element("a", "room-link");
+  link.href = `#${encodeURIComponent(room.name)}`;
+  link.dataset.testid = "room-link";
+  link.dataset.room = room.name;
+  link.dataset.state = room.state;
+  link.append(element("span", "hash", "#"), element("span", "room-name", room.name));
+  if (room === current) link.setAttribute("aria-current", "page");
+  if (room.unread > 0 && room !== current) {
+    const badge = element("span", "badge", room.unread > 99 ? "99+" : String(room.unread));
+    badge.append(element("span", "visually-hidden", " unread"));
+    link.append(badge);
+  }
+  item.append(link);
+  if (rooms.size > 1) {
+    const close = element("button", "room-leave", "×");
+    close.type = "button";
+    close.setAttribute("aria-label", `Leave ${room.name}`);
+    close.addEventListener("click", () => leaveAndMoveOn(room));
+    item.append(close);
+  }
+  return item;
+}
+
+function renderNotice() {
+  const room = current;
+  const away = connection === "reconnecting" || connection === "offline";
+  let text = "";
+  let action = null;
+  if (connection === "offline") {
+    text = "You are offline. What you write waits here; we keep trying.";
+    action = ["Try now", reconnectNow];
+  } else if (away) {
+    text = "The connection is gone. Reconnecting…";
+  } else if (room?.state === "refused") {
+    text = `You cannot enter #${room.name}: ${room.error}.`;
+    action = ["Ask again", () => join(room)];
+  } else if (room?.state === "closed") {
+    text = `The server closed #${room.name}.`;
+    action = ["Enter again", () => join(room)];
+  } else if (room?.state === "errored") {
+    text = `#${room.name} is not reachable${room.error ? `: ${room.error}` : ""}. Trying again…`;
+  }
+  const refused = room?.state === "refused";
+  ui.empty.dataset.state = room?.state ?? "idle";
+  ui.emptyTitle.textContent = refused
+    ? `#${room.name} is closed to you`
+    : `It is quiet in #${room?.name}`;
+  ui.composerInput.disabled = refused;
+  ui.notice.hidden = text === "";
+  ui.notice.dataset.kind = away ? "connection" : "room";
+  if (ui.noticeText.textContent !== text) ui.noticeText.textContent = text;
+  ui.noticeAction.hidden = action === null;
+  ui.noticeAction.textContent = action?.[0] ?? "";
+  ui.noticeAction.onclick = action?.[1] ?? null;
+}
+
+function setConnection(state) {
+  connection = state;
+  clearTimeout(offlineTimer);
+  if (state === "reconnecting") {
+    offlineTimer = setTimeout(() => setConnection("offline"), OFFLINE_AFTER_MS);
+  }
+  ui.connection.dataset.state = state;
+  ui.connectionText.textContent = {
+    connecting: "Connecting", connected: "Connected", reconnecting: "Reconnecting",
+    offline: "Offline",
+  }[state];
+  if (current) renderNotice();
+}
+
+function renderMe() {
+  ui.meName.textContent = userName;
+  ui.meAvatar.textContent = initials(userName);
+  ui.meAvatar.className = `avatar ${hue(userName)}`;
+}
+
+/** As tall as its text, up to what the style sheet allows. */
+function fitComposer() {
+  ui.composerInput.style.height = "auto";
+  ui.composerInput.style.height = `${ui.composerInput.scrollHeight}px`;
+  keepAtEnd();
+}
+
+// ---- What the user does ------------------------------------------------------------------------
+
+function openRoom(name) {
+  if (current) current.draft = ui.composerInput.value;
+  current = roomNamed(name);
+  current.unread = 0;
+  if (current.state === "idle") join(current);
+  renderRoom();
+  setMenu(false);
+}
+
+function leaveAndMoveOn(room) {
+  leave(room);
+  if (room !== current) return renderRooms();
+  current = null;
+  location.hash = encodeURIComponent(rooms.keys().next().value);
+}
+
+function setMenu(open) {
+  ui.app.classList.toggle("menu", open);
+  ui.scrim.hidden = !open;
+  ui.menuOpen.setAttribute("aria-expanded", String(open));
+}
+
+function askName() {
+  ui.nameInput.value = userName ?? memory.read("localStorage", "name") ?? "";
+  ui.welcome.classList.toggle("first", !started);
+  if (!ui.welcome.open) ui.welcome.showModal();
+  ui.nameInput.select();
+}
+
+function takeName(event) {
+  const name = ui.nameInput.value.trim().replace(/\s+/g, " ");
+  if (!name) {
+    event.preventDefault();
+    return;
+  }
+  userName = name;
+  memory.write("sessionStorage", "name", name);
+  memory.write("localStorage", "name", name);
+  renderMe();
+  if (!started) start();
+}
+
+function submitMessage(event) {
+  event.preventDefault();
+  const body = ui.composerInput.value.trim();
+  if (!body || !current) return;
+  send(current, body);
+  current.draft = "";
+  ui.composerInput.value = "";
+  fitComposer();
+  ui.composerInput.focus();
+}
+
+function composerKey(event) {
+  // Enter sends, Shift+Enter breaks the line, Enter that ends an input method's word does neither.
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  ui.composer.requestSubmit();
+}
+
+function submitRoom(event) {
+  event.preventDefault();
+  const name = cleanRoomName(ui.roomInput.value);
+  if (!name) return;
+  ui.roomInput.value = "";
+  location.hash = encodeURIComponent(name);
+  if (name === current?.name) setMenu(false);
+}
+
+async function copyInvite() {
+  await navigator.clipboard.writeText(location.href);
+  ui.invite.classList.add("done");
+  ui.invite.setAttribute("aria-label", "Link copied");
+  setTimeout(() => {
+    ui.invite.classList.remove("done");
+    ui.invite.setAttribute("aria-label", "Copy a link to this room");
+  }, 1600);
+}
+
+function reconnectNow() {
+  setConnection("reconnecting");
+  socket.disconnect(() => socket.connect());
+}
+
+function hashChanged() {
+  openRoom(roomOfHash() || DEFAULT_ROOMS[0]);
+}
+
+// ---- Start -------------------------------------------------------------------------------------
+
+function start() {
+  started = true;
+  rememberedRooms().forEach((name) => name && roomNamed(name));
+  socket.onOpen(() => setConnection("connected"));
+  socket.onClose(() => {
+    if (connection !== "offline") setConnection(navigator.onLine ? "reconnecting" : "offline");
+  });
+  socket.connect();
+  const name = roomOfHash() || DEFAULT_ROOMS[0];
+  history.replaceState(null, "", `#${encodeURIComponent(name)}`);
+  openRoom(name);
+  if (matchMedia("(hover: hover)").matches) ui.composerInput.focus();
+}
+
+window.addEventListener("hashchange", () => started && hashChanged());
+window.addEventListener("offline", () => {
+  if (started && !socket.isConnected()) setConnection("offline");
+});
+window.addEventListener("online", () => {
+  if (started && !socket.isConnected()) reconnectNow();
+});
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden || !current || current.unread === 0) return;
+  current.unread = 0;
+  renderRooms();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") setMenu(false);
+});
+ui.composer.addEventListener("submit", submitMessage);
+ui.composerInput.addEventListener("keydown", composerKey);
+ui.composerInput.addEventListener("input", fitComposer);
+ui.roomForm.addEventListener("submit", submitRoom);
+ui.welcomeForm.addEventListener("submit", takeName);
+ui.welcome.addEventListener("cancel", (event) => {
+  if (!started) event.preventDefault(); // There is no chatting without a name.
+});
+ui.me.addEventListener("click", askName);
+ui.menuOpen.addEventListener("click", () => {
+  setMenu(true);
+  ui.menuClose.focus();
+});
+ui.menuClose.addEventListener("click", () => {
+  setMenu(false);
+  ui.menuOpen.focus();
+});
+ui.scrim.addEventListener("click", () => setMenu(false));
+ui.log.addEventListener("scroll", () => {
+  if (nearEnd()) ui.toNewest.hidden = true;
+}, { passive: true });
+ui.toNewest.addEventListener("click", toEnd);
+if (navigator.clipboard) {
+  ui.invite.hidden = false;
+  ui.invite.addEventListener("click", copyInvite);
+}
+
+if (userName) {
+  renderMe();
+  start();
+} else {
+  askName();
+}
