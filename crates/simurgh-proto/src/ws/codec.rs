@@ -1,0 +1,366 @@
+//! Frames in: pulls messages and control frames out of a read buffer that is somebody else's.
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::mem;
+
+use super::close::{self, CloseFrame};
+use super::frame::{Context, FrameError, HEAD_BYTES_MAX, Head, Limits, OpCode, Role};
+use super::mask;
+use super::utf8::{self, Text};
+
+/// The least that is reserved for a message that is being gathered, in bytes.
+const RESERVE_BYTES_MIN: usize = 64;
+
+/// Takes WebSocket frames apart, for either role.
+///
+/// ```
+/// use simurgh_proto::ws::{Decoder, Event, Limits, Role};
+///
+/// let mut bytes = *b"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58";
+/// let mut input = bytes.as_mut_slice();
+/// let mut decoder = Decoder::new();
+/// let event = decoder.next(Role::Server, &Limits::default(), &mut input)?;
+/// assert_eq!(event, Some(Event::Text("Hello".into())));
+/// # Ok::<(), simurgh_proto::ws::FrameError>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Decoder {
+    partial: Option<Box<Partial>>,
+}
+
+// One of these is in the record of every connection, and most connections are idle.
+const _: () = assert!(size_of::<Decoder>() == 8 || cfg!(not(target_pointer_width = "64")));
+
+/// What came out of the peer's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A whole text message, over all its frames.
+    Text(Cow<'a, str>),
+    /// A whole binary message, over all its frames.
+    Binary(Cow<'a, [u8]>),
+    /// A ping, to be answered with a pong of the same payload (at most 125 bytes).
+    Ping(Cow<'a, [u8]>),
+    /// A pong (at most 125 bytes).
+    Pong(Cow<'a, [u8]>),
+    /// The peer is done; nothing it sends after this means anything (RFC 6455 §5.5.1).
+    Close(Option<CloseFrame<'a>>),
+}
+
+impl Event<'_> {
+    /// The same event, owning its bytes.
+    #[must_use]
+    pub fn into_owned(self) -> Event<'static> {
+        match self {
+            Self::Text(text) => Event::Text(Cow::Owned(text.into_owned())),
+            Self::Binary(bytes) => Event::Binary(Cow::Owned(bytes.into_owned())),
+            Self::Ping(bytes) => Event::Ping(Cow::Owned(bytes.into_owned())),
+            Self::Pong(bytes) => Event::Pong(Cow::Owned(bytes.into_owned())),
+            Self::Close(frame) => Event::Close(frame.map(CloseFrame::into_owned)),
+        }
+    }
+}
+
+impl Decoder {
+    /// A decoder at the start of a connection, just behind the handshake.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { partial: None }
+    }
+
+    /// Takes bytes off the front of `input` until one event is complete; `None` says that all of
+    /// `input` is used up. Call it until then: what is left in `input` is not kept.
+    ///
+    /// A message in one frame that lies whole in `input` is unmasked there and borrowed, without
+    /// allocation. Anything else is gathered on the heap and returned owned. `role` and `limits`
+    /// are arguments because they are the same for thousands of connections.
+    ///
+    /// # Errors
+    /// The peer broke the protocol or a limit: close the connection with
+    /// [`FrameError::close_code`]. What was gathered is freed. A text that is not UTF-8 fails as
+    /// soon as its first bad byte is there, not when the message ends.
+    #[inline]
+    pub fn next<'a>(
+        &mut self,
+        role: Role,
+        limits: &Limits,
+        input: &mut &'a mut [u8],
+    ) -> Result<Option<Event<'a>>, FrameError> {
+        let result = self.pull(role, limits, input);
+        if result.is_err() {
+            self.partial = None;
+        }
+        result
+    }
+
+    /// Bytes of heap owned by the half-received frame or message, for a budget over all
+    /// connections. It grows only as data arrives, never by what a length announces; it is at most
+    /// about twice what has arrived.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        self.partial.as_deref().map_or(0, |partial| size_of::<Partial>() + partial.capacity())
+    }
+
+    /// Whether a frame or message is half received: the end of the stream would cut it.
+    #[must_use]
+    pub const fn in_message(&self) -> bool {
+        self.partial.is_some()
+    }
+
+    fn pull<'a>(
+        &mut self,
+        role: Role,
+        limits: &Limits,
+        input: &mut &'a mut [u8],
+    ) -> Result<Option<Event<'a>>, FrameError> {
+        loop {
+            if self.partial.as_deref().is_none_or(|partial| partial.frame.is_none()) {
+                let Some(head) = self.head(role, limits, input)? else { return Ok(None) };
+                let alone =
+                    head.opcode.is_control() || (head.fin && head.opcode != OpCode::Continuation);
+                if alone && head.payload_bytes <= input.len() {
+                    let payload = take(input, head.payload_bytes);
+                    if let Some(key) = head.mask {
+                        mask::apply(payload, key, 0);
+                    }
+                    self.settle();
+                    return event(head.opcode, payload).map(Some);
+                }
+                self.partial.get_or_insert_default().begin(head);
+            }
+            let Some(partial) = self.partial.as_deref_mut() else { return Ok(None) };
+            let event = match partial.gather(limits, input)? {
+                Gathered::Starved => return Ok(None),
+                Gathered::Part => continue,
+                Gathered::Event(event) => event,
+            };
+            self.settle();
+            return Ok(Some(event));
+        }
+    }
+
+    /// Reads the head of a frame, from `input` alone or from what was kept of it before.
+    #[inline]
+    fn head(
+        &mut self,
+        role: Role,
+        limits: &Limits,
+        input: &mut &mut [u8],
+    ) -> Result<Option<Head>, FrameError> {
+        let message_bytes = self.partial.as_deref().and_then(|partial| partial.message.len());
+        let context = Context { role, limits, message_bytes };
+        if let Some(partial) = self.partial.as_deref_mut()
+            && partial.head_bytes != 0
+        {
+            return partial.resume_head(context, input);
+        }
+        let head = Head::parse(input, context)?;
+        match head {
+            Some(head) => {
+                take(input, head.head_bytes);
+            }
+            None if !input.is_empty() => {
+                let rest = mem::take(input);
+                self.partial.get_or_insert_default().keep_head(rest);
+            }
+            None => {}
+        }
+        Ok(head)
+    }
+
+    /// Frees what no half-received message needs any more.
+    #[inline]
+    fn settle(&mut self) {
+        if self.partial.as_deref().is_some_and(|partial| partial.message.len().is_none()) {
+            self.partial = None;
+        }
+    }
+}
+
+/// What is kept of a frame or message until the rest of it comes.
+#[derive(Debug, Default)]
+struct Partial {
+    /// The message in progress, without the frame that is being read when that is a control frame.
+    message: Message,
+    /// The frame whose payload is being read.
+    frame: Option<Frame>,
+    /// The payload so far of a control frame; these may come between the parts of a message.
+    control: Vec<u8>,
+    /// The first bytes of a head that was cut, `head_bytes` of them.
+    head: [u8; HEAD_BYTES_MAX],
+    head_bytes: u8,
+}
+
+// At most one of these for each half-received message; a budget per shard counts them.
+const _: () = assert!(size_of::<Partial>() <= 144);
+
+/// A frame that is being read.
+#[derive(Debug)]
+struct Frame {
+    head: Head,
+    /// Bytes of its payload that came.
+    taken: usize,
+}
+
+/// A message that is being gathered.
+#[derive(Debug, Default)]
+enum Message {
+    #[default]
+    None,
+    Text(Text),
+    Binary(Vec<u8>),
+}
+
+/// What came of reading a frame's payload.
+enum Gathered {
+    /// More bytes are wanted.
+    Starved,
+    /// A part of a message is complete, the message is not.
+    Part,
+    Event(Event<'static>),
+}
+
+impl Partial {
+    fn capacity(&self) -> usize {
+        let message = match &self.message {
+            Message::None => 0,
+            Message::Text(text) => text.capacity(),
+            Message::Binary(bytes) => bytes.capacity(),
+        };
+        message + self.control.capacity()
+    }
+
+    fn keep_head(&mut self, bytes: &[u8]) {
+        for (slot, byte) in self.head.iter_mut().zip(bytes) {
+            *slot = *byte;
+            self.head_bytes += 1;
+        }
+    }
+
+    /// Adds bytes of `input` to the head that was cut, one by one: there are thirteen at most.
+    fn resume_head(
+        &mut self,
+        context: Context<'_>,
+        input: &mut &mut [u8],
+    ) -> Result<Option<Head>, FrameError> {
+        while !input.is_empty() {
+            self.keep_head(take(input, 1));
+            let kept = self.head.get(..usize::from(self.head_bytes)).unwrap_or(&self.head);
+            if let Some(head) = Head::parse(kept, context)? {
+                self.head_bytes = 0;
+                return Ok(Some(head));
+            }
+        }
+        Ok(None)
+    }
+
+    fn begin(&mut self, head: Head) {
+        match head.opcode {
+            OpCode::Text => self.message = Message::Text(Text::default()),
+            OpCode::Binary => self.message = Message::Binary(Vec::new()),
+            _ => {}
+        }
+        self.frame = Some(Frame { head, taken: 0 });
+    }
+
+    /// Moves what `input` holds of the current frame's payload to the heap.
+    fn gather(&mut self, limits: &Limits, input: &mut &mut [u8]) -> Result<Gathered, FrameError> {
+        let Some(frame) = &mut self.frame else { return Ok(Gathered::Part) };
+        let head = frame.head;
+        let left = head.payload_bytes - frame.taken;
+        let piece = take(input, left.min(input.len()));
+        if let Some(key) = head.mask {
+            mask::apply(piece, key, frame.taken);
+        }
+        frame.taken += piece.len();
+        let complete = frame.taken == head.payload_bytes;
+        if complete {
+            self.frame = None;
+        }
+        if head.opcode.is_control() {
+            self.control.extend_from_slice(piece);
+        } else {
+            let room = if head.fin { left } else { usize::MAX };
+            self.message.push(piece, room, limits.message_bytes_max)?;
+        }
+        match (complete, head.fin) {
+            (false, _) => Ok(Gathered::Starved),
+            (true, false) => Ok(Gathered::Part),
+            (true, true) if head.opcode.is_control() => {
+                let payload = mem::take(&mut self.control);
+                Ok(Gathered::Event(event(head.opcode, &payload)?.into_owned()))
+            }
+            (true, true) => Ok(Gathered::Event(mem::take(&mut self.message).finish()?)),
+        }
+    }
+}
+
+impl Message {
+    /// Bytes gathered, or `None` when no message is in progress.
+    #[inline]
+    fn len(&self) -> Option<usize> {
+        match self {
+            Self::None => None,
+            Self::Text(text) => Some(text.len()),
+            Self::Binary(bytes) => Some(bytes.len()),
+        }
+    }
+
+    /// Adds a piece of a message that cannot get longer than `room` from here.
+    fn push(&mut self, piece: &[u8], room: usize, bytes_max: usize) -> Result<(), FrameError> {
+        match self {
+            Self::None => Ok(()),
+            Self::Text(text) => {
+                let target = grown(text.capacity(), text.len(), piece.len(), room, bytes_max);
+                text.reserve_exact(target.saturating_sub(text.len()));
+                text.push(piece)
+            }
+            Self::Binary(bytes) => {
+                let target = grown(bytes.capacity(), bytes.len(), piece.len(), room, bytes_max);
+                bytes.reserve_exact(target.saturating_sub(bytes.len()));
+                bytes.extend_from_slice(piece);
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(self) -> Result<Event<'static>, FrameError> {
+        match self {
+            Self::None => Ok(Event::Binary(Cow::Owned(Vec::new()))),
+            Self::Text(text) => Ok(Event::Text(Cow::Owned(text.finish()?))),
+            Self::Binary(bytes) => Ok(Event::Binary(Cow::Owned(bytes))),
+        }
+    }
+}
+
+/// The capacity for `len` bytes and `more`: doubled, so that gathering stays linear, but never past
+/// what the message can still come to.
+fn grown(capacity: usize, len: usize, more: usize, room: usize, bytes_max: usize) -> usize {
+    let wanted = len + more;
+    if wanted <= capacity {
+        return capacity;
+    }
+    let end = len.saturating_add(room).min(bytes_max);
+    wanted.max(capacity.saturating_mul(2)).max(RESERVE_BYTES_MIN).min(end).max(wanted)
+}
+
+/// Splits `bytes_max` bytes, or all there are, off the front of `input`.
+#[inline]
+fn take<'a>(input: &mut &'a mut [u8], bytes_max: usize) -> &'a mut [u8] {
+    let all = mem::take(input);
+    let (front, rest) = all.split_at_mut(bytes_max.min(all.len()));
+    *input = rest;
+    front
+}
+
+/// The event of a frame that stands alone.
+#[inline]
+fn event(opcode: OpCode, payload: &[u8]) -> Result<Event<'_>, FrameError> {
+    Ok(match opcode {
+        OpCode::Text => Event::Text(Cow::Borrowed(utf8::check(payload)?)),
+        OpCode::Binary | OpCode::Continuation => Event::Binary(Cow::Borrowed(payload)),
+        OpCode::Ping => Event::Ping(Cow::Borrowed(payload)),
+        OpCode::Pong => Event::Pong(Cow::Borrowed(payload)),
+        OpCode::Close => Event::Close(close::parse(payload)?),
+    })
+}

@@ -1,0 +1,379 @@
+//! The head of one frame (RFC 6455 §5.2): what is allowed in it, and what it is called when it is not.
+use core::fmt;
+
+use super::close::CloseCode;
+
+/// The longest payload of a control frame, in bytes (RFC 6455 §5.5).
+pub(super) const CONTROL_BYTES_MAX: usize = 125;
+/// The longest head: two bytes, a 64-bit length and a masking key.
+pub(super) const HEAD_BYTES_MAX: usize = 14;
+
+const FIN: u8 = 0x80;
+const RESERVED: u8 = 0x70;
+const MASKED: u8 = 0x80;
+const LEN_16: u8 = 126;
+const LEN_64: u8 = 127;
+
+/// Which end of the connection *we* are. A server demands masked frames, a client unmasked ones
+/// (RFC 6455 §5.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// We accepted the connection.
+    Server,
+    /// We opened the connection.
+    Client,
+}
+
+/// The kind of a frame (RFC 6455 §11.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum OpCode {
+    /// A further part of the message that is being sent.
+    Continuation = 0,
+    /// A message, or its first part, of UTF-8 text.
+    Text = 1,
+    /// A message, or its first part, of bytes.
+    Binary = 2,
+    /// The end of what the sender has to say.
+    Close = 8,
+    /// Asks for a pong with the same payload.
+    Ping = 9,
+    /// Answers a ping, or comes unasked.
+    Pong = 10,
+}
+
+impl OpCode {
+    /// Whether this is a control frame: at most 125 bytes, never fragmented.
+    #[must_use]
+    pub const fn is_control(self) -> bool {
+        self as u8 & 0x08 != 0
+    }
+
+    const fn from_bits(bits: u8) -> Option<Self> {
+        match bits {
+            0 => Some(Self::Continuation),
+            1 => Some(Self::Text),
+            2 => Some(Self::Binary),
+            8 => Some(Self::Close),
+            9 => Some(Self::Ping),
+            10 => Some(Self::Pong),
+            _ => None,
+        }
+    }
+}
+
+/// How much a peer may send; more is answered with close code 1009.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest payload of one frame, in bytes.
+    pub frame_bytes_max: usize,
+    /// The longest message over all its frames, in bytes.
+    pub message_bytes_max: usize,
+}
+
+impl Default for Limits {
+    /// 10 000 000 bytes each, as Phoenix has it (PROTOCOL §3).
+    fn default() -> Self {
+        Self { frame_bytes_max: 10_000_000, message_bytes_max: 10_000_000 }
+    }
+}
+
+/// What is wrong with the bytes of a peer. After one of these the connection has to be closed
+/// with [`FrameError::close_code`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// A close frame carries a code that must not be sent.
+    CloseCode(CloseCode),
+    /// The payload of a close frame is one byte long.
+    CloseTooShort,
+    /// A new message begins before the last one is finished.
+    ContinuationExpected,
+    /// A control frame is fragmented.
+    ControlFragmented,
+    /// A control frame is longer than 125 bytes.
+    ControlTooLong,
+    /// A frame is longer than [`Limits::frame_bytes_max`].
+    FrameTooBig,
+    /// A text message, or the reason of a close frame, is not UTF-8.
+    InvalidUtf8,
+    /// A length is written in more bytes than it needs.
+    LengthNotMinimal,
+    /// The top bit of a 64-bit length is set.
+    LengthTopBit,
+    /// A frame to a client is masked.
+    Masked,
+    /// A message is longer than [`Limits::message_bytes_max`].
+    MessageTooBig,
+    /// An opcode (3–7 or 11–15) that no extension gave a meaning to.
+    ReservedOpCode(u8),
+    /// A reserved bit is set, but no extension is in use.
+    ReservedBits,
+    /// A continuation frame with nothing to continue.
+    UnexpectedContinuation,
+    /// A frame to a server is not masked.
+    Unmasked,
+}
+
+impl FrameError {
+    /// The code to close the connection with: 1002, 1007 or 1009.
+    #[must_use]
+    pub const fn close_code(self) -> CloseCode {
+        match self {
+            Self::InvalidUtf8 => CloseCode::INVALID_DATA,
+            Self::FrameTooBig | Self::MessageTooBig => CloseCode::TOO_BIG,
+            _ => CloseCode::PROTOCOL,
+        }
+    }
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CloseCode(code) => return write!(f, "close code {code} must not be sent"),
+            Self::CloseTooShort => "close frame with half a code",
+            Self::ContinuationExpected => "new message inside a fragmented one",
+            Self::ControlFragmented => "fragmented control frame",
+            Self::ControlTooLong => "control frame of more than 125 bytes",
+            Self::FrameTooBig => "frame too big",
+            Self::InvalidUtf8 => "text is not UTF-8",
+            Self::LengthNotMinimal => "length not in its shortest form",
+            Self::LengthTopBit => "length of more than 63 bits",
+            Self::Masked => "masked frame from a server",
+            Self::MessageTooBig => "message too big",
+            Self::ReservedOpCode(bits) => return write!(f, "reserved opcode {bits}"),
+            Self::ReservedBits => "reserved bit set",
+            Self::UnexpectedContinuation => "continuation of nothing",
+            Self::Unmasked => "unmasked frame from a client",
+        })
+    }
+}
+
+impl core::error::Error for FrameError {}
+
+/// What a head is judged by, beside its own bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'a> {
+    pub(super) role: Role,
+    pub(super) limits: &'a Limits,
+    /// Bytes already gathered of the message in progress; `None` when there is no such message.
+    pub(super) message_bytes: Option<usize>,
+}
+
+/// The head of one frame, found lawful.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) fin: bool,
+    pub(super) opcode: OpCode,
+    /// Length of the payload, in bytes; within the limits.
+    pub(super) payload_bytes: usize,
+    /// The masking key of a frame from a client, else `None`.
+    pub(super) mask: Option<[u8; 4]>,
+    /// Length of the head itself, in bytes.
+    pub(super) head_bytes: usize,
+}
+
+impl Head {
+    /// Reads a head from the front of `bytes`; `None` when more bytes are wanted.
+    ///
+    /// Each byte is judged as soon as it is there and in the order of the wire, so the verdict
+    /// does not depend on how the bytes were cut.
+    #[inline]
+    pub(super) fn parse(bytes: &[u8], context: Context<'_>) -> Result<Option<Self>, FrameError> {
+        let Some(&first) = bytes.first() else { return Ok(None) };
+        let (fin, opcode) = Self::parse_first(first, context.message_bytes.is_some())?;
+        let Some(&second) = bytes.get(1) else { return Ok(None) };
+        let masked = second & MASKED != 0;
+        match context.role {
+            Role::Server if !masked => return Err(FrameError::Unmasked),
+            Role::Client if masked => return Err(FrameError::Masked),
+            _ => {}
+        }
+        let short = second & !MASKED;
+        if opcode.is_control() && usize::from(short) > CONTROL_BYTES_MAX {
+            return Err(FrameError::ControlTooLong);
+        }
+        let Some((length, after)) = parse_length(short, bytes.get(2..).unwrap_or_default())? else {
+            return Ok(None);
+        };
+        let payload_bytes = check_limits(length, opcode, context)?;
+        let mut head_bytes = bytes.len() - after.len();
+        let mut mask = None;
+        if masked {
+            let Some(key) = after.first_chunk::<4>() else { return Ok(None) };
+            mask = Some(*key);
+            head_bytes += key.len();
+        }
+        Ok(Some(Self { fin, opcode, payload_bytes, mask, head_bytes }))
+    }
+
+    #[inline]
+    fn parse_first(first: u8, in_message: bool) -> Result<(bool, OpCode), FrameError> {
+        if first & RESERVED != 0 {
+            return Err(FrameError::ReservedBits);
+        }
+        let fin = first & FIN != 0;
+        let bits = first & 0x0f;
+        let opcode = OpCode::from_bits(bits).ok_or(FrameError::ReservedOpCode(bits))?;
+        match opcode {
+            OpCode::Continuation if !in_message => Err(FrameError::UnexpectedContinuation),
+            OpCode::Text | OpCode::Binary if in_message => Err(FrameError::ContinuationExpected),
+            _ if opcode.is_control() && !fin => Err(FrameError::ControlFragmented),
+            _ => Ok((fin, opcode)),
+        }
+    }
+}
+
+/// The payload length that begins with the seven bits `short`, and what follows it in `bytes`.
+#[inline]
+fn parse_length(short: u8, bytes: &[u8]) -> Result<Option<(u64, &[u8])>, FrameError> {
+    let (length, rest) = match short {
+        LEN_16 => {
+            let Some((wide, rest)) = bytes.split_first_chunk::<2>() else { return Ok(None) };
+            let length = u64::from(u16::from_be_bytes(*wide));
+            if length < u64::from(LEN_16) {
+                return Err(FrameError::LengthNotMinimal);
+            }
+            (length, rest)
+        }
+        LEN_64 => {
+            let Some((wide, rest)) = bytes.split_first_chunk::<8>() else { return Ok(None) };
+            let length = u64::from_be_bytes(*wide);
+            if length >> 63 != 0 {
+                return Err(FrameError::LengthTopBit);
+            }
+            if length <= u64::from(u16::MAX) {
+                return Err(FrameError::LengthNotMinimal);
+            }
+            (length, rest)
+        }
+        _ => (u64::from(short), bytes),
+    };
+    Ok(Some((length, rest)))
+}
+
+#[inline]
+fn check_limits(length: u64, opcode: OpCode, context: Context<'_>) -> Result<usize, FrameError> {
+    let length = usize::try_from(length).map_err(|_| FrameError::FrameTooBig)?;
+    // A control frame is part of no message, and 125 bytes are always granted to it.
+    if opcode.is_control() {
+        return Ok(length);
+    }
+    if length > context.limits.frame_bytes_max {
+        return Err(FrameError::FrameTooBig);
+    }
+    let gathered = context.message_bytes.unwrap_or(0);
+    match gathered.checked_add(length) {
+        Some(message) if message <= context.limits.message_bytes_max => Ok(length),
+        _ => Err(FrameError::MessageTooBig),
+    }
+}
+
+/// Writes the head of an unfragmented frame into `out`; returns its length in bytes.
+pub(super) fn write_head(
+    opcode: OpCode,
+    payload_bytes: usize,
+    mask: Option<[u8; 4]>,
+    out: &mut [u8; HEAD_BYTES_MAX],
+) -> usize {
+    let (short, wide): (u8, &[u8]) = match payload_bytes {
+        0..=CONTROL_BYTES_MAX => (payload_bytes as u8, &[]),
+        126..=0xffff => (LEN_16, &(payload_bytes as u16).to_be_bytes()),
+        _ => (LEN_64, &(payload_bytes as u64).to_be_bytes()),
+    };
+    let masked = if mask.is_some() { MASKED } else { 0 };
+    let parts: [&[u8]; 3] =
+        [&[FIN | opcode as u8, masked | short], wide, mask.as_ref().map_or(&[], |key| key)];
+    let mut written = 0;
+    for part in parts {
+        for &byte in part {
+            if let Some(slot) = out.get_mut(written) {
+                *slot = byte;
+                written += 1;
+            }
+        }
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(bytes: &[u8], message_bytes: Option<usize>) -> Result<Option<Head>, FrameError> {
+        let limits = Limits { frame_bytes_max: 70_000, message_bytes_max: 100_000 };
+        Head::parse(bytes, Context { role: Role::Client, limits: &limits, message_bytes })
+    }
+
+    #[test]
+    fn heads_of_every_length_come_back() {
+        for payload_bytes in [0, 1, 125, 126, 127, 65_535, 65_536, 70_000] {
+            let mut out = [0; HEAD_BYTES_MAX];
+            let head_bytes = write_head(OpCode::Binary, payload_bytes, None, &mut out);
+            let head = parse(&out[..head_bytes], None).unwrap().unwrap();
+            assert_eq!((head.payload_bytes, head.head_bytes), (payload_bytes, head_bytes));
+            for cut in 0..head_bytes {
+                assert_eq!(parse(&out[..cut], None), Ok(None), "{payload_bytes} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_byte_is_judged_alone() {
+        for bits in 0x10..=0x7f_u8 {
+            assert_eq!(parse(&[FIN | bits], None).is_err(), bits & RESERVED != 0, "{bits:x}");
+        }
+        for bits in [3, 4, 5, 6, 7, 11, 12, 13, 14, 15] {
+            assert_eq!(parse(&[FIN | bits], None), Err(FrameError::ReservedOpCode(bits)));
+        }
+        assert_eq!(parse(&[0x80], None), Err(FrameError::UnexpectedContinuation));
+        assert_eq!(parse(&[0x81], Some(0)), Err(FrameError::ContinuationExpected));
+        assert_eq!(parse(&[0x02], Some(0)), Err(FrameError::ContinuationExpected));
+        for bits in [8, 9, 10] {
+            assert_eq!(parse(&[bits], None), Err(FrameError::ControlFragmented));
+            assert_eq!(parse(&[FIN | bits], Some(7)), Ok(None));
+        }
+    }
+
+    #[test]
+    fn lengths_are_minimal_and_have_63_bits() {
+        assert_eq!(parse(&[0x82, 126, 0, 125], None), Err(FrameError::LengthNotMinimal));
+        let mut wide = [0x82, 127, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+        assert_eq!(parse(&wide, None), Err(FrameError::LengthNotMinimal));
+        wide[2] = 0x80;
+        assert_eq!(parse(&wide, None), Err(FrameError::LengthTopBit));
+        wide[2] = 0x7f;
+        assert_eq!(parse(&wide, None), Err(FrameError::FrameTooBig));
+        assert_eq!(parse(&[0x89, 126], None), Err(FrameError::ControlTooLong));
+        assert_eq!(parse(&[0x88, 127], None), Err(FrameError::ControlTooLong));
+    }
+
+    #[test]
+    fn limits_are_inclusive_and_count_over_frames() {
+        let frame = |payload_bytes| {
+            let mut out = [0; HEAD_BYTES_MAX];
+            let head_bytes = write_head(OpCode::Continuation, payload_bytes, None, &mut out);
+            (out, head_bytes)
+        };
+        let (out, n) = frame(70_000);
+        assert!(parse(&out[..n], Some(30_000)).is_ok());
+        assert_eq!(parse(&out[..n], Some(30_001)), Err(FrameError::MessageTooBig));
+        let (out, n) = frame(70_001);
+        assert_eq!(parse(&out[..n], Some(0)), Err(FrameError::FrameTooBig));
+        assert_eq!(FrameError::FrameTooBig.close_code(), CloseCode::TOO_BIG);
+    }
+
+    #[test]
+    fn each_role_demands_its_own_masking() {
+        let limits = Limits::default();
+        let context = |role| Context { role, limits: &limits, message_bytes: None };
+        assert_eq!(
+            Head::parse(&[0x81, 0x01], context(Role::Server)),
+            Err(FrameError::Unmasked),
+            "seen before the payload comes"
+        );
+        assert_eq!(Head::parse(&[0x81, 0x81], context(Role::Client)), Err(FrameError::Masked));
+        let head = Head::parse(&[0x81, 0x81, 1, 2, 3, 4], context(Role::Server)).unwrap().unwrap();
+        assert_eq!(head.mask, Some([1, 2, 3, 4]));
+    }
+}

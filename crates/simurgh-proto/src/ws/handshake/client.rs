@@ -1,0 +1,166 @@
+//! Both halves of the upgrade as a client sees them.
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::mem::MaybeUninit;
+
+use base64::Engine as _;
+
+use super::response::write_header;
+use super::{HEADERS_MAX, HeadError, HeadLimits, STANDARD, accept_key, tokens};
+
+/// The request that opens a WebSocket (RFC 6455 §4.1).
+#[derive(Clone, Copy, Debug)]
+pub struct ClientRequest<'a> {
+    /// Host, and port unless it is the scheme's own.
+    pub host: &'a str,
+    /// Path and query, beginning with `/`, already percent-encoded.
+    pub target: &'a str,
+    /// What a browser would send as its page's origin.
+    pub origin: Option<&'a str>,
+    /// Subprotocols to offer, best first.
+    pub subprotocols: &'a [&'a str],
+    /// 16 random bytes in base64: see [`client_key`].
+    pub key: &'a str,
+    /// Further headers.
+    pub headers: &'a [(&'a str, &'a str)],
+}
+
+impl ClientRequest<'_> {
+    /// Appends the request to `out`. A header that could forge further lines is left out.
+    ///
+    /// `target` must hold no blanks or control characters: it is the caller's own, not a peer's.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"GET ");
+        out.extend_from_slice(self.target.as_bytes());
+        out.extend_from_slice(b" HTTP/1.1\r\n");
+        write_header("host", self.host, out);
+        out.extend_from_slice(
+            b"connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n",
+        );
+        write_header("sec-websocket-key", self.key, out);
+        if let Some(origin) = self.origin {
+            write_header("origin", origin, out);
+        }
+        if !self.subprotocols.is_empty() {
+            write_header("sec-websocket-protocol", &self.subprotocols.join(", "), out);
+        }
+        for (name, value) in self.headers {
+            write_header(name, value, out);
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The `Sec-WebSocket-Key` of 16 bytes, which should be random (RFC 6455 §4.1).
+#[must_use]
+pub fn client_key(nonce: [u8; 16]) -> String {
+    STANDARD.encode(nonce)
+}
+
+/// A server's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Response<'a> {
+    /// 101 when the WebSocket is open, else the status of the refusal: look at it first.
+    pub status: u16,
+    /// The subprotocol that the server picked; one of those offered.
+    pub subprotocol: Option<&'a str>,
+}
+
+/// Why a server's answer is none that opens or refuses a WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandshakeError {
+    /// `Sec-WebSocket-Accept` does not belong to the key.
+    Accept,
+    /// `Connection` does not list `upgrade`.
+    Connection,
+    /// An extension that was not asked for.
+    Extension,
+    /// Not an HTTP response, or too long a head.
+    Head(HeadError),
+    /// A subprotocol that was not offered.
+    Subprotocol,
+    /// `Upgrade` is not `websocket`.
+    Upgrade,
+}
+
+impl fmt::Display for HandshakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Accept => "'sec-websocket-accept' does not belong to the key",
+            Self::Connection => "'connection' header does not contain 'upgrade'",
+            Self::Extension => "extension that was not asked for",
+            Self::Head(error) => return error.fmt(f),
+            Self::Subprotocol => "subprotocol that was not offered",
+            Self::Upgrade => "'upgrade' header is not 'websocket'",
+        })
+    }
+}
+
+impl core::error::Error for HandshakeError {}
+
+/// Reads the answer to a [`ClientRequest`] from the front of `buf`, and tells the length of its
+/// head in bytes; what follows it are frames, or the body of a refusal. `None` when more bytes are
+/// wanted. The limits are those of [`HeadLimits::default`].
+///
+/// # Errors
+/// The server does not speak as RFC 6455 §4.1 wants it: close the connection. A refusal is no
+/// error but a [`Response`] with its status.
+pub fn check_response<'a>(
+    buf: &'a [u8],
+    key: &str,
+    offered: &[&str],
+) -> Result<Option<(Response<'a>, usize)>, HandshakeError> {
+    let limits = HeadLimits::default();
+    let within = buf.get(..limits.bytes_max).unwrap_or(buf);
+    let mut slots = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+    let mut head = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default()
+        .parse_response_with_uninit_headers(&mut head, within, &mut slots)
+        .map_err(|error| HandshakeError::Head(HeadError::from_httparse(error)))?;
+    let httparse::Status::Complete(head_bytes) = parsed else {
+        let full = buf.len() >= limits.bytes_max;
+        return if full { Err(HandshakeError::Head(HeadError::TooLarge)) } else { Ok(None) };
+    };
+    let status = head.code.ok_or(HandshakeError::Head(HeadError::Malformed))?;
+    let mut response = Response { status, subprotocol: None };
+    if status == 101 {
+        response.subprotocol = check_switch(head.headers, key, offered)?;
+    }
+    Ok(Some((response, head_bytes)))
+}
+
+/// Checks the headers of a 101 (RFC 6455 §4.1); returns the subprotocol it names.
+fn check_switch<'a>(
+    headers: &[httparse::Header<'a>],
+    key: &str,
+    offered: &[&str],
+) -> Result<Option<&'a str>, HandshakeError> {
+    let values = |name: &'static str| {
+        let named = headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
+        named.map(|header| header.value)
+    };
+    let lists = |name, token: &str| {
+        values(name).flat_map(tokens).any(|listed| listed.eq_ignore_ascii_case(token))
+    };
+    if !lists("upgrade", "websocket") {
+        return Err(HandshakeError::Upgrade);
+    }
+    if !lists("connection", "upgrade") {
+        return Err(HandshakeError::Connection);
+    }
+    let mut accepts = values("sec-websocket-accept");
+    let accept = accepts.next().map(<[u8]>::trim_ascii);
+    if accept != Some(&accept_key(key)) || accepts.next().is_some() {
+        return Err(HandshakeError::Accept);
+    }
+    if values("sec-websocket-extensions").flat_map(tokens).next().is_some() {
+        return Err(HandshakeError::Extension);
+    }
+    let mut picked = values("sec-websocket-protocol");
+    let Some(subprotocol) = picked.next() else { return Ok(None) };
+    match core::str::from_utf8(subprotocol.trim_ascii()) {
+        Ok(name) if offered.contains(&name) && picked.next().is_none() => Ok(Some(name)),
+        _ => Err(HandshakeError::Subprotocol),
+    }
+}

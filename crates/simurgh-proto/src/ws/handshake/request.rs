@@ -1,0 +1,208 @@
+//! The request as a server reads it.
+use alloc::vec::Vec;
+use core::fmt;
+use core::mem::MaybeUninit;
+
+use base64::Engine as _;
+
+use super::{HEADERS_MAX, HeadError, KEY_BYTES, STANDARD, tokens};
+
+/// How long a head may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadLimits {
+    /// Length of the whole head up to and with its empty line, in bytes.
+    pub bytes_max: usize,
+    /// Number of headers; more than 100 are never taken.
+    pub headers_max: usize,
+}
+
+impl Default for HeadLimits {
+    /// 16 KiB and 100 headers.
+    fn default() -> Self {
+        Self { bytes_max: 16 * 1024, headers_max: HEADERS_MAX }
+    }
+}
+
+/// The head of an HTTP/1.x request, borrowed from the bytes it came in.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// The method as sent; methods are case-sensitive.
+    pub method: &'a str,
+    /// The request target as sent: not decoded, path and query, possibly the whole URL.
+    pub target: &'a str,
+    /// Minor version: 0 or 1.
+    pub version: u8,
+    headers: Vec<(&'a str, &'a [u8])>,
+}
+
+impl<'a> Request<'a> {
+    /// Reads a head from the front of `buf`, and tells its length in bytes; what follows it
+    /// belongs to the connection. `None` when more bytes are wanted.
+    ///
+    /// # Errors
+    /// `buf` cannot become a head within `limits`, whatever comes.
+    pub fn parse(buf: &'a [u8], limits: &HeadLimits) -> Result<Option<(Self, usize)>, HeadError> {
+        let within = buf.get(..limits.bytes_max).unwrap_or(buf);
+        let mut slots = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+        let slots = slots.get_mut(..limits.headers_max).unwrap_or(&mut []);
+        let mut head = httparse::Request::new(&mut []);
+        let status =
+            head.parse_with_uninit_headers(within, slots).map_err(HeadError::from_httparse)?;
+        let httparse::Status::Complete(head_bytes) = status else {
+            let full = buf.len() >= limits.bytes_max;
+            return if full { Err(HeadError::TooLarge) } else { Ok(None) };
+        };
+        let (Some(method), Some(target), Some(version)) = (head.method, head.path, head.version)
+        else {
+            return Err(HeadError::Malformed);
+        };
+        let headers = head.headers.iter().map(|header| (header.name, header.value)).collect();
+        Ok(Some((Self { method, target, version, headers }, head_bytes)))
+    }
+
+    /// The value of the first header of that name, in any case.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&'a [u8]> {
+        self.named(name).next()
+    }
+
+    /// All headers with their names as sent, in their order.
+    pub fn headers(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        self.headers.iter().copied()
+    }
+
+    /// The elements of a comma-separated list, over all headers of that name; elements that are
+    /// empty or not UTF-8 are left out.
+    pub fn header_tokens(&self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.named(name).flat_map(tokens)
+    }
+
+    /// The path of the target, not decoded; `/` when the target is a URL without one.
+    #[must_use]
+    pub fn path(&self) -> &'a str {
+        let path = self.split_target().0;
+        if path.is_empty() { "/" } else { path }
+    }
+
+    /// What follows the first `?` of the target, not decoded; empty when there is none.
+    #[must_use]
+    pub fn query(&self) -> &'a str {
+        self.split_target().1
+    }
+
+    fn named(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        let named = self.headers().filter(move |(other, _)| other.eq_ignore_ascii_case(name));
+        named.map(|(_, value)| value)
+    }
+
+    fn split_target(&self) -> (&'a str, &'a str) {
+        let target = self.target;
+        let target = match target.split_once("://") {
+            // The absolute form, which every server has to take (RFC 9112 §3.2.2).
+            Some((scheme, rest)) if !scheme.is_empty() && is_scheme(scheme) => {
+                rest.find(['/', '?']).and_then(|end| rest.get(end..)).unwrap_or_default()
+            }
+            _ => target,
+        };
+        target.split_once('?').unwrap_or((target, ""))
+    }
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+}
+
+/// A request found to be a WebSocket upgrade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Upgrade<'a> {
+    /// The `Sec-WebSocket-Key`: what [`super::write_accept`] wants.
+    pub key: &'a str,
+}
+
+/// What a request lacks to be a WebSocket upgrade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpgradeError {
+    /// `Connection` does not list `upgrade`.
+    Connection,
+    /// Not exactly one `Host`.
+    Host,
+    /// Not exactly one `Sec-WebSocket-Key` of 16 bytes in base64.
+    Key,
+    /// Not a GET.
+    Method,
+    /// `Upgrade` does not list `websocket`.
+    Upgrade,
+    /// Not HTTP/1.1.
+    Version,
+    /// `Sec-WebSocket-Version` is not 13.
+    WebSocketVersion,
+}
+
+impl UpgradeError {
+    /// The status to refuse with: 400 for all of them (PROTOCOL §2).
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        400
+    }
+}
+
+impl fmt::Display for UpgradeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connection => "'connection' header must contain 'upgrade'",
+            Self::Host => "one 'host' header is wanted",
+            Self::Key => "one 'sec-websocket-key' header of 16 bytes in base64 is wanted",
+            Self::Method => "method must be GET",
+            Self::Upgrade => "'upgrade' header must contain 'websocket'",
+            Self::Version => "HTTP version must be 1.1",
+            Self::WebSocketVersion => "'sec-websocket-version' header must be 13",
+        })
+    }
+}
+
+impl core::error::Error for UpgradeError {}
+
+/// Checks that a request opens a WebSocket (RFC 6455 §4.2.1).
+///
+/// # Errors
+/// The first thing that it lacks.
+pub fn check_upgrade<'a>(request: &Request<'a>) -> Result<Upgrade<'a>, UpgradeError> {
+    let lists = |name, token: &str| {
+        request.header_tokens(name).any(|listed| listed.eq_ignore_ascii_case(token))
+    };
+    if request.method != "GET" {
+        return Err(UpgradeError::Method);
+    }
+    if request.version != 1 {
+        return Err(UpgradeError::Version);
+    }
+    single(request, "host").ok_or(UpgradeError::Host)?;
+    if !lists("upgrade", "websocket") {
+        return Err(UpgradeError::Upgrade);
+    }
+    if !lists("connection", "upgrade") {
+        return Err(UpgradeError::Connection);
+    }
+    if single(request, "sec-websocket-version") != Some(b"13") {
+        return Err(UpgradeError::WebSocketVersion);
+    }
+    let key = single(request, "sec-websocket-key").and_then(check_key).ok_or(UpgradeError::Key)?;
+    Ok(Upgrade { key })
+}
+
+/// The value of a header that occurs exactly once.
+fn single<'a>(request: &Request<'a>, name: &str) -> Option<&'a [u8]> {
+    let mut values = request.named(name);
+    let value = values.next()?;
+    values.next().is_none().then(|| value.trim_ascii())
+}
+
+fn check_key(key: &[u8]) -> Option<&str> {
+    // 24 characters decode to as many as 18 bytes when there is no `=`.
+    let mut nonce = [0; 18];
+    let nonce_bytes = STANDARD.decode_slice(key, &mut nonce).ok()?;
+    if key.len() != KEY_BYTES || nonce_bytes != 16 {
+        return None;
+    }
+    core::str::from_utf8(key).ok()
+}

@@ -1,0 +1,99 @@
+//! The answer as a server writes it.
+use alloc::vec::Vec;
+
+use super::accept_key;
+
+/// Appends the 101 response to `out`. It names no extension: compression is not spoken.
+///
+/// `key` is that of [`super::Upgrade`], `subprotocol` that of [`super::Negotiated`].
+pub fn write_accept(key: &str, subprotocol: Option<&str>, out: &mut Vec<u8>) {
+    out.extend_from_slice(
+        b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
+          sec-websocket-accept: ",
+    );
+    out.extend_from_slice(&accept_key(key));
+    out.extend_from_slice(b"\r\n");
+    if let Some(subprotocol) = subprotocol {
+        write_header("sec-websocket-protocol", subprotocol, out);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a whole response to `out` that refuses a request and announces the end of the
+/// connection (`connection: close`).
+///
+/// `content-length` is written here; other headers are the caller's `headers`. A header that could
+/// forge further lines (a CR, LF or NUL in its value, or a name that is no token) is left out.
+pub fn write_refusal(status: u16, headers: &[(&str, &str)], body: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    write_number(usize::from(status), out);
+    out.push(b' ');
+    out.extend_from_slice(reason(status).as_bytes());
+    out.extend_from_slice(b"\r\nconnection: close\r\ncontent-length: ");
+    write_number(body.len(), out);
+    out.extend_from_slice(b"\r\n");
+    for (name, value) in headers {
+        write_header(name, value, out);
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(body.as_bytes());
+}
+
+/// Appends one header line, unless it is none.
+pub(super) fn write_header(name: &str, value: &str, out: &mut Vec<u8>) {
+    let token = !name.is_empty() && name.bytes().all(is_token_byte);
+    if !token || value.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+        return;
+    }
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Whether a byte may stand in a token such as a header name (RFC 9110 §5.6.2).
+const fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
+        )
+}
+
+fn write_number(number: usize, out: &mut Vec<u8>) {
+    let start = out.len();
+    let mut left = number;
+    loop {
+        out.push(b'0' + (left % 10) as u8);
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    if let Some(digits) = out.get_mut(start..) {
+        digits.reverse();
+    }
+}
+
+/// The reason phrase of the statuses that a refusal may have; nobody reads it but people.
+const fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        410 => "Gone",
+        413 => "Content Too Large",
+        426 => "Upgrade Required",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        _ => "Refused",
+    }
+}
