@@ -1,1 +1,67 @@
-//! simurgh-reactor
+//! One event loop per thread: the shard a protocol lives on.
+//!
+//! A *shard* is an OS thread with its own poll set, listening sockets, descriptor table and
+//! connections. Nothing of it is shared but its [`Mailbox`], the one door for other threads, and
+//! its counters. A protocol implements [`Handler`]; what it may do with connections is [`Io`].
+//!
+//! ```text
+//!            other threads ── Mailbox::post ──┐         HandOffEnd (HTTP side)
+//!                                             ▼              ▲ │ SCM_RIGHTS
+//!  listener ─ accept ─► Handler::accepted   mail             │ ▼
+//!  socket ─── recv ───► Handler::readable ──┬─► Io::send ──► outbox ─ flush ─► one write each
+//!                       Handler::turn_end ──┴─► Io::send_shared ─────────────► send at once
+//! ```
+//!
+//! What a handler can rely on:
+//!
+//! - All calls come from the shard's thread, one at a time, and never from within [`Io`].
+//! - A [`Key`] names one connection; when that is gone the key finds nothing, even if its slot is
+//!   used again.
+//! - All that one turn sends to a connection with [`Io::send`] leaves in one write, in order.
+//!   [`Io::send_shared`] keeps that order too, but writes at once when nothing is pending.
+//! - Each record that [`Handler::accepted`] or [`Handler::adopted`] made comes back exactly once:
+//!   by [`Handler::closed`], [`Io::take`] or [`Io::hand_off`].
+//! - An idle connection costs its record and 24 bytes; a buffer exists only for a slow peer.
+//!
+//! What a handler must do: never block, never start a thread from the shard (it would share the
+//! shard's descriptor table; tokio's `spawn_blocking` may do so), never use a descriptor of
+//! another thread. A slice of [`Handler::turn_end`] should stay below 1 ms.
+//!
+//! Starting: [`ShardSet::prepare`], [`ShardSet::bind`], then [`ShardSet::spawn`] for each shard,
+//! and before any of it nothing that opens descriptors on other threads' behalf is needed; what
+//! the process opened earlier is closed in the shards' tables. See `examples/echo.rs`.
+//!
+//! On Linux each shard has its own descriptor table. Elsewhere tables are shared and connections
+//! are not spread over shards by the kernel; it builds and is not tested.
+
+mod accept;
+mod affinity;
+mod clock;
+mod config;
+mod ending;
+mod handler;
+mod handoff;
+mod io;
+mod mailbox;
+mod net;
+mod outbound;
+mod slab;
+mod spawn;
+mod stats;
+mod tables;
+mod turn;
+mod wake;
+mod write;
+
+pub use affinity::pin_thread;
+pub use clock::Now;
+pub use config::Config;
+pub use handler::{Accepted, Closed, Handler, Key, Next, Slow};
+pub use handoff::{HandOffEnd, HandOffError, READ_AHEAD_BYTES_MAX};
+pub use io::Io;
+pub use mailbox::{Full, Mailbox};
+pub use net::ListenError;
+pub use outbound::Shared;
+pub use spawn::{Shard, ShardHandle, ShardSet, StartError};
+pub use stats::{Counts, ReactorStats, TURN_BUCKETS_NS};
+pub use tables::{Descriptor, Tables, raise_descriptor_limit};

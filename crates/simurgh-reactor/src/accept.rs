@@ -1,0 +1,162 @@
+//! New connections.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::handler::{Accepted, Handler, Key};
+use crate::io::Io;
+use crate::net;
+use crate::turn::{Reactor, Special, register_special};
+
+/// Connections taken a turn and listener.
+const ACCEPT_MAX: usize = 64;
+/// How long accepting rests when the system has no memory or descriptors left.
+const PAUSE_NS: u64 = 100_000_000;
+
+/// A shard's listening sockets.
+pub(crate) struct Listeners {
+    sockets: Vec<Listener>,
+    /// Open connections from which on even the reserve is used up.
+    open_max: usize,
+    /// No descriptor is left: rest until one is given back.
+    is_full: bool,
+    paused_until_ns: Option<u64>,
+}
+
+struct Listener {
+    fd: OwnedFd,
+    /// The backlog may hold connections that no event will announce again.
+    ready: bool,
+}
+
+impl Listeners {
+    pub(crate) fn new<T>(fds: Vec<OwnedFd>, open_max: usize, io: &Io<T>) -> io::Result<Self> {
+        for (index, fd) in fds.iter().enumerate() {
+            let index = u16::try_from(index).map_err(io::Error::other)?;
+            register_special(io, fd.as_raw_fd(), Special::Listener(index))?;
+        }
+        let sockets = fds.into_iter().map(|fd| Listener { fd, ready: true }).collect();
+        Ok(Self { sockets, open_max, is_full: false, paused_until_ns: None })
+    }
+
+    pub(crate) fn set_ready(&mut self, index: usize) {
+        if let Some(listener) = self.sockets.get_mut(index) {
+            listener.ready = true;
+        }
+    }
+
+    /// Whether accepting can go on at once.
+    pub(crate) fn has_work<T>(&self, io: &Io<T>) -> bool {
+        let resting = self.paused_until_ns.is_some() || (self.is_full && !io.freed);
+        (!resting && self.sockets.iter().any(|listener| listener.ready))
+            || (io.stop_listening && !self.sockets.is_empty())
+    }
+
+    pub(crate) fn pause_ends_in(&self, now_ns: u64) -> Option<Duration> {
+        Some(Duration::from_nanos(self.paused_until_ns?.saturating_sub(now_ns)))
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.sockets.clear();
+        self.paused_until_ns = None;
+    }
+}
+
+impl<H: Handler> Reactor<H> {
+    /// Takes what waits in the backlogs, a bounded number a turn.
+    pub(crate) fn accept(&mut self) {
+        let stop = self.io.stop_listening;
+        if self.listeners.is_full && self.io.freed {
+            self.listeners.is_full = false;
+        }
+        if self.listeners.paused_until_ns.is_some_and(|until_ns| until_ns <= self.io.now.ns) {
+            self.listeners.paused_until_ns = None;
+        }
+        for index in 0..self.listeners.sockets.len() {
+            // What is in the backlog when listening stops is taken whole, or the kernel resets it.
+            let most = if stop { 64 * ACCEPT_MAX } else { ACCEPT_MAX };
+            for _ in 0..most {
+                if !self.accept_one(index) {
+                    break;
+                }
+            }
+        }
+        if stop {
+            self.listeners.close();
+        }
+    }
+
+    /// Takes one connection; `false` if there is none or accepting has to rest.
+    fn accept_one(&mut self, index: usize) -> bool {
+        let listeners = &mut self.listeners;
+        if listeners.is_full || listeners.paused_until_ns.is_some() {
+            return false;
+        }
+        if self.io.sockets.len() >= listeners.open_max {
+            self.pause_until_freed();
+            return false;
+        }
+        let Some(listener) = listeners.sockets.get_mut(index).filter(|l| l.ready) else {
+            return false;
+        };
+        match net::accept(&listener.fd) {
+            Ok((fd, peer)) => {
+                let Some(key) = self.io.admit(&fd) else { return true };
+                let over_capacity = self.io.sockets.len() >= self.io.capacity();
+                self.io.counts.accepted += 1;
+                self.io.counts.over_capacity += u64::from(over_capacity);
+                let from = Accepted { key, listener: index as u16, peer, over_capacity };
+                let conn = self.handler.accepted(&mut self.io, from);
+                self.io.seat(key, fd, conn);
+                true
+            }
+            Err(Errno::AGAIN) => {
+                listener.ready = false;
+                false
+            }
+            Err(Errno::MFILE) => {
+                self.pause_until_freed();
+                false
+            }
+            Err(Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
+                self.io.counts.accept_pauses += 1;
+                listeners.paused_until_ns = Some(self.io.now.ns.saturating_add(PAUSE_NS));
+                false
+            }
+            // An error of that connection, not of the listener: on to the next.
+            Err(_) => true,
+        }
+    }
+
+    fn pause_until_freed(&mut self) {
+        self.io.counts.accept_pauses += 1;
+        self.listeners.is_full = true;
+        self.io.freed = false;
+    }
+}
+
+impl<T> Io<T> {
+    /// Reserves a key for a new connection and registers its descriptor; `None`, and the
+    /// connection is refused, if the system has no memory for it.
+    pub(crate) fn admit(&mut self, fd: &OwnedFd) -> Option<Key> {
+        let key = self.sockets.vacant()?;
+        match self.register(fd, key) {
+            Ok(()) => Some(key),
+            Err(error) => {
+                tracing::warn!(%error, "a new connection could not be registered");
+                None
+            }
+        }
+    }
+
+    /// Puts an admitted connection's record in place.
+    pub(crate) fn seat(&mut self, key: Key, fd: OwnedFd, conn: T) -> bool {
+        let seated = self.sockets.insert(key, fd, conn).is_ok();
+        debug_assert!(seated, "the key was reserved");
+        self.counts.open = self.sockets.len() as u64;
+        seated
+    }
+}

@@ -1,0 +1,43 @@
+//! What a shard may be told.
+
+use std::time::Duration;
+
+/// Settings of one shard.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// Bytes that may wait for a slow peer before [`crate::Handler::slow`] is asked. Default
+    /// 1 MiB; costs nothing until a peer is slow, then up to this much for each such peer. The
+    /// first write that a peer does not take at once may be larger.
+    pub outbound_bytes_max: usize,
+    /// How long a closing connection may take to read the rest of its output, before it is reset.
+    /// Default 5 s.
+    pub linger: Duration,
+    /// Size of the read buffer that all connections share; a connection gets at most this much a
+    /// turn. Default 64 KiB; memory is touched only as far as reads fill it.
+    pub read_buffer_bytes: usize,
+    /// Most connections before new ones count as over capacity; the descriptor limit sets it
+    /// if `None`, the default, or if it is lower.
+    pub connections_max: Option<usize>,
+    /// Core to pin the shard's thread to. Default none.
+    pub core: Option<usize>,
+    /// Stack of the shard's thread. Default 256 KiB (1 MiB with debug assertions); only what is
+    /// used costs memory.
+    pub stack_bytes: usize,
+    /// Backlog of each listening socket. Default 4096; the system may allow less.
+    pub backlog: i32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            outbound_bytes_max: 1 << 20,
+            linger: Duration::from_secs(5),
+            read_buffer_bytes: 64 << 10,
+            connections_max: None,
+            core: None,
+            stack_bytes: if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 },
+            backlog: 4096,
+        }
+    }
+}

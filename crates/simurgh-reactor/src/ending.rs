@@ -1,0 +1,129 @@
+//! How connections end: closing once the output is out, cutting the slow, resetting those that
+//! linger too long. All of it happens at the end of a turn, and each record goes back to the
+//! handler exactly once.
+
+use crate::handler::{Closed, Handler, Key, Slow};
+use crate::io::Io;
+use crate::net;
+use crate::slab::{CLOSING, DOOMED, MUTE, OVER, SHUT};
+use crate::turn::Reactor;
+
+impl<H: Handler> Reactor<H> {
+    /// Ends what is to end. The handler may send and close more meanwhile, so it goes on until
+    /// nothing is left, or for some rounds; the rest then waits for the next turn.
+    pub(crate) fn settle(&mut self) {
+        const ROUNDS_MAX: usize = 8;
+        self.io.expire_linger();
+        for _ in 0..ROUNDS_MAX {
+            self.io.close_written();
+            self.cut_slow();
+            self.bury_doomed();
+            if !self.io.has_endings() && self.io.outbox.dirty.is_empty() {
+                return;
+            }
+            self.io.flush();
+        }
+    }
+
+    fn cut_slow(&mut self) {
+        for key in std::mem::take(&mut self.io.lists.slow) {
+            match self.io.sockets.get(key) {
+                Some(socket) if socket.flags & DOOMED == 0 => {}
+                _ => continue,
+            }
+            self.io.counts.slow_cut += 1;
+            match self.handler.slow(&mut self.io, key) {
+                Slow::Cut { farewell } => self.io.cut(key, farewell),
+                Slow::Abort => self.io.reset(key, Closed::Slow),
+            }
+        }
+    }
+
+    fn bury_doomed(&mut self) {
+        let mut doomed = std::mem::take(&mut self.io.lists.doomed);
+        for (key, why) in doomed.drain(..) {
+            let Some(socket) = self.io.sockets.remove(key) else { continue };
+            self.io.counts.closed += 1;
+            self.io.forget(&socket);
+            if matches!(why, Closed::Local | Closed::Slow) && socket.flags & MUTE == 0 {
+                net::close_gently(&socket.fd);
+            }
+            drop(socket.fd);
+            self.handler.closed(&mut self.io, key, socket.data, why);
+        }
+        if self.io.lists.doomed.is_empty() {
+            // Keeps the memory for the next turn.
+            self.io.lists.doomed = doomed;
+        }
+    }
+}
+
+impl<T> Io<T> {
+    /// Whether something waits for [`Reactor::settle`].
+    pub(crate) fn has_endings(&self) -> bool {
+        !(self.lists.closing.is_empty()
+            && self.lists.slow.is_empty()
+            && self.lists.doomed.is_empty())
+    }
+
+    /// Why a broken connection that nobody reads from has ended.
+    pub(crate) fn end_of(&self, key: Key, is_error: bool) -> Closed {
+        match self.sockets.get(key) {
+            Some(socket) if socket.flags & OVER != 0 => Closed::Slow,
+            Some(socket) if socket.flags & CLOSING != 0 => Closed::Local,
+            Some(socket) if is_error => Closed::Reset(net::error_kind(&socket.fd)),
+            _ => Closed::PeerEof,
+        }
+    }
+
+    /// Resets a connection at the end of the turn.
+    pub(crate) fn reset(&mut self, key: Key, why: Closed) {
+        if let Some(socket) = self.sockets.get_mut(key) {
+            net::reset_on_close(&socket.fd);
+            socket.flags |= MUTE;
+            self.doom(key, why);
+        }
+    }
+
+    /// Closes, or shuts for writing, what was asked for and has nothing left to write.
+    fn close_written(&mut self) {
+        for key in std::mem::take(&mut self.lists.closing) {
+            let Some(socket) = self.sockets.get(key) else { continue };
+            let (flags, waits) = (socket.flags, socket.queue.is_some());
+            if flags & CLOSING != 0 {
+                if waits {
+                    self.linger(key);
+                } else {
+                    self.doom(key, if flags & OVER != 0 { Closed::Slow } else { Closed::Local });
+                }
+            } else if flags & SHUT != 0 && !waits {
+                net::shutdown_write(&socket.fd);
+            }
+        }
+    }
+
+    /// Leaves a slow connection only its farewell, and some time to take it.
+    fn cut(&mut self, key: Key, farewell: Vec<u8>) {
+        let Some(socket) = self.sockets.get_mut(key) else { return };
+        socket.flags |= CLOSING;
+        let queue = socket.queue.get_or_insert_default();
+        let before = queue.bytes();
+        queue.cut(farewell);
+        self.counts.queued_bytes =
+            (self.counts.queued_bytes + queue.bytes() as u64).saturating_sub(before as u64);
+        self.linger(key);
+        self.drain_queue(key);
+    }
+
+    /// Resets those that closed long ago and have not taken their output.
+    fn expire_linger(&mut self) {
+        while let Some((key, due_ns)) = self.lists.linger.front().copied() {
+            if due_ns > self.now.ns {
+                return;
+            }
+            self.lists.linger.pop_front();
+            let over = self.sockets.get(key).is_some_and(|socket| socket.flags & OVER != 0);
+            self.reset(key, if over { Closed::Slow } else { Closed::Local });
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What a protocol implements to live on a shard, and the small words the loop and it exchange.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::io::Io;
+
+/// Names one connection of one shard for as long as it lives. A slot is used again with another
+/// generation, so an old key never answers for a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Index of the record.
+    pub slot: u32,
+    /// How often the slot was given away before.
+    pub generation: u32,
+}
+
+/// A protocol on a shard. All calls come from the shard's own thread, one at a time; none may
+/// block. The loop catches no panic: a handler that runs foreign code guards it itself.
+pub trait Handler: Sized {
+    /// The protocol's record of a connection, stored inline in the shard's slab.
+    type Conn;
+    /// What other threads post to the shard.
+    type Mail: Send + 'static;
+
+    /// A connection was accepted; returns its record. Its key is in `from`, but the record is in
+    /// place only after this call, so output to it has to wait for [`Handler::readable`].
+    fn accepted(&mut self, io: &mut Io<Self::Conn>, from: Accepted) -> Self::Conn;
+
+    /// A connection came by hand-off. The bytes read before are delivered through
+    /// [`Handler::readable`] right after.
+    fn adopted(&mut self, io: &mut Io<Self::Conn>, key: Key, peer: SocketAddr) -> Self::Conn;
+
+    /// Bytes arrived, in the loop's own read buffer; they may be changed in place. The handler
+    /// takes all of them: what it cannot use yet it keeps itself.
+    fn readable(&mut self, io: &mut Io<Self::Conn>, key: Key, data: &mut [u8]);
+
+    /// The connection is over; exactly once for each record that was not taken away. Its
+    /// descriptor is closed and `key` answers no more.
+    fn closed(&mut self, io: &mut Io<Self::Conn>, key: Key, conn: Self::Conn, why: Closed);
+
+    /// Something came through the mailbox. Once its effect is over, give its bytes back with
+    /// [`crate::Mailbox::done`].
+    fn mail(&mut self, io: &mut Io<Self::Conn>, mail: Self::Mail);
+
+    /// Runs at the end of each turn, after the flush: fan-out slices, sweeps. Says when it wants
+    /// to run again at the latest. At most 1 ms a call keeps a turn under 2 ms.
+    fn turn_end(&mut self, io: &mut Io<Self::Conn>) -> Next;
+
+    /// The connection's outbound queue passed [`crate::Config::outbound_bytes_max`].
+    fn slow(&mut self, io: &mut Io<Self::Conn>, key: Key) -> Slow;
+
+    /// The shard stops: the last call before every connection is closed.
+    fn stopping(&mut self, io: &mut Io<Self::Conn>) {
+        let _ = io;
+    }
+}
+
+/// Where an accepted connection came from.
+#[derive(Clone, Copy, Debug)]
+pub struct Accepted {
+    /// The key the connection will have.
+    pub key: Key,
+    /// Index of the listener in the list of addresses.
+    pub listener: u16,
+    /// The peer's address.
+    pub peer: SocketAddr,
+    /// The shard is full and this one was taken from the reserve: refuse it and close soon.
+    pub over_capacity: bool,
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// The handler closed or aborted it, or the shard stopped.
+    Local,
+    /// The peer closed its sending half.
+    PeerEof,
+    /// The connection broke: reset, timed out, unreachable.
+    Reset(io::ErrorKind),
+    /// The peer read too slowly and was cut ([`Handler::slow`]).
+    Slow,
+}
+
+/// When [`Handler::turn_end`] wants to run again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// At once: other events are only looked at in passing.
+    Now,
+    /// When something happens, at the latest after this time (rounded up to milliseconds).
+    After(Duration),
+    /// When something happens.
+    Idle,
+}
+
+/// What to do with a peer whose queue passed the limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Slow {
+    /// Drop what is queued, but for the rest of a write that has begun, append `farewell`, give
+    /// the peer [`crate::Config::linger`] to take that, then close.
+    Cut {
+        /// The last bytes, for example a close frame; may be empty.
+        farewell: Vec<u8>,
+    },
+    /// Reset the connection at once.
+    Abort,
+}

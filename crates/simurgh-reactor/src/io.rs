@@ -1,0 +1,404 @@
+//! What a handler may do with the connections of its shard.
+//!
+//! Nothing here calls the handler back: what ends a connection is noted and done at the end of
+//! the turn ([`Io::settle`] decides when), so a handler is never entered twice.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mio::unix::SourceFd;
+use mio::{Interest, Poll, Token};
+
+use crate::clock::Now;
+use crate::config::Config;
+use crate::handler::{Closed, Key};
+use crate::handoff::{self, HandOffError};
+use crate::outbound::{Outbox, Shared};
+use crate::slab::{
+    CLOSING, DOOMED, HELD, LISTED, MUTE, NO_READ, NO_SEND, SHUT, Slab, Socket, UNREAD,
+};
+use crate::stats::{Counts, ReactorStats};
+use crate::tables::Descriptor;
+use crate::{net, write};
+
+/// The shard's connections, and everything that may be done with them.
+pub struct Io<T> {
+    pub(crate) poll: Poll,
+    pub(crate) sockets: Slab<T>,
+    pub(crate) outbox: Outbox,
+    pub(crate) counts: Counts,
+    pub(crate) now: Now,
+    pub(crate) lists: Lists,
+    pub(crate) outbound_bytes_max: usize,
+    /// The shard's end of the hand-off.
+    pub(crate) hand_off: Option<OwnedFd>,
+    /// A descriptor was given back to the table since accepting last failed.
+    pub(crate) freed: bool,
+    pub(crate) stop_listening: bool,
+    pub(crate) stop: bool,
+    linger_ns: u64,
+    capacity: usize,
+    stats: Arc<ReactorStats>,
+}
+
+/// Connections that something is to be done with, by key.
+#[derive(Default)]
+pub(crate) struct Lists {
+    /// To be read without an event.
+    pub(crate) ready: VecDeque<Key>,
+    /// To be closed, or shut for writing, once their output is written.
+    pub(crate) closing: Vec<Key>,
+    /// Whose queue passed the limit.
+    pub(crate) slow: Vec<Key>,
+    /// That end with this turn.
+    pub(crate) doomed: Vec<(Key, Closed)>,
+    /// Closing, but the peer still takes the rest: until when, ns.
+    pub(crate) linger: VecDeque<(Key, u64)>,
+}
+
+impl<T> Io<T> {
+    pub(crate) fn new(
+        config: &Config,
+        capacity: usize,
+        hand_off: Option<OwnedFd>,
+        stats: Arc<ReactorStats>,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            poll: Poll::new()?,
+            sockets: Slab::new(),
+            outbox: Outbox::default(),
+            counts: Counts::default(),
+            now: Now::default(),
+            lists: Lists::default(),
+            outbound_bytes_max: config.outbound_bytes_max,
+            hand_off,
+            freed: false,
+            stop_listening: false,
+            stop: false,
+            linger_ns: u64::try_from(config.linger.as_nanos()).unwrap_or(u64::MAX),
+            capacity,
+            stats,
+        })
+    }
+
+    /// The time of this turn.
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
+    /// The shard's counters as published at the end of the last turn.
+    pub fn stats(&self) -> &Arc<ReactorStats> {
+        &self.stats
+    }
+
+    /// Open connections.
+    pub fn len(&self) -> usize {
+        self.sockets.len()
+    }
+
+    /// Whether there is no connection.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Connections from which on new ones count as over capacity.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// The record of a connection.
+    #[inline]
+    pub fn conn(&mut self, key: Key) -> Option<&mut T> {
+        self.sockets.get_mut(key).map(|socket| &mut socket.data)
+    }
+
+    /// The record of a connection, to look at.
+    #[inline]
+    pub fn conn_ref(&self, key: Key) -> Option<&T> {
+        self.sockets.get(key).map(|socket| &socket.data)
+    }
+
+    /// The peer's address, asked of the kernel.
+    pub fn peer_addr(&self, key: Key) -> io::Result<SocketAddr> {
+        let socket = self.sockets.get(key).ok_or(io::ErrorKind::NotFound)?;
+        net::peer_addr(&socket.fd)
+    }
+
+    /// Bytes that the connection's peer has not taken yet, without those of this turn.
+    pub fn queued(&self, key: Key) -> usize {
+        let queue = self.sockets.get(key).and_then(|socket| socket.queue.as_ref());
+        queue.map_or(0, |queue| queue.bytes())
+    }
+
+    /// Adds to what this turn writes to the connection. Silently nothing if it is gone, closing
+    /// or cut.
+    pub fn send(&mut self, key: Key, bytes: &[u8]) {
+        self.send_with(key, |out| out.extend_from_slice(bytes));
+    }
+
+    /// Like [`Io::send`], but `write` appends straight to the turn's arena, of which it must not
+    /// touch what is there. `false`, and `write` is not called, if nothing can be sent.
+    pub fn send_with(&mut self, key: Key, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+        self.write_with(key, |_, out| write(out)).is_some()
+    }
+
+    /// Like [`Io::send_with`] with the connection's record at hand.
+    pub fn write_with<R>(
+        &mut self,
+        key: Key,
+        write: impl FnOnce(&mut T, &mut Vec<u8>) -> R,
+    ) -> Option<R> {
+        let socket = self.sockets.get_mut(key).filter(|socket| socket.flags & NO_SEND == 0)?;
+        let start = self.outbox.arena.len();
+        let result = write(&mut socket.data, &mut self.outbox.arena);
+        debug_assert!(self.outbox.arena.len() >= start, "the arena holds other output");
+        self.outbox.add_written(&mut socket.span, key, start);
+        self.flush_if_full();
+        Some(result)
+    }
+
+    /// The fan-out path: writes `frame` now if nothing is pending or queued for the connection,
+    /// else behind that; what the peer does not take is referred to, not copied.
+    #[inline]
+    pub fn send_shared(&mut self, key: Key, frame: &Shared) {
+        let Some(socket) = self.sockets.get_mut(key) else { return };
+        if socket.flags & NO_SEND == 0 && socket.span == 0 && socket.queue.is_none() {
+            let bytes = frame.as_bytes();
+            self.counts.writes += 1;
+            match write::send(&socket.fd, bytes) {
+                Ok(written) if written == bytes.len() => self.counts.bytes_out += written as u64,
+                outcome => self.shared_cut_short(key, frame, outcome),
+            }
+        } else {
+            self.shared_behind(key, frame);
+        }
+    }
+
+    /// Adds `frame` to what this turn writes to the connection, by reference: a burst of frames
+    /// leaves in one write.
+    pub fn send_shared_later(&mut self, key: Key, frame: &Shared) {
+        let Some(socket) = self.sockets.get_mut(key).filter(|s| s.flags & NO_SEND == 0) else {
+            return;
+        };
+        self.outbox.add_shared(&mut socket.span, key, frame.clone());
+        self.flush_if_full();
+    }
+
+    /// Writes what the turn has gathered so far, as its end does: for the end of a fan-out slice.
+    pub fn flush(&mut self) {
+        write::flush(self);
+    }
+
+    /// Stops reading from the connection. A peer that resets is noticed all the same; one that
+    /// only closes its half, at the [`Io::release`].
+    pub fn hold(&mut self, key: Key) {
+        if let Some(socket) = self.sockets.get_mut(key) {
+            socket.flags |= HELD;
+        }
+    }
+
+    /// Reads again, also what came meanwhile.
+    pub fn release(&mut self, key: Key) {
+        let Some(socket) = self.sockets.get_mut(key) else { return };
+        socket.flags &= !HELD;
+        if socket.flags & UNREAD != 0 {
+            self.list_ready(key);
+        }
+    }
+
+    /// Whether [`Io::hold`] is in force.
+    pub fn is_held(&self, key: Key) -> bool {
+        self.sockets.get(key).is_some_and(|socket| socket.flags & HELD != 0)
+    }
+
+    /// Closes the connection once its output is written, at the latest after
+    /// [`Config::linger`]. Neither input nor further output from here on.
+    pub fn close(&mut self, key: Key) {
+        if let Some(socket) = self.sockets.get_mut(key)
+            && socket.flags & (CLOSING | DOOMED) == 0
+        {
+            socket.flags |= CLOSING;
+            self.lists.closing.push(key);
+        }
+    }
+
+    /// Tells the peer, once the output is written, that no more will come, and goes on reading
+    /// until it closes too or [`Io::close`]: the last bytes then are not lost to a reset.
+    pub fn shutdown_write(&mut self, key: Key) {
+        if let Some(socket) = self.sockets.get_mut(key)
+            && socket.flags & NO_SEND == 0
+        {
+            socket.flags |= SHUT;
+            self.lists.closing.push(key);
+        }
+    }
+
+    /// Resets the connection at the end of the turn; nothing more is written.
+    pub fn abort(&mut self, key: Key) {
+        if let Some(socket) = self.sockets.get_mut(key) {
+            net::reset_on_close(&socket.fd);
+            socket.flags |= MUTE;
+            self.doom(key, Closed::Local);
+        }
+    }
+
+    /// Takes a connection off the shard; nothing is closed, [`crate::Handler::closed`] is not
+    /// called. What is pending is written first; what is queued for a slow peer is lost.
+    pub fn take(&mut self, key: Key) -> Option<(Descriptor, T)> {
+        self.flush();
+        let socket = self.leave(key)?;
+        Some((Descriptor::new(socket.fd), socket.data))
+    }
+
+    /// Hands a connection and the bytes already read from it to the other end of the hand-off;
+    /// returns its record. On an error the connection stays as it is.
+    pub fn hand_off(&mut self, key: Key, read_ahead: &[u8]) -> Result<T, HandOffError> {
+        self.flush();
+        let socket = self.sockets.get(key).filter(|socket| socket.flags & (NO_READ | SHUT) == 0);
+        let socket = socket.ok_or(HandOffError::NotOpen)?;
+        if socket.queue.is_some() {
+            return Err(HandOffError::OutputQueued);
+        }
+        let end = self.hand_off.as_ref().ok_or(HandOffError::Gone)?;
+        if let Err(error) = handoff::send(end, &socket.fd, read_ahead) {
+            self.counts.hand_off_refused += 1;
+            return Err(error);
+        }
+        // The record is there: it was just looked at.
+        self.leave(key).map(|socket| socket.data).ok_or(HandOffError::NotOpen)
+    }
+
+    /// Shows `visit` the records of the next `records` slots, used or not, from `cursor` on, and
+    /// collects the keys it says `true` for. The cursor is 0 again after the last slot.
+    pub fn sweep(
+        &mut self,
+        cursor: &mut u32,
+        records: usize,
+        mut visit: impl FnMut(Key, &mut T) -> bool,
+        out: &mut Vec<Key>,
+    ) {
+        self.sockets.visit(cursor, records, |key, socket| {
+            if visit(key, &mut socket.data) {
+                out.push(key);
+            }
+        });
+    }
+
+    /// Accepts what is in the backlog and then closes the listeners.
+    pub fn stop_listening(&mut self) {
+        self.stop_listening = true;
+    }
+
+    /// Ends the loop after this turn: what is pending is written, all connections are closed.
+    pub fn stop(&mut self) {
+        self.stop = true;
+    }
+}
+
+/// What the loop does with the same state.
+impl<T> Io<T> {
+    /// Registers `fd` for reading under `key`.
+    pub(crate) fn register(&self, fd: &OwnedFd, key: Key) -> io::Result<()> {
+        let token = token(key);
+        self.poll.registry().register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)
+    }
+
+    /// Asks for events of `key` again, with or without those of writability.
+    pub(crate) fn reregister(&self, socket: &Socket<T>, key: Key, writable: bool) {
+        let mut interest = Interest::READABLE;
+        if writable {
+            interest |= Interest::WRITABLE;
+        }
+        let fd = socket.fd.as_raw_fd();
+        let registry = self.poll.registry();
+        if let Err(error) = registry.reregister(&mut SourceFd(&fd), token(key), interest) {
+            // Not possible for a registered descriptor but for want of kernel memory; the queue
+            // then waits for the next write or its deadline.
+            tracing::warn!(%error, "epoll_ctl failed");
+        }
+    }
+
+    /// Puts `key` on the list of sockets to read without an event.
+    pub(crate) fn list_ready(&mut self, key: Key) {
+        if let Some(socket) = self.sockets.get_mut(key)
+            && socket.flags & LISTED == 0
+        {
+            socket.flags |= LISTED;
+            self.lists.ready.push_back(key);
+        }
+    }
+
+    /// Notes that `key` ends with this turn; the first reason counts.
+    pub(crate) fn doom(&mut self, key: Key, why: Closed) {
+        if let Some(socket) = self.sockets.get_mut(key)
+            && socket.flags & DOOMED == 0
+        {
+            socket.flags |= DOOMED;
+            if matches!(why, Closed::Reset(_)) {
+                socket.flags |= MUTE;
+            }
+            self.lists.doomed.push((key, why));
+        }
+    }
+
+    /// Notes until when a closing connection may still be written to.
+    pub(crate) fn linger(&mut self, key: Key) {
+        self.lists.linger.push_back((key, self.now.ns.saturating_add(self.linger_ns)));
+    }
+
+    /// Time until the first lingering connection is due.
+    pub(crate) fn linger_due(&self) -> Option<Duration> {
+        let (_, due) = self.lists.linger.front()?;
+        Some(Duration::from_nanos(due.saturating_sub(self.now.ns)))
+    }
+
+    /// Removes a connection that lives on elsewhere.
+    fn leave(&mut self, key: Key) -> Option<Socket<T>> {
+        let socket = self.sockets.remove(key)?;
+        // The open file lives on, so closing our number would leave it in the poll set.
+        let fd = socket.fd.as_raw_fd();
+        if let Err(error) = self.poll.registry().deregister(&mut SourceFd(&fd)) {
+            tracing::warn!(%error, "a connection could not leave the poll set");
+        }
+        self.counts.taken += 1;
+        self.forget(&socket);
+        Some(socket)
+    }
+
+    /// Counts a removed connection out.
+    pub(crate) fn forget(&mut self, socket: &Socket<T>) {
+        let queued = socket.queue.as_ref().map_or(0, |queue| queue.bytes());
+        self.counts.queued_bytes -= queued as u64;
+        self.counts.open = self.sockets.len() as u64;
+        self.freed = true;
+    }
+
+    pub(crate) fn publish(&self) {
+        self.stats.publish(&self.counts);
+    }
+
+    fn flush_if_full(&mut self) {
+        /// A turn that produces more than this for all its connections writes in between.
+        const ARENA_BYTES_MAX: usize = 4 << 20;
+        if self.outbox.is_full(ARENA_BYTES_MAX) {
+            self.flush();
+        }
+    }
+}
+
+/// The poll token of a connection: the whole key, so that an event that was already fetched when
+/// its connection ended finds nobody.
+pub(crate) fn token(key: Key) -> Token {
+    Token(key.slot as usize | (key.generation as usize) << 32)
+}
+
+/// The key of a token.
+pub(crate) fn key(token: Token) -> Key {
+    Key { slot: token.0 as u32, generation: (token.0 >> 32) as u32 }
+}
+
+const _: () = assert!(size_of::<usize>() == 8, "a token holds a whole key");

@@ -1,0 +1,180 @@
+//! The one door into a shard.
+//!
+//! Any thread posts; posting never blocks. What a mail and its effects weigh is counted in bytes
+//! from the post until the shard says [`Mailbox::done`], so a publisher that is faster than a
+//! fan-out gets its mail back instead of filling memory. A shard that is awake is not woken: the
+//! eventfd is written only when the loop has said that it is about to wait.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use crate::wake::WakeSet;
+
+/// The sending half of a shard's mailbox: cheap to clone, usable from every thread.
+pub struct Mailbox<M> {
+    sender: Sender<M>,
+    door: Arc<Door>,
+}
+
+/// A mail that was refused because the mailbox holds its limit of bytes or the shard has ended.
+pub struct Full<M>(pub M);
+
+impl<M> Mailbox<M> {
+    /// Posts `mail`, which weighs `bytes` until [`Mailbox::done`] gives them back. A mail that
+    /// weighs more than the whole limit passes when the mailbox is empty.
+    pub fn post(&self, mail: M, bytes: usize) -> Result<(), Full<M>> {
+        let before = self.door.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before != 0 && before.saturating_add(bytes) > self.door.bytes_max {
+            self.done(bytes);
+            return Err(Full(mail));
+        }
+        self.sender.send(mail).map_err(|refused| {
+            self.done(bytes);
+            Full(refused.0)
+        })?;
+        self.door.knock();
+        Ok(())
+    }
+
+    /// Posts control mail, which weighs nothing and is never refused while the shard lives;
+    /// `false` once it has ended.
+    pub fn post_anyway(&self, mail: M) -> bool {
+        let posted = self.sender.send(mail).is_ok();
+        self.door.knock();
+        posted
+    }
+
+    /// Gives back the bytes of a mail whose effect is over.
+    pub fn done(&self, bytes: usize) {
+        let before = self.door.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "more bytes given back than were posted");
+    }
+
+    /// Bytes posted and not yet given back.
+    pub fn bytes(&self) -> usize {
+        self.door.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The limit of [`Mailbox::bytes`].
+    pub fn bytes_max(&self) -> usize {
+        self.door.bytes_max
+    }
+
+    /// Index of the shard behind this door.
+    pub fn shard(&self) -> usize {
+        self.door.shard
+    }
+}
+
+impl<M> Clone for Mailbox<M> {
+    fn clone(&self) -> Self {
+        Self { sender: self.sender.clone(), door: Arc::clone(&self.door) }
+    }
+}
+
+impl<M> fmt::Debug for Mailbox<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mailbox")
+            .field("shard", &self.shard())
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M> fmt::Debug for Full<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Full(..)")
+    }
+}
+
+impl<M> fmt::Display for Full<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the shard's mailbox is full")
+    }
+}
+
+impl<M> std::error::Error for Full<M> {}
+
+/// What both sides of a mailbox share.
+#[derive(Debug)]
+pub(crate) struct Door {
+    shard: usize,
+    bytes: AtomicUsize,
+    bytes_max: usize,
+    /// The loop waits, or is about to: whoever posts has to wake it.
+    asleep: AtomicBool,
+    stop: AtomicBool,
+    wakes: Arc<WakeSet>,
+}
+
+impl Door {
+    /// Wakes the shard unless it is awake. Pairs with [`Inbox::fall_asleep`]: either the poster
+    /// sees `asleep`, or the loop sees the mail before it waits.
+    pub(crate) fn knock(&self) {
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
+            WakeSet::wake(&self.wakes, self.shard);
+        }
+    }
+
+    /// Asks the loop to end at the end of its turn.
+    pub(crate) fn ask_to_stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.knock();
+    }
+}
+
+/// The shard's half.
+pub(crate) struct Inbox<M> {
+    receiver: Receiver<M>,
+    door: Arc<Door>,
+    /// A mail found while falling asleep.
+    found: Option<M>,
+}
+
+impl<M> Inbox<M> {
+    pub(crate) fn next(&mut self) -> Option<M> {
+        self.found.take().or_else(|| self.receiver.try_recv().ok())
+    }
+
+    pub(crate) fn asked_to_stop(&self) -> bool {
+        self.door.stop.load(Ordering::Acquire)
+    }
+
+    /// Says that the loop is about to wait; `false` if there is something to do first.
+    pub(crate) fn fall_asleep(&mut self) -> bool {
+        self.door.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.found = self.found.take().or_else(|| self.receiver.try_recv().ok());
+        let quiet = self.found.is_none() && !self.asked_to_stop();
+        if !quiet {
+            self.awake();
+        }
+        quiet
+    }
+
+    pub(crate) fn awake(&self) {
+        self.door.asleep.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Makes the mailbox of shard `shard`, whose limit is `bytes_max`.
+pub(crate) fn mailbox<M>(
+    shard: usize,
+    bytes_max: usize,
+    wakes: Arc<WakeSet>,
+) -> (Mailbox<M>, Inbox<M>, Arc<Door>) {
+    let (sender, receiver) = mpsc::channel();
+    let door = Arc::new(Door {
+        shard,
+        bytes: AtomicUsize::new(0),
+        bytes_max,
+        asleep: AtomicBool::new(false),
+        stop: AtomicBool::new(false),
+        wakes,
+    });
+    let mailbox = Mailbox { sender, door: Arc::clone(&door) };
+    (mailbox, Inbox { receiver, door: Arc::clone(&door), found: None }, door)
+}

@@ -1,0 +1,162 @@
+//! Sockets: listening, accepting, and the few options set on them.
+//!
+//! Each shard listens by itself with SO_REUSEPORT and the kernel spreads connections over them.
+//! That option also lets a second server join silently on the same port, so the address is first
+//! tried without it ([`reserve`]).
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, Shutdown, SocketAddrAny, SocketType, sockopt};
+
+/// Why an address could not be listened on.
+#[derive(Debug)]
+pub struct ListenError {
+    /// The address.
+    pub address: SocketAddr,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+impl std::fmt::Display for ListenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cannot listen on {}: {}", self.address, self.source)
+    }
+}
+
+impl std::error::Error for ListenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Binds `address` as if alone in the world, which fails if anybody listens there, and keeps it
+/// bound so that shards, and only this user's sockets, may join. Returns the address with the
+/// port that the system chose if it was 0.
+pub(crate) fn reserve(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), ListenError> {
+    let bound = || {
+        let fd = socket(address)?;
+        // With port 0 a reusable port is not wanted: it might be someone's reservation.
+        if address.port() != 0 {
+            sockopt::set_socket_reuseaddr(&fd, true)?;
+        }
+        rustix::net::bind(&fd, &address)?;
+        sockopt::set_socket_reuseaddr(&fd, true)?;
+        reuse_port(&fd)?;
+        let actual = socket_addr(rustix::net::getsockname(&fd)?)?;
+        Ok((fd, actual))
+    };
+    bound().map_err(|source| ListenError { address, source })
+}
+
+/// A shard's own listening socket.
+pub(crate) fn listen(address: SocketAddr, backlog: i32) -> Result<OwnedFd, ListenError> {
+    let listening = || {
+        let fd = socket(address)?;
+        sockopt::set_socket_reuseaddr(&fd, true)?;
+        reuse_port(&fd)?;
+        // Accepted sockets inherit it on Linux.
+        sockopt::set_tcp_nodelay(&fd, true)?;
+        rustix::net::bind(&fd, &address)?;
+        rustix::net::listen(&fd, backlog)?;
+        Ok(fd)
+    };
+    listening().map_err(|source| ListenError { address, source })
+}
+
+fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    #[cfg(target_os = "linux")]
+    let fd = {
+        use rustix::net::SocketFlags;
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        rustix::net::socket_with(family, SocketType::STREAM, flags, None)?
+    };
+    #[cfg(not(target_os = "linux"))]
+    let fd = {
+        let fd = rustix::net::socket(family, SocketType::STREAM, None)?;
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        rustix::io::ioctl_fioclex(&fd)?;
+        fd
+    };
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    Ok(fd)
+}
+
+#[cfg(unix)]
+fn reuse_port(fd: &OwnedFd) -> io::Result<()> {
+    Ok(sockopt::set_socket_reuseport(fd, true)?)
+}
+
+/// Takes one connection from the backlog, non-blocking and without delay.
+pub(crate) fn accept(listener: &OwnedFd) -> rustix::io::Result<(OwnedFd, SocketAddr)> {
+    #[cfg(target_os = "linux")]
+    let (fd, peer) = {
+        use rustix::net::SocketFlags;
+        rustix::net::acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?
+    };
+    #[cfg(not(target_os = "linux"))]
+    let (fd, peer) = {
+        let (fd, peer) = rustix::net::acceptfrom(listener)?;
+        rustix::io::ioctl_fioclex(&fd)?;
+        prepare_adopted(&fd)?;
+        (fd, peer)
+    };
+    // A peer that is already gone has no address any more on some systems.
+    let peer = peer.and_then(|peer| socket_addr(peer).ok());
+    Ok((fd, peer.ok_or(rustix::io::Errno::CONNABORTED)?))
+}
+
+/// Makes a socket that came from elsewhere behave like an accepted one.
+pub(crate) fn prepare_adopted(fd: &OwnedFd) -> rustix::io::Result<()> {
+    rustix::io::ioctl_fionbio(fd, true)?;
+    // Not a TCP socket in some tests; then there is nothing to delay.
+    let _ = sockopt::set_tcp_nodelay(fd, true);
+    Ok(())
+}
+
+pub(crate) fn peer_addr(fd: impl AsFd) -> io::Result<SocketAddr> {
+    let peer = rustix::net::getpeername(fd)?;
+    socket_addr(peer.ok_or(io::ErrorKind::NotConnected)?)
+}
+
+fn socket_addr(address: SocketAddrAny) -> io::Result<SocketAddr> {
+    SocketAddr::try_from(address).map_err(io::Error::from)
+}
+
+/// What broke the connection, as the kernel remembers it.
+pub(crate) fn error_kind(fd: &OwnedFd) -> io::ErrorKind {
+    match sockopt::socket_error(fd) {
+        Ok(Err(error)) => error.kind(),
+        _ => io::ErrorKind::ConnectionReset,
+    }
+}
+
+/// Makes the close of `fd` a reset.
+pub(crate) fn reset_on_close(fd: &OwnedFd) {
+    // It fails only for a socket that is already gone.
+    let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
+}
+
+/// Says that no more will be written.
+pub(crate) fn shutdown_write(fd: &OwnedFd) {
+    let _ = rustix::net::shutdown(fd, Shutdown::Write);
+}
+
+/// Ends the connection in an orderly way. Unread input would turn the close into a reset, which
+/// discards what the peer has not got yet, so what is already here is taken off first.
+pub(crate) fn close_gently(fd: &OwnedFd) {
+    const ROUNDS_MAX: usize = 32;
+    let mut unread = [0_u8; 2048];
+    for _ in 0..ROUNDS_MAX {
+        match rustix::net::recv(fd, &mut unread, rustix::net::RecvFlags::DONTWAIT) {
+            Ok((_, bytes)) if bytes > 0 => {}
+            _ => break,
+        }
+    }
+    let _ = rustix::net::shutdown(fd, Shutdown::Both);
+}

@@ -1,0 +1,221 @@
+//! The connections of a shard, in pages that never move.
+//!
+//! A growing `Vec` would copy two hundred thousand records at a stroke and hold both copies
+//! while it does; pages are added one at a time. A freed slot is used next (its memory is warm)
+//! with a new generation, so a key that outlived its connection finds nothing.
+
+use std::os::fd::OwnedFd;
+
+use crate::handler::Key;
+use crate::outbound::Queue;
+
+/// Records in a page.
+const PAGE: usize = 512;
+const NONE: u32 = u32::MAX;
+
+/// A connection's flags, see the constants.
+pub(crate) type Flags = u16;
+
+/// The handler does not want input now.
+pub(crate) const HELD: Flags = 1;
+/// The kernel may have input that no event will announce again.
+pub(crate) const UNREAD: Flags = 1 << 1;
+/// In the list of sockets to read without an event.
+pub(crate) const LISTED: Flags = 1 << 2;
+/// The peer has closed its sending half; what it sent before may still be unread.
+pub(crate) const PEER_SHUT: Flags = 1 << 3;
+/// `close` was asked for: no input, no further output.
+pub(crate) const CLOSING: Flags = 1 << 4;
+/// `shutdown_write` was asked for: no further output.
+pub(crate) const SHUT: Flags = 1 << 5;
+/// Will be gone at the end of the turn.
+pub(crate) const DOOMED: Flags = 1 << 6;
+/// Nothing more goes out, not even what is pending.
+pub(crate) const MUTE: Flags = 1 << 7;
+/// The queue passed its limit.
+pub(crate) const OVER: Flags = 1 << 8;
+
+/// Output is not accepted any more.
+pub(crate) const NO_SEND: Flags = CLOSING | SHUT | DOOMED | MUTE | OVER;
+/// Input is not wanted any more.
+pub(crate) const NO_READ: Flags = CLOSING | DOOMED | MUTE | OVER;
+
+/// One open connection.
+pub(crate) struct Socket<T> {
+    pub(crate) fd: OwnedFd,
+    generation: u32,
+    /// Entry in the outbox, plus one; 0: nothing pending.
+    pub(crate) span: u32,
+    pub(crate) flags: Flags,
+    /// Only while the peer is slow.
+    pub(crate) queue: Option<Box<Queue>>,
+    pub(crate) data: T,
+}
+
+enum Slot<T> {
+    Vacant { generation: u32, next: u32 },
+    Used(Socket<T>),
+}
+
+// The budget beside the protocol's record: descriptor 4, generation 4, span 4, flags 2 (+2), queue
+// pointer 8. That a slot may be vacant costs nothing: it hides in the descriptor's forbidden -1.
+const _: () = assert!(size_of::<Slot<[u64; 8]>>() == 24 + 64);
+const _: () = assert!(size_of::<Slot<[u8; 3]>>() == 32);
+
+/// Pages of slots.
+pub(crate) struct Slab<T> {
+    pages: Vec<Box<[Slot<T>]>>,
+    free: u32,
+    len: usize,
+}
+
+impl<T> Slab<T> {
+    pub(crate) const fn new() -> Self {
+        Self { pages: Vec::new(), free: NONE, len: 0 }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: Key) -> Option<&Socket<T>> {
+        match self.slot(key.slot) {
+            Some(Slot::Used(socket)) if socket.generation == key.generation => Some(socket),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Socket<T>> {
+        match self.slot_mut(key.slot) {
+            Some(Slot::Used(socket)) if socket.generation == key.generation => Some(socket),
+            _ => None,
+        }
+    }
+
+    /// The key that the next [`Slab::insert`] gives out; adds a page if there is none free.
+    /// `None` only when four billion slots are used.
+    pub(crate) fn vacant(&mut self) -> Option<Key> {
+        if self.free == NONE {
+            let first = u32::try_from(self.pages.len() * PAGE).ok()?;
+            let end = first.checked_add(PAGE as u32)?;
+            let next = |slot: u32| if slot + 1 == end { NONE } else { slot + 1 };
+            let page = (first..end).map(|slot| Slot::Vacant { generation: 0, next: next(slot) });
+            self.pages.push(page.collect());
+            self.free = first;
+        }
+        match self.slot(self.free) {
+            Some(Slot::Vacant { generation, .. }) => {
+                Some(Key { slot: self.free, generation: *generation })
+            }
+            _ => None,
+        }
+    }
+
+    /// Fills the slot of `key`, which [`Slab::vacant`] gave. If something else took that slot
+    /// meanwhile, the record comes back.
+    pub(crate) fn insert(&mut self, key: Key, fd: OwnedFd, data: T) -> Result<(), (OwnedFd, T)> {
+        match self.slot_mut(key.slot) {
+            Some(slot @ Slot::Vacant { .. }) => {
+                let Slot::Vacant { next, .. } = *slot else { return Err((fd, data)) };
+                let generation = key.generation;
+                *slot = Slot::Used(Socket { fd, generation, span: 0, flags: 0, queue: None, data });
+                debug_assert_eq!(self.free, key.slot);
+                self.free = next;
+                self.len += 1;
+                Ok(())
+            }
+            _ => Err((fd, data)),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Socket<T>> {
+        self.get(key)?;
+        let vacant = Slot::Vacant { generation: key.generation.wrapping_add(1), next: self.free };
+        let used = std::mem::replace(self.slot_mut(key.slot)?, vacant);
+        self.free = key.slot;
+        self.len -= 1;
+        match used {
+            Slot::Used(socket) => Some(socket),
+            Slot::Vacant { .. } => None,
+        }
+    }
+
+    /// The used slots of the next `records` slots from `cursor` on, which moves on and is 0 again
+    /// after the last slot. `visit` may look at and change the record.
+    pub(crate) fn visit(
+        &mut self,
+        cursor: &mut u32,
+        records: usize,
+        mut visit: impl FnMut(Key, &mut Socket<T>),
+    ) {
+        let slots = self.pages.len() * PAGE;
+        let first = *cursor as usize;
+        let end = first.saturating_add(records).min(slots);
+        for slot in first..end {
+            let slot = slot as u32;
+            if let Some(Slot::Used(socket)) = self.slot_mut(slot) {
+                visit(Key { slot, generation: socket.generation }, socket);
+            }
+        }
+        *cursor = if end >= slots { 0 } else { end as u32 };
+    }
+
+    #[inline]
+    fn slot(&self, slot: u32) -> Option<&Slot<T>> {
+        self.pages.get(slot as usize / PAGE)?.get(slot as usize % PAGE)
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, slot: u32) -> Option<&mut Slot<T>> {
+        self.pages.get_mut(slot as usize / PAGE)?.get_mut(slot as usize % PAGE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fd() -> OwnedFd {
+        std::fs::File::open("/dev/null").unwrap().into()
+    }
+
+    fn add(slab: &mut Slab<u32>, data: u32) -> Key {
+        let key = slab.vacant().unwrap();
+        slab.insert(key, fd(), data).unwrap();
+        key
+    }
+
+    #[test]
+    fn a_reused_slot_does_not_answer_to_the_old_key() {
+        let mut slab = Slab::new();
+        let old = add(&mut slab, 1);
+        assert_eq!(slab.remove(old).unwrap().data, 1);
+        let new = add(&mut slab, 2);
+        assert_eq!(old.slot, new.slot);
+        assert_ne!(old.generation, new.generation);
+        assert!(slab.get(old).is_none() && slab.get_mut(old).is_none());
+        assert!(slab.remove(old).is_none());
+        assert_eq!(slab.get(new).unwrap().data, 2);
+        assert_eq!(slab.len(), 1);
+    }
+
+    #[test]
+    fn pages_are_added_and_visited_in_slices() {
+        let mut slab = Slab::new();
+        let keys: Vec<Key> = (0..700).map(|data| add(&mut slab, data)).collect();
+        assert_eq!(slab.pages.len(), 2);
+        slab.remove(keys[3]);
+        let (mut cursor, mut seen, mut slices) = (0, Vec::new(), 0);
+        loop {
+            slab.visit(&mut cursor, 100, |key, socket| seen.push((key, socket.data)));
+            slices += 1;
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!((seen.len(), slices), (699, 11));
+        assert!(seen.iter().all(|(key, data)| keys[*data as usize] == *key));
+    }
+}

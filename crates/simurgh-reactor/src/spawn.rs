@@ -1,0 +1,399 @@
+//! Starting shards, in the one order that keeps descriptor tables apart: all wakers and hand-off
+//! pairs are made first ([`ShardSet::prepare`]), addresses are tried and held
+//! ([`ShardSet::bind`]), then each shard's thread separates its table, opens its own poll set
+//! and listeners, and reports ([`ShardSet::spawn`]).
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use crate::accept::Listeners;
+use crate::affinity::pin_thread;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::handler::Handler;
+use crate::handoff::{self, HandOffEnd};
+use crate::io::Io;
+use crate::mailbox::{Door, Inbox, Mailbox, mailbox};
+use crate::net::{self, ListenError};
+use crate::stats::ReactorStats;
+use crate::tables::{self, Tables, raise_descriptor_limit};
+use crate::turn::{Parts, Reactor, Special, register_special};
+use crate::wake::WakeSet;
+
+/// Shards that know each other: prepared together, then spawned one by one.
+pub struct ShardSet<M> {
+    wakes: Arc<WakeSet>,
+    clock: Clock,
+    mailboxes: Vec<Mailbox<M>>,
+    /// What each shard not yet spawned will own.
+    seats: Vec<Option<Seat<M>>>,
+    hand_off_ends: Vec<HandOffEnd>,
+    addresses: Vec<SocketAddr>,
+    reserved: Vec<OwnedFd>,
+    spawned: usize,
+    descriptors_max: u64,
+}
+
+struct Seat<M> {
+    inbox: Inbox<M>,
+    door: Arc<Door>,
+    hand_off: OwnedFd,
+}
+
+/// What a shard tells whoever makes its handler, on the shard's own thread.
+#[derive(Debug)]
+pub struct Shard<M> {
+    /// Its index in the set.
+    pub index: usize,
+    /// Its own mailbox and those of all others, by index.
+    pub mailboxes: Vec<Mailbox<M>>,
+    /// Its counters.
+    pub stats: Arc<ReactorStats>,
+    /// Connections from which on new ones count as over capacity.
+    pub capacity: usize,
+    /// Whether its descriptor table is its own.
+    pub tables: Tables,
+}
+
+/// A running shard. Dropping this does not stop it.
+#[derive(Debug)]
+pub struct ShardHandle {
+    index: usize,
+    capacity: usize,
+    tables: Tables,
+    stats: Arc<ReactorStats>,
+    door: Arc<Door>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+/// Why a shard did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// An address could not be listened on.
+    Listen(ListenError),
+    /// Something else, named by the first field.
+    Io(&'static str, io::Error),
+    /// All shards of the set are spawned already.
+    NoneLeft,
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Listen(error) => error.fmt(f),
+            Self::Io(what, error) => write!(f, "{what}: {error}"),
+            Self::NoneLeft => f.write_str("all shards of the set are spawned already"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Listen(error) => Some(&error.source),
+            Self::Io(_, error) => Some(error),
+            Self::NoneLeft => None,
+        }
+    }
+}
+
+impl From<ListenError> for StartError {
+    fn from(error: ListenError) -> Self {
+        Self::Listen(error)
+    }
+}
+
+impl<M: Send + 'static> ShardSet<M> {
+    /// Makes the wakers, mailboxes (each with a limit of `mailbox_bytes_max`) and hand-off pairs
+    /// of `count` shards, and raises the descriptor limit. Not from a shard's thread.
+    pub fn prepare(count: usize, mailbox_bytes_max: usize) -> io::Result<Self> {
+        let (descriptors_max, _) = raise_descriptor_limit();
+        let wakes = Arc::new(WakeSet::new(count)?);
+        tables::bury();
+        let (mut mailboxes, mut seats, mut hand_off_ends) = (Vec::new(), Vec::new(), Vec::new());
+        for shard in 0..count {
+            let (mailbox, inbox, door) = mailbox(shard, mailbox_bytes_max, Arc::clone(&wakes));
+            let (hand_off, end) = handoff::pair()?;
+            mailboxes.push(mailbox);
+            seats.push(Some(Seat { inbox, door, hand_off }));
+            hand_off_ends.push(HandOffEnd::new(end));
+        }
+        Ok(Self {
+            wakes,
+            clock: Clock::new(),
+            mailboxes,
+            seats,
+            hand_off_ends,
+            addresses: Vec::new(),
+            reserved: Vec::new(),
+            spawned: 0,
+            descriptors_max,
+        })
+    }
+
+    /// The mailboxes of all shards, by index; they may be used before the shards run.
+    pub fn mailboxes(&self) -> &[Mailbox<M>] {
+        &self.mailboxes
+    }
+
+    /// The process's ends of the hand-offs, by shard index; empty the second time.
+    pub fn take_hand_off_ends(&mut self) -> Vec<HandOffEnd> {
+        std::mem::take(&mut self.hand_off_ends)
+    }
+
+    /// Makes sure that nobody else listens on `addresses` and reserves them for the shards.
+    /// Returns them with the ports that the system chose where they were 0.
+    pub fn bind(&mut self, addresses: &[SocketAddr]) -> Result<Vec<SocketAddr>, ListenError> {
+        let mut actual = Vec::new();
+        for address in addresses {
+            let (fd, address) = net::reserve(*address)?;
+            self.reserved.push(fd);
+            actual.push(address);
+        }
+        self.addresses.extend_from_slice(&actual);
+        Ok(actual)
+    }
+
+    /// Starts the next shard on a thread called `name`; returns once it listens on all reserved
+    /// addresses. `make` makes the handler, on that thread.
+    pub fn spawn<H, F>(
+        &mut self,
+        name: &str,
+        config: Config,
+        make: F,
+    ) -> Result<ShardHandle, StartError>
+    where
+        H: Handler<Mail = M>,
+        F: FnOnce(&Shard<M>) -> H + Send + 'static,
+    {
+        let index = self.spawned;
+        let seat = self.seats.get_mut(index).and_then(Option::take).ok_or(StartError::NoneLeft)?;
+        self.spawned += 1;
+        let door = Arc::clone(&seat.door);
+        let stats = Arc::new(ReactorStats::default());
+        let (report, reported) = sync_channel(1);
+        // The shard's copy of the hand-off is the same number in its own table; ours closes once
+        // the shard has its own, unless the table turns out to be the same.
+        let hand_off = seat.hand_off.as_raw_fd();
+        let start = Start {
+            index,
+            wakes: Arc::clone(&self.wakes),
+            clock: self.clock,
+            mailboxes: self.mailboxes.clone(),
+            inbox: seat.inbox,
+            hand_off,
+            addresses: self.addresses.clone(),
+            stats: Arc::clone(&stats),
+            shards: self.mailboxes.len(),
+            descriptors_max: self.descriptors_max,
+            config,
+        };
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .stack_size(start.config.stack_bytes)
+            .spawn(move || start.run(make, &report))
+            .map_err(|error| StartError::Io("cannot start a thread", error))?;
+        let started = reported.recv().map_err(|_| {
+            StartError::Io("a shard ended before it listened", io::ErrorKind::Other.into())
+        })?;
+        let (tables, capacity) = started?;
+        if tables == Tables::Shared {
+            // The shard owns this very descriptor.
+            let _ = std::os::fd::IntoRawFd::into_raw_fd(seat.hand_off);
+        }
+        Ok(ShardHandle { index, capacity, tables, stats, door, thread })
+    }
+}
+
+impl<M> std::fmt::Debug for ShardSet<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShardSet")
+            .field("shards", &self.mailboxes.len())
+            .field("spawned", &self.spawned)
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ShardHandle {
+    /// The shard's index in its set.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Connections from which on new ones count as over capacity.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Whether its descriptor table is its own.
+    pub fn tables(&self) -> Tables {
+        self.tables
+    }
+
+    /// The shard's counters.
+    pub fn stats(&self) -> &Arc<ReactorStats> {
+        &self.stats
+    }
+
+    /// Asks the shard to end after its turn.
+    pub fn stop(&self) {
+        self.door.ask_to_stop();
+    }
+
+    /// Whether the shard has ended.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits until the shard has ended; an error if its loop broke or it panicked.
+    pub fn join(self) -> io::Result<()> {
+        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the shard panicked")))
+    }
+}
+
+/// What goes along to a shard's thread.
+struct Start<M> {
+    index: usize,
+    wakes: Arc<WakeSet>,
+    clock: Clock,
+    mailboxes: Vec<Mailbox<M>>,
+    inbox: Inbox<M>,
+    hand_off: RawFd,
+    addresses: Vec<SocketAddr>,
+    stats: Arc<ReactorStats>,
+    shards: usize,
+    descriptors_max: u64,
+    config: Config,
+}
+
+type Report = SyncSender<Result<(Tables, usize), StartError>>;
+
+impl<M: Send + 'static> Start<M> {
+    fn run<H: Handler<Mail = M>>(
+        self,
+        make: impl FnOnce(&Shard<M>) -> H,
+        report: &Report,
+    ) -> io::Result<()> {
+        let mut keep: Vec<RawFd> = self.wakes.descriptors().collect();
+        keep.push(self.hand_off);
+        let tables = tables::separate(self.wakes.set(), &keep);
+        if tables == Tables::Shared && cfg!(target_os = "linux") {
+            tracing::warn!("no descriptor table of its own: all shards share one limit");
+        }
+        let hand_off = tables::inherited(self.hand_off);
+        let reactor = match self.open(make, tables, hand_off, keep.len()) {
+            Ok(reactor) => reactor,
+            Err(error) => {
+                let kind = io::Error::other(error.to_string());
+                // Whoever spawns waits for this report.
+                let _ = report.send(Err(error));
+                return Err(kind);
+            }
+        };
+        let _ = report.send(Ok((tables, reactor.io.capacity())));
+        reactor.run()
+    }
+
+    /// Opens the poll set and the listeners, in the shard's own table.
+    fn open<H: Handler<Mail = M>>(
+        self,
+        make: impl FnOnce(&Shard<M>) -> H,
+        tables: Tables,
+        hand_off: OwnedFd,
+        kept: usize,
+    ) -> Result<Reactor<H>, StartError> {
+        let io_error = |what| move |error| StartError::Io(what, error);
+        if let Some(core) = self.config.core {
+            pin_thread(core).map_err(io_error("cannot pin the shard to its core"))?;
+        }
+        // 0, 1, 2, what was kept, the poll set, the listeners.
+        let fixed = 3 + kept + 1 + self.addresses.len();
+        let room = self.room(tables, fixed);
+        let mut io = Io::new(&self.config, room.capacity, Some(hand_off), Arc::clone(&self.stats))
+            .map_err(io_error("cannot make a poll set"))?;
+        let hand_off = io.hand_off.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let waker = self.wakes.registered(self.index).unwrap_or(-1);
+        register_special(&io, waker, Special::Waker)
+            .and_then(|()| register_special(&io, hand_off, Special::HandOff))
+            .map_err(io_error("cannot register the waker"))?;
+        let mut listening = Vec::new();
+        for address in &self.addresses {
+            listening.push(net::listen(*address, self.config.backlog)?);
+        }
+        let listeners = Listeners::new(listening, room.open_max, &io)
+            .map_err(io_error("cannot register the listeners"))?;
+        io.now = crate::clock::Now::from_ns(self.clock.ns());
+        let shard = Shard {
+            index: self.index,
+            mailboxes: self.mailboxes,
+            stats: self.stats,
+            capacity: room.capacity,
+            tables,
+        };
+        let handler = make(&shard);
+        Ok(Reactor::new(Parts {
+            handler,
+            io,
+            listeners,
+            clock: self.clock,
+            inbox: self.inbox,
+            wakes: self.wakes,
+            shard: self.index,
+            read_buffer_bytes: self.config.read_buffer_bytes,
+        }))
+    }
+
+    fn room(&self, tables: Tables, fixed: usize) -> Room {
+        let limit = usize::try_from(self.descriptors_max).unwrap_or(usize::MAX);
+        let own = match tables {
+            Tables::Private => limit,
+            Tables::Shared => limit / self.shards.max(1),
+        };
+        let room = Room::within(own, fixed);
+        match self.config.connections_max {
+            Some(most) if most < room.capacity => {
+                let reserve = room.open_max - room.capacity;
+                Room { capacity: most, open_max: most + reserve }
+            }
+            _ => room,
+        }
+    }
+}
+
+/// How many connections a descriptor table has room for.
+#[derive(Debug, PartialEq, Eq)]
+struct Room {
+    /// Connections that are served.
+    capacity: usize,
+    /// Connections including those accepted from the reserve, only to be refused politely.
+    open_max: usize,
+}
+
+impl Room {
+    /// Of `limit` descriptors `fixed` are used, and 64, or a sixteenth if that is less, are kept
+    /// in reserve. A quarter of the reserve is never accepted into: it is for connections given
+    /// back by the other side, and for what the handler opens.
+    fn within(limit: usize, fixed: usize) -> Self {
+        let reserve = (limit / 16).min(64);
+        let capacity = limit.saturating_sub(fixed + reserve).max(1);
+        Self { capacity, open_max: capacity + reserve - reserve / 4 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_is_a_sixteenth_but_at_most_64() {
+        assert_eq!(Room::within(20_000, 10), Room { capacity: 19_926, open_max: 19_974 });
+        assert_eq!(Room::within(256, 10), Room { capacity: 230, open_max: 242 });
+        assert_eq!(Room::within(8, 10).capacity, 1);
+    }
+}

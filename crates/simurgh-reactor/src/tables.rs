@@ -1,0 +1,202 @@
+//! Descriptor tables: each shard has its own, so `RLIMIT_NOFILE` counts per shard and no lock is
+//! shared when connections come and go.
+//!
+//! The price is that a descriptor *number* means nothing outside its table: used in the wrong
+//! one it may close, or write into, another client's socket. Hence the rules kept here: a shard
+//! thread closes everything it inherited but 0, 1, 2 and what it was given by name; a descriptor
+//! that leaves the loop is a [`Descriptor`], which cannot change threads; and what belongs to the
+//! process's own table is a [`MainFd`], which is never closed anywhere else.
+//!
+//! A shard must not start threads: they would share its table without knowing it.
+
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Whether a shard has a descriptor table of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tables {
+    /// The shard's own: the descriptor limit holds for it alone.
+    Private,
+    /// The process's: not Linux, or the kernel refused; all shards share one limit.
+    Shared,
+}
+
+/// An open descriptor that left a shard's loop. It belongs to that shard's table and therefore
+/// to its thread: it is not `Send`, and closes when dropped.
+#[derive(Debug)]
+pub struct Descriptor {
+    fd: OwnedFd,
+    table: u32,
+    /// Numbers of one table must not reach a thread of another.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Descriptor {
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self { fd, table: place().table, not_send: PhantomData }
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        debug_assert_eq!(self.table, place().table, "a descriptor met a foreign table");
+        self.fd.as_fd()
+    }
+}
+
+/// Raises the soft limit on open descriptors to the hard one; returns both as they are now.
+/// Where the system refuses, the soft limit stays what it was.
+pub fn raise_descriptor_limit() -> (u64, u64) {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        // macOS refuses more than OPEN_MAX; the old limit then stands and is reported below.
+        let _ =
+            setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    }
+    let limit = getrlimit(Resource::Nofile);
+    (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX))
+}
+
+/// Where a thread lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Its descriptor table; 0 is the process's own.
+    pub(crate) table: u32,
+    /// The shard set it belongs to; 0 is none.
+    pub(crate) set: u32,
+}
+
+thread_local! {
+    static PLACE: Cell<Place> = const { Cell::new(Place { table: 0, set: 0 }) };
+}
+
+static NEXT_TABLE: AtomicU32 = AtomicU32::new(1);
+
+/// Descriptors of the process's table whose owner was dropped on a shard.
+static GRAVEYARD: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+
+pub(crate) fn place() -> Place {
+    PLACE.with(Cell::get)
+}
+
+/// Gives the calling thread, a new shard of `set`, its own table, in which only 0, 1, 2 and
+/// `keep` stay open. What others open in the process's table meanwhile does not matter.
+pub(crate) fn separate(set: u32, keep: &[RawFd]) -> Tables {
+    let tables = if unshare_and_close(keep) { Tables::Private } else { Tables::Shared };
+    let table = match tables {
+        Tables::Private => NEXT_TABLE.fetch_add(1, Ordering::Relaxed),
+        Tables::Shared => place().table,
+    };
+    PLACE.with(|cell| cell.set(Place { table, set }));
+    tables
+}
+
+/// Takes ownership of an inherited descriptor, after [`separate`] kept it.
+///
+/// In a private table nobody else owns that number. In a shared one the spawner gives its own
+/// ownership up when the shard reports so.
+pub(crate) fn inherited(fd: RawFd) -> OwnedFd {
+    // SAFETY: `fd` was open in the table this one is a copy of and is in the list of those kept;
+    // the single owner of the number in this table is made here, once for each shard.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+#[cfg(target_os = "linux")]
+fn unshare_and_close(keep: &[RawFd]) -> bool {
+    let mut kept: Vec<u32> = keep.iter().filter_map(|fd| u32::try_from(*fd).ok()).collect();
+    kept.extend([0, 1, 2]);
+    kept.sort_unstable();
+    kept.dedup();
+    let last = kept.last().copied().unwrap_or(2);
+    // One call that copies only what lies below: a process with a million sockets open must not
+    // have them all duplicated first. It is also allowed where seccomp forbids `unshare`.
+    if !close_range(last + 1, u32::MAX, libc::CLOSE_RANGE_UNSHARE) {
+        // SAFETY: this thread runs only reactor code from here on, and from this point it uses
+        // only descriptors that are in `keep` or that it opens itself; see the module comment.
+        if unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FILES) }.is_err() {
+            return false;
+        }
+        close_each(last + 1, u32::try_from(raise_descriptor_limit().0).unwrap_or(u32::MAX));
+    }
+    for pair in kept.windows(2) {
+        if let [below, above] = *pair
+            && above - below > 1
+            && !close_range(below + 1, above - 1, 0)
+        {
+            close_each(below + 1, above);
+        }
+    }
+    true
+}
+
+#[cfg(not(target_os = "linux"))]
+fn unshare_and_close(_keep: &[RawFd]) -> bool {
+    false
+}
+
+#[cfg(target_os = "linux")]
+fn close_range(first: u32, last: u32, flags: libc::c_uint) -> bool {
+    // SAFETY: the call touches no memory. With CLOSE_RANGE_UNSHARE it makes the table private
+    // before anything is closed; without it, it is only made on a private table.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) == 0 }
+}
+
+/// For kernels before 5.9.
+#[cfg(target_os = "linux")]
+fn close_each(first: u32, end: u32) {
+    for fd in first..end {
+        // SAFETY: the table is private to this thread, and nothing in it above 2 that is not
+        // kept has an owner here; a number that is not open is an error without effect.
+        unsafe { libc::close(fd as libc::c_int) };
+    }
+}
+
+/// A descriptor of the process's own table that threads of other tables may hold: it closes only
+/// in its own.
+#[derive(Debug)]
+pub(crate) struct MainFd {
+    fd: ManuallyDrop<OwnedFd>,
+}
+
+impl MainFd {
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        debug_assert_eq!(place().table, 0);
+        Self { fd: ManuallyDrop::new(fd) }
+    }
+}
+
+impl AsFd for MainFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for MainFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Drop for MainFd {
+    fn drop(&mut self) {
+        // SAFETY: taken here once, and nothing can use `self.fd` after its drop.
+        let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
+        if place().table != 0 {
+            GRAVEYARD.lock().unwrap_or_else(PoisonError::into_inner).push(fd);
+        }
+    }
+}
+
+/// Closes what was left to be closed in the process's table. Only called there.
+pub(crate) fn bury() {
+    debug_assert_eq!(place().table, 0);
+    GRAVEYARD.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}

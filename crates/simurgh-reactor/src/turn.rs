@@ -1,0 +1,398 @@
+//! The loop: one turn after another.
+//!
+//! A turn is: mail, sockets left over from the turn before, events, new connections, flush,
+//! `turn_end`, flush. Each stage stops after its share of time or of output and goes on in the
+//! next turn, so no crowd of connections keeps the others waiting and a turn stays below 2 ms.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mio::event::Event;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Token};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::accept::Listeners;
+use crate::clock::{Clock, Now};
+use crate::handler::{Closed, Handler, Key, Next};
+use crate::io::{self as keys, Io};
+use crate::mailbox::Inbox;
+use crate::slab::{HELD, LISTED, NO_READ, PEER_SHUT, UNREAD};
+use crate::wake::WakeSet;
+use crate::{handoff, net};
+
+/// Slots of special tokens: no connection has this slot.
+const SPECIAL: u32 = u32::MAX;
+const WAKER: u32 = 0;
+const HAND_OFF: u32 = 1;
+const LISTENER: u32 = 2;
+
+/// Events fetched at once.
+const EVENTS_MAX: usize = 512;
+/// Hand-offs taken a turn.
+const ADOPT_MAX: usize = 64;
+/// How old the published CPU time may get while the shard works.
+const CPU_NS: u64 = 100_000_000;
+
+/// What a stage of a turn may use: time, and connections with output (a write costs some 4 µs at
+/// the flush, which is why time alone would not do).
+#[derive(Clone, Copy)]
+struct Share {
+    ns: u64,
+    dirty: usize,
+}
+
+const MAIL: Share = Share { ns: 100_000, dirty: 48 };
+const READY: Share = Share { ns: 150_000, dirty: 48 };
+const EVENTS: Share = Share { ns: 350_000, dirty: 96 };
+
+/// Measures a stage.
+struct Stage {
+    until_ns: u64,
+    dirty_max: usize,
+    steps: u32,
+}
+
+impl Stage {
+    fn begin<T>(share: Share, clock: Clock, io: &Io<T>) -> Self {
+        Self {
+            until_ns: clock.ns() + share.ns,
+            dirty_max: io.outbox.dirty.len() + share.dirty,
+            steps: 0,
+        }
+    }
+
+    /// Whether the stage has used its share; the clock is asked at every eighth step only, so
+    /// each stage gets on by some steps whatever the hour.
+    fn is_over<T>(&mut self, clock: Clock, io: &Io<T>) -> bool {
+        self.steps += 1;
+        io.outbox.dirty.len() >= self.dirty_max
+            || (self.steps.is_multiple_of(8) && clock.ns() >= self.until_ns)
+    }
+}
+
+/// A shard's loop with all it owns.
+pub(crate) struct Reactor<H: Handler> {
+    pub(crate) handler: H,
+    pub(crate) io: Io<H::Conn>,
+    pub(crate) listeners: Listeners,
+    pub(crate) clock: Clock,
+    inbox: Inbox<H::Mail>,
+    wakes: Arc<WakeSet>,
+    shard: usize,
+    events: Events,
+    /// Events of the last poll that were handled.
+    events_done: usize,
+    events_left: bool,
+    mail_left: bool,
+    hand_off_left: bool,
+    buffer: Vec<u8>,
+    next: Next,
+    cpu_at_ns: u64,
+    cpu_is_stale: bool,
+}
+
+/// What a loop is made of.
+pub(crate) struct Parts<H: Handler> {
+    pub(crate) handler: H,
+    pub(crate) io: Io<H::Conn>,
+    pub(crate) listeners: Listeners,
+    pub(crate) clock: Clock,
+    pub(crate) inbox: Inbox<H::Mail>,
+    pub(crate) wakes: Arc<WakeSet>,
+    pub(crate) shard: usize,
+    pub(crate) read_buffer_bytes: usize,
+}
+
+impl<H: Handler> Reactor<H> {
+    pub(crate) fn new(parts: Parts<H>) -> Self {
+        Self {
+            handler: parts.handler,
+            io: parts.io,
+            listeners: parts.listeners,
+            clock: parts.clock,
+            inbox: parts.inbox,
+            wakes: parts.wakes,
+            shard: parts.shard,
+            events: Events::with_capacity(EVENTS_MAX),
+            events_done: 0,
+            events_left: false,
+            mail_left: false,
+            hand_off_left: false,
+            buffer: vec![0; parts.read_buffer_bytes.max(1)],
+            next: Next::Now,
+            cpu_at_ns: 0,
+            cpu_is_stale: true,
+        }
+    }
+
+    /// Turns until somebody stops it.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        loop {
+            self.wait()?;
+            let begun_ns = self.clock.ns();
+            self.io.now = Now::from_ns(begun_ns);
+            self.turn();
+            let stop = self.io.stop || self.inbox.asked_to_stop();
+            if stop {
+                self.end();
+            }
+            self.count(begun_ns);
+            if stop {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Fetches events, unless those of the last time are not used up.
+    fn wait(&mut self) -> io::Result<()> {
+        if self.events_left {
+            return Ok(());
+        }
+        let mut timeout = self.timeout();
+        let asleep = timeout != Some(Duration::ZERO) && self.inbox.fall_asleep();
+        if !asleep {
+            timeout = Some(Duration::ZERO);
+        }
+        let polled = self.io.poll.poll(&mut self.events, timeout);
+        if asleep {
+            self.inbox.awake();
+        }
+        self.events_done = 0;
+        self.events_left = true;
+        match polled {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                self.events.clear();
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// How long the loop may wait.
+    fn timeout(&self) -> Option<Duration> {
+        let work = self.mail_left
+            || self.hand_off_left
+            || !self.io.lists.ready.is_empty()
+            || self.io.has_endings()
+            || self.listeners.has_work(&self.io);
+        let handler = match self.next {
+            Next::Now => Some(Duration::ZERO),
+            Next::After(time) => Some(time),
+            Next::Idle => None,
+        };
+        let cpu = self.cpu_is_stale.then_some(Duration::from_nanos(CPU_NS));
+        let work = work.then_some(Duration::ZERO);
+        let paused = self.listeners.pause_ends_in(self.io.now.ns);
+        [work, handler, cpu, paused, self.io.linger_due()].into_iter().flatten().min()
+    }
+
+    fn turn(&mut self) {
+        self.take_mail();
+        self.read_ready();
+        self.take_events();
+        if self.hand_off_left {
+            self.adopt();
+        }
+        self.accept();
+        self.io.flush();
+        self.settle();
+        self.next = self.handler.turn_end(&mut self.io);
+        self.io.flush();
+        self.settle();
+    }
+
+    fn take_mail(&mut self) {
+        let mut stage = Stage::begin(MAIL, self.clock, &self.io);
+        self.mail_left = false;
+        while let Some(mail) = self.inbox.next() {
+            self.io.counts.mails += 1;
+            self.handler.mail(&mut self.io, mail);
+            if stage.is_over(self.clock, &self.io) {
+                self.mail_left = true;
+                return;
+            }
+        }
+    }
+
+    /// Sockets whose last read filled the buffer, or that were released: once each.
+    fn read_ready(&mut self) {
+        let mut stage = Stage::begin(READY, self.clock, &self.io);
+        for _ in 0..self.io.lists.ready.len() {
+            let Some(key) = self.io.lists.ready.pop_front() else { return };
+            if let Some(socket) = self.io.sockets.get_mut(key) {
+                socket.flags &= !LISTED;
+                self.read(key);
+            }
+            if stage.is_over(self.clock, &self.io) {
+                return;
+            }
+        }
+    }
+
+    fn take_events(&mut self) {
+        let mut stage = Stage::begin(EVENTS, self.clock, &self.io);
+        // The list is lent out while its events are handled; an empty one allocates nothing.
+        let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        let mut left = false;
+        for event in events.iter().skip(self.events_done) {
+            self.events_done += 1;
+            self.take_event(event);
+            if stage.is_over(self.clock, &self.io) {
+                left = true;
+                break;
+            }
+        }
+        self.events = events;
+        self.events_left = left;
+    }
+
+    fn take_event(&mut self, event: &Event) {
+        let key = keys::key(event.token());
+        if key.slot == SPECIAL {
+            match key.generation {
+                WAKER => self.wakes.woken(self.shard),
+                HAND_OFF => self.hand_off_left = true,
+                listener => self.listeners.set_ready((listener - LISTENER) as usize),
+            }
+            return;
+        }
+        if event.is_writable() {
+            self.io.drain_queue(key);
+        }
+        let Some(socket) = self.io.sockets.get_mut(key) else { return };
+        let broken = event.is_error() || event.is_write_closed();
+        if event.is_read_closed() {
+            socket.flags |= PEER_SHUT;
+        }
+        if broken && socket.flags & (HELD | NO_READ) != 0 {
+            // Nobody will read from it, so this is the only news of its end.
+            let why = self.io.end_of(key, event.is_error());
+            self.io.doom(key, why);
+        } else if broken || event.is_readable() || event.is_read_closed() {
+            self.read(key);
+        }
+    }
+
+    /// Reads once, at most one buffer; a second time only to learn whether the peer has closed.
+    fn read(&mut self, key: Key) {
+        loop {
+            let Some(socket) = self.io.sockets.get_mut(key) else { return };
+            socket.flags |= UNREAD;
+            if socket.flags & (HELD | NO_READ) != 0 {
+                return;
+            }
+            let bytes =
+                match rustix::net::recv(&socket.fd, &mut self.buffer[..], RecvFlags::DONTWAIT) {
+                    Ok((0, _)) => return self.io.doom(key, Closed::PeerEof),
+                    Ok((bytes, _)) => bytes,
+                    Err(Errno::INTR) => continue,
+                    Err(Errno::AGAIN) => {
+                        socket.flags &= !UNREAD;
+                        return;
+                    }
+                    Err(error) => return self.io.doom(key, Closed::Reset(error.kind())),
+                };
+            let drained = bytes < self.buffer.len() && socket.flags & PEER_SHUT == 0;
+            if drained {
+                socket.flags &= !UNREAD;
+            }
+            let again = bytes < self.buffer.len() && !drained;
+            self.io.counts.reads += 1;
+            self.io.counts.bytes_in += bytes as u64;
+            let data = self.buffer.get_mut(..bytes).unwrap_or_default();
+            self.handler.readable(&mut self.io, key, data);
+            if !drained && !again {
+                self.io.list_ready(key);
+            }
+            if !again {
+                return;
+            }
+        }
+    }
+
+    /// Takes connections that the other side gives back.
+    fn adopt(&mut self) {
+        for _ in 0..ADOPT_MAX {
+            let Some(end) = &self.io.hand_off else { break };
+            match handoff::recv(end) {
+                Ok(Some((Some(fd), mut read_ahead))) => {
+                    let Ok(peer) = net::peer_addr(&fd) else { continue };
+                    if let Err(error) = net::prepare_adopted(&fd) {
+                        tracing::warn!(%error, "a connection given back could not be used");
+                        continue;
+                    }
+                    let Some(key) = self.io.admit(&fd) else { continue };
+                    let conn = self.handler.adopted(&mut self.io, key, peer);
+                    self.io.counts.adopted += 1;
+                    if self.io.seat(key, fd, conn) && !read_ahead.is_empty() {
+                        self.handler.readable(&mut self.io, key, &mut read_ahead);
+                    }
+                }
+                Ok(Some((None, _))) => {
+                    tracing::warn!("no descriptor was left for a connection given back");
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(None) | Err(_) => {
+                    // The other side has ended; connections are refused from here on.
+                    self.io.hand_off = None;
+                    break;
+                }
+            }
+        }
+        self.hand_off_left = false;
+    }
+
+    /// Closes everything, after a last flush.
+    fn end(&mut self) {
+        self.handler.stopping(&mut self.io);
+        self.io.flush();
+        self.settle();
+        self.listeners.close();
+        let (mut cursor, mut keys) = (0, Vec::new());
+        loop {
+            self.io.sweep(&mut cursor, 4096, |_, _| true, &mut keys);
+            for key in keys.drain(..) {
+                self.io.doom(key, Closed::Local);
+            }
+            self.settle();
+            if cursor == 0 {
+                break;
+            }
+        }
+    }
+
+    fn count(&mut self, begun_ns: u64) {
+        let now_ns = self.clock.ns();
+        self.io.counts.count_turn(now_ns.saturating_sub(begun_ns));
+        self.cpu_is_stale = now_ns.saturating_sub(self.cpu_at_ns) < CPU_NS && !self.io.stop;
+        if !self.cpu_is_stale {
+            self.cpu_at_ns = now_ns;
+            let cpu = clock_gettime(ClockId::ThreadCPUTime);
+            self.io.counts.cpu_ns = (cpu.tv_sec as u64) * 1_000_000_000 + cpu.tv_nsec as u64;
+        }
+        self.io.publish();
+    }
+}
+
+/// Registers what is not a connection.
+pub(crate) fn register_special<T>(io: &Io<T>, fd: i32, kind: Special) -> io::Result<()> {
+    let generation = match kind {
+        Special::Waker => WAKER,
+        Special::HandOff => HAND_OFF,
+        Special::Listener(index) => LISTENER + u32::from(index),
+    };
+    let token: Token = keys::token(Key { slot: SPECIAL, generation });
+    io.poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)
+}
+
+/// Sources of events that are not connections.
+#[derive(Clone, Copy)]
+pub(crate) enum Special {
+    Waker,
+    HandOff,
+    Listener(u16),
+}
