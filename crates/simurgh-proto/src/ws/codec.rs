@@ -231,7 +231,8 @@ impl Partial {
     }
 
     fn keep_head(&mut self, bytes: &[u8]) {
-        for (slot, byte) in self.head.iter_mut().zip(bytes) {
+        let free = self.head.iter_mut().skip(usize::from(self.head_bytes));
+        for (slot, byte) in free.zip(bytes) {
             *slot = *byte;
             self.head_bytes += 1;
         }
@@ -363,4 +364,144 @@ fn event(opcode: OpCode, payload: &[u8]) -> Result<Event<'_>, FrameError> {
         OpCode::Pong => Event::Pong(Cow::Borrowed(payload)),
         OpCode::Close => Event::Close(close::parse(payload)?),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ws::encode;
+    use std::vec;
+
+    const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
+
+    fn next<'a>(
+        decoder: &mut Decoder,
+        input: &mut &'a mut [u8],
+    ) -> Result<Option<Event<'a>>, FrameError> {
+        decoder.next(Role::Server, &Limits::default(), input)
+    }
+
+    /// A frame by hand, because [`encode`] writes none that are fragmented.
+    fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode(OpCode::Binary, payload, Some(KEY), &mut bytes);
+        bytes[0] = first;
+        bytes
+    }
+
+    #[test]
+    fn whole_frames_are_borrowed_and_leave_no_heap() {
+        let mut bytes = Vec::new();
+        encode(OpCode::Text, "سلام".as_bytes(), Some(KEY), &mut bytes);
+        encode(OpCode::Binary, &[7; 300], Some(KEY), &mut bytes);
+        encode(OpCode::Ping, b"abc", Some(KEY), &mut bytes);
+        let mut input = bytes.as_mut_slice();
+        let mut decoder = Decoder::new();
+        for _ in 0..3 {
+            match next(&mut decoder, &mut input).unwrap().unwrap() {
+                Event::Text(Cow::Borrowed(text)) => assert_eq!(text, "سلام"),
+                Event::Binary(Cow::Borrowed(payload)) => assert_eq!(payload, [7; 300]),
+                Event::Ping(Cow::Borrowed(payload)) => assert_eq!(payload, b"abc"),
+                other => panic!("{other:?}"),
+            }
+            assert_eq!((decoder.buffered(), decoder.in_message()), (0, false));
+        }
+        assert_eq!(next(&mut decoder, &mut input), Ok(None));
+    }
+
+    #[test]
+    fn memory_follows_the_data_and_not_the_announcement() {
+        let payload = vec![0x20; 9_000_000];
+        let mut bytes = frame(0x82, &payload);
+        let mut decoder = Decoder::new();
+        let mut came = 0;
+        let mut pieces = bytes.chunks_mut(100_000).peekable();
+        while let Some(mut piece) = pieces.next() {
+            came += piece.len();
+            let event = next(&mut decoder, &mut piece).unwrap();
+            if pieces.peek().is_none() {
+                let Some(Event::Binary(Cow::Owned(all))) = event else { panic!("not whole") };
+                assert!(all == payload);
+                assert_eq!(all.capacity(), payload.len(), "no more than the message needs");
+            } else {
+                assert_eq!(event, None);
+                assert!(decoder.buffered() <= 2 * came + 256, "{} of {came}", decoder.buffered());
+            }
+        }
+        assert_eq!((decoder.buffered(), decoder.in_message()), (0, false));
+    }
+
+    #[test]
+    fn a_byte_at_a_time_gathers_in_little_memory() {
+        let mut decoder = Decoder::new();
+        let mut bytes = frame(0x81, "فرشته".as_bytes());
+        let last = bytes.len() - 1;
+        for (at, byte) in bytes.chunks_mut(1).enumerate() {
+            let mut input = byte;
+            let event = next(&mut decoder, &mut input).unwrap();
+            assert_eq!(event, (at == last).then(|| Event::Text("فرشته".into())));
+            assert_eq!(decoder.in_message(), at != last);
+            assert!(decoder.buffered() <= 256);
+        }
+        assert_eq!(decoder.buffered(), 0);
+    }
+
+    #[test]
+    fn control_frames_come_between_the_parts_of_a_message() {
+        let mut bytes = frame(0x01, b"Hel");
+        bytes.extend(frame(0x89, b"ping"));
+        bytes.extend(frame(0x00, b""));
+        bytes.extend(frame(0x8a, b""));
+        bytes.extend(frame(0x80, b"lo"));
+        let expected = [
+            Event::Ping(b"ping".as_slice().into()),
+            Event::Pong(b"".as_slice().into()),
+            Event::Text("Hello".into()),
+        ];
+        for cut in 0..=bytes.len() {
+            let mut copy = bytes.clone();
+            let (mut first, mut second) = copy.split_at_mut(cut);
+            let mut decoder = Decoder::new();
+            let mut events = Vec::new();
+            for input in [&mut first, &mut second] {
+                while let Some(event) = next(&mut decoder, input).unwrap() {
+                    events.push(event.into_owned());
+                }
+            }
+            assert_eq!(events, expected, "cut at {cut}");
+            assert_eq!(decoder.buffered(), 0);
+        }
+    }
+
+    #[test]
+    fn bad_text_fails_before_its_message_ends() {
+        let mut bytes = frame(0x01, b"\xce\xba\xf4\x90 and more");
+        let mut decoder = Decoder::new();
+        let (mut first, mut second) = bytes.split_at_mut(6 + 3);
+        assert_eq!(next(&mut decoder, &mut first), Ok(None));
+        let (mut bad, _) = second.split_at_mut(1);
+        assert_eq!(next(&mut decoder, &mut bad), Err(FrameError::InvalidUtf8));
+        assert_eq!(decoder.buffered(), 0, "an error frees what was gathered");
+        second = &mut [];
+        assert_eq!(next(&mut decoder, &mut second), Ok(None));
+    }
+
+    #[test]
+    fn a_cut_character_at_the_end_of_a_message_fails() {
+        for bytes in [frame(0x81, b"a\xc3"), [frame(0x01, b"a\xc3"), frame(0x80, b"")].concat()] {
+            let mut bytes = bytes;
+            let mut input = bytes.as_mut_slice();
+            assert_eq!(next(&mut Decoder::new(), &mut input), Err(FrameError::InvalidUtf8));
+        }
+    }
+
+    #[test]
+    fn growth_doubles_up_to_what_can_come() {
+        assert_eq!(grown(0, 0, 10, 10, 1000), 10);
+        assert_eq!(grown(0, 0, 10, usize::MAX, 1000), 64);
+        assert_eq!(grown(64, 60, 10, usize::MAX, 1000), 128);
+        assert_eq!(grown(64, 60, 10, 10, 1000), 70);
+        assert_eq!(grown(600, 600, 10, usize::MAX, 1000), 1000);
+        assert_eq!(grown(100, 50, 50, 50, 1000), 100);
+    }
 }

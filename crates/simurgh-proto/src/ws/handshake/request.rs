@@ -44,7 +44,8 @@ impl<'a> Request<'a> {
     pub fn parse(buf: &'a [u8], limits: &HeadLimits) -> Result<Option<(Self, usize)>, HeadError> {
         let within = buf.get(..limits.bytes_max).unwrap_or(buf);
         let mut slots = [const { MaybeUninit::uninit() }; HEADERS_MAX];
-        let slots = slots.get_mut(..limits.headers_max).unwrap_or(&mut []);
+        let slots_max = limits.headers_max.min(HEADERS_MAX);
+        let slots = slots.get_mut(..slots_max).unwrap_or_default();
         let mut head = httparse::Request::new(&mut []);
         let status =
             head.parse_with_uninit_headers(within, slots).map_err(HeadError::from_httparse)?;
