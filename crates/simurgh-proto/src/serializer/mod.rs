@@ -1,1 +1,330 @@
-//! serializer
+//! Channels messages as frames: the two serializers a client may ask for (PROTOCOL §3, §4).
+//!
+//! A [`Serializer`] is a choice, not an object: it fits in a byte of the connection's record. Readers
+//! borrow from the frame, writers append to a buffer the caller owns. Neither parses a payload, and
+//! for ordinary messages neither allocates.
+//!
+//! * [`json`] finds values in JSON text and checks them, without building anything.
+//! * `v1` is the object form, text only.
+//! * `v2` is the array form, and the binary frames that go with it.
+mod escape;
+pub mod json;
+mod v1;
+mod v2;
+
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::message::{Message, Payload, Ref, events};
+
+/// Which form of the protocol a socket speaks; fixed when it connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Serializer {
+    /// JSON objects (`vsn` 1.0.x, or none).
+    V1,
+    /// JSON arrays and binary frames (`vsn` 2.0.x).
+    V2,
+}
+
+/// A frame's content as it came off the transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// Content of a text frame.
+    Text(&'a str),
+    /// Content of a binary frame.
+    Binary(&'a [u8]),
+}
+
+/// The sort of frame an encoded message must travel in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A text frame.
+    Text,
+    /// A binary frame.
+    Binary,
+}
+
+/// What a server says, as a client reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerMessage<'a> {
+    /// The answer to one message of the client, which `msg_ref` alone identifies.
+    Reply {
+        /// The channel's join_ref; always null in V1.
+        join_ref: Ref<'a>,
+        /// The ref of the message this answers.
+        msg_ref: Ref<'a>,
+        /// The topic of that message.
+        topic: Cow<'a, str>,
+        /// `ok`, `error`, or any other word of the application.
+        status: Cow<'a, str>,
+        /// What the application answered.
+        response: Payload<'a>,
+    },
+    /// A push, a broadcast, a `phx_close` or a `phx_error`. Broadcasts have a null join_ref; in V1
+    /// every event has, so pushes and broadcasts cannot be told apart there.
+    Event(Message<'a>),
+}
+
+impl Serializer {
+    /// The serializer that the `vsn` parameter asks for; none means V1 (PROTOCOL §2, rows 2–6).
+    ///
+    /// # Errors
+    /// Not a version, or one no serializer serves: refuse the socket with HTTP 403.
+    pub fn for_vsn(vsn: Option<&str>) -> Result<Self, UnknownVsn> {
+        let Some(vsn) = vsn else { return Ok(Serializer::V1) };
+        let version = semver::Version::parse(vsn).map_err(|_| UnknownVsn)?;
+        // `~> x.0.0`: a pre-release of x.0.0 itself comes before it, one of a later patch does not.
+        let serves = version.minor == 0 && (version.patch > 0 || version.pre.is_empty());
+        match version.major {
+            1 if serves => Ok(Serializer::V1),
+            2 if serves => Ok(Serializer::V2),
+            _ => Err(UnknownVsn),
+        }
+    }
+
+    /// Reads what a client sent. V1 takes JSON from a binary frame as well (Tsung sends it so).
+    ///
+    /// # Errors
+    /// See [`DecodeError`]; every one of them ends the socket with close code 1011.
+    pub fn decode<'a>(self, frame: Frame<'a>) -> Result<Message<'a>, DecodeError> {
+        match (self, frame) {
+            (Serializer::V1, Frame::Text(text)) => v1::decode(text),
+            (Serializer::V1, Frame::Binary(bytes)) => v1::decode(utf8(bytes)?),
+            (Serializer::V2, Frame::Text(text)) => v2::decode_text(text),
+            (Serializer::V2, Frame::Binary(bytes)) => v2::decode_push(bytes),
+        }
+    }
+
+    /// Reads what a server sent: text, or a binary push, reply or broadcast.
+    ///
+    /// # Errors
+    /// See [`DecodeError`].
+    pub fn decode_server<'a>(self, frame: Frame<'a>) -> Result<ServerMessage<'a>, DecodeError> {
+        match (self, frame) {
+            (Serializer::V1, Frame::Text(text)) => from_server(v1::decode(text)?),
+            (Serializer::V1, Frame::Binary(bytes)) => from_server(v1::decode(utf8(bytes)?)?),
+            (Serializer::V2, Frame::Text(text)) => from_server(v2::decode_text(text)?),
+            (Serializer::V2, Frame::Binary(bytes)) => v2::decode_server_binary(bytes),
+        }
+    }
+
+    /// Appends a reply. `status` is any word, `response` anything (PROTOCOL §3).
+    ///
+    /// # Errors
+    /// A binary response in V1, or with a field over 255 bytes; `out` is as it was.
+    pub fn reply(
+        self,
+        out: &mut Vec<u8>,
+        join_ref: &Ref<'_>,
+        msg_ref: &Ref<'_>,
+        topic: &str,
+        status: &str,
+        response: &Payload<'_>,
+    ) -> Result<Kind, EncodeError> {
+        match (self, response) {
+            (Serializer::V1, Payload::Json(response)) => {
+                Ok(v1::reply(out, msg_ref, topic, status, response))
+            }
+            (Serializer::V2, Payload::Json(response)) => {
+                Ok(v2::reply(out, join_ref, msg_ref, topic, status, response))
+            }
+            (Serializer::V1, Payload::Binary(_)) => Err(EncodeError::BinaryNeedsV2),
+            (Serializer::V2, Payload::Binary(data)) => {
+                v2::binary_reply(out, join_ref, msg_ref, topic, status, data)
+            }
+        }
+    }
+
+    /// Appends a push: an event to one channel, with that channel's join_ref and no ref.
+    ///
+    /// # Errors
+    /// A binary payload in V1, or with a field over 255 bytes; `out` is as it was.
+    pub fn push(
+        self,
+        out: &mut Vec<u8>,
+        join_ref: &Ref<'_>,
+        topic: &str,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Result<Kind, EncodeError> {
+        match (self, payload) {
+            (Serializer::V1, Payload::Json(json)) => {
+                Ok(v1::event(out, &Ref::Null, topic, event, json))
+            }
+            (Serializer::V2, Payload::Json(json)) => {
+                Ok(v2::event(out, join_ref, &Ref::Null, topic, event, json))
+            }
+            (Serializer::V1, Payload::Binary(_)) => Err(EncodeError::BinaryNeedsV2),
+            (Serializer::V2, Payload::Binary(data)) => {
+                v2::binary_push(out, join_ref, topic, event, data)
+            }
+        }
+    }
+
+    /// Appends a broadcast: the same bytes for every member that speaks this serializer.
+    ///
+    /// # Errors
+    /// A binary payload in V1, or with a field over 255 bytes; `out` is as it was.
+    pub fn broadcast(
+        self,
+        out: &mut Vec<u8>,
+        topic: &str,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Result<Kind, EncodeError> {
+        match (self, payload) {
+            (Serializer::V2, Payload::Binary(data)) => {
+                v2::binary_broadcast(out, topic, event, data)
+            }
+            // As text a broadcast is a push without a join_ref; so is the refusal in V1.
+            _ => self.push(out, &Ref::Null, topic, event, payload),
+        }
+    }
+
+    /// Appends `phx_close`: the channel ended as intended. Both refs are the channel's join_ref.
+    pub fn close(self, out: &mut Vec<u8>, join_ref: &Ref<'_>, topic: &str) -> Kind {
+        self.ended(out, join_ref, topic, events::CLOSE, "{}")
+    }
+
+    /// Appends `phx_error`: the channel crashed. Both refs are the channel's join_ref.
+    pub fn error(self, out: &mut Vec<u8>, join_ref: &Ref<'_>, topic: &str) -> Kind {
+        let reason = r#"{"reason":"channel_crash"}"#;
+        self.ended(out, join_ref, topic, events::ERROR, reason)
+    }
+
+    /// Appends a message as a client sends it.
+    ///
+    /// # Errors
+    /// A binary payload in V1, or with a field over 255 bytes; `out` is as it was.
+    pub fn message(self, out: &mut Vec<u8>, message: &Message<'_>) -> Result<Kind, EncodeError> {
+        let Message { join_ref, msg_ref, topic, event, payload } = message;
+        match (self, payload) {
+            (Serializer::V1, Payload::Json(json)) => {
+                Ok(v1::message(out, join_ref, msg_ref, topic, event, json))
+            }
+            (Serializer::V2, Payload::Json(json)) => {
+                Ok(v2::event(out, join_ref, msg_ref, topic, event, json))
+            }
+            (Serializer::V1, Payload::Binary(_)) => Err(EncodeError::BinaryNeedsV2),
+            (Serializer::V2, Payload::Binary(data)) => {
+                v2::binary_message(out, join_ref, msg_ref, topic, event, data)
+            }
+        }
+    }
+
+    fn ended(
+        self,
+        out: &mut Vec<u8>,
+        join_ref: &Ref<'_>,
+        topic: &str,
+        event: &str,
+        payload: &str,
+    ) -> Kind {
+        match self {
+            Serializer::V1 => v1::event(out, join_ref, topic, event, payload),
+            Serializer::V2 => v2::event(out, join_ref, join_ref, topic, event, payload),
+        }
+    }
+}
+
+/// The `vsn` a client asked for is not a version, or not one that is served: HTTP 403.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownVsn;
+
+impl fmt::Display for UnknownVsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("unknown vsn: 1.0.x and 2.0.x are served")
+    }
+}
+
+impl core::error::Error for UnknownVsn {}
+
+/// A frame that is no Channels message. Always the peer's fault, and always the end of the socket,
+/// with close code 1011 and no `phx_error` (PROTOCOL §7, rows 75–77, 84).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// Not JSON; the byte where that was seen.
+    Syntax {
+        /// Offset in bytes from the start of the frame.
+        at: usize,
+    },
+    /// JSON that nests deeper than [`json::DEPTH_MAX`].
+    TooDeep,
+    /// JSON, but not the object of V1 or the array of at least five of V2, or with a topic, event
+    /// or status that is no string.
+    Shape,
+    /// Text or header fields in a binary frame that are not UTF-8.
+    NotUtf8,
+    /// A binary frame of a kind that does not flow in this direction. Supabase's kinds (3 and 4)
+    /// end here too, so that a mount that speaks them can look at the number.
+    UnknownKind(u8),
+    /// A binary frame that ends within its header.
+    Truncated,
+}
+
+impl From<json::JsonError> for DecodeError {
+    fn from(error: json::JsonError) -> Self {
+        match error {
+            json::JsonError::Syntax { at } => DecodeError::Syntax { at },
+            json::JsonError::TooDeep => DecodeError::TooDeep,
+        }
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DecodeError::Syntax { at } => write!(f, "not JSON at byte {at}"),
+            DecodeError::TooDeep => f.write_str("JSON nests too deep"),
+            DecodeError::Shape => f.write_str("not a Channels message"),
+            DecodeError::NotUtf8 => f.write_str("not UTF-8"),
+            DecodeError::UnknownKind(kind) => write!(f, "unknown binary kind {kind}"),
+            DecodeError::Truncated => f.write_str("binary header is cut short"),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
+/// A message that this serializer cannot carry. The application's fault, never the peer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EncodeError {
+    /// V1 has no binary frames.
+    BinaryNeedsV2,
+    /// A field of a binary frame's header is over 255 bytes.
+    FieldTooLong,
+}
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EncodeError::BinaryNeedsV2 => "a binary payload needs serializer V2",
+            EncodeError::FieldTooLong => "a field of a binary frame is over 255 bytes",
+        })
+    }
+}
+
+impl core::error::Error for EncodeError {}
+
+/// Tells replies from other events; a reply's payload is `{"status":s,"response":r}`.
+fn from_server(message: Message<'_>) -> Result<ServerMessage<'_>, DecodeError> {
+    if message.event != events::REPLY {
+        return Ok(ServerMessage::Event(message));
+    }
+    let Message { join_ref, msg_ref, topic, payload, .. } = message;
+    let (status, response) = match payload {
+        Payload::Json(Cow::Borrowed(text)) => v1::decode_reply(text)?,
+        Payload::Json(Cow::Owned(text)) => {
+            let (status, response) = v1::decode_reply(&text)?;
+            (Cow::Owned(status.into_owned()), response.into_owned())
+        }
+        Payload::Binary(_) => return Err(DecodeError::Shape),
+    };
+    Ok(ServerMessage::Reply { join_ref, msg_ref, topic, status, response })
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {
+    simdutf8::basic::from_utf8(bytes).map_err(|_| DecodeError::NotUtf8)
+}

@@ -1,0 +1,132 @@
+//! V1: a message is a JSON object (PROTOCOL §3). Text only.
+//!
+//! From a client `topic`, `event`, `payload` and `ref` must be there and `join_ref` may be; the
+//! server writes exactly the first four. Unknown keys are ignored, of equal keys the last counts.
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+
+use super::json::{Raw, Scanner, escape_into};
+use super::{DecodeError, Kind};
+use crate::message::{Message, Payload, Ref, events};
+
+/// Reads a message of either side.
+pub(super) fn decode(text: &str) -> Result<Message<'_>, DecodeError> {
+    let [mut topic, mut event, mut payload, mut msg_ref, mut join_ref] = [None; 5];
+    members(text, |key, value| {
+        let field = match key {
+            "topic" => &mut topic,
+            "event" => &mut event,
+            "payload" => &mut payload,
+            "ref" => &mut msg_ref,
+            "join_ref" => &mut join_ref,
+            _ => return,
+        };
+        *field = Some(value);
+    })?;
+    Ok(Message {
+        join_ref: join_ref.map_or(Ref::Null, Raw::msg_ref),
+        msg_ref: msg_ref.map(Raw::msg_ref).ok_or(DecodeError::Shape)?,
+        topic: topic.and_then(Raw::string).ok_or(DecodeError::Shape)?,
+        event: event.and_then(Raw::string).ok_or(DecodeError::Shape)?,
+        payload: payload.map(Raw::payload).ok_or(DecodeError::Shape)?,
+    })
+}
+
+/// Reads the payload of a `phx_reply`, which is alike in both versions: status and response.
+pub(super) fn decode_reply(text: &str) -> Result<(Cow<'_, str>, Payload<'_>), DecodeError> {
+    let [mut status, mut response] = [None; 2];
+    members(text, |key, value| match key {
+        "status" => status = Some(value),
+        "response" => response = Some(value),
+        _ => {}
+    })?;
+    let status = status.and_then(Raw::string).ok_or(DecodeError::Shape)?;
+    Ok((status, response.map(Raw::payload).ok_or(DecodeError::Shape)?))
+}
+
+/// Appends a reply; V1 does not say the join_ref.
+pub(super) fn reply(
+    out: &mut Vec<u8>,
+    msg_ref: &Ref<'_>,
+    topic: &str,
+    status: &str,
+    response: &str,
+) -> Kind {
+    head(out, topic, events::REPLY, response.len() + status.len() + msg_ref.raw().len());
+    reply_payload(out, status, response);
+    tail(out, msg_ref)
+}
+
+/// Appends any other event of the server.
+pub(super) fn event(
+    out: &mut Vec<u8>,
+    msg_ref: &Ref<'_>,
+    topic: &str,
+    event: &str,
+    payload: &str,
+) -> Kind {
+    head(out, topic, event, payload.len() + msg_ref.raw().len());
+    out.extend_from_slice(payload.as_bytes());
+    tail(out, msg_ref)
+}
+
+/// Appends a message of a client, with its join_ref if it has one.
+pub(super) fn message(
+    out: &mut Vec<u8>,
+    join_ref: &Ref<'_>,
+    msg_ref: &Ref<'_>,
+    topic: &str,
+    event: &str,
+    payload: &str,
+) -> Kind {
+    head(out, topic, event, payload.len() + msg_ref.raw().len() + join_ref.raw().len());
+    out.extend_from_slice(payload.as_bytes());
+    if let Ref::Json(raw) = join_ref {
+        out.extend_from_slice(b",\"join_ref\":");
+        out.extend_from_slice(raw.as_bytes());
+    }
+    tail(out, msg_ref)
+}
+
+/// Appends `{"status":s,"response":r}`, the payload of a reply in both versions.
+pub(super) fn reply_payload(out: &mut Vec<u8>, status: &str, response: &str) {
+    out.extend_from_slice(b"{\"status\":");
+    escape_into(out, status);
+    out.extend_from_slice(b",\"response\":");
+    out.extend_from_slice(response.as_bytes());
+    out.push(b'}');
+}
+
+/// Appends all up to the payload; `rest` is about how many bytes will follow.
+fn head(out: &mut Vec<u8>, topic: &str, event: &str, rest: usize) {
+    out.reserve(topic.len() + event.len() + rest + KEYS_BYTES);
+    out.extend_from_slice(b"{\"topic\":");
+    escape_into(out, topic);
+    out.extend_from_slice(b",\"event\":");
+    escape_into(out, event);
+    out.extend_from_slice(b",\"payload\":");
+}
+
+fn tail(out: &mut Vec<u8>, msg_ref: &Ref<'_>) -> Kind {
+    out.extend_from_slice(b",\"ref\":");
+    out.extend_from_slice(msg_ref.raw().as_bytes());
+    out.push(b'}');
+    Kind::Text
+}
+
+/// Gives the members of the one object that `text` must be.
+fn members<'a>(text: &'a str, member: impl FnMut(&str, Raw<'a>)) -> Result<(), DecodeError> {
+    let mut scanner = Scanner::new(text);
+    scanner.blanks();
+    if !scanner.is_next(b'{') {
+        // Other JSON is a wrong shape, other text is no JSON: the log should say which.
+        super::json::validate(text)?;
+        return Err(DecodeError::Shape);
+    }
+    scanner.object(member)?;
+    scanner.end()?;
+    Ok(())
+}
+
+/// Room for the keys, quotes and brackets of a message, reply included.
+const KEYS_BYTES: usize = 80;

@@ -1,0 +1,246 @@
+//! V2: a message is a JSON array of five, or a binary frame (PROTOCOL §3, §4).
+//!
+//! Text written here holds no whitespace: there are clients that cannot read it (PROTOCOL §13). In
+//! a binary frame one byte each says how long the fields are, so a field ends at 255 bytes.
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+
+use super::json::{Raw, Scanner, escape_into};
+use super::{DecodeError, EncodeError, Kind, ServerMessage, utf8, v1};
+use crate::message::{Message, Payload, Ref, events};
+
+/// Reads a text message of either side. Elements after the fifth are checked and ignored.
+pub(super) fn decode_text(text: &str) -> Result<Message<'_>, DecodeError> {
+    let mut scanner = Scanner::new(text);
+    scanner.blanks();
+    if !scanner.is_next(b'[') {
+        // Other JSON is a wrong shape, other text is no JSON: the log should say which.
+        super::json::validate(text)?;
+        return Err(DecodeError::Shape);
+    }
+    scanner.expect(b'[')?;
+    let mut fields = [None; 5];
+    let mut count = 0;
+    scanner.blanks();
+    if !scanner.take(b']') {
+        loop {
+            scanner.blanks();
+            let value = scanner.value()?;
+            if let Some(field) = fields.get_mut(count) {
+                *field = Some(value);
+            }
+            count += 1;
+            scanner.blanks();
+            if !scanner.take(b',') {
+                break;
+            }
+        }
+        scanner.expect(b']')?;
+    }
+    scanner.end()?;
+    let [Some(join_ref), Some(msg_ref), Some(topic), Some(event), Some(payload)] = fields else {
+        return Err(DecodeError::Shape);
+    };
+    Ok(Message {
+        join_ref: Raw::msg_ref(join_ref),
+        msg_ref: Raw::msg_ref(msg_ref),
+        topic: topic.string().ok_or(DecodeError::Shape)?,
+        event: event.string().ok_or(DecodeError::Shape)?,
+        payload: payload.payload(),
+    })
+}
+
+/// Reads the binary frame a client may send: a push, of any event.
+pub(super) fn decode_push(frame: &[u8]) -> Result<Message<'_>, DecodeError> {
+    match frame.first() {
+        Some(&PUSH) => {}
+        Some(&kind) => return Err(DecodeError::UnknownKind(kind)),
+        None => return Err(DecodeError::Truncated),
+    }
+    let ([join_ref, msg_ref, topic, event], data) = fields(frame)?;
+    Ok(Message {
+        join_ref: Ref::from_text(join_ref),
+        msg_ref: Ref::from_text(msg_ref),
+        topic: Cow::Borrowed(topic),
+        event: Cow::Borrowed(event),
+        payload: Payload::Binary(Cow::Borrowed(data)),
+    })
+}
+
+/// Reads a binary frame of a server.
+pub(super) fn decode_server_binary(frame: &[u8]) -> Result<ServerMessage<'_>, DecodeError> {
+    let event = |join_ref, topic, event, data| {
+        ServerMessage::Event(Message {
+            join_ref,
+            msg_ref: Ref::Null,
+            topic: Cow::Borrowed(topic),
+            event: Cow::Borrowed(event),
+            payload: Payload::Binary(Cow::Borrowed(data)),
+        })
+    };
+    match frame.first() {
+        Some(&PUSH) => {
+            let ([join_ref, topic, name], data) = fields(frame)?;
+            Ok(event(Ref::from_text(join_ref), topic, name, data))
+        }
+        Some(&REPLY) => {
+            let ([join_ref, msg_ref, topic, status], data) = fields(frame)?;
+            Ok(ServerMessage::Reply {
+                join_ref: Ref::from_text(join_ref),
+                msg_ref: Ref::from_text(msg_ref),
+                topic: Cow::Borrowed(topic),
+                status: Cow::Borrowed(status),
+                response: Payload::Binary(Cow::Borrowed(data)),
+            })
+        }
+        Some(&BROADCAST) => {
+            let ([topic, name], data) = fields(frame)?;
+            Ok(event(Ref::Null, topic, name, data))
+        }
+        Some(&kind) => Err(DecodeError::UnknownKind(kind)),
+        None => Err(DecodeError::Truncated),
+    }
+}
+
+/// Appends a reply as text.
+pub(super) fn reply(
+    out: &mut Vec<u8>,
+    join_ref: &Ref<'_>,
+    msg_ref: &Ref<'_>,
+    topic: &str,
+    status: &str,
+    response: &str,
+) -> Kind {
+    head(out, join_ref, msg_ref, topic, events::REPLY, status.len() + response.len());
+    v1::reply_payload(out, status, response);
+    out.push(b']');
+    Kind::Text
+}
+
+/// Appends any other message as text, of the server or of a client.
+pub(super) fn event(
+    out: &mut Vec<u8>,
+    join_ref: &Ref<'_>,
+    msg_ref: &Ref<'_>,
+    topic: &str,
+    event: &str,
+    payload: &str,
+) -> Kind {
+    head(out, join_ref, msg_ref, topic, event, payload.len());
+    out.extend_from_slice(payload.as_bytes());
+    out.push(b']');
+    Kind::Text
+}
+
+/// Appends a binary reply.
+pub(super) fn binary_reply(
+    out: &mut Vec<u8>,
+    join_ref: &Ref<'_>,
+    msg_ref: &Ref<'_>,
+    topic: &str,
+    status: &str,
+    data: &[u8],
+) -> Result<Kind, EncodeError> {
+    binary(out, REPLY, [&join_ref.field(), &msg_ref.field(), topic, status], data)
+}
+
+/// Appends a server's binary push, which has no ref field.
+pub(super) fn binary_push(
+    out: &mut Vec<u8>,
+    join_ref: &Ref<'_>,
+    topic: &str,
+    event: &str,
+    data: &[u8],
+) -> Result<Kind, EncodeError> {
+    binary(out, PUSH, [&join_ref.field(), topic, event], data)
+}
+
+/// Appends a binary broadcast.
+pub(super) fn binary_broadcast(
+    out: &mut Vec<u8>,
+    topic: &str,
+    event: &str,
+    data: &[u8],
+) -> Result<Kind, EncodeError> {
+    binary(out, BROADCAST, [topic, event], data)
+}
+
+/// Appends a client's binary push, which has a ref field.
+pub(super) fn binary_message(
+    out: &mut Vec<u8>,
+    join_ref: &Ref<'_>,
+    msg_ref: &Ref<'_>,
+    topic: &str,
+    event: &str,
+    data: &[u8],
+) -> Result<Kind, EncodeError> {
+    binary(out, PUSH, [&join_ref.field(), &msg_ref.field(), topic, event], data)
+}
+
+/// Appends all up to the payload, of which `payload_bytes` will follow.
+fn head(
+    out: &mut Vec<u8>,
+    join_ref: &Ref<'_>,
+    msg_ref: &Ref<'_>,
+    topic: &str,
+    event: &str,
+    payload_bytes: usize,
+) {
+    let (join_ref, msg_ref) = (join_ref.raw(), msg_ref.raw());
+    let fields_bytes = join_ref.len() + msg_ref.len() + topic.len() + event.len();
+    out.reserve(fields_bytes + payload_bytes + BRACKETS_BYTES);
+    out.push(b'[');
+    out.extend_from_slice(join_ref.as_bytes());
+    out.push(b',');
+    out.extend_from_slice(msg_ref.as_bytes());
+    out.push(b',');
+    escape_into(out, topic);
+    out.push(b',');
+    escape_into(out, event);
+    out.push(b',');
+}
+
+/// Appends a binary frame: kind, lengths, fields, data.
+fn binary<const N: usize>(
+    out: &mut Vec<u8>,
+    kind: u8,
+    fields: [&str; N],
+    data: &[u8],
+) -> Result<Kind, EncodeError> {
+    let mut lengths = [0; N];
+    for (length, field) in lengths.iter_mut().zip(fields) {
+        *length = u8::try_from(field.len()).map_err(|_| EncodeError::FieldTooLong)?;
+    }
+    out.reserve(1 + N + fields.iter().map(|field| field.len()).sum::<usize>() + data.len());
+    out.push(kind);
+    out.extend_from_slice(&lengths);
+    for field in fields {
+        out.extend_from_slice(field.as_bytes());
+    }
+    out.extend_from_slice(data);
+    Ok(Kind::Binary)
+}
+
+/// The `N` fields behind the kind byte, and the data behind them.
+fn fields<const N: usize>(frame: &[u8]) -> Result<([&str; N], &[u8]), DecodeError> {
+    let header = frame.get(1..).ok_or(DecodeError::Truncated)?;
+    let (lengths, mut rest) = header.split_first_chunk::<N>().ok_or(DecodeError::Truncated)?;
+    let mut fields = [""; N];
+    for (field, &length) in fields.iter_mut().zip(lengths) {
+        let (bytes, after) =
+            rest.split_at_checked(usize::from(length)).ok_or(DecodeError::Truncated)?;
+        *field = utf8(bytes)?;
+        rest = after;
+    }
+    Ok((fields, rest))
+}
+
+/// Kind of a binary push, of either side.
+const PUSH: u8 = 0;
+/// Kind of a binary reply.
+const REPLY: u8 = 1;
+/// Kind of a binary broadcast.
+const BROADCAST: u8 = 2;
+
+/// Room for brackets, commas, quotes and a reply's keys.
+const BRACKETS_BYTES: usize = 40;
