@@ -95,6 +95,7 @@ impl Client {
         stream.set_read_timeout(Some(WAIT)).expect("a read time limit");
         stream.set_write_timeout(Some(WAIT)).expect("a write time limit");
         let mut request = format!("ws://{addr}{path}").into_client_request().expect("a URL");
+        // Host may be given too; `insert` replaces it.
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes()).expect("a header name");
             request.headers_mut().insert(name, HeaderValue::from_str(value).expect("a value"));
@@ -211,6 +212,21 @@ impl Client {
         let response = replied.response.clone();
         reply.expect_reply(&*join_ref, &*join_ref, topic, "ok", response);
         join_ref
+    }
+
+    /// [`Client::join`] on a connection where other messages may come before the reply; they are lost.
+    #[track_caller]
+    pub fn join_among(&mut self, topic: &str, payload: Value) -> String {
+        let join_ref = self.fresh_ref();
+        self.join_refs.insert(topic.to_owned(), join_ref.clone());
+        self.send(&*join_ref, &*join_ref, topic, "phx_join", payload);
+        loop {
+            let message = self.recv();
+            if message.msg_ref == json!(join_ref) {
+                assert_eq!(message.replied().status, "ok", "{}", shortened(&message.raw));
+                return join_ref;
+            }
+        }
     }
 
     /// Sends an event to a topic joined with [`Client::join`]; the ref.

@@ -62,7 +62,7 @@ impl fmt::Display for Vsn {
 }
 
 /// Runs a row of the checklist in V1 and in V2; a failure names the serializer.
-pub fn both(row: impl Fn(Vsn)) {
+pub fn both(mut row: impl FnMut(Vsn)) {
     for vsn in [Vsn::V1, Vsn::V2] {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| row(vsn))) {
             eprintln!("failed with serializer {vsn}");
