@@ -1,1 +1,239 @@
-//! params
+//! Query parameters as nested forms (PROTOCOL §2, rows 7 and 18).
+//!
+//! `a[b]=c` is `{"a":{"b":"c"}}` and `a[]=b` is `{"a":["b"]}`, as Plug reads them and phoenix.js
+//! writes them. Names and values are percent-decoded first, so the brackets may be escaped too; a
+//! name without `=` has the value `""`. Where two pairs contradict each other (`a=1&a[b]=2`, or `a`
+//! twice) the later one counts. Every leaf is a string: a form has no other types.
+use alloc::borrow::Cow;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde_json::{Map, Value};
+
+/// Most pairs one query may hold.
+pub const PAIRS_MAX: usize = 1024;
+/// Most brackets one name may have.
+pub const DEPTH_MAX: usize = 32;
+
+/// The query (what follows the `?`) as a JSON object.
+///
+/// # Errors
+/// See [`ParamsError`]; answer HTTP 400, as Plug does.
+pub fn decode(query: &str) -> Result<Value, ParamsError> {
+    let mut pairs = Vec::new();
+    for pair in pairs_of(query) {
+        if pairs.len() == PAIRS_MAX {
+            return Err(ParamsError::TooMany);
+        }
+        let (name, value) = pair;
+        pairs.push((decoded(name)?, decoded(value)?));
+    }
+    let mut params = Map::new();
+    // Backwards, so that what is already there is what counts.
+    for (name, value) in pairs.iter().rev() {
+        let path = path(name);
+        if path.len() > DEPTH_MAX + 1 {
+            return Err(ParamsError::TooDeep);
+        }
+        assign(&mut params, &path, value);
+    }
+    Ok(Value::Object(params))
+}
+
+/// The `vsn` parameter, without building the rest.
+///
+/// # Errors
+/// It is there, but as a list, an object, or malformed text: answer HTTP 403.
+pub fn vsn(query: &str) -> Result<Option<String>, NotAString> {
+    let mut found = Ok(None);
+    for (name, value) in pairs_of(query) {
+        let Ok(name) = decoded(name) else { continue };
+        if name == "vsn" {
+            found = decoded(value).map(|value| Some(value.into_owned())).map_err(|_| NotAString);
+        } else if path(&name).first() == Some(&"vsn") {
+            found = Err(NotAString);
+        }
+    }
+    found
+}
+
+/// A query that cannot be read. The peer's fault: HTTP 400.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParamsError {
+    /// A `%` that is not followed by two hex digits.
+    Malformed,
+    /// Percent-decoded bytes that are not UTF-8.
+    NotUtf8,
+    /// A name with more than [`DEPTH_MAX`] brackets.
+    TooDeep,
+    /// More than [`PAIRS_MAX`] pairs.
+    TooMany,
+}
+
+impl fmt::Display for ParamsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ParamsError::Malformed => "malformed percent encoding in the query",
+            ParamsError::NotUtf8 => "the query is not UTF-8",
+            ParamsError::TooDeep => "a query parameter nests too deep",
+            ParamsError::TooMany => "too many query parameters",
+        })
+    }
+}
+
+impl core::error::Error for ParamsError {}
+
+/// The `vsn` parameter is not a string: HTTP 403.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAString;
+
+impl fmt::Display for NotAString {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("vsn is not a string")
+    }
+}
+
+impl core::error::Error for NotAString {}
+
+/// The pairs of a query, still encoded.
+fn pairs_of(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+/// Form decoding: `+` is a blank, `%XX` a byte.
+fn decoded(text: &str) -> Result<Cow<'_, str>, ParamsError> {
+    let bytes = text.as_bytes();
+    if memchr::memchr2(b'%', b'+', bytes).is_none() {
+        return Ok(Cow::Borrowed(text));
+    }
+    for at in memchr::memchr_iter(b'%', bytes) {
+        let digits = bytes.get(at + 1..at + 3).unwrap_or_default();
+        if digits.len() < 2 || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return Err(ParamsError::Malformed);
+        }
+    }
+    let blanks = text.replace('+', " ");
+    let bytes: Vec<u8> = percent_encoding::percent_decode_str(&blanks).collect();
+    String::from_utf8(bytes).map(Cow::Owned).map_err(|_| ParamsError::NotUtf8)
+}
+
+/// A name's parts: `a[b][]` is `a`, `b`, and the empty part that stands for a list.
+fn path(name: &str) -> Vec<&str> {
+    let nested = name.strip_suffix(']').and_then(|name| name.split_once('['));
+    match nested {
+        Some((first, rest)) if !first.is_empty() => {
+            // One more than may be, so that the caller sees it is too many.
+            core::iter::once(first).chain(rest.split("][")).take(DEPTH_MAX + 2).collect()
+        }
+        _ => [name].into(),
+    }
+}
+
+/// Puts `value` where `path` leads, unless something is there already or stands in the way.
+fn assign(mut map: &mut Map<String, Value>, mut path: &[&str], value: &str) {
+    while let [key, rest @ ..] = path {
+        let next = match rest {
+            [] => {
+                map.entry(*key).or_insert_with(|| Value::String(value.to_string()));
+                return;
+            }
+            ["", rest @ ..] => {
+                let slot = map.entry(*key).or_insert_with(|| Value::Array(Vec::new()));
+                let Value::Array(items) = slot else { return };
+                // Pairs come last to first, so each goes in front of those that follow it.
+                if rest.is_empty() {
+                    items.insert(0, Value::String(value.to_string()));
+                    return;
+                }
+                items.insert(0, Value::Object(Map::new()));
+                path = rest;
+                items.first_mut()
+            }
+            _ => {
+                path = rest;
+                Some(map.entry(*key).or_insert_with(|| Value::Object(Map::new())))
+            }
+        };
+        let Some(Value::Object(inner)) = next else { return };
+        map = inner;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+
+    use super::*;
+
+    fn json(query: &str) -> String {
+        decode(query).unwrap().to_string()
+    }
+
+    #[test]
+    fn names_nest_by_brackets() {
+        assert_eq!(json(""), "{}");
+        assert_eq!(json("a=1&b=2&vsn=2.0.0"), r#"{"a":"1","b":"2","vsn":"2.0.0"}"#);
+        assert_eq!(json("a[b]=c&a[d][e]=f"), r#"{"a":{"b":"c","d":{"e":"f"}}}"#);
+        assert_eq!(json("a[]=1&a[]=2&a[]="), r#"{"a":["1","2",""]}"#);
+        assert_eq!(json("a[][b]=1&a[][b]=2"), r#"{"a":[{"b":"1"},{"b":"2"}]}"#);
+        assert_eq!(json("a[b][]=1&a[b][]=2"), r#"{"a":{"b":["1","2"]}}"#);
+    }
+
+    #[test]
+    fn names_and_values_are_decoded_first() {
+        assert_eq!(json("a%5Bb%5D=c%20d+e%2Bf"), r#"{"a":{"b":"c d e+f"}}"#);
+        assert_eq!(json("%C3%A9=%F0%9F%98%80&x=a%3Db%26c=d"), r#"{"x":"a=b&c=d","é":"😀"}"#);
+        assert_eq!(json("a%00=%22"), r#"{"a\u0000":"\""}"#);
+    }
+
+    #[test]
+    fn odd_names_are_names() {
+        assert_eq!(json("a&b=&=c&&"), r#"{"":"c","a":"","b":""}"#);
+        assert_eq!(
+            json("a[b=1&c]=2&[d]=3&a[b]c=4"),
+            r#"{"[d]":"3","a[b":"1","a[b]c":"4","c]":"2"}"#
+        );
+        assert_eq!(json("__proto__[x]=1"), r#"{"__proto__":{"x":"1"}}"#);
+    }
+
+    #[test]
+    fn the_later_of_two_contradicting_pairs_counts() {
+        assert_eq!(json("a=1&a=2"), r#"{"a":"2"}"#);
+        assert_eq!(json("a=1&a[b]=2"), r#"{"a":{"b":"2"}}"#);
+        assert_eq!(json("a[b]=2&a=1"), r#"{"a":"1"}"#);
+        assert_eq!(json("a[]=1&a[b]=2"), r#"{"a":{"b":"2"}}"#);
+        assert_eq!(json("a[b]=1&a[]=2"), r#"{"a":["2"]}"#);
+        assert_eq!(json("a=1&a[]=2"), r#"{"a":["2"]}"#);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        for query in ["a=%", "a=%4", "a=%zz", "%g1=1", "a=%+1"] {
+            assert_eq!(decode(query), Err(ParamsError::Malformed), "{query}");
+        }
+        assert_eq!(decode("a=%ff"), Err(ParamsError::NotUtf8));
+        let deep = |levels| format!("a{}=1", "[b]".repeat(levels));
+        assert!(decode(&deep(DEPTH_MAX)).is_ok());
+        assert_eq!(decode(&deep(DEPTH_MAX + 1)), Err(ParamsError::TooDeep));
+        assert_eq!(decode(&deep(100_000)), Err(ParamsError::TooDeep));
+        assert!(decode(&"a[]=1&".repeat(PAIRS_MAX)).is_ok());
+        assert_eq!(decode(&"a[]=1&".repeat(PAIRS_MAX + 1)), Err(ParamsError::TooMany));
+    }
+
+    #[test]
+    fn vsn_is_found_wherever_it_stands() {
+        let vsn = |query| vsn(query).map(|vsn| vsn.unwrap_or("none".into()));
+        assert_eq!(vsn("").unwrap(), "none");
+        assert_eq!(vsn("a=1&xvsn=3&vsnx=4").unwrap(), "none");
+        assert_eq!(vsn("a=%&vsn=2.0.0").unwrap(), "2.0.0");
+        assert_eq!(vsn("vsn=1.0.0&vsn=2.0.0").unwrap(), "2.0.0");
+        assert_eq!(vsn("%76sn=2%2E0.0").unwrap(), "2.0.0");
+        assert_eq!(vsn("vsn").unwrap(), "");
+        for query in ["vsn[]=2.0.0", "vsn[a]=2.0.0", "vsn=1&vsn%5B%5D=2", "vsn=%"] {
+            assert_eq!(vsn(query), Err(NotAString), "{query}");
+        }
+        assert_eq!(vsn("vsn[]=1&vsn=2.0.0").unwrap(), "2.0.0");
+    }
+}

@@ -124,11 +124,8 @@ impl Serializer {
         response: &Payload<'_>,
     ) -> Result<Kind, EncodeError> {
         match (self, response) {
-            (Serializer::V1, Payload::Json(response)) => {
-                Ok(v1::reply(out, msg_ref, topic, status, response))
-            }
-            (Serializer::V2, Payload::Json(response)) => {
-                Ok(v2::reply(out, join_ref, msg_ref, topic, status, response))
+            (_, Payload::Json(json)) => {
+                Ok(self.text_reply(out, join_ref, msg_ref, topic, status, json))
             }
             (Serializer::V1, Payload::Binary(_)) => Err(EncodeError::BinaryNeedsV2),
             (Serializer::V2, Payload::Binary(data)) => {
@@ -211,6 +208,22 @@ impl Serializer {
             (Serializer::V2, Payload::Binary(data)) => {
                 v2::binary_message(out, join_ref, msg_ref, topic, event, data)
             }
+        }
+    }
+
+    /// A reply that cannot fail, its response being JSON text.
+    pub(crate) fn text_reply(
+        self,
+        out: &mut Vec<u8>,
+        join_ref: &Ref<'_>,
+        msg_ref: &Ref<'_>,
+        topic: &str,
+        status: &str,
+        response: &str,
+    ) -> Kind {
+        match self {
+            Serializer::V1 => v1::reply(out, msg_ref, topic, status, response),
+            Serializer::V2 => v2::reply(out, join_ref, msg_ref, topic, status, response),
         }
     }
 

@@ -1,0 +1,533 @@
+//! The client's half of a socket: a virtual client, as the load generator and the driver use it.
+//!
+//! Commands ([`Client::join`], [`push`](Client::push), [`leave`](Client::leave),
+//! [`heartbeat`](Client::heartbeat)) append one message each and say the ref it bears;
+//! [`Client::handle`] says what a message of the server means. Refs count up from 1 and are strings,
+//! and a join's join_ref is its own ref, as phoenix.js has it. There is no clock: deadlines for
+//! answers are the caller's, by ref.
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::message::{Message, Payload, Ref, events};
+use crate::serializer::{EncodeError, Kind, Serializer, ServerMessage};
+
+/// One virtual client on one socket. After a reconnect a new one takes its place.
+#[derive(Clone, Debug)]
+pub struct Client {
+    memberships: Vec<Membership>,
+    last_ref: u64,
+    /// The ref of the heartbeat that waits for its answer; 0 if none does.
+    heartbeat_ref: u64,
+    serializer: Serializer,
+}
+
+impl Client {
+    /// A client that has joined nothing and said nothing.
+    pub const fn new(serializer: Serializer) -> Self {
+        Client { memberships: Vec::new(), last_ref: 0, heartbeat_ref: 0, serializer }
+    }
+
+    /// The serializer its socket was opened with.
+    pub fn serializer(&self) -> Serializer {
+        self.serializer
+    }
+
+    /// Whether `topic` is joined, and the server said so.
+    pub fn is_joined(&self, topic: &str) -> bool {
+        self.membership(topic).is_some_and(|membership| membership.state == State::Joined)
+    }
+
+    /// Whether a heartbeat waits for its answer: a second one due now means the server is gone.
+    pub fn awaits_heartbeat(&self) -> bool {
+        self.heartbeat_ref != 0
+    }
+
+    /// Asks to join `topic`. If it is joined already this join replaces that one, as the server sees
+    /// it too: what still comes for the old one is [`Incoming::Unrelated`].
+    ///
+    /// # Errors
+    /// A binary payload that does not fit; nothing is written then, and nothing changes.
+    pub fn join(
+        &mut self,
+        out: &mut Vec<u8>,
+        topic: &str,
+        payload: &Payload<'_>,
+    ) -> Result<Sent, EncodeError> {
+        let join_ref = self.last_ref + 1;
+        let sent = self.send(out, Some(join_ref), topic, events::JOIN, payload)?;
+        match self.memberships.iter_mut().find(|membership| &*membership.topic == topic) {
+            Some(membership) => {
+                (membership.join_ref, membership.state) = (join_ref, State::Joining)
+            }
+            None => {
+                let state = State::Joining;
+                self.memberships.push(Membership { topic: topic.into(), join_ref, state });
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Sends an event to `topic`, with its join_ref if it is joined or about to be, else with null.
+    ///
+    /// # Errors
+    /// A binary payload that does not fit; nothing is written then.
+    pub fn push(
+        &mut self,
+        out: &mut Vec<u8>,
+        topic: &str,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Result<Sent, EncodeError> {
+        let join_ref = self.membership(topic).map(|membership| membership.join_ref);
+        self.send(out, join_ref, topic, event, payload)
+    }
+
+    /// Leaves `topic`, which may be unjoined. Messages of the topic still count until the answer.
+    ///
+    /// # Errors
+    /// None today; the signature is that of the other commands.
+    pub fn leave(&mut self, out: &mut Vec<u8>, topic: &str) -> Result<Sent, EncodeError> {
+        let sent = self.push(out, topic, events::LEAVE, &Payload::EMPTY_OBJECT)?;
+        if let Some(at) = self.position(topic)
+            && let Some(membership) = self.memberships.get_mut(at)
+        {
+            membership.state = State::Leaving { leave_ref: sent.msg_ref };
+        }
+        Ok(sent)
+    }
+
+    /// Sends a sign of life.
+    ///
+    /// # Errors
+    /// None today; the signature is that of the other commands.
+    pub fn heartbeat(&mut self, out: &mut Vec<u8>) -> Result<Sent, EncodeError> {
+        let (topic, payload) = (events::PHOENIX_TOPIC, &Payload::EMPTY_OBJECT);
+        let sent = self.send(out, None, topic, events::HEARTBEAT, payload)?;
+        self.heartbeat_ref = sent.msg_ref;
+        Ok(sent)
+    }
+
+    /// Says what a message of the server means to this client, and remembers what it changes.
+    pub fn handle<'m>(&mut self, message: &'m ServerMessage<'_>) -> Incoming<'m> {
+        match message {
+            ServerMessage::Reply { msg_ref, topic, status, response, .. } => {
+                self.handle_reply(msg_ref, topic, status, response)
+            }
+            ServerMessage::Event(message) => self.handle_event(message),
+        }
+    }
+
+    /// A reply is matched by its ref alone, as in phoenix.js (PROTOCOL §8).
+    fn handle_reply<'m>(
+        &mut self,
+        msg_ref: &Ref<'_>,
+        topic: &'m str,
+        status: &'m str,
+        response: &'m Payload<'_>,
+    ) -> Incoming<'m> {
+        let Some(msg_ref) = number(msg_ref).filter(|n| (1..=self.last_ref).contains(n)) else {
+            return Incoming::Unrelated;
+        };
+        if msg_ref == self.heartbeat_ref {
+            self.heartbeat_ref = 0;
+            return Incoming::HeartbeatReply { msg_ref };
+        }
+        let asked = |membership: &Membership| match membership.state {
+            State::Joining => membership.join_ref == msg_ref,
+            State::Leaving { leave_ref } => leave_ref == msg_ref,
+            State::Joined => false,
+        };
+        let Some(at) = self.memberships.iter().position(asked) else {
+            return Incoming::Reply { msg_ref, topic, status, response };
+        };
+        match self.memberships.get_mut(at) {
+            Some(membership) if membership.state == State::Joining && status == "ok" => {
+                membership.state = State::Joined;
+                Incoming::JoinOk { msg_ref, topic, response }
+            }
+            Some(membership) if membership.state == State::Joining => {
+                self.memberships.swap_remove(at);
+                Incoming::JoinError { msg_ref, topic, status, response }
+            }
+            _ => {
+                self.memberships.swap_remove(at);
+                Incoming::Left { msg_ref, topic }
+            }
+        }
+    }
+
+    fn handle_event<'m>(&mut self, message: &'m Message<'_>) -> Incoming<'m> {
+        let Message { join_ref, msg_ref, topic, event, payload } = message;
+        let ends = matches!(&**event, events::CLOSE | events::ERROR);
+        // The end of a channel bears its join_ref twice, and V1 says the second one only.
+        let told = if ends && join_ref.is_null() { msg_ref } else { join_ref };
+        // A binary frame has an empty string for null.
+        let named = !matches!(told.raw(), "null" | "\"\"");
+        let Some(at) = self.position(topic) else { return Incoming::Unrelated };
+        let current = self.memberships.get(at).map(|membership| membership.join_ref);
+        if named && number(told) != current {
+            return Incoming::Unrelated;
+        }
+        match &**event {
+            events::CLOSE => {
+                self.memberships.swap_remove(at);
+                Incoming::Closed { topic }
+            }
+            events::ERROR => {
+                self.memberships.swap_remove(at);
+                Incoming::Errored { topic, payload }
+            }
+            _ if named => Incoming::Push { topic, event, payload },
+            _ => Incoming::Broadcast { topic, event, payload },
+        }
+    }
+
+    fn send(
+        &mut self,
+        out: &mut Vec<u8>,
+        join_ref: Option<u64>,
+        topic: &str,
+        event: &str,
+        payload: &Payload<'_>,
+    ) -> Result<Sent, EncodeError> {
+        let msg_ref = self.last_ref + 1;
+        let (join_text, msg_text) = (Counted::new(join_ref.unwrap_or(0)), Counted::new(msg_ref));
+        let message = Message {
+            join_ref: if join_ref.is_some() { join_text.as_ref() } else { Ref::Null },
+            msg_ref: msg_text.as_ref(),
+            topic: Cow::Borrowed(topic),
+            event: Cow::Borrowed(event),
+            payload: payload.borrow(),
+        };
+        let kind = self.serializer.message(out, &message)?;
+        self.last_ref = msg_ref;
+        Ok(Sent { msg_ref, kind })
+    }
+
+    fn membership(&self, topic: &str) -> Option<&Membership> {
+        self.memberships.iter().find(|membership| &*membership.topic == topic)
+    }
+
+    fn position(&self, topic: &str) -> Option<usize> {
+        self.memberships.iter().position(|membership| &*membership.topic == topic)
+    }
+}
+
+/// A message that was written, and is the caller's to put on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// The ref it bears; its answer will bear the same.
+    pub msg_ref: u64,
+    /// The sort of frame it must travel in.
+    pub kind: Kind,
+}
+
+/// What a message of the server means to the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Incoming<'m> {
+    /// The join of `topic` succeeded.
+    JoinOk {
+        /// The join's ref.
+        msg_ref: u64,
+        /// The topic.
+        topic: &'m str,
+        /// What the application answered.
+        response: &'m Payload<'m>,
+    },
+    /// The join of `topic` was refused; it may be tried again.
+    JoinError {
+        /// The join's ref.
+        msg_ref: u64,
+        /// The topic.
+        topic: &'m str,
+        /// `error`, or any word but `ok`.
+        status: &'m str,
+        /// What the application answered.
+        response: &'m Payload<'m>,
+    },
+    /// The leave was answered. `phx_close` follows, and is [`Incoming::Unrelated`] by then; had the
+    /// channel ended before, this would be a [`Incoming::Reply`].
+    Left {
+        /// The leave's ref.
+        msg_ref: u64,
+        /// The topic.
+        topic: &'m str,
+    },
+    /// The answer to a push.
+    Reply {
+        /// The push's ref.
+        msg_ref: u64,
+        /// The topic.
+        topic: &'m str,
+        /// `ok`, `error`, or any other word.
+        status: &'m str,
+        /// What the application answered.
+        response: &'m Payload<'m>,
+    },
+    /// An event that bears the channel's join_ref.
+    Push {
+        /// The topic.
+        topic: &'m str,
+        /// The event.
+        event: &'m str,
+        /// What it carries.
+        payload: &'m Payload<'m>,
+    },
+    /// An event without join_ref: a broadcast, or in V1 a push, which looks alike there.
+    Broadcast {
+        /// The topic.
+        topic: &'m str,
+        /// The event.
+        event: &'m str,
+        /// What it carries.
+        payload: &'m Payload<'m>,
+    },
+    /// The channel ended as intended; a client does not rejoin.
+    Closed {
+        /// The topic.
+        topic: &'m str,
+    },
+    /// The channel crashed; a client rejoins after a while.
+    Errored {
+        /// The topic.
+        topic: &'m str,
+        /// The reason, as the server words it.
+        payload: &'m Payload<'m>,
+    },
+    /// The server is alive.
+    HeartbeatReply {
+        /// The heartbeat's ref.
+        msg_ref: u64,
+    },
+    /// Not for this client as it is now: for a join that was replaced, a topic it left, or a ref it
+    /// never used. phoenix.js drops these as well.
+    Unrelated,
+}
+
+#[derive(Clone, Debug)]
+struct Membership {
+    topic: Box<str>,
+    join_ref: u64,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Joining,
+    Joined,
+    Leaving { leave_ref: u64 },
+}
+
+/// A ref of ours as JSON text, made without heap.
+struct Counted {
+    /// Quotes and the longest u64, filled from the back.
+    bytes: [u8; DIGITS_MAX + 2],
+    len: usize,
+}
+
+impl Counted {
+    fn new(mut number: u64) -> Self {
+        // Two quotes and a digit at least; the quotes are there wherever no digit is written.
+        let mut counted = Counted { bytes: [b'"'; DIGITS_MAX + 2], len: 2 };
+        for place in counted.bytes.iter_mut().rev().skip(1).take(DIGITS_MAX) {
+            // A digit is below 10, so nothing is cut off.
+            *place = b'0' + (number % 10) as u8;
+            number /= 10;
+            counted.len += 1;
+            if number == 0 {
+                break;
+            }
+        }
+        counted
+    }
+
+    fn as_ref(&self) -> Ref<'_> {
+        let start = self.bytes.len() - self.len;
+        let text = self.bytes.get(start..).and_then(|bytes| str::from_utf8(bytes).ok());
+        text.map_or(Ref::Null, |text| Ref::Json(Cow::Borrowed(text)))
+    }
+}
+
+/// The number that a ref of ours spells, as a string or (some servers) as a number.
+fn number(msg_ref: &Ref<'_>) -> Option<u64> {
+    msg_ref.field().parse().ok()
+}
+
+/// Digits of `u64::MAX`.
+const DIGITS_MAX: usize = 20;
+
+/// A load generator holds one of these for each of its users, beside the memberships.
+const _: () = assert!(size_of::<Client>() <= 48);
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::{String, ToString};
+
+    use super::*;
+    use crate::serializer::Frame;
+
+    const EMPTY: &Payload<'_> = &Payload::EMPTY_OBJECT;
+
+    fn client() -> Client {
+        Client::new(Serializer::V2)
+    }
+
+    /// Hands `text` to the client and shows what it made of it.
+    fn hears(client: &mut Client, text: &str) -> String {
+        let message = client.serializer().decode_server(Frame::Text(text)).unwrap();
+        alloc::format!("{:?}", client.handle(&message))
+    }
+
+    fn joined(topics: &[&str]) -> Client {
+        let mut client = client();
+        for topic in topics {
+            let n = client.join(&mut Vec::new(), topic, EMPTY).unwrap().msg_ref;
+            let ok = r#""phx_reply",{"status":"ok","response":{}}"#;
+            let heard = hears(&mut client, &alloc::format!(r#"["{n}","{n}","{topic}",{ok}]"#));
+            assert!(heard.starts_with("JoinOk"), "{heard}");
+        }
+        client
+    }
+
+    #[test]
+    fn commands_write_what_phoenix_js_writes() {
+        let mut client = client();
+        let mut out = Vec::new();
+        assert_eq!(client.join(&mut out, "t", EMPTY).unwrap().msg_ref, 1);
+        let binary = Payload::from_bytes(&b"\x01"[..]);
+        assert_eq!(client.push(&mut out, "t", "e", &binary).unwrap().kind, Kind::Binary);
+        client.push(&mut out, "other", "e", &Payload::NULL).unwrap();
+        client.leave(&mut out, "t").unwrap();
+        client.heartbeat(&mut out).unwrap();
+        let expected = b"[\"1\",\"1\",\"t\",\"phx_join\",{}]\
+            \x00\x01\x01\x01\x0112te\x01\
+            [null,\"3\",\"other\",\"e\",null]\
+            [\"1\",\"4\",\"t\",\"phx_leave\",{}]\
+            [null,\"5\",\"phoenix\",\"heartbeat\",{}]";
+        assert_eq!(out.escape_ascii().to_string(), expected.escape_ascii().to_string());
+    }
+
+    #[test]
+    fn refs_are_written_whole() {
+        for number in [0, 7, 10, 1234567890, u64::MAX] {
+            assert_eq!(Counted::new(number).as_ref().raw(), alloc::format!("\"{number}\""));
+        }
+    }
+
+    #[test]
+    fn a_join_is_answered_once() {
+        let mut client = client();
+        client.join(&mut Vec::new(), "t", EMPTY).unwrap();
+        assert!(!client.is_joined("t"));
+        let ok = r#"["1","1","t","phx_reply",{"status":"ok","response":{"a":1}}]"#;
+        let joined = r#"JoinOk { msg_ref: 1, topic: "t", response: Json("{\"a\":1}") }"#;
+        assert_eq!(hears(&mut client, ok), joined);
+        assert!(client.is_joined("t"));
+        assert!(hears(&mut client, ok).starts_with("Reply"));
+    }
+
+    #[test]
+    fn a_refused_join_leaves_nothing() {
+        let mut client = client();
+        client.join(&mut Vec::new(), "t", EMPTY).unwrap();
+        let no = r#"[null,"1","t","phx_reply",{"status":"error","response":{"reason":"x"}}]"#;
+        assert!(hears(&mut client, no).starts_with("JoinError"));
+        assert_eq!(hears(&mut client, r#"["1",null,"t","e",{}]"#), "Unrelated");
+    }
+
+    #[test]
+    fn events_of_the_current_join_count() {
+        let mut client = joined(&["t", "u"]);
+        assert!(hears(&mut client, r#"["1",null,"t","e",{}]"#).starts_with("Push"));
+        assert!(hears(&mut client, r#"[null,null,"t","e",{}]"#).starts_with("Broadcast"));
+        for text in
+            [r#"["2",null,"t","e",{}]"#, r#"["1",null,"u","e",{}]"#, r#"[null,null,"v","e",{}]"#]
+        {
+            assert_eq!(hears(&mut client, text), "Unrelated", "{text}");
+        }
+    }
+
+    #[test]
+    fn a_second_join_replaces_the_first() {
+        let mut client = joined(&["t"]);
+        client.join(&mut Vec::new(), "t", EMPTY).unwrap();
+        let ok = r#"["2","2","t","phx_reply",{"status":"ok","response":{}}]"#;
+        assert!(hears(&mut client, ok).starts_with("JoinOk"));
+        assert_eq!(hears(&mut client, r#"["1","1","t","phx_close",{}]"#), "Unrelated");
+        assert!(client.is_joined("t"));
+        let crash = r#"["2","2","t","phx_error",{"reason":"channel_crash"}]"#;
+        assert!(hears(&mut client, crash).starts_with("Errored"));
+        assert!(!client.is_joined("t"));
+    }
+
+    #[test]
+    fn a_leave_ends_with_its_answer() {
+        let mut client = joined(&["t"]);
+        client.leave(&mut Vec::new(), "t").unwrap();
+        let ok = r#"["1","2","t","phx_reply",{"status":"ok","response":{}}]"#;
+        assert_eq!(hears(&mut client, ok), r#"Left { msg_ref: 2, topic: "t" }"#);
+        assert_eq!(hears(&mut client, r#"["1","1","t","phx_close",{}]"#), "Unrelated");
+    }
+
+    #[test]
+    fn a_channel_that_ends_by_itself_is_closed() {
+        let mut client = joined(&["t"]);
+        assert_eq!(
+            hears(&mut client, r#"["1","1","t","phx_close",{}]"#),
+            r#"Closed { topic: "t" }"#
+        );
+        client.leave(&mut Vec::new(), "t").unwrap();
+        let ok = r#"[null,"2","t","phx_reply",{"status":"ok","response":{}}]"#;
+        assert!(hears(&mut client, ok).starts_with("Reply { msg_ref: 2"));
+    }
+
+    #[test]
+    fn v1_closes_by_the_ref_alone() {
+        let mut client = Client::new(Serializer::V1);
+        client.join(&mut Vec::new(), "t", EMPTY).unwrap();
+        client.join(&mut Vec::new(), "t", EMPTY).unwrap();
+        let close =
+            |n| alloc::format!(r#"{{"topic":"t","event":"phx_close","payload":{{}},"ref":{n}}}"#);
+        assert_eq!(hears(&mut client, &close("\"1\"")), "Unrelated");
+        assert_eq!(hears(&mut client, &close("\"2\"")), r#"Closed { topic: "t" }"#);
+        client.join(&mut Vec::new(), "t", EMPTY).unwrap();
+        assert_eq!(hears(&mut client, &close("null")), r#"Closed { topic: "t" }"#);
+    }
+
+    #[test]
+    fn binary_events_with_an_empty_join_ref_have_none() {
+        let mut client = joined(&["t"]);
+        for (frame, expected) in [
+            (&b"\x00\x01\x01\x011te."[..], "Push"),
+            (&b"\x00\x00\x01\x01te."[..], "Broadcast"),
+            (&b"\x00\x01\x01\x019te."[..], "Unrelated"),
+            (&b"\x02\x01\x01te."[..], "Broadcast"),
+        ] {
+            let message = Serializer::V2.decode_server(Frame::Binary(frame)).unwrap();
+            let heard = alloc::format!("{:?}", client.handle(&message));
+            assert!(heard.starts_with(expected), "{heard}");
+        }
+    }
+
+    #[test]
+    fn heartbeats_are_answered_by_ref() {
+        let mut client = client();
+        let mut out = Vec::new();
+        let answer = r#"[null,"1","phoenix","phx_reply",{"status":"ok","response":{}}]"#;
+        assert_eq!(hears(&mut client, answer), "Unrelated");
+        client.heartbeat(&mut out).unwrap();
+        assert!(client.awaits_heartbeat());
+        assert_eq!(hears(&mut client, answer), "HeartbeatReply { msg_ref: 1 }");
+        assert!(!client.awaits_heartbeat());
+    }
+
+    #[test]
+    fn a_command_that_cannot_be_written_changes_nothing() {
+        let mut client = Client::new(Serializer::V1);
+        let mut out = Vec::new();
+        let binary = Payload::from_bytes(&b"x"[..]);
+        assert_eq!(client.join(&mut out, "t", &binary), Err(EncodeError::BinaryNeedsV2));
+        assert!(out.is_empty() && client.memberships.is_empty() && client.last_ref == 0);
+    }
+}
