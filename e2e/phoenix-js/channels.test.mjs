@@ -31,8 +31,10 @@ for (const client of CLIENTS) {
       const user = await client.open(t, url());
       await assert.rejects(user.join("test:error", { reason: "full" }),
         refused("error", { reason: "full" }));
-      await assert.rejects(user.join("test:crash"), refused("error", { reason: "join crashed" }));
-      await assert.rejects(user.join("nowhere"), refused("error", { reason: "unmatched topic" }));
+      await assert.rejects(user.join("test:crash"),
+        refused("error", { reason: "join crashed" }));
+      await assert.rejects(user.join("nowhere"),
+        refused("error", { reason: "unmatched topic" }));
       await assert.rejects(user.join("rooms:private1", { user: "a" }),
         refused("error", { reason: "unauthorized" }));
     });
@@ -40,7 +42,8 @@ for (const client of CLIENTS) {
     test("pushes and gets replies of every status", async (t) => {
       const user = await client.open(t, url());
       const { channel } = await user.join("test:replies");
-      const payload = { text: "\"quoted\" \\ ☃ 🦜", deep: { list: [1, 2.5, -3e10, true, null] } };
+      const deep = { list: [1, 2.5, -3e10, true, null] };
+      const payload = { text: "\"quoted\" \\ ☃ 🦜", deep };
       assert.deepEqual(await answer(channel.push("echo", payload)), payload);
       await assert.rejects(answer(channel.push("fail", { reason: "no" })),
         refused("error", { reason: "no" }));
@@ -67,7 +70,8 @@ for (const client of CLIENTS) {
       await joined;
       assert.deepEqual((await Promise.all(echoes)).map(({ n }) => n), [...Array(20).keys()]);
       const payload = (frame) => client.version === 2 ? frame[4] : frame.payload;
-      const arrived = user.frames.received.map(payload).filter(({ response }) => response?.n !== undefined);
+      const arrived = user.frames.received.map(payload)
+        .filter(({ response }) => response?.n !== undefined);
       assert.deepEqual(arrived.map(({ response }) => response.n), [...Array(20).keys()]);
     });
 

@@ -101,7 +101,9 @@ class Server {
         const ready = /^listening on http:\/\/127\.0\.0\.1:(\d+)\s*$/m.exec(this.#output);
         if (ready) resolve(Number(ready[1]));
       };
-      const fail = (what) => reject(new Error(`${this.name} ${what}; it printed:\n${this.#output}`));
+      const fail = (what) => {
+        reject(new Error(`${this.name} ${what}; it printed:\n${this.#output}`));
+      };
       this.child.stdout.on("data", look);
       this.#exited.then(({ code, signal }) => fail(`ended early (${signal ?? code})`));
       deadline.addEventListener("abort", () => fail(`is not ready after ${START_MS_MAX} ms`));

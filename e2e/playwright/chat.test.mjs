@@ -1,0 +1,245 @@
+// The chat page in a real browser: two windows talk, the server dies and comes back, a phone.
+// SHOTS=1 also writes the picture the README shows.
+
+import assert from "node:assert/strict";
+import { existsSync, mkdirSync } from "node:fs";
+import path from "node:path";
+import { after, before, test } from "node:test";
+
+import { chromium } from "playwright-core";
+
+import { ROOT, startServer } from "../support/server.mjs";
+
+const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
+const WAIT = { timeout: 15_000 };
+const PHONE = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
+const SHOT = path.join(ROOT, "docs/img/chat.png");
+
+let browser;
+before(async () => {
+  assert.ok(existsSync(CHROMIUM), `${CHROMIUM} is missing: \`cargo xtask test\` installs it`);
+  browser = await chromium.launch({
+    executablePath: CHROMIUM,
+    timeout: 60_000,
+    args: [
+      "--no-sandbox", "--disable-quic", "--disable-background-networking", "--no-first-run",
+      "--disable-component-update", "--disable-sync", "--disable-gpu", "--disable-dev-shm-usage",
+    ],
+  });
+});
+after(async () => { await browser?.close(); });
+
+async function serve(t) {
+  const server = await startServer("serve");
+  t.after(() => server.kill());
+  return server;
+}
+
+/** A window of its own browser profile, on `room`, under `name`; it reports its own complaints. */
+async function openWindow(t, server, name, { room = "lobby", ...options } = {}) {
+  const context = await browser.newContext(options);
+  t.after(() => context.close());
+  context.setDefaultTimeout(WAIT.timeout);
+  const page = await context.newPage();
+  const seen = { requests: [], errors: [] };
+  page.on("request", (request) => seen.requests.push(request.url()));
+  page.on("websocket", (socket) => seen.requests.push(socket.url()));
+  page.on("pageerror", (error) => seen.errors.push(error.message));
+  await page.goto(`${server.url}/#${encodeURIComponent(room)}`);
+  await page.getByTestId("name-input").fill(name);
+  await page.getByTestId("name-submit").click();
+  await connected(page);
+  return { page, seen };
+}
+
+async function connected(page) {
+  await page.locator('[data-testid="connection"][data-state="connected"]').waitFor(WAIT);
+  await page.locator('[data-testid="room-link"][aria-current][data-state="joined"]')
+    .waitFor({ state: "attached", ...WAIT });
+}
+
+async function say(page, text) {
+  await page.getByTestId("composer-input").fill(text);
+  await page.getByTestId("composer-input").press("Enter");
+}
+
+async function hears(page, text) {
+  const body = page.getByTestId("message-body").getByText(text, { exact: true });
+  await body.waitFor(WAIT);
+  assert.equal(await body.count(), 1, `"${text}" is there once`);
+}
+
+test("two windows chat, and see who entered", async (t) => {
+  const server = await serve(t);
+  const { page: ada, seen } = await openWindow(t, server, "Ada");
+  const { page: bob } = await openWindow(t, server, "Bob <i>");
+  await ada.getByTestId("entered").getByText("Bob <i>").waitFor(WAIT);
+
+  await say(ada, "Hello, <b>Bob</b> & all");
+  await hears(bob, "Hello, <b>Bob</b> & all");
+  await say(bob, "Hello back");
+  await hears(ada, "Hello back");
+  await hears(ada, "Hello, <b>Bob</b> & all");
+  assert.equal(await ada.locator(".message.sending, .message.failed").count(), 0);
+  assert.equal(await bob.locator("#log b, #log i").count(), 0, "markup stays text");
+  assert.deepEqual(seen.errors, []);
+});
+
+test("both windows find back by themselves when the server returns", async (t) => {
+  const server = await serve(t);
+  const { page: ada } = await openWindow(t, server, "Ada");
+  const { page: bob } = await openWindow(t, server, "Bob");
+  await say(ada, "before");
+  await hears(bob, "before");
+
+  await server.kill();
+  for (const page of [ada, bob]) {
+    await page.locator('[data-testid="connection"][data-state="reconnecting"]').waitFor(WAIT);
+    await page.getByTestId("notice").waitFor(WAIT);
+  }
+  await say(ada, "while away");
+  const next = await server.restarted();
+  t.after(() => next.kill());
+  for (const page of [ada, bob]) {
+    await connected(page);
+    await page.getByTestId("notice").waitFor({ state: "hidden", ...WAIT });
+  }
+  await say(bob, "after");
+  await hears(ada, "after");
+  await hears(bob, "after");
+  assert.equal(await ada.getByTestId("message-body").getByText("while away").count(), 1);
+});
+
+test("rooms: join, switch, unread, address", async (t) => {
+  const server = await serve(t);
+  const { page: ada } = await openWindow(t, server, "Ada");
+  const { page: bob } = await openWindow(t, server, "Bob", { room: "tea & cake" });
+  await ada.getByTestId("room-input").fill("#tea-&-cake");
+  await ada.getByTestId("room-input").press("Enter");
+  await connected(ada);
+  assert.equal(await ada.getByTestId("room-title").textContent(), "#tea-&-cake");
+  assert.equal(new URL(ada.url()).hash, "#tea-%26-cake");
+  await say(ada, "only here");
+  await hears(bob, "only here");
+
+  await ada.locator('[data-testid="room-link"][data-room="lobby"]').click();
+  await ada.getByTestId("empty").waitFor(WAIT);
+  assert.equal(await ada.getByTestId("message").count(), 0, "the lobby heard nothing");
+  await say(bob, "are you gone?");
+  const link = ada.locator('[data-testid="room-link"][data-room="tea-&-cake"]');
+  await link.locator(".badge").getByText("1").waitFor(WAIT);
+  await link.click();
+  await hears(ada, "only here");
+  await hears(ada, "are you gone?");
+});
+
+test("a name is asked once and kept", async (t) => {
+  const server = await serve(t);
+  const { page } = await openWindow(t, server, "Ada");
+  await page.reload();
+  await connected(page);
+  assert.equal(await page.getByTestId("me-name").textContent(), "Ada");
+  await page.getByTestId("me").click();
+  await page.getByTestId("name-input").fill("Countess");
+  await page.getByTestId("name-submit").click();
+  await say(page, "same person");
+  const other = await page.context().newPage();
+  await other.goto(server.url);
+  assert.equal(await other.getByTestId("name-input").inputValue(), "Countess");
+});
+
+test("a room that refuses says why, and the others go on", async (t) => {
+  const server = await serve(t);
+  const context = await browser.newContext();
+  t.after(() => context.close());
+  const page = await context.newPage();
+  // The chat of `serve` refuses nobody, so the answer to this one join is put in on the way.
+  await page.routeWebSocket(/\/socket\/websocket/, (socket) => {
+    const upstream = socket.connectToServer();
+    socket.onMessage((text) => {
+      const [joinRef, ref, topic, event] = JSON.parse(text);
+      if (event !== "phx_join" || topic !== "rooms:vault") return upstream.send(text);
+      const refusal = { status: "error", response: { reason: "unauthorized" } };
+      socket.send(JSON.stringify([joinRef, ref, topic, "phx_reply", refusal]));
+    });
+  });
+  await page.goto(`${server.url}/#vault`);
+  await page.getByTestId("name-input").fill("Ada");
+  await page.getByTestId("name-submit").click();
+  const words = "You cannot enter #vault: unauthorized.";
+  await page.getByTestId("notice").getByText(words).waitFor(WAIT);
+  assert.ok(await page.getByTestId("composer-input").isDisabled());
+  await page.locator('[data-testid="room-link"][data-room="lobby"]').click();
+  await connected(page);
+  await page.getByTestId("notice").waitFor({ state: "hidden", ...WAIT });
+  await say(page, "still here");
+  await hears(page, "still here");
+});
+
+test("a phone's width needs no sideways scrolling", async (t) => {
+  const server = await serve(t);
+  const { page } = await openWindow(t, server, "A name of thirty-two letters, ah", PHONE);
+  const { page: bob } = await openWindow(t, server, "Bob");
+  await say(bob, "x".repeat(300));
+  await say(bob, "https://example.com/a/very/long/path/without/any/break/in/it/whatsoever/at/all");
+  await say(page, "short");
+  await hears(bob, "short");
+  await page.getByTestId("message").nth(2).waitFor(WAIT);
+  const fits = () => page.evaluate(() => {
+    const log = document.getElementById("log");
+    return document.documentElement.scrollWidth <= innerWidth && log.scrollWidth <= log.clientWidth;
+  });
+  assert.ok(await fits());
+  await page.getByTestId("menu-button").click();
+  await page.getByTestId("room-input").fill("a-room-with-a-name-as-long-as-the-page-allows-it");
+  await page.getByTestId("room-add").click();
+  await connected(page);
+  assert.ok(await fits());
+  await page.getByTestId("composer-input").waitFor(WAIT);
+});
+
+test("nothing is fetched from anywhere else", async (t) => {
+  const server = await serve(t);
+  const { page, seen } = await openWindow(t, server, "Ada");
+  await say(page, "http://example.com/picture.png");
+  await hears(page, "http://example.com/picture.png");
+  assert.ok(seen.requests.some((url) => url.startsWith(`${server.wsUrl}/socket/websocket`)));
+  const foreign = seen.requests.filter((url) => new URL(url).host !== new URL(server.url).host);
+  assert.deepEqual(foreign, []);
+  assert.deepEqual(seen.errors, []);
+});
+
+async function takePicture(t) {
+  const server = await serve(t);
+  const size = { viewport: { width: 1280, height: 760 }, locale: "en-GB" };
+  const { page: ada } = await openWindow(t, server, "Ada Lovelace", size);
+  const { page: grace } = await openWindow(t, server, "Grace Hopper", { room: "compilers" });
+  await grace.getByTestId("room-input").fill("lobby");
+  await grace.getByTestId("room-input").press("Enter");
+  await connected(grace);
+  const { page: lin } = await openWindow(t, server, "Lin");
+  await ada.getByTestId("room-input").fill("compilers");
+  await ada.getByTestId("room-input").press("Enter");
+  await connected(ada);
+  await ada.locator('[data-testid="room-link"][data-room="lobby"]').click();
+  await connected(ada);
+  const lines = [
+    [grace, "Morning! Does anybody hear me?"],
+    [ada, "Loud and clear."],
+    [grace, "I pulled the plug of the server, and here I am again."],
+    [lin, "Same here. I did not even have to reload."],
+    [ada, "Then the phone next."],
+  ];
+  for (const [page, text] of lines) {
+    await say(page, text);
+    await hears(ada, text);
+  }
+  await grace.locator('[data-testid="room-link"][data-room="compilers"]').click();
+  await connected(grace);
+  await say(grace, "Over here, when you have a minute.");
+  await ada.locator(".badge").getByText("1").waitFor(WAIT);
+  mkdirSync(path.dirname(SHOT), { recursive: true });
+  await ada.screenshot({ path: SHOT });
+}
+
+if (process.env.SHOTS) test("the picture for the README", takePicture);
