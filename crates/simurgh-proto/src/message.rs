@@ -131,6 +131,15 @@ impl<'a> Payload<'a> {
         }
     }
 
+    /// Reads the JSON into a type of the application's, which may borrow from it.
+    ///
+    /// # Errors
+    /// The payload is binary, or of another shape.
+    pub fn parse<'p, T: serde::Deserialize<'p>>(&'p self) -> Result<T, serde_json::Error> {
+        // Binary is answered like text that is no JSON: the caller wanted an object.
+        serde_json::from_str(self.json().unwrap_or(""))
+    }
+
     /// Size in bytes of the text or the data.
     pub fn len(&self) -> usize {
         match self {
@@ -142,6 +151,25 @@ impl<'a> Payload<'a> {
     /// Whether there is not a single byte (possible for binary payloads only).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl From<serde_json::Value> for Payload<'static> {
+    fn from(value: serde_json::Value) -> Self {
+        use alloc::string::ToString as _;
+        Payload::Json(Cow::Owned(value.to_string()))
+    }
+}
+
+impl From<&Payload<'_>> for Payload<'static> {
+    fn from(payload: &Payload<'_>) -> Self {
+        payload.clone().into_owned()
+    }
+}
+
+impl From<alloc::vec::Vec<u8>> for Payload<'static> {
+    fn from(bytes: alloc::vec::Vec<u8>) -> Self {
+        Payload::Binary(Cow::Owned(bytes))
     }
 }
 

@@ -46,6 +46,12 @@ impl<M> Mailbox<M> {
         posted
     }
 
+    /// Counts bytes of something that takes its way past the mailbox, or that must not be refused;
+    /// [`Mailbox::done`] gives them back.
+    pub fn charge(&self, bytes: usize) {
+        self.door.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Gives back the bytes of a mail whose effect is over.
     pub fn done(&self, bytes: usize) {
         let before = self.door.bytes.fetch_sub(bytes, Ordering::Relaxed);

@@ -1,1 +1,69 @@
-//! simurgh
+//! A real-time channels server that speaks the Phoenix Channels protocol.
+//!
+//! A chat in which everybody hears what everybody says, for the official `phoenix` clients unchanged:
+//!
+//! ```no_run
+//! use serde_json::json;
+//! use simurgh::{Channel, Context, Endpoint, Join, Mount, Outcome, Payload};
+//!
+//! struct Room;
+//!
+//! fn join(ctx: &mut Context<'_>, _payload: Payload<'_>) -> Join {
+//!     match ctx.subtopic() {
+//!         "private" => Join::error(json!({"reason": "unauthorized"})),
+//!         _ => Join::ok(Room),
+//!     }
+//! }
+//!
+//! impl Channel for Room {
+//!     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+//!         match event {
+//!             "new:msg" => {
+//!                 ctx.broadcast(event, payload.into_owned());
+//!                 Outcome::ok(json!({}))
+//!             }
+//!             _ => Outcome::unknown_event(),
+//!         }
+//!     }
+//! }
+//!
+//! fn main() -> Result<(), simurgh::Error> {
+//!     Endpoint::builder()
+//!         .mount(Mount::new("/socket").channel("rooms:*", join))
+//!         .listen("127.0.0.1:4000")
+//!         .run()
+//! }
+//! ```
+//!
+//! An [`Endpoint`] holds [`Mount`]s; a mount says who may connect and which topics lead to which
+//! [`Channel`]; a channel's callbacks get a [`Context`] with which they push, broadcast and reply.
+//! Callbacks run on *shards*: threads that share nothing, each with its own event loop and its own
+//! connections. They must not block; [`Context::spawn`], [`Join::later`] and [`Connect::later`] take
+//! what takes long to tokio.
+
+mod census;
+mod channel;
+mod config;
+mod context;
+mod endpoint;
+mod error;
+mod http;
+mod hub;
+pub mod metrics;
+mod shard;
+mod socket;
+mod watchdog;
+
+pub use channel::{Broadcast, Channel, Join, JoinFn, Outcome, Reason, Reply, Stop};
+pub use config::Config;
+pub use context::{ChannelHandle, Context, ReplyRef};
+pub use endpoint::{Builder, Endpoint, Handle};
+pub use error::Error;
+pub use hub::Congested;
+pub use simurgh_proto::message::Payload;
+pub use simurgh_proto::origin::CheckOrigin;
+pub use simurgh_proto::ws::Limits;
+pub use socket::{Connect, ConnectFn, ConnectInfo, Mount};
+
+pub use axum;
+pub use serde_json::json;

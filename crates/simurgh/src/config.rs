@@ -1,0 +1,93 @@
+//! The knobs of a server: each with its unit, its default and what it costs.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use simurgh_proto::origin::CheckOrigin;
+use simurgh_proto::ws::Limits;
+
+/// Everything an [`Endpoint`](crate::Endpoint) can be told besides its mounts.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Config {
+    /// Where to listen, IPv4 and IPv6; port 0 takes a free one.
+    pub listen: Vec<SocketAddr>,
+    /// Where `/metrics` is served when a listening address is public; on loopback alone it is served on
+    /// the same port. Default: nowhere.
+    pub admin_listen: Option<SocketAddr>,
+    /// Shards, each one thread with one descriptor table. Default: one a core.
+    pub shards: usize,
+    /// Pins shard n to core `n % cores`. Default: off. Useful to measure, rarely to serve.
+    pub pin_shards: bool,
+    /// A connection that says nothing for so long is closed with 1002; `None`: never. Default 60 s
+    /// (PROTOCOL §7). No timer is kept: the check is a sweep over the records.
+    pub idle_timeout: Option<Duration>,
+    /// From accept to the end of the upgrade request. Default 10 s.
+    pub handshake_timeout: Duration,
+    /// How long a close frame may wait for its answer. Default 5 s.
+    pub close_timeout: Duration,
+    /// Over how much time a drain spreads its closes (1012). Default 10 s.
+    pub drain_time: Duration,
+    /// Largest frame and message a peer may send, bytes; above: 1009. Default 10,000,000 each. Memory is
+    /// taken as data arrives, and only while a message is incomplete.
+    pub limits: Limits,
+    /// Bytes all half-received messages and heads of a shard may hold; above: 1013. Default 256 MiB.
+    pub inbound_budget_bytes: usize,
+    /// Bytes that may wait for one slow reader; above, it is cut with 1013. Default 1 MiB.
+    pub outbound_bytes_max: usize,
+    /// Bytes of broadcasts under way in a shard, its mailbox included; above, publishers are held back
+    /// (their sockets are not read; other threads get an error). Default 16 MiB.
+    pub mailbox_bytes_max: usize,
+    /// Which pages may connect; `None`: `Conn` (the request's own host and port), or off while the server
+    /// listens on loopback alone.
+    pub check_origin: Option<CheckOrigin>,
+    /// Proxies whose `x-forwarded-for` and `x-forwarded-proto` are believed. Default: none.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Connections from trusted proxies begin with a PROXY protocol header (v1 or v2). Default: off.
+    pub proxy_protocol: bool,
+    /// Bearer token of `POST /api/broadcast`; `None`: the path does not exist. Default: none.
+    pub api_token: Option<String>,
+    /// A callback that holds its shard longer than this is named in the log. Default 10 ms.
+    pub callback_warning: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: Vec::new(),
+            admin_listen: None,
+            shards: std::thread::available_parallelism().map_or(1, usize::from),
+            pin_shards: false,
+            idle_timeout: Some(Duration::from_secs(60)),
+            handshake_timeout: Duration::from_secs(10),
+            close_timeout: Duration::from_secs(5),
+            drain_time: Duration::from_secs(10),
+            limits: Limits::default(),
+            inbound_budget_bytes: 256 << 20,
+            outbound_bytes_max: 1 << 20,
+            mailbox_bytes_max: 16 << 20,
+            check_origin: None,
+            trusted_proxies: Vec::new(),
+            proxy_protocol: false,
+            api_token: None,
+            callback_warning: Duration::from_millis(10),
+        }
+    }
+}
+
+impl Config {
+    /// Whether every listening address is loopback.
+    pub fn is_loopback(&self) -> bool {
+        self.listen.iter().all(|address| address.ip().is_loopback())
+    }
+
+    /// The origin policy in force where a mount has none of its own.
+    pub(crate) fn origin_policy(&self) -> CheckOrigin {
+        match &self.check_origin {
+            Some(policy) => policy.clone(),
+            None if self.is_loopback() => CheckOrigin::Off,
+            None => CheckOrigin::Conn,
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! An [`Endpoint`]: mounts, shards and the HTTP side, started and stopped as one.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use simurgh_proto::message::{Payload, events};
+use simurgh_reactor as reactor;
+
+use crate::census::Census;
+use crate::channel::Broadcast;
+use crate::config::Config;
+use crate::error::Error;
+use crate::http;
+use crate::hub::{Congested, Hub};
+use crate::metrics::ShardMetrics;
+use crate::shard::{Mail, Permits, Shard};
+use crate::socket::Mount;
+use crate::watchdog::{self, Watch};
+
+/// A running server. Dropping it stops it at once; [`drain`](Self::drain) stops it gently.
+pub struct Endpoint {
+    hub: Arc<Hub>,
+    addresses: Vec<SocketAddr>,
+    shards: Vec<reactor::ShardHandle>,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+/// Collects what an [`Endpoint`] is made of.
+#[must_use]
+pub struct Builder {
+    config: Config,
+    mounts: Vec<Mount>,
+    router: axum::Router,
+    wrong_address: Option<String>,
+}
+
+impl Endpoint {
+    /// Begins with no mount and the default [`Config`].
+    pub fn builder() -> Builder {
+        Builder {
+            config: Config::default(),
+            mounts: Vec::new(),
+            router: axum::Router::new(),
+            wrong_address: None,
+        }
+    }
+
+    /// The addresses it listens on, with the real port where 0 was asked for.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Broadcasts to all members of a topic, from any thread. A congested server takes nothing.
+    pub fn broadcast(
+        &self,
+        topic: &str,
+        event: &str,
+        payload: impl Into<Payload<'static>>,
+    ) -> Result<(), Congested> {
+        self.handle().broadcast(topic, event, payload)
+    }
+
+    /// Closes every socket with this id, with 1001.
+    pub fn disconnect(&self, socket_id: &str) -> Result<(), Congested> {
+        self.broadcast(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT)
+    }
+
+    /// A cheap clone for other threads and tasks: broadcasts and drains, without owning the server.
+    pub fn handle(&self) -> Handle {
+        Handle(Arc::clone(&self.hub))
+    }
+
+    /// Waits until the server has ended.
+    pub fn wait(mut self) {
+        self.join();
+    }
+
+    /// Stops accepting, closes all sockets with 1012 evenly over [`Config::drain_time`], ends.
+    pub fn drain(mut self) {
+        self.handle().drain();
+        self.join();
+    }
+
+    /// Ends at once.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.handle().stop();
+        self.join();
+    }
+
+    fn join(&mut self) {
+        for shard in self.shards.drain(..) {
+            if let Err(error) = shard.join() {
+                tracing::error!(%error, "a shard's event loop broke");
+            }
+        }
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+/// Reaches a running server from any thread.
+#[derive(Clone)]
+pub struct Handle(pub(crate) Arc<Hub>);
+
+impl Handle {
+    /// As [`Endpoint::broadcast`].
+    pub fn broadcast(
+        &self,
+        topic: &str,
+        event: &str,
+        payload: impl Into<Payload<'static>>,
+    ) -> Result<(), Congested> {
+        self.0.broadcast(Broadcast {
+            topic: topic.into(),
+            event: event.into(),
+            payload: payload.into(),
+            except: None,
+        })
+    }
+
+    /// Begins a drain and returns; [`Endpoint::wait`] sees its end.
+    pub fn drain(&self) {
+        self.all(|| Mail::Drain(self.0.config.drain_time));
+    }
+
+    /// Ends the server at once.
+    pub fn stop(&self) {
+        self.all(|| Mail::Stop);
+    }
+
+    fn all(&self, mail: impl Fn() -> Mail) {
+        for shard in 0..self.0.mailboxes.len() {
+            self.0.post(shard as u16, mail());
+        }
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handle")
+    }
+}
+
+impl Builder {
+    /// Adds a mount. Where several match a path, the first does.
+    pub fn mount(mut self, mount: Mount) -> Self {
+        self.mounts.push(mount);
+        self
+    }
+
+    /// Adds an address to listen on, for example `127.0.0.1:4000` or `[::]:4000`; a wrong one is reported
+    /// by [`start`](Self::start).
+    pub fn listen(mut self, address: &str) -> Self {
+        match address.parse() {
+            Ok(address) => self.config.listen.push(address),
+            Err(_) => self.wrong_address = Some(address.to_owned()),
+        }
+        self
+    }
+
+    /// Pages and anything else that is plain HTTP, served on the same port.
+    pub fn http(mut self, router: axum::Router) -> Self {
+        self.router = self.router.merge(router);
+        self
+    }
+
+    /// Replaces all settings.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Changes settings.
+    pub fn configure(mut self, change: impl FnOnce(&mut Config)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    /// Starts the server and returns once all shards listen.
+    ///
+    /// # Errors
+    /// An address that is wrong or taken, or what the system refused; each says what to do.
+    pub fn start(self) -> Result<Endpoint, Error> {
+        if let Some(address) = self.wrong_address {
+            return Err(Error::WrongAddress(address));
+        }
+        let Self { mut config, mounts, router, .. } = self;
+        if config.listen.is_empty() {
+            return Err(Error::NoAddress);
+        }
+        config.shards = config.shards.clamp(1, usize::from(u16::MAX));
+        let mut set = reactor::ShardSet::prepare(config.shards, config.mailbox_bytes_max)
+            .map_err(Error::Prepare)?;
+        let addresses = set.bind(&config.listen).map_err(|error| Error::Listen(error.into()))?;
+        let hub = Arc::new(make_hub(config, mounts, set.mailboxes().to_vec()));
+        watchdog::start(&hub).map_err(Error::Prepare)?;
+        let runtime = http::runtime().map_err(Error::Prepare)?;
+        let _ = hub.runtime.set(runtime.handle().clone());
+        let mut shards = Vec::with_capacity(hub.config.shards);
+        for index in 0..hub.config.shards {
+            let for_shard = Arc::clone(&hub);
+            let shard = set
+                .spawn(&format!("shard-{index}"), reactor_config(&hub.config, index), move |_| {
+                    Shard::new(for_shard, index as u16)
+                })
+                .map_err(Error::Listen)?;
+            shards.push(shard);
+        }
+        let stats = shards.iter().map(|shard| Arc::clone(shard.stats())).collect();
+        let hand_offs = set.take_hand_off_ends();
+        http::serve(&runtime, &hub, router, hand_offs, stats).map_err(Error::Admin)?;
+        Ok(Endpoint { hub, addresses, shards, runtime: Some(runtime) })
+    }
+
+    /// Starts the server, says on standard output where it listens, and serves until it is told to end.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn run(self) -> Result<(), Error> {
+        let endpoint = self.start()?;
+        for address in endpoint.addresses() {
+            println!("listening on http://{address}");
+        }
+        endpoint.wait();
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("mounts", &self.mounts).finish_non_exhaustive()
+    }
+}
+
+fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<Mail>>) -> Hub {
+    let shards = mailboxes.len();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Hub {
+        origin_policy: config.origin_policy(),
+        census: Census::new(mounts.iter().any(|mount| mount.count_members)),
+        metrics: (0..shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
+        watches: (0..shards).map(|_| Watch::new()).collect(),
+        permits: Permits::new(shards, cores),
+        runtime: OnceLock::new(),
+        config,
+        mounts,
+        mailboxes,
+    }
+}
+
+fn reactor_config(config: &Config, index: usize) -> reactor::Config {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut reactor = reactor::Config::default();
+    reactor.outbound_bytes_max = config.outbound_bytes_max;
+    reactor.linger = config.close_timeout;
+    reactor.core = config.pin_shards.then_some(index % cores);
+    reactor
+}

@@ -1,0 +1,48 @@
+//! Why a server did not start, and what to do about it.
+
+use std::fmt;
+use std::io;
+
+/// Why [`Builder::start`](crate::Builder::start) failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// No address was given.
+    NoAddress,
+    /// This is no address of the form `127.0.0.1:4000` or `[::1]:4000`.
+    WrongAddress(String),
+    /// The system gave no threads or descriptors.
+    Prepare(io::Error),
+    /// An address cannot be listened on; the error names it.
+    Listen(simurgh_reactor::StartError),
+    /// The admin address cannot be listened on.
+    Admin(io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoAddress => f.write_str(
+                "no address to listen on: give one, for example .listen(\"127.0.0.1:4000\")",
+            ),
+            Self::WrongAddress(address) => write!(
+                f,
+                "{address:?} is no address to listen on: it takes an IP address and a port, \
+                 for example 127.0.0.1:4000 or [::]:4000"
+            ),
+            Self::Prepare(error) => write!(f, "cannot start the shards' threads: {error}"),
+            Self::Listen(error) => write!(f, "cannot listen: {error}"),
+            Self::Admin(error) => write!(f, "cannot listen on admin_listen: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::NoAddress | Self::WrongAddress(_) => None,
+            Self::Prepare(error) | Self::Admin(error) => Some(error),
+            Self::Listen(error) => Some(error),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! `POST /api/broadcast`: how a back end in any language speaks to the members of a topic.
+
+use std::sync::Arc;
+
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use simurgh_proto::message::Payload;
+use simurgh_proto::serializer::json::compact;
+use subtle::ConstantTimeEq;
+
+use crate::channel::Broadcast;
+use crate::hub::Hub;
+
+/// Largest body, bytes.
+const BODY_MAX: usize = 8_000_000;
+
+pub(super) fn router(hub: &Arc<Hub>) -> Router {
+    Router::new()
+        .route("/api/broadcast", post(broadcast))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(Arc::clone(hub))
+}
+
+/// One message, or many.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Body {
+    Many { messages: Vec<Message> },
+    One(Message),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Message {
+    topic: String,
+    event: String,
+    payload: Box<RawValue>,
+}
+
+/// Takes the messages in their order and answers once every shard has them: 202 with their number, 401
+/// without the token, 400 for a body of another shape, 503 while the server is congested.
+async fn broadcast(
+    State(hub): State<Arc<Hub>>,
+    headers: HeaderMap,
+    body: axum::body::Bytes,
+) -> Response {
+    if !is_authorized(&hub, &headers) {
+        return (
+            StatusCode::UNAUTHORIZED,
+            [(header::WWW_AUTHENTICATE, "Bearer")],
+            Json(json!({"error": "authorization: Bearer TOKEN is missing or wrong"})),
+        )
+            .into_response();
+    }
+    let messages = match parse(&body) {
+        Ok(messages) => messages,
+        Err(error) => {
+            return (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response();
+        }
+    };
+    for (taken, message) in messages.iter().enumerate() {
+        if let Err(congested) = hub.broadcast(to_broadcast(message)) {
+            return (
+                StatusCode::SERVICE_UNAVAILABLE,
+                [(header::RETRY_AFTER, "1")],
+                Json(json!({"error": congested.to_string(), "taken": taken})),
+            )
+                .into_response();
+        }
+    }
+    (StatusCode::ACCEPTED, Json(json!({"taken": messages.len()}))).into_response()
+}
+
+/// Compared in constant time, so that the token cannot be guessed byte by byte.
+fn is_authorized(hub: &Hub, headers: &HeaderMap) -> bool {
+    let given = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.as_bytes().split_at_checked(7))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "))
+        .map(|(_, token)| token);
+    match (&hub.config.api_token, given) {
+        (Some(token), Some(given)) => token.as_bytes().ct_eq(given).into(),
+        _ => false,
+    }
+}
+
+fn parse(body: &[u8]) -> Result<Vec<Message>, String> {
+    let expected =
+        "expected {\"topic\": …, \"event\": …, \"payload\": {…}} or {\"messages\": [ … ]}";
+    // Which of the two shapes it is meant to be decides what the error says.
+    let many = serde_json::from_slice::<std::collections::HashMap<String, &RawValue>>(body)
+        .map_err(|error| format!("the body is no JSON object: {error}; {expected}"))?
+        .contains_key("messages");
+    let parsed = if many {
+        serde_json::from_slice::<Body>(body).map(|body| match body {
+            Body::Many { messages } => messages,
+            Body::One(message) => vec![message],
+        })
+    } else {
+        serde_json::from_slice::<Message>(body).map(|message| vec![message])
+    };
+    let messages = parsed.map_err(|error| format!("{error}; {expected}"))?;
+    for (index, message) in messages.iter().enumerate() {
+        if message.topic.is_empty() || message.event.is_empty() {
+            return Err(format!("message {index}: topic and event must not be empty"));
+        }
+        if !message.payload.get().starts_with('{') {
+            return Err(format!("message {index}: the payload of a broadcast is an object"));
+        }
+    }
+    Ok(messages)
+}
+
+fn to_broadcast(message: &Message) -> Broadcast {
+    Broadcast {
+        topic: message.topic.as_str().into(),
+        event: message.event.as_str().into(),
+        payload: Payload::Json(compact(message.payload.get()).into_owned().into()),
+        except: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_one_or_many_and_says_what_is_wrong() {
+        let one = br#"{"topic": "t", "event": "e", "payload": {"a": 1}}"#;
+        assert_eq!(parse(one).unwrap().len(), 1);
+        let many = br#"{"messages": [{"topic":"t","event":"e","payload":{}},
+            {"topic":"u","event":"e","payload":{}}]}"#;
+        assert_eq!(parse(many).unwrap().len(), 2);
+        for (body, says) in [
+            (&b"[]"[..], "no JSON object"),
+            (b"{\"topic\":\"t\"}", "event"),
+            (b"{\"topic\":\"\",\"event\":\"e\",\"payload\":{}}", "empty"),
+            (b"{\"topic\":\"t\",\"event\":\"e\",\"payload\":[]}", "object"),
+            (b"{\"topic\":\"t\",\"event\":\"e\",\"payload\":{},\"x\":1}", "x"),
+            (b"{\"messages\": 7}", "messages"),
+        ] {
+            let error = parse(body).err().unwrap();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The HTTP side: everything that is not on a socket's mount, on tokio.
+//!
+//! Shards give plain connections here with the bytes they have read ([`HandOffEnd`]); hyper serves them.
+//! A proxy may send an upgrade as a later request on a connection that is already here: such a
+//! connection goes back to its shard the same way, with the request's head written out again.
+
+mod admin;
+mod api;
+mod connection;
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::get;
+use simurgh_reactor::{HandOffEnd, ReactorStats};
+use tokio::runtime::Runtime;
+
+use crate::hub::Hub;
+
+/// Threads of the HTTP side; pages and back-end calls, not the sockets' traffic.
+const WORKERS: usize = 2;
+
+/// Makes the runtime that HTTP, and the work applications spawn, run on.
+pub(crate) fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .thread_name("simurgh-http")
+        .enable_all()
+        .build()
+}
+
+/// Serves the application's router and the server's own paths to what the shards hand over.
+pub(crate) fn serve(
+    runtime: &Runtime,
+    hub: &Arc<Hub>,
+    router: Router,
+    hand_offs: Vec<HandOffEnd>,
+    stats: Vec<Arc<ReactorStats>>,
+) -> io::Result<()> {
+    let admin = admin::router(hub, stats);
+    let mut router = router.route("/healthz", get(|| async { "ok\n" }));
+    if hub.config.api_token.is_some() {
+        router = router.merge(api::router(hub));
+    }
+    match hub.config.admin_listen {
+        Some(address) => serve_admin(runtime, address, admin)?,
+        None if hub.config.is_loopback() => router = router.merge(admin),
+        None => {}
+    }
+    for end in hand_offs {
+        runtime.spawn(connection::take_all(Arc::clone(hub), router.clone(), end));
+    }
+    Ok(())
+}
+
+#[allow(
+    clippy::disallowed_types,
+    reason = "the admin listener lives in the main table and never meets a shard"
+)]
+fn serve_admin(runtime: &Runtime, address: std::net::SocketAddr, router: Router) -> io::Result<()> {
+    let name = |error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}"));
+    let listener = TcpListener::bind(address).map_err(name)?;
+    listener.set_nonblocking(true)?;
+    tracing::info!(address = %listener.local_addr()?, "metrics are served");
+    let _entered = runtime.enter();
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    runtime.spawn(async move {
+        if let Err(error) = axum::serve(listener, router).await {
+            tracing::error!(%error, "the admin listener ended");
+        }
+    });
+    Ok(())
+}

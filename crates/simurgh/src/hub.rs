@@ -1,0 +1,85 @@
+//! What the shards, the HTTP side and the handles of an application share: mailboxes, counters, settings.
+
+use std::future::Future;
+use std::sync::{Arc, OnceLock};
+
+use simurgh_proto::origin::CheckOrigin;
+use simurgh_reactor::{Full, Mailbox};
+
+use crate::census::Census;
+use crate::channel::Broadcast;
+use crate::config::Config;
+use crate::metrics::ShardMetrics;
+use crate::shard::{Mail, Permits};
+use crate::socket::Mount;
+use crate::watchdog::Watch;
+
+/// The doors into all shards. Nothing here is written after start but counters.
+pub(crate) struct Hub {
+    pub(crate) config: Config,
+    /// In force where a mount has none of its own.
+    pub(crate) origin_policy: CheckOrigin,
+    pub(crate) mounts: Vec<Mount>,
+    pub(crate) mailboxes: Vec<Mailbox<Mail>>,
+    pub(crate) metrics: Vec<Arc<ShardMetrics>>,
+    pub(crate) census: Census,
+    pub(crate) permits: Permits,
+    pub(crate) watches: Vec<Watch>,
+    pub(crate) runtime: OnceLock<tokio::runtime::Handle>,
+}
+
+impl Hub {
+    /// Control mail and answers: never refused.
+    pub(crate) fn post(&self, shard: u16, mail: Mail) {
+        if let Some(mailbox) = self.mailboxes.get(usize::from(shard)) {
+            mailbox.post_anyway(mail);
+        }
+    }
+
+    /// From any thread: to all shards, or to none when one of them has too much under way.
+    pub(crate) fn broadcast(&self, broadcast: Broadcast) -> Result<(), Congested> {
+        if self.is_congested() {
+            return Err(Congested);
+        }
+        let broadcast = Arc::new(broadcast);
+        for mailbox in &self.mailboxes {
+            let weight = broadcast.weight();
+            // Just seen below its limit: what is posted meanwhile by others may pass it by a little,
+            // which bounds the queue all the same and keeps all shards of one mind.
+            if let Err(Full(mail)) = mailbox.post(Mail::Broadcast(Arc::clone(&broadcast)), weight) {
+                mailbox.charge(weight);
+                mailbox.post_anyway(mail);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether publishers have to wait.
+    pub(crate) fn is_congested(&self) -> bool {
+        self.mailboxes.iter().any(|mailbox| mailbox.bytes() > self.config.mailbox_bytes_max)
+    }
+
+    /// Whether held publishers may go on: half the limit, so that they do not flutter.
+    pub(crate) fn is_relieved(&self) -> bool {
+        self.mailboxes.iter().all(|mailbox| mailbox.bytes() <= self.config.mailbox_bytes_max / 2)
+    }
+
+    /// Runs work on tokio.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = self.runtime.get() {
+            runtime.spawn(work);
+        }
+    }
+}
+
+/// Too many bytes of broadcasts are under way; the publisher should try again later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Congested;
+
+impl std::fmt::Display for Congested {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("too many bytes of broadcasts are under way, try again later")
+    }
+}
+
+impl std::error::Error for Congested {}

@@ -1,0 +1,428 @@
+//! What a message is, by PROTOCOL §5–§7, and what is done with it.
+
+use std::sync::Arc;
+
+use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
+use simurgh_proto::serializer::{Frame, Serializer};
+use simurgh_proto::session::server::{self as session, Inbound};
+use simurgh_proto::ws::CloseCode;
+use simurgh_reactor::Key;
+
+use super::callback::{Notice, Speaker};
+use super::conn::{Joining, NO_MEMBERSHIP, Passing, PendingJoin, Phase, Wire};
+use super::members::{COUNTED, Membership, WITHOUT_JOIN_REF};
+use super::topics::{Member, TopicId};
+use super::{ChannelId, Io, Mail, Shard, ToChannel};
+use crate::channel::{Join, JoinKind, Outcome, Reason, Reply, Stop};
+use crate::context::Effect;
+use crate::socket::Kind;
+use crate::watchdog::Callback;
+
+impl Shard {
+    /// One message of a client.
+    pub(super) fn message(&mut self, io: &mut Io, key: Key, frame: Frame<'_>) {
+        self.metrics.messages_in.add(1);
+        let Some(conn) = io.conn(key) else { return };
+        let Some(serializer) = conn.wire.serializer() else {
+            return self.plain_message(io, key, frame);
+        };
+        let first = conn.memberships;
+        let Ok(message) = serializer.decode(frame) else {
+            self.metrics.errors_bad_message.add(1);
+            return self.fail(io, key, CloseCode::INTERNAL);
+        };
+        let joined = self.topics.find(&message.topic).and_then(|topic| self.joined(first, topic));
+        let join_ref = joined
+            .and_then(|membership| self.members.get(membership))
+            .map(|membership| membership.join_ref.as_ref());
+        match (session::classify(&message, join_ref.as_ref()), joined) {
+            (Inbound::Heartbeat, _) => {
+                self.metrics.heartbeats.add(1);
+                self.write(io, key, |out| {
+                    Ok(session::heartbeat(serializer, out, &message.msg_ref))
+                });
+            }
+            (Inbound::Push, Some(membership)) => self.push_in(io, membership, message),
+            (Inbound::Join, _) => self.join(io, key, serializer, joined, message),
+            (Inbound::Leave, Some(membership)) => {
+                self.leave(io, key, serializer, membership, &message)
+            }
+            (Inbound::LeaveUnjoined, _) => {
+                self.write(io, key, |out| {
+                    let Message { join_ref, msg_ref, topic, .. } = &message;
+                    Ok(session::leave_unjoined(serializer, out, join_ref, msg_ref, topic))
+                });
+            }
+            (Inbound::Stale, _) => {}
+            (Inbound::Unmatched | Inbound::Push | Inbound::Leave, _) => {
+                self.metrics.errors_unmatched_topic.add(1);
+                self.write(io, key, |out| {
+                    Ok(session::unmatched(serializer, out, &message.msg_ref, &message.topic))
+                });
+            }
+        }
+    }
+
+    /// The membership of a socket in a topic.
+    fn joined(&self, first: u32, topic: TopicId) -> Option<u32> {
+        let mut next = first;
+        while next != NO_MEMBERSHIP {
+            let membership = self.members.get(next)?;
+            if membership.topic == topic && membership.is_joined() {
+                return Some(next);
+            }
+            next = membership.next;
+        }
+        None
+    }
+
+    fn plain_message(&mut self, io: &mut Io, key: Key, frame: Frame<'_>) {
+        let Some(membership) = io.conn(key).map(|conn| conn.memberships) else { return };
+        let (event, payload) = match frame {
+            Frame::Text(text) => ("text", Payload::Json(text.into())),
+            Frame::Binary(data) => ("binary", Payload::Binary(data.into())),
+        };
+        let message = Message {
+            join_ref: Ref::Null,
+            msg_ref: Ref::Null,
+            topic: "".into(),
+            event: event.into(),
+            payload,
+        };
+        self.push_in(io, membership, message);
+    }
+
+    fn push_in(&mut self, io: &mut Io, membership: u32, message: Message<'_>) {
+        let Message { msg_ref, event, payload, .. } = message;
+        self.call(io, membership, Callback::HandleIn, Some(msg_ref), |channel, ctx| {
+            channel.handle_in(ctx, &event, payload)
+        });
+    }
+
+    fn leave(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        serializer: Serializer,
+        membership: u32,
+        message: &Message<'_>,
+    ) {
+        self.catch_up(io, membership);
+        let Some(join_ref) = self.members.get(membership).map(|it| it.join_ref.clone()) else {
+            return;
+        };
+        self.write(io, key, |out| {
+            let Message { msg_ref, topic, .. } = message;
+            Ok(session::leave_joined(serializer, out, &join_ref.as_ref(), msg_ref, topic))
+        });
+        self.end_channel(io, membership, Reason::Left, Notice::Close);
+    }
+
+    fn join(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        serializer: Serializer,
+        joined: Option<u32>,
+        message: Message<'_>,
+    ) {
+        let Some(conn) = io.conn(key) else { return };
+        let hub = Arc::clone(&self.hub);
+        let Some(mount) = hub.mounts.get(usize::from(conn.mount)) else { return };
+        let Some(route) = mount.route(&message.topic) else {
+            self.metrics.errors_unmatched_topic.add(1);
+            return self.write(io, key, |out| {
+                Ok(session::unmatched(serializer, out, &message.msg_ref, &message.topic))
+            });
+        };
+        if joined.is_none() && conn.channels >= mount.channels_max {
+            self.metrics.joins_refused.add(1);
+            return self.write(io, key, |out| {
+                let Message { join_ref, msg_ref, topic, .. } = &message;
+                Ok(session::too_many_channels(serializer, out, join_ref, msg_ref, topic))
+            });
+        }
+        let replaced = joined.and_then(|old| self.replace(io, old));
+        let joining = Joining {
+            topic: &message.topic,
+            join_ref: OwnedRef::from(&message.join_ref),
+            message: OwnedRef::from(&message.msg_ref),
+            replaced,
+        };
+        let answer = self.run_join(io, key, &message.topic, message.payload, &route.join);
+        self.answer_join(io, key, joining, answer);
+    }
+
+    /// Asks a plain mount's join function, right after the upgrade.
+    pub(super) fn join_plain(&mut self, io: &mut Io, key: Key, mount: u16) {
+        let hub = Arc::clone(&self.hub);
+        let Some(Kind::Plain { topic, join }) =
+            hub.mounts.get(usize::from(mount)).map(|it| &it.kind)
+        else {
+            return;
+        };
+        let joining = Joining {
+            topic,
+            join_ref: OwnedRef::default(),
+            message: OwnedRef::default(),
+            replaced: None,
+        };
+        let answer = self.run_join(io, key, topic, Payload::EMPTY_OBJECT, join);
+        self.answer_join(io, key, joining, answer);
+    }
+
+    /// Carries out what a join function said; `None` when it panicked.
+    pub(super) fn answer_join(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        joining: Joining<'_>,
+        answer: Option<(Join, Vec<Effect>)>,
+    ) {
+        let Some((join, effects)) = answer else {
+            self.metrics.joins_refused.add(1);
+            let response = Payload::Json(r#"{"reason":"join crashed"}"#.into());
+            return self.refuse_join(io, key, joining, &response);
+        };
+        match join.0 {
+            JoinKind::Ok { channel, reply } => {
+                let membership = self.subscribe_channel(io, key, &joining, channel);
+                let Some(membership) = membership else { return };
+                self.metrics.joins.add(1);
+                self.reply_join(io, key, &joining, "ok", &reply);
+                self.close_replaced(io, joining.replaced);
+                let Some(speaker) = self.speaker(io, membership) else { return };
+                self.apply(io, &speaker, effects);
+                self.call(io, membership, Callback::AfterJoin, None, |channel, ctx| {
+                    channel.after_join(ctx);
+                    Outcome::NoReply
+                });
+            }
+            JoinKind::Error(response) => {
+                self.metrics.joins_refused.add(1);
+                self.refuse_join(io, key, joining, &response);
+            }
+            JoinKind::Later(work) => self.join_later(io, key, joining, work),
+        }
+    }
+
+    fn refuse_join(&mut self, io: &mut Io, key: Key, joining: Joining<'_>, response: &Payload<'_>) {
+        self.reply_join(io, key, &joining, "error", response);
+        self.close_replaced(io, joining.replaced);
+        if io.conn(key).is_some_and(|conn| conn.wire == Wire::Plain) {
+            self.close_socket(io, key, CloseCode::POLICY);
+        }
+    }
+
+    fn reply_join(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        joining: &Joining<'_>,
+        status: &str,
+        response: &Payload<'_>,
+    ) {
+        let Some(serializer) = io.conn(key).and_then(|conn| conn.wire.serializer()) else { return };
+        self.write(io, key, |out| {
+            let (join_ref, message) = (joining.join_ref.as_ref(), joining.message.as_ref());
+            session::reply_join(
+                serializer,
+                out,
+                &join_ref,
+                &message,
+                joining.topic,
+                status,
+                response,
+            )
+        });
+    }
+
+    /// Makes the membership and subscribes it, before anything is answered (PROTOCOL §5.5).
+    fn subscribe_channel(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        joining: &Joining<'_>,
+        channel: Box<dyn crate::Channel>,
+    ) -> Option<u32> {
+        let mount = io.conn(key)?.mount;
+        let counted = self.hub.mounts.get(usize::from(mount)).is_some_and(|it| it.count_members);
+        let without_join_ref = joining.join_ref.as_ref() == Ref::Null;
+        let join_ref = if without_join_ref { &joining.message } else { &joining.join_ref };
+        let mut flags = 0;
+        if without_join_ref {
+            flags |= WITHOUT_JOIN_REF;
+        }
+        if counted {
+            flags |= COUNTED;
+            self.hub.census.add(joining.topic);
+        }
+        let intercepts = !channel.intercept().is_empty();
+        let membership =
+            self.subscribe(io, key, joining.topic, intercepts, |topic, next| Membership {
+                channel: Some(channel),
+                join_ref: join_ref.clone(),
+                conn: key,
+                topic,
+                at: 0,
+                next,
+                generation: 0,
+                relay_for: NO_MEMBERSHIP,
+                flags,
+            })?;
+        if let Some(conn) = io.conn(key) {
+            conn.channels += 1;
+        }
+        self.metrics.channels.set(self.metrics.channels.value() + 1);
+        Some(membership)
+    }
+
+    /// Enters a membership into its topic's table and its socket's list.
+    pub(super) fn subscribe(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        topic: &str,
+        through_channel: bool,
+        membership: impl FnOnce(TopicId, u32) -> Membership,
+    ) -> Option<u32> {
+        let conn = io.conn(key)?;
+        let topic_id = self.topics.open(topic);
+        let topic = self.topics.get_mut(topic_id)?;
+        let mut membership = membership(topic_id, conn.memberships);
+        membership.at = topic.members.len() as u32;
+        let id = self.members.insert(membership);
+        topic.members.push(Member::new(key, id, through_channel, topic.head));
+        conn.memberships = id;
+        self.metrics.topics.set(self.topics.len() as u64);
+        Some(id)
+    }
+
+    fn join_later(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        joining: Joining<'_>,
+        work: std::pin::Pin<Box<dyn Future<Output = Join> + Send>>,
+    ) {
+        let Some(conn) = io.conn(key) else { return };
+        conn.phase = Phase::Pending;
+        conn.passing = Some(Box::new(Passing::Join(PendingJoin {
+            topic: joining.topic.into(),
+            join_ref: joining.join_ref,
+            message: joining.message,
+            replaced: joining.replaced,
+            stash: Vec::new(),
+        })));
+        io.hold(key);
+        self.decide(work, move |join| Mail::Joined(key, join));
+    }
+
+    /// Runs work on tokio and has its result, or `None` if it panicked, posted back to this shard.
+    pub(super) fn decide<T: Send + 'static>(
+        &self,
+        work: std::pin::Pin<Box<dyn Future<Output = T> + Send>>,
+        mail: impl FnOnce(Option<T>) -> Mail + Send + 'static,
+    ) {
+        let (hub, shard) = (Arc::clone(&self.hub), self.index);
+        self.hub.spawn(async move {
+            let result = tokio::spawn(work).await.ok();
+            hub.post(shard, mail(result));
+        });
+    }
+
+    /// A join that was decided elsewhere has come back.
+    pub(super) fn join_decided(&mut self, io: &mut Io, key: Key, join: Option<Join>) {
+        let tick = io.now().tick;
+        let Some(conn) = io.conn(key) else { return };
+        let before = conn.inbound_bytes();
+        let passing = conn.passing.take().map(|passing| *passing);
+        let Some(Passing::Join(pending)) = passing else {
+            conn.passing = passing.map(Box::new);
+            return;
+        };
+        conn.phase = Phase::Open;
+        conn.last_heard = tick;
+        let mut stash = pending.stash;
+        let joining = Joining {
+            topic: &pending.topic,
+            join_ref: pending.join_ref,
+            message: pending.message,
+            replaced: pending.replaced,
+        };
+        self.answer_join(io, key, joining, join.map(|join| (join, Vec::new())));
+        self.resume(io, key, &mut stash, before);
+    }
+
+    /// Goes on with what came behind a decision, then reads again.
+    pub(super) fn resume(&mut self, io: &mut Io, key: Key, stash: &mut [u8], before: usize) {
+        self.frames(io, key, stash);
+        self.account_inbound(io, key, before);
+        if io.conn(key).is_some_and(|conn| conn.phase != Phase::Pending) {
+            io.release(key);
+        }
+    }
+
+    /// Something a handle sent to a channel.
+    pub(super) fn to_channel(&mut self, io: &mut Io, channel: ChannelId, what: ToChannel) {
+        let Some(membership) = self.live(channel) else { return };
+        match what {
+            ToChannel::Info(info) => {
+                self.call(io, membership, Callback::HandleInfo, None, |channel, ctx| {
+                    channel.handle_info(ctx, info)
+                });
+            }
+            ToChannel::Reply(to, reply) => {
+                self.reply(io, membership, Some(to.0.as_ref()), &reply);
+            }
+            ToChannel::Push(event, payload) => {
+                let Some(speaker) = self.speaker(io, membership) else { return };
+                self.apply(io, &speaker, vec![Effect::Push { event, payload }]);
+            }
+            ToChannel::Stop(how) => self.stop_channel(io, membership, how),
+        }
+    }
+
+    /// The slot of a channel, if it still is that channel.
+    pub(super) fn live(&self, channel: ChannelId) -> Option<u32> {
+        let membership = self.members.get(channel.membership)?;
+        (membership.generation == channel.generation && channel.shard == self.index)
+            .then_some(channel.membership)
+    }
+
+    /// Answers a message of a member, after all broadcasts that were made before.
+    pub(super) fn reply(
+        &mut self,
+        io: &mut Io,
+        membership: u32,
+        to: Option<Ref<'_>>,
+        reply: &Reply,
+    ) {
+        let Some(to) = to else {
+            return tracing::debug!("a reply where no message of the client is in hand: dropped");
+        };
+        self.catch_up(io, membership);
+        let Some(Speaker { conn, wire, topic, join_ref, .. }) = self.speaker(io, membership) else {
+            return;
+        };
+        match wire.serializer() {
+            Some(serializer) => self.write(io, conn, |out| {
+                let join_ref = join_ref.as_ref();
+                let Reply { status, response } = reply;
+                session::reply_push(serializer, out, &join_ref, &to, &topic, status, response)
+            }),
+            None => self.write_plain(io, conn, &reply.response),
+        }
+    }
+
+    pub(super) fn stop_channel(&mut self, io: &mut Io, membership: u32, how: Stop) {
+        let notice = match how {
+            Stop::Normal | Stop::Shutdown => Notice::Close,
+            Stop::Abnormal => {
+                self.metrics.errors_abnormal_stop.add(1);
+                Notice::Error
+            }
+        };
+        self.end_channel(io, membership, Reason::Stopped(how), notice);
+    }
+}

@@ -1,0 +1,376 @@
+//! Broadcasts: taken into a topic's log, and sent to its members in slices at the end of turns.
+//!
+//! A hand walks round the topic's table. Whom it visits gets everything from their cursor on, in one
+//! write of bytes that were encoded once: a burst of messages costs little more than one. A message that
+//! is about to be written to a member first brings that member up to date, so slices never change an
+//! order that PROTOCOL §6 promises.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use simurgh_proto::message::events;
+use simurgh_proto::serializer::EncodeError;
+use simurgh_proto::ws::{self, CloseCode};
+use simurgh_reactor::{Key, Next, Shared};
+
+use super::callback::{op_code, plain_message};
+use super::conn::{WIRES, Wire};
+use super::members::{RELAY, SOCKET_ID};
+use super::topics::{Member, Topic, TopicId};
+use super::{Io, Mail, Shard};
+use crate::channel::Broadcast;
+use crate::watchdog::Callback;
+
+/// Longest slice. With the events of a turn it stays well under the 2 ms a turn may take.
+const SLICE: Duration = Duration::from_micros(500);
+/// Members between two looks at the clock.
+const STRIDE: usize = 16;
+/// How soon a shard that got no permit tries again.
+const RETRY: Duration = Duration::from_millis(2);
+
+/// How many shards may fan out at once, where there are more shards than cores: a slice needs a permit,
+/// tried and never waited for, so that a fan-out of many shards does not keep the others from serving.
+pub(crate) struct Permits(Option<AtomicUsize>);
+
+impl Permits {
+    pub(crate) fn new(shards: usize, cores: usize) -> Self {
+        Self((shards > cores).then(|| AtomicUsize::new(cores)))
+    }
+
+    fn try_take(&self) -> bool {
+        let Some(left) = &self.0 else { return true };
+        left.fetch_update(Ordering::Acquire, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+
+    fn give_back(&self) {
+        if let Some(left) = &self.0 {
+            left.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+/// What of a topic's log was last encoded for one wire.
+struct Batch {
+    topic: TopicId,
+    from: u32,
+    to: u32,
+    bytes: Shared,
+    /// How many broadcasts that is, for the counters.
+    count: u32,
+    /// Memberships that one of these broadcasts is not for.
+    except: Vec<u32>,
+}
+
+/// The topics with something left to send, and the bytes in use.
+pub(super) struct Fanout {
+    active: VecDeque<TopicId>,
+    batches: [Option<Batch>; WIRES],
+    scratch: Vec<u8>,
+}
+
+impl Fanout {
+    pub(super) fn new() -> Self {
+        Self { active: VecDeque::new(), batches: [const { None }; WIRES], scratch: Vec::new() }
+    }
+
+    /// The bytes of a topic's broadcasts from `cursor` on, encoded once for all who stand there.
+    fn batch(
+        &mut self,
+        id: TopicId,
+        topic: &Topic,
+        cursor: u32,
+        wire: Wire,
+        errors: &mut u64,
+    ) -> &Batch {
+        let place = &mut self.batches[wire as usize];
+        let is_it =
+            |batch: &Batch| batch.topic == id && batch.from == cursor && batch.to == topic.head;
+        if !place.as_ref().is_some_and(is_it) {
+            self.scratch.clear();
+            let (mut except, mut count) = (Vec::new(), 0);
+            for broadcast in topic.pending(cursor) {
+                match encode(&mut self.scratch, broadcast, wire) {
+                    Ok(()) => count += 1,
+                    Err(error) => {
+                        *errors += 1;
+                        tracing::debug!(topic = &*topic.name, %error, "broadcast not encodable");
+                    }
+                }
+                except.extend(broadcast.except.map(|channel| channel.membership));
+            }
+            *place = None;
+            // One large broadcast must not leave its size behind for ever.
+            let bytes = Shared::new(Box::<[u8]>::from(self.scratch.as_slice()));
+            self.scratch.shrink_to(64 << 10);
+            return place.insert(Batch {
+                topic: id,
+                from: cursor,
+                to: topic.head,
+                bytes,
+                count,
+                except,
+            });
+        }
+        place.get_or_insert_with(|| unreachable_batch(id))
+    }
+
+    /// Lets go of the bytes once nothing is under way.
+    fn settle(&mut self) {
+        if self.active.is_empty() {
+            self.batches = [const { None }; WIRES];
+        }
+    }
+}
+
+/// Never stored: `batch` has just seen that the place is taken.
+fn unreachable_batch(topic: TopicId) -> Batch {
+    Batch { topic, from: 0, to: 0, bytes: Shared::new([]), count: 0, except: Vec::new() }
+}
+
+fn encode(out: &mut Vec<u8>, broadcast: &Broadcast, wire: Wire) -> Result<(), EncodeError> {
+    let Broadcast { topic, event, payload, .. } = broadcast;
+    ws::encode_with(out, |out| match wire.serializer() {
+        Some(serializer) => serializer.broadcast(out, topic, event, payload).map(op_code),
+        None => Ok(op_code(plain_message(out, payload))),
+    })
+}
+
+impl Shard {
+    /// A broadcast made on this shard by `publisher`: here at once, elsewhere by mail.
+    pub(super) fn publish(&mut self, io: &mut Io, publisher: Key, broadcast: Broadcast) {
+        let broadcast = Arc::new(broadcast);
+        let weight = broadcast.weight();
+        for (shard, mailbox) in self.hub.mailboxes.iter().enumerate() {
+            mailbox.charge(weight);
+            if shard != usize::from(self.index) {
+                mailbox.post_anyway(Mail::Broadcast(Arc::clone(&broadcast)));
+            }
+        }
+        self.enqueue(broadcast);
+        if self.hub.is_congested() && io.conn_ref(publisher).is_some() {
+            self.metrics.publishers_held.add(1);
+            io.hold(publisher);
+            self.held.push(publisher);
+        }
+    }
+
+    /// Publishers read again once enough of what was under way has left.
+    pub(super) fn release_held(&mut self, io: &mut Io) {
+        if self.held.is_empty() || !self.hub.is_relieved() {
+            return;
+        }
+        for key in std::mem::take(&mut self.held) {
+            // A socket that waits for a decision of the application stays held for that.
+            if io.conn_ref(key).is_some_and(|conn| conn.phase != super::conn::Phase::Pending) {
+                io.release(key);
+            }
+        }
+    }
+
+    /// Whether a socket is held back for publishing too much.
+    pub(super) fn has_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Takes a broadcast, whose weight is charged to this shard's mailbox, into its topic's log.
+    pub(super) fn enqueue(&mut self, broadcast: Arc<Broadcast>) {
+        self.metrics.broadcasts.add(1);
+        let found = self.topics.find(&broadcast.topic);
+        let Some((id, topic)) = found.and_then(|id| Some((id, self.topics.get_mut(id)?))) else {
+            return self.delivered(broadcast.weight());
+        };
+        topic.log.push_back(broadcast);
+        topic.head = topic.head.wrapping_add(1);
+        if !topic.in_fanout {
+            topic.in_fanout = true;
+            topic.hand = 0;
+            topic.lap_head = topic.head;
+            self.fanout.active.push_back(id);
+        }
+    }
+
+    /// Gives bytes of broadcasts back that everybody here has got.
+    fn delivered(&self, bytes: usize) {
+        if let Some(mailbox) = self.hub.mailboxes.get(usize::from(self.index)) {
+            mailbox.done(bytes);
+            self.metrics.fanout_bytes.set(mailbox.bytes() as u64);
+        }
+    }
+
+    /// Sends what is to be sent, for at most one slice.
+    pub(super) fn fan_out(&mut self, io: &mut Io) -> Next {
+        if self.fanout.active.is_empty() {
+            return Next::Idle;
+        }
+        if !self.hub.permits.try_take() {
+            return Next::After(RETRY);
+        }
+        let deadline = Instant::now() + SLICE;
+        while let Some(id) = self.fanout.active.pop_front() {
+            let is_done = self.slice(io, id, deadline);
+            if !is_done {
+                self.fanout.active.push_back(id);
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+        }
+        self.hub.permits.give_back();
+        self.fanout.settle();
+        if self.fanout.active.is_empty() { Next::Idle } else { Next::Now }
+    }
+
+    /// Moves a topic's hand on until the deadline; whether all is sent.
+    fn slice(&mut self, io: &mut Io, id: TopicId, deadline: Instant) -> bool {
+        let mut since_look = 0;
+        loop {
+            let Some(topic) = self.topics.get_mut(id) else { return true };
+            let Some(member) = topic.members.get_mut(topic.hand) else {
+                let freed = topic.finish_lap();
+                let is_done = topic.log.is_empty();
+                topic.in_fanout = !is_done;
+                self.delivered(freed);
+                if is_done {
+                    self.topics.close_if_empty(id);
+                    return true;
+                }
+                continue;
+            };
+            topic.hand += 1;
+            if member.cursor != topic.head {
+                let (cursor, head) = (member.cursor, topic.head);
+                member.cursor = head;
+                let member = *member;
+                self.deliver(io, id, member, cursor, |io, key, bytes| io.send_shared(key, bytes));
+            }
+            since_look += 1;
+            if since_look == STRIDE {
+                since_look = 0;
+                if Instant::now() >= deadline {
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Brings a member up to date before something else is written to it.
+    pub(super) fn catch_up(&mut self, io: &mut Io, membership: u32) {
+        let Some(it) = self.members.get(membership) else { return };
+        let (id, at) = (it.topic, it.at as usize);
+        let Some(topic) = self.topics.get_mut(id) else { return };
+        let Some(member) = topic.members.get_mut(at) else { return };
+        if member.cursor == topic.head {
+            return;
+        }
+        let cursor = member.cursor;
+        member.cursor = topic.head;
+        let member = *member;
+        self.deliver(io, id, member, cursor, |io, key, bytes| io.send_shared_later(key, bytes));
+    }
+
+    /// Sends one member the broadcasts from `cursor` on.
+    fn deliver(
+        &mut self,
+        io: &mut Io,
+        id: TopicId,
+        member: Member,
+        cursor: u32,
+        send: impl Fn(&mut Io, Key, &Shared),
+    ) {
+        if member.through_channel() {
+            return self.deliver_through(io, id, member, cursor);
+        }
+        let (Some(topic), Some(conn)) = (self.topics.get(id), io.conn_ref(member.conn)) else {
+            return;
+        };
+        let wire = conn.wire;
+        let mut errors = 0;
+        let batch = self.fanout.batch(id, topic, cursor, wire, &mut errors);
+        if errors > 0 {
+            self.metrics.errors_encode.add(errors);
+        }
+        if !batch.except.is_empty() && batch.except.contains(&member.membership()) {
+            return self.deliver_singly(io, id, member, cursor);
+        }
+        if batch.count > 0 {
+            self.metrics.deliveries.add(u64::from(batch.count));
+            send(io, member.conn, &batch.bytes);
+        }
+    }
+
+    /// For the sender of a `broadcast_from`: all but its own.
+    fn deliver_singly(&mut self, io: &mut Io, id: TopicId, member: Member, cursor: u32) {
+        let (Some(topic), Some(conn)) = (self.topics.get(id), io.conn_ref(member.conn)) else {
+            return;
+        };
+        let wire = conn.wire;
+        for broadcast in topic.pending(cursor) {
+            if self.is_except(broadcast, member.membership()) {
+                continue;
+            }
+            self.metrics.deliveries.add(1);
+            // An encoding error was counted when the batch was made.
+            io.send_with(member.conn, |out| encode(out, broadcast, wire).unwrap_or_default());
+        }
+    }
+
+    /// Whether a broadcast is not for this membership.
+    fn is_except(&self, broadcast: &Broadcast, membership: u32) -> bool {
+        broadcast
+            .except
+            .is_some_and(|channel| channel.membership == membership && self.live(channel).is_some())
+    }
+
+    /// Deliveries that pass application code, or the socket itself.
+    fn deliver_through(&mut self, io: &mut Io, id: TopicId, member: Member, cursor: u32) {
+        let Some(topic) = self.topics.get(id) else { return };
+        let pending: Vec<_> = topic.pending(cursor).map(Arc::clone).collect();
+        let membership = member.membership();
+        let Some(it) = self.members.get(membership) else { return };
+        let generation = it.generation;
+        for broadcast in pending {
+            // A callback of the one before may have ended this membership.
+            let Some(it) = self.members.get(membership) else { return };
+            if it.generation != generation {
+                return;
+            }
+            if it.is(SOCKET_ID) {
+                if &*broadcast.event == events::DISCONNECT {
+                    self.close_socket(io, member.conn, CloseCode::GOING_AWAY);
+                }
+            } else if it.is(RELAY) {
+                let channel = it.relay_for;
+                self.call(io, channel, Callback::HandleBroadcast, None, |channel, ctx| {
+                    channel.handle_broadcast(ctx, &broadcast)
+                });
+            } else if !self.is_except(&broadcast, membership) {
+                self.deliver_intercepted(io, membership, &broadcast);
+            }
+        }
+    }
+
+    fn deliver_intercepted(&mut self, io: &mut Io, membership: u32, broadcast: &Broadcast) {
+        let Some(channel) = self.members.get(membership).and_then(|it| it.channel.as_deref())
+        else {
+            return;
+        };
+        let Broadcast { event, payload, .. } = broadcast;
+        self.metrics.deliveries.add(1);
+        if channel.intercept().contains(&&**event) {
+            self.call(io, membership, Callback::HandleOut, None, |channel, ctx| {
+                channel.handle_out(ctx, event, payload)
+            });
+            return;
+        }
+        let Some(conn) = self.members.get(membership).map(|it| it.conn) else { return };
+        let Some(wire) = io.conn_ref(conn).map(|conn| conn.wire) else { return };
+        let metrics = &self.metrics;
+        io.send_with(conn, |out| {
+            if encode(out, broadcast, wire).is_err() {
+                metrics.errors_encode.add(1);
+            }
+        });
+    }
+}

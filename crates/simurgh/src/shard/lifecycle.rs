@@ -1,0 +1,322 @@
+//! What comes with time: deadlines, closing, draining, and the end of a connection.
+//!
+//! No connection has a timer. Its record bears the tick at which it was last heard, and a sweep over the
+//! records, a slice a turn, finds those whose time is up.
+
+use std::time::{Duration, Instant};
+
+use simurgh_proto::ws::{self, CloseCode};
+use simurgh_reactor::{Key, Next};
+
+use super::callback::Speaker;
+use super::conn::{Conn, NO_MEMBERSHIP, Passing, Phase};
+use super::{Io, Shard};
+use crate::channel::Reason;
+use crate::hub::Hub;
+
+/// One tick of the coarse clock.
+const TICK: Duration = Duration::from_millis(100);
+/// Records looked at in one turn.
+const SWEEP_RECORDS: usize = 2048;
+/// A drain ends this long after its last close at the latest.
+const DRAIN_GRACE: Duration = Duration::from_secs(5);
+/// Sockets a drain closes in one turn at most, however short its time.
+const DRAIN_TURN: usize = 128;
+/// How often a drain closes a part.
+const DRAIN_STEP: Duration = Duration::from_millis(5);
+
+pub(super) struct Lifecycle {
+    /// How often every record is looked at.
+    sweep_every: Duration,
+    next_sweep: Instant,
+    sweep_at: u32,
+    is_sweeping: bool,
+    found: Vec<Key>,
+    drain: Option<Drain>,
+}
+
+struct Drain {
+    began: Instant,
+    over: Duration,
+    /// Connections there were at its beginning.
+    total: usize,
+    closed: usize,
+    at: u32,
+    next_step: Instant,
+}
+
+impl Lifecycle {
+    pub(super) fn new(hub: &Hub) -> Self {
+        let config = &hub.config;
+        let shortest = hub
+            .mounts
+            .iter()
+            .filter_map(|mount| mount.idle_timeout.unwrap_or(config.idle_timeout))
+            .chain([config.handshake_timeout, config.close_timeout])
+            .min()
+            .unwrap_or(config.close_timeout);
+        let sweep_every = (shortest / 8).clamp(TICK, Duration::from_secs(5));
+        Self {
+            sweep_every,
+            next_sweep: Instant::now() + sweep_every,
+            sweep_at: 0,
+            is_sweeping: false,
+            found: Vec::new(),
+            drain: None,
+        }
+    }
+}
+
+impl Shard {
+    /// The timed part of a turn; says when it has to run again.
+    pub(super) fn keep_time(&mut self, io: &mut Io) -> Next {
+        let now = Instant::now();
+        let swept = self.sweep(io, now);
+        let drained = self.drain_step(io, now);
+        let held = if self.has_held() { Next::After(TICK) } else { Next::Idle };
+        sooner(sooner(swept, drained), held)
+    }
+
+    fn sweep(&mut self, io: &mut Io, now: Instant) -> Next {
+        if io.is_empty() {
+            self.lifecycle.is_sweeping = false;
+            return Next::Idle;
+        }
+        if !self.lifecycle.is_sweeping {
+            if now < self.lifecycle.next_sweep {
+                return Next::After(self.lifecycle.next_sweep - now);
+            }
+            self.lifecycle.is_sweeping = true;
+            self.lifecycle.sweep_at = 0;
+        }
+        let ticks = io.now().tick;
+        let hub = std::sync::Arc::clone(&self.hub);
+        let mut found = std::mem::take(&mut self.lifecycle.found);
+        io.sweep(
+            &mut self.lifecycle.sweep_at,
+            SWEEP_RECORDS,
+            |_, conn| is_overdue(conn, ticks, &hub),
+            &mut found,
+        );
+        for key in found.drain(..) {
+            self.overdue(io, key);
+        }
+        self.lifecycle.found = found;
+        if self.lifecycle.sweep_at != 0 {
+            return Next::Now;
+        }
+        self.lifecycle.is_sweeping = false;
+        self.lifecycle.next_sweep = now + self.lifecycle.sweep_every;
+        Next::After(self.lifecycle.sweep_every)
+    }
+
+    fn overdue(&mut self, io: &mut Io, key: Key) {
+        let tick = io.now().tick;
+        let Some(conn) = io.conn(key) else { return };
+        match conn.phase {
+            Phase::Head | Phase::Full => {
+                self.metrics.handshake_timeouts.add(1);
+                io.close(key);
+            }
+            // A publisher that is held back is not heard because nobody listens.
+            Phase::Open if self.held.contains(&key) => conn.last_heard = tick,
+            Phase::Open => {
+                self.metrics.idle_timeouts.add(1);
+                self.close_socket(io, key, CloseCode::PROTOCOL);
+            }
+            Phase::Closing | Phase::Ending => io.abort(key),
+            Phase::Pending => {}
+        }
+    }
+
+    /// Closes a socket from our side and waits a while for the peer's answer.
+    pub(super) fn close_socket(&mut self, io: &mut Io, key: Key, code: CloseCode) {
+        let Some(conn) = io.conn(key) else { return };
+        if !matches!(conn.phase, Phase::Open | Phase::Pending) {
+            return;
+        }
+        let mut next = conn.memberships;
+        while let Some(membership) = self.members.get(next) {
+            let current = next;
+            next = membership.next;
+            if membership.is_joined() {
+                self.catch_up(io, current);
+            }
+        }
+        self.end_channels(io, key);
+        let tick = io.now().tick;
+        let Some(conn) = io.conn(key) else { return };
+        conn.phase = Phase::Closing;
+        conn.passing = None;
+        conn.last_heard = tick;
+        io.send_with(key, |out| ws::encode_close(code, close_reason(code), None, out));
+        // A held socket has to hear the answer.
+        io.release(key);
+    }
+
+    /// Closes a socket whose peer broke the protocol: what else it sends is not looked at.
+    pub(super) fn fail(&mut self, io: &mut Io, key: Key, code: CloseCode) {
+        self.end_channels(io, key);
+        let tick = io.now().tick;
+        let Some(conn) = io.conn(key) else { return };
+        if conn.phase == Phase::Head {
+            return io.close(key);
+        }
+        conn.phase = Phase::Ending;
+        conn.last_heard = tick;
+        io.send_with(key, |out| ws::encode_close(code, close_reason(code), None, out));
+        io.shutdown_write(key);
+        io.release(key);
+    }
+
+    /// Ends all channels of a socket that is about to close; nothing is said to the client any more.
+    pub(super) fn end_channels(&mut self, io: &mut Io, key: Key) {
+        let Some(conn) = io.conn(key) else { return };
+        if !is_upgraded(conn) {
+            return;
+        }
+        conn.phase = Phase::Ending;
+        conn.channels = 0;
+        let first = std::mem::replace(&mut conn.memberships, NO_MEMBERSHIP);
+        let socket = conn.socket.take();
+        self.metrics.sockets.set(self.metrics.sockets.value().saturating_sub(1));
+        self.end_memberships(io, first, socket);
+    }
+
+    /// The connection is gone; its record is all that is left.
+    pub(super) fn gone(&mut self, io: &mut Io, key: Key, mut conn: Conn) {
+        self.inbound_bytes = self.inbound_bytes.saturating_sub(conn.inbound_bytes());
+        self.metrics.inbound_bytes.set(self.inbound_bytes as u64);
+        self.held.retain(|held| *held != key);
+        if is_upgraded(&conn) {
+            self.metrics.sockets.set(self.metrics.sockets.value().saturating_sub(1));
+        }
+        let first = std::mem::replace(&mut conn.memberships, NO_MEMBERSHIP);
+        self.end_memberships(io, first, conn.socket.take());
+    }
+
+    fn end_memberships(
+        &mut self,
+        io: &mut Io,
+        first: u32,
+        socket: Option<Box<crate::socket::SocketState>>,
+    ) {
+        let mut next = first;
+        while let Some(membership) = self.members.get(next) {
+            let current = next;
+            next = membership.next;
+            let speaker = if membership.is_joined() { self.speaker(io, current) } else { None };
+            let channel = self.forget(current);
+            if let Some(speaker) = speaker {
+                let effects = self.terminate(socket.as_deref(), &speaker, channel, Reason::Closed);
+                self.apply_posthumously(io, &speaker, effects);
+            }
+        }
+        if let Some(socket) = socket {
+            self.drop_guarded(socket);
+        }
+    }
+
+    /// Of a channel whose socket is gone only what others hear is carried out.
+    fn apply_posthumously(
+        &mut self,
+        io: &mut Io,
+        speaker: &Speaker,
+        mut effects: Vec<crate::context::Effect>,
+    ) {
+        effects.retain(|effect| matches!(effect, crate::context::Effect::Broadcast { .. }));
+        self.apply(io, speaker, effects);
+    }
+
+    /// Stops accepting and begins to close everything, evenly over this time.
+    pub(super) fn begin_drain(&mut self, io: &mut Io, over: Duration) {
+        io.stop_listening();
+        let now = Instant::now();
+        let total = io.len();
+        self.lifecycle.drain =
+            Some(Drain { began: now, over, total, closed: 0, at: 0, next_step: now });
+    }
+
+    fn drain_step(&mut self, io: &mut Io, now: Instant) -> Next {
+        let Some(drain) = &mut self.lifecycle.drain else { return Next::Idle };
+        if io.is_empty() || now > drain.began + drain.over + DRAIN_GRACE {
+            io.stop();
+            return Next::Idle;
+        }
+        if now < drain.next_step {
+            return Next::After(drain.next_step - now);
+        }
+        drain.next_step = now + DRAIN_STEP;
+        let passed = now.saturating_duration_since(drain.began) + DRAIN_STEP;
+        let share = passed.as_secs_f64() / drain.over.as_secs_f64().max(1e-3);
+        let due = (drain.total as f64 * share.min(1.0)).ceil() as usize;
+        let now_due = due.saturating_sub(drain.closed).min(DRAIN_TURN);
+        let (mut keys, mut seen) = (Vec::new(), 0);
+        io.sweep(
+            &mut drain.at,
+            usize::MAX,
+            |_, conn| {
+                let is_next =
+                    conn.phase != Phase::Closing && conn.phase != Phase::Ending && seen < now_due;
+                seen += usize::from(is_next);
+                is_next
+            },
+            &mut keys,
+        );
+        drain.closed += keys.len();
+        for key in keys {
+            match io.conn(key).map(|conn| conn.phase) {
+                Some(Phase::Open | Phase::Pending) => {
+                    self.close_socket(io, key, CloseCode::RESTART)
+                }
+                Some(_) => io.close(key),
+                None => {}
+            }
+        }
+        Next::After(DRAIN_STEP)
+    }
+}
+
+/// Whether a socket is counted as open: upgraded, and not yet closing.
+fn is_upgraded(conn: &Conn) -> bool {
+    match conn.phase {
+        Phase::Open => true,
+        Phase::Pending => matches!(conn.passing.as_deref(), Some(Passing::Join(_))),
+        Phase::Head | Phase::Full | Phase::Closing | Phase::Ending => false,
+    }
+}
+
+fn is_overdue(conn: &Conn, ticks: u32, hub: &Hub) -> bool {
+    let config = &hub.config;
+    let limit = match conn.phase {
+        Phase::Head | Phase::Full => Some(config.handshake_timeout),
+        Phase::Pending => None,
+        Phase::Open => hub
+            .mounts
+            .get(usize::from(conn.mount))
+            .and_then(|mount| mount.idle_timeout.unwrap_or(config.idle_timeout)),
+        Phase::Closing | Phase::Ending => Some(config.close_timeout),
+    };
+    let silent = TICK * ticks.wrapping_sub(conn.last_heard);
+    limit.is_some_and(|limit| silent > limit)
+}
+
+/// What a close frame says beside its code.
+fn close_reason(code: CloseCode) -> &'static str {
+    match code {
+        CloseCode::GOING_AWAY => "disconnected",
+        CloseCode::TRY_AGAIN => "too much unfinished",
+        CloseCode::RESTART => "server restarts",
+        CloseCode::PROTOCOL => "protocol error or idle",
+        _ => "",
+    }
+}
+
+/// Of two times to run again, the sooner.
+pub(super) fn sooner(one: Next, other: Next) -> Next {
+    match (one, other) {
+        (Next::Now, _) | (_, Next::Now) => Next::Now,
+        (Next::After(one), Next::After(other)) => Next::After(one.min(other)),
+        (Next::Idle, it) | (it, Next::Idle) => it,
+    }
+}

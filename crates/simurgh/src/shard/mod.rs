@@ -1,0 +1,165 @@
+//! A shard: one thread's connections, memberships and subscriber tables, and what it does with them.
+//!
+//! The data's way: bytes come in [`Handler::readable`]; before the upgrade they belong to `upgrade`,
+//! afterwards `frames` takes WebSocket messages from them and `dispatch` decides by PROTOCOL §5–§7 what
+//! each is; `callback` runs the application's code and carries out its effects; broadcasts are appended
+//! to their topics (`topics`) and leave in slices at the end of the turn (`fanout`); `lifecycle` holds
+//! what comes with time: deadlines, closing, draining. Nothing here is shared with another thread: the
+//! one door is [`Mail`].
+
+mod callback;
+mod conn;
+mod dispatch;
+mod fanout;
+mod frames;
+mod lifecycle;
+mod members;
+mod pages;
+mod topics;
+mod upgrade;
+
+use std::any::Any;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_proto::message::Payload;
+use simurgh_proto::ws::{self, CloseCode};
+use simurgh_reactor::{Accepted, Closed, Handler, Key, Next, Slow};
+
+use crate::channel::{Broadcast, Join, Reply, Stop};
+use crate::context::{Effect, ReplyRef};
+use crate::hub::Hub;
+use crate::metrics::ShardMetrics;
+use crate::socket::Connect;
+use conn::{Conn, Phase};
+use fanout::Fanout;
+pub(crate) use fanout::Permits;
+use lifecycle::Lifecycle;
+use members::Memberships;
+use topics::Topics;
+
+/// What a handler of the reactor is handed: the sockets of this shard.
+pub(crate) type Io = simurgh_reactor::Io<Conn>;
+
+/// Names a channel across shards; a reused slot never answers to an old name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ChannelId {
+    pub(crate) shard: u16,
+    pub(crate) membership: u32,
+    pub(crate) generation: u32,
+}
+
+/// All that other threads may ask of a shard.
+pub(crate) enum Mail {
+    /// A broadcast made elsewhere; its weight was charged to this mailbox.
+    Broadcast(Arc<Broadcast>),
+    /// For one channel.
+    ToChannel(ChannelId, ToChannel),
+    /// A connect was decided; `None` when deciding it panicked.
+    Connected(Key, Option<Connect>),
+    /// A join was decided; `None` when deciding it panicked.
+    Joined(Key, Option<Join>),
+    /// Stop accepting, close everything with 1012 over this time, then end.
+    Drain(Duration),
+    /// End now.
+    Stop,
+}
+
+/// What a [`ChannelHandle`](crate::ChannelHandle) sends.
+pub(crate) enum ToChannel {
+    Info(Box<dyn Any + Send>),
+    Reply(ReplyRef, Reply),
+    Push(Box<str>, Payload<'static>),
+    Stop(Stop),
+}
+
+/// The state of one shard.
+pub(crate) struct Shard {
+    hub: Arc<Hub>,
+    index: u16,
+    metrics: Arc<ShardMetrics>,
+    topics: Topics,
+    members: Memberships,
+    fanout: Fanout,
+    lifecycle: Lifecycle,
+    /// Lists of effects, kept so that callbacks need not allocate them.
+    spare_effects: Vec<Vec<Effect>>,
+    /// Sockets that are not read because they published more than is under way may be.
+    held: Vec<Key>,
+    /// Bytes of half-received messages and heads.
+    inbound_bytes: usize,
+}
+
+impl Shard {
+    pub(crate) fn new(hub: Arc<Hub>, index: u16) -> Self {
+        let metrics = hub.metrics.get(usize::from(index)).cloned().unwrap_or_default();
+        Self {
+            fanout: Fanout::new(),
+            lifecycle: Lifecycle::new(&hub),
+            hub,
+            index,
+            metrics,
+            topics: Topics::default(),
+            members: Memberships::default(),
+            spare_effects: Vec::new(),
+            held: Vec::new(),
+            inbound_bytes: 0,
+        }
+    }
+}
+
+impl Handler for Shard {
+    type Conn = Conn;
+    type Mail = Mail;
+
+    fn accepted(&mut self, io: &mut Io, from: Accepted) -> Conn {
+        let phase = if from.over_capacity { Phase::Full } else { Phase::Head };
+        Conn::new(phase, io.now().tick)
+    }
+
+    fn adopted(&mut self, io: &mut Io, _key: Key, _peer: SocketAddr) -> Conn {
+        Conn::new(Phase::Head, io.now().tick)
+    }
+
+    fn readable(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
+        let Some(conn) = io.conn(key) else { return };
+        let before = conn.inbound_bytes();
+        match conn.phase {
+            Phase::Head | Phase::Full => self.head(io, key, data),
+            Phase::Open | Phase::Closing => self.frames(io, key, data),
+            Phase::Pending => self.stash(io, key, data),
+            Phase::Ending => {}
+        }
+        self.account_inbound(io, key, before);
+    }
+
+    fn closed(&mut self, io: &mut Io, key: Key, conn: Conn, _why: Closed) {
+        self.gone(io, key, conn);
+    }
+
+    fn mail(&mut self, io: &mut Io, mail: Mail) {
+        match mail {
+            Mail::Broadcast(broadcast) => self.enqueue(broadcast),
+            Mail::ToChannel(channel, what) => self.to_channel(io, channel, what),
+            Mail::Connected(key, connect) => self.connect_decided(io, key, connect),
+            Mail::Joined(key, join) => self.join_decided(io, key, join),
+            Mail::Drain(over) => self.begin_drain(io, over),
+            Mail::Stop => io.stop(),
+        }
+    }
+
+    fn slow(&mut self, _io: &mut Io, _key: Key) -> Slow {
+        self.metrics.slow_peer_disconnects.add(1);
+        let mut farewell = Vec::new();
+        ws::encode_close(CloseCode::TRY_AGAIN, "too slow", None, &mut farewell);
+        Slow::Cut { farewell }
+    }
+
+    fn turn_end(&mut self, io: &mut Io) -> Next {
+        let fanning_out = self.fan_out(io);
+        self.release_held(io);
+        let due = self.keep_time(io);
+        lifecycle::sooner(fanning_out, due)
+    }
+}

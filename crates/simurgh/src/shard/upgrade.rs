@@ -1,0 +1,378 @@
+//! From a connection's first bytes to an open socket, a refusal, or the HTTP side.
+//!
+//! What is on a socket's mount stays here, its refusals included, in the order of PROTOCOL §2; every
+//! other request goes to the HTTP side with the bytes already read.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use simurgh_proto::origin::Own;
+use simurgh_proto::params;
+use simurgh_proto::serializer::Serializer;
+use simurgh_proto::ws::handshake::{self, HeadLimits, Request};
+use simurgh_reactor::Key;
+
+use super::callback::guarded;
+use super::conn::{NO_MEMBERSHIP, Passing, PendingConnect, Phase, Wire};
+use super::members::{Membership, SOCKET_ID};
+use super::{Io, Mail, Shard};
+use crate::hub::Hub;
+use crate::socket::{Connect, ConnectInfo, ConnectKind, Kind, Mount, SocketState, real_peer};
+use crate::watchdog::Callback;
+
+/// Seconds after which a client that met a full shard may try again.
+const RETRY_AFTER_S: &str = "1";
+
+/// What the checks before the application's own decided.
+struct Checked {
+    wire: Wire,
+    subprotocol: Option<String>,
+    token: Option<String>,
+}
+
+impl Shard {
+    /// Bytes of an upgrade request, which may come in parts.
+    pub(super) fn head(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
+        let Some(conn) = io.conn(key) else { return };
+        match conn.passing.take().map(|passing| *passing) {
+            Some(Passing::Head { mut bytes, peer }) => {
+                bytes.extend_from_slice(data);
+                self.head_bytes(io, key, &mut bytes, peer);
+            }
+            _ => self.head_bytes(io, key, data, None),
+        }
+    }
+
+    fn head_bytes(&mut self, io: &mut Io, key: Key, data: &mut [u8], peer: Option<SocketAddr>) {
+        let (skip, peer) = match self.proxy_header(io, key, data, peer) {
+            Ok(Some(found)) => found,
+            Ok(None) => return keep_head(io, key, data, peer),
+            Err(()) => return self.refuse(io, key, 400, ""),
+        };
+        let Some((_, request_bytes)) = data.split_at_mut_checked(skip) else { return };
+        let (request, length) = match Request::parse(request_bytes, &HeadLimits::default()) {
+            Ok(Some(parsed)) => parsed,
+            Ok(None) => return keep_head(io, key, request_bytes, peer),
+            Err(error) => return self.refuse(io, key, error.status(), ""),
+        };
+        if io.conn_ref(key).is_some_and(|conn| conn.phase == Phase::Full) {
+            self.metrics.refused_full.add(1);
+            return self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
+        }
+        let hub = Arc::clone(&self.hub);
+        let wants_upgrade =
+            request.header("upgrade").is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"));
+        let mount = hub.mounts.iter().position(|it| it.takes(request.path(), wants_upgrade));
+        let Some((index, mount)) = mount.and_then(|at| Some((at, hub.mounts.get(at)?))) else {
+            return self.hand_off(io, key, request_bytes);
+        };
+        let answer = self.upgrade(io, key, &hub, mount, &request, peer);
+        drop(request);
+        let rest = request_bytes.get_mut(length..).unwrap_or_default();
+        match answer {
+            Answer::Refused { status, body } => self.refuse(io, key, status, &body),
+            Answer::Accepted { wire, response, connect } => {
+                if let Some(conn) = io.conn(key) {
+                    conn.mount = index as u16;
+                    conn.wire = wire;
+                }
+                self.answer_connect(io, key, response, connect, rest);
+            }
+        }
+    }
+
+    /// The PROXY protocol header that a trusted proxy sends first: how many bytes to skip, and who the
+    /// client is. `None` while it is incomplete.
+    #[allow(clippy::type_complexity, reason = "local to this file, read in one place")]
+    fn proxy_header(
+        &self,
+        io: &Io,
+        key: Key,
+        data: &[u8],
+        known: Option<SocketAddr>,
+    ) -> Result<Option<(usize, Option<SocketAddr>)>, ()> {
+        let config = &self.hub.config;
+        if !config.proxy_protocol || known.is_some() {
+            return Ok(Some((0, known)));
+        }
+        let Ok(peer) = io.peer_addr(key) else { return Err(()) };
+        if !config.trusted_proxies.iter().any(|net| net.contains(&peer.ip())) {
+            return Ok(Some((0, None)));
+        }
+        use ppp::{HeaderResult, PartialResult as _};
+        let parsed = HeaderResult::parse(data);
+        if parsed.is_incomplete() {
+            return Ok(None);
+        }
+        match parsed {
+            HeaderResult::V1(Ok(header)) => {
+                let client = match header.addresses {
+                    ppp::v1::Addresses::Tcp4(it) => {
+                        Some(SocketAddr::from((it.source_address, it.source_port)))
+                    }
+                    ppp::v1::Addresses::Tcp6(it) => {
+                        Some(SocketAddr::from((it.source_address, it.source_port)))
+                    }
+                    ppp::v1::Addresses::Unknown => None,
+                };
+                Ok(Some((header.header.len(), Some(client.unwrap_or(peer)))))
+            }
+            HeaderResult::V2(Ok(header)) => {
+                let client = match header.addresses {
+                    ppp::v2::Addresses::IPv4(it) => {
+                        Some(SocketAddr::from((it.source_address, it.source_port)))
+                    }
+                    ppp::v2::Addresses::IPv6(it) => {
+                        Some(SocketAddr::from((it.source_address, it.source_port)))
+                    }
+                    ppp::v2::Addresses::Unspecified | ppp::v2::Addresses::Unix(_) => None,
+                };
+                Ok(Some((header.len(), Some(client.unwrap_or(peer)))))
+            }
+            HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => Err(()),
+        }
+    }
+
+    /// Everything that is asked of an upgrade, in the order of PROTOCOL §2.
+    fn upgrade(
+        &mut self,
+        io: &Io,
+        key: Key,
+        hub: &Hub,
+        mount: &Mount,
+        request: &Request<'_>,
+        peer: Option<SocketAddr>,
+    ) -> Answer {
+        let checked = match check(hub, mount, request, io, key) {
+            Ok(checked) => checked,
+            Err(status) => return Answer::refused(status),
+        };
+        let connect = match &mount.connect {
+            None => Connect::ok(),
+            Some(connect) => {
+                let Ok(params) = params::decode(request.query()) else {
+                    return Answer::refused(400);
+                };
+                let info = ConnectInfo {
+                    mount,
+                    request,
+                    params,
+                    auth_token: checked.token.as_deref(),
+                    peer: client(hub, request, io, key, peer),
+                };
+                let watch = hub.watches.get(usize::from(self.index));
+                if let Some(watch) = watch {
+                    watch.enter(Callback::Connect, Instant::now());
+                }
+                let decided = guarded(|| connect(&info));
+                if let Some(watch) = watch {
+                    watch.leave();
+                }
+                match decided {
+                    Some(connect) => connect,
+                    None => {
+                        self.metrics.errors_callback_panic.add(1);
+                        return Answer::refused(500);
+                    }
+                }
+            }
+        };
+        if let ConnectKind::Refuse { status, body } = connect.0 {
+            return Answer::Refused { status, body };
+        }
+        match handshake::check_upgrade(request) {
+            Ok(upgrade) => {
+                let mut response = Vec::with_capacity(160);
+                handshake::write_accept(upgrade.key, checked.subprotocol.as_deref(), &mut response);
+                Answer::Accepted { wire: checked.wire, response, connect }
+            }
+            Err(error) => Answer::Refused { status: error.status(), body: format!("{error}\n") },
+        }
+    }
+
+    fn answer_connect(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        response: Vec<u8>,
+        connect: Connect,
+        rest: &mut [u8],
+    ) {
+        match connect.0 {
+            ConnectKind::Ok(state) => {
+                self.open(io, key, &response, state);
+                if !rest.is_empty() {
+                    self.frames(io, key, rest);
+                }
+            }
+            ConnectKind::Refuse { status, body } => self.refuse(io, key, status, &body),
+            ConnectKind::Later(work) => {
+                let Some(conn) = io.conn(key) else { return };
+                conn.phase = Phase::Pending;
+                let pending = PendingConnect { response, stash: rest.to_vec() };
+                conn.passing = Some(Box::new(Passing::Connect(pending)));
+                io.hold(key);
+                self.decide(work, move |connect| Mail::Connected(key, connect));
+            }
+        }
+    }
+
+    /// A connect that was decided elsewhere has come back.
+    pub(super) fn connect_decided(&mut self, io: &mut Io, key: Key, connect: Option<Connect>) {
+        let Some(conn) = io.conn(key) else { return };
+        let before = conn.inbound_bytes();
+        let passing = conn.passing.take().map(|passing| *passing);
+        let Some(Passing::Connect(pending)) = passing else {
+            conn.passing = passing.map(Box::new);
+            return;
+        };
+        conn.phase = Phase::Head;
+        let PendingConnect { response, mut stash } = pending;
+        match connect {
+            Some(connect) => self.answer_connect(io, key, response, connect, &mut stash),
+            None => {
+                self.metrics.errors_callback_panic.add(1);
+                self.refuse(io, key, 500, "");
+            }
+        }
+        self.resume(io, key, &mut [], before);
+    }
+
+    /// The socket is open from here on.
+    fn open(&mut self, io: &mut Io, key: Key, response: &[u8], state: SocketState) {
+        let ticks = io.now().tick;
+        io.send(key, response);
+        let Some(conn) = io.conn(key) else { return };
+        conn.phase = Phase::Open;
+        conn.last_heard = ticks;
+        let (wire, mount) = (conn.wire, conn.mount);
+        let id = state.id.clone();
+        if !state.is_empty() {
+            conn.socket = Some(Box::new(state));
+        }
+        self.metrics.upgrades.add(1);
+        self.metrics.sockets.set(self.metrics.sockets.value() + 1);
+        if let Some(id) = id {
+            self.subscribe(io, key, &id, true, |topic, next| Membership {
+                channel: None,
+                join_ref: Default::default(),
+                conn: key,
+                topic,
+                at: 0,
+                next,
+                generation: 0,
+                relay_for: NO_MEMBERSHIP,
+                flags: SOCKET_ID,
+            });
+        }
+        if wire == Wire::Plain {
+            self.join_plain(io, key, mount);
+        }
+    }
+
+    fn refuse(&mut self, io: &mut Io, key: Key, status: u16, body: &str) {
+        self.refuse_with(io, key, status, &[], body);
+    }
+
+    fn refuse_with(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        status: u16,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) {
+        self.metrics.upgrades_refused.add(1);
+        let ticks = io.now().tick;
+        let Some(conn) = io.conn(key) else { return };
+        conn.phase = Phase::Ending;
+        conn.passing = None;
+        conn.last_heard = ticks;
+        io.send_with(key, |out| handshake::write_refusal(status, headers, body, out));
+        io.shutdown_write(key);
+    }
+
+    /// Gives the connection, with the bytes read so far, to the HTTP side.
+    fn hand_off(&mut self, io: &mut Io, key: Key, read_ahead: &[u8]) {
+        if io.hand_off(key, read_ahead).is_err() {
+            self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
+        }
+    }
+}
+
+enum Answer {
+    Refused { status: u16, body: String },
+    Accepted { wire: Wire, response: Vec<u8>, connect: Connect },
+}
+
+impl Answer {
+    fn refused(status: u16) -> Self {
+        Self::Refused { status, body: String::new() }
+    }
+}
+
+fn keep_head(io: &mut Io, key: Key, bytes: &[u8], peer: Option<SocketAddr>) {
+    if let Some(conn) = io.conn(key) {
+        conn.passing = Some(Box::new(Passing::Head { bytes: bytes.to_vec(), peer }));
+    }
+}
+
+/// Origin, auth token, subprotocols, serializer: all that comes before the application's connect. The
+/// error is an HTTP status.
+fn check(
+    hub: &Hub,
+    mount: &Mount,
+    request: &Request<'_>,
+    io: &Io,
+    key: Key,
+) -> Result<Checked, u16> {
+    let vsn = params::vsn(request.query());
+    let text = |name| request.header(name).and_then(|value| std::str::from_utf8(value).ok());
+    let origin = request.header("origin").map(|value| std::str::from_utf8(value).unwrap_or(""));
+    let policy = mount.check_origin.as_ref().unwrap_or(&hub.origin_policy);
+    let is_https = text("x-forwarded-proto") == Some("https") && proxy_is_trusted(hub, io, key);
+    let scheme = if is_https { "https" } else { "http" };
+    // Without a usable Host no origin can be the request's own.
+    let own = Own::from_host_header(scheme, text("host").unwrap_or_default()).unwrap_or(Own {
+        scheme,
+        host: "",
+        port: 0,
+    });
+    if !policy.allows(origin, own) {
+        return Err(403);
+    }
+    let configured: Vec<&str> = mount.subprotocols.iter().map(String::as_str).collect();
+    let negotiated =
+        handshake::negotiate(request, &configured, mount.auth_token).map_err(|_| 403_u16)?;
+    let wire = match &mount.kind {
+        Kind::Plain { .. } => Wire::Plain,
+        Kind::Channels(_) => {
+            let vsn = vsn.map_err(|_| 403_u16)?;
+            Wire::from(Serializer::for_vsn(vsn.as_deref()).map_err(|_| 403_u16)?)
+        }
+    };
+    let subprotocol = negotiated.subprotocol.map(str::to_owned);
+    Ok(Checked { wire, subprotocol, token: negotiated.token })
+}
+
+/// Whether the connection itself, not whom it speaks for, comes from a trusted proxy.
+fn proxy_is_trusted(hub: &Hub, io: &Io, key: Key) -> bool {
+    let trusted = &hub.config.trusted_proxies;
+    !trusted.is_empty()
+        && io.peer_addr(key).is_ok_and(|hop| trusted.iter().any(|net| net.contains(&hop.ip())))
+}
+
+/// Who the client is: what a PROXY header said, else what trusted proxies say in `x-forwarded-for`.
+fn client(
+    hub: &Hub,
+    request: &Request<'_>,
+    io: &Io,
+    key: Key,
+    peer: Option<SocketAddr>,
+) -> SocketAddr {
+    let hop = || io.peer_addr(key).unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
+    let peer = peer.unwrap_or_else(hop);
+    let forwarded = request.header("x-forwarded-for").and_then(|it| std::str::from_utf8(it).ok());
+    real_peer(peer, forwarded, &hub.config.trusted_proxies)
+}

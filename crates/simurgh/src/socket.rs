@@ -1,0 +1,410 @@
+//! Where a socket is mounted, who may connect, and which topics lead to which channel.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_proto::message::Payload;
+use simurgh_proto::origin::CheckOrigin;
+use simurgh_proto::topic::Pattern;
+use simurgh_proto::ws::handshake::Request;
+
+use crate::channel::{Join, JoinFn};
+use crate::context::Context;
+
+/// A socket's place on the server: a path, its policy, and its channels.
+///
+/// ```
+/// use simurgh::{Connect, Mount};
+///
+/// let mount = Mount::new("/socket").connect(|info| {
+///     match info.param("token").as_deref() {
+///         Some("secret") => Connect::ok().id("user_sockets:1"),
+///         _ => Connect::refuse(403),
+///     }
+/// });
+/// # let _ = mount;
+/// ```
+#[derive(Clone)]
+pub struct Mount {
+    pub(crate) path: String,
+    pub(crate) connect: Option<ConnectFn>,
+    pub(crate) kind: Kind,
+    pub(crate) check_origin: Option<CheckOrigin>,
+    pub(crate) auth_token: bool,
+    pub(crate) subprotocols: Vec<String>,
+    pub(crate) idle_timeout: Option<Option<Duration>>,
+    pub(crate) channels_max: u16,
+    pub(crate) count_members: bool,
+}
+
+#[derive(Clone)]
+pub(crate) enum Kind {
+    /// Phoenix Channels.
+    Channels(Vec<Route>),
+    /// Plain WebSocket: one channel a connection, on this topic, without any serializer.
+    Plain { topic: String, join: JoinFn },
+}
+
+#[derive(Clone)]
+pub(crate) struct Route {
+    pub(crate) pattern: Pattern,
+    pub(crate) join: JoinFn,
+}
+
+impl Mount {
+    /// A socket at `path`, for example `/socket`: WebSockets connect to `/socket/websocket`. A segment
+    /// `:name` is a variable and joins the params.
+    pub fn new(path: &str) -> Self {
+        Self::of(&format!("{}/websocket", path.trim_end_matches('/')), Kind::Channels(Vec::new()))
+    }
+
+    /// A WebSocket endpoint that speaks no Channels: every message comes to
+    /// [`Channel::handle_in`](crate::Channel::handle_in) as event `text` or `binary` with the message
+    /// as payload (text stands in [`Payload::Json`] as it came, whether it is JSON or not); pushes,
+    /// replies and broadcasts on `topic` leave as bare messages, without their event.
+    pub fn plain(
+        path: &str,
+        topic: &str,
+        join: impl Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(path, Kind::Plain { topic: topic.to_owned(), join: Arc::new(join) })
+    }
+
+    fn of(path: &str, kind: Kind) -> Self {
+        Self {
+            path: path.to_owned(),
+            connect: None,
+            kind,
+            check_origin: None,
+            auth_token: false,
+            subprotocols: Vec::new(),
+            idle_timeout: None,
+            channels_max: 100,
+            count_members: false,
+        }
+    }
+
+    /// Who may connect; without it, everybody.
+    pub fn connect(
+        mut self,
+        connect: impl Fn(&ConnectInfo<'_>) -> Connect + Send + Sync + 'static,
+    ) -> Self {
+        self.connect = Some(Arc::new(connect));
+        self
+    }
+
+    /// Topics that match `pattern` (a literal, or a prefix that ends in `*`) are joined by `join`. The
+    /// first pattern that matches, in the order of these calls, takes the topic.
+    ///
+    /// # Panics
+    /// At start-up, when the pattern has a `*` anywhere but at its end.
+    pub fn channel(
+        mut self,
+        pattern: &str,
+        join: impl Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
+    ) -> Self {
+        let pattern = match Pattern::parse(pattern) {
+            Ok(pattern) => pattern,
+            #[allow(clippy::panic, reason = "a wrong literal in the program, met at start-up")]
+            Err(error) => panic!("channel pattern {pattern:?}: {error}"),
+        };
+        if let Kind::Channels(routes) = &mut self.kind {
+            routes.push(Route { pattern, join: Arc::new(join) });
+        }
+        self
+    }
+
+    /// Which pages may connect (PROTOCOL §2); without it, the endpoint's own setting.
+    pub fn check_origin(mut self, check: CheckOrigin) -> Self {
+        self.check_origin = Some(check);
+        self
+    }
+
+    /// Takes an auth token from the subprotocols (PROTOCOL §2); off by default.
+    pub fn auth_token(mut self, on: bool) -> Self {
+        self.auth_token = on;
+        self
+    }
+
+    /// The subprotocols this socket speaks, in order of preference. None: the header is ignored.
+    pub fn subprotocols<S: Into<String>>(mut self, list: impl IntoIterator<Item = S>) -> Self {
+        self.subprotocols = list.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Closes a connection that said nothing for so long (1002); `None` for never. Without it, the
+    /// endpoint's own setting.
+    pub fn idle_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.idle_timeout = Some(timeout);
+        self
+    }
+
+    /// How many channels one socket may hold, 100 by default (PROTOCOL §5.2).
+    pub fn channels_max(mut self, max: u16) -> Self {
+        self.channels_max = max;
+        self
+    }
+
+    /// Keeps [`Context::member_count`] for the topics of this mount. Costs one atomic addition a join.
+    pub fn count_members(mut self, on: bool) -> Self {
+        self.count_members = on;
+        self
+    }
+
+    pub(crate) fn route(&self, topic: &str) -> Option<&Route> {
+        match &self.kind {
+            Kind::Channels(routes) => routes.iter().find(|route| route.pattern.matches(topic)),
+            Kind::Plain { .. } => None,
+        }
+    }
+
+    /// Whether a request belongs to this mount. On the path of a plain mount there may be a page as well:
+    /// only upgrades are for the mount.
+    pub(crate) fn takes(&self, path: &str, wants_upgrade: bool) -> bool {
+        (wants_upgrade || matches!(self.kind, Kind::Channels(_))) && self.matches(path)
+    }
+
+    /// Whether `path` leads here.
+    fn matches(&self, path: &str) -> bool {
+        if !self.path.contains(':') {
+            return self.path == path;
+        }
+        let (mut own, mut other) = (self.path.split('/'), path.split('/'));
+        loop {
+            match (own.next(), other.next()) {
+                (None, None) => return true,
+                (Some(own), Some(other)) if own.starts_with(':') && !other.is_empty() => {}
+                (Some(own), Some(other)) if own == other => {}
+                _ => return false,
+            }
+        }
+    }
+
+    fn variables<'p>(&'p self, path: &'p str) -> impl Iterator<Item = (&'p str, &'p str)> {
+        self.path
+            .split('/')
+            .zip(path.split('/'))
+            .filter_map(|(own, value)| own.strip_prefix(':').map(|name| (name, value)))
+    }
+}
+
+impl fmt::Debug for Mount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mount").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// The function that decides who may connect.
+pub type ConnectFn = Arc<dyn Fn(&ConnectInfo<'_>) -> Connect + Send + Sync>;
+
+/// What a connect function may know of the request (PROTOCOL §2): other headers are deliberately out
+/// of reach.
+pub struct ConnectInfo<'a> {
+    pub(crate) mount: &'a Mount,
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) params: serde_json::Value,
+    pub(crate) auth_token: Option<&'a str>,
+    pub(crate) peer: SocketAddr,
+}
+
+impl ConnectInfo<'_> {
+    /// All params, decoded as nested forms, path variables included, `vsn` too.
+    pub fn params(&self) -> serde_json::Value {
+        let mut params = self.params.clone();
+        if let Some(object) = params.as_object_mut() {
+            for (name, value) in self.mount.variables(self.request.path()) {
+                object.insert(name.to_owned(), value.into());
+            }
+        }
+        params
+    }
+
+    /// One param, if it is there and a string.
+    pub fn param(&self, name: &str) -> Option<String> {
+        let variable = || self.mount.variables(self.request.path()).find(|(own, _)| *own == name);
+        match self.params.get(name) {
+            Some(value) => value.as_str().map(str::to_owned),
+            None => variable().map(|(_, value)| value.to_owned()),
+        }
+    }
+
+    /// The address of the client, behind trusted proxies the one they name.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Path and query as they came.
+    pub fn uri(&self) -> &str {
+        self.request.target
+    }
+
+    /// The `user-agent` header.
+    pub fn user_agent(&self) -> Option<&str> {
+        self.request.header("user-agent").and_then(|value| std::str::from_utf8(value).ok())
+    }
+
+    /// Headers whose names begin with `x-`.
+    pub fn x_headers(&self) -> HashMap<String, String> {
+        self.headers_where(|name| name.starts_with("x-"))
+    }
+
+    /// `traceparent` and `tracestate`.
+    pub fn trace_headers(&self) -> HashMap<String, String> {
+        self.headers_where(|name| name == "traceparent" || name == "tracestate")
+    }
+
+    /// Headers whose names begin with `sec-websocket-`.
+    pub fn websocket_headers(&self) -> HashMap<String, String> {
+        self.headers_where(|name| name.starts_with("sec-websocket-"))
+    }
+
+    /// The token sent as a subprotocol, where [`Mount::auth_token`] is on.
+    pub fn auth_token(&self) -> Option<&str> {
+        self.auth_token
+    }
+
+    fn headers_where(&self, wanted: impl Fn(&str) -> bool) -> HashMap<String, String> {
+        self.request
+            .headers()
+            .map(|(name, value)| (name.to_ascii_lowercase(), value))
+            .filter(|(name, _)| wanted(name))
+            .map(|(name, value)| (name, String::from_utf8_lossy(value).into_owned()))
+            .collect()
+    }
+}
+
+impl fmt::Debug for ConnectInfo<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectInfo")
+            .field("target", &self.request.target)
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The answer to a connection.
+#[must_use]
+pub struct Connect(pub(crate) ConnectKind);
+
+pub(crate) enum ConnectKind {
+    Ok(SocketState),
+    Refuse { status: u16, body: String },
+    Later(Pin<Box<dyn Future<Output = Connect> + Send>>),
+}
+
+/// What a socket keeps of its connect; nothing at all where the application gave nothing.
+#[derive(Default)]
+pub(crate) struct SocketState {
+    pub(crate) id: Option<Box<str>>,
+    pub(crate) assigns: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl SocketState {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.id.is_none() && self.assigns.is_none()
+    }
+}
+
+impl Connect {
+    /// Come in.
+    pub fn ok() -> Self {
+        Self(ConnectKind::Ok(SocketState::default()))
+    }
+
+    /// Refused with an HTTP status, 403 by custom. A browser sees only close code 1006.
+    pub fn refuse(status: u16) -> Self {
+        Self(ConnectKind::Refuse { status, body: String::new() })
+    }
+
+    /// Refused with an HTTP status and a body.
+    pub fn refuse_with(status: u16, body: impl Into<String>) -> Self {
+        Self(ConnectKind::Refuse { status, body: body.into() })
+    }
+
+    /// Decided when `work` is done, which runs on tokio. The socket is not read meanwhile.
+    pub fn later(work: impl Future<Output = Connect> + Send + 'static) -> Self {
+        Self(ConnectKind::Later(Box::pin(work)))
+    }
+
+    /// Gives the socket an id, by which [`Endpoint::disconnect`](crate::Endpoint::disconnect) and a
+    /// `disconnect` broadcast find it.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        if let ConnectKind::Ok(state) = &mut self.0 {
+            state.id = Some(id.into().into_boxed_str());
+        }
+        self
+    }
+
+    /// Keeps a value with the socket, for its channels to read with
+    /// [`Context::assigns`](crate::Context::assigns).
+    pub fn assign<T: Any + Send + Sync>(mut self, value: T) -> Self {
+        if let ConnectKind::Ok(state) = &mut self.0 {
+            state.assigns = Some(Box::new(value));
+        }
+        self
+    }
+}
+
+impl fmt::Debug for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            ConnectKind::Ok(_) => f.write_str("Connect::ok"),
+            ConnectKind::Refuse { status, .. } => write!(f, "Connect::refuse({status})"),
+            ConnectKind::Later(_) => f.write_str("Connect::later"),
+        }
+    }
+}
+
+/// The client's address as the last untrusted hop gives it: walks `x-forwarded-for` from the right for
+/// as long as the addresses belong to trusted proxies.
+pub(crate) fn real_peer(
+    peer: SocketAddr,
+    forwarded_for: Option<&str>,
+    trusted: &[ipnet::IpNet],
+) -> SocketAddr {
+    let is_trusted = |ip: &IpAddr| trusted.iter().any(|net| net.contains(ip));
+    let mut real = peer;
+    for hop in forwarded_for.unwrap_or_default().rsplit(',') {
+        if !is_trusted(&real.ip()) {
+            break;
+        }
+        match hop.trim().parse::<IpAddr>() {
+            Ok(ip) => real = SocketAddr::new(ip, 0),
+            Err(_) => break,
+        }
+    }
+    real
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_variables_match_and_are_named() {
+        let mount = Mount::new("/sockets/:tenant");
+        assert!(mount.matches("/sockets/acme/websocket"));
+        assert!(!mount.matches("/sockets//websocket"));
+        assert!(!mount.matches("/sockets/acme/longpoll"));
+        let variables: Vec<_> = mount.variables("/sockets/acme/websocket").collect();
+        assert_eq!(variables, [("tenant", "acme")]);
+    }
+
+    #[test]
+    fn forwarded_for_is_believed_only_from_trusted_proxies() {
+        let trusted: Vec<ipnet::IpNet> = vec!["127.0.0.0/8".parse().unwrap()];
+        let proxy: SocketAddr = "127.0.0.1:9".parse().unwrap();
+        let stranger: SocketAddr = "192.0.2.9:9".parse().unwrap();
+        let header = Some("198.51.100.7, 192.0.2.1, 127.0.0.3");
+        assert_eq!(real_peer(proxy, header, &trusted).ip().to_string(), "192.0.2.1");
+        assert_eq!(real_peer(stranger, header, &trusted), stranger);
+        assert_eq!(real_peer(proxy, None, &trusted), proxy);
+        assert_eq!(real_peer(proxy, Some("rubbish"), &trusted), proxy);
+    }
+}

@@ -1,0 +1,136 @@
+//! Names a callback that does not give its shard back.
+//!
+//! A shard notes when it enters application code and when it leaves. A callback that took too long is
+//! named by the shard itself once it returns; one that never returns is named by this thread.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crate::hub::Hub;
+
+/// How often shards are looked at, and how long a callback may run before it is named.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Which callback a shard is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Callback {
+    Connect = 1,
+    Join,
+    AfterJoin,
+    HandleIn,
+    HandleInfo,
+    HandleOut,
+    HandleBroadcast,
+    Terminate,
+}
+
+impl Callback {
+    const ALL: [Self; 8] = [
+        Self::Connect,
+        Self::Join,
+        Self::AfterJoin,
+        Self::HandleIn,
+        Self::HandleInfo,
+        Self::HandleOut,
+        Self::HandleBroadcast,
+        Self::Terminate,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Join => "join",
+            Self::AfterJoin => "after_join",
+            Self::HandleIn => "handle_in",
+            Self::HandleInfo => "handle_info",
+            Self::HandleOut => "handle_out",
+            Self::HandleBroadcast => "handle_broadcast",
+            Self::Terminate => "terminate",
+        }
+    }
+}
+
+/// What a shard shows the watchdog.
+pub(crate) struct Watch {
+    origin: Instant,
+    /// Microseconds since `origin` at which application code was entered; 0 outside of it.
+    entered_us: AtomicU64,
+    callback: AtomicU8,
+}
+
+impl Watch {
+    pub(crate) fn new() -> Self {
+        Self { origin: Instant::now(), entered_us: AtomicU64::new(0), callback: AtomicU8::new(0) }
+    }
+
+    pub(crate) fn enter(&self, callback: Callback, now: Instant) {
+        self.callback.store(callback as u8, Relaxed);
+        let since = now.saturating_duration_since(self.origin).as_micros() as u64;
+        self.entered_us.store(since.max(1), Relaxed);
+    }
+
+    pub(crate) fn leave(&self) {
+        self.entered_us.store(0, Relaxed);
+    }
+
+    /// The callback the shard has been in for longer than `limit`, and since when (µs).
+    fn stuck(&self, limit: Duration) -> Option<(Callback, Duration, u64)> {
+        let entered = self.entered_us.load(Relaxed);
+        let index = usize::from(self.callback.load(Relaxed)).checked_sub(1)?;
+        let callback = *Callback::ALL.get(index)?;
+        let held = self.origin.elapsed().saturating_sub(Duration::from_micros(entered));
+        (entered != 0 && held > limit).then_some((callback, held, entered))
+    }
+}
+
+/// Starts the thread; it ends when the hub is gone.
+pub(crate) fn start(hub: &Arc<Hub>) -> std::io::Result<()> {
+    let hub = Arc::downgrade(hub);
+    std::thread::Builder::new()
+        .name("simurgh-watchdog".into())
+        .stack_size(128 << 10)
+        .spawn(move || watch(&hub))
+        .map(drop)
+}
+
+fn watch(hub: &Weak<Hub>) {
+    let mut named = Vec::new();
+    loop {
+        std::thread::sleep(PERIOD);
+        let Some(hub) = hub.upgrade() else { return };
+        named.resize(hub.watches.len(), 0);
+        for ((shard, watch), named) in hub.watches.iter().enumerate().zip(&mut named) {
+            let Some((callback, held, entered)) = watch.stuck(PERIOD) else { continue };
+            // Once for each time it is stuck, not once a second.
+            if *named != entered {
+                *named = entered;
+                tracing::error!(
+                    shard,
+                    callback = callback.name(),
+                    held_ms = held.as_millis() as u64,
+                    "a callback has not given its shard back; its connections wait"
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_callback_a_shard_is_stuck_in() {
+        let watch = Watch::new();
+        assert_eq!(watch.stuck(Duration::ZERO), None);
+        watch.enter(Callback::HandleIn, Instant::now());
+        std::thread::sleep(Duration::from_millis(2));
+        let (callback, held, _) = watch.stuck(Duration::from_millis(1)).unwrap();
+        assert_eq!(callback.name(), "handle_in");
+        assert!(held >= Duration::from_millis(1));
+        watch.leave();
+        assert_eq!(watch.stuck(Duration::ZERO), None);
+    }
+}
