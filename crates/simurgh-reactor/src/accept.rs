@@ -21,7 +21,7 @@ pub(crate) struct Listeners {
     sockets: Vec<Listener>,
     /// Open connections from which on even the reserve is used up.
     open_max: usize,
-    /// No descriptor is left: rest until one is given back.
+    /// The reserve is used up: rest until a connection ends.
     is_full: bool,
     paused_until_ns: Option<u64>,
 }
@@ -76,7 +76,11 @@ impl<H: Handler> Reactor<H> {
             self.listeners.paused_until_ns = None;
         }
         for index in 0..self.listeners.sockets.len() {
-            // What is in the backlog when listening stops is taken whole, or the kernel resets it.
+            // What is in the backlog when listening stops is taken whole, announced by an event or
+            // not, or the kernel resets it.
+            if stop {
+                self.listeners.set_ready(index);
+            }
             let most = if stop { 64 * ACCEPT_MAX } else { ACCEPT_MAX };
             for _ in 0..most {
                 if !self.accept_one(index) {
@@ -96,7 +100,9 @@ impl<H: Handler> Reactor<H> {
             return false;
         }
         if self.io.sockets.len() >= listeners.open_max {
-            self.pause_until_freed();
+            self.io.counts.accept_pauses += 1;
+            listeners.is_full = true;
+            self.io.freed = false;
             return false;
         }
         let Some(listener) = listeners.sockets.get_mut(index).filter(|l| l.ready) else {
@@ -117,11 +123,8 @@ impl<H: Handler> Reactor<H> {
                 listener.ready = false;
                 false
             }
-            Err(Errno::MFILE) => {
-                self.pause_until_freed();
-                false
-            }
-            Err(Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
+            // The reserve should keep MFILE away, but the handler may open descriptors too.
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
                 self.io.counts.accept_pauses += 1;
                 listeners.paused_until_ns = Some(self.io.now.ns.saturating_add(PAUSE_NS));
                 false
@@ -130,33 +133,26 @@ impl<H: Handler> Reactor<H> {
             Err(_) => true,
         }
     }
-
-    fn pause_until_freed(&mut self) {
-        self.io.counts.accept_pauses += 1;
-        self.listeners.is_full = true;
-        self.io.freed = false;
-    }
 }
 
 impl<T> Io<T> {
     /// Reserves a key for a new connection and registers its descriptor; `None`, and the
     /// connection is refused, if the system has no memory for it.
     pub(crate) fn admit(&mut self, fd: &OwnedFd) -> Option<Key> {
-        let key = self.sockets.vacant()?;
+        let key = self.sockets.reserve()?;
         match self.register(fd, key) {
             Ok(()) => Some(key),
             Err(error) => {
                 tracing::warn!(%error, "a new connection could not be registered");
+                self.sockets.unreserve(key);
                 None
             }
         }
     }
 
     /// Puts an admitted connection's record in place.
-    pub(crate) fn seat(&mut self, key: Key, fd: OwnedFd, conn: T) -> bool {
-        let seated = self.sockets.insert(key, fd, conn).is_ok();
-        debug_assert!(seated, "the key was reserved");
+    pub(crate) fn seat(&mut self, key: Key, fd: OwnedFd, conn: T) {
+        self.sockets.insert(key, fd, conn);
         self.counts.open = self.sockets.len() as u64;
-        seated
     }
 }

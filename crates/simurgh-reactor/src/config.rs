@@ -4,7 +4,6 @@ use std::time::Duration;
 
 /// Settings of one shard.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Config {
     /// Bytes that may wait for a slow peer before [`crate::Handler::slow`] is asked. Default
     /// 1 MiB; costs nothing until a peer is slow, then up to this much for each such peer. The

@@ -239,11 +239,7 @@ impl<T> Io<T> {
 
     /// Resets the connection at the end of the turn; nothing more is written.
     pub fn abort(&mut self, key: Key) {
-        if let Some(socket) = self.sockets.get_mut(key) {
-            net::reset_on_close(&socket.fd);
-            socket.flags |= MUTE;
-            self.doom(key, Closed::Local);
-        }
+        self.reset(key, Closed::Local);
     }
 
     /// Takes a connection off the shard; nothing is closed, [`crate::Handler::closed`] is not

@@ -94,9 +94,9 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The key that the next [`Slab::insert`] gives out; adds a page if there is none free.
-    /// `None` only when four billion slots are used.
-    pub(crate) fn vacant(&mut self) -> Option<Key> {
+    /// Takes a vacant slot; adds a page if there is none. It is to be filled by [`Slab::insert`]
+    /// or given up by [`Slab::unreserve`]. `None` only when four billion slots are used.
+    pub(crate) fn reserve(&mut self) -> Option<Key> {
         if self.free == NONE {
             let first = u32::try_from(self.pages.len() * PAGE).ok()?;
             let end = first.checked_add(PAGE as u32)?;
@@ -105,28 +105,33 @@ impl<T> Slab<T> {
             self.pages.push(page.collect());
             self.free = first;
         }
-        match self.slot(self.free) {
-            Some(Slot::Vacant { generation, .. }) => {
-                Some(Key { slot: self.free, generation: *generation })
+        let slot = self.free;
+        match self.slot(slot) {
+            Some(&Slot::Vacant { generation, next }) => {
+                self.free = next;
+                Some(Key { slot, generation })
             }
             _ => None,
         }
     }
 
-    /// Fills the slot of `key`, which [`Slab::vacant`] gave. If something else took that slot
-    /// meanwhile, the record comes back.
-    pub(crate) fn insert(&mut self, key: Key, fd: OwnedFd, data: T) -> Result<(), (OwnedFd, T)> {
-        match self.slot_mut(key.slot) {
-            Some(slot @ Slot::Vacant { .. }) => {
-                let Slot::Vacant { next, .. } = *slot else { return Err((fd, data)) };
-                let generation = key.generation;
-                *slot = Slot::Used(Socket { fd, generation, span: 0, flags: 0, queue: None, data });
-                debug_assert_eq!(self.free, key.slot);
-                self.free = next;
-                self.len += 1;
-                Ok(())
-            }
-            _ => Err((fd, data)),
+    /// Gives up a key of [`Slab::reserve`].
+    pub(crate) fn unreserve(&mut self, key: Key) {
+        let free = self.free;
+        if let Some(slot @ Slot::Vacant { .. }) = self.slot_mut(key.slot) {
+            *slot = Slot::Vacant { generation: key.generation, next: free };
+            self.free = key.slot;
+        }
+    }
+
+    /// Fills the slot of a key of [`Slab::reserve`].
+    pub(crate) fn insert(&mut self, key: Key, fd: OwnedFd, data: T) {
+        let generation = key.generation;
+        if let Some(slot @ Slot::Vacant { .. }) = self.slot_mut(key.slot) {
+            *slot = Slot::Used(Socket { fd, generation, span: 0, flags: 0, queue: None, data });
+            self.len += 1;
+        } else {
+            debug_assert!(false, "only a reserved slot is filled");
         }
     }
 
@@ -182,8 +187,8 @@ mod tests {
     }
 
     fn add(slab: &mut Slab<u32>, data: u32) -> Key {
-        let key = slab.vacant().unwrap();
-        slab.insert(key, fd(), data).unwrap();
+        let key = slab.reserve().unwrap();
+        slab.insert(key, fd(), data);
         key
     }
 
@@ -199,6 +204,20 @@ mod tests {
         assert!(slab.remove(old).is_none());
         assert_eq!(slab.get(new).unwrap().data, 2);
         assert_eq!(slab.len(), 1);
+    }
+
+    #[test]
+    fn a_reserved_slot_is_nobody_elses() {
+        let mut slab = Slab::new();
+        let reserved = slab.reserve().unwrap();
+        let other = add(&mut slab, 1);
+        assert_ne!(reserved.slot, other.slot);
+        slab.remove(other);
+        slab.insert(reserved, fd(), 2);
+        assert_eq!(slab.get(reserved).unwrap().data, 2);
+        let given_up = slab.reserve().unwrap();
+        slab.unreserve(given_up);
+        assert_eq!(slab.reserve(), Some(given_up));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -198,13 +198,18 @@ impl<M: Send + 'static> ShardSet<M> {
             .stack_size(start.config.stack_bytes)
             .spawn(move || start.run(make, &report))
             .map_err(|error| StartError::Io("cannot start a thread", error))?;
-        let started = reported.recv().map_err(|_| {
+        let started = reported.recv();
+        if !matches!(started, Ok((Tables::Private, _))) {
+            // The shard owned this very descriptor, or may have.
+            let _ = seat.hand_off.into_raw_fd();
+        }
+        let (tables, outcome) = started.map_err(|_| {
             StartError::Io("a shard ended before it listened", io::ErrorKind::Other.into())
         })?;
-        let (tables, capacity) = started?;
-        if tables == Tables::Shared {
-            // The shard owns this very descriptor.
-            let _ = std::os::fd::IntoRawFd::into_raw_fd(seat.hand_off);
+        let capacity = outcome?;
+        if self.spawned == self.seats.len() {
+            // All listen: nobody else can bind any more.
+            self.reserved.clear();
         }
         Ok(ShardHandle { index, capacity, tables, stats, door, thread })
     }
@@ -272,7 +277,8 @@ struct Start<M> {
     config: Config,
 }
 
-type Report = SyncSender<Result<(Tables, usize), StartError>>;
+/// What a starting shard says: its table, and its capacity once it listens.
+type Report = SyncSender<(Tables, Result<usize, StartError>)>;
 
 impl<M: Send + 'static> Start<M> {
     fn run<H: Handler<Mail = M>>(
@@ -292,11 +298,11 @@ impl<M: Send + 'static> Start<M> {
             Err(error) => {
                 let kind = io::Error::other(error.to_string());
                 // Whoever spawns waits for this report.
-                let _ = report.send(Err(error));
+                let _ = report.send((tables, Err(error)));
                 return Err(kind);
             }
         };
-        let _ = report.send(Ok((tables, reactor.io.capacity())));
+        let _ = report.send((tables, Ok(reactor.io.capacity())));
         reactor.run()
     }
 

@@ -328,7 +328,8 @@ impl<H: Handler> Reactor<H> {
                     let Some(key) = self.io.admit(&fd) else { continue };
                     let conn = self.handler.adopted(&mut self.io, key, peer);
                     self.io.counts.adopted += 1;
-                    if self.io.seat(key, fd, conn) && !read_ahead.is_empty() {
+                    self.io.seat(key, fd, conn);
+                    if !read_ahead.is_empty() {
                         self.handler.readable(&mut self.io, key, &mut read_ahead);
                     }
                 }

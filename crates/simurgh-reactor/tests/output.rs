@@ -1,0 +1,176 @@
+//! Writing: one write a turn, order, and peers that read too slowly.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use simurgh_reactor::{Closed, Config, Key, Shared, Slow};
+use support::{Event, Server, read_exactly, read_to_end, write};
+
+#[test]
+fn all_that_a_turn_sends_leaves_in_one_write_and_in_order() {
+    let server = Server::start(1, false, &Config::default());
+    let (mut first, one) = server.connect_with_key();
+    let (mut second, two) = server.connect_with_key();
+    let writes = |server: &Server| server.ask(|_, io| io.stats().read().writes);
+    let before = writes(&server);
+    server.ask(move |_, io| {
+        let shared = Shared::from(b"<shared>".to_vec());
+        for round in 0..3_u8 {
+            io.send(one, &[b'a' + round]);
+            io.send(two, &[b'x' + round]);
+        }
+        io.send_shared(one, &shared);
+        assert!(io.send_with(one, |out| out.extend(b"end")));
+        assert_eq!(io.write_with(two, |conn, out| (out.extend(b"end"), conn.bytes).1), Some(0));
+        io.send_shared_later(two, &shared);
+    });
+    assert_eq!(read_exactly(&mut first, 14), b"abc<shared>end");
+    assert_eq!(read_exactly(&mut second, 14), b"xyzend<shared>");
+    // The counters are published at the end of a turn, so the next one sees them.
+    assert_eq!(writes(&server) - before, 2);
+}
+
+#[test]
+fn a_shared_frame_is_written_at_once_when_nothing_is_before_it() {
+    let server = Server::start(1, false, &Config::default());
+    let (mut stream, key) = server.connect_with_key();
+    server.ask(move |_, io| {
+        io.send_shared(key, &Shared::new("now"));
+        // The peer has it although the turn goes on.
+        let until = Instant::now() + Duration::from_millis(100);
+        while Instant::now() < until {}
+    });
+    assert_eq!(read_exactly(&mut stream, 3), b"now");
+}
+
+#[test]
+fn more_spans_than_one_call_takes_arrive_whole() {
+    let server = Server::start(1, false, &Config::default());
+    let (mut stream, key) = server.connect_with_key();
+    let expected: Vec<u8> = (0..500_u32).flat_map(|n| format!("{n},").into_bytes()).collect();
+    server.ask(move |_, io| {
+        for n in 0..500_u32 {
+            io.send_shared_later(key, &Shared::from(format!("{n},").into_bytes()));
+        }
+    });
+    assert_eq!(read_exactly(&mut stream, expected.len()), expected);
+}
+
+#[test]
+fn what_a_peer_takes_late_arrives_whole_and_in_order() {
+    let config = Config { outbound_bytes_max: 64 << 20, ..Config::default() };
+    let server = Server::start(1, false, &config);
+    let (mut stream, key) = server.connect_with_key();
+    let block = |n: u8| vec![n; 1 << 20];
+    server.ask(move |_, io| {
+        for n in 0..10 {
+            io.send_with(key, |out| out.extend(block(n)));
+            io.send_shared(key, &Shared::from(block(n + 100)));
+        }
+        assert!(!io.is_empty());
+    });
+    // A later turn queues behind what waits.
+    server.ask(move |_, io| {
+        assert!(io.queued(key) > 10 << 20, "{} queued", io.queued(key));
+        io.send(key, b"tail");
+        io.close(key);
+    });
+    let (all, orderly) = read_to_end(&mut stream);
+    assert!(orderly);
+    let expected: Vec<u8> =
+        (0..10).flat_map(|n| [block(n), block(n + 100)].concat()).chain(*b"tail").collect();
+    assert!(all == expected, "{} bytes of {}", all.len(), expected.len());
+    assert_eq!(server.event(), Event::Closed(key, Closed::Local));
+    server.await_counts(|counts| counts.queued_bytes == 0);
+}
+
+/// Sends until the limit is passed; returns how much was sent.
+fn overfill(server: &Server, key: Key) -> usize {
+    let frame = vec![0x55; 64 << 10];
+    for round in 1..1000 {
+        let frame = frame.clone();
+        server.ask(move |_, io| io.send_shared(key, &Shared::from(frame)));
+        if let Ok(event) = server.events.try_recv() {
+            assert_eq!(event, Event::Slow(key));
+            return round * (64 << 10);
+        }
+    }
+    panic!("no limit was kept");
+}
+
+#[test]
+fn a_slow_peer_is_cut_at_the_limit_and_told_so() {
+    let config = Config { outbound_bytes_max: 256 << 10, ..Config::default() };
+    let server = Server::start(1, false, &config);
+    let (mut stream, key) = server.connect_with_key();
+    let sent = overfill(&server, key);
+    server.ask(move |_, io| {
+        assert!(io.queued(key) <= (64 << 10) + 3, "the queue is dropped at once");
+        io.send(key, b"ignored");
+    });
+    let (all, orderly) = read_to_end(&mut stream);
+    assert!(orderly);
+    assert!(all.ends_with(b"\x55bye"));
+    assert_eq!((all.len() - 3) % (64 << 10), 0, "the frame that had begun is whole");
+    assert!(all.len() < sent);
+    assert_eq!(server.event(), Event::Closed(key, Closed::Slow));
+    server.await_counts(|counts| counts.slow_cut == 1 && counts.queued_bytes == 0);
+}
+
+#[test]
+fn a_slow_peer_that_never_reads_is_reset_after_the_linger() {
+    let linger = Duration::from_millis(200);
+    let config = Config { outbound_bytes_max: 256 << 10, linger, ..Config::default() };
+    let server = Server::start(1, false, &config);
+    let (mut stream, key) = server.connect_with_key();
+    overfill(&server, key);
+    let begun = Instant::now();
+    assert_eq!(server.event(), Event::Closed(key, Closed::Slow));
+    assert!(begun.elapsed() > linger / 2, "{:?}", begun.elapsed());
+    assert!(!read_to_end(&mut stream).1);
+}
+
+#[test]
+fn a_slow_peer_may_be_aborted() {
+    let config = Config { outbound_bytes_max: 256 << 10, ..Config::default() };
+    let server = Server::start(1, false, &config);
+    server.ask(|probe, _| probe.slow = Slow::Abort);
+    let (mut stream, key) = server.connect_with_key();
+    overfill(&server, key);
+    assert_eq!(server.event(), Event::Closed(key, Closed::Slow));
+    assert!(!read_to_end(&mut stream).1);
+}
+
+#[test]
+fn one_large_message_passes_a_small_limit() {
+    let config = Config { outbound_bytes_max: 1024, ..Config::default() };
+    let server = Server::start(1, false, &config);
+    let (mut stream, key) = server.connect_with_key();
+    server.ask(move |_, io| io.send_with(key, |out| out.resize(out.len() + (8 << 20), 9)));
+    assert!(read_exactly(&mut stream, 8 << 20).iter().all(|byte| *byte == 9));
+    server.await_counts(|counts| counts.slow_cut == 0 && counts.queued_bytes == 0);
+    write(&mut stream, b"alive");
+    assert_eq!(server.read(key), b"alive");
+}
+
+#[test]
+fn a_write_to_a_vanished_peer_ends_the_connection_once() {
+    let server = Server::start(1, false, &Config::default());
+    let (stream, key) = server.connect_with_key();
+    server.ask(move |_, io| io.hold(key));
+    drop(stream);
+    for _ in 0..20 {
+        server.ask(move |_, io| {
+            io.send_shared(key, &Shared::from(vec![1; 100]));
+            io.send(key, b"more");
+        });
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    match server.event() {
+        Event::Closed(closed, Closed::Reset(_) | Closed::PeerEof) => assert_eq!(closed, key),
+        other => panic!("{other:?}"),
+    }
+    server.assert_quiet();
+}
