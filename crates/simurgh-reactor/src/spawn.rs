@@ -1,6 +1,6 @@
 //! Starting shards, in the one order that keeps descriptor tables apart: all wakers and hand-off
 //! pairs are made first ([`ShardSet::prepare`]), addresses are tried and held
-//! ([`ShardSet::bind`]), then each shard's thread separates its table, opens its own poll set
+//! ([`ShardSet::bind`]), event loops that shards may wake are started (a tokio runtime), then each shard's thread separates its table, opens its own poll set
 //! and listeners, and reports ([`ShardSet::spawn`]).
 
 use std::io;
@@ -187,6 +187,7 @@ impl<M: Send + 'static> ShardSet<M> {
             mailboxes: self.mailboxes.clone(),
             inbox: seat.inbox,
             hand_off,
+            foreign_wakers: tables::event_counters(),
             addresses: self.addresses.clone(),
             stats: Arc::clone(&stats),
             shards: self.mailboxes.len(),
@@ -270,6 +271,8 @@ struct Start<M> {
     mailboxes: Vec<Mailbox<M>>,
     inbox: Inbox<M>,
     hand_off: RawFd,
+    /// Wakers of other event loops of the process: kept, so that code on the shard may wake them.
+    foreign_wakers: Vec<RawFd>,
     addresses: Vec<SocketAddr>,
     stats: Arc<ReactorStats>,
     shards: usize,
@@ -288,7 +291,13 @@ impl<M: Send + 'static> Start<M> {
     ) -> io::Result<()> {
         let mut keep: Vec<RawFd> = self.wakes.descriptors().collect();
         keep.push(self.hand_off);
+        let foreign: Vec<RawFd> =
+            self.foreign_wakers.iter().copied().filter(|fd| !keep.contains(fd)).collect();
+        keep.extend_from_slice(&foreign);
         let tables = tables::separate(self.wakes.set(), &keep);
+        if tables == Tables::Private {
+            tables::close_unless_event_counters(&foreign);
+        }
         if tables == Tables::Shared && cfg!(target_os = "linux") {
             tracing::warn!("no descriptor table of its own: all shards share one limit");
         }

@@ -99,6 +99,29 @@ pub(crate) fn separate(set: u32, keep: &[RawFd]) -> Tables {
     tables
 }
 
+/// The event counters (eventfd) open in the calling thread's table: the wakers of event loops that
+/// run already, tokio's among them. Where a shard keeps them, code on the shard may wake those
+/// loops: the same number means the same counter there. Looks at every open descriptor once.
+pub(crate) fn event_counters() -> Vec<RawFd> {
+    let Ok(entries) = std::fs::read_dir("/proc/thread-self/fd") else { return Vec::new() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter(|fd| is_event_counter(*fd)).collect()
+}
+
+fn is_event_counter(fd: RawFd) -> bool {
+    std::fs::read_link(format!("/proc/thread-self/fd/{fd}"))
+        .is_ok_and(|target| target.as_os_str() == "anon_inode:[eventfd]")
+}
+
+/// Closes, in a private table, those of `kept` that are no event counters any more: their numbers
+/// were given to something else before the table was copied.
+pub(crate) fn close_unless_event_counters(kept: &[RawFd]) {
+    for fd in kept.iter().filter(|fd| !is_event_counter(**fd)) {
+        // SAFETY: called on a new private table, where nothing owns this number.
+        unsafe { libc::close(*fd) };
+    }
+}
+
 /// Takes ownership of an inherited descriptor, after [`separate`] kept it.
 ///
 /// In a private table nobody else owns that number. In a shared one the spawner gives its own

@@ -27,12 +27,10 @@ pub(super) fn router(hub: &Arc<Hub>) -> Router {
         .with_state(Arc::clone(hub))
 }
 
-/// One message, or many.
 #[derive(Deserialize)]
-#[serde(untagged)]
-enum Body {
-    Many { messages: Vec<Message> },
-    One(Message),
+#[serde(deny_unknown_fields)]
+struct Many {
+    messages: Vec<Message>,
 }
 
 #[derive(Deserialize)]
@@ -98,10 +96,7 @@ fn parse(body: &[u8]) -> Result<Vec<Message>, String> {
         .map_err(|error| format!("the body is no JSON object: {error}; {expected}"))?
         .contains_key("messages");
     let parsed = if many {
-        serde_json::from_slice::<Body>(body).map(|body| match body {
-            Body::Many { messages } => messages,
-            Body::One(message) => vec![message],
-        })
+        serde_json::from_slice::<Many>(body).map(|many| many.messages)
     } else {
         serde_json::from_slice::<Message>(body).map(|message| vec![message])
     };

@@ -364,7 +364,7 @@ impl Shard {
     }
 
     /// Something a handle sent to a channel.
-    pub(super) fn to_channel(&mut self, io: &mut Io, channel: ChannelId, what: ToChannel) {
+    pub(super) fn channel_mail(&mut self, io: &mut Io, channel: ChannelId, what: ToChannel) {
         let Some(membership) = self.live(channel) else { return };
         match what {
             ToChannel::Info(info) => {

@@ -109,6 +109,18 @@ impl Shard {
     }
 }
 
+impl Drop for Shard {
+    fn drop(&mut self) {
+        // Applications' panics are caught; this would be one of our own. A server of which a part is
+        // silently dead helps nobody: all end, and whoever supervises the process starts it again.
+        if std::thread::panicking() {
+            for shard in 0..self.hub.mailboxes.len() {
+                self.hub.post(shard as u16, Mail::Stop);
+            }
+        }
+    }
+}
+
 impl Handler for Shard {
     type Conn = Conn;
     type Mail = Mail;
@@ -141,7 +153,7 @@ impl Handler for Shard {
     fn mail(&mut self, io: &mut Io, mail: Mail) {
         match mail {
             Mail::Broadcast(broadcast) => self.enqueue(broadcast),
-            Mail::ToChannel(channel, what) => self.to_channel(io, channel, what),
+            Mail::ToChannel(channel, what) => self.channel_mail(io, channel, what),
             Mail::Connected(key, connect) => self.connect_decided(io, key, connect),
             Mail::Joined(key, join) => self.join_decided(io, key, join),
             Mail::Drain(over) => self.begin_drain(io, over),
