@@ -53,7 +53,9 @@ fn a_shard_sees_nothing_of_the_process_and_the_process_nothing_of_it() {
     let process = sockets(&open_descriptors());
     assert!(!process.is_empty());
     for shard in &shards {
-        assert!(shard.iter().take(3).map(|entry| &entry[..2]).eq(["0 ", "1 ", "2 "]));
+        for standard in ["0 ", "1 ", "2 "] {
+            assert!(shard.iter().any(|entry| entry.starts_with(standard)), "{shard:?}");
+        }
         assert_eq!(sockets(shard).intersection(&process).count(), 0);
     }
     assert_eq!(sockets(&shards[0]).intersection(&sockets(&shards[1])).count(), 0);
