@@ -214,7 +214,8 @@ impl Client {
         join_ref
     }
 
-    /// [`Client::join`] on a connection where other messages may come before the reply; they are lost.
+    /// [`Client::join`] on a connection where other messages may come before the reply; they are
+    /// lost.
     #[track_caller]
     pub fn join_among(&mut self, topic: &str, payload: Value) -> String {
         let join_ref = self.fresh_ref();
@@ -291,8 +292,8 @@ impl Client {
         }
     }
 
-    /// The next text message that is not this event. Used for the farewell push of a channel where its
-    /// place among the other messages is free.
+    /// The next text message that is not this event. Used for the farewell push of a channel where
+    /// its place among the other messages is free.
     #[track_caller]
     pub fn recv_except(&mut self, event: &str) -> Msg {
         loop {
@@ -327,7 +328,8 @@ impl Client {
         }
     }
 
-    /// Asserts that nothing comes for `ms` milliseconds, nor before the answer to a heartbeat sent then.
+    /// Asserts that nothing comes for `ms` milliseconds, nor before the answer to a heartbeat sent
+    /// then.
     #[track_caller]
     pub fn expect_silence(&mut self, ms: u64) {
         if let Some(incoming) = self.next(Duration::from_millis(ms)) {

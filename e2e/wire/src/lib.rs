@@ -1,10 +1,11 @@
-//! Support for the black-box tests: real server binaries as child processes, and a client that shares
-//! no code with the server under test.
+//! Support for the black-box tests: real server binaries as child processes, and a client that
+//! shares no code with the server under test.
 //!
-//! The tests hold the binaries to the wire contract row by row; nothing in here links the server's crates.
-//! [`Server`] starts a binary and ends it by its pid when dropped. [`Client`] is a blocking Channels client of
-//! both serializers over tungstenite. [`Raw`] speaks bytes, for everything a well-behaved client cannot say.
-//! Every wait ends after [`WAIT`] and then says what was awaited and what came instead.
+//! The tests hold the binaries to the wire contract row by row; nothing in here links the server's
+//! crates. [`Server`] starts a binary and ends it by its pid when dropped. [`Client`] is a blocking
+//! Channels client of both serializers over tungstenite. [`Raw`] speaks bytes, for everything a
+//! well-behaved client cannot say. Every wait ends after [`WAIT`] and then says what was awaited
+//! and what came instead.
 
 // A surprise ends a test where it is met; there is no caller who could handle an error instead.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -27,8 +28,9 @@ pub use raw::{Frame, Head, Raw, Response, frame, opcode};
 /// The longest any single answer may take.
 pub const WAIT: Duration = Duration::from_secs(5);
 
-/// How long, in milliseconds, a connection is watched before it counts as silent. Short, because silence is
-/// proven by a heartbeat behind the message in question; the time only covers what crosses shards.
+/// How long, in milliseconds, a connection is watched before it counts as silent. Short, because
+/// silence is proven by a heartbeat behind the message in question; the time only covers what
+/// crosses shards.
 pub const QUIET_MS: u64 = 150;
 
 /// The two serializers of the wire.
@@ -71,8 +73,8 @@ pub fn both(mut row: impl FnMut(Vsn)) {
     }
 }
 
-/// `prefix` with a number behind it that no other call in this process gets, so that tests which share a
-/// server never share a topic.
+/// `prefix` with a number behind it that no other call in this process gets, so that tests which
+/// share a server never share a topic.
 pub fn unique(prefix: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     format!("{prefix}{}", NEXT.fetch_add(1, Ordering::Relaxed))

@@ -33,7 +33,8 @@ pub struct Replied {
 }
 
 impl Msg {
-    /// Parses `raw`, which has to be exactly one message of `vsn`: five elements, or four keys, no blank.
+    /// Parses `raw`, which has to be exactly one message of `vsn`: five elements, or four keys, no
+    /// blank.
     ///
     /// # Panics
     /// When it is anything else.

@@ -156,8 +156,8 @@ impl Server {
         Self::builder("plain_chat", "plain_chat").args("--listen 127.0.0.1:0")
     }
 
-    /// One conformance server for all tests of this process that run at the same time. The last one to let
-    /// go of it ends it; a static would never be dropped and leave the child behind.
+    /// One conformance server for all tests of this process that run at the same time. The last one
+    /// to let go of it ends it; a static would never be dropped and leave the child behind.
     pub fn shared_conformance() -> Arc<Server> {
         static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -288,8 +288,9 @@ impl Drop for Server {
     }
 }
 
-/// The path of a binary in the target directory this test runs from, brought up to date once a process: a
-/// test against yesterday's server would prove nothing. `WIRE_TESTS_PREBUILT=1` takes it as it is.
+/// The path of a binary in the target directory this test runs from, brought up to date once a
+/// process: a test against yesterday's server would prove nothing. `WIRE_TESTS_PREBUILT=1` takes it
+/// as it is.
 fn built(package: &'static str, binary: &'static str) -> PathBuf {
     static BUILT: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
     let exe = std::env::current_exe().expect("path of the test");

@@ -334,12 +334,6 @@ impl Raw {
         matches!(self.stream.peek(&mut byte), Err(error) if timed_out(error.kind()))
     }
 
-    /// Makes the kernel's receive buffer as small as it gets, so that a peer that is not read is soon
-    /// noticed.
-    pub fn shrink_window(&self) {
-        rustix::net::sockopt::set_socket_recv_buffer_size(&self.stream, 4096).expect("SO_RCVBUF");
-    }
-
     /// Ends the connection with a reset instead of a FIN: what a vanished peer leaves behind.
     pub fn reset(self) {
         rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO))

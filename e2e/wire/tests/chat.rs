@@ -1,5 +1,5 @@
-//! Rows 106–108 of the wire contract: the seeds' chat. Each test has a server of its own, because the
-//! room's name is given.
+//! Rows 106–108 of the wire contract: the seeds' chat. Each test has a server of its own, because
+//! the room's name is given.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use serde_json::json;

@@ -1,4 +1,5 @@
-//! Rows 67–79 of the wire contract: heartbeats and time-outs, pings, and every way a whole socket ends.
+//! Rows 67–79 of the wire contract: heartbeats and time-outs, pings, and every way a whole socket
+//! ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::thread;

@@ -1,5 +1,5 @@
-//! Rows 1–18 of the wire contract: which upgrades are accepted, which serializer they pick, and what the
-//! connect callback gets to see.
+//! Rows 1–18 of the wire contract: which upgrades are accepted, which serializer they pick, and
+//! what the connect callback gets to see.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use base64::Engine;
@@ -205,7 +205,8 @@ fn row_15_an_origin_without_a_host_is_refused() {
     }
 }
 
-/// Row 16. auth_token on; subprotocols phoenix + token: 101 with `phoenix`; the token reaches connect.
+/// Row 16. auth_token on; subprotocols phoenix + token: 101 with `phoenix`; the token reaches
+/// connect.
 #[test]
 fn row_16_the_auth_token_reaches_connect() {
     let server = Server::shared_conformance();

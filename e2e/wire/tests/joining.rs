@@ -1,5 +1,5 @@
-//! Rows 19–33 of the wire contract: joins, their replies, refusals and crashes, patterns, refs as sent,
-//! joining twice, the limit of channels, and messages behind a slow join.
+//! Rows 19–33 of the wire contract: joins, their replies, refusals and crashes, patterns, refs as
+//! sent, joining twice, the limit of channels, and messages behind a slow join.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::{Duration, Instant};
@@ -153,7 +153,8 @@ fn row_28_a_null_join_payload_is_passed_on() {
     client.echo(&topic);
 }
 
-/// Row 29. both; joined; join again: ok; the old one gets phx_close(old, old); deliveries are single.
+/// Row 29. both; joined; join again: ok; the old one gets phx_close(old, old); deliveries are
+/// single.
 #[test]
 fn row_29_joining_again_replaces_the_channel() {
     let server = Server::shared_conformance();

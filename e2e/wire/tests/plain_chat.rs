@@ -34,7 +34,8 @@ fn page_and_both_paths() {
     }
 }
 
-/// Every text frame goes to every open socket word for word, the sender included; no reply, no history.
+/// Every text frame goes to every open socket word for word, the sender included; no reply, no
+/// history.
 #[test]
 fn every_text_goes_to_everyone_verbatim() {
     let server = Server::plain_chat().start();

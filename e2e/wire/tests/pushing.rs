@@ -1,5 +1,5 @@
-//! Rows 34–50 of the wire contract: pushes and every way a handler may answer them, in which order, and that
-//! payloads pass through unchanged.
+//! Rows 34–50 of the wire contract: pushes and every way a handler may answer them, in which order,
+//! and that payloads pass through unchanged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use serde_json::{Value, json};
@@ -283,7 +283,8 @@ fn row_50_whitespace_is_accepted_and_not_sent_on() {
 
     let mut v1 = Client::open(&server, Vsn::V1);
     v1.send_text(&format!(
-        " {{ \"topic\" : \"{topic}\" , \"event\":\"phx_join\",\n\"payload\": {{ }}, \"ref\" : \"1\" }} "
+        " {{ \"topic\" : \"{topic}\" , \"event\":\"phx_join\",\n\
+         \"payload\": {{ }}, \"ref\" : \"1\" }} "
     ));
     v1.recv().expect_reply((), "1", &topic, "ok", json!({}));
 }

@@ -1,5 +1,5 @@
-//! `simurgh serve`: the chat it serves without a configuration, the seeds' traffic, Origin check, the publish
-//! API, health and metrics, and the way it stops.
+//! `simurgh serve`: the chat it serves without a configuration, the seeds' traffic, Origin check,
+//! the publish API, health and metrics, and the way it stops.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::net::TcpStream;
@@ -145,7 +145,8 @@ fn joins_are_announced_in_small_rooms_only() {
     next_of(members.last_mut().unwrap(), "new:msg");
 }
 
-/// Listening on loopback alone any Origin may connect; else only one that names the host connected to.
+/// Listening on loopback alone any Origin may connect; else only one that names the host connected
+/// to.
 #[test]
 fn origin_check_depends_on_the_address() {
     let loopback = Server::serve().start();
@@ -186,7 +187,8 @@ fn origin_check_can_be_set() {
     assert_eq!(origin(&list, "http://127.0.0.1"), 403);
 }
 
-/// The publish API delivers one or many messages to members of both serializers, for bearers of the token.
+/// The publish API delivers one or many messages to members of both serializers, for bearers of the
+/// token.
 #[test]
 fn publish_api_delivers() {
     let server = Server::serve().args("--api-token s3cret").start();

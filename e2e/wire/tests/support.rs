@@ -1,5 +1,5 @@
-//! The client of these tests against a throw-away server made of tungstenite alone: a helper that cannot
-//! fail would make every other test here worthless.
+//! The client of these tests against a throw-away server made of tungstenite alone: a helper that
+//! cannot fail would make every other test here worthless.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::net::{SocketAddr, TcpListener};
@@ -12,8 +12,8 @@ use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Message, accept};
 use wire_tests::{Client, Head, Incoming, QUIET_MS, Raw, frame, opcode};
 
-/// Accepts one connection: replies to every V2 message with its payload, `close` closes with 1011, `twice`
-/// is answered twice, binary comes back.
+/// Accepts one connection: replies to every V2 message with its payload, `close` closes with 1011,
+/// `twice` is answered twice, binary comes back.
 fn echo_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
