@@ -1,0 +1,13 @@
+//! What the fuzz targets do with their bytes, apart from libFuzzer.
+//!
+//! `crates/simurgh-proto/tests/fuzz_corpus.rs` includes this file too and runs every body over the
+//! committed corpus, so a finding that was added to it stays found without a nightly compiler.
+//! Each body asserts something about its input beyond not panicking.
+pub mod handshake;
+pub mod origin;
+pub mod params;
+pub mod serializer;
+pub mod serializer_v1;
+pub mod serializer_v2;
+pub mod topic;
+pub mod ws_codec;
