@@ -1,2 +1,59 @@
-//! xtask
-fn main() {}
+//! The project's own tool: everything that is done to the repository is done by
+//! `cargo xtask <command>`, on a developer's machine and in CI alike.
+
+mod bench;
+mod outcome;
+mod process;
+mod provide;
+mod suite;
+mod tidy;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Build, test and measure Simurgh")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Install what is missing, build, and run every test
+    Test(suite::Options),
+    /// What CI runs: `test --lints`
+    Ci,
+    /// Hold the sources against the house rules
+    Tidy,
+    /// Measure, with `bench/` built for release; all arguments are passed on
+    Bench {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Test(options) => suite::run(&options),
+        Command::Ci => suite::run(&suite::Options { lints: true, only: Vec::new() }),
+        Command::Tidy => tidy::run(&root()),
+        Command::Bench { arguments } => bench::run(&arguments),
+    }
+}
+
+/// The repository: the directory above this crate.
+fn root() -> PathBuf {
+    let here = env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    here.parent().map_or_else(|| here.clone(), Path::to_path_buf)
+}
+
+/// Where cargo puts the binaries it builds beside this one.
+fn bin_dir() -> PathBuf {
+    let here = env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf));
+    here.unwrap_or_else(|| root().join("target/debug"))
+}

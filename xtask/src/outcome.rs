@@ -1,0 +1,138 @@
+//! What a step of the suite came to, and the summary at its end.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// The result of one step, in tests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) skipped: u64,
+    /// Why something failed or was left out.
+    pub(crate) note: String,
+}
+
+impl Outcome {
+    pub(crate) fn passed(count: u64) -> Self {
+        Self { passed: count, ..Self::default() }
+    }
+
+    pub(crate) fn failed(note: impl Into<String>) -> Self {
+        Self { failed: 1, note: note.into(), ..Self::default() }
+    }
+
+    pub(crate) fn skipped(note: impl Into<String>) -> Self {
+        Self { skipped: 1, note: note.into(), ..Self::default() }
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Self { failed: 1.., .. } => "FAILED",
+            Self { passed: 0, skipped: 1.., .. } => "SKIPPED",
+            _ => "ok",
+        }
+    }
+}
+
+/// A finished step: its name, what came of it, how long it took.
+pub(crate) type Step = (&'static str, Outcome, Duration);
+
+/// The table of all steps; its last line is exactly `N passed, N failed, N skipped`.
+pub(crate) fn summary(steps: &[Step]) -> String {
+    let mut text = String::new();
+    let width = steps.iter().map(|(name, ..)| name.len()).max().unwrap_or_default();
+    let mut total = Outcome::default();
+    for (name, outcome, took) in steps {
+        let Outcome { passed, failed, skipped, note } = outcome;
+        let seconds = took.as_secs_f64();
+        let _ = write!(text, "{name:width$}  {:7}  ", outcome.word());
+        let _ = write!(text, "{passed:5} {failed:3} {skipped:3}  {seconds:6.1} s");
+        let _ = writeln!(text, "{}{note}", if note.is_empty() { "" } else { "  " });
+        total.passed += passed;
+        total.failed += failed;
+        total.skipped += skipped;
+    }
+    let head = format!("{:width$}  {:7}  {:>5} {:>3} {:>3}", "step", "", "pass", "bad", "out");
+    format!(
+        "{head}\n{text}{} passed, {} failed, {} skipped",
+        total.passed, total.failed, total.skipped
+    )
+}
+
+/// Sums what the test binaries of one `cargo test` say of themselves.
+pub(crate) fn of_cargo_test(output: &str) -> Outcome {
+    let mut sum = Outcome::default();
+    for line in output.lines().filter_map(|line| line.trim().strip_prefix("test result: ")) {
+        let count = |word: &str| {
+            line.split([';', '.'])
+                .find_map(|part| part.trim().strip_suffix(word)?.trim().parse::<u64>().ok())
+                .unwrap_or_default()
+        };
+        sum.passed += count("passed");
+        sum.failed += count("failed");
+        sum.skipped += count("ignored");
+    }
+    sum
+}
+
+/// Reads the counts at the end of a `node --test` run (its `spec` or `tap` reporter).
+pub(crate) fn of_node_test(output: &str) -> Outcome {
+    let count = |word: &str| {
+        output
+            .lines()
+            .rev()
+            .find_map(|line| {
+                let rest = line.trim().trim_start_matches(['ℹ', '#']).trim();
+                rest.strip_prefix(word)?.trim().parse::<u64>().ok()
+            })
+            .unwrap_or_default()
+    };
+    Outcome {
+        passed: count("pass "),
+        failed: count("fail ") + count("cancelled "),
+        skipped: count("skipped ") + count("todo "),
+        note: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_counts_are_summed_over_binaries() {
+        let output = "\
+running 3 tests
+test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s
+     Running tests/x.rs
+test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 7 filtered out; finished in 1s
+";
+        let sum = of_cargo_test(output);
+        assert_eq!((sum.passed, sum.failed, sum.skipped), (6, 2, 1));
+    }
+
+    #[test]
+    fn node_counts_are_read_in_both_forms() {
+        let spec = "✔ pass 9 of them\nℹ tests 12\nℹ pass 9\nℹ fail 1\nℹ cancelled 1\nℹ skipped 1\n";
+        let tap = "# tests 12\n# pass 9\n# fail 1\n# cancelled 1\n# skipped 1\n# todo 0\n";
+        for output in [spec, tap] {
+            let sum = of_node_test(output);
+            assert_eq!((sum.passed, sum.failed, sum.skipped), (9, 2, 1));
+        }
+    }
+
+    #[test]
+    fn the_last_line_of_the_summary_is_the_sum() {
+        let second = Duration::from_secs(1);
+        let steps = [
+            ("tests", Outcome { passed: 7, skipped: 2, ..Outcome::default() }, second),
+            ("tidy", Outcome::failed("3 findings"), second),
+            ("autobahn", Outcome::skipped("no python2.7"), second),
+        ];
+        let text = summary(&steps);
+        assert_eq!(text.lines().last(), Some("7 passed, 1 failed, 3 skipped"));
+        assert!(text.lines().any(|l| l.contains("SKIPPED") && l.ends_with("no python2.7")));
+        assert!(text.lines().any(|l| l.contains("FAILED") && l.ends_with("3 findings")));
+    }
+}

@@ -1,0 +1,184 @@
+//! Child processes with an end: each runs in a process group of its own, is bounded in time, and is
+//! ended by its id. What it prints passes through as it comes, and is kept for counting.
+
+use std::ffi::OsStr;
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often a running child is looked at: rarely enough to cost nothing, often enough to not wait.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Bytes of output kept of one stream; counts and summaries stand at the end.
+const OUTPUT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// A command that is about to run.
+pub(crate) struct Task {
+    command: Command,
+    shown: String,
+    limit: Duration,
+    quiet: bool,
+}
+
+/// How a task ended.
+pub(crate) struct Finished {
+    /// The exit code; none when a signal or the time limit ended it, or it could not start.
+    pub(crate) code: Option<i32>,
+    /// What it wrote to stdout and stderr, in no certain order between the two.
+    pub(crate) output: String,
+    /// Why it has no exit code.
+    pub(crate) failure: Option<String>,
+}
+
+impl Finished {
+    pub(crate) fn ok(&self) -> bool {
+        self.code == Some(0)
+    }
+
+    /// One line on what went wrong.
+    pub(crate) fn reason(&self) -> String {
+        match (&self.failure, self.code) {
+            (Some(failure), _) => failure.clone(),
+            (None, Some(code)) => format!("exit code {code}"),
+            (None, None) => "ended by a signal".into(),
+        }
+    }
+}
+
+impl Task {
+    /// `program` with `arguments`, run at most `minutes`, in the repository's root.
+    pub(crate) fn new<S: AsRef<OsStr>>(program: &str, arguments: &[S], minutes: u64) -> Self {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(crate::root()).stdin(Stdio::null());
+        let words = arguments.iter().map(|word| word.as_ref().to_string_lossy());
+        let shown = [program.into()].into_iter().chain(words).collect::<Vec<_>>().join(" ");
+        Self { command, shown, limit: Duration::from_secs(minutes * 60), quiet: false }
+    }
+
+    /// In a directory of its own, relative to the root.
+    pub(crate) fn directory(mut self, directory: &Path) -> Self {
+        self.command.current_dir(directory);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Output is kept but not shown.
+    pub(crate) fn quiet(mut self) -> Self {
+        self.quiet = true;
+        self
+    }
+
+    /// Runs it to its end, or to its time limit.
+    pub(crate) fn run(mut self) -> Finished {
+        if !self.quiet {
+            println!("$ {}", self.shown);
+        }
+        self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut child = match self.command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                let failure = Some(format!("`{}` does not start: {error}", self.shown));
+                return Finished { code: None, output: String::new(), failure };
+            }
+        };
+        let show = !self.quiet;
+        let stdout = child.stdout.take().map(|pipe| tee(pipe, show.then(io::stdout)));
+        let stderr = child.stderr.take().map(|pipe| tee(pipe, show.then(io::stderr)));
+        let (status, failure) = wait(&mut child, self.limit);
+        let mut output = String::new();
+        for stream in [stdout, stderr].into_iter().flatten() {
+            output.push_str(&stream.join().unwrap_or_default());
+        }
+        Finished { code: status.and_then(|status| status.code()), output, failure }
+    }
+}
+
+/// Copies `from` as it comes to `to`, and gives back its last megabytes.
+fn tee<R, W>(mut from: R, mut to: Option<W>) -> thread::JoinHandle<String>
+where
+    R: Read + Send + 'static,
+    W: Write + Send + 'static,
+{
+    thread::spawn(move || {
+        let mut kept = Vec::new();
+        let mut buffer = [0; 8192];
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            let chunk = buffer.get(..count).unwrap_or_default();
+            if let Some(to) = &mut to {
+                // Whoever reads our output may have gone (`| head`); the work goes on.
+                let _ = to.write_all(chunk).and_then(|()| to.flush());
+            }
+            kept.extend_from_slice(chunk);
+            if kept.len() > 2 * OUTPUT_BYTES_MAX {
+                kept.drain(..kept.len() - OUTPUT_BYTES_MAX);
+            }
+        }
+        String::from_utf8_lossy(&kept).into_owned()
+    })
+}
+
+/// Waits for the end of `child`; past `limit` its whole group is killed, so that nothing it started
+/// holds our pipes open.
+fn wait(child: &mut Child, limit: Duration) -> (Option<ExitStatus>, Option<String>) {
+    let start = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return (Some(status), None),
+            Ok(None) if start.elapsed() < limit => thread::sleep(POLL),
+            Ok(None) => {
+                kill_group(child);
+                return (None, Some(format!("not done within {} s", limit.as_secs())));
+            }
+            Err(error) => {
+                kill_group(child);
+                return (None, Some(format!("cannot be waited for: {error}")));
+            }
+        }
+    }
+}
+
+/// The group's id is the child's, as `run` makes it a leader. std has no call for a group.
+fn kill_group(child: &mut Child) {
+    let group = format!("-{}", child.id());
+    let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_output_and_exit_code() {
+        let done = Task::new("sh", &["-c", "echo out; echo err >&2; exit 3"], 1).quiet().run();
+        assert_eq!(done.code, Some(3));
+        assert!(done.output.contains("out\n") && done.output.contains("err\n"));
+        assert!(!done.ok());
+        assert_eq!(done.reason(), "exit code 3");
+    }
+
+    #[test]
+    fn ends_a_child_and_what_it_started() {
+        let mut task = Task::new("sh", &["-c", "sleep 60 & sleep 60"], 1).quiet();
+        task.limit = Duration::from_millis(200);
+        let start = Instant::now();
+        let done = task.run();
+        assert!(start.elapsed() < Duration::from_secs(20), "the inner sleep held the pipe");
+        assert_eq!(done.code, None);
+        assert!(done.reason().contains("not done within"));
+    }
+
+    #[test]
+    fn says_what_does_not_start() {
+        let done = Task::new("no-such-program-here", &[] as &[&str], 1).quiet().run();
+        assert!(done.reason().starts_with("`no-such-program-here` does not start"));
+    }
+}

@@ -1,0 +1,73 @@
+//! Installs what the tests need and the machine lacks: Debian packages when we may, npm packages in
+//! `e2e/`. What cannot be had is named, and the steps that need it say so.
+
+use std::fs;
+use std::path::Path;
+
+use crate::process::Task;
+
+const MINUTES_MAX: u64 = 8;
+
+/// A program some tests need, and the Debian packages that bring it.
+struct Need {
+    program: &'static str,
+    packages: &'static [&'static str],
+}
+
+const NEEDS: &[Need] = &[
+    // Without any font Chromium has no text to lay out.
+    Need { program: "/usr/bin/chromium", packages: &["chromium", "fonts-dejavu-core"] },
+    Need { program: "/usr/sbin/nginx", packages: &["nginx"] },
+];
+
+/// Installs the missing Debian packages. An error names what is still missing and why.
+pub(crate) fn debian_packages() -> Result<(), String> {
+    let missing: Vec<&Need> =
+        NEEDS.iter().filter(|need| !Path::new(need.program).exists()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<&str> = missing.iter().flat_map(|need| need.packages).copied().collect();
+    let named = packages.join(", ");
+    if !Path::new("/usr/bin/apt-get").exists() {
+        return Err(format!("{named}: not installed, and there is no apt-get"));
+    }
+    if !is_root() {
+        return Err(format!("{named}: not installed, and only root may install"));
+    }
+    apt_get(&["update"])?;
+    let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
+    arguments.extend(packages);
+    apt_get(&arguments)
+}
+
+/// Whether `program` (a path) is there now.
+pub(crate) fn has(program: &str) -> bool {
+    Path::new(program).exists()
+}
+
+/// Runs `npm ci` in `e2e/`, unless this very lock file is installed already.
+pub(crate) fn npm_packages() -> Result<(), String> {
+    let e2e = crate::root().join("e2e");
+    let stamp = e2e.join("node_modules/.installed-lock.json");
+    let lock = fs::read(e2e.join("package-lock.json")).map_err(|error| error.to_string())?;
+    if fs::read(&stamp).is_ok_and(|installed| installed == lock) {
+        return Ok(());
+    }
+    let done =
+        Task::new("npm", &["ci", "--no-audit", "--no-fund"], MINUTES_MAX).directory(&e2e).run();
+    if !done.ok() {
+        return Err(format!("npm ci: {}", done.reason()));
+    }
+    fs::write(&stamp, lock).map_err(|error| format!("{}: {error}", stamp.display()))
+}
+
+fn apt_get(arguments: &[&str]) -> Result<(), String> {
+    let done =
+        Task::new("apt-get", arguments, MINUTES_MAX).env("DEBIAN_FRONTEND", "noninteractive").run();
+    if done.ok() { Ok(()) } else { Err(format!("apt-get {}: {}", arguments[0], done.reason())) }
+}
+
+fn is_root() -> bool {
+    Task::new("id", &["-u"], 1).quiet().run().output.trim() == "0"
+}

@@ -1,0 +1,222 @@
+//! The steps of `cargo xtask test`, in order, each with its time limit. A step that fails does not
+//! stop the ones after it, unless they need what it makes.
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Args;
+
+use crate::outcome::{self, Outcome, Step};
+use crate::process::{Finished, Task};
+use crate::{provide, tidy};
+
+/// The exit code by which a script says that it did not run, and why, on a line `SKIPPED: …`.
+const EXIT_SKIPPED: i32 = 77;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Also check formatting, clippy and rustdoc with warnings as errors (implied by CI=true)
+    #[arg(long)]
+    pub(crate) lints: bool,
+    /// Run these steps only, by the names of the summary (several with commas)
+    #[arg(long, value_delimiter = ',', value_name = "STEP")]
+    pub(crate) only: Vec<String>,
+}
+
+type Run = fn(&Ready) -> Outcome;
+
+/// (name, runs only with `--lints`, what it does), in the order they run.
+const STEPS: &[(&str, bool, Run)] = &[
+    ("tidy", false, |_| tidy()),
+    ("fmt", true, |_| fmt()),
+    ("clippy", true, |_| clippy()),
+    ("rustdoc", true, |_| rustdoc()),
+    ("cargo test", false, |_| cargo_test()),
+    ("phoenix-js", false, |ready| node_tests(ready, "phoenix-js", None)),
+    ("nginx", false, |ready| node_tests(ready, "nginx", Some("/usr/sbin/nginx"))),
+    ("playwright", false, |ready| node_tests(ready, "playwright", Some("/usr/bin/chromium"))),
+    ("autobahn", false, autobahn),
+];
+
+/// What the end-to-end steps rest on.
+struct Ready {
+    binaries: bool,
+    npm: bool,
+    debian: Option<String>,
+}
+
+/// Runs the steps and prints the summary; fails when one of them did.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let lints = options.lints || in_ci();
+    let unknown = options.only.iter().find(|name| STEPS.iter().all(|(step, ..)| step != name));
+    if let Some(name) = unknown {
+        let names: Vec<&str> = STEPS.iter().map(|(name, ..)| *name).collect();
+        eprintln!("there is no step \"{name}\": {}", names.join(", "));
+        return ExitCode::FAILURE;
+    }
+    let mut steps: Vec<Step> = Vec::new();
+    let ready = prepare(&mut steps);
+    for (name, lint, step) in STEPS {
+        let asked = match options.only.as_slice() {
+            [] => lints || !lint,
+            only => only.iter().any(|wanted| wanted == name),
+        };
+        if asked {
+            timed(&mut steps, name, || step(&ready));
+        }
+    }
+    println!("\n{}", outcome::summary(&steps));
+    if steps.iter().any(|(_, outcome, _)| outcome.failed > 0) {
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+fn timed(steps: &mut Vec<Step>, name: &'static str, step: impl FnOnce() -> Outcome) {
+    println!("\n==> {name}");
+    let start = Instant::now();
+    let outcome = step();
+    if !outcome.note.is_empty() {
+        println!("{name}: {}", outcome.note);
+    }
+    steps.push((name, outcome, start.elapsed()));
+}
+
+/// Installs and builds. A package that cannot be had skips the steps that need it, on a
+/// developer's machine; in CI, where everything can be installed, it is a failure.
+fn prepare(steps: &mut Vec<Step>) -> Ready {
+    let mut ready = Ready { binaries: false, npm: false, debian: None };
+    timed(steps, "install", || {
+        ready.debian = provide::debian_packages().err();
+        let npm = provide::npm_packages();
+        ready.npm = npm.is_ok();
+        match (npm, &ready.debian) {
+            (Err(note), _) => Outcome::failed(note),
+            (Ok(()), Some(note)) => Outcome::skipped(note.clone()),
+            (Ok(()), None) => Outcome::passed(1),
+        }
+    });
+    timed(steps, "build", || {
+        let built = by_exit(&Task::new("cargo", &["build", "--workspace", "--bins"], 12).run());
+        ready.binaries = built.failed == 0;
+        built
+    });
+    ready
+}
+
+/// A step that is one test by itself.
+fn by_exit(done: &Finished) -> Outcome {
+    if done.ok() { Outcome::passed(1) } else { Outcome::failed(done.reason()) }
+}
+
+fn tidy() -> Outcome {
+    match tidy::check(&crate::root()) {
+        Ok(findings) if findings.is_empty() => Outcome::passed(1),
+        Ok(findings) => {
+            findings.iter().for_each(|finding| println!("{finding}"));
+            Outcome::failed(format!("{} findings", findings.len()))
+        }
+        Err(error) => Outcome::failed(error),
+    }
+}
+
+fn fmt() -> Outcome {
+    by_exit(&Task::new("cargo", &["fmt", "--all", "--check"], 2).run())
+}
+
+fn clippy() -> Outcome {
+    let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    by_exit(&Task::new("cargo", &arguments, 12).run())
+}
+
+fn rustdoc() -> Outcome {
+    let arguments = ["doc", "--workspace", "--no-deps", "--document-private-items"];
+    by_exit(&Task::new("cargo", &arguments, 10).env("RUSTDOCFLAGS", "-D warnings").run())
+}
+
+/// Unit, integration and doc tests of every crate, this one included.
+fn cargo_test() -> Outcome {
+    let done = Task::new("cargo", &["test", "--workspace", "--no-fail-fast"], 15).run();
+    counted(outcome::of_cargo_test(&done.output), &done)
+}
+
+/// The counts, made to agree with the exit code: a crash has no count but is a failure.
+fn counted(mut counts: Outcome, done: &Finished) -> Outcome {
+    if !done.ok() {
+        counts.failed = counts.failed.max(1);
+        counts.note = done.reason();
+    } else if counts.passed == 0 && counts.skipped == 0 {
+        return Outcome::failed("no test ran");
+    }
+    counts
+}
+
+fn node_tests(ready: &Ready, directory: &str, needs: Option<&str>) -> Outcome {
+    if let Some(without) = unready(ready, needs) {
+        return without;
+    }
+    let e2e = crate::root().join("e2e");
+    let files = match test_files(&e2e, directory) {
+        Ok(files) => files,
+        Err(error) => return Outcome::failed(error),
+    };
+    // One file after the other: the servers under test want the cores.
+    let mut arguments = vec!["--test", "--test-concurrency=1", "--test-force-exit"];
+    arguments.push("--test-reporter=spec");
+    arguments.extend(files.iter().map(String::as_str));
+    let task = Task::new("node", &arguments, 6).directory(&e2e);
+    let done = task.env("SIMURGH_BIN_DIR", crate::bin_dir()).run();
+    counted(outcome::of_node_test(&done.output), &done)
+}
+
+/// The suite of cases 1 to 10; needs a Python 2.7, which Debian no longer packages.
+fn autobahn(ready: &Ready) -> Outcome {
+    if let Some(without) = unready(ready, None) {
+        return without;
+    }
+    let e2e = crate::root().join("e2e");
+    let cache = crate::bin_dir().parent().unwrap_or(Path::new("target")).join("e2e-cache");
+    let done = Task::new("node", &["autobahn/run.mjs"], 17)
+        .directory(&e2e)
+        .env("SIMURGH_BIN_DIR", crate::bin_dir())
+        .env("SIMURGH_CACHE_DIR", cache)
+        .run();
+    if done.code == Some(EXIT_SKIPPED) {
+        let reason = done.output.lines().find_map(|line| line.strip_prefix("SKIPPED: "));
+        return Outcome::skipped(reason.unwrap_or("it did not say why"));
+    }
+    by_exit(&done)
+}
+
+/// What a step comes to whose ground is missing.
+fn unready(ready: &Ready, needs: Option<&str>) -> Option<Outcome> {
+    if !ready.binaries {
+        return Some(Outcome::failed("the binaries do not build"));
+    }
+    if !ready.npm {
+        return Some(Outcome::failed("the npm packages are not installed"));
+    }
+    let program = needs.filter(|program| !provide::has(program))?;
+    let why = ready.debian.as_deref().unwrap_or("installed, but not there");
+    let note = format!("no {program} ({why})");
+    Some(if in_ci() { Outcome::failed(note) } else { Outcome::skipped(note) })
+}
+
+fn in_ci() -> bool {
+    env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
+}
+
+/// Test files of `e2e/<directory>`, relative to `e2e`, in order of name.
+fn test_files(e2e: &Path, directory: &str) -> Result<Vec<String>, String> {
+    let entries = fs::read_dir(e2e.join(directory)).map_err(|e| format!("{directory}: {e}"))?;
+    let mut files: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| name.ends_with(".test.mjs"))
+        .map(|name| format!("{directory}/{name}"))
+        .collect();
+    files.sort();
+    if files.is_empty() { Err(format!("{directory} has no tests")) } else { Ok(files) }
+}

@@ -1,0 +1,141 @@
+//! The house rules that rustc, rustfmt and clippy do not know, as a test: budgets for files and
+//! functions, a word at the top of each module, arrows between crates, where `unsafe` and panics
+//! may be. Exceptions are listed with a reason in `tidy.toml`; they may shrink and never grow.
+
+mod arrows;
+mod ratchet;
+mod source;
+mod text;
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// One breach of one rule.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    rule: &'static str,
+    path: String,
+    line: usize,
+    /// What is meant within the file (the name of a function); may be empty.
+    subject: String,
+    /// The size that is over a budget, so that an exception can hold it; 1 for all other rules.
+    amount: usize,
+    text: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {} [{}]", self.path, self.line, self.text, self.rule)
+    }
+}
+
+/// A file of the repository, by its path from the root with `/` between the parts.
+pub(crate) struct File {
+    path: String,
+    text: String,
+}
+
+impl File {
+    fn finding(&self, rule: &'static str, line: usize, text: impl Into<String>) -> Finding {
+        let subject = String::new();
+        Finding { rule, path: self.path.clone(), line, subject, amount: 1, text: text.into() }
+    }
+
+    fn has_extension(&self, extensions: &[&str]) -> bool {
+        let extension = self.path.rsplit_once('.').map(|(_, extension)| extension);
+        extension.is_some_and(|extension| extensions.contains(&extension))
+    }
+}
+
+/// Prints the findings; fails when there are any.
+pub(crate) fn run(root: &Path) -> ExitCode {
+    match check(root) {
+        Ok(findings) if findings.is_empty() => {
+            println!("tidy");
+            ExitCode::SUCCESS
+        }
+        Ok(findings) => {
+            findings.iter().for_each(|finding| println!("{finding}"));
+            println!("{} findings", findings.len());
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("tidy: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// All that is against the rules and not excepted.
+pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, String> {
+    let files = read(root)?;
+    let exceptions = ratchet::parse(include_str!("../../tidy.toml"))?;
+    let findings = all_findings(&files)?;
+    Ok(ratchet::apply(findings, &exceptions))
+}
+
+fn all_findings(files: &[File]) -> Result<Vec<Finding>, String> {
+    let mut findings = arrows::check(files)?;
+    for file in files {
+        findings.extend(text::check(file));
+    }
+    findings.extend(source::check(files)?);
+    findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
+    Ok(findings)
+}
+
+/// Every text file of the repository, without what is built, installed or found by fuzzing.
+fn read(root: &Path) -> Result<Vec<File>, String> {
+    let mut files = Vec::new();
+    let mut folders = vec![String::new()];
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(root.join(&folder)).map_err(|e| format!("{folder}: {e}"))?;
+        for entry in entries.filter_map(Result::ok) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && !is_made(&name) => folders.push(path),
+                Ok(kind) if kind.is_file() => files.extend(text_file(root, path)),
+                _ => {}
+            }
+        }
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(files)
+}
+
+/// Not by git, which a machine that only builds may not have.
+fn is_made(folder: &str) -> bool {
+    folder.starts_with("target")
+        || matches!(folder, ".git" | "node_modules" | "artifacts" | "corpus" | "shots")
+}
+
+/// None for a picture, or what vanished since it was listed.
+fn text_file(root: &Path, path: String) -> Option<File> {
+    let text = String::from_utf8(fs::read(root.join(&path)).ok()?).ok()?;
+    Some(File { path, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn file(path: &str, text: &str) -> File {
+        File { path: path.into(), text: text.into() }
+    }
+
+    #[test]
+    fn the_repository_is_tidy() {
+        let findings = check(&crate::root()).unwrap();
+        let lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
+        assert!(lines.is_empty(), "\n{}\n", lines.join("\n"));
+    }
+
+    #[test]
+    fn a_finding_names_its_place_and_rule() {
+        let found = file("a/b.rs", "").finding("width", 7, "too wide");
+        assert_eq!(found.to_string(), "a/b.rs:7: too wide [width]");
+    }
+}

@@ -1,0 +1,87 @@
+//! Rules on lines, whatever the language: width, and words that must not be committed.
+
+use super::{File, Finding};
+
+/// Columns of a line, as in rustfmt.toml.
+const WIDTH_MAX: usize = 100;
+
+/// Lines of a file that is not Rust (for Rust see `source`).
+const LINES_MAX: usize = 600;
+
+const WRITTEN_BY_HAND: &[&str] = &["rs", "mjs", "js", "css", "sh"];
+
+/// Files that others made and we only carry.
+const CARRIED: &[&str] = &["Cargo.lock", "package-lock.json", ".min.js"];
+
+/// Starts of paths that exist on one machine only. In halves, so that this file passes.
+const BANNED: &[[&str; 2]] = &[["/wo", "rk/"], ["/ro", "ot/"], ["/bash_", "jobs"]];
+
+pub(super) fn check(file: &File) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if CARRIED.iter().any(|name| file.path.ends_with(name)) {
+        return findings;
+    }
+    for (line, number) in file.text.lines().zip(1..) {
+        if file.has_extension(WRITTEN_BY_HAND) {
+            let width = line.chars().count();
+            if width > WIDTH_MAX {
+                let text = format!("{width} columns, at most {WIDTH_MAX}");
+                findings.push(file.finding("width", number, text));
+            }
+        }
+        if BANNED.iter().any(|halves| holds_path(line, &halves.concat())) {
+            findings.push(file.finding("banned", number, "a path of one machine"));
+        }
+    }
+    let lines = file.text.lines().count();
+    if lines > LINES_MAX && file.has_extension(&["mjs", "js", "css"]) {
+        let text = format!("{lines} lines, at most {LINES_MAX}");
+        let found = file.finding("file-lines", 1, text);
+        findings.push(Finding { amount: lines, ..found });
+    }
+    findings
+}
+
+/// Whether `line` names a path that begins with `start`; a longer path that only contains it is
+/// another path.
+fn holds_path(line: &str, start: &str) -> bool {
+    line.match_indices(start).any(|(at, _)| {
+        let before = line.get(..at).and_then(|before| before.chars().next_back());
+        !before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '*'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::file;
+    use super::*;
+
+    fn rules(path: &str, text: &str) -> Vec<(&'static str, usize)> {
+        check(&file(path, text)).into_iter().map(|found| (found.rule, found.line)).collect()
+    }
+
+    #[test]
+    fn width_counts_characters_of_what_is_written_by_hand() {
+        let wide = format!("ok\n{}\n", "é".repeat(101));
+        assert_eq!(rules("a.rs", &wide), [("width", 2)]);
+        assert_eq!(rules("a.rs", &"é".repeat(100)), []);
+        assert_eq!(rules("a.md", &wide), []);
+        assert_eq!(rules("a.min.js", &wide), []);
+    }
+
+    #[test]
+    fn paths_of_one_machine_are_banned_everywhere() {
+        let path = BANNED[0].concat();
+        assert_eq!(rules("notes.md", &format!("see {path}x\n")), [("banned", 1)]);
+        assert_eq!(rules("a.rs", &format!("\n\"{path}x\"\n")), [("banned", 2)]);
+        assert_eq!(rules("a.rs", &format!("frame{path}x")), []);
+        assert_eq!(rules("Cargo.lock", &path), []);
+    }
+
+    #[test]
+    fn a_long_script_is_over_budget_by_its_size() {
+        let found = check(&file("a.mjs", &"x\n".repeat(601)));
+        assert_eq!((found[0].rule, found[0].amount), ("file-lines", 601));
+        assert_eq!(check(&file("a.mjs", &"x\n".repeat(600))), []);
+    }
+}
