@@ -1,2 +1,125 @@
-//! bench
-fn main() {}
+//! Simurgh's benchmark: a bare floor, clients that verify every delivery, and the table that holds
+//! `simurgh serve` against the floor measured beside it. See README.md for how each figure comes
+//! about.
+
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "one descriptor table and no shard; and it must not rest on the reactor it measures"
+)]
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{self, ExitCode};
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use crate::args::{Command, Run};
+use crate::measure::{Figures, Plan};
+use crate::target::{CLIENT_CORE, Target};
+
+mod args;
+mod fleet;
+mod floor;
+mod frames;
+mod hold;
+mod measure;
+mod probe;
+mod report;
+mod stats;
+mod sys;
+mod target;
+
+fn main() -> ExitCode {
+    let outcome = args::parse(std::env::args_os().skip(1)).and_then(|command| match command {
+        Command::Help => {
+            println!("{}", args::USAGE);
+            Ok(())
+        }
+        Command::Run(options) => run(&options),
+        Command::Hold(options) => hold::run(&options),
+        Command::Floor(listen) => floor::serve(listen),
+        Command::Exec { core, program } => exec(core, &program),
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("simurgh-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Becomes `program`, on one core, for as long as the parent lives.
+fn exec(core: usize, program: &[std::ffi::OsString]) -> Result<()> {
+    let (name, arguments) = program.split_first().context("exec needs -- PROGRAM")?;
+    sys::pin(core)?;
+    sys::die_with_parent()?;
+    // exec only returns when it fails.
+    Err(anyhow!(process::Command::new(name).args(arguments).exec()))
+}
+
+/// Floor and Simurgh in turn; prints and keeps the result. Missing a limit is no error here, wrong
+/// deliveries are.
+fn run(options: &Run) -> Result<()> {
+    let limit = sys::raise_descriptor_limit()?.saturating_sub(sys::FD_RESERVE);
+    ensure!(
+        u64::try_from(options.clients)? <= limit,
+        "one process may hold {limit} connections here (RLIMIT_NOFILE)"
+    );
+    let cores = std::thread::available_parallelism()?.get();
+    ensure!(cores > 1, "server and clients need a core each");
+    sys::pin(CLIENT_CORE)?;
+    let server_bin = match &options.server_bin {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().context("own path")?.with_file_name("simurgh"),
+    };
+    let floor = Target::floor()?;
+    let simurgh = Target::simurgh(&server_bin)?;
+    let plan = Plan { clients: options.clients, only: options.only.clone() };
+    let out = options.out.clone().unwrap_or_else(report::default_out);
+    let log = log_file();
+
+    let mut floors = vec![measured(&floor, &plan, &log)];
+    let mut runs = Vec::new();
+    for _ in 0..options.runs {
+        runs.push(measured(&simurgh, &plan, &log));
+        floors.push(measured(&floor, &plan, &log));
+    }
+
+    let rows = report::rows(&floors, &runs);
+    println!("{}{}", report::table(&rows), report::remarks(&floors, &runs));
+    let path = report::write(&out, options, &floors, &runs, &rows)?;
+    println!("raw runs: {}", path.display());
+    // An empty log says nothing; one that cannot be looked at is mentioned.
+    match std::fs::metadata(&log) {
+        Ok(about) if about.len() == 0 => std::fs::remove_file(&log)?,
+        _ => println!("what the servers logged: {}", log.display()),
+    }
+    let faults = floors.iter().chain(&runs).map(|run| run.faults.len()).sum::<usize>();
+    ensure!(faults == 0, "{faults} faults, see above: these figures are not valid");
+    Ok(())
+}
+
+/// What the servers write to stderr; not kept with the figures.
+fn log_file() -> PathBuf {
+    std::env::temp_dir().join(format!("simurgh-bench-{}.log", process::id()))
+}
+
+fn measured(target: &Target, plan: &Plan, log: &std::path::Path) -> Figures {
+    eprint!("{} …", target.name);
+    let started = std::time::Instant::now();
+    let figures = measure::run(target, plan, log);
+    let bytes = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.0}"));
+    eprintln!(
+        " {:.0} s: user {} B, kernel {} B, connect {} ns, spaced {} ns, burst {} ns{}",
+        started.elapsed().as_secs_f64(),
+        bytes(figures.user_bytes),
+        bytes(figures.kernel_bytes),
+        bytes(figures.connect_ns),
+        bytes(figures.spaced_ns),
+        bytes(figures.burst_ns),
+        if figures.faults.is_empty() { "" } else { " — FAULT" },
+    );
+    figures
+}

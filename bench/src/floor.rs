@@ -1,0 +1,190 @@
+//! The bare floor: what sockets and epoll cost with nothing on top.
+//!
+//! It speaks the client's dialect by frame length alone: any bytes that begin with `G` are an
+//! upgrade and get a fixed 101, a frame as long as a join gets fixed bytes, a frame as long as a
+//! push starts the bare send loop — the same 66 bytes to every socket, one `send` each. No parsing,
+//! no queue, no state beside the descriptor. Not a server to use: it trusts its peer.
+
+use std::net::SocketAddrV4;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
+
+use crate::{frames, sys};
+
+/// A floor that was forgotten ends by itself.
+const LIFETIME: Duration = Duration::from_secs(3600);
+const LISTENER: u64 = u64::MAX;
+/// Large enough for the 20 pushes of a burst in one read, small enough not to matter in RSS.
+const READ_BYTES: usize = 16 * 1024;
+
+/// Serves until it is killed.
+pub(crate) fn serve(listen: SocketAddrV4) -> Result<()> {
+    sys::raise_descriptor_limit()?;
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let listener = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&listener, true)?;
+    // Accepted sockets inherit it on Linux.
+    sockopt::set_tcp_nodelay(&listener, true)?;
+    rustix::net::bind(&listener, &listen).with_context(|| format!("bind to {listen}"))?;
+    rustix::net::listen(&listener, 4096)?;
+    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+    let address = SocketAddrV4::try_from(rustix::net::getsockname(&listener)?)?;
+    println!("listening on http://{address}");
+    let mut floor = Floor {
+        epoll,
+        listener,
+        sockets: Vec::new(),
+        handshake: handshake(),
+        join_reply: frames::plain(frames::JOIN_REPLY),
+        heartbeat_reply: frames::plain(frames::HEARTBEAT_REPLY),
+    };
+    let started = Instant::now();
+    let mut events: Vec<Event> = Vec::with_capacity(512);
+    let mut buf = vec![0; READ_BYTES];
+    while started.elapsed() < LIFETIME {
+        events.clear();
+        match epoll::wait(&floor.epoll, spare_capacity(&mut events), None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => bail!("epoll_wait: {error}"),
+        }
+        for event in &events {
+            match event.data.u64() {
+                LISTENER => floor.accept()?,
+                socket => floor.read(usize::try_from(socket)?, &mut buf)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn handshake() -> Vec<u8> {
+    format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {}\r\n\r\n",
+        frames::UPGRADE_ACCEPT
+    )
+    .into_bytes()
+}
+
+struct Floor {
+    epoll: OwnedFd,
+    listener: OwnedFd,
+    /// Indexed by descriptor number: four bytes a socket.
+    sockets: Vec<Option<OwnedFd>>,
+    handshake: Vec<u8>,
+    join_reply: Vec<u8>,
+    heartbeat_reply: Vec<u8>,
+}
+
+impl Floor {
+    fn accept(&mut self) -> Result<()> {
+        for _ in 0..64 {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            let socket = match rustix::net::accept_with(&self.listener, flags) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN | Errno::CONNABORTED) => return Ok(()),
+                Err(error) => bail!("accept: {error}"),
+            };
+            let number = usize::try_from(socket.as_raw_fd())?;
+            let data = EventData::new_u64(u64::try_from(number)?);
+            epoll::add(&self.epoll, &socket, data, EventFlags::IN | EventFlags::ET)?;
+            if self.sockets.len() <= number {
+                self.sockets.resize_with(number + 1, || None);
+            }
+            if let Some(slot) = self.sockets.get_mut(number) {
+                *slot = Some(socket);
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, number: usize, buf: &mut [u8]) -> Result<()> {
+        let Some(Some(socket)) = self.sockets.get(number) else { return Ok(()) };
+        let count = match rustix::io::read(socket, &mut *buf) {
+            Ok(count) => count,
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(_) => 0,
+        };
+        match buf.get(..count) {
+            None | Some([]) => {
+                if let Some(slot) = self.sockets.get_mut(number) {
+                    *slot = None;
+                }
+                Ok(())
+            }
+            Some([b'G', ..]) => write(socket, &self.handshake),
+            Some(input) => self.frames(number, input),
+        }
+    }
+
+    /// Answers every frame of one read by its length.
+    fn frames(&self, number: usize, mut input: &[u8]) -> Result<()> {
+        while let Some(&length) = input.get(1) {
+            let length = usize::from(length & 0x7f);
+            let Some((frame, rest)) = input.split_at_checked(frames::MASKED_HEADER + length) else {
+                bail!("the client split a frame; the floor does not gather");
+            };
+            input = rest;
+            let Some(Some(socket)) = self.sockets.get(number) else { return Ok(()) };
+            if length == frames::PUSH_LEN {
+                let seq = sequence(frame).context("push without a running number")?;
+                self.broadcast(&frames::plain(&frames::broadcast(seq)))?;
+                write(socket, &frames::plain(&frames::push_reply(seq)))?;
+            } else if length == frames::HEARTBEAT.len() {
+                write(socket, &self.heartbeat_reply)?;
+            } else if length == frames::JOIN.len() {
+                write(socket, &self.join_reply)?;
+            } else {
+                bail!("a frame of {length} bytes is none of the benchmark's");
+            }
+        }
+        Ok(())
+    }
+
+    /// The bare send loop.
+    fn broadcast(&self, frame: &[u8]) -> Result<()> {
+        for socket in self.sockets.iter().flatten() {
+            write(socket, frame)?;
+        }
+        Ok(())
+    }
+}
+
+fn sequence(frame: &[u8]) -> Option<u32> {
+    let mut seq = 0;
+    for at in frames::PUSH_SEQ_AT..frames::PUSH_SEQ_AT + frames::SEQ_DIGITS {
+        let byte = frame.get(frames::MASKED_HEADER + at)? ^ frames::MASK.get(at % 4)?;
+        seq = seq * 10 + u32::from(byte.checked_sub(b'0')?);
+    }
+    Some(seq)
+}
+
+/// One `send`. A short or refused one would falsify the floor, so it ends it; a peer that has gone
+/// is noticed by the read that follows.
+fn write(socket: &OwnedFd, bytes: &[u8]) -> Result<()> {
+    match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        Ok(count) if count == bytes.len() => Ok(()),
+        Ok(count) => bail!("only {count} of {} bytes were taken", bytes.len()),
+        Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+        Err(error) => bail!("send: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_running_number_is_found_in_a_masked_push() {
+        let mut frame = Vec::new();
+        frames::masked(frames::TEXT, &frames::push(70_429), &mut frame);
+        assert_eq!(sequence(&frame), Some(70_429));
+    }
+}

@@ -1,0 +1,401 @@
+//! One run of one server: the phases in their order, and the figures they yield.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use serde::Serialize;
+
+use crate::fleet::{Fleet, Script, Tally};
+use crate::probe::Probe;
+use crate::stats;
+use crate::sys::{self, Cpu, Kernel};
+use crate::target::{self, Running, Target};
+
+/// Memory is compared between this many clients and all, so that what a server sets up once, and
+/// slabs left over from the run before, do not count.
+pub(crate) const FIRST_CLIENTS: usize = 1_000;
+/// Broadcasts of the spaced measure, and of the burst.
+const BROADCASTS: u32 = 20;
+const WARM_UP: u32 = 2;
+const HEARTBEATS_ALONE: usize = 2_000;
+/// Joins wanted during broadcasts, joins tried in one, and broadcasts spent on them at most.
+const JOINS: usize = 200;
+const JOINS_PER_BROADCAST: usize = 8;
+const JOIN_BROADCASTS_MAX: usize = 200;
+/// No wait of the client takes longer than this before the run counts as failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The measures that can be asked for with `--only`.
+pub(crate) const MEASURES: [&str; 7] =
+    ["memory", "connect", "spaced", "burst", "heartbeat", "join", "turn"];
+
+/// What to measure.
+pub(crate) struct Plan {
+    /// Clients of every run.
+    pub(crate) clients: usize,
+    /// One of [`MEASURES`]; all without it.
+    pub(crate) only: Option<String>,
+}
+
+impl Plan {
+    /// Whether `measure` is wanted.
+    pub(crate) fn wants(&self, measure: &str) -> bool {
+        match self.only.as_deref() {
+            None => true,
+            // The longest turn of all the traffic there is; memory only takes waiting.
+            Some("turn") => measure != "memory",
+            Some(only) => only == measure,
+        }
+    }
+}
+
+/// What one run found. Absent: not asked for, or not valid.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Figures {
+    /// Name of the target.
+    pub(crate) target: String,
+    /// RSS of the server per client between the first 1,000 and all, bytes.
+    pub(crate) user_bytes: Option<f64>,
+    /// The same at the end of the run, after all traffic.
+    pub(crate) user_bytes_after_traffic: Option<f64>,
+    /// Slab per socket over the same clients, bytes, without `listing_bytes`; only where sockstat
+    /// agreed exactly.
+    pub(crate) kernel_bytes: Option<f64>,
+    /// Slab per socket that came from some process listing /proc/PID/fd, bytes.
+    pub(crate) listing_bytes: Option<f64>,
+    /// Slab per socket in caches of sockets, files and epoll only, bytes.
+    pub(crate) socket_caches_bytes: Option<f64>,
+    /// Server CPU per connect + upgrade + join, ns.
+    pub(crate) connect_ns: Option<f64>,
+    /// Server CPU per delivery, one broadcast at a time, ns.
+    pub(crate) spaced_ns: Option<f64>,
+    /// The same of the median broadcast, ns: less moved by what else the machine does.
+    pub(crate) spaced_median_ns: Option<f64>,
+    /// Median time from the push to the last client's copy, ms.
+    pub(crate) spaced_last_ms: Option<f64>,
+    /// Server CPU per delivery, 20 pushes in one write, ns.
+    pub(crate) burst_ns: Option<f64>,
+    /// Time from that write to the last copy of the last broadcast, ms.
+    pub(crate) burst_last_ms: Option<f64>,
+    /// Server CPU per heartbeat, one at a time, µs, and the round trip's median, µs.
+    pub(crate) heartbeat_alone_us: Option<f64>,
+    /// Median round trip of those, µs.
+    pub(crate) heartbeat_p50_us: Option<f64>,
+    /// Server CPU per heartbeat, all clients at once, µs.
+    pub(crate) heartbeat_batched_us: Option<f64>,
+    /// Joins during a broadcast: 99th percentile of the time to the reply, ms.
+    pub(crate) join_p99_ms: Option<f64>,
+    /// Their median, ms.
+    pub(crate) join_p50_ms: Option<f64>,
+    /// The slowest, ms.
+    pub(crate) join_max_ms: Option<f64>,
+    /// How many joins that was.
+    pub(crate) joins: usize,
+    /// Broadcasts that reached clients which joined after them.
+    pub(crate) join_strays: u64,
+    /// How the probe was put before the client's reader.
+    pub(crate) probe_priority: Option<&'static str>,
+    /// Longest turn of shard 0 by the server's own count, ms.
+    pub(crate) turn_max_ms: Option<f64>,
+    /// Lines of /metrics about turns and heartbeats.
+    pub(crate) metrics: Vec<String>,
+    /// Everything the clients received.
+    pub(crate) tally: Tally,
+    /// Kernel counters at 1,000 clients and at all.
+    pub(crate) kernel: Vec<Kernel>,
+    /// Slab caches that moved in between, bytes.
+    pub(crate) slab_caches: BTreeMap<String, i64>,
+    /// Seconds of CPU other processes used during the run, and seconds stolen by the host.
+    pub(crate) others_cpu_s: f64,
+    /// Seconds the host ran something else while we wanted to run.
+    pub(crate) stolen_s: f64,
+    /// What makes this run wrong: lost or doubled messages, time-outs.
+    pub(crate) faults: Vec<String>,
+    /// What makes a figure of it doubtful or absent.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Runs `target` once. What goes wrong is in the figures, which hold what was found until then.
+pub(crate) fn run(target: &Target, plan: &Plan, log: &Path) -> Figures {
+    let mut figures = Figures { target: target.name.to_owned(), ..Figures::default() };
+    let (busy, stolen) = sys::machine_ticks();
+    let own = Cpu::of(std::process::id());
+    if let Err(error) = quiet_sockets().and_then(|()| phases(target, plan, log, &mut figures)) {
+        figures.faults.push(format!("{error:#}"));
+    }
+    let (busy_now, stolen_now) = sys::machine_ticks();
+    figures.stolen_s = stats::per(stolen_now.saturating_sub(stolen), 100);
+    if let (Ok(before), Ok(now)) = (own, Cpu::of(std::process::id())) {
+        let ours = stats::per(now.since(&before).0, 1_000_000_000);
+        figures.others_cpu_s += stats::per(busy_now.saturating_sub(busy), 100) - ours;
+    }
+    figures
+}
+
+/// Waits until the sockets of the run before are gone.
+fn quiet_sockets() -> Result<()> {
+    for _ in 0..100 {
+        let kernel = Kernel::now()?;
+        if kernel.tcp_inuse < 500 && kernel.tcp_time_wait < 500 {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+fn phases(target: &Target, plan: &Plan, log: &Path, figures: &mut Figures) -> Result<()> {
+    let server = target.start(log)?;
+    let outcome = with_server(target, &server, plan, figures);
+    if let Ok(cpu) = Cpu::of(server.pid()) {
+        figures.others_cpu_s -= stats::per(cpu.since(&Cpu::default()).0, 1_000_000_000);
+    }
+    outcome
+}
+
+fn with_server(target: &Target, server: &Running, plan: &Plan, out: &mut Figures) -> Result<()> {
+    let mut fleet = Fleet::new(server.address, Script::lobby(server.address))?;
+    let outcome = with_fleet(target, server, plan, &mut fleet, out);
+    out.tally = fleet.tally().clone();
+    let behind = fleet.behind();
+    if let Err(error) = outcome {
+        bail!("{error:#}; {behind} clients have not had every broadcast");
+    }
+    let tally = &out.tally;
+    if behind > 0 || tally.missed + tally.repeated + tally.odd + tally.refused > 0 {
+        out.faults.push(format!(
+            "{behind} clients have not had every broadcast exactly once and in order: {} missed, \
+             {} repeated, {} of the wrong form, {} pushes refused",
+            tally.missed, tally.repeated, tally.odd, tally.refused
+        ));
+    }
+    Ok(())
+}
+
+fn with_fleet(
+    target: &Target,
+    server: &Running,
+    plan: &Plan,
+    fleet: &mut Fleet,
+    out: &mut Figures,
+) -> Result<()> {
+    let resident_first = connect(server, plan, fleet, out)?;
+    let mut spaced = None;
+    if plan.wants("spaced") || plan.wants("join") {
+        spaced = Some(broadcasts_spaced(server, fleet, out)?);
+    }
+    if plan.wants("burst") {
+        broadcasts_burst(server, fleet, out)?;
+    }
+    if plan.wants("heartbeat") {
+        heartbeats(server, fleet, out)?;
+    }
+    // The bare loop finishes a broadcast before it looks at anything else: nothing to measure.
+    if plan.wants("join") && target.name != "floor" {
+        joins_during_broadcasts(server, fleet, spaced.unwrap_or_default(), out)?;
+    }
+    // Whatever comes twice has time to come.
+    fleet.rest(Duration::from_millis(300))?;
+    if plan.wants("memory") {
+        let more = stats::per(fleet.joined().saturating_sub(FIRST_CLIENTS), 1);
+        let grown = stats::per(sys::resident(server.pid())?, 1) - stats::per(resident_first, 1);
+        out.user_bytes_after_traffic = (more > 0.0).then(|| grown / more);
+    }
+    if target.name != "floor" {
+        read_metrics(server, plan, out);
+    }
+    ensure!(fleet.tally().lost == 0, "the server cut {} connections", fleet.tally().lost);
+    Ok(())
+}
+
+/// Connects all clients; memory and CPU between the first 1,000 and all. Returns the server's RSS
+/// at the first 1,000.
+fn connect(server: &Running, plan: &Plan, fleet: &mut Fleet, out: &mut Figures) -> Result<u64> {
+    let first = FIRST_CLIENTS.min(plan.clients / 2);
+    let rest = Duration::from_millis(if plan.wants("memory") { 2_000 } else { 200 });
+    fleet.grow(first, PATIENCE)?;
+    fleet.rest(rest)?;
+    let kernel_first = Kernel::now()?;
+    let resident_first = sys::resident(server.pid())?;
+    let cpu = Cpu::of(server.pid())?;
+    fleet.grow(plan.clients, PATIENCE)?;
+    fleet.rest(Duration::from_millis(100))?;
+    let more = plan.clients - first;
+    if plan.wants("connect") {
+        out.connect_ns = Some(cpu_since(server, &cpu, out)? / stats::per(more, 1));
+    }
+    fleet.rest(rest)?;
+    if !plan.wants("memory") {
+        return Ok(resident_first);
+    }
+    let sockets = 2 * u64::try_from(more)?;
+    let mut kernel = Kernel::now()?;
+    // Other processes on the machine open sockets too; they mostly close them again.
+    for _ in 0..20 {
+        if kernel.tcp_inuse == kernel_first.tcp_inuse + sockets {
+            break;
+        }
+        fleet.rest(Duration::from_millis(250))?;
+        kernel = Kernel::now()?;
+    }
+    let grown = stats::per(sys::resident(server.pid())?, 1) - stats::per(resident_first, 1);
+    out.user_bytes = Some(grown / stats::per(more, 1));
+    out.slab_caches = kernel.caches_since(&kernel_first);
+    let rose = kernel.tcp_inuse.saturating_sub(kernel_first.tcp_inuse);
+    if rose == sockets {
+        let slab = stats::per(kernel.slab(), 1) - stats::per(kernel_first.slab(), 1);
+        let listing = sys::listing_bytes(&out.slab_caches);
+        let sockets = stats::per(sockets, 1);
+        out.kernel_bytes = Some((slab - listing) / sockets);
+        out.listing_bytes = Some(listing / sockets);
+        out.socket_caches_bytes = sys::socket_bytes(&out.slab_caches).map(|bytes| bytes / sockets);
+    } else {
+        out.notes.push(format!("kernel memory not valid: {rose} sockets, not {sockets}"));
+    }
+    out.kernel = vec![kernel_first, kernel];
+    Ok(resident_first)
+}
+
+/// Server CPU since `before` in ns.
+fn cpu_since(server: &Running, before: &Cpu, out: &mut Figures) -> Result<f64> {
+    let (ran, vanished) = Cpu::of(server.pid())?.since(before);
+    if vanished > 0 {
+        out.notes.push(format!("{vanished} server threads ended in a phase: CPU understated"));
+    }
+    Ok(stats::per(ran, 1))
+}
+
+/// Returns the server's CPU time of one broadcast: no fan-out is over before that.
+fn broadcasts_spaced(server: &Running, fleet: &mut Fleet, out: &mut Figures) -> Result<Duration> {
+    for _ in 0..WARM_UP {
+        fleet.broadcast(1, PATIENCE)?;
+    }
+    fleet.rest(Duration::from_millis(100))?;
+    let first = Cpu::of(server.pid())?;
+    let mut cpu = first.clone();
+    let (mut last, mut each) = (Vec::new(), Vec::new());
+    for _ in 0..BROADCASTS {
+        last.push(fleet.broadcast(1, PATIENCE)?.as_secs_f64() * 1e3);
+        fleet.rest(Duration::from_millis(5))?;
+        let now = Cpu::of(server.pid())?;
+        each.push(stats::per(now.since(&cpu).0, 1) / stats::per(fleet.joined(), 1));
+        cpu = now;
+    }
+    fleet.rest(Duration::from_millis(100))?;
+    let ran = cpu_since(server, &first, out)? / f64::from(BROADCASTS);
+    out.spaced_ns = Some(ran / stats::per(fleet.joined(), 1));
+    out.spaced_median_ns = stats::median(&each);
+    out.spaced_last_ms = stats::median(&last);
+    Ok(Duration::from_secs_f64(ran / 1e9))
+}
+
+fn broadcasts_burst(server: &Running, fleet: &mut Fleet, out: &mut Figures) -> Result<()> {
+    let cpu = Cpu::of(server.pid())?;
+    let last = fleet.broadcast(BROADCASTS, PATIENCE)?;
+    fleet.rest(Duration::from_millis(100))?;
+    let deliveries = f64::from(BROADCASTS) * stats::per(fleet.joined(), 1);
+    out.burst_ns = Some(cpu_since(server, &cpu, out)? / deliveries);
+    out.burst_last_ms = Some(last.as_secs_f64() * 1e3);
+    Ok(())
+}
+
+fn heartbeats(server: &Running, fleet: &mut Fleet, out: &mut Figures) -> Result<()> {
+    let cpu = Cpu::of(server.pid())?;
+    let mut trips = Vec::with_capacity(HEARTBEATS_ALONE);
+    for _ in 0..HEARTBEATS_ALONE {
+        trips.push(fleet.heartbeat()?.as_secs_f64() * 1e6);
+    }
+    fleet.rest(Duration::from_millis(50))?;
+    let ran = cpu_since(server, &cpu, out)?;
+    out.heartbeat_alone_us = Some(ran / 1e3 / stats::per(HEARTBEATS_ALONE, 1));
+    out.heartbeat_p50_us = stats::median(&trips);
+    let cpu = Cpu::of(server.pid())?;
+    fleet.heartbeat_all()?;
+    fleet.rest(Duration::from_millis(100))?;
+    let ran = cpu_since(server, &cpu, out)?;
+    out.heartbeat_batched_us = Some(ran / 1e3 / stats::per(fleet.joined(), 1));
+    Ok(())
+}
+
+/// `fan_out`: CPU time of one broadcast. It cannot be over sooner, so joins sent within the first
+/// 80 % of it meet it for certain.
+fn joins_during_broadcasts(
+    server: &Running,
+    fleet: &mut Fleet,
+    fan_out: Duration,
+    out: &mut Figures,
+) -> Result<()> {
+    let probe = Probe::start(server.address, fleet.progress())?;
+    out.probe_priority = Some(probe.priority);
+    let mut latencies: Vec<f64> = Vec::new();
+    for round in 0..JOIN_BROADCASTS_MAX {
+        if latencies.len() >= JOINS {
+            break;
+        }
+        probe.prepare(JOINS_PER_BROADCAST)?;
+        fleet.rest(Duration::from_millis(20))?;
+        let target = fleet.tally().delivered + u64::try_from(fleet.joined())?;
+        let start = Instant::now();
+        fleet.publish(1)?;
+        probe.go(start, offsets(round, fan_out), target)?;
+        fleet.await_delivered(target, PATIENCE)?;
+        fleet.rest(Duration::from_millis(5))?;
+        for sample in probe.finish()? {
+            latencies.push(sample.latency.as_secs_f64() * 1e3);
+            out.join_strays += u64::from(sample.strays);
+        }
+        // Lets the server see the probe's connections close before the next broadcast.
+        fleet.rest(Duration::from_millis(20))?;
+    }
+    latencies.truncate(JOINS);
+    out.joins = latencies.len();
+    if latencies.len() < JOINS {
+        out.notes.push(format!("only {} joins met a broadcast", latencies.len()));
+    }
+    out.join_p99_ms = stats::quantile(&latencies, 0.99);
+    out.join_p50_ms = stats::median(&latencies);
+    out.join_max_ms = stats::quantile(&latencies, 1.0);
+    Ok(())
+}
+
+/// Evenly spread over the first 80 % of the fan-out, shifted a little each round.
+fn offsets(round: usize, fan_out: Duration) -> Vec<Duration> {
+    let window = fan_out.mul_f64(0.8);
+    let shift = stats::per(round % 10, 10);
+    (0..JOINS_PER_BROADCAST)
+        .map(|at| window.mul_f64((stats::per(at, 1) + 0.1 + 0.9 * shift) / 8.0))
+        .collect()
+}
+
+fn read_metrics(server: &Running, plan: &Plan, out: &mut Figures) {
+    match server.metrics() {
+        Ok(lines) => {
+            let name = "simurgh_shard_turn_max_seconds{shard=\"0\"}";
+            if plan.wants("turn") {
+                out.turn_max_ms = target::metric(&lines, name).map(|seconds| seconds * 1e3);
+            }
+            let telling = ["turn", "heartbeat", "alloc", "slow"];
+            out.metrics = lines;
+            out.metrics.retain(|line| telling.iter().any(|word| line.contains(word)));
+        }
+        Err(error) => out.notes.push(format!("no /metrics: {error:#}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joins_stay_inside_the_fan_out() {
+        let fan_out = Duration::from_millis(100);
+        for round in 0..20 {
+            let offsets = offsets(round, fan_out);
+            assert_eq!(offsets.len(), JOINS_PER_BROADCAST);
+            assert!(offsets.is_sorted());
+            assert!(offsets.iter().all(|at| (1..80).contains(&at.as_millis())));
+        }
+    }
+}

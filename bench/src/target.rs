@@ -1,0 +1,143 @@
+//! Servers under test: how they are started, found, asked for their counters, and ended.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddrV4, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The core a server is pinned to, with all its threads.
+pub(crate) const SERVER_CORE: usize = 0;
+/// The core the clients run on.
+pub(crate) const CLIENT_CORE: usize = 1;
+const LISTEN: &str = "127.77.0.1:0";
+
+/// One kind of server. All speak the same bytes to the client; see `frames`.
+#[derive(Clone)]
+pub(crate) struct Target {
+    /// Its column in the table.
+    pub(crate) name: &'static str,
+    program: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+impl Target {
+    /// The bare floor: this binary again.
+    pub(crate) fn floor() -> Result<Self> {
+        let program = std::env::current_exe().context("own path")?;
+        Ok(Self { name: "floor", program, arguments: words(&["floor", "--listen", LISTEN]) })
+    }
+
+    /// `simurgh serve` with one shard.
+    pub(crate) fn simurgh(program: &Path) -> Result<Self> {
+        ensure!(
+            program.is_file(),
+            "{} is not there: build it (cargo build --release -p simurgh-cli) or name it with \
+             --server-bin",
+            program.display()
+        );
+        let mut arguments = words(&["serve", "--listen", LISTEN, "--shards", "1"]);
+        arguments.extend(words(&["--idle-timeout", "off", "--check-origin", "off"]));
+        arguments.extend(words(&["--api-token", "bench"]));
+        Ok(Self { name: "simurgh", program: program.to_owned(), arguments })
+    }
+
+    /// Starts it pinned to the server's core and waits until it listens. Its log goes to `log`.
+    pub(crate) fn start(&self, log: &Path) -> Result<Running> {
+        // Our own `exec` subcommand pins itself and asks to die with us before it becomes the
+        // server, so that the server never runs a thread elsewhere and never outlives a crash.
+        let mut child = Command::new(std::env::current_exe().context("own path")?)
+            .args(["exec", "--core", &SERVER_CORE.to_string(), "--"])
+            .arg(&self.program)
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::options().create(true).append(true).open(log)?)
+            .spawn()
+            .with_context(|| format!("start {}", self.program.display()))?;
+        let stdout = child.stdout.take();
+        let mut running = Running { child, address: SocketAddrV4::new([0, 0, 0, 0].into(), 0) };
+        let (found, address) = mpsc::channel();
+        let stdout = stdout.context("the server has no output")?;
+        // Reads on after the address, so that the server never blocks on a full pipe.
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if let Some(rest) = line.strip_prefix("listening on http://") {
+                    // Nobody waits for a second address.
+                    let _ = found.send(rest.trim().to_owned());
+                }
+            }
+        });
+        let text = address
+            .recv_timeout(Duration::from_secs(20))
+            .with_context(|| format!("{} did not say where it listens", self.name))?;
+        running.address = text.parse().with_context(|| format!("address {text:?}"))?;
+        Ok(running)
+    }
+}
+
+fn words(words: &[&str]) -> Vec<OsString> {
+    words.iter().map(OsString::from).collect()
+}
+
+/// A server that runs; killed when dropped.
+pub(crate) struct Running {
+    child: Child,
+    /// Where it listens.
+    pub(crate) address: SocketAddrV4,
+}
+
+impl Running {
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The lines of `/metrics`, comments left out. An error where there is no such page.
+    pub(crate) fn metrics(&self) -> Result<Vec<String>> {
+        let mut stream = TcpStream::connect_timeout(&self.address.into(), Duration::from_secs(5))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let host = self.address;
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+        let mut text = String::new();
+        stream.take(4 << 20).read_to_string(&mut text)?;
+        if !text.starts_with("HTTP/1.1 200") {
+            bail!("/metrics: {}", text.lines().next().unwrap_or("no answer"));
+        }
+        Ok(text.lines().filter(|line| line.starts_with("simurgh_")).map(str::to_owned).collect())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Fails only if it has ended already, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The value of one metric line, labels included in `name`.
+pub(crate) fn metric(lines: &[String], name: &str) -> Option<f64> {
+    lines.iter().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_found_by_their_whole_name() {
+        let lines = [
+            "simurgh_shard_turn_max_seconds_total 9".to_owned(),
+            "simurgh_shard_turn_max_seconds{shard=\"0\"} 0.00125".to_owned(),
+        ];
+        assert_eq!(metric(&lines, "simurgh_shard_turn_max_seconds{shard=\"0\"}"), Some(0.00125));
+        assert_eq!(metric(&lines, "simurgh_shard_turn_max_seconds"), None);
+    }
+}
