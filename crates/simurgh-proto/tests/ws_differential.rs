@@ -105,7 +105,11 @@ fn cases() -> impl Strategy<Value = (Role, Vec<RawFrame>)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 1500,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn both_accept_the_same_messages_and_refuse_the_same_streams(

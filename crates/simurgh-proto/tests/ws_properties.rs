@@ -61,7 +61,11 @@ fn write(event: &Event<'_>, mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 256,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn cuts_change_nothing(

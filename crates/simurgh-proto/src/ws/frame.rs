@@ -1,4 +1,4 @@
-//! The head of one frame (RFC 6455 §5.2): what is allowed in it, and what it is called when it is not.
+//! The head of one frame (RFC 6455 §5.2): what is allowed in it, and how what is not is called.
 use core::fmt;
 
 use super::close::CloseCode;
