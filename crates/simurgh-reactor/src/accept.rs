@@ -9,10 +9,12 @@ use rustix::io::Errno;
 use crate::handler::{Accepted, Handler, Key};
 use crate::io::Io;
 use crate::net;
-use crate::turn::{Reactor, Special, register_special};
+use crate::turn::{ACCEPT, Reactor, Special, Stage, register_special};
 
 /// Connections taken a turn and listener.
 const ACCEPT_MAX: usize = 64;
+/// Connections taken of a listener before it closes: more than a backlog holds.
+const ACCEPT_LAST_MAX: usize = 8192;
 /// How long accepting rests when the system has no memory or descriptors left.
 const PAUSE_NS: u64 = 100_000_000;
 
@@ -75,15 +77,18 @@ impl<H: Handler> Reactor<H> {
         if self.listeners.paused_until_ns.is_some_and(|until_ns| until_ns <= self.io.now.ns) {
             self.listeners.paused_until_ns = None;
         }
-        for index in 0..self.listeners.sockets.len() {
+        let mut stage = Stage::begin(ACCEPT, self.clock, &self.io);
+        // Another listener comes first each turn, so none starves when the time is up early.
+        let count = self.listeners.sockets.len();
+        let first = self.io.counts.turns as usize;
+        for index in (0..count).map(|index| (first + index) % count) {
             // What is in the backlog when listening stops is taken whole, announced by an event or
             // not, or the kernel resets it.
             if stop {
                 self.listeners.set_ready(index);
             }
-            let most = if stop { 64 * ACCEPT_MAX } else { ACCEPT_MAX };
-            for _ in 0..most {
-                if !self.accept_one(index) {
+            for _ in 0..if stop { ACCEPT_LAST_MAX } else { ACCEPT_MAX } {
+                if !self.accept_one(index) || (stage.is_over(self.clock, &self.io) && !stop) {
                     break;
                 }
             }

@@ -27,9 +27,9 @@
 //! shard's descriptor table; tokio's `spawn_blocking` may do so), never use a descriptor of
 //! another thread. A slice of [`Handler::turn_end`] should stay below 1 ms.
 //!
-//! Starting: [`ShardSet::prepare`], [`ShardSet::bind`], then [`ShardSet::spawn`] for each shard,
-//! and before any of it nothing that opens descriptors on other threads' behalf is needed; what
-//! the process opened earlier is closed in the shards' tables. See `examples/echo.rs`.
+//! Starting: [`ShardSet::prepare`], [`ShardSet::bind`], then [`ShardSet::spawn`] for each shard.
+//! What the process has open by then is closed in the shards' tables; what it opens later never
+//! gets there. See `examples/echo.rs`.
 //!
 //! On Linux each shard has its own descriptor table. Elsewhere tables are shared and connections
 //! are not spread over shards by the kernel; it builds and is not tested.

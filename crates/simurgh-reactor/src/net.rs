@@ -87,7 +87,6 @@ fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-#[cfg(unix)]
 fn reuse_port(fd: &OwnedFd) -> io::Result<()> {
     Ok(sockopt::set_socket_reuseport(fd, true)?)
 }

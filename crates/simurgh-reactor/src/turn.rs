@@ -5,6 +5,7 @@
 //! next turn, so no crowd of connections keeps the others waiting and a turn stays below 2 ms.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,31 +34,32 @@ const LISTENER: u32 = 2;
 /// Events fetched at once.
 const EVENTS_MAX: usize = 512;
 /// Hand-offs taken a turn.
-const ADOPT_MAX: usize = 64;
+const ADOPT_MAX: usize = 16;
 /// How old the published CPU time may get while the shard works.
 const CPU_NS: u64 = 100_000_000;
 
 /// What a stage of a turn may use: time, and connections with output (a write costs some 4 µs at
 /// the flush, which is why time alone would not do).
 #[derive(Clone, Copy)]
-struct Share {
+pub(crate) struct Share {
     ns: u64,
     dirty: usize,
 }
 
-const MAIL: Share = Share { ns: 100_000, dirty: 48 };
-const READY: Share = Share { ns: 150_000, dirty: 48 };
-const EVENTS: Share = Share { ns: 350_000, dirty: 96 };
+const MAIL: Share = Share { ns: 100_000, dirty: 32 };
+const READY: Share = Share { ns: 150_000, dirty: 32 };
+const EVENTS: Share = Share { ns: 350_000, dirty: 64 };
+pub(crate) const ACCEPT: Share = Share { ns: 200_000, dirty: 32 };
 
 /// Measures a stage.
-struct Stage {
+pub(crate) struct Stage {
     until_ns: u64,
     dirty_max: usize,
     steps: u32,
 }
 
 impl Stage {
-    fn begin<T>(share: Share, clock: Clock, io: &Io<T>) -> Self {
+    pub(crate) fn begin<T>(share: Share, clock: Clock, io: &Io<T>) -> Self {
         Self {
             until_ns: clock.ns() + share.ns,
             dirty_max: io.outbox.dirty.len() + share.dirty,
@@ -67,7 +69,7 @@ impl Stage {
 
     /// Whether the stage has used its share; the clock is asked at every eighth step only, so
     /// each stage gets on by some steps whatever the hour.
-    fn is_over<T>(&mut self, clock: Clock, io: &Io<T>) -> bool {
+    pub(crate) fn is_over<T>(&mut self, clock: Clock, io: &Io<T>) -> bool {
         self.steps += 1;
         io.outbox.dirty.len() >= self.dirty_max
             || (self.steps.is_multiple_of(8) && clock.ns() >= self.until_ns)
@@ -316,23 +318,11 @@ impl<H: Handler> Reactor<H> {
 
     /// Takes connections that the other side gives back.
     fn adopt(&mut self) {
-        for _ in 0..ADOPT_MAX {
+        let mut taken = 0;
+        while taken < ADOPT_MAX {
             let Some(end) = &self.io.hand_off else { break };
             match handoff::recv(end) {
-                Ok(Some((Some(fd), mut read_ahead))) => {
-                    let Ok(peer) = net::peer_addr(&fd) else { continue };
-                    if let Err(error) = net::prepare_adopted(&fd) {
-                        tracing::warn!(%error, "a connection given back could not be used");
-                        continue;
-                    }
-                    let Some(key) = self.io.admit(&fd) else { continue };
-                    let conn = self.handler.adopted(&mut self.io, key, peer);
-                    self.io.counts.adopted += 1;
-                    self.io.seat(key, fd, conn);
-                    if !read_ahead.is_empty() {
-                        self.handler.readable(&mut self.io, key, &mut read_ahead);
-                    }
-                }
+                Ok(Some((Some(fd), read_ahead))) => self.adopt_one(fd, read_ahead),
                 Ok(Some((None, _))) => {
                     tracing::warn!("no descriptor was left for a connection given back");
                 }
@@ -343,8 +333,26 @@ impl<H: Handler> Reactor<H> {
                     break;
                 }
             }
+            taken += 1;
         }
-        self.hand_off_left = false;
+        // No event announces again what was left.
+        self.hand_off_left = taken == ADOPT_MAX;
+    }
+
+    fn adopt_one(&mut self, fd: OwnedFd, mut read_ahead: Vec<u8>) {
+        // Whoever has no address any more is gone already.
+        let Ok(peer) = net::peer_addr(&fd) else { return };
+        if let Err(error) = net::prepare_adopted(&fd) {
+            tracing::warn!(%error, "a connection given back could not be used");
+            return;
+        }
+        let Some(key) = self.io.admit(&fd) else { return };
+        let conn = self.handler.adopted(&mut self.io, key, peer);
+        self.io.counts.adopted += 1;
+        self.io.seat(key, fd, conn);
+        if !read_ahead.is_empty() {
+            self.handler.readable(&mut self.io, key, &mut read_ahead);
+        }
     }
 
     /// Closes everything, after a last flush.

@@ -295,3 +295,20 @@ fn a_sweep_sees_every_record_once() {
     assert_eq!(seen.len(), 20);
     assert!(streams.iter().all(|(_, key)| seen.contains(key) == (key.slot % 2 == 0)));
 }
+
+#[test]
+fn a_crowd_that_speaks_at_once_is_served_in_several_turns() {
+    let server = Server::start(1, true, &Config::default());
+    let mut streams: Vec<_> = (0..400).map(|_| server.connect_with_key().0).collect();
+    server.mailboxes[0]
+        .post_anyway(Box::new(|_, _| std::thread::sleep(Duration::from_millis(100))));
+    let before = server.shards[0].stats().read().turns;
+    for stream in &mut streams {
+        write(stream, b"all at once");
+    }
+    for stream in &mut streams {
+        assert_eq!(read_exactly(stream, 11), b"all at once");
+    }
+    let turns = server.ask(|_, io| io.stats().read().turns) - before;
+    assert!(turns >= 400 / 64, "{turns} turns for 400 answers");
+}

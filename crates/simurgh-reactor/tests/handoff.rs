@@ -115,3 +115,24 @@ fn the_end_learns_that_the_shard_has_ended() {
     server.stop();
     assert!(receive(&server.ends[0]).is_none());
 }
+
+#[test]
+fn all_that_come_back_at_once_are_adopted() {
+    let server = Server::start(1, false, &Config::default());
+    let mut clients: Vec<_> = (0..60).map(|_| server.connect_with_key()).collect();
+    for (_, key) in &clients {
+        let key = *key;
+        server.ask(move |_, io| io.hand_off(key, b"").map(|_| ()).unwrap());
+    }
+    // More at once than one turn takes: the shard is busy while they are given back.
+    server.mailboxes[0].post_anyway(Box::new(|_, _| std::thread::sleep(Duration::from_millis(50))));
+    for _ in 0..60 {
+        let (fd, _) = receive(&server.ends[0]).unwrap();
+        server.ends[0].send(fd, b"").unwrap();
+    }
+    for _ in 0..60 {
+        assert!(matches!(server.event(), Event::Adopted(_)));
+    }
+    write(&mut clients[59].0, b"here");
+    assert!(matches!(server.event(), Event::Read(_, bytes) if bytes == b"here"));
+}

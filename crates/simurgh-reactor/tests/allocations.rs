@@ -1,0 +1,87 @@
+//! What costs nothing: bytes that arrive and are answered allocate nothing.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(unsafe_code, reason = "an allocator is an unsafe trait")]
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use simurgh_reactor::{Config, Key, Shared};
+use support::{Event, Server, read_exactly, write};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts the allocations of each thread.
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: everything is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promises are the system allocator's conditions.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+/// Allocations of the shard's thread so far.
+fn allocations(server: &Server) -> u64 {
+    server.ask(|_, _| ALLOCATIONS.with(Cell::get))
+}
+
+#[test]
+fn reading_and_answering_allocates_nothing() {
+    let server = Server::start(1, true, &Config::default());
+    let mut streams: Vec<_> = (0..10).map(|_| server.connect()).collect();
+    let mut exchange = |rounds: usize| {
+        for _ in 0..rounds {
+            for stream in &mut streams {
+                write(stream, b"heartbeat");
+            }
+            for stream in &mut streams {
+                assert_eq!(read_exactly(stream, 9), b"heartbeat");
+            }
+        }
+    };
+    // The first rounds make the loop's own buffers.
+    exchange(20);
+    let begin = allocations(&server);
+    let asking = allocations(&server) - begin;
+    let begin = allocations(&server);
+    exchange(200);
+    let spent = allocations(&server) - begin;
+    assert!(asking > 0, "what the test itself posts is counted");
+    assert!(spent <= asking + 2, "{spent} allocations for 2000 answers, {asking} for none");
+}
+
+#[test]
+fn a_shared_frame_to_many_allocates_nothing() {
+    let server = Server::start(1, false, &Config::default());
+    let streams: Vec<_> = (0..50).map(|_| server.connect()).collect();
+    let keys: Vec<Key> = (0..50)
+        .map(|_| match server.event() {
+            Event::Accepted { key, .. } => key,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let spent = server.ask(move |_, io| {
+        let frame = Shared::from(vec![1; 64]);
+        let before = ALLOCATIONS.with(Cell::get);
+        for key in keys {
+            io.send_shared(key, &frame);
+        }
+        ALLOCATIONS.with(Cell::get) - before
+    });
+    assert_eq!(spent, 0);
+    drop(streams);
+}
