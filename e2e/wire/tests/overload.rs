@@ -2,6 +2,7 @@
 //! each is cut by a limit, is counted, and others are served meanwhile. Every test has a server of
 //! its own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

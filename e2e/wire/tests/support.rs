@@ -1,6 +1,7 @@
 //! The client of these tests against a throw-away server made of tungstenite alone: a helper that
 //! cannot fail would make every other test here worthless.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
 use std::net::{SocketAddr, TcpListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
