@@ -45,6 +45,7 @@ mod census;
 mod channel;
 mod config;
 mod context;
+pub mod declared;
 mod endpoint;
 mod error;
 mod http;

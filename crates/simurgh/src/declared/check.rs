@@ -1,0 +1,220 @@
+//! From specs to what is run: every check of a declared channel.
+
+use std::time::Instant;
+
+use serde_json::Value;
+use simurgh_proto::message::events;
+use simurgh_proto::topic::Pattern;
+
+use super::template::Template;
+use super::{Announce, ChannelSpec, Declared, Defaults, Event, EventSpec, Mistake, Reach};
+
+/// What the names of the protocol's own events begin with.
+pub(super) const RESERVED: &str = "phx_";
+
+/// The highest rate a member may be given; beyond it a limit protects nothing.
+const EVENTS_PER_SECOND_MAX: u32 = 100_000;
+
+/// Checks all specs and makes them ready to be run.
+pub(super) fn compile(
+    specs: &[ChannelSpec],
+    defaults: Defaults,
+) -> Result<Vec<Declared>, Vec<Mistake>> {
+    let mut mistakes = Vec::new();
+    let mut above: Vec<Pattern> = Vec::new();
+    let mut compiled = Vec::with_capacity(specs.len());
+    for (channel, spec) in specs.iter().enumerate() {
+        let mut found = Found { channel, event: None, mistakes: &mut mistakes };
+        if let Some(pattern) = found.topic(spec, &above) {
+            found.deny(spec, &pattern);
+            above.push(pattern);
+        }
+        compiled.push(found.declared(spec, defaults));
+    }
+    if mistakes.is_empty() { Ok(compiled) } else { Err(mistakes) }
+}
+
+/// Collects mistakes about one channel, or one of its events.
+struct Found<'m> {
+    channel: usize,
+    event: Option<usize>,
+    mistakes: &'m mut Vec<Mistake>,
+}
+
+impl Found<'_> {
+    fn add(&mut self, key: &'static str, message: impl Into<String>) {
+        let Self { channel, event, .. } = *self;
+        self.mistakes.push(Mistake { channel, event, key, message: message.into() });
+    }
+
+    fn topic(&mut self, spec: &ChannelSpec, above: &[Pattern]) -> Option<Pattern> {
+        if spec.topic.is_empty() {
+            self.add("topic", "is missing; every channel needs a topic, such as \"rooms:*\"");
+            return None;
+        }
+        let pattern = match Pattern::parse(&spec.topic) {
+            Ok(pattern) => pattern,
+            Err(error) => {
+                self.add("topic", format!("{:?}: {error}", spec.topic));
+                return None;
+            }
+        };
+        if spec.topic == events::PHOENIX_TOPIC {
+            self.add("topic", "\"phoenix\" is the protocol's own topic, for heartbeats");
+        }
+        if above.contains(&pattern) {
+            self.add("topic", format!("{:?} is declared twice", spec.topic));
+        } else if let Some(taker) = above.iter().find(|above| covers(above, &pattern)) {
+            let message = format!(
+                "{:?} is never reached: \"{taker}\" above takes its topics; declare it before that",
+                spec.topic
+            );
+            self.add("topic", message);
+        }
+        Some(pattern)
+    }
+
+    fn deny(&mut self, spec: &ChannelSpec, topic: &Pattern) {
+        for text in &spec.deny {
+            match Pattern::parse(text) {
+                Err(error) => self.add("deny", format!("{text:?}: {error}")),
+                Ok(deny) if !covers(&deny, topic) && !covers(topic, &deny) => {
+                    self.add("deny", format!("{text:?} matches no topic of \"{topic}\""));
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+
+    fn declared(&mut self, spec: &ChannelSpec, defaults: Defaults) -> Declared {
+        let join_reply = self.template("join_reply", spec.join_reply.as_ref(), Template::empty());
+        let announce = self.announce(spec, defaults);
+        self.at_least_one("payload_bytes_max", spec.payload_bytes_max);
+        self.at_least_one("members_max", spec.members_max.map(|max| max as usize));
+        if spec.events_per_second.is_some_and(|n| !(1..=EVENTS_PER_SECOND_MAX).contains(&n)) {
+            let message =
+                format!("must be 1 to {EVENTS_PER_SECOND_MAX}; leave it out for no limit");
+            self.add("events_per_second", message);
+        }
+        let (events, any_event) = self.events(&spec.event);
+        Declared {
+            deny: spec.deny.iter().filter_map(|text| Pattern::parse(text).ok()).collect(),
+            join_reply,
+            announce,
+            other_events: spec.other_events,
+            payload_bytes_max: spec.payload_bytes_max.unwrap_or(usize::MAX),
+            origin: Instant::now(),
+            events_per_second: spec.events_per_second,
+            members_max: spec.members_max,
+            events,
+            any_event,
+        }
+    }
+
+    fn announce(&mut self, spec: &ChannelSpec, defaults: Defaults) -> Option<Announce> {
+        let payload =
+            self.template("announce_payload", spec.announce_payload.as_ref(), Template::payload());
+        let Some(event) = &spec.announce_join else {
+            for (key, is_there) in [
+                ("announce_payload", spec.announce_payload.is_some()),
+                ("announce_joins_up_to", spec.announce_joins_up_to.is_some()),
+            ] {
+                if is_there {
+                    self.add(key, "says nothing without announce_join, the event to announce with");
+                }
+            }
+            return None;
+        };
+        self.name("announce_join", event);
+        if spec.announce_joins_up_to == Some(0) {
+            self.add(
+                "announce_joins_up_to",
+                "must be at least 1; to announce none, leave out announce_join",
+            );
+        }
+        Some(Announce {
+            event: event.as_str().into(),
+            payload,
+            members_max: spec.announce_joins_up_to.unwrap_or(defaults.announce_joins_up_to),
+        })
+    }
+
+    fn events(&mut self, specs: &[EventSpec]) -> (Vec<Event>, Option<Event>) {
+        let (mut events, mut any_event) = (Vec::new(), None);
+        for (index, spec) in specs.iter().enumerate() {
+            self.event = Some(index);
+            self.name("name", &spec.name);
+            if specs.iter().take(index).any(|above| above.name == spec.name) {
+                self.add("name", format!("{:?} is declared twice", spec.name));
+            }
+            let event = self.event(spec);
+            if spec.name == "*" {
+                any_event = Some(event);
+            } else {
+                events.push(event);
+            }
+        }
+        self.event = None;
+        (events, any_event)
+    }
+
+    fn event(&mut self, spec: &EventSpec) -> Event {
+        if spec.payload.is_some() && spec.broadcast == Reach::None {
+            self.add("payload", "says nothing without broadcast = \"all\" or \"others\"");
+        }
+        if spec.status.is_some() && spec.reply.is_none() {
+            self.add("status", "says nothing without a reply");
+        }
+        let payload = self.template("payload", spec.payload.as_ref(), Template::payload());
+        let reply = spec.reply.as_ref().map(|reply| {
+            let status = spec.status.as_deref().unwrap_or("ok");
+            (status.into(), self.template("reply", Some(reply), Template::empty()))
+        });
+        Event { name: spec.name.as_str().into(), reach: spec.broadcast, payload, reply }
+    }
+
+    /// A template, or what stands for it where it is left out or wrong.
+    fn template(
+        &mut self,
+        key: &'static str,
+        value: Option<&Value>,
+        otherwise: Template,
+    ) -> Template {
+        match value.map(Template::compile) {
+            Some(Ok(template)) => template,
+            Some(Err(message)) => {
+                self.add(key, message);
+                otherwise
+            }
+            None => otherwise,
+        }
+    }
+
+    fn name(&mut self, key: &'static str, name: &str) {
+        if name.is_empty() {
+            self.add(key, "is missing; an event needs a name, such as \"new:msg\"");
+        } else if name.starts_with(RESERVED) {
+            self.add(
+                key,
+                format!("{name:?}: names that begin with {RESERVED} are the protocol's own"),
+            );
+        } else if key == "announce_join" && name == "*" {
+            self.add(key, "\"*\" names no event");
+        }
+    }
+
+    fn at_least_one(&mut self, key: &'static str, value: Option<usize>) {
+        if value == Some(0) {
+            self.add(key, "must be at least 1; leave it out for no limit");
+        }
+    }
+}
+
+/// Whether every topic of `inner` is one of `outer`.
+fn covers(outer: &Pattern, inner: &Pattern) -> bool {
+    match (outer, inner) {
+        (Pattern::Prefix(outer), Pattern::Prefix(inner)) => inner.starts_with(&**outer),
+        (Pattern::Literal(_), Pattern::Prefix(_)) => false,
+        (outer, Pattern::Literal(topic)) => outer.matches(topic),
+    }
+}

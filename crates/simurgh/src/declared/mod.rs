@@ -1,0 +1,389 @@
+//! Channels without Rust: what members may say and how they are answered, as data.
+//!
+//! A [`ChannelSpec`] is read from a configuration file (`simurgh serve` reads `[[channel]]` tables of
+//! `simurgh.toml`), checked whole by [`mount`], and then served by one channel type for all of them.
+//! The seeds' chat, in these words:
+//!
+//! ```toml
+//! [[channel]]
+//! topic = "rooms:*"
+//! announce_join = "user:entered"
+//! announce_payload = { user = "$user" }
+//!
+//! [[channel.event]]
+//! name = "new:msg"
+//! broadcast = "all"
+//! reply = { msg = "$body" }
+//! ```
+//!
+//! # Templates
+//! Replies and broadcasts are any value of TOML or JSON, in which these texts stand for something:
+//!
+//! | text | stands for |
+//! |---|---|
+//! | `$name` | the field `name` of the payload that came in; `null` if there is none |
+//! | `$payload` | that payload, whole |
+//! | `$payload.name` | as `$name`, for fields that are called like one of these |
+//! | `$topic`, `$subtopic`, `$event` | the topic, its part behind the first colon, the event |
+//! | `$$…` | a text that begins with one `$` |
+//!
+//! Any other text that begins with `$` is a [`Mistake`]. The payload is never parsed into a tree: fields
+//! are cut out of its text. In the template of a binary payload all fields are `null`; as a whole
+//! template, `$payload` passes binary as it is.
+//!
+//! # Cost
+//! A member is one heap block of 8 bytes, which names the shared spec; 16 bytes where
+//! `events_per_second` keeps a rate for each. `announce_join` and `members_max` cost one atomic addition
+//! a join and a leave, to count members across shards.
+
+mod check;
+mod limit;
+mod size;
+mod template;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::Deserialize;
+use serde_json::Value;
+use simurgh_proto::message::Payload;
+use simurgh_proto::topic::Pattern;
+
+use crate::channel::{Channel, Join, Outcome, Reply};
+use crate::context::Context;
+use crate::socket::Mount;
+use limit::Bucket;
+pub use size::parse_bytes;
+use template::{Source, Template};
+
+/// One declared channel: a pattern of topics, and what happens on them.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ChannelSpec {
+    /// Topics served: a literal, or a prefix that ends in `*`. Required. The first channel that matches
+    /// takes the topic.
+    pub topic: String,
+    /// Topics (patterns as above) whose joins are refused with `{"reason": "unauthorized"}`.
+    pub deny: Vec<String>,
+    /// Template of the reply to a join, from the join's payload. Default `{}`.
+    pub join_reply: Option<Value>,
+    /// Event broadcast to all members, the newcomer included, when somebody joined. Default: none.
+    pub announce_join: Option<String>,
+    /// Template of that broadcast, from the join's payload. Default `"$payload"`.
+    pub announce_payload: Option<Value>,
+    /// Joins are announced only while the topic has at most so many members on all shards, since n joins
+    /// to one topic cost n²/2 deliveries. Default: [`Defaults::announce_joins_up_to`].
+    pub announce_joins_up_to: Option<u32>,
+    /// What events get that are not declared below. Default: an error reply.
+    pub other_events: OtherEvents,
+    /// Largest payload, bytes of its text or data, of joins and events; larger ones are answered
+    /// `{"reason": "payload_too_large"}`. Default: no limit but that of messages.
+    #[serde(deserialize_with = "size::deserialize")]
+    pub payload_bytes_max: Option<usize>,
+    /// Events a member may send each second, of any name, bursts of one second's worth included; more
+    /// are answered `{"reason": "rate_limited"}`. Default: no limit. Costs 8 bytes a member.
+    pub events_per_second: Option<u32>,
+    /// Members a topic may have on all shards; further joins are answered `{"reason": "full"}`. Joins in
+    /// the same instant on different shards may pass it by as many as there are shards. Default: none.
+    pub members_max: Option<u32>,
+    /// The events members may send.
+    pub event: Vec<EventSpec>,
+}
+
+/// What happens when a member sends an event.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EventSpec {
+    /// The event's name, or `*` for every event not named (names that begin with `phx_` are the
+    /// protocol's own and are never taken). Required.
+    pub name: String,
+    /// Who gets it, under the same name. Default: nobody.
+    pub broadcast: Reach,
+    /// Template of what is broadcast. Default `"$payload"`: as it came.
+    pub payload: Option<Value>,
+    /// Template of the reply. Default: none is sent.
+    pub reply: Option<Value>,
+    /// Status of the reply. Default `ok`.
+    pub status: Option<String>,
+}
+
+/// Who gets the broadcast of an event.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reach {
+    /// Every member of the topic, the sender included.
+    All,
+    /// Every member but the sender.
+    Others,
+    /// Nobody.
+    #[default]
+    None,
+}
+
+/// What an undeclared event gets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OtherEvents {
+    /// The reply `error` with `{"reason": "unknown event"}`.
+    #[default]
+    Error,
+    /// Nothing.
+    Ignore,
+    /// The end of the sender's channel with `phx_error`, as in Phoenix (PROTOCOL §6).
+    Crash,
+}
+
+impl ChannelSpec {
+    /// The keys of a channel, for messages that suggest one.
+    pub const KEYS: &'static [&'static str] = &[
+        "topic",
+        "deny",
+        "join_reply",
+        "announce_join",
+        "announce_payload",
+        "announce_joins_up_to",
+        "other_events",
+        "payload_bytes_max",
+        "events_per_second",
+        "members_max",
+        "event",
+    ];
+}
+
+impl EventSpec {
+    /// The keys of an event, for messages that suggest one.
+    pub const KEYS: &'static [&'static str] = &["name", "broadcast", "payload", "reply", "status"];
+}
+
+/// What channels share that say nothing of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Defaults {
+    /// Members up to which joins are announced.
+    pub announce_joins_up_to: u32,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self { announce_joins_up_to: 100 }
+    }
+}
+
+/// Something in a list of specs that cannot be served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// Which spec, counted from 0.
+    pub channel: usize,
+    /// Which of its events, counted from 0, if it is about one.
+    pub event: Option<usize>,
+    /// The key it is about.
+    pub key: &'static str,
+    /// What is wrong, and what is allowed.
+    pub message: String,
+}
+
+impl std::fmt::Display for Mistake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "channel {}", self.channel + 1)?;
+        if let Some(event) = self.event {
+            write!(f, ", event {}", event + 1)?;
+        }
+        write!(f, ", {}: {}", self.key, self.message)
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+/// Serves declared channels at `path`.
+///
+/// # Errors
+/// Everything in the specs that cannot be served, in their order.
+pub fn mount(path: &str, specs: &[ChannelSpec], defaults: Defaults) -> Result<Mount, Vec<Mistake>> {
+    let declared = check::compile(specs, defaults)?;
+    let counts = declared.iter().any(|it| it.announce.is_some() || it.members_max.is_some());
+    let mount = Mount::new(path).count_members(counts);
+    Ok(declared.into_iter().zip(specs).fold(mount, |mount, (declared, spec)| {
+        let declared = Arc::new(declared);
+        mount.channel(&spec.topic, move |ctx, payload| Declared::join(&declared, ctx, &payload))
+    }))
+}
+
+/// A spec that was checked, ready to be run. Shared by all members.
+#[derive(Debug)]
+struct Declared {
+    deny: Vec<Pattern>,
+    join_reply: Template,
+    announce: Option<Announce>,
+    other_events: OtherEvents,
+    payload_bytes_max: usize,
+    /// What [`Bucket`]s count from.
+    origin: Instant,
+    events_per_second: Option<u32>,
+    members_max: Option<u32>,
+    events: Vec<Event>,
+    /// What the event `*` declares.
+    any_event: Option<Event>,
+}
+
+#[derive(Debug)]
+struct Announce {
+    event: Box<str>,
+    payload: Template,
+    members_max: u32,
+}
+
+#[derive(Debug)]
+struct Event {
+    name: Box<str>,
+    reach: Reach,
+    payload: Template,
+    reply: Option<(Box<str>, Template)>,
+}
+
+/// What a join gets.
+#[derive(Debug, PartialEq)]
+struct Admission {
+    reply: Payload<'static>,
+    announcement: Option<Payload<'static>>,
+}
+
+/// What an event does.
+#[derive(Debug)]
+struct Answer {
+    broadcast: Option<(Reach, Payload<'static>)>,
+    outcome: Outcome,
+}
+
+impl Declared {
+    fn join(self: &Arc<Self>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
+        let admission = match self.admit(ctx.topic(), || ctx.member_count(), payload) {
+            Ok(admission) => admission,
+            Err(reason) => return Join::error(reason_of(reason)),
+        };
+        // Effects of a join that is ok are carried out after its reply, when the newcomer is a member.
+        if let (Some(announce), Some(payload)) = (&self.announce, admission.announcement) {
+            ctx.broadcast(&announce.event, payload);
+        }
+        let join = match self.events_per_second {
+            Some(_) => {
+                Join::ok(LimitedMember { declared: Arc::clone(self), bucket: Bucket::default() })
+            }
+            None => Join::ok(Member { declared: Arc::clone(self) }),
+        };
+        join.reply(admission.reply)
+    }
+
+    /// Decides a join; `members` are there already. An error is the reason of the refusal.
+    fn admit(
+        &self,
+        topic: &str,
+        members: impl Fn() -> u32,
+        payload: &Payload<'_>,
+    ) -> Result<Admission, &'static str> {
+        if self.deny.iter().any(|pattern| pattern.matches(topic)) {
+            return Err("unauthorized");
+        }
+        if payload.len() > self.payload_bytes_max {
+            return Err("payload_too_large");
+        }
+        if self.members_max.is_some_and(|max| members() >= max) {
+            return Err("full");
+        }
+        let source = Source { payload, topic, event: simurgh_proto::message::events::JOIN };
+        let announce = self.announce.as_ref().filter(|it| members() < it.members_max);
+        Ok(Admission {
+            reply: self.join_reply.fill(&source),
+            announcement: announce.map(|it| it.payload.fill(&source)),
+        })
+    }
+
+    fn handle(&self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        let Answer { broadcast, outcome } = self.answer(ctx.topic(), event, payload);
+        match broadcast {
+            Some((Reach::All, payload)) => ctx.broadcast(event, payload),
+            Some((Reach::Others, payload)) => ctx.broadcast_from(event, payload),
+            Some((Reach::None, _)) | None => {}
+        }
+        outcome
+    }
+
+    fn answer(&self, topic: &str, event: &str, payload: Payload<'_>) -> Answer {
+        let only = |outcome| Answer { broadcast: None, outcome };
+        if payload.len() > self.payload_bytes_max {
+            return only(refusal("payload_too_large"));
+        }
+        let Some(declared) = self.event(event) else {
+            return only(match self.other_events {
+                OtherEvents::Error => refusal("unknown event"),
+                OtherEvents::Ignore => Outcome::NoReply,
+                OtherEvents::Crash => Outcome::unknown_event(),
+            });
+        };
+        let source = Source { payload: &payload, topic, event };
+        let outcome = match &declared.reply {
+            Some((status, reply)) if &**status == "ok" => Outcome::ok(reply.fill(&source)),
+            Some((status, reply)) => {
+                Outcome::Reply(Reply::new(status.to_string(), reply.fill(&source)))
+            }
+            None => Outcome::NoReply,
+        };
+        let broadcast = match declared.reach {
+            Reach::None => None,
+            // The way of every chat message: what came in goes out, not looked at.
+            reach if declared.payload.is_payload() => Some((reach, payload.into_owned())),
+            reach => Some((reach, declared.payload.fill(&source))),
+        };
+        Answer { broadcast, outcome }
+    }
+
+    fn event(&self, name: &str) -> Option<&Event> {
+        // A broadcast of, say, phx_close would end the channels of everybody else.
+        if name.starts_with(check::RESERVED) {
+            return None;
+        }
+        self.events.iter().find(|event| *event.name == *name).or(self.any_event.as_ref())
+    }
+}
+
+/// A membership of a declared channel: nothing but where its spec is.
+struct Member {
+    declared: Arc<Declared>,
+}
+
+/// One whose events are limited.
+struct LimitedMember {
+    declared: Arc<Declared>,
+    bucket: Bucket,
+}
+
+// What every joined client costs beside its membership; see the module's text.
+const _: () = assert!(size_of::<Member>() <= 8);
+const _: () = assert!(size_of::<LimitedMember>() <= 16);
+
+impl Channel for Member {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        self.declared.handle(ctx, event, payload)
+    }
+}
+
+impl Channel for LimitedMember {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        let now = self.declared.origin.elapsed();
+        let per_second = self.declared.events_per_second.unwrap_or(u32::MAX);
+        if !self.bucket.take(now, per_second) {
+            return refusal("rate_limited");
+        }
+        self.declared.handle(ctx, event, payload)
+    }
+}
+
+fn refusal(reason: &'static str) -> Outcome {
+    Outcome::error(reason_of(reason))
+}
+
+/// `{"reason": …}`; the reasons are ours and need no escaping.
+fn reason_of(reason: &'static str) -> Payload<'static> {
+    Payload::from_json(format!(r#"{{"reason":"{reason}"}}"#))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+//! Payload templates: checked and cut into pieces at start-up, filled by joining text.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use simurgh_proto::message::Payload;
+
+/// Fields one template may name: they are gathered on the stack.
+const FIELDS_MAX: usize = 8;
+
+/// The text of a template at the places where nothing is filled in, and what is filled in between.
+#[derive(Debug)]
+pub(super) struct Template {
+    pieces: Vec<Piece>,
+    /// Names of the fields that [`Piece::Field`] counts.
+    fields: Vec<Box<str>>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Piece {
+    /// JSON text as it goes out.
+    Text(String),
+    Field(usize),
+    Payload,
+    Topic,
+    Subtopic,
+    Event,
+}
+
+/// What templates are filled from.
+pub(super) struct Source<'a> {
+    pub(super) payload: &'a Payload<'a>,
+    pub(super) topic: &'a str,
+    pub(super) event: &'a str,
+}
+
+impl Template {
+    /// Checks a template.
+    pub(super) fn compile(value: &Value) -> Result<Self, String> {
+        let mut template = Self { pieces: Vec::new(), fields: Vec::new() };
+        template.add(value)?;
+        Ok(template)
+    }
+
+    /// The payload that came in, as it came.
+    pub(super) fn payload() -> Self {
+        Self { pieces: vec![Piece::Payload], fields: Vec::new() }
+    }
+
+    /// `{}`.
+    pub(super) fn empty() -> Self {
+        Self { pieces: vec![Piece::Text("{}".into())], fields: Vec::new() }
+    }
+
+    /// Whether it is the payload that came in, whole.
+    pub(super) fn is_payload(&self) -> bool {
+        self.pieces == [Piece::Payload]
+    }
+
+    pub(super) fn fill(&self, from: &Source<'_>) -> Payload<'static> {
+        match self.pieces.as_slice() {
+            [Piece::Payload] => from.payload.borrow().into_owned(),
+            [Piece::Text(text)] if text == "{}" => Payload::EMPTY_OBJECT,
+            pieces => Payload::from_json(self.join(pieces, from)),
+        }
+    }
+
+    fn join(&self, pieces: &[Piece], from: &Source<'_>) -> String {
+        let json = from.payload.json();
+        let fields = match json {
+            Some(json) if !self.fields.is_empty() => fields_of(json, &self.fields),
+            _ => [NULL; FIELDS_MAX],
+        };
+        let mut out = String::with_capacity(64 + json.map_or(0, str::len));
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) => out.push_str(text),
+                Piece::Field(field) => out.push_str(fields.get(*field).unwrap_or(&NULL)),
+                Piece::Payload => out.push_str(json.unwrap_or(NULL)),
+                Piece::Topic => out.push_str(&quoted(from.topic)),
+                Piece::Subtopic => {
+                    let rest = from.topic.split_once(':').map_or(from.topic, |(_, rest)| rest);
+                    out.push_str(&quoted(rest));
+                }
+                Piece::Event => out.push_str(&quoted(from.event)),
+            }
+        }
+        out
+    }
+
+    fn add(&mut self, value: &Value) -> Result<(), String> {
+        match value {
+            Value::String(text) if text.starts_with('$') => self.add_form(text)?,
+            Value::Array(items) => {
+                self.text("[");
+                for (n, item) in items.iter().enumerate() {
+                    self.text(if n > 0 { "," } else { "" });
+                    self.add(item)?;
+                }
+                self.text("]");
+            }
+            Value::Object(entries) => {
+                self.text("{");
+                for (n, (key, item)) in entries.iter().enumerate() {
+                    if key.starts_with('$') {
+                        return Err(format!(
+                            "{key:?} is no name for a field: only values may be $ forms, and a date \
+                             is to be written as a text"
+                        ));
+                    }
+                    self.text(if n > 0 { "," } else { "" });
+                    self.text(&quoted(key));
+                    self.text(":");
+                    self.add(item)?;
+                }
+                self.text("}");
+            }
+            plain => self.text(&plain.to_string()),
+        }
+        Ok(())
+    }
+
+    /// A text that begins with `$`.
+    fn add_form(&mut self, text: &str) -> Result<(), String> {
+        let form = text.strip_prefix('$').unwrap_or(text);
+        let piece = match form {
+            "payload" => Piece::Payload,
+            "topic" => Piece::Topic,
+            "subtopic" => Piece::Subtopic,
+            "event" => Piece::Event,
+            literal if literal.starts_with('$') => {
+                self.text(&quoted(literal));
+                return Ok(());
+            }
+            name => {
+                let name = name.strip_prefix("payload.").unwrap_or(name);
+                if !is_name(name) {
+                    return Err(format!(
+                        "{text:?} stands for nothing: $name and $payload.name are fields of the \
+                         payload (letters, digits, _ and -), $payload, $topic, $subtopic and $event \
+                         what they say; a text that begins with $ is written with $$"
+                    ));
+                }
+                Piece::Field(self.field(name)?)
+            }
+        };
+        self.pieces.push(piece);
+        Ok(())
+    }
+
+    fn field(&mut self, name: &str) -> Result<usize, String> {
+        if let Some(known) = self.fields.iter().position(|field| **field == *name) {
+            return Ok(known);
+        }
+        if self.fields.len() == FIELDS_MAX {
+            return Err(format!("names more than {FIELDS_MAX} fields of the payload"));
+        }
+        self.fields.push(name.into());
+        Ok(self.fields.len() - 1)
+    }
+
+    fn text(&mut self, more: &str) {
+        match self.pieces.last_mut() {
+            Some(Piece::Text(text)) => text.push_str(more),
+            _ if more.is_empty() => {}
+            _ => self.pieces.push(Piece::Text(more.to_owned())),
+        }
+    }
+}
+
+const NULL: &str = "null";
+
+fn is_name(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && text.chars().all(is_part)
+}
+
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// The raw text of these fields of a JSON object, `null` where there is none; nothing else of it is
+/// built. Of a field that is there twice the last counts.
+fn fields_of<'j>(json: &'j str, names: &[Box<str>]) -> [&'j str; FIELDS_MAX] {
+    let mut json = serde_json::Deserializer::from_str(json);
+    json.deserialize_map(Fields(names)).unwrap_or([NULL; FIELDS_MAX])
+}
+
+struct Fields<'n>(&'n [Box<str>]);
+
+impl<'de> Visitor<'de> for Fields<'_> {
+    type Value = [&'de str; FIELDS_MAX];
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+        let mut found = [NULL; FIELDS_MAX];
+        while let Some(field) = map.next_key_seed(Name(self.0))? {
+            match field.and_then(|field| found.get_mut(field)) {
+                Some(text) => *text = map.next_value::<&RawValue>()?.get(),
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Tells which of the names a key is, without keeping the key.
+struct Name<'n>(&'n [Box<str>]);
+
+impl<'de> DeserializeSeed<'de> for Name<'_> {
+    type Value = Option<usize>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Name<'_> {
+    type Value = Option<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(self.0.iter().position(|name| **name == *key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn fill(template: Value, payload: Payload<'_>) -> Payload<'static> {
+        let source = Source { payload: &payload, topic: "rooms:a:\"b\"", event: "new:msg" };
+        Template::compile(&template).unwrap().fill(&source)
+    }
+
+    #[track_caller]
+    fn filled(template: Value, payload: &str, expected: &str) {
+        let filled = fill(template, Payload::checked(payload).unwrap());
+        assert_eq!(filled.json(), Some(expected));
+    }
+
+    #[test]
+    fn forms_are_filled_in() {
+        let payload = r#"{"user":"ann","body":"Grüße \"x\"","n":[1,{"body":2}],"topic":7}"#;
+        filled(json!({"msg": "$body"}), payload, r#"{"msg":"Grüße \"x\""}"#);
+        filled(json!("$n"), payload, r#"[1,{"body":2}]"#);
+        filled(json!(["$user", "$user", "$none"]), payload, r#"["ann","ann",null]"#);
+        filled(json!({"all": "$payload"}), payload, &format!(r#"{{"all":{payload}}}"#));
+        filled(json!("$payload"), payload, payload);
+        filled(json!(["$topic", "$payload.topic"]), payload, r#"["rooms:a:\"b\"",7]"#);
+        filled(json!(["$subtopic", "$event"]), payload, r#"["a:\"b\"","new:msg"]"#);
+        filled(
+            json!(["$$5", "5$", true, 1.5, {"a b": {}}]),
+            payload,
+            r#"["$5","5$",true,1.5,{"a b":{}}]"#,
+        );
+    }
+
+    #[test]
+    fn payloads_of_any_shape_have_fields_or_null() {
+        for payload in ["[1,2]", "\"body\"", "7", "null", "{}", r#"{"a":{"body":1}}"#] {
+            filled(json!("$body"), payload, "null");
+        }
+        filled(json!("$body"), r#"{"body":1,"body":2}"#, "2");
+        filled(json!("$body"), r#"{"bo\u0064y":1}"#, "1");
+        let deep = format!(r#"{{"x":{}{},"body":1}}"#, "[".repeat(900), "]".repeat(900));
+        filled(json!("$body"), &deep, "1");
+        let deep = format!(r#"{{"body":{}{}}}"#, "[".repeat(900), "]".repeat(900));
+        filled(json!({"b": "$body"}), &deep, &deep.replace("body", "b"));
+    }
+
+    #[test]
+    fn binary_has_no_fields_and_passes_whole() {
+        let binary = || Payload::from_bytes(vec![0, 255]);
+        assert_eq!(fill(json!("$payload"), binary()), Payload::from_bytes(vec![0, 255]));
+        assert_eq!(fill(json!(["$payload", "$body"]), binary()).json(), Some("[null,null]"));
+    }
+
+    #[test]
+    fn what_stands_for_nothing_is_refused() {
+        for wrong in ["$", "$1", "$a.b", "$payload.", "$payload.a.b", "$a b", "$ü", "$payload "] {
+            let error = Template::compile(&json!({"deep": [wrong]})).unwrap_err();
+            assert!(error.contains(wrong) && error.contains("$topic"), "{error}");
+        }
+        assert!(Template::compile(&json!({"$a": 1})).is_err());
+        let many: Vec<_> = (0..=FIELDS_MAX).map(|n| format!("$f{n}")).collect();
+        assert!(Template::compile(&json!(many[..FIELDS_MAX])).is_ok());
+        assert!(Template::compile(&json!(many)).is_err());
+    }
+
+    #[test]
+    fn plain_templates_are_one_piece_of_text() {
+        let template = Template::compile(&json!({"a": [1, null, {"b": "c"}]})).unwrap();
+        assert_eq!(template.pieces, [Piece::Text(r#"{"a":[1,null,{"b":"c"}]}"#.into())]);
+        assert!(Template::compile(&json!("$payload")).unwrap().is_payload());
+        assert!(!Template::compile(&json!(["$payload"])).unwrap().is_payload());
+    }
+}

@@ -1,0 +1,198 @@
+//! What declared channels answer, and what of a declaration is refused.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn spec(value: Value) -> ChannelSpec {
+    serde_json::from_value(value).expect("a spec")
+}
+
+fn compiled(value: Value) -> Declared {
+    let mut all = check::compile(&[spec(value)], Defaults::default()).expect("no mistake");
+    all.remove(0)
+}
+
+/// The seeds' chat, as the command serves it.
+fn chat() -> Declared {
+    compiled(json!({
+        "topic": "rooms:*",
+        "announce_join": "user:entered",
+        "announce_payload": {"user": "$user"},
+        "event": [{"name": "new:msg", "broadcast": "all", "reply": {"msg": "$body"}}],
+    }))
+}
+
+fn payload(value: Value) -> Payload<'static> {
+    value.into()
+}
+
+#[track_caller]
+fn replied(answer: &Answer, status: &str, response: Value) {
+    let Outcome::Reply(reply) = &answer.outcome else { panic!("no reply: {answer:?}") };
+    assert_eq!((&*reply.status, &reply.response), (status, &payload(response)));
+}
+
+#[test]
+fn the_chat_tells_everybody_and_answers() {
+    let text = r#"{"user":"ann","body":"hello ü","more":[1.0]}"#;
+    let answer = chat().answer("rooms:lobby", "new:msg", Payload::checked(text).unwrap());
+    replied(&answer, "ok", json!({"msg": "hello ü"}));
+    let (reach, payload) = answer.broadcast.expect("a broadcast");
+    assert_eq!((reach, payload.json()), (Reach::All, Some(text)));
+}
+
+#[test]
+fn joins_are_announced_in_small_rooms() {
+    let chat = chat();
+    for (members, announced) in [(0, true), (99, true), (100, false), (5_000, false)] {
+        let admission = chat.admit("rooms:a", || members, &payload(json!({"user": 7, "x": 1})));
+        let announcement = announced.then(|| payload(json!({"user": 7})));
+        assert_eq!(admission, Ok(Admission { reply: Payload::EMPTY_OBJECT, announcement }));
+    }
+}
+
+#[test]
+fn joins_are_refused_by_topic_size_and_room() {
+    let rooms = compiled(json!({
+        "topic": "rooms:*", "deny": ["rooms:private*", "rooms:x"],
+        "payload_bytes_max": 10, "members_max": 3, "join_reply": {"at": "$topic", "who": "$u"},
+    }));
+    let join = |topic: &str, members, given| rooms.admit(topic, || members, &payload(given));
+    for topic in ["rooms:private", "rooms:private:1", "rooms:x"] {
+        assert_eq!(join(topic, 0, json!({})), Err("unauthorized"));
+    }
+    assert_eq!(join("rooms:a", 0, json!({"u": "too long"})), Err("payload_too_large"));
+    assert_eq!(join("rooms:a", 3, json!({})), Err("full"));
+    let reply = join("rooms:xy", 2, json!({"u": 1})).expect("is let in").reply;
+    assert_eq!(reply, payload(json!({"at": "rooms:xy", "who": 1})));
+}
+
+#[test]
+fn undeclared_events_get_what_is_declared() {
+    let answer = chat().answer("rooms:a", "dance", payload(json!({})));
+    replied(&answer, "error", json!({"reason": "unknown event"}));
+    assert!(answer.broadcast.is_none());
+    for (other_events, debug) in [("ignore", "NoReply"), ("crash", "Stop(Abnormal)")] {
+        let channel = compiled(json!({"topic": "a", "other_events": other_events}));
+        let answer = channel.answer("a", "dance", payload(json!({})));
+        assert_eq!(format!("{:?}", answer.outcome), debug);
+    }
+}
+
+#[test]
+fn any_event_takes_all_but_the_protocols_own() {
+    let channel = compiled(json!({"topic": "a", "event": [
+        {"name": "*", "broadcast": "others", "payload": {"is": "$event", "p": "$payload"}},
+        {"name": "quiet"},
+        {"name": "no", "reply": "why", "status": "never"},
+    ]}));
+    let answer = channel.answer("a", "dance", payload(json!(1)));
+    assert!(matches!(answer.outcome, Outcome::NoReply));
+    let expected = payload(json!({"is": "dance", "p": 1}));
+    assert_eq!(answer.broadcast, Some((Reach::Others, expected)));
+    assert!(channel.answer("a", "quiet", payload(json!(1))).broadcast.is_none());
+    replied(&channel.answer("a", "no", payload(json!(1))), "never", json!("why"));
+    for reserved in ["phx_close", "phx_error", "phx_reply"] {
+        let answer = channel.answer("a", reserved, payload(json!({})));
+        assert!(answer.broadcast.is_none(), "{reserved} ends the channels of others");
+    }
+}
+
+#[test]
+fn payloads_over_the_limit_are_refused() {
+    let channel = compiled(json!({
+        "topic": "a", "payload_bytes_max": "1KiB", "event": [{"name": "*", "broadcast": "all"}],
+    }));
+    let answer = |bytes| channel.answer("a", "e", Payload::from_bytes(vec![0; bytes]));
+    assert!(answer(1024).broadcast.is_some());
+    assert!(answer(1025).broadcast.is_none());
+    replied(&answer(1025), "error", json!({"reason": "payload_too_large"}));
+}
+
+/// What is wrong, as `key: first words`.
+#[track_caller]
+fn refused(specs: Value, expected: &[&str]) {
+    let specs: Vec<ChannelSpec> = serde_json::from_value(specs).expect("specs");
+    let mistakes = mount("/socket", &specs, Defaults::default()).expect_err("mistakes");
+    let lines: Vec<_> = mistakes.iter().map(Mistake::to_string).collect();
+    assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(line.starts_with(expected), "{line:?} does not begin with {expected:?}");
+    }
+}
+
+#[test]
+fn mistakes_are_named_all_at_once() {
+    refused(
+        json!([
+            {"topic": "rooms*:", "members_max": 0, "event": [{}, {"name": "a"}, {"name": "a"}]},
+            {},
+            {"topic": "rooms:*", "join_reply": "$", "announce_payload": {}},
+        ]),
+        &[
+            "channel 1, topic: \"rooms*:\"",
+            "channel 1, members_max: must be at least 1",
+            "channel 1, event 1, name: is missing",
+            "channel 1, event 3, name: \"a\" is declared twice",
+            "channel 2, topic: is missing",
+            "channel 3, join_reply: \"$\" stands for nothing",
+            "channel 3, announce_payload: says nothing without announce_join",
+        ],
+    );
+}
+
+#[test]
+fn topics_that_can_never_be_reached_are_mistakes() {
+    refused(
+        json!([
+            {"topic": "a:*"}, {"topic": "a:*"}, {"topic": "a:b"}, {"topic": "a:b:*"}, {"topic": "a"},
+            {"topic": "phoenix"}, {"topic": "b", "deny": ["b*", "c", "**"]},
+        ]),
+        &[
+            "channel 2, topic: \"a:*\" is declared twice",
+            "channel 3, topic: \"a:b\" is never reached: \"a:*\" above",
+            "channel 4, topic: \"a:b:*\" is never reached",
+            "channel 6, topic: \"phoenix\" is the protocol's own",
+            "channel 7, deny: \"c\" matches no topic of \"b\"",
+            "channel 7, deny: \"**\"",
+        ],
+    );
+}
+
+#[test]
+fn what_says_nothing_is_a_mistake() {
+    refused(
+        json!([{
+            "topic": "a", "announce_join": "phx_close", "announce_joins_up_to": 0,
+            "events_per_second": 0, "payload_bytes_max": 0, "event": [
+                {"name": "phx_reply"},
+                {"name": "e", "payload": {}, "status": "ok"},
+                {"name": "f", "broadcast": "all", "payload": {"a": "$b.c"}, "reply": ["$ "]},
+            ],
+        }]),
+        &[
+            "channel 1, announce_join: \"phx_close\": names that begin with phx_",
+            "channel 1, announce_joins_up_to: must be at least 1",
+            "channel 1, payload_bytes_max: must be at least 1",
+            "channel 1, events_per_second: must be 1 to 100000",
+            "channel 1, event 1, name: \"phx_reply\"",
+            "channel 1, event 2, payload: says nothing without broadcast",
+            "channel 1, event 2, status: says nothing without a reply",
+            "channel 1, event 3, payload: \"$b.c\" stands for nothing",
+            "channel 1, event 3, reply: \"$ \" stands for nothing",
+        ],
+    );
+}
+
+/// [`ChannelSpec::KEYS`] and [`EventSpec::KEYS`] are what serde takes.
+#[test]
+fn keys_are_those_of_the_specs() {
+    fn expected<T: serde::de::DeserializeOwned + std::fmt::Debug>() -> Vec<String> {
+        let error = serde_json::from_value::<T>(json!({"no such key": 1})).unwrap_err().to_string();
+        let keys = error.split("expected one of").nth(1).expect("a list of keys").to_owned();
+        keys.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+    assert_eq!(expected::<ChannelSpec>(), ChannelSpec::KEYS);
+    assert_eq!(expected::<EventSpec>(), EventSpec::KEYS);
+}
