@@ -1,2 +1,27 @@
-//! chat
-fn main() {}
+//! Serves the chat: the page at `/`, its socket at `/socket`.
+
+use chat::RoomChannel;
+use clap::Parser;
+use simurgh::{Endpoint, Mount};
+
+/// A chat for browsers and for any client of Phoenix Channels.
+#[derive(Parser)]
+struct Args {
+    /// Address to listen on.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4000")]
+    listen: String,
+}
+
+fn main() -> Result<(), simurgh::Error> {
+    let args = Args::parse();
+    Endpoint::builder()
+        .mount(
+            Mount::new("/socket")
+                // So that a room knows when it has grown too large to announce everybody.
+                .count_members(true)
+                .channel("rooms:*", RoomChannel::join),
+        )
+        .http(chat::page())
+        .listen(&args.listen)
+        .run()
+}

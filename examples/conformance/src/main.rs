@@ -1,2 +1,55 @@
-//! conformance
-fn main() {}
+//! The conformance application: the tests hold a server to the wire contract through it, and a reader
+//! finds every feature of the library in one place.
+//!
+//! | where | what |
+//! |---|---|
+//! | `/socket` | the whole application, see [`rooms`] and [`test_channel`] |
+//! | `/short` | the same with an idle timeout one can wait for |
+//! | `/echo` | a plain WebSocket that sends back what it gets, see [`echo`] |
+
+mod echo;
+mod rooms;
+mod test_channel;
+mod visitor;
+
+use std::time::Duration;
+
+use clap::Parser;
+use simurgh::{CheckOrigin, Endpoint, Mount};
+
+/// The application the wire contract is tested against.
+#[derive(Parser)]
+struct Args {
+    /// Address to listen on; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4001")]
+    listen: String,
+    /// Shards, each one thread; one a core if not given.
+    #[arg(long, value_name = "N")]
+    shards: Option<usize>,
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args = Args::parse();
+    let origins = CheckOrigin::list(["//example.com", "//localhost", "//127.0.0.1"])?;
+    Endpoint::builder()
+        .mount(socket("/socket", &origins))
+        .mount(socket("/short", &origins).idle_timeout(Some(Duration::from_millis(400))))
+        .mount(echo::mount())
+        .configure(|config| {
+            config.outbound_bytes_max = echo::OUTBOUND_BYTES_MAX;
+            config.shards = args.shards.unwrap_or(config.shards);
+        })
+        .listen(&args.listen)
+        .run()?;
+    Ok(())
+}
+
+fn socket(path: &str, origins: &CheckOrigin) -> Mount {
+    Mount::new(path)
+        .auth_token(true)
+        .check_origin(origins.clone())
+        .connect(visitor::connect)
+        .channel("rooms:*", rooms::join)
+        .channel("test:*", test_channel::join)
+        .channel("exact", test_channel::join)
+}

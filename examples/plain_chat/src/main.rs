@@ -1,2 +1,83 @@
-//! plain_chat
-fn main() {}
+//! A chat over bare WebSockets, without any protocol: what one sends, all hear, word for word.
+//!
+//! The same chat listens on `/chat` and, beside the page, on `/`.
+
+mod history;
+mod modes;
+
+use std::sync::Arc;
+
+use clap::{Parser, ValueEnum};
+use simurgh::axum::response::Html;
+use simurgh::axum::{Router, routing::get};
+use simurgh::{Context, Endpoint, Join, Mount, Payload};
+
+use modes::{Counts, Echo, Everybody, History, Silent};
+
+/// What both mounts are members of, so that they are one chat.
+const TOPIC: &str = "chat";
+
+/// A chat over bare WebSockets.
+#[derive(Parser)]
+struct Args {
+    /// Address to listen on.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3000")]
+    listen: String,
+    /// What becomes of a message.
+    #[arg(long, value_enum, default_value_t = Mode::Broadcast)]
+    mode: Mode,
+    /// Short for `--mode silent`.
+    #[arg(long, conflicts_with = "mode")]
+    silent: bool,
+    /// Messages kept in mode history.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    history_max: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// It goes to everybody, the sender included.
+    Broadcast,
+    /// It goes back to its sender.
+    Echo,
+    /// Everybody gets the list of the last messages.
+    History,
+    /// It is counted and goes nowhere; the counts are printed at the end.
+    Silent,
+}
+
+fn main() -> Result<(), simurgh::Error> {
+    let args = Args::parse();
+    let mode = if args.silent { Mode::Silent } else { args.mode };
+    let counts = Arc::new(Counts::default());
+    let (keeper, kept) = history::keeper();
+    let join = {
+        let counts = Arc::clone(&counts);
+        move |_: &mut Context<'_>, _: Payload<'_>| match mode {
+            Mode::Broadcast => Join::ok(Everybody),
+            Mode::Echo => Join::ok(Echo),
+            Mode::History => Join::ok(History(keeper.clone())),
+            Mode::Silent => Join::ok(Silent(Arc::clone(&counts))),
+        }
+    };
+    // Without heartbeats in the protocol, one who only listens says nothing, for hours.
+    let chat = |path| Mount::plain(path, TOPIC, join.clone()).idle_timeout(None);
+
+    let endpoint = Endpoint::builder()
+        .mount(chat("/chat"))
+        .mount(chat("/"))
+        .http(Router::new().route("/", get(Html(include_str!("../static/index.html")))))
+        .listen(&args.listen)
+        .start()?;
+    if mode == Mode::History {
+        history::keep(kept, args.history_max, TOPIC, endpoint.handle());
+    }
+    for address in endpoint.addresses() {
+        println!("listening on http://{address}");
+    }
+    endpoint.wait();
+    if mode == Mode::Silent {
+        println!("{counts}");
+    }
+    Ok(())
+}

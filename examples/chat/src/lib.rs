@@ -1,0 +1,67 @@
+//! A chat: whoever joins `rooms:<name>` hears what everybody says there.
+//!
+//! One channel type is all there is to it. [`page`](page()) is the browser's side; it speaks to the
+//! channel with the official `phoenix` client, and could as well be served by somebody else.
+
+use serde::Deserialize;
+use serde_json::Value;
+use simurgh::{Channel, Context, Join, Outcome, Payload, json};
+
+mod page;
+
+pub use page::page;
+
+/// Rooms announce who enters for as long as they have at most this many members. In a lobby of n
+/// members n announcements to everybody are n²/2 deliveries: nice among ten, ruinous among ten
+/// thousand.
+pub const ANNOUNCE_JOINS_UP_TO: u32 = 100;
+
+/// One member of one room.
+pub struct RoomChannel {
+    /// Who came in, until it has been announced. Members who then only listen keep nothing.
+    newcomer: Option<Value>,
+}
+
+/// What a client joins with. `user` may be any JSON, it is only passed on; a client may stay nameless.
+#[derive(Deserialize, Default)]
+struct JoinParams {
+    user: Option<Value>,
+}
+
+/// What is said. More fields than these pass through unread.
+#[derive(Deserialize)]
+struct Message {
+    body: Value,
+}
+
+impl RoomChannel {
+    /// Lets everybody into every room. This is where an application would ask whether they may.
+    pub fn join(_: &mut Context<'_>, params: Payload<'_>) -> Join {
+        let params: JoinParams = params.parse().unwrap_or_default();
+        Join::ok(Self { newcomer: params.user })
+    }
+}
+
+impl Channel for RoomChannel {
+    /// Not in [`join`](Self::join): only here the newcomer is a member, who hears it too.
+    fn after_join(&mut self, ctx: &mut Context<'_>) {
+        let user = self.newcomer.take();
+        if ctx.member_count() <= ANNOUNCE_JOINS_UP_TO {
+            ctx.broadcast("user:entered", json!({"user": user}));
+        }
+    }
+
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        match event {
+            "new:msg" => {
+                let Ok(message) = payload.parse::<Message>() else {
+                    return Outcome::error(json!({"reason": "a message has a body"}));
+                };
+                // As it came: one encoding serves the whole room.
+                ctx.broadcast(event, payload.into_owned());
+                Outcome::ok(json!({"msg": message.body}))
+            }
+            _ => Outcome::unknown_event(),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The chat page: a handful of files that are part of the binary, so that nothing is looked for at run
+//! time and nothing is fetched from elsewhere.
+
+use simurgh::axum::Router;
+use simurgh::axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS,
+};
+use simurgh::axum::routing::{MethodRouter, get};
+
+/// Everything comes from here; `ws:` and `wss:` are named because not every browser takes `'self'` to
+/// mean the socket of the same host.
+const POLICY: &str = "default-src 'self'; connect-src 'self' ws: wss:";
+
+/// The files' names bear no version: a browser that kept them would mix today's page with yesterday's
+/// script.
+const CACHING: &str = "no-cache";
+
+const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// Path, content type, content.
+const FILES: [(&str, &str, &[u8]); 5] = [
+    ("/", "text/html; charset=utf-8", include_bytes!("../static/index.html")),
+    ("/chat.css", "text/css; charset=utf-8", include_bytes!("../static/chat.css")),
+    ("/chat.js", JAVASCRIPT, include_bytes!("../static/chat.js")),
+    ("/phoenix.min.js", JAVASCRIPT, include_bytes!("../static/phoenix.min.js")),
+    ("/favicon.svg", "image/svg+xml", include_bytes!("../static/favicon.svg")),
+];
+
+/// The page at `/` with its script and style, for [`Builder::http`](simurgh::Builder::http).
+pub fn page() -> Router {
+    FILES.into_iter().fold(Router::new(), |router, (path, content_type, content)| {
+        router.route(path, file(content_type, content))
+    })
+}
+
+fn file(content_type: &'static str, content: &'static [u8]) -> MethodRouter {
+    let headers = [
+        (CONTENT_TYPE, content_type),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (CACHE_CONTROL, CACHING),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    get(move || async move { (headers, content) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FILES;
+
+    /// The page names its files itself; one that is missing here would be a broken page.
+    #[test]
+    fn every_file_the_page_asks_for_is_served() {
+        let named: Vec<_> = include_str!("../static/index.html")
+            .split_whitespace()
+            .filter_map(|word| word.strip_prefix("href=\"").or(word.strip_prefix("src=\"")))
+            .filter_map(|rest| rest.split('"').next())
+            .filter(|name| !name.starts_with('#'))
+            .collect();
+        assert!(named.contains(&"chat.js"), "{named:?}");
+        for name in named {
+            let path = format!("/{name}");
+            assert!(FILES.iter().any(|file| file.0 == path), "{path} is not served");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! `rooms:*`: the chat of the seeds, with a few ways to end a channel.
+
+use serde_json::Value;
+use simurgh::{Channel, Context, Join, Outcome, Payload, Stop, json};
+
+/// One member of one room.
+struct Room {
+    user: Value,
+}
+
+/// Rooms whose names begin with `private` are closed to everybody.
+pub(crate) fn join(ctx: &mut Context<'_>, params: Payload<'_>) -> Join {
+    if ctx.subtopic().starts_with("private") {
+        return Join::error(json!({"reason": "unauthorized"}));
+    }
+    let params: Value = params.parse().unwrap_or_default();
+    Join::ok(Room { user: params["user"].clone() })
+}
+
+impl Channel for Room {
+    fn after_join(&mut self, ctx: &mut Context<'_>) {
+        ctx.broadcast("user:entered", json!({"user": self.user}));
+        ctx.push("join", json!({"status": "connected"}));
+    }
+
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        match event {
+            "new:msg" => {
+                let message: Value = payload.parse().unwrap_or_default();
+                ctx.broadcast(event, payload.into_owned());
+                Outcome::ok(json!({"msg": message["body"]}))
+            }
+            // A payload of bytes is answered with bytes.
+            "bin" => Outcome::ok(payload.into_owned()),
+            "stop" => Outcome::Stop(Stop::Normal),
+            #[expect(
+                clippy::panic,
+                reason = "shows that a panic ends this channel and nothing else"
+            )]
+            "crash" => panic!("the client asked for it"),
+            _ => Outcome::unknown_event(),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! `test:*` and `exact`: one event for every thing a channel can do.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use simurgh::{Broadcast, Channel, Context, Join, Outcome, Payload, Reason, Reply, Stop, json};
+use tokio::time::sleep;
+
+use crate::visitor::Visitor;
+
+/// A bare answer.
+const EMPTY: Payload<'static> = Payload::EMPTY_OBJECT;
+
+/// One member of one test topic.
+struct Test {
+    /// What the client calls itself; its shouts are addressed by it.
+    name: Value,
+}
+
+/// Most topics are simply joined; some names ask for a join that goes otherwise.
+pub(crate) fn join(ctx: &mut Context<'_>, params: Payload<'_>) -> Join {
+    let params: Value = params.parse().unwrap_or_default();
+    let test = Test { name: params["name"].clone() };
+    match ctx.topic() {
+        "test:error" => Join::error(json!({"reason": params["reason"]})),
+        "test:reply" => Join::ok(test).reply(json!({"got": params})),
+        // This socket waits for its answer; nobody else does.
+        "test:slow" => Join::later(async {
+            sleep(Duration::from_millis(1500)).await;
+            Join::ok(test)
+        }),
+        #[expect(clippy::panic, reason = "shows that a panic refuses this join and nothing else")]
+        "test:crash" => panic!("the client asked for it"),
+        _ => Join::ok(test),
+    }
+}
+
+impl Channel for Test {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        match event {
+            // Answers. A payload goes back as it came: JSON as JSON, bytes as bytes.
+            "echo" | "bin" => Outcome::ok(payload.into_owned()),
+            "status_only" => Outcome::ok(EMPTY),
+            "error_only" => Outcome::error(EMPTY),
+            "fail" => Outcome::error(json!({"reason": field(&payload, "reason")})),
+            "custom_status" => Outcome::Reply(Reply::new("weird", json!({"a": 1}))),
+            "noreply" => Outcome::NoReply,
+            "async" => answer_later(ctx, payload.into_owned()),
+            "whoami" => Outcome::ok(json!(ctx.assigns::<Visitor>())),
+
+            // What this member hears, or all of them.
+            "push_me" => push(ctx, "pushed", payload),
+            "bin_push" => push(ctx, "bin_pushed", payload),
+            "bcast" => broadcast(ctx, "news", payload),
+            "bin_bcast" => broadcast(ctx, "bin_news", payload),
+            "shout" => broadcast(ctx, event, payload),
+            "secret" => {
+                ctx.broadcast(event, payload.into_owned());
+                Outcome::ok(EMPTY)
+            }
+            "bcast_from" => {
+                ctx.broadcast_from("news", payload.into_owned());
+                Outcome::ok(EMPTY)
+            }
+            "subscribe" => {
+                ctx.subscribe(field(&payload, "topic").as_str().unwrap_or_default());
+                Outcome::ok(EMPTY)
+            }
+
+            // Ends: of this channel, of this socket, of all sockets of somebody.
+            "stop" => Outcome::Stop(Stop::Normal),
+            "stop_shutdown" => Outcome::Stop(Stop::Shutdown),
+            "stop_bad" => Outcome::Stop(Stop::Abnormal),
+            "stop_reply" => Outcome::ReplyAndStop(Reply::ok(payload.into_owned()), Stop::Normal),
+            #[expect(clippy::panic, reason = "shows that a panic ends this channel only")]
+            "crash" => panic!("the client asked for it"),
+            "drain_me" => {
+                ctx.close_socket(SERVICE_RESTART);
+                Outcome::NoReply
+            }
+            "disconnect_me" => {
+                ctx.disconnect(field(&payload, "id").as_str().unwrap_or_default());
+                Outcome::NoReply
+            }
+            _ => Outcome::unknown_event(),
+        }
+    }
+
+    fn intercept(&self) -> &'static [&'static str] {
+        &["shout", "secret"]
+    }
+
+    /// Each member is shouted at by name; a secret is kept by pushing nothing.
+    fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+        if event == "shout" {
+            let mut shout: Map<String, Value> = payload.parse().unwrap_or_default();
+            shout.insert("to".to_owned(), self.name.clone());
+            ctx.push(event, Value::from(shout));
+        }
+        Outcome::NoReply
+    }
+
+    /// What the client subscribed to reaches it on the topic it has joined.
+    fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
+        ctx.push(broadcast.event(), broadcast.payload());
+        Outcome::NoReply
+    }
+
+    fn terminate(&mut self, ctx: &mut Context<'_>, _: &Reason) {
+        ctx.push("you_left", json!({"message": "bye!"}));
+    }
+}
+
+/// The close code that asks a client to come back, for it will find another server.
+const SERVICE_RESTART: u16 = 1012;
+
+/// The channel is free meanwhile, and answers what comes in between.
+fn answer_later(ctx: &mut Context<'_>, payload: Payload<'static>) -> Outcome {
+    if let Some(message) = ctx.reply_ref() {
+        let channel = ctx.handle();
+        ctx.spawn(async move {
+            sleep(Duration::from_millis(50)).await;
+            channel.reply(message, Reply::ok(payload));
+        });
+    }
+    Outcome::NoReply
+}
+
+fn push(ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    ctx.push(event, payload.into_owned());
+    Outcome::NoReply
+}
+
+fn broadcast(ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+    ctx.broadcast(event, payload.into_owned());
+    Outcome::NoReply
+}
+
+/// One field of a JSON object; null where there is none.
+fn field(payload: &Payload<'_>, name: &str) -> Value {
+    payload.parse::<Value>().unwrap_or_default()[name].clone()
+}

@@ -1,0 +1,157 @@
+//! The last messages of everybody, kept by one thread.
+//!
+//! Connections live on several shards, and shards share nothing. A list behind a mutex would keep the
+//! messages, but not the order of the *lists*: one shard could append, another append and broadcast,
+//! and only then the first broadcast its older list, so that messages vanish before people's eyes. One
+//! owner that appends and broadcasts in the same breath cannot get that wrong, and needs no lock.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use simurgh::{Handle, Payload};
+
+/// Bytes all kept messages may have together. Every one of them is sent to everybody on every message,
+/// so this says what a message costs; the newest is kept whatever its size.
+const BYTES_MAX: usize = 256 << 10;
+/// Messages that may wait to be kept.
+const WAITING_MAX: usize = 1024;
+/// How long to wait when the server has too much under way to take a list.
+const CONGESTED: Duration = Duration::from_millis(1);
+
+/// Where connections leave their messages.
+#[derive(Clone)]
+pub(crate) struct Keeper(SyncSender<Box<str>>);
+
+/// The messages left, for [`keep`].
+pub(crate) type Kept = Receiver<Box<str>>;
+
+/// The two ends of the way to the history.
+pub(crate) fn keeper() -> (Keeper, Kept) {
+    let (sender, receiver) = sync_channel(WAITING_MAX);
+    (Keeper(sender), receiver)
+}
+
+impl Keeper {
+    /// Leaves a message without waiting, as a shard never waits; an error when too many wait already.
+    pub(crate) fn keep(&self, message: &Payload<'_>) -> Result<(), TrySendError<Box<str>>> {
+        let text = match message {
+            Payload::Json(text) => text.as_ref().into(),
+            Payload::Binary(bytes) => String::from_utf8_lossy(bytes).into(),
+        };
+        self.0.try_send(text)
+    }
+}
+
+/// Keeps what comes and tells everybody on `topic` the whole list each time, until the server ends.
+pub(crate) fn keep(kept: Kept, messages_max: usize, topic: &'static str, server: Handle) {
+    let mut history = History::new(messages_max);
+    thread::spawn(move || {
+        for message in kept {
+            history.add(&message);
+            let list = Payload::from_json(history.list());
+            while server.broadcast(topic, "text", &list).is_err() {
+                thread::sleep(CONGESTED);
+            }
+        }
+    });
+}
+
+/// The last messages, at most so many and of so many bytes.
+struct History {
+    /// As JSON strings: written once, joined often.
+    messages: VecDeque<String>,
+    bytes: usize,
+    messages_max: usize,
+}
+
+impl History {
+    fn new(messages_max: usize) -> Self {
+        Self { messages: VecDeque::new(), bytes: 0, messages_max }
+    }
+
+    fn add(&mut self, message: &str) {
+        let message = serde_json::Value::from(message).to_string();
+        self.bytes += message.len();
+        self.messages.push_back(message);
+        while self.messages.len() > self.messages_max.max(1)
+            || (self.bytes > BYTES_MAX && self.messages.len() > 1)
+        {
+            let oldest = self.messages.pop_front().unwrap_or_default();
+            self.bytes -= oldest.len();
+        }
+    }
+
+    /// All of them as a JSON array, the oldest first.
+    fn list(&self) -> String {
+        let mut list = String::with_capacity(self.bytes + self.messages.len() + 2);
+        for message in &self.messages {
+            list.push(if list.is_empty() { '[' } else { ',' });
+            list.push_str(message);
+        }
+        list.push(']');
+        list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The list as its readers see it.
+    fn read(history: &History) -> Vec<String> {
+        serde_json::from_str(&history.list()).expect("a JSON array of strings")
+    }
+
+    #[test]
+    fn a_history_lists_its_messages_in_order() {
+        let mut history = History::new(10);
+        for message in ["one", "{\"two\": 2}", "", "thrée \"3\"\n"] {
+            history.add(message);
+        }
+        assert_eq!(read(&history), ["one", "{\"two\": 2}", "", "thrée \"3\"\n"]);
+    }
+
+    #[test]
+    fn only_so_many_messages_are_kept() {
+        let mut history = History::new(3);
+        for n in 0..10 {
+            history.add(&n.to_string());
+        }
+        assert_eq!(read(&history), ["7", "8", "9"]);
+        let mut none = History::new(0);
+        none.add("a");
+        none.add("b");
+        assert_eq!(
+            read(&none),
+            ["b"],
+            "a list that is sent has at least the message it is sent for"
+        );
+    }
+
+    #[test]
+    fn only_so_many_bytes_are_kept_but_always_the_newest() {
+        let mut history = History::new(1000);
+        let half = "x".repeat(BYTES_MAX / 2);
+        for _ in 0..5 {
+            history.add(&half);
+        }
+        assert_eq!(history.messages.len(), 1, "two halves and their quotes are too much");
+        history.add(&"y".repeat(2 * BYTES_MAX));
+        assert_eq!(read(&history), ["y".repeat(2 * BYTES_MAX)]);
+        history.add("small");
+        assert_eq!(read(&history), ["small"]);
+        assert_eq!(history.bytes, "\"small\"".len(), "what was dropped is not counted any more");
+    }
+
+    #[test]
+    fn more_than_may_wait_is_refused() {
+        let (keeper, kept) = keeper();
+        let message = Payload::from_json("\"m\"");
+        let taken = (0..=WAITING_MAX).filter(|_| keeper.keep(&message).is_ok()).count();
+        assert_eq!(taken, WAITING_MAX);
+        assert!(kept.recv().is_ok());
+        assert!(keeper.keep(&message).is_ok());
+    }
+}

@@ -1,0 +1,75 @@
+//! What becomes of a message: one channel type for each mode.
+//!
+//! On a plain mount a channel is a connection. Its messages come as event `text` or `binary`, and what
+//! it answers or broadcasts leaves as a bare message, without the event.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use simurgh::{Channel, Context, Outcome, Payload};
+
+use crate::history::Keeper;
+
+/// Every message to everybody, the sender included.
+pub(crate) struct Everybody;
+
+impl Channel for Everybody {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        ctx.broadcast(event, payload.into_owned());
+        Outcome::NoReply
+    }
+}
+
+/// Every message back to its sender.
+pub(crate) struct Echo;
+
+impl Channel for Echo {
+    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+        Outcome::ok(payload.into_owned())
+    }
+}
+
+/// Every message into the history, which goes to everybody.
+pub(crate) struct History(pub(crate) Keeper);
+
+impl Channel for History {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+        if self.0.keep(&payload).is_err() {
+            // Faster than lists can be sent to everybody. Better a sender who is told to try again
+            // later (1013) than a queue without end.
+            ctx.close_socket(1013);
+        }
+        Outcome::NoReply
+    }
+}
+
+/// Counts, and delivers nothing.
+pub(crate) struct Silent(pub(crate) Arc<Counts>);
+
+/// What came in [`Silent`] mode, summed over all shards.
+#[derive(Default)]
+pub(crate) struct Counts {
+    connections: AtomicU64,
+    messages: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Channel for Silent {
+    fn after_join(&mut self, _: &mut Context<'_>) {
+        self.0.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+        self.0.messages.fetch_add(1, Ordering::Relaxed);
+        self.0.bytes.fetch_add(payload.len() as u64, Ordering::Relaxed);
+        Outcome::NoReply
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [connections, messages, bytes] =
+            [&self.connections, &self.messages, &self.bytes].map(|it| it.load(Ordering::Relaxed));
+        write!(f, "{connections} connections sent {messages} messages of {bytes} bytes in all")
+    }
+}
