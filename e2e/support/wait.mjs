@@ -40,6 +40,11 @@ export class Inbox {
     return await within(value, what, ms);
   }
 
+  /** Forgets what has come so far. */
+  clear() {
+    this.#values.length = 0;
+  }
+
   /** What has come and was not asked for. */
   get rest() {
     return [...this.#values];
