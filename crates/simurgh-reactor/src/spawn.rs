@@ -1,7 +1,8 @@
 //! Starting shards, in the one order that keeps descriptor tables apart: all wakers and hand-off
 //! pairs are made first ([`ShardSet::prepare`]), addresses are tried and held
-//! ([`ShardSet::bind`]), event loops that shards may wake are started (a tokio runtime), then each shard's thread separates its table, opens its own poll set
-//! and listeners, and reports ([`ShardSet::spawn`]).
+//! ([`ShardSet::bind`]), event loops that shards may wake are started (a tokio runtime), then each
+//! shard's thread separates its table, opens its own poll set and listeners, and reports
+//! ([`ShardSet::spawn`]).
 
 use std::io;
 use std::net::SocketAddr;

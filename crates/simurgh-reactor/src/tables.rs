@@ -3,7 +3,8 @@
 //!
 //! The price is that a descriptor *number* means nothing outside its table: used in the wrong
 //! one it may close, or write into, another client's socket. Hence the rules kept here: a shard
-//! thread closes everything it inherited but 0, 1, 2 and what it was given by name; a descriptor
+//! thread closes everything it inherited but 0, 1, 2, what it was given by name, and event counters
+//! (by which code on the shard wakes other loops, tokio's for one); a descriptor
 //! that leaves the loop is a [`Descriptor`], which cannot change threads; and what belongs to the
 //! process's own table is a [`MainFd`], which is never closed anywhere else.
 //!
