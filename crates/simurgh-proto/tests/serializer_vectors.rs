@@ -148,6 +148,15 @@ fn whitespace_comes_in_and_does_not_go_out() {
     let tight = r#"[[1,2],"7","a b","e",{"k ":[" v ",1]}]"#;
     let read = decoded(V2, spaced).unwrap();
     assert_eq!(text(|out| V2.message(out, &read)), tight);
+    // One blank at each place beside a token, but not within strings.
+    for (at, _) in tight.match_indices(['[', ']', '{', '}', ',', ':', '"', '1']) {
+        let (front, back) = tight.split_at(at);
+        if front.matches('"').count() % 2 == 0 {
+            let spaced = format!("{front} {back}");
+            let read = decoded(V2, &spaced).unwrap();
+            assert_eq!(text(|out| V2.message(out, &read)), tight, "{spaced}");
+        }
+    }
     let spaced =
         "{ \"topic\" : \"a b\", \"event\":\"e\",\"ref\" : \"7\", \"payload\": { \"k \": 1 } }";
     let read = decoded(V1, spaced).unwrap();

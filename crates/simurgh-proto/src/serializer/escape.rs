@@ -3,7 +3,8 @@ use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Appends `text` as a JSON string, quotes included. Only what RFC 8259 §7 requires is escaped.
+/// Appends `text` as a JSON string, quotes included. Only what RFC 8259 §7 requires is escaped, and
+/// spelled as JavaScript does, so that a ref which JSON.stringify wrote goes back byte for byte.
 pub fn escape_into(out: &mut Vec<u8>, text: &str) {
     out.reserve(text.len() + 2);
     out.push(b'"');
@@ -117,7 +118,7 @@ fn unescape_unit(escape: &str) -> (char, &str) {
 fn hex(nibble: u8) -> u8 {
     match nibble & 0xf {
         digit @ 0..10 => b'0' + digit,
-        letter => b'A' + (letter - 10),
+        letter => b'a' + (letter - 10),
     }
 }
 
@@ -135,7 +136,7 @@ mod tests {
     fn escapes_what_must_be_and_nothing_else() {
         assert_eq!(escaped("rooms:lobby"), "\"rooms:lobby\"");
         assert_eq!(escaped("é/\u{7f}\u{2028}"), "\"é/\u{7f}\u{2028}\"");
-        assert_eq!(escaped("\"\\\u{8}\u{c}\n\r\t\u{0}\u{1f}"), r#""\"\\\b\f\n\r\t\u0000\u001F""#);
+        assert_eq!(escaped("\"\\\u{8}\u{c}\n\r\t\u{0}\u{1f}"), r#""\"\\\b\f\n\r\t\u0000\u001f""#);
     }
 
     #[test]

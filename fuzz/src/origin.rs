@@ -1,0 +1,33 @@
+//! Any two lines as an allow-list entry and an Origin header.
+use simurgh_proto::origin::{CheckOrigin, OriginPattern, Own};
+
+/// Runs the target over one input.
+pub fn run(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (entry, origin) = text.split_once('\n').unwrap_or((&text, &text));
+    let own = Own { scheme: "https", host: "h.com", port: 443 };
+    assert!(CheckOrigin::Off.allows(Some(origin), own));
+    assert!(CheckOrigin::Conn.allows(None, own));
+    if CheckOrigin::Conn.allows(Some(origin), own) {
+        let origin = origin.to_ascii_lowercase();
+        assert!(origin.starts_with("https://") && origin.contains("h.com"), "{origin}");
+    }
+    if let Ok(pattern) = OriginPattern::parse(entry) {
+        let check = CheckOrigin::List([pattern].into());
+        assert!(check.allows(None, own));
+        assert!(!check.allows(Some("null"), own) && !check.allows(Some(""), own));
+        // An entry without wildcard is an origin itself, and allows that one.
+        let wildcard = entry.contains('*');
+        assert!(wildcard || check.allows(Some(entry), own), "{entry} allows itself");
+        if check.allows(Some(origin), own) {
+            assert!(origin.contains("//"), "{origin} has a host");
+        }
+    }
+    // A page that the very same authority serves may open a socket there.
+    if let Some(own) = Own::from_host_header("http", origin)
+        && !origin.contains(['/', '?', '#', '@'])
+    {
+        let page = format!("http://{origin}");
+        assert!(CheckOrigin::Conn.allows(Some(&page), own), "{page} for {own:?}");
+    }
+}
