@@ -266,6 +266,7 @@ fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<
     }
 }
 
+#[allow(clippy::field_reassign_with_default, reason = "the struct is non-exhaustive")]
 fn reactor_config(config: &Config, index: usize) -> reactor::Config {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut reactor = reactor::Config::default();
