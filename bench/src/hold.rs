@@ -11,7 +11,11 @@ use crate::args::Hold;
 use crate::fleet::{Fleet, Script};
 use crate::{frames, sys};
 
-const JOIN: &str = "{\"topic\":\"rooms:lobby\", \"event\":\"phx_join\", \"payload\":\n{\"user\":\"1\"}, \"ref\":\"1\"}";
+const JOIN: &str = concat!(
+    r#"{"topic":"rooms:lobby", "event":"phx_join", "payload":"#,
+    "\n",
+    r#"{"user":"1"}, "ref":"1"}"#
+);
 const PATH: &str = "/socket/websocket";
 
 /// Joins, stays, reports. An error if anyone was cut.
@@ -75,6 +79,14 @@ fn locate(url: &str) -> Result<(SocketAddrV4, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_join_is_the_seeds_own() {
+        assert!(JOIN.contains("\"payload\":\n{\"user\":\"1\"}"));
+        let join: serde_json::Value = serde_json::from_str(JOIN).unwrap();
+        assert_eq!(join["event"], "phx_join");
+        assert_eq!(join["ref"], "1");
+    }
 
     #[test]
     fn urls() {

@@ -217,7 +217,7 @@ pub(crate) fn remarks(floors: &[Figures], runs: &[Figures]) -> String {
     let delivered: u64 = all().map(|run| run.tally.delivered).sum();
     let _ = writeln!(
         text,
-        "\n{delivered} deliveries checked one by one: {} missed, {} repeated, {} of the wrong form.",
+        "\n{delivered} deliveries checked one by one: {} missed, {} repeated, {} of wrong form.",
         all().map(|run| run.tally.missed).sum::<u64>(),
         all().map(|run| run.tally.repeated).sum::<u64>(),
         all().map(|run| run.tally.odd).sum::<u64>(),
