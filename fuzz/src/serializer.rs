@@ -1,8 +1,8 @@
 //! Any frame as a Channels message: what the targets of both serializers share.
 //!
-//! The first byte chooses text or binary. What is read must come back the same when it is written and
-//! read again, from either side; what is written must be compact and JSON to serde_json too; and the
-//! scanner must accept what serde_json accepts.
+//! The first byte chooses text or binary. What is read must come back the same when it is written
+//! and read again, from either side; what is written must be compact and JSON to serde_json too;
+//! and the scanner must accept what serde_json accepts.
 use simurgh_proto::message::{Message, OwnedRef, Payload};
 use simurgh_proto::serializer::{Frame, Kind, Serializer, ServerMessage, json};
 

@@ -175,8 +175,9 @@ impl From<alloc::vec::Vec<u8>> for Payload<'static> {
 
 /// A ref or join_ref: any JSON value, chosen by the client and echoed with its type.
 ///
-/// Equality is that of the compact JSON text, so `1` and `"1"` differ, as do `1` and `1.0`. Decoders
-/// write strings in one way only, so an escaped and an unescaped spelling of a string are equal.
+/// Equality is that of the compact JSON text, so `1` and `"1"` differ, as do `1` and `1.0`.
+/// Decoders write strings in one way only, so an escaped and an unescaped spelling of a string are
+/// equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Ref<'a> {
     /// JSON `null`, or no ref at all.
@@ -320,7 +321,8 @@ enum Kept {
     Heap(Box<Box<str>>),
 }
 
-/// Longest raw JSON text of a ref that needs no heap; phoenix.js counts, so its refs are `"1"`, `"2"`…
+/// Longest raw JSON text of a ref that needs no heap; phoenix.js counts, so its refs are `"1"`,
+/// `"2"`…
 const INLINE_BYTES_MAX: usize = 14;
 
 const _: () = assert!(size_of::<OwnedRef>() == 16);

@@ -1,7 +1,8 @@
 //! Which pages may open a socket: the Origin check (PROTOCOL §2, rows 12–15).
 //!
 //! A browser tells where the page came from that opens a socket; a server that lets any page in can
-//! be driven by any site its user visits. Clients that are no browsers send no Origin and are let in.
+//! be driven by any site its user visits. Clients that are no browsers send no Origin and are let
+//! in.
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;

@@ -27,7 +27,8 @@ pub fn escape_into(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// What a JSON string says; `inner` is its text without the quotes. Borrows when nothing is escaped.
+/// What a JSON string says; `inner` is its text without the quotes. Borrows when nothing is
+/// escaped.
 ///
 /// Meant for text that a scanner has accepted; an escape that is none gives U+FFFD.
 pub fn unescape(inner: &str) -> Cow<'_, str> {

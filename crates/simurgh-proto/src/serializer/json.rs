@@ -96,7 +96,8 @@ impl<'a> Raw<'a> {
         Payload::Json(self.compact())
     }
 
-    /// The value as a ref. Strings with escapes are spelled our way, so that equal strings are equal.
+    /// The value as a ref. Strings with escapes are spelled our way, so that equal strings are
+    /// equal.
     pub(super) fn msg_ref(self) -> Ref<'a> {
         match self.string() {
             Some(Cow::Owned(unescaped)) => Ref::from_text(&unescaped),

@@ -1,8 +1,8 @@
 //! Channels messages as frames: the two serializers a client may ask for (PROTOCOL §3, §4).
 //!
-//! A [`Serializer`] is a choice, not an object: it fits in a byte of the connection's record. Readers
-//! borrow from the frame, writers append to a buffer the caller owns. Neither parses a payload, and
-//! for ordinary messages neither allocates.
+//! A [`Serializer`] is a choice, not an object: it fits in a byte of the connection's record.
+//! Readers borrow from the frame, writers append to a buffer the caller owns. Neither parses a
+//! payload, and for ordinary messages neither allocates.
 //!
 //! * [`json`] finds values in JSON text and checks them, without building anything.
 //! * `v1` is the object form, text only.

@@ -2,9 +2,9 @@
 //!
 //! Commands ([`Client::join`], [`push`](Client::push), [`leave`](Client::leave),
 //! [`heartbeat`](Client::heartbeat)) append one message each and say the ref it bears;
-//! [`Client::handle`] says what a message of the server means. Refs count up from 1 and are strings,
-//! and a join's join_ref is its own ref, as phoenix.js has it. There is no clock: deadlines for
-//! answers are the caller's, by ref.
+//! [`Client::handle`] says what a message of the server means. Refs count up from 1 and are
+//! strings, and a join's join_ref is its own ref, as phoenix.js has it. There is no clock:
+//! deadlines for answers are the caller's, by ref.
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -43,8 +43,8 @@ impl Client {
         self.heartbeat_ref != 0
     }
 
-    /// Asks to join `topic`. If it is joined already this join replaces that one, as the server sees
-    /// it too: what still comes for the old one is [`Incoming::Unrelated`].
+    /// Asks to join `topic`. If it is joined already this join replaces that one, as the server
+    /// sees it too: what still comes for the old one is [`Incoming::Unrelated`].
     ///
     /// # Errors
     /// A binary payload that does not fit; nothing is written then, and nothing changes.
