@@ -16,13 +16,14 @@ pub use page::page;
 /// thousand.
 pub const ANNOUNCE_JOINS_UP_TO: u32 = 100;
 
-/// One member of one room.
+/// One member of one room. Its mount has to
+/// [count members](simurgh::Mount::count_members), or rooms never seem to grow.
 pub struct RoomChannel {
     /// Who came in, until it has been announced. Members who then only listen keep nothing.
     newcomer: Option<Value>,
 }
 
-/// What a client joins with. `user` may be any JSON, it is only passed on; a client may stay nameless.
+/// What a client joins with. `user` may be any JSON, it is only passed on, or be left out.
 #[derive(Deserialize, Default)]
 struct JoinParams {
     user: Option<Value>,

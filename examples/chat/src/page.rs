@@ -1,5 +1,5 @@
-//! The chat page: a handful of files that are part of the binary, so that nothing is looked for at run
-//! time and nothing is fetched from elsewhere.
+//! The chat page: a handful of files that are part of the binary, so that nothing is looked for at
+//! run time and nothing is fetched from elsewhere.
 
 use simurgh::axum::Router;
 use simurgh::axum::http::header::{
@@ -7,12 +7,12 @@ use simurgh::axum::http::header::{
 };
 use simurgh::axum::routing::{MethodRouter, get};
 
-/// Everything comes from here; `ws:` and `wss:` are named because not every browser takes `'self'` to
-/// mean the socket of the same host.
+/// Everything comes from here; `ws:` and `wss:` are named because not every browser takes `'self'`
+/// to mean the socket of the same host.
 const POLICY: &str = "default-src 'self'; connect-src 'self' ws: wss:";
 
-/// The files' names bear no version: a browser that kept them would mix today's page with yesterday's
-/// script.
+/// The files' names bear no version: a browser that kept them would mix today's page with
+/// yesterday's script.
 const CACHING: &str = "no-cache";
 
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";

@@ -1,5 +1,5 @@
-//! The conformance application: the tests hold a server to the wire contract through it, and a reader
-//! finds every feature of the library in one place.
+//! The conformance application: the tests hold a server to the wire contract through it, and a
+//! reader finds every feature of the library in one place.
 //!
 //! | where | what |
 //! |---|---|

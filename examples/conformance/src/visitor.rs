@@ -13,8 +13,8 @@ pub(crate) struct Visitor {
     transport: &'static str,
 }
 
-/// `reject=true` and `ratelimit=true` ask to be refused; `user_id=N` gives the socket an id, by which
-/// it can be disconnected from anywhere.
+/// `reject=true` and `ratelimit=true` ask to be refused; `user_id=N` gives the socket an id, by
+/// which it can be disconnected from anywhere.
 pub(crate) fn connect(info: &ConnectInfo<'_>) -> Connect {
     let asks = |param| info.param(param).as_deref() == Some("true");
     if asks("reject") {

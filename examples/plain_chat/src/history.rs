@@ -1,9 +1,10 @@
 //! The last messages of everybody, kept by one thread.
 //!
-//! Connections live on several shards, and shards share nothing. A list behind a mutex would keep the
-//! messages, but not the order of the *lists*: one shard could append, another append and broadcast,
-//! and only then the first broadcast its older list, so that messages vanish before people's eyes. One
-//! owner that appends and broadcasts in the same breath cannot get that wrong, and needs no lock.
+//! Connections live on several shards, and shards share nothing. A list behind a mutex would keep
+//! the messages, but not the order of the *lists*: after one shard has appended, another may append
+//! and broadcast first, and then the older list follows the newer one and a message vanishes before
+//! people's eyes. One owner that appends and broadcasts in the same breath cannot get that wrong,
+//! and needs no lock.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use simurgh::{Handle, Payload};
 
-/// Bytes all kept messages may have together. Every one of them is sent to everybody on every message,
+/// Bytes all kept messages may have together. Each of them is sent to everybody on every message,
 /// so this says what a message costs; the newest is kept whatever its size.
 const BYTES_MAX: usize = 256 << 10;
 /// Messages that may wait to be kept.
@@ -34,7 +35,7 @@ pub(crate) fn keeper() -> (Keeper, Kept) {
 }
 
 impl Keeper {
-    /// Leaves a message without waiting, as a shard never waits; an error when too many wait already.
+    /// Leaves a message without waiting, as a shard never waits. An error: too many are waiting.
     pub(crate) fn keep(&self, message: &Payload<'_>) -> Result<(), TrySendError<Box<str>>> {
         let text = match message {
             Payload::Json(text) => text.as_ref().into(),
@@ -44,7 +45,7 @@ impl Keeper {
     }
 }
 
-/// Keeps what comes and tells everybody on `topic` the whole list each time, until the server ends.
+/// Keeps what comes and tells everybody on `topic` the whole list each time.
 pub(crate) fn keep(kept: Kept, messages_max: usize, topic: &'static str, server: Handle) {
     let mut history = History::new(messages_max);
     thread::spawn(move || {

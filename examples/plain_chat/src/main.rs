@@ -5,9 +5,11 @@
 mod history;
 mod modes;
 
+use std::error::Error;
 use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
+use nix::sys::signal::{SigSet, Signal};
 use simurgh::axum::response::Html;
 use simurgh::axum::{Router, routing::get};
 use simurgh::{Context, Endpoint, Join, Mount, Payload};
@@ -46,8 +48,9 @@ enum Mode {
     Silent,
 }
 
-fn main() -> Result<(), simurgh::Error> {
+fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
+    let told_to_end = blocked_signals()?;
     let mode = if args.silent { Mode::Silent } else { args.mode };
     let counts = Arc::new(Counts::default());
     let (keeper, kept) = history::keeper();
@@ -75,9 +78,20 @@ fn main() -> Result<(), simurgh::Error> {
     for address in endpoint.addresses() {
         println!("listening on http://{address}");
     }
-    endpoint.wait();
+    told_to_end.wait()?;
+    // From here on a second signal ends the process at once.
+    told_to_end.thread_unblock()?;
+    endpoint.drain();
     if mode == Mode::Silent {
         println!("{counts}");
     }
     Ok(())
+}
+
+/// SIGINT and SIGTERM, from now on waited for instead of ending the process. To be called before
+/// any thread is started, because threads inherit what is blocked.
+fn blocked_signals() -> nix::Result<SigSet> {
+    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
+    signals.thread_block()?;
+    Ok(signals)
 }
