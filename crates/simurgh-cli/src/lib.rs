@@ -1,1 +1,131 @@
-//! simurgh-cli
+//! The commands of `simurgh`, for an application of your own as well.
+//!
+//! A server with flags, `simurgh.toml`, logs, signals and drain is three lines around your mounts:
+//!
+//! ```no_run
+//! use simurgh::{Context, Join, Mount, Payload, json};
+//!
+//! fn join(_: &mut Context<'_>, _: Payload<'_>) -> Join {
+//!     Join::error(json!({"reason": "closed today"}))
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     simurgh_cli::run(|server| server.mount(Mount::new("/socket").channel("rooms:*", join)))
+//! }
+//! ```
+//!
+//! What was typed (`flags`) and what the file says (`file`) are both a [`Layer`](layer::Layer) of
+//! optional values, described once in `keys`; `settings` merges them, checks the whole and only
+//! then is anything started (`serve`). Standard output carries one line for each address,
+//! `listening on http://…`, once the server is ready; everything else goes to standard error.
+//!
+//! Exit status: 0 after a drain, 1 when the server cannot start, 2 when flags or file are wrong,
+//! 128 plus the signal's number when a second signal ended it at once.
+
+mod config;
+mod file;
+mod flags;
+mod keys;
+mod layer;
+mod logging;
+mod serve;
+mod settings;
+mod signals;
+mod units;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::FromArgMatches;
+use simurgh::{Builder, Mount};
+
+use flags::{Cli, Command};
+use settings::{Refusal, Settings};
+
+/// Runs an application of your own with the commands `serve` and `config`.
+///
+/// `application` gets a server that has all settings of flags and file, and adds mounts and pages;
+/// what it sets itself comes last. The keys that are about declared channels are not taken.
+pub fn run(application: impl FnOnce(Builder) -> Builder) -> ExitCode {
+    run_with(Channels::InRust, |builder, _| application(builder))
+}
+
+/// Runs the channels that `simurgh.toml` declares, without any
+/// the built-in chat, and the chat
+/// page.
+pub fn run_declared() -> ExitCode {
+    run_with(Channels::Declared, |builder, mount| match mount {
+        Some(mount) => builder.mount(mount).http(chat::page()),
+        None => builder,
+    })
+}
+
+/// Where the channels come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Channels {
+    /// The application has its own; nothing about declared ones makes sense.
+    InRust,
+    /// `[[channel]]` tables, or the built-in chat.
+    Declared,
+}
+
+fn run_with(
+    channels: Channels,
+    application: impl FnOnce(Builder, Option<Mount>) -> Builder,
+) -> ExitCode {
+    let cli = match flags::command(channels).try_get_matches() {
+        Ok(matches) => Cli::from_arg_matches(&matches),
+        Err(error) => Err(error),
+    };
+    let cli = match cli {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come this way too, with status 0. A closed pipe is no reason to
+            // panic.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(WRONG_SETTINGS));
+        }
+    };
+    match cli.command {
+        Command::Serve(serve) => match Settings::load(*serve, channels) {
+            Ok(settings) => serve::serve(settings, application),
+            Err(refusal) => refuse(&refusal, "nothing was started"),
+        },
+        Command::Config(config::Flags { check: Some(path) }) => {
+            match Settings::check(&path, channels) {
+                Ok(()) => {
+                    print(&format!("{}: ok\n", path.display()));
+                    ExitCode::SUCCESS
+                }
+                Err(refusal) => refuse(&refusal, "see `simurgh config` for every key"),
+            }
+        }
+        Command::Config(config::Flags { check: None }) => {
+            print(&config::text(channels));
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn refuse(refusal: &Refusal, consequence: &str) -> ExitCode {
+    let count = match refusal.0.len() {
+        1 => "1 mistake".to_owned(),
+        n => format!("{n} mistakes"),
+    };
+    complain(&format!("{refusal}\n{count}; {consequence}"));
+    ExitCode::from(WRONG_SETTINGS)
+}
+
+/// What flags and settings that are wrong exit with, as clap does.
+const WRONG_SETTINGS: u8 = 2;
+
+/// Writes to standard output; a reader that went away is its own affair.
+fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Writes to standard error, from the main thread only.
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

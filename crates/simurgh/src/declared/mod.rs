@@ -1,7 +1,8 @@
 //! Channels without Rust: what members may say and how they are answered, as data.
 //!
-//! A [`ChannelSpec`] is read from a configuration file (`simurgh serve` reads `[[channel]]` tables of
-//! `simurgh.toml`), checked whole by [`mount`], and then served by one channel type for all of them.
+//! A [`ChannelSpec`] is read from a configuration file (`simurgh serve` reads `[[channel]]` tables
+//! of
+//! `simurgh.toml`), checked whole by [`mount`], and then served by one channel type for all.
 //! The seeds' chat, in these words:
 //!
 //! ```toml
@@ -27,14 +28,14 @@
 //! | `$topic`, `$subtopic`, `$event` | the topic, its part behind the first colon, the event |
 //! | `$$…` | a text that begins with one `$` |
 //!
-//! Any other text that begins with `$` is a [`Mistake`]. The payload is never parsed into a tree: fields
-//! are cut out of its text. In the template of a binary payload all fields are `null`; as a whole
-//! template, `$payload` passes binary as it is.
+//! Any other text that begins with `$` is a [`Mistake`]. The payload is never parsed into a tree:
+//! fields are cut out of its text. In the template of a binary payload all fields are `null`; as a
+//! whole template, `$payload` passes binary as it is.
 //!
 //! # Cost
 //! A member is one heap block of 8 bytes, which names the shared spec; 16 bytes where
-//! `events_per_second` keeps a rate for each. `announce_join` and `members_max` cost one atomic addition
-//! a join and a leave, to count members across shards.
+//! `events_per_second` keeps a rate for each. `announce_join` and `members_max` cost one atomic
+//! addition a join and a leave, to count members across shards.
 
 mod check;
 mod limit;
@@ -60,8 +61,8 @@ use template::{Source, Template};
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChannelSpec {
-    /// Topics served: a literal, or a prefix that ends in `*`. Required. The first channel that matches
-    /// takes the topic.
+    /// Topics served: a literal, or a prefix that ends in `*`. Required. The first channel that
+    /// matches takes the topic.
     pub topic: String,
     /// Topics (patterns as above) whose joins are refused with `{"reason": "unauthorized"}`.
     pub deny: Vec<String>,
@@ -71,8 +72,8 @@ pub struct ChannelSpec {
     pub announce_join: Option<String>,
     /// Template of that broadcast, from the join's payload. Default `"$payload"`.
     pub announce_payload: Option<Value>,
-    /// Joins are announced only while the topic has at most so many members on all shards, since n joins
-    /// to one topic cost n²/2 deliveries. Default: [`Defaults::announce_joins_up_to`].
+    /// Joins are announced only while the topic has at most so many members on all shards, since n
+    /// joins to one topic cost n²/2 deliveries. Default: [`Defaults::announce_joins_up_to`].
     pub announce_joins_up_to: Option<u32>,
     /// What events get that are not declared below. Default: an error reply.
     pub other_events: OtherEvents,
@@ -80,11 +81,12 @@ pub struct ChannelSpec {
     /// `{"reason": "payload_too_large"}`. Default: no limit but that of messages.
     #[serde(deserialize_with = "size::deserialize")]
     pub payload_bytes_max: Option<usize>,
-    /// Events a member may send each second, of any name, bursts of one second's worth included; more
-    /// are answered `{"reason": "rate_limited"}`. Default: no limit. Costs 8 bytes a member.
+    /// Events a member may send each second, of any name, bursts of one second's worth included;
+    /// more are answered `{"reason": "rate_limited"}`. Default: no limit. Costs 8 bytes a member.
     pub events_per_second: Option<u32>,
-    /// Members a topic may have on all shards; further joins are answered `{"reason": "full"}`. Joins in
-    /// the same instant on different shards may pass it by as many as there are shards. Default: none.
+    /// Members a topic may have on all shards; further joins are answered `{"reason": "full"}`.
+    /// Joins in the same instant on different shards may pass it by as many as there are shards.
+    /// Default: none.
     pub members_max: Option<u32>,
     /// The events members may send.
     pub event: Vec<EventSpec>,
@@ -259,7 +261,8 @@ impl Declared {
             Ok(admission) => admission,
             Err(reason) => return Join::error(reason_of(reason)),
         };
-        // Effects of a join that is ok are carried out after its reply, when the newcomer is a member.
+        // Effects of a join that is ok are carried out after its reply, when the newcomer is a
+        // member.
         if let (Some(announce), Some(payload)) = (&self.announce, admission.announcement) {
             ctx.broadcast(&announce.event, payload);
         }

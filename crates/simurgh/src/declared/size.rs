@@ -15,8 +15,8 @@ const UNITS: [(&str, u64); 9] = [
     ("tib", 1 << 40),
 ];
 
-/// Reads a size in bytes: a number, whole or with a decimal point, and a unit of `B`, `kB`, `MB`, `GB`
-/// (thousands) or `KiB`, `MiB`, `GiB`, `TiB` (1,024); none is bytes. Case does not matter.
+/// Reads a size in bytes: a number, whole or with a decimal point, and a unit of `B`, `kB`, `MB`,
+/// `GB` (thousands) or `KiB`, `MiB`, `GiB`, `TiB` (1,024); none is bytes. Case does not matter.
 ///
 /// # Errors
 /// What of it cannot be read.

@@ -106,8 +106,8 @@ impl Template {
                 for (n, (key, item)) in entries.iter().enumerate() {
                     if key.starts_with('$') {
                         return Err(format!(
-                            "{key:?} is no name for a field: only values may be $ forms, and a date \
-                             is to be written as a text"
+                            "{key:?} is no name for a field: only values may be $ forms, and a \
+                             date is to be written as a text"
                         ));
                     }
                     self.text(if n > 0 { "," } else { "" });
@@ -139,8 +139,8 @@ impl Template {
                 if !is_name(name) {
                     return Err(format!(
                         "{text:?} stands for nothing: $name and $payload.name are fields of the \
-                         payload (letters, digits, _ and -), $payload, $topic, $subtopic and $event \
-                         what they say; a text that begins with $ is written with $$"
+                         payload (letters, digits, _ and -), $payload, $topic, $subtopic and \
+                         $event what they say; a text that begins with $ is written with $$"
                     ));
                 }
                 Piece::Field(self.field(name)?)

@@ -1,0 +1,109 @@
+//! What can be typed. Only what was typed is kept; defaults come later, below the file.
+
+use std::path::PathBuf;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::layer::Layer;
+use crate::{Channels, config, keys};
+
+/// A real-time server that speaks Phoenix Channels.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true, after_help = AFTER_HELP)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serves channels, pages and the publish API on one port.
+    Serve(Box<Serve>),
+    /// Prints simurgh.toml with every key, its default, unit and cost; or checks a file.
+    Config(config::Flags),
+}
+
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Serve {
+    /// Settings; flags win over them. Default: simurgh.toml, if there is one.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) flags: Layer,
+}
+
+const AFTER_HELP: &str = "\
+Exit status: 0 after a drain, 1 when the server cannot start, 2 when flags or file are wrong.\n\
+The first SIGTERM or SIGINT drains: nothing new is accepted, every client is closed with 1012\n\
+within the drain time and comes back elsewhere. A second one exits at once, with 143 or 130.";
+
+/// The command line, with the help of each flag taken from its key.
+pub(crate) fn command(channels: Channels) -> clap::Command {
+    Cli::command().max_term_width(100).mut_subcommand("serve", |serve| {
+        keys::ALL.iter().fold(serve.after_help(AFTER_HELP), |serve, key| {
+            serve.mut_arg(key.name, |arg| {
+                let default = match key.default.trim_matches(['"', '[', ']']) {
+                    "" => "none",
+                    default => default,
+                };
+                let first = key.about.split(". ").next().unwrap_or(key.about);
+                let short = format!("{first} [default: {default}]");
+                let long = format!(
+                    "{}. [default: {default}]\n\nTakes {}.\nCost: {}.",
+                    key.about, key.takes, key.cost
+                );
+                arg.help(short).long_help(long).hide(!key.is_for(channels))
+            })
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::FromArgMatches;
+
+    fn parse(line: &str) -> Result<Layer, clap::Error> {
+        let words = ["simurgh", "serve"].into_iter().chain(line.split_whitespace());
+        let matches = command(Channels::Declared).try_get_matches_from(words)?;
+        match Cli::from_arg_matches(&matches)?.command {
+            Command::Serve(serve) => Ok(serve.flags),
+            Command::Config(_) => panic!("not serve"),
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        command(Channels::Declared).debug_assert();
+        command(Channels::InRust).debug_assert();
+    }
+
+    #[test]
+    fn only_what_was_typed_is_kept() {
+        let mut expected = Layer::default();
+        // The environment is the machine's; nothing else may be set.
+        expected.api_token = std::env::var("SIMURGH_API_TOKEN").ok();
+        assert_eq!(parse("").unwrap(), expected);
+    }
+
+    #[test]
+    fn switches_take_a_value_to_win_over_the_file() {
+        assert_eq!(parse("--pin-shards").unwrap().pin_shards, Some(true));
+        assert_eq!(parse("--pin-shards=false").unwrap().pin_shards, Some(false));
+        assert!(parse("--pin-shards=maybe").is_err());
+    }
+
+    #[test]
+    fn lists_are_repeated_or_have_commas() {
+        let two = parse("--listen 127.0.0.1:1 --listen [::1]:2").unwrap().listen;
+        assert_eq!(two.map(|list| list.len()), Some(2));
+        let two = parse("--trusted-proxies 10.0.0.0/8,::1").unwrap().trusted_proxies;
+        assert_eq!(two.map(|list| list.len()), Some(2));
+    }
+
+    #[test]
+    fn every_key_has_a_flag_and_every_flag_a_key() {
+        let named: Vec<_> = keys::ALL.iter().map(|key| key.name).collect();
+        assert_eq!(named, Layer::FIELDS);
+    }
+}

@@ -1,0 +1,350 @@
+//! Every key of `simurgh.toml` and every flag of `serve`, described once: what it is for, what it
+//! takes, its default, its cost. Help, the file that `config` prints and the errors all speak from
+//! this table.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use crate::Channels;
+use crate::layer::Layer;
+use crate::units;
+
+/// One setting.
+pub(crate) struct Key {
+    /// As in the file; the flag has dashes for underscores.
+    pub(crate) name: &'static str,
+    /// What is allowed, with its unit.
+    pub(crate) takes: &'static str,
+    /// The default as it stands in the file, or in words where it cannot stand there.
+    pub(crate) default: &'static str,
+    /// A value to show where the default is none; it is printed as a comment.
+    pub(crate) example: Option<&'static str>,
+    /// What it is for.
+    pub(crate) about: &'static str,
+    /// What it costs.
+    pub(crate) cost: &'static str,
+    /// Reads it from the file.
+    pub(crate) set: fn(&mut Layer, &Value<'_>) -> Result<(), Vec<Wrong>>,
+}
+
+/// A value of the file, with its place.
+pub(crate) type Value<'i> = Spanned<DeValue<'i>>;
+
+/// What is wrong with a value, or with one entry of a list.
+pub(crate) struct Wrong {
+    pub(crate) span: Range<usize>,
+    pub(crate) why: String,
+}
+
+/// Keys about declared channels; an application with channels in Rust has no use for them.
+const ABOUT_DECLARED: [&str; 3] = ["max_channels", "auth_token", "announce_joins_up_to"];
+
+impl Key {
+    /// Whether it means anything to such an application.
+    pub(crate) fn is_for(&self, channels: Channels) -> bool {
+        channels == Channels::Declared || !ABOUT_DECLARED.contains(&self.name)
+    }
+}
+
+/// All keys, in the order of [`Layer`].
+pub(crate) const ALL: &[Key] = &[
+    Key {
+        name: "listen",
+        takes: "a list of addresses with ports, IPv4 or IPv6, such as [\"127.0.0.1:4000\", \
+                \"[::]:4000\"]; port 0 is any free one",
+        default: "[\"127.0.0.1:4000\"]",
+        example: None,
+        about: "Where to listen. Beyond loopback, browsers may connect from this host's own pages \
+                only (check_origin) and metrics move to admin_listen",
+        cost: "one listening socket per address and shard",
+        set: |layer, value| list(&mut layer.listen, value, units::address),
+    },
+    Key {
+        name: "admin_listen",
+        takes: "an address with a port, or \"off\"",
+        default: "\"off\"",
+        example: None,
+        about: "Where /metrics is served when listen goes beyond loopback; on loopback alone it \
+                is on the same port",
+        cost: "one listening socket",
+        set: |layer, value| scalar(&mut layer.admin_listen, value, units::address_or_off),
+    },
+    Key {
+        name: "shards",
+        takes: "a whole number from 1 to 4096, or \"auto\" for one per core",
+        default: "\"auto\"",
+        example: None,
+        about: "Event loops, each one thread with its own connections and its own descriptor \
+                limit: take connections / limit when that is more than cores",
+        cost: "a thread and about 1 MB of memory each",
+        set: |layer, value| scalar(&mut layer.shards, value, units::shards),
+    },
+    Key {
+        name: "pin_shards",
+        takes: "true or false",
+        default: "false",
+        example: None,
+        about: "Pins shard n to core n modulo cores. Useful to measure, rarely to serve",
+        cost: "the system can no longer move a shard away from a busy core",
+        set: |layer, value| boolean(&mut layer.pin_shards, value),
+    },
+    Key {
+        name: "idle_timeout",
+        takes: "a time such as \"60s\", \"500ms\" or \"1m 30s\", or \"off\"",
+        default: "\"60s\"",
+        example: None,
+        about: "A client that says nothing for so long is closed with 1002. Official clients send \
+                a heartbeat every 30 s; Tsung sends none",
+        cost: "nothing per client: a sweep over time stamps. Off, clients that vanished without a \
+               word stay until the system notices",
+        set: |layer, value| scalar(&mut layer.idle_timeout, value, units::duration_or_off),
+    },
+    Key {
+        name: "handshake_timeout",
+        takes: "a time such as \"10s\" or \"500ms\"",
+        default: "\"10s\"",
+        example: None,
+        about: "From accept to the end of the upgrade request",
+        cost: "a silent connection is held for so long",
+        set: |layer, value| scalar(&mut layer.handshake_timeout, value, units::duration),
+    },
+    Key {
+        name: "close_timeout",
+        takes: "a time such as \"5s\" or \"500ms\"",
+        default: "\"5s\"",
+        example: None,
+        about: "How long a close frame waits for its answer",
+        cost: "a closed connection is held for so long",
+        set: |layer, value| scalar(&mut layer.close_timeout, value, units::duration),
+    },
+    Key {
+        name: "drain_time",
+        takes: "a time such as \"10s\" or \"2m\"; \"0s\" is all at once",
+        default: "\"10s\"",
+        example: None,
+        about: "Over how long a drain (SIGTERM) spreads the closes with 1012, so that clients do \
+                not all come back at once",
+        cost: "a restart takes so long",
+        set: |layer, value| scalar(&mut layer.drain_time, value, units::duration_or_zero),
+    },
+    Key {
+        name: "frame_bytes_max",
+        takes: "a size such as \"64KiB\", \"10MB\" or a number of bytes, at least 125",
+        default: "\"10MB\"",
+        example: None,
+        about: "Largest frame a client may send; above, it is closed with 1009",
+        cost: "nothing until a client sends as much: memory is taken as data arrives",
+        set: |layer, value| scalar(&mut layer.frame_bytes_max, value, units::message_bytes),
+    },
+    Key {
+        name: "message_bytes_max",
+        takes: "a size such as \"64KiB\", \"10MB\" or a number of bytes, at least 125",
+        default: "\"10MB\"",
+        example: None,
+        about: "Largest message, in however many frames; above, the client is closed with 1009",
+        cost: "as frame_bytes_max; inbound_budget bounds all of them together",
+        set: |layer, value| scalar(&mut layer.message_bytes_max, value, units::message_bytes),
+    },
+    Key {
+        name: "inbound_budget",
+        takes: "a size such as \"256MiB\" or a number of bytes",
+        default: "\"256MiB\"",
+        example: None,
+        about: "What all half-received messages and requests of a shard may hold together; above, \
+                the next that grows is closed with 1013",
+        cost: "up to so much memory per shard, while messages are incomplete",
+        set: |layer, value| scalar(&mut layer.inbound_budget, value, units::bytes),
+    },
+    Key {
+        name: "outbound_bytes_max",
+        takes: "a size such as \"1MiB\" or a number of bytes",
+        default: "\"1MiB\"",
+        example: None,
+        about: "What may wait for one slow reader; above, it is cut with 1013",
+        cost: "up to so much memory per slow reader; none for others. Broadcasts are shared",
+        set: |layer, value| scalar(&mut layer.outbound_bytes_max, value, units::bytes),
+    },
+    Key {
+        name: "mailbox_bytes_max",
+        takes: "a size such as \"16MiB\" or a number of bytes",
+        default: "\"16MiB\"",
+        example: None,
+        about: "Broadcasts under way in a shard; above, publishers are not read until it is half, \
+                and the publish API answers 503",
+        cost: "up to so much memory per shard",
+        set: |layer, value| scalar(&mut layer.mailbox_bytes_max, value, units::bytes),
+    },
+    Key {
+        name: "check_origin",
+        takes: "\"off\", \"conn\" (the request's own scheme, host and port), a list such as \
+                [\"https://example.com\", \"//*.example.com\"] (commas in a flag), or \"auto\": \
+                off while listen is loopback alone, else conn",
+        default: "\"auto\"",
+        example: None,
+        about: "Which pages' scripts may connect. Clients that are no browsers send no Origin and \
+                are let in",
+        cost: "nothing",
+        set: set_origins,
+    },
+    Key {
+        name: "trusted_proxies",
+        takes: "a list of networks such as [\"10.0.0.0/8\", \"::1\"] (commas in a flag)",
+        default: "[]",
+        example: None,
+        about: "Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed",
+        cost: "nothing",
+        set: |layer, value| list(&mut layer.trusted_proxies, value, units::network),
+    },
+    Key {
+        name: "proxy_protocol",
+        takes: "true or false; true needs trusted_proxies",
+        default: "false",
+        example: None,
+        about: "Connections of trusted proxies begin with a PROXY protocol header, version 1 or 2",
+        cost: "nothing",
+        set: |layer, value| boolean(&mut layer.proxy_protocol, value),
+    },
+    Key {
+        name: "api_token",
+        takes: "a text without spaces; as a flag it is seen in the process list, so prefer the \
+                file or the environment (SIMURGH_API_TOKEN)",
+        default: "none",
+        example: Some("\"a-long-random-text\""),
+        about: "Bearer token of POST /api/broadcast; without one the path does not exist",
+        cost: "nothing",
+        set: |layer, value| scalar(&mut layer.api_token, value, |text| Ok(text.to_owned())),
+    },
+    Key {
+        name: "callback_warning",
+        takes: "a time such as \"10ms\"",
+        default: "\"10ms\"",
+        example: None,
+        about: "A callback that holds its shard longer than this is named in the log",
+        cost: "nothing",
+        set: |layer, value| scalar(&mut layer.callback_warning, value, units::duration),
+    },
+    Key {
+        name: "log",
+        takes: "\"off\", \"error\", \"warn\", \"info\", \"debug\" or \"trace\"",
+        default: "\"info\"",
+        example: None,
+        about: "What is logged to standard error. Single connections appear at debug only",
+        cost: "one thread writes; lines that come faster than it can are dropped, never waited for",
+        set: |layer, value| scalar(&mut layer.log, value, units::level),
+    },
+    Key {
+        name: "log_format",
+        takes: "\"text\" or \"json\" (one object a line)",
+        default: "\"text\"",
+        example: None,
+        about: "How log lines are written",
+        cost: "nothing",
+        set: |layer, value| scalar(&mut layer.log_format, value, units::log_format),
+    },
+    Key {
+        name: "max_channels",
+        takes: "a whole number from 1 to 65535",
+        default: "100",
+        example: None,
+        about: "Channels one client may hold on one connection; further joins are refused",
+        cost: "memory for each channel that is joined",
+        set: |layer, value| scalar(&mut layer.max_channels, value, units::channels),
+    },
+    Key {
+        name: "auth_token",
+        takes: "true or false",
+        default: "false",
+        example: None,
+        about: "Takes the auth token that clients send as a subprotocol off the list and answers \
+                phoenix; declared channels let everybody in all the same",
+        cost: "nothing",
+        set: |layer, value| boolean(&mut layer.auth_token, value),
+    },
+    Key {
+        name: "announce_joins_up_to",
+        takes: "a whole number; 0 announces none",
+        default: "100",
+        example: None,
+        about: "Channels with announce_join announce newcomers while a topic has at most so many \
+                members, on all shards; a channel may say otherwise for itself",
+        cost: "n joins to one topic cost n²/2 deliveries up to there",
+        set: |layer, value| scalar(&mut layer.announce_joins_up_to, value, units::members),
+    },
+];
+
+/// A text or a whole number, read as the flag of the same name would be.
+fn scalar<T>(
+    slot: &mut Option<T>,
+    value: &Value<'_>,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<(), Vec<Wrong>> {
+    *slot = Some(read_one(value, read).map_err(|wrong| vec![wrong])?);
+    Ok(())
+}
+
+fn read_one<T>(value: &Value<'_>, read: impl Fn(&str) -> Result<T, String>) -> Result<T, Wrong> {
+    let result = match value.get_ref() {
+        DeValue::String(text) => read(text),
+        DeValue::Integer(number) => read(&number.to_string()),
+        other => Err(format!("is of the wrong type ({})", other.type_str())),
+    };
+    result.map_err(|why| Wrong { span: value.span(), why })
+}
+
+/// A list; every entry that is wrong is named.
+fn list<T>(
+    slot: &mut Option<Vec<T>>,
+    value: &Value<'_>,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<(), Vec<Wrong>> {
+    let DeValue::Array(entries) = value.get_ref() else {
+        let why = format!("is of the wrong type ({})", value.get_ref().type_str());
+        return Err(vec![Wrong { span: value.span(), why }]);
+    };
+    let (mut read_entries, mut wrong) = (Vec::new(), Vec::new());
+    for entry in entries.iter() {
+        match read_one(entry, &read) {
+            Ok(entry) => read_entries.push(entry),
+            Err(why) => wrong.push(why),
+        }
+    }
+    if !wrong.is_empty() {
+        return Err(wrong);
+    }
+    *slot = Some(read_entries);
+    Ok(())
+}
+
+fn boolean(slot: &mut Option<bool>, value: &Value<'_>) -> Result<(), Vec<Wrong>> {
+    match value.get_ref() {
+        DeValue::Boolean(on) => {
+            *slot = Some(*on);
+            Ok(())
+        }
+        other => {
+            let why = format!("is of the wrong type ({})", other.type_str());
+            Err(vec![Wrong { span: value.span(), why }])
+        }
+    }
+}
+
+/// One text as in the flag, or a list of entries.
+fn set_origins(layer: &mut Layer, value: &Value<'_>) -> Result<(), Vec<Wrong>> {
+    if !value.get_ref().is_array() {
+        return scalar(&mut layer.check_origin, value, units::check_origin);
+    }
+    let mut entries = None;
+    list(&mut entries, value, |entry| match units::check_origin(entry)?.value() {
+        Some(simurgh::CheckOrigin::List(entries)) => Ok(entries),
+        _ => Err(format!("{entry:?} stands alone, not in a list")),
+    })?;
+    let entries = entries.unwrap_or_default().concat();
+    if entries.is_empty() {
+        let why = "is an empty list, which would refuse every page".to_owned();
+        return Err(vec![Wrong { span: value.span(), why }]);
+    }
+    layer.check_origin = Some(units::Choice::Value(simurgh::CheckOrigin::List(entries)));
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! A layer of settings: what one source, the flags or the file, says, and nothing of what it does
+//! not.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use simurgh::CheckOrigin;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::units::{self, Choice, LogFormat};
+
+/// Declares the fields once, for clap and for laying one layer over another.
+macro_rules! layer {
+    ($($(#[$attribute:meta])* $field:ident: $type:ty,)*) => {
+        /// All settings, each only if it was given. Names are those of the keys of `simurgh.toml`;
+        /// flags have dashes. What each is for stands in [`keys`](crate::keys), for the help as
+        /// well.
+        #[derive(Debug, Default, Clone, PartialEq, clap::Args)]
+        pub(crate) struct Layer {
+            $($(#[$attribute])* pub(crate) $field: Option<$type>,)*
+        }
+
+        impl Layer {
+            /// This layer, and where it says nothing the one below.
+            pub(crate) fn over(self, below: Self) -> Self {
+                Self { $($field: self.$field.or(below.$field),)* }
+            }
+
+            /// The names of all fields.
+            #[cfg(test)]
+            pub(crate) const FIELDS: &'static [&'static str] = &[$(stringify!($field)),*];
+        }
+    };
+}
+
+layer! {
+    #[arg(long, value_name = "ADDRESS", value_parser = units::address)]
+    listen: Vec<SocketAddr>,
+    #[arg(long, value_name = "ADDRESS", value_parser = units::address_or_off)]
+    admin_listen: Choice<SocketAddr>,
+    #[arg(long, value_name = "N", value_parser = units::shards)]
+    shards: Choice<usize>,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    pin_shards: bool,
+    #[arg(long, value_name = "TIME", value_parser = units::duration_or_off)]
+    idle_timeout: Choice<Duration>,
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    handshake_timeout: Duration,
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    close_timeout: Duration,
+    #[arg(long, value_name = "TIME", value_parser = units::duration_or_zero)]
+    drain_time: Duration,
+    #[arg(long, value_name = "SIZE", value_parser = units::message_bytes)]
+    frame_bytes_max: usize,
+    #[arg(long, value_name = "SIZE", value_parser = units::message_bytes)]
+    message_bytes_max: usize,
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    inbound_budget: usize,
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    outbound_bytes_max: usize,
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    mailbox_bytes_max: usize,
+    #[arg(long, value_name = "ORIGINS", value_parser = units::check_origin)]
+    check_origin: Choice<CheckOrigin>,
+    #[arg(long, value_name = "NETWORKS", value_delimiter = ',', value_parser = units::network)]
+    trusted_proxies: Vec<IpNet>,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    proxy_protocol: bool,
+    // Checked with the rest of the settings, not by clap, which would repeat it in its message.
+    #[arg(long, value_name = "TOKEN", env = "SIMURGH_API_TOKEN", hide_env_values = true)]
+    api_token: String,
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    callback_warning: Duration,
+    #[arg(long, value_name = "LEVEL", value_parser = units::level)]
+    log: LevelFilter,
+    #[arg(long, value_name = "FORMAT", value_parser = units::log_format)]
+    log_format: LogFormat,
+    #[arg(long, value_name = "N", value_parser = units::channels)]
+    max_channels: u16,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    auth_token: bool,
+    #[arg(long, value_name = "N", value_parser = units::members)]
+    announce_joins_up_to: u32,
+}

@@ -1,0 +1,58 @@
+//! Logs that no shard ever writes: lines go through a bounded queue to one thread, which writes
+//! them to standard error. A shard has a descriptor table of its own, in which number 2 is not to
+//! be relied on, and a pipe that nobody reads must not stop it; lines that find the queue full are
+//! dropped.
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::IsTerminal;
+use std::panic::PanicHookInfo;
+
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::units::LogFormat;
+
+/// Lines that may wait, at a few hundred bytes each.
+const LINES_MAX: usize = 16_384;
+
+/// Starts logging, panics included; what is in the queue is written when the guard is dropped.
+///
+/// An application that has set up `tracing` itself keeps what it has.
+pub(crate) fn start(level: LevelFilter, format: LogFormat) -> WorkerGuard {
+    let (writer, guard) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(LINES_MAX)
+        .thread_name("simurgh-log")
+        .finish(std::io::stderr());
+    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        .with_ansi(!is_plain && std::io::stderr().is_terminal())
+        // Such an error would be written by the thread it happens on.
+        .log_internal_errors(false)
+        .with_writer(writer);
+    let is_first = match format {
+        LogFormat::Text => tracing::subscriber::set_global_default(subscriber.finish()),
+        LogFormat::Json => tracing::subscriber::set_global_default(subscriber.json().finish()),
+    };
+    if is_first.is_ok() {
+        std::panic::set_hook(Box::new(log_panic));
+    }
+    guard
+}
+
+/// In place of the standard hook, which writes to standard error from the thread that panics.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("unnamed");
+    let message = panic.payload_as_str().unwrap_or("a value that is no text");
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    // Only if RUST_BACKTRACE asks for it.
+    let backtrace = Backtrace::capture();
+    if backtrace.status() == BacktraceStatus::Captured {
+        tracing::error!(thread, place, %backtrace, "panic: {message}");
+    } else {
+        tracing::error!(thread, place, "panic: {message}");
+    }
+}

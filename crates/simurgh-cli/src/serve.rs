@@ -1,0 +1,43 @@
+//! `simurgh serve`: starts the server, says where it listens, and stays until it is told to drain.
+
+use std::process::ExitCode;
+
+use simurgh::{Builder, Endpoint, Mount};
+
+use crate::settings::Settings;
+use crate::signals::Signals;
+use crate::{complain, logging, print};
+
+/// Serves until a drain has ended.
+pub(crate) fn serve(
+    settings: Settings,
+    application: impl FnOnce(Builder, Option<Mount>) -> Builder,
+) -> ExitCode {
+    let Settings { config, mount, log, log_format } = settings;
+    // First of all: threads inherit what is blocked.
+    let signals = match Signals::block() {
+        Ok(signals) => signals,
+        Err(error) => return fail(&format!("cannot block signals: {error}")),
+    };
+    let _log = logging::start(log, log_format);
+    let shards = config.shards;
+    let endpoint = match application(Endpoint::builder().config(config), mount).start() {
+        Ok(endpoint) => endpoint,
+        Err(error) => return fail(&error.to_string()),
+    };
+    if let Err(error) = signals.drain(endpoint.handle()) {
+        return fail(&format!("cannot start the thread that waits for signals: {error}"));
+    }
+    for address in endpoint.addresses() {
+        print(&format!("listening on http://{address}\n"));
+    }
+    tracing::info!(shards, version = env!("CARGO_PKG_VERSION"), "serving");
+    endpoint.wait();
+    tracing::info!("stopped");
+    ExitCode::SUCCESS
+}
+
+fn fail(why: &str) -> ExitCode {
+    complain(&format!("simurgh: {why}"));
+    ExitCode::FAILURE
+}

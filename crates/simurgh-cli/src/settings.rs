@@ -1,0 +1,290 @@
+//! From what was typed and what the file says to what is run: merged, completed, checked as a
+//! whole.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use simurgh::declared::{self, Defaults};
+use simurgh::{Config, Mount};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::file::File;
+use crate::flags::Serve;
+use crate::layer::Layer;
+use crate::units::{self, Choice, LogFormat};
+use crate::{Channels, config};
+
+/// Everything `serve` needs, checked.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) config: Config,
+    /// The declared channels, unless the application has its own.
+    pub(crate) mount: Option<Mount>,
+    pub(crate) log: LevelFilter,
+    pub(crate) log_format: LogFormat,
+}
+
+/// Everything that is wrong, one line each.
+#[derive(Debug)]
+pub(crate) struct Refusal(pub(crate) Vec<String>);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("\n"))
+    }
+}
+
+/// The file that is read without being asked for.
+const FILE: &str = "simurgh.toml";
+
+/// Where declared channels are served: `/socket/websocket`.
+const MOUNT: &str = "/socket";
+
+impl Settings {
+    /// Flags over the environment over the file over the defaults.
+    pub(crate) fn load(serve: Serve, channels: Channels) -> Result<Self, Refusal> {
+        let file = match &serve.config {
+            Some(path) => File::read(path, channels)?,
+            // Anything but absence, such as missing rights, is an error: the file was meant.
+            None if matches!(Path::new(FILE).try_exists(), Ok(false)) => File::default(),
+            None => File::read(Path::new(FILE), channels)?,
+        };
+        Self::merge(serve.flags, file, channels)
+    }
+
+    /// Checks a file, as if it were served without flags.
+    pub(crate) fn check(path: &Path, channels: Channels) -> Result<(), Refusal> {
+        Self::merge(Layer::default(), File::read(path, channels)?, channels).map(drop)
+    }
+
+    fn merge(flags: Layer, mut file: File, channels: Channels) -> Result<Self, Refusal> {
+        let layer = flags.clone().over(std::mem::take(&mut file.layer));
+        let mut complaints = Vec::new();
+        for (key, is_typed, text) in mistakes(&flags, &layer, channels) {
+            if is_typed {
+                complaints.push(format!("{}: {text}", typed_as(key)));
+            } else {
+                file.complain(key, format!("{key}: {text}"));
+            }
+        }
+        let mount = match channels {
+            Channels::Declared => mount(&layer, &mut file),
+            Channels::InRust => None,
+        };
+        complaints.extend(file.complaints());
+        if !complaints.is_empty() {
+            return Err(Refusal(complaints));
+        }
+        Ok(Self {
+            mount,
+            log: layer.log.unwrap_or(LevelFilter::INFO),
+            log_format: layer.log_format.unwrap_or(LogFormat::Text),
+            config: complete(layer),
+        })
+    }
+}
+
+/// What is wrong with values that are right each for themselves: the key, whether it was typed,
+/// what.
+fn mistakes(flags: &Layer, layer: &Layer, channels: Channels) -> Vec<(&'static str, bool, String)> {
+    let mut found = Vec::new();
+    let listen_typed = flags.listen.is_some();
+    if layer.listen.as_ref().is_some_and(Vec::is_empty) {
+        found.push(("listen", listen_typed, "names no address".to_owned()));
+    }
+    let mut seen = BTreeSet::new();
+    for address in layer.listen.iter().flatten().filter(|address| address.port() != 0) {
+        if !seen.insert(*address) {
+            found.push(("listen", listen_typed, format!("{address} is there twice")));
+        }
+    }
+    let default_listen = layer.listen.is_none().then_some(LISTEN);
+    if let Some(Choice::Value(admin)) = layer.admin_listen {
+        if admin.port() != 0 && (seen.contains(&admin) || default_listen == Some(admin)) {
+            let text = format!("{admin} is an address of listen already");
+            found.push(("admin_listen", flags.admin_listen.is_some(), text));
+        }
+    }
+    let trusts_nobody = layer.trusted_proxies.as_ref().is_none_or(Vec::is_empty);
+    if layer.proxy_protocol == Some(true) && trusts_nobody {
+        let text = "would never be believed: name the proxies in trusted_proxies".to_owned();
+        found.push(("proxy_protocol", flags.proxy_protocol.is_some(), text));
+    }
+    if let Some(Err(text)) = layer.api_token.as_deref().map(units::token) {
+        found.push(("api_token", flags.api_token.is_some(), text));
+    }
+    if channels == Channels::InRust {
+        for (key, is_typed) in [
+            ("max_channels", flags.max_channels.is_some()),
+            ("auth_token", flags.auth_token.is_some()),
+            ("announce_joins_up_to", flags.announce_joins_up_to.is_some()),
+        ] {
+            if is_typed {
+                let text = "this application declares its channels in Rust".to_owned();
+                found.push((key, true, text));
+            }
+        }
+    }
+    found
+}
+
+fn typed_as(key: &str) -> String {
+    match key {
+        "api_token" => "--api-token (or SIMURGH_API_TOKEN)".to_owned(),
+        key => format!("--{}", key.replace('_', "-")),
+    }
+}
+
+/// The declared channels, or the built-in chat where none are.
+fn mount(layer: &Layer, file: &mut File) -> Option<Mount> {
+    let specs = match file.channels.take() {
+        Some(specs) => specs,
+        None => {
+            let text = config::CHAT.to_owned();
+            File::parse("the built-in chat", text, Channels::Declared).channels.unwrap_or_default()
+        }
+    };
+    let mut defaults = Defaults::default();
+    if let Some(members) = layer.announce_joins_up_to {
+        defaults.announce_joins_up_to = members;
+    }
+    match declared::mount(MOUNT, &specs, defaults) {
+        Ok(mount) => Some(
+            mount
+                .channels_max(layer.max_channels.unwrap_or(100))
+                .auth_token(layer.auth_token.unwrap_or(false)),
+        ),
+        Err(mistakes) => {
+            for mistake in &mistakes {
+                file.complain_of(mistake);
+            }
+            None
+        }
+    }
+}
+
+/// Where it listens unless told otherwise.
+const LISTEN: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 4000);
+
+/// The defaults, where nothing was said, are the library's.
+fn complete(layer: Layer) -> Config {
+    let mut config = Config::default();
+    config.listen = layer.listen.unwrap_or_else(|| vec![LISTEN]);
+    config.admin_listen = layer.admin_listen.and_then(Choice::value);
+    config.shards = layer.shards.and_then(Choice::value).unwrap_or(config.shards);
+    config.pin_shards = layer.pin_shards.unwrap_or(config.pin_shards);
+    config.idle_timeout = layer.idle_timeout.map_or(config.idle_timeout, Choice::value);
+    config.handshake_timeout = layer.handshake_timeout.unwrap_or(config.handshake_timeout);
+    config.close_timeout = layer.close_timeout.unwrap_or(config.close_timeout);
+    config.drain_time = layer.drain_time.unwrap_or(config.drain_time);
+    config.callback_warning = layer.callback_warning.unwrap_or(config.callback_warning);
+    let limits = &mut config.limits;
+    limits.frame_bytes_max = layer.frame_bytes_max.unwrap_or(limits.frame_bytes_max);
+    limits.message_bytes_max = layer.message_bytes_max.unwrap_or(limits.message_bytes_max);
+    config.inbound_budget_bytes = layer.inbound_budget.unwrap_or(config.inbound_budget_bytes);
+    config.outbound_bytes_max = layer.outbound_bytes_max.unwrap_or(config.outbound_bytes_max);
+    config.mailbox_bytes_max = layer.mailbox_bytes_max.unwrap_or(config.mailbox_bytes_max);
+    config.check_origin = layer.check_origin.map_or(config.check_origin, Choice::value);
+    config.trusted_proxies = layer.trusted_proxies.unwrap_or(config.trusted_proxies);
+    config.proxy_protocol = layer.proxy_protocol.unwrap_or(config.proxy_protocol);
+    config.api_token = layer.api_token.or(config.api_token);
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged(flags: Layer, text: &str) -> Result<Settings, Refusal> {
+        let file = File::parse("f.toml", text.to_owned(), Channels::Declared);
+        Settings::merge(flags, file, Channels::Declared)
+    }
+
+    /// What can be compared of settings.
+    fn shown(settings: &Settings) -> String {
+        let Settings { config, log, log_format, .. } = settings;
+        format!("{config:#?} {log} {log_format}")
+    }
+
+    #[test]
+    fn the_printed_file_is_the_defaults() {
+        let text = config::text(Channels::Declared);
+        let printed = merged(Layer::default(), &text).unwrap();
+        let defaults = merged(Layer::default(), "").unwrap();
+        assert_eq!(shown(&printed), shown(&defaults));
+        let file = File::parse("", text, Channels::Declared);
+        let chat = File::parse("", config::CHAT.to_owned(), Channels::Declared);
+        assert!(chat.channels.as_ref().is_some_and(|specs| specs.len() == 1));
+        assert_eq!(file.channels, chat.channels);
+        // The keys outside of the library's own settings.
+        assert_eq!(file.layer.max_channels, Some(100));
+        assert_eq!(file.layer.auth_token, Some(false));
+        let members = file.layer.announce_joins_up_to;
+        assert_eq!(members, Some(Defaults::default().announce_joins_up_to));
+    }
+
+    #[test]
+    fn examples_in_the_printed_file_are_right_too() {
+        let text = config::text(Channels::Declared);
+        let examples = text.lines().filter(|line| is_example(line)).count();
+        assert_eq!(examples, 8, "api_token, and what a channel may have");
+        let all: Vec<_> = text
+            .lines()
+            .map(|line| if is_example(line) { line.trim_start_matches('#') } else { line })
+            .collect();
+        merged(Layer::default(), &all.join("\n")).unwrap();
+    }
+
+    fn is_example(line: &str) -> bool {
+        line.strip_prefix('#').is_some_and(|rest| rest.starts_with(|c: char| c.is_alphabetic()))
+    }
+
+    #[test]
+    fn the_printed_file_has_every_key_once_and_in_width() {
+        for channels in [Channels::Declared, Channels::InRust] {
+            let text = config::text(channels);
+            for key in crate::keys::ALL {
+                let line = |line: &&str| {
+                    line.trim_start_matches('#')
+                        .strip_prefix(key.name)
+                        .is_some_and(|rest| rest.starts_with(" = "))
+                };
+                let own = text.split("[[channel]]\n").next().unwrap();
+                assert_eq!(own.lines().filter(line).count(), usize::from(key.is_for(channels)));
+            }
+            assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_application_in_rust_has_no_declared_channels() {
+        let text = "max_channels = 5\n[[channel]]\ntopic = \"a\"\n".to_owned();
+        let file = File::parse("f.toml", text, Channels::InRust);
+        let flags = Layer { auth_token: Some(true), ..Layer::default() };
+        let refusal = Settings::merge(flags, file, Channels::InRust).unwrap_err();
+        assert_eq!(refusal.0.len(), 3, "{refusal}");
+        let own = config::text(Channels::InRust);
+        let file = File::parse("f.toml", own, Channels::InRust);
+        let settings = Settings::merge(Layer::default(), file, Channels::InRust).unwrap();
+        assert!(settings.mount.is_none());
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused_where_it_was_said() {
+        let flags = Layer { proxy_protocol: Some(true), ..Layer::default() };
+        let text = "listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]\nadmin_listen = \"127.0.0.1:1\"\n\
+                    api_token = \"\"\n";
+        let refusal = merged(flags, text).unwrap_err().to_string();
+        for expected in [
+            "--proxy-protocol: would never be believed",
+            "f.toml:1: listen: 127.0.0.1:1 is there twice",
+            "f.toml:2: admin_listen: 127.0.0.1:1 is an address of listen already",
+            "f.toml:3: api_token: is empty",
+        ] {
+            assert!(refusal.contains(expected), "{expected:?} is not in\n{refusal}");
+        }
+    }
+}
