@@ -47,13 +47,13 @@ pub(crate) fn summary(steps: &[Step]) -> String {
         let Outcome { passed, failed, skipped, note } = outcome;
         let seconds = took.as_secs_f64();
         let _ = write!(text, "{name:width$}  {:7}  ", outcome.word());
-        let _ = write!(text, "{passed:5} {failed:3} {skipped:3}  {seconds:6.1} s");
+        let _ = write!(text, "{passed:5} {failed:4} {skipped:4}  {seconds:6.1} s");
         let _ = writeln!(text, "{}{note}", if note.is_empty() { "" } else { "  " });
         total.passed += passed;
         total.failed += failed;
         total.skipped += skipped;
     }
-    let head = format!("{:width$}  {:7}  {:>5} {:>3} {:>3}", "step", "", "pass", "bad", "out");
+    let head = format!("{:width$}  {:7}  {:>5} {:>4} {:>4}", "step", "", "pass", "fail", "skip");
     format!(
         "{head}\n{text}{} passed, {} failed, {} skipped",
         total.passed, total.failed, total.skipped
@@ -73,6 +73,9 @@ pub(crate) fn of_cargo_test(output: &str) -> Outcome {
         sum.failed += count("failed");
         sum.skipped += count("ignored");
     }
+    let failing =
+        |line: &'_ str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.into());
+    sum.note = some_of(output.lines().filter_map(failing).collect());
     sum
 }
 
@@ -92,8 +95,23 @@ pub(crate) fn of_node_test(output: &str) -> Outcome {
         passed: count("pass "),
         failed: count("fail ") + count("cancelled "),
         skipped: count("skipped ") + count("todo "),
-        note: String::new(),
+        note: some_of(failing_in_node(output)),
     }
+}
+
+/// Names of failed tests, from the list at the end of the `spec` reporter; they stand there with
+/// their duration: `✖ the name (12.5ms)`.
+fn failing_in_node(output: &str) -> Vec<String> {
+    let list = output.lines().skip_while(|line| !line.ends_with("failing tests:")).skip(1);
+    list.filter_map(|line| Some(line.strip_prefix("✖ ")?.rsplit_once(" (")?.0.into())).collect()
+}
+
+/// The first few names and how many more there are; empty when there is none.
+fn some_of(names: Vec<String>) -> String {
+    const SHOWN: usize = 3;
+    let more = names.len().saturating_sub(SHOWN);
+    let shown = names.into_iter().take(SHOWN).collect::<Vec<_>>().join("; ");
+    if more > 0 { format!("{shown}; and {more} more") } else { shown }
 }
 
 #[cfg(test)]
@@ -104,12 +122,15 @@ mod tests {
     fn cargo_counts_are_summed_over_binaries() {
         let output = "\
 running 3 tests
+test a::good ... ok
+test a::bad ... FAILED
 test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s
      Running tests/x.rs
 test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 7 filtered out; finished in 1s
 ";
         let sum = of_cargo_test(output);
         assert_eq!((sum.passed, sum.failed, sum.skipped), (6, 2, 1));
+        assert_eq!(sum.note, "a::bad");
     }
 
     #[test]
@@ -120,6 +141,15 @@ test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 7 filtered out; 
             let sum = of_node_test(output);
             assert_eq!((sum.passed, sum.failed, sum.skipped), (9, 2, 1));
         }
+    }
+
+    #[test]
+    fn some_names_are_named() {
+        let list = "✖ here (1ms)\n✖ failing tests:\n\n✖ a (b) (1ms)\n  Error\n✖ c (2.5ms)\n";
+        assert_eq!(of_node_test(list).note, "a (b); c");
+        let names = |count: usize| (0..count).map(|n| n.to_string()).collect();
+        assert_eq!(some_of(names(5)), "0; 1; 2; and 2 more");
+        assert_eq!(some_of(names(0)), "");
     }
 
     #[test]

@@ -147,7 +147,9 @@ fn cargo_test() -> Outcome {
 fn counted(mut counts: Outcome, done: &Finished) -> Outcome {
     if !done.ok() {
         counts.failed = counts.failed.max(1);
-        counts.note = done.reason();
+        if counts.note.is_empty() || done.failure.is_some() {
+            counts.note = done.reason();
+        }
     } else if counts.passed == 0 && counts.skipped == 0 {
         return Outcome::failed("no test ran");
     }
