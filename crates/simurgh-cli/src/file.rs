@@ -46,9 +46,14 @@ impl File {
     pub(crate) fn parse(name: &str, text: String, channels: Channels) -> Self {
         let mut file = Self { name: name.to_owned(), text: text.clone(), ..Self::default() };
         let (root, errors) = DeTable::parse_recoverable(&text);
+        let mut last = 0;
         for error in &errors {
             let at = error.span().map_or(0, |span| span.start);
-            file.complaints.push((at, format!("not TOML: {}", one_line(error.message()))));
+            // What follows on the same line is most often the same mistake met again.
+            if file.line(at) != last {
+                last = file.line(at);
+                file.complaints.push((at, format!("not TOML: {}", one_line(error.message()))));
+            }
         }
         if errors.is_empty() {
             file.root(root.get_ref(), channels);
@@ -78,9 +83,15 @@ impl File {
     /// All complaints in the order of the file, as `file:line: what`.
     pub(crate) fn complaints(mut self) -> Vec<String> {
         self.complaints.sort_by_key(|(at, _)| *at);
-        let line = |at: usize| 1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count();
-        let lines = self.complaints.iter();
-        lines.map(|(at, text)| format!("{}:{}: {text}", self.name, line(*at))).collect()
+        let complaints = self.complaints.iter();
+        let line =
+            |(at, text): &(usize, String)| format!("{}:{}: {text}", self.name, self.line(*at));
+        complaints.map(line).collect()
+    }
+
+    /// The line of a place in the text, counted from 1.
+    fn line(&self, at: usize) -> usize {
+        1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count()
     }
 
     /// Where a key stands, or the table it should stand in.

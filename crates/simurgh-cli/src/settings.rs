@@ -101,11 +101,10 @@ fn mistakes(flags: &Layer, layer: &Layer, channels: Channels) -> Vec<(&'static s
         }
     }
     let default_listen = layer.listen.is_none().then_some(LISTEN);
-    if let Some(Choice::Value(admin)) = layer.admin_listen {
-        if admin.port() != 0 && (seen.contains(&admin) || default_listen == Some(admin)) {
-            let text = format!("{admin} is an address of listen already");
-            found.push(("admin_listen", flags.admin_listen.is_some(), text));
-        }
+    let is_taken = |admin: &SocketAddr| seen.contains(admin) || default_listen == Some(*admin);
+    if let Some(admin) = layer.admin_listen.and_then(Choice::value).filter(is_taken) {
+        let text = format!("{admin} is an address of listen already");
+        found.push(("admin_listen", flags.admin_listen.is_some(), text));
     }
     let trusts_nobody = layer.trusted_proxies.as_ref().is_none_or(Vec::is_empty);
     if layer.proxy_protocol == Some(true) && trusts_nobody {

@@ -1,0 +1,188 @@
+//! What is served: declared channels, flags over file, logs, and how it ends.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::time::Duration;
+
+use serde_json::json;
+use support::{Server, directory, run};
+
+const ANYWHERE: [&str; 2] = ["--listen", "127.0.0.1:0"];
+
+#[test]
+fn without_any_file_the_chat_is_served() {
+    let server = Server::start("", &ANYWHERE);
+    for page in ["/", "/phoenix.min.js", "/healthz", "/metrics"] {
+        assert_eq!(server.get(page), 200, "{page}");
+    }
+    assert_eq!(server.get("/api/broadcast"), 404, "no token is set");
+    let (mut ann, mut bob) = (server.client(), server.client());
+    ann.join("rooms:a", json!({"user": "ann", "more": 1}));
+    ann.expect("rooms:a", "user:entered", json!({"user": "ann"}));
+    bob.join("rooms:a", json!({}));
+    ann.expect("rooms:a", "user:entered", json!({"user": null}));
+    bob.expect("rooms:a", "user:entered", json!({"user": null}));
+    let message = json!({"user": "ann", "body": ["hello", {"ü": 1.50}]});
+    let msg_ref = ann.send("rooms:a", "new:msg", message.clone());
+    ann.expect("rooms:a", "new:msg", message.clone());
+    ann.expect_reply(msg_ref, "rooms:a", "ok", json!({"msg": ["hello", {"ü": 1.50}]}));
+    bob.expect("rooms:a", "new:msg", message);
+    bob.ask("rooms:a", "dance", json!({}), "error", json!({"reason": "unknown event"}));
+    bob.ask("other:a", "phx_join", json!({}), "error", json!({"reason": "unmatched topic"}));
+}
+
+/// Every feature of a declared channel, over the wire.
+#[test]
+fn declared_channels_do_what_they_say() {
+    let server = Server::start(
+        r#"
+        shards = 2
+        announce_joins_up_to = 2
+
+        [[channel]]
+        topic = "games:*"
+        deny = ["games:private*"]
+        join_reply = { room = "$subtopic", you = "$name" }
+        members_max = 3
+        payload_bytes_max = 100
+        other_events = "crash"
+        announce_join = "joined"
+
+        [[channel.event]]
+        name = "move"
+        broadcast = "others"
+        payload = { at = "$to", in = "$topic" }
+
+        [[channel.event]]
+        name = "check"
+        reply = "$payload"
+        status = "mate"
+
+        [[channel]]
+        topic = "log"
+        events_per_second = 3
+        [[channel.event]]
+        name = "*"
+        broadcast = "all"
+        "#,
+        &ANYWHERE,
+    );
+    let room = "games:1";
+    let welcome = |name: &str| json!({"room": "1", "you": name});
+    let mut players: Vec<_> = (0..4).map(|_| server.client()).collect();
+    let refused = json!({"reason": "unauthorized"});
+    players[0].ask("games:private", "phx_join", json!({}), "error", refused);
+    for (n, name) in ["a", "b", "c"].into_iter().enumerate() {
+        let payload = json!({"name": name});
+        players[n].ask(room, "phx_join", payload.clone(), "ok", welcome(name));
+        // Two are announced, to all who are there by then.
+        for player in players.iter_mut().take(if n < 2 { n + 1 } else { 0 }) {
+            player.expect(room, "joined", payload.clone());
+        }
+    }
+    players[3].ask(room, "phx_join", json!({}), "error", json!({"reason": "full"}));
+
+    players[0].send(room, "move", json!({"to": [3, 4], "secret": 1}));
+    players[1].expect(room, "move", json!({"at": [3, 4], "in": room}));
+    players[2].expect(room, "move", json!({"at": [3, 4], "in": room}));
+    players[0].expect_quiet();
+    players[1].ask(room, "check", json!([1]), "mate", json!([1]));
+    let long = json!("x".repeat(100));
+    players[1].ask(room, "check", long, "error", json!({"reason": "payload_too_large"}));
+    players[1].send(room, "dance", json!({}));
+    assert_eq!(players[1].receive().2, "phx_error");
+    // Its place is free again.
+    players[3].ask(room, "phx_join", json!({"name": "d"}), "ok", welcome("d"));
+
+    let mut busy = server.client();
+    busy.join("log", json!({}));
+    for n in 0..3 {
+        busy.send("log", "any", json!(n));
+        busy.expect("log", "any", json!(n));
+    }
+    busy.ask("log", "any", json!(4), "error", json!({"reason": "rate_limited"}));
+    std::thread::sleep(Duration::from_millis(400));
+    busy.send("log", "other", json!(5));
+    busy.expect("log", "other", json!(5));
+    busy.ask("log", "phx_close", json!({}), "error", json!({"reason": "rate_limited"}));
+    std::thread::sleep(Duration::from_millis(400));
+    busy.ask("log", "phx_close", json!({}), "error", json!({"reason": "unknown event"}));
+}
+
+#[test]
+fn flags_win_over_the_file() {
+    let file = "listen = [\"256.0.0.1:1\"]\nmax_channels = 1\nidle_timeout = \"300ms\"\n";
+    let dir = directory(&[("simurgh.toml", file)]);
+    // What is wrong in the file is wrong, even where a flag wins.
+    assert_eq!(run(dir.path(), &["serve", "--listen", "127.0.0.1:0"]).status.code(), Some(2));
+
+    let file = "listen = [\"127.0.0.1:0\"]\nmax_channels = 1\nidle_timeout = \"300ms\"\n";
+    let full = json!({"reason": "too many channels joined"});
+    let server = Server::start(file, &[]);
+    let mut client = server.client();
+    client.join("rooms:a", json!({}));
+    client.receive();
+    client.ask("rooms:b", "phx_join", json!({}), "error", full.clone());
+    assert_eq!(client.close_code(), 1002, "idle for 300 ms");
+
+    let flags = ["--max-channels", "2", "--idle-timeout", "off", "--announce-joins-up-to", "0"];
+    let server = Server::start(file, &flags);
+    let mut client = server.client();
+    client.join("rooms:a", json!({}));
+    client.join("rooms:b", json!({}));
+    client.ask("rooms:c", "phx_join", json!({}), "error", full);
+    std::thread::sleep(Duration::from_millis(800));
+    client.expect_quiet();
+
+    let other = directory(&[("other.toml", "listen = [\"127.0.0.1:0\", \"127.0.0.2:0\"]\n")]);
+    let server = Server::start_in(other, &["--config", "other.toml"], 2);
+    assert_eq!(server.addresses.len(), 2);
+}
+
+#[test]
+fn an_address_in_use_is_an_error_of_status_1() {
+    let server = Server::start("", &ANYWHERE);
+    let ran = run(directory(&[]).path(), &["serve", "--listen", &server.addresses[0]]);
+    assert_eq!((ran.status.code(), &*ran.stdout), (Some(1), ""));
+    assert!(ran.stderr.contains(&server.addresses[0]), "{}", ran.stderr);
+}
+
+#[test]
+fn a_signal_drains_and_logs_it() {
+    for (signal, format) in [("TERM", "text"), ("INT", "json")] {
+        let args = ["--drain-time", "0s", "--log-format", format];
+        let server = Server::start("", &[&ANYWHERE[..], &args].concat());
+        let mut client = server.client();
+        client.expect_quiet();
+        server.signal(signal);
+        assert_eq!(client.close_code(), 1012);
+        drop(client);
+        let (status, log) = server.ended();
+        assert_eq!(status.code(), Some(0), "{log}");
+        let lines: Vec<_> = log.lines().collect();
+        assert_eq!(lines.len(), 3, "serving, draining, stopped; no word of the client: {log}");
+        assert!(lines[1].contains("draining") && lines[1].contains(signal), "{log}");
+        for line in lines {
+            let json = serde_json::from_str::<serde_json::Value>(line);
+            assert_eq!(json.is_ok(), format == "json", "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_second_signal_ends_at_once_with_its_number() {
+    for (signal, code) in [("TERM", 143), ("INT", 130)] {
+        let args = ["--drain-time", "60s", "--log", "off"];
+        let server = Server::start("", &[&ANYWHERE[..], &args].concat());
+        let mut clients: Vec<_> = (0..8).map(|_| server.client()).collect();
+        clients.iter_mut().for_each(|client| client.expect_quiet());
+        server.signal(signal);
+        // Not before the first was taken: two of a kind that wait are one.
+        std::thread::sleep(Duration::from_millis(500));
+        server.signal(signal);
+        let (status, log) = server.ended();
+        assert_eq!((status.code(), &*log), (Some(code), ""));
+    }
+}

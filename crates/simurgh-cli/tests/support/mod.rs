@@ -1,0 +1,281 @@
+//! The real binary as a child process, in a directory of its own, and a small client.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tungstenite::stream::MaybeTlsStream;
+use tungstenite::{Message, WebSocket};
+
+/// Longest wait for anything that should happen.
+pub(crate) const WAIT: Duration = Duration::from_secs(20);
+
+/// What a run of the binary left behind.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// The binary of this crate.
+fn simurgh() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_simurgh"))
+}
+
+/// The example `own`, which `cargo test` builds beside the binary.
+pub(crate) fn own() -> PathBuf {
+    let path = simurgh().with_file_name("examples").join("own");
+    assert!(path.exists(), "not built: cargo build -p simurgh-cli --example own");
+    path
+}
+
+/// A command of the program, in `dir`, without anything of the caller's environment that it would read.
+fn command(program: &Path, dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args).current_dir(dir);
+    command.env_remove("SIMURGH_API_TOKEN").env_remove("RUST_BACKTRACE");
+    command
+}
+
+/// A directory with these texts as files.
+pub(crate) fn directory(files: &[(&str, &str)]) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        std::fs::write(dir.path().join(name), text).unwrap();
+    }
+    dir
+}
+
+/// Runs the binary to its end; one that goes on is killed and fails the test.
+#[track_caller]
+pub(crate) fn run(dir: &Path, args: &[&str]) -> Ran {
+    run_with(command(&simurgh(), dir, args))
+}
+
+/// The same of the example `own`.
+#[track_caller]
+pub(crate) fn run_own(dir: &Path, args: &[&str]) -> Ran {
+    run_with(command(&own(), dir, args))
+}
+
+#[track_caller]
+pub(crate) fn run_with_env(dir: &Path, args: &[&str], env: (&str, &str)) -> Ran {
+    let mut command = command(&simurgh(), dir, args);
+    command.env(env.0, env.1);
+    run_with(command)
+}
+
+#[track_caller]
+fn run_with(mut command: Command) -> Ran {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    // Nothing that ends by itself fills a pipe's 64 KiB on both ends.
+    let status = wait(&mut child);
+    let (mut out, mut err) = (String::new(), String::new());
+    stdout.read_to_string(&mut out).unwrap();
+    stderr.read_to_string(&mut err).unwrap();
+    let Some(status) = status else { panic!("it goes on running\n{out}\n{err}") };
+    Ran { status, stdout: out, stderr: err }
+}
+
+/// Waits for the end of a process; kills it after [`WAIT`].
+fn wait(child: &mut Child) -> Option<ExitStatus> {
+    let start = Instant::now();
+    while start.elapsed() < WAIT {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}
+
+/// A serving process; dropping it kills it.
+pub(crate) struct Server {
+    child: Child,
+    /// Its directory; goes with it.
+    _dir: TempDir,
+    /// Where it said it listens.
+    pub(crate) addresses: Vec<String>,
+}
+
+impl Server {
+    /// `simurgh serve` with this `simurgh.toml` and these flags.
+    #[track_caller]
+    pub(crate) fn start(toml: &str, args: &[&str]) -> Self {
+        let files: &[(&str, &str)] = if toml.is_empty() { &[] } else { &[("simurgh.toml", toml)] };
+        Self::start_in(directory(files), args, 1)
+    }
+
+    /// The same in a directory, with as many addresses.
+    #[track_caller]
+    pub(crate) fn start_in(dir: TempDir, args: &[&str], addresses: usize) -> Self {
+        Self::start_program(&simurgh(), dir, args, addresses)
+    }
+
+    /// The same of another program.
+    #[track_caller]
+    pub(crate) fn start_program(
+        program: &Path,
+        dir: TempDir,
+        args: &[&str],
+        addresses: usize,
+    ) -> Self {
+        let mut command = command(program, dir.path(), &[&["serve"], args].concat());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut server = Self { child, _dir: dir, addresses: Vec::new() };
+        let mut stdout = BufReader::new(server.child.stdout.take().unwrap());
+        while server.addresses.len() < addresses {
+            let mut line = String::new();
+            // A process that ends closes the pipe; one that hangs is the test harness's to end.
+            if stdout.read_line(&mut line).unwrap() == 0 {
+                let mut stderr = String::new();
+                let _ = server.child.stderr.take().unwrap().read_to_string(&mut stderr);
+                panic!("it ended before it was ready\n{stderr}");
+            }
+            let address = line.trim_end().strip_prefix("listening on http://");
+            server.addresses.push(address.expect("a line for each address").to_owned());
+        }
+        server
+    }
+
+    /// Sends a signal by name.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill").args(["-s", name, &pid]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Waits for the end: status, and all that was logged.
+    #[track_caller]
+    pub(crate) fn ended(mut self) -> (ExitStatus, String) {
+        let status = wait(&mut self.child).expect("it should have ended");
+        let mut stderr = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        (status, stderr)
+    }
+
+    /// A client of V2.
+    #[track_caller]
+    pub(crate) fn client(&self) -> Client {
+        let url = format!("ws://{}/socket/websocket?vsn=2.0.0", self.addresses[0]);
+        let (socket, _) = tungstenite::connect(url).unwrap();
+        if let MaybeTlsStream::Plain(stream) = socket.get_ref() {
+            stream.set_read_timeout(Some(WAIT)).unwrap();
+        }
+        Client { socket, next: 0 }
+    }
+
+    /// The status of a GET.
+    #[track_caller]
+    pub(crate) fn get(&self, path: &str) -> u16 {
+        use std::io::Write;
+        let address = &self.addresses[0];
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(WAIT)).unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).unwrap();
+        answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect(&answer)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A client that knows V2's five fields and nothing more.
+pub(crate) struct Client {
+    socket: WebSocket<MaybeTlsStream<TcpStream>>,
+    next: u32,
+}
+
+impl Client {
+    /// Sends a message under a fresh ref, which is returned.
+    pub(crate) fn send(&mut self, topic: &str, event: &str, payload: Value) -> Value {
+        self.next += 1;
+        let msg_ref = json!(self.next.to_string());
+        let message = json!([null, msg_ref, topic, event, payload]);
+        self.socket.send(Message::text(message.to_string())).unwrap();
+        msg_ref
+    }
+
+    /// The next message: ref, topic, event, payload.
+    #[track_caller]
+    pub(crate) fn receive(&mut self) -> (Value, String, String, Value) {
+        let message = self.socket.read().unwrap();
+        let [_, msg_ref, topic, event, payload]: [Value; 5] =
+            serde_json::from_str(message.to_text().unwrap()).unwrap();
+        let text = |value: Value| value.as_str().unwrap().to_owned();
+        (msg_ref, text(topic), text(event), payload)
+    }
+
+    /// Sends, and expects a reply with this status and response.
+    #[track_caller]
+    pub(crate) fn ask(
+        &mut self,
+        topic: &str,
+        event: &str,
+        payload: Value,
+        status: &str,
+        answer: Value,
+    ) {
+        let msg_ref = self.send(topic, event, payload);
+        self.expect_reply(msg_ref, topic, status, answer);
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_reply(
+        &mut self,
+        msg_ref: Value,
+        topic: &str,
+        status: &str,
+        answer: Value,
+    ) {
+        let reply = json!({"status": status, "response": answer});
+        assert_eq!(self.receive(), (msg_ref, topic.to_owned(), "phx_reply".to_owned(), reply));
+    }
+
+    /// Expects a broadcast.
+    #[track_caller]
+    pub(crate) fn expect(&mut self, topic: &str, event: &str, payload: Value) {
+        assert_eq!(self.receive(), (Value::Null, topic.to_owned(), event.to_owned(), payload));
+    }
+
+    /// Expects that nothing is under way: an answer to a heartbeat comes next.
+    #[track_caller]
+    pub(crate) fn expect_quiet(&mut self) {
+        self.ask("phoenix", "heartbeat", json!({}), "ok", json!({}));
+    }
+
+    /// Joins, expecting `{}`.
+    #[track_caller]
+    pub(crate) fn join(&mut self, topic: &str, payload: Value) {
+        self.ask(topic, "phx_join", payload, "ok", json!({}));
+    }
+
+    /// The code of the close frame that comes, whatever else comes before.
+    #[track_caller]
+    pub(crate) fn close_code(&mut self) -> u16 {
+        for _ in 0..1000 {
+            if let Message::Close(frame) = self.socket.read().unwrap() {
+                return frame.expect("a code").code.into();
+            }
+        }
+        panic!("no close frame")
+    }
+}
