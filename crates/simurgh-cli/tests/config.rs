@@ -1,5 +1,5 @@
-//! Every error of the configuration, as the binary reports it: file, line, key, and what is allowed;
-//! nothing is started.
+//! Every error of the configuration, as the binary reports it: file, line, key, and what is
+//! allowed; nothing is started.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -12,7 +12,7 @@ use support::{Ran, Server, directory, run, run_with_env};
 /// Flags that keep a server which should not have started from doing harm.
 const SAFE: [&str; 3] = ["serve", "--listen", "127.0.0.1:0"];
 
-/// `serve` and `config --check` both refuse this file, with these lines in this order and no others.
+/// `serve` and `config --check` both refuse this file, with these lines in this order, no others.
 #[track_caller]
 fn refused(toml: &str, lines: &[&str]) {
     let dir = directory(&[("simurgh.toml", toml)]);
@@ -74,7 +74,7 @@ announce_joins_up_to = -5
         &[
             "2: listen: \"127.0.0.1\" is no address with a port; it takes a list of addresses",
             "2: listen: \"localhost:4000\" is no address",
-            "3: admin_listen: \"4001\" is no address with a port; it takes an address with a port, or",
+            "3: admin_listen: \"4001\" is no address with a port; it takes an address with a port",
             "4: shards: \"0\" is no whole number from 1 to 4096; it takes",
             "5: pin_shards: is of the wrong type (string); it takes true or false",
             "6: idle_timeout: \"60\": time unit needed",

@@ -37,7 +37,8 @@ pub(crate) fn own() -> PathBuf {
     path
 }
 
-/// A command of the program, in `dir`, without anything of the caller's environment that it would read.
+/// A command of the program, in `dir`, without anything of the caller's environment that it would
+/// read.
 fn command(program: &Path, dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(dir);
