@@ -91,10 +91,11 @@ impl<T> Io<T> {
             let Some(socket) = self.sockets.get(key) else { continue };
             let (flags, waits) = (socket.flags, socket.queue.is_some());
             if flags & CLOSING != 0 {
-                if waits {
-                    self.linger(key);
-                } else {
-                    self.doom(key, if flags & OVER != 0 { Closed::Slow } else { Closed::Local });
+                match (waits, flags & OVER != 0) {
+                    (true, _) => self.linger(key),
+                    // The peer has its farewell; it lingers until it closes too, or its time is up.
+                    (false, true) => net::shutdown_write(&socket.fd),
+                    (false, false) => self.doom(key, Closed::Local),
                 }
             } else if flags & SHUT != 0 && !waits {
                 net::shutdown_write(&socket.fd);
@@ -113,6 +114,7 @@ impl<T> Io<T> {
             (self.counts.queued_bytes + queue.bytes() as u64).saturating_sub(before as u64);
         self.linger(key);
         self.drain_queue(key);
+        self.list_ready(key);
     }
 
     /// Resets those that closed long ago and have not taken their output.

@@ -290,6 +290,7 @@ impl<M: Send + 'static> Start<M> {
         make: impl FnOnce(&Shard<M>) -> H,
         report: &Report,
     ) -> io::Result<()> {
+        tables::block_signals();
         let mut keep: Vec<RawFd> = self.wakes.descriptors().collect();
         keep.push(self.hand_off);
         let foreign: Vec<RawFd> =

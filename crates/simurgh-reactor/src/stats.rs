@@ -83,16 +83,19 @@ counters! {
     mails,
     /// Turns of the loop.
     turns,
-    /// The longest turn, nanoseconds, waiting excluded.
+    /// The longest turn by the clock, nanoseconds, waiting excluded.
     turn_max_ns,
-    /// CPU time of the shard's thread, nanoseconds; up to 100 ms old.
+    /// The longest turn by the thread's CPU time, nanoseconds: not counting when others had the core.
+    turn_cpu_max_ns,
+    /// CPU time of the shard's thread, nanoseconds.
     cpu_ns,
 }
 
 impl Counts {
-    pub(crate) fn count_turn(&mut self, duration_ns: u64) {
+    pub(crate) fn count_turn(&mut self, duration_ns: u64, cpu_ns: u64) {
         self.turns += 1;
         self.turn_max_ns = self.turn_max_ns.max(duration_ns);
+        self.turn_cpu_max_ns = self.turn_cpu_max_ns.max(cpu_ns);
         let bucket = TURN_BUCKETS_NS.iter().take_while(|bound| duration_ns >= **bound).count();
         if let Some(count) = self.turns_by_duration.get_mut(bucket) {
             *count += 1;
@@ -108,10 +111,11 @@ mod tests {
     fn turns_fall_into_their_buckets_and_are_published() {
         let mut counts = Counts::default();
         for ns in [0, 249_999, 250_000, 999_999, 1_999_999, 3_000_000, 9_999_999, 10_000_000] {
-            counts.count_turn(ns);
+            counts.count_turn(ns, ns / 2);
         }
         assert_eq!(counts.turns_by_duration, [2, 1, 1, 1, 1, 1, 1]);
         assert_eq!((counts.turns, counts.turn_max_ns), (8, 10_000_000));
+        assert_eq!(counts.turn_cpu_max_ns, 5_000_000);
         let stats = ReactorStats::default();
         stats.publish(&counts);
         assert_eq!(stats.read(), counts);

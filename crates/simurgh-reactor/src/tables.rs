@@ -100,6 +100,22 @@ pub(crate) fn separate(set: u32, keep: &[RawFd]) -> Tables {
     tables
 }
 
+/// Blocks all signals in the calling thread, a new shard, but those that its own faults raise. A
+/// handler runs on whatever thread the system picks, and commonly writes to a pipe by its number;
+/// in a shard's table that may be a client's socket.
+pub(crate) fn block_signals() {
+    // SAFETY: the set is initialised by `sigfillset` before it is read; none of these calls touches
+    // other memory, and only the calling thread's mask changes.
+    unsafe {
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigfillset(set.as_mut_ptr());
+        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT] {
+            libc::sigdelset(set.as_mut_ptr(), fault);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
 /// The event counters (eventfd) open in the calling thread's table: the wakers of event loops that
 /// run already, tokio's among them. Where a shard keeps them, code on the shard may wake those
 /// loops: the same number means the same counter there. Looks at every open descriptor once.

@@ -21,7 +21,7 @@ use crate::clock::{Clock, Now};
 use crate::handler::{Closed, Handler, Key, Next};
 use crate::io::{self as keys, Io};
 use crate::mailbox::Inbox;
-use crate::slab::{HELD, LISTED, NO_READ, PEER_SHUT, UNREAD};
+use crate::slab::{DOOMED, HELD, LISTED, MUTE, NO_READ, OVER, PEER_SHUT, UNREAD};
 use crate::wake::WakeSet;
 use crate::{handoff, net};
 
@@ -35,8 +35,6 @@ const LISTENER: u32 = 2;
 const EVENTS_MAX: usize = 512;
 /// Hand-offs taken a turn.
 const ADOPT_MAX: usize = 16;
-/// How old the published CPU time may get while the shard works.
-const CPU_NS: u64 = 100_000_000;
 
 /// What a stage of a turn may use: time, and connections with output (a write costs some 4 µs at
 /// the flush, which is why time alone would not do).
@@ -93,8 +91,6 @@ pub(crate) struct Reactor<H: Handler> {
     hand_off_left: bool,
     buffer: Vec<u8>,
     next: Next,
-    cpu_at_ns: u64,
-    cpu_is_stale: bool,
 }
 
 /// What a loop is made of.
@@ -126,8 +122,6 @@ impl<H: Handler> Reactor<H> {
             hand_off_left: false,
             buffer: vec![0; parts.read_buffer_bytes.max(1)],
             next: Next::Now,
-            cpu_at_ns: 0,
-            cpu_is_stale: true,
         }
     }
 
@@ -186,10 +180,9 @@ impl<H: Handler> Reactor<H> {
             Next::After(time) => Some(time),
             Next::Idle => None,
         };
-        let cpu = self.cpu_is_stale.then_some(Duration::from_nanos(CPU_NS));
         let work = work.then_some(Duration::ZERO);
         let paused = self.listeners.pause_ends_in(self.io.now.ns);
-        [work, handler, cpu, paused, self.io.linger_due()].into_iter().flatten().min()
+        [work, handler, paused, self.io.linger_due()].into_iter().flatten().min()
     }
 
     fn turn(&mut self) {
@@ -284,11 +277,15 @@ impl<H: Handler> Reactor<H> {
         loop {
             let Some(socket) = self.io.sockets.get_mut(key) else { return };
             socket.flags |= UNREAD;
-            if socket.flags & (HELD | NO_READ) != 0 {
+            // What a peer that was cut still sends is thrown away: unread, it would turn the close
+            // into a reset, which can destroy the farewell.
+            let was_cut = socket.flags & OVER != 0 && socket.flags & (DOOMED | MUTE) == 0;
+            if !was_cut && socket.flags & (HELD | NO_READ) != 0 {
                 return;
             }
             let bytes =
                 match rustix::net::recv(&socket.fd, &mut self.buffer[..], RecvFlags::DONTWAIT) {
+                    Ok((0, _)) if was_cut => return self.io.doom(key, Closed::Slow),
                     Ok((0, _)) => return self.io.doom(key, Closed::PeerEof),
                     Ok((bytes, _)) => bytes,
                     Err(Errno::INTR) => continue,
@@ -306,7 +303,9 @@ impl<H: Handler> Reactor<H> {
             self.io.counts.reads += 1;
             self.io.counts.bytes_in += bytes as u64;
             let data = self.buffer.get_mut(..bytes).unwrap_or_default();
-            self.handler.readable(&mut self.io, key, data);
+            if !was_cut {
+                self.handler.readable(&mut self.io, key, data);
+            }
             if !drained && !again {
                 self.io.list_ready(key);
             }
@@ -374,15 +373,17 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
+    /// Counts the turn by the clock, and by the CPU time of this thread: what it would have taken had
+    /// nobody else wanted the core. (The latter holds the fetching of its events too.)
     fn count(&mut self, begun_ns: u64) {
-        let now_ns = self.clock.ns();
-        self.io.counts.count_turn(now_ns.saturating_sub(begun_ns));
-        self.cpu_is_stale = now_ns.saturating_sub(self.cpu_at_ns) < CPU_NS && !self.io.stop;
-        if !self.cpu_is_stale {
-            self.cpu_at_ns = now_ns;
-            let cpu = clock_gettime(ClockId::ThreadCPUTime);
-            self.io.counts.cpu_ns = (cpu.tv_sec as u64) * 1_000_000_000 + cpu.tv_nsec as u64;
-        }
+        let cpu = clock_gettime(ClockId::ThreadCPUTime);
+        let cpu_ns = (cpu.tv_sec as u64) * 1_000_000_000 + cpu.tv_nsec as u64;
+        let turn_cpu_ns = match self.io.counts.cpu_ns {
+            0 => 0,
+            before => cpu_ns.saturating_sub(before),
+        };
+        self.io.counts.cpu_ns = cpu_ns;
+        self.io.counts.count_turn(self.clock.ns().saturating_sub(begun_ns), turn_cpu_ns);
         self.io.publish();
     }
 }

@@ -25,6 +25,10 @@ impl Census {
         Self { slots: (0..slots).map(|_| AtomicU64::new(0)).collect(), hasher: RandomState::new() }
     }
 
+    pub(crate) fn is_counting(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
     pub(crate) fn count(&self, topic: &str) -> u32 {
         let (tag, window) = self.window(topic);
         window

@@ -106,8 +106,8 @@ impl Context<'_> {
     }
 
     /// Closes this socket with a close code, 1012 for one that should come back elsewhere.
-    pub fn close_socket(&mut self, code: u16) {
-        self.effects.push(Effect::Close(CloseCode(code)));
+    pub fn close_socket(&mut self, code: CloseCode) {
+        self.effects.push(Effect::Close(code));
     }
 
     /// Names the message in hand, to answer it later with [`ChannelHandle::reply`]. `None` in
@@ -126,10 +126,10 @@ impl Context<'_> {
         self.hub.spawn(work);
     }
 
-    /// How many members this topic has on all shards, counted for topics whose channels ask for it
-    /// with [`count_members`](crate::Mount::count_members).
-    pub fn member_count(&self) -> u32 {
-        self.hub.census.count(self.topic)
+    /// How many members this topic has on all shards; `None` if no mount counts them
+    /// ([`Mount::count_members`](crate::Mount::count_members)).
+    pub fn member_count(&self) -> Option<u32> {
+        self.hub.census.is_counting().then(|| self.hub.census.count(self.topic))
     }
 }
 

@@ -15,6 +15,7 @@ use crate::http;
 use crate::hub::{Congested, Hub};
 use crate::metrics::ShardMetrics;
 use crate::shard::{Mail, Permits, Shard};
+use crate::signals::Signals;
 use crate::socket::Mount;
 use crate::watchdog::{self, Watch};
 
@@ -69,6 +70,20 @@ impl Endpoint {
     /// A cheap clone for other threads and tasks: broadcasts and drains, without owning the server.
     pub fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.hub))
+    }
+
+    /// Says on standard output where it listens, and serves until a signal has drained it; a second one
+    /// ends the process at once.
+    ///
+    /// # Errors
+    /// The system gives no thread to wait for signals.
+    pub fn serve(self, signals: Signals) -> Result<(), Error> {
+        signals.drain(self.handle()).map_err(Error::Prepare)?;
+        for address in self.addresses() {
+            println!("listening on http://{address}");
+        }
+        self.wait();
+        Ok(())
     }
 
     /// Waits until the server has ended.
@@ -230,17 +245,14 @@ impl Builder {
         Ok(Endpoint { hub, addresses, shards, runtime: Some(runtime) })
     }
 
-    /// Starts the server, says on standard output where it listens, and serves until it is told to end.
+    /// Starts the server, says on standard output where it listens, and serves until SIGTERM or SIGINT has
+    /// drained it; a second signal ends the process at once.
     ///
     /// # Errors
     /// As [`start`](Self::start).
     pub fn run(self) -> Result<(), Error> {
-        let endpoint = self.start()?;
-        for address in endpoint.addresses() {
-            println!("listening on http://{address}");
-        }
-        endpoint.wait();
-        Ok(())
+        let signals = Signals::block().map_err(Error::Prepare)?;
+        self.start()?.serve(signals)
     }
 }
 

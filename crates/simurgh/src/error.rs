@@ -4,7 +4,6 @@ use std::fmt;
 use std::io;
 
 /// Why [`Builder::start`](crate::Builder::start) failed.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// No address was given.
@@ -17,6 +16,13 @@ pub enum Error {
     Listen(simurgh_reactor::StartError),
     /// The admin address cannot be listened on.
     Admin(io::Error),
+}
+
+/// The same as its `Display`: what `fn main() -> Result<(), Error>` prints is then a sentence.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl fmt::Display for Error {

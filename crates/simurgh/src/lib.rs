@@ -52,6 +52,7 @@ mod http;
 mod hub;
 pub mod metrics;
 mod shard;
+mod signals;
 mod socket;
 mod watchdog;
 
@@ -61,9 +62,10 @@ pub use context::{ChannelHandle, Context, ReplyRef};
 pub use endpoint::{Builder, Endpoint, Handle};
 pub use error::Error;
 pub use hub::Congested;
+pub use signals::Signals;
 pub use simurgh_proto::message::Payload;
 pub use simurgh_proto::origin::CheckOrigin;
-pub use simurgh_proto::ws::Limits;
+pub use simurgh_proto::ws::{CloseCode, Limits};
 pub use socket::{Connect, ConnectFn, ConnectInfo, Mount};
 
 pub use axum;

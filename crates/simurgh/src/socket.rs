@@ -12,6 +12,7 @@ use std::time::Duration;
 use simurgh_proto::message::Payload;
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_proto::topic::Pattern;
+use simurgh_proto::ws::Limits;
 use simurgh_proto::ws::handshake::Request;
 
 use crate::channel::{Join, JoinFn};
@@ -39,6 +40,7 @@ pub struct Mount {
     pub(crate) auth_token: bool,
     pub(crate) subprotocols: Vec<String>,
     pub(crate) idle_timeout: Option<Option<Duration>>,
+    pub(crate) limits: Option<Limits>,
     pub(crate) channels_max: u16,
     pub(crate) count_members: bool,
 }
@@ -85,6 +87,7 @@ impl Mount {
             auth_token: false,
             subprotocols: Vec::new(),
             idle_timeout: None,
+            limits: None,
             channels_max: 100,
             count_members: false,
         }
@@ -142,6 +145,12 @@ impl Mount {
     /// endpoint's own setting.
     pub fn idle_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.idle_timeout = Some(timeout);
+        self
+    }
+
+    /// Largest frame and message a peer may send here. Without it, the endpoint's own setting.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = Some(limits);
         self
     }
 
@@ -330,6 +339,14 @@ impl Connect {
     /// Decided when `work` is done, which runs on tokio. The socket is not read meanwhile.
     pub fn later(work: impl Future<Output = Connect> + Send + 'static) -> Self {
         Self(ConnectKind::Later(Box::pin(work)))
+    }
+
+    /// As [`id`](Self::id), where there may be none.
+    pub fn maybe_id(self, id: Option<impl Into<String>>) -> Self {
+        match id {
+            Some(id) => self.id(id),
+            None => self,
+        }
     }
 
     /// Gives the socket an id, by which [`Endpoint::disconnect`](crate::Endpoint::disconnect) and a

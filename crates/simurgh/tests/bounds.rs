@@ -160,3 +160,30 @@ fn proxy_headers_of_both_versions_name_the_client() {
     let unknown = b"PROXY UNKNOWN\r\n";
     assert!(who(&endpoint, unknown, "").starts_with("127.0.0.1:"));
 }
+
+#[test]
+fn a_slow_reader_that_still_sends_is_told_why_it_is_cut() {
+    let mount = Mount::new("/socket").channel("rooms:*", |_, _| Join::ok(Room));
+    let endpoint = start(Endpoint::builder().mount(mount).configure(|config| {
+        config.shards = 1;
+        config.outbound_bytes_max = 64 << 10;
+    }));
+    let mut slow = Client::v2(&endpoint);
+    slow.join("rooms:a");
+    let body = "x".repeat(100_000);
+    for n in 0..2_000 {
+        while endpoint.broadcast("rooms:a", "news", json!({"n": n, "body": body})).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        slow.push("2", "rooms:a", "ignored", json!({"n": n}));
+        if n % 20 == 0 && metric(&endpoint, "simurgh_slow_peer_disconnects_total") == 1 {
+            break;
+        }
+    }
+    assert_eq!(metric(&endpoint, "simurgh_slow_peer_disconnects_total"), 1);
+    for n in 0..50 {
+        slow.push("2", "rooms:a", "ignored", json!({"n": n}));
+    }
+    assert_eq!(slow.recv_close(), 1013);
+    Client::v2(&endpoint).heartbeat();
+}

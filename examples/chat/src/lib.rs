@@ -47,7 +47,7 @@ impl Channel for RoomChannel {
     /// Not in [`join`](Self::join): only here the newcomer is a member, who hears it too.
     fn after_join(&mut self, ctx: &mut Context<'_>) {
         let user = self.newcomer.take();
-        if ctx.member_count() <= ANNOUNCE_JOINS_UP_TO {
+        if ctx.member_count().is_some_and(|members| members <= ANNOUNCE_JOINS_UP_TO) {
             ctx.broadcast("user:entered", json!({"user": user}));
         }
     }

@@ -1,13 +1,16 @@
 //! `/echo`: a plain WebSocket without channels on it, for tests of the WebSocket itself.
 
-use simurgh::{Channel, Context, Join, Mount, Outcome, Payload};
+use simurgh::{Channel, Context, Join, Limits, Mount, Outcome, Payload};
 
-/// Autobahn's largest messages have 16 MiB, and come back while the next one is under way.
+/// Autobahn's largest messages have 16 MiB.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
+/// They come back while the next one is under way.
 pub(crate) const OUTBOUND_BYTES_MAX: usize = 64 << 20;
 
 /// Nobody is told what others send, so the topic all connections share is never broadcast on.
 pub(crate) fn mount() -> Mount {
     Mount::plain("/echo", "echo", |_, _| Join::ok(Echo))
+        .limits(Limits { frame_bytes_max: MESSAGE_BYTES_MAX, message_bytes_max: MESSAGE_BYTES_MAX })
 }
 
 struct Echo;

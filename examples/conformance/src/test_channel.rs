@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use simurgh::{Broadcast, Channel, Context, Join, Outcome, Payload, Reason, Reply, Stop, json};
+use simurgh::{
+    Broadcast, Channel, CloseCode, Context, Join, Outcome, Payload, Reason, Reply, Stop, json,
+};
 use tokio::time::sleep;
 
 use crate::visitor::Visitor;
@@ -75,7 +77,7 @@ impl Channel for Test {
             #[expect(clippy::panic, reason = "shows that a panic ends this channel only")]
             "crash" => panic!("the client asked for it"),
             "drain_me" => {
-                ctx.close_socket(SERVICE_RESTART);
+                ctx.close_socket(CloseCode::RESTART);
                 Outcome::NoReply
             }
             "disconnect_me" => {
@@ -110,9 +112,6 @@ impl Channel for Test {
         ctx.push("you_left", json!({"message": "bye!"}));
     }
 }
-
-/// The close code that asks a client to come back, for it will find another server.
-const SERVICE_RESTART: u16 = 1012;
 
 /// The channel is free meanwhile, and answers what comes in between.
 fn answer_later(ctx: &mut Context<'_>, payload: Payload<'static>) -> Outcome {

@@ -9,10 +9,9 @@ use std::error::Error;
 use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
-use nix::sys::signal::{SigSet, Signal};
 use simurgh::axum::response::Html;
 use simurgh::axum::{Router, routing::get};
-use simurgh::{Context, Endpoint, Join, Mount, Payload};
+use simurgh::{Context, Endpoint, Join, Mount, Payload, Signals};
 
 use modes::{Counts, Echo, Everybody, History, Silent};
 
@@ -50,7 +49,7 @@ enum Mode {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
-    let told_to_end = blocked_signals()?;
+    let signals = Signals::block()?;
     let mode = if args.silent { Mode::Silent } else { args.mode };
     let counts = Arc::new(Counts::default());
     let (keeper, kept) = history::keeper();
@@ -75,23 +74,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if mode == Mode::History {
         history::keep(kept, args.history_max, TOPIC, endpoint.handle());
     }
-    for address in endpoint.addresses() {
-        println!("listening on http://{address}");
-    }
-    told_to_end.wait()?;
-    // From here on a second signal ends the process at once.
-    told_to_end.thread_unblock()?;
-    endpoint.drain();
+    endpoint.serve(signals)?;
     if mode == Mode::Silent {
         println!("{counts}");
     }
     Ok(())
-}
-
-/// SIGINT and SIGTERM, from now on waited for instead of ending the process. To be called before
-/// any thread is started, because threads inherit what is blocked.
-fn blocked_signals() -> nix::Result<SigSet> {
-    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
-    signals.thread_block()?;
-    Ok(signals)
 }

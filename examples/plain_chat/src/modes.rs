@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use simurgh::{Channel, Context, Outcome, Payload};
+use simurgh::{Channel, CloseCode, Context, Outcome, Payload};
 
 use crate::history::Keeper;
 
@@ -37,7 +37,7 @@ impl Channel for History {
         if self.0.keep(&payload).is_err() {
             // Faster than lists can be sent to everybody. Better a sender who is told to try again
             // later (1013) than a queue without end.
-            ctx.close_socket(1013);
+            ctx.close_socket(CloseCode::TRY_AGAIN);
         }
         Outcome::NoReply
     }

@@ -257,7 +257,7 @@ struct Answer {
 
 impl Declared {
     fn join(self: &Arc<Self>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
-        let admission = match self.admit(ctx.topic(), || ctx.member_count(), payload) {
+        let admission = match self.admit(ctx.topic(), || ctx.member_count().unwrap_or(0), payload) {
             Ok(admission) => admission,
             Err(reason) => return Join::error(reason_of(reason)),
         };

@@ -75,6 +75,12 @@ const REACTOR: &[(&str, &str, &str, fn(&Counts) -> f64)] = &[
     ("shard_turn_max_seconds", "gauge", "Longest turn so far, waiting excluded.", |it| {
         it.turn_max_ns as f64 / 1e9
     }),
+    (
+        "shard_turn_cpu_max_seconds",
+        "gauge",
+        "Longest turn so far by the thread's CPU time.",
+        |it| it.turn_cpu_max_ns as f64 / 1e9,
+    ),
     ("shard_cpu_seconds", "counter", "CPU time of the shard's thread.", |it| {
         it.cpu_ns as f64 / 1e9
     }),

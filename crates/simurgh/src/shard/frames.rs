@@ -11,7 +11,9 @@ impl Shard {
     /// Handles the messages in `data`; what is incomplete stays with the decoder.
     pub(crate) fn frames(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
         let ticks = io.now().tick;
-        let limits = self.hub.config.limits;
+        let Some(conn) = io.conn_ref(key) else { return };
+        let own = self.hub.mounts.get(usize::from(conn.mount)).and_then(|mount| mount.limits);
+        let limits = own.unwrap_or(self.hub.config.limits);
         let mut rest = data;
         loop {
             let Some(conn) = io.conn(key) else { return };

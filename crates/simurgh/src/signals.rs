@@ -1,0 +1,49 @@
+//! SIGTERM and SIGINT, waited for by one thread.
+//!
+//! They are blocked in every thread and taken by `sigwait`, never by a handler. A handler runs on
+//! whatever thread the system picks and wakes its program by writing to a descriptor; on a shard,
+//! whose descriptor table is its own, that number may be a client's socket.
+
+use crate::endpoint::Handle;
+use nix::sys::signal::{SigSet, Signal};
+
+/// The signals that end a server, blocked in the threads that exist and those to come.
+#[derive(Debug)]
+pub struct Signals(SigSet);
+
+impl Signals {
+    /// Blocks them in this thread and all it starts from now on. To be called before any thread is
+    /// started.
+    ///
+    /// # Errors
+    /// What the system says; it has no reason to refuse.
+    pub fn block() -> std::io::Result<Self> {
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGTERM);
+        set.add(Signal::SIGINT);
+        set.thread_block()?;
+        Ok(Self(set))
+    }
+
+    /// From now on the first signal drains the server, the second ends the process at once, with 128
+    /// plus the signal's number as its status.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn drain(self, server: Handle) -> std::io::Result<()> {
+        let wait = move || {
+            let Ok(signal) = self.0.wait() else { return };
+            tracing::info!(signal = signal.as_str(), "draining; a second signal exits at once");
+            server.drain();
+            if let Ok(signal) = self.0.wait() {
+                // As a shell has it for a process that a signal ended.
+                std::process::exit(128 + signal as i32);
+            }
+        };
+        std::thread::Builder::new()
+            .name("simurgh-signals".into())
+            .stack_size(128 << 10)
+            .spawn(wait)
+            .map(drop)
+    }
+}
