@@ -1,7 +1,8 @@
 //! Bytes in, messages out: everything Simurgh says on a wire, with no I/O, no clock and no threads.
 //!
-//! The crate is `no_std` with `alloc`, so the compiler itself refuses sockets and clocks. It is used
-//! alike by the server's shards, the load generator, the in-process driver, the fuzzers and the tests.
+//! The crate is `no_std` with `alloc`, so the compiler itself refuses sockets and clocks. It is
+//! used alike by the server's shards, the load generator, the in-process driver, the fuzzers and
+//! the tests.
 #![no_std]
 #![forbid(unsafe_code)]
 

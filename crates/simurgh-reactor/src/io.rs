@@ -260,7 +260,11 @@ impl<T> Io<T> {
             return Err(HandOffError::OutputQueued);
         }
         let end = self.hand_off.as_ref().ok_or(HandOffError::Gone)?;
+        // The other side may look at the counters as soon as it has the connection.
+        self.counts.open -= 1;
+        self.stats.publish(&self.counts);
         if let Err(error) = handoff::send(end, &socket.fd, read_ahead) {
+            self.counts.open += 1;
             self.counts.hand_off_refused += 1;
             return Err(error);
         }

@@ -85,7 +85,7 @@ counters! {
     turns,
     /// The longest turn by the clock, nanoseconds, waiting excluded.
     turn_max_ns,
-    /// The longest turn by the thread's CPU time, nanoseconds: not counting when others had the core.
+    /// The longest turn by the thread's CPU time, nanoseconds: without what others had of it.
     turn_cpu_max_ns,
     /// CPU time of the shard's thread, nanoseconds.
     cpu_ns,

@@ -373,8 +373,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Counts the turn by the clock, and by the CPU time of this thread: what it would have taken had
-    /// nobody else wanted the core. (The latter holds the fetching of its events too.)
+    /// Counts the turn by the clock, and by the CPU time of this thread: what it would have taken
+    /// had nobody else wanted the core. (The latter holds the fetching of its events too.)
     fn count(&mut self, begun_ns: u64) {
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         let cpu_ns = (cpu.tv_sec as u64) * 1_000_000_000 + cpu.tv_nsec as u64;

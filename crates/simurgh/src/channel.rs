@@ -1,8 +1,9 @@
-//! What an application writes: a [`Channel`], how it is joined ([`Join`]) and what its handlers answer.
+//! What an application writes: a [`Channel`], how it is joined ([`Join`]) and what its handlers
+//! answer.
 //!
-//! A channel is one membership of one socket in one topic (PROTOCOL §1). It is *joined* by a function,
-//! which either makes the channel or refuses, and then lives on the shard of its socket, where its
-//! callbacks run one at a time, in the order of the messages.
+//! A channel is one membership of one socket in one topic (PROTOCOL §1). It is *joined* by a
+//! function, which either makes the channel or refuses, and then lives on the shard of its socket,
+//! where its callbacks run one at a time, in the order of the messages.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -17,24 +18,26 @@ use crate::context::Context;
 
 /// One membership of a socket in a topic, with whatever state the application keeps for it.
 ///
-/// Callbacks must not block: they share their thread with thousands of other connections. What takes
-/// longer than a few microseconds belongs in [`Context::spawn`] or [`Join::later`]. A callback that
-/// panics ends its channel with `phx_error`, and nothing else.
+/// Callbacks must not block: they share their thread with thousands of other connections. What
+/// takes longer than a few microseconds belongs in [`Context::spawn`] or [`Join::later`]. A
+/// callback that panics ends its channel with `phx_error`, and nothing else.
 ///
-/// A channel is `Send` so that [`Join::later`] may build it away from its shard; it never moves again
-/// after that.
+/// A channel is `Send` so that [`Join::later`] may build it away from its shard; it never moves
+/// again after that.
 pub trait Channel: Send + 'static {
-    /// The member is subscribed and its reply has been made: what is pushed or broadcast here follows
-    /// the reply, and its own broadcasts reach it (PROTOCOL §5.5).
+    /// The member is subscribed and its reply has been made: what is pushed or broadcast here
+    /// follows the reply, and its own broadcasts reach it (PROTOCOL §5.5).
     fn after_join(&mut self, ctx: &mut Context<'_>) {
         let _ = ctx;
     }
 
     /// A message of the client: any event but `phx_join`, `phx_leave`. Phoenix knows no default for
-    /// an unknown event, so neither does this: return [`Outcome::unknown_event`] for what is not known.
+    /// an unknown event, so neither does this: return [`Outcome::unknown_event`] for what is not
+    /// known.
     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome;
 
-    /// A message of the application itself, sent with [`ChannelHandle::send`](crate::ChannelHandle::send).
+    /// A message of the application itself, sent with
+    /// [`ChannelHandle::send`](crate::ChannelHandle::send).
     fn handle_info(&mut self, ctx: &mut Context<'_>, info: Box<dyn Any + Send>) -> Outcome {
         let _ = (ctx, info);
         Outcome::NoReply
@@ -49,8 +52,8 @@ pub trait Channel: Send + 'static {
         &[]
     }
 
-    /// A broadcast of an intercepted event: push it (as it is, or rewritten), or swallow it by doing
-    /// nothing.
+    /// A broadcast of an intercepted event: push it (as it is, or rewritten), or swallow it by
+    /// doing nothing.
     fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
         ctx.push(event, payload);
         Outcome::NoReply
@@ -143,8 +146,8 @@ impl Outcome {
         Self::Reply(Reply::error(response))
     }
 
-    /// The end of every `match event`: what Phoenix does with an event that no clause takes, which is
-    /// to end the channel with `phx_error`; the client may join again at once.
+    /// The end of every `match event`: what Phoenix does with an event that no clause takes, which
+    /// is to end the channel with `phx_error`; the client may join again at once.
     pub fn unknown_event() -> Self {
         Self::Stop(Stop::Abnormal)
     }

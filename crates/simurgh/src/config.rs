@@ -13,8 +13,8 @@ use simurgh_proto::ws::Limits;
 pub struct Config {
     /// Where to listen, IPv4 and IPv6; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
-    /// Where `/metrics` is served when a listening address is public; on loopback alone it is served on
-    /// the same port. Default: nowhere.
+    /// Where `/metrics` is served when a listening address is public; on loopback alone it is
+    /// served on the same port. Default: nowhere.
     pub admin_listen: Option<SocketAddr>,
     /// Shards, each one thread with one descriptor table. Default: one a core.
     pub shards: usize,
@@ -25,26 +25,28 @@ pub struct Config {
     pub idle_timeout: Option<Duration>,
     /// From accept to the end of the upgrade request. Default 10 s.
     pub handshake_timeout: Duration,
-    /// How long a close frame may wait for its answer. Default 5 s.
+    /// How long a close frame may wait for its answer. Default 3 s.
     pub close_timeout: Duration,
     /// Over how much time a drain spreads its closes (1012). Default 10 s.
     pub drain_time: Duration,
-    /// Largest frame and message a peer may send, bytes; above: 1009. Default 10,000,000 each. Memory is
-    /// taken as data arrives, and only while a message is incomplete.
+    /// Largest frame and message a peer may send, bytes; above: 1009. Default 10,000,000 each.
+    /// Memory is taken as data arrives, and only while a message is incomplete.
     pub limits: Limits,
-    /// Bytes all half-received messages and heads of a shard may hold; above: 1013. Default 256 MiB.
+    /// Bytes all half-received messages and heads of a shard may hold; above: 1013. Default 256
+    /// MiB.
     pub inbound_budget_bytes: usize,
     /// Bytes that may wait for one slow reader; above, it is cut with 1013. Default 1 MiB.
     pub outbound_bytes_max: usize,
-    /// Bytes of broadcasts under way in a shard, its mailbox included; above, publishers are held back
-    /// (their sockets are not read; other threads get an error). Default 16 MiB.
+    /// Bytes of broadcasts under way in a shard, its mailbox included; above, publishers are held
+    /// back (their sockets are not read; other threads get an error). Default 16 MiB.
     pub mailbox_bytes_max: usize,
-    /// Which pages may connect; `None`: `Conn` (the request's own host and port), or off while the server
-    /// listens on loopback alone.
+    /// Which pages may connect; `None`: `Conn` (the request's own host and port), or off while the
+    /// server listens on loopback alone.
     pub check_origin: Option<CheckOrigin>,
     /// Proxies whose `x-forwarded-for` and `x-forwarded-proto` are believed. Default: none.
     pub trusted_proxies: Vec<IpNet>,
-    /// Connections from trusted proxies begin with a PROXY protocol header (v1 or v2). Default: off.
+    /// Connections from trusted proxies begin with a PROXY protocol header (v1 or v2). Default:
+    /// off.
     pub proxy_protocol: bool,
     /// Bearer token of `POST /api/broadcast`; `None`: the path does not exist. Default: none.
     pub api_token: Option<String>,
@@ -61,7 +63,7 @@ impl Default for Config {
             pin_shards: false,
             idle_timeout: Some(Duration::from_secs(60)),
             handshake_timeout: Duration::from_secs(10),
-            close_timeout: Duration::from_secs(5),
+            close_timeout: Duration::from_secs(3),
             drain_time: Duration::from_secs(10),
             limits: Limits::default(),
             inbound_budget_bytes: 256 << 20,

@@ -121,7 +121,8 @@ impl Context<'_> {
         ChannelHandle { hub: Arc::clone(self.hub), channel: self.channel }
     }
 
-    /// Runs work on tokio, away from the shard; use [`handle`](Self::handle) to bring its result back.
+    /// Runs work on tokio, away from the shard; use [`handle`](Self::handle) to bring its result
+    /// back.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.hub.spawn(work);
     }

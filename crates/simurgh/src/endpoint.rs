@@ -72,8 +72,8 @@ impl Endpoint {
         Handle(Arc::clone(&self.hub))
     }
 
-    /// Says on standard output where it listens, and serves until a signal has drained it; a second one
-    /// ends the process at once.
+    /// Says on standard output where it listens, and serves until a signal has drained it; a second
+    /// one ends the process at once.
     ///
     /// # Errors
     /// The system gives no thread to wait for signals.
@@ -181,8 +181,8 @@ impl Builder {
         self
     }
 
-    /// Adds an address to listen on, for example `127.0.0.1:4000` or `[::]:4000`; a wrong one is reported
-    /// by [`start`](Self::start).
+    /// Adds an address to listen on, for example `127.0.0.1:4000` or `[::]:4000`; a wrong one is
+    /// reported by [`start`](Self::start).
     pub fn listen(mut self, address: &str) -> Self {
         match address.parse() {
             Ok(address) => self.config.listen.push(address),
@@ -245,8 +245,8 @@ impl Builder {
         Ok(Endpoint { hub, addresses, shards, runtime: Some(runtime) })
     }
 
-    /// Starts the server, says on standard output where it listens, and serves until SIGTERM or SIGINT has
-    /// drained it; a second signal ends the process at once.
+    /// Starts the server, says on standard output where it listens, and serves until SIGTERM or
+    /// SIGINT has drained it; a second signal ends the process at once.
     ///
     /// # Errors
     /// As [`start`](Self::start).

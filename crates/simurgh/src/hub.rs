@@ -1,4 +1,5 @@
-//! What the shards, the HTTP side and the handles of an application share: mailboxes, counters, settings.
+//! What the shards, the HTTP side and the handles of an application share: mailboxes, counters,
+//! settings.
 
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
@@ -44,8 +45,9 @@ impl Hub {
         let broadcast = Arc::new(broadcast);
         for mailbox in &self.mailboxes {
             let weight = broadcast.weight();
-            // Just seen below its limit: what is posted meanwhile by others may pass it by a little,
-            // which bounds the queue all the same and keeps all shards of one mind.
+            // Just seen below its limit: what is posted meanwhile by others may pass it by a
+            // little, which bounds the queue all the same and keeps all shards of one
+            // mind.
             if let Err(Full(mail)) = mailbox.post(Mail::Broadcast(Arc::clone(&broadcast)), weight) {
                 mailbox.charge(weight);
                 mailbox.post_anyway(mail);

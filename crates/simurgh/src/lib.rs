@@ -1,6 +1,7 @@
 //! A real-time channels server that speaks the Phoenix Channels protocol.
 //!
-//! A chat in which everybody hears what everybody says, for the official `phoenix` clients unchanged:
+//! A chat in which everybody hears what everybody says, for the official `phoenix` clients
+//! unchanged:
 //!
 //! ```no_run
 //! use serde_json::json;
@@ -16,10 +17,10 @@
 //! }
 //!
 //! impl Channel for Room {
-//!     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+//!     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, data: Payload<'_>) -> Outcome {
 //!         match event {
 //!             "new:msg" => {
-//!                 ctx.broadcast(event, payload.into_owned());
+//!                 ctx.broadcast(event, &data);
 //!                 Outcome::ok(json!({}))
 //!             }
 //!             _ => Outcome::unknown_event(),
@@ -38,8 +39,8 @@
 //! An [`Endpoint`] holds [`Mount`]s; a mount says who may connect and which topics lead to which
 //! [`Channel`]; a channel's callbacks get a [`Context`] with which they push, broadcast and reply.
 //! Callbacks run on *shards*: threads that share nothing, each with its own event loop and its own
-//! connections. They must not block; [`Context::spawn`], [`Join::later`] and [`Connect::later`] take
-//! what takes long to tokio.
+//! connections. They must not block; [`Context::spawn`], [`Join::later`] and [`Connect::later`]
+//! take what takes long to tokio.
 
 mod census;
 mod channel;

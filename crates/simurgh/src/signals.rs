@@ -25,8 +25,8 @@ impl Signals {
         Ok(Self(set))
     }
 
-    /// From now on the first signal drains the server, the second ends the process at once, with 128
-    /// plus the signal's number as its status.
+    /// From now on the first signal drains the server, the second ends the process at once, with
+    /// 128 plus the signal's number as its status.
     ///
     /// # Errors
     /// The system gives no thread.

@@ -60,16 +60,17 @@ pub(crate) struct Route {
 }
 
 impl Mount {
-    /// A socket at `path`, for example `/socket`: WebSockets connect to `/socket/websocket`. A segment
-    /// `:name` is a variable and joins the params.
+    /// A socket at `path`, for example `/socket`: WebSockets connect to `/socket/websocket`. A
+    /// segment `:name` is a variable and joins the params.
     pub fn new(path: &str) -> Self {
         Self::of(&format!("{}/websocket", path.trim_end_matches('/')), Kind::Channels(Vec::new()))
     }
 
     /// A WebSocket endpoint that speaks no Channels: every message comes to
-    /// [`Channel::handle_in`](crate::Channel::handle_in) as event `text` or `binary` with the message
-    /// as payload (text stands in [`Payload::Json`] as it came, whether it is JSON or not); pushes,
-    /// replies and broadcasts on `topic` leave as bare messages, without their event.
+    /// [`Channel::handle_in`](crate::Channel::handle_in) as event `text` or `binary` with the
+    /// message as payload (text stands in [`Payload::Json`] as it came, whether it is JSON or
+    /// not); pushes, replies and broadcasts on `topic` leave as bare messages, without their
+    /// event.
     pub fn plain(
         path: &str,
         topic: &str,
@@ -102,8 +103,8 @@ impl Mount {
         self
     }
 
-    /// Topics that match `pattern` (a literal, or a prefix that ends in `*`) are joined by `join`. The
-    /// first pattern that matches, in the order of these calls, takes the topic.
+    /// Topics that match `pattern` (a literal, or a prefix that ends in `*`) are joined by `join`.
+    /// The first pattern that matches, in the order of these calls, takes the topic.
     ///
     /// # Panics
     /// At start-up, when the pattern has a `*` anywhere but at its end.
@@ -160,7 +161,8 @@ impl Mount {
         self
     }
 
-    /// Keeps [`Context::member_count`] for the topics of this mount. Costs one atomic addition a join.
+    /// Keeps [`Context::member_count`] for the topics of this mount. Costs one atomic addition a
+    /// join.
     pub fn count_members(mut self, on: bool) -> Self {
         self.count_members = on;
         self
@@ -173,8 +175,8 @@ impl Mount {
         }
     }
 
-    /// Whether a request belongs to this mount. On the path of a plain mount there may be a page as well:
-    /// only upgrades are for the mount.
+    /// Whether a request belongs to this mount. On the path of a plain mount there may be a page as
+    /// well: only upgrades are for the mount.
     pub(crate) fn takes(&self, path: &str, wants_upgrade: bool) -> bool {
         (wants_upgrade || matches!(self.kind, Kind::Channels(_))) && self.matches(path)
     }
@@ -212,8 +214,8 @@ impl fmt::Debug for Mount {
 /// The function that decides who may connect.
 pub type ConnectFn = Arc<dyn Fn(&ConnectInfo<'_>) -> Connect + Send + Sync>;
 
-/// What a connect function may know of the request (PROTOCOL §2): other headers are deliberately out
-/// of reach.
+/// What a connect function may know of the request (PROTOCOL §2): other headers are deliberately
+/// out of reach.
 pub struct ConnectInfo<'a> {
     pub(crate) mount: &'a Mount,
     pub(crate) request: &'a Request<'a>,
@@ -378,8 +380,8 @@ impl fmt::Debug for Connect {
     }
 }
 
-/// The client's address as the last untrusted hop gives it: walks `x-forwarded-for` from the right for
-/// as long as the addresses belong to trusted proxies.
+/// The client's address as the last untrusted hop gives it: walks `x-forwarded-for` from the right
+/// for as long as the addresses belong to trusted proxies.
 pub(crate) fn real_peer(
     peer: SocketAddr,
     forwarded_for: Option<&str>,

@@ -1,7 +1,7 @@
 //! Names a callback that does not give its shard back.
 //!
-//! A shard notes when it enters application code and when it leaves. A callback that took too long is
-//! named by the shard itself once it returns; one that never returns is named by this thread.
+//! A shard notes when it enters application code and when it leaves. A callback that took too long
+//! is named by the shard itself once it returns; one that never returns is named by this thread.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};

@@ -1,5 +1,5 @@
-//! Every queue is bounded, and whoever fills one is the one who waits; proxies are believed only when they
-//! are trusted.
+//! Every queue is bounded, and whoever fills one is the one who waits; proxies are believed only
+//! when they are trusted.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![allow(clippy::disallowed_types, reason = "a test's sockets never meet a shard's table")]
 

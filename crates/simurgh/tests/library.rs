@@ -1,5 +1,5 @@
-//! What applications rely on: callbacks that fail stay alone, answers may come later, any thread may
-//! broadcast, nothing is lost or doubled across shards.
+//! What applications rely on: callbacks that fail stay alone, answers may come later, any thread
+//! may broadcast, nothing is lost or doubled across shards.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
 
 mod support;

@@ -109,8 +109,8 @@ fn reactor(out: &mut String, stats: &[Arc<ReactorStats>]) {
     }
 }
 
-/// Memory and CPU of the process. Nothing here lists /proc/self/fd: that would cost 0.9 kB of kernel
-/// memory for each descriptor.
+/// Memory and CPU of the process. Nothing here lists /proc/self/fd: that would cost 0.9 kB of
+/// kernel memory for each descriptor.
 fn process(out: &mut String) {
     let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return };
     // The name in parentheses may hold blanks; fields are counted from behind it.

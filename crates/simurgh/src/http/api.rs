@@ -41,8 +41,8 @@ struct Message {
     payload: Box<RawValue>,
 }
 
-/// Takes the messages in their order and answers once every shard has them: 202 with their number, 401
-/// without the token, 400 for a body of another shape, 503 while the server is congested.
+/// Takes the messages in their order and answers once every shard has them: 202 with their number,
+/// 401 without the token, 400 for a body of another shape, 503 while the server is congested.
 async fn broadcast(
     State(hub): State<Arc<Hub>>,
     headers: HeaderMap,

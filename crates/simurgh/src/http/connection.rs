@@ -23,13 +23,17 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use simurgh_reactor::HandOffEnd;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::hub::Hub;
 
 /// How long the head of a request may take.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long, and for how many bytes, a client may go on sending after its answer.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 8 << 20;
 
 /// Takes connections from one shard until the shard ends.
 pub(super) async fn take_all(hub: Arc<Hub>, router: Router, end: HandOffEnd) {
@@ -88,13 +92,32 @@ async fn serve(
     })
     .await
     .map_err(io::Error::other)?;
-    let Some(mut head) = taken else { return Ok(()) };
     let parts = connection.into_parts();
     let stream = parts.io.into_inner();
+    let Some(mut head) = taken else { return linger(stream).await };
     head.extend_from_slice(&parts.read_buf);
     head.extend_from_slice(stream.read_ahead.get(stream.at..).unwrap_or_default());
     let descriptor = OwnedFd::from(stream.stream.into_std()?);
     end.get_ref().send(descriptor, &head).map_err(|(error, _)| io::Error::other(error))
+}
+
+/// Closes a connection that has its answer. What the client may still be sending, such as a body
+/// that nobody wanted, is read for a while: left unread it would turn the close into a reset, which
+/// can destroy the answer.
+async fn linger(mut stream: Rewound) -> io::Result<()> {
+    stream.shutdown().await?;
+    let read_to_end = async {
+        let mut scratch = vec![0; 16 << 10];
+        let mut left = LINGER_BYTES;
+        while left > 0 {
+            match stream.stream.read(&mut scratch).await? {
+                0 => break,
+                count => left = left.saturating_sub(count),
+            }
+        }
+        Ok(())
+    };
+    tokio::time::timeout(LINGER, read_to_end).await.unwrap_or(Ok(()))
 }
 
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;

@@ -1,8 +1,8 @@
 //! The HTTP side: everything that is not on a socket's mount, on tokio.
 //!
-//! Shards give plain connections here with the bytes they have read ([`HandOffEnd`]); hyper serves them.
-//! A proxy may send an upgrade as a later request on a connection that is already here: such a
-//! connection goes back to its shard the same way, with the request's head written out again.
+//! Shards give plain connections here with the bytes they have read ([`HandOffEnd`]); hyper serves
+//! them. A proxy may send an upgrade as a later request on a connection that is already here: such
+//! a connection goes back to its shard the same way, with the request's head written out again.
 
 mod admin;
 mod api;

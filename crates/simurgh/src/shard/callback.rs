@@ -1,7 +1,7 @@
 //! Running the application's code, and carrying out what it did.
 //!
-//! A callback runs under `catch_unwind` and touches nothing of the shard: it fills a list of effects.
-//! The list is carried out in order when the callback has returned, or panicked.
+//! A callback runs under `catch_unwind` and touches nothing of the shard: it fills a list of
+//! effects. The list is carried out in order when the callback has returned, or panicked.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -112,7 +112,8 @@ impl Shard {
         answer.map(|join| (join, effects))
     }
 
-    /// Runs application code with a context; `None` when it panicked, with the effects it had by then.
+    /// Runs application code with a context; `None` when it panicked, with the effects it had by
+    /// then.
     fn run<R>(
         &mut self,
         socket: Option<&SocketState>,
@@ -404,8 +405,8 @@ impl Shard {
     }
 }
 
-/// Runs application code; `None` when it panicked. The panic's own value is the application's too: its
-/// drop is guarded as well, and given up if it panics again.
+/// Runs application code; `None` when it panicked. The panic's own value is the application's too:
+/// its drop is guarded as well, and given up if it panics again.
 pub(crate) fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(result) => Some(result),

@@ -13,7 +13,8 @@ use crate::socket::SocketState;
 /// No membership.
 pub(crate) const NO_MEMBERSHIP: u32 = u32::MAX;
 
-/// One connection. With the reactor's part it fills a cache line; all pointers are empty while it idles.
+/// One connection. With the reactor's part it fills a cache line; all pointers are empty while it
+/// idles.
 pub(crate) struct Conn {
     /// Owns memory only while a message is incomplete.
     pub(crate) decoder: Decoder,
@@ -21,7 +22,8 @@ pub(crate) struct Conn {
     pub(crate) passing: Option<Box<Passing>>,
     /// What the application's connect gave the socket; `None` if it gave nothing.
     pub(crate) socket: Option<Box<SocketState>>,
-    /// When it last said something, in ticks of the coarse clock; the deadline while it is not open.
+    /// When it last said something, in ticks of the coarse clock; the deadline while it is not
+    /// open.
     pub(crate) last_heard: u32,
     /// First of its memberships.
     pub(crate) memberships: u32,
@@ -145,8 +147,8 @@ pub(crate) struct Joining<'a> {
     pub(crate) replaced: Option<Box<Replaced>>,
 }
 
-/// The channel that a second join of its topic has ended: its `phx_close`, and what it pushed while it
-/// terminated, follow the reply to the new join (PROTOCOL §5).
+/// The channel that a second join of its topic has ended: its `phx_close`, and what it pushed while
+/// it terminated, follow the reply to the new join (PROTOCOL §5).
 pub(crate) struct Replaced {
     pub(crate) speaker: Speaker,
     pub(crate) pushes: Vec<Effect>,

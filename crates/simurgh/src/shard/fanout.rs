@@ -1,9 +1,9 @@
 //! Broadcasts: taken into a topic's log, and sent to its members in slices at the end of turns.
 //!
-//! A hand walks round the topic's table. Whom it visits gets everything from their cursor on, in one
-//! write of bytes that were encoded once: a burst of messages costs little more than one. A message that
-//! is about to be written to a member first brings that member up to date, so slices never change an
-//! order that PROTOCOL §6 promises.
+//! A hand walks round the topic's table. Whom it visits gets everything from their cursor on, in
+//! one write of bytes that were encoded once: a burst of messages costs little more than one. A
+//! message that is about to be written to a member first brings that member up to date, so slices
+//! never change an order that PROTOCOL §6 promises.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,8 +30,9 @@ const STRIDE: usize = 16;
 /// How soon a shard that got no permit tries again.
 const RETRY: Duration = Duration::from_millis(2);
 
-/// How many shards may fan out at once, where there are more shards than cores: a slice needs a permit,
-/// tried and never waited for, so that a fan-out of many shards does not keep the others from serving.
+/// How many shards may fan out at once, where there are more shards than cores: a slice needs a
+/// permit, tried and never waited for, so that a fan-out of many shards does not keep the others
+/// from serving.
 pub(crate) struct Permits(Option<AtomicUsize>);
 
 impl Permits {
@@ -295,8 +296,9 @@ impl Shard {
             return self.deliver_singly(io, id, member, cursor);
         }
         if batch.count > 0 {
-            self.metrics.deliveries.add(u64::from(batch.count));
+            let count = u64::from(batch.count);
             send(io, member.conn, &batch.bytes);
+            self.count_deliveries(count);
         }
     }
 
@@ -310,10 +312,15 @@ impl Shard {
             if self.is_except(broadcast, member.membership()) {
                 continue;
             }
-            self.metrics.deliveries.add(1);
+            self.count_deliveries(1);
             // An encoding error was counted when the batch was made.
             io.send_with(member.conn, |out| encode(out, broadcast, wire).unwrap_or_default());
         }
+    }
+
+    fn count_deliveries(&self, count: u64) {
+        self.metrics.deliveries.add(count);
+        self.metrics.messages_out.add(count);
     }
 
     /// Whether a broadcast is not for this membership.
@@ -357,8 +364,9 @@ impl Shard {
             return;
         };
         let Broadcast { event, payload, .. } = broadcast;
-        self.metrics.deliveries.add(1);
         if channel.intercept().contains(&&**event) {
+            // What the channel makes of it counts as a message of its own.
+            self.metrics.deliveries.add(1);
             self.call(io, membership, Callback::HandleOut, None, |channel, ctx| {
                 channel.handle_out(ctx, event, payload)
             });
@@ -366,6 +374,7 @@ impl Shard {
         }
         let Some(conn) = self.members.get(membership).map(|it| it.conn) else { return };
         let Some(wire) = io.conn_ref(conn).map(|conn| conn.wire) else { return };
+        self.count_deliveries(1);
         let metrics = &self.metrics;
         io.send_with(conn, |out| {
             if encode(out, broadcast, wire).is_err() {

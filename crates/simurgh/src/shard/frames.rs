@@ -48,8 +48,8 @@ impl Shard {
         }
     }
 
-    /// Keeps what came behind a connect or join that is still being decided. The socket is held, so this
-    /// is at most what one read brought.
+    /// Keeps what came behind a connect or join that is still being decided. The socket is held, so
+    /// this is at most what one read brought.
     pub(super) fn stash(&mut self, io: &mut Io, key: Key, data: &[u8]) {
         let Some(conn) = io.conn(key) else { return };
         match conn.passing.as_deref_mut() {

@@ -1,7 +1,7 @@
 //! What comes with time: deadlines, closing, draining, and the end of a connection.
 //!
-//! No connection has a timer. Its record bears the tick at which it was last heard, and a sweep over the
-//! records, a slice a turn, finds those whose time is up.
+//! No connection has a timer. Its record bears the tick at which it was last heard, and a sweep
+//! over the records, a slice a turn, finds those whose time is up.
 
 use std::time::{Duration, Instant};
 
@@ -169,7 +169,8 @@ impl Shard {
         io.release(key);
     }
 
-    /// Ends all channels of a socket that is about to close; nothing is said to the client any more.
+    /// Ends all channels of a socket that is about to close; nothing is said to the client any
+    /// more.
     pub(super) fn end_channels(&mut self, io: &mut Io, key: Key) {
         let Some(conn) = io.conn(key) else { return };
         if !is_upgraded(conn) {

@@ -1,4 +1,5 @@
-//! Memberships: the server's side of each joined channel, in one slab for all connections of a shard.
+//! Memberships: the server's side of each joined channel, in one slab for all connections of a
+//! shard.
 
 use simurgh_proto::message::{OwnedRef, Ref};
 use simurgh_reactor::Key;
@@ -7,13 +8,13 @@ use super::conn::NO_MEMBERSHIP;
 use super::topics::TopicId;
 use crate::channel::Channel;
 
-/// One joined channel. An idle one costs this record, its 16 bytes in the topic's table, and whatever
-/// the application's channel holds.
+/// One joined channel. An idle one costs this record, its 16 bytes in the topic's table, and
+/// whatever the application's channel holds.
 pub(crate) struct Membership {
     /// Absent while one of its callbacks runs.
     pub(crate) channel: Option<Box<dyn Channel>>,
-    /// What pushes, `phx_close` and `phx_error` bear: the client's join_ref, or the join's ref if it gave
-    /// none (PROTOCOL §3).
+    /// What pushes, `phx_close` and `phx_error` bear: the client's join_ref, or the join's ref if
+    /// it gave none (PROTOCOL §3).
     pub(crate) join_ref: OwnedRef,
     pub(crate) conn: Key,
     pub(crate) topic: TopicId,
@@ -93,7 +94,8 @@ impl Memberships {
         }
     }
 
-    /// Frees the slot; the channel must have been taken out before, since its drop is the application's.
+    /// Frees the slot; the channel must have been taken out before, since its drop is the
+    /// application's.
     pub(crate) fn remove(&mut self, id: u32) -> Option<OwnedRef> {
         let free = self.free.unwrap_or(NO_MEMBERSHIP);
         let slot = self.get_mut(id)?;

@@ -1,11 +1,12 @@
-//! A shard: one thread's connections, memberships and subscriber tables, and what it does with them.
+//! A shard: one thread's connections, memberships and subscriber tables, and what it does with
+//! them.
 //!
-//! The data's way: bytes come in [`Handler::readable`]; before the upgrade they belong to `upgrade`,
-//! afterwards `frames` takes WebSocket messages from them and `dispatch` decides by PROTOCOL §5–§7 what
-//! each is; `callback` runs the application's code and carries out its effects; broadcasts are appended
-//! to their topics (`topics`) and leave in slices at the end of the turn (`fanout`); `lifecycle` holds
-//! what comes with time: deadlines, closing, draining. Nothing here is shared with another thread: the
-//! one door is [`Mail`].
+//! The data's way: bytes come in [`Handler::readable`]; before the upgrade they belong to
+//! `upgrade`, afterwards `frames` takes WebSocket messages from them and `dispatch` decides by
+//! PROTOCOL §5–§7 what each is; `callback` runs the application's code and carries out its effects;
+//! broadcasts are appended to their topics (`topics`) and leave in slices at the end of the turn
+//! (`fanout`); `lifecycle` holds what comes with time: deadlines, closing, draining. Nothing here
+//! is shared with another thread: the one door is [`Mail`].
 
 mod callback;
 mod conn;
@@ -111,8 +112,9 @@ impl Shard {
 
 impl Drop for Shard {
     fn drop(&mut self) {
-        // Applications' panics are caught; this would be one of our own. A server of which a part is
-        // silently dead helps nobody: all end, and whoever supervises the process starts it again.
+        // Applications' panics are caught; this would be one of our own. A server of which a part
+        // is silently dead helps nobody: all end, and whoever supervises the process starts
+        // it again.
         if std::thread::panicking() {
             for shard in 0..self.hub.mailboxes.len() {
                 self.hub.post(shard as u16, Mail::Stop);

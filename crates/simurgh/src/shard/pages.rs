@@ -1,11 +1,12 @@
-//! A vector in pages: it grows without copying what it holds, so that growth never costs a long turn and
-//! never needs the old and the new memory at once.
+//! A vector in pages: it grows without copying what it holds, so that growth never costs a long
+//! turn and never needs the old and the new memory at once.
 
 /// Elements a page.
 const PAGE: usize = 1024;
 
 pub(crate) struct Pages<T> {
-    /// All but the last are full; a lone first page grows like any vector, since most topics are small.
+    /// All but the last are full; a lone first page grows like any vector, since most topics are
+    /// small.
     pages: Vec<Vec<T>>,
 }
 

@@ -1,8 +1,9 @@
-//! The subscriber tables: which members a topic has on this shard, and what they are still to be sent.
+//! The subscriber tables: which members a topic has on this shard, and what they are still to be
+//! sent.
 //!
-//! A topic numbers its broadcasts; each member keeps a cursor, the number of the next one it is to get.
-//! A member who joined at number s therefore gets exactly the broadcasts from s on, in order, however
-//! the fan-out is cut into slices.
+//! A topic numbers its broadcasts; each member keeps a cursor, the number of the next one it is to
+//! get. A member who joined at number s therefore gets exactly the broadcasts from s on, in order,
+//! however the fan-out is cut into slices.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -23,8 +24,8 @@ pub(crate) struct Member {
     pub(crate) conn: Key,
     /// Number of the next broadcast this member gets.
     pub(crate) cursor: u32,
-    /// Membership index, and in the lowest bit whether deliveries pass the channel (an intercepting
-    /// channel, or a subscription to a further topic).
+    /// Membership index, and in the lowest bit whether deliveries pass the channel (an
+    /// intercepting channel, or a subscription to a further topic).
     tag: u32,
 }
 
@@ -53,7 +54,8 @@ pub(crate) struct Topic {
     pub(crate) log: VecDeque<Arc<Broadcast>>,
     /// Next member the fan-out visits.
     pub(crate) hand: usize,
-    /// `head` when the hand last stood at the first member: all before it is sent once the hand is round.
+    /// `head` when the hand last stood at the first member: all before it is sent once the hand is
+    /// round.
     pub(crate) lap_head: u32,
     pub(crate) in_fanout: bool,
 }
@@ -65,8 +67,8 @@ impl Topic {
         self.log.range(self.log.len().saturating_sub(count)..)
     }
 
-    /// Takes a member out; `moved` is told of each member that changed its place. Members before the hand
-    /// have been visited in this lap and those from it on have not, and that stays so.
+    /// Takes a member out; `moved` is told of each member that changed its place. Members before
+    /// the hand have been visited in this lap and those from it on have not, and that stays so.
     pub(crate) fn remove(&mut self, at: usize, mut moved: impl FnMut(Member, u32)) {
         let last = self.members.len().saturating_sub(1);
         let mut hole = at;
@@ -157,7 +159,8 @@ impl Topics {
         id
     }
 
-    /// Lets an empty topic go. One that is still in the fan-out's list stays until it has left that.
+    /// Lets an empty topic go. One that is still in the fan-out's list stays until it has left
+    /// that.
     pub(crate) fn close_if_empty(&mut self, id: TopicId) {
         let Some(place) = self.topics.get_mut(id.0 as usize) else { return };
         if place.as_ref().is_some_and(|topic| topic.members.len() == 0 && !topic.in_fanout)

@@ -1,7 +1,7 @@
 //! From a connection's first bytes to an open socket, a refusal, or the HTTP side.
 //!
-//! What is on a socket's mount stays here, its refusals included, in the order of PROTOCOL §2; every
-//! other request goes to the HTTP side with the bytes already read.
+//! What is on a socket's mount stays here, its refusals included, in the order of PROTOCOL §2;
+//! every other request goes to the HTTP side with the bytes already read.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -82,8 +82,8 @@ impl Shard {
         }
     }
 
-    /// The PROXY protocol header that a trusted proxy sends first: how many bytes to skip, and who the
-    /// client is. `None` while it is incomplete.
+    /// The PROXY protocol header that a trusted proxy sends first: how many bytes to skip, and who
+    /// the client is. `None` while it is incomplete.
     #[allow(clippy::type_complexity, reason = "local to this file, read in one place")]
     fn proxy_header(
         &self,
@@ -318,8 +318,8 @@ fn keep_head(io: &mut Io, key: Key, bytes: &[u8], peer: Option<SocketAddr>) {
     }
 }
 
-/// Origin, auth token, subprotocols, serializer: all that comes before the application's connect. The
-/// error is an HTTP status.
+/// Origin, auth token, subprotocols, serializer: all that comes before the application's connect.
+/// The error is an HTTP status.
 fn check(
     hub: &Hub,
     mount: &Mount,

@@ -47,8 +47,8 @@ impl core::error::Error for NoCommonSubprotocol {}
 /// * A client that offers nothing (but a token) is accepted without an answer.
 /// * One entry beginning with [`TOKEN_PREFIX`] is taken off the list and decoded, in the standard
 ///   or the URL-safe alphabet, with or without `=`. Of two or more none is: they stay on the list
-///   as subprotocols that nobody speaks. An entry that cannot be decoded to text gives no token,
-///   so that the application's connect decides as it does for a client that sent none.
+///   as subprotocols that nobody speaks. An entry that cannot be decoded to text gives no token, so
+///   that the application's connect decides as it does for a client that sent none.
 ///
 /// # Errors
 /// The client offers only subprotocols that the server does not speak.

@@ -1,3 +1,4 @@
+//! The handshake, both roles against each other and against what real clients send.
 use super::*;
 use std::borrow::ToOwned;
 use std::format;
