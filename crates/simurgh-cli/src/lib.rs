@@ -30,7 +30,6 @@ mod layer;
 mod logging;
 mod serve;
 mod settings;
-mod signals;
 mod units;
 
 use std::io::Write;

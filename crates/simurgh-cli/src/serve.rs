@@ -2,10 +2,9 @@
 
 use std::process::ExitCode;
 
-use simurgh::{Builder, Endpoint, Mount};
+use simurgh::{Builder, Endpoint, Mount, Signals};
 
 use crate::settings::Settings;
-use crate::signals::Signals;
 use crate::{complain, logging, print};
 
 /// Serves until a drain has ended.
@@ -32,7 +31,9 @@ pub(crate) fn serve(
         print(&format!("listening on http://{address}\n"));
     }
     tracing::info!(shards, version = env!("CARGO_PKG_VERSION"), "serving");
-    endpoint.wait();
+    if let Err(error) = endpoint.wait() {
+        return fail(&error.to_string());
+    }
     tracing::info!("stopped");
     ExitCode::SUCCESS
 }

@@ -82,19 +82,24 @@ impl Endpoint {
         for address in self.addresses() {
             println!("listening on http://{address}");
         }
-        self.wait();
-        Ok(())
+        self.wait()
     }
 
     /// Waits until the server has ended.
-    pub fn wait(mut self) {
-        self.join();
+    ///
+    /// # Errors
+    /// A shard's event loop broke; the server ended because of that.
+    pub fn wait(mut self) -> Result<(), Error> {
+        self.join()
     }
 
     /// Stops accepting, closes all sockets with 1012 evenly over [`Config::drain_time`], ends.
-    pub fn drain(mut self) {
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn drain(mut self) -> Result<(), Error> {
         self.handle().drain();
-        self.join();
+        self.join()
     }
 
     /// Ends at once.
@@ -104,18 +109,22 @@ impl Endpoint {
 
     fn end(&mut self) {
         self.handle().stop();
-        self.join();
+        // Whoever stops a server at once does not ask how it ended; it is in the log.
+        let _ = self.join();
     }
 
-    fn join(&mut self) {
+    fn join(&mut self) -> Result<(), Error> {
+        let mut result = Ok(());
         for shard in self.shards.drain(..) {
             if let Err(error) = shard.join() {
                 tracing::error!(%error, "a shard's event loop broke");
+                result = Err(Error::Broken(error));
             }
         }
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+        result
     }
 }
 

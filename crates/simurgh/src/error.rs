@@ -16,6 +16,8 @@ pub enum Error {
     Listen(simurgh_reactor::StartError),
     /// The admin address cannot be listened on.
     Admin(io::Error),
+    /// A shard's event loop broke while serving.
+    Broken(io::Error),
 }
 
 /// The same as its `Display`: what `fn main() -> Result<(), Error>` prints is then a sentence.
@@ -38,6 +40,7 @@ impl fmt::Display for Error {
             ),
             Self::Prepare(error) => write!(f, "cannot start the shards' threads: {error}"),
             Self::Listen(error) => write!(f, "cannot listen: {error}"),
+            Self::Broken(error) => write!(f, "a shard's event loop broke: {error}"),
             Self::Admin(error) => write!(f, "cannot listen on admin_listen: {error}"),
         }
     }
@@ -47,7 +50,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::NoAddress | Self::WrongAddress(_) => None,
-            Self::Prepare(error) | Self::Admin(error) => Some(error),
+            Self::Prepare(error) | Self::Admin(error) | Self::Broken(error) => Some(error),
             Self::Listen(error) => Some(error),
         }
     }

@@ -402,6 +402,6 @@ fn a_drain_closes_everybody_with_1012_and_ends() {
         // Answers the close, as every client does.
         let _ = client.0.read();
     }
-    drained.join().unwrap();
+    drained.join().unwrap().unwrap();
     assert!(Client::try_connect(address, "/socket/websocket").is_err());
 }
