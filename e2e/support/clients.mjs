@@ -16,8 +16,8 @@ const first = require("phoenix-1.2.1");
 const CURRENT_PACE = { reconnectAfterMs: () => 50, rejoinAfterMs: () => 50 };
 
 /**
- * 1.2.1 joins again at this pace until a join is answered, and V1 cannot tell it that a phx_close is
- * about an earlier one of these joins: an answer must have the time to come.
+ * 1.2.1 joins again at this pace until a join is answered, and V1 cannot tell it that a phx_close
+ * is about an earlier one of these joins: an answer must have the time to come.
  */
 const FIRST_PACE = { reconnectAfterMs: () => 300 };
 
