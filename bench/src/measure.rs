@@ -97,8 +97,10 @@ pub(crate) struct Figures {
     pub(crate) join_strays: u64,
     /// How the probe was put before the client's reader.
     pub(crate) probe_priority: Option<&'static str>,
-    /// Longest turn of shard 0 by the server's own count, ms.
+    /// Longest turn of shard 0 by the server's own count of its thread's CPU time, ms.
     pub(crate) turn_max_ms: Option<f64>,
+    /// The same by the clock: with the time others had the core.
+    pub(crate) turn_wall_max_ms: Option<f64>,
     /// Lines of /metrics about turns and heartbeats.
     pub(crate) metrics: Vec<String>,
     /// Everything the clients received.
@@ -372,9 +374,10 @@ fn offsets(round: usize, fan_out: Duration) -> Vec<Duration> {
 fn read_metrics(server: &Running, plan: &Plan, out: &mut Figures) {
     match server.metrics() {
         Ok(lines) => {
-            let name = "simurgh_shard_turn_max_seconds{shard=\"0\"}";
+            let ms = |name| target::metric(&lines, name).map(|seconds| seconds * 1e3);
             if plan.wants("turn") {
-                out.turn_max_ms = target::metric(&lines, name).map(|seconds| seconds * 1e3);
+                out.turn_max_ms = ms("simurgh_shard_turn_cpu_max_seconds{shard=\"0\"}");
+                out.turn_wall_max_ms = ms("simurgh_shard_turn_max_seconds{shard=\"0\"}");
             }
             let telling = ["turn", "heartbeat", "alloc", "slow"];
             out.metrics = lines;

@@ -113,7 +113,7 @@ pub(crate) const ALL: &[Key] = &[
     Key {
         name: "close_timeout",
         takes: "a time such as \"5s\" or \"500ms\"",
-        default: "\"5s\"",
+        default: "\"3s\"",
         example: None,
         about: "How long a close frame waits for its answer",
         cost: "a closed connection is held for so long",

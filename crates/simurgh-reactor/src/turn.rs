@@ -44,10 +44,10 @@ pub(crate) struct Share {
     dirty: usize,
 }
 
-const MAIL: Share = Share { ns: 100_000, dirty: 32 };
-const READY: Share = Share { ns: 150_000, dirty: 32 };
-const EVENTS: Share = Share { ns: 350_000, dirty: 64 };
-pub(crate) const ACCEPT: Share = Share { ns: 200_000, dirty: 32 };
+const MAIL: Share = Share { ns: 100_000, dirty: 24 };
+const READY: Share = Share { ns: 100_000, dirty: 24 };
+const EVENTS: Share = Share { ns: 250_000, dirty: 48 };
+pub(crate) const ACCEPT: Share = Share { ns: 150_000, dirty: 24 };
 
 /// Measures a stage.
 pub(crate) struct Stage {

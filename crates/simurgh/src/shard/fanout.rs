@@ -24,7 +24,7 @@ use crate::channel::Broadcast;
 use crate::watchdog::Callback;
 
 /// Longest slice. With the events of a turn it stays well under the 2 ms a turn may take.
-const SLICE: Duration = Duration::from_micros(500);
+const SLICE: Duration = Duration::from_micros(400);
 /// Members between two looks at the clock.
 const STRIDE: usize = 16;
 /// How soon a shard that got no permit tries again.
