@@ -73,9 +73,18 @@ pub(crate) fn of_cargo_test(output: &str) -> Outcome {
         sum.failed += count("failed");
         sum.skipped += count("ignored");
     }
-    let failing =
-        |line: &'_ str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.into());
-    sum.note = some_of(output.lines().filter_map(failing).collect());
+    let ended = |how: &str| {
+        let names = output.lines().filter_map(|line| {
+            let (name, end) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
+            end.starts_with(how).then(|| name.to_owned())
+        });
+        some_of(names.collect())
+    };
+    sum.note = match (ended("FAILED"), ended("ignored")) {
+        (failed, _) if !failed.is_empty() => failed,
+        (_, ignored) if !ignored.is_empty() => format!("ignored: {ignored}"),
+        _ => String::new(),
+    };
     sum
 }
 
@@ -124,6 +133,7 @@ mod tests {
 running 3 tests
 test a::good ... ok
 test a::bad ... FAILED
+test a::slow ... ignored, by hand
 test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s
      Running tests/x.rs
 test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 7 filtered out; finished in 1s
@@ -131,6 +141,7 @@ test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 7 filtered out; 
         let sum = of_cargo_test(output);
         assert_eq!((sum.passed, sum.failed, sum.skipped), (6, 2, 1));
         assert_eq!(sum.note, "a::bad");
+        assert_eq!(of_cargo_test(&output.replace("FAILED", "ok")).note, "ignored: a::slow");
     }
 
     #[test]

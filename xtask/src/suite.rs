@@ -146,10 +146,10 @@ fn cargo_test() -> Outcome {
 /// The counts, made to agree with the exit code: a crash has no count but is a failure.
 fn counted(mut counts: Outcome, done: &Finished) -> Outcome {
     if !done.ok() {
-        counts.failed = counts.failed.max(1);
-        if counts.note.is_empty() || done.failure.is_some() {
+        if counts.failed == 0 || done.failure.is_some() {
             counts.note = done.reason();
         }
+        counts.failed = counts.failed.max(1);
     } else if counts.passed == 0 && counts.skipped == 0 {
         return Outcome::failed("no test ran");
     }
