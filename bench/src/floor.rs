@@ -14,6 +14,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::{frames, sys};
 
@@ -22,6 +23,8 @@ const LIFETIME: Duration = Duration::from_secs(3600);
 const LISTENER: u64 = u64::MAX;
 /// Large enough for the 20 pushes of a burst in one read, small enough not to matter in RSS.
 const READ_BYTES: usize = 16 * 1024;
+/// Sends in a stretch: what a shard gets done in a slice of its fan-out.
+const STRETCH_SENDS: usize = 48;
 
 /// Serves until it is killed.
 pub(crate) fn serve(listen: SocketAddrV4) -> Result<()> {
@@ -44,6 +47,7 @@ pub(crate) fn serve(listen: SocketAddrV4) -> Result<()> {
         handshake: handshake(),
         join_reply: frames::plain(frames::JOIN_REPLY),
         heartbeat_reply: frames::plain(frames::HEARTBEAT_REPLY),
+        stretch_max: Stretch::default(),
     };
     let started = Instant::now();
     let mut events: Vec<Event> = Vec::with_capacity(512);
@@ -81,6 +85,7 @@ struct Floor {
     handshake: Vec<u8>,
     join_reply: Vec<u8>,
     heartbeat_reply: Vec<u8>,
+    stretch_max: Stretch,
 }
 
 impl Floor {
@@ -119,25 +124,37 @@ impl Floor {
                 }
                 Ok(())
             }
+            Some(request) if request.starts_with(b"GET /metrics") => {
+                write(socket, self.stretch_max.metrics().as_bytes())?;
+                let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Write);
+                if let Some(slot) = self.sockets.get_mut(number) {
+                    *slot = None;
+                }
+                Ok(())
+            }
             Some([b'G', ..]) => write(socket, &self.handshake),
             Some(input) => self.frames(number, input),
         }
     }
 
     /// Answers every frame of one read by its length.
-    fn frames(&self, number: usize, mut input: &[u8]) -> Result<()> {
+    fn frames(&mut self, number: usize, mut input: &[u8]) -> Result<()> {
         while let Some(&length) = input.get(1) {
             let length = usize::from(length & 0x7f);
             let Some((frame, rest)) = input.split_at_checked(frames::MASKED_HEADER + length) else {
                 bail!("the client split a frame; the floor does not gather");
             };
             input = rest;
-            let Some(Some(socket)) = self.sockets.get(number) else { return Ok(()) };
             if length == frames::PUSH_LEN {
                 let seq = sequence(frame).context("push without a running number")?;
                 self.broadcast(&frames::plain(&frames::broadcast(seq)))?;
-                write(socket, &frames::plain(&frames::push_reply(seq)))?;
-            } else if length == frames::HEARTBEAT.len() {
+                if let Some(Some(socket)) = self.sockets.get(number) {
+                    write(socket, &frames::plain(&frames::push_reply(seq)))?;
+                }
+                continue;
+            }
+            let Some(Some(socket)) = self.sockets.get(number) else { return Ok(()) };
+            if length == frames::HEARTBEAT.len() {
                 write(socket, &self.heartbeat_reply)?;
             } else if length == frames::JOIN.len() {
                 write(socket, &self.join_reply)?;
@@ -149,11 +166,53 @@ impl Floor {
     }
 
     /// The bare send loop.
-    fn broadcast(&self, frame: &[u8]) -> Result<()> {
-        for socket in self.sockets.iter().flatten() {
-            write(socket, frame)?;
+    fn broadcast(&mut self, frame: &[u8]) -> Result<()> {
+        for stretch in self.sockets.chunks(STRETCH_SENDS) {
+            let begun = Stretch::now();
+            for socket in stretch.iter().flatten() {
+                write(socket, frame)?;
+            }
+            self.stretch_max.raise(Stretch::now().since(begun));
         }
         Ok(())
+    }
+}
+
+/// How long a stretch of the bare loop took: by the clock, and by the thread's CPU time. The longest
+/// shows what the machine itself adds now and then (the hypervisor takes the core, interrupts are
+/// served), which no server can do anything about.
+#[derive(Clone, Copy, Default)]
+struct Stretch {
+    wall: Duration,
+    cpu: Duration,
+}
+
+impl Stretch {
+    fn now() -> Self {
+        let read = |clock| {
+            let time = clock_gettime(clock);
+            Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+        };
+        Self { wall: read(ClockId::Monotonic), cpu: read(ClockId::ThreadCPUTime) }
+    }
+
+    fn since(self, begun: Self) -> Self {
+        Self { wall: self.wall.saturating_sub(begun.wall), cpu: self.cpu.saturating_sub(begun.cpu) }
+    }
+
+    fn raise(&mut self, other: Self) {
+        self.wall = self.wall.max(other.wall);
+        self.cpu = self.cpu.max(other.cpu);
+    }
+
+    /// Under the server's names, so that the same row of the table shows both.
+    fn metrics(self) -> String {
+        format!(
+            "HTTP/1.1 200 OK\r\n\r\nsimurgh_shard_turn_cpu_max_seconds{{shard=\"0\"}} {}\n\
+             simurgh_shard_turn_max_seconds{{shard=\"0\"}} {}\n",
+            self.cpu.as_secs_f64(),
+            self.wall.as_secs_f64()
+        )
     }
 }
 

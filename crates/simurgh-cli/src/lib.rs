@@ -14,7 +14,7 @@
 //! }
 //! ```
 //!
-//! What was typed (`flags`) and what the file says (`file`) are both a [`Layer`](layer::Layer) of
+//! What was typed (`flags`) and what the file says (`file`) are both a `Layer` of
 //! optional values, described once in `keys`; `settings` merges them, checks the whole and only
 //! then is anything started (`serve`). Standard output carries one line for each address,
 //! `listening on http://…`, once the server is ready; everything else goes to standard error.
@@ -49,8 +49,7 @@ pub fn run(application: impl FnOnce(Builder) -> Builder) -> ExitCode {
     run_with(Channels::InRust, |builder, _| application(builder))
 }
 
-/// Runs the channels that `simurgh.toml` declares, without any
-/// the built-in chat, and the chat
+/// Runs the channels that `simurgh.toml` declares, or without any the built-in chat, and the chat
 /// page.
 pub fn run_declared() -> ExitCode {
     run_with(Channels::Declared, |builder, mount| match mount {

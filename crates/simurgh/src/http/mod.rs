@@ -9,7 +9,6 @@ mod api;
 mod connection;
 
 use std::io;
-use std::net::TcpListener;
 use std::sync::Arc;
 
 use axum::Router;
@@ -61,7 +60,7 @@ pub(crate) fn serve(
 )]
 fn serve_admin(runtime: &Runtime, address: std::net::SocketAddr, router: Router) -> io::Result<()> {
     let name = |error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}"));
-    let listener = TcpListener::bind(address).map_err(name)?;
+    let listener = std::net::TcpListener::bind(address).map_err(name)?;
     listener.set_nonblocking(true)?;
     tracing::info!(address = %listener.local_addr()?, "metrics are served");
     let _entered = runtime.enter();
