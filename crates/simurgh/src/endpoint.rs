@@ -23,6 +23,7 @@ use crate::watchdog::{self, Watch};
 pub struct Endpoint {
     hub: Arc<Hub>,
     addresses: Vec<SocketAddr>,
+    admin_address: Option<SocketAddr>,
     shards: Vec<reactor::ShardHandle>,
     runtime: Option<tokio::runtime::Runtime>,
 }
@@ -50,6 +51,11 @@ impl Endpoint {
     /// The addresses it listens on, with the real port where 0 was asked for.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Where [`Config::admin_listen`] is served, with the real port where 0 was asked for.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin_address
     }
 
     /// Broadcasts to all members of a topic, from any thread. A congested server takes nothing.
@@ -238,7 +244,14 @@ impl Builder {
         watchdog::start(&hub).map_err(Error::Prepare)?;
         let runtime = http::runtime().map_err(Error::Prepare)?;
         let _ = hub.runtime.set(runtime.handle().clone());
-        let mut shards = Vec::with_capacity(hub.config.shards);
+        // From here on dropping it ends what was started, should the rest fail.
+        let mut endpoint = Endpoint {
+            hub: Arc::clone(&hub),
+            addresses,
+            admin_address: None,
+            shards: Vec::with_capacity(hub.config.shards),
+            runtime: Some(runtime),
+        };
         for index in 0..hub.config.shards {
             let for_shard = Arc::clone(&hub);
             let shard = set
@@ -246,12 +259,15 @@ impl Builder {
                     Shard::new(for_shard, index as u16)
                 })
                 .map_err(Error::Listen)?;
-            shards.push(shard);
+            endpoint.shards.push(shard);
         }
-        let stats = shards.iter().map(|shard| Arc::clone(shard.stats())).collect();
-        let hand_offs = set.take_hand_off_ends();
-        http::serve(&runtime, &hub, router, hand_offs, stats).map_err(Error::Admin)?;
-        Ok(Endpoint { hub, addresses, shards, runtime: Some(runtime) })
+        let stats = endpoint.shards.iter().map(|shard| Arc::clone(shard.stats())).collect();
+        if let Some(runtime) = &endpoint.runtime {
+            let hand_offs = set.take_hand_off_ends();
+            endpoint.admin_address = http::serve(runtime, &hub, router, hand_offs, stats)
+                .map_err(|error| Error::Admin(hub.config.admin_listen, error))?;
+        }
+        Ok(endpoint)
     }
 
     /// Starts the server, says on standard output where it listens, and serves until SIGTERM or

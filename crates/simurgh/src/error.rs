@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 
 /// Why [`Builder::start`](crate::Builder::start) failed.
 #[non_exhaustive]
@@ -15,7 +16,7 @@ pub enum Error {
     /// An address cannot be listened on; the error names it.
     Listen(simurgh_reactor::StartError),
     /// The admin address cannot be listened on.
-    Admin(io::Error),
+    Admin(Option<SocketAddr>, io::Error),
     /// A shard's event loop broke while serving.
     Broken(io::Error),
 }
@@ -41,7 +42,10 @@ impl fmt::Display for Error {
             Self::Prepare(error) => write!(f, "cannot start the shards' threads: {error}"),
             Self::Listen(error) => write!(f, "cannot listen: {error}"),
             Self::Broken(error) => write!(f, "a shard's event loop broke: {error}"),
-            Self::Admin(error) => write!(f, "cannot listen on admin_listen: {error}"),
+            Self::Admin(Some(address), error) => {
+                write!(f, "cannot listen on {address} (admin_listen): {error}")
+            }
+            Self::Admin(None, error) => write!(f, "cannot serve HTTP: {error}"),
         }
     }
 }
@@ -50,7 +54,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::NoAddress | Self::WrongAddress(_) => None,
-            Self::Prepare(error) | Self::Admin(error) | Self::Broken(error) => Some(error),
+            Self::Prepare(error) | Self::Admin(_, error) | Self::Broken(error) => Some(error),
             Self::Listen(error) => Some(error),
         }
     }

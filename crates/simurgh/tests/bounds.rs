@@ -6,7 +6,7 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde_json::json;
@@ -27,7 +27,11 @@ impl Channel for Room {
 }
 
 fn metrics(endpoint: &Endpoint) -> String {
-    let mut stream = TcpStream::connect(endpoint.addresses()[0]).unwrap();
+    metrics_at(endpoint.addresses()[0])
+}
+
+fn metrics_at(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
@@ -186,4 +190,35 @@ fn a_slow_reader_that_still_sends_is_told_why_it_is_cut() {
     }
     assert_eq!(slow.recv_close(), 1013);
     Client::v2(&endpoint).heartbeat();
+}
+
+#[test]
+fn a_topic_that_is_too_long_to_keep_is_refused_and_one_of_10_kb_is_not() {
+    let mount = Mount::new("/socket").channel("rooms:*", |_, _| Join::ok(Room));
+    let endpoint = start(Endpoint::builder().mount(mount));
+    let mut client = Client::v2(&endpoint);
+    let topic = |bytes| format!("rooms:{}", "x".repeat(bytes));
+    assert_eq!(client.join(&topic(10_000))[4]["status"], "ok");
+    let refused = client.join(&topic(17_000));
+    assert_eq!(refused[4]["response"]["reason"], "topic or join_ref too long");
+    client.send(json!(["r".repeat(2000), "3", "rooms:a", "phx_join", {}]));
+    assert_eq!(client.recv()[4]["status"], "error");
+    client.heartbeat();
+}
+
+#[test]
+fn metrics_move_to_the_admin_address_where_there_is_one() {
+    let endpoint = start(Endpoint::builder().configure(|config| {
+        config.admin_listen = Some("127.0.0.1:0".parse().unwrap());
+    }));
+    assert!(metrics(&endpoint).starts_with("HTTP/1.1 404"));
+    let admin = metrics_at(endpoint.admin_address().unwrap());
+    assert!(admin.starts_with("HTTP/1.1 200") && admin.contains("simurgh_joins_total"), "{admin}");
+    let taken = endpoint.admin_address();
+    let error = Endpoint::builder()
+        .listen("127.0.0.1:0")
+        .configure(|config| config.admin_listen = taken)
+        .start()
+        .unwrap_err();
+    assert!(error.to_string().contains(&taken.unwrap().to_string()), "{error}");
 }

@@ -9,6 +9,7 @@ mod api;
 mod connection;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -30,39 +31,44 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
-/// Serves the application's router and the server's own paths to what the shards hand over.
+/// Serves the application's router and the server's own paths to what the shards hand over;
+/// returns the admin address, if there is one.
 pub(crate) fn serve(
     runtime: &Runtime,
     hub: &Arc<Hub>,
     router: Router,
     hand_offs: Vec<HandOffEnd>,
     stats: Vec<Arc<ReactorStats>>,
-) -> io::Result<()> {
+) -> io::Result<Option<SocketAddr>> {
     let admin = admin::router(hub, stats);
     let mut router = router.route("/healthz", get(|| async { "ok\n" }));
     if hub.config.api_token.is_some() {
         router = router.merge(api::router(hub));
     }
-    match hub.config.admin_listen {
-        Some(address) => serve_admin(runtime, address, admin)?,
-        None if hub.config.is_loopback() => router = router.merge(admin),
-        None => {}
-    }
+    let admin_address = match hub.config.admin_listen {
+        Some(address) => Some(serve_admin(runtime, address, admin)?),
+        None => {
+            if hub.config.is_loopback() {
+                router = router.merge(admin);
+            }
+            None
+        }
+    };
     for end in hand_offs {
         runtime.spawn(connection::take_all(Arc::clone(hub), router.clone(), end));
     }
-    Ok(())
+    Ok(admin_address)
 }
 
 #[allow(
     clippy::disallowed_types,
     reason = "the admin listener lives in the main table and never meets a shard"
 )]
-fn serve_admin(runtime: &Runtime, address: std::net::SocketAddr, router: Router) -> io::Result<()> {
-    let name = |error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}"));
-    let listener = std::net::TcpListener::bind(address).map_err(name)?;
+fn serve_admin(runtime: &Runtime, address: SocketAddr, router: Router) -> io::Result<SocketAddr> {
+    let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
-    tracing::info!(address = %listener.local_addr()?, "metrics are served");
+    let actual = listener.local_addr()?;
+    tracing::info!(address = %actual, "metrics are served");
     let _entered = runtime.enter();
     let listener = tokio::net::TcpListener::from_std(listener)?;
     runtime.spawn(async move {
@@ -70,5 +76,5 @@ fn serve_admin(runtime: &Runtime, address: std::net::SocketAddr, router: Router)
             tracing::error!(%error, "the admin listener ended");
         }
     });
-    Ok(())
+    Ok(actual)
 }

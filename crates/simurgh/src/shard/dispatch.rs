@@ -18,6 +18,12 @@ use crate::context::Effect;
 use crate::socket::Kind;
 use crate::watchdog::Callback;
 
+/// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic:
+/// without one, a socket could pin a whole message for each of its channels.
+const TOPIC_BYTES_MAX: usize = 16 << 10;
+/// Longest join_ref, which a membership keeps too.
+const REF_BYTES_MAX: usize = 1 << 10;
+
 impl Shard {
     /// One message of a client.
     pub(super) fn message(&mut self, io: &mut Io, key: Key, frame: Frame<'_>) {
@@ -140,6 +146,14 @@ impl Shard {
             return self.write(io, key, |out| {
                 let Message { join_ref, msg_ref, topic, .. } = &message;
                 Ok(session::too_many_channels(serializer, out, join_ref, msg_ref, topic))
+            });
+        }
+        if message.topic.len() > TOPIC_BYTES_MAX || message.join_ref.raw().len() > REF_BYTES_MAX {
+            self.metrics.joins_refused.add(1);
+            let Message { join_ref, msg_ref, topic, .. } = &message;
+            let reason = Payload::Json(r#"{"reason":"topic or join_ref too long"}"#.into());
+            return self.write(io, key, |out| {
+                session::reply_join(serializer, out, join_ref, msg_ref, topic, "error", &reason)
             });
         }
         let replaced = joined.and_then(|old| self.replace(io, old));
