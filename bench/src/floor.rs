@@ -126,7 +126,7 @@ impl Floor {
             }
             Some(request) if request.starts_with(b"GET /metrics") => {
                 write(socket, self.stretch_max.metrics().as_bytes())?;
-                let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Write);
+                let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
                 if let Some(slot) = self.sockets.get_mut(number) {
                     *slot = None;
                 }
@@ -178,9 +178,9 @@ impl Floor {
     }
 }
 
-/// How long a stretch of the bare loop took: by the clock, and by the thread's CPU time. The longest
-/// shows what the machine itself adds now and then (the hypervisor takes the core, interrupts are
-/// served), which no server can do anything about.
+/// How long a stretch of the bare loop took: by the clock, and by the thread's CPU time. The
+/// longest shows what the machine itself adds now and then (the hypervisor takes the core,
+/// interrupts are served), which no server can do anything about.
 #[derive(Clone, Copy, Default)]
 struct Stretch {
     wall: Duration,

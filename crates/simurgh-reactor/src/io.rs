@@ -1,7 +1,7 @@
 //! What a handler may do with the connections of its shard.
 //!
 //! Nothing here calls the handler back: what ends a connection is noted and done at the end of
-//! the turn ([`Io::settle`] decides when), so a handler is never entered twice.
+//! the turn (`Reactor::settle` decides when), so a handler is never entered twice.
 
 use std::collections::VecDeque;
 use std::io;

@@ -2,7 +2,7 @@
 //!
 //! * [`Decoder`] pulls whole messages and control frames out of a read buffer. It owns memory only
 //!   while a frame or message is half received, so an idle connection costs eight bytes.
-//! * [`encode`], [`encode_with`] and [`encode_close`] append one whole frame to a buffer.
+//! * [`encode()`], [`encode_with`] and [`encode_close`] append one whole frame to a buffer.
 //! * [`handshake`] is the HTTP/1.1 upgrade, as a server and as a client.
 //!
 //! No extension is spoken: a reserved bit is always an error.

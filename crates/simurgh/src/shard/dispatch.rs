@@ -350,9 +350,8 @@ impl Shard {
         let tick = io.now().tick;
         let Some(conn) = io.conn(key) else { return };
         let before = conn.inbound_bytes();
-        let passing = conn.passing.take().map(|passing| *passing);
-        let Some(Passing::Join(pending)) = passing else {
-            conn.passing = passing.map(Box::new);
+        // One decision is awaited at a time, so what is pending is this join.
+        let Some(Passing::Join(pending)) = conn.passing.take().map(|passing| *passing) else {
             return;
         };
         conn.phase = Phase::Open;

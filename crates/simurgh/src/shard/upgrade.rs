@@ -21,6 +21,8 @@ use crate::hub::Hub;
 use crate::socket::{Connect, ConnectInfo, ConnectKind, Kind, Mount, SocketState, real_peer};
 use crate::watchdog::Callback;
 
+/// Longest request head.
+const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Seconds after which a client that met a full shard may try again.
 const RETRY_AFTER_S: &str = "1";
 
@@ -38,7 +40,13 @@ impl Shard {
         match conn.passing.take().map(|passing| *passing) {
             Some(Passing::Head { mut bytes, peer }) => {
                 bytes.extend_from_slice(data);
-                self.head_bytes(io, key, &mut bytes, peer);
+                // A head ends with a line; reading it anew for each byte of a trickle would cost
+                // its square.
+                let may_be_whole = data.contains(&b'\n') || bytes.len() > HEAD_BYTES_MAX;
+                if may_be_whole {
+                    return self.head_bytes(io, key, &mut bytes, peer);
+                }
+                conn.passing = Some(Box::new(Passing::Head { bytes, peer }));
             }
             _ => self.head_bytes(io, key, data, None),
         }
@@ -51,7 +59,8 @@ impl Shard {
             Err(()) => return self.refuse(io, key, 400, ""),
         };
         let Some((_, request_bytes)) = data.split_at_mut_checked(skip) else { return };
-        let (request, length) = match Request::parse(request_bytes, &HeadLimits::default()) {
+        let limits = HeadLimits { bytes_max: HEAD_BYTES_MAX, ..HeadLimits::default() };
+        let (request, length) = match Request::parse(request_bytes, &limits) {
             Ok(Some(parsed)) => parsed,
             Ok(None) => return keep_head(io, key, request_bytes, peer),
             Err(error) => return self.refuse(io, key, error.status(), ""),
@@ -222,9 +231,8 @@ impl Shard {
     pub(super) fn connect_decided(&mut self, io: &mut Io, key: Key, connect: Option<Connect>) {
         let Some(conn) = io.conn(key) else { return };
         let before = conn.inbound_bytes();
-        let passing = conn.passing.take().map(|passing| *passing);
-        let Some(Passing::Connect(pending)) = passing else {
-            conn.passing = passing.map(Box::new);
+        // A mail that comes for anything else than the connect it decided has no meaning.
+        let Some(Passing::Connect(pending)) = conn.passing.take().map(|passing| *passing) else {
             return;
         };
         conn.phase = Phase::Head;
