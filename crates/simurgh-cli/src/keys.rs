@@ -78,7 +78,7 @@ pub(crate) const ALL: &[Key] = &[
         example: None,
         about: "Event loops, each one thread with its own connections and its own descriptor \
                 limit: take connections / limit when that is more than cores",
-        cost: "a thread and about 1 MB of memory each",
+        cost: "a thread and about 0.1 MB of memory each",
         set: |layer, value| scalar(&mut layer.shards, value, units::shards),
     },
     Key {
