@@ -92,6 +92,8 @@ pub(crate) struct Shard {
     inbound_bytes: usize,
 }
 
+const _: () = assert!(size_of::<Shard>() <= 1024, "a shard without clients is budgeted at 1 KiB");
+
 impl Shard {
     pub(crate) fn new(hub: Arc<Hub>, index: u16) -> Self {
         let metrics = hub.metrics.get(usize::from(index)).cloned().unwrap_or_default();
