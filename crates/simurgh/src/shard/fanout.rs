@@ -6,6 +6,7 @@
 //! never change an order that PROTOCOL §6 promises.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -54,7 +55,9 @@ impl Permits {
 
 /// What of a topic's log was last encoded for one wire.
 struct Batch {
-    topic: TopicId,
+    /// Which topic: this very name, not one that reads the same and not the slot, which another
+    /// topic may have by now. It cannot be freed and taken anew while it is held here.
+    topic: Rc<str>,
     from: u32,
     to: u32,
     bytes: Shared,
@@ -77,17 +80,11 @@ impl Fanout {
     }
 
     /// The bytes of a topic's broadcasts from `cursor` on, encoded once for all who stand there.
-    fn batch(
-        &mut self,
-        id: TopicId,
-        topic: &Topic,
-        cursor: u32,
-        wire: Wire,
-        errors: &mut u64,
-    ) -> &Batch {
+    fn batch(&mut self, topic: &Topic, cursor: u32, wire: Wire, errors: &mut u64) -> &Batch {
         let place = &mut self.batches[wire as usize];
-        let is_it =
-            |batch: &Batch| batch.topic == id && batch.from == cursor && batch.to == topic.head;
+        let is_it = |batch: &Batch| {
+            Rc::ptr_eq(&batch.topic, &topic.name) && batch.from == cursor && batch.to == topic.head
+        };
         if !place.as_ref().is_some_and(is_it) {
             self.scratch.clear();
             let (mut except, mut count) = (Vec::new(), 0);
@@ -106,7 +103,7 @@ impl Fanout {
             let bytes = Shared::new(Box::<[u8]>::from(self.scratch.as_slice()));
             self.scratch.shrink_to(64 << 10);
             return place.insert(Batch {
-                topic: id,
+                topic: Rc::clone(&topic.name),
                 from: cursor,
                 to: topic.head,
                 bytes,
@@ -114,7 +111,7 @@ impl Fanout {
                 except,
             });
         }
-        place.get_or_insert_with(|| unreachable_batch(id))
+        place.get_or_insert_with(|| unreachable_batch(&topic.name))
     }
 
     /// Lets go of the bytes once nothing is under way.
@@ -126,7 +123,8 @@ impl Fanout {
 }
 
 /// Never stored: `batch` has just seen that the place is taken.
-fn unreachable_batch(topic: TopicId) -> Batch {
+fn unreachable_batch(topic: &Rc<str>) -> Batch {
+    let topic = Rc::clone(topic);
     Batch { topic, from: 0, to: 0, bytes: Shared::new([]), count: 0, except: Vec::new() }
 }
 
@@ -288,7 +286,7 @@ impl Shard {
         };
         let wire = conn.wire;
         let mut errors = 0;
-        let batch = self.fanout.batch(id, topic, cursor, wire, &mut errors);
+        let batch = self.fanout.batch(topic, cursor, wire, &mut errors);
         if errors > 0 {
             self.metrics.errors_encode.add(errors);
         }
