@@ -18,7 +18,7 @@ use simurgh_reactor::{Key, Next, Shared};
 
 use super::callback::{op_code, plain_message};
 use super::conn::{WIRES, Wire};
-use super::members::{RELAY, SOCKET_ID};
+use super::members::{DELIVERING, RELAY, SOCKET_ID};
 use super::topics::{Member, Topic, TopicId};
 use super::{Io, Mail, Shard};
 use crate::channel::Broadcast;
@@ -254,9 +254,11 @@ impl Shard {
         }
     }
 
-    /// Brings a member up to date before something else is written to it.
+    /// Brings a member up to date before something else is written to it. What an interceptor
+    /// writes while it is being brought up to date is no reason to begin anew: what is broadcast
+    /// meanwhile follows the rest, as it would in Phoenix' mailbox, and nothing nests.
     pub(super) fn catch_up(&mut self, io: &mut Io, membership: u32) {
-        let Some(it) = self.members.get(membership) else { return };
+        let Some(it) = self.members.get(membership).filter(|it| !it.is(DELIVERING)) else { return };
         let (id, at) = (it.topic, it.at as usize);
         let Some(topic) = self.topics.get_mut(id) else { return };
         let Some(member) = topic.members.get_mut(at) else { return };
@@ -333,8 +335,9 @@ impl Shard {
         let Some(topic) = self.topics.get(id) else { return };
         let pending: Vec<_> = topic.pending(cursor).map(Arc::clone).collect();
         let membership = member.membership();
-        let Some(it) = self.members.get(membership) else { return };
+        let Some(it) = self.members.get_mut(membership) else { return };
         let generation = it.generation;
+        it.flags |= DELIVERING;
         for broadcast in pending {
             // A callback of the one before may have ended this membership.
             let Some(it) = self.members.get(membership) else { return };
@@ -347,12 +350,19 @@ impl Shard {
                 }
             } else if it.is(RELAY) {
                 let channel = it.relay_for;
+                if self.is_except(&broadcast, channel) {
+                    continue;
+                }
                 self.call(io, channel, Callback::HandleBroadcast, None, |channel, ctx| {
                     channel.handle_broadcast(ctx, &broadcast)
                 });
             } else if !self.is_except(&broadcast, membership) {
                 self.deliver_intercepted(io, membership, &broadcast);
             }
+        }
+        if let Some(it) = self.members.get_mut(membership).filter(|it| it.generation == generation)
+        {
+            it.flags &= !DELIVERING;
         }
     }
 

@@ -39,6 +39,9 @@ pub(crate) const SOCKET_ID: u8 = 2;
 pub(crate) const RELAY: u8 = 4;
 /// Counted in the census.
 pub(crate) const COUNTED: u8 = 8;
+/// Broadcasts are being delivered to it through application code; what that code writes does not
+/// bring it up to date again.
+pub(crate) const DELIVERING: u8 = 16;
 /// The slot is free.
 const FREE: u8 = 128;
 
