@@ -82,8 +82,21 @@ impl Shard {
         None
     }
 
+    /// The one channel of a plain socket, which may have subscribed to further topics.
+    fn only_joined(&self, first: u32) -> Option<u32> {
+        let mut next = first;
+        loop {
+            let membership = self.members.get(next)?;
+            if membership.is_joined() {
+                return Some(next);
+            }
+            next = membership.next;
+        }
+    }
+
     fn plain_message(&mut self, io: &mut Io, key: Key, frame: Frame<'_>) {
-        let Some(membership) = io.conn(key).map(|conn| conn.memberships) else { return };
+        let Some(first) = io.conn_ref(key).map(|conn| conn.memberships) else { return };
+        let Some(membership) = self.only_joined(first) else { return };
         let (event, payload) = match frame {
             Frame::Text(text) => ("text", Payload::Json(text.into())),
             Frame::Binary(data) => ("binary", Payload::Binary(data.into())),
