@@ -21,7 +21,7 @@ use crate::watchdog::Callback;
 /// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic:
 /// without one, a socket could pin a whole message for each of its channels.
 const TOPIC_BYTES_MAX: usize = 16 << 10;
-/// Longest join_ref, which a membership keeps too.
+/// Longest join_ref, or ref of a join, of which a membership keeps one too.
 const REF_BYTES_MAX: usize = 1 << 10;
 
 impl Shard {
@@ -161,10 +161,13 @@ impl Shard {
                 Ok(session::too_many_channels(serializer, out, join_ref, msg_ref, topic))
             });
         }
-        if message.topic.len() > TOPIC_BYTES_MAX || message.join_ref.raw().len() > REF_BYTES_MAX {
+        let refs = [&message.join_ref, &message.msg_ref];
+        if message.topic.len() > TOPIC_BYTES_MAX
+            || refs.iter().any(|it| it.raw().len() > REF_BYTES_MAX)
+        {
             self.metrics.joins_refused.add(1);
             let Message { join_ref, msg_ref, topic, .. } = &message;
-            let reason = Payload::Json(r#"{"reason":"topic or join_ref too long"}"#.into());
+            let reason = Payload::Json(r#"{"reason":"topic, join_ref or ref too long"}"#.into());
             return self.write(io, key, |out| {
                 session::reply_join(serializer, out, join_ref, msg_ref, topic, "error", &reason)
             });
