@@ -167,7 +167,7 @@ impl Shard {
         {
             self.metrics.joins_refused.add(1);
             let Message { join_ref, msg_ref, topic, .. } = &message;
-            let reason = Payload::Json(r#"{"reason":"topic, join_ref or ref too long"}"#.into());
+            let reason = Payload::Json(r#"{"reason":"topic or join_ref too long"}"#.into());
             return self.write(io, key, |out| {
                 session::reply_join(serializer, out, join_ref, msg_ref, topic, "error", &reason)
             });
