@@ -8,8 +8,8 @@ use simurgh_proto::session::server::{self as session, Inbound};
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
-use super::callback::{Notice, Speaker};
-use super::conn::{Joining, NO_MEMBERSHIP, Passing, PendingJoin, Phase, Wire};
+use super::callback::{Notice, Speaker, guarded};
+use super::conn::{Conn, Joining, NO_MEMBERSHIP, Passing, PendingJoin, Phase, Wire};
 use super::members::{COUNTED, Membership, WITHOUT_JOIN_REF};
 use super::topics::{Member, TopicId};
 use super::{ChannelId, Io, Mail, Shard, ToChannel};
@@ -209,14 +209,16 @@ impl Shard {
         joining: Joining<'_>,
         answer: Option<(Join, Vec<Effect>)>,
     ) {
-        let Some((join, effects)) = answer else {
-            self.metrics.joins_refused.add(1);
-            let response = Payload::Json(r#"{"reason":"join crashed"}"#.into());
-            return self.refuse_join(io, key, joining, &response);
-        };
+        let Some((join, effects)) = answer else { return self.join_crashed(io, key, joining) };
         match join.0 {
             JoinKind::Ok { channel, reply } => {
-                let membership = self.subscribe_channel(io, key, &joining, channel);
+                // Which events it wants to see is the application's to say, and may panic too.
+                let Some(intercepts) = guarded(|| !channel.intercept().is_empty()) else {
+                    self.metrics.errors_callback_panic.add(1);
+                    self.drop_guarded(channel);
+                    return self.join_crashed(io, key, joining);
+                };
+                let membership = self.subscribe_channel(io, key, &joining, channel, intercepts);
                 let Some(membership) = membership else { return };
                 self.metrics.joins.add(1);
                 self.reply_join(io, key, &joining, "ok", &reply);
@@ -234,6 +236,12 @@ impl Shard {
             }
             JoinKind::Later(work) => self.join_later(io, key, joining, work),
         }
+    }
+
+    fn join_crashed(&mut self, io: &mut Io, key: Key, joining: Joining<'_>) {
+        self.metrics.joins_refused.add(1);
+        let response = Payload::Json(r#"{"reason":"join crashed"}"#.into());
+        self.refuse_join(io, key, joining, &response);
     }
 
     fn refuse_join(&mut self, io: &mut Io, key: Key, joining: Joining<'_>, response: &Payload<'_>) {
@@ -274,8 +282,14 @@ impl Shard {
         key: Key,
         joining: &Joining<'_>,
         channel: Box<dyn crate::Channel>,
+        intercepts: bool,
     ) -> Option<u32> {
-        let mount = io.conn(key)?.mount;
+        let open = |conn: &&Conn| matches!(conn.phase, Phase::Open | Phase::Pending);
+        let Some(mount) = io.conn_ref(key).filter(open).map(|conn| conn.mount) else {
+            // The channel that this join replaced has closed the socket with its last breath.
+            self.drop_guarded(channel);
+            return None;
+        };
         let counted = self.hub.mounts.get(usize::from(mount)).is_some_and(|it| it.count_members);
         let without_join_ref = joining.join_ref.as_ref() == Ref::Null;
         let join_ref = if without_join_ref { &joining.message } else { &joining.join_ref };
@@ -287,7 +301,6 @@ impl Shard {
             flags |= COUNTED;
             self.hub.census.add(joining.topic);
         }
-        let intercepts = !channel.intercept().is_empty();
         let membership =
             self.subscribe(io, key, joining.topic, intercepts, |topic, next| Membership {
                 channel: Some(channel),
@@ -364,11 +377,11 @@ impl Shard {
     /// A join that was decided elsewhere has come back.
     pub(super) fn join_decided(&mut self, io: &mut Io, key: Key, join: Option<Join>) {
         let tick = io.now().tick;
-        let Some(conn) = io.conn(key) else { return };
+        let Some(conn) = io.conn(key) else { return self.drop_guarded(join) };
         let before = conn.inbound_bytes();
         // One decision is awaited at a time, so what is pending is this join.
         let Some(Passing::Join(pending)) = conn.passing.take().map(|passing| *passing) else {
-            return;
+            return self.drop_guarded(join);
         };
         conn.phase = Phase::Open;
         conn.last_heard = tick;
@@ -394,7 +407,7 @@ impl Shard {
 
     /// Something a handle sent to a channel.
     pub(super) fn channel_mail(&mut self, io: &mut Io, channel: ChannelId, what: ToChannel) {
-        let Some(membership) = self.live(channel) else { return };
+        let Some(membership) = self.live(channel) else { return self.drop_guarded(what) };
         match what {
             ToChannel::Info(info) => {
                 self.call(io, membership, Callback::HandleInfo, None, |channel, ctx| {

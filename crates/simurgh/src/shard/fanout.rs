@@ -16,12 +16,12 @@ use simurgh_proto::serializer::EncodeError;
 use simurgh_proto::ws::{self, CloseCode};
 use simurgh_reactor::{Key, Next, Shared};
 
-use super::callback::{op_code, plain_message};
+use super::callback::{Notice, guarded, op_code, plain_message};
 use super::conn::{WIRES, Wire};
 use super::members::{DELIVERING, RELAY, SOCKET_ID};
 use super::topics::{Member, Topic, TopicId};
 use super::{Io, Mail, Shard};
-use crate::channel::Broadcast;
+use crate::channel::{Broadcast, Reason};
 use crate::watchdog::Callback;
 
 /// Longest slice. With the events of a turn it stays well under the 2 ms a turn may take.
@@ -372,7 +372,11 @@ impl Shard {
             return;
         };
         let Broadcast { event, payload, .. } = broadcast;
-        if channel.intercept().contains(&&**event) {
+        let Some(intercepts) = guarded(|| channel.intercept().contains(&&**event)) else {
+            self.metrics.errors_callback_panic.add(1);
+            return self.end_channel(io, membership, Reason::Crashed, Notice::Error);
+        };
+        if intercepts {
             // What the channel makes of it counts as a message of its own.
             self.metrics.deliveries.add(1);
             self.call(io, membership, Callback::HandleOut, None, |channel, ctx| {

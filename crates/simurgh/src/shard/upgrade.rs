@@ -229,11 +229,11 @@ impl Shard {
 
     /// A connect that was decided elsewhere has come back.
     pub(super) fn connect_decided(&mut self, io: &mut Io, key: Key, connect: Option<Connect>) {
-        let Some(conn) = io.conn(key) else { return };
+        let Some(conn) = io.conn(key) else { return self.drop_guarded(connect) };
         let before = conn.inbound_bytes();
         // A mail that comes for anything else than the connect it decided has no meaning.
         let Some(Passing::Connect(pending)) = conn.passing.take().map(|passing| *passing) else {
-            return;
+            return self.drop_guarded(connect);
         };
         conn.phase = Phase::Head;
         let PendingConnect { response, mut stash } = pending;
