@@ -32,6 +32,8 @@ pub(super) struct Lifecycle {
     sweep_at: u32,
     is_sweeping: bool,
     found: Vec<Key>,
+    /// Whose channels are brought up to date, to be closed next.
+    closing: Option<Key>,
     drain: Option<Drain>,
 }
 
@@ -62,6 +64,7 @@ impl Lifecycle {
             sweep_at: 0,
             is_sweeping: false,
             found: Vec::new(),
+            closing: None,
             drain: None,
         }
     }
@@ -132,9 +135,19 @@ impl Shard {
     /// Closes a socket from our side and waits a while for the peer's answer.
     pub(super) fn close_socket(&mut self, io: &mut Io, key: Key, code: CloseCode) {
         let Some(conn) = io.conn(key) else { return };
-        if !matches!(conn.phase, Phase::Open | Phase::Pending) {
+        if !matches!(conn.phase, Phase::Open | Phase::Pending)
+            || self.lifecycle.closing == Some(key)
+        {
             return;
         }
+        if matches!(conn.passing.as_deref(), Some(Passing::Connect(_))) {
+            // It has not been told yet that it speaks WebSocket.
+            self.forget_passing(io, key);
+            self.refuse(io, key, 503, "");
+            return io.release(key);
+        }
+        // An interceptor that is brought up to date may want to close this socket, too.
+        self.lifecycle.closing = Some(key);
         let mut next = conn.memberships;
         while let Some(membership) = self.members.get(next) {
             let current = next;
@@ -143,15 +156,23 @@ impl Shard {
                 self.catch_up(io, current);
             }
         }
+        self.lifecycle.closing = None;
         self.end_channels(io, key);
+        self.forget_passing(io, key);
         let tick = io.now().tick;
         let Some(conn) = io.conn(key) else { return };
         conn.phase = Phase::Closing;
-        conn.passing = None;
         conn.last_heard = tick;
         io.send_with(key, |out| ws::encode_close(code, close_reason(code), None, out));
         // A held socket has to hear the answer.
         io.release(key);
+    }
+
+    /// Drops what a socket waits for, and gives the bytes it was charged for back.
+    fn forget_passing(&mut self, io: &mut Io, key: Key) {
+        let Some(passing) = io.conn(key).and_then(|conn| conn.passing.take()) else { return };
+        self.inbound_bytes = self.inbound_bytes.saturating_sub(passing.bytes());
+        self.metrics.inbound_bytes.set(self.inbound_bytes as u64);
     }
 
     /// Closes a socket whose peer broke the protocol: what else it sends is not looked at.
@@ -159,7 +180,8 @@ impl Shard {
         self.end_channels(io, key);
         let tick = io.now().tick;
         let Some(conn) = io.conn(key) else { return };
-        if conn.phase == Phase::Head {
+        let connects = matches!(conn.passing.as_deref(), Some(Passing::Connect(_)));
+        if connects || matches!(conn.phase, Phase::Head | Phase::Full) {
             return io.close(key);
         }
         conn.phase = Phase::Ending;

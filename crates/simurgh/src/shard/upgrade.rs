@@ -279,7 +279,7 @@ impl Shard {
         }
     }
 
-    fn refuse(&mut self, io: &mut Io, key: Key, status: u16, body: &str) {
+    pub(super) fn refuse(&mut self, io: &mut Io, key: Key, status: u16, body: &str) {
         self.refuse_with(io, key, status, &[], body);
     }
 
