@@ -2,6 +2,7 @@
 //! settings.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use simurgh_proto::origin::CheckOrigin;
@@ -22,6 +23,9 @@ pub(crate) struct Hub {
     pub(crate) origin_policy: CheckOrigin,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) mailboxes: Vec<Mailbox<Mail>>,
+    /// Which shards have ended, as in a drain some do before others: what their mailboxes were
+    /// charged is never given back, and nobody waits for it.
+    pub(crate) ended: Vec<AtomicBool>,
     pub(crate) metrics: Vec<Arc<ShardMetrics>>,
     pub(crate) census: Census,
     pub(crate) permits: Permits,
@@ -50,7 +54,9 @@ impl Hub {
             // mind.
             if let Err(Full(mail)) = mailbox.post(Mail::Broadcast(Arc::clone(&broadcast)), weight) {
                 mailbox.charge(weight);
-                mailbox.post_anyway(mail);
+                if !mailbox.post_anyway(mail) {
+                    mailbox.done(weight);
+                }
             }
         }
         Ok(())
@@ -58,12 +64,21 @@ impl Hub {
 
     /// Whether publishers have to wait.
     pub(crate) fn is_congested(&self) -> bool {
-        self.mailboxes.iter().any(|mailbox| mailbox.bytes() > self.config.mailbox_bytes_max)
+        self.mailbox_bytes().any(|bytes| bytes > self.config.mailbox_bytes_max)
     }
 
     /// Whether held publishers may go on: half the limit, so that they do not flutter.
     pub(crate) fn is_relieved(&self) -> bool {
-        self.mailboxes.iter().all(|mailbox| mailbox.bytes() <= self.config.mailbox_bytes_max / 2)
+        self.mailbox_bytes().all(|bytes| bytes <= self.config.mailbox_bytes_max / 2)
+    }
+
+    /// Bytes under way in each shard that still takes them.
+    fn mailbox_bytes(&self) -> impl Iterator<Item = usize> {
+        self.mailboxes
+            .iter()
+            .zip(&self.ended)
+            .filter(|(_, ended)| !ended.load(Relaxed))
+            .map(|(mailbox, _)| mailbox.bytes())
     }
 
     /// Runs work on tokio.

@@ -143,8 +143,10 @@ impl Shard {
         let weight = broadcast.weight();
         for (shard, mailbox) in self.hub.mailboxes.iter().enumerate() {
             mailbox.charge(weight);
-            if shard != usize::from(self.index) {
-                mailbox.post_anyway(Mail::Broadcast(Arc::clone(&broadcast)));
+            if shard != usize::from(self.index)
+                && !mailbox.post_anyway(Mail::Broadcast(Arc::clone(&broadcast)))
+            {
+                mailbox.done(weight);
             }
         }
         self.enqueue(broadcast);

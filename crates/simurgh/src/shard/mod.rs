@@ -114,6 +114,9 @@ impl Shard {
 
 impl Drop for Shard {
     fn drop(&mut self) {
+        if let Some(ended) = self.hub.ended.get(usize::from(self.index)) {
+            ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
         // Applications' panics are caught; this would be one of our own. A server of which a part
         // is silently dead helps nobody: all end, and whoever supervises the process starts
         // it again.
