@@ -196,8 +196,13 @@ impl<H: Handler> Reactor<H> {
         self.io.flush();
         self.settle();
         self.next = self.handler.turn_end(&mut self.io);
+        let closed = self.io.counts.closed;
         self.io.flush();
         self.settle();
+        // What the handler did when it heard of those has its `turn_end` yet to come.
+        if self.io.counts.closed != closed {
+            self.next = Next::Now;
+        }
     }
 
     fn take_mail(&mut self) {

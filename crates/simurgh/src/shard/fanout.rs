@@ -31,6 +31,9 @@ const STRIDE: usize = 16;
 /// How soon a shard that got no permit tries again.
 const RETRY: Duration = Duration::from_millis(2);
 
+/// How often held publishers are looked at while nothing else happens.
+const HELD_LOOK: Duration = Duration::from_millis(100);
+
 /// How many shards may fan out at once, where there are more shards than cores: a slice needs a
 /// permit, tried and never waited for, so that a fan-out of many shards does not keep the others
 /// from serving.
@@ -170,9 +173,9 @@ impl Shard {
         }
     }
 
-    /// Whether a socket is held back for publishing too much.
-    pub(super) fn has_held(&self) -> bool {
-        !self.held.is_empty()
+    /// When held publishers are looked at again.
+    pub(super) fn held_due(&self) -> Next {
+        if self.held.is_empty() { Next::Idle } else { Next::After(HELD_LOOK) }
     }
 
     /// Takes a broadcast, whose weight is charged to this shard's mailbox, into its topic's log.
@@ -235,6 +238,7 @@ impl Shard {
                 self.delivered(freed);
                 if is_done {
                     self.topics.close_if_empty(id);
+                    self.metrics.topics.set(self.topics.len() as u64);
                     return true;
                 }
                 continue;

@@ -76,8 +76,7 @@ impl Shard {
         let now = Instant::now();
         let swept = self.sweep(io, now);
         let drained = self.drain_step(io, now);
-        let held = if self.has_held() { Next::After(TICK) } else { Next::Idle };
-        sooner(sooner(swept, drained), held)
+        sooner(swept, drained)
     }
 
     fn sweep(&mut self, io: &mut Io, now: Instant) -> Next {

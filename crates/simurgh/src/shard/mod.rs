@@ -176,9 +176,10 @@ impl Handler for Shard {
     }
 
     fn turn_end(&mut self, io: &mut Io) -> Next {
+        // Whose time is up has channels that may broadcast their end, so the fan-out comes second.
+        let due = self.keep_time(io);
         let fanning_out = self.fan_out(io);
         self.release_held(io);
-        let due = self.keep_time(io);
-        lifecycle::sooner(fanning_out, due)
+        lifecycle::sooner(lifecycle::sooner(fanning_out, due), self.held_due())
     }
 }
