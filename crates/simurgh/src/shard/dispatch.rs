@@ -385,6 +385,7 @@ impl Shard {
         };
         conn.phase = Phase::Open;
         conn.last_heard = tick;
+        self.decision_is_there(io, key);
         let mut stash = pending.stash;
         let joining = Joining {
             topic: &pending.topic,
@@ -396,13 +397,17 @@ impl Shard {
         self.resume(io, key, &mut stash, before);
     }
 
-    /// Goes on with what came behind a decision, then reads again.
+    /// A socket is no longer held for a decision; it may be for what it published.
+    pub(super) fn decision_is_there(&self, io: &mut Io, key: Key) {
+        if !self.held.contains(&key) {
+            io.release(key);
+        }
+    }
+
+    /// Goes on with what came behind a decision.
     pub(super) fn resume(&mut self, io: &mut Io, key: Key, stash: &mut [u8], before: usize) {
         self.frames(io, key, stash);
         self.account_inbound(io, key, before);
-        if io.conn(key).is_some_and(|conn| conn.phase != Phase::Pending) {
-            io.release(key);
-        }
     }
 
     /// Something a handle sent to a channel.

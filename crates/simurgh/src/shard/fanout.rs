@@ -153,7 +153,8 @@ impl Shard {
             }
         }
         self.enqueue(broadcast);
-        if self.hub.is_congested() && io.conn_ref(publisher).is_some() {
+        // Once: what a held socket's channels go on to publish holds it no more than before.
+        if self.hub.is_congested() && io.conn_ref(publisher).is_some() && !io.is_held(publisher) {
             self.metrics.publishers_held.add(1);
             io.hold(publisher);
             self.held.push(publisher);

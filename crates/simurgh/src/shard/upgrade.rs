@@ -236,6 +236,7 @@ impl Shard {
             return self.drop_guarded(connect);
         };
         conn.phase = Phase::Head;
+        self.decision_is_there(io, key);
         let PendingConnect { response, mut stash } = pending;
         match connect {
             Some(connect) => self.answer_connect(io, key, response, connect, &mut stash),
