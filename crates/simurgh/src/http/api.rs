@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::extract::{DefaultBodyLimit, State};
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -43,12 +44,9 @@ struct Message {
 
 /// Takes the messages in their order and answers once every shard has them: 202 with their number,
 /// 401 without the token, 400 for a body of another shape, 503 while the server is congested.
-async fn broadcast(
-    State(hub): State<Arc<Hub>>,
-    headers: HeaderMap,
-    body: axum::body::Bytes,
-) -> Response {
-    if !is_authorized(&hub, &headers) {
+async fn broadcast(State(hub): State<Arc<Hub>>, request: Request) -> Response {
+    // Before its body is read: nobody else may make the server hold one.
+    if !is_authorized(&hub, request.headers()) {
         return (
             StatusCode::UNAUTHORIZED,
             [(header::WWW_AUTHENTICATE, "Bearer")],
@@ -56,6 +54,10 @@ async fn broadcast(
         )
             .into_response();
     }
+    let body = match Bytes::from_request(request, &()).await {
+        Ok(body) => body,
+        Err(rejection) => return rejection.into_response(),
+    };
     let messages = match parse(&body) {
         Ok(messages) => messages,
         Err(error) => {
