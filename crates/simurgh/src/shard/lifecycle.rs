@@ -272,7 +272,12 @@ impl Shard {
         let passed = now.saturating_duration_since(drain.began) + DRAIN_STEP;
         let share = passed.as_secs_f64() / drain.over.as_secs_f64().max(1e-3);
         let due = (drain.total as f64 * share.min(1.0)).ceil() as usize;
-        let now_due = due.saturating_sub(drain.closed).min(DRAIN_TURN);
+        // More than there were at the beginning come from the backlog and from the HTTP side.
+        let now_due = if share < 1.0 { due.saturating_sub(drain.closed) } else { DRAIN_TURN };
+        let now_due = now_due.min(DRAIN_TURN);
+        if now_due == 0 {
+            return Next::After(DRAIN_STEP);
+        }
         let (mut keys, mut seen) = (Vec::new(), 0);
         io.sweep(
             &mut drain.at,
