@@ -109,7 +109,37 @@ impl Shard {
         let nobody = ChannelId { shard: self.index, membership: NO_MEMBERSHIP, generation: 0 };
         let (answer, effects) =
             self.run(socket, topic, nobody, Callback::Join, None, |ctx| join(ctx, payload));
-        answer.map(|join| (join, effects))
+        match answer {
+            Some(join) => Some((join, effects)),
+            None => {
+                self.apply_unjoined(io, key, topic, effects);
+                None
+            }
+        }
+    }
+
+    /// Carries out what a join function did that has made no channel (yet): all that concerns
+    /// others, or the socket.
+    pub(super) fn apply_unjoined(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        topic: &str,
+        mut effects: Vec<Effect>,
+    ) {
+        effects.retain(|it| matches!(it, Effect::Broadcast { .. } | Effect::Close(_)));
+        if effects.is_empty() {
+            return;
+        }
+        let nobody = Speaker {
+            conn: key,
+            wire: io.conn_ref(key).map_or(Wire::V2, |conn| conn.wire),
+            topic: topic.into(),
+            join_ref: OwnedRef::default(),
+            given: OwnedRef::default(),
+            id: ChannelId { shard: self.index, membership: NO_MEMBERSHIP, generation: 0 },
+        };
+        self.apply(io, &nobody, effects);
     }
 
     /// Runs application code with a context; `None` when it panicked, with the effects it had by

@@ -232,9 +232,15 @@ impl Shard {
             }
             JoinKind::Error(response) => {
                 self.metrics.joins_refused.add(1);
+                let topic = joining.topic;
                 self.refuse_join(io, key, joining, &response);
+                self.apply_unjoined(io, key, topic, effects);
             }
-            JoinKind::Later(work) => self.join_later(io, key, joining, work),
+            JoinKind::Later(work) => {
+                let topic = joining.topic;
+                self.join_later(io, key, joining, work);
+                self.apply_unjoined(io, key, topic, effects);
+            }
         }
     }
 
