@@ -84,7 +84,9 @@ async fn serve(
         .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service);
     let taken = poll_fn(|context| {
-        let served = connection.poll_without_shutdown(context);
+        // With its shutdown, which alone waits for an answer to be written whose request's body was
+        // not wanted.
+        let served = Pin::new(&mut connection).poll(context);
         match upgrade.lock().map(|mut head| head.take()) {
             Ok(Some(head)) => Poll::Ready(Ok(Some(head))),
             _ => served.map_ok(|()| None),
