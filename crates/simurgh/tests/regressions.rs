@@ -353,3 +353,27 @@ fn what_an_idle_sockets_channel_broadcasts_at_its_end_leaves_at_once() {
     let took = ended.recv().unwrap().elapsed();
     assert!(took < Duration::from_millis(200), "{took:?}");
 }
+
+/// The end of a plain channel closed its socket first, and that ended the channel as one whose
+/// transport is gone: it never heard its own reason.
+#[test]
+fn a_plain_channel_hears_why_it_ends() {
+    struct Ender(mpsc::Sender<simurgh::Reason>);
+    impl Channel for Ender {
+        fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+            Outcome::Stop(simurgh::Stop::Normal)
+        }
+        fn terminate(&mut self, _: &mut Context<'_>, reason: &simurgh::Reason) {
+            let _ = self.0.send(*reason);
+        }
+    }
+    let (sender, reasons) = mpsc::channel();
+    let mount = Mount::plain("/chat", "chat", move |_, _| Join::ok(Ender(sender.clone())));
+    let endpoint = start(Endpoint::builder().mount(mount));
+    let mut client = Client::connect(endpoint.addresses()[0], "/chat");
+    client.0.send(Message::text("stop")).unwrap();
+    assert_eq!(client.recv_close(), 1000);
+    let reason = reasons.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(reason, simurgh::Reason::Stopped(simurgh::Stop::Normal));
+    assert!(reasons.try_recv().is_err(), "it ends once");
+}

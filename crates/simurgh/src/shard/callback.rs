@@ -262,11 +262,19 @@ impl Shard {
     ) {
         self.catch_up(io, membership);
         let Some(speaker) = self.speaker(io, membership) else { return };
-        self.notify(io, &speaker, notice);
+        // What tells a plain client is the end of its socket, which ends the channel too: that comes
+        // last, for the channel to hear its own reason.
+        let is_plain = speaker.wire == Wire::Plain;
+        if !is_plain {
+            self.notify(io, &speaker, notice);
+        }
         let channel = self.take_out(io, membership);
         let socket = io.conn_ref(speaker.conn).and_then(|conn| conn.socket.as_deref());
         let effects = self.terminate(socket, &speaker, channel, reason);
         self.apply(io, &speaker, effects);
+        if is_plain {
+            self.notify(io, &speaker, notice);
+        }
     }
 
     fn notify(&mut self, io: &mut Io, speaker: &Speaker, notice: Notice) {
