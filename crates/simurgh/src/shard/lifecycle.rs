@@ -22,6 +22,8 @@ const SWEEP_RECORDS: usize = 2048;
 const DRAIN_GRACE: Duration = Duration::from_secs(5);
 /// Sockets a drain closes in one turn at most, however short its time.
 const DRAIN_TURN: usize = 128;
+/// How many times [`SWEEP_RECORDS`] a step of a drain looks at.
+const DRAIN_SWEEPS: usize = 4;
 /// How often a drain closes a part.
 const DRAIN_STEP: Duration = Duration::from_millis(5);
 
@@ -279,17 +281,24 @@ impl Shard {
             return Next::After(DRAIN_STEP);
         }
         let (mut keys, mut seen) = (Vec::new(), 0);
-        io.sweep(
-            &mut drain.at,
-            usize::MAX,
-            |_, conn| {
-                let is_next =
-                    conn.phase != Phase::Closing && conn.phase != Phase::Ending && seen < now_due;
-                seen += usize::from(is_next);
-                is_next
-            },
-            &mut keys,
-        );
+        // Some records a step, until enough are found: looking at all of them would be a long turn.
+        for _ in 0..DRAIN_SWEEPS {
+            io.sweep(
+                &mut drain.at,
+                SWEEP_RECORDS,
+                |_, conn| {
+                    let is_next =
+                        !matches!(conn.phase, Phase::Closing | Phase::Ending) && seen < now_due;
+                    seen += usize::from(is_next);
+                    is_next
+                },
+                &mut keys,
+            );
+            // Back at the first record, or enough.
+            if drain.at == 0 || seen >= now_due {
+                break;
+            }
+        }
         drain.closed += keys.len();
         for key in keys {
             match io.conn(key).map(|conn| conn.phase) {
