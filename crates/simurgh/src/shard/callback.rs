@@ -262,8 +262,8 @@ impl Shard {
     ) {
         self.catch_up(io, membership);
         let Some(speaker) = self.speaker(io, membership) else { return };
-        // What tells a plain client is the end of its socket, which ends the channel too: that comes
-        // last, for the channel to hear its own reason.
+        // What tells a plain client is the end of its socket, which ends the channel too: that
+        // comes last, for the channel to hear its own reason.
         let is_plain = speaker.wire == Wire::Plain;
         if !is_plain {
             self.notify(io, &speaker, notice);
