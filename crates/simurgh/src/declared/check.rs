@@ -12,6 +12,12 @@ use super::{Announce, ChannelSpec, Declared, Defaults, Event, EventSpec, Mistake
 /// What the names of the protocol's own events begin with.
 pub(super) const RESERVED: &str = "phx_";
 
+/// Whether an event is not for members to broadcast: the protocol's own, and the one that closes
+/// every socket whose id is the topic.
+pub(super) fn is_reserved(event: &str) -> bool {
+    event.starts_with(RESERVED) || event == simurgh_proto::message::events::DISCONNECT
+}
+
 /// The highest rate a member may be given; beyond it a limit protects nothing.
 const EVENTS_PER_SECOND_MAX: u32 = 100_000;
 
@@ -193,10 +199,10 @@ impl Found<'_> {
     fn name(&mut self, key: &'static str, name: &str) {
         if name.is_empty() {
             self.add(key, "is missing; an event needs a name, such as \"new:msg\"");
-        } else if name.starts_with(RESERVED) {
+        } else if is_reserved(name) {
             self.add(
                 key,
-                format!("{name:?}: names that begin with {RESERVED} are the protocol's own"),
+                format!("{name:?}: names that begin with {RESERVED} are the protocol's own, as is \"disconnect\""),
             );
         } else if key == "announce_join" && name == "*" {
             self.add(key, "\"*\" names no event");

@@ -340,7 +340,7 @@ impl Declared {
 
     fn event(&self, name: &str) -> Option<&Event> {
         // A broadcast of, say, phx_close would end the channels of everybody else.
-        if name.starts_with(check::RESERVED) {
+        if check::is_reserved(name) {
             return None;
         }
         self.events.iter().find(|event| *event.name == *name).or(self.any_event.as_ref())

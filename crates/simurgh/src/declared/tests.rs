@@ -93,7 +93,7 @@ fn any_event_takes_all_but_the_protocols_own() {
     assert_eq!(answer.broadcast, Some((Reach::Others, expected)));
     assert!(channel.answer("a", "quiet", payload(json!(1))).broadcast.is_none());
     replied(&channel.answer("a", "no", payload(json!(1))), "never", json!("why"));
-    for reserved in ["phx_close", "phx_error", "phx_reply"] {
+    for reserved in ["phx_close", "phx_error", "phx_reply", "disconnect"] {
         let answer = channel.answer("a", reserved, payload(json!({})));
         assert!(answer.broadcast.is_none(), "{reserved} ends the channels of others");
     }
