@@ -200,10 +200,11 @@ impl Found<'_> {
         if name.is_empty() {
             self.add(key, "is missing; an event needs a name, such as \"new:msg\"");
         } else if is_reserved(name) {
-            self.add(
-                key,
-                format!("{name:?}: names that begin with {RESERVED} are the protocol's own, as is \"disconnect\""),
+            let why = format!(
+                "{name:?}: names that begin with {RESERVED} are the protocol's own, \
+                 as is \"disconnect\""
             );
+            self.add(key, why);
         } else if key == "announce_join" && name == "*" {
             self.add(key, "\"*\" names no event");
         }
