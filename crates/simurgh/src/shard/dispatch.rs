@@ -37,7 +37,10 @@ impl Shard {
             self.metrics.errors_bad_message.add(1);
             return self.fail(io, key, CloseCode::INTERNAL);
         };
-        let joined = self.topics.find(&message.topic).and_then(|topic| self.joined(first, topic));
+        let joined = self
+            .topics
+            .find(&message.topic)
+            .and_then(|topic| self.joined(first, |it| it.topic == topic));
         let join_ref = joined
             .and_then(|membership| self.members.get(membership))
             .map(|membership| membership.join_ref.as_ref());
@@ -69,25 +72,13 @@ impl Shard {
         }
     }
 
-    /// The membership of a socket in a topic.
-    fn joined(&self, first: u32, topic: TopicId) -> Option<u32> {
-        let mut next = first;
-        while next != NO_MEMBERSHIP {
-            let membership = self.members.get(next)?;
-            if membership.topic == topic && membership.is_joined() {
-                return Some(next);
-            }
-            next = membership.next;
-        }
-        None
-    }
-
-    /// The one channel of a plain socket, which may have subscribed to further topics.
-    fn only_joined(&self, first: u32) -> Option<u32> {
+    /// The first channel among a socket's memberships, of which `first` is the head, that `is_it`.
+    fn joined(&self, first: u32, is_it: impl Fn(&Membership) -> bool) -> Option<u32> {
         let mut next = first;
         loop {
+            // There is none behind the last: `NO_MEMBERSHIP` is no slot.
             let membership = self.members.get(next)?;
-            if membership.is_joined() {
+            if membership.is_joined() && is_it(membership) {
                 return Some(next);
             }
             next = membership.next;
@@ -96,7 +87,8 @@ impl Shard {
 
     fn plain_message(&mut self, io: &mut Io, key: Key, frame: Frame<'_>) {
         let Some(first) = io.conn_ref(key).map(|conn| conn.memberships) else { return };
-        let Some(membership) = self.only_joined(first) else { return };
+        // The one channel of a plain socket; it may have subscribed to further topics.
+        let Some(membership) = self.joined(first, |_| true) else { return };
         let (event, payload) = match frame {
             Frame::Text(text) => ("text", Payload::Json(text.into())),
             Frame::Binary(data) => ("binary", Payload::Binary(data.into())),
@@ -297,8 +289,9 @@ impl Shard {
             return None;
         };
         let counted = self.hub.mounts.get(usize::from(mount)).is_some_and(|it| it.count_members);
-        let without_join_ref = joining.join_ref.as_ref() == Ref::Null;
-        let join_ref = if without_join_ref { &joining.message } else { &joining.join_ref };
+        let without_join_ref = joining.join_ref.is_null();
+        let (given, message) = (joining.join_ref.as_ref(), joining.message.as_ref());
+        let join_ref = OwnedRef::from(session::push_join_ref(&given, &message));
         let mut flags = 0;
         if without_join_ref {
             flags |= WITHOUT_JOIN_REF;
@@ -310,7 +303,7 @@ impl Shard {
         let membership =
             self.subscribe(io, key, joining.topic, intercepts, |topic, next| Membership {
                 channel: Some(channel),
-                join_ref: join_ref.clone(),
+                join_ref,
                 conn: key,
                 topic,
                 at: 0,
