@@ -1,0 +1,1 @@
+//! What is taken from answers, and what they are held against.

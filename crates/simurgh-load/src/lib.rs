@@ -1,0 +1,14 @@
+//! The load generator.
+
+pub mod answer;
+pub mod dashboard;
+pub mod engine;
+pub mod fleet;
+pub mod http;
+pub mod record;
+pub mod report;
+pub mod scenario;
+pub mod terminal;
+pub mod tls;
+pub mod toml;
+pub mod tsung;

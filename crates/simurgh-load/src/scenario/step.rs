@@ -1,0 +1,470 @@
+//! What a user does: the steps of a session.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Dialect, Template, VarId};
+
+/// One act of a user.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Line of the scenario's text, from 1; 0 if there is none.
+    pub line: u32,
+    /// What is done.
+    pub act: Act,
+}
+
+/// What a [`Step`] does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Act {
+    /// Opens the user's WebSocket; an open one is closed first.
+    Connect(Connect),
+    /// Sends one message.
+    Send(Message),
+    /// Waits for a frame.
+    Wait(Wait),
+    /// Stays open and takes what comes, for a time.
+    Receive(Receive),
+    /// Thinks.
+    Think(Think),
+    /// Joins a topic (Phoenix).
+    Join(Push),
+    /// Pushes an event to a topic (Phoenix).
+    Push(Push),
+    /// Leaves a topic (Phoenix).
+    Leave(Push),
+    /// One HTTP request on the user's kept-alive connection.
+    Http(Box<Http>),
+    /// Bytes over plain TCP (Tsung's `raw`).
+    Raw(Message),
+    /// Closes the WebSocket in an orderly way and waits for the server's close.
+    Close {
+        /// Close code, 1000 unless said otherwise.
+        code: u16,
+    },
+    /// Sets variables.
+    Set(Set),
+    /// A loop with a counter.
+    For(For),
+    /// A loop over the elements of a list variable.
+    ForEach(ForEach),
+    /// A loop that goes on while (or until) something holds, checked after each round.
+    Repeat(Repeat),
+    /// Steps under a condition.
+    If {
+        /// When it holds, the steps are done.
+        condition: Condition,
+        /// The steps.
+        steps: Vec<Step>,
+    },
+    /// Steps that are timed together, think times included.
+    Transaction {
+        /// Statistic `tr_NAME`.
+        name: String,
+        /// The steps.
+        steps: Vec<Step>,
+    },
+    /// Goes on with another server or another protocol (Tsung's `change_type`).
+    Switch(Switch),
+    /// Waits until so many users have come here (Tsung's `wait_global`).
+    Gather {
+        /// How many.
+        users: u64,
+    },
+    /// Marks a moment for another user's [`Act::InteractionReceive`].
+    InteractionSend {
+        /// Which statistic.
+        id: String,
+    },
+    /// Records the time since the last [`Act::InteractionSend`] of that name.
+    InteractionReceive {
+        /// Which statistic.
+        id: String,
+    },
+    /// Waits for any frame that the server sends by itself (`wait_bidi`).
+    WaitServer,
+    /// Ends the user.
+    Abort,
+    /// Ends the run.
+    AbortRun,
+}
+
+/// Opens a WebSocket.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Connect {
+    /// Path and query. For Phoenix the `vsn` parameter is added when it is not there.
+    pub path: Template,
+    /// `Origin`; `None`: none in native files, the host in Tsung's.
+    pub origin: Option<Template>,
+    /// Subprotocols to offer.
+    pub subprotocols: Vec<String>,
+    /// Further headers.
+    pub headers: Vec<(String, Template)>,
+    /// Checks and captures on the answer's head.
+    pub answer: Answer,
+}
+
+/// Sends a message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// What is sent.
+    pub data: Template,
+    /// As a binary frame.
+    pub binary: bool,
+    /// How its answer is known.
+    pub reply: Reply,
+    /// What is done with the answer.
+    pub answer: Answer,
+}
+
+/// How the answer to a message is known.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Reply {
+    /// None is waited for.
+    None,
+    /// The first frame that comes.
+    First,
+    /// The first frame that matches.
+    Match(Matcher),
+    /// As [`Reply::First`], then the user waits for all others (Tsung's `ack="global"`).
+    FirstThenAll,
+}
+
+/// Tells frames apart.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Matcher {
+    /// Any frame.
+    Any,
+    /// The text holds this.
+    Contains(Template),
+    /// A regular expression finds something.
+    Regex(String),
+    /// The value at a JSON path is this (compared as text).
+    Json {
+        /// For example `payload.status`.
+        path: String,
+        /// The value.
+        is: Template,
+    },
+    /// A Channels message of this topic and event.
+    Event {
+        /// `None`: any topic.
+        topic: Option<Template>,
+        /// The event.
+        event: Template,
+    },
+}
+
+/// What is done with an answer, in this order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The longest time to wait; `None`: [`Timeouts::reply`].
+    pub timeout: Option<Duration>,
+    /// Values taken from it.
+    pub captures: Vec<Capture>,
+    /// What it is held against.
+    pub checks: Vec<Check>,
+}
+
+/// Takes a value from an answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Capture {
+    /// Where it goes; several finds make a list.
+    pub var: VarId,
+    /// Where it is.
+    pub from: Find,
+    /// `&amp;` and its like are undone.
+    pub decode_html: bool,
+}
+
+/// A place in an answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Find {
+    /// The first group of a regular expression.
+    Regex(String),
+    /// A JSON path.
+    Json(String),
+    /// An XPath, in HTML or XML.
+    XPath(String),
+    /// An HTTP header, or a field of it (`set-cookie/session`).
+    Header(String),
+    /// The `value` of the HTML form field of that name.
+    FormField(String),
+}
+
+/// Holds an answer against a pattern.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// For `match.log`; `-` where none is given.
+    pub name: String,
+    /// Regular expression; its variables are put in first.
+    pub pattern: Template,
+    /// The action is taken when the pattern is found (`true`) or is not.
+    pub when_found: bool,
+    /// What is done then.
+    pub action: Action,
+    /// HTTP: the head is left out.
+    pub skip_headers: bool,
+}
+
+/// What a [`Check`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Action {
+    /// Counts and goes on.
+    Continue,
+    /// Also writes a line to `match.log`.
+    Log,
+    /// Also writes the answer to a file.
+    Dump,
+    /// Ends the user.
+    Abort,
+    /// Ends the run.
+    AbortRun,
+    /// Starts the session again.
+    Restart {
+        /// At most so often.
+        times_max: u32,
+    },
+    /// Repeats the request, and the `back` requests before it.
+    Loop {
+        /// At most so often.
+        times_max: u32,
+        /// After this time.
+        sleep: Duration,
+        /// Requests to go back beyond this one.
+        back: u32,
+    },
+}
+
+/// Waits for a frame that has come since the last wait, or comes now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Wait {
+    /// Which one.
+    pub matcher: Matcher,
+    /// What is done with it.
+    pub answer: Answer,
+}
+
+/// Takes what comes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Receive {
+    /// For so long at most; `None`: to the end of the run.
+    pub time: Option<Think>,
+    /// Or until so many frames have matched.
+    pub count: Option<u64>,
+    /// Which ones count; `None`: all.
+    pub matcher: Option<Matcher>,
+}
+
+/// How long a user thinks.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Think {
+    /// Always the same.
+    Constant(Duration),
+    /// Evenly between both.
+    Uniform(Duration, Duration),
+    /// Exponentially distributed with this mean.
+    Exponential(Duration),
+    /// Seconds in a variable; exponentially distributed if the second field says so.
+    Var(VarId, bool),
+}
+
+/// A Channels message of the client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Push {
+    /// The topic.
+    pub topic: Template,
+    /// The event; not used by join and leave.
+    pub event: Template,
+    /// JSON text, or bytes.
+    pub payload: Template,
+    /// The payload is bytes (V2 only).
+    pub binary: bool,
+    /// Waits for the reply, matched by ref.
+    pub await_reply: bool,
+    /// A reply whose status is not this is an error; `None`: any will do.
+    pub status: Option<String>,
+    /// What is done with the reply's `response`.
+    pub answer: Answer,
+}
+
+/// An HTTP request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Http {
+    /// For example `GET`.
+    pub method: String,
+    /// Path and query; a full URL switches the user's server, as in Tsung.
+    pub url: Template,
+    /// HTTP/1.0.
+    pub version_1_0: bool,
+    /// Headers beyond those that HTTP wants.
+    pub headers: Vec<(String, Template)>,
+    /// The body.
+    pub body: Option<Template>,
+    /// Cookies set by the scenario beside those that the server sets.
+    pub cookies: Vec<(String, Template)>,
+    /// Credentials.
+    pub auth: Option<HttpAuth>,
+    /// A status that is none of these is an error; empty: 4xx and 5xx are counted, not failed.
+    pub status: Vec<u16>,
+    /// What is done with the answer.
+    pub answer: Answer,
+}
+
+/// HTTP credentials.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HttpAuth {
+    /// Digest instead of basic (RFC 7616, MD5).
+    pub digest: bool,
+    /// User.
+    pub user: Template,
+    /// Password.
+    pub password: Template,
+    /// Digest: what the server's challenge would say; from the last 401 where empty.
+    pub realm: Option<Template>,
+    /// See above.
+    pub nonce: Option<Template>,
+    /// See above.
+    pub opaque: Option<Template>,
+    /// See above.
+    pub qop: Option<String>,
+}
+
+/// Sets variables.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Set {
+    /// Which ones; several only for [`Value::Row`] and [`Value::Target`].
+    pub vars: Vec<VarId>,
+    /// To what.
+    pub value: Value,
+}
+
+/// What variables are set to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Value {
+    /// A text with values put in.
+    Template(Template),
+    /// Fields of a row of a file, one for each variable.
+    Row {
+        /// Index of the file.
+        file: u16,
+        /// Between the fields.
+        delimiter: String,
+        /// Any row, rather than one after the other (over all users).
+        random: bool,
+    },
+    /// What a JSON path finds in a variable.
+    Json {
+        /// The variable.
+        from: VarId,
+        /// The path.
+        path: String,
+    },
+    /// Host and port of the user's server.
+    Target,
+}
+
+/// A loop with a counter; done at least once if `at_least_once`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct For {
+    /// Where the counter is found, if it is wanted.
+    pub var: Option<VarId>,
+    /// First value.
+    pub from: Bound,
+    /// Last value.
+    pub to: Bound,
+    /// Step.
+    pub step: i64,
+    /// Each round begins this long after the one before began, whatever the server does; a round
+    /// that cannot is late, and its latencies count from when it should have begun.
+    pub every: Option<Duration>,
+    /// Tsung's `for` never does nothing.
+    pub at_least_once: bool,
+    /// The body.
+    pub steps: Vec<Step>,
+}
+
+/// A number, or a variable that holds one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Bound {
+    /// The number.
+    Number(i64),
+    /// The variable.
+    Var(VarId),
+    /// No end.
+    Endless,
+}
+
+/// A loop over a list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ForEach {
+    /// The element of the round.
+    pub var: VarId,
+    /// The list.
+    pub list: VarId,
+    /// Only elements in which this regular expression finds something.
+    pub include: Option<String>,
+    /// And only those in which this one does not.
+    pub exclude: Option<String>,
+    /// The body.
+    pub steps: Vec<Step>,
+}
+
+/// A loop with its condition at the end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Repeat {
+    /// For messages.
+    pub name: String,
+    /// Rounds at most.
+    pub times_max: u64,
+    /// The body.
+    pub steps: Vec<Step>,
+    /// Held against after each round.
+    pub condition: Condition,
+    /// Goes on *until* it holds, rather than while.
+    pub until: bool,
+}
+
+/// Compares a variable with a text: as numbers where both are, else as text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Condition {
+    /// The variable.
+    pub var: VarId,
+    /// Its element, from 0, where it holds a list.
+    pub element: Option<u32>,
+    /// How.
+    pub compare: Compare,
+    /// With what.
+    pub value: Template,
+}
+
+/// An order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Compare {
+    /// Equal.
+    Eq,
+    /// Not equal.
+    Neq,
+    /// Greater.
+    Gt,
+    /// Greater or equal.
+    Gte,
+    /// Less.
+    Lt,
+    /// Less or equal.
+    Lte,
+}
+
+/// Another server or protocol for the rest of the session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Switch {
+    /// How frames are understood from here on.
+    pub dialect: Dialect,
+    /// Index of the server in [`Scenario::targets`] (those only used by a switch weigh 0).
+    pub target: usize,
+    /// The open connection is kept for a later `restore`.
+    pub store: bool,
+    /// The kept connection is used again.
+    pub restore: bool,
+}

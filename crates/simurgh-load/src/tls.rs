@@ -1,0 +1,1 @@
+//! TLS as a client.

@@ -1,0 +1,1 @@
+//! Tsung's XML.
