@@ -7,7 +7,10 @@
 //! deadlines for answers are the caller's, by ref.
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::{Deref, DerefMut};
+use core::slice;
 
 use crate::message::{Message, Payload, Ref, events};
 use crate::serializer::{EncodeError, Kind, Serializer, ServerMessage};
@@ -15,17 +18,35 @@ use crate::serializer::{EncodeError, Kind, Serializer, ServerMessage};
 /// One virtual client on one socket. After a reconnect a new one takes its place.
 #[derive(Clone, Debug)]
 pub struct Client {
-    memberships: Vec<Membership>,
-    last_ref: u64,
+    memberships: Memberships,
+    last_ref: u32,
     /// The ref of the heartbeat that waits for its answer; 0 if none does.
-    heartbeat_ref: u64,
+    heartbeat_ref: u32,
     serializer: Serializer,
+}
+
+/// A topic that any number of clients name without each keeping its text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Topic(Arc<Box<str>>);
+
+impl From<&str> for Topic {
+    fn from(text: &str) -> Self {
+        Self(Arc::new(text.into()))
+    }
+}
+
+impl Deref for Topic {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
 }
 
 impl Client {
     /// A client that has joined nothing and said nothing.
     pub const fn new(serializer: Serializer) -> Self {
-        Client { memberships: Vec::new(), last_ref: 0, heartbeat_ref: 0, serializer }
+        Client { memberships: Memberships::NONE, last_ref: 0, heartbeat_ref: 0, serializer }
     }
 
     /// The serializer its socket was opened with.
@@ -35,7 +56,7 @@ impl Client {
 
     /// Whether `topic` is joined, and the server said so.
     pub fn is_joined(&self, topic: &str) -> bool {
-        self.membership(topic).is_some_and(|membership| membership.state == State::Joined)
+        self.membership(topic).is_some_and(|membership| membership.state() == State::Joined)
     }
 
     /// Whether a heartbeat waits for its answer: a second one due now means the server is gone.
@@ -51,19 +72,15 @@ impl Client {
     pub fn join(
         &mut self,
         out: &mut Vec<u8>,
-        topic: &str,
+        topic: &Topic,
         payload: &Payload<'_>,
     ) -> Result<Sent, EncodeError> {
-        let join_ref = self.last_ref + 1;
+        let join_ref = self.next_ref();
         let sent = self.send(out, Some(join_ref), topic, events::JOIN, payload)?;
-        match self.memberships.iter_mut().find(|membership| &*membership.topic == topic) {
-            Some(membership) => {
-                (membership.join_ref, membership.state) = (join_ref, State::Joining)
-            }
-            None => {
-                let state = State::Joining;
-                self.memberships.push(Membership { topic: topic.into(), join_ref, state });
-            }
+        let joining = Membership { topic: topic.clone(), join_ref, state: JOINING };
+        match self.memberships.iter_mut().find(|membership| membership.topic == *topic) {
+            Some(membership) => *membership = joining,
+            None => self.memberships.push(joining),
         }
         Ok(sent)
     }
@@ -92,7 +109,7 @@ impl Client {
         if let Some(at) = self.position(topic)
             && let Some(membership) = self.memberships.get_mut(at)
         {
-            membership.state = State::Leaving { leave_ref: sent.msg_ref };
+            membership.state = sent.msg_ref;
         }
         Ok(sent)
     }
@@ -133,7 +150,7 @@ impl Client {
             self.heartbeat_ref = 0;
             return Incoming::HeartbeatReply { msg_ref };
         }
-        let asked = |membership: &Membership| match membership.state {
+        let asked = |membership: &Membership| match membership.state() {
             State::Joining => membership.join_ref == msg_ref,
             State::Leaving { leave_ref } => leave_ref == msg_ref,
             State::Joined => false,
@@ -142,16 +159,16 @@ impl Client {
             return Incoming::Reply { msg_ref, topic, status, response };
         };
         match self.memberships.get_mut(at) {
-            Some(membership) if membership.state == State::Joining && status == "ok" => {
-                membership.state = State::Joined;
+            Some(membership) if membership.state == JOINING && status == "ok" => {
+                membership.state = JOINED;
                 Incoming::JoinOk { msg_ref, topic, response }
             }
-            Some(membership) if membership.state == State::Joining => {
-                self.memberships.swap_remove(at);
+            Some(membership) if membership.state == JOINING => {
+                self.memberships.remove(at);
                 Incoming::JoinError { msg_ref, topic, status, response }
             }
             _ => {
-                self.memberships.swap_remove(at);
+                self.memberships.remove(at);
                 Incoming::Left { msg_ref, topic }
             }
         }
@@ -171,11 +188,11 @@ impl Client {
         }
         match &**event {
             events::CLOSE => {
-                self.memberships.swap_remove(at);
+                self.memberships.remove(at);
                 Incoming::Closed { topic }
             }
             events::ERROR => {
-                self.memberships.swap_remove(at);
+                self.memberships.remove(at);
                 Incoming::Errored { topic, payload }
             }
             _ if named => Incoming::Push { topic, event, payload },
@@ -186,12 +203,12 @@ impl Client {
     fn send(
         &mut self,
         out: &mut Vec<u8>,
-        join_ref: Option<u64>,
+        join_ref: Option<u32>,
         topic: &str,
         event: &str,
         payload: &Payload<'_>,
     ) -> Result<Sent, EncodeError> {
-        let msg_ref = self.last_ref + 1;
+        let msg_ref = self.next_ref();
         let (join_text, msg_text) = (Counted::new(join_ref.unwrap_or(0)), Counted::new(msg_ref));
         let message = Message {
             join_ref: if join_ref.is_some() { join_text.as_ref() } else { Ref::Null },
@@ -203,6 +220,12 @@ impl Client {
         let kind = self.serializer.message(out, &message)?;
         self.last_ref = msg_ref;
         Ok(Sent { msg_ref, kind })
+    }
+
+    /// The ref of the next message. After four billion they begin again; 0 and the largest are
+    /// never used.
+    fn next_ref(&self) -> u32 {
+        if self.last_ref >= u32::MAX - 1 { 1 } else { self.last_ref + 1 }
     }
 
     fn membership(&self, topic: &str) -> Option<&Membership> {
@@ -218,7 +241,7 @@ impl Client {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// The ref it bears; its answer will bear the same.
-    pub msg_ref: u64,
+    pub msg_ref: u32,
     /// The sort of frame it must travel in.
     pub kind: Kind,
 }
@@ -229,7 +252,7 @@ pub enum Incoming<'m> {
     /// The join of `topic` succeeded.
     JoinOk {
         /// The join's ref.
-        msg_ref: u64,
+        msg_ref: u32,
         /// The topic.
         topic: &'m str,
         /// What the application answered.
@@ -238,7 +261,7 @@ pub enum Incoming<'m> {
     /// The join of `topic` was refused; it may be tried again.
     JoinError {
         /// The join's ref.
-        msg_ref: u64,
+        msg_ref: u32,
         /// The topic.
         topic: &'m str,
         /// `error`, or any word but `ok`.
@@ -250,14 +273,14 @@ pub enum Incoming<'m> {
     /// channel ended before, this would be a [`Incoming::Reply`].
     Left {
         /// The leave's ref.
-        msg_ref: u64,
+        msg_ref: u32,
         /// The topic.
         topic: &'m str,
     },
     /// The answer to a push.
     Reply {
         /// The push's ref.
-        msg_ref: u64,
+        msg_ref: u32,
         /// The topic.
         topic: &'m str,
         /// `ok`, `error`, or any other word.
@@ -298,7 +321,7 @@ pub enum Incoming<'m> {
     /// The server is alive.
     HeartbeatReply {
         /// The heartbeat's ref.
-        msg_ref: u64,
+        msg_ref: u32,
     },
     /// Not for this client as it is now: for a join that was replaced, a topic it left, or a ref it
     /// never used. phoenix.js drops these as well.
@@ -307,27 +330,96 @@ pub enum Incoming<'m> {
 
 #[derive(Clone, Debug)]
 struct Membership {
-    topic: Box<str>,
-    join_ref: u64,
-    state: State,
+    topic: Topic,
+    join_ref: u32,
+    /// [`JOINING`], [`JOINED`], or the ref of the leave that waits for its answer.
+    state: u32,
+}
+
+const JOINING: u32 = 0;
+const JOINED: u32 = u32::MAX;
+
+impl Membership {
+    fn state(&self) -> State {
+        match self.state {
+            JOINING => State::Joining,
+            JOINED => State::Joined,
+            leave_ref => State::Leaving { leave_ref },
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Joining,
     Joined,
-    Leaving { leave_ref: u64 },
+    Leaving { leave_ref: u32 },
+}
+
+/// What a client has joined: a single one, as most have, costs no memory of its own.
+#[derive(Clone, Debug)]
+enum Memberships {
+    One(Membership),
+    // Thin, and none is in here: so the whole stays at two words.
+    #[allow(clippy::box_collection, reason = "a vector would make every client larger")]
+    Many(Option<Box<Vec<Membership>>>),
+}
+
+impl Memberships {
+    const NONE: Self = Self::Many(None);
+
+    fn push(&mut self, membership: Membership) {
+        *self = match core::mem::replace(self, Self::NONE) {
+            Self::Many(None) => Self::One(membership),
+            Self::One(first) => Self::Many(Some(Box::new(alloc::vec![first, membership]))),
+            Self::Many(Some(mut many)) => {
+                many.push(membership);
+                Self::Many(Some(many))
+            }
+        };
+    }
+
+    /// Takes one away; the order of the others does not matter.
+    fn remove(&mut self, at: usize) {
+        match self {
+            Self::Many(Some(many)) if at < many.len() => {
+                many.swap_remove(at);
+            }
+            Self::One(_) if at == 0 => *self = Self::NONE,
+            _ => {}
+        }
+    }
+}
+
+impl Deref for Memberships {
+    type Target = [Membership];
+
+    fn deref(&self) -> &[Membership] {
+        match self {
+            Self::One(one) => slice::from_ref(one),
+            Self::Many(many) => many.as_deref().map_or(&[], Vec::as_slice),
+        }
+    }
+}
+
+impl DerefMut for Memberships {
+    fn deref_mut(&mut self) -> &mut [Membership] {
+        match self {
+            Self::One(one) => slice::from_mut(one),
+            Self::Many(many) => many.as_deref_mut().map_or(&mut [], Vec::as_mut_slice),
+        }
+    }
 }
 
 /// A ref of ours as JSON text, made without heap.
 struct Counted {
-    /// Quotes and the longest u64, filled from the back.
+    /// Quotes and the longest number, filled from the back.
     bytes: [u8; DIGITS_MAX + 2],
     len: usize,
 }
 
 impl Counted {
-    fn new(mut number: u64) -> Self {
+    fn new(mut number: u32) -> Self {
         // Two quotes and a digit at least; the quotes are there wherever no digit is written.
         let mut counted = Counted { bytes: [b'"'; DIGITS_MAX + 2], len: 2 };
         for place in counted.bytes.iter_mut().rev().skip(1).take(DIGITS_MAX) {
@@ -350,15 +442,15 @@ impl Counted {
 }
 
 /// The number that a ref of ours spells, as a string or (some servers) as a number.
-fn number(msg_ref: &Ref<'_>) -> Option<u64> {
+fn number(msg_ref: &Ref<'_>) -> Option<u32> {
     msg_ref.field().parse().ok()
 }
 
-/// Digits of `u64::MAX`.
-const DIGITS_MAX: usize = 20;
+/// Digits of `u32::MAX`.
+const DIGITS_MAX: usize = 10;
 
 /// A load generator holds one of these for each of its users, beside the memberships.
-const _: () = assert!(size_of::<Client>() <= 48);
+const _: () = assert!(size_of::<Client>() <= 32);
 
 #[cfg(test)]
 mod tests {
@@ -382,7 +474,7 @@ mod tests {
     fn joined(topics: &[&str]) -> Client {
         let mut client = client();
         for topic in topics {
-            let n = client.join(&mut Vec::new(), topic, EMPTY).unwrap().msg_ref;
+            let n = client.join(&mut Vec::new(), &Topic::from(*topic), EMPTY).unwrap().msg_ref;
             let ok = r#""phx_reply",{"status":"ok","response":{}}"#;
             let heard = hears(&mut client, &alloc::format!(r#"["{n}","{n}","{topic}",{ok}]"#));
             assert!(heard.starts_with("JoinOk"), "{heard}");
@@ -394,7 +486,7 @@ mod tests {
     fn commands_write_what_phoenix_js_writes() {
         let mut client = client();
         let mut out = Vec::new();
-        assert_eq!(client.join(&mut out, "t", EMPTY).unwrap().msg_ref, 1);
+        assert_eq!(client.join(&mut out, &"t".into(), EMPTY).unwrap().msg_ref, 1);
         let binary = Payload::from_bytes(&b"\x01"[..]);
         assert_eq!(client.push(&mut out, "t", "e", &binary).unwrap().kind, Kind::Binary);
         client.push(&mut out, "other", "e", &Payload::NULL).unwrap();
@@ -410,7 +502,7 @@ mod tests {
 
     #[test]
     fn refs_are_written_whole() {
-        for number in [0, 7, 10, 1234567890, u64::MAX] {
+        for number in [0, 7, 10, 1234567890, u32::MAX] {
             assert_eq!(Counted::new(number).as_ref().raw(), alloc::format!("\"{number}\""));
         }
     }
@@ -418,7 +510,7 @@ mod tests {
     #[test]
     fn a_join_is_answered_once() {
         let mut client = client();
-        client.join(&mut Vec::new(), "t", EMPTY).unwrap();
+        client.join(&mut Vec::new(), &"t".into(), EMPTY).unwrap();
         assert!(!client.is_joined("t"));
         let ok = r#"["1","1","t","phx_reply",{"status":"ok","response":{"a":1}}]"#;
         let joined = r#"JoinOk { msg_ref: 1, topic: "t", response: Json("{\"a\":1}") }"#;
@@ -430,7 +522,7 @@ mod tests {
     #[test]
     fn a_refused_join_leaves_nothing() {
         let mut client = client();
-        client.join(&mut Vec::new(), "t", EMPTY).unwrap();
+        client.join(&mut Vec::new(), &"t".into(), EMPTY).unwrap();
         let no = r#"[null,"1","t","phx_reply",{"status":"error","response":{"reason":"x"}}]"#;
         assert!(hears(&mut client, no).starts_with("JoinError"));
         assert_eq!(hears(&mut client, r#"["1",null,"t","e",{}]"#), "Unrelated");
@@ -451,7 +543,7 @@ mod tests {
     #[test]
     fn a_second_join_replaces_the_first() {
         let mut client = joined(&["t"]);
-        client.join(&mut Vec::new(), "t", EMPTY).unwrap();
+        client.join(&mut Vec::new(), &"t".into(), EMPTY).unwrap();
         let ok = r#"["2","2","t","phx_reply",{"status":"ok","response":{}}]"#;
         assert!(hears(&mut client, ok).starts_with("JoinOk"));
         assert_eq!(hears(&mut client, r#"["1","1","t","phx_close",{}]"#), "Unrelated");
@@ -485,13 +577,13 @@ mod tests {
     #[test]
     fn v1_closes_by_the_ref_alone() {
         let mut client = Client::new(Serializer::V1);
-        client.join(&mut Vec::new(), "t", EMPTY).unwrap();
-        client.join(&mut Vec::new(), "t", EMPTY).unwrap();
+        client.join(&mut Vec::new(), &"t".into(), EMPTY).unwrap();
+        client.join(&mut Vec::new(), &"t".into(), EMPTY).unwrap();
         let close =
             |n| alloc::format!(r#"{{"topic":"t","event":"phx_close","payload":{{}},"ref":{n}}}"#);
         assert_eq!(hears(&mut client, &close("\"1\"")), "Unrelated");
         assert_eq!(hears(&mut client, &close("\"2\"")), r#"Closed { topic: "t" }"#);
-        client.join(&mut Vec::new(), "t", EMPTY).unwrap();
+        client.join(&mut Vec::new(), &"t".into(), EMPTY).unwrap();
         assert_eq!(hears(&mut client, &close("null")), r#"Closed { topic: "t" }"#);
     }
 
@@ -527,7 +619,7 @@ mod tests {
         let mut client = Client::new(Serializer::V1);
         let mut out = Vec::new();
         let binary = Payload::from_bytes(&b"x"[..]);
-        assert_eq!(client.join(&mut out, "t", &binary), Err(EncodeError::BinaryNeedsV2));
+        assert_eq!(client.join(&mut out, &"t".into(), &binary), Err(EncodeError::BinaryNeedsV2));
         assert!(out.is_empty() && client.memberships.is_empty() && client.last_ref == 0);
     }
 }
