@@ -3,8 +3,6 @@
 //! `echo --listen ADDR [--shards N] [--pin CORE]` prints `listening on ADDR` when it is ready.
 //! With `--pin` all shards share that core.
 
-use std::net::SocketAddr;
-
 use simurgh_reactor::{Accepted, Closed, Config, Handler, Io, Key, Next, ShardSet, Slow};
 
 struct Echo;
@@ -13,9 +11,9 @@ impl Handler for Echo {
     type Conn = ();
     type Mail = ();
 
-    fn accepted(&mut self, _: &mut Io<()>, _: Accepted) {}
-
-    fn adopted(&mut self, _: &mut Io<()>, _: Key, _: SocketAddr) {}
+    fn accepted(&mut self, _: &mut Io<()>, _: Accepted) -> Option<()> {
+        Some(())
+    }
 
     fn readable(&mut self, io: &mut Io<()>, key: Key, data: &mut [u8]) {
         io.send(key, data);

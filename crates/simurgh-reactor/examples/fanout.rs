@@ -7,7 +7,7 @@
 //! kernel work, so the difference is the reactor.
 
 use std::io::Read;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -39,13 +39,9 @@ impl Handler for Fanout {
     type Conn = [u64; 8];
     type Mail = Mail;
 
-    fn accepted(&mut self, _: &mut Io<[u64; 8]>, from: Accepted) -> [u64; 8] {
+    fn accepted(&mut self, _: &mut Io<[u64; 8]>, from: Accepted) -> Option<[u64; 8]> {
         self.keys.push(from.key);
-        [0; 8]
-    }
-
-    fn adopted(&mut self, _: &mut Io<[u64; 8]>, _: Key, _: SocketAddr) -> [u64; 8] {
-        [0; 8]
+        Some([0; 8])
     }
 
     fn readable(&mut self, _: &mut Io<[u64; 8]>, _: Key, _: &mut [u8]) {}

@@ -4,11 +4,13 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
+use mio::Interest;
 use rustix::io::Errno;
 
 use crate::handler::{Accepted, Handler, Key};
 use crate::io::Io;
 use crate::net;
+use crate::slab::Flags;
 use crate::turn::{ACCEPT, Reactor, Special, Stage, register_special};
 
 /// Connections taken a turn and listener.
@@ -70,6 +72,9 @@ impl Listeners {
 impl<H: Handler> Reactor<H> {
     /// Takes what waits in the backlogs, a bounded number a turn.
     pub(crate) fn accept(&mut self) {
+        if self.listeners.sockets.is_empty() {
+            return;
+        }
         let stop = self.io.stop_listening;
         if self.listeners.is_full && self.io.freed {
             self.listeners.is_full = false;
@@ -120,8 +125,10 @@ impl<H: Handler> Reactor<H> {
                 self.io.counts.accepted += 1;
                 self.io.counts.over_capacity += u64::from(over_capacity);
                 let from = Accepted { key, listener: index as u16, peer, over_capacity };
-                let conn = self.handler.accepted(&mut self.io, from);
-                self.io.seat(key, fd, conn);
+                match self.handler.accepted(&mut self.io, from) {
+                    Some(conn) => self.io.seat(key, fd, conn, 0),
+                    None => self.io.refuse(key, fd),
+                }
                 true
             }
             Err(Errno::AGAIN) => {
@@ -145,7 +152,7 @@ impl<T> Io<T> {
     /// connection is refused, if the system has no memory for it.
     pub(crate) fn admit(&mut self, fd: &OwnedFd) -> Option<Key> {
         let key = self.sockets.reserve()?;
-        match self.register(fd, key) {
+        match self.register(fd, key, Interest::READABLE) {
             Ok(()) => Some(key),
             Err(error) => {
                 tracing::warn!(%error, "a new connection could not be registered");
@@ -156,8 +163,15 @@ impl<T> Io<T> {
     }
 
     /// Puts an admitted connection's record in place.
-    pub(crate) fn seat(&mut self, key: Key, fd: OwnedFd, conn: T) {
-        self.sockets.insert(key, fd, conn);
+    pub(crate) fn seat(&mut self, key: Key, fd: OwnedFd, conn: T, flags: Flags) {
+        self.sockets.insert(key, fd, conn, flags);
         self.counts.open = self.sockets.len() as u64;
+    }
+
+    /// Closes an admitted connection that the handler does not want.
+    pub(crate) fn refuse(&mut self, key: Key, fd: OwnedFd) {
+        self.sockets.unreserve(key);
+        self.counts.closed += 1;
+        drop(fd);
     }
 }

@@ -1,7 +1,7 @@
 //! Time as the loop sees it: one reading a turn, so a thousand handlers of one turn agree on the
 //! hour and nobody pays for asking. Everything above the reactor gets its time from here.
 
-use std::time::Instant;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Nanoseconds in one coarse tick.
 const TICK_NS: u64 = 100_000_000;
@@ -22,20 +22,31 @@ impl Now {
     }
 }
 
-/// The source of [`Now`].
+/// The source of [`Now`]: the system's own monotonic clock, so that a timer of the kernel and a
+/// reading here mean the same instant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    start: Instant,
+    start_ns: u64,
 }
 
 impl Clock {
     pub(crate) fn new() -> Self {
-        Self { start: Instant::now() }
+        Self { start_ns: nanoseconds(clock_gettime(ClockId::Monotonic)) }
     }
 
     pub(crate) fn ns(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        nanoseconds(clock_gettime(ClockId::Monotonic)).saturating_sub(self.start_ns)
     }
+
+    /// What CLOCK_MONOTONIC shows at `ns` of this clock.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn monotonic_ns(&self, ns: u64) -> u64 {
+        self.start_ns.saturating_add(ns)
+    }
+}
+
+pub(crate) fn nanoseconds(time: Timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 #[cfg(test)]

@@ -25,6 +25,9 @@ pub struct Config {
     pub stack_bytes: usize,
     /// Backlog of each listening socket. Default 4096; the system may allow less.
     pub backlog: i32,
+    /// Whether [`crate::Io::received_at`] says when the kernel received what is read. Default
+    /// off; when on, a read costs some 0.3 µs more, and so does each segment the kernel receives.
+    pub receive_stamps: bool,
 }
 
 impl Default for Config {
@@ -37,6 +40,7 @@ impl Default for Config {
             core: None,
             stack_bytes: if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 },
             backlog: 4096,
+            receive_stamps: false,
         }
     }
 }

@@ -5,7 +5,7 @@
 use crate::handler::{Closed, Handler, Key, Slow};
 use crate::io::Io;
 use crate::net;
-use crate::slab::{CLOSING, DOOMED, MUTE, OVER, SHUT};
+use crate::slab::{CLOSING, CONNECTING, DOOMED, MUTE, OVER, RESETS, SHUT};
 use crate::turn::Reactor;
 
 impl<H: Handler> Reactor<H> {
@@ -44,8 +44,11 @@ impl<H: Handler> Reactor<H> {
         for (key, why) in doomed.drain(..) {
             let Some(socket) = self.io.sockets.remove(key) else { continue };
             self.io.counts.closed += 1;
+            self.io.counts.connect_failed += u64::from(matches!(why, Closed::Unconnected(_)));
             self.io.forget(&socket);
-            if matches!(why, Closed::Local | Closed::Slow) && socket.flags & MUTE == 0 {
+            if matches!(why, Closed::Local | Closed::Slow)
+                && socket.flags & (MUTE | CONNECTING | RESETS) == 0
+            {
                 net::close_gently(&socket.fd);
             }
             drop(socket.fd);
@@ -71,6 +74,9 @@ impl<T> Io<T> {
         match self.sockets.get(key) {
             Some(socket) if socket.flags & OVER != 0 => Closed::Slow,
             Some(socket) if socket.flags & CLOSING != 0 => Closed::Local,
+            Some(socket) if socket.flags & CONNECTING != 0 => {
+                Closed::Unconnected(net::error_kind(&socket.fd))
+            }
             Some(socket) if is_error => Closed::Reset(net::error_kind(&socket.fd)),
             _ => Closed::PeerEof,
         }
@@ -79,7 +85,10 @@ impl<T> Io<T> {
     /// Resets a connection at the end of the turn.
     pub(crate) fn reset(&mut self, key: Key, why: Closed) {
         if let Some(socket) = self.sockets.get_mut(key) {
-            net::reset_on_close(&socket.fd);
+            // There is nothing to reset before the handshake has ended.
+            if socket.flags & (CONNECTING | RESETS) == 0 {
+                net::reset_on_close(&socket.fd);
+            }
             socket.flags |= MUTE;
             self.doom(key, why);
         }
@@ -97,7 +106,7 @@ impl<T> Io<T> {
                     (false, true) => net::shutdown_write(&socket.fd),
                     (false, false) => self.doom(key, Closed::Local),
                 }
-            } else if flags & SHUT != 0 && !waits {
+            } else if flags & SHUT != 0 && flags & CONNECTING == 0 && !waits {
                 net::shutdown_write(&socket.fd);
             }
         }

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::clock::Now;
 use crate::io::Io;
 
 /// Names one connection of one shard for as long as it lives. A slot is used again with another
@@ -25,12 +26,30 @@ pub trait Handler: Sized {
     type Mail: Send + 'static;
 
     /// A connection was accepted; returns its record. Its key is in `from`, but the record is in
-    /// place only after this call, so output to it has to wait for [`Handler::readable`].
-    fn accepted(&mut self, io: &mut Io<Self::Conn>, from: Accepted) -> Self::Conn;
+    /// place only after this call, so output to it has to wait for [`Handler::readable`]. `None`,
+    /// the default, closes it at once.
+    fn accepted(&mut self, io: &mut Io<Self::Conn>, from: Accepted) -> Option<Self::Conn> {
+        let _ = (io, from);
+        None
+    }
 
-    /// A connection came by hand-off. The bytes read before are delivered through
-    /// [`Handler::readable`] right after.
-    fn adopted(&mut self, io: &mut Io<Self::Conn>, key: Key, peer: SocketAddr) -> Self::Conn;
+    /// A connection came by hand-off; returns its record. The bytes read before are delivered
+    /// through [`Handler::readable`] right after. `None`, the default, closes it at once.
+    fn adopted(
+        &mut self,
+        io: &mut Io<Self::Conn>,
+        key: Key,
+        peer: SocketAddr,
+    ) -> Option<Self::Conn> {
+        let _ = (io, key, peer);
+        None
+    }
+
+    /// A connection of [`Io::connect`] is up; once, and before anything else of it is heard. Not
+    /// told any more if the handler has closed it meanwhile.
+    fn connected(&mut self, io: &mut Io<Self::Conn>, key: Key) {
+        let _ = (io, key);
+    }
 
     /// Bytes arrived, in the loop's own read buffer; they may be changed in place. The handler
     /// takes all of them: what it cannot use yet it keeps itself.
@@ -79,6 +98,9 @@ pub enum Closed {
     PeerEof,
     /// The connection broke: reset, timed out, unreachable.
     Reset(io::ErrorKind),
+    /// It never came up: refused, timed out, unreachable, or reset as soon as it was there. Only
+    /// for connections of [`Io::connect`].
+    Unconnected(io::ErrorKind),
     /// The peer read too slowly and was cut ([`Handler::slow`]).
     Slow,
 }
@@ -90,8 +112,32 @@ pub enum Next {
     Now,
     /// When something happens, at the latest after this time (rounded up to milliseconds).
     After(Duration),
+    /// When something happens, at the latest at this time of the shard's clock ([`Now::ns`]; past:
+    /// at once). Never earlier for its own sake, and commonly less than 100 µs late; to the
+    /// millisecond elsewhere than on Linux, or when no descriptor is left for a timer. Costs two
+    /// system calls for each wait with another time.
+    At(u64),
     /// When something happens.
     Idle,
+}
+
+impl Next {
+    /// Of two wishes, the one that comes sooner.
+    pub fn sooner(self, other: Self, now: Now) -> Self {
+        let at = |next| match next {
+            Self::Now => Some(0),
+            Self::After(time) => {
+                Some(now.ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+            }
+            Self::At(ns) => Some(ns),
+            Self::Idle => None,
+        };
+        match (at(self), at(other)) {
+            (Some(one), Some(two)) if two < one => other,
+            (None, Some(_)) => other,
+            _ => self,
+        }
+    }
 }
 
 /// What to do with a peer whose queue passed the limit.

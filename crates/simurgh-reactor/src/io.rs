@@ -13,14 +13,15 @@ use std::time::Duration;
 use mio::unix::SourceFd;
 use mio::{Interest, Poll, Token};
 
-use crate::clock::Now;
+use crate::clock::{Clock, Now};
 use crate::config::Config;
 use crate::handler::{Closed, Key};
 use crate::handoff::{self, HandOffError};
 use crate::outbound::{Outbox, Shared};
 use crate::slab::{
-    CLOSING, DOOMED, HELD, LISTED, MUTE, NO_READ, NO_SEND, SHUT, Slab, Socket, UNREAD,
+    CLOSING, CONNECTING, DOOMED, HELD, LISTED, MUTE, NO_READ, NO_SEND, SHUT, Slab, Socket, UNREAD,
 };
+use crate::stamps::Stamps;
 use crate::stats::{Counts, ReactorStats};
 use crate::tables::Descriptor;
 use crate::{net, write};
@@ -32,6 +33,8 @@ pub struct Io<T> {
     pub(crate) outbox: Outbox,
     pub(crate) counts: Counts,
     pub(crate) now: Now,
+    /// Only if the kernel is to stamp what it receives.
+    pub(crate) stamps: Option<Stamps>,
     pub(crate) lists: Lists,
     pub(crate) outbound_bytes_max: usize,
     /// The shard's end of the hand-off.
@@ -40,6 +43,7 @@ pub struct Io<T> {
     pub(crate) freed: bool,
     pub(crate) stop_listening: bool,
     pub(crate) stop: bool,
+    clock: Clock,
     linger_ns: u64,
     capacity: usize,
     stats: Arc<ReactorStats>,
@@ -63,6 +67,7 @@ pub(crate) struct Lists {
 impl<T> Io<T> {
     pub(crate) fn new(
         config: &Config,
+        clock: Clock,
         capacity: usize,
         hand_off: Option<OwnedFd>,
         stats: Arc<ReactorStats>,
@@ -72,13 +77,15 @@ impl<T> Io<T> {
             sockets: Slab::new(),
             outbox: Outbox::default(),
             counts: Counts::default(),
-            now: Now::default(),
+            now: Now::from_ns(clock.ns()),
+            stamps: config.receive_stamps.then(|| Stamps::new(clock)),
             lists: Lists::default(),
             outbound_bytes_max: config.outbound_bytes_max,
             hand_off,
             freed: false,
             stop_listening: false,
             stop: false,
+            clock,
             linger_ns: u64::try_from(config.linger.as_nanos()).unwrap_or(u64::MAX),
             capacity,
             stats,
@@ -88,6 +95,20 @@ impl<T> Io<T> {
     /// The time of this turn.
     pub fn now(&self) -> Now {
         self.now
+    }
+
+    /// A fresh reading of the same clock, for what a turn is too coarse for.
+    pub fn clock_ns(&self) -> u64 {
+        self.clock.ns()
+    }
+
+    /// When the kernel received the last segment of the bytes that are being handled, on the same
+    /// clock. Only within [`crate::Handler::readable`], with [`Config::receive_stamps`], on Linux.
+    ///
+    /// The kernel stamps by the wall clock, whose distance to this one is measured each 100 ms to
+    /// some 0.1 µs; until it is, a wall clock that was set makes stamps wrong by as much.
+    pub fn received_at(&self) -> Option<u64> {
+        self.stamps.as_ref()?.received_at
     }
 
     /// The shard's counters as published at the end of the last turn.
@@ -166,7 +187,8 @@ impl<T> Io<T> {
     #[inline]
     pub fn send_shared(&mut self, key: Key, frame: &Shared) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
-        if socket.flags & NO_SEND == 0 && socket.span == 0 && socket.queue.is_none() {
+        if socket.flags & (NO_SEND | CONNECTING) == 0 && socket.span == 0 && socket.queue.is_none()
+        {
             let bytes = frame.as_bytes();
             self.counts.writes += 1;
             match write::send(&socket.fd, bytes) {
@@ -254,7 +276,10 @@ impl<T> Io<T> {
     /// returns its record. On an error the connection stays as it is.
     pub fn hand_off(&mut self, key: Key, read_ahead: &[u8]) -> Result<T, HandOffError> {
         self.flush();
-        let socket = self.sockets.get(key).filter(|socket| socket.flags & (NO_READ | SHUT) == 0);
+        let socket = self
+            .sockets
+            .get(key)
+            .filter(|socket| socket.flags & (NO_READ | SHUT | CONNECTING) == 0);
         let socket = socket.ok_or(HandOffError::NotOpen)?;
         if socket.queue.is_some() {
             return Err(HandOffError::OutputQueued);
@@ -301,10 +326,9 @@ impl<T> Io<T> {
 
 /// What the loop does with the same state.
 impl<T> Io<T> {
-    /// Registers `fd` for reading under `key`.
-    pub(crate) fn register(&self, fd: &OwnedFd, key: Key) -> io::Result<()> {
-        let token = token(key);
-        self.poll.registry().register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)
+    /// Registers `fd` under `key`.
+    pub(crate) fn register(&self, fd: &OwnedFd, key: Key, interest: Interest) -> io::Result<()> {
+        self.poll.registry().register(&mut SourceFd(&fd.as_raw_fd()), token(key), interest)
     }
 
     /// Asks for events of `key` again, with or without those of writability.
@@ -338,7 +362,7 @@ impl<T> Io<T> {
             && socket.flags & DOOMED == 0
         {
             socket.flags |= DOOMED;
-            if matches!(why, Closed::Reset(_)) {
+            if matches!(why, Closed::Reset(_) | Closed::Unconnected(_)) {
                 socket.flags |= MUTE;
             }
             self.lists.doomed.push((key, why));

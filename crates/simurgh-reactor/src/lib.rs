@@ -8,8 +8,9 @@
 //!            other threads ── Mailbox::post ──┐         HandOffEnd (HTTP side)
 //!                                             ▼              ▲ │ SCM_RIGHTS
 //!  listener ─ accept ─► Handler::accepted   mail             │ ▼
-//!  socket ─── recv ───► Handler::readable ──┬─► Io::send ──► outbox ─ flush ─► one write each
-//!                       Handler::turn_end ──┴─► Io::send_shared ─────────────► send at once
+//!  Io::connect ───────► Handler::connected ─┐
+//!  socket ─── recv ───► Handler::readable ──┼─► Io::send ──► outbox ─ flush ─► one write each
+//!  timer, every turn ─► Handler::turn_end ──┴─► Io::send_shared ─────────────► send at once
 //! ```
 //!
 //! What a handler can rely on:
@@ -19,17 +20,18 @@
 //!   used again.
 //! - All that one turn sends to a connection with [`Io::send`] leaves in one write, in order.
 //!   [`Io::send_shared`] keeps that order too, but writes at once when nothing is pending.
-//! - Each record that [`Handler::accepted`] or [`Handler::adopted`] made comes back exactly once:
-//!   by [`Handler::closed`], [`Io::take`] or [`Io::hand_off`].
+//! - Each record that [`Handler::accepted`] or [`Handler::adopted`] made, or that [`Io::connect`]
+//!   was given, comes back exactly once: by [`Handler::closed`], [`Io::take`], [`Io::hand_off`],
+//!   or with the error of [`Io::connect`].
 //! - An idle connection costs its record and 24 bytes; a buffer exists only for a slow peer.
 //!
 //! What a handler must do: never block, never start a thread from the shard (it would share the
 //! shard's descriptor table; tokio's `spawn_blocking` may do so), never use a descriptor of
 //! another thread. A slice of [`Handler::turn_end`] should stay below 1 ms.
 //!
-//! Starting: [`ShardSet::prepare`], [`ShardSet::bind`], then [`ShardSet::spawn`] for each shard.
-//! What the process has open by then is closed in the shards' tables; what it opens later never
-//! gets there. See `examples/echo.rs`.
+//! Starting: [`ShardSet::prepare`], [`ShardSet::bind`] unless the shards only connect, then
+//! [`ShardSet::spawn`] for each shard. What the process has open by then is closed in the shards'
+//! tables; what it opens later never gets there. See `examples/echo.rs`.
 //!
 //! On Linux each shard has its own descriptor table. Elsewhere tables are shared and connections
 //! are not spread over shards by the kernel; it builds and is not tested.
@@ -38,6 +40,7 @@ mod accept;
 mod affinity;
 mod clock;
 mod config;
+mod connect;
 mod ending;
 mod handler;
 mod handoff;
@@ -47,8 +50,11 @@ mod net;
 mod outbound;
 mod slab;
 mod spawn;
+mod stamps;
 mod stats;
+mod syscalls;
 mod tables;
+mod timer;
 mod turn;
 mod wake;
 mod write;
@@ -56,6 +62,7 @@ mod write;
 pub use affinity::pin_thread;
 pub use clock::Now;
 pub use config::Config;
+pub use connect::Outgoing;
 pub use handler::{Accepted, Closed, Handler, Key, Next, Slow};
 pub use handoff::{HandOffEnd, HandOffError, READ_AHEAD_BYTES_MAX};
 pub use io::Io;

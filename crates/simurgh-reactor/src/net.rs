@@ -9,7 +9,11 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketAddrAny, SocketType, sockopt};
+
+use crate::connect::Outgoing;
+use crate::syscalls;
 
 /// Why an address could not be listened on.
 #[derive(Debug)]
@@ -37,7 +41,7 @@ impl std::error::Error for ListenError {
 /// port that the system chose if it was 0.
 pub(crate) fn reserve(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), ListenError> {
     let bound = || {
-        let fd = socket(address)?;
+        let fd = listening_socket(address)?;
         // With port 0 a reusable port is not wanted: it might be someone's reservation.
         if address.port() != 0 {
             sockopt::set_socket_reuseaddr(&fd, true)?;
@@ -52,13 +56,20 @@ pub(crate) fn reserve(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), List
 }
 
 /// A shard's own listening socket.
-pub(crate) fn listen(address: SocketAddr, backlog: i32) -> Result<OwnedFd, ListenError> {
+pub(crate) fn listen(
+    address: SocketAddr,
+    backlog: i32,
+    receive_stamps: bool,
+) -> Result<OwnedFd, ListenError> {
     let listening = || {
-        let fd = socket(address)?;
+        let fd = listening_socket(address)?;
         sockopt::set_socket_reuseaddr(&fd, true)?;
         reuse_port(&fd)?;
-        // Accepted sockets inherit it on Linux.
+        // Accepted sockets inherit both on Linux.
         sockopt::set_tcp_nodelay(&fd, true)?;
+        if receive_stamps {
+            syscalls::stamp_received(&fd)?;
+        }
         rustix::net::bind(&fd, &address)?;
         rustix::net::listen(&fd, backlog)?;
         Ok(fd)
@@ -66,7 +77,16 @@ pub(crate) fn listen(address: SocketAddr, backlog: i32) -> Result<OwnedFd, Liste
     listening().map_err(|source| ListenError { address, source })
 }
 
-fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
+fn listening_socket(address: SocketAddr) -> io::Result<OwnedFd> {
+    let fd = socket(address)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    Ok(fd)
+}
+
+/// A non-blocking socket of the family of `address`.
+fn socket(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     #[cfg(target_os = "linux")]
     let fd = {
@@ -81,10 +101,48 @@ fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
         rustix::io::ioctl_fioclex(&fd)?;
         fd
     };
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&fd, true)?;
-    }
     Ok(fd)
+}
+
+/// Begins an outgoing connection: as few calls as it can be done with, for a load generator makes
+/// millions of them.
+pub(crate) fn connect(
+    to: SocketAddr,
+    how: &Outgoing,
+    receive_stamps: bool,
+) -> rustix::io::Result<OwnedFd> {
+    let fd = socket(to)?;
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    if receive_stamps {
+        syscalls::stamp_received(&fd)?;
+    }
+    // Before the handshake, which tells the peer how large the window can grow.
+    if let Some(bytes) = how.receive_buffer_bytes {
+        sockopt::set_socket_recv_buffer_size(&fd, bytes)?;
+    }
+    if let Some(bytes) = how.send_buffer_bytes {
+        sockopt::set_socket_send_buffer_size(&fd, bytes)?;
+    }
+    if how.reset_on_close {
+        // Now and not at its end, so that it holds for a process that is killed, too.
+        sockopt::set_socket_linger(&fd, Some(Duration::ZERO))?;
+    }
+    match how.from {
+        None => {}
+        Some(from) if from.port() == 0 => {
+            syscalls::choose_port_at_connect(&fd)?;
+            rustix::net::bind(&fd, &from)?;
+        }
+        Some(from) => {
+            // The port may have connections to elsewhere, or an old one in TIME_WAIT.
+            sockopt::set_socket_reuseaddr(&fd, true)?;
+            rustix::net::bind(&fd, &from)?;
+        }
+    }
+    match rustix::net::connect(&fd, &to) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(fd),
+        Err(error) => Err(error),
+    }
 }
 
 fn reuse_port(fd: &OwnedFd) -> io::Result<()> {

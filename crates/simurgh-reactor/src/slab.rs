@@ -34,6 +34,10 @@ pub(crate) const DOOMED: Flags = 1 << 6;
 pub(crate) const MUTE: Flags = 1 << 7;
 /// The queue passed its limit.
 pub(crate) const OVER: Flags = 1 << 8;
+/// Opened from here, and the handshake has not ended.
+pub(crate) const CONNECTING: Flags = 1 << 9;
+/// Closing the descriptor resets the connection; nothing needs to be done for that.
+pub(crate) const RESETS: Flags = 1 << 10;
 
 /// Output is not accepted any more.
 pub(crate) const NO_SEND: Flags = CLOSING | SHUT | DOOMED | MUTE | OVER;
@@ -115,20 +119,20 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Gives up a key of [`Slab::reserve`].
+    /// Gives up a key of [`Slab::reserve`], which somebody may have noted.
     pub(crate) fn unreserve(&mut self, key: Key) {
         let free = self.free;
         if let Some(slot @ Slot::Vacant { .. }) = self.slot_mut(key.slot) {
-            *slot = Slot::Vacant { generation: key.generation, next: free };
+            *slot = Slot::Vacant { generation: key.generation.wrapping_add(1), next: free };
             self.free = key.slot;
         }
     }
 
     /// Fills the slot of a key of [`Slab::reserve`].
-    pub(crate) fn insert(&mut self, key: Key, fd: OwnedFd, data: T) {
+    pub(crate) fn insert(&mut self, key: Key, fd: OwnedFd, data: T, flags: Flags) {
         let generation = key.generation;
         if let Some(slot @ Slot::Vacant { .. }) = self.slot_mut(key.slot) {
-            *slot = Slot::Used(Socket { fd, generation, span: 0, flags: 0, queue: None, data });
+            *slot = Slot::Used(Socket { fd, generation, span: 0, flags, queue: None, data });
             self.len += 1;
         } else {
             debug_assert!(false, "only a reserved slot is filled");
@@ -188,7 +192,7 @@ mod tests {
 
     fn add(slab: &mut Slab<u32>, data: u32) -> Key {
         let key = slab.reserve().unwrap();
-        slab.insert(key, fd(), data);
+        slab.insert(key, fd(), data, 0);
         key
     }
 
@@ -213,11 +217,13 @@ mod tests {
         let other = add(&mut slab, 1);
         assert_ne!(reserved.slot, other.slot);
         slab.remove(other);
-        slab.insert(reserved, fd(), 2);
+        slab.insert(reserved, fd(), 2, 0);
         assert_eq!(slab.get(reserved).unwrap().data, 2);
         let given_up = slab.reserve().unwrap();
         slab.unreserve(given_up);
-        assert_eq!(slab.reserve(), Some(given_up));
+        let again = slab.reserve().unwrap();
+        assert_eq!(again.slot, given_up.slot);
+        assert_ne!(again.generation, given_up.generation);
     }
 
     #[test]

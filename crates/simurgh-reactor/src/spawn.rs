@@ -329,10 +329,11 @@ impl<M: Send + 'static> Start<M> {
         if let Some(core) = self.config.core {
             pin_thread(core).map_err(io_error("cannot pin the shard to its core"))?;
         }
-        // 0, 1, 2, what was kept, the poll set, the listeners.
-        let fixed = 3 + kept + 1 + self.addresses.len();
+        // 0, 1, 2, what was kept, the poll set, the listeners, the timer.
+        let fixed = 3 + kept + 1 + self.addresses.len() + usize::from(cfg!(target_os = "linux"));
         let room = self.room(tables, fixed);
-        let mut io = Io::new(&self.config, room.capacity, Some(hand_off), Arc::clone(&self.stats))
+        let stats = Arc::clone(&self.stats);
+        let io = Io::new(&self.config, self.clock, room.capacity, Some(hand_off), stats)
             .map_err(io_error("cannot make a poll set"))?;
         let hand_off = io.hand_off.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let waker = self.wakes.registered(self.index).unwrap_or(-1);
@@ -341,11 +342,10 @@ impl<M: Send + 'static> Start<M> {
             .map_err(io_error("cannot register the waker"))?;
         let mut listening = Vec::new();
         for address in &self.addresses {
-            listening.push(net::listen(*address, self.config.backlog)?);
+            listening.push(net::listen(*address, self.config.backlog, self.config.receive_stamps)?);
         }
         let listeners = Listeners::new(listening, room.open_max, &io)
             .map_err(io_error("cannot register the listeners"))?;
-        io.now = crate::clock::Now::from_ns(self.clock.ns());
         let shard = Shard {
             index: self.index,
             mailboxes: self.mailboxes,

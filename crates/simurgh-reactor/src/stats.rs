@@ -53,6 +53,12 @@ counters! {
     accepted,
     /// Connections that came by hand-off.
     adopted,
+    /// Connections begun by [`crate::Io::connect`].
+    connects,
+    /// Of those, the ones that came up.
+    connected,
+    /// Of those, the ones that were refused, timed out and the like; not those closed from here.
+    connect_failed,
     /// Connections given away by hand-off or [`crate::Io::take`].
     taken,
     /// Connections that ended here, for whatever reason.

@@ -21,7 +21,8 @@ use crate::clock::{Clock, Now};
 use crate::handler::{Closed, Handler, Key, Next};
 use crate::io::{self as keys, Io};
 use crate::mailbox::Inbox;
-use crate::slab::{DOOMED, HELD, LISTED, MUTE, NO_READ, OVER, PEER_SHUT, UNREAD};
+use crate::slab::{CONNECTING, DOOMED, HELD, LISTED, MUTE, NO_READ, OVER, PEER_SHUT, UNREAD};
+use crate::timer::Timer;
 use crate::wake::WakeSet;
 use crate::{handoff, net};
 
@@ -29,7 +30,8 @@ use crate::{handoff, net};
 const SPECIAL: u32 = u32::MAX;
 const WAKER: u32 = 0;
 const HAND_OFF: u32 = 1;
-const LISTENER: u32 = 2;
+const TIMER: u32 = 2;
+const LISTENER: u32 = 3;
 
 /// Events fetched at once.
 const EVENTS_MAX: usize = 512;
@@ -90,6 +92,7 @@ pub(crate) struct Reactor<H: Handler> {
     mail_left: bool,
     hand_off_left: bool,
     buffer: Vec<u8>,
+    timer: Timer,
     next: Next,
 }
 
@@ -121,6 +124,7 @@ impl<H: Handler> Reactor<H> {
             mail_left: false,
             hand_off_left: false,
             buffer: vec![0; parts.read_buffer_bytes.max(1)],
+            timer: Timer::default(),
             next: Next::Now,
         }
     }
@@ -152,6 +156,8 @@ impl<H: Handler> Reactor<H> {
         let asleep = timeout != Some(Duration::ZERO) && self.inbox.fall_asleep();
         if !asleep {
             timeout = Some(Duration::ZERO);
+        } else if let Next::At(at_ns) = self.next {
+            self.timer.set(&self.io, self.clock, at_ns);
         }
         let polled = self.io.poll.poll(&mut self.events, timeout);
         if asleep {
@@ -178,6 +184,7 @@ impl<H: Handler> Reactor<H> {
         let handler = match self.next {
             Next::Now => Some(Duration::ZERO),
             Next::After(time) => Some(time),
+            Next::At(ns) => Some(Duration::from_nanos(ns.saturating_sub(self.clock.ns()))),
             Next::Idle => None,
         };
         let work = work.then_some(Duration::ZERO);
@@ -256,9 +263,14 @@ impl<H: Handler> Reactor<H> {
             match key.generation {
                 WAKER => self.wakes.woken(self.shard),
                 HAND_OFF => self.hand_off_left = true,
+                // Waking was all it was for.
+                TIMER => {}
                 listener => self.listeners.set_ready((listener - LISTENER) as usize),
             }
             return;
+        }
+        if self.io.sockets.get(key).is_some_and(|socket| socket.flags & CONNECTING != 0) {
+            self.handshake_ended(key, event);
         }
         if event.is_writable() {
             self.io.drain_queue(key);
@@ -288,18 +300,22 @@ impl<H: Handler> Reactor<H> {
             if !was_cut && socket.flags & (HELD | NO_READ) != 0 {
                 return;
             }
-            let bytes =
-                match rustix::net::recv(&socket.fd, &mut self.buffer[..], RecvFlags::DONTWAIT) {
-                    Ok((0, _)) if was_cut => return self.io.doom(key, Closed::Slow),
-                    Ok((0, _)) => return self.io.doom(key, Closed::PeerEof),
-                    Ok((bytes, _)) => bytes,
-                    Err(Errno::INTR) => continue,
-                    Err(Errno::AGAIN) => {
-                        socket.flags &= !UNREAD;
-                        return;
-                    }
-                    Err(error) => return self.io.doom(key, Closed::Reset(error.kind())),
-                };
+            let received = match &mut self.io.stamps {
+                None => rustix::net::recv(&socket.fd, &mut self.buffer[..], RecvFlags::DONTWAIT)
+                    .map(|(_, bytes)| bytes),
+                Some(stamps) => stamps.recv(self.io.now, &socket.fd, &mut self.buffer),
+            };
+            let bytes = match received {
+                Ok(0) if was_cut => return self.io.doom(key, Closed::Slow),
+                Ok(0) => return self.io.doom(key, Closed::PeerEof),
+                Ok(bytes) => bytes,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => {
+                    socket.flags &= !UNREAD;
+                    return;
+                }
+                Err(error) => return self.io.doom(key, Closed::Reset(error.kind())),
+            };
             let drained = bytes < self.buffer.len() && socket.flags & PEER_SHUT == 0;
             if drained {
                 socket.flags &= !UNREAD;
@@ -310,6 +326,9 @@ impl<H: Handler> Reactor<H> {
             let data = self.buffer.get_mut(..bytes).unwrap_or_default();
             if !was_cut {
                 self.handler.readable(&mut self.io, key, data);
+            }
+            if let Some(stamps) = &mut self.io.stamps {
+                stamps.received_at = None;
             }
             if !drained && !again {
                 self.io.list_ready(key);
@@ -351,9 +370,11 @@ impl<H: Handler> Reactor<H> {
             return;
         }
         let Some(key) = self.io.admit(&fd) else { return };
-        let conn = self.handler.adopted(&mut self.io, key, peer);
         self.io.counts.adopted += 1;
-        self.io.seat(key, fd, conn);
+        let Some(conn) = self.handler.adopted(&mut self.io, key, peer) else {
+            return self.io.refuse(key, fd);
+        };
+        self.io.seat(key, fd, conn, 0);
         if !read_ahead.is_empty() {
             self.handler.readable(&mut self.io, key, &mut read_ahead);
         }
@@ -398,6 +419,8 @@ pub(crate) fn register_special<T>(io: &Io<T>, fd: i32, kind: Special) -> io::Res
     let generation = match kind {
         Special::Waker => WAKER,
         Special::HandOff => HAND_OFF,
+        #[cfg(target_os = "linux")]
+        Special::Timer => TIMER,
         Special::Listener(index) => LISTENER + u32::from(index),
     };
     let token: Token = keys::token(Key { slot: SPECIAL, generation });
@@ -409,5 +432,7 @@ pub(crate) fn register_special<T>(io: &Io<T>, fd: i32, kind: Special) -> io::Res
 pub(crate) enum Special {
     Waker,
     HandOff,
+    #[cfg(target_os = "linux")]
+    Timer,
     Listener(u16),
 }

@@ -10,7 +10,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 use crate::handler::{Closed, Key};
 use crate::io::Io;
 use crate::outbound::{Dirty, Piece, SLICES_MAX, Shared};
-use crate::slab::{CLOSING, DOOMED, MUTE, NO_SEND, OVER, Socket};
+use crate::slab::{CLOSING, CONNECTING, DOOMED, MUTE, NO_SEND, OVER, Socket};
 
 #[cfg(target_os = "linux")]
 const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
@@ -59,7 +59,7 @@ fn flush_one<T>(io: &mut Io<T>, dirty: Dirty) {
     if socket.flags & MUTE != 0 {
         return;
     }
-    if socket.queue.is_some() {
+    if socket.queue.is_some() || socket.flags & CONNECTING != 0 {
         queue_rest(io, dirty, 0);
         return;
     }

@@ -134,8 +134,8 @@ fn two_shards_hold_more_connections_than_one_table_has_room_for() {
     lower_the_limit();
     let server = Server::start(2, true, &Config::default());
     assert_eq!(raise_descriptor_limit(), (LIMIT, LIMIT));
-    // 0..=2, two wakers, hand-off, poll set, listener; a sixteenth in reserve.
-    assert_eq!(server.shards[0].capacity(), 200 - 8 - 12);
+    // 0..=2, two wakers, hand-off, poll set, listener, timer; a sixteenth in reserve.
+    assert_eq!(server.shards[0].capacity(), 200 - 9 - 12);
     // The clients need a table as well: a third one, of a thread that only connects.
     let address = server.address;
     let clients = connect_from_tables(address, 260);

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ pub type Script = Box<dyn FnOnce(&mut Probe, &mut Io<Conn>) + Send>;
 pub enum Event {
     Accepted { shard: usize, key: Key, over_capacity: bool },
     Adopted(Key),
+    Connected(Key),
     Read(Key, Vec<u8>),
     Closed(Key, Closed),
     Slow(Key),
@@ -51,15 +52,20 @@ impl Handler for Probe {
     type Conn = Conn;
     type Mail = Script;
 
-    fn accepted(&mut self, _io: &mut Io<Conn>, from: Accepted) -> Conn {
+    fn accepted(&mut self, _io: &mut Io<Conn>, from: Accepted) -> Option<Conn> {
         let Accepted { key, over_capacity, .. } = from;
         self.tell(Event::Accepted { shard: self.shard, key, over_capacity });
-        Conn::default()
+        Some(Conn::default())
     }
 
-    fn adopted(&mut self, _io: &mut Io<Conn>, key: Key, _peer: SocketAddr) -> Conn {
+    fn adopted(&mut self, _io: &mut Io<Conn>, key: Key, _peer: SocketAddr) -> Option<Conn> {
         self.tell(Event::Adopted(key));
-        Conn::default()
+        Some(Conn::default())
+    }
+
+    fn connected(&mut self, io: &mut Io<Conn>, key: Key) {
+        assert!(io.conn_ref(key).is_some());
+        self.tell(Event::Connected(key));
     }
 
     fn readable(&mut self, io: &mut Io<Conn>, key: Key, data: &mut [u8]) {
@@ -101,8 +107,18 @@ pub struct Server {
 
 impl Server {
     pub fn start(shards: usize, echo: bool, config: &Config) -> Self {
+        Self::listening(&["127.0.0.1:0".parse().unwrap()], shards, echo, config)
+    }
+
+    /// One shard that listens nowhere.
+    pub fn start_client(config: &Config) -> Self {
+        Self::listening(&[], 1, false, config)
+    }
+
+    fn listening(addresses: &[SocketAddr], shards: usize, echo: bool, config: &Config) -> Self {
         let mut set = ShardSet::prepare(shards, 1 << 20).unwrap();
-        let address = set.bind(&["127.0.0.1:0".parse().unwrap()]).unwrap()[0];
+        let bound = if addresses.is_empty() { Vec::new() } else { set.bind(addresses).unwrap() };
+        let address = bound.first().copied().unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
         let (sender, events) = channel();
         let ends = set.take_hand_off_ends();
         let mailboxes = set.mailboxes().to_vec();

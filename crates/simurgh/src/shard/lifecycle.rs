@@ -78,7 +78,7 @@ impl Shard {
         let now = Instant::now();
         let swept = self.sweep(io, now);
         let drained = self.drain_step(io, now);
-        sooner(swept, drained)
+        swept.sooner(drained, io.now())
     }
 
     fn sweep(&mut self, io: &mut Io, now: Instant) -> Next {
@@ -345,14 +345,5 @@ fn close_reason(code: CloseCode) -> &'static str {
         CloseCode::RESTART => "server restarts",
         CloseCode::PROTOCOL => "protocol error or idle",
         _ => "",
-    }
-}
-
-/// Of two times to run again, the sooner.
-pub(super) fn sooner(one: Next, other: Next) -> Next {
-    match (one, other) {
-        (Next::Now, _) | (_, Next::Now) => Next::Now,
-        (Next::After(one), Next::After(other)) => Next::After(one.min(other)),
-        (Next::Idle, it) | (it, Next::Idle) => it,
     }
 }

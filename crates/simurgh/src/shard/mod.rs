@@ -132,13 +132,13 @@ impl Handler for Shard {
     type Conn = Conn;
     type Mail = Mail;
 
-    fn accepted(&mut self, io: &mut Io, from: Accepted) -> Conn {
+    fn accepted(&mut self, io: &mut Io, from: Accepted) -> Option<Conn> {
         let phase = if from.over_capacity { Phase::Full } else { Phase::Head };
-        Conn::new(phase, io.now().tick)
+        Some(Conn::new(phase, io.now().tick))
     }
 
-    fn adopted(&mut self, io: &mut Io, _key: Key, _peer: SocketAddr) -> Conn {
-        Conn::new(Phase::Head, io.now().tick)
+    fn adopted(&mut self, io: &mut Io, _key: Key, _peer: SocketAddr) -> Option<Conn> {
+        Some(Conn::new(Phase::Head, io.now().tick))
     }
 
     fn readable(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
@@ -180,6 +180,7 @@ impl Handler for Shard {
         let due = self.keep_time(io);
         let fanning_out = self.fan_out(io);
         self.release_held(io);
-        lifecycle::sooner(lifecycle::sooner(fanning_out, due), self.held_due())
+        let now = io.now();
+        fanning_out.sooner(due, now).sooner(self.held_due(), now)
     }
 }

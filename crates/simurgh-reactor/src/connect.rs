@@ -1,0 +1,98 @@
+//! Connections that the shard opens.
+//!
+//! A connection costs a socket, an option or two, `connect` and one registration in the poll set,
+//! which asks for writability from the start: the end of the handshake is the first such event.
+//! That the registration goes on asking for it costs nothing, for the kernel reports writability
+//! anew only after a write that it could not take.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use mio::Interest;
+use mio::event::Event;
+
+use crate::handler::{Handler, Key};
+use crate::io::Io;
+use crate::net;
+use crate::slab::{CONNECTING, Flags, NO_READ, RESETS, SHUT};
+use crate::turn::Reactor;
+
+/// How an outgoing connection is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outgoing {
+    /// The local address. With port 0 the kernel chooses the port when it knows the destination,
+    /// so that each destination has all ports; another port may be that of a connection to
+    /// elsewhere, too. Default: what the route says.
+    pub from: Option<SocketAddr>,
+    /// Size of the kernel's buffer for what is received, bytes; the kernel doubles it. Default:
+    /// the system's, which grows with what arrives.
+    pub receive_buffer_bytes: Option<usize>,
+    /// The same for what is sent.
+    pub send_buffer_bytes: Option<usize>,
+    /// The connection's end is a reset, however it comes about, so neither side is left in
+    /// TIME_WAIT and the port is free at once. What the kernel has not sent by then is lost.
+    /// Default: an orderly end.
+    pub reset_on_close: bool,
+}
+
+impl<T> Io<T> {
+    /// Opens a connection to `to`. What becomes of it is told later: once by
+    /// [`Handler::connected`], or by [`Handler::closed`] with [`crate::Closed::Unconnected`]. What
+    /// is sent before waits for that.
+    ///
+    /// An error is what the system said at once (no descriptor left, no free port, no route ...),
+    /// as its own number ([`io::Error::raw_os_error`]); `conn` comes back with it.
+    pub fn connect(
+        &mut self,
+        to: SocketAddr,
+        how: &Outgoing,
+        conn: T,
+    ) -> Result<Key, (io::Error, T)> {
+        match self.begin_connecting(to, how) {
+            Ok((key, fd)) => {
+                let resets = if how.reset_on_close { RESETS } else { 0 };
+                self.seat(key, fd, conn, CONNECTING | resets);
+                self.counts.connects += 1;
+                Ok(key)
+            }
+            Err(error) => Err((error, conn)),
+        }
+    }
+
+    fn begin_connecting(&mut self, to: SocketAddr, how: &Outgoing) -> io::Result<(Key, OwnedFd)> {
+        let fd = net::connect(to, how, self.stamps.is_some())?;
+        let key = self.sockets.reserve().ok_or(io::ErrorKind::OutOfMemory)?;
+        // After `connect`: before, the kernel would report a socket without a peer as broken. An
+        // event that has come already is reported all the same.
+        match self.register(&fd, key, Interest::READABLE | Interest::WRITABLE) {
+            Ok(()) => Ok((key, fd)),
+            Err(error) => {
+                self.sockets.unreserve(key);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<H: Handler> Reactor<H> {
+    /// The first event of an outgoing connection: its handshake has ended, well or not.
+    pub(crate) fn handshake_ended(&mut self, key: Key, event: &Event) {
+        if event.is_error() || event.is_write_closed() {
+            let why = self.io.end_of(key, true);
+            return self.io.doom(key, why);
+        }
+        let Some(socket) = self.io.sockets.get_mut(key).filter(|_| event.is_writable()) else {
+            return;
+        };
+        socket.flags &= !CONNECTING;
+        let (flags, waits): (Flags, bool) = (socket.flags, socket.queue.is_some());
+        self.io.counts.connected += 1;
+        if flags & SHUT != 0 && !waits {
+            self.io.lists.closing.push(key);
+        }
+        if flags & NO_READ == 0 {
+            self.handler.connected(&mut self.io, key);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! When the kernel received what is read, on the shard's own clock.
+//!
+//! The kernel stamps segments by CLOCK_REALTIME. How far that is ahead of the shard's clock changes
+//! only when somebody sets the system's time (both run at the same, corrected rate), and is
+//! measured anew at each tick of 100 ms in which something is read.
+
+use std::os::fd::OwnedFd;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::clock::{Clock, Now, nanoseconds};
+use crate::syscalls;
+
+/// Readings of which the narrowest counts: an interruption spoils one of them, hardly all.
+const READINGS: usize = 3;
+
+/// What turns the kernel's stamps into the shard's time.
+pub(crate) struct Stamps {
+    clock: Clock,
+    /// CLOCK_REALTIME less the shard's clock.
+    ahead_ns: i64,
+    /// The tick in which `ahead_ns` was measured.
+    measured: Option<u32>,
+    /// Of the bytes that are being handled.
+    pub(crate) received_at: Option<u64>,
+}
+
+impl Stamps {
+    pub(crate) const fn new(clock: Clock) -> Self {
+        Self { clock, ahead_ns: 0, measured: None, received_at: None }
+    }
+
+    /// Reads, and notes when the kernel received what it brings.
+    pub(crate) fn recv(
+        &mut self,
+        now: Now,
+        fd: &OwnedFd,
+        buffer: &mut [u8],
+    ) -> rustix::io::Result<usize> {
+        let (bytes, stamp) = syscalls::recv_stamped(fd, buffer)?;
+        if self.measured != Some(now.tick) {
+            self.ahead_ns = ahead_ns(self.clock);
+            self.measured = Some(now.tick);
+        }
+        let on_clock = |stamp: i64| u64::try_from(stamp - self.ahead_ns).unwrap_or(0);
+        self.received_at = stamp.map(on_clock);
+        Ok(bytes)
+    }
+}
+
+/// How far CLOCK_REALTIME is ahead of `clock`: read between two readings of `clock`, so the error
+/// is at most half of what passed between those.
+fn ahead_ns(clock: Clock) -> i64 {
+    let reading = |_| {
+        let before = clock.ns();
+        let real = nanoseconds(clock_gettime(ClockId::Realtime));
+        let after = clock.ns();
+        (after - before, real as i64 - (before + (after - before) / 2) as i64)
+    };
+    let (_, ahead) = (0..READINGS).map(reading).min().unwrap_or_default();
+    ahead
+}

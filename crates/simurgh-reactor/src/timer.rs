@@ -1,0 +1,78 @@
+//! Waking at a precise time. A poll set waits in whole milliseconds; a timer among its descriptors
+//! wakes to the microsecond.
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::Timer;
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::io;
+    use std::os::fd::{AsRawFd, OwnedFd};
+
+    use rustix::time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    };
+
+    use crate::clock::Clock;
+    use crate::io::Io;
+    use crate::turn::{Special, register_special};
+
+    /// A shard's timer, made when it is first wanted.
+    #[derive(Default)]
+    pub(crate) struct Timer {
+        fd: Option<OwnedFd>,
+        set_to_ns: u64,
+        has_failed: bool,
+    }
+
+    impl Timer {
+        /// Ends the wait that follows at `at_ns` of `clock`. Whoever waits sets a time-out too: it
+        /// is all there is while no descriptor is left for the timer.
+        pub(crate) fn set<T>(&mut self, io: &Io<T>, clock: Clock, at_ns: u64) {
+            if self.fd.is_some() && self.set_to_ns == at_ns {
+                return;
+            }
+            match self.arm(io, clock.monotonic_ns(at_ns)) {
+                Ok(()) => self.set_to_ns = at_ns,
+                Err(error) if !self.has_failed => {
+                    self.has_failed = true;
+                    tracing::warn!(%error, "no precise timer: the shard wakes to the millisecond");
+                }
+                Err(_) => {}
+            }
+        }
+
+        fn arm<T>(&mut self, io: &Io<T>, monotonic_ns: u64) -> io::Result<()> {
+            let fd = match &self.fd {
+                Some(fd) => fd,
+                None => {
+                    let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+                    let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+                    register_special(io, fd.as_raw_fd(), Special::Timer)?;
+                    self.fd.insert(fd)
+                }
+            };
+            let once = Itimerspec {
+                it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+                it_value: Timespec {
+                    tv_sec: (monotonic_ns / 1_000_000_000) as i64,
+                    tv_nsec: (monotonic_ns % 1_000_000_000) as i64,
+                },
+            };
+            // Its expiry is never read: the registration is edge-triggered, so each is an event.
+            timerfd_settime(fd, TimerfdTimerFlags::ABSTIME, &once)?;
+            Ok(())
+        }
+    }
+}
+
+/// Nothing here: the time-out of the wait has to do.
+#[cfg(not(target_os = "linux"))]
+#[derive(Default)]
+pub(crate) struct Timer;
+
+#[cfg(not(target_os = "linux"))]
+impl Timer {
+    pub(crate) fn set<T>(&mut self, _: &crate::io::Io<T>, _: crate::clock::Clock, _: u64) {}
+}
