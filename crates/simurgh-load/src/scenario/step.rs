@@ -67,10 +67,13 @@ pub enum Act {
     },
     /// Goes on with another server or another protocol (Tsung's `change_type`).
     Switch(Switch),
-    /// Waits until so many users have come here (Tsung's `wait_global`).
+    /// Waits until so many users have come here or to another step of this kind (Tsung's
+    /// `wait_global`, and what follows a reply with its `ack="global"`).
     Gather {
         /// How many.
         users: u64,
+        /// Goes on after this time, which is counted as an error; `None`: waits on.
+        timeout: Option<Duration>,
     },
     /// Marks a moment for another user's [`Act::InteractionReceive`].
     InteractionSend {
@@ -127,8 +130,6 @@ pub enum Reply {
     First,
     /// The first frame that matches.
     Match(Matcher),
-    /// As [`Reply::First`], then the user waits for all others (Tsung's `ack="global"`).
-    FirstThenAll,
 }
 
 /// Tells frames apart.
