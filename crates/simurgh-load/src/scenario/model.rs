@@ -74,7 +74,7 @@ pub enum Dump {
 /// A server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Target {
-    /// As written: for `Host` headers and messages.
+    /// As written, without port and brackets: for `Host` headers and messages.
     pub host: String,
     /// What it resolved to; connections use it, never the name.
     pub address: SocketAddr,
@@ -230,6 +230,8 @@ pub struct Reconnect {
 pub struct DataFile {
     /// As named in the scenario.
     pub name: String,
+    /// The path it was read from, as written; `None` where the rows stand in the scenario itself.
+    pub path: Option<String>,
     /// Its rows, without line ends and blank lines at the end.
     pub rows: Vec<String>,
 }
