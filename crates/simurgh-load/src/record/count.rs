@@ -1,0 +1,174 @@
+//! What is counted: plain counters that only grow.
+
+use std::collections::BTreeMap;
+use std::ops::{Index, IndexMut};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::named::named;
+
+named! {
+    /// Plain counters. Errors are counted by [`super::ErrorKind`] instead.
+    Count {
+        /// Users whose time had come, whether they could be started or not.
+        UsersDue = "users_due",
+        /// Users started.
+        UsersStarted = "users_started",
+        /// Users that came to the end of their session.
+        UsersFinished = "users_finished",
+        /// Users that ended before the end of their session.
+        UsersAborted = "users_aborted",
+        /// Users that started more than 10 ms after their time.
+        LateArrivals = "late_arrivals",
+        /// Steps that began more than 10 ms after their time.
+        LateSteps = "late_steps",
+        /// Connections tried.
+        ConnectsTried = "connects_tried",
+        /// TCP connections made (with TLS where it is wanted).
+        Connects = "connects",
+        /// Connections ended, by whichever side.
+        Disconnects = "disconnects",
+        /// Connections tried again after one was lost.
+        Reconnects = "reconnects",
+        /// Upgrades answered with 101.
+        Upgrades = "upgrades",
+        /// Requests sent that want an answer: upgrades, joins, pushes, messages, HTTP.
+        Requests = "requests",
+        /// Messages sent whose answer nobody waits for.
+        RequestsNoAck = "requests_no_ack",
+        /// Requests over before their answer came: timed out, or their connection ended.
+        RequestsUnanswered = "requests_unanswered",
+        /// Text frames received.
+        FramesInText = "frames_in_text",
+        /// Binary frames received.
+        FramesInBinary = "frames_in_binary",
+        /// Text frames sent.
+        FramesOutText = "frames_out_text",
+        /// Binary frames sent.
+        FramesOutBinary = "frames_out_binary",
+        /// Frames received that nobody waited for.
+        FramesUnsolicited = "frames_unsolicited",
+        /// Pings received; each is answered.
+        PingsIn = "pings_in",
+        /// Pongs received.
+        PongsIn = "pongs_in",
+        /// Close frames received.
+        ClosesIn = "closes_in",
+        /// Joins sent.
+        Joins = "joins",
+        /// Joins answered with `ok`.
+        JoinsOk = "joins_ok",
+        /// Leaves sent.
+        Leaves = "leaves",
+        /// Pushes sent.
+        Pushes = "pushes",
+        /// Heartbeats sent.
+        Heartbeats = "heartbeats",
+        /// Phoenix replies with status `ok`.
+        RepliesOk = "replies_ok",
+        /// Phoenix replies with any other status.
+        RepliesError = "replies_error",
+        /// Broadcasts sent with a stamp.
+        Broadcasts = "broadcasts",
+        /// Stamped broadcasts received.
+        Deliveries = "deliveries",
+        /// Broadcasts received twice by the same user.
+        DeliveriesDuplicate = "deliveries_duplicate",
+        /// Broadcasts received after a later one of the same sender.
+        DeliveriesOutOfOrder = "deliveries_out_of_order",
+        /// Broadcasts that came before they were sent, by the clocks: see clock skew.
+        DeliveriesBeforeSent = "deliveries_before_sent",
+        /// Receivers that were expected and did not get a broadcast.
+        DeliveriesMissing = "deliveries_missing",
+        /// Stamps received of another run.
+        StampsForeign = "stamps_foreign",
+        /// Broadcasts whose first and last receiver are known.
+        BroadcastsComplete = "broadcasts_complete",
+        /// Broadcasts beyond what is followed one by one: they are in `delivery` only. Counted
+        /// once for each delivery.
+        BroadcastsUntracked = "broadcasts_untracked",
+        /// Receivers of a broadcast that came after it had been taken as complete, as nobody had
+        /// got it for 2 s: they are in `delivery`, not in `last_receiver`.
+        DeliveriesAfterwards = "deliveries_afterwards",
+        /// Bytes received, everything above TCP (TLS: after decryption).
+        BytesIn = "bytes_in",
+        /// Bytes sent.
+        BytesOut = "bytes_out",
+        /// Checks on answers that found what they looked for.
+        Matches = "matches",
+        /// Checks that did not.
+        NoMatches = "no_matches",
+        /// Lines for `match.log` beyond what is kept of one second.
+        MatchLinesDropped = "match_lines_dropped",
+        /// HTTP answers.
+        HttpAnswers = "http_answers",
+        /// HTTP answers with a status of 400 or more.
+        HttpFailures = "http_failures",
+        /// Samples and lines of traffic dropped because there were too many in one second.
+        SamplesDropped = "samples_dropped",
+    }
+}
+
+/// One value for each [`Count`]; as JSON an object without the zeros.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counts([u64; Count::ALL.len()]);
+
+impl Counts {
+    /// Adds all of `other`.
+    pub fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine = mine.saturating_add(*theirs);
+        }
+    }
+
+    /// Those that are not 0, in the order of [`Count::ALL`].
+    pub fn iter(&self) -> impl Iterator<Item = (Count, u64)> + '_ {
+        Count::ALL.iter().copied().zip(self.0).filter(|(_, n)| *n > 0)
+    }
+
+    /// Frames received, text and binary.
+    pub fn frames_in(&self) -> u64 {
+        self[Count::FramesInText].saturating_add(self[Count::FramesInBinary])
+    }
+
+    /// Frames sent, text and binary.
+    pub fn frames_out(&self) -> u64 {
+        self[Count::FramesOutText].saturating_add(self[Count::FramesOutBinary])
+    }
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self([0; Count::ALL.len()])
+    }
+}
+
+impl Index<Count> for Counts {
+    type Output = u64;
+
+    fn index(&self, count: Count) -> &u64 {
+        &self.0[count as usize]
+    }
+}
+
+impl IndexMut<Count> for Counts {
+    fn index_mut(&mut self, count: Count) -> &mut u64 {
+        &mut self.0[count as usize]
+    }
+}
+
+impl Serialize for Counts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Counts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut counts = Self::default();
+        for (count, n) in BTreeMap::<Count, u64>::deserialize(deserializer)? {
+            counts[count] = n;
+        }
+        Ok(counts)
+    }
+}

@@ -1,0 +1,164 @@
+//! Histograms of times: 1 µs to 1 h with three digits, as small as what is in them allows.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::serialization::{Deserializer as V2Reader, Serializer as _, V2Serializer};
+use hdrhistogram::{Counter, Histogram};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The longest time that is told apart: one hour, in microseconds. Longer ones count as this.
+pub const TIME_US_MAX: u64 = 3_600_000_000;
+
+/// Significant digits of a time.
+const DIGITS: u8 = 3;
+
+/// Times in microseconds. One with times up to 2 ms takes 8 kB, and 4 kB more for each doubling.
+/// Merging loses nothing: the sum of two is what one would have recorded alone.
+///
+/// As text it is base64 of HdrHistogram's V2 encoding, which other tools read too.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hist<C: Counter = u32>(Histogram<C>);
+
+/// A histogram over a whole run.
+pub type Total = Hist<u64>;
+
+impl<C: Counter> Hist<C> {
+    /// An empty one.
+    #[allow(clippy::expect_used, reason = "fails for more than five digits only")]
+    pub fn new() -> Self {
+        Self(Histogram::new(DIGITS).expect("three digits are allowed"))
+    }
+
+    /// Records a time in microseconds. Allocates when it is longer than all before.
+    #[inline]
+    pub fn record(&mut self, us: u64) {
+        // Fails only for what neither the bound nor growing can put right.
+        let _ = self.0.record(us.min(TIME_US_MAX));
+    }
+
+    /// Adds all of `other`.
+    pub fn add(&mut self, other: &Self) {
+        // Both have the same digits and grow by themselves, so there is always room.
+        let _ = self.0.add(&other.0);
+    }
+
+    /// How many times are in it.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The shortest, µs; 0 if it is empty.
+    pub fn min(&self) -> u64 {
+        if self.0.is_empty() { 0 } else { self.0.min() }
+    }
+
+    /// The longest, µs; 0 if it is empty.
+    pub fn max(&self) -> u64 {
+        self.0.max().min(TIME_US_MAX)
+    }
+
+    /// Mean, µs; 0 if it is empty.
+    pub fn mean(&self) -> f64 {
+        self.0.mean()
+    }
+
+    /// Standard deviation, µs; 0 if it is empty.
+    pub fn deviation(&self) -> f64 {
+        if self.0.is_empty() { 0.0 } else { self.0.stdev() }
+    }
+
+    /// The time in µs that `percent` of all do not exceed; 0 if it is empty.
+    pub fn percentile(&self, percent: f64) -> u64 {
+        if self.0.is_empty() { 0 } else { self.0.value_at_percentile(percent).min(self.max()) }
+    }
+
+    /// Count and percentiles together.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            count: self.count(),
+            min: self.min(),
+            mean: self.mean(),
+            p50: self.percentile(50.0),
+            p90: self.percentile(90.0),
+            p95: self.percentile(95.0),
+            p99: self.percentile(99.0),
+            p99_9: self.percentile(99.9),
+            p99_99: self.percentile(99.99),
+            max: self.max(),
+        }
+    }
+}
+
+impl Total {
+    /// Adds all of one second's.
+    pub fn absorb(&mut self, second: &Hist) {
+        for step in second.0.iter_recorded() {
+            let count = u64::from(step.count_at_value());
+            let _ = self.0.record_n(step.value_iterated_to(), count);
+        }
+    }
+}
+
+impl<C: Counter> Default for Hist<C> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<C: Counter> Serialize for Hist<C> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut bytes = Vec::new();
+        V2Serializer::new().serialize(&self.0, &mut bytes).map_err(|error| {
+            serde::ser::Error::custom(format_args!("histogram cannot be written: {error:?}"))
+        })?;
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+}
+
+impl<'de, C: Counter> Deserialize<'de> for Hist<C> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        read(&text).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+fn read<C: Counter>(text: &str) -> Result<Histogram<C>, String> {
+    let bytes = STANDARD.decode(text).map_err(|error| format!("histogram: {error}"))?;
+    let mut hist: Histogram<C> = V2Reader::new()
+        .deserialize(&mut bytes.as_slice())
+        .map_err(|error| format!("histogram cannot be read: {error:?}"))?;
+    if hist.sigfig() != DIGITS || hist.low() != 1 {
+        return Err(format!("histogram with {} digits from {}", hist.sigfig(), hist.low()));
+    }
+    // What is recorded never is longer, so this one was not written by us.
+    if hist.max() > 2 * TIME_US_MAX {
+        return Err(format!("histogram with a time of {} µs", hist.max()));
+    }
+    hist.auto(true);
+    Ok(hist)
+}
+
+/// What tables and charts show of a histogram; times in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Stats {
+    /// How many.
+    pub count: u64,
+    /// The shortest.
+    pub min: u64,
+    /// The mean.
+    pub mean: f64,
+    /// Half took no longer.
+    pub p50: u64,
+    /// 90 % took no longer.
+    pub p90: u64,
+    /// 95 % took no longer.
+    pub p95: u64,
+    /// 99 % took no longer.
+    pub p99: u64,
+    /// 99.9 % took no longer.
+    pub p99_9: u64,
+    /// 99.99 % took no longer.
+    pub p99_99: u64,
+    /// The longest.
+    pub max: u64,
+}
