@@ -1,1 +1,21 @@
-//! HTTP/1.1 as a client.
+//! HTTP/1.1 as a client, without I/O, clock or randomness: bytes and times go in, bytes come out.
+//!
+//! A request is written by [`Request::write`]; its answer is read by a [`Response`], which counts
+//! a body and leaves it to the caller whether to keep it ([`Kept`]). A user's [`Jar`] holds its
+//! cookies; [`Challenge`] and [`DigestAnswer`] are for servers that want a password.
+
+mod auth;
+mod cookies;
+mod framing;
+mod request;
+mod response;
+mod url;
+
+pub(crate) use auth::params;
+pub use auth::{Challenge, DigestAnswer, basic};
+pub use cookies::{COOKIE_BYTES_MAX, COOKIES_MAX, Jar};
+pub use request::Request;
+pub use response::{
+    Done, Event, Head, Kept, Limits, Response, ResponseError, header_lines, header_values,
+};
+pub use url::Url;

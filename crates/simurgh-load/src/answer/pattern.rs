@@ -1,0 +1,164 @@
+//! Regular expressions as Tsung's files write them (PCRE), in the syntax of the `regex` crate.
+
+use regex::bytes::{Regex, RegexBuilder};
+
+/// Compiles a pattern that works on bytes, whatever their encoding.
+///
+/// Written as for Erlang's `re`, except for what needs backtracking. A `{` that is no count, a `[`
+/// within a class and `\<` mean themselves, because patterns for JSON and HTML are full of them.
+///
+/// # Errors
+/// What is wrong with it, for people.
+pub fn compile_pattern(pattern: &str) -> Result<Regex, String> {
+    let adapted = adapted(pattern);
+    // As bytes first: `.` then is any byte, so that Latin-1 pages match too, and `\d` only 0 to 9,
+    // both as in PCRE. Classes of other letters than ASCII's need the second way.
+    let bytes = RegexBuilder::new(&adapted).unicode(false).build();
+    bytes.or_else(|_| Regex::new(&adapted)).map_err(|error| {
+        let text = error.to_string();
+        let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        format!("'{pattern}' is no regular expression that is supported here: {reason}")
+    })
+}
+
+/// The same pattern in the `regex` crate's syntax.
+fn adapted(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len() + 8);
+    let mut rest = pattern;
+    while let Some(char) = rest.chars().next() {
+        let (piece, after) = match char {
+            '\\' => escape(rest, &mut out),
+            '[' => class(rest, &mut out),
+            '{' if !is_count(rest) => {
+                out.push_str("\\{");
+                (0, 1)
+            }
+            char => (char.len_utf8(), char.len_utf8()),
+        };
+        let (taken, left) = rest.split_at(after);
+        out.push_str(taken.get(..piece).unwrap_or_default());
+        rest = left;
+    }
+    out
+}
+
+/// An escape at the front of `rest`: how much of it is kept, and how long it is.
+fn escape(rest: &str, out: &mut String) -> (usize, usize) {
+    match rest.chars().nth(1) {
+        // Borders of words there, plain signs here.
+        Some(sign @ ('<' | '>' | '_' | ',' | '\'' | '"')) => {
+            out.push(sign);
+            (0, 2)
+        }
+        Some('e') => {
+            out.push_str("\\x1b");
+            (0, 2)
+        }
+        Some(char) => (1 + char.len_utf8(), 1 + char.len_utf8()),
+        None => (1, 1),
+    }
+}
+
+/// A class at the front of `rest`, written to `out` with all within it meaning itself.
+fn class(rest: &str, out: &mut String) -> (usize, usize) {
+    let mut inner = rest.char_indices().skip(1).peekable();
+    out.push('[');
+    if inner.next_if(|(_, char)| *char == '^').is_some() {
+        out.push('^');
+    }
+    let mut is_first = true;
+    while let Some((at, char)) = inner.next() {
+        let tail = rest.get(at..).unwrap_or_default();
+        match char {
+            ']' if !is_first => {
+                out.push(']');
+                return (0, at + 1);
+            }
+            ']' => out.push_str("\\]"),
+            '[' => match tail.find(":]").filter(|_| tail.starts_with("[:")) {
+                Some(end) => {
+                    out.push_str(tail.get(..end + 2).unwrap_or_default());
+                    while inner.next_if(|(next, _)| *next < at + end + 2).is_some() {}
+                }
+                None => out.push_str("\\["),
+            },
+            '\\' => {
+                if let Some((_, escaped)) = inner.next() {
+                    let is_plain = matches!(escaped, '<' | '>' | '_' | ',' | '\'' | '"');
+                    out.extend(Some('\\').filter(|_| !is_plain));
+                    out.push(escaped);
+                }
+            }
+            // Doubled, these are operators on sets there.
+            '&' | '~' => out.extend(['\\', char]),
+            '-' if tail.starts_with("--") => out.push_str("\\-"),
+            char => out.push(char),
+        }
+        is_first = false;
+    }
+    // Never closed: the crate's own error says so.
+    (0, rest.len())
+}
+
+/// Whether a `{` at the front begins `{3}`, `{3,}` or `{3,5}`.
+fn is_count(rest: &str) -> bool {
+    let Some((inner, _)) = rest.get(1..).and_then(|inner| inner.split_once('}')) else {
+        return false;
+    };
+    let (first, last) = inner.split_once(',').unwrap_or((inner, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    !first.is_empty() && is_number(first) && is_number(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first(pattern: &str, text: &[u8]) -> Option<String> {
+        let found = compile_pattern(pattern).unwrap().find(text)?;
+        Some(String::from_utf8_lossy(found.as_bytes()).into_owned())
+    }
+
+    #[test]
+    fn patterns_of_pcre_mean_what_they_mean_there() {
+        let table: [(&str, &[u8], Option<&str>); 20] = [
+            (r#"{"status":"ok"}"#, br#"x{"status":"ok"}y"#, Some(r#"{"status":"ok"}"#)),
+            (r#""a":{"b":\d{2,3}}"#, br#"{"a":{"b":123}}"#, Some(r#""a":{"b":123}"#)),
+            ("a{2}", b"caab", Some("aa")),
+            ("a{2,}b", b"caaab", Some("aaab")),
+            ("a{,2}", b"xa{,2}", Some("a{,2}")),
+            ("{", b"a{", Some("{")),
+            (r"\<b\>", b"a<b>", Some("<b>")),
+            (r"[[a]+", b"x[a[", Some("[a[")),
+            (r"[^[\]]+", b"[ab]", Some("ab")),
+            (r"[]a]+", b"x]a", Some("]a")),
+            (r"[[:digit:]x]+", b"a1x2b", Some("1x2")),
+            (r"[a&&b]+", b"x&&a", Some("&&a")),
+            (r"[a-c]+", b"xabc", Some("abc")),
+            (r"\/\-\_\,\'", b"/-_,'", Some("/-_,'")),
+            (r"\d+", "\u{663}12".as_bytes(), Some("12")),
+            (r"<t>(.*)</t>", b"<t>\xe9\xff</t>", Some("<t>\u{fffd}\u{fffd}</t>")),
+            ("[\u{e9}\u{e8}]+", "caf\u{e9}".as_bytes(), Some("\u{e9}")),
+            ("(?i)TOKEN", b"a token", Some("token")),
+            ("a.b", b"a\nb", None),
+            ("^b", b"a\nb", None),
+        ];
+        for (pattern, text, wanted) in table {
+            assert_eq!(first(pattern, text).as_deref(), wanted, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_supported_is_said() {
+        for (pattern, word) in [
+            ("(?=a)", "look-around"),
+            (r"(a)\1", "backreferences"),
+            ("(a", "unclosed group"),
+            ("[a", "unclosed character class"),
+            ("a\\", "incomplete escape"),
+        ] {
+            let error = compile_pattern(pattern).unwrap_err();
+            assert!(error.contains(word) && error.contains(pattern), "{error}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Answers as captures and checks see them.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::fmt;
+
+use html5gum::{DefaultEmitter, State, Token, Tokenizer};
+
+use super::markup::Markup;
+
+/// One answer: bytes that the caller owns.
+pub struct AnswerText<'a> {
+    whole: &'a [u8],
+    head_bytes: usize,
+    /// The body as a tree, made when an XPath first wants it.
+    markup: OnceCell<Markup>,
+}
+
+impl fmt::Debug for AnswerText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = String::from_utf8_lossy(self.whole);
+        f.debug_struct("AnswerText").field("whole", &whole).field("head", &self.head_bytes).finish()
+    }
+}
+
+impl<'a> AnswerText<'a> {
+    /// An answer without a head: a frame, or a reply's `response`.
+    #[must_use]
+    pub fn body_only(body: &'a [u8]) -> Self {
+        Self::http(body, 0)
+    }
+
+    /// An HTTP answer: head and body in one piece, the head's length in bytes.
+    #[must_use]
+    pub fn http(whole: &'a [u8], head_bytes: usize) -> Self {
+        Self { whole, head_bytes: head_bytes.min(whole.len()), markup: OnceCell::new() }
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn whole(&self) -> &'a [u8] {
+        self.whole
+    }
+
+    /// Status line and headers; `None` where there are none.
+    #[must_use]
+    pub fn head(&self) -> Option<&'a [u8]> {
+        self.whole.get(..self.head_bytes).filter(|head| !head.is_empty())
+    }
+
+    /// What follows the head.
+    #[must_use]
+    pub fn body(&self) -> &'a [u8] {
+        self.whole.get(self.head_bytes..).unwrap_or_default()
+    }
+
+    pub(super) fn markup(&self) -> &Markup {
+        self.markup.get_or_init(|| Markup::parse(self.head(), self.body()))
+    }
+}
+
+/// Undoes `&amp;`, `&#39;` and all other character references of HTML.
+#[must_use]
+pub fn decode_html(text: &str) -> Cow<'_, str> {
+    if !text.contains('&') {
+        return Cow::Borrowed(text);
+    }
+    let mut tokenizer = Tokenizer::new_with_emitter(text, DefaultEmitter::default());
+    // In this state nothing but references has a meaning.
+    tokenizer.set_state(State::RcData);
+    let mut out = Vec::with_capacity(text.len());
+    for token in tokenizer.flatten() {
+        if let Token::String(piece) = token {
+            out.extend_from_slice(&piece);
+        }
+    }
+    Cow::Owned(String::from_utf8_lossy(&out).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_are_undone_and_nothing_else() {
+        let table = [
+            ("plain <b>", "plain <b>"),
+            ("a &amp; b &lt;i&gt; &quot;&apos;&#39;&#x27;", "a & b <i> \"'''"),
+            ("&eacute;&euro;&nbsp;x", "\u{e9}\u{20ac}\u{a0}x"),
+            ("<b>&amp;</b> </title> &amp", "<b>&</b> </title> &"),
+            ("&amp;amp;", "&amp;"),
+            ("&unknown; & &;", "&unknown; & &;"),
+            ("a\n&lt;\nb", "a\n<\nb"),
+        ];
+        for (text, wanted) in table {
+            assert_eq!(decode_html(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_head_is_told_from_a_body() {
+        let answer = AnswerText::http(b"HTTP/1.1 200 OK\r\n\r\nbody", 19);
+        assert_eq!(answer.head(), Some(&b"HTTP/1.1 200 OK\r\n\r\n"[..]));
+        assert_eq!(answer.body(), b"body");
+        let frame = AnswerText::body_only(b"body");
+        assert_eq!((frame.head(), frame.body()), (None, &b"body"[..]));
+        assert_eq!(AnswerText::http(b"ab", 9).body(), b"");
+    }
+}

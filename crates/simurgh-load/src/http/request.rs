@@ -1,0 +1,270 @@
+//! Writes requests.
+
+/// One request.
+///
+/// Bytes that would end a line where it must not end (control characters, and blanks in the
+/// target) are made harmless, because values taken from servers get into requests: in the target
+/// they are percent-encoded, in a header's value they become blanks, and a header whose name is
+/// none is left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Request<'a> {
+    /// For example `GET`; anything that is no token becomes `GET`.
+    pub method: &'a str,
+    /// Path and query; an empty one becomes `/`.
+    pub target: &'a [u8],
+    /// The server's name for `Host`, without brackets if it is an IPv6 address.
+    pub host: &'a str,
+    /// The port for `Host`; `None`: not named, as for the scheme's own port, and in Tsung always.
+    pub port: Option<u16>,
+    /// HTTP/1.0 instead of 1.1.
+    pub version_1_0: bool,
+    /// The connection is to be used again; said only where it is not the version's default.
+    pub keep_alive: bool,
+    /// `User-Agent`.
+    pub user_agent: Option<&'a str>,
+    /// Further headers. One that is named as one of ours (`Host`, `User-Agent`, `Cookie`,
+    /// `Authorization`, `Connection`) replaces it; `Content-Length` and `Transfer-Encoding` are
+    /// ours alone.
+    pub headers: &'a [(&'a str, &'a [u8])],
+    /// Value of `Cookie`; see [`super::Jar::write`]. Empty: none.
+    pub cookies: &'a [u8],
+    /// Value of `Authorization`; see [`super::basic`] and [`super::DigestAnswer`].
+    pub authorization: Option<&'a str>,
+    /// The body. Without one, methods that usually have one say that its length is 0.
+    pub body: Option<&'a [u8]>,
+}
+
+impl Request<'_> {
+    /// Appends the request to `out`.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let body = self.body.unwrap_or_default();
+        out.reserve(160 + self.target.len() + self.cookies.len() + body.len());
+        self.write_line(out);
+        if !self.has("host") {
+            out.extend_from_slice(b"Host: ");
+            self.write_host(out);
+            out.extend_from_slice(b"\r\n");
+        }
+        if let Some(agent) = self.user_agent.filter(|_| !self.has("user-agent")) {
+            write_header(out, "User-Agent", agent.as_bytes());
+        }
+        if !self.has("connection") {
+            match (self.version_1_0, self.keep_alive) {
+                (false, false) => out.extend_from_slice(b"Connection: close\r\n"),
+                (true, true) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+                _ => {}
+            }
+        }
+        if let Some(value) = self.authorization.filter(|_| !self.has("authorization")) {
+            write_header(out, "Authorization", value.as_bytes());
+        }
+        if !self.cookies.is_empty() && !self.has("cookie") {
+            write_header(out, "Cookie", self.cookies);
+        }
+        for (name, value) in self.headers {
+            if is_token(name.as_bytes()) && !is_framing(name) {
+                write_header(out, name, value);
+            }
+        }
+        if self.body.is_some() || matches!(self.method, "POST" | "PUT" | "PATCH") {
+            out.extend_from_slice(b"Content-Length: ");
+            write_decimal(out, body.len());
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(body);
+    }
+
+    fn write_line(&self, out: &mut Vec<u8>) {
+        let method = if is_token(self.method.as_bytes()) { self.method } else { "GET" };
+        out.extend_from_slice(method.as_bytes());
+        out.push(b' ');
+        if self.target.is_empty() {
+            out.push(b'/');
+        }
+        for byte in self.target {
+            match byte {
+                0x21..=0x7e => out.push(*byte),
+                // Bytes over 0x7f too: most servers refuse them, and a browser encodes them.
+                _ => {
+                    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+                    let digit = |value: u8| HEX[usize::from(value & 15)];
+                    out.extend_from_slice(&[b'%', digit(byte >> 4), digit(*byte)]);
+                }
+            }
+        }
+        let version: &[u8] = if self.version_1_0 { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" };
+        out.extend_from_slice(version);
+    }
+
+    fn write_host(&self, out: &mut Vec<u8>) {
+        let (open, close): (&[u8], &[u8]) =
+            if self.host.contains(':') { (b"[", b"]") } else { (b"", b"") };
+        out.extend_from_slice(open);
+        write_value(out, self.host.as_bytes());
+        out.extend_from_slice(close);
+        if let Some(port) = self.port {
+            out.push(b':');
+            write_decimal(out, usize::from(port));
+        }
+    }
+
+    fn has(&self, wanted: &str) -> bool {
+        self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted))
+    }
+}
+
+fn write_header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    write_value(out, value);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_value(out: &mut Vec<u8>, value: &[u8]) {
+    let harmless = |byte: &u8| if is_control(*byte) { b' ' } else { *byte };
+    out.extend(value.iter().map(harmless));
+}
+
+fn write_decimal(out: &mut Vec<u8>, mut number: usize) {
+    let mut digits = [b'0'; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+fn is_control(byte: u8) -> bool {
+    (byte < b' ' && byte != b'\t') || byte == 0x7f
+}
+
+/// Headers that say where the body ends: a wrong one would break all that follows.
+fn is_framing(name: &str) -> bool {
+    ["content-length", "transfer-encoding"].iter().any(|ours| name.eq_ignore_ascii_case(ours))
+}
+
+/// RFC 9110 §5.6.2.
+fn is_token(text: &[u8]) -> bool {
+    let is_tchar = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    !text.is_empty() && text.iter().all(is_tchar)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(request: &Request<'_>) -> String {
+        let mut out = Vec::new();
+        request.write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    const PLAIN: Request<'static> = Request {
+        method: "GET",
+        target: b"/a?b=c",
+        host: "example.org",
+        port: None,
+        version_1_0: false,
+        keep_alive: true,
+        user_agent: None,
+        headers: &[],
+        cookies: b"",
+        authorization: None,
+        body: None,
+    };
+
+    #[test]
+    fn a_plain_request_says_only_what_it_must() {
+        assert_eq!(written(&PLAIN), "GET /a?b=c HTTP/1.1\r\nHost: example.org\r\n\r\n");
+        let closing = Request { keep_alive: false, ..PLAIN };
+        assert_eq!(
+            written(&closing),
+            "GET /a?b=c HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn http_1_0_closes_unless_it_says_otherwise() {
+        let old = Request { version_1_0: true, keep_alive: false, ..PLAIN };
+        assert_eq!(written(&old), "GET /a?b=c HTTP/1.0\r\nHost: example.org\r\n\r\n");
+        let kept = Request { version_1_0: true, ..PLAIN };
+        assert!(written(&kept).contains("\r\nConnection: keep-alive\r\n"));
+    }
+
+    #[test]
+    fn everything_has_its_place() {
+        let full = Request {
+            method: "POST",
+            target: b"",
+            host: "::1",
+            port: Some(4000),
+            user_agent: Some("UA-A/1"),
+            headers: &[("X-Sub", b"a\tb"), ("Content-Type", b"text/plain")],
+            cookies: b"a=1; b=2",
+            authorization: Some("Basic eDp5"),
+            body: Some(b"hello"),
+            ..PLAIN
+        };
+        let wanted = "POST / HTTP/1.1\r\nHost: [::1]:4000\r\nUser-Agent: UA-A/1\r\n\
+            Authorization: Basic eDp5\r\nCookie: a=1; b=2\r\nX-Sub: a\tb\r\n\
+            Content-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello";
+        assert_eq!(written(&full), wanted);
+    }
+
+    #[test]
+    fn headers_of_the_scenario_replace_ours() {
+        let own = Request {
+            user_agent: Some("ours"),
+            cookies: b"ours=1",
+            authorization: Some("ours"),
+            headers: &[
+                ("host", b"other"),
+                ("USER-AGENT", b"theirs"),
+                ("cookie", b"theirs=1"),
+                ("authorization", b"theirs"),
+                ("connection", b"close"),
+                ("content-length", b"7"),
+                ("Transfer-Encoding", b"chunked"),
+            ],
+            ..PLAIN
+        };
+        let wanted = "GET /a?b=c HTTP/1.1\r\nhost: other\r\nUSER-AGENT: theirs\r\n\
+            cookie: theirs=1\r\nauthorization: theirs\r\nconnection: close\r\n\r\n";
+        assert_eq!(written(&own), wanted);
+    }
+
+    #[test]
+    fn lengths_are_said_when_they_must_be() {
+        let length = |method: &'static str, body| {
+            let text = written(&Request { method, body, ..PLAIN });
+            text.split("Content-Length: ")
+                .nth(1)
+                .map(|rest| rest.split('\r').next().unwrap().to_owned())
+        };
+        assert_eq!(length("GET", None), None);
+        assert_eq!(length("POST", None).as_deref(), Some("0"));
+        assert_eq!(length("PUT", None).as_deref(), Some("0"));
+        assert_eq!(length("DELETE", None), None);
+        assert_eq!(length("GET", Some(&[0x20; 1234][..])).as_deref(), Some("1234"));
+    }
+
+    #[test]
+    fn values_cannot_forge_lines() {
+        let evil = Request {
+            method: "GET / HTTP/1.1\r\nX:",
+            target: "/a b\r\nX: 1\u{e9}%20".as_bytes(),
+            host: "h\r\nx",
+            headers: &[("X", b"1\r\nY: 2\0"), ("bad name", b"3"), ("", b"4"), ("a:b", b"5")],
+            ..PLAIN
+        };
+        let wanted =
+            "GET /a%20b%0D%0AX:%201%C3%A9%20 HTTP/1.1\r\nHost: h  x\r\nX: 1  Y: 2 \r\n\r\n";
+        assert_eq!(written(&evil), wanted);
+    }
+}
