@@ -84,6 +84,7 @@ impl<C: Counter> Hist<C> {
             p99: self.percentile(99.0),
             p99_9: self.percentile(99.9),
             p99_99: self.percentile(99.99),
+            p99_999: self.percentile(99.999),
             max: self.max(),
         }
     }
@@ -159,6 +160,8 @@ pub struct Stats {
     pub p99_9: u64,
     /// 99.99 % took no longer.
     pub p99_99: u64,
+    /// 99.999 % took no longer.
+    pub p99_999: u64,
     /// The longest.
     pub max: u64,
 }

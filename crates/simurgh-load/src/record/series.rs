@@ -1,6 +1,6 @@
 //! The run over time, in a fixed number of points: when they are full, each two become one.
 
-use super::{Count, MetricId, Tick};
+use super::{Count, ErrorKind, Errors, MetricId, Tick};
 
 /// Points at most: an hour of seconds.
 const POINTS_MAX: usize = 3600;
@@ -26,6 +26,8 @@ pub struct Point {
     pub users: u64,
     /// Connections open, likewise.
     pub connected: u64,
+    /// Users whose time had come, whether they could be started or not.
+    pub due: u64,
     /// Users started.
     pub arrivals: u64,
     /// Users ended, in whatever way.
@@ -48,6 +50,8 @@ pub struct Point {
     pub cpu_us: u64,
     /// Times, by metric in the order of their numbers; only those that occurred.
     pub times: Vec<(MetricId, TimePoint)>,
+    /// Errors by kind, in order; only those that occurred.
+    pub kinds: Vec<(ErrorKind, u64)>,
 }
 
 /// Times of one metric in one [`Point`], µs. Where seconds were put together, the percentiles are
@@ -88,6 +92,7 @@ impl Point {
             span_ms: tick.span_ms,
             users: all.users,
             connected: all.connected,
+            due: counts[Count::UsersDue],
             arrivals: counts[Count::UsersStarted],
             departures: counts[Count::UsersFinished] + counts[Count::UsersAborted],
             connects: counts[Count::Connects],
@@ -99,6 +104,7 @@ impl Point {
             errors: all.errors.total(),
             cpu_us: all.cpu_ns / 1000,
             times: times.collect(),
+            kinds: kinds(&all.errors),
         }
     }
 
@@ -109,6 +115,7 @@ impl Point {
         self.connected = self.connected.max(next.connected);
         let sums = [
             (&mut self.span_ms, next.span_ms),
+            (&mut self.due, next.due),
             (&mut self.arrivals, next.arrivals),
             (&mut self.departures, next.departures),
             (&mut self.connects, next.connects),
@@ -129,7 +136,26 @@ impl Point {
                 Err(index) => self.times.insert(index, (*metric, *theirs)),
             }
         }
+        for (kind, count) in &next.kinds {
+            match self.kinds.binary_search_by_key(kind, |(kind, _)| *kind) {
+                Ok(index) => self.kinds[index].1 = self.kinds[index].1.saturating_add(*count),
+                Err(index) => self.kinds.insert(index, (*kind, *count)),
+            }
+        }
     }
+}
+
+/// Errors by kind, over all phases.
+fn kinds(errors: &Errors) -> Vec<(ErrorKind, u64)> {
+    let mut kinds: Vec<(ErrorKind, u64)> = Vec::new();
+    // Kinds come in order, so the same one is the last.
+    for (kind, _, count) in errors.iter().filter(|(_, _, count)| *count > 0) {
+        match kinds.last_mut().filter(|(last, _)| *last == kind) {
+            Some((_, sum)) => *sum = sum.saturating_add(count),
+            None => kinds.push((kind, count)),
+        }
+    }
+    kinds
 }
 
 impl TimePoint {

@@ -60,6 +60,8 @@ pub struct Live {
     pub point: BTreeMap<&'static str, f64>,
     /// Times of the last point.
     pub point_times: BTreeMap<String, TimeColumnsRow>,
+    /// Errors of the last point, by kind.
+    pub point_errors: BTreeMap<String, u64>,
 }
 
 /// One metric's values in one point, µs.
@@ -119,6 +121,8 @@ pub struct SeriesView {
     /// Times by metric: `count`, `p50`, `p90`, `p99`, `p99_9`, `max`; `null` where it did not
     /// occur.
     pub metrics: BTreeMap<String, BTreeMap<&'static str, Vec<Option<u64>>>>,
+    /// Errors by kind.
+    pub errors: BTreeMap<String, Vec<u64>>,
 }
 
 /// Times of one metric over the run.
@@ -258,6 +262,7 @@ impl Record {
             trustworthy: !warnings.iter().any(Warning::is_untrustworthy),
             point: last.map(|point| point_columns(point).into()).unwrap_or_default(),
             point_times: last.map(|point| point_times(self.meta(), point)).unwrap_or_default(),
+            point_errors: last.map(point_errors).unwrap_or_default(),
         }
     }
 
@@ -287,6 +292,7 @@ impl Record {
         let points = self.series().points();
         let mut columns = Columns::new();
         let mut metrics = BTreeMap::new();
+        let mut errors: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for (index, point) in points.iter().enumerate() {
             for (name, value) in point_columns(point) {
                 columns.entry(name).or_default().push(value);
@@ -300,11 +306,19 @@ impl Record {
                     column.push(Some(value));
                 }
             }
+            for (kind, count) in point_errors(point) {
+                let column = errors.entry(kind).or_default();
+                column.resize(index, 0);
+                column.push(count);
+            }
         }
         for column in metrics.values_mut().flat_map(BTreeMap::values_mut) {
             column.resize(points.len(), None);
         }
-        SeriesView { seconds_per_point: self.series().ticks_per_point(), columns, metrics }
+        for column in errors.values_mut() {
+            column.resize(points.len(), 0);
+        }
+        SeriesView { seconds_per_point: self.series().ticks_per_point(), columns, metrics, errors }
     }
 }
 
@@ -318,12 +332,13 @@ fn seconds(ms: u64) -> f64 {
     ms as f64 / 1000.0
 }
 
-fn point_columns(point: &Point) -> [(&'static str, f64); 14] {
+fn point_columns(point: &Point) -> [(&'static str, f64); 15] {
     [
         ("t_s", seconds(point.at_ms)),
         ("span_s", seconds(point.span_ms)),
         ("users", point.users as f64),
         ("connected", point.connected as f64),
+        ("due", point.due as f64),
         ("arrivals", point.arrivals as f64),
         ("departures", point.departures as f64),
         ("connects", point.connects as f64),
@@ -354,6 +369,10 @@ fn point_times(meta: &Meta, point: &Point) -> BTreeMap<String, TimeColumnsRow> {
         (meta.names.metric_name(*id), TimeColumnsRow { count, p50, p90, p99, p99_9, max })
     });
     rows.collect()
+}
+
+fn point_errors(point: &Point) -> BTreeMap<String, u64> {
+    point.kinds.iter().map(|(kind, count)| (kind.name().into_owned(), *count)).collect()
 }
 
 fn metric_rows(record: &Record) -> Vec<MetricRow> {
