@@ -1,1 +1,4 @@
 //! The engine.
+
+mod schedule;
+mod wheel;
