@@ -23,7 +23,6 @@ impl Link {
     pub(crate) const UNSET: Self = Self { next: NONE, prev: NONE, due_ms: NONE };
 
     /// When it is due, if a timer is set.
-    #[cfg(test)]
     pub(crate) fn due_ms(self) -> Option<u32> {
         (self.due_ms != NONE).then_some(self.due_ms)
     }

@@ -20,10 +20,13 @@ use crate::serializer::{EncodeError, Kind, Serializer, ServerMessage};
 pub struct Client {
     memberships: Memberships,
     last_ref: u32,
-    /// The ref of the heartbeat that waits for its answer; 0 if none does.
-    heartbeat_ref: u32,
-    serializer: Serializer,
+    /// The ref of the heartbeat that waits for its answer, 0 if none does; and in the highest bit,
+    /// which no ref uses, whether the serializer is V2.
+    heartbeat: u32,
 }
+
+/// The bit of [`Client::heartbeat`] that is not the ref's.
+const IS_V2: u32 = 1 << 31;
 
 /// A topic that any number of clients name without each keeping its text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,12 +49,16 @@ impl Deref for Topic {
 impl Client {
     /// A client that has joined nothing and said nothing.
     pub const fn new(serializer: Serializer) -> Self {
-        Client { memberships: Memberships::NONE, last_ref: 0, heartbeat_ref: 0, serializer }
+        let heartbeat = match serializer {
+            Serializer::V1 => 0,
+            Serializer::V2 => IS_V2,
+        };
+        Client { memberships: Memberships::NONE, last_ref: 0, heartbeat }
     }
 
     /// The serializer its socket was opened with.
-    pub fn serializer(&self) -> Serializer {
-        self.serializer
+    pub const fn serializer(&self) -> Serializer {
+        if self.heartbeat & IS_V2 == 0 { Serializer::V1 } else { Serializer::V2 }
     }
 
     /// Whether `topic` is joined, and the server said so.
@@ -61,7 +68,7 @@ impl Client {
 
     /// Whether a heartbeat waits for its answer: a second one due now means the server is gone.
     pub fn awaits_heartbeat(&self) -> bool {
-        self.heartbeat_ref != 0
+        self.heartbeat_ref() != 0
     }
 
     /// Asks to join `topic`. If it is joined already this join replaces that one, as the server
@@ -121,7 +128,7 @@ impl Client {
     pub fn heartbeat(&mut self, out: &mut Vec<u8>) -> Result<Sent, EncodeError> {
         let (topic, payload) = (events::PHOENIX_TOPIC, &Payload::EMPTY_OBJECT);
         let sent = self.send(out, None, topic, events::HEARTBEAT, payload)?;
-        self.heartbeat_ref = sent.msg_ref;
+        self.set_heartbeat_ref(sent.msg_ref);
         Ok(sent)
     }
 
@@ -146,8 +153,8 @@ impl Client {
         let Some(msg_ref) = number(msg_ref).filter(|n| (1..=self.last_ref).contains(n)) else {
             return Incoming::Unrelated;
         };
-        if msg_ref == self.heartbeat_ref {
-            self.heartbeat_ref = 0;
+        if msg_ref == self.heartbeat_ref() {
+            self.set_heartbeat_ref(0);
             return Incoming::HeartbeatReply { msg_ref };
         }
         let asked = |membership: &Membership| match membership.state() {
@@ -217,15 +224,22 @@ impl Client {
             event: Cow::Borrowed(event),
             payload: payload.borrow(),
         };
-        let kind = self.serializer.message(out, &message)?;
+        let kind = self.serializer().message(out, &message)?;
         self.last_ref = msg_ref;
         Ok(Sent { msg_ref, kind })
     }
 
-    /// The ref of the next message. After four billion they begin again; 0 and the largest are
-    /// never used.
+    /// The ref of the next message. After two billion they begin again; 0 is never used.
     fn next_ref(&self) -> u32 {
-        if self.last_ref >= u32::MAX - 1 { 1 } else { self.last_ref + 1 }
+        if self.last_ref >= IS_V2 - 1 { 1 } else { self.last_ref + 1 }
+    }
+
+    const fn heartbeat_ref(&self) -> u32 {
+        self.heartbeat & !IS_V2
+    }
+
+    fn set_heartbeat_ref(&mut self, msg_ref: u32) {
+        self.heartbeat = (self.heartbeat & IS_V2) | msg_ref;
     }
 
     fn membership(&self, topic: &str) -> Option<&Membership> {
@@ -450,7 +464,7 @@ fn number(msg_ref: &Ref<'_>) -> Option<u32> {
 const DIGITS_MAX: usize = 10;
 
 /// A load generator holds one of these for each of its users, beside the memberships.
-const _: () = assert!(size_of::<Client>() <= 32);
+const _: () = assert!(size_of::<Client>() <= 24);
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,53 @@
+//! What all workers of a host share: little, and never on the way of a message.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Shared by the workers of a run on this host.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// Rows given out, by file.
+    rows: Vec<AtomicU64>,
+    /// Of how many hosts this is which, so that each takes rows of its own.
+    hosts: (u64, u64),
+    /// When each interaction was last sent, by the shard's clock.
+    interactions: Mutex<HashMap<String, u64>>,
+    /// Users that came to a gathering.
+    gathered: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(files: usize, host: u64, hosts: u64) -> Self {
+        Self {
+            rows: (0..files).map(|_| AtomicU64::new(0)).collect(),
+            hosts: (host, hosts.max(1)),
+            ..Self::default()
+        }
+    }
+
+    /// The number of the next row of a file; over all hosts no row comes twice before all came.
+    pub(crate) fn next_row(&self, file: u16) -> u64 {
+        let Some(row) = self.rows.get(usize::from(file)) else { return 0 };
+        row.fetch_add(1, Ordering::Relaxed) * self.hosts.1 + self.hosts.0
+    }
+
+    pub(crate) fn interaction_sent(&self, id: &str, now_ns: u64) {
+        let mut sent = self.interactions.lock().unwrap_or_else(PoisonError::into_inner);
+        sent.insert(id.to_owned(), now_ns);
+    }
+
+    /// When it was last sent.
+    pub(crate) fn interaction(&self, id: &str) -> Option<u64> {
+        self.interactions.lock().unwrap_or_else(PoisonError::into_inner).get(id).copied()
+    }
+
+    /// One more has come; returns how many there are now.
+    pub(crate) fn gather(&self) -> u64 {
+        self.gathered.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn gathered(&self) -> u64 {
+        self.gathered.load(Ordering::Relaxed)
+    }
+}

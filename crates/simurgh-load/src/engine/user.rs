@@ -1,0 +1,292 @@
+//! The record of a virtual user, and the table of them.
+//!
+//! A user who holds a connection and waits has this record (88 bytes) and the reactor's of its
+//! socket (32), and nothing else: what only some users need at some time is in [`Extra`].
+
+use simurgh_proto::session::client::Client;
+use simurgh_proto::ws::Decoder;
+use simurgh_reactor::Key;
+
+use crate::record::MetricId;
+use crate::scenario::VarId;
+
+use super::wheel::{Link, Links};
+
+/// No connection.
+pub(crate) const NO_KEY: Key = Key { slot: u32::MAX, generation: 0 };
+
+/// A virtual user.
+pub(crate) struct User {
+    /// Its connection, or [`NO_KEY`].
+    pub(crate) conn: Key,
+    pub(crate) extra: Option<Box<Extra>>,
+    /// Its half of a Channels session.
+    pub(crate) client: Client,
+    pub(crate) timer: Link,
+    /// The operation it does, or does next.
+    pub(crate) at: u32,
+    /// Its number in the run, from 1.
+    pub(crate) id: u32,
+    /// When what it does now was meant to begin: microseconds of the shard's clock, wrapping
+    /// (latencies are far below the 71 minutes of a turn).
+    pub(crate) since_us: u32,
+    /// When it was meant to arrive, milliseconds of the shard's clock.
+    pub(crate) started_ms: u32,
+    /// Register 0: the round of the outermost loop.
+    pub(crate) round: u32,
+    /// The ref of the reply it waits for, or the frames it still wants.
+    pub(crate) awaits: u32,
+    pub(crate) phase: u16,
+    pub(crate) target: u16,
+    /// Random values drawn so far.
+    pub(crate) draws: u16,
+    pub(crate) doing: Doing,
+    pub(crate) link: Wire,
+}
+
+// A million users and their sockets are to fit in 128 MB: 88 here, 32 in the reactor.
+const _: () = assert!(size_of::<User>() <= 88);
+
+/// What a user is waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Doing {
+    /// Nothing: it goes on at once.
+    Running,
+    /// The end of a think time.
+    Thinking,
+    /// The time of the operation it stands at.
+    Pacing,
+    /// Its connection: TCP, TLS, the answer to its upgrade.
+    Opening,
+    /// The first frame.
+    AwaitFirst,
+    /// A frame that matches.
+    AwaitMatch,
+    /// The reply with the ref in `awaits`.
+    AwaitRef,
+    /// The answer to an HTTP request.
+    AwaitHttp,
+    /// The end of a receive.
+    Receiving,
+    /// Any frame that the server sends by itself.
+    AwaitServer,
+    /// All the others.
+    Gathering,
+    /// The server's half of the close.
+    Closing,
+    /// The next attempt to connect.
+    BackingOff,
+}
+
+/// What the user's connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Wire {
+    /// There is none.
+    None,
+    /// On its way, for a WebSocket.
+    Connecting,
+    /// On its way, for HTTP.
+    ConnectingHttp,
+    /// On its way, for bytes.
+    ConnectingRaw,
+    /// Waits for the answer to its upgrade.
+    Upgrading,
+    /// An open WebSocket.
+    WebSocket,
+    /// An open WebSocket whose close has begun.
+    WebSocketClosing,
+    /// A kept-alive HTTP connection.
+    Http,
+    /// Plain bytes.
+    Raw,
+}
+
+/// What only some users have, and only while they need it.
+#[derive(Default)]
+pub(crate) struct Extra {
+    pub(crate) vars: Vec<(VarId, Value)>,
+    /// Registers from 1 on.
+    pub(crate) registers: Vec<u32>,
+    /// A frame that is half received.
+    pub(crate) decoder: Decoder,
+    /// A head that is half received.
+    pub(crate) head: Vec<u8>,
+    pub(crate) tls: Option<Box<super::wire::Tls>>,
+    pub(crate) http: Option<Box<super::requests::HttpState>>,
+    /// Transactions under way: which, and since when.
+    pub(crate) transactions: Vec<(MetricId, u32)>,
+    /// Attempts to connect that failed in a row.
+    pub(crate) attempts: u32,
+    /// How often a check has sent the user back: by operation.
+    pub(crate) repeats: Vec<(u32, u32)>,
+    /// Frames that came while nobody waited, for a later wait.
+    pub(crate) kept: std::collections::VecDeque<KeptFrame>,
+    /// Where its joins are, to be repeated after a reconnect.
+    pub(crate) joins: Vec<u32>,
+    /// After a reconnect: the joins that are left to repeat, and where to go on then.
+    pub(crate) resume: Option<Resume>,
+    /// A connection laid aside by a switch.
+    pub(crate) stored: Option<(Key, Wire)>,
+}
+
+/// What a reconnect has to do before the session goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct Resume {
+    /// Operations to repeat, the last one first.
+    pub(crate) steps: Vec<u32>,
+    /// Where the session goes on.
+    pub(crate) at: u32,
+    /// It was resting there: how, when that ends in wheel milliseconds, and its `since_us`.
+    pub(crate) rest: Option<(Doing, Option<u32>, u32)>,
+}
+
+/// A frame nobody has waited for yet.
+pub(crate) struct KeptFrame {
+    pub(crate) binary: bool,
+    pub(crate) payload: Box<[u8]>,
+}
+
+/// A variable's value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    One(Box<[u8]>),
+    List(Vec<Box<[u8]>>),
+}
+
+impl Extra {
+    /// Whether there is nothing in it any more.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.vars.is_empty()
+            && self.registers.is_empty()
+            && !self.decoder.in_message()
+            && self.head.is_empty()
+            && self.tls.is_none()
+            && self.http.is_none()
+            && self.transactions.is_empty()
+            && self.attempts == 0
+            && self.repeats.is_empty()
+            && self.kept.is_empty()
+            && self.joins.is_empty()
+            && self.resume.is_none()
+            && self.stored.is_none()
+    }
+}
+
+impl User {
+    /// The extra record, made if there is none.
+    pub(crate) fn extra(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    /// Gives the extra record back if there is nothing in it.
+    pub(crate) fn tidy(&mut self) {
+        if self.extra.as_ref().is_some_and(|extra| extra.is_empty()) {
+            self.extra = None;
+        }
+    }
+
+    pub(crate) fn register(&self, register: u16) -> u32 {
+        match register {
+            0 => self.round,
+            more => {
+                let registers = self.extra.as_ref().map(|extra| extra.registers.as_slice());
+                registers.and_then(|all| all.get(usize::from(more) - 1)).copied().unwrap_or(0)
+            }
+        }
+    }
+
+    pub(crate) fn set_register(&mut self, register: u16, value: u32) {
+        let Some(index) = usize::from(register).checked_sub(1) else {
+            self.round = value;
+            return;
+        };
+        let registers = &mut self.extra().registers;
+        if registers.len() <= index {
+            registers.resize(index + 1, 0);
+        }
+        if let Some(place) = registers.get_mut(index) {
+            *place = value;
+        }
+    }
+
+    pub(crate) fn value(&self, var: VarId) -> Option<&Value> {
+        let vars = &self.extra.as_ref()?.vars;
+        vars.iter().find(|(known, _)| *known == var).map(|(_, value)| value)
+    }
+
+    pub(crate) fn set(&mut self, var: VarId, value: Value) {
+        let vars = &mut self.extra().vars;
+        match vars.iter_mut().find(|(known, _)| *known == var) {
+            Some((_, old)) => *old = value,
+            None => vars.push((var, value)),
+        }
+    }
+}
+
+/// Users in pages that never move, by index; a freed place is used next.
+pub(crate) struct Users {
+    pages: Vec<Box<[Option<User>]>>,
+    free: Vec<u32>,
+    len: usize,
+}
+
+/// Users in a page: about 23 kB.
+const PAGE: usize = 256;
+
+impl Users {
+    pub(crate) const fn new() -> Self {
+        Self { pages: Vec::new(), free: Vec::new(), len: 0 }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Places there are, used or not.
+    pub(crate) fn places(&self) -> u32 {
+        u32::try_from(self.pages.len() * PAGE).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn add(&mut self, user: User) -> u32 {
+        if self.free.is_empty() {
+            let first = self.places();
+            self.pages.push((0..PAGE).map(|_| None).collect());
+            self.free.extend((first..first + PAGE as u32).rev());
+        }
+        let index = self.free.pop().unwrap_or(0);
+        if let Some(place) = self.place(index) {
+            *place = Some(user);
+            self.len += 1;
+        }
+        index
+    }
+
+    pub(crate) fn remove(&mut self, index: u32) -> Option<User> {
+        let user = self.place(index)?.take()?;
+        self.free.push(index);
+        self.len -= 1;
+        Some(user)
+    }
+
+    #[inline]
+    pub(crate) fn get(&mut self, index: u32) -> Option<&mut User> {
+        self.place(index)?.as_mut()
+    }
+
+    fn place(&mut self, index: u32) -> Option<&mut Option<User>> {
+        let index = index as usize;
+        self.pages.get_mut(index / PAGE)?.get_mut(index % PAGE)
+    }
+}
+
+impl Links for Users {
+    fn link(&mut self, user: u32) -> &mut Link {
+        // The wheel only knows users that are there: their timers are unset before they go.
+        match self.pages.get_mut(user as usize / PAGE).map(|page| &mut page[user as usize % PAGE]) {
+            Some(Some(user)) => &mut user.timer,
+            _ => unreachable!("a timer of a user that is gone"),
+        }
+    }
+}

@@ -1,0 +1,783 @@
+//! A user's connection: opened, upgraded, written to, lost.
+
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use simurgh_proto::ws::handshake::{ClientRequest, check_response, client_key};
+use simurgh_proto::ws::{self, CloseCode, Decoder, Limits, OpCode, Role};
+use simurgh_reactor::{Closed, Key, Outgoing};
+
+use crate::answer::AnswerText;
+use crate::record::{Count, ErrorKind, Metric, Warning};
+use crate::scenario::{Dialect, Target, Template, Vsn};
+use crate::tls::{TlsClient, TlsError};
+
+use super::program::{ConnectOp, Op};
+use super::schedule::mix;
+use super::steps::{Ended, Flow, nanos};
+use super::user::{Doing, NO_KEY, Resume, User, Wire};
+use super::worker::{NOBODY, Net, Worker};
+
+/// TLS on a user's connection.
+pub(crate) type Tls = TlsClient;
+
+/// Largest message taken: what servers send to a user.
+const LIMITS: Limits = Limits { frame_bytes_max: 16 << 20, message_bytes_max: 16 << 20 };
+/// How long a close waits for the server's half.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Worker {
+    /// Runs a `Connect`.
+    pub(crate) fn connect(&mut self, io: &mut Net, u: u32) -> Flow {
+        self.let_go(io, u);
+        self.open(io, u, Wire::Connecting)
+    }
+
+    /// Opens a connection to the user's server.
+    pub(crate) fn open(&mut self, io: &mut Net, u: u32, link: Wire) -> Flow {
+        let program = Rc::clone(&self.program);
+        let scenario = &program.scenario;
+        let Some(user) = self.users.get(u) else { return Flow::Wait };
+        let Some(target) = scenario.targets.get(usize::from(user.target)) else {
+            return Flow::Wait;
+        };
+        self.recorder.count(Count::ConnectsTried, 1);
+        let mut tries = self.sources.tries();
+        loop {
+            let how = Outgoing {
+                from: self.sources.next(target.address.ip()),
+                receive_buffer_bytes: scenario.sources.receive_buffer_bytes,
+                send_buffer_bytes: scenario.sources.send_buffer_bytes,
+                reset_on_close: false,
+            };
+            match io.connect(target.address, &how, u) {
+                Ok(key) => {
+                    user.conn = key;
+                    user.link = link;
+                    let timeout = scenario.timeouts.connect;
+                    return self.wait_until(io, u, Doing::Opening, Some(timeout));
+                }
+                Err((error, _)) => {
+                    let kind = connect_error(&error);
+                    tries = tries.saturating_sub(1);
+                    if kind == ErrorKind::NoPorts && tries > 0 {
+                        self.sources.exhausted();
+                        continue;
+                    }
+                    if kind == ErrorKind::NoDescriptors {
+                        self.recorder.warn(Warning::DescriptorLimit {
+                            connections: io.len() as u64,
+                        });
+                    }
+                    self.fail(io, u, kind, || error.to_string());
+                    return Flow::Wait;
+                }
+            }
+        }
+    }
+
+    /// The TCP connection is there.
+    pub(crate) fn link_up(&mut self, io: &mut Net, key: Key) {
+        let Some(u) = io.conn(key).copied() else { return };
+        let program = Rc::clone(&self.program);
+        let Some(user) = self.users.get(u).filter(|user| user.conn == key) else { return };
+        let Some(target) = program.scenario.targets.get(usize::from(user.target)) else { return };
+        if !target.tls {
+            return self.ready(io, u);
+        }
+        let Some(config) = &self.tls else { return };
+        let mut out = Vec::new();
+        let started = TlsClient::new(config, &target.host).and_then(|mut tls| {
+            tls.start(&mut out).map_err(|error| error.to_string())?;
+            Ok(tls)
+        });
+        match started {
+            Ok(tls) => {
+                user.extra().tls = Some(Box::new(tls));
+                io.send(key, &out);
+            }
+            Err(error) => self.fail(io, u, ErrorKind::Tls, || error),
+        }
+    }
+
+    /// The connection can be used.
+    fn ready(&mut self, io: &mut Net, u: u32) {
+        let now_ns = io.clock_ns();
+        let Some(user) = self.users.get(u) else { return };
+        let link = user.link;
+        let took_us = Self::elapsed_us(user.since_us, now_ns);
+        self.recorder.time(Metric::Connect, took_us);
+        self.recorder.count(Count::Connects, 1);
+        match link {
+            Wire::Connecting => self.send_upgrade(io, u),
+            Wire::ConnectingHttp => {
+                user.link = Wire::Http;
+                self.connected += 1;
+                self.send_request(io, u);
+            }
+            Wire::ConnectingRaw => {
+                user.link = Wire::Raw;
+                self.connected += 1;
+                user.since_us = Self::us(now_ns);
+                self.advance(io, u);
+            }
+            _ => {}
+        }
+    }
+
+    fn send_upgrade(&mut self, io: &mut Net, u: u32) {
+        let program = Rc::clone(&self.program);
+        let now_ns = io.clock_ns();
+        let Some(user) = self.users.get(u) else { return };
+        let Op::Connect(op) = program.op(user.at) else { return };
+        let Some(target) = program.scenario.targets.get(usize::from(user.target)) else { return };
+        let dialect = program.sessions.get(program.session_of(user.at)).map(|s| s.dialect);
+        let dialect = dialect.unwrap_or(Dialect::Raw);
+        self.maker.now_ns = now_ns;
+        let mut path = self.maker.text(user, &op.connect.path);
+        add_vsn(&mut path, dialect);
+        make_target(&mut path);
+        let origin = match &op.connect.origin {
+            Some(origin) => Some(self.maker.text(user, origin)),
+            None if dialect == Dialect::Tsung => Some(target.host.clone()),
+            None => None,
+        };
+        let headers: Vec<(&str, String)> = op
+            .connect
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), self.maker.text(user, value)))
+            .collect();
+        let headers: Vec<(&str, &str)> =
+            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let subprotocols: Vec<&str> = op.connect.subprotocols.iter().map(String::as_str).collect();
+        user.link = Wire::Upgrading;
+        // The request's own time starts when it can be sent.
+        user.since_us = Self::us(now_ns);
+        let key = upgrade_key(&self.maker, user);
+        let request = ClientRequest {
+            host: &host_header(target, dialect == Dialect::Tsung),
+            target: &path,
+            origin: origin.as_deref(),
+            subprotocols: &subprotocols,
+            key: &key,
+            headers: &headers,
+        };
+        let mut out = std::mem::take(&mut self.frame);
+        out.clear();
+        request.write(&mut out);
+        self.put(io, u, &out);
+        self.frame = out;
+        self.recorder.count(Count::Requests, 1);
+        let timeout = op.answer.timeout.unwrap_or(program.scenario.timeouts.reply);
+        self.wait_until(io, u, Doing::Opening, Some(timeout));
+    }
+
+    /// Writes bytes to the user's connection, encrypted where it is.
+    pub(crate) fn put(&mut self, io: &mut Net, u: u32, bytes: &[u8]) {
+        let Some(user) = self.users.get(u) else { return };
+        let key = user.conn;
+        self.recorder.count(Count::BytesOut, bytes.len() as u64);
+        match user.extra.as_mut().and_then(|extra| extra.tls.as_mut()) {
+            None => io.send(key, bytes),
+            Some(tls) => {
+                let mut cipher = Vec::new();
+                // An error means that the connection is over, which its end will tell.
+                if tls.send(bytes, &mut cipher).is_ok() {
+                    io.send(key, &cipher);
+                }
+            }
+        }
+    }
+
+    /// Sends one WebSocket frame.
+    pub(crate) fn put_frame(&mut self, io: &mut Net, u: u32, opcode: OpCode, payload: &[u8]) {
+        let mask = Some(self.mask.u32(..).to_ne_bytes());
+        match opcode {
+            OpCode::Text => self.recorder.count(Count::FramesOutText, 1),
+            OpCode::Binary => self.recorder.count(Count::FramesOutBinary, 1),
+            _ => {}
+        }
+        let Some(user) = self.users.get(u) else { return };
+        if user.extra.as_ref().is_none_or(|extra| extra.tls.is_none()) {
+            let written = io.write_with(user.conn, |_, out| {
+                let before = out.len();
+                ws::encode(opcode, payload, mask, out);
+                out.len() - before
+            });
+            self.recorder.count(Count::BytesOut, written.unwrap_or(0) as u64);
+            return;
+        }
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.clear();
+        ws::encode(opcode, payload, mask, &mut frame);
+        self.put(io, u, &frame);
+        self.frame = frame;
+    }
+
+    /// Sends what a template comes to as one frame.
+    pub(crate) fn send_rendered(&mut self, io: &mut Net, u: u32, opcode: OpCode, data: &Template) {
+        let mut payload = std::mem::take(&mut self.scratch);
+        payload.clear();
+        self.render(io, u, data, &mut payload);
+        self.put_frame(io, u, opcode, &payload);
+        self.scratch = payload;
+    }
+
+    /// Appends what a template comes to; a stamp in it is taken down as sent.
+    pub(crate) fn render(&mut self, io: &mut Net, u: u32, data: &Template, out: &mut Vec<u8>) {
+        let sent_ns = self.run_ns(io.clock_ns());
+        let before = self.maker.stamps;
+        self.maker.now_ns = sent_ns;
+        let Some(user) = self.users.get(u) else { return };
+        self.maker.render(user, data, out);
+        for number in before..self.maker.stamps {
+            self.recorder.published(user.id, number, sent_ns, 0);
+        }
+    }
+
+    /// Bytes have come.
+    pub(crate) fn bytes_in(&mut self, io: &mut Net, key: Key, data: &mut [u8]) {
+        let Some(u) = io.conn(key).copied() else { return };
+        let Some(user) = self.users.get(u).filter(|user| user.conn == key) else { return };
+        let received_ns = self.received_ns(io);
+        let Some(mut tls) = user.extra.as_mut().and_then(|extra| extra.tls.take()) else {
+            self.recorder.count(Count::BytesIn, data.len() as u64);
+            self.throttle(io, u, key, data.len());
+            return self.plain_in(io, u, key, data, received_ns);
+        };
+        let (mut plain, mut out) = (Vec::new(), Vec::new());
+        let was_open = tls.progress().handshake_done;
+        let outcome = tls.receive(data, &mut plain, &mut out);
+        user.extra().tls = Some(tls);
+        if !out.is_empty() {
+            io.send(key, &out);
+        }
+        let is_open = matches!(&outcome, Ok(progress) if progress.handshake_done);
+        if is_open && !was_open {
+            self.ready(io, u);
+        }
+        if !plain.is_empty() {
+            self.recorder.count(Count::BytesIn, plain.len() as u64);
+            self.throttle(io, u, key, plain.len());
+            self.plain_in(io, u, key, &mut plain, received_ns);
+        }
+        if let Err(error) = outcome
+            && self.users.get(u).is_some_and(|user| user.conn == key)
+        {
+            let kind = match error {
+                _ if was_open => ErrorKind::ConnectionReset,
+                _ => ErrorKind::Tls,
+            };
+            self.fail(io, u, kind, || TlsError::to_string(&error));
+        }
+    }
+
+    /// When the bytes at hand were received: by the kernel, if it says so.
+    fn received_ns(&mut self, io: &Net) -> u64 {
+        let now_ns = io.clock_ns();
+        if self.receive_stamps
+            && let Some(stamp_ns) = io.received_at()
+        {
+            self.recorder.time(Metric::StampError, now_ns.saturating_sub(stamp_ns) / 1000);
+        }
+        now_ns
+    }
+
+    /// A user that reads slowly on purpose does not read again for a while.
+    fn throttle(&mut self, io: &mut Net, u: u32, key: Key, bytes: usize) {
+        if !self.program.throttled {
+            return;
+        }
+        let program = Rc::clone(&self.program);
+        let Some(user) = self.users.get(u) else { return };
+        let session = program.sessions.get(program.session_of(user.at));
+        if let Some(rate) = session.and_then(|session| session.read_rate_max) {
+            let pause_ns = (bytes as u64).saturating_mul(1_000_000_000) / rate.max(1);
+            io.hold(key);
+            self.sweeps.release_at(io.now().ns + pause_ns, key);
+        }
+    }
+
+    fn plain_in(&mut self, io: &mut Net, u: u32, key: Key, data: &mut [u8], received_ns: u64) {
+        match self.users.get(u).map(|user| user.link) {
+            Some(Wire::Upgrading) => self.upgrade_in(io, u, key, data, received_ns),
+            Some(Wire::WebSocket | Wire::WebSocketClosing) => {
+                self.frames_in(io, u, key, data, received_ns);
+            }
+            Some(Wire::Http) => self.http_in(io, u, key, data),
+            Some(Wire::Raw) => self.raw_in(io, u, data, received_ns),
+            _ => {}
+        }
+    }
+
+    /// A piece of the answer to an upgrade.
+    fn upgrade_in(&mut self, io: &mut Net, u: u32, key: Key, data: &mut [u8], received_ns: u64) {
+        let program = Rc::clone(&self.program);
+        let Some(user) = self.users.get(u) else { return };
+        let Op::Connect(op) = program.op(user.at) else { return };
+        let wanted = upgrade_key(&self.maker, user);
+        let mut gathered = match &mut user.extra {
+            Some(extra) if !extra.head.is_empty() => std::mem::take(&mut extra.head),
+            _ => Vec::new(),
+        };
+        let head: &mut [u8] = if gathered.is_empty() {
+            data
+        } else {
+            gathered.extend_from_slice(data);
+            &mut gathered
+        };
+        let offered: Vec<&str> = op.connect.subprotocols.iter().map(String::as_str).collect();
+        match check_response(head, &wanted, &offered) {
+            Ok(None) => {
+                let rest = head.to_vec();
+                if let Some(user) = self.users.get(u) {
+                    user.extra().head = rest;
+                }
+            }
+            Ok(Some((answer, head_bytes))) => {
+                if answer.status != 101 {
+                    return self.fail(io, u, ErrorKind::UpgradeStatus(answer.status), String::new);
+                }
+                let (head, rest) = head.split_at_mut(head_bytes);
+                if self.upgraded(io, u, op, head, received_ns) {
+                    self.plain_in(io, u, key, rest, received_ns);
+                }
+            }
+            Err(error) => self.fail(io, u, ErrorKind::UpgradeWrong, || error.to_string()),
+        }
+    }
+
+    /// The WebSocket is open; `false` if the user has left it at once.
+    fn upgraded(&mut self, io: &mut Net, u: u32, op: &ConnectOp, head: &[u8], now_ns: u64) -> bool {
+        let Some(user) = self.users.get(u) else { return false };
+        let key = user.conn;
+        user.link = Wire::WebSocket;
+        self.connected += 1;
+        let took_us = Self::elapsed_us(user.since_us, now_ns);
+        self.recorder.time(Metric::Upgrade, took_us);
+        self.recorder.count(Count::Upgrades, 1);
+        let serializer = user.client.serializer();
+        user.client = simurgh_proto::session::client::Client::new(serializer);
+        user.tidy();
+        if op.answer.is_none() {
+            self.done(io, u);
+        } else {
+            let text = AnswerText::http(head, head.len());
+            self.answered(io, u, &op.answer, &text);
+        }
+        self.users.get(u).is_some_and(|user| user.conn == key)
+    }
+
+    fn frames_in(&mut self, io: &mut Net, u: u32, key: Key, data: &mut [u8], received_ns: u64) {
+        let Some(user) = self.users.get(u) else { return };
+        let mut decoder = match &mut user.extra {
+            Some(extra) => std::mem::take(&mut extra.decoder),
+            None => Decoder::new(),
+        };
+        let mut input = data;
+        loop {
+            match decoder.next(Role::Client, &LIMITS, &mut input) {
+                Ok(Some(event)) => {
+                    self.event_in(io, u, event, received_ns);
+                    if !self.users.get(u).is_some_and(|user| user.conn == key) {
+                        return;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    let mut close = Vec::new();
+                    let mask = Some(self.mask.u32(..).to_ne_bytes());
+                    ws::encode_close(error.close_code(), "", mask, &mut close);
+                    self.put(io, u, &close);
+                    let kind = match error.close_code() {
+                        CloseCode::TOO_BIG => ErrorKind::MessageTooLarge,
+                        _ => ErrorKind::FrameError,
+                    };
+                    return self.lost(io, u, Some(kind), || error.to_string());
+                }
+            }
+        }
+        if let Some(user) = self.users.get(u) {
+            if decoder.in_message() {
+                user.extra().decoder = decoder;
+            } else {
+                user.tidy();
+            }
+        }
+    }
+
+    /// A connection has ended by itself.
+    pub(crate) fn link_down(&mut self, io: &mut Net, key: Key, u: u32, why: Closed) {
+        let Some(user) = self.users.get(u) else { return };
+        if user.conn != key {
+            if let Some(extra) = &mut user.extra {
+                extra.stored = extra.stored.take().filter(|(stored, _)| *stored != key);
+            }
+            return;
+        }
+        let (link, doing) = (user.link, user.doing);
+        self.forget_link(u);
+        let kind = match why {
+            Closed::Unconnected(kind) => unconnected(kind),
+            Closed::Reset(_) | Closed::Slow => ErrorKind::ConnectionReset,
+            Closed::PeerEof | Closed::Local => ErrorKind::EndOfStream,
+        };
+        match link {
+            Wire::None => {}
+            Wire::Connecting | Wire::ConnectingHttp | Wire::ConnectingRaw | Wire::Upgrading => {
+                self.fail(io, u, kind, String::new);
+            }
+            Wire::WebSocket => self.lost(io, u, Some(kind), String::new),
+            Wire::WebSocketClosing if doing == Doing::Closing => self.done(io, u),
+            Wire::WebSocketClosing => self.lost(io, u, None, String::new),
+            Wire::Http => self.http_end(io, u, kind),
+            Wire::Raw => {
+                let waits = matches!(doing, Doing::AwaitFirst | Doing::AwaitMatch);
+                if waits {
+                    self.fail(io, u, kind, String::new);
+                }
+            }
+        }
+    }
+
+    /// The user's connection is gone: what is known of it goes too.
+    fn forget_link(&mut self, u: u32) {
+        let Some(user) = self.users.get(u) else { return };
+        let open = matches!(
+            user.link,
+            Wire::WebSocket | Wire::WebSocketClosing | Wire::Http | Wire::Raw
+        );
+        if open {
+            self.connected = self.connected.saturating_sub(1);
+            self.recorder.count(Count::Disconnects, 1);
+        }
+        user.conn = NO_KEY;
+        user.link = Wire::None;
+        if let Some(extra) = &mut user.extra {
+            extra.tls = None;
+            extra.decoder = Decoder::new();
+            extra.head = Vec::new();
+            extra.kept.clear();
+        }
+        user.tidy();
+    }
+
+    /// Ends the user's connections, if there are any, in good order.
+    pub(crate) fn let_go(&mut self, io: &mut Net, u: u32) {
+        let Some(user) = self.users.get(u) else { return };
+        if let Some((key, _)) = user.extra.as_mut().and_then(|extra| extra.stored.take()) {
+            if let Some(conn) = io.conn(key) {
+                *conn = NOBODY;
+            }
+            self.connected = self.connected.saturating_sub(1);
+            self.recorder.count(Count::Disconnects, 1);
+            io.close(key);
+        }
+        let Some(user) = self.users.get(u) else { return };
+        let (key, link) = (user.conn, user.link);
+        if key == NO_KEY {
+            return;
+        }
+        if link == Wire::WebSocket {
+            self.put_close(io, u, CloseCode::NORMAL.0);
+        }
+        self.forget_link(u);
+        if let Some(conn) = io.conn(key) {
+            *conn = NOBODY;
+        }
+        match link {
+            Wire::Connecting | Wire::ConnectingHttp | Wire::ConnectingRaw => io.abort(key),
+            _ => io.close(key),
+        }
+    }
+
+    fn put_close(&mut self, io: &mut Net, u: u32, code: u16) {
+        let mut close = Vec::new();
+        let mask = Some(self.mask.u32(..).to_ne_bytes());
+        ws::encode_close(CloseCode(code), "", mask, &mut close);
+        self.put(io, u, &close);
+    }
+
+    /// Runs a `Close`.
+    pub(crate) fn close(&mut self, io: &mut Net, u: u32, code: u16) -> Flow {
+        let Some(user) = self.users.get(u) else { return Flow::Wait };
+        if user.link != Wire::WebSocket {
+            self.let_go(io, u);
+            return Flow::Next;
+        }
+        self.put_close(io, u, code);
+        if let Some(user) = self.users.get(u) {
+            user.link = Wire::WebSocketClosing;
+        }
+        self.wait_until(io, u, Doing::Closing, Some(CLOSE_TIMEOUT))
+    }
+
+    /// A step that needs a connection finds none. Tsung's users get a new one, with a handshake;
+    /// others have made a mistake or were closed, which was counted when it happened.
+    pub(crate) fn not_connected(&mut self, io: &mut Net, u: u32) -> Flow {
+        let program = Rc::clone(&self.program);
+        let Some(user) = self.users.get(u) else { return Flow::Wait };
+        let session = program.sessions.get(program.session_of(user.at));
+        let reopens = session.is_some_and(|session| session.dialect == Dialect::Tsung);
+        let at = user.at;
+        if reopens && self.connect_before(at).is_some() {
+            let Some(user) = self.users.get(u) else { return Flow::Wait };
+            // Back to this very step, once the connection is there.
+            user.extra().resume = Some(Resume { steps: Vec::new(), at, rest: None });
+            self.reopen(io, u);
+            return Flow::Wait;
+        }
+        self.fail(io, u, ErrorKind::Send, || "there is no open WebSocket".to_owned());
+        Flow::Wait
+    }
+
+    /// What a user does is over because of an error: it tries again where that is the rule, or
+    /// ends.
+    pub(crate) fn fail(
+        &mut self,
+        io: &mut Net,
+        u: u32,
+        kind: ErrorKind,
+        text: impl FnOnce() -> String,
+    ) {
+        let Some(user) = self.users.get(u) else { return };
+        let opening = user.doing == Doing::Opening || user.link == Wire::None;
+        let phase = user.phase;
+        self.recorder.error_with(kind, phase, text);
+        self.unset_timer(u);
+        self.let_go(io, u);
+        let program = Rc::clone(&self.program);
+        let timeouts = program.scenario.timeouts;
+        let Some(user) = self.users.get(u) else { return };
+        let resuming = user.extra.as_ref().is_some_and(|extra| extra.resume.is_some());
+        let attempts = user.extra.as_ref().map_or(0, |extra| extra.attempts);
+        if opening && !resuming && kind.is_connect() && attempts < timeouts.retries {
+            user.extra().attempts = attempts + 1;
+            let wait = timeouts.retry_wait.saturating_mul(attempts + 1);
+            self.wait_until(io, u, Doing::BackingOff, Some(wait));
+            return;
+        }
+        self.reconnect_or_end(io, u, None);
+    }
+
+    /// The connection is lost; `kind` is the error, unless that was counted before.
+    pub(crate) fn lost(
+        &mut self,
+        io: &mut Net,
+        u: u32,
+        kind: Option<ErrorKind>,
+        text: impl FnOnce() -> String,
+    ) {
+        let program = Rc::clone(&self.program);
+        let Some(user) = self.users.get(u) else { return };
+        let phase = user.phase;
+        if let Some(kind) = kind {
+            self.recorder.error_with(kind, phase, text);
+        }
+        let Some(user) = self.users.get(u) else { return };
+        let rests = matches!(
+            user.doing,
+            Doing::Thinking | Doing::Pacing | Doing::Receiving | Doing::Gathering
+        );
+        let session = program.sessions.get(program.session_of(user.at));
+        let is_tsung = session.is_some_and(|session| session.dialect == Dialect::Tsung);
+        let rest = rests.then_some((user.doing, user.timer.due_ms(), user.since_us));
+        if !rests && self.awaited_metric(u).is_some() {
+            self.recorder.count(Count::RequestsUnanswered, 1);
+        }
+        self.let_go(io, u);
+        if is_tsung && rests {
+            return;
+        }
+        self.unset_timer(u);
+        self.reconnect_or_end(io, u, rest);
+    }
+
+    fn reconnect_or_end(&mut self, io: &mut Net, u: u32, rest: Option<(Doing, Option<u32>, u32)>) {
+        let program = Rc::clone(&self.program);
+        let Some(user) = self.users.get(u) else { return };
+        let session = program.sessions.get(program.session_of(user.at));
+        let policy = session.and_then(|session| session.reconnect);
+        let resuming = user.extra.as_ref().is_some_and(|extra| extra.resume.is_some());
+        let (Some(policy), at) = (policy, user.at) else {
+            return self.end_user(io, u, Ended::Aborted);
+        };
+        let Some(connect_at) = self.connect_before(at) else {
+            return self.end_user(io, u, Ended::Aborted);
+        };
+        let Some(user) = self.users.get(u) else { return };
+        let extra = user.extra();
+        extra.attempts += 1;
+        let attempts = extra.attempts;
+        if policy.attempts_max.is_some_and(|most| attempts > most) {
+            return self.end_user(io, u, Ended::Aborted);
+        }
+        if !resuming {
+            let steps = match policy.rejoin {
+                false => Vec::new(),
+                true => rejoin_steps(&program.ops, connect_at, at, &extra.joins),
+            };
+            // What was under way when the connection broke is not done again.
+            let at = if rest.is_some() { at } else { at + 1 };
+            extra.resume = Some(Resume { steps, at, rest });
+        }
+        let longest = policy.min.saturating_mul(1 << (attempts - 1).min(20)).min(policy.max);
+        let wait = longest.mul_f64(0.5 + self.maker.draw(user).f64() / 2.0);
+        self.wait_until(io, u, Doing::BackingOff, Some(wait));
+    }
+
+    /// The `Connect` that comes before an operation in its session.
+    fn connect_before(&self, at: u32) -> Option<u32> {
+        let start = self.program.sessions.get(self.program.session_of(at))?.start;
+        (start..=at).rev().find(|at| matches!(self.program.op(*at), Op::Connect(_)))
+    }
+
+    /// Tries again to connect.
+    pub(crate) fn reopen(&mut self, io: &mut Net, u: u32) {
+        let now_us = Self::us(io.clock_ns());
+        let Some(user) = self.users.get(u) else { return };
+        let resuming = user.extra.as_ref().is_some_and(|extra| extra.resume.is_some());
+        if !resuming {
+            return self.advance(io, u);
+        }
+        let at = user.extra.as_ref().and_then(|extra| extra.resume.as_ref()).map(|r| r.at);
+        let Some(connect_at) = at.and_then(|at| self.connect_before(at)) else {
+            return self.end_user(io, u, Ended::Aborted);
+        };
+        let Some(user) = self.users.get(u) else { return };
+        user.at = connect_at;
+        user.since_us = now_us;
+        self.connect(io, u);
+    }
+
+    /// The connection is there again: what is left to be repeated, and then where it was.
+    pub(crate) fn go_on_resuming(&mut self, io: &mut Net, u: u32) {
+        let Some(user) = self.users.get(u) else { return };
+        let Some(mut resume) = user.extra().resume.take() else { return };
+        if let Some(step) = resume.steps.pop() {
+            user.at = step;
+            user.extra().resume = Some(resume);
+            return self.advance_one(io, u);
+        }
+        user.extra().attempts = 0;
+        user.tidy();
+        user.at = resume.at;
+        self.recorder.count(Count::Reconnects, 1);
+        let Some((doing, due_ms, since_us)) = resume.rest else {
+            return self.advance(io, u);
+        };
+        (user.doing, user.since_us) = (doing, since_us);
+        if let Some(due_ms) = due_ms {
+            self.set_timer(u, due_ms);
+        }
+    }
+
+    /// Runs one operation that is repeated after a reconnect.
+    fn advance_one(&mut self, io: &mut Net, u: u32) {
+        let program = Rc::clone(&self.program);
+        let Some(at) = self.users.get(u).map(|user| user.at) else { return };
+        if self.run_op(io, u, &program, at) != Flow::Wait {
+            self.done(io, u);
+        }
+    }
+}
+
+/// The key of the upgrade that a user has under way: the same again when its answer comes.
+fn upgrade_key(maker: &super::values::Maker, user: &User) -> String {
+    let attempt = user.extra.as_ref().map_or(0, |extra| extra.attempts);
+    let low = mix(maker.seed ^ u64::from(maker.run) << 32, u64::from(user.id));
+    let high = mix(low, u64::from(attempt) << 32 | u64::from(user.at));
+    let mut nonce = [0; 16];
+    nonce[..8].copy_from_slice(&low.to_le_bytes());
+    nonce[8..].copy_from_slice(&high.to_le_bytes());
+    client_key(nonce)
+}
+
+/// What is repeated after a reconnect, the last step first: the joins of a Channels session, in
+/// others all messages between the connect and where it was.
+fn rejoin_steps(ops: &[Op], connect_at: u32, at: u32, joins: &[u32]) -> Vec<u32> {
+    if !joins.is_empty() {
+        return joins.iter().rev().copied().collect();
+    }
+    let between = (connect_at + 1..at).rev();
+    between.filter(|at| matches!(ops.get(*at as usize), Some(Op::Send(_)))).collect()
+}
+
+/// The `vsn` parameter, unless the scenario has one.
+fn add_vsn(path: &mut String, dialect: Dialect) {
+    let Dialect::Phoenix(vsn) = dialect else { return };
+    let query = path.split_once('?').map(|(_, query)| query);
+    if query.is_some_and(|query| query.split('&').any(|pair| pair.starts_with("vsn="))) {
+        return;
+    }
+    path.push(if query.is_some() { '&' } else { '?' });
+    path.push_str(match vsn {
+        Vsn::V1 => "vsn=1.0.0",
+        Vsn::V2 => "vsn=2.0.0",
+    });
+}
+
+/// Makes what templates came to a target that can stand in a request line.
+fn make_target(path: &mut String) {
+    if !path.starts_with('/') {
+        path.insert(0, '/');
+    }
+    if path.bytes().any(|byte| byte <= b' ' || byte >= 0x7f) {
+        let mut encoded = String::with_capacity(path.len() + 16);
+        for byte in path.bytes() {
+            match byte {
+                0x21..=0x7e => encoded.push(byte as char),
+                _ => {
+                    use std::fmt::Write;
+                    // Writing to a string does not fail.
+                    let _ = write!(encoded, "%{byte:02X}");
+                }
+            }
+        }
+        *path = encoded;
+    }
+}
+
+/// Value of the `Host` header; Tsung's is without the port.
+pub(crate) fn host_header(target: &Target, bare: bool) -> String {
+    let host = match target.host.parse::<std::net::Ipv6Addr>() {
+        Ok(_) => format!("[{}]", target.host),
+        Err(_) => target.host.clone(),
+    };
+    let port = target.address.port();
+    let usual = if target.tls { 443 } else { 80 };
+    if bare || port == usual { host } else { format!("{host}:{port}") }
+}
+
+/// Why a connection could not even be begun.
+fn connect_error(error: &io::Error) -> ErrorKind {
+    // The numbers are those of Linux, and where it matters (macOS) these three are the same or
+    // fall to the kinds below.
+    match error.raw_os_error() {
+        Some(23 | 24) => ErrorKind::NoDescriptors,
+        Some(12 | 105) => ErrorKind::NoMemory,
+        _ => unconnected(error.kind()),
+    }
+}
+
+/// Why a connection did not come about.
+fn unconnected(kind: io::ErrorKind) -> ErrorKind {
+    match kind {
+        io::ErrorKind::ConnectionRefused => ErrorKind::ConnectRefused,
+        io::ErrorKind::ConnectionReset => ErrorKind::ConnectReset,
+        io::ErrorKind::TimedOut => ErrorKind::ConnectTimeout,
+        io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse => ErrorKind::NoPorts,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            ErrorKind::ConnectUnreachable
+        }
+        io::ErrorKind::OutOfMemory => ErrorKind::NoMemory,
+        _ => ErrorKind::ConnectOther,
+    }
+}
+
+/// Time since 1970, for cookies.
+pub(crate) fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}

@@ -1,0 +1,150 @@
+//! The sender's stamp: what a message bears so that its receivers can tell how long it took.
+//!
+//! 44 characters of ASCII that survive any JSON encoder, in fixed places, so that a receiver finds
+//! them without parsing what is around:
+//!
+//! ```text
+//! @sim RRRRRRRR PPPPPPPP SSSSSSSS TTTTTTTTTTTTTTTT     (without the blanks)
+//!      run      sender   number   time, ns
+//! ```
+//!
+//! All are hexadecimal. The time is that of the run's clock: the controller's, in nanoseconds since
+//! the run was prepared; other hosts add their offset to it.
+
+use memchr::memmem::Finder;
+
+/// Length of a stamp.
+pub const STAMP_BYTES: usize = 44;
+const MARK: &[u8] = b"@sim";
+
+/// What a stamp says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The run, so that what is left over from another one is not counted.
+    pub run: u32,
+    /// Who sent it: the worker's number.
+    pub sender: u32,
+    /// The sender's running number.
+    pub number: u32,
+    /// When, by the run's clock.
+    pub at_ns: u64,
+}
+
+impl Stamp {
+    /// Appends the stamp.
+    pub fn write(self, out: &mut Vec<u8>) {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        out.extend_from_slice(MARK);
+        let mut hex = |value: u64, digits: u32| {
+            for digit in (0..digits).rev() {
+                out.push(DIGITS[(value >> (4 * digit)) as usize & 15]);
+            }
+        };
+        hex(u64::from(self.run), 8);
+        hex(u64::from(self.sender), 8);
+        hex(u64::from(self.number), 8);
+        hex(self.at_ns, 16);
+    }
+
+    /// Reads a stamp that begins with `bytes`.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let digits = bytes.get(..STAMP_BYTES)?.strip_prefix(MARK)?;
+        let (run, digits) = hex(digits, 8)?;
+        let (sender, digits) = hex(digits, 8)?;
+        let (number, digits) = hex(digits, 8)?;
+        let (at_ns, _) = hex(digits, 16)?;
+        Some(Self { run: run as u32, sender: sender as u32, number: number as u32, at_ns })
+    }
+}
+
+/// The number that the first `digits` digits spell, and the rest.
+fn hex(bytes: &[u8], digits: usize) -> Option<(u64, &[u8])> {
+    let (spelt, rest) = bytes.split_at_checked(digits)?;
+    let mut value = 0;
+    for byte in spelt {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            b'A'..=b'F' => byte - b'A' + 10,
+            _ => return None,
+        };
+        value = value << 4 | u64::from(digit);
+    }
+    Some((value, rest))
+}
+
+/// Finds stamps; remembers where the last one was, since all frames of a run look alike.
+#[derive(Debug)]
+pub struct Stamps {
+    run: u32,
+    finder: Finder<'static>,
+    last_at: usize,
+}
+
+impl Stamps {
+    /// A finder of the stamps of `run`.
+    pub fn new(run: u32) -> Self {
+        Self { run, finder: Finder::new(MARK), last_at: 0 }
+    }
+
+    /// The first stamp of this run in `message`.
+    #[inline]
+    pub fn find(&mut self, message: &[u8]) -> Option<Stamp> {
+        let here = message.get(self.last_at..).and_then(Stamp::read);
+        if let Some(stamp) = here.filter(|stamp| stamp.run == self.run) {
+            return Some(stamp);
+        }
+        self.search(message)
+    }
+
+    fn search(&mut self, message: &[u8]) -> Option<Stamp> {
+        let run = self.run;
+        let found = self.finder.find_iter(message).find_map(|at| {
+            let stamp = message.get(at..).and_then(Stamp::read)?;
+            (stamp.run == run).then_some((at, stamp))
+        });
+        let (at, stamp) = found?;
+        self.last_at = at;
+        Some(stamp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAMP: Stamp = Stamp { run: 0xfeed_0001, sender: 3, number: 77, at_ns: 1 << 50 };
+
+    fn written(stamp: Stamp) -> Vec<u8> {
+        let mut out = Vec::new();
+        stamp.write(&mut out);
+        out
+    }
+
+    #[test]
+    fn a_stamp_is_found_anywhere_and_again_where_it_was() {
+        let text = written(STAMP);
+        assert_eq!(text.len(), STAMP_BYTES);
+        let mut stamps = Stamps::new(STAMP.run);
+        for before in [0, 7, 7, 30, 2] {
+            let mut message = vec![b'@'; before];
+            message.extend_from_slice(&text);
+            message.extend_from_slice(b"\"}]");
+            assert_eq!(stamps.find(&message), Some(STAMP), "after {before} bytes");
+        }
+    }
+
+    #[test]
+    fn stamps_of_other_runs_and_torn_ones_are_none() {
+        let mut stamps = Stamps::new(1);
+        let text = written(STAMP);
+        assert_eq!(stamps.find(&text), None);
+        let mut stamps = Stamps::new(STAMP.run);
+        assert_eq!(stamps.find(&text[..STAMP_BYTES - 1]), None);
+        let mut torn = text.clone();
+        torn[20] = b'x';
+        assert_eq!(stamps.find(&torn), None);
+        torn.extend_from_slice(&text);
+        assert_eq!(stamps.find(&torn), Some(STAMP));
+    }
+}
