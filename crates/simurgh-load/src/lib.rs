@@ -9,6 +9,7 @@ pub mod http;
 pub mod record;
 pub mod report;
 pub mod scenario;
+pub mod stamp;
 pub mod terminal;
 pub mod tls;
 pub mod toml;

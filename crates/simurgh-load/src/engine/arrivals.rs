@@ -141,6 +141,11 @@ impl Arrivals {
         ask
     }
 
+    /// When the run began, by the shard's clock; later by the length of its pauses.
+    pub(crate) fn started_at_ns(&self) -> u64 {
+        self.start_ns
+    }
+
     /// Whether nobody will come any more.
     pub(crate) fn is_over(&self) -> bool {
         self.state == State::Over && self.appointments.is_empty()
@@ -206,8 +211,8 @@ impl Arrivals {
     fn begin(&mut self, at_ns: u64, phase: u16, session: Option<u16>) -> Started {
         let number = self.started * self.share.of + self.share.index + 1;
         self.started += 1;
-        let session = session
-            .unwrap_or_else(|| pick(&self.sessions, mix(self.seed ^ 0x5e55, number)));
+        let session =
+            session.unwrap_or_else(|| pick(&self.sessions, mix(self.seed ^ 0x5e55, number)));
         Started { at_ns, id: number as u32, phase, session }
     }
 
@@ -264,17 +269,17 @@ impl Arrivals {
     fn enter(&mut self, phase: usize, at_ns: u64, arrived: u64) {
         let load = &self.scenario.load;
         (self.phase, self.phase_start_ns) = (phase, at_ns);
-        self.schedule =
-            PhaseSchedule::new(load, phase, self.round, arrived, self.share, self.seed);
+        self.schedule = PhaseSchedule::new(load, phase, self.round, arrived, self.share, self.seed);
         let Some(schedule) = &self.schedule else {
             self.state = State::Over;
             return;
         };
         let own = &schedule.phase().weights;
         let weights = self.scenario.sessions.iter().enumerate();
-        self.sessions = sums(weights.map(|(index, session)| {
-            own.get(index).copied().flatten().unwrap_or(session.weight)
-        }));
+        self.sessions =
+            sums(weights.map(|(index, session)| {
+                own.get(index).copied().flatten().unwrap_or(session.weight)
+            }));
     }
 }
 

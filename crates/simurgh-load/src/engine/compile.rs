@@ -152,9 +152,7 @@ impl Compiler {
             Act::Switch(switch) => Op::Switch(switch.clone()),
             Act::Gather { users, timeout } => Op::Gather(*users, *timeout),
             Act::InteractionSend { id } => Op::InteractionSend(id.clone()),
-            Act::InteractionReceive { id } => {
-                Op::InteractionReceive(id.clone(), self.timed(id))
-            }
+            Act::InteractionReceive { id } => Op::InteractionReceive(id.clone(), self.timed(id)),
             Act::WaitServer => Op::WaitServer,
             Act::Abort => Op::Abort,
             Act::AbortRun => Op::AbortRun,

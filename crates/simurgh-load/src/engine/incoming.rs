@@ -285,10 +285,11 @@ impl Worker {
         topic: &Topic,
         rendered: &[u8],
     ) -> Option<(u32, Kind, Vec<u8>)> {
-        let event = self.with_user(u, |maker, user| match super::program::constant(&op.push.event) {
-            Some(_) => None,
-            None => Some(maker.text(user, &op.push.event)),
-        })?;
+        let event =
+            self.with_user(u, |maker, user| match super::program::constant(&op.push.event) {
+                Some(_) => None,
+                None => Some(maker.text(user, &op.push.event)),
+            })?;
         let event = match &event {
             Some(event) => event.as_str(),
             None => super::program::constant(&op.push.event)

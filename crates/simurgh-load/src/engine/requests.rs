@@ -339,7 +339,13 @@ fn write_request(
 }
 
 /// Value of `Authorization`.
-fn authorize(maker: &mut Maker, user: &mut User, auth: &HttpAuth, http: &Http, path: &str) -> String {
+fn authorize(
+    maker: &mut Maker,
+    user: &mut User,
+    auth: &HttpAuth,
+    http: &Http,
+    path: &str,
+) -> String {
     let name = maker.text(user, &auth.user);
     let mut password = Vec::new();
     maker.render(user, &auth.password, &mut password);

@@ -78,7 +78,7 @@ impl Worker {
         self.advance(io, u);
     }
 
-    fn run_op(&mut self, io: &mut Net, u: u32, program: &Program, at: u32) -> Flow {
+    pub(crate) fn run_op(&mut self, io: &mut Net, u: u32, program: &Program, at: u32) -> Flow {
         match program.op(at) {
             Op::Connect(_) => self.connect(io, u),
             Op::Send(send) => self.send_message(io, u, send),
@@ -370,9 +370,8 @@ impl Worker {
 
     /// Whether a loop has a round of this number.
     fn round_follows(&mut self, u: u32, op: &LoopOp, round: u32) -> bool {
-        let bounds = self.with_user(u, |maker, user| {
-            (maker.bound(user, op.first), maker.bound(user, op.last))
-        });
+        let bounds = self
+            .with_user(u, |maker, user| (maker.bound(user, op.first), maker.bound(user, op.last)));
         match bounds {
             Some((first, Some(last))) => {
                 let value = first.unwrap_or(0).saturating_add(op.step.saturating_mul(round.into()));

@@ -164,8 +164,7 @@ impl Maker {
                     Some(Value::One(text)) => text.clone(),
                     _ => Box::default(),
                 };
-                let find = crate::scenario::Find::Json(path.clone());
-                let found = crate::answer::find_once(&find, &text);
+                let found = super::answers::find_json(path, &text);
                 match (set.vars.first(), found) {
                     (Some(var), Some(value)) => user.set(*var, value),
                     _ => self.undefined += 1,
@@ -216,9 +215,7 @@ impl Maker {
         self.render(user, &condition.value, &mut right);
         let left = match (user.value(condition.var), condition.element) {
             (Some(Value::One(text)), None | Some(0)) => Some(text.clone()),
-            (Some(Value::List(list)), element) => {
-                list.get(element.unwrap_or(0) as usize).cloned()
-            }
+            (Some(Value::List(list)), element) => list.get(element.unwrap_or(0) as usize).cloned(),
             _ => None,
         };
         let Some(left) = left else { return condition.compare == Compare::Neq };

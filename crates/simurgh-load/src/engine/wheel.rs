@@ -46,11 +46,7 @@ pub(crate) struct Wheel {
 
 impl Wheel {
     pub(crate) fn new() -> Self {
-        Self {
-            heads: Box::new([NONE; SLOTS * LEVELS]),
-            used: [[0; SLOTS / 64]; LEVELS],
-            now_ms: 0,
-        }
+        Self { heads: Box::new([NONE; SLOTS * LEVELS]), used: [[0; SLOTS / 64]; LEVELS], now_ms: 0 }
     }
 
     /// Sets the user's timer, in place of the one it may have. A time in the past is due at once.

@@ -79,6 +79,9 @@ pub(crate) struct Worker {
     /// Bytes under way to and from rendering and encoding, kept for the next time.
     pub(crate) scratch: Vec<u8>,
     pub(crate) frame: Vec<u8>,
+    pub(crate) frame_scratch: Vec<u8>,
+    pub(crate) patterns: crate::answer::PatternCache,
+    pub(crate) tls: Option<crate::tls::TlsConfig>,
     pub(crate) mask: fastrand::Rng,
     /// What is added to the shard's clock for the run's: other hosts follow the controller's.
     pub(crate) clock_offset_ns: i64,

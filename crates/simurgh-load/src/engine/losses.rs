@@ -1,0 +1,192 @@
+//! What a user does when something fails: it tries again, comes back after a while, or ends.
+
+use std::rc::Rc;
+
+use crate::record::{Count, ErrorKind};
+use crate::scenario::Dialect;
+
+use super::program::Op;
+use super::steps::{Ended, Flow};
+use super::user::{Doing, Resume, Wire};
+use super::worker::{Net, Worker};
+
+impl Worker {
+    /// A step that needs a connection finds none. Tsung's users get a new one, with a handshake;
+    /// others have made a mistake or were closed, which was counted when it happened.
+    pub(crate) fn not_connected(&mut self, io: &mut Net, u: u32) -> Flow {
+        let program = Rc::clone(&self.program);
+        let Some(user) = self.users.get(u) else { return Flow::Wait };
+        let session = program.sessions.get(program.session_of(user.at));
+        let reopens = session.is_some_and(|session| session.dialect == Dialect::Tsung);
+        let at = user.at;
+        if reopens && self.connect_before(at).is_some() {
+            let Some(user) = self.users.get(u) else { return Flow::Wait };
+            // Back to this very step, once the connection is there.
+            user.extra().resume = Some(Resume { steps: Vec::new(), at, rest: None });
+            self.reopen(io, u);
+            return Flow::Wait;
+        }
+        self.fail(io, u, ErrorKind::Send, || "there is no open WebSocket".to_owned());
+        Flow::Wait
+    }
+
+    /// What a user does is over because of an error: it tries again where that is the rule, or
+    /// ends.
+    pub(crate) fn fail(
+        &mut self,
+        io: &mut Net,
+        u: u32,
+        kind: ErrorKind,
+        text: impl FnOnce() -> String,
+    ) {
+        let Some(user) = self.users.get(u) else { return };
+        let opening = user.doing == Doing::Opening || user.link == Wire::None;
+        let phase = user.phase;
+        self.recorder.error_with(kind, phase, text);
+        self.unset_timer(u);
+        self.let_go(io, u);
+        let program = Rc::clone(&self.program);
+        let timeouts = program.scenario.timeouts;
+        let Some(user) = self.users.get(u) else { return };
+        let resuming = user.extra.as_ref().is_some_and(|extra| extra.resume.is_some());
+        let attempts = user.extra.as_ref().map_or(0, |extra| extra.attempts);
+        if opening && !resuming && kind.is_connect() && attempts < timeouts.retries {
+            user.extra().attempts = attempts + 1;
+            let wait = timeouts.retry_wait.saturating_mul(attempts + 1);
+            self.wait_until(io, u, Doing::BackingOff, Some(wait));
+            return;
+        }
+        self.reconnect_or_end(io, u, None);
+    }
+
+    /// The connection is lost; `kind` is the error, unless that was counted before.
+    pub(crate) fn lost(
+        &mut self,
+        io: &mut Net,
+        u: u32,
+        kind: Option<ErrorKind>,
+        text: impl FnOnce() -> String,
+    ) {
+        let program = Rc::clone(&self.program);
+        let Some(user) = self.users.get(u) else { return };
+        let phase = user.phase;
+        if let Some(kind) = kind {
+            self.recorder.error_with(kind, phase, text);
+        }
+        let Some(user) = self.users.get(u) else { return };
+        let rests = matches!(
+            user.doing,
+            Doing::Thinking | Doing::Pacing | Doing::Receiving | Doing::Gathering
+        );
+        let session = program.sessions.get(program.session_of(user.at));
+        let is_tsung = session.is_some_and(|session| session.dialect == Dialect::Tsung);
+        let rest = rests.then_some((user.doing, user.timer.due_ms(), user.since_us));
+        if !rests && self.awaited_metric(u).is_some() {
+            self.recorder.count(Count::RequestsUnanswered, 1);
+        }
+        self.let_go(io, u);
+        if is_tsung && rests {
+            return;
+        }
+        self.unset_timer(u);
+        self.reconnect_or_end(io, u, rest);
+    }
+
+    fn reconnect_or_end(&mut self, io: &mut Net, u: u32, rest: Option<(Doing, Option<u32>, u32)>) {
+        let program = Rc::clone(&self.program);
+        let Some(user) = self.users.get(u) else { return };
+        let session = program.sessions.get(program.session_of(user.at));
+        let policy = session.and_then(|session| session.reconnect);
+        let resuming = user.extra.as_ref().is_some_and(|extra| extra.resume.is_some());
+        let (Some(policy), at) = (policy, user.at) else {
+            return self.end_user(io, u, Ended::Aborted);
+        };
+        let Some(connect_at) = self.connect_before(at) else {
+            return self.end_user(io, u, Ended::Aborted);
+        };
+        let Some(user) = self.users.get(u) else { return };
+        let extra = user.extra();
+        extra.attempts += 1;
+        let attempts = extra.attempts;
+        if policy.attempts_max.is_some_and(|most| attempts > most) {
+            return self.end_user(io, u, Ended::Aborted);
+        }
+        if !resuming {
+            let steps = match policy.rejoin {
+                false => Vec::new(),
+                true => rejoin_steps(&program.ops, connect_at, at, &extra.joins),
+            };
+            // What was under way when the connection broke is not done again.
+            let at = if rest.is_some() { at } else { at + 1 };
+            extra.resume = Some(Resume { steps, at, rest });
+        }
+        let longest = policy.min.saturating_mul(1 << (attempts - 1).min(20)).min(policy.max);
+        let wait = longest.mul_f64(0.5 + self.maker.draw(user).f64() / 2.0);
+        self.wait_until(io, u, Doing::BackingOff, Some(wait));
+    }
+
+    /// The `Connect` that comes before an operation in its session.
+    fn connect_before(&self, at: u32) -> Option<u32> {
+        let start = self.program.sessions.get(self.program.session_of(at))?.start;
+        (start..=at).rev().find(|at| matches!(self.program.op(*at), Op::Connect(_)))
+    }
+
+    /// Tries again to connect.
+    pub(crate) fn reopen(&mut self, io: &mut Net, u: u32) {
+        let now_us = Self::us(io.clock_ns());
+        let Some(user) = self.users.get(u) else { return };
+        let resuming = user.extra.as_ref().is_some_and(|extra| extra.resume.is_some());
+        if !resuming {
+            return self.advance(io, u);
+        }
+        let at = user.extra.as_ref().and_then(|extra| extra.resume.as_ref()).map(|r| r.at);
+        let Some(connect_at) = at.and_then(|at| self.connect_before(at)) else {
+            return self.end_user(io, u, Ended::Aborted);
+        };
+        let Some(user) = self.users.get(u) else { return };
+        user.at = connect_at;
+        user.since_us = now_us;
+        self.connect(io, u);
+    }
+
+    /// The connection is there again: what is left to be repeated, and then where it was.
+    pub(crate) fn go_on_resuming(&mut self, io: &mut Net, u: u32) {
+        let Some(user) = self.users.get(u) else { return };
+        let Some(mut resume) = user.extra().resume.take() else { return };
+        if let Some(step) = resume.steps.pop() {
+            user.at = step;
+            user.extra().resume = Some(resume);
+            return self.advance_one(io, u);
+        }
+        user.extra().attempts = 0;
+        user.tidy();
+        user.at = resume.at;
+        self.recorder.count(Count::Reconnects, 1);
+        let Some((doing, due_ms, since_us)) = resume.rest else {
+            return self.advance(io, u);
+        };
+        (user.doing, user.since_us) = (doing, since_us);
+        if let Some(due_ms) = due_ms {
+            self.set_timer(u, due_ms);
+        }
+    }
+
+    /// Runs one operation that is repeated after a reconnect.
+    fn advance_one(&mut self, io: &mut Net, u: u32) {
+        let program = Rc::clone(&self.program);
+        let Some(at) = self.users.get(u).map(|user| user.at) else { return };
+        if self.run_op(io, u, &program, at) != Flow::Wait {
+            self.done(io, u);
+        }
+    }
+}
+
+/// What is repeated after a reconnect, the last step first: the joins of a Channels session, in
+/// others all messages between the connect and where it was.
+fn rejoin_steps(ops: &[Op], connect_at: u32, at: u32, joins: &[u32]) -> Vec<u32> {
+    if !joins.is_empty() {
+        return joins.iter().rev().copied().collect();
+    }
+    let between = (connect_at + 1..at).rev();
+    between.filter(|at| matches!(ops.get(*at as usize), Some(Op::Send(_)))).collect()
+}
