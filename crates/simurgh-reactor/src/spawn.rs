@@ -137,6 +137,11 @@ impl<M: Send + 'static> ShardSet<M> {
         })
     }
 
+    /// The clock of all shards of the set, nanoseconds since it was prepared.
+    pub fn clock_ns(&self) -> u64 {
+        self.clock.ns()
+    }
+
     /// The mailboxes of all shards, by index; they may be used before the shards run.
     pub fn mailboxes(&self) -> &[Mailbox<M>] {
         &self.mailboxes

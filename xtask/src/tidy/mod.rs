@@ -97,7 +97,8 @@ fn read(root: &Path) -> Result<Vec<File>, String> {
             let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() && !is_made(&name) => folders.push(path),
-                Ok(kind) if kind.is_file() => files.extend(text_file(root, path)),
+                // A second checkout has a file of that name.
+                Ok(kind) if kind.is_file() && name != ".git" => files.extend(text_file(root, path)),
                 _ => {}
             }
         }

@@ -42,8 +42,6 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
     let mut compiler = Compiler {
         names: Names::of(scenario),
         ops: Vec::new(),
-        lines: Vec::new(),
-        line: 0,
         registers: 0,
         used: BTreeSet::new(),
         stamped: false,
@@ -65,17 +63,15 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
         compiler.steps(&session.steps)?;
         compiler.push(Op::End);
     }
-    let Compiler { mut ops, lines, stamped, .. } = compiler;
+    let Compiler { mut ops, stamped, .. } = compiler;
     mark_lazy(&mut ops);
     let throttled = sessions.iter().any(|session| session.read_rate_max.is_some());
-    Ok(Program { scenario: Arc::clone(scenario), ops, lines, sessions, stamped, throttled })
+    Ok(Program { scenario: Arc::clone(scenario), ops, sessions, stamped, throttled })
 }
 
 struct Compiler {
     names: Names,
     ops: Vec<Op>,
-    lines: Vec<u32>,
-    line: u32,
     registers: Register,
     /// Variables that somebody reads.
     used: BTreeSet<VarId>,
@@ -89,7 +85,6 @@ impl Compiler {
 
     fn push(&mut self, op: Op) {
         self.ops.push(op);
-        self.lines.push(self.line);
     }
 
     fn register(&mut self) -> Register {
@@ -105,7 +100,6 @@ impl Compiler {
 
     fn steps(&mut self, steps: &[Step]) -> Result<(), String> {
         for step in steps {
-            self.line = step.line;
             self.act(&step.act).map_err(|error| match step.line {
                 0 => error,
                 line => format!("line {line}: {error}"),

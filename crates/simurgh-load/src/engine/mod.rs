@@ -17,10 +17,13 @@
 mod answers;
 mod arrivals;
 mod compile;
+mod crew;
 mod incoming;
 mod losses;
+pub mod placement;
 mod program;
 mod requests;
+mod run;
 mod schedule;
 mod shared;
 mod sources;
@@ -31,3 +34,51 @@ mod values;
 mod wheel;
 mod wire;
 mod worker;
+
+use std::fmt;
+use std::io;
+
+pub use crew::Options;
+pub use run::{Outcome, Run};
+
+/// What the workers of a host are told. Times are of that host's workers' clock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Order {
+    /// The run begins; what is added to the clock makes it the controller's.
+    Start { at_ns: u64, clock_offset_ns: i64 },
+    /// The phase that waited for its users is followed by the next.
+    NextPhase { at_ns: u64 },
+    /// No arrivals from now on.
+    Pause,
+    /// Arrivals go on.
+    Resume,
+    /// So many times the scenario's rates.
+    Rate(f64),
+    /// As many users as others waited for have come.
+    Gathered,
+    /// The run is over, users and all.
+    Stop,
+}
+
+/// Why a run did not begin.
+#[derive(Debug)]
+pub enum RunError {
+    /// The scenario cannot be run.
+    Scenario(String),
+    /// What the system refused, and how.
+    System(&'static str, io::Error),
+    /// A worker did not start.
+    Worker(String),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scenario(what) => write!(f, "the scenario cannot be run: {what}"),
+            Self::System(what, error) => write!(f, "{what}: {error}"),
+            Self::Worker(what) => write!(f, "a worker did not start: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}

@@ -22,8 +22,6 @@ use super::answers::MatcherOp;
 pub(crate) struct Program {
     pub(crate) scenario: Arc<Scenario>,
     pub(crate) ops: Vec<Op>,
-    /// Line of the scenario's text for each operation, 0 for none.
-    pub(crate) lines: Vec<u32>,
     pub(crate) sessions: Vec<SessionInfo>,
     /// Somebody writes stamps, so frames are searched for them.
     pub(crate) stamped: bool,
@@ -151,6 +149,17 @@ pub(crate) struct RepeatOp {
 }
 
 impl Program {
+    /// One in which nobody does anything.
+    pub(crate) fn empty(scenario: &Arc<Scenario>) -> Self {
+        Self {
+            scenario: Arc::clone(scenario),
+            ops: Vec::new(),
+            sessions: Vec::new(),
+            stamped: false,
+            throttled: false,
+        }
+    }
+
     pub(crate) fn op(&self, at: u32) -> &Op {
         // Every path ends in `End`; a place beyond the list would too.
         self.ops.get(at as usize).unwrap_or(&Op::End)

@@ -13,8 +13,6 @@ pub(crate) struct Shared {
     hosts: (u64, u64),
     /// When each interaction was last sent, by the shard's clock.
     interactions: Mutex<HashMap<String, u64>>,
-    /// Users that came to a gathering.
-    gathered: AtomicU64,
 }
 
 impl Shared {
@@ -40,14 +38,5 @@ impl Shared {
     /// When it was last sent.
     pub(crate) fn interaction(&self, id: &str) -> Option<u64> {
         self.interactions.lock().unwrap_or_else(PoisonError::into_inner).get(id).copied()
-    }
-
-    /// One more has come; returns how many there are now.
-    pub(crate) fn gather(&self) -> u64 {
-        self.gathered.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    pub(crate) fn gathered(&self) -> u64 {
-        self.gathered.load(Ordering::Relaxed)
     }
 }

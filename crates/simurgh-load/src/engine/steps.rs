@@ -13,7 +13,7 @@ use crate::scenario::Reply;
 use super::program::{EachOp, LoopOp, Op, Program, ReceiveOp, RepeatOp, SendOp, ThinkOp};
 use super::user::{Doing, User, Value, Wire};
 use super::values::Maker;
-use super::worker::{Mail, Net, Word, Worker};
+use super::worker::{Net, Word, Worker};
 
 /// What comes after an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -439,16 +439,7 @@ impl Worker {
     }
 
     fn gather(&mut self, io: &mut Net, u: u32, users: u64, timeout: Option<Duration>) -> Flow {
-        let came = self.maker.shared.gather();
-        if came >= users {
-            // Those that wait elsewhere are told once, by the one who completes the number.
-            if came == users {
-                for mailbox in &self.mailboxes {
-                    mailbox.post_anyway(Mail::Gathered);
-                }
-            }
-            return Flow::Next;
-        }
+        self.say(Word::Came { users });
         self.gathering.push(u);
         self.wait_until(io, u, Doing::Gathering, timeout)
     }

@@ -20,9 +20,8 @@ pub(crate) struct Maker {
     pub(crate) program: Rc<Program>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) seed: u64,
-    /// What stamps say: run and worker.
+    /// The run, as stamps name it.
     pub(crate) run: u32,
-    pub(crate) worker: u32,
     /// Stamps written so far.
     pub(crate) stamps: u32,
     /// The run's clock, to be set before anything is made.
@@ -93,7 +92,7 @@ impl Maker {
             Generated::Stamp => {
                 let stamp = Stamp {
                     run: self.run,
-                    sender: self.worker,
+                    sender: user.id,
                     number: self.stamps,
                     at_ns: self.now_ns,
                 };

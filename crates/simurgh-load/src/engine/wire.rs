@@ -9,7 +9,7 @@ use simurgh_proto::ws::{self, CloseCode, Decoder, Limits, OpCode, Role};
 use simurgh_reactor::{Closed, Key, Outgoing};
 
 use crate::answer::AnswerText;
-use crate::record::{Count, ErrorKind, Metric, Warning};
+use crate::record::{Count, ErrorKind, Metric};
 use crate::scenario::{Dialect, Target, Template, Vsn};
 use crate::tls::{TlsClient, TlsError};
 
@@ -64,10 +64,6 @@ impl Worker {
                     if kind == ErrorKind::NoPorts && tries > 0 {
                         self.sources.exhausted();
                         continue;
-                    }
-                    if kind == ErrorKind::NoDescriptors {
-                        self.recorder
-                            .warn(Warning::DescriptorLimit { connections: io.len() as u64 });
                     }
                     self.fail(io, u, kind, || error.to_string());
                     return Flow::Wait;
@@ -380,7 +376,7 @@ impl Worker {
             match decoder.next(Role::Client, &LIMITS, &mut input) {
                 Ok(Some(event)) => {
                     self.event_in(io, u, event, received_ns);
-                    if !self.users.get(u).is_some_and(|user| user.conn == key) {
+                    if self.users.get(u).is_none_or(|user| user.conn != key) {
                         return;
                     }
                 }

@@ -7,9 +7,10 @@
 use std::rc::Rc;
 use std::sync::mpsc::Sender;
 
-use simurgh_reactor::{Closed, Handler, Io, Key, Mailbox, Next, Slow};
+use serde::{Deserialize, Serialize};
+use simurgh_reactor::{Closed, Handler, Io, Key, Next, Slow};
 
-use crate::record::{Delta, Recorder, WorkerId};
+use crate::record::{Delta, Recorder};
 use crate::stamp::Stamps;
 
 use super::arrivals::Arrivals;
@@ -30,7 +31,7 @@ pub(crate) const NOBODY: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub(crate) enum Mail {
     /// The run begins, at this time of the shards' clock.
-    Start { at_ns: u64 },
+    Start { at_ns: u64, clock_offset_ns: i64 },
     /// The next phase begins: the one before waited for its users.
     NextPhase { at_ns: u64 },
     /// No arrivals from now on.
@@ -46,7 +47,7 @@ pub(crate) enum Mail {
 }
 
 /// What a worker tells.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Word {
     /// What has happened in the last second.
     Delta(Box<Delta>),
@@ -54,6 +55,8 @@ pub(crate) enum Word {
     PhaseOver { thread: u16 },
     /// Nobody will come any more and nobody is there.
     Idle { thread: u16 },
+    /// A user came to where it waits for others, until they are so many.
+    Came { users: u64 },
     /// The scenario ends the run.
     AbortRun,
     /// All users have ended after [`Mail::Stop`]; nothing follows.
@@ -71,7 +74,6 @@ pub(crate) struct Worker {
     pub(crate) arrivals: Arrivals,
     pub(crate) sources: SourcePool,
     pub(crate) sweeps: Sweeps,
-    pub(crate) mailboxes: Vec<Mailbox<Mail>>,
     pub(crate) words: Sender<Word>,
     pub(crate) thread: u16,
     /// Connections ready for use.
@@ -186,7 +188,7 @@ impl Worker {
         }
         self.recorder.gauges(self.users.len() as u64, self.connected);
         self.reported_ns = io.now().ns;
-        let cpu_ns = io.thread_cpu_ns();
+        let cpu_ns = io.stats().read().cpu_ns;
         if let Some(delta) = self.recorder.take(cpu_ns) {
             self.say(Word::Delta(Box::new(delta)));
         }
@@ -277,7 +279,8 @@ impl Handler for Worker {
 
     fn mail(&mut self, io: &mut Net, mail: Mail) {
         match mail {
-            Mail::Start { at_ns } => {
+            Mail::Start { at_ns, clock_offset_ns } => {
+                self.clock_offset_ns = clock_offset_ns;
                 self.arrivals.start(at_ns);
                 self.sweeps.start(at_ns);
                 self.reported_ns = at_ns;
@@ -351,10 +354,5 @@ impl Worker {
         };
         let u = self.users.add(user);
         self.advance(io, u);
-    }
-
-    /// Identifies this worker.
-    pub(crate) fn id(thread: u16) -> WorkerId {
-        WorkerId { host: 0, thread }
     }
 }

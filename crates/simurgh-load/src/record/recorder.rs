@@ -240,6 +240,11 @@ impl Recorder {
         (self.users, self.connected) = (users, connected);
     }
 
+    /// Whether there is something to hand over.
+    pub fn is_touched(&self) -> bool {
+        self.touched
+    }
+
     /// Hands over all since the last time; `None` when nothing was touched. `cpu_ns`: CPU time of
     /// this thread in all; the share of a time without a delta goes into the next one.
     pub fn take(&mut self, cpu_ns: u64) -> Option<Delta> {
