@@ -10,6 +10,7 @@ mod overrides;
 mod resolve;
 mod step;
 mod template;
+mod walk;
 
 pub use apply::apply;
 pub use check::check;

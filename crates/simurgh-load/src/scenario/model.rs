@@ -28,7 +28,7 @@ pub struct Scenario {
     pub load: Load,
     /// What users do; one is chosen by weight on arrival. Never empty.
     pub sessions: Vec<Session>,
-    /// Names of the variables; a [`VarId`] is an index. Each user has its own values.
+    /// Names of the variables; a [`VarId`](super::VarId) is an index. Each user has its own values.
     pub vars: Vec<String>,
     /// Data files, read.
     pub files: Vec<DataFile>,

@@ -160,7 +160,7 @@ pub enum Matcher {
 /// What is done with an answer, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The longest time to wait; `None`: [`Timeouts::reply`].
+    /// The longest time to wait; `None`: [`Timeouts::reply`](super::Timeouts::reply).
     pub timeout: Option<Duration>,
     /// Values taken from it.
     pub captures: Vec<Capture>,
@@ -462,7 +462,8 @@ pub enum Compare {
 pub struct Switch {
     /// How frames are understood from here on.
     pub dialect: Dialect,
-    /// Index of the server in [`Scenario::targets`] (those only used by a switch weigh 0).
+    /// Index of the server in [`Scenario::targets`](super::Scenario::targets); those only used
+    /// by a switch weigh 0.
     pub target: usize,
     /// The open connection is kept for a later `restore`.
     pub store: bool,

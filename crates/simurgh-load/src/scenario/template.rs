@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Index into [`Scenario::vars`].
+/// Index into [`Scenario::vars`](super::Scenario::vars).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VarId(pub u16);
 

@@ -1,21 +1,47 @@
-//! The native language of scenarios.
+//! The native language of scenarios. `simurgh load init` prints an example of it with comments.
+//!
+//! Top of the file: `name`, `seed`, `duration` and `max_users` of the whole run, `repeat` of the
+//! phases, `vars` (names that need not be set anywhere). Then tables:
+//!
+//! | table | keys |
+//! |---|---|
+//! | `[target]` or `[[target]]` | `url`, `address`, `weight` |
+//! | `[[phase]]` | `duration`, `rate` or `users`, `arrivals`, and more (below) |
+//! | `[[session]]` | `name`, `weight`, `protocol`, `steps`, and more (below) |
+//! | `[[appointment]]` | `at`, `session` |
+//! | `[pass]` | figures, each with one condition or a list of them |
+//! | `[files]`, `[user_agents]` | names with paths or rows; names with weights |
+//! | `[timeouts]` | `connect`, `reply`, `retries`, `retry_wait` |
+//! | `[sources]` | `addresses`, `ports`, `receive_buffer_bytes`, `send_buffer_bytes` |
+//! | `[[agent]]` | `address`, `token`, `weight`, `addresses` |
+//! | `[tls]` | `insecure`, `roots`, `identity` |
+//! | `[tsung]` | `version`, `full_stats`, `dump` |
+//!
+//! A phase may also have `name`, `max_users`, `wait_for_users` and `weights`; a session
+//! `heartbeat`, `reconnect` (`min`, `max`, `attempts`, `rejoin`) and `read_rate_max` (bytes a
+//! second).
+//!
+//! A step is a table with one verb (`steps.rs` lists them); its texts are templates
+//! (`template.rs`).
+//! Times are texts with a unit, rates numbers per second or texts such as `"60/min"`.
 
-use std::path::Path;
+mod answer;
+mod dom;
+mod read;
+mod steps;
+mod tables;
+mod template;
+mod units;
+mod vars;
+mod verbs;
+mod write;
+mod write_steps;
 
-use crate::scenario::{Fault, Faults, Loaded, Overrides, Scenario};
+pub use read::read;
+pub use units::{address_range, rate};
+pub use write::write;
 
-/// Reads a scenario. `base` is the directory that relative file names start from; of the flags
-/// those are used that [`Overrides`] says the fronts use.
-///
-/// # Errors
-/// All mistakes that were found, in the order of their lines.
-pub fn read(text: &str, base: &Path, overrides: &Overrides) -> Result<Loaded, Faults> {
-    let _ = (text, base, overrides);
-    Err(Faults(vec![Fault::at(0, "TOML cannot be read yet")]))
-}
-
-/// Writes a scenario in the native language; [`read`] makes the same scenario of it again, but for
-/// the steps' lines.
-pub fn write(scenario: &Scenario) -> String {
-    scenario.name.clone()
-}
+#[cfg(test)]
+mod made;
+#[cfg(test)]
+mod tests;

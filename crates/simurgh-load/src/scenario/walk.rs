@@ -1,0 +1,51 @@
+//! Ways through the steps of a scenario.
+
+use super::{Act, Answer, Scenario, Session, Step};
+
+impl Act {
+    /// The steps within this one.
+    pub fn steps(&self) -> &[Step] {
+        match self {
+            Self::For(each) => &each.steps,
+            Self::ForEach(each) => &each.steps,
+            Self::Repeat(repeat) => &repeat.steps,
+            Self::If { steps, .. } | Self::Transaction { steps, .. } => steps,
+            _ => &[],
+        }
+    }
+
+    /// What is done with its answer, if it can have one.
+    pub fn answer(&self) -> Option<&Answer> {
+        match self {
+            Self::Connect(connect) => Some(&connect.answer),
+            Self::Send(message) | Self::Raw(message) => Some(&message.answer),
+            Self::Wait(wait) => Some(&wait.answer),
+            Self::Join(push) | Self::Push(push) | Self::Leave(push) => Some(&push.answer),
+            Self::Http(http) => Some(&http.answer),
+            _ => None,
+        }
+    }
+}
+
+impl Scenario {
+    /// Calls `visit` with each step, those that hold others before what they hold.
+    pub fn each_step<'s>(&'s self, mut visit: impl FnMut(&'s Session, &'s Step)) {
+        for session in &self.sessions {
+            session.each_step(&mut |step| visit(session, step));
+        }
+    }
+}
+
+impl Session {
+    /// The same within one session.
+    pub fn each_step<'s>(&'s self, visit: &mut dyn FnMut(&'s Step)) {
+        in_steps(&self.steps, visit);
+    }
+}
+
+fn in_steps<'s>(steps: &'s [Step], visit: &mut dyn FnMut(&'s Step)) {
+    for step in steps {
+        visit(step);
+        in_steps(step.act.steps(), visit);
+    }
+}

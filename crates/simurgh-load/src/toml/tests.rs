@@ -1,0 +1,345 @@
+//! What is written is read as the same; what is wrong is named with its line; nothing panics.
+
+use std::path::Path;
+
+use super::made::Made;
+use super::{read, write};
+use crate::scenario::*;
+
+#[track_caller]
+fn ok(text: &str) -> Scenario {
+    match read(text, Path::new(""), &Overrides::default()) {
+        Ok(loaded) => loaded.scenario,
+        Err(faults) => panic!("{faults}\n{text}"),
+    }
+}
+
+/// With this between a head and a tail that are right.
+fn session(steps: &str) -> String {
+    format!(
+        "[target]\nurl = \"ws://127.0.0.1:4000\"\n[[phase]]\nduration = \"1s\"\nrate = 1\n\
+         [[session]]\nprotocol = \"phoenix\"\nsteps = [\n{steps}\n]\n"
+    )
+}
+
+#[track_caller]
+fn steps(text: &str) -> Vec<Act> {
+    let scenario = ok(&session(text));
+    scenario.sessions[0].steps.iter().map(|step| step.act.clone()).collect()
+}
+
+#[track_caller]
+fn faults(text: &str) -> Vec<String> {
+    match read(text, Path::new(""), &Overrides::default()) {
+        Ok(_) => panic!("nothing is wrong with\n{text}"),
+        Err(faults) => faults.0.iter().map(Fault::to_string).collect(),
+    }
+}
+
+/// These faults in this order, by how they begin, with a word of the advice.
+#[track_caller]
+fn refused(text: &str, expected: &[(&str, &str)]) {
+    let found = faults(text);
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (found, (start, word)) in found.iter().zip(expected) {
+        assert!(found.starts_with(start), "{found:?} does not begin with {start:?}");
+        assert!(found.contains(word), "{word:?} is not in {found:?}");
+    }
+}
+
+/// The same without the lines of the steps.
+fn without_lines(mut scenario: Scenario) -> Scenario {
+    fn strip(steps: &mut [Step]) {
+        for step in steps {
+            step.line = 0;
+            match &mut step.act {
+                Act::For(each) => strip(&mut each.steps),
+                Act::ForEach(each) => strip(&mut each.steps),
+                Act::Repeat(repeat) => strip(&mut repeat.steps),
+                Act::If { steps, .. } | Act::Transaction { steps, .. } => strip(steps),
+                _ => {}
+            }
+        }
+    }
+    scenario.sessions.iter_mut().for_each(|session| strip(&mut session.steps));
+    scenario
+}
+
+#[test]
+fn the_sketch_of_the_language() {
+    let scenario = ok(r#"
+name = "lobby"
+seed = 7
+[target]
+url = "ws://127.0.0.1:4000"
+[[phase]]
+duration = "100s"
+rate = "60/min"
+arrivals = "poisson"
+max_users = 100_000
+[[phase]]
+duration = "10s"
+users = [1, 50]
+[[session]]
+name = "lobby"
+protocol = "phoenix"
+heartbeat = "30s"
+reconnect = { min = "1s", max = "30s", rejoin = true }
+steps = [
+  { connect = "/socket/websocket" },
+  { join = "rooms:lobby", payload = { user = "{{user_id}}", n = [1, true, 2.5] } },
+  { push = "new:msg", payload = '{"body":"{{stamp}}"}', reply = false },
+  { think = ["1s", "5s"] },
+  { receive = "end" },
+  { loop = 10, every = "1s", steps = [{ think = { mean = "2s" } }] },
+]
+[pass]
+join_p99 = "< 50ms"
+errors = ["== 0", "< 1%"]
+"#);
+    assert_eq!((scenario.name.as_str(), scenario.seed), ("lobby", 7));
+    let target = &scenario.targets[0];
+    assert_eq!((target.host.as_str(), target.address.port()), ("127.0.0.1", 4000));
+    let open = Arrivals::Open { from: 1.0, to: 1.0, poisson: true };
+    assert_eq!(scenario.load.phases[0].arrivals, open);
+    assert_eq!(scenario.load.phases[1].arrivals, Arrivals::Closed { from: 1, to: 50 });
+    assert_eq!(scenario.load.phases[1].name, "2");
+    let steps = &scenario.sessions[0].steps;
+    assert_eq!(steps.iter().map(|step| step.line).collect::<Vec<_>>(), [20, 21, 22, 23, 24, 25]);
+    let Act::Join(join) = &steps[1].act else { panic!("{:?}", steps[1]) };
+    let text = super::template::print(&join.payload, &scenario);
+    assert_eq!(text, r#"{"user":"{{user_id}}","n":[1,true,2.5]}"#);
+    assert_eq!((join.status.as_deref(), join.await_reply), (Some("ok"), true));
+    let Act::Push(push) = &steps[2].act else { panic!("{:?}", steps[2]) };
+    assert_eq!(push.topic, join.topic, "the topic of the last join");
+    let pass: Vec<_> = scenario.pass.iter().map(|one| (one.text.as_str(), one.value)).collect();
+    assert_eq!(pass, [("join_p99 < 50ms", 50_000.0), ("errors == 0", 0.0), ("errors < 1%", 0.01)]);
+}
+
+#[test]
+fn urls_have_a_port_of_their_scheme() {
+    for (url, host, address, tls) in [
+        ("ws://127.0.0.1", "127.0.0.1", "127.0.0.1:80", false),
+        ("https://127.0.0.1/", "127.0.0.1", "127.0.0.1:443", true),
+        ("wss://[::1]:9", "::1", "[::1]:9", true),
+        ("http://[::1]", "::1", "[::1]:80", false),
+    ] {
+        let text = session("").replace("ws://127.0.0.1:4000", url);
+        let target = ok(&text).targets[0].clone();
+        assert_eq!((target.host.as_str(), target.tls), (host, tls), "{url}");
+        assert_eq!(target.address.to_string(), address);
+    }
+    for wrong in [
+        "127.0.0.1:4000",
+        "ftp://127.0.0.1",
+        "ws://",
+        "ws://:80",
+        "ws://::1",
+        "ws://[::1",
+        "ws://127.0.0.1:0",
+        "ws://127.0.0.1:99999",
+        "ws://127.0.0.1/socket",
+        "ws://user@127.0.0.1",
+    ] {
+        let found = faults(&session("").replace("ws://127.0.0.1:4000", wrong));
+        assert!(found[0].starts_with("line 2: url: "), "{wrong}: {found:?}");
+    }
+}
+
+#[test]
+fn flags_that_are_the_reader_s() {
+    let text = session("{ think = \"1s\", tag = \"slow\" }, { wait_server = true }")
+        .replace("127.0.0.1:4000", "chat.invalid:4000")
+        + "[[agent]]\naddress = \"a:1\"\ntoken = \"$T\"\n";
+    let map = vec![("chat.invalid".to_owned(), "127.0.0.9".to_owned())];
+    let overrides =
+        Overrides { map, local: true, exclude_tags: vec!["slow".into()], ..Overrides::default() };
+    let scenario = read(&text, Path::new(""), &overrides).unwrap().scenario;
+    assert_eq!(scenario.targets[0].host, "chat.invalid");
+    assert_eq!(scenario.targets[0].address.to_string(), "127.0.0.9:4000");
+    assert_eq!(scenario.agents, []);
+    assert_eq!(scenario.sessions[0].steps.len(), 1);
+    refused(&text, &[("line 2: url: the host \"chat.invalid\" has no address", "--map chat.inv")]);
+}
+
+#[test]
+fn a_switch_names_a_server_by_url_or_number() {
+    let acts = steps(
+        r#"{ switch = 1 }, { switch = "ws://127.0.0.1:4000" }, { switch = "wss://[::1]:5" }"#,
+    );
+    let targets: Vec<_> = acts
+        .iter()
+        .map(|act| match act {
+            Act::Switch(switch) => switch.target,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(targets, [0, 0, 1]);
+}
+
+#[test]
+fn every_mistake_of_the_tables_is_found_with_its_line() {
+    refused(
+        r#"nme = "x"
+seed = -1
+duration = "5 potatoes"
+[target]
+url = "ws://127.0.0.1:4000"
+wieght = 2
+[[phase]]
+duration = 5
+rte = 7
+[[phase]]
+duration = "5s"
+rate = "7/fortnight"
+arrivals = "evenly"
+[[phase]]
+rate = 1
+users = 2
+weights = { loby = 1 }
+[[session]]
+name = "lobby"
+protocol = "phenix"
+steps = []
+[pass]
+errors = "0"
+join_p99 = "< soon"
+"#,
+        &[
+            ("line 1: nme: no such key in the top of the file", "did you mean name?"),
+            ("line 2: seed: -1 is out of bounds", ""),
+            ("line 3: duration: \"5 potatoes\": unknown time unit", "\"30s\""),
+            ("line 6: wieght: no such key in [target]", "weight"),
+            ("line 7: [[phase]]: rate is missing", "users = 100"),
+            ("line 8: duration: is of the wrong type (integer)", "\"500ms\""),
+            ("line 9: rte: no such key in [[phase]]", "did you mean rate?"),
+            ("line 12: rate: \"fortnight\" is no unit", "60/min"),
+            ("line 13: arrivals: \"evenly\" is none", "even"),
+            ("line 14: [[phase]]: duration is missing", ""),
+            ("line 14: [[phase]]: rate and users exclude each other", ""),
+            ("line 17: loby: there is no session \"loby\"", "did you mean lobby?"),
+            ("line 20: protocol: \"phenix\"", "did you mean phoenix?"),
+            ("line 23: errors: \"0\" has no order", "== 0"),
+            ("line 24: join_p99: \"soon\" is no time", "50ms"),
+        ],
+    );
+    refused(
+        "",
+        &[("line 1: the top of the file: target is missing", "[target]"), ("line 1", "steps")],
+    );
+    refused("a = \n[x\n", &[("line 1: not TOML", ""), ("line 2: not TOML", "")]);
+}
+
+#[test]
+fn every_mistake_of_the_steps_is_found_with_its_line() {
+    refused(
+        &session(
+            r#"{ conect = "/" },
+  { think = "1s", join = "a" },
+  { think = ["5s", "1s"] },
+  { send = "{{nam}}", reply = "hello" },
+  { push = "x" },
+  { join = "t", payload = '{"a":}' },
+  { set = "name", value = "1" },
+  { loop = 3, stepps = [] },
+  { if = "name", steps = [] },
+  "think",
+  { wait = { contains = "a", regex = "b" } },
+  { abort = "now" },
+  { each = "e", in = "list", steps = [] }"#,
+        ),
+        &[
+            ("line 9: conect: is no step", "did you mean connect?"),
+            ("line 10: steps: a step has one verb, not both", "two steps"),
+            ("line 11: think: goes from a longer", ""),
+            ("line 12: reply: \"hello\" is no match", "contains"),
+            ("line 12: send: the variable \"nam\" is never set; did you mean name?", ""),
+            ("line 13: push: goes to no topic", "join one before"),
+            ("line 14: payload: is no JSON", "bytes"),
+            ("line 16: a loop step: steps is missing", "a list of steps"),
+            ("line 16: stepps: no such key in a loop step", "did you mean steps?"),
+            ("line 17: if: \"name\" is no condition", "n >= 3"),
+            ("line 18: steps: is of the wrong type (string)", "think"),
+            ("line 19: wait: is no match", "contains"),
+            ("line 20: abort: \"now\" is none of its words", "user or run"),
+            ("line 21: in: the variable \"list\" is never set", ""),
+        ],
+    );
+}
+
+#[test]
+fn a_payload_is_json_with_whatever_is_put_in() {
+    steps(
+        r#"{ set = "a", value = "1" },
+        { join = "t", payload = '{"a":{{a}},"b":"x{{a}}y","c":[{{random_number 1 6}}]}' },
+        { push = "e", payload = "{{a}}" },
+        { push = "e", payload = '["{{stamp}}"]' },
+        { push = "e", payload = "\u0000{", binary = true }"#,
+    );
+    for wrong in ["'{'", "'{\"a\":{{random_string 3}}}'", "'{{a}}{{a}},'", "''", "\"{}{{stamp}}\""]
+    {
+        let text =
+            format!("{{ set = \"a\", value = \"1\" }}, {{ join = \"t\", payload = {wrong} }}");
+        let found = faults(&session(&text));
+        assert!(found[0].contains("payload: is no JSON"), "{wrong}: {found:?}");
+    }
+}
+
+#[test]
+fn conditions() {
+    let set = "{ set = [\"n\", \"a b\"], target = true }, ";
+    for (text, name, element, compare, value) in [
+        ("n >= 3", 0, None, Compare::Gte, "3"),
+        ("n[2]==ok", 0, Some(2), Compare::Eq, "ok"),
+        ("n != ", 0, None, Compare::Neq, ""),
+        (r#"\"a b\" < {{n}}"#, 1, None, Compare::Lt, "{{n}}"),
+    ] {
+        let acts = ok(&session(&format!("{set}{{ if = \"{text}\", steps = [] }}")));
+        let Act::If { condition, .. } = &acts.sessions[0].steps[1].act else { panic!() };
+        assert_eq!((condition.var, condition.element), (VarId(name), element), "{text}");
+        assert_eq!(condition.compare, compare);
+        assert_eq!(super::template::print(&condition.value, &acts), value);
+    }
+    for wrong in ["", "n", "n = 3", "n[x] == 3", "n[0 == 3", "m == 3", "== 3"] {
+        let found = faults(&session(&format!("{set}{{ if = \"{wrong}\", steps = [] }}")));
+        assert!(found[0].starts_with("line 9: if: "), "{wrong}: {found:?}");
+    }
+}
+
+#[test]
+fn what_is_written_is_read_as_the_same() {
+    for seed in 0..600 {
+        let scenario = Made { rng: fastrand::Rng::with_seed(seed), vars: 0, files: 0 }.scenario();
+        let text = write(&scenario);
+        let again = match read(&text, Path::new(""), &Overrides::default()) {
+            Ok(loaded) => without_lines(loaded.scenario),
+            Err(faults) => panic!("seed {seed}: {faults}\n{text}"),
+        };
+        assert!(again == scenario, "seed {seed}\n{scenario:#?}\n{again:#?}\n{text}");
+    }
+}
+
+#[test]
+fn any_text_is_read_or_refused() {
+    let mut rng = fastrand::Rng::with_seed(1);
+    let made = Made { rng: rng.fork(), vars: 0, files: 0 }.scenario();
+    let texts = [write(&made), session("{ if = \"{{n[\", steps = [{ set = [] }] }"), String::new()];
+    for _ in 0..3_000 {
+        let mut text: Vec<char> = rng.choice(&texts).unwrap().chars().collect();
+        for _ in 0..rng.usize(0..6) {
+            let at = rng.usize(0..=text.len());
+            let end = (at + rng.usize(0..40)).min(text.len());
+            let new = ['{', '}', '[', ']', '"', '\'', '=', '\n', '0', '-', 'é', '\u{7f}', ',', '.'];
+            let new = (0..rng.usize(0..4)).map(|_| *rng.choice(&new).unwrap()).collect::<Vec<_>>();
+            text.splice(at..end, new);
+        }
+        let text: String = text.into_iter().collect();
+        if let Err(faults) = read(&text, Path::new("/nonexistent"), &Overrides::default()) {
+            assert!(!faults.0.is_empty(), "{text}");
+        }
+    }
+    let deep = "[".repeat(100_000);
+    assert!(read(&deep, Path::new(""), &Overrides::default()).is_err());
+    let deep = format!("{}{}", "{ loop = 1, steps = [".repeat(5_000), "] }".repeat(5_000));
+    assert!(read(&session(&deep), Path::new(""), &Overrides::default()).is_err());
+}

@@ -1,0 +1,140 @@
+//! How values are written that TOML has no type for; flags take the same texts.
+
+use std::net::IpAddr;
+
+use crate::scenario::{AddressRange, Compare};
+
+/// Users per second, of `1000`, `1000/s`, `60/min` or `100/h`.
+///
+/// # Errors
+/// What is wrong.
+pub fn rate(text: &str) -> Result<f64, String> {
+    let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
+    let seconds = match unit.trim() {
+        "s" | "sec" | "second" => 1.0,
+        "min" | "m" | "minute" => 60.0,
+        "h" | "hour" => 3600.0,
+        unit => return Err(format!("{unit:?} is no unit of a rate: s, min or h")),
+    };
+    match number.trim().replace('_', "").parse::<f64>() {
+        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number / seconds),
+        _ => Err(format!("{:?} is no number from 0", number.trim())),
+    }
+}
+
+/// Addresses of `10.0.0.2`, `10.0.0.2-10.0.0.9` or, for the last part alone, `10.0.0.2-9`.
+///
+/// # Errors
+/// What is wrong.
+pub fn address_range(text: &str) -> Result<AddressRange, String> {
+    let address = |text: &str| {
+        let text = text.trim();
+        text.parse::<IpAddr>().map_err(|_| format!("{text:?} is no address"))
+    };
+    let Some((first, last)) = text.split_once('-') else {
+        let only = address(text)?;
+        return Ok(AddressRange { first: only, last: only });
+    };
+    let first = address(first)?;
+    let last = match (first, last.trim().parse::<u8>()) {
+        (IpAddr::V4(first), Ok(end)) => {
+            let [a, b, c, _] = first.octets();
+            IpAddr::from([a, b, c, end])
+        }
+        _ => address(last)?,
+    };
+    if first.is_ipv4() != last.is_ipv4() || last < first {
+        return Err(format!("{text:?} does not go from a lower to a higher address"));
+    }
+    Ok(AddressRange { first, last })
+}
+
+/// An order with what it compares, as `< 50ms`.
+pub(super) fn comparison(text: &str) -> Option<(Compare, &str)> {
+    let text = text.trim();
+    // The longer ones first.
+    for (sign, compare) in SIGNS {
+        if let Some(rest) = text.strip_prefix(sign) {
+            return Some((compare, rest.trim()));
+        }
+    }
+    None
+}
+
+pub(super) const SIGNS: [(&str, Compare); 6] = [
+    ("==", Compare::Eq),
+    ("!=", Compare::Neq),
+    (">=", Compare::Gte),
+    ("<=", Compare::Lte),
+    (">", Compare::Gt),
+    ("<", Compare::Lt),
+];
+
+/// What a threshold compares with: microseconds, a number, a rate per second, or a share.
+pub(super) fn figure(text: &str) -> Result<f64, String> {
+    let number = |text: &str| {
+        let number = text.trim().replace('_', "").parse::<f64>();
+        number.ok().filter(|number| number.is_finite())
+    };
+    let found = if let Some(number) = number(text) {
+        Some(number)
+    } else if let Some(share) = text.strip_suffix('%') {
+        number(share).map(|share| share / 100.0)
+    } else if let Some(rate) = text.strip_suffix("/s") {
+        number(rate)
+    } else {
+        // Not humantime: 2.5ms is what people write here.
+        let units = [("ms", 1e3), ("us", 1.0), ("µs", 1.0), ("min", 6e7), ("s", 1e6), ("h", 3.6e9)];
+        let unit = units.iter().find_map(|(unit, by)| Some((text.strip_suffix(unit)?, by)));
+        unit.and_then(|(rest, by)| Some(number(rest)? * by))
+    };
+    found.ok_or_else(|| format!("{text:?} is no time, number, share (1%) or rate (10/s)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_per_second() {
+        assert_eq!(rate("1000"), Ok(1000.0));
+        assert_eq!(rate("1_000/s"), Ok(1000.0));
+        assert_eq!(rate("60/min"), Ok(1.0));
+        assert_eq!(rate("7200 / h"), Ok(2.0));
+        for wrong in ["", "/s", "5/fortnight", "-1", "inf", "NaN/s", "5/"] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ranges_go_upwards_within_a_family() {
+        let shown = |text: &str| address_range(text).map(|r| format!("{} {}", r.first, r.last));
+        assert_eq!(shown("127.0.0.2").as_deref(), Ok("127.0.0.2 127.0.0.2"));
+        assert_eq!(shown("127.0.0.2-9").as_deref(), Ok("127.0.0.2 127.0.0.9"));
+        assert_eq!(shown("127.0.0.2 - 127.0.1.9").as_deref(), Ok("127.0.0.2 127.0.1.9"));
+        assert_eq!(shown("::1-::9").as_deref(), Ok("::1 ::9"));
+        for wrong in ["", "a", "127.0.0.9-2", "127.0.0.1-::1", "127.0.0.1-999", "-"] {
+            assert!(address_range(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn conditions_have_an_order_and_a_value() {
+        assert_eq!(comparison("<= 5ms"), Some((Compare::Lte, "5ms")));
+        assert_eq!(comparison("=5"), None);
+        for (text, value) in [
+            ("50ms", 50_000.0),
+            ("2.5s", 2_500_000.0),
+            ("90us", 90.0),
+            ("1%", 0.01),
+            ("100_000", 100_000.0),
+            ("10/s", 10.0),
+            ("1min", 60_000_000.0),
+        ] {
+            assert_eq!(figure(text), Ok(value), "{text}");
+        }
+        for wrong in ["", "ms", "fast", "1 potato", "nan", "inf"] {
+            assert!(figure(wrong).is_err(), "{wrong}");
+        }
+    }
+}
