@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::dom::{Entry, Table};
 use super::units;
+use crate::record::figures;
 use crate::scenario::{
     AddressRange, Arrivals, Dialect, Dump, Reconnect, Sources, Threshold, Timeouts, TsungRun, Vsn,
 };
@@ -149,22 +150,14 @@ pub(super) fn timeouts(entry: &Entry<'_, '_>) -> Option<Timeouts> {
 }
 
 pub(super) fn pass(entry: &Entry<'_, '_>) -> Vec<Threshold> {
-    let takes = "a condition such as \"< 50ms\", \"== 0\", \">= 100000\", \"<= 1%\"";
     let mut thresholds = Vec::new();
     for condition in entry.named().iter().flat_map(Entry::one_or_more) {
-        let Some(text) = condition.text(takes) else { continue };
-        let Some((compare, value)) = units::comparison(text) else {
-            condition.wrong(format_args!("{text:?} has no order"), format!("it takes {takes}"));
+        let Some(text) = condition.text("a condition such as \"< 50ms\" or \"== 0\"") else {
             continue;
         };
-        match units::figure(value) {
-            Ok(value) => thresholds.push(Threshold {
-                figure: condition.key.clone(),
-                compare,
-                value,
-                text: format!("{} {}", condition.key, text.trim()),
-            }),
-            Err(why) => condition.wrong(why, format!("it takes {takes}")),
+        match figures::parse_threshold(&condition.key, text) {
+            Ok(threshold) => thresholds.push(threshold),
+            Err(why) => condition.wrong(why, ""),
         }
     }
     thresholds

@@ -49,7 +49,7 @@ pub fn address_range(text: &str) -> Result<AddressRange, String> {
     Ok(AddressRange { first, last })
 }
 
-/// An order with what it compares, as `< 50ms`.
+/// An order with what it compares, as `>= 3`.
 pub(super) fn comparison(text: &str) -> Option<(Compare, &str)> {
     let text = text.trim();
     // The longer ones first.
@@ -69,27 +69,6 @@ pub(super) const SIGNS: [(&str, Compare); 6] = [
     (">", Compare::Gt),
     ("<", Compare::Lt),
 ];
-
-/// What a threshold compares with: microseconds, a number, a rate per second, or a share.
-pub(super) fn figure(text: &str) -> Result<f64, String> {
-    let number = |text: &str| {
-        let number = text.trim().replace('_', "").parse::<f64>();
-        number.ok().filter(|number| number.is_finite())
-    };
-    let found = if let Some(number) = number(text) {
-        Some(number)
-    } else if let Some(share) = text.strip_suffix('%') {
-        number(share).map(|share| share / 100.0)
-    } else if let Some(rate) = text.strip_suffix("/s") {
-        number(rate)
-    } else {
-        // Not humantime: 2.5ms is what people write here.
-        let units = [("ms", 1e3), ("us", 1.0), ("µs", 1.0), ("min", 6e7), ("s", 1e6), ("h", 3.6e9)];
-        let unit = units.iter().find_map(|(unit, by)| Some((text.strip_suffix(unit)?, by)));
-        unit.and_then(|(rest, by)| Some(number(rest)? * by))
-    };
-    found.ok_or_else(|| format!("{text:?} is no time, number, share (1%) or rate (10/s)"))
-}
 
 #[cfg(test)]
 mod tests {
@@ -115,26 +94,6 @@ mod tests {
         assert_eq!(shown("::1-::9").as_deref(), Ok("::1 ::9"));
         for wrong in ["", "a", "127.0.0.9-2", "127.0.0.1-::1", "127.0.0.1-999", "-"] {
             assert!(address_range(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn conditions_have_an_order_and_a_value() {
-        assert_eq!(comparison("<= 5ms"), Some((Compare::Lte, "5ms")));
-        assert_eq!(comparison("=5"), None);
-        for (text, value) in [
-            ("50ms", 50_000.0),
-            ("2.5s", 2_500_000.0),
-            ("90us", 90.0),
-            ("1%", 0.01),
-            ("100_000", 100_000.0),
-            ("10/s", 10.0),
-            ("1min", 60_000_000.0),
-        ] {
-            assert_eq!(figure(text), Ok(value), "{text}");
-        }
-        for wrong in ["", "ms", "fast", "1 potato", "nan", "inf"] {
-            assert!(figure(wrong).is_err(), "{wrong}");
         }
     }
 }

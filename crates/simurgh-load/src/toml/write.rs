@@ -252,9 +252,7 @@ fn pass(out: &mut Lines, pass: &[Threshold]) {
     if pass.is_empty() {
         return;
     }
-    let condition = |one: &Threshold| {
-        text(one.text.strip_prefix(&one.figure).unwrap_or(&one.text).trim_start())
-    };
+    let condition = |one: &Threshold| text(&one.text);
     out.table("[pass]");
     let mut rest = pass;
     while let Some(first) = rest.first() {
