@@ -392,9 +392,11 @@ mod tests {
             ("raw", r#"{ loop = 3, from = 5, at_least_once = true, steps = [] }"#, ""),
             ("raw", r#"{ loop = 3, step = 0, steps = [] }"#, "never ends"),
             ("raw", r#"{ loop = "forever", steps = [{ mark = "a" }] }"#, "takes time"),
+            ("raw", r#"{ loop = "forever", steps = [{ mark = "a" }] }"#, "all of a core"),
+            ("raw", r#"{ loop = "forever", every = "1s", steps = [{ mark = "a" }] }"#, ""),
             (
                 "raw",
-                r#"{ loop = "forever", steps = [{ if = "a == 1", steps = [{ think = "1s" }] }] }, { set = "a", target = true }"#,
+                r#"{ loop = "forever", steps = [{ transaction = "a", steps = [{ get = "/" }] }] }"#,
                 "",
             ),
             ("raw", r#"{ set = [], value = "x" }"#, "sets no variable"),

@@ -5,15 +5,20 @@ use std::time::Duration;
 use super::template;
 use crate::scenario::*;
 
+/// A scenario of everything that the model has, another one for each seed.
+pub(crate) fn made(seed: u64) -> Scenario {
+    Made { rng: fastrand::Rng::with_seed(seed), vars: 0, files: 0 }.scenario()
+}
+
 /// Makes scenarios of everything that the model has.
-pub(super) struct Made {
-    pub(super) rng: fastrand::Rng,
-    pub(super) vars: u16,
-    pub(super) files: u16,
+struct Made {
+    rng: fastrand::Rng,
+    vars: u16,
+    files: u16,
 }
 
 impl Made {
-    pub(super) fn scenario(&mut self) -> Scenario {
+    fn scenario(&mut self) -> Scenario {
         self.vars = self.rng.u16(1..5);
         self.files = self.rng.u16(1..3);
         let targets: Vec<_> = (0..self.rng.usize(1..4)).map(|_| self.target()).collect();

@@ -38,10 +38,13 @@ mod write;
 mod write_steps;
 
 pub use read::read;
+pub(crate) use template::print as print_template;
 pub use units::{address_range, rate};
 pub use write::write;
 
 #[cfg(test)]
 mod made;
+#[cfg(test)]
+pub(crate) use made::made;
 #[cfg(test)]
 mod tests;

@@ -213,7 +213,7 @@ fn bytes(hex: &str) -> Result<Vec<u8>, String> {
 }
 
 /// Writes a template; [`parse`] reads the same again.
-pub(super) fn print(template: &Template, scenario: &Scenario) -> String {
+pub(crate) fn print(template: &Template, scenario: &Scenario) -> String {
     let mut out = String::new();
     for part in &template.parts {
         match part {

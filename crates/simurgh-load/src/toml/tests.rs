@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::made::Made;
+use super::made::made;
 use super::{read, write};
 use crate::scenario::*;
 
@@ -309,7 +309,7 @@ fn conditions() {
 #[test]
 fn what_is_written_is_read_as_the_same() {
     for seed in 0..600 {
-        let scenario = Made { rng: fastrand::Rng::with_seed(seed), vars: 0, files: 0 }.scenario();
+        let scenario = made(seed);
         let text = write(&scenario);
         let again = match read(&text, Path::new(""), &Overrides::default()) {
             Ok(loaded) => without_lines(loaded.scenario),
@@ -322,8 +322,8 @@ fn what_is_written_is_read_as_the_same() {
 #[test]
 fn any_text_is_read_or_refused() {
     let mut rng = fastrand::Rng::with_seed(1);
-    let made = Made { rng: rng.fork(), vars: 0, files: 0 }.scenario();
-    let texts = [write(&made), session("{ if = \"{{n[\", steps = [{ set = [] }] }"), String::new()];
+    let texts =
+        [write(&made(1)), session("{ if = \"{{n[\", steps = [{ set = [] }] }"), String::new()];
     for _ in 0..3_000 {
         let mut text: Vec<char> = rng.choice(&texts).unwrap().chars().collect();
         for _ in 0..rng.usize(0..6) {
