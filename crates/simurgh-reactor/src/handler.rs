@@ -152,3 +152,22 @@ pub enum Slow {
     /// Reset the connection at once.
     Abort,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_wishes_the_sooner_holds() {
+        let now = Now::from_ns(1_000_000);
+        let after = |ns| Next::After(Duration::from_nanos(ns));
+        let rising = [Next::Now, Next::At(999_999), after(5), Next::At(1_000_006), after(7)];
+        let rising = [&rising[..], &[after(u64::MAX), Next::Idle]].concat();
+        for (index, sooner) in rising.iter().enumerate() {
+            for later in &rising[index..] {
+                assert_eq!(sooner.sooner(*later, now), *sooner);
+                assert_eq!(later.sooner(*sooner, now), *sooner);
+            }
+        }
+    }
+}

@@ -15,6 +15,7 @@ use mio::{Interest, Poll, Token};
 
 use crate::clock::{Clock, Now};
 use crate::config::Config;
+use crate::connect::Ports;
 use crate::handler::{Closed, Key};
 use crate::handoff::{self, HandOffError};
 use crate::outbound::{Outbox, Shared};
@@ -33,6 +34,7 @@ pub struct Io<T> {
     pub(crate) outbox: Outbox,
     pub(crate) counts: Counts,
     pub(crate) now: Now,
+    pub(crate) ports: Ports,
     /// Only if the kernel is to stamp what it receives.
     pub(crate) stamps: Option<Stamps>,
     pub(crate) lists: Lists,
@@ -78,6 +80,7 @@ impl<T> Io<T> {
             outbox: Outbox::default(),
             counts: Counts::default(),
             now: Now::from_ns(clock.ns()),
+            ports: Ports::default(),
             stamps: config.receive_stamps.then(|| Stamps::new(clock)),
             lists: Lists::default(),
             outbound_bytes_max: config.outbound_bytes_max,
@@ -103,7 +106,9 @@ impl<T> Io<T> {
     }
 
     /// When the kernel received the last segment of the bytes that are being handled, on the same
-    /// clock. Only within [`crate::Handler::readable`], with [`Config::receive_stamps`], on Linux.
+    /// clock. Only within [`crate::Handler::readable`], with [`Config::receive_stamps`], on Linux;
+    /// and not at first, for the kernel takes up to some 0.2 s to switch stamping on when nobody on
+    /// the machine had it on.
     ///
     /// The kernel stamps by the wall clock, whose distance to this one is measured each 100 ms to
     /// some 0.1 µs; until it is, a wall clock that was set makes stamps wrong by as much.

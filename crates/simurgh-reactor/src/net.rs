@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketAddrAny, SocketType, sockopt};
 
-use crate::connect::Outgoing;
+use crate::connect::{Outgoing, Ports};
 use crate::syscalls;
 
 /// Why an address could not be listened on.
@@ -110,6 +110,7 @@ pub(crate) fn connect(
     to: SocketAddr,
     how: &Outgoing,
     receive_stamps: bool,
+    ports: &mut Ports,
 ) -> rustix::io::Result<OwnedFd> {
     let fd = socket(to)?;
     sockopt::set_tcp_nodelay(&fd, true)?;
@@ -128,8 +129,9 @@ pub(crate) fn connect(
         sockopt::set_socket_linger(&fd, Some(Duration::ZERO))?;
     }
     match how.from {
-        None => {}
+        None => ports.limit(&fd)?,
         Some(from) if from.port() == 0 => {
+            ports.limit(&fd)?;
             syscalls::choose_port_at_connect(&fd)?;
             rustix::net::bind(&fd, &from)?;
         }

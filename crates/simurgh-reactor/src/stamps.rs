@@ -60,3 +60,17 @@ fn ahead_ns(clock: Clock) -> i64 {
     let (_, ahead) = (0..READINGS).map(reading).min().unwrap_or_default();
     ahead
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_distance_of_the_clocks_is_steady() {
+        let clock = Clock::new();
+        let distances: Vec<i64> = (0..100).map(|_| ahead_ns(clock)).collect();
+        let spread = distances.iter().max().unwrap() - distances.iter().min().unwrap();
+        assert!(distances[0] > 0, "the wall clock counts from 1970");
+        assert!(spread < 50_000, "{spread} ns between the least and the most");
+    }
+}

@@ -12,7 +12,7 @@ use {libc::c_int, rustix::io::Errno, std::mem::MaybeUninit, std::os::fd::AsRawFd
 /// find one that no socket has, whatever its peer.
 #[cfg(target_os = "linux")]
 pub(crate) fn choose_port_at_connect(fd: &OwnedFd) -> rustix::io::Result<()> {
-    set_option(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT)
+    set_option(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
 /// Not known here: `bind` chooses the port.
@@ -21,10 +21,20 @@ pub(crate) fn choose_port_at_connect(_fd: &OwnedFd) -> rustix::io::Result<()> {
     Ok(())
 }
 
+/// Limits the ports that the kernel may choose for `fd` to those up to `last`, in its own range.
+/// ENOPROTOOPT before Linux 6.3.
+#[cfg(target_os = "linux")]
+pub(crate) fn limit_ports(fd: &OwnedFd, last: u16) -> rustix::io::Result<()> {
+    /// Not in libc yet.
+    const IP_LOCAL_PORT_RANGE: c_int = 51;
+    // The upper half is the last port, the lower one the first; 0: as the system has it.
+    set_option(fd, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, (u32::from(last) << 16) as c_int)
+}
+
 /// Makes [`recv_stamped`] bring stamps. Accepted sockets inherit it from their listener.
 #[cfg(target_os = "linux")]
 pub(crate) fn stamp_received(fd: &OwnedFd) -> rustix::io::Result<()> {
-    set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS)
+    set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
 }
 
 /// Not known here: nothing is stamped.
@@ -33,17 +43,15 @@ pub(crate) fn stamp_received(_fd: &OwnedFd) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Switches an option on.
 #[cfg(target_os = "linux")]
-fn set_option(fd: &OwnedFd, level: c_int, option: c_int) -> rustix::io::Result<()> {
-    let on: c_int = 1;
+fn set_option(fd: &OwnedFd, level: c_int, option: c_int, value: c_int) -> rustix::io::Result<()> {
     // SAFETY: the kernel reads one `c_int` from a pointer to one, and `fd` is open.
     let outcome = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
             level,
             option,
-            (&raw const on).cast(),
+            (&raw const value).cast(),
             size_of::<c_int>() as libc::socklen_t,
         )
     };

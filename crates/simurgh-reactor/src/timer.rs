@@ -22,25 +22,27 @@ mod linux {
     #[derive(Default)]
     pub(crate) struct Timer {
         fd: Option<OwnedFd>,
-        set_to_ns: u64,
+        /// What it was last set to; it need not be past.
+        set_to_ns: Option<u64>,
         has_failed: bool,
     }
 
     impl Timer {
-        /// Ends the wait that follows at `at_ns` of `clock`. Whoever waits sets a time-out too: it
-        /// is all there is while no descriptor is left for the timer.
-        pub(crate) fn set<T>(&mut self, io: &Io<T>, clock: Clock, at_ns: u64) {
-            if self.fd.is_some() && self.set_to_ns == at_ns {
-                return;
+        /// Ends the wait that follows at `at_ns` of `clock`. `false`, and the time-out of the wait
+        /// has to do it, while no descriptor is left for the timer.
+        pub(crate) fn set<T>(&mut self, io: &Io<T>, clock: Clock, at_ns: u64) -> bool {
+            if self.set_to_ns == Some(at_ns) {
+                return true;
             }
-            match self.arm(io, clock.monotonic_ns(at_ns)) {
-                Ok(()) => self.set_to_ns = at_ns,
-                Err(error) if !self.has_failed => {
-                    self.has_failed = true;
-                    tracing::warn!(%error, "no precise timer: the shard wakes to the millisecond");
-                }
-                Err(_) => {}
+            let armed = self.arm(io, clock.monotonic_ns(at_ns));
+            if let Err(error) = &armed
+                && !self.has_failed
+            {
+                self.has_failed = true;
+                tracing::warn!(%error, "no precise timer: the shard wakes to the millisecond");
             }
+            self.set_to_ns = armed.is_ok().then_some(at_ns);
+            armed.is_ok()
         }
 
         fn arm<T>(&mut self, io: &Io<T>, monotonic_ns: u64) -> io::Result<()> {
@@ -74,5 +76,7 @@ pub(crate) struct Timer;
 
 #[cfg(not(target_os = "linux"))]
 impl Timer {
-    pub(crate) fn set<T>(&mut self, _: &crate::io::Io<T>, _: crate::clock::Clock, _: u64) {}
+    pub(crate) fn set<T>(&mut self, _: &crate::io::Io<T>, _: crate::clock::Clock, _: u64) -> bool {
+        false
+    }
 }

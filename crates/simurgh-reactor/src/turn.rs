@@ -152,12 +152,16 @@ impl<H: Handler> Reactor<H> {
         if self.events_left {
             return Ok(());
         }
-        let mut timeout = self.timeout();
+        let own = self.timeout();
+        let mut timeout = own.into_iter().chain(self.wish()).min();
         let asleep = timeout != Some(Duration::ZERO) && self.inbox.fall_asleep();
         if !asleep {
             timeout = Some(Duration::ZERO);
-        } else if let Next::At(at_ns) = self.next {
-            self.timer.set(&self.io, self.clock, at_ns);
+        } else if let Next::At(at_ns) = self.next
+            && self.timer.set(&self.io, self.clock, at_ns)
+        {
+            // Both would wake it twice when they are due at about the same time.
+            timeout = own;
         }
         let polled = self.io.poll.poll(&mut self.events, timeout);
         if asleep {
@@ -174,22 +178,26 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// How long the loop may wait.
+    /// How long the loop itself may wait.
     fn timeout(&self) -> Option<Duration> {
         let work = self.mail_left
             || self.hand_off_left
             || !self.io.lists.ready.is_empty()
             || self.io.has_endings()
             || self.listeners.has_work(&self.io);
-        let handler = match self.next {
+        let work = work.then_some(Duration::ZERO);
+        let paused = self.listeners.pause_ends_in(self.io.now.ns);
+        [work, paused, self.io.linger_due()].into_iter().flatten().min()
+    }
+
+    /// How long the handler wants to wait at most.
+    fn wish(&self) -> Option<Duration> {
+        match self.next {
             Next::Now => Some(Duration::ZERO),
             Next::After(time) => Some(time),
             Next::At(ns) => Some(Duration::from_nanos(ns.saturating_sub(self.clock.ns()))),
             Next::Idle => None,
-        };
-        let work = work.then_some(Duration::ZERO);
-        let paused = self.listeners.pause_ends_in(self.io.now.ns);
-        [work, handler, paused, self.io.linger_due()].into_iter().flatten().min()
+        }
     }
 
     fn turn(&mut self) {
@@ -269,8 +277,10 @@ impl<H: Handler> Reactor<H> {
             }
             return;
         }
-        if self.io.sockets.get(key).is_some_and(|socket| socket.flags & CONNECTING != 0) {
-            self.handshake_ended(key, event);
+        let connecting =
+            self.io.sockets.get(key).is_some_and(|socket| socket.flags & CONNECTING != 0);
+        if connecting && !self.handshake_ended(key, event) {
+            return;
         }
         if event.is_writable() {
             self.io.drain_queue(key);

@@ -147,7 +147,8 @@ fn queued<T>(io: &mut Io<T>, key: Key, fresh: bool, before: usize, after: usize)
         socket.flags |= OVER;
         io.lists.slow.push(key);
     }
-    if fresh && let Some(socket) = io.sockets.get(key) {
+    // Until its handshake has ended a connection waits for writability anyway.
+    if fresh && let Some(socket) = io.sockets.get(key).filter(|s| s.flags & CONNECTING == 0) {
         io.reregister(socket, key, true);
     }
 }
