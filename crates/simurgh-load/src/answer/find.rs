@@ -54,10 +54,13 @@ impl CompiledFind {
 }
 
 fn matches(regex: &Regex, text: &[u8]) -> Vec<String> {
-    let groups = regex.captures_iter(text).filter_map(|found| found.get(1).or(found.get(0)));
+    let owned = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if regex.captures_len() == 1 {
-        let all = regex.find_iter(text);
-        return all.map(|found| String::from_utf8_lossy(found.as_bytes()).into_owned()).collect();
+        return regex.find_iter(text).map(|found| owned(found.as_bytes())).collect();
     }
-    groups.map(|found| String::from_utf8_lossy(found.as_bytes()).into_owned()).collect()
+    // A group that took no part is empty, as in Tsung.
+    let group = |found: regex::bytes::Captures<'_>| {
+        found.get(1).map_or_else(String::new, |group| owned(group.as_bytes()))
+    };
+    regex.captures_iter(text).map(group).collect()
 }

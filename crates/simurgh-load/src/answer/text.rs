@@ -65,16 +65,32 @@ pub fn decode_html(text: &str) -> Cow<'_, str> {
     if !text.contains('&') {
         return Cow::Borrowed(text);
     }
-    let mut tokenizer = Tokenizer::new_with_emitter(text, DefaultEmitter::default());
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('&') {
+        let (before, reference) = rest.split_at(at);
+        out.push_str(before);
+        let is_part = |char: char| char.is_ascii_alphanumeric() || matches!(char, '#' | ';');
+        let inner = reference.get(1..).unwrap_or_default();
+        // Only so much, because the tokenizer turns line ends and NULs into others.
+        let end = reference.len() - inner.trim_start_matches(is_part).len();
+        let (reference, after) = reference.split_at(end);
+        decode_reference(reference, &mut out);
+        rest = after;
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+fn decode_reference(reference: &str, out: &mut String) {
+    let mut tokenizer = Tokenizer::new_with_emitter(reference, DefaultEmitter::default());
     // In this state nothing but references has a meaning.
     tokenizer.set_state(State::RcData);
-    let mut out = Vec::with_capacity(text.len());
     for token in tokenizer.flatten() {
         if let Token::String(piece) = token {
-            out.extend_from_slice(&piece);
+            out.push_str(&String::from_utf8_lossy(&piece));
         }
     }
-    Cow::Owned(String::from_utf8_lossy(&out).into_owned())
 }
 
 #[cfg(test)]
@@ -90,7 +106,8 @@ mod tests {
             ("<b>&amp;</b> </title> &amp", "<b>&</b> </title> &"),
             ("&amp;amp;", "&amp;"),
             ("&unknown; & &;", "&unknown; & &;"),
-            ("a\n&lt;\nb", "a\n<\nb"),
+            ("a\r\n\0&lt;\rb", "a\r\n\0<\rb"),
+            ("&am&amp;p;&#128512;&#0;&#xD800;", "&am&p;\u{1f600}\u{fffd}\u{fffd}"),
         ];
         for (text, wanted) in table {
             assert_eq!(decode_html(text), wanted, "{text}");

@@ -231,3 +231,130 @@ fn is_within(host: &str, domain: &str) -> bool {
 fn is_address(host: &str) -> bool {
     host.parse::<std::net::IpAddr>().is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1_900_000_000); // March 2030.
+
+    fn jar(cookies: &[&str]) -> Jar {
+        let mut jar = Jar::default();
+        for cookie in cookies {
+            jar.take(cookie.as_bytes(), "www.example.org", "/app/login?next=/x/y", NOW);
+        }
+        jar
+    }
+
+    fn sent_at(jar: &Jar, host: &str, path: &str, tls: bool, now: Duration) -> String {
+        let mut out = Vec::new();
+        jar.write(host, path, tls, now, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn sent(jar: &Jar, host: &str, path: &str) -> String {
+        sent_at(jar, host, path, false, NOW)
+    }
+
+    #[test]
+    fn cookies_go_back_to_whom_they_belong() {
+        // Set-Cookie, host, path, whether it is sent.
+        let table = [
+            ("a=1", "www.example.org", "/app", true),
+            ("a=1", "WWW.Example.ORG", "/app/x", true),
+            ("a=1", "www.example.org", "/app?q=/", true),
+            ("a=1", "www.example.org", "/", false),
+            ("a=1", "www.example.org", "/apple", false),
+            ("a=1", "example.org", "/app", false),
+            ("a=1", "x.www.example.org", "/app", false),
+            ("a=1; path=/", "www.example.org", "", true),
+            ("a=1; Path=/app/", "www.example.org", "/app", false),
+            ("a=1; Path=/app/", "www.example.org", "/app/x", true),
+            ("a=1; path=relative", "www.example.org", "/app", true),
+            ("a=1; path=/; domain=example.org", "example.org", "/", true),
+            ("a=1; path=/; Domain=.Example.org", "other.example.org", "/", true),
+            ("a=1; path=/; domain=example.org", "badexample.org", "/", false),
+            ("a=1; path=/; domain=www.example.org", "x.www.example.org", "/", true),
+            ("a=1; path=/; domain=other.org", "www.example.org", "/", false),
+            ("a=1; path=/; domain=x.www.example.org", "www.example.org", "/", false),
+            ("a=1; path=/; domain=", "www.example.org", "/", true),
+            ("a=1; path=/; secure", "www.example.org", "/", false),
+            ("a=1; path=/; HttpOnly; SameSite=Lax; Foo", "www.example.org", "/", true),
+        ];
+        for (cookie, host, path, goes) in table {
+            let wanted = if goes { "a=1" } else { "" };
+            assert_eq!(sent(&jar(&[cookie]), host, path), wanted, "{cookie} to {host} {path}");
+        }
+        let secure = jar(&["a=1; secure"]);
+        assert_eq!(sent_at(&secure, "www.example.org", "/app", true, NOW), "a=1");
+    }
+
+    #[test]
+    fn cookies_end_when_their_time_is_up() {
+        let later = |seconds| NOW + Duration::from_secs(seconds);
+        // Set-Cookie, after how many seconds, whether it is sent.
+        let table = [
+            ("a=1", 1_000_000, true),
+            ("a=1; max-age=10", 9, true),
+            ("a=1; Max-Age=10", 10, false),
+            ("a=1; max-age=0", 0, false),
+            ("a=1; max-age=-5", 0, false),
+            ("a=1; max-age=soon", 1_000_000, true),
+            ("a=1; max-age=99999999999999999999999", 1_000_000, true),
+            ("a=1; expires=Sun, 17 Mar 2030 17:46:50 GMT", 9, true),
+            ("a=1; expires=Sun, 17 Mar 2030 17:46:50 GMT", 10, false),
+            ("a=1; expires=Sun, 17-Mar-2030 17:46:50 GMT", 10, false),
+            ("a=1; expires=Sunday, 17-Mar-30 17:46:50 GMT", 10, false),
+            ("a=1; expires=Thu, 01 Jan 1970 00:00:00 GMT", 0, false),
+            ("a=1; expires=tomorrow", 1_000_000, true),
+            ("a=1; expires=Thu, 01 Jan 1970 00:00:00 GMT; max-age=10", 9, true),
+        ];
+        for (cookie, seconds, goes) in table {
+            let (jar, wanted) = (jar(&[cookie]), if goes { "a=1" } else { "" });
+            let text = sent_at(&jar, "www.example.org", "/app", false, later(seconds));
+            assert_eq!(text, wanted, "{cookie} after {seconds} s");
+        }
+    }
+
+    #[test]
+    fn a_newer_cookie_replaces_or_ends_an_older_one() {
+        let twice = jar(&["a=1", "b=x=y", "a=2"]);
+        assert_eq!(sent(&twice, "www.example.org", "/app"), "a=2; b=x=y");
+        let ended = jar(&["a=1", "b=2", "a=; max-age=0"]);
+        assert_eq!((sent(&ended, "www.example.org", "/app").as_str(), ended.len()), ("b=2", 1));
+        let paths = jar(&["a=1; path=/", "a=2; path=/app/deep", "b=3; path=/app"]);
+        assert_eq!(sent(&paths, "www.example.org", "/app/deep"), "a=2; b=3; a=1");
+    }
+
+    #[test]
+    fn what_is_none_is_not_kept() {
+        let long = format!("a={}", "x".repeat(COOKIE_BYTES_MAX));
+        for cookie in ["", "a", "=1", " =1", "; path=/", "a=1\r\nX: y", "a\0=1", long.as_str()] {
+            assert!(jar(&[cookie]).is_empty(), "{cookie:?}");
+        }
+        assert_eq!(sent(&jar(&[" a = 1 ; path=/"]), "www.example.org", "/"), "a=1");
+        assert_eq!(sent(&jar(&["a=;path=/"]), "www.example.org", "/"), "a=");
+    }
+
+    #[test]
+    fn an_address_has_no_subdomains() {
+        let mut jar = Jar::default();
+        jar.take(b"a=1; domain=127.0.0.1", "127.0.0.1", "/", NOW);
+        jar.take(b"b=1; domain=0.0.1", "127.0.0.1", "/", NOW);
+        assert_eq!(sent(&jar, "127.0.0.1", "/"), "a=1");
+    }
+
+    #[test]
+    fn a_jar_is_bounded_and_takes_the_scenarios_own() {
+        let mut jar = Jar::default();
+        for number in 0..COOKIES_MAX + 5 {
+            jar.take(format!("c{number}=1").as_bytes(), "a", "/", NOW);
+        }
+        assert_eq!(jar.len(), COOKIES_MAX);
+        assert!(sent(&jar, "a", "/").starts_with("c5=1; c6=1"));
+        let mut jar = Jar::default();
+        jar.set(b"own", b"1; x", "A");
+        jar.set(b"own", b"2", "A");
+        assert_eq!(sent(&jar, "a", "/any"), "own=2");
+    }
+}

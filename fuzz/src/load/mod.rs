@@ -1,0 +1,6 @@
+//! Bodies of the targets that try the load generator.
+//!
+//! Apart from the others, because `simurgh-proto`'s tests include those and know no load generator;
+//! `crates/simurgh-load/tests/fuzz_corpus.rs` includes these.
+pub mod find;
+pub mod http_response;
