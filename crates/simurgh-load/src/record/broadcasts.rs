@@ -18,6 +18,8 @@ const QUIET_NOBODY_MS: u64 = 60_000;
 const REMEMBERED_MS: u64 = 10_000;
 /// Broadcasts followed at a time, 56 bytes each.
 const OPEN_MAX: usize = 500_000;
+/// Heard of in the second that is not closed yet.
+const NOW: u64 = u64::MAX;
 /// Of so many of each second the slowest are kept.
 const SLOWEST_OF_TICK: usize = 5;
 
@@ -83,16 +85,16 @@ pub(super) struct Broadcasts {
 
 impl Broadcasts {
     /// Adds what one worker saw; what cannot be followed is counted in `all`.
-    pub(super) fn add(&mut self, part: BroadcastPart, now_ms: u64, all: &mut Delta) {
+    pub(super) fn add(&mut self, part: BroadcastPart, all: &mut Delta) {
         let key = (part.publisher, part.seq);
         if self.open.len() >= OPEN_MAX && !self.open.contains_key(&key) {
             all.counts[Count::BroadcastsUntracked] += u64::from(part.receivers.max(1));
             return;
         }
         let fresh = BroadcastPart { first_ns: u64::MAX, last_ns: 0, receivers: 0, ..part };
-        let fresh = Open { part: fresh, heard_ms: now_ms, complete: false };
+        let fresh = Open { part: fresh, heard_ms: NOW, complete: false };
         let open = self.open.entry(key).or_insert(fresh);
-        open.heard_ms = now_ms;
+        open.heard_ms = NOW;
         if open.complete {
             all.counts[Count::DeliveriesAfterwards] += u64::from(part.receivers);
             return;
@@ -116,6 +118,9 @@ impl Broadcasts {
     ) -> Vec<Broadcast> {
         let mut over = Vec::new();
         self.open.retain(|_, open| {
+            if open.heard_ms == NOW {
+                open.heard_ms = now_ms;
+            }
             if !everything && !open.is_over(now_ms) {
                 return true;
             }

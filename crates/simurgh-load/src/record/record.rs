@@ -136,7 +136,7 @@ impl Record {
         }
         self.pending_workers.insert(worker.worker, worker);
         for part in std::mem::take(&mut delta.broadcasts) {
-            self.broadcasts.add(part, self.at_ms, &mut self.pending);
+            self.broadcasts.add(part, &mut self.pending);
         }
         self.pending.merge(delta);
     }
@@ -158,14 +158,19 @@ impl Record {
 
     /// All workers of a host are gone; it is warned of. Says how many users they had.
     pub fn host_lost(&mut self, host: u16) -> u64 {
+        let name = self.meta.host_name(host);
+        let told =
+            |warning: &Warning| matches!(warning, Warning::AgentLost { host, .. } if *host == name);
+        if self.warnings.iter().any(told) {
+            return 0;
+        }
         let mut workers: Vec<WorkerId> = self.workers.keys().copied().collect();
         workers.extend(self.pending_workers.keys());
         workers.sort_unstable();
         workers.dedup();
         workers.retain(|id| id.host == host);
         let users = workers.into_iter().map(|id| self.worker_lost(id)).sum();
-        let host = self.meta.host_name(host);
-        self.warn(Warning::AgentLost { host, users });
+        self.warn(Warning::AgentLost { host: name, users });
         users
     }
 
@@ -209,7 +214,8 @@ impl Record {
         (all.users, all.connected) = (users, connected);
         tidy_lines(&mut all);
         let span_ms = at_ms - self.at_ms;
-        let mut tick = Tick { at_ms, span_ms, all, workers, broadcasts, ending };
+        let (samples, dump) = (std::mem::take(&mut all.samples), std::mem::take(&mut all.dump));
+        let mut tick = Tick { at_ms, span_ms, all, workers, broadcasts, samples, dump, ending };
         let mut watch = std::mem::take(&mut self.watch);
         let warnings = watch.look(self, &tick);
         self.watch = watch;

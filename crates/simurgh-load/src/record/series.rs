@@ -94,7 +94,7 @@ impl Point {
             connected: all.connected,
             due: counts[Count::UsersDue],
             arrivals: counts[Count::UsersStarted],
-            departures: counts[Count::UsersFinished] + counts[Count::UsersAborted],
+            departures: counts[Count::UsersFinished].saturating_add(counts[Count::UsersAborted]),
             connects: counts[Count::Connects],
             requests: counts[Count::Requests],
             frames_in: counts.frames_in(),
@@ -213,5 +213,51 @@ impl Series {
     /// How many seconds one point stands for.
     pub fn ticks_per_point(&self) -> u32 {
         self.ticks_per_point
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Hist, Metric};
+
+    fn tick(second: u64) -> Tick {
+        let mut tick = Tick { at_ms: second * 1000, span_ms: 1000, ..Tick::default() };
+        tick.all.counts[Count::UsersStarted] = second * 7 % 11;
+        tick.all.counts[Count::BytesIn] = second;
+        tick.all.connected = 1000 - second;
+        let metric = if second.is_multiple_of(3) { Metric::Join } else { Metric::Push };
+        let mut hist = Hist::new();
+        hist.record(second);
+        tick.all.times.insert(metric.into(), hist);
+        tick
+    }
+
+    #[test]
+    fn rolling_up_keeps_totals_order_and_peaks() {
+        for seconds in 1..200 {
+            let mut series = Series::with_points_max(8);
+            let mut sums = (0, 0);
+            for second in 1..=seconds {
+                let tick = tick(second);
+                sums.0 += tick.all.counts[Count::UsersStarted];
+                sums.1 += tick.all.counts[Count::BytesIn];
+                series.push(Point::of(&tick));
+            }
+            let points = series.points();
+            let sum = |of: fn(&Point) -> u64| points.iter().map(of).sum::<u64>();
+            assert!(points.len() <= 8);
+            assert_eq!((sum(|point| point.arrivals), sum(|point| point.bytes_in)), sums);
+            assert_eq!(sum(|point| point.span_ms), seconds * 1000);
+            assert!(points.is_sorted_by_key(|point| point.at_ms));
+            assert_eq!(points.last().map(|point| point.at_ms), Some(seconds * 1000));
+            assert_eq!(points.first().map(|point| point.connected), Some(999));
+            let times = |point: &Point| point.times.iter().map(|(_, time)| time.count).sum::<u64>();
+            assert_eq!(points.iter().map(times).sum::<u64>(), seconds);
+            let max = points.iter().flat_map(|point| &point.times).map(|(_, time)| time.max).max();
+            assert_eq!(max, Some(seconds));
+            let full = usize::try_from(seconds).unwrap_or(0).div_ceil(points.len());
+            assert!(series.ticks_per_point() as usize >= full);
+        }
     }
 }

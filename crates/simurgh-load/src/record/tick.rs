@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Broadcast, Delta, WorkerId};
+use super::{Broadcast, Delta, Sample, WorkerId};
 
 /// One second, merged over all workers. All ticks of a run make its [`super::Record`] again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -12,14 +12,20 @@ pub struct Tick {
     pub at_ms: u64,
     /// Since the tick before: 1000 as a rule, more when the collector was late.
     pub span_ms: u64,
-    /// What all workers saw; `users` and `connected` are sums over all workers, `broadcasts` is
-    /// empty.
+    /// What all workers saw; `users` and `connected` are sums over all workers, `broadcasts`,
+    /// `samples` and `dump` are empty.
     pub all: Delta,
     /// The workers that had something to say, by number.
     pub workers: Vec<WorkerTick>,
     /// The slowest broadcasts that became complete in this second.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub broadcasts: Vec<Broadcast>,
+    /// Single times, where the scenario wants each one kept; not in the journal.
+    #[serde(skip)]
+    pub samples: Vec<Sample>,
+    /// Lines of traffic for `tsung.dump`; not in the journal.
+    #[serde(skip)]
+    pub dump: Vec<String>,
     /// With the last tick: how the run ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,

@@ -396,7 +396,9 @@ fn error_rows(record: &Record) -> Vec<ErrorRow> {
         }
         if let Some(row) = rows.last_mut() {
             row.count = row.count.saturating_add(count);
-            *row.phases.entry(record.meta().names.phase_name(phase)).or_default() += count;
+            let name = record.meta().names.phase_name(phase);
+            let in_phase = row.phases.entry(name).or_default();
+            *in_phase = in_phase.saturating_add(count);
         }
     }
     rows.retain(|row| row.count > 0);

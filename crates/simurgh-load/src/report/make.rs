@@ -1,0 +1,25 @@
+//! `simurgh load report DIR`: all that follows from a journal, made again.
+
+use std::path::Path;
+
+use super::{Outputs, Replay, ReportJson};
+use crate::record::Record;
+
+/// Makes `report.json`, `tsung.log` and `match.log` of the run in `dir` again, from its journal.
+/// What cannot be written is among the warnings of the record.
+///
+/// # Errors
+/// There is no journal, or it is damaged; then no file is touched.
+pub fn make(dir: &Path) -> Result<Record, String> {
+    // Read once before anything is overwritten: a damaged journal should not cost what is there.
+    super::replay(dir)?;
+    let mut replay = Replay::open(dir)?;
+    let mut outputs = Outputs::new();
+    outputs.add(ReportJson::new(dir));
+    outputs.add_tsung(dir, replay.record());
+    while let Some(tick) = replay.next_tick()? {
+        outputs.tick(replay.record(), &tick);
+    }
+    outputs.finish(replay.record());
+    Ok(replay.into_record())
+}

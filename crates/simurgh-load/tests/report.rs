@@ -1,0 +1,419 @@
+//! Journal, report and logs, from outside.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use simurgh_load::record::{Count, Ending, Record};
+use simurgh_load::report::{self, Outputs, Replay};
+
+/// A run with all its outputs in `dir`.
+fn write_run(dir: &Path) -> Record {
+    let mut record = Record::new(support::meta());
+    let mut outputs = Outputs::in_dir(dir, &mut record);
+    let mut record = support::run_with(1, |record, tick| outputs.tick(record, tick));
+    outputs.finish(&mut record);
+    assert!(!outputs.failed(), "{:?}", record.warnings());
+    record
+}
+
+fn read_json(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn a_journal_becomes_the_same_record_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let record = write_run(dir.path());
+    let again = report::replay(dir.path()).unwrap();
+    assert_eq!(again.summary(), record.summary());
+    assert_eq!(again.all_times(), record.all_times());
+    assert_eq!(report::summary(&again), report::summary(&record));
+}
+
+#[test]
+fn a_run_killed_at_any_byte_is_reported_up_to_the_last_whole_second() {
+    let dir = tempfile::tempdir().unwrap();
+    write_run(dir.path());
+    let whole = fs::read(dir.path().join("journal.jsonl")).unwrap();
+    // The head and two seconds will do: each cut means reading all that is before it.
+    let lines: Vec<&[u8]> = whole.split_inclusive(|&byte| byte == b'\n').collect();
+    let whole = [lines[0], lines[20], lines[lines.len() - 1]].concat();
+    let last = whole.len() - lines[lines.len() - 1].len();
+    let read = |bytes: &[u8]| {
+        let mut replay = Replay::new(bytes).unwrap();
+        while replay.next_tick().unwrap().is_some() {}
+        replay.into_record()
+    };
+    let before = read(&whole[..last]);
+    assert_eq!(codes(&before), ["clock_skew", "server_refused", "unfinished"]);
+    for end in last + 1..whole.len() - 1 {
+        let record = read(&whole[..end]);
+        assert_eq!(record.live().counts, before.live().counts, "cut at {end}");
+        assert_eq!(record.at_ms(), before.at_ms());
+        assert_eq!(codes(&record), ["clock_skew", "server_refused", "journal_torn", "unfinished"]);
+    }
+    // Nothing but the line end is missing.
+    let all = read(&whole[..whole.len() - 1]);
+    assert_eq!(all.ending(), Some(Ending::Duration));
+    assert_eq!(codes(&all), ["clock_skew", "server_refused"]);
+}
+
+fn codes(record: &Record) -> Vec<&'static str> {
+    record.warnings().iter().map(|warning| warning.code()).collect()
+}
+
+#[test]
+fn a_journal_that_is_none_is_refused_with_a_reason() {
+    let whole = br#"{"format":1}"#;
+    for (text, says) in [
+        (&b""[..], "no head"),
+        (b"{}", "no head"),
+        (b"\xFF\xFE", "no head"),
+        (br#"{"format":99,"anything":1}"#, "format 99"),
+        (&whole[..], "no head"),
+    ] {
+        let error = Replay::new(text).map(|_| ()).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    }
+    let mut head = serde_json::to_vec(&support::meta()).unwrap();
+    head.extend_from_slice(b"\n{\"at_ms\":1000}\nnonsense\n{\"at_ms\":2000}\n");
+    let mut replay = Replay::new(head.as_slice()).unwrap();
+    assert!(replay.next_tick().unwrap().is_some());
+    let error = replay.next_tick().unwrap_err();
+    assert!(error.contains("line 3 is damaged"), "{error}");
+    let error = report::make(Path::new("/nonexistent/run")).map(|_| ()).unwrap_err();
+    assert!(error.contains("/nonexistent/run/journal.jsonl"), "{error}");
+}
+
+#[test]
+fn all_files_are_made_again_from_the_journal_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    write_run(dir.path());
+    let again = tempfile::tempdir().unwrap();
+    fs::copy(dir.path().join("journal.jsonl"), again.path().join("journal.jsonl")).unwrap();
+    report::make(again.path()).unwrap();
+    for name in ["report.json", "tsung.log", "match.log"] {
+        let (first, second) =
+            (fs::read(dir.path().join(name)).unwrap(), fs::read(again.path().join(name)).unwrap());
+        assert!(!first.is_empty() && first == second, "{name} differs");
+    }
+}
+
+#[test]
+fn a_full_disk_costs_the_files_and_one_warning_each_but_not_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = ["journal.jsonl", "tsung.log", "match.log", "report.json.new"];
+    for name in names {
+        std::os::unix::fs::symlink("/dev/full", dir.path().join(name)).unwrap();
+    }
+    let mut opened = Record::new(support::meta());
+    let mut outputs = Outputs::in_dir(dir.path(), &mut opened);
+    let mut record = support::run_with(1, |record, tick| outputs.tick(record, tick));
+    outputs.finish(&mut record);
+    assert!(outputs.failed());
+    let mut warnings = codes(&opened);
+    warnings.extend(codes(&record));
+    // Three cannot be opened, report.json fails when it is first written, after 10 s.
+    let failed = warnings.iter().filter(|code| **code == "output_failed").count();
+    assert_eq!(failed, 4, "{warnings:?}");
+    assert_eq!(record.at_ms(), 25_400);
+    assert!(!dir.path().join("report.json").exists());
+    assert!(report::summary(&record).contains("report.json could not be written"));
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_reported() {
+    let mut record = Record::new(support::meta());
+    let outputs = Outputs::in_dir(Path::new("/proc/nowhere/run"), &mut record);
+    assert!(outputs.failed());
+    assert!(record.warnings().iter().all(|warning| warning.code() == "output_failed"));
+}
+
+#[test]
+fn the_report_is_as_its_schema_says() {
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/report.schema.json");
+    let schema = read_json(&schema);
+    let dir = tempfile::tempdir().unwrap();
+    write_run(dir.path());
+    let report = read_json(&dir.path().join("report.json"));
+    let mut faults = Vec::new();
+    check(&schema, &schema, &report, "report", &mut faults);
+    assert!(faults.is_empty(), "{faults:#?}");
+    // An empty run has the same form.
+    let empty = serde_json::to_value(Record::new(support::meta()).summary()).unwrap();
+    check(&schema, &schema, &empty, "empty", &mut faults);
+    assert!(faults.is_empty(), "{faults:#?}");
+    // And the check can fail.
+    let mut wrong = report;
+    wrong["users"] = "many".into();
+    wrong["novelty"] = 1.into();
+    wrong.as_object_mut().unwrap().remove("errors");
+    check(&schema, &schema, &wrong, "wrong", &mut faults);
+    assert_eq!(faults.len(), 3, "{faults:#?}");
+}
+
+/// Holds a value against what of JSON Schema the published schema uses; a keyword that this does
+/// not know is a fault too.
+fn check(root: &Value, schema: &Value, value: &Value, at: &str, faults: &mut Vec<String>) {
+    for (keyword, rule) in schema.as_object().unwrap() {
+        match keyword.as_str() {
+            "$schema" | "$id" | "title" | "description" | "$defs" => {}
+            "$ref" => {
+                let pointer = rule.as_str().unwrap().strip_prefix('#').unwrap();
+                check(root, root.pointer(pointer).unwrap(), value, at, faults);
+            }
+            "type" => {
+                let allowed = rule.as_array().cloned().unwrap_or_else(|| vec![rule.clone()]);
+                if !allowed.iter().any(|name| is(value, name.as_str().unwrap())) {
+                    faults.push(format!("{at}: {value} is no {rule}"));
+                }
+            }
+            "const" if value != rule => faults.push(format!("{at}: {value} is not {rule}")),
+            "enum" if !rule.as_array().unwrap().contains(value) => {
+                faults.push(format!("{at}: {value} is none of {rule}"));
+            }
+            "const" | "enum" => {}
+            "minimum" => {
+                if value.as_f64().is_some_and(|n| n < rule.as_f64().unwrap()) {
+                    faults.push(format!("{at}: {value} is less than {rule}"));
+                }
+            }
+            "required" => {
+                for name in rule.as_array().unwrap().iter().map(|name| name.as_str().unwrap()) {
+                    if value.is_object() && value.get(name).is_none() {
+                        faults.push(format!("{at}: no {name}"));
+                    }
+                }
+            }
+            "properties" => {
+                for (name, inner) in rule.as_object().unwrap() {
+                    if let Some(value) = value.get(name) {
+                        check(root, inner, value, &format!("{at}.{name}"), faults);
+                    }
+                }
+            }
+            "additionalProperties" => {
+                let known = schema.get("properties").and_then(Value::as_object);
+                for (name, value) in value.as_object().into_iter().flatten() {
+                    if known.is_some_and(|known| known.contains_key(name)) {
+                        continue;
+                    }
+                    match rule {
+                        Value::Bool(false) => faults.push(format!("{at}: {name} is not known")),
+                        Value::Bool(true) => {}
+                        rule => check(root, rule, value, &format!("{at}.{name}"), faults),
+                    }
+                }
+            }
+            "items" => {
+                for (index, value) in value.as_array().into_iter().flatten().enumerate() {
+                    check(root, rule, value, &format!("{at}[{index}]"), faults);
+                }
+            }
+            other => faults.push(format!("{at}: keyword {other} is not checked")),
+        }
+    }
+}
+
+fn is(value: &Value, name: &str) -> bool {
+    match name {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        "number" => value.is_number(),
+        "integer" => value.is_u64() || value.is_i64(),
+        other => panic!("no type {other}"),
+    }
+}
+
+#[test]
+fn the_schema_names_every_counter() {
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/report.schema.json");
+    let schema = read_json(&schema);
+    let known = schema["$defs"]["counts"]["properties"].as_object().unwrap();
+    let names: Vec<&str> = known.keys().map(String::as_str).collect();
+    let mut counts: Vec<&str> = Count::ALL.iter().map(|count| count.name()).collect();
+    counts.sort_unstable();
+    assert_eq!(names, counts);
+}
+
+/// What a `tsung.log` says: for each name the fields of its last line.
+fn last_lines(log: &str) -> BTreeMap<String, Vec<f64>> {
+    let mut last = BTreeMap::new();
+    for line in log.lines().filter_map(|line| line.strip_prefix("stats: ")) {
+        let mut fields = line.split(' ');
+        let name = fields.next().unwrap().to_owned();
+        last.insert(name, fields.map(|field| field.parse().unwrap()).collect());
+    }
+    last
+}
+
+#[test]
+fn tsung_log_has_the_totals_of_the_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let record = write_run(dir.path());
+    let log = fs::read_to_string(dir.path().join("tsung.log")).unwrap();
+    let dumps: Vec<&str> =
+        log.lines().filter_map(|line| line.strip_prefix("# stats: dump at ")).collect();
+    assert_eq!(dumps, ["1700000000", "1700000010", "1700000020", "1700000025"]);
+    assert!(log.ends_with("EndMonitor:{1700,25,650000}\n"), "{log}");
+    let last = last_lines(&log);
+    let total = |name: &str| last[name][1] as u64;
+    let counts = record.counts();
+    assert_eq!(total("users_count"), counts[Count::UsersStarted]);
+    assert_eq!(total("size_rcv"), counts[Count::BytesIn]);
+    assert_eq!(total("websocket_succ"), counts[Count::Upgrades]);
+    assert_eq!(
+        total("error_connect_econnrefused"),
+        record.errors().iter().next().unwrap().2 + record.errors().iter().nth(1).unwrap().2
+    );
+    assert_eq!(total("users"), record.users_peak());
+    assert_eq!(total("200"), record.statuses()[&200]);
+    assert_eq!(total("connected"), record.connected());
+    assert_eq!(last["connect"][6] as u64, counts[Count::Connects]);
+    assert_eq!(last["request"][6] as u64, 2 * counts[Count::Connects]);
+    assert!(last.contains_key("tr_odd_name_with_blanks"));
+    // What the blocks say they hold adds up to the totals.
+    let sums: u64 = log
+        .lines()
+        .filter_map(|line| line.strip_prefix("stats: connect "))
+        .map(|line| line.split(' ').next().unwrap().parse::<u64>().unwrap())
+        .sum();
+    assert_eq!(sums, counts[Count::Connects]);
+}
+
+#[test]
+fn match_log_has_tsungs_form() {
+    let dir = tempfile::tempdir().unwrap();
+    write_run(dir.path());
+    let log = fs::read_to_string(dir.path().join("match.log")).unwrap();
+    let mut lines = log.lines();
+    let head = "# timestamp userid sessionid requestid event transaction name";
+    assert_eq!(lines.next(), Some(head));
+    let lines: Vec<Vec<&str>> = lines.map(|line| line.splitn(7, ' ').collect()).collect();
+    assert_eq!(lines.len(), 75);
+    for fields in &lines {
+        let (seconds, micros) = fields[0].split_once('.').unwrap();
+        assert!(seconds.starts_with("17000000") && micros.len() == 6, "{fields:?}");
+        assert_eq!(fields[2..], ["1", "2", "nomatch", "tr_login", "a name"]);
+    }
+}
+
+#[test]
+fn single_times_are_kept_when_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut meta = support::meta();
+    meta.full_stats = true;
+    let mut outputs = Outputs::in_dir(dir.path(), &mut Record::new(meta));
+    let record = support::run_with(1, |record, tick| outputs.tick(record, tick));
+    let log = fs::read_to_string(dir.path().join("tsung-fullstats.log")).unwrap();
+    let mut connects = 0;
+    for line in log.lines() {
+        let inner = line.strip_prefix("{sample,").and_then(|line| line.strip_suffix("]}"));
+        let (name, samples) = inner.unwrap().split_once(",[").unwrap();
+        let samples: Vec<f64> = samples.split(',').map(|ms| ms.parse().unwrap()).collect();
+        connects += if name == "connect" { samples.len() as u64 } else { 0 };
+    }
+    assert_eq!(connects, record.counts()[Count::Connects]);
+}
+
+/// Where Debian's package has Tsung's scripts.
+const TSUNG_SCRIPTS: &[&str] = &[
+    "/usr/lib/x86_64-linux-gnu/tsung/bin",
+    "/usr/lib/aarch64-linux-gnu/tsung/bin",
+    "/usr/lib/tsung/bin",
+];
+
+#[test]
+fn tsung_stats_accepts_the_log() {
+    let script = TSUNG_SCRIPTS.iter().map(|dir| Path::new(dir).join("tsung_stats.pl"));
+    let Some(script) = script.into_iter().find(|script| script.exists()) else {
+        eprintln!("SKIPPED: tsung is not installed (apt install tsung)");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let record = write_run(dir.path());
+    for dygraph in [true, false] {
+        let run = tempfile::tempdir().unwrap();
+        fs::copy(dir.path().join("tsung.log"), run.path().join("tsung.log")).unwrap();
+        let mut command = Command::new(&script);
+        command.current_dir(run.path());
+        if dygraph {
+            command.arg("--dygraph");
+        } else {
+            // Drawing is gnuplot's matter and takes seconds.
+            command.arg("--noplot");
+        }
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        assert!(said.trim().is_empty(), "it complains: {said}");
+        let report = fs::read_to_string(run.path().join("report.html")).unwrap();
+        let has = |what: &str| assert!(report.contains(what), "no {what} in report.html");
+        has(&record.counts()[Count::Connects].to_string());
+        has(&record.counts()[Count::UsersStarted].to_string());
+        has("tr_login");
+        has("error_connect_econnrefused");
+        let data = fs::read_to_string(run.path().join("data/users.txt")).unwrap();
+        assert_eq!(data.lines().count(), 4, "a line for each block");
+        if dygraph {
+            let csv = run.path().join("csv_data/graphes-Users-simultaneous.csv");
+            assert!(fs::read_to_string(csv).unwrap().starts_with("time,"));
+        }
+    }
+}
+
+#[test]
+fn tsung_percentile_reads_single_times() {
+    let script = TSUNG_SCRIPTS.iter().map(|dir| Path::new(dir).join("tsung_percentile.pl"));
+    let Some(script) = script.into_iter().find(|script| script.exists()) else {
+        eprintln!("SKIPPED: tsung is not installed (apt install tsung)");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let mut meta = support::meta();
+    meta.full_stats = true;
+    let mut outputs = Outputs::in_dir(dir.path(), &mut Record::new(meta));
+    let record = support::run_with(1, |record, tick| outputs.tick(record, tick));
+    let output = Command::new(script).current_dir(dir.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if said.contains("JSON.pm") {
+        eprintln!("SKIPPED: Perl's JSON is not installed (apt install libjson-perl)");
+        return;
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let wanted = format!("Read : {} values for sample,connect", record.counts()[Count::Connects]);
+    assert!(text.contains(&wanted), "{text}{said}");
+}
+
+#[test]
+fn the_summary_in_words_says_what_matters() {
+    let text = report::summary(&support::run(1));
+    for what in [
+        "made up: finished: the time was over, after 25.40 s",
+        "against 127.0.0.1:4000 from local, agent.example:9000 (3 workers), seed 7",
+        "join",
+        "tr_login",
+        "connect_refused",
+        "it said",
+        "the clock of agent.example:9000 differs by -1.500 ms, known to ± 0.080 ms",
+        "nothing  FAILED",
+        " ms",
+        "MB/s",
+    ] {
+        let what = if what == "MB/s" { "B/s" } else { what };
+        assert!(text.contains(what), "no {what:?} in\n{text}");
+    }
+    // Warnings are sentences; tables fit.
+    let sentence = |line: &str| line.starts_with("  the ");
+    let wide = text.lines().find(|line| !sentence(line) && line.chars().count() > 110);
+    assert_eq!(wide, None, "{text}");
+}
