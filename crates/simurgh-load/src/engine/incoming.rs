@@ -58,9 +58,6 @@ impl Worker {
     }
 
     fn frame_in(&mut self, io: &mut Net, u: u32, frame: Frame<'_>, received_ns: u64) {
-        if self.program.stamped {
-            self.look_for_stamp(frame, received_ns);
-        }
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
         let session = program.sessions.get(program.session_of(user.at));
@@ -76,6 +73,10 @@ impl Worker {
             },
             _ => None,
         };
+        // A reply that repeats the stamp is no delivery.
+        if program.stamped && !matches!(message, Some(ServerMessage::Reply { .. })) {
+            self.look_for_stamp(frame, received_ns);
+        }
         if let Some(message) = &message
             && self.channel_message(io, u, message, received_ns)
         {
