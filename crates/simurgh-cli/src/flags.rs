@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::layer::Layer;
-use crate::{Channels, config, keys};
+use crate::{Channels, config, keys, load};
 
-/// A real-time server that speaks Phoenix Channels.
+/// A real-time server that speaks Phoenix Channels, and a load generator.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
@@ -21,6 +21,8 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     /// Prints simurgh.toml with every key, its default, unit and cost; or checks a file.
     Config(config::Flags),
+    /// Puts a server under load, as a scenario says, and measures; for any WebSocket or HTTP server.
+    Load(Box<load::Load>),
 }
 
 #[derive(Debug, Default, clap::Args)]
@@ -68,7 +70,7 @@ mod tests {
         let matches = command(Channels::Declared).try_get_matches_from(words)?;
         match Cli::from_arg_matches(&matches)?.command {
             Command::Serve(serve) => Ok(serve.flags),
-            Command::Config(_) => panic!("not serve"),
+            _ => panic!("not serve"),
         }
     }
 

@@ -19,14 +19,17 @@
 //! then is anything started (`serve`). Standard output carries one line for each address,
 //! `listening on http://…`, once the server is ready; everything else goes to standard error.
 //!
+//! `load` is a tool beside the server: it puts servers under load and measures (see `load`).
+//!
 //! Exit status: 0 after a drain, 1 when the server cannot start, 2 when flags or file are wrong,
-//! 128 plus the signal's number when a second signal ended it at once.
+//! 128 plus the signal's number when a second signal ended it at once; `load` has its own.
 
 mod config;
 mod file;
 mod flags;
 mod keys;
 mod layer;
+mod load;
 mod logging;
 mod serve;
 mod settings;
@@ -41,7 +44,7 @@ use simurgh::{Builder, Mount};
 use flags::{Cli, Command};
 use settings::{Refusal, Settings};
 
-/// Runs an application of your own with the commands `serve` and `config`.
+/// Runs an application of your own with the commands `serve`, `config` and `load`.
 ///
 /// `application` gets a server that has all settings of flags and file, and adds mounts and pages;
 /// what it sets itself comes last. The keys that are about declared channels are not taken.
@@ -102,6 +105,7 @@ fn run_with(
             print(&config::text(channels));
             ExitCode::SUCCESS
         }
+        Command::Load(flags) => load::load(*flags),
     }
 }
 

@@ -5,16 +5,37 @@ use std::fmt::Write;
 use super::plan::{self, Plan};
 use super::say::{Say, count, of, time};
 use super::{AddressRange, Arrivals, Scenario, Target};
+use crate::engine::placement;
 
 /// What the explanation takes for given about this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Cores that workers may use.
-    pub cores: usize,
+    /// Workers that the run has.
+    pub workers: usize,
     /// Descriptors that one worker's table may hold.
     pub descriptors: u64,
     /// Bytes of memory that are free, if that is known.
     pub memory_bytes: Option<u64>,
+}
+
+impl Machine {
+    /// This host, with as many workers as asked for, or as the engine would choose.
+    pub fn here(scenario: &Scenario, workers: Option<usize>) -> Self {
+        let (descriptors, _) = simurgh_reactor::raise_descriptor_limit();
+        Self {
+            workers: workers.unwrap_or_else(|| placement::workers(scenario)),
+            descriptors,
+            memory_bytes: memory_free(),
+        }
+    }
+}
+
+/// What Linux says can still be used.
+fn memory_free() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib.saturating_mul(1024))
 }
 
 /// Ports that one address has for connections to one server.
@@ -154,14 +175,17 @@ fn needs(out: &mut String, scenario: &Scenario, plan: &Plan<'_>, machine: &Machi
     let _ = writeln!(out, "  sockets    {}", count(sockets));
     addresses(out, scenario, sockets);
     let each = machine.descriptors.saturating_sub(DESCRIPTORS_OWN).max(1);
-    let workers = (sockets / each as f64).ceil().max(machine.cores.max(1) as f64);
+    let workers = machine.workers as f64;
     let _ = writeln!(
         out,
-        "  workers    {}: {} a worker, {}",
+        "  workers    {}, {} each",
         count(workers),
         of(machine.descriptors as f64, "descriptor"),
-        of(machine.cores as f64, "core"),
     );
+    if sockets > workers * each as f64 {
+        let wanted = count((sockets / each as f64).ceil());
+        let _ = writeln!(out, "  ! too few for that many sockets: --workers {wanted}");
+    }
     let (own, kernel) = (BASE_BYTES + USER_BYTES * plan.peak, KERNEL_BYTES * sockets);
     let _ = writeln!(
         out,
@@ -236,7 +260,7 @@ mod tests {
     use super::*;
     use crate::scenario::{Overrides, Vsn, apply};
 
-    const MACHINE: Machine = Machine { cores: 2, descriptors: 20_064, memory_bytes: None };
+    const MACHINE: Machine = Machine { workers: 6, descriptors: 20_064, memory_bytes: None };
 
     fn scenario(phases: &str, steps: &str) -> Scenario {
         let text = format!(
@@ -296,7 +320,7 @@ mod tests {
             "has ended after about 8h 21m 40s",
             "sockets    100,000",
             "addresses  2: 64,511 ports each, taken from 127.0.0.0/8",
-            "workers    5: 20,064 descriptors a worker, 2 cores",
+            "workers    6, 20,064 descriptors each",
             "memory     about 33 MB, and 350 MB of the kernel's",
             "line 10  joins rooms:lobby",
             "line 11  1,000 times",
@@ -314,7 +338,7 @@ mod tests {
         };
         apply(&mut scenario, &overrides);
         assert!(scenario.tls.insecure);
-        let text = explain(&scenario, &Machine { memory_bytes: Some(1), ..MACHINE });
+        let text = explain(&scenario, &Machine { workers: 1, memory_bytes: Some(1), ..MACHINE });
         for expected in [
             "seed 9",
             "5 arrive a second, at random (Poisson): about 300 users",

@@ -1,0 +1,231 @@
+//! What can be typed after `simurgh load`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use simurgh_load::scenario::{AddressRange, Overrides};
+
+use crate::units::{self, Choice};
+
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = AFTER_HELP
+)]
+pub(crate) struct Load {
+    #[command(subcommand)]
+    pub(super) command: Option<Command>,
+    #[command(flatten)]
+    pub(super) run: RunFlags,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Says what a scenario would do, and what is wrong with it; runs nothing.
+    Check {
+        #[command(flatten)]
+        scenario: ScenarioFlags,
+        #[command(flatten)]
+        crew: CrewFlags,
+    },
+    /// Writes a scenario with comments, to start from.
+    Init {
+        /// Where to; a file that is there already is left alone. Default: standard output.
+        file: Option<PathBuf>,
+    },
+    /// Prints a scenario, Tsung's XML for example, in the native language.
+    Convert {
+        #[command(flatten)]
+        scenario: ScenarioFlags,
+    },
+    /// Makes the reports of a run again from what it wrote, if it was killed for example.
+    Report {
+        /// The directory of the run.
+        dir: PathBuf,
+    },
+    /// Takes part in runs that another host controls.
+    Agent(AgentFlags),
+}
+
+/// What a scenario is read from, and what is changed in it.
+#[derive(Debug, Args)]
+pub(super) struct ScenarioFlags {
+    /// Scenario, in TOML or in Tsung's XML.
+    #[arg(value_name = "FILE", required = true)]
+    pub(super) file: Option<PathBuf>,
+    /// Puts another host, or host:port, in the place of one that the scenario names; may be
+    /// repeated.
+    #[arg(long, value_name = "HOST=ADDR", value_parser = map)]
+    map: Vec<(String, String)>,
+    /// Lets this host do all: agents and the clients of a Tsung file become workers here.
+    #[arg(long)]
+    local: bool,
+    /// Rejects what Tsung's DTD rejects, and repairs nothing.
+    #[arg(long)]
+    strict: bool,
+    /// No more users than this in the whole run.
+    #[arg(long, value_name = "N", value_parser = users)]
+    max_users: Option<u64>,
+    /// Ends the run after this time, users and all.
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    duration: Option<Duration>,
+    /// Users per second, in all phases; also 60/min, 100/h.
+    #[arg(long, value_name = "RATE", value_parser = simurgh_load::toml::rate)]
+    rate: Option<f64>,
+    /// Makes another run of the same scenario; the same seed makes the same.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Addresses to connect from, 10.0.0.2 or 10.0.0.2-10.0.0.9; may be repeated.
+    #[arg(long, value_name = "RANGE", value_parser = simurgh_load::toml::address_range)]
+    source: Vec<AddressRange>,
+    /// Takes any certificate of the server.
+    #[arg(long)]
+    insecure: bool,
+    /// Leaves out the requests and steps with this tag; may be repeated.
+    #[arg(short = 'x', long, value_name = "TAG")]
+    exclude_tag: Vec<String>,
+}
+
+impl ScenarioFlags {
+    pub(super) fn overrides(&self) -> Overrides {
+        Overrides {
+            map: self.map.clone(),
+            local: self.local,
+            strict: self.strict,
+            exclude_tags: self.exclude_tag.clone(),
+            users_max: self.max_users,
+            duration: self.duration,
+            rate: self.rate,
+            seed: self.seed,
+            sources: self.source.clone(),
+            insecure: self.insecure,
+        }
+    }
+}
+
+/// The workers of this host.
+#[derive(Debug, Clone, Args)]
+pub(super) struct CrewFlags {
+    /// Worker threads. Default: one per core, and more if their sockets need it.
+    #[arg(long, value_name = "N", value_parser = workers)]
+    pub(super) workers: Option<usize>,
+    /// Cores to pin workers to in turn, such as 2,3 or 4-7. Default: none.
+    #[arg(long, value_name = "LIST", value_parser = cores)]
+    pub(super) cores: Option<Cores>,
+    /// Asks the kernel when it received what is read, and tells what error the tool adds.
+    #[arg(long)]
+    pub(super) kernel_stamps: bool,
+}
+
+/// What a run is told beside its scenario.
+#[derive(Debug, Args)]
+pub(super) struct RunFlags {
+    #[command(flatten)]
+    pub(super) scenario: ScenarioFlags,
+    #[command(flatten)]
+    pub(super) crew: CrewFlags,
+    /// Directory for all that is written. Default: ./simurgh-load-NAME-DATE-TIME.
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: Option<PathBuf>,
+    /// Writes into a directory that is not empty.
+    #[arg(long)]
+    pub(super) overwrite: bool,
+    /// Where the live page is, or off. Where the port is taken, the next free one.
+    #[arg(long, value_name = "ADDRESS", value_parser = units::address_or_off,
+          default_value = "127.0.0.1:8091")]
+    pub(super) dashboard: Choice<SocketAddr>,
+    /// Shows no live view; the summary comes all the same.
+    #[arg(long)]
+    pub(super) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct AgentFlags {
+    /// Where the controller finds this host.
+    #[arg(long, value_name = "ADDRESS", value_parser = units::address)]
+    pub(super) listen: SocketAddr,
+    /// Secret that the controller has to know.
+    #[arg(long, value_name = "TOKEN", env = "SIMURGH_LOAD_TOKEN", hide_env_values = true)]
+    pub(super) token: String,
+    #[command(flatten)]
+    pub(super) crew: CrewFlags,
+}
+
+/// Numbers of cores.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cores(pub(super) Vec<usize>);
+
+const AFTER_HELP: &str = "\
+Exit status: 0 all conditions of [pass] hold, 1 the run could not be done or its results not be\n\
+written, 2 scenario or flags are wrong, 3 a condition of [pass] does not hold.\n\
+The first SIGINT or SIGTERM ends the run in good order, with its reports; a second one at once.";
+
+fn map(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((host, address)) if !host.is_empty() && !address.is_empty() => {
+            Ok((host.to_owned(), address.to_owned()))
+        }
+        _ => Err(format!("{text:?} is not HOST=ADDRESS")),
+    }
+}
+
+fn users(text: &str) -> Result<u64, String> {
+    match text.replace('_', "").parse() {
+        Ok(users) if users > 0 => Ok(users),
+        _ => Err(format!("{text:?} is no number of users")),
+    }
+}
+
+/// More threads than this are a slip of the keyboard.
+const WORKERS_MAX: usize = 2_000;
+
+fn workers(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(workers) if (1..=WORKERS_MAX).contains(&workers) => Ok(workers),
+        _ => Err(format!("{text:?} is no whole number from 1 to {WORKERS_MAX}")),
+    }
+}
+
+/// More cores than any host has.
+const CORES_MAX: usize = 4_096;
+
+fn cores(text: &str) -> Result<Cores, String> {
+    let mut cores = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        match (first.trim().parse::<usize>(), last.trim().parse::<usize>()) {
+            (Ok(first), Ok(last)) if first <= last && last < CORES_MAX => {
+                cores.extend(first..=last);
+            }
+            _ => return Err(format!("{part:?} is no core, nor a range of cores")),
+        }
+    }
+    Ok(Cores(cores))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cores() {
+        assert_eq!(cores("3"), Ok(Cores(vec![3])));
+        assert_eq!(cores("0-2,5"), Ok(Cores(vec![0, 1, 2, 5])));
+        for wrong in ["", "a", "2-1", "1-", "0,", "0-99999999999"] {
+            assert!(cores(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn maps_have_two_sides() {
+        assert_eq!(map("a=b:1"), Ok(("a".to_owned(), "b:1".to_owned())));
+        for wrong in ["", "a", "=b", "a="] {
+            assert!(map(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(users("15_000"), Ok(15_000));
+        assert!(users("0").is_err() && workers("0").is_err());
+    }
+}

@@ -1,0 +1,138 @@
+//! One run: where it writes, what it is told, and what its end means for the exit status.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use simurgh_load::control::Control;
+use simurgh_load::engine::{self, Options, Outcome};
+use simurgh_load::record::{Ending, Record, figures};
+use simurgh_load::report::{self, Outputs};
+use simurgh_load::scenario::Scenario;
+
+use super::fail;
+use super::flags::{AgentFlags, CrewFlags, RunFlags};
+use crate::{complain, print};
+
+/// Everything that a run needs, checked.
+#[derive(Debug)]
+pub(super) struct Run {
+    /// What is run, with all flags put into effect.
+    pub(super) scenario: Scenario,
+    /// Workers and their cores.
+    pub(super) options: Options,
+    /// Where everything is written.
+    pub(super) out: PathBuf,
+    /// `out` may hold something already.
+    pub(super) overwrite: bool,
+    /// Where the live page is; `None`: nowhere.
+    pub(super) dashboard: Option<SocketAddr>,
+    /// No live view on the terminal.
+    pub(super) quiet: bool,
+}
+
+impl Run {
+    /// From what was typed.
+    pub(super) fn new(flags: RunFlags, scenario: Scenario) -> Self {
+        let out = flags.out.unwrap_or_else(|| directory(&scenario.name, SystemTime::now()));
+        Self {
+            out,
+            overwrite: flags.overwrite,
+            options: options(flags.crew),
+            dashboard: flags.dashboard.value(),
+            quiet: flags.quiet,
+            scenario,
+        }
+    }
+
+    /// Makes the directory of the run; one that holds something is left alone unless told
+    /// otherwise.
+    fn make_directory(&self) -> Result<(), String> {
+        let out = self.out.display();
+        std::fs::create_dir_all(&self.out)
+            .map_err(|error| format!("cannot make {out}: {error}"))?;
+        let mut entries =
+            std::fs::read_dir(&self.out).map_err(|error| format!("cannot read {out}: {error}"))?;
+        if entries.next().is_some() && !self.overwrite {
+            return Err(format!("{out} is not empty: name another --out, or add --overwrite"));
+        }
+        Ok(())
+    }
+}
+
+fn options(crew: CrewFlags) -> Options {
+    Options {
+        workers: crew.workers,
+        cores: crew.cores.map(|cores| cores.0).unwrap_or_default(),
+        receive_stamps: crew.kernel_stamps,
+    }
+}
+
+/// `simurgh-load-NAME-DATE-TIME` in the working directory; the time is UTC.
+fn directory(name: &str, now: SystemTime) -> PathBuf {
+    let plain = |char: char| if char.is_ascii_alphanumeric() { char } else { '-' };
+    let name: String = name.chars().take(40).map(plain).collect();
+    let time = humantime::format_rfc3339_seconds(now).to_string();
+    let time = time.replace(['-', ':', 'Z'], "").replace('T', "-");
+    Path::new(".").join(format!("simurgh-load-{name}-{time}"))
+}
+
+/// Runs it; what is measured is written as it goes, the summary comes at the end.
+pub(super) fn start(run: Run) -> ExitCode {
+    if let Err(why) = run.make_directory() {
+        return fail(&why);
+    }
+    let (_control, commands) = Control::new();
+    let prepared = match engine::Run::prepare(run.scenario, &run.options) {
+        Ok(prepared) => prepared,
+        Err(error) => return fail(&error.to_string()),
+    };
+    if !run.quiet {
+        complain(&format!("writing to {}", run.out.display()));
+    }
+    let record = prepared.record();
+    let outputs = Outputs::in_dir(&run.out, &mut lock(&record));
+    let outcome = prepared.go(outputs, &commands);
+    let record = lock(&record);
+    print(&report::summary(&record));
+    ExitCode::from(status(&outcome, &record))
+}
+
+fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
+    // A reader that panicked has changed nothing.
+    record.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Not done, or not written.
+const FAILED: u8 = 1;
+/// A condition of `[pass]` does not hold.
+const NOT_PASSED: u8 = 3;
+
+fn status(outcome: &Outcome, record: &Record) -> u8 {
+    if outcome.outputs_failed || outcome.ending == Ending::Failed {
+        return FAILED;
+    }
+    let verdicts = figures::judge(record, &record.meta().pass);
+    if verdicts.iter().all(|verdict| verdict.passed) { 0 } else { NOT_PASSED }
+}
+
+/// Takes part in other hosts' runs.
+pub(super) fn agent(flags: AgentFlags) -> ExitCode {
+    fail(&format!("cannot listen on {}: several hosts are not supported yet", flags.listen))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_directory_has_the_name_and_the_time() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_264_216);
+        let expected = Path::new("./simurgh-load-a-b--20261121-123016");
+        assert_eq!(directory("a b/", now), expected);
+    }
+}
