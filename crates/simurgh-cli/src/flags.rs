@@ -21,7 +21,7 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     /// Prints simurgh.toml with every key, its default, unit and cost; or checks a file.
     Config(config::Flags),
-    /// Puts a server under load, as a scenario says, and measures; for any WebSocket or HTTP server.
+    /// Puts a WebSocket or HTTP server under load, as a scenario says, and measures.
     Load(Box<load::Load>),
 }
 

@@ -28,6 +28,7 @@ pub(super) struct Run {
     /// `out` may hold something already.
     pub(super) overwrite: bool,
     /// Where the live page is; `None`: nowhere.
+    #[expect(dead_code, reason = "the page is started where the run is wired up")]
     pub(super) dashboard: Option<SocketAddr>,
     /// No live view on the terminal.
     pub(super) quiet: bool,

@@ -1,0 +1,187 @@
+//! `simurgh load` as the binary does it: flags, explanations, conversions, runs and exit statuses.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::path::Path;
+
+use serde_json::Value;
+use support::{Server, directory, run};
+
+/// A scenario of a few users that is over within a second; `{steps}` follow the join.
+fn scenario(address: &str, steps: &str, pass: &str) -> String {
+    format!(
+        "name = \"short\"\n[target]\nurl = \"ws://{address}\"\n[[phase]]\nduration = \"200ms\"\n\
+         rate = 50\n[[session]]\nprotocol = \"phoenix\"\nsteps = [\n\
+         {{ connect = \"/socket/websocket\" }},\n{{ join = \"rooms:lobby\" }},\n{steps}\n]\n\
+         [pass]\n{pass}\n"
+    )
+}
+
+fn report(dir: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(dir.join("report.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn the_example_is_right_and_explained() {
+    let dir = directory(&[]);
+    let printed = run(dir.path(), &["load", "init"]);
+    assert_eq!(printed.status.code(), Some(0));
+    assert!(printed.stdout.lines().all(|line| line.chars().count() <= 100));
+    let written = run(dir.path(), &["load", "init", "a.toml"]);
+    assert_eq!((written.status.code(), written.stdout.as_str()), (Some(0), ""), "{written:?}");
+    let text = std::fs::read_to_string(dir.path().join("a.toml")).unwrap();
+    assert_eq!(text, printed.stdout);
+    let again = run(dir.path(), &["load", "init", "a.toml"]);
+    assert_eq!(again.status.code(), Some(1), "a file that is there is left alone");
+    let ran = run(dir.path(), &["load", "check", "a.toml", "--rate", "600/min"]);
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    for expected in ["10 arrive a second", "session talker", "joins rooms:{{random_number 1 3}}"] {
+        assert!(ran.stdout.contains(expected), "{expected:?} is not in\n{}", ran.stdout);
+    }
+    // What it shows as a comment is right as well.
+    std::fs::write(dir.path().join("all.toml"), uncomment(&text)).unwrap();
+    std::fs::write(dir.path().join("accounts.csv"), "ann;secret\n").unwrap();
+    let ran = run(dir.path(), &["load", "check", "all.toml"]);
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("agent   10.0.0.3:4100"), "{}", ran.stdout);
+}
+
+/// Lines that are a key or table behind a `#` without a blank.
+fn uncomment(text: &str) -> String {
+    let line = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if rest.starts_with(|char: char| char == '[' || char.is_alphabetic()) => {
+            rest.to_owned()
+        }
+        _ => line.to_owned(),
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn mistakes_are_named_with_file_and_line_and_nothing_starts() {
+    let text = scenario("127.0.0.1:1", "{ thnk = \"1s\" },", "join_p99 = \"< 50\"");
+    let dir = directory(&[("a.toml", &text)]);
+    for words in
+        [&["load", "a.toml"][..], &["load", "check", "a.toml"], &["load", "convert", "a.toml"]]
+    {
+        let ran = run(dir.path(), words);
+        assert_eq!((ran.status.code(), ran.stdout.as_str()), (Some(2), ""), "{words:?}: {ran:?}");
+        let lines: Vec<_> = ran.stderr.lines().collect();
+        assert_eq!(lines.len(), 3, "{lines:#?}");
+        assert!(
+            lines[0].starts_with("a.toml:12: thnk: is no step (did you mean think?)"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[1].starts_with("a.toml:15: join_p99: \"< 50\": a time needs a unit"),
+            "{lines:?}"
+        );
+        assert!(lines[2].starts_with("2 mistakes; "), "{lines:?}");
+    }
+    let entries = std::fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(entries, 1, "no directory of a run is made");
+}
+
+#[test]
+fn flags_are_checked() {
+    let dir = directory(&[("a.toml", &scenario("127.0.0.1:1", "", ""))]);
+    for (flags, word) in [
+        (["--max-users", "none"], "no number of users"),
+        (["--duration", "5"], "time unit"),
+        (["--rate", "5/day"], "no unit of a rate"),
+        (["--source", "10.0.0.9-1"], "lower to a higher"),
+        (["--map", "host"], "HOST=ADDRESS"),
+        (["--workers", "0"], "from 1 to 2000"),
+        (["--cores", "1,x"], "no core"),
+        (["--dashboard", "8091"], "no address with a port"),
+        (["--seed", "x"], "invalid"),
+    ] {
+        let ran = run(dir.path(), &[&["load", "a.toml"], &flags[..]].concat());
+        assert_eq!(ran.status.code(), Some(2), "{flags:?}: {ran:?}");
+        assert!(ran.stderr.contains(word), "{word:?} is not in\n{}", ran.stderr);
+    }
+    let ran = run(dir.path(), &["load"]);
+    assert_eq!(ran.status.code(), Some(2));
+    assert!(ran.stderr.contains("<FILE>"), "{}", ran.stderr);
+    let help = run(dir.path(), &["load", "--help"]).stdout;
+    for word in ["Exit status: 0", "--kernel-stamps", "convert", "--exclude-tag", "3 a condition"] {
+        assert!(help.contains(word), "{word:?} is not in\n{help}");
+    }
+}
+
+#[test]
+fn a_file_of_tsung_is_converted_to_what_can_be_checked() {
+    let xml = std::fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../simurgh-load/tests/tsung/phoenix.xml"),
+    );
+    let dir = directory(&[("phoenix.xml", &xml.unwrap())]);
+    let words = ["load", "convert", "phoenix.xml", "--local"];
+    let ran = run(dir.path(), &words);
+    assert_eq!(ran.status.code(), Some(2), "{ran:?}");
+    assert!(ran.stderr.contains("--map server_ip_address="), "{}", ran.stderr);
+    let ran = run(dir.path(), &[&words[..], &["--map", "server_ip_address=127.0.0.1"]].concat());
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    std::fs::write(dir.path().join("phoenix.toml"), &ran.stdout).unwrap();
+    let ran = run(dir.path(), &["load", "check", "phoenix.toml"]);
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("about 100,000 users, 100,000 at most"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_run_passes_or_does_not() {
+    let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
+    let address = &server.addresses[0];
+    let say =
+        "{ push = \"new:msg\", payload = { body = \"{{stamp}}\" } },\n{ receive = \"300ms\" },";
+    for (pass, code) in
+        [("joins = \"== 10\"\nerrors = \"== 0\"", 0), ("joins = \"== 10\"\npushes = \"> 10\"", 3)]
+    {
+        let dir = directory(&[("a.toml", &scenario(address, say, pass))]);
+        let flags = ["--out", "out", "--dashboard", "off", "--quiet", "--workers", "1"];
+        let ran = run(dir.path(), &[&["load", "a.toml"], &flags[..]].concat());
+        assert_eq!(ran.status.code(), Some(code), "{ran:?}");
+        let out = dir.path().join("out");
+        assert_eq!(report(&out)["ending"], "finished");
+        std::fs::remove_file(out.join("report.json")).unwrap();
+        let again = run(dir.path(), &["load", "report", "out"]);
+        assert_eq!(again.status.code(), Some(0), "{again:?}");
+        assert_eq!(again.stdout, ran.stdout, "the summary is the same");
+        assert_eq!(report(&out)["ending"], "finished");
+        let ran = run(dir.path(), &[&["load", "a.toml"], &flags[..]].concat());
+        assert_eq!(ran.status.code(), Some(1), "the directory is not empty");
+        assert!(ran.stderr.contains("--overwrite"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn the_shipped_scenarios_run() {
+    let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
+    let scenarios = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/scenarios");
+    let dir = directory(&[]);
+    for entry in std::fs::read_dir(scenarios).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (pass, address) = (text.split("[pass]").next().unwrap(), &server.addresses[0]);
+        let text = pass.replace("127.0.0.1:4000", address).replace("127.0.0.1:4001", address);
+        std::fs::write(
+            dir.path().join(name),
+            text + "[pass]\nerrors = \"== 0\"\njoins = \"> 5\"\n",
+        )
+        .unwrap();
+        let flags = ["--duration", "1s", "--rate", "20", "--workers", "1", "--dashboard", "off"];
+        let out = ["--out", &format!("{name}.out")];
+        let ran = run(dir.path(), &[&["load", name], &flags[..], &out[..]].concat());
+        assert_eq!(ran.status.code(), Some(0), "{name}: {ran:?}");
+    }
+}
+
+#[test]
+fn a_directory_without_a_run_has_no_report() {
+    let dir = directory(&[]);
+    let ran = run(dir.path(), &["load", "report", "."]);
+    assert_eq!((ran.status.code(), ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
+    assert!(ran.stderr.contains("journal"), "{}", ran.stderr);
+}
