@@ -379,3 +379,40 @@ fn spoiled_bytes_are_noticed() {
         assert!(pair.plain.is_empty());
     }
 }
+
+/// The server's part of a handshake with one bit turned, and more bytes after it.
+#[test]
+fn a_spoiled_handshake_is_an_error_and_never_more() {
+    let authority = Authority::new();
+    for version in rustls::ALL_VERSIONS {
+        let flight = |client: &mut TlsClient| {
+            let mut sent = Vec::new();
+            client.start(&mut sent).unwrap();
+            let mut server = authority.server_with(&["a.test"], 2100, &[version], false);
+            server.read_tls(&mut sent.as_slice()).unwrap();
+            server.process_new_packets().unwrap();
+            let mut cipher = Vec::new();
+            while server.wants_write() {
+                server.write_tls(&mut cipher).unwrap();
+            }
+            cipher
+        };
+        let length = flight(&mut authority.client("a.test")).len();
+        let mut refused = 0;
+        for (round, at) in (0..length - 20).step_by(13).enumerate() {
+            let mut client = authority.client("a.test");
+            let mut cipher = flight(&mut client);
+            cipher[at] ^= 1 << (round % 8);
+            cipher.extend_from_slice(&[round as u8; 3000]);
+            let (mut plain, mut out) = (Vec::new(), Vec::new());
+            let piece = PIECES[round % PIECES.len()].min(cipher.len());
+            let mut pieces = cipher.chunks_mut(piece);
+            let error = pieces.find_map(|piece| client.receive(piece, &mut plain, &mut out).err());
+            refused += usize::from(error.is_some());
+            // A length that was made longer waits for more.
+            assert!(error.is_some() || !client.progress().handshake_done, "{version:?} {at}");
+            assert!(plain.is_empty());
+        }
+        assert!(refused > length / 13 / 2, "most are noticed at once: {refused} of {length} / 13");
+    }
+}
