@@ -8,7 +8,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 
 export const ROOT = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
-const BIN_DIR = process.env.SIMURGH_BIN_DIR ?? path.join(ROOT, "target/debug");
+export const BIN_DIR = process.env.SIMURGH_BIN_DIR ?? path.join(ROOT, "target/debug");
 
 const START_MS_MAX = 20_000;
 const STOP_MS_MAX = 15_000;
@@ -20,21 +20,23 @@ process.on("exit", () => {
   for (const child of running) child.kill("SIGKILL");
 });
 
-/** Command lines by the name a test uses. Both print the same line when they are ready. */
+/** Command lines by the name a test uses. All print the same line when they are ready. */
 const COMMANDS = {
   serve: (listen) => ["simurgh", ["serve", "--listen", listen]],
   conformance: (listen) => ["conformance", ["--listen", listen]],
+  dashboard: (listen) => ["examples/dashboard_demo", ["--port", listen.split(":")[1]]],
 };
 
 /**
- * Starts `serve` or `conformance` and resolves when it listens.
+ * Starts one of `COMMANDS` and resolves when it listens.
  * `port` 0 takes any free one; `args` are added at the end.
  */
 export async function startServer(name, { port = 0, args = [], env = {} } = {}) {
   const [binary, baseArgs] = COMMANDS[name](`127.0.0.1:${port}`);
   const file = path.join(BIN_DIR, binary);
   if (!existsSync(file)) {
-    throw new Error(`${file} is not built: run \`cargo build --bins\` or set SIMURGH_BIN_DIR`);
+    const build = "`cargo build --bins --examples`";
+    throw new Error(`${file} is not built: run ${build} or set SIMURGH_BIN_DIR`);
   }
   const child = spawn(file, [...baseArgs, ...args], {
     stdio: ["ignore", "pipe", "pipe"],

@@ -100,7 +100,8 @@ fn prepare(steps: &mut Vec<Step>) -> Ready {
         }
     });
     timed(steps, "build", || {
-        let built = by_exit(&Task::new("cargo", &["build", "--workspace", "--bins"], 12).run());
+        let arguments = ["build", "--workspace", "--bins", "--examples"];
+        let built = by_exit(&Task::new("cargo", &arguments, 12).run());
         ready.binaries = built.failed == 0;
         built
     });

@@ -2,6 +2,9 @@
 //! [`Control`], the engine's coordinator holds the other end.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
 
 /// The smallest rate factor taken: slower than this is what a pause is for.
 pub const RATE_FACTOR_MIN: f64 = 0.01;
@@ -24,13 +27,28 @@ pub enum Command {
 
 /// Steers a run. Cheap to clone; commands to a run that has ended are dropped.
 #[derive(Clone, Debug)]
-pub struct Control(Sender<Command>);
+pub struct Control {
+    commands: Sender<Command>,
+    state: Arc<Mutex<ControlState>>,
+}
+
+/// What a run was told so far: the same for all who steer it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ControlState {
+    /// No new arrivals.
+    pub paused: bool,
+    /// Multiple of the scenario's arrival rate.
+    pub rate: f64,
+    /// It was told to end.
+    pub stopping: bool,
+}
 
 impl Control {
     /// A control, and where its commands arrive.
     pub fn new() -> (Self, Receiver<Command>) {
         let (sender, receiver) = channel();
-        (Self(sender), receiver)
+        let state = ControlState { paused: false, rate: 1.0, stopping: false };
+        (Self { commands: sender, state: Arc::new(Mutex::new(state)) }, receiver)
     }
 
     /// No new arrivals until [`Control::resume`].
@@ -56,9 +74,22 @@ impl Control {
         }
     }
 
+    /// What the run was told so far.
+    pub fn state(&self) -> ControlState {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn send(&self, command: Command) {
+        // Sent under the lock, so that commands arrive in the order in which the state changed.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match command {
+            Command::Pause => state.paused = true,
+            Command::Resume => state.paused = false,
+            Command::Stop => state.stopping = true,
+            Command::Rate(factor) => state.rate = factor,
+        }
         // The receiver is gone once the run has ended, and then there is nothing left to steer.
-        let _ = self.0.send(command);
+        let _ = self.commands.send(command);
     }
 }
 
@@ -87,6 +118,20 @@ mod tests {
         let all: Vec<Command> = commands.iter().collect();
         let (least, most) = (Command::Rate(RATE_FACTOR_MIN), Command::Rate(RATE_FACTOR_MAX));
         assert_eq!(all, [least, least, most]);
+    }
+
+    #[test]
+    fn all_who_steer_see_what_was_told() {
+        let (control, commands) = Control::new();
+        let other = control.clone();
+        control.pause();
+        other.rate(0.5);
+        let told = ControlState { paused: true, rate: 0.5, stopping: false };
+        assert_eq!((control.state(), other.state()), (told, told));
+        drop(commands);
+        other.resume();
+        other.stop();
+        assert_eq!(control.state(), ControlState { paused: false, stopping: true, ..told });
     }
 
     #[test]

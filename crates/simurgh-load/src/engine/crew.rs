@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 use simurgh_reactor::{Config, ShardHandle, ShardSet};
 
 use crate::record::{Names, Recorder, WorkerId};
-use crate::scenario::Scenario;
+use crate::scenario::{Dump, Scenario};
 use crate::stamp::Stamps;
 use crate::tls::TlsConfig;
 
@@ -198,7 +198,8 @@ impl Seat {
         let thread = thread as u16;
         let samples = scenario.tsung.as_ref().is_some_and(|tsung| tsung.full_stats);
         let id = WorkerId { host: part.host as u16, thread };
-        let recorder = Recorder::new(id, &Names::of(&scenario), samples);
+        let names = Names::of(&scenario);
+        let recorder = Recorder::new(id, &names, samples);
         let maker = Maker {
             program: Rc::clone(&program),
             shared,
@@ -229,6 +230,8 @@ impl Seat {
             mask: fastrand::Rng::with_seed(super::schedule::mix(scenario.seed, index)),
             clock_offset_ns: 0,
             receive_stamps,
+            dump: scenario.tsung.as_ref().map_or(Dump::Off, |tsung| tsung.dump),
+            names,
             gathering: Vec::new(),
             stopping: Stopping::No,
             reported_ns: 0,

@@ -15,6 +15,7 @@ use crate::scenario::Dialect;
 use super::answers::{AnswerOp, MatcherOp};
 use super::program::{ChannelCommand, ChannelOp, Op};
 use super::steps::Flow;
+use super::traffic::Exchange;
 use super::user::{Doing, KeptFrame, Wire};
 use super::worker::{Net, Worker};
 
@@ -58,9 +59,7 @@ impl Worker {
     }
 
     fn frame_in(&mut self, io: &mut Net, u: u32, frame: Frame<'_>, received_ns: u64) {
-        if self.program.stamped {
-            self.look_for_stamp(frame, received_ns);
-        }
+        self.dump_bytes(u, false, bytes_of(frame));
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
         let session = program.sessions.get(program.session_of(user.at));
@@ -76,6 +75,10 @@ impl Worker {
             },
             _ => None,
         };
+        // A reply that repeats the stamp is no delivery.
+        if program.stamped && !matches!(message, Some(ServerMessage::Reply { .. })) {
+            self.look_for_stamp(frame, received_ns);
+        }
         if let Some(message) = &message
             && self.channel_message(io, u, message, received_ns)
         {
@@ -226,6 +229,16 @@ impl Worker {
         let Some(user) = self.users.get(u) else { return };
         let took_us = Self::elapsed_us(user.since_us, received_ns);
         self.recorder.time(Metric::Message, took_us);
+        self.dump_exchange(
+            u,
+            &Exchange {
+                method: "message",
+                what: "websocket",
+                status: "",
+                bytes: bytes_of(frame).len() as u64,
+                took_us,
+            },
+        );
         self.answered(io, u, answer, &AnswerText::body_only(bytes_of(frame)));
     }
 
@@ -440,6 +453,13 @@ impl Worker {
             ChannelCommand::Leave => Metric::Leave,
         };
         self.recorder.time(metric, took_us);
+        let method = match op.command {
+            ChannelCommand::Join => "join",
+            ChannelCommand::Push => "push",
+            ChannelCommand::Leave => "leave",
+        };
+        let bytes = response.len() as u64;
+        self.dump_exchange(u, &Exchange { method, what: "channel", status, bytes, took_us });
         let wanted = match (op.command, &op.push.status) {
             (_, Some(wanted)) => wanted == status,
             (ChannelCommand::Join, None) => status == "ok",

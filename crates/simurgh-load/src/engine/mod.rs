@@ -29,6 +29,8 @@ mod shared;
 mod sources;
 mod steps;
 mod sweep;
+mod traffic;
+mod upgrade;
 mod user;
 mod values;
 mod wheel;

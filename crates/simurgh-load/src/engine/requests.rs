@@ -13,6 +13,7 @@ use super::answers::AnswerOp;
 use super::program::{Op, Program, SendOp};
 use super::schedule::mix;
 use super::steps::Flow;
+use super::traffic::Exchange;
 use super::user::{Doing, NO_KEY, User, Wire};
 use super::values::Maker;
 use super::wire::unix_time;
@@ -155,7 +156,13 @@ impl Worker {
         let (phase, since_us) = (user.phase, user.since_us);
         let state = user.extra().http.get_or_insert_default();
         let kept = state.kept.take();
-        self.recorder.time(Metric::Http, Self::elapsed_us(since_us, now_ns));
+        let took_us = Self::elapsed_us(since_us, now_ns);
+        let path = std::mem::take(&mut state.path);
+        self.recorder.time(Metric::Http, took_us);
+        let status = done.status.to_string();
+        let (method, bytes) = (op.http.method.as_str(), done.head_bytes + done.body_bytes);
+        let exchange = Exchange { method, what: &path, status: &status, bytes, took_us };
+        self.dump_exchange(u, &exchange);
         self.recorder.status(done.status);
         if !op.http.status.is_empty() && !op.http.status.contains(&done.status) {
             self.recorder.error(ErrorKind::HttpStatus(done.status), phase);

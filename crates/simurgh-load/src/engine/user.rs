@@ -232,8 +232,8 @@ pub(crate) struct Users {
     len: usize,
 }
 
-/// Users in a page: about 23 kB.
-const PAGE: usize = 256;
+/// Users in a page: as many as fit in 64 KiB, which allocators give without waste.
+const PAGE: usize = (64 << 10) / size_of::<Option<User>>();
 
 impl Users {
     pub(crate) const fn new() -> Self {

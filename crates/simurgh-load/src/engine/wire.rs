@@ -4,19 +4,15 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use simurgh_proto::ws::handshake::{ClientRequest, check_response, client_key};
 use simurgh_proto::ws::{self, CloseCode, Decoder, Limits, OpCode, Role};
 use simurgh_reactor::{Closed, Key, Outgoing};
 
-use crate::answer::AnswerText;
 use crate::record::{Count, ErrorKind, Metric};
-use crate::scenario::{Dialect, Target, Template, Vsn};
+use crate::scenario::{Target, Template};
 use crate::tls::{TlsClient, TlsError};
 
-use super::program::{ConnectOp, Op};
-use super::schedule::mix;
 use super::steps::Flow;
-use super::user::{Doing, NO_KEY, User, Wire};
+use super::user::{Doing, NO_KEY, Wire};
 use super::worker::{NOBODY, Net, Worker};
 
 /// TLS on a user's connection.
@@ -121,54 +117,6 @@ impl Worker {
         }
     }
 
-    fn send_upgrade(&mut self, io: &mut Net, u: u32) {
-        let program = Rc::clone(&self.program);
-        let now_ns = io.clock_ns();
-        let Some(user) = self.users.get(u) else { return };
-        let Op::Connect(op) = program.op(user.at) else { return };
-        let Some(target) = program.scenario.targets.get(usize::from(user.target)) else { return };
-        let dialect = program.sessions.get(program.session_of(user.at)).map(|s| s.dialect);
-        let dialect = dialect.unwrap_or(Dialect::Raw);
-        self.maker.now_ns = now_ns;
-        let mut path = self.maker.text(user, &op.connect.path);
-        add_vsn(&mut path, dialect);
-        make_target(&mut path);
-        let origin = match &op.connect.origin {
-            Some(origin) => Some(self.maker.text(user, origin)),
-            None if dialect == Dialect::Tsung => Some(target.host.clone()),
-            None => None,
-        };
-        let headers: Vec<(&str, String)> = op
-            .connect
-            .headers
-            .iter()
-            .map(|(name, value)| (name.as_str(), self.maker.text(user, value)))
-            .collect();
-        let headers: Vec<(&str, &str)> =
-            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let subprotocols: Vec<&str> = op.connect.subprotocols.iter().map(String::as_str).collect();
-        user.link = Wire::Upgrading;
-        // The request's own time starts when it can be sent.
-        user.since_us = Self::us(now_ns);
-        let key = upgrade_key(&self.maker, user);
-        let request = ClientRequest {
-            host: &host_header(target, dialect == Dialect::Tsung),
-            target: &path,
-            origin: origin.as_deref(),
-            subprotocols: &subprotocols,
-            key: &key,
-            headers: &headers,
-        };
-        let mut out = std::mem::take(&mut self.frame);
-        out.clear();
-        request.write(&mut out);
-        self.put(io, u, &out);
-        self.frame = out;
-        self.recorder.count(Count::Requests, 1);
-        let timeout = op.answer.timeout.unwrap_or(program.scenario.timeouts.reply);
-        self.wait_until(io, u, Doing::Opening, Some(timeout));
-    }
-
     /// Writes bytes to the user's connection, encrypted where it is.
     pub(crate) fn put(&mut self, io: &mut Net, u: u32, bytes: &[u8]) {
         let Some(user) = self.users.get(u) else { return };
@@ -216,6 +164,7 @@ impl Worker {
         let mut payload = std::mem::take(&mut self.scratch);
         payload.clear();
         self.render(io, u, data, &mut payload);
+        self.dump_bytes(u, true, &payload);
         self.put_frame(io, u, opcode, &payload);
         self.scratch = payload;
     }
@@ -295,7 +244,15 @@ impl Worker {
         }
     }
 
-    fn plain_in(&mut self, io: &mut Net, u: u32, key: Key, data: &mut [u8], received_ns: u64) {
+    /// Bytes have come, as plain as they will get.
+    pub(super) fn plain_in(
+        &mut self,
+        io: &mut Net,
+        u: u32,
+        key: Key,
+        data: &mut [u8],
+        received_ns: u64,
+    ) {
         match self.users.get(u).map(|user| user.link) {
             Some(Wire::Upgrading) => self.upgrade_in(io, u, key, data, received_ns),
             Some(Wire::WebSocket | Wire::WebSocketClosing) => {
@@ -305,64 +262,6 @@ impl Worker {
             Some(Wire::Raw) => self.raw_in(io, u, data, received_ns),
             _ => {}
         }
-    }
-
-    /// A piece of the answer to an upgrade.
-    fn upgrade_in(&mut self, io: &mut Net, u: u32, key: Key, data: &mut [u8], received_ns: u64) {
-        let program = Rc::clone(&self.program);
-        let Some(user) = self.users.get(u) else { return };
-        let Op::Connect(op) = program.op(user.at) else { return };
-        let wanted = upgrade_key(&self.maker, user);
-        let mut gathered = match &mut user.extra {
-            Some(extra) if !extra.head.is_empty() => std::mem::take(&mut extra.head),
-            _ => Vec::new(),
-        };
-        let head: &mut [u8] = if gathered.is_empty() {
-            data
-        } else {
-            gathered.extend_from_slice(data);
-            &mut gathered
-        };
-        let offered: Vec<&str> = op.connect.subprotocols.iter().map(String::as_str).collect();
-        match check_response(head, &wanted, &offered) {
-            Ok(None) => {
-                let rest = head.to_vec();
-                if let Some(user) = self.users.get(u) {
-                    user.extra().head = rest;
-                }
-            }
-            Ok(Some((answer, head_bytes))) => {
-                if answer.status != 101 {
-                    return self.fail(io, u, ErrorKind::UpgradeStatus(answer.status), String::new);
-                }
-                let (head, rest) = head.split_at_mut(head_bytes);
-                if self.upgraded(io, u, op, head, received_ns) {
-                    self.plain_in(io, u, key, rest, received_ns);
-                }
-            }
-            Err(error) => self.fail(io, u, ErrorKind::UpgradeWrong, || error.to_string()),
-        }
-    }
-
-    /// The WebSocket is open; `false` if the user has left it at once.
-    fn upgraded(&mut self, io: &mut Net, u: u32, op: &ConnectOp, head: &[u8], now_ns: u64) -> bool {
-        let Some(user) = self.users.get(u) else { return false };
-        let key = user.conn;
-        user.link = Wire::WebSocket;
-        self.connected += 1;
-        let took_us = Self::elapsed_us(user.since_us, now_ns);
-        self.recorder.time(Metric::Upgrade, took_us);
-        self.recorder.count(Count::Upgrades, 1);
-        let serializer = user.client.serializer();
-        user.client = simurgh_proto::session::client::Client::new(serializer);
-        user.tidy();
-        if op.answer.is_none() {
-            self.done(io, u);
-        } else {
-            let text = AnswerText::http(head, head.len());
-            self.answered(io, u, &op.answer, &text);
-        }
-        self.users.get(u).is_some_and(|user| user.conn == key)
     }
 
     fn frames_in(&mut self, io: &mut Net, u: u32, key: Key, data: &mut [u8], received_ns: u64) {
@@ -505,52 +404,6 @@ impl Worker {
             user.link = Wire::WebSocketClosing;
         }
         self.wait_until(io, u, Doing::Closing, Some(CLOSE_TIMEOUT))
-    }
-}
-
-/// The key of the upgrade that a user has under way: the same again when its answer comes.
-fn upgrade_key(maker: &super::values::Maker, user: &User) -> String {
-    let attempt = user.extra.as_ref().map_or(0, |extra| extra.attempts);
-    let low = mix(maker.seed ^ u64::from(maker.run) << 32, u64::from(user.id));
-    let high = mix(low, u64::from(attempt) << 32 | u64::from(user.at));
-    let mut nonce = [0; 16];
-    nonce[..8].copy_from_slice(&low.to_le_bytes());
-    nonce[8..].copy_from_slice(&high.to_le_bytes());
-    client_key(nonce)
-}
-
-/// The `vsn` parameter, unless the scenario has one.
-fn add_vsn(path: &mut String, dialect: Dialect) {
-    let Dialect::Phoenix(vsn) = dialect else { return };
-    let query = path.split_once('?').map(|(_, query)| query);
-    if query.is_some_and(|query| query.split('&').any(|pair| pair.starts_with("vsn="))) {
-        return;
-    }
-    path.push(if query.is_some() { '&' } else { '?' });
-    path.push_str(match vsn {
-        Vsn::V1 => "vsn=1.0.0",
-        Vsn::V2 => "vsn=2.0.0",
-    });
-}
-
-/// Makes what templates came to a target that can stand in a request line.
-fn make_target(path: &mut String) {
-    if !path.starts_with('/') {
-        path.insert(0, '/');
-    }
-    if path.bytes().any(|byte| byte <= b' ' || byte >= 0x7f) {
-        let mut encoded = String::with_capacity(path.len() + 16);
-        for byte in path.bytes() {
-            match byte {
-                0x21..=0x7e => encoded.push(byte as char),
-                _ => {
-                    use std::fmt::Write;
-                    // Writing to a string does not fail.
-                    let _ = write!(encoded, "%{byte:02X}");
-                }
-            }
-        }
-        *path = encoded;
     }
 }
 

@@ -10,7 +10,8 @@ use std::sync::mpsc::Sender;
 use serde::{Deserialize, Serialize};
 use simurgh_reactor::{Closed, Handler, Io, Key, Next, Slow};
 
-use crate::record::{Delta, Recorder};
+use crate::record::{Delta, Names, Recorder};
+use crate::scenario::Dump;
 use crate::stamp::Stamps;
 
 use super::arrivals::Arrivals;
@@ -88,6 +89,8 @@ pub(crate) struct Worker {
     /// What is added to the shard's clock for the run's: other hosts follow the controller's.
     pub(crate) clock_offset_ns: i64,
     pub(crate) receive_stamps: bool,
+    pub(crate) names: Names,
+    pub(crate) dump: Dump,
     /// Users that wait for all others.
     pub(crate) gathering: Vec<u32>,
     pub(crate) stopping: Stopping,

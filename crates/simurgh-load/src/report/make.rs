@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::{Outputs, Replay, ReportJson};
+use super::{HtmlReport, Outputs, Replay, ReportJson};
 use crate::record::Record;
 
-/// Makes `report.json`, `tsung.log` and `match.log` of the run in `dir` again, from its journal.
-/// What cannot be written is among the warnings of the record.
+/// Makes `report.json`, `report.html`, `tsung.log` and `match.log` of the run in `dir` again, from
+/// its journal. What cannot be written is among the warnings of the record.
 ///
 /// # Errors
 /// There is no journal, or it is damaged; then no file is touched.
@@ -16,6 +16,7 @@ pub fn make(dir: &Path) -> Result<Record, String> {
     let mut replay = Replay::open(dir)?;
     let mut outputs = Outputs::new();
     outputs.add(ReportJson::new(dir));
+    outputs.add(HtmlReport::new(dir));
     outputs.add_tsung(dir, replay.record());
     while let Some(tick) = replay.next_tick()? {
         outputs.tick(replay.record(), &tick);

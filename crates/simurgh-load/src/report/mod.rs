@@ -4,9 +4,11 @@
 //! |---|---|---|
 //! | `journal.jsonl` | everything: all other files follow from it | each second |
 //! | `report.json` | the run for programs; `docs/report.schema.json` | each 10 s and at the end |
+//! | `report.html` | the run for people: charts and tables in one file | at the end |
 //! | `tsung.log`, `match.log` | as Tsung writes them | each 10 s, each second |
 //! | `tsung-fullstats.log`, `tsung.dump` | if a Tsung file asks for them | each second |
 
+mod html;
 mod journal;
 mod json;
 mod make;
@@ -14,6 +16,7 @@ mod outputs;
 mod text;
 mod tsung_log;
 
+pub use html::HtmlReport;
 pub use journal::{Journal, Replay, replay};
 pub use json::ReportJson;
 pub use make::make;
@@ -28,8 +31,8 @@ use std::path::Path;
 use crate::record::Record;
 
 impl Outputs {
-    /// All files of a run in `dir`, which is made if it is not there. One that cannot be opened is
-    /// warned of in `record`.
+    /// The files of a run in `dir`, which is made if it is not there. One that cannot be opened is
+    /// warned of in `record`. [`HtmlReport`] is added by who has the server's own figures for it.
     pub fn in_dir(dir: &Path, record: &mut Record) -> Self {
         let mut outputs = Self::new();
         // If this fails, so does each file, with the reason.

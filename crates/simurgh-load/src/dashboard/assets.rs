@@ -1,0 +1,74 @@
+//! The page's files, in the binary. The report is made of the same ones.
+
+const DASHBOARD: &str = include_str!("../../assets/dashboard.html");
+const REPORT: &str = include_str!("../../assets/report.html");
+const REPORT_SCRIPT: &str = include_str!("../../assets/report.js");
+
+/// Colours and layout, of both.
+pub(super) const STYLE: &str = include_str!("../../assets/page.css");
+/// The picture in a browser's tab.
+pub(super) const ICON: &str = include_str!("../../assets/favicon.svg");
+
+/// What both are drawn with, in the order in which one needs the other.
+const SHARED_SCRIPTS: [&str; 4] = [
+    include_str!("../../assets/format.js"),
+    include_str!("../../assets/chart.js"),
+    include_str!("../../assets/tables.js"),
+    include_str!("../../assets/view.js"),
+];
+const LIVE_SCRIPT: &str = include_str!("../../assets/live.js");
+
+/// The live page, which sends `token` with its commands.
+pub(super) fn live_page(token: &str) -> String {
+    DASHBOARD.replace("{{token}}", token)
+}
+
+/// The script of the live page.
+pub(super) fn live_script() -> String {
+    SHARED_SCRIPTS.concat() + LIVE_SCRIPT
+}
+
+/// The report as one file, which needs no other. `data` is the view as JSON, `nonce` is in no text
+/// of the run: only our own script and style run.
+pub(crate) fn report_page(data: &str, nonce: &str) -> String {
+    // The data come last: what they say is not looked at again.
+    REPORT
+        .replace("{{nonce}}", nonce)
+        .replace("{{style}}", STYLE)
+        .replace("{{script}}", &(SHARED_SCRIPTS.concat() + REPORT_SCRIPT))
+        .replace("{{data}}", &script_safe(data))
+}
+
+/// JSON that means the same and cannot end the script that holds it: `<` only occurs within texts.
+fn script_safe(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_ends_the_script_that_holds_it() {
+        let hostile = serde_json::json!({ "a": "</script><script>x</script> <!-- {{script}} &" });
+        let page = report_page(&hostile.to_string(), "abc");
+        assert_eq!(page.matches("</script").count(), 2);
+        assert_eq!(page.matches("<script").count(), 2);
+        let (_, rest) = page.split_once("type=\"application/json\" nonce=\"abc\">").unwrap();
+        let (data, _) = rest.split_once("</script>").unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(data).unwrap(), hostile);
+    }
+
+    #[test]
+    fn our_own_files_fetch_nothing_and_can_be_put_into_a_page() {
+        let script = SHARED_SCRIPTS.concat() + LIVE_SCRIPT + REPORT_SCRIPT;
+        let own = script.replace("http://www.w3.org/2000/svg", "");
+        for text in [own.as_str(), STYLE, DASHBOARD, REPORT] {
+            assert!(!text.contains("http://") && !text.contains("https://"));
+        }
+        for mark in ["</script", "<!--", "{{", "innerHTML ", "insertAdjacentHTML", "eval("] {
+            assert!(!script.contains(mark), "{mark}");
+        }
+        assert!(!STYLE.contains("</style") && !STYLE.contains("{{"));
+    }
+}

@@ -1,0 +1,252 @@
+//! The page over HTTP: its files, its events, its commands.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Json, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use futures_util::stream::{self, Stream};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use super::frames::Frame;
+use super::guard::{self, Refusal};
+use super::view::PageView;
+use super::{END_TIME_MAX, Shared, assets};
+use crate::control::{ControlState, RATE_FACTOR_MAX, RATE_FACTOR_MIN};
+
+/// Bytes of a command; the longest has some fifty.
+const COMMAND_BYTES_MAX: usize = 1024;
+
+/// A stream that says nothing tells that it is alive, this often.
+const ALIVE_EVERY: Duration = Duration::from_secs(15);
+
+/// With each answer: nothing but our own files, in no frame, kept nowhere.
+const HEADERS: [(HeaderName, HeaderValue); 7] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+             connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        ),
+    ),
+    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        HeaderValue::from_static("same-origin"),
+    ),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        HeaderValue::from_static("same-origin"),
+    ),
+];
+
+/// What a button says.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
+enum Order {
+    Pause,
+    Resume,
+    Stop,
+    Rate { factor: f64 },
+}
+
+/// Takes the port asked for, or one of the `more` after it.
+#[allow(clippy::disallowed_types, reason = "the dashboard's thread has the main table")]
+pub(super) fn listen(asked: SocketAddr, more: u16) -> io::Result<std::net::TcpListener> {
+    let last = asked.port().saturating_add(more);
+    let mut address = asked;
+    loop {
+        match std::net::TcpListener::bind(address) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse
+                    && asked.port() != 0
+                    && address.port() < last =>
+            {
+                address.set_port(address.port() + 1);
+            }
+            Err(error) => {
+                let text = format!("the dashboard cannot listen on {address}: {error}");
+                return Err(io::Error::new(error.kind(), text));
+            }
+            Ok(listener) => {
+                listener.set_nonblocking(true)?;
+                return Ok(listener);
+            }
+        }
+    }
+}
+
+/// Serves until `stopped`; pages that listen hear of the end.
+#[allow(clippy::disallowed_types, reason = "the dashboard's thread has the main table")]
+pub(super) async fn serve(
+    listener: std::net::TcpListener,
+    shared: Arc<Shared>,
+    teller: JoinHandle<()>,
+    stopped: oneshot::Receiver<()>,
+) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "the dashboard cannot serve");
+            return;
+        }
+    };
+    let (end, mut ended) = watch::channel(());
+    let over = Arc::clone(&shared);
+    let stop = async move {
+        // An error means that the dashboard was dropped, which is the same.
+        let _ = stopped.await;
+        if over.record(|record| record.ending().is_none()) {
+            teller.abort();
+        }
+        let _ = teller.await;
+        drop(end);
+    };
+    let serving = axum::serve(listener, router(shared)).with_graceful_shutdown(stop);
+    let late = async move {
+        let _ = ended.changed().await;
+        tokio::time::sleep(END_TIME_MAX).await;
+    };
+    tokio::select! {
+        done = serving => {
+            if let Err(error) = done {
+                tracing::error!(%error, "the dashboard ended");
+            }
+        }
+        () = late => {}
+    }
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    const SCRIPT: &str = "text/javascript; charset=utf-8";
+    const STYLE: &str = "text/css; charset=utf-8";
+    let script = assets::live_script();
+    Router::new()
+        .route("/", get(page))
+        .route("/page.js", get(|| async move { ([(header::CONTENT_TYPE, SCRIPT)], script) }))
+        .route("/page.css", get(|| async { ([(header::CONTENT_TYPE, STYLE)], assets::STYLE) }))
+        .route(
+            "/favicon.svg",
+            get(|| async { ([(header::CONTENT_TYPE, "image/svg+xml")], assets::ICON) }),
+        )
+        .route("/events", get(events))
+        .route("/control", post(control))
+        .layer(DefaultBodyLimit::max(COMMAND_BYTES_MAX))
+        .layer(middleware::from_fn(guarded))
+        .with_state(shared)
+}
+
+async fn guarded(request: Request, next: Next) -> Response {
+    let mut response = match guard::check_host(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    };
+    response.headers_mut().extend(HEADERS.map(|(name, value)| (Some(name), value)));
+    response
+}
+
+async fn page(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    axum::response::Html(assets::live_page(&shared.token))
+}
+
+async fn control(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    body: Result<Json<Order>, axum::extract::rejection::JsonRejection>,
+) -> Result<Json<ControlState>, Response> {
+    guard::check_command(&headers, &shared.token).map_err(IntoResponse::into_response)?;
+    let Json(order) = body.map_err(IntoResponse::into_response)?;
+    match order {
+        Order::Pause => shared.control.pause(),
+        Order::Resume => shared.control.resume(),
+        Order::Stop => shared.control.stop(),
+        Order::Rate { factor } if (RATE_FACTOR_MIN..=RATE_FACTOR_MAX).contains(&factor) => {
+            shared.control.rate(factor);
+        }
+        Order::Rate { factor } => {
+            let text = format!(
+                "a rate factor of {factor} is not between {RATE_FACTOR_MIN} and {RATE_FACTOR_MAX}\n"
+            );
+            return Err((StatusCode::UNPROCESSABLE_ENTITY, text).into_response());
+        }
+    }
+    tracing::info!(?order, "told by the dashboard");
+    Ok(Json(shared.control.state()))
+}
+
+/// One page that listens.
+struct Page {
+    shared: Arc<Shared>,
+    frames: watch::Receiver<Arc<Frame>>,
+    /// Number of the frame up to which it knows all; `None`: it knows nothing yet.
+    knows: Option<u64>,
+    over: bool,
+    /// Its place among those that may listen.
+    _place: OwnedSemaphorePermit,
+}
+
+async fn events(
+    State(shared): State<Arc<Shared>>,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
+    let Ok(place) = Arc::clone(&shared.pages).try_acquire_owned() else {
+        return Err((StatusCode::SERVICE_UNAVAILABLE, "too many pages are open\n"));
+    };
+    let frames = shared.frames.clone();
+    let page = Page { shared, frames, knows: None, over: false, _place: place };
+    let events = stream::unfold(page, |mut page| async move {
+        let event = page.next().await?;
+        Some((Ok(event), page))
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE_EVERY)))
+}
+
+impl Page {
+    /// The next event; `None`: the run is over, or the dashboard ends.
+    async fn next(&mut self) -> Option<Event> {
+        if self.over {
+            return None;
+        }
+        let Some(knows) = self.knows else {
+            let number = self.frames.borrow_and_update().number;
+            return Some(self.whole(number));
+        };
+        loop {
+            self.frames.changed().await.ok()?;
+            let frame = Arc::clone(&self.frames.borrow_and_update());
+            self.over = frame.last;
+            if frame.number == knows {
+                continue;
+            }
+            if frame.number != knows + 1 || frame.text.is_empty() {
+                return Some(self.whole(frame.number));
+            }
+            self.knows = Some(frame.number);
+            return Some(Event::default().event("tick").data(&frame.text));
+        }
+    }
+
+    fn whole(&mut self, number: u64) -> Event {
+        self.knows = Some(number);
+        let view = PageView::live(&self.shared);
+        self.over = self.shared.record(|record| record.ending().is_some());
+        Event::default().event("whole").data(json(&view))
+    }
+}
+
+/// Our own types always can be written.
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}

@@ -1,0 +1,110 @@
+//! The server's own figures over time, as its `/metrics` told them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+
+/// Points at most; when they are full, every second one goes.
+const POINTS_MAX: usize = 3600;
+
+/// The servers' own figures. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Target(Arc<Mutex<Points>>);
+
+#[derive(Debug, Default)]
+struct Points {
+    points: Vec<TargetPoint>,
+    /// Of those offered, one in so many is kept.
+    stride: u32,
+    skipped: u32,
+    last: Option<TargetPoint>,
+}
+
+/// Figures of one moment, summed over all servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct TargetPoint {
+    /// Since the start of the run, seconds.
+    pub t_s: f64,
+    /// Connections open.
+    pub connections: Option<f64>,
+    /// Share of a core since the moment before, percent; above 100 with several cores.
+    pub cpu_percent: Option<f64>,
+    /// Resident memory, bytes.
+    pub memory_bytes: Option<f64>,
+    /// Channel messages received per second.
+    pub messages_in: Option<f64>,
+}
+
+/// The figures in columns.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct TargetView {
+    columns: Columns,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct Columns {
+    t_s: Vec<f64>,
+    connections: Vec<Option<f64>>,
+    cpu_percent: Vec<Option<f64>>,
+    memory_bytes: Vec<Option<f64>>,
+    messages_in: Vec<Option<f64>>,
+}
+
+impl Target {
+    /// The newest figures; `None`: there were none yet.
+    pub fn last(&self) -> Option<TargetPoint> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).last
+    }
+
+    /// Takes figures up.
+    pub(super) fn push(&self, point: TargetPoint) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.last = Some(point);
+        all.skipped += 1;
+        if all.skipped < all.stride {
+            return;
+        }
+        all.skipped = 0;
+        if all.points.len() >= POINTS_MAX {
+            let mut odd = false;
+            all.points.retain(|_| {
+                odd = !odd;
+                odd
+            });
+            all.stride = all.stride.max(1).saturating_mul(2);
+        }
+        all.points.push(point);
+    }
+
+    /// All of them; `None`: there are none.
+    pub(super) fn view(&self) -> Option<TargetView> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut columns = Columns::default();
+        for point in &all.points {
+            columns.t_s.push(point.t_s);
+            columns.connections.push(point.connections);
+            columns.cpu_percent.push(point.cpu_percent);
+            columns.memory_bytes.push(point.memory_bytes);
+            columns.messages_in.push(point.messages_in);
+        }
+        (!all.points.is_empty()).then_some(TargetView { columns })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_run_keeps_its_whole_past_in_bounded_memory() {
+        let target = Target::default();
+        assert_eq!(target.view(), None);
+        for second in 0..20_000 {
+            target.push(TargetPoint { t_s: f64::from(second), ..TargetPoint::default() });
+        }
+        let times = target.view().unwrap().columns.t_s;
+        assert!((POINTS_MAX / 2..=POINTS_MAX).contains(&times.len()), "{}", times.len());
+        assert!(times.is_sorted() && times[0] < 1.0 && times[times.len() - 1] > 19_980.0);
+        assert_eq!(target.last().unwrap().t_s, 19_999.0);
+    }
+}
