@@ -41,7 +41,7 @@ pub(crate) fn serve(
 
 /// Has memory given to the process in small pages. Zeroing a huge one makes a turn of 5 ms where
 /// the hypervisor has to find it first (measured), and half of it is then memory nobody uses.
-fn avoid_huge_pages() {
+pub(crate) fn avoid_huge_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::debug!(%error, "huge pages stay on");

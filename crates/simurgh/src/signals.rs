@@ -31,10 +31,24 @@ impl Signals {
     /// # Errors
     /// The system gives no thread.
     pub fn drain(self, server: Handle) -> std::io::Result<()> {
+        self.first_then_exit(move |signal| {
+            tracing::info!(signal, "draining; a second signal exits at once");
+            server.drain();
+        })
+    }
+
+    /// From now on the first signal calls `act` with its name, on a thread of its own; the second
+    /// ends the process at once, as [`Signals::drain`] has it.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn first_then_exit(
+        self,
+        act: impl FnOnce(&'static str) + Send + 'static,
+    ) -> std::io::Result<()> {
         let wait = move || {
             let Ok(signal) = self.0.wait() else { return };
-            tracing::info!(signal = signal.as_str(), "draining; a second signal exits at once");
-            server.drain();
+            act(signal.as_str());
             if let Ok(signal) = self.0.wait() {
                 // As a shell has it for a process that a signal ended.
                 std::process::exit(128 + signal as i32);

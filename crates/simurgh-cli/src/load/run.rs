@@ -3,18 +3,23 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use simurgh::Signals;
 use simurgh_load::control::Control;
+use simurgh_load::dashboard::{self, Dashboard, Probe, Target};
 use simurgh_load::engine::{self, Options, Outcome};
 use simurgh_load::record::{Ending, Record, figures};
-use simurgh_load::report::{self, Outputs};
+use simurgh_load::report::{self, HtmlReport, Outputs};
 use simurgh_load::scenario::Scenario;
+use tracing_subscriber::filter::LevelFilter;
 
 use super::fail;
 use super::flags::{AgentFlags, CrewFlags, RunFlags};
-use crate::{complain, print};
+use crate::serve::avoid_huge_pages;
+use crate::units::LogFormat;
+use crate::{complain, logging, print};
 
 /// Everything that a run needs, checked.
 #[derive(Debug)]
@@ -28,7 +33,6 @@ pub(super) struct Run {
     /// `out` may hold something already.
     pub(super) overwrite: bool,
     /// Where the live page is; `None`: nowhere.
-    #[expect(dead_code, reason = "the page is started where the run is wired up")]
     pub(super) dashboard: Option<SocketAddr>,
     /// No live view on the terminal.
     pub(super) quiet: bool,
@@ -82,23 +86,65 @@ fn directory(name: &str, now: SystemTime) -> PathBuf {
 
 /// Runs it; what is measured is written as it goes, the summary comes at the end.
 pub(super) fn start(run: Run) -> ExitCode {
+    // First of all: threads inherit what is blocked.
+    let signals = match Signals::block() {
+        Ok(signals) => signals,
+        Err(error) => return fail(&format!("cannot block signals: {error}")),
+    };
+    avoid_huge_pages();
     if let Err(why) = run.make_directory() {
         return fail(&why);
     }
-    let (_control, commands) = Control::new();
+    let _log = logging::start(LevelFilter::WARN, LogFormat::Text);
+    let probe = Probe::of(&run.scenario);
     let prepared = match engine::Run::prepare(run.scenario, &run.options) {
         Ok(prepared) => prepared,
         Err(error) => return fail(&error.to_string()),
     };
+    let (control, commands) = Control::new();
+    let stop = control.clone();
+    if let Err(error) = signals.first_then_exit(move |_| stop.stop()) {
+        return fail(&format!("cannot start the thread that waits for signals: {error}"));
+    }
+    let record = prepared.record();
+    let target = Target::default();
+    let mut outputs = Outputs::in_dir(&run.out, &mut lock(&record));
+    outputs.add(HtmlReport::new(&run.out).with_target(target.clone()));
     if !run.quiet {
         complain(&format!("writing to {}", run.out.display()));
     }
-    let record = prepared.record();
-    let outputs = Outputs::in_dir(&run.out, &mut lock(&record));
+    let page = run.dashboard.and_then(|address| {
+        let (record, control) = (Arc::clone(&record), control.clone());
+        let probes = probe.into_iter().collect();
+        open_page(dashboard::Options { address, record, control, probes, target })
+    });
     let outcome = prepared.go(outputs, &commands);
+    if let Some(page) = page {
+        page.finish();
+    }
     let record = lock(&record);
     print(&report::summary(&record));
     ExitCode::from(status(&outcome, &record))
+}
+
+/// Starts the live page and says where it is. A run without it is still a run.
+fn open_page(options: dashboard::Options) -> Option<Dashboard> {
+    match dashboard::start(options) {
+        Ok(page) => {
+            let address = page.address();
+            match page.moved_from() {
+                None => complain(&format!("dashboard on http://{address}")),
+                Some(taken) => {
+                    complain(&format!("dashboard on http://{address} ({taken} is taken)"));
+                }
+            }
+            Some(page)
+        }
+        Err(error) => {
+            complain(&format!("no dashboard: {error}; `--dashboard off` asks for none"));
+            None
+        }
+    }
 }
 
 fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
