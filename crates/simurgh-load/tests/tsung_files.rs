@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use simurgh_load::scenario::{
     Act, Arrivals, Bound, Compare, Dialect, Dump, Fault, Faults, Loaded, Overrides, Part, Reply,
-    Think,
+    Think, check,
 };
 use simurgh_load::tsung::read;
 
@@ -79,7 +79,9 @@ fn is_common(warning: &str) -> bool {
 #[test]
 fn every_file_has_its_verdict() {
     for (name, warned, strict) in VERDICTS {
-        let mut warnings = lines(&fixture(name).warnings);
+        let loaded = fixture(name);
+        assert_eq!(check(&loaded.scenario), Ok(()), "{name}");
+        let mut warnings = lines(&loaded.warnings);
         assert!(warnings.iter().any(|w| w.contains("`loglevel` of <tsung> is ignored")), "{name}");
         warnings.retain(|warning| !is_common(warning));
         assert_eq!(warnings, *warned, "{name}");

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 
 use crate::scenario::Fault;
 
-use super::{TEXT_BYTES_MAX, World};
+use super::World;
 
 /// How deep one may refer to another.
 const DEPTH_MAX: u32 = 8;
+/// What all references may bring in together, bytes.
+const BYTES_MAX: usize = 8 << 20;
 
 /// What a DOCTYPE says.
 #[derive(Clone, Debug, Default)]
@@ -192,8 +194,8 @@ impl<'a> Expander<'a> {
             }
         };
         self.bytes = self.bytes.saturating_add(text.len());
-        if self.bytes > TEXT_BYTES_MAX {
-            return Err(Fault::at(line, "the entities are larger than 64 MiB together"));
+        if self.bytes > BYTES_MAX {
+            return Err(Fault::at(line, "the entities are larger than 8 MiB together"));
         }
         Ok(Replacement::Markup(text))
     }

@@ -22,7 +22,7 @@ use crate::scenario::{Fault, Faults, Loaded, Overrides};
 
 pub use world::{Here, World};
 
-/// The largest file that is read, and the largest it may grow to by entities, bytes.
+/// The largest file that is read, bytes.
 const TEXT_BYTES_MAX: usize = 64 << 20;
 
 /// Reads a scenario of Tsung. `base` is the directory that relative file names start from (where

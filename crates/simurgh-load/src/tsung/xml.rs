@@ -206,9 +206,14 @@ impl Parser<'_> {
         let mut place = Place { text, at: 0, line: 1, fixed };
         let mut tree = Tree::default();
         loop {
-            let line = place.line_at(reader.buffer_position());
+            let start = reader.buffer_position();
+            let line = place.line_at(start);
             let event = match reader.read_event() {
                 Ok(Event::Eof) => break,
+                Ok(Event::Decl(_)) if start > 0 => {
+                    let what = "not well-formed: `<?xml` stands after something else";
+                    return Err(Fault::at(line, what).help("it must be the very first"));
+                }
                 Ok(event) => event,
                 Err(error) => {
                     let line = place.line_at(reader.error_position());
