@@ -28,3 +28,8 @@ fn find() {
 fn http_response() {
     run("http_response", bodies::http_response::run);
 }
+
+#[test]
+fn tsung_xml() {
+    run("tsung_xml", bodies::tsung_xml::run);
+}

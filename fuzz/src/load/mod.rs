@@ -4,3 +4,4 @@
 //! `crates/simurgh-load/tests/fuzz_corpus.rs` includes these.
 pub mod find;
 pub mod http_response;
+pub mod tsung_xml;
