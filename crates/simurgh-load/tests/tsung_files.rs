@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use simurgh_load::scenario::{
-    Act, Arrivals, Bound, Compare, Dialect, Dump, Fault, Faults, Loaded, Overrides, Part, Reply,
-    Think, check,
+    Act, Arrivals, Bound, Compare, Dialect, Dump, Fault, Faults, For, ForEach, Loaded, Overrides,
+    Part, Repeat, Reply, Step, Think, check,
 };
+use simurgh_load::toml;
 use simurgh_load::tsung::read;
 
 mod tsung;
@@ -226,6 +227,35 @@ fn a_server_of_type_websocket_is_spoken_to_once() {
     assert!(matches!(steps[0][0].act, Act::Connect(_)));
     assert_eq!(steps[0].len(), 3, "no second handshake");
     assert_eq!(steps[0][..2], steps[1][..2], "as with the type tcp");
+}
+
+/// `simurgh load convert` prints what is the same scenario again, but for the lines.
+#[test]
+fn the_native_language_says_the_same() {
+    for (name, ..) in VERDICTS {
+        let mut scenario = fixture(name).scenario;
+        let text = toml::write(&scenario);
+        let read = toml::read(&text, &fixtures(), &overrides(false));
+        let mut again = read.unwrap_or_else(|faults| panic!("{name}: {faults}\n{text}")).scenario;
+        for session in scenario.sessions.iter_mut().chain(&mut again.sessions) {
+            forget_lines(&mut session.steps);
+        }
+        assert_eq!(again, scenario, "{name}");
+    }
+}
+
+fn forget_lines(steps: &mut [Step]) {
+    for step in steps {
+        step.line = 0;
+        match &mut step.act {
+            Act::For(For { steps, .. })
+            | Act::ForEach(ForEach { steps, .. })
+            | Act::Repeat(Repeat { steps, .. })
+            | Act::If { steps, .. }
+            | Act::Transaction { steps, .. } => forget_lines(steps),
+            _ => {}
+        }
+    }
 }
 
 /// Every mistake of a hand-copied file at once.
