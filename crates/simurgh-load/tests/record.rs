@@ -3,12 +3,15 @@
 
 mod support;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
 use simurgh_load::record::figures::{self, judge, lookup, parse_threshold};
 use simurgh_load::record::{
     BroadcastPart, Count, Delta, Ending, ErrorKind, Hist, Live, Meta, Metric, MetricId, Record,
     Recorder, Seen, Warning, WorkerId,
 };
+use simurgh_load::scenario::Overrides;
 use support::{Hand, names};
 
 /// One thing that may happen at a worker.
@@ -128,6 +131,31 @@ proptest! {
         prop_assert!((found - exact).abs() <= exact * 0.001 + 1.0, "{} for {}", found, exact);
     }
 
+    /// A histogram with a few bytes changed is read or refused, and takes no memory for what its
+    /// head claims.
+    #[test]
+    fn a_forged_histogram_is_harmless(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
+        high in any::<bool>(),
+    ) {
+        let mut hist: Hist = Hist::new();
+        for us in 0..200 {
+            hist.record(us * us);
+        }
+        let text = serde_json::to_value(&hist).unwrap();
+        let mut bytes = STANDARD.decode(text.as_str().unwrap()).unwrap();
+        for (index, byte) in changes {
+            let at = index.index(bytes.len());
+            bytes[at] = if high { 0xFF } else { byte };
+        }
+        let text = STANDARD.encode(bytes);
+        if let Ok(mut read) = serde_json::from_value::<Hist>(text.into()) {
+            read.add(&hist);
+            read.record(5);
+            prop_assert!(read.count() > hist.count());
+        }
+    }
+
     /// Whatever bytes an agent or a journal holds: an error, never a panic.
     #[test]
     fn any_text_is_read_without_a_panic(text in ".{0,80}") {
@@ -150,6 +178,24 @@ fn a_damaged_histogram_is_refused() {
     for end in 0..text.len() {
         assert!(serde_json::from_value::<Hist>(text[..end].into()).is_err(), "cut at {end}");
     }
+}
+
+#[test]
+fn a_head_that_claims_gigabytes_is_refused_before_they_are_taken() {
+    let whole = serde_json::to_value(Hist::<u32>::new()).unwrap();
+    let whole = STANDARD.decode(whole.as_str().unwrap()).unwrap();
+    // Length of the counts, digits, first and last value, each as large as it can be.
+    for (at, bytes) in [(4, 4), (12, 4), (16, 8), (24, 8)] {
+        let mut forged = whole.clone();
+        forged[at..at + bytes].fill(0xFF);
+        let read = serde_json::from_value::<Hist>(STANDARD.encode(forged).into());
+        assert!(read.unwrap_err().to_string().contains("another range"));
+    }
+    let mut forged = whole.clone();
+    forged.extend([0xFF; 9]);
+    forged[7] += 9;
+    let read = serde_json::from_value::<Hist>(STANDARD.encode(forged).into());
+    assert!(read.unwrap_err().to_string().contains("another range"));
 }
 
 #[test]
@@ -385,10 +431,43 @@ fn every_name_of_a_figure_is_one() {
 
 #[test]
 fn a_scenario_gives_its_names_in_order() {
-    let meta: Meta = support::meta();
+    let text = r#"<?xml version="1.0"?>
+<!DOCTYPE tsung SYSTEM "tsung-1.0.dtd">
+<tsung loglevel="notice">
+  <clients><client host="localhost" use_controller_vm="true"/></clients>
+  <servers><server host="127.0.0.1" port="4000" type="tcp"/></servers>
+  <load>
+    <arrivalphase phase="1" duration="1" unit="minute">
+      <users arrivalrate="1" unit="second"/>
+    </arrivalphase>
+    <user session="b" start_time="3" unit="second"/>
+  </load>
+  <sessions>
+    <session name="a" probability="50" type="ts_websocket">
+      <transaction name="outer">
+        <for from="1" to="2" var="i">
+          <transaction name="inner"><request><websocket type="connect"/></request></transaction>
+        </for>
+      </transaction>
+    </session>
+    <session name="b" probability="50" type="ts_websocket">
+      <transaction name="outer"><request><websocket type="connect"/></request></transaction>
+      <transaction name="last"><request><websocket type="close"/></request></transaction>
+    </session>
+  </sessions>
+</tsung>"#;
+    let loaded = simurgh_load::tsung::read(text, ".".as_ref(), &Overrides::default());
+    let scenario = loaded.unwrap_or_else(|faults| panic!("{faults}")).scenario;
+    let meta = Meta::of(&scenario, vec!["local".to_owned()], std::time::UNIX_EPOCH);
+    assert_eq!(meta.names.transactions, ["outer", "inner", "last"]);
+    assert_eq!(meta.names.sessions, ["a", "b"]);
+    assert_eq!(meta.names.phases, ["1", "appointments"]);
+    assert_eq!(meta.names.appointments(&scenario), Some(1));
     assert_eq!(meta.names.metric("join"), Some(Metric::Join.into()));
-    let login = meta.names.metric("tr_login").unwrap();
-    assert_eq!(usize::from(login.0), Metric::ALL.len());
-    assert_eq!(meta.names.metric_name(login), "tr_login");
+    let inner = meta.names.metric("tr_inner").unwrap();
+    assert_eq!(usize::from(inner.0), Metric::ALL.len() + 1);
+    assert_eq!(meta.names.metric_name(inner), "tr_inner");
     assert_eq!(meta.names.metric("tr_nothing"), None);
+    // Users with an appointment have a row, too.
+    assert_eq!(Record::new(meta).live().phases.len(), 2);
 }

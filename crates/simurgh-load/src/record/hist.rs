@@ -123,20 +123,42 @@ impl<'de, C: Counter> Deserialize<'de> for Hist<C> {
     }
 }
 
+/// Bytes before the counts in the V2 encoding.
+const HEAD_BYTES: usize = 40;
+
 fn read<C: Counter>(text: &str) -> Result<Histogram<C>, String> {
     let bytes = STANDARD.decode(text).map_err(|error| format!("histogram: {error}"))?;
+    if !is_ours(&bytes) {
+        return Err("histogram with another range, or damaged".to_owned());
+    }
     let mut hist: Histogram<C> = V2Reader::new()
         .deserialize(&mut bytes.as_slice())
         .map_err(|error| format!("histogram cannot be read: {error:?}"))?;
-    if hist.sigfig() != DIGITS || hist.low() != 1 {
-        return Err(format!("histogram with {} digits from {}", hist.sigfig(), hist.low()));
-    }
-    // What is recorded never is longer, so this one was not written by us.
     if hist.max() > 2 * TIME_US_MAX {
         return Err(format!("histogram with a time of {} µs", hist.max()));
     }
     hist.auto(true);
     Ok(hist)
+}
+
+/// Whether bytes can be what [`Hist`] writes. Looked at before they are decoded, since the decoder
+/// believes the length and the range that the head names, and would take gigabytes for them.
+fn is_ours(bytes: &[u8]) -> bool {
+    let Some((head, counts)) = bytes.split_at_checked(HEAD_BYTES) else { return false };
+    let word = |at: usize| {
+        let bytes = head.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        u64::from(bytes.map_or(0, u32::from_be_bytes))
+    };
+    let long = |at: usize| word(at) << 32 | word(at + 4);
+    // Nine bytes of a number could stand for the one whose negative does not exist; no count of
+    // ours has more than eight.
+    let nine = counts.windows(8).any(|bytes| bytes.iter().all(|byte| *byte >= 0x80));
+    word(0) == 0x1C84_9313
+        && word(4) == counts.len() as u64
+        && word(12) == u64::from(DIGITS)
+        && long(16) == 1
+        && long(24) <= 2 * TIME_US_MAX
+        && !nine
 }
 
 /// What tables and charts show of a histogram; times in microseconds.

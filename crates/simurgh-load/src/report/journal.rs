@@ -3,7 +3,7 @@
 //! The first line is the [`Meta`], each other one a [`Tick`]. A line is one `write`, so a run that
 //! is killed leaves at most its last line torn.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 
@@ -21,12 +21,21 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Starts the journal of a run in `dir`.
+    /// Starts the journal of a run in `dir`. It stays locked until the run ends, in whatever way,
+    /// so that nobody writes over a run that goes on.
     ///
     /// # Errors
-    /// What the system said.
+    /// What the system said, or that another run writes there.
     pub fn create(dir: &Path, meta: &Meta) -> io::Result<Self> {
-        let file = File::create(dir.join(FILE))?;
+        let mut options = OpenOptions::new();
+        let file = options.create(true).write(true).truncate(false).open(dir.join(FILE))?;
+        if is_locked(&file) {
+            let what = "another run is writing there";
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+        }
+        if file.metadata()?.is_file() {
+            file.set_len(0)?;
+        }
         let mut journal = Self { file, line: Vec::new() };
         journal.write(meta)?;
         Ok(journal)
@@ -38,6 +47,12 @@ impl Journal {
         self.line.push(b'\n');
         self.file.write_all(&self.line)
     }
+}
+
+/// Whether another process, or another part of this one, writes the journal; if not, it is locked
+/// from now on. Where there are no locks, nobody is in the way.
+fn is_locked(file: &File) -> bool {
+    matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
 
 impl Exporter for Journal {
@@ -80,6 +95,13 @@ impl Replay<BufReader<File>> {
             say(format!("{error}; name a directory that `simurgh load --out` has written"))
         })?;
         Self::new(BufReader::new(file)).map_err(say)
+    }
+}
+
+impl Replay<BufReader<File>> {
+    /// Whether the run still goes on; if not, none can start here while this is open.
+    pub(super) fn is_running(&self) -> bool {
+        is_locked(self.reader.get_ref())
     }
 }
 

@@ -6,11 +6,16 @@ use super::{HtmlReport, Outputs, Replay, ReportJson};
 use crate::record::Record;
 
 /// Makes `report.json`, `report.html`, `tsung.log` and `match.log` of the run in `dir` again, from
-/// its journal. What cannot be written is among the warnings of the record.
+/// its journal. What cannot be written is among the warnings of the record. A run that goes on
+/// keeps its files; then the record is what happened so far.
 ///
 /// # Errors
 /// There is no journal, or it is damaged; then no file is touched.
 pub fn make(dir: &Path) -> Result<Record, String> {
+    let guard = Replay::open(dir)?;
+    if guard.is_running() {
+        return super::replay(dir);
+    }
     // Read once before anything is overwritten: a damaged journal should not cost what is there.
     super::replay(dir)?;
     let mut replay = Replay::open(dir)?;

@@ -38,7 +38,12 @@ impl Outputs {
         // If this fails, so does each file, with the reason.
         let _ = fs::create_dir_all(dir);
         let journal = Journal::create(dir, record.meta());
+        let busy = journal.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy);
         outputs.add_or_warn("journal.jsonl", journal, record);
+        if busy {
+            // The other files are another run's, too.
+            return outputs;
+        }
         outputs.add(ReportJson::new(dir));
         outputs.add_tsung(dir, record);
         if record.meta().full_stats {
