@@ -10,7 +10,7 @@ use std::sync::mpsc::Sender;
 use serde::{Deserialize, Serialize};
 use simurgh_reactor::{Closed, Handler, Io, Key, Next, Slow};
 
-use crate::record::{Delta, Names, Recorder};
+use crate::record::{Count, Delta, Names, Recorder};
 use crate::scenario::Dump;
 use crate::stamp::Stamps;
 
@@ -337,6 +337,7 @@ impl Worker {
         let serializer = super::program::serializer(info.dialect);
         let serializer = serializer.unwrap_or(simurgh_proto::serializer::Serializer::V2);
         let lag_us = io.clock_ns().saturating_sub(at_ns) / 1000;
+        self.recorder.count(Count::UsersDue, 1);
         self.recorder.user_started(phase, session, lag_us);
         let user = User {
             conn: NO_KEY,
