@@ -12,6 +12,12 @@ pub const RATE_FACTOR_MIN: f64 = 0.01;
 /// The largest rate factor taken.
 pub const RATE_FACTOR_MAX: f64 = 100.0;
 
+/// Factors that one key or button after the other leads to.
+const RATE_STEPS: [f64; 19] = [
+    0.1, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0,
+    75.0, 100.0,
+];
+
 /// What a running load is told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Command {
@@ -74,6 +80,24 @@ impl Control {
         }
     }
 
+    /// The next round factor above the present one.
+    pub fn faster(&self) {
+        let now = self.state().rate;
+        self.step(RATE_STEPS.iter().find(|step| **step > now * 1.001));
+    }
+
+    /// The next round factor below the present one.
+    pub fn slower(&self) {
+        let now = self.state().rate;
+        self.step(RATE_STEPS.iter().rfind(|step| **step < now * 0.999));
+    }
+
+    fn step(&self, to: Option<&f64>) {
+        if let Some(factor) = to {
+            self.rate(*factor);
+        }
+    }
+
     /// What the run was told so far.
     pub fn state(&self) -> ControlState {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -132,6 +156,22 @@ mod tests {
         other.resume();
         other.stop();
         assert_eq!(control.state(), ControlState { paused: false, stopping: true, ..told });
+    }
+
+    #[test]
+    fn steps_go_up_and_down_and_end() {
+        let (control, commands) = Control::new();
+        control.faster();
+        control.slower();
+        control.slower();
+        control.rate(RATE_FACTOR_MAX);
+        control.faster();
+        control.rate(RATE_FACTOR_MIN);
+        control.slower();
+        drop(control);
+        let all: Vec<Command> = commands.iter().collect();
+        let rates = [1.25, 1.0, 0.75, RATE_FACTOR_MAX, RATE_FACTOR_MIN].map(Command::Rate);
+        assert_eq!(all, rates);
     }
 
     #[test]

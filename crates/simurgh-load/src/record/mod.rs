@@ -37,6 +37,7 @@ pub use recorder::{DETAIL_BYTES_MAX, DETAILS_MAX, LATE_US, Recorder, Seen};
 pub use series::{Point, Series, TimePoint};
 pub use tick::{Ending, Tick, WorkerTick};
 pub use view::{
-    ErrorRow, Live, MetricRow, PhaseRow, SessionRow, StatusRow, Summary, WarningRow, WorkerRow,
+    ErrorRow, Live, MetricRow, PhaseRow, SessionRow, StatusRow, Summary, TimeColumnsRow,
+    WarningRow, WorkerRow,
 };
 pub use warnings::Warning;

@@ -13,7 +13,7 @@ mod journal;
 mod json;
 mod make;
 mod outputs;
-mod text;
+pub(crate) mod text;
 mod tsung_log;
 
 pub use html::HtmlReport;

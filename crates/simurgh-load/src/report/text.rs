@@ -291,7 +291,8 @@ pub(crate) fn bytes(n: f64) -> String {
     format!("{value:.1} PB")
 }
 
-fn decimal(n: f64) -> String {
+/// A rate or another number that need not be whole.
+pub(crate) fn decimal(n: f64) -> String {
     if n < 100.0 { format!("{n:.1}") } else { grouped(n.round() as u64) }
 }
 
@@ -311,7 +312,7 @@ fn percent(part: u64, whole: u64) -> String {
 }
 
 /// Without what would move a terminal's cursor: servers write here too.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     text.replace(|c: char| c.is_control(), " ")
 }
 

@@ -1,0 +1,132 @@
+//! The terminal itself: single keys without echo, its size, and everything put back at the end.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::stdio;
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcgetwinsize,
+    tcsetattr,
+};
+
+use super::keys::{self, Key};
+
+/// Lines may wrap again, and the cursor shows.
+pub(super) const PLAIN_SCREEN: &str = "\x1b[?7h\x1b[?25h";
+
+/// A size for terminals that do not tell theirs.
+const SIZE_UNKNOWN: (u16, u16) = (80, 24);
+
+/// A character of the terminal's that stands for no key.
+#[cfg(target_os = "linux")]
+const NO_KEY: u8 = 0;
+#[cfg(not(target_os = "linux"))]
+const NO_KEY: u8 = 0xff;
+
+/// What there is to put back.
+static CHANGED: Mutex<Changed> = Mutex::new(Changed { modes: None, screen: false });
+
+struct Changed {
+    modes: Option<Termios>,
+    screen: bool,
+}
+
+/// Puts the terminal back to what it was; does nothing when nothing was changed. To be called
+/// before `std::process::exit`, which drops nothing. Panics call it by themselves.
+pub fn restore() {
+    // A thread that panics may hold the lock; its state is then not half-changed but at worst old.
+    let Ok(mut changed) = CHANGED.try_lock() else { return };
+    if std::mem::take(&mut changed.screen) {
+        let _ = io::stderr().write_all(PLAIN_SCREEN.as_bytes());
+    }
+    if let Some(modes) = changed.modes.take() {
+        let _ = tcsetattr(stdio::stdin(), OptionalActions::Now, &modes);
+    }
+}
+
+/// The screen is about to be changed.
+pub(super) fn screen_changes() {
+    restore_on_panic();
+    CHANGED.lock().unwrap_or_else(PoisonError::into_inner).screen = true;
+}
+
+fn restore_on_panic() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            restore();
+            before(panic);
+        }));
+    });
+}
+
+/// Columns and rows.
+pub(super) fn size() -> (u16, u16) {
+    match tcgetwinsize(stdio::stderr()) {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col, size.ws_row),
+        _ => SIZE_UNKNOWN,
+    }
+}
+
+/// Keys from standard input, one by one and unseen.
+#[derive(Debug)]
+pub(super) struct Keyboard(());
+
+impl Keyboard {
+    /// `None`: standard input is no terminal, or belongs to another job.
+    pub(super) fn open() -> Option<Self> {
+        let stdin = stdio::stdin();
+        if !io::stdin().is_terminal() || !is_ours() {
+            return None;
+        }
+        let before = tcgetattr(stdin).ok()?;
+        let mut modes = before.clone();
+        // Interrupts stay signals, for whoever waits for them.
+        modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+        modes.special_codes[SpecialCodeIndex::VMIN] = 1;
+        modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+        // A run that is suspended measures nothing, and would leave the terminal as it is now.
+        modes.special_codes[SpecialCodeIndex::VSUSP] = NO_KEY;
+        restore_on_panic();
+        CHANGED.lock().unwrap_or_else(PoisonError::into_inner).modes = Some(before);
+        if tcsetattr(stdin, OptionalActions::Now, &modes).is_err() {
+            restore();
+            return None;
+        }
+        Some(Self(()))
+    }
+
+    /// Keys that come within a time; none when there are none.
+    ///
+    /// # Errors
+    /// The terminal is gone.
+    pub(super) fn wait(&self, time: Duration) -> io::Result<Vec<Key>> {
+        let stdin = stdio::stdin();
+        let time = Timespec::try_from(time).map_err(io::Error::other)?;
+        let mut watched = [PollFd::from_borrowed_fd(stdin, PollFlags::IN)];
+        match poll(&mut watched, Some(&time)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // Reading a terminal that another job has in front would stop this process.
+        if !is_ours() {
+            return Err(io::Error::other("another job has the terminal"));
+        }
+        let mut bytes = [0; 64];
+        match rustix::io::read(stdin, &mut bytes) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => Ok(keys::parse(bytes.get(..count).unwrap_or_default())),
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Whether the terminal on standard input has this process's job in front.
+fn is_ours() -> bool {
+    tcgetpgrp(stdio::stdin()).is_ok_and(|front| front == rustix::process::getpgrp())
+}
