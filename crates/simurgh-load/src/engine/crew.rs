@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
+use serde::{Deserialize, Serialize};
 use simurgh_reactor::{Config, ShardHandle, ShardSet};
 
 use crate::record::{Names, Recorder, WorkerId};
@@ -26,7 +26,7 @@ use super::worker::{Mail, Stopping, Word, Worker};
 use super::{Order, RunError};
 
 /// Which part of the run this host does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Part {
     /// Workers here.
     pub(crate) workers: u64,
@@ -41,12 +41,15 @@ pub(crate) struct Part {
     pub(crate) run: u32,
 }
 
+/// Takes what workers say, on their threads.
+pub(crate) type Words = Arc<dyn Fn(Word) + Send + Sync>;
+
 /// What is up to the operator rather than the scenario.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Worker threads; `None`: as many as the users need.
+    /// Worker threads, of all hosts together; `None`: as many as the users need.
     pub workers: Option<usize>,
-    /// Cores to pin them to, in turn; empty: none.
+    /// Cores to pin those of this host to, in turn; empty: none. Agents pin none.
     pub cores: Vec<usize>,
     /// Asks the kernel when it received each read, to tell what error this tool adds.
     pub receive_stamps: bool,
@@ -57,6 +60,8 @@ pub(crate) struct Crew {
     set: ShardSet<Mail>,
     handles: Vec<Option<ShardHandle>>,
     stopped: BTreeSet<usize>,
+    /// Threads that have ended, maybe with a last word under way.
+    ended: BTreeSet<usize>,
 }
 
 impl Crew {
@@ -65,7 +70,7 @@ impl Crew {
         scenario: &Arc<Scenario>,
         part: Part,
         options: &Options,
-        words: &Sender<Word>,
+        words: &Words,
     ) -> Result<Self, RunError> {
         // Told before any thread is there; each worker compiles its own.
         compile(scenario).map_err(RunError::Scenario)?;
@@ -75,7 +80,8 @@ impl Crew {
         let count = usize::try_from(part.workers).unwrap_or(usize::MAX);
         let io = |what: &'static str| move |error| RunError::System(what, error);
         let set = ShardSet::prepare(count, MAILBOX_BYTES_MAX).map_err(io("the workers' mail"))?;
-        let mut crew = Self { set, handles: Vec::new(), stopped: BTreeSet::new() };
+        let mut crew =
+            Self { set, handles: Vec::new(), stopped: BTreeSet::new(), ended: BTreeSet::new() };
         let files = scenario.files.len();
         let shared = Arc::new(Shared::new(files, part.host, part.hosts));
         for thread in 0..count {
@@ -92,7 +98,7 @@ impl Crew {
                 thread,
                 tls: tls.clone(),
                 shared: Arc::clone(&shared),
-                words: words.clone(),
+                words: Arc::clone(words),
                 receive_stamps: options.receive_stamps,
             };
             let name = format!("worker-{thread}");
@@ -117,6 +123,7 @@ impl Crew {
     pub(crate) fn tell(&self, order: Order) {
         let mail = match order {
             Order::Start { at_ns, clock_offset_ns } => Mail::Start { at_ns, clock_offset_ns },
+            Order::Clock { clock_offset_ns } => Mail::Clock { clock_offset_ns },
             Order::NextPhase { at_ns } => Mail::NextPhase { at_ns },
             Order::Pause => Mail::Pause,
             Order::Resume => Mail::Resume,
@@ -134,19 +141,15 @@ impl Crew {
         self.stopped.insert(usize::from(thread));
     }
 
-    /// Whether all workers are done or gone.
-    pub(crate) fn is_over(&self) -> bool {
-        self.handles
-            .iter()
-            .enumerate()
-            .all(|(thread, handle)| handle.is_none() || self.stopped.contains(&thread))
-    }
-
-    /// Workers whose thread has ended without being told to: which, and why. Each once.
+    /// Workers whose thread has ended without being told to: which, and why. Each once, and only
+    /// when asked for the second time: what they have said must have been heard before.
     pub(crate) fn take_lost(&mut self) -> Vec<(u16, String)> {
         let mut lost = Vec::new();
         for (thread, place) in self.handles.iter_mut().enumerate() {
             if self.stopped.contains(&thread) || !place.as_ref().is_some_and(|h| h.is_finished()) {
+                continue;
+            }
+            if self.ended.insert(thread) {
                 continue;
             }
             if let Some(handle) = place.take() {
@@ -161,7 +164,13 @@ impl Crew {
     }
 
     /// Ends the threads, whatever their users do, and waits for them.
-    pub(crate) fn end(mut self) {
+    pub(crate) fn end(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
         let handles: Vec<ShardHandle> = self.handles.iter_mut().filter_map(Option::take).collect();
         for handle in &handles {
             handle.stop();
@@ -185,7 +194,7 @@ struct Seat {
     thread: usize,
     tls: Option<TlsConfig>,
     shared: Arc<Shared>,
-    words: Sender<Word>,
+    words: Words,
     receive_stamps: bool,
 }
 

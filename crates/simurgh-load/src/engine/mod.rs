@@ -29,6 +29,7 @@ mod shared;
 mod sources;
 mod steps;
 mod sweep;
+mod team;
 mod traffic;
 mod upgrade;
 mod user;
@@ -40,14 +41,20 @@ mod worker;
 use std::fmt;
 use std::io;
 
+use serde::{Deserialize, Serialize};
+
 pub use crew::Options;
+pub(crate) use crew::{Crew, Part, Words};
 pub use run::{Outcome, Run};
+pub(crate) use worker::Word;
 
 /// What the workers of a host are told. Times are of that host's workers' clock.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// The run begins; what is added to the clock makes it the controller's.
     Start { at_ns: u64, clock_offset_ns: i64 },
+    /// Clocks drift: this is added from now on.
+    Clock { clock_offset_ns: i64 },
     /// The phase that waited for its users is followed by the next.
     NextPhase { at_ns: u64 },
     /// No arrivals from now on.
@@ -71,6 +78,8 @@ pub enum RunError {
     System(&'static str, io::Error),
     /// A worker did not start.
     Worker(String),
+    /// Agents that cannot take part: each with its name, what is wrong and what to do.
+    Agents(Vec<String>),
 }
 
 impl fmt::Display for RunError {
@@ -79,6 +88,7 @@ impl fmt::Display for RunError {
             Self::Scenario(what) => write!(f, "the scenario cannot be run: {what}"),
             Self::System(what, error) => write!(f, "{what}: {error}"),
             Self::Worker(what) => write!(f, "a worker did not start: {what}"),
+            Self::Agents(what) => f.write_str(&what.join("\n")),
         }
     }
 }

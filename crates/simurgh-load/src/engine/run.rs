@@ -1,5 +1,5 @@
-//! A run from its start to its end: hears the workers, closes the seconds, feeds the outputs,
-//! passes on what the operator wants, and knows when it is over.
+//! A run from its start to its end: hears the workers of all hosts, closes the seconds, feeds the
+//! outputs, passes on what the operator wants, and knows when it is over.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::control::Command;
-use crate::record::{Ending, Meta, Record, WorkerId};
+use crate::fleet::host::{News, Report, RunClock};
+use crate::record::{Ending, Meta, Record, Warning, WorkerId};
 use crate::report::Outputs;
 use crate::scenario::Scenario;
 
-use super::crew::{Crew, Options, Part};
-use super::placement;
+use super::crew::Options;
+use super::team::{Team, assemble};
 use super::worker::Word;
 use super::{Order, RunError};
 
@@ -20,11 +21,11 @@ use super::{Order, RunError};
 pub struct Run {
     scenario: Arc<Scenario>,
     record: Arc<Mutex<Record>>,
-    crew: Crew,
-    words: Receiver<Word>,
+    team: Team,
+    clock: RunClock,
+    reports: Receiver<Report>,
     /// Kept, so that the channel outlives the workers.
-    _words: Sender<Word>,
-    workers: usize,
+    _reports: Sender<Report>,
 }
 
 /// How a run came out.
@@ -40,36 +41,35 @@ pub struct Outcome {
 const COMMANDS: Duration = Duration::from_millis(50);
 /// How long workers may take to end their users.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
-/// Time for all workers to read the order to start.
-const START_LEAD_NS: u64 = 5_000_000;
+/// Time for all workers of this host to read the order to start.
+const START_LEAD: Duration = Duration::from_millis(5);
+/// The same for workers of other hosts, beside twice the way to them.
+const START_LEAD_AFAR: Duration = Duration::from_millis(100);
 
 impl Run {
-    /// Starts the workers of a checked scenario.
+    /// Starts the workers of a checked scenario, here or on its agents.
     ///
     /// # Errors
     /// See [`RunError`]; nothing is left running.
     pub fn prepare(scenario: Scenario, options: &Options) -> Result<Self, RunError> {
-        let workers = options.workers.unwrap_or_else(|| placement::workers(&scenario)).max(1);
-        let scenario = Arc::new(scenario);
-        let (sender, words) = channel();
+        let clock = RunClock::new();
+        let (sender, reports) = channel();
         let now = SystemTime::now();
-        let run = fastrand::Rng::new().u32(1..);
-        let part =
-            Part { workers: workers as u64, first: 0, of: workers as u64, host: 0, hosts: 1, run };
-        let crew = Crew::start(&scenario, part, options, &sender)?;
-        let meta = Meta::of(&scenario, vec!["local".to_owned()], now);
-        let record = Arc::new(Mutex::new(Record::new(meta)));
-        Ok(Self { scenario, record, crew, words, _words: sender, workers })
+        let scenario = Arc::new(scenario);
+        let team = assemble(&scenario, options, clock, (&sender, &reports))?;
+        let names = team.members.iter().map(|member| member.name.clone()).collect();
+        let record = Arc::new(Mutex::new(Record::new(Meta::of(&scenario, names, now))));
+        Ok(Self { scenario, record, team, clock, reports, _reports: sender })
     }
 
-    /// Worker threads.
+    /// Worker threads of all hosts.
     pub fn workers(&self) -> usize {
-        self.workers
+        self.team.workers()
     }
 
     /// Connections that all workers together can hold.
     pub fn capacity(&self) -> usize {
-        self.crew.capacity().saturating_mul(self.workers)
+        self.team.capacity()
     }
 
     /// What is measured; locked for a moment each second.
@@ -79,22 +79,26 @@ impl Run {
 
     /// Runs to the end.
     pub fn go(self, outputs: Outputs, commands: &Receiver<Command>) -> Outcome {
-        let Self { scenario, record, crew, words, .. } = self;
+        let Self { scenario, record, team, clock, reports, .. } = self;
+        let workers = team.workers();
         let mut coordinator = Coordinator {
             scenario,
             record,
-            crew,
+            team,
+            clock,
             outputs,
             started: Instant::now(),
             seconds: 0,
             stopping: None,
             idle: BTreeSet::new(),
             phase_over: BTreeSet::new(),
+            stopped: BTreeSet::new(),
+            gone: BTreeSet::new(),
             gathered: 0,
-            workers: self.workers,
+            workers,
         };
-        let outcome = coordinator.run(&words, commands);
-        coordinator.crew.end();
+        let outcome = coordinator.run(&reports, commands);
+        coordinator.team.end();
         outcome
     }
 }
@@ -102,30 +106,35 @@ impl Run {
 struct Coordinator {
     scenario: Arc<Scenario>,
     record: Arc<Mutex<Record>>,
-    crew: Crew,
+    team: Team,
+    clock: RunClock,
     outputs: Outputs,
     started: Instant,
     /// Seconds closed.
     seconds: u64,
-    /// The run is being ended: why, and since when.
+    /// The run is being ended: why, and how long users are waited for.
     stopping: Option<(Ending, Instant)>,
     /// Workers without users and without any to come.
     idle: BTreeSet<WorkerId>,
     /// Workers that wait for the next phase.
     phase_over: BTreeSet<WorkerId>,
+    /// Workers that have ended their users, as they were told to.
+    stopped: BTreeSet<WorkerId>,
+    /// Workers that are lost: nobody waits for them.
+    gone: BTreeSet<WorkerId>,
     gathered: u64,
     workers: usize,
 }
 
 impl Coordinator {
-    fn run(&mut self, words: &Receiver<Word>, commands: &Receiver<Command>) -> Outcome {
-        let at_ns = self.crew.clock_ns() + START_LEAD_NS;
-        self.started = Instant::now() + Duration::from_nanos(START_LEAD_NS);
-        self.crew.tell(Order::Start { at_ns, clock_offset_ns: 0 });
+    fn run(&mut self, reports: &Receiver<Report>, commands: &Receiver<Command>) -> Outcome {
+        let lead = self.lead();
+        self.started = Instant::now() + lead;
+        self.team.start(self.clock.ns() + nanoseconds(lead));
         let ending = loop {
             let next = Duration::from_secs(self.seconds + 1).saturating_sub(self.elapsed());
-            match words.recv_timeout(next.min(COMMANDS)) {
-                Ok(word) => self.hear(word),
+            match reports.recv_timeout(next.min(COMMANDS)) {
+                Ok(report) => self.hear(report),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break Ending::Failed,
             }
@@ -134,14 +143,14 @@ impl Coordinator {
             }
             if self.elapsed() >= Duration::from_secs(self.seconds + 1) {
                 // All that is there belongs to the second that ends.
-                words.try_iter().for_each(|word| self.hear(word));
+                reports.try_iter().for_each(|report| self.hear(report));
                 self.close_second();
             }
             if let Some(ending) = self.look_for_end() {
                 break ending;
             }
         };
-        words.try_iter().for_each(|word| self.hear(word));
+        reports.try_iter().for_each(|report| self.hear(report));
         self.finish(ending)
     }
 
@@ -150,22 +159,50 @@ impl Coordinator {
         self.started.elapsed()
     }
 
+    /// How long before its time an order has to leave.
+    fn lead(&self) -> Duration {
+        match self.team.way() {
+            Duration::ZERO => START_LEAD,
+            way => START_LEAD_AFAR + 2 * way,
+        }
+    }
+
     fn record(&self) -> MutexGuard<'_, Record> {
         // A reader that panicked has changed nothing.
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear(&mut self, word: Word) {
-        let id = |thread| WorkerId { host: 0, thread };
+    /// All workers that are still there are among `these`.
+    fn are_all(&self, these: &BTreeSet<WorkerId>) -> bool {
+        these.union(&self.gone).count() >= self.workers
+    }
+
+    fn hear(&mut self, (host, news): Report) {
+        match news {
+            News::Word(word) => self.hear_word(host, word),
+            News::WorkerLost { thread, why } => self.lose(WorkerId { host, thread }, &why),
+            News::Skew(skew) => {
+                let host = self.record().meta().host_name(host);
+                let (offset_us, bound_us) = (skew.ahead_us, skew.bound_us);
+                self.record().warn(Warning::ClockSkew { host, offset_us, bound_us });
+            }
+            News::Lost { why } => self.lose_host(host, &why),
+            // Said before the start, by each agent once.
+            News::Prepared { .. } | News::Failed { .. } => {}
+        }
+    }
+
+    fn hear_word(&mut self, host: u16, word: Word) {
+        let id = |thread| WorkerId { host, thread };
         match word {
+            Word::Delta(delta) if self.gone.contains(&delta.worker) => {
+                // Its users were counted as lost, and its last words do not bring them back.
+                tracing::warn!(host, thread = delta.worker.thread, "a lost worker speaks");
+            }
             Word::Delta(delta) => self.record().merge(*delta),
             Word::PhaseOver { thread } => {
                 self.phase_over.insert(id(thread));
-                if self.phase_over.len() >= self.workers {
-                    self.phase_over.clear();
-                    let at_ns = self.crew.clock_ns() + START_LEAD_NS;
-                    self.crew.tell(Order::NextPhase { at_ns });
-                }
+                self.look_for_next_phase();
             }
             Word::Idle { thread } => {
                 self.idle.insert(id(thread));
@@ -173,22 +210,59 @@ impl Coordinator {
             Word::Came { users } => {
                 self.gathered += 1;
                 if self.gathered >= users {
-                    self.crew.tell(Order::Gathered);
+                    self.team.tell(Order::Gathered);
                 }
             }
             Word::AbortRun => self.stop(Ending::Aborted),
-            Word::Stopped { thread } => self.crew.has_stopped(thread),
+            Word::Stopped { thread } => {
+                self.stopped.insert(id(thread));
+                self.team.has_stopped(id(thread));
+            }
         }
+    }
+
+    fn look_for_next_phase(&mut self) {
+        if !self.phase_over.is_empty() && self.are_all(&self.phase_over) {
+            self.phase_over.clear();
+            self.team.next_phase(self.clock.ns() + nanoseconds(self.lead()));
+        }
+    }
+
+    /// A worker is gone, and its users with it.
+    fn lose(&mut self, id: WorkerId, why: &str) {
+        if self.stopped.contains(&id) || !self.gone.insert(id) {
+            return;
+        }
+        tracing::error!(host = id.host, thread = id.thread, why, "a worker has ended");
+        let host = self.record().meta().host_name(id.host);
+        let users = self.record().worker_lost(id);
+        self.record().warn(Warning::WorkerLost { host, thread: id.thread, users });
+        self.look_for_next_phase();
+    }
+
+    /// An agent is gone, and its workers with it.
+    fn lose_host(&mut self, host: u16, why: &str) {
+        let Some(workers) = self.team.lose(host) else { return };
+        let threads = (0..workers).filter_map(|thread| u16::try_from(thread).ok());
+        let all: Vec<WorkerId> = threads.map(|thread| WorkerId { host, thread }).collect();
+        if all.iter().all(|id| self.stopped.contains(id)) {
+            return;
+        }
+        let name = self.record().meta().host_name(host);
+        tracing::error!(agent = name, why, "an agent is lost");
+        self.gone.extend(all);
+        self.record().host_lost(host);
+        self.look_for_next_phase();
     }
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Pause => self.crew.tell(Order::Pause),
-            Command::Resume => self.crew.tell(Order::Resume),
-            Command::Rate(factor) => self.crew.tell(Order::Rate(factor)),
+            Command::Pause => self.team.tell(Order::Pause),
+            Command::Resume => self.team.tell(Order::Resume),
+            Command::Rate(factor) => self.team.tell(Order::Rate(factor)),
             Command::Stop if self.stopping.is_some() => {
                 // Told twice: at once.
-                self.stopping = self.stopping.map(|(ending, _)| (ending, self.started));
+                self.stopping = self.stopping.map(|(ending, _)| (ending, Instant::now()));
             }
             Command::Stop => self.stop(Ending::Stopped),
         }
@@ -196,17 +270,15 @@ impl Coordinator {
 
     fn stop(&mut self, why: Ending) {
         if self.stopping.is_none() {
-            self.stopping = Some((why, Instant::now()));
-            self.crew.tell(Order::Stop);
+            self.stopping = Some((why, Instant::now() + STOP_TIMEOUT));
+            self.team.tell(Order::Stop);
         }
     }
 
     fn close_second(&mut self) {
         self.seconds = self.elapsed().as_secs();
-        for (thread, why) in self.crew.take_lost() {
-            tracing::error!(thread, why, "a worker has ended");
-            self.idle.insert(WorkerId { host: 0, thread });
-            self.record().worker_lost(WorkerId { host: 0, thread });
+        for (id, why) in self.team.take_lost() {
+            self.lose(id, &why);
         }
         let at_ms = u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX);
         let record = Arc::clone(&self.record);
@@ -217,16 +289,17 @@ impl Coordinator {
 
     /// Ends what is to end; tells how, when nothing is left to wait for.
     fn look_for_end(&mut self) -> Option<Ending> {
-        if let Some((ending, since)) = self.stopping {
-            let over = self.crew.is_over() || since.elapsed() >= STOP_TIMEOUT;
+        if let Some((ending, until)) = self.stopping {
+            let over = self.are_all(&self.stopped) || Instant::now() >= until;
             return over.then_some(ending);
         }
-        if self.idle.len() >= self.workers {
+        if self.gone.len() >= self.workers {
+            return Some(Ending::Failed);
+        }
+        if self.are_all(&self.idle) {
             self.stop(Ending::Finished);
         } else if self.scenario.load.duration.is_some_and(|most| self.elapsed() >= most) {
             self.stop(Ending::Duration);
-        } else if self.crew.is_over() {
-            return Some(Ending::Failed);
         }
         None
     }
@@ -242,8 +315,12 @@ impl Coordinator {
     }
 }
 
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl std::fmt::Debug for Run {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Run").field("workers", &self.workers).finish_non_exhaustive()
+        f.debug_struct("Run").field("workers", &self.workers()).finish_non_exhaustive()
     }
 }

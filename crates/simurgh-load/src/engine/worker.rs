@@ -5,7 +5,7 @@
 //! the next of these, so an idle worker sleeps.
 
 use std::rc::Rc;
-use std::sync::mpsc::Sender;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use simurgh_reactor::{Closed, Handler, Io, Key, Next, Slow};
@@ -33,6 +33,8 @@ pub(crate) const NOBODY: u32 = u32::MAX;
 pub(crate) enum Mail {
     /// The run begins, at this time of the shards' clock.
     Start { at_ns: u64, clock_offset_ns: i64 },
+    /// Clocks drift: this is added from now on.
+    Clock { clock_offset_ns: i64 },
     /// The next phase begins: the one before waited for its users.
     NextPhase { at_ns: u64 },
     /// No arrivals from now on.
@@ -75,7 +77,8 @@ pub(crate) struct Worker {
     pub(crate) arrivals: Arrivals,
     pub(crate) sources: SourcePool,
     pub(crate) sweeps: Sweeps,
-    pub(crate) words: Sender<Word>,
+    /// Tells the collector, on whichever host it is.
+    pub(crate) words: Arc<dyn Fn(Word) + Send + Sync>,
     pub(crate) thread: u16,
     /// Connections ready for use.
     pub(crate) connected: u64,
@@ -144,9 +147,9 @@ impl Worker {
         self.wheel.unset(&mut self.users, u);
     }
 
-    /// Says something to the collector. It is gone only when the run is.
+    /// Says something to the collector.
     pub(crate) fn say(&self, word: Word) {
-        let _ = self.words.send(word);
+        (self.words)(word);
     }
 
     fn stop(&mut self) {
@@ -288,6 +291,7 @@ impl Handler for Worker {
                 self.sweeps.start(at_ns);
                 self.reported_ns = at_ns;
             }
+            Mail::Clock { clock_offset_ns } => self.clock_offset_ns = clock_offset_ns,
             Mail::NextPhase { at_ns } => self.arrivals.next_phase(at_ns),
             Mail::Pause => self.arrivals.pause(io.clock_ns()),
             Mail::Resume => self.arrivals.resume(io.clock_ns()),

@@ -6,8 +6,8 @@
 use std::fmt::Display;
 
 use super::{
-    Act, Arrivals, Bound, Dialect, Fault, Faults, Load, Matcher, Phase, Reply, Scenario, Session,
-    Step, Think,
+    Act, Arrivals, Bound, Dialect, Fault, Faults, LOCAL_AGENT, Load, Matcher, Phase, Reply,
+    Scenario, Session, Step, Think,
 };
 use crate::answer::{CompiledCheck, CompiledFind, CompiledMatcher, compile_pattern};
 use crate::record::figures;
@@ -59,7 +59,7 @@ fn whole(scenario: &Scenario, faults: &mut Vec<Fault>) {
     if !scenario.agents.is_empty() && !is_distribution(weights) {
         fault("the weights of the agents do not add up to more than 0".into(), "");
     }
-    for agent in &scenario.agents {
+    for agent in scenario.agents.iter().filter(|agent| agent.address != LOCAL_AGENT) {
         if agent.address.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
             let what = format!("the agent {:?} has no port", agent.address);
             fault(what, "it takes HOST:PORT, as `simurgh load agent --listen` has it");

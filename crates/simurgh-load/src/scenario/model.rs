@@ -36,7 +36,7 @@ pub struct Scenario {
     pub timeouts: Timeouts,
     /// What decides the exit status.
     pub pass: Vec<Threshold>,
-    /// Hosts that take part beside or instead of this one; none: all workers are local.
+    /// Hosts that do the work; none: this one does it all.
     pub agents: Vec<Agent>,
     /// TLS of `wss` and `https` targets.
     pub tls: Tls,
@@ -269,14 +269,18 @@ pub struct Threshold {
     pub text: String,
 }
 
-/// Another host that takes part.
+/// Address of the agent that is this host itself: it has workers here, beside those of the others.
+pub const LOCAL_AGENT: &str = "local";
+
+/// Another host that takes part. Where a scenario names agents, they have all users, in parts by
+/// their weights; the controlling host has some only as an agent called [`LOCAL_AGENT`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Agent {
-    /// Where `simurgh load agent` listens, host and port.
+    /// Where `simurgh load agent` listens, host and port; or [`LOCAL_AGENT`].
     pub address: String,
-    /// What it was started with; `$NAME` names an environment variable.
+    /// What it was started with; `$NAME` names an environment variable. [`LOCAL_AGENT`] needs none.
     pub token: String,
-    /// Share of the users.
+    /// Share of the users, met as near as whole numbers of workers can; 0: takes no part.
     pub weight: f64,
     /// Where its connections come from; empty: as [`Sources`] says.
     pub addresses: Vec<AddressRange>,

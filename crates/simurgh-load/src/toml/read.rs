@@ -14,8 +14,8 @@ use super::tables::{
 use super::template::{self, Names};
 use super::vars;
 use crate::scenario::{
-    Agent, Appointment, Arrivals, DataFile, Dialect, Faults, Load, Loaded, Overrides, Phase,
-    Scenario, Session, Target, Template, Tls, VarId, mapped, read_rows, resolve,
+    Agent, Appointment, Arrivals, DataFile, Dialect, Faults, LOCAL_AGENT, Load, Loaded, Overrides,
+    Phase, Scenario, Session, Target, Template, Tls, VarId, mapped, read_rows, resolve,
 };
 
 /// Reads a scenario. `base` is the directory that relative file names start from; of the flags
@@ -320,10 +320,14 @@ impl<'p> Reader<'p> {
         for entry in entry.one_or_more() {
             let Some(table) = entry.table("[[agent]]") else { continue };
             let address = table.need("address", "where `simurgh load agent` listens");
-            let token =
-                table.need("token", "what it was started with; $NAME is from the environment");
+            let address = address.and_then(|e| e.text("host and port")).unwrap_or("").to_owned();
+            let token = if address == LOCAL_AGENT {
+                table.get("token")
+            } else {
+                table.need("token", "what it was started with; $NAME is from the environment")
+            };
             agents.push(Agent {
-                address: address.and_then(|e| e.text("host and port")).unwrap_or("").to_owned(),
+                address,
                 token: token.and_then(|e| e.text("a token")).unwrap_or("").to_owned(),
                 weight: weight(&table),
                 addresses: table.get("addresses").map(|e| addresses(&e)).unwrap_or_default(),

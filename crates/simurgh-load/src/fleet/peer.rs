@@ -1,0 +1,132 @@
+//! One end of a connection between controller and agent.
+
+#![allow(
+    clippy::disallowed_types,
+    reason = "only threads of the process's own table are here; workers close what they inherit"
+)]
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::wire::{FRAME_BYTES_MAX, FrameError, Frames, SILENCE, STRANGER_BYTES_MAX, frame};
+
+/// Bytes of one read.
+const READ_BYTES: usize = 64 << 10;
+
+/// Why nothing more comes from the other side.
+#[derive(Debug)]
+pub(crate) enum Gone {
+    /// It has closed.
+    Closed,
+    /// It said nothing for [`SILENCE`].
+    Silent,
+    /// What the system says.
+    Io(io::Error),
+    /// It said what nobody of this version says.
+    Garbage(FrameError),
+}
+
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("it closed the connection"),
+            Self::Silent => write!(f, "it said nothing for {} s", SILENCE.as_secs()),
+            Self::Io(error) => error.fmt(f),
+            Self::Garbage(error) => write!(f, "it sent {error}"),
+        }
+    }
+}
+
+impl From<io::Error> for Gone {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Self::Silent,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+/// Hears the other side.
+#[derive(Debug)]
+pub(crate) struct Ear {
+    stream: TcpStream,
+    frames: Frames,
+    buffer: Vec<u8>,
+}
+
+/// Speaks to the other side; several threads may.
+#[derive(Clone, Debug)]
+pub(crate) struct Mouth {
+    stream: Arc<Mutex<TcpStream>>,
+    /// The same socket, to close it while somebody speaks.
+    closer: Arc<TcpStream>,
+}
+
+/// Both directions of a connection with a stranger.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn open(stream: TcpStream) -> io::Result<(Ear, Mouth)> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(SILENCE))?;
+    stream.set_write_timeout(Some(SILENCE))?;
+    let mouth = Mouth {
+        stream: Arc::new(Mutex::new(stream.try_clone()?)),
+        closer: Arc::new(stream.try_clone()?),
+    };
+    let frames = Frames::new(STRANGER_BYTES_MAX);
+    Ok((Ear { stream, frames, buffer: vec![0; READ_BYTES] }, mouth))
+}
+
+impl Ear {
+    /// The other side is not a stranger any more.
+    pub(crate) fn trust(&mut self) {
+        self.frames.allow(FRAME_BYTES_MAX);
+    }
+
+    /// The next message; waits for it.
+    ///
+    /// # Errors
+    /// There is none, and none will follow.
+    pub(crate) fn hear<T: DeserializeOwned>(&mut self) -> Result<T, Gone> {
+        loop {
+            if let Some(message) = self.frames.next_message().map_err(Gone::Garbage)? {
+                return Ok(message);
+            }
+            let read = match self.stream.read(&mut self.buffer) {
+                Ok(0) => return Err(Gone::Closed),
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
+            self.frames.push(self.buffer.get(..read).unwrap_or_default());
+        }
+    }
+}
+
+impl Mouth {
+    /// Sends a message; waits until the system has taken it.
+    ///
+    /// # Errors
+    /// The connection is of no use any more; it is closed.
+    pub(crate) fn say<T: Serialize>(&self, message: &T) -> Result<(), Gone> {
+        let frame = frame(message).map_err(Gone::Garbage)?;
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        stream.write_all(&frame).map_err(|error| {
+            // Half a frame may have left: nothing can follow.
+            self.close();
+            error.into()
+        })
+    }
+
+    /// Closes the connection in both directions: whoever hears, hears that.
+    pub(crate) fn close(&self) {
+        // It may be closed already.
+        let _ = self.closer.shutdown(Shutdown::Both);
+    }
+}
