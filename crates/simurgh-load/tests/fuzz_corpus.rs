@@ -33,3 +33,8 @@ fn http_response() {
 fn tsung_xml() {
     run("tsung_xml", bodies::tsung_xml::run);
 }
+
+#[test]
+fn scenario() {
+    run("scenario", bodies::scenario::run);
+}

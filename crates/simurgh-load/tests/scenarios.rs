@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use simurgh_load::scenario::{
-    Act, Arrivals, Loaded, Machine, Overrides, Scenario, Step, check, explain, load,
+    Arrivals, Loaded, Machine, Overrides, Scenario, check, explain, load,
 };
 use simurgh_load::toml;
 
@@ -138,26 +138,9 @@ fn files_of_tsung_are_converted_without_loss() {
             Ok(loaded) => loaded.scenario,
             Err(faults) => panic!("{}: {faults}\n{text}", path.display()),
         };
-        assert_eq!(without_lines(again.clone()), without_lines(scenario), "{text}");
+        assert_eq!(again.clone().without_lines(), scenario.without_lines(), "{text}");
         check(&again).unwrap();
         converted += 1;
     }
     assert_eq!(converted, 11);
-}
-
-fn without_lines(mut scenario: Scenario) -> Scenario {
-    fn strip(steps: &mut [Step]) {
-        for step in steps {
-            step.line = 0;
-            match &mut step.act {
-                Act::For(each) => strip(&mut each.steps),
-                Act::ForEach(each) => strip(&mut each.steps),
-                Act::Repeat(repeat) => strip(&mut repeat.steps),
-                Act::If { steps, .. } | Act::Transaction { steps, .. } => strip(steps),
-                _ => {}
-            }
-        }
-    }
-    scenario.sessions.iter_mut().for_each(|session| strip(&mut session.steps));
-    scenario
 }

@@ -4,4 +4,5 @@
 //! `crates/simurgh-load/tests/fuzz_corpus.rs` includes these.
 pub mod find;
 pub mod http_response;
+pub mod scenario;
 pub mod tsung_xml;

@@ -36,8 +36,8 @@ pub fn check(scenario: &Scenario) -> Result<(), Faults> {
 /// What a rate may be at most: beyond it no clock tells two arrivals apart.
 const RATE_MAX: f64 = 10_000_000.0;
 
-/// How many steps may hold each other.
-const DEPTH_MAX: usize = 64;
+/// How many steps may hold each other: so many can be written in TOML, whose reader has a bound.
+const DEPTH_MAX: usize = 32;
 
 fn whole(scenario: &Scenario, faults: &mut Vec<Fault>) {
     let mut fault = |what: String, help: &str| faults.push(Fault::at(0, what).help(help));
@@ -195,9 +195,9 @@ impl<'s> Walk<'s> {
     }
 
     fn steps(&mut self, steps: &'s [Step], before: &mut Before, depth: usize) {
-        if depth > DEPTH_MAX {
+        if depth > DEPTH_MAX && !steps.is_empty() {
             let line = steps.first().map_or(0, |step| step.line);
-            return self.fault(line, "steps hold each other too deep", "64 is the most");
+            return self.fault(line, "steps hold each other too deep", "32 is the most");
         }
         for step in steps {
             self.step(step, before);

@@ -3,6 +3,17 @@
 use super::{Act, Answer, Scenario, Session, Step};
 
 impl Act {
+    /// The steps within this one, to change them.
+    fn steps_mut(&mut self) -> &mut [Step] {
+        match self {
+            Self::For(each) => &mut each.steps,
+            Self::ForEach(each) => &mut each.steps,
+            Self::Repeat(repeat) => &mut repeat.steps,
+            Self::If { steps, .. } | Self::Transaction { steps, .. } => steps,
+            _ => &mut [],
+        }
+    }
+
     /// The steps within this one.
     pub fn steps(&self) -> &[Step] {
         match self {
@@ -33,6 +44,22 @@ impl Scenario {
         for session in &self.sessions {
             session.each_step(&mut |step| visit(session, step));
         }
+    }
+
+    /// The same scenario of no text, to be compared with one of another text.
+    #[must_use]
+    pub fn without_lines(mut self) -> Self {
+        for session in &mut self.sessions {
+            forget_lines(&mut session.steps);
+        }
+        self
+    }
+}
+
+fn forget_lines(steps: &mut [Step]) {
+    for step in steps {
+        step.line = 0;
+        forget_lines(step.act.steps_mut());
     }
 }
 

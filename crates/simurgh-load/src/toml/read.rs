@@ -1,6 +1,7 @@
 //! The tables of a scenario, but for what stands in steps.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -26,12 +27,11 @@ use crate::scenario::{
 pub fn read(text: &str, base: &Path, overrides: &Overrides) -> Result<Loaded, Faults> {
     let page = Page::new(text);
     let (root, errors) = DeTable::parse_recoverable(text);
-    let mut last = 0;
+    let mut lines = BTreeSet::new();
     for error in &errors {
         let at = error.span().map_or(0, |span| span.start);
         // What follows on the same line is most often the same mistake met again.
-        if page.line(at) != last {
-            last = page.line(at);
+        if lines.insert(page.line(at)) {
             let message = error.message().lines().collect::<Vec<_>>().join(", ");
             page.fault(at, format!("not TOML: {message}"), "");
         }

@@ -47,24 +47,6 @@ fn refused(text: &str, expected: &[(&str, &str)]) {
     }
 }
 
-/// The same without the lines of the steps.
-fn without_lines(mut scenario: Scenario) -> Scenario {
-    fn strip(steps: &mut [Step]) {
-        for step in steps {
-            step.line = 0;
-            match &mut step.act {
-                Act::For(each) => strip(&mut each.steps),
-                Act::ForEach(each) => strip(&mut each.steps),
-                Act::Repeat(repeat) => strip(&mut repeat.steps),
-                Act::If { steps, .. } | Act::Transaction { steps, .. } => strip(steps),
-                _ => {}
-            }
-        }
-    }
-    scenario.sessions.iter_mut().for_each(|session| strip(&mut session.steps));
-    scenario
-}
-
 #[test]
 fn the_sketch_of_the_language() {
     let scenario = ok(r#"
@@ -312,7 +294,7 @@ fn what_is_written_is_read_as_the_same() {
         let scenario = made(seed);
         let text = write(&scenario);
         let again = match read(&text, Path::new(""), &Overrides::default()) {
-            Ok(loaded) => without_lines(loaded.scenario),
+            Ok(loaded) => loaded.scenario.without_lines(),
             Err(faults) => panic!("seed {seed}: {faults}\n{text}"),
         };
         assert!(again == scenario, "seed {seed}\n{scenario:#?}\n{again:#?}\n{text}");
@@ -322,8 +304,14 @@ fn what_is_written_is_read_as_the_same() {
 #[test]
 fn any_text_is_read_or_refused() {
     let mut rng = fastrand::Rng::with_seed(1);
-    let texts =
-        [write(&made(1)), session("{ if = \"{{n[\", steps = [{ set = [] }] }"), String::new()];
+    let texts = [
+        write(&made(1)),
+        session("{ if = \"{{n[\", steps = [{ set = [] }] }"),
+        include_str!("../../../../fuzz/corpus/scenario/tables").to_owned(),
+        include_str!("../../../../fuzz/corpus/scenario/http").to_owned(),
+        include_str!("../../../../fuzz/corpus/scenario/raw").to_owned(),
+    ];
+    let mut understood = 0;
     for _ in 0..3_000 {
         let mut text: Vec<char> = rng.choice(&texts).unwrap().chars().collect();
         for _ in 0..rng.usize(0..6) {
@@ -334,12 +322,37 @@ fn any_text_is_read_or_refused() {
             text.splice(at..end, new);
         }
         let text: String = text.into_iter().collect();
-        if let Err(faults) = read(&text, Path::new("/nonexistent"), &Overrides::default()) {
-            assert!(!faults.0.is_empty(), "{text}");
+        match read(&text, Path::new("/nonexistent"), &Overrides::default()) {
+            Ok(loaded) => {
+                let written = write(&loaded.scenario);
+                assert_eq!(ok(&written).without_lines(), loaded.scenario.without_lines(), "{text}");
+                understood += 1;
+            }
+            Err(faults) => assert!(!faults.0.is_empty(), "{text}"),
         }
     }
+    assert!(understood > 100, "only {understood}");
     let deep = "[".repeat(100_000);
     assert!(read(&deep, Path::new(""), &Overrides::default()).is_err());
     let deep = format!("{}{}", "{ loop = 1, steps = [".repeat(5_000), "] }".repeat(5_000));
     assert!(read(&session(&deep), Path::new(""), &Overrides::default()).is_err());
+}
+
+#[test]
+fn the_deepest_steps_that_are_allowed_can_be_written() {
+    let nested = |depth: usize| {
+        let mut steps = vec![Step { line: 0, act: Act::WaitServer }];
+        for _ in 0..depth {
+            let name = String::new();
+            steps = vec![Step { line: 0, act: Act::Transaction { name, steps } }];
+        }
+        let mut scenario = ok(&session("{ connect = \"/\" }"));
+        scenario.sessions[0].steps.extend(steps);
+        scenario.without_lines()
+    };
+    let deepest = nested(32);
+    check(&deepest).unwrap();
+    assert_eq!(ok(&write(&deepest)).without_lines(), deepest);
+    let error = check(&nested(33)).unwrap_err().to_string();
+    assert!(error.contains("too deep"), "{error}");
 }
