@@ -283,7 +283,7 @@ class Chart {
           Format.as(this.spec.kind, tick)),
       );
     }
-    for (const tick of Ticks.time(this.range, Math.max(2, Math.floor(w / 90)))) {
+    for (const tick of Ticks.time(this.range, Math.max(2, w / 80))) {
       const at = this.x(tick);
       layer.append(
         Svg("line", { class: "tick", x1: at, x2: at, y1: y + h, y2: y + h + 4 }),

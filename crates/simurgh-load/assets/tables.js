@@ -99,8 +99,8 @@ const TABLES = [
     title: "Phases",
     heads: ["Phase", "*Starts", "*Lasts", "*Planned", "*Started", "*Finished", "*Aborted",
       "*Running", "*Errors"],
-    rows: ({ phases, at_s: at }) => phases.map((row) => [
-      phaseName(row, at),
+    rows: ({ phases, at_s: at, ending }) => phases.map((row) => [
+      phaseName(row, ending ? null : at),
       Cells.as("seconds", row.starts_s),
       Cells.as("seconds", row.duration_s),
       el("td", { className: "number" }, planned(row)),
@@ -198,7 +198,7 @@ function errorCell(count) {
 }
 
 function phaseName(row, at) {
-  const now = at >= row.starts_s && at < row.starts_s + row.duration_s;
+  const now = at !== null && at >= row.starts_s && at < row.starts_s + row.duration_s;
   return el("th", { attributes: { scope: "row" } }, row.name,
     now ? el("span", { className: "pill now" }, "now") : null);
 }

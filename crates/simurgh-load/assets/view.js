@@ -67,6 +67,9 @@ const CHARTS = [
   },
 ];
 
+/** The last point of a run may be a moment with what was still on its way: it has no rates. */
+const SPAN_S_MIN = 0.5;
+
 /** JSON of a view. Characters that turn the direction of text would turn ours round names too. */
 function parseView(json) {
   return JSON.parse(json.replace(/[\u202a-\u202e\u2066-\u2069]/g, ""));
@@ -77,11 +80,12 @@ function chartData(view, metric) {
   const { columns, metrics, errors = {} } = view.series;
   const t = columns.t_s ?? [];
   const spans = columns.span_s ?? [];
-  const rate = (name) => (columns[name] ?? []).map((n, i) => (spans[i] > 0 ? n / spans[i] : null));
+  const per = (n, i) => (spans[i] >= SPAN_S_MIN ? n / spans[i] : null);
+  const rate = (name) => (columns[name] ?? []).map(per);
   const rates = (...names) => Object.fromEntries(names.map((name) => [name, rate(name)]));
   const asked = columns.due?.some((n) => n > 0) ? rate("due") : t.map((at) => askedAt(view, at));
   const kinds = Object.entries(errors).map(([kind, counts]) => [
-    kind, counts.map((n, i) => (spans[i] > 0 ? (n ?? 0) / spans[i] : null)),
+    kind, spans.map((_, i) => per(counts[i] ?? 0, i)),
   ]);
   const seconds = rate("cpu_s");
   return {
@@ -370,11 +374,11 @@ function runState({ ending, control }, live) {
   return control?.paused ? ["paused", "Paused"] : ["running", "Running"];
 }
 
-/** Rate of a column in the last point that is not shorter than half a second. */
+/** Rate of a column in the last point that has rates. */
 function rateNow({ series: { columns } }, name) {
   const spans = columns.span_s ?? [];
-  const last = spans.length - 1;
-  return last >= 0 && spans[last] > 0 ? (columns[name]?.[last] ?? 0) / spans[last] : null;
+  const last = spans.findLastIndex((span) => span >= SPAN_S_MIN);
+  return last >= 0 ? (columns[name]?.[last] ?? 0) / spans[last] : null;
 }
 
 /** Id, label, and what fills it; `false` hides it. */
@@ -410,8 +414,10 @@ const CARDS = [
   ["target", "Server", (view, card) => {
     if (!view.target) return false;
     const { connections = [], cpu_percent: cpu = [] } = view.target.columns;
-    const text = Format.as("percent", cpu.at(-1));
-    return card.set(text, `of a core, ${Format.as("count", connections.at(-1))} connections`);
+    const pick = (values) => (view.ending ? Math.max(...values) : values.at(-1));
+    const what = view.ending ? "peak" : "of a core";
+    return card.set(Format.as("percent", pick(cpu)),
+      `${what}, ${Format.as("count", pick(connections))} connections`);
   }],
 ];
 
