@@ -1,5 +1,6 @@
 // The dashboard and the report of `simurgh load` in a real browser, fed by a made-up run. SHOTS=1
-// also writes the pictures of the docs, to SHOTS_DIR where that is set.
+// also takes pictures, into SHOTS_DIR where that is set; of a real run, where SHOTS_LIVE is the
+// address of its dashboard and SHOTS_REPORT the path of a report.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -227,9 +228,9 @@ test("a phone's width needs no sideways scrolling", async (t) => {
 
 async function takePictures(t) {
   mkdirSync(SHOTS_DIR, { recursive: true });
-  const server = await dashboard(t, "--history", "118");
-  const file = await report();
-  for (const [name, url] of [["dashboard", server.url], ["report", `file://${file}`]]) {
+  const live = process.env.SHOTS_LIVE ?? (await dashboard(t, "--history", "118")).url;
+  const file = path.resolve(process.env.SHOTS_REPORT ?? await report());
+  for (const [name, url] of [["dashboard", live], ["report", `file://${file}`]]) {
     for (const colorScheme of ["light", "dark"]) {
       const { page } = await open(t, url, { ...DESK, colorScheme });
       const tail = colorScheme === "dark" ? "-dark" : "";

@@ -392,7 +392,7 @@ const CARDS = [
       `peak ${Format.as("count", view.connected_peak)}`))],
   ["arrivals", "Arrivals", (view, card) => fillRate(view, card, "arrivals", "users_started")],
   ["requests", "Requests", (view, card) => fillRate(view, card, "requests", "requests")],
-  ["frames", "Frames received", (view, card) => {
+  ["frames", "Frames in", (view, card) => {
     const { frames_in_text: text = 0, frames_in_binary: binary = 0 } = view.counts;
     return fillRate(view, card, "frames_in", null, text + binary);
   }],
