@@ -127,7 +127,7 @@ fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Writes to standard error, from the main thread only.
+/// Writes to standard error; from threads of the process's own table only, never a shard's.
 fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

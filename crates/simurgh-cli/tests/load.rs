@@ -185,3 +185,72 @@ fn a_directory_without_a_run_has_no_report() {
     assert_eq!((ran.status.code(), ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
     assert!(ran.stderr.contains("journal"), "{}", ran.stderr);
 }
+
+/// An agent; dropping it kills it.
+struct Agent {
+    child: std::process::Child,
+    address: String,
+}
+
+impl Agent {
+    #[track_caller]
+    fn start(token: &str) -> Self {
+        use std::io::BufRead;
+        let words = ["load", "agent", "--listen", "127.0.0.1:0", "--token", token];
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_simurgh"));
+        command.args(words).stdout(std::process::Stdio::piped());
+        let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        let stdout = child.stdout.take().unwrap();
+        std::io::BufReader::new(stdout).read_line(&mut line).unwrap();
+        let address = line.trim_end().strip_prefix("agent listening on ").expect(&line).to_owned();
+        Self { child, address }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn agents_take_their_share_or_none_with_local() {
+    let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
+    let agent = Agent::start("secret");
+    let steps = "{ receive = \"300ms\" },";
+    let pass = "joins = \"== 10\"\nerrors = \"== 0\"";
+    let text = scenario(&server.addresses[0], steps, pass);
+    for (token, flag, code, runs) in [
+        ("secret", "--quiet", 0, true),
+        ("secret", "--local", 0, true),
+        ("wrong", "--quiet", 1, false),
+    ] {
+        let address = &agent.address;
+        let named = format!("[[agent]]\naddress = \"{address}\"\ntoken = \"{token}\"\n");
+        let dir = directory(&[("a.toml", &(text.clone() + &named))]);
+        let words = ["load", "a.toml", "--out", "out", "--dashboard", "off", flag];
+        let ran = run(dir.path(), &words);
+        assert_eq!(ran.status.code(), Some(code), "{token} {flag}: {ran:?}");
+        if !runs {
+            assert!(ran.stderr.contains("token"), "{}", ran.stderr);
+            continue;
+        }
+        let uses_agent = ran.stdout.contains(address.as_str());
+        assert_eq!(uses_agent, flag != "--local", "{}", ran.stdout);
+    }
+}
+
+#[test]
+fn an_agent_needs_a_token() {
+    let dir = directory(&[]);
+    let words = ["load", "agent", "--listen", "127.0.0.1:0"];
+    let ran = run(dir.path(), &words);
+    assert_eq!(ran.status.code(), Some(2), "{ran:?}");
+    for (token, word) in [("", "needs a token"), ("$SIMURGH_NO_SUCH_TOKEN", "holds no token")] {
+        let ran = run(dir.path(), &[&words[..], &["--token", token]].concat());
+        assert_eq!(ran.status.code(), Some(1), "{ran:?}");
+        assert!(ran.stderr.contains(word), "{}", ran.stderr);
+    }
+}

@@ -147,11 +147,9 @@ pub(super) struct AgentFlags {
     /// Where the controller finds this host.
     #[arg(long, value_name = "ADDRESS", value_parser = units::address)]
     pub(super) listen: SocketAddr,
-    /// Secret that the controller has to know.
+    /// Secret that the controller has to know; $NAME is an environment variable.
     #[arg(long, value_name = "TOKEN", env = "SIMURGH_LOAD_TOKEN", hide_env_values = true)]
     pub(super) token: String,
-    #[command(flatten)]
-    pub(super) crew: CrewFlags,
 }
 
 /// Numbers of cores.

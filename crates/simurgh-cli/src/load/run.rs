@@ -10,6 +10,7 @@ use simurgh::Signals;
 use simurgh_load::control::Control;
 use simurgh_load::dashboard::{self, Dashboard, Probe, Target};
 use simurgh_load::engine::{self, Options, Outcome};
+use simurgh_load::fleet;
 use simurgh_load::record::{Ending, Record, figures};
 use simurgh_load::report::{self, HtmlReport, Outputs};
 use simurgh_load::scenario::Scenario;
@@ -167,7 +168,15 @@ fn status(outcome: &Outcome, record: &Record) -> u8 {
 
 /// Takes part in other hosts' runs.
 pub(super) fn agent(flags: AgentFlags) -> ExitCode {
-    fail(&format!("cannot listen on {}: several hosts are not supported yet", flags.listen))
+    let token = match fleet::token(&flags.token) {
+        Ok(token) => token,
+        Err(why) => return fail(&format!("--token: {why}")),
+    };
+    let log = Arc::new(|line: &str| complain(line));
+    match fleet::serve(flags.listen, token, log) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("cannot serve as an agent on {}: {error}", flags.listen)),
+    }
 }
 
 #[cfg(test)]

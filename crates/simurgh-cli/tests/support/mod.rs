@@ -42,7 +42,10 @@ pub(crate) fn own() -> PathBuf {
 fn command(program: &Path, dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(dir);
-    command.env_remove("SIMURGH_API_TOKEN").env_remove("RUST_BACKTRACE");
+    command
+        .env_remove("SIMURGH_API_TOKEN")
+        .env_remove("SIMURGH_LOAD_TOKEN")
+        .env_remove("RUST_BACKTRACE");
     command
 }
 
