@@ -18,7 +18,6 @@ pub(crate) fn serve(
         Ok(signals) => signals,
         Err(error) => return fail(&format!("cannot block signals: {error}")),
     };
-    avoid_huge_pages();
     let _log = logging::start(log, log_format);
     let shards = config.shards;
     let endpoint = match application(Endpoint::builder().config(config), mount).start() {
@@ -37,15 +36,6 @@ pub(crate) fn serve(
     }
     tracing::info!("stopped");
     ExitCode::SUCCESS
-}
-
-/// Has memory given to the process in small pages. Zeroing a huge one makes a turn of 5 ms where
-/// the hypervisor has to find it first (measured), and half of it is then memory nobody uses.
-pub(crate) fn avoid_huge_pages() {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        tracing::debug!(%error, "huge pages stay on");
-    }
 }
 
 fn fail(why: &str) -> ExitCode {

@@ -31,25 +31,28 @@ impl Signals {
     /// # Errors
     /// The system gives no thread.
     pub fn drain(self, server: Handle) -> std::io::Result<()> {
-        self.first_then_exit(move |signal| {
+        let drain = move |signal| {
             tracing::info!(signal, "draining; a second signal exits at once");
             server.drain();
-        })
+        };
+        self.first_then_exit(drain, || {})
     }
 
-    /// From now on the first signal calls `act` with its name, on a thread of its own; the second
-    /// ends the process at once, as [`Signals::drain`] has it.
+    /// From now on the first signal calls `first` with its name, on a thread of its own; the second
+    /// ends the process at once, as [`Signals::drain`] has it, after a call of `second`.
     ///
     /// # Errors
     /// The system gives no thread.
     pub fn first_then_exit(
         self,
-        act: impl FnOnce(&'static str) + Send + 'static,
+        first: impl FnOnce(&'static str) + Send + 'static,
+        second: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<()> {
         let wait = move || {
             let Ok(signal) = self.0.wait() else { return };
-            act(signal.as_str());
+            first(signal.as_str());
             if let Ok(signal) = self.0.wait() {
+                second();
                 // As a shell has it for a process that a signal ended.
                 std::process::exit(128 + signal as i32);
             }

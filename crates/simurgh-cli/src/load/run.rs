@@ -10,15 +10,14 @@ use simurgh::Signals;
 use simurgh_load::control::Control;
 use simurgh_load::dashboard::{self, Dashboard, Probe, Target};
 use simurgh_load::engine::{self, Options, Outcome};
-use simurgh_load::fleet;
 use simurgh_load::record::{Ending, Record, figures};
 use simurgh_load::report::{self, HtmlReport, Outputs};
 use simurgh_load::scenario::Scenario;
+use simurgh_load::{fleet, terminal};
 use tracing_subscriber::filter::LevelFilter;
 
 use super::fail;
 use super::flags::{AgentFlags, CrewFlags, RunFlags};
-use crate::serve::avoid_huge_pages;
 use crate::units::LogFormat;
 use crate::{complain, logging, print};
 
@@ -29,6 +28,8 @@ pub(super) struct Run {
     pub(super) scenario: Scenario,
     /// Workers and their cores.
     pub(super) options: Options,
+    /// The file it was read from; a copy goes to the results.
+    pub(super) source: PathBuf,
     /// Where everything is written.
     pub(super) out: PathBuf,
     /// `out` may hold something already.
@@ -44,6 +45,7 @@ impl Run {
     pub(super) fn new(flags: RunFlags, scenario: Scenario) -> Self {
         let out = flags.out.unwrap_or_else(|| directory(&scenario.name, SystemTime::now()));
         Self {
+            source: flags.scenario.file.unwrap_or_default(),
             out,
             overwrite: flags.overwrite,
             options: options(flags.crew),
@@ -63,6 +65,12 @@ impl Run {
             std::fs::read_dir(&self.out).map_err(|error| format!("cannot read {out}: {error}"))?;
         if entries.next().is_some() && !self.overwrite {
             return Err(format!("{out} is not empty: name another --out, or add --overwrite"));
+        }
+        let is_toml = self.source.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("toml"));
+        let name = if is_toml { "scenario.toml" } else { "scenario.xml" };
+        // Results without it are still results.
+        if let Err(error) = std::fs::copy(&self.source, self.out.join(name)) {
+            complain(&format!("warning: no copy of the scenario in {out}: {error}"));
         }
         Ok(())
     }
@@ -92,7 +100,6 @@ pub(super) fn start(run: Run) -> ExitCode {
         Ok(signals) => signals,
         Err(error) => return fail(&format!("cannot block signals: {error}")),
     };
-    avoid_huge_pages();
     if let Err(why) = run.make_directory() {
         return fail(&why);
     }
@@ -104,7 +111,7 @@ pub(super) fn start(run: Run) -> ExitCode {
     };
     let (control, commands) = Control::new();
     let stop = control.clone();
-    if let Err(error) = signals.first_then_exit(move |_| stop.stop()) {
+    if let Err(error) = signals.first_then_exit(move |_| stop.stop(), terminal::restore) {
         return fail(&format!("cannot start the thread that waits for signals: {error}"));
     }
     let record = prepared.record();
@@ -119,7 +126,20 @@ pub(super) fn start(run: Run) -> ExitCode {
         let probes = probe.into_iter().collect();
         open_page(dashboard::Options { address, record, control, probes, target })
     });
+    let address = page.as_ref().map(Dashboard::address);
+    let view = (!run.quiet).then(|| {
+        terminal::start(terminal::Options {
+            record: Arc::clone(&record),
+            control: control.clone(),
+            dashboard: address,
+        })
+    });
+    // Without the view it is still a run.
+    let view = view.and_then(|view| view.ok());
     let outcome = prepared.go(outputs, &commands);
+    if let Some(view) = view {
+        view.finish();
+    }
     if let Some(page) = page {
         page.finish();
     }
@@ -166,8 +186,9 @@ fn status(outcome: &Outcome, record: &Record) -> u8 {
     if verdicts.iter().all(|verdict| verdict.passed) { 0 } else { NOT_PASSED }
 }
 
-/// Takes part in other hosts' runs.
+/// Takes part in other hosts' runs, until it is ended.
 pub(super) fn agent(flags: AgentFlags) -> ExitCode {
+    let _log = logging::start(LevelFilter::WARN, LogFormat::Text);
     let token = match fleet::token(&flags.token) {
         Ok(token) => token,
         Err(why) => return fail(&format!("--token: {why}")),

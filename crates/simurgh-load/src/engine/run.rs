@@ -38,7 +38,9 @@ pub struct Outcome {
 }
 
 /// How often the operator's wishes are looked at.
-const COMMANDS: Duration = Duration::from_millis(50);
+const COMMANDS: Duration = Duration::from_millis(100);
+/// A second is closed so long after its end: workers report at its end.
+const CLOSE_AFTER: Duration = Duration::from_millis(150);
 /// How long workers may take to end their users.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time for all workers of this host to read the order to start.
@@ -132,7 +134,7 @@ impl Coordinator {
         self.started = Instant::now() + lead;
         self.team.start(self.clock.ns() + nanoseconds(lead));
         let ending = loop {
-            let next = Duration::from_secs(self.seconds + 1).saturating_sub(self.elapsed());
+            let next = self.next_close().saturating_sub(self.elapsed());
             match reports.recv_timeout(next.min(COMMANDS)) {
                 Ok(report) => self.hear(report),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -141,7 +143,7 @@ impl Coordinator {
             while let Ok(command) = commands.try_recv() {
                 self.obey(command);
             }
-            if self.elapsed() >= Duration::from_secs(self.seconds + 1) {
+            if self.elapsed() >= self.next_close() {
                 // All that is there belongs to the second that ends.
                 reports.try_iter().for_each(|report| self.hear(report));
                 self.close_second();
@@ -152,6 +154,11 @@ impl Coordinator {
         };
         reports.try_iter().for_each(|report| self.hear(report));
         self.finish(ending)
+    }
+
+    /// When the second that goes on is closed.
+    fn next_close(&self) -> Duration {
+        Duration::from_secs(self.seconds + 1) + CLOSE_AFTER
     }
 
     /// Since the start; 0 before it.
@@ -276,11 +283,11 @@ impl Coordinator {
     }
 
     fn close_second(&mut self) {
-        self.seconds = self.elapsed().as_secs();
+        self.seconds = self.elapsed().saturating_sub(CLOSE_AFTER).as_secs();
         for (id, why) in self.team.take_lost() {
             self.lose(id, &why);
         }
-        let at_ms = u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let at_ms = self.seconds.saturating_mul(1000);
         let record = Arc::clone(&self.record);
         let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
         let tick = record.close_second(at_ms);

@@ -97,6 +97,7 @@ pub(crate) struct Worker {
     /// Users that wait for all others.
     pub(crate) gathering: Vec<u32>,
     pub(crate) stopping: Stopping,
+    /// End of the last second that was reported, by the run's seconds.
     pub(crate) reported_ns: u64,
     pub(crate) said_idle: bool,
 }
@@ -193,7 +194,9 @@ impl Worker {
             self.recorder.error(crate::record::ErrorKind::VariableUndefined, 0);
         }
         self.recorder.gauges(self.users.len() as u64, self.connected);
-        self.reported_ns = io.now().ns;
+        // Seconds of all workers end together, or their sums would jitter.
+        let since_ns = io.clock_ns().saturating_sub(self.reported_ns);
+        self.reported_ns += since_ns / REPORT_NS * REPORT_NS;
         let cpu_ns = io.stats().read().cpu_ns;
         if let Some(delta) = self.recorder.take(cpu_ns) {
             self.say(Word::Delta(Box::new(delta)));
