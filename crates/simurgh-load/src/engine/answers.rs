@@ -202,6 +202,7 @@ impl Worker {
                     return self.end_user(io, u, Ended::Aborted);
                 }
                 self.let_go(io, u);
+                self.drop_stored(io, u);
                 if let Some(user) = self.users.get(u)
                     && let Some(extra) = &mut user.extra
                 {

@@ -228,6 +228,7 @@ impl Worker {
     ) {
         let Some(user) = self.users.get(u) else { return };
         let took_us = Self::elapsed_us(user.since_us, received_ns);
+        user.doing = Doing::Running;
         self.recorder.time(Metric::Message, took_us);
         self.dump_exchange(
             u,
@@ -447,6 +448,7 @@ impl Worker {
         let Op::Channel(op) = program.op(user.at) else { return };
         let took_us = Self::elapsed_us(user.since_us, received_ns);
         let phase = user.phase;
+        user.doing = Doing::Running;
         let metric = match op.command {
             ChannelCommand::Join => Metric::Join,
             ChannelCommand::Push => Metric::Push,

@@ -44,10 +44,12 @@ impl Worker {
         let phase = user.phase;
         self.recorder.error_with(kind, phase, text);
         self.unset_timer(u);
+        self.give_up_request(u);
         self.let_go(io, u);
         let program = Rc::clone(&self.program);
         let timeouts = program.scenario.timeouts;
         let Some(user) = self.users.get(u) else { return };
+        user.doing = Doing::Running;
         let resuming = user.extra.as_ref().is_some_and(|extra| extra.resume.is_some());
         let attempts = user.extra.as_ref().map_or(0, |extra| extra.attempts);
         if opening && !resuming && kind.is_connect() && attempts < timeouts.retries {
@@ -81,14 +83,14 @@ impl Worker {
         let session = program.sessions.get(program.session_of(user.at));
         let is_tsung = session.is_some_and(|session| session.dialect == Dialect::Tsung);
         let rest = rests.then_some((user.doing, user.timer.due_ms(), user.since_us));
-        if !rests && self.awaited_metric(u).is_some() {
-            self.recorder.count(Count::RequestsUnanswered, 1);
-        }
+        self.give_up_request(u);
         self.let_go(io, u);
         if is_tsung && rests {
             return;
         }
         self.unset_timer(u);
+        let Some(user) = self.users.get(u) else { return };
+        user.doing = Doing::Running;
         self.reconnect_or_end(io, u, rest);
     }
 

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use simurgh_proto::session::client::Client;
 use simurgh_reactor::Key;
 
 use crate::answer::AnswerText;
@@ -14,7 +15,7 @@ use super::program::{Op, Program, SendOp};
 use super::schedule::mix;
 use super::steps::Flow;
 use super::traffic::Exchange;
-use super::user::{Doing, NO_KEY, User, Wire};
+use super::user::{Aside, Doing, NO_KEY, User, Wire};
 use super::values::Maker;
 use super::wire::unix_time;
 use super::worker::{Net, Worker};
@@ -154,6 +155,7 @@ impl Worker {
         let Some(user) = self.users.get(u) else { return };
         let Op::Http(op) = program.op(user.at) else { return };
         let (phase, since_us) = (user.phase, user.since_us);
+        user.doing = Doing::Running;
         let state = user.extra().http.get_or_insert_default();
         let kept = state.kept.take();
         let took_us = Self::elapsed_us(since_us, now_ns);
@@ -193,6 +195,8 @@ impl Worker {
             // A server may close a connection that was idle, just as the next request comes.
             Err(http::ResponseError::NoAnswer) if used && !state.is_again => {
                 state.is_again = true;
+                // The request is sent, and counted, once more.
+                self.give_up_request(u);
                 self.open(io, u, Wire::ConnectingHttp);
             }
             Err(error) => self.fail(io, u, kind, || error.to_string()),
@@ -227,6 +231,7 @@ impl Worker {
         match (user.doing, program.op(user.at)) {
             (Doing::AwaitFirst, Op::Raw(op)) => {
                 let took_us = Self::elapsed_us(user.since_us, received_ns);
+                user.doing = Doing::Running;
                 self.recorder.time(Metric::Message, took_us);
                 self.answered(io, u, &op.answer, &AnswerText::body_only(data));
             }
@@ -244,16 +249,28 @@ impl Worker {
             false => None,
         };
         if op.store && is_open {
-            let aside = (user.conn, user.link);
-            (user.conn, user.link) = (NO_KEY, Wire::None);
-            user.extra().stored = Some(aside);
+            let serializer = user.client.serializer();
+            let aside = Aside {
+                conn: std::mem::replace(&mut user.conn, NO_KEY),
+                link: std::mem::replace(&mut user.link, Wire::None),
+                client: std::mem::replace(&mut user.client, Client::new(serializer)),
+                decoder: std::mem::take(&mut user.extra().decoder),
+                tls: user.extra().tls.take(),
+            };
+            io.hold(aside.conn);
+            self.drop_stored(io, u);
+            let Some(user) = self.users.get(u) else { return Flow::Wait };
+            user.extra().stored = Some(Box::new(aside));
         } else {
             self.let_go(io, u);
         }
         let Some(user) = self.users.get(u) else { return Flow::Wait };
         user.target = u16::try_from(op.target).unwrap_or(user.target);
-        if let Some((key, link)) = restored {
-            (user.conn, user.link) = (key, link);
+        if let Some(aside) = restored {
+            let Aside { conn, link, client, decoder, tls } = *aside;
+            (user.conn, user.link, user.client) = (conn, link, client);
+            (user.extra().decoder, user.extra().tls) = (decoder, tls);
+            io.release(conn);
         }
         user.tidy();
         Flow::Next

@@ -235,13 +235,8 @@ impl Worker {
                 self.advance(io, u);
             }
             Doing::BackingOff => self.reopen(io, u),
-            Doing::Opening => {
-                let kind = match user.link {
-                    Wire::Upgrading => ErrorKind::UpgradeTimeout,
-                    _ => ErrorKind::ConnectTimeout,
-                };
-                self.timed_out(io, u, kind);
-            }
+            Doing::Opening => self.timed_out(io, u, ErrorKind::ConnectTimeout),
+            Doing::AwaitUpgrade => self.timed_out(io, u, ErrorKind::UpgradeTimeout),
             Doing::AwaitRef => {
                 let program = Rc::clone(&self.program);
                 let joins = matches!(program.op(user.at), Op::Channel(channel)
@@ -278,26 +273,33 @@ impl Worker {
         let metric = self.awaited_metric(u);
         if let Some(metric) = metric {
             self.recorder.time(metric, waited_us);
-            self.recorder.count(Count::RequestsUnanswered, 1);
         }
         self.fail(io, u, kind, String::new);
     }
 
+    /// The request that the user waits for is over without an answer, if there is one.
+    pub(crate) fn give_up_request(&mut self, u: u32) {
+        let awaited = self.awaited_metric(u).is_some_and(|metric| metric != Metric::Connect.into());
+        if awaited {
+            self.recorder.count(Count::RequestsUnanswered, 1);
+        }
+    }
+
     /// The metric of what the user waits for.
-    pub(crate) fn awaited_metric(&mut self, u: u32) -> Option<MetricId> {
+    fn awaited_metric(&mut self, u: u32) -> Option<MetricId> {
         use super::program::ChannelCommand as C;
         let program = Rc::clone(&self.program);
         let user = self.users.get(u)?;
-        let metric = match (user.doing, user.link, program.op(user.at)) {
-            (Doing::Opening, Wire::Upgrading, _) => Metric::Upgrade,
-            (Doing::Opening, ..) => Metric::Connect,
-            (Doing::AwaitHttp, ..) => Metric::Http,
-            (Doing::AwaitRef, _, Op::Channel(channel)) => match channel.command {
+        let metric = match (user.doing, program.op(user.at)) {
+            (Doing::Opening, _) => Metric::Connect,
+            (Doing::AwaitUpgrade, _) => Metric::Upgrade,
+            (Doing::AwaitHttp, _) => Metric::Http,
+            (Doing::AwaitRef, Op::Channel(channel)) => match channel.command {
                 C::Join => Metric::Join,
                 C::Push => Metric::Push,
                 C::Leave => Metric::Leave,
             },
-            (Doing::AwaitFirst | Doing::AwaitMatch, _, Op::Send(_) | Op::Raw(_)) => Metric::Message,
+            (Doing::AwaitFirst | Doing::AwaitMatch, Op::Send(_) | Op::Raw(_)) => Metric::Message,
             _ => return None,
         };
         Some(metric.into())
@@ -454,7 +456,9 @@ impl Worker {
     /// Ends a user: its connection, its record, its count.
     pub(crate) fn end_user(&mut self, io: &mut Net, u: u32, how: Ended) {
         self.unset_timer(u);
+        self.give_up_request(u);
         self.let_go(io, u);
+        self.drop_stored(io, u);
         let Some(user) = self.users.remove(u) else { return };
         if user.doing == Doing::Gathering {
             self.gathering.retain(|waiting| *waiting != u);

@@ -65,7 +65,7 @@ impl Worker {
         self.frame = out;
         self.recorder.count(Count::Requests, 1);
         let timeout = op.answer.timeout.unwrap_or(program.scenario.timeouts.reply);
-        self.wait_until(io, u, Doing::Opening, Some(timeout));
+        self.wait_until(io, u, Doing::AwaitUpgrade, Some(timeout));
     }
 
     /// A piece of the answer to an upgrade.
@@ -101,6 +101,7 @@ impl Worker {
             }
             Ok(Some((answer, head_bytes))) => {
                 if answer.status != 101 {
+                    self.upgrade_answered(u, received_ns);
                     return self.fail(io, u, ErrorKind::UpgradeStatus(answer.status), String::new);
                 }
                 let (head, rest) = head.split_at_mut(head_bytes);
@@ -112,14 +113,22 @@ impl Worker {
         }
     }
 
+    /// Takes down the time of an answer, which may be a refusal.
+    fn upgrade_answered(&mut self, u: u32, received_ns: u64) -> u64 {
+        let Some(user) = self.users.get(u) else { return 0 };
+        user.doing = Doing::Running;
+        let took_us = Self::elapsed_us(user.since_us, received_ns);
+        self.recorder.time(Metric::Upgrade, took_us);
+        took_us
+    }
+
     /// The WebSocket is open; `false` if the user has left it at once.
     fn upgraded(&mut self, io: &mut Net, u: u32, op: &ConnectOp, head: &[u8], now_ns: u64) -> bool {
         let Some(user) = self.users.get(u) else { return false };
         let key = user.conn;
         user.link = Wire::WebSocket;
         self.connected += 1;
-        let took_us = Self::elapsed_us(user.since_us, now_ns);
-        self.recorder.time(Metric::Upgrade, took_us);
+        let took_us = self.upgrade_answered(u, now_ns);
         self.recorder.count(Count::Upgrades, 1);
         self.dump_exchange(
             u,

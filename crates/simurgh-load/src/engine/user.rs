@@ -57,8 +57,10 @@ pub(crate) enum Doing {
     Thinking,
     /// The time of the operation it stands at.
     Pacing,
-    /// Its connection: TCP, TLS, the answer to its upgrade.
+    /// Its connection: TCP, TLS.
     Opening,
+    /// The answer to its upgrade.
+    AwaitUpgrade,
     /// The first frame.
     AwaitFirst,
     /// A frame that matches.
@@ -128,7 +130,16 @@ pub(crate) struct Extra {
     /// After a reconnect: the joins that are left to repeat, and where to go on then.
     pub(crate) resume: Option<Resume>,
     /// A connection laid aside by a switch.
-    pub(crate) stored: Option<(Key, Wire)>,
+    pub(crate) stored: Option<Box<Aside>>,
+}
+
+/// A connection laid aside, with all that is known of it. It is not read meanwhile.
+pub(crate) struct Aside {
+    pub(crate) conn: Key,
+    pub(crate) link: Wire,
+    pub(crate) client: Client,
+    pub(crate) decoder: Decoder,
+    pub(crate) tls: Option<Box<super::wire::Tls>>,
 }
 
 /// What a reconnect has to do before the session goes on.

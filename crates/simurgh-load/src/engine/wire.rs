@@ -285,6 +285,10 @@ impl Worker {
                     let mask = Some(self.mask.u32(..).to_ne_bytes());
                     ws::encode_close(error.close_code(), "", mask, &mut close);
                     self.put(io, u, &close);
+                    if let Some(user) = self.users.get(u) {
+                        // No second close is sent.
+                        user.link = Wire::WebSocketClosing;
+                    }
                     let kind = match error.close_code() {
                         CloseCode::TOO_BIG => ErrorKind::MessageTooLarge,
                         _ => ErrorKind::FrameError,
@@ -306,8 +310,11 @@ impl Worker {
     pub(crate) fn link_down(&mut self, io: &mut Net, key: Key, u: u32, why: Closed) {
         let Some(user) = self.users.get(u) else { return };
         if user.conn != key {
-            if let Some(extra) = &mut user.extra {
-                extra.stored = extra.stored.take().filter(|(stored, _)| *stored != key);
+            let stored = user.extra.as_mut().map(|extra| &mut extra.stored);
+            if let Some(stored) = stored
+                && stored.take_if(|aside| aside.conn == key).is_some()
+            {
+                self.count_out();
             }
             return;
         }
@@ -315,7 +322,8 @@ impl Worker {
         self.forget_link(u);
         let kind = match why {
             Closed::Unconnected(kind) => unconnected(kind),
-            Closed::Reset(_) | Closed::Slow => ErrorKind::ConnectionReset,
+            Closed::Slow => ErrorKind::SendStalled,
+            Closed::Reset(_) => ErrorKind::ConnectionReset,
             Closed::PeerEof | Closed::Local => ErrorKind::EndOfStream,
         };
         match link {
@@ -341,12 +349,15 @@ impl Worker {
         let Some(user) = self.users.get(u) else { return };
         let open =
             matches!(user.link, Wire::WebSocket | Wire::WebSocketClosing | Wire::Http | Wire::Raw);
-        if open {
-            self.connected = self.connected.saturating_sub(1);
-            self.recorder.count(Count::Disconnects, 1);
-        }
+        let upgrading = user.link == Wire::Upgrading;
         user.conn = NO_KEY;
         user.link = Wire::None;
+        if open {
+            self.count_out();
+        } else if upgrading {
+            self.recorder.count(Count::Disconnects, 1);
+        }
+        let Some(user) = self.users.get(u) else { return };
         if let Some(extra) = &mut user.extra {
             extra.tls = None;
             extra.decoder = Decoder::new();
@@ -356,17 +367,26 @@ impl Worker {
         user.tidy();
     }
 
-    /// Ends the user's connections, if there are any, in good order.
-    pub(crate) fn let_go(&mut self, io: &mut Net, u: u32) {
+    /// A connection that could be used is there no longer.
+    fn count_out(&mut self) {
+        self.connected = self.connected.saturating_sub(1);
+        self.recorder.count(Count::Disconnects, 1);
+    }
+
+    /// Ends the connection that was laid aside, if there is one.
+    pub(crate) fn drop_stored(&mut self, io: &mut Net, u: u32) {
         let Some(user) = self.users.get(u) else { return };
-        if let Some((key, _)) = user.extra.as_mut().and_then(|extra| extra.stored.take()) {
-            if let Some(conn) = io.conn(key) {
-                *conn = NOBODY;
-            }
-            self.connected = self.connected.saturating_sub(1);
-            self.recorder.count(Count::Disconnects, 1);
-            io.close(key);
+        let Some(aside) = user.extra.as_mut().and_then(|extra| extra.stored.take()) else { return };
+        user.tidy();
+        if let Some(conn) = io.conn(aside.conn) {
+            *conn = NOBODY;
         }
+        self.count_out();
+        io.close(aside.conn);
+    }
+
+    /// Ends the user's connection, if there is one, in good order; what is laid aside stays.
+    pub(crate) fn let_go(&mut self, io: &mut Net, u: u32) {
         let Some(user) = self.users.get(u) else { return };
         let (key, link) = (user.conn, user.link);
         if key == NO_KEY {

@@ -325,12 +325,8 @@ impl Handler for Worker {
         if more { Next::Now } else { self.next(io) }
     }
 
-    fn slow(&mut self, io: &mut Net, key: Key) -> Slow {
-        if let Some(u) = io.conn(key).copied()
-            && let Some(user) = self.users.get(u)
-        {
-            self.recorder.error(crate::record::ErrorKind::SendStalled, user.phase);
-        }
+    fn slow(&mut self, _: &mut Net, _: Key) -> Slow {
+        // Its end, which follows, is counted as what it is.
         Slow::Abort
     }
 }
