@@ -12,7 +12,7 @@ use crate::record::{Count, ErrorKind, MatchLine};
 use crate::scenario::{Action, Answer, Find, Matcher, VarId};
 
 use super::program::Op;
-use super::steps::Ended;
+use super::steps::{Ended, nanos};
 use super::user::{Doing, User, Value};
 use super::values::Maker;
 use super::worker::{Net, Word, Worker};
@@ -221,8 +221,10 @@ impl Worker {
                     return self.done(io, u);
                 }
                 let to = requests_back(&program.ops, at, back);
+                let begins_us = Self::us(io.clock_ns().saturating_add(nanos(sleep)));
                 if let Some(user) = self.users.get(u) {
                     user.at = to;
+                    user.since_us = begins_us;
                 }
                 self.wait_until(io, u, Doing::Pacing, Some(sleep));
             }

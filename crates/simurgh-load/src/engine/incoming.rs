@@ -10,7 +10,7 @@ use simurgh_proto::ws::{CloseFrame, Event, OpCode};
 
 use crate::answer::AnswerText;
 use crate::record::{Count, ErrorKind, Metric};
-use crate::scenario::Dialect;
+use crate::scenario::{Action, Dialect};
 
 use super::answers::{AnswerOp, MatcherOp};
 use super::program::{ChannelCommand, ChannelOp, Op};
@@ -196,26 +196,34 @@ impl Worker {
     ) -> Flow {
         let timeout = answer.timeout.unwrap_or(self.program.scenario.timeouts.reply);
         self.wait_until(io, u, Doing::AwaitMatch, Some(timeout));
-        loop {
-            let Some(user) = self.users.get(u) else { return Flow::Wait };
-            let kept = user.extra.as_mut().and_then(|extra| extra.kept.pop_front());
-            let Some(kept) = kept else {
-                user.tidy();
-                return Flow::Wait;
-            };
+        let Some(found) = self.take_kept(u, matcher) else { return Flow::Wait };
+        self.unset_timer(u);
+        match self.digest(io, u, answer, &AnswerText::body_only(&found)) {
+            // Not by way of `done`, which would come back here within this call.
+            None | Some(Action::Continue | Action::Log | Action::Dump) => Flow::Next,
+            Some(action) => {
+                self.take_action(io, u, action);
+                Flow::Wait
+            }
+        }
+    }
+
+    /// The first of the kept frames that matches; the others stay for those who want them.
+    fn take_kept(&mut self, u: u32, matcher: &MatcherOp) -> Option<Box<[u8]>> {
+        let user = self.users.get(u)?;
+        let mut kept = std::mem::take(&mut user.extra.as_mut()?.kept);
+        let at = kept.iter().position(|kept| {
             let frame = match str::from_utf8(&kept.payload) {
                 Ok(text) if !kept.binary => Frame::Text(text),
                 _ => Frame::Binary(&kept.payload),
             };
-            if self.is_this(u, matcher, frame, None) {
-                let text = AnswerText::body_only(&kept.payload);
-                self.unset_timer(u);
-                let action = self.digest(io, u, answer, &text);
-                let Some(action) = action else { return Flow::Next };
-                self.take_action(io, u, action);
-                return Flow::Wait;
-            }
-        }
+            self.is_this(u, matcher, frame, None)
+        });
+        let found = at.and_then(|at| kept.remove(at));
+        let user = self.users.get(u)?;
+        user.extra().kept = kept;
+        user.tidy();
+        Some(found?.payload)
     }
 
     fn message_answered(
@@ -333,15 +341,28 @@ impl Worker {
         Some((sent.msg_ref, sent.kind, message))
     }
 
-    /// Remembers a join for the time after a reconnect, where the session has one.
+    /// Remembers a join for the time after a reconnect, where the session has one; and forgets it
+    /// when its topic is left.
     fn note_join(&mut self, u: u32, command: ChannelCommand) {
+        let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
         let at = user.at;
         let session = self.program.sessions.get(self.program.session_of(at));
         let rejoins = session.and_then(|session| session.reconnect).is_some_and(|r| r.rejoin);
-        if command == ChannelCommand::Join && rejoins && !user.extra().joins.contains(&at) {
-            user.extra().joins.push(at);
+        if !rejoins {
+            return;
         }
+        let topic = |at: u32| match program.op(at) {
+            Op::Channel(channel) => Some(&channel.push.topic),
+            _ => None,
+        };
+        let joins = &mut user.extra().joins;
+        match command {
+            ChannelCommand::Join if !joins.contains(&at) => joins.push(at),
+            ChannelCommand::Leave => joins.retain(|join| topic(*join) != topic(at)),
+            _ => {}
+        }
+        user.tidy();
     }
 
     /// Sends a heartbeat if the user has an open socket.

@@ -7,7 +7,7 @@ use crate::scenario::Dialect;
 
 use super::program::Op;
 use super::steps::{Ended, Flow};
-use super::user::{Doing, Resume, Wire};
+use super::user::{Doing, Rest, Resume, Wire};
 use super::worker::{Net, Worker};
 
 impl Worker {
@@ -22,7 +22,7 @@ impl Worker {
         if reopens && self.connect_before(at).is_some() {
             let Some(user) = self.users.get(u) else { return Flow::Wait };
             // Back to this very step, once the connection is there.
-            user.extra().resume = Some(Resume { steps: Vec::new(), at, rest: None });
+            user.extra().resume = Some(Resume { steps: Vec::new(), lost_at: at, at, rest: None });
             self.reopen(io, u);
             return Flow::Wait;
         }
@@ -50,7 +50,7 @@ impl Worker {
         let timeouts = program.scenario.timeouts;
         let Some(user) = self.users.get(u) else { return };
         user.doing = Doing::Running;
-        let resuming = user.extra.as_ref().is_some_and(|extra| extra.resume.is_some());
+        let resuming = user.is_resuming();
         let attempts = user.extra.as_ref().map_or(0, |extra| extra.attempts);
         if opening && !resuming && kind.is_connect() && attempts < timeouts.retries {
             user.extra().attempts = attempts + 1;
@@ -82,7 +82,12 @@ impl Worker {
         );
         let session = program.sessions.get(program.session_of(user.at));
         let is_tsung = session.is_some_and(|session| session.dialect == Dialect::Tsung);
-        let rest = rests.then_some((user.doing, user.timer.due_ms(), user.since_us));
+        let rest = rests.then_some(Rest {
+            doing: user.doing,
+            due_ms: user.timer.due_ms(),
+            since_us: user.since_us,
+            awaits: user.awaits,
+        });
         self.give_up_request(u);
         self.let_go(io, u);
         if is_tsung && rests {
@@ -94,12 +99,11 @@ impl Worker {
         self.reconnect_or_end(io, u, rest);
     }
 
-    fn reconnect_or_end(&mut self, io: &mut Net, u: u32, rest: Option<(Doing, Option<u32>, u32)>) {
+    fn reconnect_or_end(&mut self, io: &mut Net, u: u32, rest: Option<Rest>) {
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
         let session = program.sessions.get(program.session_of(user.at));
         let policy = session.and_then(|session| session.reconnect);
-        let resuming = user.extra.as_ref().is_some_and(|extra| extra.resume.is_some());
         let (Some(policy), at) = (policy, user.at) else {
             return self.end_user(io, u, Ended::Aborted);
         };
@@ -113,14 +117,13 @@ impl Worker {
         if policy.attempts_max.is_some_and(|most| attempts > most) {
             return self.end_user(io, u, Ended::Aborted);
         }
-        if !resuming {
-            let steps = match policy.rejoin {
-                false => Vec::new(),
-                true => rejoin_steps(&program.ops, connect_at, at, &extra.joins),
-            };
-            // What was under way when the connection broke is not done again.
-            let at = if rest.is_some() { at } else { at + 1 };
-            extra.resume = Some(Resume { steps, at, rest });
+        // What was under way when the connection broke is not done again.
+        let go_on_at = if rest.is_some() { at } else { at + 1 };
+        let fresh = || Resume { steps: Vec::new(), lost_at: at, at: go_on_at, rest };
+        let resume = extra.resume.get_or_insert_with(fresh);
+        // From the first again, where some were repeated already on a connection that broke too.
+        if policy.rejoin {
+            resume.steps = rejoin_steps(&program.ops, connect_at, resume.lost_at, &extra.joins);
         }
         let longest = policy.min.saturating_mul(1 << (attempts - 1).min(20)).min(policy.max);
         let wait = longest.mul_f64(0.5 + self.maker.draw(user).f64() / 2.0);
@@ -137,11 +140,10 @@ impl Worker {
     pub(crate) fn reopen(&mut self, io: &mut Net, u: u32) {
         let now_us = Self::us(io.clock_ns());
         let Some(user) = self.users.get(u) else { return };
-        let resuming = user.extra.as_ref().is_some_and(|extra| extra.resume.is_some());
-        if !resuming {
+        if !user.is_resuming() {
             return self.advance(io, u);
         }
-        let at = user.extra.as_ref().and_then(|extra| extra.resume.as_ref()).map(|r| r.at);
+        let at = user.extra.as_ref().and_then(|extra| extra.resume.as_ref()).map(|r| r.lost_at);
         let Some(connect_at) = at.and_then(|at| self.connect_before(at)) else {
             return self.end_user(io, u, Ended::Aborted);
         };
@@ -164,12 +166,18 @@ impl Worker {
         user.tidy();
         user.at = resume.at;
         self.recorder.count(Count::Reconnects, 1);
-        let Some((doing, due_ms, since_us)) = resume.rest else {
+        let Some(rest) = resume.rest else {
             return self.advance(io, u);
         };
-        (user.doing, user.since_us) = (doing, since_us);
-        if let Some(due_ms) = due_ms {
-            self.set_timer(u, due_ms);
+        (user.doing, user.since_us, user.awaits) = (rest.doing, rest.since_us, rest.awaits);
+        let now_ms = (io.clock_ns() / 1_000_000) as u32;
+        match rest.due_ms {
+            // Over meanwhile: the server is late, not this tool.
+            Some(due_ms) if due_ms <= now_ms && rest.doing != Doing::Gathering => {
+                self.rest_over(io, u);
+            }
+            Some(due_ms) => self.set_timer(u, due_ms),
+            None => {}
         }
     }
 

@@ -82,11 +82,14 @@ impl Worker {
             }
         }
         let Some(user) = self.users.get(u) else { return Flow::Wait };
-        user.extra().http.get_or_insert_default().is_again = false;
-        if user.link == Wire::Http {
+        let link = user.link;
+        let state = user.extra().http.get_or_insert_default();
+        state.is_again = false;
+        if link == Wire::Http {
             self.send_request(io, u);
             return Flow::Wait;
         }
+        state.requests = 0;
         self.open(io, u, Wire::ConnectingHttp)
     }
 

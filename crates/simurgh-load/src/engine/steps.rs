@@ -48,9 +48,10 @@ impl Worker {
                 Flow::Wait => return,
             }
         }
+        let now_ms = (io.clock_ns() / 1_000_000) as u32;
         if let Some(user) = self.users.get(u) {
             user.doing = Doing::Pacing;
-            let now_ms = (io.clock_ns() / 1_000_000) as u32;
+            user.since_us = (now_ms + 1).wrapping_mul(1000);
             self.set_timer(u, now_ms + 1);
         }
     }
@@ -61,7 +62,7 @@ impl Worker {
         self.unset_timer(u);
         let Some(user) = self.users.get(u) else { return };
         user.since_us = now_us;
-        if user.extra.as_ref().is_some_and(|extra| extra.resume.is_some()) {
+        if user.is_resuming() {
             return self.go_on_resuming(io, u);
         }
         user.at += 1;
@@ -220,19 +221,14 @@ impl Worker {
         let (doing, since_us) = (user.doing, user.since_us);
         match doing {
             Doing::Thinking | Doing::Receiving => {
-                let program = Rc::clone(&self.program);
-                let lazy = matches!(program.op(user.at), Op::Think(think) if think.lazy);
-                if matches!(program.op(user.at), Op::Think(_) | Op::Receive(_)) {
-                    user.at += 1;
-                }
-                if !lazy {
+                if !matches!(self.program.op(user.at), Op::Think(think) if think.lazy) {
                     self.recorder.step_lag(Self::elapsed_us(since_us, now_ns));
                 }
-                self.advance(io, u);
+                self.rest_over(io, u);
             }
             Doing::Pacing => {
                 self.recorder.step_lag(Self::elapsed_us(since_us, now_ns));
-                self.advance(io, u);
+                self.rest_over(io, u);
             }
             Doing::BackingOff => self.reopen(io, u),
             Doing::Opening => self.timed_out(io, u, ErrorKind::ConnectTimeout),
@@ -263,6 +259,17 @@ impl Worker {
             }
             Doing::Running => {}
         }
+    }
+
+    /// A rest is over: on with what follows, whose time is the end of the rest.
+    pub(crate) fn rest_over(&mut self, io: &mut Net, u: u32) {
+        let Some(user) = self.users.get(u) else { return };
+        if user.doing != Doing::Pacing
+            && matches!(self.program.op(user.at), Op::Think(_) | Op::Receive(_))
+        {
+            user.at += 1;
+        }
+        self.advance(io, u);
     }
 
     /// An answer did not come. The time waited is a lower bound of the latency, so it counts.
@@ -361,7 +368,7 @@ impl Worker {
         user.at = op.to;
         let ahead_us = next_us.wrapping_sub(Self::us(now_ns));
         if ahead_us == 0 || ahead_us > u32::MAX / 2 {
-            self.recorder.step_lag(Self::elapsed_us(next_us, now_ns));
+            // The round before took longer than it should: the server is late, not this tool.
             return Flow::Goto(op.to);
         }
         user.doing = Doing::Pacing;
@@ -448,8 +455,17 @@ impl Worker {
 
     /// All have come.
     pub(crate) fn gathered(&mut self, io: &mut Net, u: u32) {
-        if self.users.get(u).is_some_and(|user| user.doing == Doing::Gathering) {
-            self.done(io, u);
+        let Some(user) = self.users.get(u) else { return };
+        if user.doing == Doing::Gathering {
+            return self.done(io, u);
+        }
+        if user.is_gathering()
+            && let Some(extra) = &mut user.extra
+            && let Some(resume) = &mut extra.resume
+        {
+            // Its connection is not back yet; nothing is to be waited for then.
+            resume.rest = None;
+            resume.at = resume.lost_at + 1;
         }
     }
 
@@ -460,7 +476,7 @@ impl Worker {
         self.let_go(io, u);
         self.drop_stored(io, u);
         let Some(user) = self.users.remove(u) else { return };
-        if user.doing == Doing::Gathering {
+        if user.is_gathering() {
             self.gathering.retain(|waiting| *waiting != u);
         }
         let now_ms = (io.clock_ns() / 1_000_000) as u32;

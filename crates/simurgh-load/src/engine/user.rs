@@ -147,10 +147,23 @@ pub(crate) struct Aside {
 pub(crate) struct Resume {
     /// Operations to repeat, the last one first.
     pub(crate) steps: Vec<u32>,
+    /// The operation at which the connection was lost.
+    pub(crate) lost_at: u32,
     /// Where the session goes on.
     pub(crate) at: u32,
-    /// It was resting there: how, when that ends in wheel milliseconds, and its `since_us`.
-    pub(crate) rest: Option<(Doing, Option<u32>, u32)>,
+    /// It was resting there.
+    pub(crate) rest: Option<Rest>,
+}
+
+/// A rest that a lost connection has interrupted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rest {
+    pub(crate) doing: Doing,
+    /// When it ends, in wheel milliseconds.
+    pub(crate) due_ms: Option<u32>,
+    pub(crate) since_us: u32,
+    /// Frames it still wants.
+    pub(crate) awaits: u32,
 }
 
 /// A frame nobody has waited for yet.
@@ -186,6 +199,18 @@ impl Extra {
 }
 
 impl User {
+    /// Whether it waits for all others, if only once its connection is back.
+    pub(crate) fn is_gathering(&self) -> bool {
+        let resume = self.extra.as_ref().and_then(|extra| extra.resume.as_ref());
+        let rest = resume.and_then(|resume| resume.rest.as_ref());
+        self.doing == Doing::Gathering || rest.is_some_and(|rest| rest.doing == Doing::Gathering)
+    }
+
+    /// Whether a lost connection is being made good.
+    pub(crate) fn is_resuming(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.resume.is_some())
+    }
+
     /// The extra record, made if there is none.
     pub(crate) fn extra(&mut self) -> &mut Extra {
         self.extra.get_or_insert_default()

@@ -27,6 +27,12 @@ impl Worker {
     /// Runs a `Connect`.
     pub(crate) fn connect(&mut self, io: &mut Net, u: u32) -> Flow {
         self.let_go(io, u);
+        if let Some(user) = self.users.get(u).filter(|user| !user.is_resuming())
+            && let Some(extra) = &mut user.extra
+        {
+            // What was joined before was left with the connection.
+            extra.joins.clear();
+        }
         self.open(io, u, Wire::Connecting)
     }
 
@@ -100,6 +106,11 @@ impl Worker {
         let took_us = Self::elapsed_us(user.since_us, now_ns);
         self.recorder.time(Metric::Connect, took_us);
         self.recorder.count(Count::Connects, 1);
+        if !user.is_resuming()
+            && let Some(extra) = &mut user.extra
+        {
+            extra.attempts = 0;
+        }
         match link {
             Wire::Connecting => self.send_upgrade(io, u),
             Wire::ConnectingHttp => {
@@ -137,12 +148,16 @@ impl Worker {
     /// Sends one WebSocket frame.
     pub(crate) fn put_frame(&mut self, io: &mut Net, u: u32, opcode: OpCode, payload: &[u8]) {
         let mask = Some(self.mask.u32(..).to_ne_bytes());
+        let Some(user) = self.users.get(u) else { return };
+        if io.conn_ref(user.conn).is_none() {
+            // Gone within this turn, which is told at its end.
+            return;
+        }
         match opcode {
             OpCode::Text => self.recorder.count(Count::FramesOutText, 1),
             OpCode::Binary => self.recorder.count(Count::FramesOutBinary, 1),
             _ => {}
         }
-        let Some(user) = self.users.get(u) else { return };
         if user.extra.as_ref().is_none_or(|extra| extra.tls.is_none()) {
             let written = io.write_with(user.conn, |_, out| {
                 let before = out.len();
@@ -210,11 +225,14 @@ impl Worker {
         if let Err(error) = outcome
             && self.users.get(u).is_some_and(|user| user.conn == key)
         {
-            let kind = match error {
-                _ if was_open => ErrorKind::ConnectionReset,
-                _ => ErrorKind::Tls,
-            };
-            self.fail(io, u, kind, || TlsError::to_string(&error));
+            let text = || TlsError::to_string(&error);
+            match self.users.get(u).map(|user| user.link) {
+                _ if !was_open => self.fail(io, u, ErrorKind::Tls, text),
+                Some(Wire::WebSocket | Wire::WebSocketClosing) => {
+                    self.lost(io, u, Some(ErrorKind::ConnectionReset), text);
+                }
+                _ => self.fail(io, u, ErrorKind::ConnectionReset, text),
+            }
         }
     }
 
@@ -326,8 +344,14 @@ impl Worker {
             Closed::Reset(_) => ErrorKind::ConnectionReset,
             Closed::PeerEof | Closed::Local => ErrorKind::EndOfStream,
         };
+        // A plain connection leaves this state as soon as it is up.
+        let in_handshake = !matches!(why, Closed::Unconnected(_));
         match link {
             Wire::None => {}
+            Wire::Connecting | Wire::ConnectingHttp | Wire::ConnectingRaw if in_handshake => {
+                let text = || format!("{kind} in the handshake");
+                self.fail(io, u, ErrorKind::Tls, text);
+            }
             Wire::Connecting | Wire::ConnectingHttp | Wire::ConnectingRaw | Wire::Upgrading => {
                 self.fail(io, u, kind, String::new);
             }
@@ -336,7 +360,8 @@ impl Worker {
             Wire::WebSocketClosing => self.lost(io, u, None, String::new),
             Wire::Http => self.http_end(io, u, kind),
             Wire::Raw => {
-                let waits = matches!(doing, Doing::AwaitFirst | Doing::AwaitMatch);
+                let waits =
+                    matches!(doing, Doing::AwaitFirst | Doing::AwaitMatch | Doing::AwaitServer);
                 if waits {
                     self.fail(io, u, kind, String::new);
                 }
