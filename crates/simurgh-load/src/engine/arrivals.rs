@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::scenario::Scenario;
 
@@ -36,8 +37,11 @@ pub(crate) struct Arrivals {
     /// Appointments that are this worker's, the next one last: nanoseconds since the start, index.
     appointments: Vec<(u64, u16)>,
     start_ns: u64,
-    /// Users that this worker has started.
+    /// Users that this worker has started, and how many of them before this phase.
     started: u64,
+    started_before: u64,
+    /// No arrivals until told otherwise, whatever state the phase is in.
+    paused: bool,
     bin: Vec<Arrival>,
     /// Sums of weights: sessions (as the phase has them) and targets.
     sessions: Vec<f64>,
@@ -86,6 +90,8 @@ impl Arrivals {
             appointments: mine,
             start_ns: 0,
             started: 0,
+            started_before: 0,
+            paused: false,
             bin: Vec::new(),
             sessions: Vec::new(),
             targets: sums(scenario.targets.iter().map(|target| target.weight)),
@@ -106,12 +112,14 @@ impl Arrivals {
     }
 
     pub(crate) fn pause(&mut self, now_ns: u64) {
+        self.paused = true;
         if self.state == State::Running {
             self.state = State::Paused(now_ns);
         }
     }
 
     pub(crate) fn resume(&mut self, now_ns: u64) {
+        self.paused = false;
         if let State::Paused(since_ns) = self.state {
             let pause_ns = now_ns.saturating_sub(since_ns);
             self.phase_start_ns += pause_ns;
@@ -129,6 +137,9 @@ impl Arrivals {
         if matches!(self.state, State::PhaseOver | State::PhaseOverSaid) {
             self.state = State::Running;
             self.leave(at_ns);
+            if self.paused {
+                self.pause(at_ns);
+            }
         }
     }
 
@@ -176,9 +187,11 @@ impl Arrivals {
             }
             let schedule = self.schedule.as_ref()?;
             let since_ns = now_ns.saturating_sub(self.phase_start_ns);
-            if now_ns >= self.phase_start_ns
+            let is_on = now_ns >= self.phase_start_ns
+                && Duration::from_nanos(since_ns) < schedule.phase().duration;
+            if is_on
+                && self.has_room(schedule)
                 && schedule.wanted(since_ns, self.factor).is_some_and(|wanted| users < wanted)
-                && schedule.next_bin_ns().is_some()
             {
                 return Some(self.begin(now_ns, self.phase_number(), None));
             }
@@ -214,6 +227,15 @@ impl Arrivals {
         let session =
             session.unwrap_or_else(|| pick(&self.sessions, mix(self.seed ^ 0x5e55, number)));
         Started { at_ns, id: number as u32, phase, session }
+    }
+
+    /// Closed model: whether the caps leave a further user to this worker.
+    fn has_room(&self, schedule: &PhaseSchedule) -> bool {
+        let room = |most: Option<u64>, started: u64| {
+            most.is_none_or(|most| started * self.share.of + self.share.index < most)
+        };
+        room(self.scenario.load.users_max, self.started)
+            && room(schedule.phase().users_max, self.started - self.started_before)
     }
 
     fn phase_number(&self) -> u16 {
@@ -269,6 +291,7 @@ impl Arrivals {
     fn enter(&mut self, phase: usize, at_ns: u64, arrived: u64) {
         let load = &self.scenario.load;
         (self.phase, self.phase_start_ns) = (phase, at_ns);
+        self.started_before = self.started;
         self.schedule = PhaseSchedule::new(load, phase, self.round, arrived, self.share, self.seed);
         let Some(schedule) = &self.schedule else {
             self.state = State::Over;
