@@ -79,7 +79,8 @@ fn a_server_that_dies_and_comes_back_gets_all_its_users_back() {
         })
     };
     let steps = format!(
-        "{BACK}steps = [{{ connect = \"/\" }}, {{ join = \"a\" }}, {{ join = \"b:{{{{user_id}}}}\" }}, \
+        "{BACK}steps = [{{ connect = \"/\" }}, {{ join = \"a\" }}, \
+         {{ join = \"b:{{{{user_id}}}}\" }}, \
          {{ receive = \"end\" }}]"
     );
     let ran = run_with(&of(addr, USERS as u32, "phoenix", "duration = \"6s\"", &steps), 2);

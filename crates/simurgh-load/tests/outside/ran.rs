@@ -1,0 +1,165 @@
+//! A scenario run, and the sums that have to come out whatever the server does.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::PoisonError;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use simurgh_load::control::{Command, Control};
+use simurgh_load::engine::{Options, Run};
+use simurgh_load::record::{Count, Ending, ErrorKind, Metric, MetricId, Record};
+use simurgh_load::report::Outputs;
+use simurgh_load::scenario::{Overrides, Scenario, check};
+
+/// What came of a run.
+pub struct Ran {
+    pub record: Record,
+    pub ending: Ending,
+    pub took: Duration,
+}
+
+/// Reads and checks a scenario.
+#[track_caller]
+pub fn scenario(text: &str) -> Scenario {
+    let scenario = match simurgh_load::toml::read(text, Path::new(""), &Overrides::default()) {
+        Ok(loaded) => loaded.scenario,
+        Err(faults) => panic!("{faults}\n{text}"),
+    };
+    check(&scenario).unwrap_or_else(|faults| panic!("{faults}\n{text}"));
+    scenario
+}
+
+/// Runs a scenario on one worker.
+#[track_caller]
+pub fn run(text: &str) -> Ran {
+    run_with(text, 1)
+}
+
+/// Runs a scenario on so many workers.
+#[track_caller]
+pub fn run_with(text: &str, workers: usize) -> Ran {
+    let (_control, commands) = Control::new();
+    steered(text, workers, &commands)
+}
+
+/// Runs a scenario that somebody steers.
+#[track_caller]
+pub fn steered(text: &str, workers: usize, commands: &Receiver<Command>) -> Ran {
+    let options = Options { workers: Some(workers), ..Options::default() };
+    let run = Run::prepare(scenario(text), &options).expect("the workers start");
+    let record = run.record();
+    let began = Instant::now();
+    let outcome = run.go(Outputs::new(), commands);
+    let took = began.elapsed();
+    let record = record.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let ran = Ran { record, ending: outcome.ending, took };
+    ran.sums_are_right();
+    ran
+}
+
+/// Requests of these wait for an answer.
+const ANSWERED: [Metric; 6] =
+    [Metric::Upgrade, Metric::Join, Metric::Push, Metric::Leave, Metric::Message, Metric::Http];
+
+impl Ran {
+    pub fn count(&self, count: Count) -> u64 {
+        self.record.counts()[count]
+    }
+
+    pub fn errors(&self, kind: ErrorKind) -> u64 {
+        self.record.errors().of_kind(kind)
+    }
+
+    /// How often something was timed.
+    pub fn timed(&self, metric: impl Into<MetricId>) -> u64 {
+        self.record.times(metric).map_or(0, |times| times.count())
+    }
+
+    /// Asserts that there were these errors and no others.
+    #[track_caller]
+    pub fn errors_are(&self, expected: &[(ErrorKind, u64)]) {
+        let mut found: Vec<(ErrorKind, u64)> = Vec::new();
+        for (kind, _, n) in self.record.errors().iter() {
+            match found.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, sum)) => *sum += n,
+                None => found.push((kind, n)),
+            }
+        }
+        found.sort();
+        let mut expected = expected.to_vec();
+        expected.sort();
+        assert_eq!(found, expected, "{}", self.text());
+    }
+
+    /// Asserts that so many users came to the end of their session, and so many did not.
+    #[track_caller]
+    pub fn users_are(&self, finished: u64, aborted: u64) {
+        let found = (self.count(Count::UsersFinished), self.count(Count::UsersAborted));
+        assert_eq!(found, (finished, aborted), "{}", self.text());
+    }
+
+    /// All that was counted, for the message of a failure.
+    pub fn text(&self) -> String {
+        let counts: Vec<String> =
+            self.record.counts().iter().map(|(count, n)| format!("{count:?} {n}")).collect();
+        let errors: Vec<String> = self
+            .record
+            .errors()
+            .iter()
+            .map(|(kind, phase, n)| {
+                format!("{kind} in phase {phase}: {n} {:?}", self.record.details(kind))
+            })
+            .collect();
+        format!(
+            "{:?} after {:?}\n{}\n{}",
+            self.ending,
+            self.took,
+            counts.join(", "),
+            errors.join("\n")
+        )
+    }
+
+    /// Nobody is left, and everybody and everything is accounted for exactly once.
+    #[track_caller]
+    fn sums_are_right(&self) {
+        let text = self.text();
+        let count = |count| self.count(count);
+        assert_eq!((self.record.users(), self.record.connected()), (0, 0), "{text}");
+        let ended = count(Count::UsersFinished) + count(Count::UsersAborted);
+        assert_eq!(count(Count::UsersStarted), ended, "{text}");
+        assert_eq!(self.timed(Metric::Session), ended, "{text}");
+        for users in [self.record.phases(), self.record.sessions()] {
+            let sum =
+                |of: fn(&simurgh_load::record::Users) -> u64| users.values().map(of).sum::<u64>();
+            assert_eq!(sum(|users| users.started), ended, "{text}");
+            assert_eq!(sum(|users| users.finished), count(Count::UsersFinished), "{text}");
+            assert_eq!(sum(|users| users.aborted), count(Count::UsersAborted), "{text}");
+        }
+        assert_eq!(count(Count::Connects), count(Count::Disconnects), "{text}");
+        assert!(count(Count::ConnectsTried) >= count(Count::Connects), "{text}");
+        // What was not answered in time has its time, too; what was cut off has none.
+        let timed: u64 = ANSWERED.iter().map(|metric| self.timed(*metric)).sum();
+        let late = [ErrorKind::UpgradeTimeout, ErrorKind::JoinTimeout, ErrorKind::ReplyTimeout];
+        let late: u64 = late.iter().map(|kind| self.errors(*kind)).sum();
+        let heartbeats =
+            self.record.details(ErrorKind::ReplyTimeout).iter().any(|t| t.contains("heartbeat"));
+        if !heartbeats {
+            let unanswered = count(Count::RequestsUnanswered);
+            assert_eq!(count(Count::Requests), timed + unanswered - late, "{text}");
+        }
+        assert_eq!(self.record.workers().values().filter(|worker| worker.lost).count(), 0);
+    }
+}
+
+/// A scenario of one session, `users` users within the first 100 ms.
+pub fn of(server: SocketAddr, users: u32, protocol: &str, head: &str, steps: &str) -> String {
+    format!(
+        "{head}\n[target]\nurl = \"ws://{server}\"\n\
+         [[phase]]\nduration = \"100ms\"\nrate = {rate}\n\
+         [[session]]\nname = \"one\"\nprotocol = \"{protocol}\"\n{steps}\n",
+        rate = users * 10,
+    )
+}
