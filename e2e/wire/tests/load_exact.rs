@@ -1,0 +1,97 @@
+//! What the load generator says it sent is what the server received, to the last byte, also where
+//! a run is cut off while everybody speaks.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../../../crates/simurgh-load/tests/outside/ran.rs"]
+mod ran;
+
+use ran::{Ran, run_with};
+use simurgh_load::record::{Count, Ending};
+use wire_tests::{Server, eventually};
+
+/// Bytes that one look at the metrics costs, and those read before it.
+fn bytes_in(server: &Server) -> u64 {
+    let first = server.metrics(|name| name == "simurgh_bytes_in_total");
+    let second = server.metrics(|name| name == "simurgh_bytes_in_total");
+    // A look shows in the next one.
+    (first - (second - first)) as u64
+}
+
+#[track_caller]
+fn both_sides_agree(server: &Server, ran: &Ran) {
+    let server_has = |name: &str| server.metrics(|full| full == format!("simurgh_{name}")) as u64;
+    eventually("all connections to end at the server", || server_has("sockets") == 0);
+    assert_eq!(ran.count(Count::Upgrades), server_has("upgrades_total"), "{}", ran.text());
+    assert_eq!(ran.count(Count::JoinsOk), server_has("joins_total"), "{}", ran.text());
+    let frames = ran.record.counts().frames_out();
+    assert_eq!(frames, server_has("messages_in_total"), "{}", ran.text());
+    for errors in ["errors_protocol_total", "errors_bad_message_total"] {
+        assert_eq!(server_has(errors), 0, "{errors}");
+    }
+}
+
+fn serve() -> Server {
+    Server::serve().args("--idle-timeout off").start()
+}
+
+#[test]
+fn thousands_of_users_on_four_workers() {
+    let server = serve();
+    let text = format!(
+        "[target]\nurl = \"ws://{}\"\n[[phase]]\nduration = \"2s\"\nrate = 1000\n\
+         [[session]]\nname = \"one\"\nprotocol = \"phoenix\"\nsteps = [\
+         {{ connect = \"/socket/websocket\" }}, {{ join = \"rooms:{{{{user_id}}}}\" }}, \
+         {{ loop = 5, every = \"100ms\", steps = [\
+           {{ push = \"new:msg\", payload = {{ body = \"{{{{random_string 20}}}}\" }} }}] }}, \
+         {{ close = true }}]",
+        server.addr()
+    );
+    let before = bytes_in(&server);
+    let ran = run_with(&text, 4);
+    ran.errors_are(&[]);
+    ran.users_are(2000, 0);
+    assert_eq!(ran.count(Count::Pushes), 10_000);
+    assert_eq!(ran.record.counts().frames_out(), 12_000);
+    both_sides_agree(&server, &ran);
+    let looks = looks_since(&server, before);
+    assert_eq!(ran.count(Count::BytesOut), looks, "{}", ran.text());
+    // Its own announcement, the join's reply; then each message and its reply.
+    assert_eq!(ran.record.counts().frames_in(), 2000 * (2 + 5 * 2), "{}", ran.text());
+}
+
+/// Bytes the server received since, without those of looking.
+fn looks_since(server: &Server, before: u64) -> u64 {
+    let look = {
+        let first = server.metrics(|name| name == "simurgh_bytes_in_total");
+        let second = server.metrics(|name| name == "simurgh_bytes_in_total");
+        (second - first) as u64
+    };
+    let now = server.metrics(|name| name == "simurgh_bytes_in_total") as u64;
+    let handed_off = server.metrics(|name| name == "simurgh_handed_off_total") as u64;
+    // The first two looks were before, and are the same in both.
+    now - before - (handed_off - 2) * look
+}
+
+/// Ends a run while all its users speak as fast as they can; several times, since what is lost
+/// then is lost by chance.
+#[test]
+fn a_run_that_is_cut_off_in_mid_flight() {
+    for round in 0..5 {
+        let server = serve();
+        let text = format!(
+            "duration = \"1500ms\"\n[target]\nurl = \"ws://{}\"\n\
+             [[phase]]\nduration = \"1s\"\nrate = 500\n\
+             [[session]]\nname = \"one\"\nprotocol = \"phoenix\"\nsteps = [\
+             {{ connect = \"/socket/websocket\" }}, {{ join = \"rooms:{{{{random_number 1 \
+             50}}}}\" }}, \
+             {{ loop = \"forever\", every = \"20ms\", steps = [\
+               {{ push = \"new:msg\", payload = {{ body = \"{{{{user_id}}}}\" }}, reply = \
+               false }}] }}]",
+            server.addr()
+        );
+        let ran = run_with(&text, 3);
+        assert_eq!(ran.ending, Ending::Duration, "round {round}");
+        ran.errors_are(&[]);
+        both_sides_agree(&server, &ran);
+    }
+}
