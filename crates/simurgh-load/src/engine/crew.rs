@@ -241,6 +241,7 @@ impl Seat {
             receive_stamps,
             dump: scenario.tsung.as_ref().map_or(Dump::Off, |tsung| tsung.dump),
             names,
+            leaving: std::collections::VecDeque::new(),
             gathering: Vec::new(),
             stopping: Stopping::No,
             reported_ns: 0,

@@ -13,7 +13,7 @@ use crate::tls::{TlsClient, TlsError};
 
 use super::steps::Flow;
 use super::user::{Doing, NO_KEY, Wire};
-use super::worker::{NOBODY, Net, Worker};
+use super::worker::{LINGER_NS, NOBODY, Net, Worker};
 
 /// TLS on a user's connection.
 pub(crate) type Tls = TlsClient;
@@ -426,7 +426,25 @@ impl Worker {
         }
         match link {
             Wire::Connecting | Wire::ConnectingHttp | Wire::ConnectingRaw => io.abort(key),
+            Wire::WebSocket | Wire::WebSocketClosing => {
+                // The server closes first (RFC 6455 §7.1.1). Closed from here, what it still sends
+                // would be answered by a reset, which takes away what it has not read of ours.
+                io.release(key);
+                self.leaving.push_back((io.clock_ns() + LINGER_NS, key));
+            }
             _ => io.close(key),
+        }
+    }
+
+    /// Closes connections whose servers have not done so in time.
+    pub(crate) fn close_left(&mut self, io: &mut Net) {
+        while let Some((due_ns, key)) = self.leaving.front().copied() {
+            // Most have ended long before, and are dropped here for it.
+            if due_ns > io.now().ns && io.conn_ref(key).is_some() {
+                return;
+            }
+            self.leaving.pop_front();
+            io.close(key);
         }
     }
 

@@ -4,6 +4,7 @@
 //! timer is due, arrivals, heartbeats, the report of the second. Every wait of the loop ends at
 //! the next of these, so an idle worker sleeps.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -94,6 +95,8 @@ pub(crate) struct Worker {
     pub(crate) receive_stamps: bool,
     pub(crate) names: Names,
     pub(crate) dump: Dump,
+    /// Connections without a user that their servers are to close: until when, and which.
+    pub(crate) leaving: VecDeque<(u64, Key)>,
     /// Users that wait for all others.
     pub(crate) gathering: Vec<u32>,
     pub(crate) stopping: Stopping,
@@ -117,8 +120,9 @@ pub(crate) enum Stopping {
 const SLICE_NS: u64 = 300_000;
 /// How often a worker reports, if there is anything.
 const REPORT_NS: u64 = 1_000_000_000;
-/// How long closed connections may take to send their rest at the end of the run.
-const LINGER_NS: u64 = 1_000_000_000;
+/// How long a server may take to close a WebSocket that was closed from here, and all of them at
+/// the end of the run.
+pub(crate) const LINGER_NS: u64 = 3_000_000_000;
 
 impl Worker {
     /// The shard's time in microseconds, as users keep it.
@@ -244,7 +248,8 @@ impl Worker {
             Stopping::Connections(until_ns) => Some(until_ns.min(now_ns + 5_000_000)),
             _ => None,
         };
-        let times = [timer, self.arrivals.next_ns(), self.sweeps.next_ns(), report, stop];
+        let left = self.leaving.front().map(|(due_ns, _)| *due_ns);
+        let times = [timer, self.arrivals.next_ns(), self.sweeps.next_ns(), report, stop, left];
         match times.into_iter().flatten().min() {
             Some(at_ns) => Next::At(at_ns),
             None => Next::Idle,
@@ -311,6 +316,7 @@ impl Handler for Worker {
     fn turn_end(&mut self, io: &mut Net) -> Next {
         let now_ns = io.clock_ns();
         let until_ns = now_ns + SLICE_NS;
+        self.close_left(io);
         let mut more = self.go_on_stopping(io, until_ns);
         if self.stopping == Stopping::No {
             more |= self.run_due(io, until_ns);
