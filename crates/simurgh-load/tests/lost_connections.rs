@@ -308,7 +308,7 @@ fn a_connection_laid_aside_is_the_same_when_it_is_taken_up_again() {
     });
     let steps = "steps = [{ connect = \"/aside\" }, { send = \"x\", reply = true }, \
                  { switch = 1, store = true }, { connect = \"/other\" }, \
-                 { send = \"other\", reply = { contains = \"other\" } }, { think = \"1s\" }, \
+                 { send = \"other\", reply = { contains = \"other\" } }, { think = \"2500ms\" }, \
                  { switch = 1, restore = true }, \
                  { wait = { contains = \"two\" }, timeout = \"5s\" }, \
                  { send = \"back\", reply = { contains = \"back\" } }, { close = true }]";

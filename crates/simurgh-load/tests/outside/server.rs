@@ -186,6 +186,12 @@ impl Peer {
         rustix::net::sockopt::set_socket_linger(&*self.stream, Some(Duration::ZERO)).unwrap();
     }
 
+    /// Ends this half of the connection.
+    pub fn no_more(&self) {
+        // The client may have gone.
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
     /// Reads until the client has gone.
     pub fn drain(&mut self) {
         let mut buffer = [0; 4096];
