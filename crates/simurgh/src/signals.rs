@@ -12,8 +12,8 @@ use nix::sys::signal::{SigSet, Signal};
 pub struct Signals(SigSet);
 
 impl Signals {
-    /// Blocks them in this thread and all it starts from now on. To be called before any thread is
-    /// started.
+    /// Blocks them in this thread and all it starts from now on, and SIGXFSZ, which nobody waits
+    /// for. To be called before any thread is started.
     ///
     /// # Errors
     /// What the system says; it has no reason to refuse.
@@ -22,6 +22,10 @@ impl Signals {
         set.add(Signal::SIGTERM);
         set.add(Signal::SIGINT);
         set.thread_block()?;
+        // A file over its limit (`ulimit -f`) is an error of the write, not the end of the process.
+        let mut quiet = SigSet::empty();
+        quiet.add(Signal::SIGXFSZ);
+        quiet.thread_block()?;
         Ok(Self(set))
     }
 

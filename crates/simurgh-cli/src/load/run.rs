@@ -10,7 +10,7 @@ use simurgh::Signals;
 use simurgh_load::control::Control;
 use simurgh_load::dashboard::{self, Dashboard, Probe, Target};
 use simurgh_load::engine::{self, Options, Outcome};
-use simurgh_load::record::{Ending, Record, figures};
+use simurgh_load::record::{Ending, Record, Warning, figures};
 use simurgh_load::report::{self, HtmlReport, Outputs};
 use simurgh_load::scenario::Scenario;
 use simurgh_load::{fleet, terminal};
@@ -117,6 +117,10 @@ pub(super) fn start(run: Run) -> ExitCode {
     let record = prepared.record();
     let target = Target::default();
     let mut outputs = Outputs::in_dir(&run.out, &mut lock(&record));
+    if outputs.failed() {
+        // Now, rather than after hours of load.
+        return fail(&cannot_write(&run.out, &lock(&record)));
+    }
     outputs.add(HtmlReport::new(&run.out).with_target(target.clone()));
     if !run.quiet {
         complain(&format!("writing to {}", run.out.display()));
@@ -146,6 +150,19 @@ pub(super) fn start(run: Run) -> ExitCode {
     let record = lock(&record);
     print(&report::summary(&record));
     ExitCode::from(status(&outcome, &record))
+}
+
+/// Why a directory will not do, in the words of its first file that cannot be written.
+fn cannot_write(out: &Path, record: &Record) -> String {
+    let first = record.warnings().iter().find_map(|warning| match warning {
+        Warning::OutputFailed { output, error } => Some((output, error)),
+        _ => None,
+    });
+    let (file, why) = match first {
+        Some((output, error)) => (out.join(output), error.as_str()),
+        None => (out.to_owned(), "unknown reason"),
+    };
+    format!("cannot write {}: {why}; nothing was started, name another --out", file.display())
 }
 
 /// Starts the live page and says where it is. A run without it is still a run.

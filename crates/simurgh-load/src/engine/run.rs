@@ -94,6 +94,7 @@ impl Run {
             stopping: None,
             idle: BTreeSet::new(),
             phase_over: BTreeSet::new(),
+            told_to_stop: false,
             stopped: BTreeSet::new(),
             gone: BTreeSet::new(),
             gathered: 0,
@@ -120,6 +121,8 @@ struct Coordinator {
     idle: BTreeSet<WorkerId>,
     /// Workers that wait for the next phase.
     phase_over: BTreeSet<WorkerId>,
+    /// The operator wants it to end.
+    told_to_stop: bool,
     /// Workers that have ended their users, as they were told to.
     stopped: BTreeSet<WorkerId>,
     /// Workers that are lost: nobody waits for them.
@@ -267,11 +270,15 @@ impl Coordinator {
             Command::Pause => self.team.tell(Order::Pause),
             Command::Resume => self.team.tell(Order::Resume),
             Command::Rate(factor) => self.team.tell(Order::Rate(factor)),
-            Command::Stop if self.stopping.is_some() => {
+            Command::Stop if self.told_to_stop => {
                 // Told twice: at once.
                 self.stopping = self.stopping.map(|(ending, _)| (ending, Instant::now()));
             }
-            Command::Stop => self.stop(Ending::Stopped),
+            Command::Stop => {
+                // Nothing new for a run that is about to end by itself, and no second time.
+                self.told_to_stop = true;
+                self.stop(Ending::Stopped);
+            }
         }
     }
 
