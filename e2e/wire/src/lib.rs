@@ -4,14 +4,15 @@
 //! The tests hold the binaries to the wire contract row by row; nothing in here links the server's
 //! crates. [`Server`] starts a binary and ends it by its pid when dropped. [`Client`] is a blocking
 //! Channels client of both serializers over tungstenite. [`Raw`] speaks bytes, for everything a
-//! well-behaved client cannot say. Every wait ends after [`WAIT`] and then says what was awaited
-//! and what came instead.
+//! well-behaved client cannot say. [`Load`] is a run of the load generator. Every wait ends after
+//! [`WAIT`] and then says what was awaited and what came instead.
 
 // A surprise ends a test where it is met; there is no caller who could handle an error instead.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
 mod client;
+mod load;
 mod message;
 mod process;
 mod raw;
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub use client::{Client, Incoming};
+pub use load::{Load, LoadBuilder, Loaded, count};
 pub use message::{BinaryFields, Msg, Replied, binary_push, is_compact};
 pub use process::{Server, ServerBuilder};
 pub use raw::{Frame, Head, Raw, Response, frame, opcode};

@@ -291,7 +291,7 @@ impl Drop for Server {
 /// The path of a binary in the target directory this test runs from, brought up to date once a
 /// process: a test against yesterday's server would prove nothing. `WIRE_TESTS_PREBUILT=1` takes it
 /// as it is.
-fn built(package: &'static str, binary: &'static str) -> PathBuf {
+pub(crate) fn built(package: &'static str, binary: &'static str) -> PathBuf {
     static BUILT: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
     let exe = std::env::current_exe().expect("path of the test");
     let profile_dir = exe.ancestors().nth(2).expect("target/<profile>/deps/<test>").to_owned();
