@@ -87,11 +87,12 @@ pub struct Greeting {
 impl Greeting {
     /// What this host has to say of itself.
     pub fn of_this_host() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
             protocol: PROTOCOL,
             version: VERSION.to_owned(),
             busy: None,
-            cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64,
+            cores: cores as u64,
             capacity: raise_descriptor_limit().0,
         }
     }
