@@ -14,6 +14,7 @@
 mod client;
 mod load;
 mod message;
+mod network;
 mod process;
 mod raw;
 
@@ -25,6 +26,7 @@ use std::time::{Duration, Instant};
 pub use client::{Client, Incoming};
 pub use load::{Load, LoadBuilder, Loaded, count};
 pub use message::{BinaryFields, Msg, Replied, binary_push, is_compact};
+pub use network::Network;
 pub use process::{Server, ServerBuilder};
 pub use raw::{Frame, Head, Raw, Response, frame, opcode};
 
