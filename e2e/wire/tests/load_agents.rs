@@ -199,8 +199,6 @@ fn users_of_two_hosts_meet_and_one_broadcast_reaches_all_of_them() {
     let delivery = delivery.unwrap_or_else(|| panic!("{metrics:#?}"));
     assert_eq!(delivery["count"], 40);
     assert!(delivery["max"].as_u64().unwrap() < 2_000_000, "{delivery:#}");
-    // What was sent is what the server received.
-    assert_eq!(stage.server.counter("joins"), 40.0);
 }
 
 #[test]
