@@ -140,7 +140,11 @@ impl fmt::Display for TlsError {
                 // Its own words, without rustls' introduction.
                 let text = rustls::Error::InvalidCertificate(error.clone()).to_string();
                 let text = text.trim_start_matches("invalid peer certificate: ");
-                write!(f, "TLS: the server's certificate is not accepted: {text}")
+                write!(
+                    f,
+                    "TLS: the server's certificate is not accepted: {text} (name its root in \
+                     [tls] roots, or take any with insecure = true)"
+                )
             }
             Self::Alert(alert) => write!(f, "TLS: the server sent the alert {alert:?}"),
             Self::Protocol(error) => write!(f, "TLS: {error}"),

@@ -209,7 +209,7 @@ impl Arrivals {
         let appointment = self.appointments.last().map(|(at_ns, _)| self.start_ns + at_ns);
         let arrival = self.queue.front().map(|arrival| self.phase_start_ns + arrival.at_ns);
         let bin = self.schedule.as_ref().filter(|_| self.state == State::Running).map(|schedule| {
-            let next_ns = schedule.next_bin_ns().map(|ns| ns.saturating_sub(AHEAD_NS));
+            let next_ns = schedule.next_bin_ns().map(|ns| ns.saturating_sub(ahead_ns(schedule)));
             let end_ns = u64::try_from(schedule.phase().duration.as_nanos()).unwrap_or(u64::MAX);
             self.phase_start_ns.saturating_add(next_ns.unwrap_or(end_ns))
         });
@@ -246,7 +246,7 @@ impl Arrivals {
     fn work_out(&mut self, now_ns: u64) {
         let Some(schedule) = &mut self.schedule else { return };
         while let Some(bin_ns) = schedule.next_bin_ns()
-            && self.phase_start_ns + bin_ns <= now_ns + AHEAD_NS
+            && self.phase_start_ns + bin_ns <= now_ns + ahead_ns(schedule)
         {
             self.bin.clear();
             schedule.bin(self.factor, &mut self.bin);
@@ -303,6 +303,14 @@ impl Arrivals {
             sums(weights.map(|(index, session)| {
                 own.get(index).copied().flatten().unwrap_or(session.weight)
             }));
+    }
+}
+
+/// How long before its time a bin is worked out: in a closed model users come when it begins.
+fn ahead_ns(schedule: &PhaseSchedule) -> u64 {
+    match schedule.phase().arrivals {
+        crate::scenario::Arrivals::Open { .. } => AHEAD_NS,
+        crate::scenario::Arrivals::Closed { .. } => 0,
     }
 }
 
