@@ -25,7 +25,12 @@ fn read_so_far(server: &Server) -> (u64, u64) {
 fn both_sides_agree(server: &Server, ran: &Ran) {
     let server_has = |name: &str| server.metrics(|full| full == format!("simurgh_{name}")) as u64;
     eventually("all connections to end at the server", || server_has("sockets") == 0);
-    assert_eq!(ran.count(Count::Upgrades), server_has("upgrades_total"), "{}", ran.text());
+    // A run that is cut off does not hear all answers, but what it sent is what was received.
+    let upgrades = server_has("upgrades_total");
+    match ran.ending {
+        Ending::Finished => assert_eq!(ran.count(Count::Upgrades), upgrades, "{}", ran.text()),
+        _ => assert!(ran.count(Count::Upgrades) <= upgrades, "{}", ran.text()),
+    }
     assert_eq!(ran.count(Count::Joins), server_has("joins_total"), "{}", ran.text());
     let frames = ran.record.counts().frames_out();
     assert_eq!(frames, server_has("messages_in_total"), "{}", ran.text());
@@ -50,17 +55,26 @@ fn thousands_of_users_on_four_workers() {
          {{ close = true }}]",
         server.addr()
     );
-    let before = [read_so_far(&server), read_so_far(&server)];
+    // What a look costs, and how much was read before; the server's threads publish at leisure, so
+    // it is looked at until three looks agree.
+    let mut looks = [(0, 0); 3];
+    eventually("looks that cost the same", || {
+        looks = [read_so_far(&server), read_so_far(&server), read_so_far(&server)];
+        let costs = [looks[1].0 - looks[0].0, looks[2].0 - looks[1].0];
+        costs[0] == costs[1] && looks[2].1 - looks[0].1 == 2
+    });
+    let (before, look) = (looks[2], looks[2].0 - looks[1].0);
     let ran = run_with(&text, 4);
     ran.errors_are(&[]);
     ran.users_are(2000, 0);
     assert_eq!(ran.count(Count::Pushes), 10_000);
     assert_eq!(ran.record.counts().frames_out(), 12_000);
     both_sides_agree(&server, &ran);
-    let after = read_so_far(&server);
-    let look = (before[1].0 - before[0].0) / (before[1].1 - before[0].1);
-    let bytes = after.0 - before[1].0 - look * (after.1 - before[1].1);
-    assert_eq!(ran.count(Count::BytesOut), bytes, "{}", ran.text());
+    eventually("the server to have read what was sent, and no more", || {
+        let after = read_so_far(&server);
+        let bytes = after.0 - before.0 - look * (after.1 - before.1);
+        bytes == ran.count(Count::BytesOut)
+    });
     // Its own announcement, the join's reply; then each message and its reply.
     assert_eq!(ran.record.counts().frames_in(), 2000 * (2 + 5 * 2), "{}", ran.text());
 }
