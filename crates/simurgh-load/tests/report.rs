@@ -1,6 +1,8 @@
 //! Journal, report and logs, from outside.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "support/schema.rs"]
+mod schema;
 mod support;
 
 use std::collections::BTreeMap;
@@ -175,95 +177,19 @@ fn the_report_is_as_its_schema_says() {
     write_run(dir.path());
     let report = read_json(&dir.path().join("report.json"));
     let mut faults = Vec::new();
-    check(&schema, &schema, &report, "report", &mut faults);
+    schema::check(&schema, &schema, &report, "report", &mut faults);
     assert!(faults.is_empty(), "{faults:#?}");
     // An empty run has the same form.
     let empty = serde_json::to_value(Record::new(support::meta()).summary()).unwrap();
-    check(&schema, &schema, &empty, "empty", &mut faults);
+    schema::check(&schema, &schema, &empty, "empty", &mut faults);
     assert!(faults.is_empty(), "{faults:#?}");
     // And the check can fail.
     let mut wrong = report;
     wrong["users"] = "many".into();
     wrong["novelty"] = 1.into();
     wrong.as_object_mut().unwrap().remove("errors");
-    check(&schema, &schema, &wrong, "wrong", &mut faults);
+    schema::check(&schema, &schema, &wrong, "wrong", &mut faults);
     assert_eq!(faults.len(), 3, "{faults:#?}");
-}
-
-/// Holds a value against what of JSON Schema the published schema uses; a keyword that this does
-/// not know is a fault too.
-fn check(root: &Value, schema: &Value, value: &Value, at: &str, faults: &mut Vec<String>) {
-    for (keyword, rule) in schema.as_object().unwrap() {
-        match keyword.as_str() {
-            "$schema" | "$id" | "title" | "description" | "$defs" => {}
-            "$ref" => {
-                let pointer = rule.as_str().unwrap().strip_prefix('#').unwrap();
-                check(root, root.pointer(pointer).unwrap(), value, at, faults);
-            }
-            "type" => {
-                let allowed = rule.as_array().cloned().unwrap_or_else(|| vec![rule.clone()]);
-                if !allowed.iter().any(|name| is(value, name.as_str().unwrap())) {
-                    faults.push(format!("{at}: {value} is no {rule}"));
-                }
-            }
-            "const" if value != rule => faults.push(format!("{at}: {value} is not {rule}")),
-            "enum" if !rule.as_array().unwrap().contains(value) => {
-                faults.push(format!("{at}: {value} is none of {rule}"));
-            }
-            "const" | "enum" => {}
-            "minimum" => {
-                if value.as_f64().is_some_and(|n| n < rule.as_f64().unwrap()) {
-                    faults.push(format!("{at}: {value} is less than {rule}"));
-                }
-            }
-            "required" => {
-                for name in rule.as_array().unwrap().iter().map(|name| name.as_str().unwrap()) {
-                    if value.is_object() && value.get(name).is_none() {
-                        faults.push(format!("{at}: no {name}"));
-                    }
-                }
-            }
-            "properties" => {
-                for (name, inner) in rule.as_object().unwrap() {
-                    if let Some(value) = value.get(name) {
-                        check(root, inner, value, &format!("{at}.{name}"), faults);
-                    }
-                }
-            }
-            "additionalProperties" => {
-                let known = schema.get("properties").and_then(Value::as_object);
-                for (name, value) in value.as_object().into_iter().flatten() {
-                    if known.is_some_and(|known| known.contains_key(name)) {
-                        continue;
-                    }
-                    match rule {
-                        Value::Bool(false) => faults.push(format!("{at}: {name} is not known")),
-                        Value::Bool(true) => {}
-                        rule => check(root, rule, value, &format!("{at}.{name}"), faults),
-                    }
-                }
-            }
-            "items" => {
-                for (index, value) in value.as_array().into_iter().flatten().enumerate() {
-                    check(root, rule, value, &format!("{at}[{index}]"), faults);
-                }
-            }
-            other => faults.push(format!("{at}: keyword {other} is not checked")),
-        }
-    }
-}
-
-fn is(value: &Value, name: &str) -> bool {
-    match name {
-        "object" => value.is_object(),
-        "array" => value.is_array(),
-        "string" => value.is_string(),
-        "boolean" => value.is_boolean(),
-        "null" => value.is_null(),
-        "number" => value.is_number(),
-        "integer" => value.is_u64() || value.is_i64(),
-        other => panic!("no type {other}"),
-    }
 }
 
 #[test]

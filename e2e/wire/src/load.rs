@@ -86,6 +86,12 @@ impl LoadBuilder {
         self.with("--dashboard", at)
     }
 
+    /// Reads the scenario from standard input, which the script provides.
+    pub fn piped(mut self) -> Self {
+        self.args[1] = "/dev/stdin".to_owned();
+        self
+    }
+
     /// Writes there instead.
     ///
     /// # Panics

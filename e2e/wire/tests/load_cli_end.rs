@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
+#[path = "../../../crates/simurgh-load/tests/support/schema.rs"]
+mod schema;
+
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -49,6 +52,16 @@ fn users(out: &Path) -> Vec<u64> {
     seconds.filter_map(|line| line["all"]["counts"]["users_started"].as_u64()).collect()
 }
 
+/// Holds a report against the published form.
+#[track_caller]
+fn expect_published_form(report: &Value) {
+    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/report.schema.json");
+    let published = serde_json::from_slice(&fs::read(published).unwrap()).unwrap();
+    let mut faults = Vec::new();
+    schema::check(&published, &published, report, "report", &mut faults);
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
 /// All that a run leaves behind, whole and about the same run.
 #[track_caller]
 fn expect_whole(run: &Loaded) -> Value {
@@ -57,6 +70,7 @@ fn expect_whole(run: &Loaded) -> Value {
     assert!(run.file("report.html").trim_end().ends_with("</html>"));
     assert!(run.file("tsung.log").lines().last().unwrap().starts_with("EndMonitor"));
     let report = run.report();
+    expect_published_form(&report);
     let (finished, aborted) = (count(&report, "users_finished"), count(&report, "users_aborted"));
     assert_eq!(finished + aborted, count(&report, "users_started"), "{report}");
     assert_eq!((&report["users"], &report["connected"]), (&json!(0), &json!(0)), "{report}");
@@ -87,6 +101,7 @@ fn a_killed_run_still_has_its_report() {
     let made = report_of(&run.out).expect_code(0);
     assert!(made.stdout.contains("not finished"), "{}", made.stdout);
     let report = run.report();
+    expect_published_form(&report);
     assert_eq!(report["ending"], Value::Null);
     assert_eq!(report["warnings"][0]["code"], json!("unfinished"));
     for name in ["users_started", "joins", "joins_ok", "frames_in_text", "bytes_out"] {
@@ -283,6 +298,26 @@ fn a_directory_that_cannot_be_written_is_refused() {
     first.signal(Signal::INT);
     let report = expect_whole(&first.end(SOON).expect_code(0));
     assert!(count(&report, "users_started") > 0);
+}
+
+/// The scenario goes along with the results, but never over the file that it was read from.
+#[test]
+fn the_scenario_is_kept_with_the_results() {
+    let server = patient();
+    let run = lobby(server.addr(), 20).args("--duration 1s");
+    let home = run.home().to_owned();
+    let text = fs::read_to_string(home.join("scenario.toml")).unwrap();
+    // The directory of the results is that of the scenario.
+    let run = run.into_dir(&home).args("--overwrite").run().expect_code(0);
+    assert_eq!(run.file("scenario.toml"), text);
+    expect_whole(&run);
+    let run = lobby(server.addr(), 20).args("--duration 1s").run().expect_code(0);
+    assert!(run.file("scenario.toml").contains(&server.addr().to_string()));
+    // From a pipe there is none, and nobody waits for it.
+    let script = "cat scenario.toml | exec \"$@\"";
+    let run = lobby(server.addr(), 20).args("--duration 1s").under(script).piped();
+    let run = run.run().expect_code(0);
+    assert!(!run.files().contains(&"scenario.toml".to_owned()), "{:?}", run.files());
 }
 
 /// Whether a mount of our own can be made: it goes with the process that made it.

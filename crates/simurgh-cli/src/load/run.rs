@@ -66,13 +66,24 @@ impl Run {
         if entries.next().is_some() && !self.overwrite {
             return Err(format!("{out} is not empty: name another --out, or add --overwrite"));
         }
-        let is_toml = self.source.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("toml"));
-        let name = if is_toml { "scenario.toml" } else { "scenario.xml" };
-        // Results without it are still results.
-        if let Err(error) = std::fs::copy(&self.source, self.out.join(name)) {
-            complain(&format!("warning: no copy of the scenario in {out}: {error}"));
-        }
         Ok(())
+    }
+}
+
+/// Puts a copy of the scenario to the results, for their reader.
+fn keep_scenario(source: &Path, out: &Path) {
+    let is_toml = source.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("toml"));
+    let copy = out.join(if is_toml { "scenario.toml" } else { "scenario.xml" });
+    let is_copy =
+        source.canonicalize().is_ok_and(|from| copy.canonicalize().is_ok_and(|to| from == to));
+    // What came through a pipe is gone, and to open it again may take forever.
+    if is_copy || !source.is_file() {
+        return;
+    }
+    let kept = std::fs::read(source).and_then(|text| report::write_whole(&copy, &text));
+    // Results without it are still results.
+    if let Err(error) = kept {
+        complain(&format!("warning: no copy of the scenario in {}: {error}", out.display()));
     }
 }
 
@@ -121,6 +132,7 @@ pub(super) fn start(run: Run) -> ExitCode {
         // Now, rather than after hours of load.
         return fail(&cannot_write(&run.out, &lock(&record)));
     }
+    keep_scenario(&run.source, &run.out);
     outputs.add(HtmlReport::new(&run.out).with_target(target.clone()));
     if !run.quiet {
         complain(&format!("writing to {}", run.out.display()));
