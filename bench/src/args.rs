@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::load::{self, Bare};
 use crate::measure::MEASURES;
 
 /// Shown for `--help` and beside an error.
@@ -18,8 +20,16 @@ simurgh-bench [--clients 18000] [--runs 5] [--only NAME] [--server-bin PATH] [--
     --out      where the raw runs go; default: bench/runs/<date>-<machine>
 simurgh-bench hold --server URL [--clients 10000] [--seconds 120]
     joins as Tsung does (V1, JSON in a binary frame), stays without a heartbeat, counts who stayed
+simurgh-bench load [--only ROW,...] [--runs 3] [--users 15000] [--rate 5000] [--tsung PATH|off]
+        [--quick] [--server-bin PATH] [--out DIR]
+    measures `simurgh load` beside the bare client and Tsung and prints the table
+    --only     connect | memory | idle | broadcast | stamp | arrivals | stall | start
+    --rate     users per second of `connect`, `memory`
+    --quick    a tenth of the users and of the time: to see whether all works, not for figures
 simurgh-bench floor --listen IP:PORT
-    the bare floor alone";
+    the bare floor alone
+simurgh-bench bare --server IP:PORT [--users 1000] [--rate 1000] [--hold-ms N]
+    the bare client alone";
 
 /// What is to be done.
 #[derive(Debug, PartialEq)]
@@ -30,6 +40,10 @@ pub(crate) enum Command {
     Run(Run),
     /// Hold many joined clients.
     Hold(Hold),
+    /// Measure `simurgh load`.
+    Load(load::Options),
+    /// Be the bare client.
+    Bare(Bare),
     /// Be the floor.
     Floor(SocketAddrV4),
     /// Pin to a core, die with the parent, become another program (used for servers under test).
@@ -84,7 +98,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
     }
     let named = texts.first().is_some_and(|first| !first.starts_with("--"));
     let (name, rest) = texts.split_at(usize::from(named));
-    let mut options = options(rest)?;
+    let (quick, rest): (Vec<_>, Vec<_>) = rest.iter().cloned().partition(|word| word == "--quick");
+    let mut options = options(&rest)?;
     let mut take = |name: &str| options.remove(name);
     let command = match name.first().map(String::as_str) {
         None | Some("run") => Command::Run(Run {
@@ -99,6 +114,17 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
             clients: number(take("clients"), 10_000)?,
             seconds: u64::try_from(number(take("seconds"), 120)?)?,
         }),
+        Some("load") => Command::Load(load::Options {
+            only: rows(take("only"))?,
+            runs: number(take("runs"), if quick.is_empty() { 3 } else { 1 })?.max(1),
+            users: number(take("users"), if quick.is_empty() { 15_000 } else { 1_500 })?.max(2),
+            rate: u32::try_from(number(take("rate"), 5_000)?)?.max(1),
+            tsung: take("tsung").unwrap_or_else(|| "/usr/bin/tsung".to_owned()),
+            quick: !quick.is_empty(),
+            server_bin: take("server-bin").map(PathBuf::from),
+            out: take("out").map(PathBuf::from),
+        }),
+        Some("bare") => Command::Bare(bare(&mut take)?),
         Some("floor") => {
             Command::Floor(take("listen").context("floor needs --listen IP:PORT")?.parse()?)
         }
@@ -108,6 +134,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
     if let Some(unknown) = options.keys().next() {
         bail!("unknown option --{unknown}\n{USAGE}");
     }
+    ensure!(quick.is_empty() || matches!(command, Command::Load(_)), "--quick goes with load");
     if let Command::Run(Run { only: Some(only), .. }) = &command {
         ensure!(MEASURES.contains(&only.as_str()), "--only takes one of {}", MEASURES.join(", "));
     }
@@ -115,6 +142,30 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         ensure!(*runs > 0 && *clients > 1, "at least one run of two clients");
     }
     Ok(command)
+}
+
+/// The rows named by `--only`; all without it.
+fn rows(only: Option<String>) -> Result<Vec<String>> {
+    let Some(only) = only else { return Ok(load::ROWS.map(str::to_owned).to_vec()) };
+    let rows: Vec<String> = only.split(',').map(|row| row.trim().to_owned()).collect();
+    let known = |row: &String| load::ROWS.contains(&row.as_str());
+    ensure!(rows.iter().all(known), "--only takes some of {}", load::ROWS.join(","));
+    Ok(rows)
+}
+
+fn bare(take: &mut impl FnMut(&str) -> Option<String>) -> Result<Bare> {
+    let small = |text, default| Ok::<_, anyhow::Error>(u32::try_from(number(text, default)?)?);
+    let ms = |text| Ok::<_, anyhow::Error>(Duration::from_millis(u64::try_from(number(text, 0)?)?));
+    Ok(Bare {
+        server: take("server").context("bare needs --server IP:PORT")?.parse()?,
+        users: number(take("users"), 1_000)?,
+        rate: small(take("rate"), 1_000)?,
+        wait: ms(take("wait-ms"))?,
+        hold: take("hold-ms").map(|text| ms(Some(text))).transpose()?,
+        join: number(take("join"), 1)? != 0,
+        say: small(take("say"), 0)?,
+        messages: small(take("messages"), 0)?,
+    })
 }
 
 /// `--name value` and `--name=value`.
@@ -168,6 +219,16 @@ mod tests {
     }
 
     #[test]
+    fn the_load_generator_has_rows_and_a_quick_mode() {
+        let Command::Load(all) = parsed("load").unwrap() else { panic!("no load") };
+        assert_eq!((all.only.len(), all.runs, all.users), (load::ROWS.len(), 3, 15_000));
+        let line = "load --quick --only connect,stall --tsung off";
+        let Command::Load(some) = parsed(line).unwrap() else { panic!("no load") };
+        assert_eq!((some.only, some.runs), (vec!["connect".into(), "stall".into()], 1));
+        assert!(some.quick && some.tsung == "off");
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (line, part) in [
             ("--client 5", "--client"),
@@ -176,6 +237,8 @@ mod tests {
             ("--runs 0", "at least"),
             ("--runs many", "no number"),
             ("hold", "--server"),
+            ("hold --quick --server x", "--quick"),
+            ("load --only connects", "--only takes"),
             ("holt", "unknown command"),
         ] {
             let error = format!("{:#}", parsed(line).unwrap_err());

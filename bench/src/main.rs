@@ -23,6 +23,7 @@ mod fleet;
 mod floor;
 mod frames;
 mod hold;
+mod load;
 mod measure;
 mod probe;
 mod report;
@@ -38,6 +39,8 @@ fn main() -> ExitCode {
         }
         Command::Run(options) => run(&options),
         Command::Hold(options) => hold::run(&options),
+        Command::Load(options) => load::run(&options),
+        Command::Bare(plan) => load::bare::run(&plan),
         Command::Floor(listen) => floor::serve(listen),
         Command::Exec { core, program } => exec(core, &program),
     });

@@ -201,7 +201,8 @@ pub(crate) fn table(rows: &[Row]) -> String {
     text
 }
 
-fn cell(values: &[f64], digits: usize, unit: &str) -> String {
+/// Median, with the lowest and the highest behind it.
+pub(crate) fn cell(values: &[f64], digits: usize, unit: &str) -> String {
     let Some(median) = stats::median(values) else { return "–".to_owned() };
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -284,33 +285,44 @@ pub(crate) fn write(
     runs: &[Figures],
     rows: &[Row],
 ) -> Result<PathBuf> {
-    let name = |number: u32| match number {
-        1 => "issue2".to_owned(),
-        _ => format!("issue2-{number}"),
-    };
-    let free = (1..1000)
-        .map(name)
-        .find(|name| !out.join(format!("{name}.json")).exists())
-        .context("a thousand runs in one day")?;
-    let raw = json!({
-        "tool": concat!("simurgh-bench ", env!("CARGO_PKG_VERSION")),
-        "command": command(options),
-        "date": date(),
-        "unix_seconds": unix_seconds(),
-        "commit": commit(),
-        "machine": machine(),
-        "clients": options.clients,
-        "order": "floor, simurgh, floor, …, floor; each simurgh run ÷ mean of its two floors",
-        "table": rows,
-        "floor_runs": floors,
-        "simurgh_runs": runs,
-    });
+    let free = free_name(out, "issue2")?;
+    let mut raw = about();
+    raw["command"] = json!(command(options));
+    raw["clients"] = json!(options.clients);
+    raw["order"] =
+        json!("floor, simurgh, floor, …, floor; each simurgh run ÷ mean of its two floors");
+    raw["table"] = json!(rows);
+    raw["floor_runs"] = json!(floors);
+    raw["simurgh_runs"] = json!(runs);
     fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
     let path = out.join(format!("{free}.json"));
     fs::write(&path, serde_json::to_string_pretty(&raw)? + "\n")?;
     let text = format!("{}{}", table(rows), remarks(floors, runs));
     fs::write(out.join(format!("{free}.md")), text)?;
     Ok(path)
+}
+
+/// `stem`, or `stem-2` and so on: the first under which nothing has been kept.
+pub(crate) fn free_name(out: &Path, stem: &str) -> Result<String> {
+    let name = |number: u32| match number {
+        1 => stem.to_owned(),
+        _ => format!("{stem}-{number}"),
+    };
+    (1..1000)
+        .map(name)
+        .find(|name| !out.join(format!("{name}.json")).exists())
+        .context("a thousand runs in one day")
+}
+
+/// When, where and of what a measurement was made.
+pub(crate) fn about() -> serde_json::Value {
+    json!({
+        "tool": concat!("simurgh-bench ", env!("CARGO_PKG_VERSION")),
+        "date": date(),
+        "unix_seconds": unix_seconds(),
+        "commit": commit(),
+        "machine": machine(),
+    })
 }
 
 /// The command line without paths: what is committed names no machine's directories.

@@ -107,7 +107,7 @@ pub(crate) fn resident(pid: u32) -> Result<u64> {
 }
 
 /// The value in bytes of a "Name:   123 kB" line.
-fn kilobytes(text: &str, name: &str) -> Option<u64> {
+pub(crate) fn kilobytes(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kb| kb * 1024)
 }

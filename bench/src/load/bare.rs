@@ -1,0 +1,235 @@
+//! The bare client: what connections, upgrades, joins and received frames cost a load generator
+//! with nothing on top. One thread, one epoll, one byte of state per connection.
+//!
+//! It takes the server's answers by their first bytes: whatever follows the upgrade request is the
+//! upgrade, whatever follows the join is its reply, and what comes then is read and thrown away
+//! unparsed. It keeps no time but the schedule of its arrivals. Not a tool to use.
+
+use std::collections::VecDeque;
+use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use crate::fleet::Script;
+use crate::{frames, stats, sys};
+
+/// What the bare client is to do.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Bare {
+    /// The server.
+    pub(crate) server: SocketAddrV4,
+    /// Clients in all.
+    pub(crate) users: usize,
+    /// Arrivals per second, evenly.
+    pub(crate) rate: u32,
+    /// Time before the first, in which its memory can be read.
+    pub(crate) wait: Duration,
+    /// How long each stays; `None`: until this process is killed.
+    pub(crate) hold: Option<Duration>,
+    /// Whether they join `rooms:lobby` after the upgrade.
+    pub(crate) join: bool,
+    /// Messages per second that the first client sends when all have come.
+    pub(crate) say: u32,
+    /// How many messages.
+    pub(crate) messages: u32,
+}
+
+/// One forgotten ends by itself.
+const LIFETIME: Duration = Duration::from_secs(600);
+/// Between the last arrival and the first message.
+const BEFORE_MESSAGES: Duration = Duration::from_secs(3);
+const READ_BYTES: usize = 64 * 1024;
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Connecting,
+    Upgrading,
+    Joining,
+    In,
+}
+
+struct Client {
+    epoll: OwnedFd,
+    plan: Bare,
+    script: Script,
+    sockets: Vec<(Option<OwnedFd>, State)>,
+    /// When those that are in leave again, in order.
+    leaving: VecDeque<(Instant, usize)>,
+    buf: Vec<u8>,
+}
+
+/// Does it, until it is killed or all have left.
+pub(crate) fn run(plan: &Bare) -> Result<()> {
+    sys::raise_descriptor_limit()?;
+    let mut client = Client {
+        epoll: epoll::create(CreateFlags::CLOEXEC)?,
+        script: Script::lobby(plan.server),
+        sockets: Vec::with_capacity(plan.users),
+        leaving: VecDeque::new(),
+        buf: vec![0; READ_BYTES],
+        plan: plan.clone(),
+    };
+    let begun = Instant::now();
+    let first = begun + plan.wait;
+    let arrival = |number: usize| first + Duration::from_secs(1).mul_f64(at(number, plan.rate));
+    let speech = arrival(plan.users) + BEFORE_MESSAGES;
+    let message = |number: u32| speech + Duration::from_secs(1).mul_f64(at(number, plan.say));
+    let mut said = 0;
+    let mut events: Vec<Event> = Vec::with_capacity(512);
+    while begun.elapsed() < LIFETIME {
+        let now = Instant::now();
+        while client.sockets.len() < plan.users && arrival(client.sockets.len()) <= now {
+            client.open()?;
+        }
+        while said < plan.messages && message(said) <= now {
+            client.say(said)?;
+            said += 1;
+        }
+        client.leave(now);
+        let opened = client.sockets.len();
+        if opened == plan.users && plan.hold.is_some() && client.leaving.is_empty() && client.idle()
+        {
+            return Ok(());
+        }
+        let next = [
+            (opened < plan.users).then(|| arrival(opened)),
+            (said < plan.messages).then(|| message(said)),
+            client.leaving.front().map(|(at, _)| *at),
+        ];
+        let wait = next.into_iter().flatten().min().map(|at| at.saturating_duration_since(now));
+        let wait = Timespec::try_from(wait.unwrap_or(Duration::from_secs(1)))?;
+        events.clear();
+        match epoll::wait(&client.epoll, spare_capacity(&mut events), Some(&wait)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => bail!("epoll_wait: {error}"),
+        }
+        for event in &events {
+            client.ready(usize::try_from(event.data.u64())?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Seconds until number `number` at `rate` per second.
+fn at<T: TryInto<u64>>(number: T, rate: u32) -> f64 {
+    stats::per(number, rate.max(1))
+}
+
+impl Client {
+    fn open(&mut self) -> Result<()> {
+        let index = self.sockets.len();
+        let socket = sys::dial(self.plan.server, index, false)?;
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
+        epoll::add(&self.epoll, &socket, EventData::new_u64(u64::try_from(index)?), flags)?;
+        self.sockets.push((Some(socket), State::Connecting));
+        Ok(())
+    }
+
+    fn ready(&mut self, index: usize) -> Result<()> {
+        let Some((Some(socket), state)) = self.sockets.get_mut(index) else { return Ok(()) };
+        if *state == State::Connecting {
+            *state = State::Upgrading;
+            return send(socket, &self.script.upgrade);
+        }
+        let count = match rustix::io::read(&*socket, &mut *self.buf) {
+            Ok(count) => count,
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(error) => bail!("connection {index}: {error}"),
+        };
+        if count == 0 {
+            bail!("the server closed connection {index}");
+        }
+        match *state {
+            State::Upgrading if self.plan.join => {
+                *state = State::Joining;
+                send(socket, &self.script.join)?;
+            }
+            State::Upgrading | State::Joining => {
+                *state = State::In;
+                if let Some(hold) = self.plan.hold {
+                    self.leaving.push_back((Instant::now() + hold, index));
+                }
+            }
+            State::Connecting | State::In => {}
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, now: Instant) {
+        while self.leaving.front().is_some_and(|(at, _)| *at <= now) {
+            if let Some(slot) =
+                self.leaving.pop_front().and_then(|(_, index)| self.sockets.get_mut(index))
+            {
+                slot.0 = None;
+            }
+        }
+    }
+
+    /// Whether nobody is there any more.
+    fn idle(&self) -> bool {
+        self.sockets.iter().all(|(socket, _)| socket.is_none())
+    }
+
+    fn say(&self, number: u32) -> Result<()> {
+        let mut frame = Vec::new();
+        frames::masked(frames::TEXT, message(number).as_bytes(), &mut frame);
+        let first = self.sockets.first().and_then(|(socket, _)| socket.as_ref());
+        send(first.context("the first client is gone")?, &frame)
+    }
+}
+
+/// A push with a body as long as a stamp of `simurgh load`.
+fn message(number: u32) -> String {
+    format!(r#"["1","{number}","rooms:lobby","new:msg",{{"body":"{number:044}"}}]"#)
+}
+
+fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<()> {
+    match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL) {
+        Ok(count) if count == bytes.len() => Ok(()),
+        Ok(count) => bail!("only {count} of {} bytes were taken", bytes.len()),
+        Err(error) => bail!("send: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::plain::Plain;
+
+    #[test]
+    fn clients_come_at_their_rate_and_leave() {
+        let server = Plain::start(None).unwrap();
+        let plan = Bare {
+            server: server.address,
+            users: 50,
+            rate: 200,
+            wait: Duration::ZERO,
+            hold: Some(Duration::from_millis(20)),
+            join: true,
+            say: 0,
+            messages: 0,
+        };
+        let begun = Instant::now();
+        run(&plan).unwrap();
+        let took = begun.elapsed();
+        let seen = server.finish().unwrap();
+        // The upgrade is not counted by the server, the join is.
+        assert_eq!((seen.accepted.len(), seen.answered), (50, 50));
+        assert!(took >= Duration::from_millis(49 * 5 + 20), "{took:?}");
+    }
+
+    #[test]
+    fn messages_have_one_length() {
+        let length = message(9).len();
+        assert!(message(0).contains(&format!("\"{}\"", "0".repeat(44))));
+        assert_eq!(message(5).len(), length);
+        assert!(serde_json::from_str::<serde_json::Value>(&message(77)).is_ok());
+    }
+}

@@ -1,0 +1,173 @@
+//! Broadcasts: what it costs to receive, stamp and record them, and how far off the time is that a
+//! load generator takes for that of the reception.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::bare::Bare;
+use super::held::{counter, joined};
+use super::scenario::{self, Talk};
+use super::tools::{AtWork, Job, Report, Tool};
+use super::{Bench, Sample};
+use crate::stats;
+use crate::target::Running;
+
+/// Tsung receives 48,000 frames per CPU second; more than that would only fill buffers.
+const TSUNG_MESSAGES_MAX: u32 = 20;
+const MEMBERS: usize = 1_000;
+
+/// `broadcast`: one speaks in a channel of 1,000.
+pub(super) fn broadcast(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let rate = match sample.tool {
+        Tool::Tsung => TSUNG_MESSAGES_MAX,
+        Tool::Bare | Tool::Simurgh => 100,
+    };
+    let talk = Talk { members: MEMBERS, rate, messages: rate * bench.options.size(10, 3) };
+    let server = bench.server.start(&bench.log)?;
+    let job = match sample.tool {
+        Tool::Simurgh => simurgh(&server, talk),
+        Tool::Bare => Job::Bare(Bare {
+            server: server.address,
+            users: talk.members,
+            rate: 1_000,
+            wait: Duration::from_secs(1),
+            hold: None,
+            join: true,
+            say: talk.rate,
+            messages: talk.messages,
+        }),
+        Tool::Tsung => tsung(&server, talk),
+    };
+    let mut work = bench.kit.start(&job)?;
+    let spoken = listen(&server, &mut work, talk, sample)?;
+    if sample.tool == Tool::Simurgh {
+        let report = ended(&mut work, sample)?;
+        // Joins are announced up to a hundred members, but bear no stamp.
+        let counted = report.count("deliveries");
+        ensure!(
+            (counted - spoken).abs() < 0.5,
+            "the server delivered {spoken} messages, {counted} were recorded"
+        );
+    }
+    work.forget();
+    Ok(())
+}
+
+fn simurgh(server: &Running, talk: Talk) -> Job {
+    // Ends by itself some seconds after the last message.
+    let seconds = 10 + talk.messages.div_ceil(talk.rate);
+    Job::toml(scenario::talk(server.address, talk)).with(&format!("--duration={seconds}s"))
+}
+
+fn tsung(server: &Running, talk: Talk) -> Job {
+    let push = r#"["1","2","rooms:lobby","new:msg",{"body":"BODY"}]"#;
+    let push = push.replace("BODY", &"0".repeat(44));
+    let words = format!(
+        "{}{}{}{}",
+        scenario::tsung_join(),
+        scenario::tsung_think(6.0),
+        scenario::tsung_loop(
+            talk.messages,
+            &format!(
+                "{}{}",
+                scenario::tsung_message(&push, "no_ack"),
+                scenario::tsung_think(1.0 / f64::from(talk.rate))
+            )
+        ),
+        scenario::tsung_think(600.0)
+    );
+    let listen = format!("{}{}", scenario::tsung_join(), scenario::tsung_think(600.0));
+    let setup = |listener: u32, talker: u32| {
+        format!(
+            "<session_setup name=\"listener\" probability=\"{listener}\"/>\
+             <session_setup name=\"talker\" probability=\"{talker}\"/>"
+        )
+    };
+    let load = format!(
+        "{}{}",
+        scenario::tsung_phase(1, 5, 500, talk.members - 1, &setup(100, 0)),
+        scenario::tsung_phase(2, 5, 20, 1, &setup(0, 100)),
+    );
+    let sessions = format!(
+        "{}{}",
+        scenario::tsung_session("listener", 100, &listen),
+        scenario::tsung_session("talker", 0, &words)
+    );
+    Job::Tsung(scenario::tsung(server.address, &scenario::one_node(), &load, &sessions))
+}
+
+/// Measures from before the first message to after the last. Returns the deliveries of the server.
+fn listen(server: &Running, work: &mut AtWork, talk: Talk, sample: &mut Sample) -> Result<f64> {
+    joined(server, work, u64::try_from(talk.members)?, |_| (), |_, _| Ok(()))?;
+    thread::sleep(Duration::from_millis(500));
+    let delivered = || counter(server, "simurgh_deliveries_total");
+    let (cpu, before) = (work.process.cpu()?, delivered()?);
+    let expected = u64::from(talk.messages) * u64::try_from(talk.members)?;
+    let (mut last, mut first, mut changed) = (before, None, Instant::now());
+    while last < before + expected {
+        thread::sleep(Duration::from_millis(50));
+        work.process.must_run()?;
+        let now = delivered()?;
+        if now > last {
+            first = first.or(Some(changed));
+            (last, changed) = (now, Instant::now());
+        }
+        ensure!(changed.elapsed() < Duration::from_secs(15), "{last} deliveries, then no more");
+    }
+    let took = first.map_or(Duration::ZERO, |first| changed - first);
+    thread::sleep(Duration::from_millis(300));
+    let (spent, vanished) = work.process.cpu()?.since(&cpu);
+    let count = stats::per(delivered()? - before, 1);
+    sample.put("broadcast frames per CPU s", count / spent);
+    sample.put("broadcast CPU s", spent);
+    sample.put("broadcast frames per s", count / took.as_secs_f64());
+    sample.put("broadcast frames", count);
+    if vanished > 0 {
+        sample.note(format!("{vanished} threads ended meanwhile: CPU understated"));
+    }
+    Ok(count)
+}
+
+/// Waits for the end, and takes up what is reported.
+pub(super) fn ended(work: &mut AtWork, sample: &mut Sample) -> Result<Report> {
+    work.process.wait(Duration::from_secs(60))?;
+    let report = work.report()?;
+    sample.notes.extend(report.complaints());
+    sample.reports.push(report.kept());
+    Ok(report)
+}
+
+/// `stamp`: 50,000 frames a second, evenly: 5,000 messages to rooms of ten.
+pub(super) fn stamp_rooms(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let server = bench.server.start(&bench.log)?;
+    let seconds = bench.options.size(10, 3);
+    let text = scenario::rooms(server.address, MEMBERS, 5_000, seconds);
+    let mut work = bench.kit.start(&Job::toml(text).with("--kernel-stamps"))?;
+    stamp(&mut work, sample, "rooms")?;
+    work.forget();
+    Ok(())
+}
+
+/// `stamp`: 50,000 frames a second in bursts: 50 messages to a room of 1,000.
+pub(super) fn stamp_room(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let server = bench.server.start(&bench.log)?;
+    let talk = Talk { members: MEMBERS, rate: 50, messages: 50 * bench.options.size(10, 3) };
+    let mut work = bench.kit.start(&simurgh(&server, talk).with("--kernel-stamps"))?;
+    stamp(&mut work, sample, "room")?;
+    work.forget();
+    Ok(())
+}
+
+fn stamp(work: &mut AtWork, sample: &mut Sample, shape: &str) -> Result<()> {
+    let report = ended(work, sample)?;
+    ensure!(report.count("deliveries") > 0.0, "no broadcast was received");
+    for value in ["p50", "p99", "max"] {
+        let measured = report.metric("stamp_error", value);
+        let measured = measured.context("report.json has no stamp_error")?;
+        sample.put(format!("stamp {shape} {value} µs"), measured);
+    }
+    sample.put(format!("stamp {shape} deliveries"), report.count("deliveries"));
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! The benchmark of the load generator: `simurgh load`, Tsung and a bare client do the same in
+//! turn, and the table shows them side by side. README.md says how each figure comes about.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use serde_json::Value;
+
+use self::tools::{Kit, Tool};
+use crate::sys::Kernel;
+use crate::target::Target;
+use crate::{report, sys};
+
+pub(crate) use self::bare::Bare;
+
+pub(crate) mod bare;
+mod frames_in;
+mod held;
+pub(crate) mod plain;
+mod process;
+mod scenario;
+mod table;
+mod timing;
+mod tools;
+
+/// What `--only` takes.
+pub(crate) const ROWS: [&str; 8] =
+    ["connect", "memory", "idle", "broadcast", "stamp", "arrivals", "stall", "start"];
+
+/// Options of the measurement.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Options {
+    /// Some of [`ROWS`].
+    pub(crate) only: Vec<String>,
+    /// Rounds.
+    pub(crate) runs: usize,
+    /// Users of `connect`, `memory` and `idle`.
+    pub(crate) users: usize,
+    /// Arrivals per second of `connect` and `memory`.
+    pub(crate) rate: u32,
+    /// The program, or `off`.
+    pub(crate) tsung: String,
+    /// Small and short.
+    pub(crate) quick: bool,
+    /// The binary under test, which is also the server.
+    pub(crate) server_bin: Option<PathBuf>,
+    /// Where raw figures go.
+    pub(crate) out: Option<PathBuf>,
+}
+
+impl Options {
+    /// Whether a row is wanted.
+    fn wants(&self, row: &str) -> bool {
+        self.only.iter().any(|only| only == row)
+    }
+
+    /// `full`, or `quick`.
+    fn size<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+}
+
+/// What one load generator showed in one run of some rows.
+#[derive(Debug, Serialize)]
+struct Sample {
+    tool: Tool,
+    round: usize,
+    /// What was run.
+    job: &'static str,
+    /// Figures by name; [`table`] knows what they mean.
+    figures: BTreeMap<String, f64>,
+    /// What makes a figure doubtful.
+    notes: Vec<String>,
+    /// Why it broke off.
+    fault: Option<String>,
+    /// Waiting and running tasks of the machine before it (load average of a minute).
+    load_average: f64,
+    /// What `simurgh load` itself reported.
+    reports: Vec<Value>,
+}
+
+impl Sample {
+    fn put(&mut self, name: impl Into<String>, value: f64) {
+        self.figures.insert(name.into(), value);
+    }
+
+    fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+}
+
+/// What all rows need.
+struct Bench<'a> {
+    options: &'a Options,
+    kit: Kit,
+    /// The server of most rows.
+    server: Target,
+    /// Its log.
+    log: PathBuf,
+}
+
+type Job = fn(&Bench<'_>, &mut Sample) -> Result<()>;
+
+/// The jobs in their order: the rows that each is for, and who can do it.
+const JOBS: [(&str, &[&str], &[Tool], Job); 8] = [
+    ("start", &["start"], &Tool::ALL, timing::start),
+    ("hold", &["connect", "memory"], &Tool::ALL, held::hold),
+    ("idle", &["idle"], &[Tool::Tsung, Tool::Simurgh], held::idle),
+    ("broadcast", &["broadcast"], &Tool::ALL, frames_in::broadcast),
+    ("stamp-rooms", &["stamp"], &[Tool::Simurgh], frames_in::stamp_rooms),
+    ("stamp-room", &["stamp"], &[Tool::Simurgh], frames_in::stamp_room),
+    ("arrivals", &["arrivals"], &Tool::ALL, timing::arrivals),
+    ("stall", &["stall"], &[Tool::Tsung, Tool::Simurgh], timing::stall),
+];
+
+/// Measures, prints and keeps it. A missed limit is only shown; a run that broke off is an error.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let limit = sys::raise_descriptor_limit()?.saturating_sub(sys::FD_RESERVE);
+    ensure!(
+        u64::try_from(options.users)? <= limit,
+        "one process may hold {limit} connections here (RLIMIT_NOFILE)"
+    );
+    let cores = std::thread::available_parallelism()?.get();
+    ensure!(cores > 1, "server and load generator need a core each");
+    let own = std::env::current_exe().context("own path")?;
+    let simurgh = options.server_bin.clone().unwrap_or_else(|| own.with_file_name("simurgh"));
+    let tsung = (options.tsung != "off").then(|| PathBuf::from(&options.tsung));
+    if let Some(tsung) = &tsung {
+        ensure!(tsung.is_file(), "{} is not there; --tsung off does without", tsung.display());
+    }
+    let scratch = std::env::temp_dir().join(format!("simurgh-bench-{}", std::process::id()));
+    fs::create_dir_all(&scratch)?;
+    let bench = Bench {
+        options,
+        server: Target::simurgh(&simurgh)?,
+        log: scratch.join("server-log"),
+        kit: Kit { simurgh, tsung, scratch: scratch.clone() },
+    };
+    let mut samples = Vec::new();
+    for round in 1..=options.runs {
+        for (name, rows, tools, job) in JOBS {
+            if !rows.iter().any(|row| options.wants(row)) {
+                continue;
+            }
+            for tool in tools.iter().copied().filter(|tool| bench.kit.has(*tool)) {
+                samples.push(measured(&bench, round, name, tool, job));
+            }
+        }
+    }
+    let rows = table::rows(options, &samples);
+    println!("{}{}", table::text(&rows), table::remarks(&samples));
+    let out = options.out.clone().unwrap_or_else(report::default_out);
+    let path = table::write(&out, options, &samples, &rows)?;
+    println!("raw runs: {}", path.display());
+    let faults = samples.iter().filter(|sample| sample.fault.is_some()).count();
+    match faults {
+        // What the programs printed is only worth keeping when something went wrong.
+        0 => fs::remove_dir_all(&scratch)?,
+        _ => println!("what the programs logged: {}", scratch.display()),
+    }
+    // What Tsung could not do is a result.
+    let ours = |sample: &&Sample| sample.fault.is_some() && sample.tool != Tool::Tsung;
+    ensure!(samples.iter().find(ours).is_none(), "a run broke off or counted wrongly, see above");
+    Ok(())
+}
+
+fn measured(bench: &Bench<'_>, round: usize, name: &'static str, tool: Tool, job: Job) -> Sample {
+    let mut sample = Sample {
+        tool,
+        round,
+        job: name,
+        figures: BTreeMap::new(),
+        notes: Vec::new(),
+        fault: None,
+        load_average: load_average().unwrap_or(f64::NAN),
+        reports: Vec::new(),
+    };
+    eprint!("round {round}, {name}, {} …", tool.name());
+    let begun = Instant::now();
+    if let Err(error) = quiet().and_then(|()| job(bench, &mut sample)) {
+        sample.fault = Some(format!("{error:#}"));
+    }
+    let figures: Vec<String> =
+        sample.figures.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
+    eprintln!(" {:.0} s: {}", begun.elapsed().as_secs_f64(), figures.join(", "));
+    for line in sample.notes.iter().chain(&sample.fault) {
+        eprintln!("    {line}");
+    }
+    sample
+}
+
+/// Waits until the sockets of the run before are gone. Those that only wait for late segments are
+/// in nobody's way: each run has a server with another port.
+fn quiet() -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while Kernel::now()?.tcp_inuse >= 500 && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+fn load_average() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}

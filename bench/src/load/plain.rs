@@ -1,0 +1,327 @@
+//! A small server of the benchmark's own, on a thread: it takes connections, answers an upgrade, a
+//! `GET /` and every text frame, remembers when each connection came, and can stop for a while in
+//! the middle, as a server does that collects garbage or waits for a disk.
+//!
+//! The times of the arrivals are its own, so that a load generator is not asked how well it did.
+
+use std::collections::HashMap;
+use std::net::SocketAddrV4;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
+use sha1::{Digest as _, Sha1};
+
+use crate::fleet::head_length;
+use crate::target::SERVER_CORE;
+use crate::{frames, sys};
+
+const LISTENER: u64 = u64::MAX;
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// When the server stops, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stall {
+    /// Before the answer to this request, counted from 1.
+    pub(super) at: u64,
+    /// So long it does nothing.
+    pub(super) lasts: Duration,
+}
+
+/// The server; ends when dropped.
+pub(super) struct Plain {
+    /// Where it listens.
+    pub(super) address: SocketAddrV4,
+    seen: Arc<Mutex<Seen>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<Result<()>>>,
+}
+
+/// What it saw.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    /// When each connection was accepted, in order.
+    pub(super) accepted: Vec<Instant>,
+    /// Requests and frames that were answered.
+    pub(super) answered: u64,
+}
+
+impl Plain {
+    /// Starts it on the server's core.
+    pub(super) fn start(stall: Option<Stall>) -> Result<Self> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let listener =
+            rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+        sockopt::set_socket_reuseaddr(&listener, true)?;
+        sockopt::set_tcp_nodelay(&listener, true)?;
+        rustix::net::bind(&listener, &SocketAddrV4::new([127, 77, 0, 1].into(), 0))?;
+        rustix::net::listen(&listener, 16_384)?;
+        let address = SocketAddrV4::try_from(rustix::net::getsockname(&listener)?)?;
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let (seen, stop) = (Arc::clone(&seen), Arc::clone(&stop));
+            thread::spawn(move || {
+                sys::pin(SERVER_CORE)?;
+                let mut server = Server {
+                    epoll: epoll::create(CreateFlags::CLOEXEC)?,
+                    listener,
+                    sockets: HashMap::new(),
+                    stall,
+                    answered: 0,
+                };
+                server.run(&seen, &stop)
+            })
+        };
+        Ok(Self { address, seen, stop, thread: Some(thread) })
+    }
+
+    /// What it saw so far.
+    pub(super) fn seen(&self) -> Seen {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many connections it took so far.
+    pub(super) fn accepted(&self) -> usize {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).accepted.len()
+    }
+
+    /// Ends it; an error if something went wrong in it.
+    pub(super) fn finish(mut self) -> Result<Seen> {
+        self.stop.store(true, Ordering::Relaxed);
+        match self.thread.take().map(thread::JoinHandle::join) {
+            Some(Ok(outcome)) => outcome.context("the benchmark's own server")?,
+            _ => bail!("the benchmark's own server panicked"),
+        }
+        Ok(self.seen())
+    }
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // Whoever wants its error calls `finish`.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Server {
+    epoll: OwnedFd,
+    listener: OwnedFd,
+    /// By descriptor number: the socket and what of a request is there.
+    sockets: HashMap<u64, (OwnedFd, Vec<u8>)>,
+    stall: Option<Stall>,
+    answered: u64,
+}
+
+impl Server {
+    fn run(&mut self, seen: &Mutex<Seen>, stop: &AtomicBool) -> Result<()> {
+        epoll::add(&self.epoll, &self.listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        let mut events: Vec<Event> = Vec::with_capacity(512);
+        let wait = Timespec::try_from(Duration::from_millis(50))?;
+        let mut buf = vec![0; 16 * 1024];
+        while !stop.load(Ordering::Relaxed) {
+            events.clear();
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&wait)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => bail!("epoll_wait: {error}"),
+            }
+            let mut accepted = Vec::new();
+            for event in &events {
+                match event.data.u64() {
+                    LISTENER => self.accept(&mut accepted)?,
+                    socket => self.ready(socket, &mut buf),
+                }
+            }
+            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.accepted.append(&mut accepted);
+            seen.answered = self.answered;
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, accepted: &mut Vec<Instant>) -> Result<()> {
+        for _ in 0..64 {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            let socket = match rustix::net::accept_with(&self.listener, flags) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN | Errno::CONNABORTED) => return Ok(()),
+                Err(error) => bail!("accept: {error}"),
+            };
+            accepted.push(Instant::now());
+            let number = u64::try_from(socket.as_raw_fd())?;
+            epoll::add(&self.epoll, &socket, EventData::new_u64(number), EventFlags::IN)?;
+            self.sockets.insert(number, (socket, Vec::new()));
+        }
+        Ok(())
+    }
+
+    fn ready(&mut self, number: u64, buf: &mut [u8]) {
+        let Some((socket, _)) = self.sockets.get(&number) else { return };
+        let count = match rustix::io::read(socket, &mut *buf) {
+            Ok(count) => count,
+            Err(Errno::AGAIN | Errno::INTR) => return,
+            Err(_) => 0,
+        };
+        let alive = count > 0 && self.input(number, buf.get(..count).unwrap_or_default());
+        if !alive {
+            self.sockets.remove(&number);
+        }
+    }
+
+    /// Answers what is whole; `false` ends the connection.
+    fn input(&mut self, number: u64, bytes: &[u8]) -> bool {
+        let Some((_, kept)) = self.sockets.get_mut(&number) else { return false };
+        kept.extend_from_slice(bytes);
+        let mut input = std::mem::take(kept);
+        loop {
+            let (used, answer) = match answer(&input) {
+                Answer::Part => break,
+                Answer::End => return false,
+                Answer::Upgrade(used, answer) => (used, answer),
+                Answer::Counted(used, answer) => {
+                    self.answered += 1;
+                    if let Some(stall) = self.stall.filter(|stall| stall.at == self.answered) {
+                        thread::sleep(stall.lasts);
+                    }
+                    (used, answer)
+                }
+            };
+            input.drain(..used);
+            let Some((socket, _)) = self.sockets.get(&number) else { return false };
+            let sent = rustix::net::send(socket, &answer, SendFlags::NOSIGNAL);
+            if sent != Ok(answer.len()) {
+                return false;
+            }
+        }
+        if let Some((_, kept)) = self.sockets.get_mut(&number) {
+            *kept = input;
+        }
+        true
+    }
+}
+
+enum Answer {
+    /// Not whole yet.
+    Part,
+    /// The peer closes, or sends what is not understood.
+    End,
+    /// The upgrade: bytes used, and the answer.
+    Upgrade(usize, Vec<u8>),
+    /// A request or a message.
+    Counted(usize, Vec<u8>),
+}
+
+/// The answer to what `input` begins with.
+fn answer(input: &[u8]) -> Answer {
+    if input.starts_with(b"G") {
+        let Some(length) = head_length(input) else { return Answer::Part };
+        let head = String::from_utf8_lossy(input.get(..length).unwrap_or_default());
+        let key = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("sec-websocket-key").then(|| value.trim().to_owned())
+        });
+        return match key {
+            None => Answer::Counted(length, OK.to_vec()),
+            Some(key) => Answer::Upgrade(length, switching(&key)),
+        };
+    }
+    let Some((&[first, second], rest)) = input.split_first_chunk::<2>() else {
+        return Answer::Part;
+    };
+    let (header, length) = match second & 0x7f {
+        127 => return Answer::End,
+        126 => match rest.first_chunk::<2>() {
+            Some(two) => (8, usize::from(u16::from_be_bytes(*two))),
+            None => return Answer::Part,
+        },
+        short => (6, usize::from(short)),
+    };
+    let (Some(mask), Some(payload)) =
+        (input.get(header - 4..header), input.get(header..header + length))
+    else {
+        return Answer::Part;
+    };
+    match first & 0x0f {
+        frames::TEXT | frames::BINARY if length < 126 => {
+            let masks = mask.iter().cycle();
+            let plain: Vec<u8> =
+                payload.iter().zip(masks).map(|(byte, mask)| byte ^ mask).collect();
+            Answer::Counted(header + length, frames::plain(&plain))
+        }
+        _ => Answer::End,
+    }
+}
+
+fn switching(key: &str) -> Vec<u8> {
+    let accept = accept_value(key);
+    format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+/// RFC 6455 §4.2.2: base64 of the SHA-1 of the key and a fixed text.
+fn accept_value(key: &str) -> String {
+    let text = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+    STANDARD.encode(Sha1::digest(text.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upgrades_requests_and_frames_are_answered_when_they_are_whole() {
+        assert_eq!(accept_value(frames::UPGRADE_KEY), frames::UPGRADE_ACCEPT);
+        let request = frames::upgrade_request("/", "here", "");
+        for cut in 1..request.len() {
+            assert!(matches!(answer(&request[..cut]), Answer::Part));
+        }
+        assert!(matches!(answer(&request), Answer::Upgrade(n, _) if n == request.len()));
+        assert!(matches!(answer(b"GET / HTTP/1.1\r\n\r\n"), Answer::Counted(18, _)));
+        let mut frame = Vec::new();
+        frames::masked(frames::TEXT, b"hello", &mut frame);
+        for cut in 0..frame.len() {
+            assert!(matches!(answer(&frame[..cut]), Answer::Part));
+        }
+        let Answer::Counted(11, back) = answer(&frame) else { panic!("no answer") };
+        assert_eq!(back, frames::plain(b"hello"));
+        frame.clear();
+        frames::masked(frames::CLOSE, b"\x03\xe8", &mut frame);
+        assert!(matches!(answer(&frame), Answer::End));
+    }
+
+    #[test]
+    fn it_stops_when_told_and_goes_on() {
+        let stall = Stall { at: 2, lasts: Duration::from_millis(300) };
+        let server = Plain::start(Some(stall)).unwrap();
+        let ask = || {
+            let socket = sys::dial(server.address, 0, true).unwrap();
+            let begun = Instant::now();
+            rustix::net::send(&socket, b"GET / HTTP/1.1\r\n\r\n", SendFlags::empty()).unwrap();
+            let mut answer = [0; 64];
+            assert_eq!(rustix::io::read(&socket, &mut answer).unwrap(), OK.len());
+            begun.elapsed()
+        };
+        assert!(ask() < Duration::from_millis(250));
+        assert!(ask() >= Duration::from_millis(300));
+        assert!(ask() < Duration::from_millis(250));
+        let seen = server.finish().unwrap();
+        assert_eq!((seen.accepted.len(), seen.answered), (3, 3));
+        assert!(seen.accepted.is_sorted());
+    }
+}

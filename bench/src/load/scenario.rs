@@ -1,0 +1,260 @@
+//! The scenarios of the load generators, written for each run: TOML for Simurgh, XML for Tsung.
+
+use std::net::SocketAddrV4;
+
+/// The seeds' own file, as it stands beside the tests of `simurgh load`.
+pub(super) const SEED_FILE: &str =
+    include_str!("../../../crates/simurgh-load/tests/tsung/phoenix.xml");
+/// How that file calls the server, without the port.
+pub(super) const SEED_SERVER: &str = "server_ip_address";
+
+/// The head of a TOML scenario; `more` are further keys.
+fn toml(server: SocketAddrV4, seed: usize, more: &str) -> String {
+    format!("name = \"bench\"\nseed = {seed}\n{more}\n[target]\nurl = \"ws://{server}\"\n")
+}
+
+/// A phase of even arrivals; `more` are further lines.
+fn phase(duration: &str, rate: u32, more: &str) -> String {
+    format!("[[phase]]\nduration = \"{duration}\"\nrate = {rate}\n{more}")
+}
+
+/// A session.
+fn session(name: &str, steps: &str) -> String {
+    format!("[[session]]\nname = \"{name}\"\nprotocol = \"phoenix\"\nsteps = [\n{steps}\n]\n")
+}
+
+/// Steps that connect and join.
+const JOIN: &str = "{ connect = \"/socket/websocket\" },\n\
+     { join = \"rooms:lobby\", payload = { user = \"b\" } },\n";
+
+/// Users come at `rate` and stay, after two seconds in which nobody comes.
+pub(super) fn hold(server: SocketAddrV4, users: usize, rate: u32) -> String {
+    let arrive = milliseconds(users, rate);
+    let steps = format!("{JOIN}{{ receive = \"end\" }},");
+    format!(
+        "{}{}{}{}{}",
+        toml(server, 1, &format!("max_users = {users}")),
+        phase("2s", 0, ""),
+        phase(&format!("{arrive}ms"), rate, ""),
+        phase("10m", 0, ""),
+        session("member", &steps)
+    )
+}
+
+/// Time in which `users` come at `rate`.
+fn milliseconds(users: usize, rate: u32) -> u64 {
+    let users = u64::try_from(users).unwrap_or(u64::MAX);
+    users.saturating_mul(1000).div_ceil(u64::from(rate.max(1)))
+}
+
+/// One who speaks in `rooms:lobby`, and those who listen.
+#[derive(Clone, Copy)]
+pub(super) struct Talk {
+    /// All members, the speaker among them.
+    pub(super) members: usize,
+    /// Messages per second.
+    pub(super) rate: u32,
+    /// Messages in all.
+    pub(super) messages: u32,
+}
+
+/// Members come, then the one who speaks, three seconds before the first word.
+pub(super) fn talk(server: SocketAddrV4, talk: Talk) -> String {
+    let listeners = talk.members.saturating_sub(1);
+    let every = 1_000_000 / talk.rate.max(1);
+    let words = format!(
+        "{JOIN}{{ receive = \"3s\" }},\n{{ loop = {}, every = \"{every}us\", steps = [{{ push = \
+         \"new:msg\", payload = {{ body = \"{{{{stamp}}}}\" }}, reply = false }}] }},\n\
+         {{ receive = \"end\" }},",
+        talk.messages
+    );
+    let length = 7 + talk.messages.div_ceil(talk.rate.max(1));
+    format!(
+        "{}{}{}{}{}{}{}",
+        toml(server, 1, ""),
+        phase("2s", 0, ""),
+        phase(&format!("{}ms", milliseconds(listeners, 1000)), 1000, "weights = { talker = 0 }\n"),
+        phase("1s", 1, "weights = { listener = 0 }\n"),
+        phase(&format!("{length}s"), 0, ""),
+        session("listener", &format!("{JOIN}{{ receive = \"end\" }},")),
+        session("talker", &words),
+    )
+}
+
+/// Rooms of ten in which all speak: `rate` messages per second in all, evenly, for `seconds`.
+pub(super) fn rooms(server: SocketAddrV4, members: usize, rate: u32, seconds: u32) -> String {
+    let count = members / ROOM;
+    let names: Vec<String> = (0..count).map(|room| format!("\"{room}\"")).collect();
+    let members_32 = u32::try_from(members).unwrap_or(u32::MAX);
+    let every = u64::from(members_32) * 1_000_000 / u64::from(rate.max(1));
+    let rounds = u64::from(seconds) * 1_000_000 / every.max(1);
+    let steps = format!(
+        "{{ connect = \"/socket/websocket\" }},\n{{ set = \"room\", row = \"rooms\" }},\n\
+         {{ join = \"rooms:{{{{room}}}}\", payload = {{ user = \"b\" }} }},\n\
+         {{ receive = \"4s\" }},\n{{ loop = {rounds}, every = \"{every}us\", steps = [{{ push = \
+         \"new:msg\", payload = {{ body = \"{{{{stamp}}}}\" }}, reply = false }}] }},\n\
+         {{ receive = \"2s\" }},"
+    );
+    format!(
+        "{}{}{}{}",
+        toml(server, 1, &format!("[files]\nrooms = [{}]", names.join(", "))),
+        phase("1s", members_32, ""),
+        phase(&format!("{}s", seconds + 8), 0, ""),
+        session("member", &steps)
+    )
+}
+
+/// Members of a room of [`rooms`].
+pub(super) const ROOM: usize = 10;
+
+/// Users that come for ten seconds, stay for half a second and go.
+pub(super) fn arrivals(server: SocketAddrV4, rate: u32, poisson: bool, seed: usize) -> String {
+    let kind = if poisson { "arrivals = \"poisson\"\n" } else { "" };
+    let steps = "{ connect = \"/\" }, { think = \"500ms\" }, { close = true },";
+    format!(
+        "{}{}{}",
+        toml(server, seed, ""),
+        phase("10s", rate, kind),
+        session("guest", steps).replace("\"phoenix\"", "\"raw\"")
+    )
+}
+
+/// One user who asks 50 times a second for ten seconds.
+pub(super) fn asks(server: SocketAddrV4) -> String {
+    let steps = "{ connect = \"/\" },\n{ loop = 500, every = \"20ms\", steps = [\
+         { send = \"hello\", reply = true }] },";
+    format!(
+        "{}{}{}",
+        toml(server, 1, "max_users = 1"),
+        phase("1s", 1, ""),
+        session("asker", steps).replace("\"phoenix\"", "\"raw\"")
+    )
+}
+
+/// 50 users a second for ten seconds, each with one request.
+pub(super) fn requests(server: SocketAddrV4) -> String {
+    format!(
+        "{}{}{}",
+        toml(server, 1, "").replace("ws://", "http://"),
+        phase("10s", 50, ""),
+        session("visitor", "{ get = \"/\" },").replace("\"phoenix\"", "\"raw\"")
+    )
+}
+
+/// A Tsung file; `load` and `sessions` are what stands in these elements.
+pub(super) fn tsung(server: SocketAddrV4, client: &str, load: &str, sessions: &str) -> String {
+    format!(
+        r#"<?xml version="1.0"?>
+<!DOCTYPE tsung SYSTEM "/usr/share/tsung/tsung-1.0.dtd">
+<tsung loglevel="warning" version="1.0">
+  <clients>{client}</clients>
+  <servers><server host="{}" port="{}" type="tcp"/></servers>
+  <load duration="5" unit="minute">{load}</load>
+  <sessions>{sessions}</sessions>
+</tsung>
+"#,
+        server.ip(),
+        server.port()
+    )
+}
+
+/// One node, in the controller's own process, with addresses enough for all ports.
+pub(super) fn one_node() -> String {
+    let ips: String = (1..=8).map(|host| format!("<ip value=\"127.77.2.{host}\"/>")).collect();
+    format!(
+        "<client host=\"localhost\" use_controller_vm=\"true\" maxusers=\"64000\">{ips}</client>"
+    )
+}
+
+/// Arrivals of Tsung, which are always at random; `sessions` are `session_setup` elements.
+pub(super) fn tsung_phase(
+    number: u32,
+    seconds: u32,
+    rate: u32,
+    users: usize,
+    more: &str,
+) -> String {
+    format!(
+        "<arrivalphase phase=\"{number}\" duration=\"{seconds}\" unit=\"second\">{more}\
+         <users maxnumber=\"{users}\" arrivalrate=\"{rate}\" unit=\"second\"/></arrivalphase>"
+    )
+}
+
+/// A WebSocket session of Tsung.
+pub(super) fn tsung_session(name: &str, probability: u32, steps: &str) -> String {
+    format!(
+        "<session name=\"{name}\" probability=\"{probability}\" type=\"ts_websocket\">{steps}\
+         </session>"
+    )
+}
+
+/// Connect and join as the others do: V2 in a text frame.
+pub(super) fn tsung_join() -> String {
+    let path = "/socket/websocket?vsn=2.0.0";
+    format!(
+        "{}{}",
+        tsung_connect(path),
+        tsung_message(r#"["1","1","rooms:lobby","phx_join",{"user":"b"}]"#, "parse")
+    )
+}
+
+/// A connect of Tsung.
+pub(super) fn tsung_connect(path: &str) -> String {
+    format!("<request><websocket type=\"connect\" path=\"{path}\"/></request>")
+}
+
+/// A message of Tsung.
+pub(super) fn tsung_message(text: &str, ack: &str) -> String {
+    format!(
+        "<request><websocket type=\"message\" frame=\"text\" ack=\"{ack}\">{text}</websocket></request>"
+    )
+}
+
+/// A think time of Tsung.
+pub(super) fn tsung_think(seconds: f64) -> String {
+    format!("<thinktime value=\"{seconds}\"/>")
+}
+
+/// A loop of Tsung.
+pub(super) fn tsung_loop(rounds: u32, steps: &str) -> String {
+    format!("<for var=\"i\" from=\"1\" to=\"{rounds}\" incr=\"1\">{steps}</for>")
+}
+
+/// The seeds' file with what Tsung needs changed to run it here: the clients, the server, and no
+/// more than `users`.
+pub(super) fn seed_for_tsung(server: SocketAddrV4, users: usize) -> Option<String> {
+    let (before, rest) = SEED_FILE.split_once("<clients>")?;
+    let (_, rest) = rest.split_once("</clients>")?;
+    let (middle, rest) = rest.split_once("<options>")?;
+    let (_, rest) = rest.split_once("</options>")?;
+    // Its log of all that happens would be charged to it.
+    let before = before.replace("loglevel=\"debug\"", "loglevel=\"warning\"");
+    let middle = middle
+        .replace(SEED_SERVER, &server.ip().to_string())
+        .replace("port=\"4000\"", &format!("port=\"{}\"", server.port()))
+        .replace("maxnumber=\"100000\"", &format!("maxnumber=\"{users}\""));
+    Some(format!("{before}<clients>{}</clients>{middle}{rest}", one_node()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seeds_file_has_what_is_replaced() {
+        let server = "127.0.0.9:4321".parse().unwrap();
+        let text = seed_for_tsung(server, 777).unwrap();
+        for part in ["127.0.0.9", "\"4321\"", "maxnumber=\"777\"", "use_controller_vm=\"true\""] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        for part in [SEED_SERVER, "4000", "ports_range", "phoenix1"] {
+            assert!(!text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn arrivals_take_as_long_as_they_must() {
+        assert_eq!(milliseconds(15_000, 5_000), 3_000);
+        assert_eq!(milliseconds(1, 3), 334);
+    }
+}

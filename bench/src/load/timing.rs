@@ -1,0 +1,230 @@
+//! What a load generator does when: whether users come at the rate that was asked for, what it says
+//! of a server that stops for a while, and how soon it begins.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::bare::Bare;
+use super::frames_in::ended;
+use super::plain::{Plain, Stall};
+use super::scenario;
+use super::tools::{Job, Tool};
+use super::{Bench, Options, Sample};
+use crate::stats;
+
+/// Tsung has neither ports nor time for more.
+const TSUNG_RATE_MAX: u32 = 5_000;
+const SECONDS: u32 = 10;
+/// Of 500 requests in ten seconds, this one waits.
+const STALL: Stall = Stall { at: 125, lasts: Duration::from_secs(5) };
+
+/// The rates of `arrivals`, users per second.
+pub(super) fn rates(options: &Options) -> &'static [u32] {
+    options.size(&[100, 1_000, 5_000, 10_000], &[100, 1_000])
+}
+
+/// `arrivals`.
+pub(super) fn arrivals(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    for rate in rates(bench.options).iter().copied() {
+        match sample.tool {
+            Tool::Bare => arrive(bench, sample, rate, false)?,
+            Tool::Tsung if rate > TSUNG_RATE_MAX => {}
+            Tool::Tsung => arrive(bench, sample, rate, true)?,
+            Tool::Simurgh => {
+                arrive(bench, sample, rate, false)?;
+                arrive(bench, sample, rate, true)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn arrive(bench: &Bench<'_>, sample: &mut Sample, rate: u32, poisson: bool) -> Result<()> {
+    let server = Plain::start(None)?;
+    let asked = usize::try_from(rate * SECONDS)?;
+    let mut work = bench.kit.start(&arrivals_job(sample, server.address, rate, poisson))?;
+    let name = |what: &str| {
+        format!("arrivals {} {rate}/s {what}", if poisson { "poisson" } else { "even" })
+    };
+    if sample.tool == Tool::Simurgh {
+        let report = ended(&mut work, sample)?;
+        let started = report.count("users_started");
+        let late = report.count("late_arrivals") / started.max(1.0);
+        sample.put(name("late %"), 100.0 * late);
+        sample.put(name("started"), started);
+        if let Some(lag) = report.metric("arrival_lag", "p99") {
+            sample.put(name("lag p99 µs"), lag);
+        }
+        ensure!(report.count("connects") > 0.0, "nobody came");
+    } else {
+        until_all_came(&server, &mut work.process, asked)?;
+    }
+    work.forget();
+    let times = server.finish()?.accepted;
+    let first = times.first().copied().context("nobody came")?;
+    let end = first + Duration::from_secs(u64::from(SECONDS));
+    let within: Vec<Instant> = times.iter().copied().filter(|at| *at < end).collect();
+    let (came, last) = (within.len(), within.last().copied().unwrap_or(first));
+    // Tsung stops when as many have come as were to be expected, however soon that was.
+    let kept = stats::per(came - 1, 1) / (last - first).as_secs_f64();
+    sample.put(name("came"), stats::per(times.len(), 1));
+    sample.put(name("came in 10 s"), stats::per(came, 1));
+    sample.put(name("off %"), 100.0 * (kept / f64::from(rate) - 1.0));
+    if poisson {
+        let asked = stats::per(asked, 1);
+        sample.put(name("off σ"), (stats::per(times.len(), 1) - asked) / asked.sqrt());
+    }
+    Ok(())
+}
+
+fn arrivals_job(sample: &Sample, server: SocketAddrV4, rate: u32, poisson: bool) -> Job {
+    match sample.tool {
+        Tool::Simurgh => Job::toml(scenario::arrivals(server, rate, poisson, sample.round)),
+        Tool::Bare => Job::Bare(Bare {
+            server,
+            users: usize::try_from(rate * SECONDS).unwrap_or(usize::MAX),
+            rate,
+            wait: Duration::ZERO,
+            hold: Some(Duration::from_millis(500)),
+            join: false,
+            say: 0,
+            messages: 0,
+        }),
+        Tool::Tsung => {
+            let steps = format!("{}{}", scenario::tsung_connect("/"), scenario::tsung_think(0.5));
+            Job::Tsung(scenario::tsung(
+                server,
+                &scenario::one_node(),
+                &scenario::tsung_phase(1, SECONDS, rate, 1_000_000, ""),
+                &scenario::tsung_session("guest", 100, &steps),
+            ))
+        }
+    }
+}
+
+/// Until it ends, or all have come, or nobody has come for a while.
+fn until_all_came(
+    server: &Plain,
+    process: &mut super::process::Process,
+    asked: usize,
+) -> Result<()> {
+    let (mut seen, mut changed) = (0, Instant::now());
+    loop {
+        let now = server.accepted();
+        if now > seen {
+            (seen, changed) = (now, Instant::now());
+        }
+        let patience = Duration::from_secs(if seen == 0 { 20 } else { 3 });
+        // Arrivals at random may be more than were asked for, so all do not end it by themselves.
+        if process.ended().is_some() || changed.elapsed() > patience {
+            break;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    ensure!(seen > asked / 100, "only {seen} of {asked} came");
+    Ok(())
+}
+
+/// `stall`: a server that stops for 5 s in 10 s of 50 requests/s, once for one user who asks again
+/// and again, once for a new user with each request.
+pub(super) fn stall(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    for (shape, metric) in [("asks", "message"), ("requests", "http")] {
+        let server = Plain::start(Some(STALL))?;
+        let job = match (sample.tool, shape) {
+            (Tool::Simurgh, "asks") => Job::toml(scenario::asks(server.address)),
+            (Tool::Simurgh, _) => Job::toml(scenario::requests(server.address)),
+            (_, "asks") => tsung_asks(server.address),
+            _ => tsung_requests(server.address),
+        };
+        let mut work = bench.kit.start(&job)?;
+        if sample.tool == Tool::Simurgh {
+            let report = ended(&mut work, sample)?;
+            for value in ["p90", "p99", "max"] {
+                let measured = report.metric(metric, value);
+                let measured = measured.with_context(|| format!("no {metric} in report.json"))?;
+                sample.put(format!("stall {shape} {value} s"), measured / 1e6);
+            }
+            let count = report.metric(metric, "count").unwrap_or(0.0);
+            sample.put(format!("stall {shape} count"), count);
+        } else {
+            work.process.wait(Duration::from_secs(90))?;
+            let line = work.tsung_line("request").context("tsung.log has no request")?;
+            // Count, mean, deviation, highest and lowest mean, mean of all, count of all; ms.
+            let [_, _, _, highest, _, mean, count, ..] = line.as_slice() else {
+                bail!("tsung.log: {line:?}");
+            };
+            sample.put(format!("stall {shape} max s"), highest / 1e3);
+            sample.put(format!("stall {shape} mean s"), mean / 1e3);
+            sample.put(format!("stall {shape} count"), *count);
+        }
+        work.forget();
+        let answered = server.finish()?.answered;
+        ensure!(answered >= STALL.at, "only {answered} requests came: the server never stopped");
+    }
+    Ok(())
+}
+
+fn tsung_asks(server: SocketAddrV4) -> Job {
+    let ask =
+        format!("{}{}", scenario::tsung_message("hello", "parse"), scenario::tsung_think(0.02));
+    let steps = format!("{}{}", scenario::tsung_connect("/"), scenario::tsung_loop(500, &ask));
+    Job::Tsung(scenario::tsung(
+        server,
+        &scenario::one_node(),
+        &scenario::tsung_phase(1, 2, 10, 1, ""),
+        &scenario::tsung_session("asker", 100, &steps),
+    ))
+}
+
+fn tsung_requests(server: SocketAddrV4) -> Job {
+    let steps = "<request><http url=\"/\" method=\"GET\" version=\"1.1\"/></request>";
+    let session = scenario::tsung_session("visitor", 100, steps);
+    Job::Tsung(scenario::tsung(
+        server,
+        &scenario::one_node(),
+        &scenario::tsung_phase(1, SECONDS, 50, 500, ""),
+        &session.replace("ts_websocket", "ts_http"),
+    ))
+}
+
+/// `start`: from the start of the program to its first connection.
+pub(super) fn start(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::new(127, 77, 0, 1), 0))?;
+    let SocketAddr::V4(server) = listener.local_addr()? else { bail!("not of IPv4") };
+    listener.set_nonblocking(true)?;
+    let job = match sample.tool {
+        Tool::Simurgh => {
+            let text = scenario::arrivals(server, 1_000, false, 1);
+            Job::Simurgh { text, kind: "toml", flags: Vec::new(), workers: 100 }
+        }
+        Tool::Bare => arrivals_job(sample, server, 1_000, false),
+        Tool::Tsung => {
+            let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
+            let client =
+                format!("<client host=\"{}\" cpu=\"12\" maxusers=\"64000\"/>", host.trim());
+            let steps = scenario::tsung_connect("/");
+            Job::Tsung(scenario::tsung(
+                server,
+                &client,
+                &scenario::tsung_phase(1, SECONDS, 1_000, 100_000, ""),
+                &scenario::tsung_session("guest", 100, &steps),
+            ))
+        }
+    };
+    let mut work = bench.kit.start_on(&job, None)?;
+    let took = loop {
+        if listener.accept().is_ok() {
+            break work.process.started.elapsed();
+        }
+        work.process.must_run()?;
+        let waited = work.process.started.elapsed();
+        ensure!(waited < Duration::from_secs(60), "no connection within a minute");
+        thread::sleep(Duration::from_micros(200));
+    };
+    sample.put("start s", took.as_secs_f64());
+    work.forget();
+    Ok(())
+}

@@ -1,0 +1,267 @@
+//! The load generators: the bare client, Tsung, and `simurgh load`, each told the same job in its
+//! own language, on the client's core.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::bare::Bare;
+use super::process::{Process, Start, words};
+use crate::target::CLIENT_CORE;
+
+/// A load generator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Tool {
+    /// The floor.
+    Bare,
+    /// Tsung.
+    Tsung,
+    /// `simurgh load`.
+    Simurgh,
+}
+
+impl Tool {
+    /// All, in the order in which they take turns.
+    pub(super) const ALL: [Self; 3] = [Self::Bare, Self::Tsung, Self::Simurgh];
+
+    /// In messages and tables.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "bare",
+            Self::Tsung => "Tsung",
+            Self::Simurgh => "Simurgh",
+        }
+    }
+}
+
+/// A job in the language of one load generator.
+pub(super) enum Job {
+    /// For the bare client.
+    Bare(Bare),
+    /// For Tsung: its XML.
+    Tsung(String),
+    /// For `simurgh load`: a scenario, the end of its file's name, and flags.
+    Simurgh {
+        /// TOML or XML.
+        text: String,
+        /// `toml` or `xml`.
+        kind: &'static str,
+        /// Flags beside those that every run has.
+        flags: Vec<String>,
+        /// Workers.
+        workers: u32,
+    },
+}
+
+impl Job {
+    /// A scenario in TOML for one worker.
+    pub(super) fn toml(text: String) -> Self {
+        Self::Simurgh { text, kind: "toml", flags: Vec::new(), workers: 1 }
+    }
+
+    /// The same with a flag more.
+    pub(super) fn with(mut self, flag: &str) -> Self {
+        if let Self::Simurgh { flags, .. } = &mut self {
+            flags.push(flag.to_owned());
+        }
+        self
+    }
+}
+
+/// Where the programs are, and where they may write.
+pub(super) struct Kit {
+    /// `simurgh`.
+    pub(super) simurgh: PathBuf,
+    /// Tsung; `None`: it does not take part.
+    pub(super) tsung: Option<PathBuf>,
+    /// A directory of this measurement.
+    pub(super) scratch: PathBuf,
+}
+
+/// A load generator at work.
+pub(super) struct AtWork {
+    /// Its process.
+    pub(super) process: Process,
+    dir: PathBuf,
+}
+
+impl Kit {
+    /// Whether `tool` takes part.
+    pub(super) fn has(&self, tool: Tool) -> bool {
+        tool != Tool::Tsung || self.tsung.is_some()
+    }
+
+    /// Starts the load generator that the job is for, on the client's core.
+    pub(super) fn start(&self, job: &Job) -> Result<AtWork> {
+        self.start_on(job, Some(CLIENT_CORE))
+    }
+
+    /// The same on any core, or on all (`None`).
+    pub(super) fn start_on(&self, job: &Job, core: Option<usize>) -> Result<AtWork> {
+        // Short: Tsung's scripts and Erlang's ports are not fond of long paths. Always new: what
+        // the last one wrote would be taken for what this one does.
+        let dir = (0..).map(|number| self.scratch.join(number.to_string())).find(|p| !p.exists());
+        let dir = dir.context("no directory is free")?;
+        fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
+        let own = std::env::current_exe().context("own path")?;
+        let (program, arguments, worker) = match job {
+            Job::Bare(bare) => (own.as_path(), bare_words(bare), None),
+            Job::Tsung(text) => {
+                let program = self.tsung.as_deref().context("Tsung does not take part")?;
+                (program, tsung_words(&dir, text)?, Some("beam.smp"))
+            }
+            Job::Simurgh { text, kind, flags, workers } => {
+                let mut words = simurgh_words(&dir, text, kind, *workers)?;
+                words.extend(core.map(|core| OsString::from(format!("--cores={core}"))));
+                words.extend(flags.iter().map(OsString::from));
+                (self.simurgh.as_path(), words, None)
+            }
+        };
+        let log = dir.join("log");
+        let home = &self.scratch;
+        let start = Start { program, arguments, core, log: &log, worker, home };
+        Ok(AtWork { process: Process::start(start)?, dir })
+    }
+}
+
+fn bare_words(bare: &Bare) -> Vec<OsString> {
+    let ms = |time: Duration| time.as_millis().to_string();
+    let mut all = vec![
+        "bare".to_owned(),
+        format!("--server={}", bare.server),
+        format!("--users={}", bare.users),
+        format!("--rate={}", bare.rate),
+        format!("--wait-ms={}", ms(bare.wait)),
+        format!("--join={}", u8::from(bare.join)),
+        format!("--say={}", bare.say),
+        format!("--messages={}", bare.messages),
+    ];
+    all.extend(bare.hold.map(|hold| format!("--hold-ms={}", ms(hold))));
+    words(&all)
+}
+
+fn tsung_words(dir: &Path, text: &str) -> Result<Vec<OsString>> {
+    let file = dir.join("job.xml");
+    fs::write(&file, text)?;
+    let mut all = words(&["-n", "-f"]);
+    all.push(file.into());
+    all.push("-l".into());
+    all.push(dir.join("out").into());
+    all.push("start".into());
+    Ok(all)
+}
+
+fn simurgh_words(dir: &Path, text: &str, kind: &str, workers: u32) -> Result<Vec<OsString>> {
+    let file = dir.join("job").with_extension(kind);
+    fs::write(&file, text)?;
+    let mut all = words(&["load"]);
+    all.push(file.into());
+    all.push("--out".into());
+    all.push(dir.join("out").into());
+    all.extend(words(&["--dashboard", "off", "--quiet"]));
+    all.push(format!("--workers={workers}").into());
+    Ok(all)
+}
+
+impl AtWork {
+    /// The report of `simurgh load`, written at its end.
+    pub(super) fn report(&self) -> Result<Report> {
+        let path = self.dir.join("out/report.json");
+        let text = fs::read_to_string(&path).with_context(|| {
+            let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+            format!("no report.json; it printed: {}", log.trim())
+        })?;
+        let report = Report(serde_json::from_str(&text).context("report.json")?);
+        ensure!(report.0["format"] == 1, "report.json has another format");
+        Ok(report)
+    }
+
+    /// Tsung's own figures: the last line of `name` in its log, behind the name.
+    pub(super) fn tsung_line(&self, name: &str) -> Option<Vec<f64>> {
+        // In a directory of which the name is the minute.
+        let mut below = fs::read_dir(self.dir.join("out")).ok()?.flatten();
+        let text = below.find_map(|one| fs::read_to_string(one.path().join("tsung.log")).ok())?;
+        let begins = format!("stats: {name} ");
+        let line = text.lines().filter_map(|line| line.strip_prefix(&begins)).next_back()?;
+        Some(line.split_whitespace().flat_map(str::parse).collect())
+    }
+
+    /// How long its directory's name is not wanted any more.
+    pub(super) fn forget(self) {
+        drop(self.process);
+        // What is left lies in the directory of temporary files.
+        let _ = fs::remove_dir_all(self.dir);
+    }
+}
+
+/// What `simurgh load` reports.
+pub(super) struct Report(Value);
+
+impl Report {
+    /// A count; what did not occur is 0.
+    pub(super) fn count(&self, name: &str) -> f64 {
+        self.0["counts"][name].as_f64().unwrap_or(0.0)
+    }
+
+    /// A value of a metric, µs.
+    pub(super) fn metric(&self, name: &str, value: &str) -> Option<f64> {
+        let all = self.0["metrics"].as_array()?;
+        all.iter().find(|metric| metric["name"] == name)?[value].as_f64()
+    }
+
+    /// What of it is kept with the figures.
+    pub(super) fn kept(&self) -> Value {
+        let keys = ["counts", "metrics", "errors", "warnings", "cpu_s", "at_s", "ending"];
+        keys.iter().map(|key| ((*key).to_owned(), self.0[*key].clone())).collect()
+    }
+
+    /// Errors and warnings in words.
+    pub(super) fn complaints(&self) -> Vec<String> {
+        let of = |list: &str, text: &str, count: &str| -> Vec<String> {
+            let all = self.0[list].as_array().cloned().unwrap_or_default();
+            all.iter().map(|one| format!("{list}: {} {}", one[text], one[count])).collect()
+        };
+        [of("errors", "kind", "count"), of("warnings", "text", "code")].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_read_by_name() {
+        let report = Report(serde_json::json!({
+            "counts": { "joins": 5 },
+            "metrics": [{ "name": "join", "p99": 7 }, { "name": "push", "p99": 9 }],
+            "errors": [{ "kind": "reset", "count": 2 }],
+            "warnings": [],
+        }));
+        assert!((report.count("joins") - 5.0).abs() < 1e-9 && report.count("leaves") < 1e-9);
+        assert_eq!(report.metric("push", "p99"), Some(9.0));
+        assert_eq!(report.metric("leave", "p99"), None);
+        assert_eq!(report.complaints(), ["errors: \"reset\" 2"]);
+    }
+
+    #[test]
+    fn the_bare_client_understands_what_it_is_told() {
+        let bare = Bare {
+            server: "127.77.0.1:9".parse().unwrap(),
+            users: 7,
+            rate: 3,
+            wait: Duration::from_millis(20),
+            hold: Some(Duration::from_millis(500)),
+            join: true,
+            say: 4,
+            messages: 11,
+        };
+        let parsed = crate::args::parse(bare_words(&bare)).unwrap();
+        assert_eq!(parsed, crate::args::Command::Bare(bare));
+    }
+}
