@@ -20,11 +20,11 @@ simurgh-bench [--clients 18000] [--runs 5] [--only NAME] [--server-bin PATH] [--
     --out      where the raw runs go; default: bench/runs/<date>-<machine>
 simurgh-bench hold --server URL [--clients 10000] [--seconds 120]
     joins as Tsung does (V1, JSON in a binary frame), stays without a heartbeat, counts who stayed
-simurgh-bench load [--only ROW,...] [--runs 3] [--users 15000] [--rate 5000] [--tsung PATH|off]
+simurgh-bench load [--only ROW,...] [--runs 3] [--users 15000] [--rate 10000] [--tsung PATH|off]
         [--quick] [--server-bin PATH] [--out DIR]
     measures `simurgh load` beside the bare client and Tsung and prints the table
     --only     connect | memory | idle | broadcast | stamp | arrivals | stall | start
-    --rate     users per second of `connect`, `memory`
+    --rate     users per second of `connect`
     --quick    a tenth of the users and of the time: to see whether all works, not for figures
 simurgh-bench floor --listen IP:PORT
     the bare floor alone
@@ -118,7 +118,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
             only: rows(take("only"))?,
             runs: number(take("runs"), if quick.is_empty() { 3 } else { 1 })?.max(1),
             users: number(take("users"), if quick.is_empty() { 15_000 } else { 1_500 })?.max(2),
-            rate: u32::try_from(number(take("rate"), 5_000)?)?.max(1),
+            rate: u32::try_from(number(take("rate"), 10_000)?)?.max(1),
             tsung: take("tsung").unwrap_or_else(|| "/usr/bin/tsung".to_owned()),
             quick: !quick.is_empty(),
             server_bin: take("server-bin").map(PathBuf::from),
@@ -161,6 +161,8 @@ fn bare(take: &mut impl FnMut(&str) -> Option<String>) -> Result<Bare> {
         users: number(take("users"), 1_000)?,
         rate: small(take("rate"), 1_000)?,
         wait: ms(take("wait-ms"))?,
+        first: number(take("first"), 0)?,
+        pause: ms(take("pause-ms"))?,
         hold: take("hold-ms").map(|text| ms(Some(text))).transpose()?,
         join: number(take("join"), 1)? != 0,
         say: small(take("say"), 0)?,

@@ -31,6 +31,10 @@ pub(crate) struct Bare {
     pub(crate) rate: u32,
     /// Time before the first, in which its memory can be read.
     pub(crate) wait: Duration,
+    /// After so many comes a pause; 0: none.
+    pub(crate) first: usize,
+    /// The pause.
+    pub(crate) pause: Duration,
     /// How long each stays; `None`: until this process is killed.
     pub(crate) hold: Option<Duration>,
     /// Whether they join `rooms:lobby` after the upgrade.
@@ -78,7 +82,11 @@ pub(crate) fn run(plan: &Bare) -> Result<()> {
     };
     let begun = Instant::now();
     let first = begun + plan.wait;
-    let arrival = |number: usize| first + Duration::from_secs(1).mul_f64(at(number, plan.rate));
+    let arrival = |number: usize| {
+        let paused = plan.first > 0 && number >= plan.first;
+        let pause = if paused { plan.pause } else { Duration::ZERO };
+        first + pause + Duration::from_secs(1).mul_f64(at(number, plan.rate))
+    };
     let speech = arrival(plan.users) + BEFORE_MESSAGES;
     let message = |number: u32| speech + Duration::from_secs(1).mul_f64(at(number, plan.say));
     let mut said = 0;
@@ -211,6 +219,8 @@ mod tests {
             users: 50,
             rate: 200,
             wait: Duration::ZERO,
+            first: 0,
+            pause: Duration::ZERO,
             hold: Some(Duration::from_millis(20)),
             join: true,
             say: 0,

@@ -33,6 +33,8 @@ pub(super) fn broadcast(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
             users: talk.members,
             rate: 1_000,
             wait: Duration::from_secs(1),
+            first: 0,
+            pause: Duration::ZERO,
             hold: None,
             join: true,
             say: talk.rate,

@@ -1,10 +1,11 @@
 //! Users that come, join and stay: what they cost in CPU time when they come, in memory while they
 //! are there, and in CPU time while they only think.
 
+use std::net::SocketAddrV4;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::bare::Bare;
 use super::process::Memory;
@@ -18,6 +19,8 @@ use crate::target::{self, Running};
 const POLL: Duration = Duration::from_millis(20);
 /// Without anybody new for so long it is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Users per second of `memory`: low enough for all.
+const MEMORY_RATE: u32 = 2_000;
 /// Tsung freezes for seconds at a time above this rate.
 const TSUNG_RATE_MAX: u32 = 2_000;
 const IDLE_FULL: f64 = 65.0;
@@ -67,79 +70,135 @@ pub(super) fn joined(
     }
 }
 
-/// `connect` and `memory`.
-pub(super) fn hold(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let options = bench.options;
-    let (users, mut rate) = (options.users, options.rate);
+/// Waits until `users` have joined, whoever is first.
+fn all_joined(server: &Running, work: &mut AtWork, users: usize) -> Result<()> {
+    joined(server, work, u64::try_from(users)?, |_| (), |_, _| Ok(()))
+}
+
+/// `connect`: users come at a high rate, in one go.
+pub(super) fn connect(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let users = bench.options.users;
     let server = bench.server.start(&bench.log)?;
-    let job = match sample.tool {
-        Tool::Simurgh => Job::toml(scenario::hold(server.address, users, rate)),
-        Tool::Bare => Job::Bare(Bare {
-            server: server.address,
-            users,
-            rate,
-            wait: Duration::from_secs(2),
-            hold: None,
-            join: true,
-            say: 0,
-            messages: 0,
-        }),
-        Tool::Tsung => {
-            rate = rate.min(TSUNG_RATE_MAX);
-            let steps = format!("{}{}", scenario::tsung_join(), scenario::tsung_think(600.0));
-            Job::Tsung(scenario::tsung(
-                server.address,
-                &scenario::one_node(),
-                &scenario::tsung_phase(1, 240, rate, users, ""),
-                &scenario::tsung_session("member", 100, &steps),
-            ))
-        }
+    let rate = match sample.tool {
+        Tool::Tsung => bench.options.rate.min(TSUNG_RATE_MAX),
+        Tool::Bare | Tool::Simurgh => bench.options.rate,
     };
-    let mut work = bench.kit.start(&job)?;
-    let mut base: Option<Memory> = None;
+    let come = Come { users, rate, first: 0 };
+    let mut work = bench.kit.start(&come.job(sample.tool, server.address))?;
     let mut begun = None;
     let all = u64::try_from(users)?;
     joined(
         &server,
         &mut work,
         all,
-        |work| base = work.process.memory().or(base),
+        |_| (),
         |work, already| {
             begun = Some((work.process.cpu()?, Instant::now(), already));
             Ok(())
         },
     )?;
-    let took = begun.as_ref().map(|(_, at, _)| at.elapsed());
+    let (cpu, at, already) = begun.context("nobody was first")?;
+    let took = at.elapsed();
+    // The kernel counts a thread's time when it leaves the core.
     thread::sleep(Duration::from_millis(200));
-    if let (Some((cpu, _, already)), Some(took)) = (begun, took) {
-        let (spent, vanished) = work.process.cpu()?.since(&cpu);
-        let came = stats::per(all - already, 1);
-        sample.put("connect per CPU s", came / spent);
-        sample.put("connect CPU s", spent);
-        sample.put("connect per s", came / took.as_secs_f64());
-        sample.put("connect rate asked", f64::from(rate));
-        if vanished > 0 {
-            sample.note(format!("{vanished} threads ended meanwhile: CPU understated"));
-        }
-    }
-    thread::sleep(options.size(Duration::from_secs(2), Duration::from_millis(500)));
-    if let (Some(base), Some(held)) = (base, work.process.memory()) {
-        let grown = stats::per(held.rss, 1) - stats::per(base.rss, 1);
-        sample.put("memory bytes per client", grown / stats::per(users, 1));
-        for (name, value) in [
-            ("memory base MB", base.rss),
-            ("memory held MB", held.rss),
-            ("memory base private MB", base.private),
-            ("memory held private MB", held.private),
-            ("memory base PSS MB", base.pss),
-            ("memory held PSS MB", held.pss),
-        ] {
-            sample.put(name, stats::per(value, 1_000_000));
-        }
+    let (spent, vanished) = work.process.cpu()?.since(&cpu);
+    let came = stats::per(all - already, 1);
+    sample.put("connect per CPU s", came / spent);
+    sample.put("connect CPU s", spent);
+    sample.put("connect per s", came / took.as_secs_f64());
+    sample.put("connect rate asked", f64::from(rate));
+    if vanished > 0 {
+        sample.note(format!("{vanished} threads ended meanwhile: CPU understated"));
     }
     ensure!(joins(&server)? == all, "more joined than were asked for");
     work.forget();
     Ok(())
+}
+
+/// `memory`: nobody, then some, then all, with time to come to rest each time.
+pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let users = bench.options.users;
+    let first = users.div_ceil(15);
+    let server = bench.server.start(&bench.log)?;
+    let come = Come { users, rate: MEMORY_RATE, first };
+    let mut work = bench.kit.start(&come.job(sample.tool, server.address))?;
+    let mut base: Option<Memory> = None;
+    joined(&server, &mut work, 1, |work| base = work.process.memory().or(base), |_, _| Ok(()))?;
+    all_joined(&server, &mut work, first)?;
+    thread::sleep(scenario::PAUSE / 2);
+    let early = work.process.memory().context("it has ended")?;
+    let then = usize::try_from(joins(&server)?)?;
+    if then != first {
+        sample.note(format!("{then} and not {first} were there for the first figure"));
+    }
+    all_joined(&server, &mut work, users)?;
+    thread::sleep(scenario::PAUSE / 2);
+    let held = work.process.memory().context("it has ended")?;
+    let base = base.context("its memory without users was not seen")?;
+    let bytes = |from: Memory, clients: usize| {
+        (stats::per(held.rss, 1) - stats::per(from.rss, 1)) / stats::per(clients, 1)
+    };
+    sample.put("memory bytes per client", bytes(early, users - then));
+    sample.put("memory bytes per client from none", bytes(base, users));
+    for (name, memory) in [("base", base), ("first", early), ("held", held)] {
+        sample.put(format!("memory {name} MB"), stats::per(memory.rss, 1_000_000));
+        sample.put(format!("memory {name} private MB"), stats::per(memory.private, 1_000_000));
+        sample.put(format!("memory {name} PSS MB"), stats::per(memory.pss, 1_000_000));
+    }
+    ensure!(usize::try_from(joins(&server)?)? == users, "more joined than were asked for");
+    work.forget();
+    Ok(())
+}
+
+/// How users come who then stay.
+#[derive(Clone, Copy)]
+struct Come {
+    users: usize,
+    rate: u32,
+    /// So many come before a pause; 0: all in one go.
+    first: usize,
+}
+
+impl Come {
+    fn job(self, tool: Tool, server: SocketAddrV4) -> Job {
+        let Self { users, rate, first } = self;
+        match tool {
+            Tool::Simurgh => Job::toml(scenario::hold(server, users, rate, first)),
+            Tool::Bare => Job::Bare(Bare {
+                server,
+                users,
+                rate,
+                wait: Duration::from_secs(2),
+                first,
+                pause: scenario::PAUSE,
+                hold: None,
+                join: true,
+                say: 0,
+                messages: 0,
+            }),
+            Tool::Tsung => {
+                let steps = format!("{}{}", scenario::tsung_join(), scenario::tsung_think(600.0));
+                // A phase whose users have all come lasts to its end.
+                let seconds = scenario::arrival_seconds(first, rate) * 2;
+                let early =
+                    scenario::tsung_phase(1, seconds + scenario::PAUSE.as_secs(), rate, first, "");
+                let late = scenario::tsung_phase(
+                    if first > 0 { 2 } else { 1 },
+                    240,
+                    rate,
+                    users - first,
+                    "",
+                );
+                let load = if first > 0 { early + &late } else { late };
+                Job::Tsung(scenario::tsung(
+                    server,
+                    &scenario::one_node(),
+                    &load,
+                    &scenario::tsung_session("member", 100, &steps),
+                ))
+            }
+        }
+    }
 }
 
 /// `idle`: the seeds' own file.
@@ -164,7 +223,7 @@ pub(super) fn idle(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         },
     };
     let mut work = bench.kit.start(&job)?;
-    joined(&server, &mut work, u64::try_from(users)?, |_| (), |_, _| Ok(()))?;
+    all_joined(&server, &mut work, users)?;
     thread::sleep(Duration::from_secs(2));
     let window = options.size(Duration::from_secs(65), Duration::from_secs(10));
     let (cpu, begun) = (work.process.cpu()?, Instant::now());

@@ -41,7 +41,7 @@ pub(crate) struct Options {
     pub(crate) runs: usize,
     /// Users of `connect`, `memory` and `idle`.
     pub(crate) users: usize,
-    /// Arrivals per second of `connect` and `memory`.
+    /// Arrivals per second of `connect`.
     pub(crate) rate: u32,
     /// The program, or `off`.
     pub(crate) tsung: String,
@@ -107,9 +107,10 @@ struct Bench<'a> {
 type Job = fn(&Bench<'_>, &mut Sample) -> Result<()>;
 
 /// The jobs in their order: the rows that each is for, and who can do it.
-const JOBS: [(&str, &[&str], &[Tool], Job); 8] = [
+const JOBS: [(&str, &[&str], &[Tool], Job); 9] = [
     ("start", &["start"], &Tool::ALL, timing::start),
-    ("hold", &["connect", "memory"], &Tool::ALL, held::hold),
+    ("connect", &["connect"], &Tool::ALL, held::connect),
+    ("memory", &["memory"], &Tool::ALL, held::memory),
     ("idle", &["idle"], &[Tool::Tsung, Tool::Simurgh], held::idle),
     ("broadcast", &["broadcast"], &Tool::ALL, frames_in::broadcast),
     ("stamp-rooms", &["stamp"], &[Tool::Simurgh], frames_in::stamp_rooms),

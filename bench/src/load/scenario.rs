@@ -1,6 +1,7 @@
 //! The scenarios of the load generators, written for each run: TOML for Simurgh, XML for Tsung.
 
 use std::net::SocketAddrV4;
+use std::time::Duration;
 
 /// The seeds' own file, as it stands beside the tests of `simurgh load`.
 pub(super) const SEED_FILE: &str =
@@ -27,15 +28,21 @@ fn session(name: &str, steps: &str) -> String {
 const JOIN: &str = "{ connect = \"/socket/websocket\" },\n\
      { join = \"rooms:lobby\", payload = { user = \"b\" } },\n";
 
-/// Users come at `rate` and stay, after two seconds in which nobody comes.
-pub(super) fn hold(server: SocketAddrV4, users: usize, rate: u32) -> String {
-    let arrive = milliseconds(users, rate);
+/// Time in which nobody comes, so that memory can be read at rest.
+pub(super) const PAUSE: Duration = Duration::from_secs(4);
+
+/// Users come at `rate` and stay, after two seconds in which nobody comes; the first `first` of
+/// them, if any, before a pause.
+pub(super) fn hold(server: SocketAddrV4, users: usize, rate: u32, first: usize) -> String {
+    let come = |users| phase(&format!("{}ms", milliseconds(users, rate)), rate, "");
+    let pause = phase(&format!("{}s", PAUSE.as_secs()), 0, "");
+    let early = if first > 0 { come(first) + &pause } else { String::new() };
     let steps = format!("{JOIN}{{ receive = \"end\" }},");
     format!(
-        "{}{}{}{}{}",
+        "{}{}{early}{}{}{}",
         toml(server, 1, &format!("max_users = {users}")),
         phase("2s", 0, ""),
-        phase(&format!("{arrive}ms"), rate, ""),
+        come(users - first),
         phase("10m", 0, ""),
         session("member", &steps)
     )
@@ -45,6 +52,11 @@ pub(super) fn hold(server: SocketAddrV4, users: usize, rate: u32) -> String {
 fn milliseconds(users: usize, rate: u32) -> u64 {
     let users = u64::try_from(users).unwrap_or(u64::MAX);
     users.saturating_mul(1000).div_ceil(u64::from(rate.max(1)))
+}
+
+/// The same in whole seconds.
+pub(super) fn arrival_seconds(users: usize, rate: u32) -> u64 {
+    milliseconds(users, rate).div_ceil(1000)
 }
 
 /// One who speaks in `rooms:lobby`, and those who listen.
@@ -169,7 +181,7 @@ pub(super) fn one_node() -> String {
 /// Arrivals of Tsung, which are always at random; `sessions` are `session_setup` elements.
 pub(super) fn tsung_phase(
     number: u32,
-    seconds: u32,
+    seconds: u64,
     rate: u32,
     users: usize,
     more: &str,
@@ -206,7 +218,8 @@ pub(super) fn tsung_connect(path: &str) -> String {
 /// A message of Tsung.
 pub(super) fn tsung_message(text: &str, ack: &str) -> String {
     format!(
-        "<request><websocket type=\"message\" frame=\"text\" ack=\"{ack}\">{text}</websocket></request>"
+        "<request><websocket type=\"message\" frame=\"text\" ack=\"{ack}\">{text}</websocket>\
+         </request>"
     )
 }
 
@@ -247,7 +260,7 @@ mod tests {
         for part in ["127.0.0.9", "\"4321\"", "maxnumber=\"777\"", "use_controller_vm=\"true\""] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        for part in [SEED_SERVER, "4000", "ports_range", "phoenix1"] {
+        for part in [SEED_SERVER, "\"4000\"", "ports_range", "phoenix1"] {
             assert!(!text.contains(part), "{part}: {text}");
         }
     }

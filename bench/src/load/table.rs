@@ -77,12 +77,38 @@ impl Recipe {
 }
 
 fn recipes(options: &Options) -> Vec<Recipe> {
-    use Limit::{AtLeast, AtMost, Within};
-    let mut all = vec![
+    use Limit::AtMost;
+    let mut all = costs();
+    for rate in timing::rates(options) {
+        all.extend(rates(*rate));
+    }
+    all.extend(times());
+    all.extend([
+        recipe("idle", "idle CPU per 65 s, 15,000 with 30 s think times", "idle CPU s", "s")
+            .digits(3)
+            .limit(AtMost(0.1)),
+        recipe("start", "start to first connection, 100 workers (Tsung: 12)", "start s", "s")
+            .digits(3)
+            .limit(AtMost(0.3)),
+    ]);
+    all
+}
+
+/// What users and frames cost.
+fn costs() -> Vec<Recipe> {
+    use Limit::{AtLeast, AtMost};
+    vec![
         recipe("connect", "connect+upgrade+join per client CPU second", "connect per CPU s", "/s")
             .limit(AtLeast(20_000.0)),
         recipe("connect", "users that came per second meanwhile", "connect per s", "/s"),
-        recipe("memory", "user-space bytes per held client", "memory bytes per client", "B")
+        recipe(
+            "memory",
+            "user-space bytes per held client after the first 1,000",
+            "memory bytes per client",
+            "B",
+        )
+        .limit(AtMost(128.0)),
+        recipe("memory", "the same from no users at all", "memory bytes per client from none", "B")
             .limit(AtMost(128.0)),
         recipe("memory", "base: resident without users", "memory base MB", "MB")
             .digits(1)
@@ -96,28 +122,36 @@ fn recipes(options: &Options) -> Vec<Recipe> {
         )
         .limit(AtLeast(150_000.0)),
         recipe("broadcast", "frames per second meanwhile", "broadcast frames per s", "/s"),
-    ];
-    for rate in timing::rates(options) {
-        let even = |what: &str| format!("arrivals even {rate}/s {what}");
-        let poisson = |what: &str| format!("arrivals poisson {rate}/s {what}");
-        let measure = |what: &str| format!("{rate}/s for 10 s{what}");
-        all.extend([
-            recipe("arrivals", &measure(", even: off by"), &even("off %"), "%")
-                .others(&even("off %"))
-                .digits(2)
-                .limit(Within(0.5)),
-            recipe("arrivals", &measure(", even: late by > 10 ms"), &even("late %"), "%")
-                .digits(3)
-                .limit(AtMost(0.5)),
-            recipe("arrivals", &measure(", Poisson: off by"), &poisson("off σ"), "σ")
-                .digits(2)
-                .limit(Within(3.0)),
-            recipe("arrivals", &measure(", Poisson: late by > 10 ms"), &poisson("late %"), "%")
-                .digits(3)
-                .limit(AtMost(0.5)),
-            recipe("arrivals", &measure(", Poisson: off by"), &poisson("off %"), "%").digits(2),
-        ]);
-    }
+    ]
+}
+
+/// Arrivals at one rate.
+fn rates(rate: u32) -> [Recipe; 5] {
+    use Limit::{AtMost, Within};
+    let even = |what: &str| format!("arrivals even {rate}/s {what}");
+    let poisson = |what: &str| format!("arrivals poisson {rate}/s {what}");
+    let measure = |what: &str| format!("{rate}/s for 10 s{what}");
+    [
+        recipe("arrivals", &measure(", even: off by"), &even("off %"), "%")
+            .digits(2)
+            .limit(Within(0.5)),
+        recipe("arrivals", &measure(", even: late by > 10 ms"), &even("late %"), "%")
+            .digits(3)
+            .limit(AtMost(0.5)),
+        recipe("arrivals", &measure(", Poisson: off by"), &poisson("off σ"), "σ")
+            .digits(2)
+            .limit(Within(3.0)),
+        recipe("arrivals", &measure(", Poisson: late by > 10 ms"), &poisson("late %"), "%")
+            .digits(3)
+            .limit(AtMost(0.5)),
+        recipe("arrivals", &measure(", Poisson: off by"), &poisson("off %"), "%").digits(2),
+    ]
+}
+
+/// How right the times are that are shown.
+fn times() -> Vec<Recipe> {
+    use Limit::{AtLeast, AtMost};
+    let mut all = Vec::new();
     for (shape, words) in [("rooms", "5,000 messages/s × 10"), ("room", "50 messages/s × 1,000")]
     {
         let name = |value: &str| format!("stamp {shape} {value} µs");
@@ -139,14 +173,6 @@ fn recipes(options: &Options) -> Vec<Recipe> {
                 .limit(AtLeast(4.0)),
         ]);
     }
-    all.extend([
-        recipe("idle", "idle CPU per 65 s, 15,000 with 30 s think times", "idle CPU s", "s")
-            .digits(3)
-            .limit(AtMost(0.1)),
-        recipe("start", "start to first connection, 100 workers (Tsung: 12)", "start s", "s")
-            .digits(3)
-            .limit(AtMost(0.3)),
-    ]);
     all
 }
 

@@ -88,6 +88,8 @@ fn arrivals_job(sample: &Sample, server: SocketAddrV4, rate: u32, poisson: bool)
             users: usize::try_from(rate * SECONDS).unwrap_or(usize::MAX),
             rate,
             wait: Duration::ZERO,
+            first: 0,
+            pause: Duration::ZERO,
             hold: Some(Duration::from_millis(500)),
             join: false,
             say: 0,
@@ -98,7 +100,7 @@ fn arrivals_job(sample: &Sample, server: SocketAddrV4, rate: u32, poisson: bool)
             Job::Tsung(scenario::tsung(
                 server,
                 &scenario::one_node(),
-                &scenario::tsung_phase(1, SECONDS, rate, 1_000_000, ""),
+                &scenario::tsung_phase(1, u64::from(SECONDS), rate, 1_000_000, ""),
                 &scenario::tsung_session("guest", 100, &steps),
             ))
         }
@@ -185,7 +187,7 @@ fn tsung_requests(server: SocketAddrV4) -> Job {
     Job::Tsung(scenario::tsung(
         server,
         &scenario::one_node(),
-        &scenario::tsung_phase(1, SECONDS, 50, 500, ""),
+        &scenario::tsung_phase(1, u64::from(SECONDS), 50, 500, ""),
         &session.replace("ts_websocket", "ts_http"),
     ))
 }
@@ -209,7 +211,7 @@ pub(super) fn start(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
             Job::Tsung(scenario::tsung(
                 server,
                 &client,
-                &scenario::tsung_phase(1, SECONDS, 1_000, 100_000, ""),
+                &scenario::tsung_phase(1, u64::from(SECONDS), 1_000, 100_000, ""),
                 &scenario::tsung_session("guest", 100, &steps),
             ))
         }
