@@ -217,10 +217,11 @@ fn a_second_ctrl_c_does_not_wait_for_a_server_that_does_not_read() {
     let run = Load::of_text(&format!(
         "name = \"stuck\"\n\
          target = {{ url = \"http://{server}\" }}\n\
-         phase = [{{ duration = \"60s\", rate = 10 }}]\n\
+         phase = [{{ duration = \"60s\", rate = 5 }}]\n\
+         sources = {{ send_buffer_bytes = 8192 }}\n\
          [[session]]\n\
          steps = [{{ post = \"/\", body = \"{}\" }}]\n",
-        "x".repeat(8 << 20)
+        "x".repeat(1 << 20)
     ));
     let run = run.start();
     eventually("users in the journal", || !users(run.out()).is_empty());
