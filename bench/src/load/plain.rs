@@ -158,6 +158,11 @@ impl Server {
             let socket = match rustix::net::accept_with(&self.listener, flags) {
                 Ok(socket) => socket,
                 Err(Errno::AGAIN | Errno::CONNABORTED) => return Ok(()),
+                // They wait for those who leave; that they come late then shows in the figures.
+                Err(Errno::MFILE | Errno::NFILE) => {
+                    thread::sleep(Duration::from_millis(1));
+                    return Ok(());
+                }
                 Err(error) => bail!("accept: {error}"),
             };
             accepted.push(Instant::now());

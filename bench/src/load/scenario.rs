@@ -119,10 +119,10 @@ pub(super) fn rooms(server: SocketAddrV4, members: usize, rate: u32, seconds: u3
 /// Members of a room of [`rooms`].
 pub(super) const ROOM: usize = 10;
 
-/// Users that come for ten seconds, stay for half a second and go.
+/// Users that come for ten seconds, stay for a moment and go.
 pub(super) fn arrivals(server: SocketAddrV4, rate: u32, poisson: bool, seed: usize) -> String {
     let kind = if poisson { "arrivals = \"poisson\"\n" } else { "" };
-    let steps = "{ connect = \"/\" }, { think = \"500ms\" }, { close = true },";
+    let steps = "{ connect = \"/\" }, { think = \"200ms\" }, { close = true },";
     format!(
         "{}{}{}",
         toml(server, seed, ""),

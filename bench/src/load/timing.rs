@@ -90,13 +90,13 @@ fn arrivals_job(sample: &Sample, server: SocketAddrV4, rate: u32, poisson: bool)
             wait: Duration::ZERO,
             first: 0,
             pause: Duration::ZERO,
-            hold: Some(Duration::from_millis(500)),
+            hold: Some(Duration::from_millis(200)),
             join: false,
             say: 0,
             messages: 0,
         }),
         Tool::Tsung => {
-            let steps = format!("{}{}", scenario::tsung_connect("/"), scenario::tsung_think(0.5));
+            let steps = format!("{}{}", scenario::tsung_connect("/"), scenario::tsung_think(0.2));
             Job::Tsung(scenario::tsung(
                 server,
                 &scenario::one_node(),
