@@ -275,6 +275,9 @@ impl Arrivals {
 
     /// From this phase to the next one, which begins at `at_ns`.
     fn leave(&mut self, at_ns: u64) {
+        // What a rush of arrivals took is not kept through the quiet after it.
+        self.queue.shrink_to(64);
+        self.bin.shrink_to(64);
         let arrived = self.schedule.as_ref().map_or(0, PhaseSchedule::arrived);
         let next = self.phase + 1;
         if next < self.scenario.load.phases.len() {

@@ -159,9 +159,10 @@ impl Worker {
     /// One of the frames that a user stays for.
     fn received(&mut self, io: &mut Net, u: u32) {
         let Some(user) = self.users.get(u) else { return };
-        if user.awaits != u32::MAX {
-            user.awaits = user.awaits.saturating_sub(1);
-            if user.awaits == 0 {
+        // Without a number it stays for its time.
+        if let Some(left) = user.awaits().checked_sub(1) {
+            user.set_awaits(left);
+            if left == 0 {
                 self.done(io, u);
             }
         }
@@ -294,7 +295,7 @@ impl Worker {
         }
         self.recorder.count(Count::Requests, 1);
         if let Some(user) = self.users.get(u) {
-            user.awaits = msg_ref;
+            user.set_awaits(msg_ref);
         }
         let timeout = op.answer.timeout.unwrap_or(self.program.scenario.timeouts.reply);
         self.wait_until(io, u, Doing::AwaitRef, Some(timeout))
@@ -395,7 +396,7 @@ impl Worker {
         received_ns: u64,
     ) -> bool {
         let Some(user) = self.users.get(u) else { return true };
-        let (awaited, doing) = (user.awaits, user.doing);
+        let (awaited, doing) = (user.awaits(), user.doing);
         let is_awaited = |msg_ref: u32| doing == Doing::AwaitRef && msg_ref == awaited;
         match user.client.handle(message) {
             Incoming::JoinOk { msg_ref, response, .. } => {

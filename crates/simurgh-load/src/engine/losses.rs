@@ -86,7 +86,7 @@ impl Worker {
             doing: user.doing,
             due_ms: user.timer.due_ms(),
             since_us: user.since_us,
-            awaits: user.awaits,
+            awaits: user.awaits(),
         });
         self.give_up_request(u);
         self.let_go(io, u);
@@ -169,7 +169,8 @@ impl Worker {
         let Some(rest) = resume.rest else {
             return self.advance(io, u);
         };
-        (user.doing, user.since_us, user.awaits) = (rest.doing, rest.since_us, rest.awaits);
+        (user.doing, user.since_us) = (rest.doing, rest.since_us);
+        user.set_awaits(rest.awaits);
         let now_ms = (io.clock_ns() / 1_000_000) as u32;
         match rest.due_ms {
             // Over meanwhile: the server is late, not this tool.

@@ -39,6 +39,7 @@ impl Worker {
         for _ in 0..OPS_MAX {
             let Some(user) = self.users.get(u) else { return };
             user.doing = Doing::Running;
+            user.set_awaits(0);
             let at = user.at;
             let flow = self.run_op(io, u, &program, at);
             let Some(user) = self.users.get(u) else { return };
@@ -62,6 +63,7 @@ impl Worker {
         self.unset_timer(u);
         let Some(user) = self.users.get(u) else { return };
         user.since_us = now_us;
+        user.set_awaits(0);
         if user.is_resuming() {
             return self.go_on_resuming(io, u);
         }
@@ -201,9 +203,9 @@ impl Worker {
     }
 
     fn receive(&mut self, io: &mut Net, u: u32, op: &ReceiveOp) -> Flow {
-        let count = op.receive.count.map_or(u32::MAX, |count| u32::try_from(count).unwrap_or(!0));
+        let count = op.receive.count.map_or(0, |count| u32::try_from(count).unwrap_or(u32::MAX));
         if let Some(user) = self.users.get(u) {
-            user.awaits = count;
+            user.set_awaits(count);
         }
         match op.receive.time {
             None => self.wait_until(io, u, Doing::Receiving, None),

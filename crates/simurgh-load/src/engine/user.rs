@@ -1,6 +1,6 @@
 //! The record of a virtual user, and the table of them.
 //!
-//! A user who holds a connection and waits has this record (88 bytes) and the reactor's of its
+//! A user who holds a connection and waits has this record (80 bytes) and the reactor's of its
 //! socket (32), and nothing else: what only some users need at some time is in [`Extra`].
 
 use simurgh_proto::session::client::Client;
@@ -34,8 +34,6 @@ pub(crate) struct User {
     pub(crate) started_ms: u32,
     /// Register 0: the round of the outermost loop.
     pub(crate) round: u32,
-    /// The ref of the reply it waits for, or the frames it still wants.
-    pub(crate) awaits: u32,
     pub(crate) phase: u16,
     pub(crate) target: u16,
     /// Random values drawn so far.
@@ -44,8 +42,8 @@ pub(crate) struct User {
     pub(crate) link: Wire,
 }
 
-// A million users and their sockets are to fit in 128 MB: 88 here, 32 in the reactor.
-const _: () = assert!(size_of::<User>() <= 88);
+// A million users and their sockets are to fit in 128 MB: 80 here, 32 in the reactor.
+const _: () = assert!(size_of::<User>() <= 80);
 
 /// What a user is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +117,8 @@ pub(crate) struct Extra {
     pub(crate) http: Option<Box<super::requests::HttpState>>,
     /// Transactions under way: which, and since when.
     pub(crate) transactions: Vec<(MetricId, u32)>,
+    /// The ref of the reply it waits for, or the frames it still wants; 0: none.
+    pub(crate) awaits: u32,
     /// Attempts to connect that failed in a row.
     pub(crate) attempts: u32,
     /// How often a check has sent the user back: by operation.
@@ -189,6 +189,7 @@ impl Extra {
             && self.tls.is_none()
             && self.http.is_none()
             && self.transactions.is_empty()
+            && self.awaits == 0
             && self.attempts == 0
             && self.repeats.is_empty()
             && self.kept.is_empty()
@@ -220,6 +221,23 @@ impl User {
     pub(crate) fn tidy(&mut self) {
         if self.extra.as_ref().is_some_and(|extra| extra.is_empty()) {
             self.extra = None;
+        }
+    }
+
+    /// The ref of the reply it waits for, or the frames it still wants; 0: none.
+    pub(crate) fn awaits(&self) -> u32 {
+        self.extra.as_ref().map_or(0, |extra| extra.awaits)
+    }
+
+    /// Sets what it waits for, which is kept apart from who holds a connection and is silent.
+    pub(crate) fn set_awaits(&mut self, awaits: u32) {
+        if awaits != 0 {
+            self.extra().awaits = awaits;
+        } else if let Some(extra) = &mut self.extra
+            && extra.awaits != 0
+        {
+            extra.awaits = 0;
+            self.tidy();
         }
     }
 

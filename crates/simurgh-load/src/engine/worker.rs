@@ -358,7 +358,6 @@ impl Worker {
             since_us: Self::us(at_ns),
             started_ms: (at_ns / 1_000_000) as u32,
             round: 0,
-            awaits: 0,
             phase,
             target: self.arrivals.target(id),
             draws: 0,
