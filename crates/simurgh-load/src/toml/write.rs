@@ -10,7 +10,7 @@ use crate::scenario::{
     Sources, Target, Threshold, Timeouts, Tls,
 };
 
-/// Writes a scenario in the native language; [`read`](super::read) makes the same scenario of it
+/// Writes a scenario in the native language; [`read`](super::read()) makes the same scenario of it
 /// again, but for the steps' lines.
 pub fn write(scenario: &Scenario) -> String {
     let mut out = Lines::default();
