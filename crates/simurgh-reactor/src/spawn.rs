@@ -37,6 +37,9 @@ pub struct ShardSet<M> {
     reserved: Vec<OwnedFd>,
     spawned: usize,
     descriptors_max: u64,
+    /// Wakers of other event loops, as they were when the first shard was spawned: looking at each
+    /// open descriptor again for each of a hundred shards would be most of their start.
+    foreign_wakers: Option<Vec<RawFd>>,
 }
 
 struct Seat<M> {
@@ -134,12 +137,22 @@ impl<M: Send + 'static> ShardSet<M> {
             reserved: Vec::new(),
             spawned: 0,
             descriptors_max,
+            foreign_wakers: None,
         })
     }
 
     /// The clock of all shards of the set, nanoseconds since it was prepared.
     pub fn clock_ns(&self) -> u64 {
         self.clock.ns()
+    }
+
+    /// What has been closed since is found out by each shard in its own table.
+    fn foreign_wakers(&mut self) -> &[RawFd] {
+        let own: Vec<RawFd> = self.wakes.descriptors().collect();
+        self.foreign_wakers.get_or_insert_with(|| {
+            let all = tables::event_counters().into_iter();
+            all.filter(|fd| !own.contains(fd)).collect()
+        })
     }
 
     /// The mailboxes of all shards, by index; they may be used before the shards run.
@@ -193,7 +206,7 @@ impl<M: Send + 'static> ShardSet<M> {
             mailboxes: self.mailboxes.clone(),
             inbox: seat.inbox,
             hand_off,
-            foreign_wakers: tables::event_counters(),
+            foreign_wakers: self.foreign_wakers().to_vec(),
             addresses: self.addresses.clone(),
             stats: Arc::clone(&stats),
             shards: self.mailboxes.len(),
