@@ -153,8 +153,8 @@ fn a_signal_ends_the_run_in_good_order() {
     let moments_ms =
         [0, 2, 4, 8, 12, 16, 20, 25, 30, 40, 50, 75, 100, 150, 200, 300, 500, 800, 1000, 1300];
     for (n, ms) in moments_ms.into_iter().enumerate() {
-        // Early ones are SIGTERM: what a shell starts in the background ignores SIGINT until it says
-        // otherwise, and the tests may run there.
+        // Early ones are SIGTERM: what a shell starts in the background ignores SIGINT until it
+        // says otherwise, and the tests may run there.
         let signal = if n % 2 == 0 && ms >= 500 { Signal::INT } else { Signal::TERM };
         let run = lobby(server.addr(), 400).args("--quiet").start();
         thread::sleep(Duration::from_millis(ms));
