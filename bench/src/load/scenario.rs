@@ -28,15 +28,26 @@ fn session(name: &str, steps: &str) -> String {
 const JOIN: &str = "{ connect = \"/socket/websocket\" },\n\
      { join = \"rooms:lobby\", payload = { user = \"b\" } },\n";
 
-/// Time in which nobody comes, so that memory can be read at rest.
-pub(super) const PAUSE: Duration = Duration::from_secs(4);
+/// Time in which nobody comes, so that memory can be read at rest; and so long that what is written
+/// every 10 s has been written once before.
+pub(super) const PAUSE: Duration = Duration::from_secs(8);
 
 /// Users come at `rate` and stay, after two seconds in which nobody comes; the first `first` of
 /// them, if any, before a pause.
 pub(super) fn hold(server: SocketAddrV4, users: usize, rate: u32, first: usize) -> String {
     let come = |users| phase(&format!("{}ms", milliseconds(users, rate)), rate, "");
     let pause = phase(&format!("{}s", PAUSE.as_secs()), 0, "");
-    let early = if first > 0 { come(first) + &pause } else { String::new() };
+    // The first take as long as all others: what a second with arrivals costs, whoever comes in it,
+    // is then in both figures.
+    let all_others = milliseconds(users - first, rate).max(1);
+    let slowly = u32::try_from((first as u64 * 1000).div_ceil(all_others)).unwrap_or(rate);
+    let early = match first {
+        0 => String::new(),
+        _ => {
+            let cap = format!("max_users = {first}\n");
+            phase(&format!("{all_others}ms"), slowly, &cap) + &pause
+        }
+    };
     let steps = format!("{JOIN}{{ receive = \"end\" }},");
     format!(
         "{}{}{early}{}{}{}",
