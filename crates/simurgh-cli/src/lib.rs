@@ -111,8 +111,8 @@ fn run_with(
 }
 
 /// Has memory given to the process in small pages; first of all, since what is there by then stays
-/// as it is. Zeroing a huge one makes a turn of 5 ms where
-/// the hypervisor has to find it first (measured), and half of it is then memory nobody uses.
+/// as it is. Zeroing a huge one makes a turn of 5 ms where the hypervisor has to find it first
+/// (measured), and half of it is then memory nobody uses.
 fn avoid_huge_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
@@ -127,6 +127,12 @@ fn refuse(refusal: &Refusal, consequence: &str) -> ExitCode {
     };
     complain(&format!("{refusal}\n{count}; {consequence}"));
     ExitCode::from(WRONG_SETTINGS)
+}
+
+/// Says why it cannot be done.
+fn fail(why: &str) -> ExitCode {
+    complain(&format!("simurgh: {why}"));
+    ExitCode::FAILURE
 }
 
 /// What flags and settings that are wrong exit with, as clap does.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use simurgh::{Builder, Endpoint, Mount, Signals};
 
 use crate::settings::Settings;
-use crate::{complain, logging, print};
+use crate::{fail, logging, print};
 
 /// Serves until a drain has ended.
 pub(crate) fn serve(
@@ -36,9 +36,4 @@ pub(crate) fn serve(
     }
     tracing::info!("stopped");
     ExitCode::SUCCESS
-}
-
-fn fail(why: &str) -> ExitCode {
-    complain(&format!("simurgh: {why}"));
-    ExitCode::FAILURE
 }

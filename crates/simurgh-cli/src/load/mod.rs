@@ -14,7 +14,7 @@ use simurgh_load::scenario::{Fault, Loaded, Machine, Overrides, explain};
 use simurgh_load::{report, scenario, toml};
 
 use crate::settings::Refusal;
-use crate::{complain, print, refuse};
+use crate::{complain, fail, print, refuse};
 
 pub(crate) use flags::Load;
 use flags::{Command, ScenarioFlags};
@@ -102,9 +102,4 @@ fn place(path: &Path, fault: &Fault) -> String {
     let line = if *line > 0 { format!(":{line}") } else { String::new() };
     let help = if help.is_empty() { String::new() } else { format!(" ({help})") };
     format!("{path}{line}: {what}{help}")
-}
-
-fn fail(why: &str) -> ExitCode {
-    complain(&format!("simurgh: {why}"));
-    ExitCode::FAILURE
 }

@@ -16,10 +16,9 @@ use simurgh_load::scenario::Scenario;
 use simurgh_load::{fleet, terminal};
 use tracing_subscriber::filter::LevelFilter;
 
-use super::fail;
 use super::flags::{AgentFlags, CrewFlags, RunFlags};
 use crate::units::LogFormat;
-use crate::{complain, logging, print};
+use crate::{complain, fail, logging, print};
 
 /// Everything that a run needs, checked.
 #[derive(Debug)]

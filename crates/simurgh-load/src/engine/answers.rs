@@ -195,7 +195,7 @@ impl Worker {
                 self.end_user(io, u, Ended::Aborted);
             }
             Action::Restart { times_max } => {
-                let start = program.sessions.get(program.session_of(at)).map_or(0, |s| s.start);
+                let start = program.session_at(at).map_or(0, |s| s.start);
                 // Counted under the session's first operation, which no loop counts under.
                 if !self.once_more(u, start, times_max) {
                     self.recorder.error(ErrorKind::CheckFailed, phase);
@@ -248,7 +248,7 @@ impl Worker {
     fn request_number(&mut self, u: u32) -> u32 {
         let Some(user) = self.users.get(u) else { return 0 };
         let program = &self.program;
-        let start = program.sessions.get(program.session_of(user.at)).map_or(0, |s| s.start);
+        let start = program.session_at(user.at).map_or(0, |s| s.start);
         let requests = (start..=user.at).filter(|at| is_request(program.op(*at))).count();
         u32::try_from(requests).unwrap_or(u32::MAX)
     }

@@ -19,21 +19,6 @@ use super::program::{
 };
 use super::requests::HttpOp;
 
-/// Calls `look` with every act, loops and conditions with all that is in them.
-fn visit(steps: &[Step], look: &mut impl FnMut(&Act)) {
-    for step in steps {
-        look(&step.act);
-        match &step.act {
-            Act::For(For { steps, .. })
-            | Act::ForEach(ForEach { steps, .. })
-            | Act::Repeat(Repeat { steps, .. })
-            | Act::If { steps, .. }
-            | Act::Transaction { steps, .. } => visit(steps, look),
-            _ => {}
-        }
-    }
-}
-
 /// Compiles a checked scenario.
 ///
 /// # Errors
@@ -51,7 +36,7 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
         compiler.registers = 0;
         compiler.used = used_vars(&session.steps);
         let mut keeps_frames = false;
-        visit(&session.steps, &mut |act| keeps_frames |= matches!(act, Act::Wait(_)));
+        session.each_step(&mut |step| keeps_frames |= matches!(step.act, Act::Wait(_)));
         sessions.push(SessionInfo {
             start: compiler.here(),
             dialect: session.dialect,

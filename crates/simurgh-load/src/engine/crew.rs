@@ -22,7 +22,7 @@ use super::sweep::Sweeps;
 use super::user::Users;
 use super::values::Maker;
 use super::wheel::Wheel;
-use super::worker::{Mail, Stopping, Word, Worker};
+use super::worker::{Stopping, Word, Worker};
 use super::{Order, RunError};
 
 /// Which part of the run this host does.
@@ -57,7 +57,7 @@ pub struct Options {
 
 /// See the module.
 pub(crate) struct Crew {
-    set: ShardSet<Mail>,
+    set: ShardSet<Order>,
     handles: Vec<Option<ShardHandle>>,
     stopped: BTreeSet<usize>,
     /// Threads that have ended, maybe with a last word under way.
@@ -121,18 +121,8 @@ impl Crew {
 
     /// Tells all workers.
     pub(crate) fn tell(&self, order: Order) {
-        let mail = match order {
-            Order::Start { at_ns, clock_offset_ns } => Mail::Start { at_ns, clock_offset_ns },
-            Order::Clock { clock_offset_ns } => Mail::Clock { clock_offset_ns },
-            Order::NextPhase { at_ns } => Mail::NextPhase { at_ns },
-            Order::Pause => Mail::Pause,
-            Order::Resume => Mail::Resume,
-            Order::Rate(factor) => Mail::Rate(factor),
-            Order::Gathered => Mail::Gathered,
-            Order::Stop => Mail::Stop,
-        };
         for mailbox in self.set.mailboxes() {
-            mailbox.post_anyway(mail.clone());
+            mailbox.post_anyway(order);
         }
     }
 

@@ -62,7 +62,7 @@ impl Worker {
         self.dump_bytes(u, false, bytes_of(frame));
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
-        let session = program.sessions.get(program.session_of(user.at));
+        let session = program.session_at(user.at);
         let message = match session.map(|session| session.dialect) {
             Some(Dialect::Phoenix(_)) => match user.client.serializer().decode_server(frame) {
                 Ok(message) => Some(message),
@@ -172,7 +172,7 @@ impl Worker {
     fn keep(&mut self, u: u32, frame: Frame<'_>) {
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
-        let session = program.sessions.get(program.session_of(user.at));
+        let session = program.session_at(user.at);
         let payload = bytes_of(frame);
         if !session.is_some_and(|session| session.keeps_frames) || payload.len() > KEPT_BYTES_MAX {
             return;
@@ -348,7 +348,7 @@ impl Worker {
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
         let at = user.at;
-        let session = self.program.sessions.get(self.program.session_of(at));
+        let session = self.program.session_at(at);
         let rejoins = session.and_then(|session| session.reconnect).is_some_and(|r| r.rejoin);
         if !rejoins {
             return;

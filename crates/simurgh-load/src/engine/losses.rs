@@ -16,7 +16,7 @@ impl Worker {
     pub(crate) fn not_connected(&mut self, io: &mut Net, u: u32) -> Flow {
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return Flow::Wait };
-        let session = program.sessions.get(program.session_of(user.at));
+        let session = program.session_at(user.at);
         let reopens = session.is_some_and(|session| session.dialect == Dialect::Tsung);
         let at = user.at;
         if reopens && self.connect_before(at).is_some() {
@@ -80,7 +80,7 @@ impl Worker {
             user.doing,
             Doing::Thinking | Doing::Pacing | Doing::Receiving | Doing::Gathering
         );
-        let session = program.sessions.get(program.session_of(user.at));
+        let session = program.session_at(user.at);
         let is_tsung = session.is_some_and(|session| session.dialect == Dialect::Tsung);
         let rest = rests.then_some(Rest {
             doing: user.doing,
@@ -102,7 +102,7 @@ impl Worker {
     fn reconnect_or_end(&mut self, io: &mut Net, u: u32, rest: Option<Rest>) {
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
-        let session = program.sessions.get(program.session_of(user.at));
+        let session = program.session_at(user.at);
         let policy = session.and_then(|session| session.reconnect);
         let (Some(policy), at) = (policy, user.at) else {
             return self.end_user(io, u, Ended::Aborted);
@@ -132,7 +132,7 @@ impl Worker {
 
     /// The `Connect` that comes before an operation in its session.
     fn connect_before(&self, at: u32) -> Option<u32> {
-        let start = self.program.sessions.get(self.program.session_of(at))?.start;
+        let start = self.program.session_at(at)?.start;
         (start..=at).rev().find(|at| matches!(self.program.op(*at), Op::Connect(_)))
     }
 

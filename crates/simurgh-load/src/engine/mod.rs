@@ -4,7 +4,7 @@
 //! Scenario ──compile──► Program ─┐ one for each worker
 //!      └──► PhaseSchedule ───────┤
 //!                                ▼
-//!  Mail (start, pause, stop) ─► Worker ◄─ reactor: sockets, clock
+//! Order (start, pause, stop) ─► Worker ◄─ reactor: sockets, clock
 //!                                │ users, wheel, recorder
 //!                                ▼
 //!                   Word (Delta, idle, stopped) ──► run: Record, exporters, exit

@@ -165,7 +165,12 @@ impl Program {
         self.ops.get(at as usize).unwrap_or(&Op::End)
     }
 
-    /// The session that an operation belongs to.
+    /// What holds for the session that an operation belongs to.
+    pub(crate) fn session_at(&self, at: u32) -> Option<&SessionInfo> {
+        self.sessions.get(self.session_of(at))
+    }
+
+    /// The number of the session that an operation belongs to.
     pub(crate) fn session_of(&self, at: u32) -> usize {
         self.sessions.partition_point(|session| session.start <= at).saturating_sub(1)
     }

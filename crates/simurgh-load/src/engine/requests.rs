@@ -336,7 +336,7 @@ fn write_request(
     let body = http.body.as_ref().map(&mut render);
     let own: Vec<(&str, Vec<u8>)> =
         http.cookies.iter().map(|(name, value)| (name.as_str(), render(value))).collect();
-    let session = program.sessions.get(program.session_of(user.at));
+    let session = program.session_at(user.at);
     let is_tsung = session.is_some_and(|session| session.dialect == Dialect::Tsung);
     let usual = if target.tls { 443 } else { 80 };
     let port = Some(target.address.port()).filter(|port| !is_tsung && *port != usual);

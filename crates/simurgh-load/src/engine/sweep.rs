@@ -79,7 +79,7 @@ impl Worker {
         for index in 0..self.sweeps.hands.len() {
             while let Some(u) = self.next_in_sweep(index, now_ns) {
                 let Some(user) = self.users.get(u) else { continue };
-                let session = program.sessions.get(program.session_of(user.at));
+                let session = program.session_at(user.at);
                 let interval = self.sweeps.hands.get(index).map(|hand| hand.interval);
                 if session.is_some_and(|session| session.heartbeat == interval) {
                     self.heartbeat(io, u);

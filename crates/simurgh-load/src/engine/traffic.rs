@@ -3,10 +3,9 @@
 //! `true` and `light` write what is sent and received, a line each, whole or its beginning;
 //! `protocol` writes a line of fields for each answered request, in Tsung's order.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use crate::scenario::Dump;
 
+use super::wire::unix_time;
 use super::worker::Worker;
 
 /// Characters of a payload with `light`, as in Tsung.
@@ -41,7 +40,7 @@ impl Worker {
         // One line for each.
         let text: String = text.chars().take(chars).flat_map(escaped).collect();
         let direction = if sent { "Send" } else { "Recv" };
-        let line = format!("{direction}:{}:{}:{text}", unix_time(), user.id);
+        let line = format!("{direction}:{}:{}:{text}", date(), user.id);
         self.recorder.dump(line);
     }
 
@@ -59,7 +58,7 @@ impl Worker {
         let Exchange { method, what, status, bytes, took_us } = exchange;
         let line = format!(
             "{};{};{};{method};{host};{};{status};{bytes};{:.3};{transaction};;;",
-            unix_time(),
+            date(),
             self.thread,
             user.id,
             what.chars().flat_map(escaped).collect::<String>().replace(';', "%3B"),
@@ -70,8 +69,8 @@ impl Worker {
 }
 
 /// Seconds since 1970 with microseconds.
-fn unix_time() -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+fn date() -> String {
+    let now = unix_time();
     format!("{}.{:06}", now.as_secs(), now.subsec_micros())
 }
 

@@ -26,7 +26,7 @@ impl Worker {
         let Some(user) = self.users.get(u) else { return };
         let Op::Connect(op) = program.op(user.at) else { return };
         let Some(target) = program.scenario.targets.get(usize::from(user.target)) else { return };
-        let dialect = program.sessions.get(program.session_of(user.at)).map(|s| s.dialect);
+        let dialect = program.session_at(user.at).map(|s| s.dialect);
         let dialect = dialect.unwrap_or(Dialect::Raw);
         self.maker.now_ns = now_ns;
         let mut path = self.maker.text(user, &op.connect.path);

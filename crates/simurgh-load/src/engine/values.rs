@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use crate::answer::md5_hex;
 use crate::scenario::{
@@ -14,6 +14,7 @@ use super::program::Program;
 use super::schedule::mix;
 use super::shared::Shared;
 use super::user::{User, Value};
+use super::wire::unix_time;
 
 /// Makes values for the users of one worker.
 pub(crate) struct Maker {
@@ -77,7 +78,7 @@ impl Maker {
     }
 
     fn make(&mut self, user: &mut User, made: &Generated, out: &mut Vec<u8>) {
-        let unix = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let unix = || unix_time().as_secs();
         match made {
             Generated::UserId => append(out, user.id),
             Generated::ReallyUniqueId => append(out, format_args!("{}-{}", unix(), user.id)),

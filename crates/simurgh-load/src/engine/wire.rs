@@ -254,7 +254,7 @@ impl Worker {
         }
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
-        let session = program.sessions.get(program.session_of(user.at));
+        let session = program.session_at(user.at);
         if let Some(rate) = session.and_then(|session| session.read_rate_max) {
             let pause_ns = (bytes as u64).saturating_mul(1_000_000_000) / rate.max(1);
             io.hold(key);
@@ -507,7 +507,7 @@ fn unconnected(kind: io::ErrorKind) -> ErrorKind {
     }
 }
 
-/// Time since 1970, for cookies.
+/// Time since 1970: for cookies, unique values and dumps.
 pub(crate) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

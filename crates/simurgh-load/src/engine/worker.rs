@@ -15,6 +15,7 @@ use crate::record::{Count, Delta, Names, Recorder};
 use crate::scenario::Dump;
 use crate::stamp::Stamps;
 
+use super::Order;
 use super::arrivals::Arrivals;
 use super::program::Program;
 use super::sources::SourcePool;
@@ -29,27 +30,6 @@ pub(crate) type Net = Io<u32>;
 /// A connection that no user has any more.
 pub(crate) const NOBODY: u32 = u32::MAX;
 
-/// What is told to a worker.
-#[derive(Clone, Debug)]
-pub(crate) enum Mail {
-    /// The run begins, at this time of the shards' clock.
-    Start { at_ns: u64, clock_offset_ns: i64 },
-    /// Clocks drift: this is added from now on.
-    Clock { clock_offset_ns: i64 },
-    /// The next phase begins: the one before waited for its users.
-    NextPhase { at_ns: u64 },
-    /// No arrivals from now on.
-    Pause,
-    /// Arrivals go on where they paused.
-    Resume,
-    /// So many times the scenario's rates.
-    Rate(f64),
-    /// As many as were waited for have come.
-    Gathered,
-    /// The run is over, users and all.
-    Stop,
-}
-
 /// What a worker tells.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Word {
@@ -63,7 +43,7 @@ pub(crate) enum Word {
     Came { users: u64 },
     /// The scenario ends the run.
     AbortRun,
-    /// All users have ended after [`Mail::Stop`]; nothing follows.
+    /// All users have ended after [`Order::Stop`]; nothing follows.
     Stopped { thread: u16 },
 }
 
@@ -275,7 +255,7 @@ impl Worker {
 
 impl Handler for Worker {
     type Conn = u32;
-    type Mail = Mail;
+    type Mail = Order;
 
     fn connected(&mut self, io: &mut Net, key: Key) {
         self.link_up(io, key);
@@ -291,25 +271,25 @@ impl Handler for Worker {
         }
     }
 
-    fn mail(&mut self, io: &mut Net, mail: Mail) {
+    fn mail(&mut self, io: &mut Net, mail: Order) {
         match mail {
-            Mail::Start { at_ns, clock_offset_ns } => {
+            Order::Start { at_ns, clock_offset_ns } => {
                 self.clock_offset_ns = clock_offset_ns;
                 self.arrivals.start(at_ns);
                 self.sweeps.start(at_ns);
                 self.reported_ns = at_ns;
             }
-            Mail::Clock { clock_offset_ns } => self.clock_offset_ns = clock_offset_ns,
-            Mail::NextPhase { at_ns } => self.arrivals.next_phase(at_ns),
-            Mail::Pause => self.arrivals.pause(io.clock_ns()),
-            Mail::Resume => self.arrivals.resume(io.clock_ns()),
-            Mail::Rate(factor) => self.arrivals.set_factor(factor),
-            Mail::Gathered => {
+            Order::Clock { clock_offset_ns } => self.clock_offset_ns = clock_offset_ns,
+            Order::NextPhase { at_ns } => self.arrivals.next_phase(at_ns),
+            Order::Pause => self.arrivals.pause(io.clock_ns()),
+            Order::Resume => self.arrivals.resume(io.clock_ns()),
+            Order::Rate(factor) => self.arrivals.set_factor(factor),
+            Order::Gathered => {
                 for u in std::mem::take(&mut self.gathering) {
                     self.gathered(io, u);
                 }
             }
-            Mail::Stop => self.stop(),
+            Order::Stop => self.stop(),
         }
     }
 

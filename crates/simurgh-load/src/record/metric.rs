@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::named::named;
-use crate::scenario::{Act, Scenario, Step};
+use crate::scenario::{Act, Scenario};
 
 named! {
     /// Times that every run may have. All are in microseconds, and count from the intended time of
@@ -84,11 +84,14 @@ impl Names {
         if !scenario.load.appointments.is_empty() {
             phases.push(Self::APPOINTMENTS.to_owned());
         }
-        let mut names = Self { phases, ..Self::default() };
-        for session in &scenario.sessions {
-            names.sessions.push(session.name.clone());
-            names.collect(&session.steps);
-        }
+        let sessions = scenario.sessions.iter().map(|session| session.name.clone()).collect();
+        let mut names = Self { phases, sessions, ..Self::default() };
+        scenario.each_step(|_, step| match &step.act {
+            Act::Transaction { name: id, .. }
+            | Act::InteractionSend { id }
+            | Act::InteractionReceive { id } => names.add(id),
+            _ => {}
+        });
         names
     }
 
@@ -141,23 +144,6 @@ impl Names {
     /// How many metrics there are.
     pub fn metrics(&self) -> usize {
         Metric::ALL.len() + self.transactions.len()
-    }
-
-    fn collect(&mut self, steps: &[Step]) {
-        for step in steps {
-            match &step.act {
-                Act::Transaction { name, steps } => {
-                    self.add(name);
-                    self.collect(steps);
-                }
-                Act::InteractionSend { id } | Act::InteractionReceive { id } => self.add(id),
-                Act::For(inner) => self.collect(&inner.steps),
-                Act::ForEach(inner) => self.collect(&inner.steps),
-                Act::Repeat(inner) => self.collect(&inner.steps),
-                Act::If { steps, .. } => self.collect(steps),
-                _ => {}
-            }
-        }
     }
 
     fn add(&mut self, name: &str) {
