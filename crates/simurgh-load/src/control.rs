@@ -1,7 +1,7 @@
 //! How a running load is steered, from the terminal, the dashboard or a signal: everybody holds a
 //! [`Control`], the engine's coordinator holds the other end.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
@@ -32,9 +32,9 @@ pub enum Command {
 }
 
 /// Steers a run. Cheap to clone; commands to a run that has ended are dropped.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Control {
-    commands: Sender<Command>,
+    tell: Arc<dyn Fn(Command) + Send + Sync>,
     state: Arc<Mutex<ControlState>>,
 }
 
@@ -53,8 +53,17 @@ impl Control {
     /// A control, and where its commands arrive.
     pub fn new() -> (Self, Receiver<Command>) {
         let (sender, receiver) = channel();
+        // Whoever does not listen any more has nothing left to steer.
+        let tell = move |command| {
+            let _ = sender.send(command);
+        };
+        (Self::to(tell), receiver)
+    }
+
+    /// A control whose commands go to `tell`, in their order and one at a time.
+    pub(crate) fn to(tell: impl Fn(Command) + Send + Sync + 'static) -> Self {
         let state = ControlState { paused: false, rate: 1.0, stopping: false };
-        (Self { commands: sender, state: Arc::new(Mutex::new(state)) }, receiver)
+        Self { tell: Arc::new(tell), state: Arc::new(Mutex::new(state)) }
     }
 
     /// No new arrivals until [`Control::resume`].
@@ -112,8 +121,13 @@ impl Control {
             Command::Stop => state.stopping = true,
             Command::Rate(factor) => state.rate = factor,
         }
-        // The receiver is gone once the run has ended, and then there is nothing left to steer.
-        let _ = self.commands.send(command);
+        (self.tell)(command);
+    }
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Control").field("state", &self.state()).finish_non_exhaustive()
     }
 }
 

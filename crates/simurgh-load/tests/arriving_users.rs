@@ -212,12 +212,11 @@ fn a_gather_that_not_all_come_to_ends_with_its_time() {
 fn a_pause_holds_arrivals_off_and_nothing_else() {
     let seen = Seen::default();
     let server = seen.server();
-    let (control, commands) = Control::new();
     let rest = "[[phase]]\nduration = \"2s\"\nrate = 50\n[[session]]\nname = \"one\"\n\
                 protocol = \"raw\"\nsteps = [{ connect = \"/\" }, { loop = 5, every = \"100ms\", \
                 steps = [{ send = \"x\", reply = true }] }, { close = true }]";
     let watched = seen.clone();
-    let operator = thread::spawn(move || {
+    let operate = move |control: Control| {
         let began = Instant::now();
         while watched.came() < 20 {
             assert!(began.elapsed() < Duration::from_secs(10), "users come");
@@ -231,9 +230,12 @@ fn a_pause_holds_arrivals_off_and_nothing_else() {
         let during = (watched.came() - came, watched.messages.load(SeqCst) - messages);
         control.resume();
         during
+    };
+    let mut operator = None;
+    let ran = steered(&text(&server, rest), 2, |control| {
+        operator = Some(thread::spawn(move || operate(control)));
     });
-    let ran = steered(&text(&server, rest), 2, &commands);
-    let (came, messages) = operator.join().unwrap();
+    let (came, messages) = operator.unwrap().join().unwrap();
     assert_eq!(came, 0, "nobody comes in a pause");
     assert!(messages > 0, "those who are there go on");
     // The phase is as long as before, the pause not counted.
@@ -246,11 +248,9 @@ fn a_pause_holds_arrivals_off_and_nothing_else() {
 fn a_factor_multiplies_the_rate() {
     let seen = Seen::default();
     let server = seen.server();
-    let (control, commands) = Control::new();
-    control.rate(3.0);
     let phase = "[[phase]]\nduration = \"2s\"\nrate = 20\n";
     let rest = format!("{phase}{}", stays("a", "10ms"));
-    let ran = steered(&text(&server, &rest), 2, &commands);
+    let ran = steered(&text(&server, &rest), 2, |control| control.rate(3.0));
     let users = ran.count(Count::UsersFinished);
     // It is heard within the first of twenty bins.
     assert!((110..=120).contains(&users), "{}", ran.text());
@@ -260,18 +260,18 @@ fn a_factor_multiplies_the_rate() {
 fn a_stop_ends_users_in_good_order() {
     let seen = Seen::default();
     let server = seen.server();
-    let (control, commands) = Control::new();
     let watched = seen.clone();
-    let operator = thread::spawn(move || {
+    let operate = move |control: Control| {
         let began = Instant::now();
         while watched.came() < 50 && began.elapsed() < Duration::from_secs(10) {
             thread::sleep(Duration::from_millis(5));
         }
         control.stop();
-    });
+    };
     let rest = format!("[[phase]]\nduration = \"1h\"\nrate = 100\n{}", stays("a", "30min"));
-    let ran = steered(&text(&server, &rest), 3, &commands);
-    operator.join().unwrap();
+    let ran = steered(&text(&server, &rest), 3, |control| {
+        thread::spawn(move || operate(control));
+    });
     assert_eq!(ran.ending, Ending::Stopped);
     ran.errors_are(&[]);
     assert!(ran.count(Count::UsersStarted) >= 50);
@@ -291,18 +291,18 @@ fn a_stop_told_twice_does_not_wait_for_servers_that_hang() {
             thread::sleep(Duration::from_secs(30));
         }
     });
-    let (control, commands) = Control::new();
-    let operator = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(700));
-        control.stop();
-        control.stop();
-    });
     let rest = format!("[[phase]]\nduration = \"1h\"\nrate = 100\n{}", stays("a", "30min"));
     let began = Instant::now();
     let options = simurgh_load::engine::Options { workers: Some(2), ..Default::default() };
     let scenario = outside::scenario(&text(&server, &rest));
     let run = simurgh_load::engine::Run::prepare(scenario, &options).unwrap();
-    let outcome = run.go(simurgh_load::report::Outputs::new(), &commands);
+    let control = run.control();
+    let operator = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(700));
+        control.stop();
+        control.stop();
+    });
+    let outcome = run.go(simurgh_load::report::Outputs::new());
     operator.join().unwrap();
     assert_eq!(outcome.ending, Ending::Stopped);
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());

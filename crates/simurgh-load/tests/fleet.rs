@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use simurgh_load::control::Control;
 use simurgh_load::engine::{Options, Outcome, Run, RunError};
 use simurgh_load::fleet::Agent;
 use simurgh_load::fleet::wire::{Frames, Greeting, Hello, STRANGER_BYTES_MAX, frame};
@@ -81,9 +80,8 @@ const PHASE: &str = "[[phase]]\nduration = \"1s\"\nrate = 200";
 const THINK: &str = "{ think = \"300ms\" }";
 
 fn go(run: Run) -> (Outcome, Record) {
-    let (_control, commands) = Control::new();
     let record = run.record();
-    let outcome = run.go(Outputs::new(), &commands);
+    let outcome = run.go(Outputs::new());
     let record = record.lock().unwrap().clone();
     (outcome, record)
 }

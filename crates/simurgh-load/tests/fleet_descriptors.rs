@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use simurgh_load::control::Control;
 use simurgh_load::engine::{Options, Run};
 use simurgh_load::fleet::Agent;
 use simurgh_load::record::Ending;
@@ -73,8 +72,7 @@ fn twenty_runs_leave_no_descriptor_open_and_show_none_to_workers() {
             let sockets = open.iter().filter(|what| what.starts_with("socket:")).count();
             assert_eq!(sockets, 1, "{name}: {open:?}");
         }
-        let (_control, commands) = Control::new();
-        assert_eq!(run.go(Outputs::new(), &commands).ending, Ending::Finished);
+        assert_eq!(run.go(Outputs::new()).ending, Ending::Finished);
         let now = settled();
         // The second set of shards of a process starts a thread that stays.
         if round == 1 {

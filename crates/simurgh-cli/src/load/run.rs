@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use simurgh::Signals;
-use simurgh_load::control::Control;
 use simurgh_load::dashboard::{self, Dashboard, Probe, Target};
 use simurgh_load::engine::{self, Options, Outcome};
 use simurgh_load::record::{Ending, Record, Warning, figures};
@@ -119,7 +118,7 @@ pub(super) fn start(run: Run) -> ExitCode {
         Ok(prepared) => prepared,
         Err(error) => return fail(&error.to_string()),
     };
-    let (control, commands) = Control::new();
+    let control = prepared.control();
     let stop = control.clone();
     if let Err(error) = signals.first_then_exit(move |_| stop.stop(), terminal::restore) {
         return fail(&format!("cannot start the thread that waits for signals: {error}"));
@@ -151,7 +150,7 @@ pub(super) fn start(run: Run) -> ExitCode {
     });
     // Without the view it is still a run.
     let view = view.and_then(|view| view.ok());
-    let outcome = prepared.go(outputs, &commands);
+    let outcome = prepared.go(outputs);
     if let Some(view) = view {
         view.finish();
     }

@@ -2,11 +2,11 @@
 //! outputs, passes on what the operator wants, and knows when it is over.
 
 use std::collections::BTreeSet;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::control::Command;
+use crate::control::{Command, Control};
 use crate::fleet::host::{News, Report, RunClock};
 use crate::record::{Ending, Meta, Record, Warning, WorkerId};
 use crate::report::Outputs;
@@ -24,8 +24,7 @@ pub struct Run {
     team: Team,
     clock: RunClock,
     reports: Receiver<Report>,
-    /// Kept, so that the channel outlives the workers.
-    _reports: Sender<Report>,
+    control: Control,
 }
 
 /// How a run came out.
@@ -37,8 +36,6 @@ pub struct Outcome {
     pub outputs_failed: bool,
 }
 
-/// How often the operator's wishes are looked at.
-const COMMANDS: Duration = Duration::from_millis(100);
 /// A second is closed so long after its end: workers report at its end.
 const CLOSE_AFTER: Duration = Duration::from_millis(150);
 /// How long workers may take to end their users.
@@ -61,7 +58,17 @@ impl Run {
         let team = assemble(&scenario, options, clock, (&sender, &reports))?;
         let names = team.members.iter().map(|member| member.name.clone()).collect();
         let record = Arc::new(Mutex::new(Record::new(Meta::of(&scenario, names, now))));
-        Ok(Self { scenario, record, team, clock, reports, _reports: sender })
+        // The run holds one as well, so that the channel outlives the workers.
+        let control = Control::to(move |command| {
+            // Nobody hears it after the end of the run, when there is nothing left to steer.
+            let _ = sender.send((0, News::Told(command)));
+        });
+        Ok(Self { scenario, record, team, clock, reports, control })
+    }
+
+    /// Steers it.
+    pub fn control(&self) -> Control {
+        self.control.clone()
     }
 
     /// Worker threads of all hosts.
@@ -80,8 +87,8 @@ impl Run {
     }
 
     /// Runs to the end.
-    pub fn go(self, outputs: Outputs, commands: &Receiver<Command>) -> Outcome {
-        let Self { scenario, record, team, clock, reports, .. } = self;
+    pub fn go(self, outputs: Outputs) -> Outcome {
+        let Self { scenario, record, team, clock, reports, control: _control } = self;
         let workers = team.workers();
         let mut coordinator = Coordinator {
             scenario,
@@ -100,7 +107,7 @@ impl Run {
             gathered: 0,
             workers,
         };
-        let outcome = coordinator.run(&reports, commands);
+        let outcome = coordinator.run(&reports);
         coordinator.team.end();
         outcome
     }
@@ -132,19 +139,15 @@ struct Coordinator {
 }
 
 impl Coordinator {
-    fn run(&mut self, reports: &Receiver<Report>, commands: &Receiver<Command>) -> Outcome {
+    fn run(&mut self, reports: &Receiver<Report>) -> Outcome {
         let lead = self.lead();
         self.started = Instant::now() + lead;
         self.team.start(self.clock.ns() + nanoseconds(lead));
         let ending = loop {
-            let next = self.next_close().saturating_sub(self.elapsed());
-            match reports.recv_timeout(next.min(COMMANDS)) {
+            match reports.recv_timeout(self.wait()) {
                 Ok(report) => self.hear(report),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break Ending::Failed,
-            }
-            while let Ok(command) = commands.try_recv() {
-                self.obey(command);
             }
             if self.elapsed() >= self.next_close() {
                 // All that is there belongs to the second that ends.
@@ -157,6 +160,17 @@ impl Coordinator {
         };
         reports.try_iter().for_each(|report| self.hear(report));
         self.finish(ending)
+    }
+
+    /// How long nothing is to be done, unless somebody says something.
+    fn wait(&self) -> Duration {
+        let elapsed = self.elapsed();
+        let close = self.next_close().saturating_sub(elapsed);
+        let end = match self.stopping {
+            Some((_, until)) => Some(until.saturating_duration_since(Instant::now())),
+            None => self.scenario.load.duration.map(|most| most.saturating_sub(elapsed)),
+        };
+        end.map_or(close, |end| end.min(close))
     }
 
     /// When the second that goes on is closed.
@@ -197,6 +211,7 @@ impl Coordinator {
                 self.record().warn(Warning::ClockSkew { host, offset_us, bound_us });
             }
             News::Lost { why } => self.lose_host(host, &why),
+            News::Told(command) => self.obey(command),
             // Said before the start, by each agent once.
             News::Prepared { .. } | News::Failed { .. } => {}
         }

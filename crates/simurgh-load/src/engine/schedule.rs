@@ -77,10 +77,15 @@ impl PhaseSchedule {
         self.before + self.count(self.so_far)
     }
 
-    /// Start of the next bin, since the start of the phase; `None` at its end.
+    /// Start of the next bin, since the start of the phase; `None` when nobody more will come.
     pub(crate) fn next_bin_ns(&self) -> Option<u64> {
         let start = self.bin * BIN_NS;
-        (start < self.duration_ns()).then_some(start)
+        let quiet = match self.phase.arrivals {
+            Arrivals::Open { from, to, .. } => from.max(to) <= 0.0,
+            Arrivals::Closed { .. } => false,
+        };
+        let full = self.count(self.so_far) >= self.users_max;
+        (start < self.duration_ns() && !quiet && !full).then_some(start)
     }
 
     /// Works out the next bin at `factor` times the rate; appends this worker's arrivals in the
@@ -259,6 +264,21 @@ mod tests {
             assert_eq!(all(&load, WHOLE, 1.0).len(), 137);
             load.users_max = Some(20);
             assert_eq!(all(&load, WHOLE, 1.0).len(), 20);
+        }
+    }
+
+    #[test]
+    fn nobody_is_looked_for_when_nobody_comes_any_more() {
+        let mut capped = load(100.0, 100.0, false, 10);
+        capped.phases[0].users_max = Some(137);
+        for (load, bins) in [(capped, 14), (load(0.0, 0.0, true, 10), 0)] {
+            let mut schedule = PhaseSchedule::new(&load, 0, 0, 0, WHOLE, 7).unwrap();
+            let mut out = Vec::new();
+            for _ in 0..bins {
+                assert!(schedule.next_bin_ns().is_some());
+                schedule.bin(1.0, &mut out);
+            }
+            assert_eq!(schedule.next_bin_ns(), None);
         }
     }
 

@@ -187,8 +187,8 @@ impl Team {
                     failed
                         .push(format!("agent {}: {what}: {why}; look at its output", member.name));
                 }
-                // Workers have nothing to say yet.
-                News::Word(_) | News::WorkerLost { .. } | News::Skew(_) => {}
+                // Workers have nothing to say yet, and nobody can steer.
+                News::Word(_) | News::WorkerLost { .. } | News::Skew(_) | News::Told(_) => {}
             }
         }
         if failed.is_empty() { Ok(()) } else { Err(RunError::Agents(failed)) }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use crate::control::Command;
 use crate::engine::{Crew, Order, Word, Words};
 
 use super::clock::{Skew, difference};
@@ -39,6 +40,8 @@ pub(crate) enum News {
     Skew(Skew),
     /// It does not answer any more; nothing follows.
     Lost { why: String },
+    /// Whoever steers the run wants this.
+    Told(Command),
 }
 
 /// News, and from which host.

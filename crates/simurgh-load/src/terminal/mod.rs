@@ -36,6 +36,9 @@ use tty::Keyboard;
 /// How often the record is looked at; keys are taken at once.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
+/// The same for plain lines, which nobody waits for.
+const LOOK_FOR_LINE_EVERY: Duration = Duration::from_secs(1);
+
 /// Between two plain lines.
 const LINE_EVERY_MS: u64 = 5000;
 
@@ -216,7 +219,7 @@ fn tell(options: &Options, stopped: &Receiver<()>, out: &mut impl io::Write) {
         let _ = writeln!(out, "dashboard on http://{address}");
     }
     loop {
-        let over = stopped.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout);
+        let over = stopped.recv_timeout(LOOK_FOR_LINE_EVERY) != Err(RecvTimeoutError::Timeout);
         if teller.is_due(moment(options)) || over {
             let lines = teller.lines(&Shown::of(options, false));
             if out.write_all(lines.as_bytes()).is_err() || over {

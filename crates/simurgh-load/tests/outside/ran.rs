@@ -41,18 +41,18 @@ pub fn run(text: &str) -> Ran {
 /// Runs a scenario on so many workers.
 #[track_caller]
 pub fn run_with(text: &str, workers: usize) -> Ran {
-    let (_control, commands) = Control::new();
-    steered(text, workers, &commands)
+    steered(text, workers, |_| ())
 }
 
-/// Runs a scenario that somebody steers.
+/// Runs a scenario that somebody steers, who gets the control before the start.
 #[track_caller]
-pub fn steered(text: &str, workers: usize, commands: &Receiver<Command>) -> Ran {
+pub fn steered(text: &str, workers: usize, operator: impl FnOnce(Control)) -> Ran {
     let options = Options { workers: Some(workers), ..Options::default() };
     let run = Run::prepare(scenario(text), &options).expect("the workers start");
     let record = run.record();
+    operator(run.control());
     let began = Instant::now();
-    let outcome = run.go(Outputs::new(), commands);
+    let outcome = run.go(Outputs::new());
     let took = began.elapsed();
     let record = record.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let ran = Ran { record, ending: outcome.ending, took };
