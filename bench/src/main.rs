@@ -78,7 +78,7 @@ fn run(options: &Run) -> Result<()> {
         None => std::env::current_exe().context("own path")?.with_file_name("simurgh"),
     };
     let floor = Target::floor()?;
-    let simurgh = Target::simurgh(&server_bin)?;
+    let simurgh = Target::simurgh(&server_bin, 1)?;
     let plan = Plan { clients: options.clients, only: options.only.clone() };
     let out = options.out.clone().unwrap_or_else(report::default_out);
     let log = log_file();

@@ -34,15 +34,15 @@ impl Target {
         Ok(Self { name: "floor", program, arguments: words(&["floor", "--listen", LISTEN]) })
     }
 
-    /// `simurgh serve` with one shard.
-    pub(crate) fn simurgh(program: &Path) -> Result<Self> {
+    /// `simurgh serve` with so many shards.
+    pub(crate) fn simurgh(program: &Path, shards: u32) -> Result<Self> {
         ensure!(
             program.is_file(),
             "{} is not there: build it (cargo build --release -p simurgh-cli) or name it with \
              --server-bin",
             program.display()
         );
-        let mut arguments = words(&["serve", "--listen", LISTEN, "--shards", "1"]);
+        let mut arguments = words(&["serve", "--listen", LISTEN, "--shards", &shards.to_string()]);
         arguments.extend(words(&["--idle-timeout", "off", "--check-origin", "off"]));
         arguments.extend(words(&["--api-token", "bench"]));
         Ok(Self { name: "simurgh", program: program.to_owned(), arguments })
@@ -127,6 +127,13 @@ pub(crate) fn metric(lines: &[String], name: &str) -> Option<f64> {
     lines.iter().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
+/// The sum of a metric over all its labels; `None`: there is no such line.
+pub(crate) fn metric_sum(lines: &[String], name: &str) -> Option<f64> {
+    let of_it = lines.iter().filter_map(|line| line.strip_prefix(name));
+    let values = of_it.filter_map(|rest| rest.strip_prefix('{')?.split_once("} ")?.1.parse().ok());
+    values.reduce(|sum: f64, value: f64| sum + value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,5 +146,9 @@ mod tests {
         ];
         assert_eq!(metric(&lines, "simurgh_shard_turn_max_seconds{shard=\"0\"}"), Some(0.00125));
         assert_eq!(metric(&lines, "simurgh_shard_turn_max_seconds"), None);
+        let lines = ["a{shard=\"0\"} 1", "a{shard=\"1\"} 2", "ab{shard=\"0\"} 4"];
+        let lines = lines.map(str::to_owned);
+        assert_eq!(metric_sum(&lines, "a"), Some(3.0));
+        assert_eq!(metric_sum(&lines, "b"), None);
     }
 }

@@ -13,7 +13,7 @@ use super::scenario;
 use super::tools::{AtWork, Job, Tool};
 use super::{Bench, Sample};
 use crate::stats;
-use crate::target::{self, Running};
+use crate::target::{self, Running, Target};
 
 /// How often the server is asked.
 const POLL: Duration = Duration::from_millis(20);
@@ -21,6 +21,11 @@ const POLL: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Users per second of `memory`: low enough for all.
 const MEMORY_RATE: u32 = 2_000;
+/// The same where there are many.
+const MEMORY_RATE_MANY: u32 = 5_000;
+/// Clients of `memory` for a load generator that can hold them: what is set up once, whoever
+/// comes, should not be seen in what one client more costs.
+const MEMORY_USERS: usize = 100_000;
 /// Tsung freezes for seconds at a time above this rate.
 const TSUNG_RATE_MAX: u32 = 2_000;
 const IDLE_FULL: f64 = 65.0;
@@ -30,10 +35,9 @@ pub(super) fn joins(server: &Running) -> Result<u64> {
     counter(server, "simurgh_joins_total")
 }
 
-/// A counter of the server's only shard.
+/// A counter, over all shards of the server.
 pub(super) fn counter(server: &Running, name: &str) -> Result<u64> {
-    let value = target::metric(&server.metrics()?, &format!("{name}{{shard=\"0\"}}"));
-    match value {
+    match target::metric_sum(&server.metrics()?, name) {
         // Counters are whole and far below 2⁵³.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         Some(value) if value >= 0.0 => Ok(value as u64),
@@ -83,7 +87,7 @@ pub(super) fn connect(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         Tool::Tsung => bench.options.rate.min(TSUNG_RATE_MAX),
         Tool::Bare | Tool::Simurgh => bench.options.rate,
     };
-    let come = Come { users, rate, first: 0 };
+    let come = Come { users, rate, first: 0, threads: 1 };
     let mut work = bench.kit.start(&come.job(sample.tool, server.address))?;
     let mut begun = None;
     let all = u64::try_from(users)?;
@@ -117,10 +121,16 @@ pub(super) fn connect(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
 
 /// `memory`: nobody, then some, then all, with time to come to rest each time.
 pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
-    let users = bench.options.users;
+    let many = sample.tool == Tool::Simurgh && !bench.options.quick;
+    let each = bench.options.users;
+    let users = if many { MEMORY_USERS.max(each) } else { each };
     let first = users.div_ceil(15);
-    let server = bench.server.start(&bench.log)?;
-    let come = Come { users, rate: MEMORY_RATE, first };
+    // One process of the server and one of the load generator hold them all, so many on a thread.
+    let threads = u32::try_from(users.div_ceil(each.max(1)))?;
+    let server = Target::simurgh(&bench.kit.simurgh, threads)?.start(&bench.log)?;
+    let rate = if many { MEMORY_RATE_MANY } else { MEMORY_RATE };
+    let come = Come { users, rate, first, threads };
+    sample.put("memory clients", stats::per(u64::try_from(users)?, 1));
     let mut work = bench.kit.start(&come.job(sample.tool, server.address))?;
     let mut base: Option<Memory> = None;
     joined(&server, &mut work, 1, |work| base = work.process.memory().or(base), |_, _| Ok(()))?;
@@ -135,11 +145,12 @@ pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     thread::sleep(scenario::PAUSE / 2);
     let held = work.process.memory().context("it has ended")?;
     let base = base.context("its memory without users was not seen")?;
-    let bytes = |from: Memory, clients: usize| {
-        (stats::per(held.rss, 1) - stats::per(from.rss, 1)) / stats::per(clients, 1)
-    };
-    sample.put("memory bytes per client", bytes(early, users - then));
-    sample.put("memory bytes per client from none", bytes(base, users));
+    let rise = stats::per(held.rss, 1) - stats::per(early.rss, 1);
+    let each = rise / stats::per(users - then, 1);
+    sample.put("memory bytes per client", each);
+    // What no client more would cost again.
+    let once = stats::per(held.rss, 1_000_000) - each * stats::per(users, 1_000_000);
+    sample.put("memory base in use MB", once);
     for (name, memory) in [("base", base), ("first", early), ("held", held)] {
         sample.put(format!("memory {name} MB"), stats::per(memory.rss, 1_000_000));
         sample.put(format!("memory {name} private MB"), stats::per(memory.private, 1_000_000));
@@ -157,13 +168,15 @@ struct Come {
     rate: u32,
     /// So many come before a pause; 0: all in one go.
     first: usize,
+    /// Workers of `simurgh load`.
+    threads: u32,
 }
 
 impl Come {
     fn job(self, tool: Tool, server: SocketAddrV4) -> Job {
-        let Self { users, rate, first } = self;
+        let Self { users, rate, first, threads } = self;
         match tool {
-            Tool::Simurgh => Job::toml(scenario::hold(server, users, rate, first)),
+            Tool::Simurgh => Job::toml(scenario::hold(server, users, rate, first)).workers(threads),
             Tool::Bare => Job::Bare(Bare {
                 server,
                 users,

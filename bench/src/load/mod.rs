@@ -138,7 +138,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     fs::create_dir_all(&scratch)?;
     let bench = Bench {
         options,
-        server: Target::simurgh(&simurgh)?,
+        server: Target::simurgh(&simurgh, 1)?,
         log: scratch.join("server-log"),
         kit: Kit { simurgh, tsung, scratch: scratch.clone() },
     };

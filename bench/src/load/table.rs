@@ -103,17 +103,24 @@ fn costs() -> Vec<Recipe> {
         recipe("connect", "users that came per second meanwhile", "connect per s", "/s"),
         recipe(
             "memory",
-            "user-space bytes per held client after the first 1,000",
+            "user-space bytes per held client (Simurgh: 100,000, others: 15,000)",
             "memory bytes per client",
             "B",
         )
         .limit(AtMost(128.0)),
-        recipe("memory", "the same from no users at all", "memory bytes per client from none", "B")
-            .limit(AtMost(128.0)),
         recipe("memory", "base: resident without users", "memory base MB", "MB")
             .digits(1)
             .limit(AtMost(20.0)),
+        recipe(
+            "memory",
+            "base in use: all but clients x their bytes",
+            "memory base in use MB",
+            "MB",
+        )
+        .digits(1)
+        .limit(AtMost(20.0)),
         recipe("memory", "resident with all held", "memory held MB", "MB").digits(1),
+        recipe("memory", "clients held", "memory clients", ""),
         recipe(
             "broadcast",
             "broadcast frames received, stamped, recorded per CPU second",

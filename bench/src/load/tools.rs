@@ -65,6 +65,14 @@ impl Job {
         Self::Simurgh { text, kind: "toml", flags: Vec::new(), workers: 1 }
     }
 
+    /// The same with so many workers.
+    pub(super) fn workers(mut self, number: u32) -> Self {
+        if let Self::Simurgh { workers, .. } = &mut self {
+            *workers = number;
+        }
+        self
+    }
+
     /// The same with a flag more.
     pub(super) fn with(mut self, flag: &str) -> Self {
         if let Self::Simurgh { flags, .. } = &mut self {
