@@ -20,7 +20,7 @@ simurgh-bench [--clients 18000] [--runs 5] [--only NAME] [--server-bin PATH] [--
     --out      where the raw runs go; default: bench/runs/<date>-<machine>
 simurgh-bench hold --server URL [--clients 10000] [--seconds 120]
     joins as Tsung does (V1, JSON in a binary frame), stays without a heartbeat, counts who stayed
-simurgh-bench load [--only ROW,...] [--runs 3] [--users 15000] [--rate 20000] [--tsung PATH|off]
+simurgh-bench load [--only ROW,...] [--runs 3] [--users 15000] [--rate 40000] [--tsung PATH|off]
         [--quick] [--server-bin PATH] [--out DIR]
     measures `simurgh load` beside the bare client and Tsung and prints the table
     --only     connect | memory | idle | broadcast | stamp | arrivals | stall | start
@@ -118,7 +118,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
             only: rows(take("only"))?,
             runs: number(take("runs"), if quick.is_empty() { 3 } else { 1 })?.max(1),
             users: number(take("users"), if quick.is_empty() { 15_000 } else { 1_500 })?.max(2),
-            rate: u32::try_from(number(take("rate"), 20_000)?)?.max(1),
+            rate: u32::try_from(number(take("rate"), 40_000)?)?.max(1),
             tsung: take("tsung").unwrap_or_else(|| "/usr/bin/tsung".to_owned()),
             quick: !quick.is_empty(),
             server_bin: take("server-bin").map(PathBuf::from),

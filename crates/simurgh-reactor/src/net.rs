@@ -72,6 +72,8 @@ pub(crate) fn listen(
         }
         rustix::net::bind(&fd, &address)?;
         rustix::net::listen(&fd, backlog)?;
+        // Not before: it would be forgotten.
+        expect_answers(&fd)?;
         Ok(fd)
     };
     listening().map_err(|source| ListenError { address, source })
@@ -114,6 +116,7 @@ pub(crate) fn connect(
 ) -> rustix::io::Result<OwnedFd> {
     let fd = socket(to)?;
     sockopt::set_tcp_nodelay(&fd, true)?;
+    expect_answers(&fd)?;
     if receive_stamps {
         syscalls::stamp_received(&fd)?;
     }
@@ -145,6 +148,17 @@ pub(crate) fn connect(
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(fd),
         Err(error) => Err(error),
     }
+}
+
+/// Tells the kernel that what is received will be answered, so that acknowledgements travel with
+/// the answers: 3 of 17 packets fewer for a connect, an upgrade and a join. Accepted sockets
+/// inherit it; the kernel forgets it by itself where answers stay away.
+fn expect_answers(fd: &OwnedFd) -> rustix::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    sockopt::set_tcp_quickack(fd, false)?;
+    #[cfg(not(target_os = "linux"))]
+    let _ = fd;
+    Ok(())
 }
 
 fn reuse_port(fd: &OwnedFd) -> io::Result<()> {
