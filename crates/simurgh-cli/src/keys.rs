@@ -82,6 +82,17 @@ pub(crate) const ALL: &[Key] = &[
         set: |layer, value| scalar(&mut layer.shards, value, units::shards),
     },
     Key {
+        name: "max_connections",
+        takes: "a whole number from 1 to 80000000, or \"off\"",
+        default: "\"off\"",
+        example: None,
+        about: "Sockets at most; an upgrade beyond them gets 503 with Retry-After. There are as \
+                many shards as the descriptor limit asks for then, or shards, if those are more. \
+                `simurgh tune --connections N` says what else the system needs",
+        cost: "some 4.5 kB for each socket that is there, nearly all of it the system's",
+        set: |layer, value| scalar(&mut layer.max_connections, value, units::connections),
+    },
+    Key {
         name: "pin_shards",
         takes: "true or false",
         default: "false",

@@ -41,6 +41,8 @@ layer! {
     admin_listen: Choice<SocketAddr>,
     #[arg(long, value_name = "N", value_parser = units::shards)]
     shards: Choice<usize>,
+    #[arg(long, value_name = "N", value_parser = units::connections)]
+    max_connections: Choice<usize>,
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     pin_shards: bool,

@@ -174,6 +174,7 @@ fn complete(layer: Layer) -> Config {
     config.listen = layer.listen.unwrap_or_else(|| vec![LISTEN]);
     config.admin_listen = layer.admin_listen.and_then(Choice::value);
     config.shards = layer.shards.and_then(Choice::value).unwrap_or(config.shards);
+    config.max_connections = layer.max_connections.and_then(Choice::value);
     config.pin_shards = layer.pin_shards.unwrap_or(config.pin_shards);
     config.idle_timeout = layer.idle_timeout.map_or(config.idle_timeout, Choice::value);
     config.handshake_timeout = layer.handshake_timeout.unwrap_or(config.handshake_timeout);

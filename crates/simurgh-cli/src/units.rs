@@ -99,6 +99,14 @@ pub(crate) fn shards(text: &str) -> Result<Choice<usize>, String> {
 /// Threads; with 20,000 descriptors each, enough for 80 million connections.
 const SHARDS_MAX: u32 = 4_096;
 
+/// Of a server, or `off`.
+pub(crate) fn connections(text: &str) -> Result<Choice<usize>, String> {
+    Choice::read(text, "off", |text| between(text, 1, CONNECTIONS_MAX).map(|n| n as usize))
+}
+
+/// What [`SHARDS_MAX`] shards can hold where each has 20,000 descriptors.
+const CONNECTIONS_MAX: u32 = 80_000_000;
+
 pub(crate) fn channels(text: &str) -> Result<u16, String> {
     between(text, 1, u32::from(u16::MAX)).map(|n| n as u16)
 }

@@ -69,6 +69,6 @@ pub use io::Io;
 pub use mailbox::{Full, Mailbox};
 pub use net::ListenError;
 pub use outbound::Shared;
-pub use spawn::{Shard, ShardHandle, ShardSet, StartError};
+pub use spawn::{Shard, ShardHandle, ShardSet, StartError, shards_for};
 pub use stats::{Counts, ReactorStats, TURN_BUCKETS_NS};
 pub use tables::{Descriptor, Tables, raise_descriptor_limit};

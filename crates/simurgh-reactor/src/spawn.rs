@@ -421,9 +421,39 @@ impl Room {
     }
 }
 
+/// Shards that hold `connections`, when each has a table of `descriptors` and the kernel spreads
+/// new connections over them by a hash: with room for six standard deviations of that, no shard is
+/// full before all of them are there. At least 1; 0 descriptors are as good as 1.
+pub fn shards_for(connections: usize, descriptors: u64) -> usize {
+    let limit = usize::try_from(descriptors).unwrap_or(usize::MAX);
+    let holds = |shards: usize| {
+        // Each shard keeps the wakers of all, and a dozen others.
+        let capacity = Room::within(limit, shards.saturating_add(FIXED)).capacity;
+        let mean = connections as f64 / shards as f64;
+        mean + 6.0 * mean.sqrt() <= capacity as f64
+    };
+    // More shards may each hold less, for their wakers; so the first that will do, if any does.
+    let least = connections.div_ceil(Room::within(limit, FIXED).capacity).max(1);
+    (least..=least.saturating_mul(2)).find(|shards| holds(*shards)).unwrap_or(least)
+}
+
+/// Descriptors of a shard beside connections and wakers, more than there are.
+const FIXED: usize = 16;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shards_have_room_for_an_uneven_spread() {
+        assert_eq!(shards_for(0, 20_000), 1);
+        assert_eq!(shards_for(15_000, 20_000), 1);
+        assert_eq!(shards_for(20_000, 20_000), 2);
+        let many = shards_for(2_000_000, 20_000);
+        assert!((105..=107).contains(&many), "{many}");
+        assert_eq!(shards_for(1_000_000, 1 << 20), 1);
+        assert!(shards_for(100, 8) >= 100);
+    }
 
     #[test]
     fn the_reserve_is_a_sixteenth_but_at_most_64() {

@@ -18,6 +18,10 @@ pub struct Config {
     pub admin_listen: Option<SocketAddr>,
     /// Shards, each one thread with one descriptor table. Default: one a core.
     pub shards: usize,
+    /// Sockets that the server holds at most; an upgrade beyond them gets 503 with Retry-After.
+    /// There are as many shards as the descriptor limit asks for then, or [`shards`](Self::shards)
+    /// if those are more. `None`: as many as the shards have descriptors for. Default: `None`.
+    pub max_connections: Option<usize>,
     /// Pins shard n to core `n % cores`. Default: off. Useful to measure, rarely to serve.
     pub pin_shards: bool,
     /// A connection that says nothing for so long is closed with 1002; `None`: never. Default 60 s
@@ -60,6 +64,7 @@ impl Default for Config {
             listen: Vec::new(),
             admin_listen: None,
             shards: std::thread::available_parallelism().map_or(1, usize::from),
+            max_connections: None,
             pin_shards: false,
             idle_timeout: Some(Duration::from_secs(60)),
             handshake_timeout: Duration::from_secs(10),

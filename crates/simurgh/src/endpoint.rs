@@ -13,7 +13,7 @@ use crate::channel::Broadcast;
 use crate::config::Config;
 use crate::error::Error;
 use crate::http;
-use crate::hub::{Congested, Hub};
+use crate::hub::{Congested, Hub, Places};
 use crate::metrics::ShardMetrics;
 use crate::shard::{Mail, Permits, Shard};
 use crate::signals::Signals;
@@ -237,6 +237,10 @@ impl Builder {
         if config.listen.is_empty() {
             return Err(Error::NoAddress);
         }
+        if let Some(most) = config.max_connections {
+            let (descriptors, _) = reactor::raise_descriptor_limit();
+            config.shards = config.shards.max(reactor::shards_for(most, descriptors));
+        }
         config.shards = config.shards.clamp(1, usize::from(u16::MAX));
         let mut set = reactor::ShardSet::prepare(config.shards, config.mailbox_bytes_max)
             .map_err(Error::Prepare)?;
@@ -298,6 +302,7 @@ fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<
         watches: (0..shards).map(|_| Watch::new()).collect(),
         ended: (0..shards).map(|_| AtomicBool::new(false)).collect(),
         permits: Permits::new(shards, cores),
+        places: Places::new(config.max_connections),
         runtime: OnceLock::new(),
         config,
         mounts,

@@ -2,7 +2,7 @@
 //! settings.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use simurgh_proto::origin::CheckOrigin;
@@ -29,6 +29,7 @@ pub(crate) struct Hub {
     pub(crate) metrics: Vec<Arc<ShardMetrics>>,
     pub(crate) census: Census,
     pub(crate) permits: Permits,
+    pub(crate) places: Places,
     pub(crate) watches: Vec<Watch>,
     pub(crate) runtime: OnceLock<tokio::runtime::Handle>,
 }
@@ -85,6 +86,37 @@ impl Hub {
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = self.runtime.get() {
             runtime.spawn(work);
+        }
+    }
+}
+
+/// The sockets that the server holds, where it holds so many at most.
+pub(crate) struct Places {
+    most: Option<usize>,
+    taken: AtomicUsize,
+}
+
+impl Places {
+    pub(crate) fn new(most: Option<usize>) -> Self {
+        Self { most, taken: AtomicUsize::new(0) }
+    }
+
+    /// Whether nobody more is let in; the answer may be old by the time it is used.
+    pub(crate) fn is_full(&self) -> bool {
+        self.most.is_some_and(|most| self.taken.load(Relaxed) >= most)
+    }
+
+    /// Takes one, if one is left.
+    pub(crate) fn take(&self) -> bool {
+        let Some(most) = self.most else { return true };
+        let one_more = |taken: usize| (taken < most).then_some(taken + 1);
+        self.taken.fetch_update(Relaxed, Relaxed, one_more).is_ok()
+    }
+
+    /// Gives one back that was taken.
+    pub(crate) fn give_back(&self) {
+        if self.most.is_some() {
+            self.taken.fetch_sub(1, Relaxed);
         }
     }
 }

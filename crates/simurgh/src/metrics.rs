@@ -56,7 +56,7 @@ counters! {
     upgrades: counter,
     /// Upgrades refused with an HTTP error.
     upgrades_refused: counter,
-    /// Connections refused with 503 because the shard was full.
+    /// Connections refused with 503 because the shard or the server was full.
     refused_full: counter,
     /// Joins that were ok.
     joins: counter,

@@ -176,6 +176,33 @@ fn full_shard() {
     bystander.heartbeat();
 }
 
+/// Beyond `max_connections` an upgrade gets 503 with Retry-After, exactly and on whichever shard,
+/// is counted, and gets in once somebody has left. Pages are served all the same.
+#[test]
+fn full_server() {
+    let server = Server::serve().args("--shards 3 --max-connections 40").start();
+    let refused = || server.metrics(|name| name == "simurgh_refused_full_total");
+    let head = Head::upgrade(&Vsn::V2.path());
+    let mut served = Vec::new();
+    for _ in 0..40 {
+        served.push(Raw::websocket(&server, &Vsn::V2.path()));
+    }
+    for number in 1..=5 {
+        let mut raw = Raw::connect(server.addr());
+        let response = raw.request(&head);
+        assert_eq!(response.status, 503, "{response:?}");
+        assert!(response.header("retry-after").is_some_and(|wait| wait.parse::<u32>().is_ok()));
+        raw.expect_end();
+        assert_eq!(refused(), f64::from(number));
+    }
+    let sockets = || server.metrics(|name| name == "simurgh_sockets");
+    assert_eq!(sockets(), 40.0);
+    served.pop();
+    eventually("room for a new connection", || {
+        Raw::connect(server.addr()).request(&head).status == 101
+    });
+}
+
 /// A peer that vanished without a word is found by the idle time-out, closed with 1002, and given
 /// up.
 #[test]

@@ -203,7 +203,7 @@ impl Shard {
         conn.channels = 0;
         let first = std::mem::replace(&mut conn.memberships, NO_MEMBERSHIP);
         let socket = conn.socket.take();
-        self.metrics.sockets.set(self.metrics.sockets.value().saturating_sub(1));
+        self.count_one_less();
         self.end_memberships(io, first, socket);
     }
 
@@ -213,10 +213,16 @@ impl Shard {
         self.metrics.inbound_bytes.set(self.inbound_bytes as u64);
         self.held.retain(|held| *held != key);
         if is_upgraded(&conn) {
-            self.metrics.sockets.set(self.metrics.sockets.value().saturating_sub(1));
+            self.count_one_less();
         }
         let first = std::mem::replace(&mut conn.memberships, NO_MEMBERSHIP);
         self.end_memberships(io, first, conn.socket.take());
+    }
+
+    /// A socket that was open is open no more.
+    fn count_one_less(&self) {
+        self.metrics.sockets.set(self.metrics.sockets.value().saturating_sub(1));
+        self.hub.places.give_back();
     }
 
     fn end_memberships(

@@ -66,8 +66,7 @@ impl Shard {
             Err(error) => return self.refuse(io, key, error.status(), ""),
         };
         if io.conn_ref(key).is_some_and(|conn| conn.phase == Phase::Full) {
-            self.metrics.refused_full.add(1);
-            return self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
+            return self.refuse_full(io, key);
         }
         let hub = Arc::clone(&self.hub);
         let wants_upgrade =
@@ -76,6 +75,9 @@ impl Shard {
         let Some((index, mount)) = mount.and_then(|at| Some((at, hub.mounts.get(at)?))) else {
             return self.hand_off(io, key, request_bytes);
         };
+        if hub.places.is_full() {
+            return self.refuse_full(io, key);
+        }
         let answer = self.upgrade(io, key, &hub, mount, &request, peer);
         drop(request);
         let rest = request_bytes.get_mut(length..).unwrap_or_default();
@@ -210,6 +212,10 @@ impl Shard {
     ) {
         match connect.0 {
             ConnectKind::Ok(state) => {
+                if !self.hub.places.take() {
+                    self.drop_guarded(state);
+                    return self.refuse_full(io, key);
+                }
                 self.open(io, key, &response, state);
                 if !rest.is_empty() {
                     self.frames(io, key, rest);
@@ -278,6 +284,12 @@ impl Shard {
         if wire == Wire::Plain {
             self.join_plain(io, key, mount);
         }
+    }
+
+    /// There is no place for it, in this shard or in the whole server.
+    fn refuse_full(&mut self, io: &mut Io, key: Key) {
+        self.metrics.refused_full.add(1);
+        self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
     }
 
     pub(super) fn refuse(&mut self, io: &mut Io, key: Key, status: u16, body: &str) {
