@@ -5,10 +5,9 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::PoisonError;
-use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use simurgh_load::control::{Command, Control};
+use simurgh_load::control::Control;
 use simurgh_load::engine::{Options, Run};
 use simurgh_load::record::{Count, Ending, ErrorKind, Metric, MetricId, Record};
 use simurgh_load::report::Outputs;
