@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::layer::Layer;
-use crate::{Channels, config, keys, load};
+use crate::{Channels, config, keys, load, road};
 
 /// A real-time server that speaks Phoenix Channels, and a load generator.
 #[derive(Debug, Parser)]
@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Config(config::Flags),
     /// Puts a WebSocket or HTTP server under load, as a scenario says, and measures.
     Load(Box<load::Load>),
+    /// Measures how many connections one server on this machine holds, and what each costs.
+    Road(road::Flags),
 }
 
 #[derive(Debug, Default, clap::Args)]

@@ -31,6 +31,7 @@ mod keys;
 mod layer;
 mod load;
 mod logging;
+mod road;
 mod serve;
 mod settings;
 mod units;
@@ -107,6 +108,7 @@ fn run_with(
             ExitCode::SUCCESS
         }
         Command::Load(flags) => load::load(*flags),
+        Command::Road(flags) => road::road(&flags),
     }
 }
 

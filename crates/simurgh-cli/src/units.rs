@@ -104,6 +104,11 @@ pub(crate) fn connections(text: &str) -> Result<Choice<usize>, String> {
     Choice::read(text, "off", |text| between(text, 1, CONNECTIONS_MAX).map(|n| n as usize))
 }
 
+/// Of a road, from which on it has a milestone to measure at.
+pub(crate) fn road_connections(text: &str) -> Result<u64, String> {
+    between(text, 100, CONNECTIONS_MAX).map(u64::from)
+}
+
 /// What [`SHARDS_MAX`] shards can hold where each has 20,000 descriptors.
 const CONNECTIONS_MAX: u32 = 80_000_000;
 

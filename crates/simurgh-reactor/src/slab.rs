@@ -1,17 +1,14 @@
 //! The connections of a shard, in pages that never move.
 //!
 //! A growing `Vec` would copy two hundred thousand records at a stroke and hold both copies
-//! while it does; pages are added one at a time. A freed slot is used next (its memory is warm)
-//! with a new generation, so a key that outlived its connection finds nothing.
+//! while it does; pages are added one at a time, and given back when a crowd has left. A slot is
+//! used again with a new generation, so a key that outlived its connection finds nothing.
 
 use std::os::fd::OwnedFd;
 
 use crate::handler::Key;
 use crate::outbound::Queue;
-
-/// Records in a page.
-const PAGE: usize = 512;
-const NONE: u32 = u32::MAX;
+use crate::places::{PAGE, Places};
 
 /// A connection's flags, see the constants.
 pub(crate) type Flags = u16;
@@ -57,7 +54,7 @@ pub(crate) struct Socket<T> {
 }
 
 enum Slot<T> {
-    Vacant { generation: u32, next: u32 },
+    Vacant { generation: u32 },
     Used(Socket<T>),
 }
 
@@ -68,14 +65,17 @@ const _: () = assert!(size_of::<Slot<[u8; 3]>>() == 32);
 
 /// Pages of slots.
 pub(crate) struct Slab<T> {
+    /// Empty where a page was given back.
     pages: Vec<Box<[Slot<T>]>>,
-    free: u32,
+    places: Places,
     len: usize,
+    /// What the slots of a page that is made begin with: more than any slot has had.
+    first_generation: u32,
 }
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Self {
-        Self { pages: Vec::new(), free: NONE, len: 0 }
+        Self { pages: Vec::new(), places: Places::new(), len: 0, first_generation: 0 }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -101,31 +101,39 @@ impl<T> Slab<T> {
     /// Takes a vacant slot; adds a page if there is none. It is to be filled by [`Slab::insert`]
     /// or given up by [`Slab::unreserve`]. `None` only when four billion slots are used.
     pub(crate) fn reserve(&mut self) -> Option<Key> {
-        if self.free == NONE {
-            let first = u32::try_from(self.pages.len() * PAGE).ok()?;
-            let end = first.checked_add(PAGE as u32)?;
-            let next = |slot: u32| if slot + 1 == end { NONE } else { slot + 1 };
-            let page = (first..end).map(|slot| Slot::Vacant { generation: 0, next: next(slot) });
-            self.pages.push(page.collect());
-            self.free = first;
-        }
-        let slot = self.free;
-        match self.slot(slot) {
-            Some(&Slot::Vacant { generation, next }) => {
-                self.free = next;
-                Some(Key { slot, generation })
+        let (slot, is_new) = self.places.take()?;
+        if is_new {
+            let generation = self.first_generation;
+            let page = (0..PAGE).map(|_| Slot::Vacant { generation }).collect();
+            match self.pages.get_mut(slot as usize / PAGE) {
+                Some(place) => *place = page,
+                None => self.pages.push(page),
             }
+        }
+        match self.slot(slot) {
+            Some(&Slot::Vacant { generation }) => Some(Key { slot, generation }),
             _ => None,
         }
     }
 
     /// Gives up a key of [`Slab::reserve`], which somebody may have noted.
     pub(crate) fn unreserve(&mut self, key: Key) {
-        let free = self.free;
-        if let Some(slot @ Slot::Vacant { .. }) = self.slot_mut(key.slot) {
-            *slot = Slot::Vacant { generation: key.generation.wrapping_add(1), next: free };
-            self.free = key.slot;
+        if let Some(Slot::Vacant { .. }) = self.slot(key.slot) {
+            self.vacate(key);
         }
+    }
+
+    /// Leaves the slot to a next generation; says what was there.
+    fn vacate(&mut self, key: Key) -> Option<Slot<T>> {
+        let generation = key.generation.wrapping_add(1);
+        let was = std::mem::replace(self.slot_mut(key.slot)?, Slot::Vacant { generation });
+        self.first_generation = self.first_generation.max(generation);
+        if self.places.give(key.slot)
+            && let Some(page) = self.pages.get_mut(key.slot as usize / PAGE)
+        {
+            *page = Box::default();
+        }
+        Some(was)
     }
 
     /// Fills the slot of a key of [`Slab::reserve`].
@@ -141,11 +149,8 @@ impl<T> Slab<T> {
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<Socket<T>> {
         self.get(key)?;
-        let vacant = Slot::Vacant { generation: key.generation.wrapping_add(1), next: self.free };
-        let used = std::mem::replace(self.slot_mut(key.slot)?, vacant);
-        self.free = key.slot;
         self.len -= 1;
-        match used {
+        match self.vacate(key)? {
             Slot::Used(socket) => Some(socket),
             Slot::Vacant { .. } => None,
         }
@@ -208,6 +213,21 @@ mod tests {
         assert!(slab.remove(old).is_none());
         assert_eq!(slab.get(new).unwrap().data, 2);
         assert_eq!(slab.len(), 1);
+    }
+
+    #[test]
+    fn a_crowd_leaves_no_pages_behind_and_its_keys_stay_old() {
+        let mut slab = Slab::new();
+        let keys: Vec<Key> = (0..5000).map(|data| add(&mut slab, data)).collect();
+        for key in &keys {
+            assert!(slab.remove(*key).is_some());
+        }
+        let held = slab.pages.iter().filter(|page| !page.is_empty()).count();
+        assert!(held <= 2, "{held} pages for nobody");
+        let new: Vec<Key> = (0..5000).map(|data| add(&mut slab, data)).collect();
+        assert!(keys.iter().all(|key| slab.get(*key).is_none()));
+        assert!(new.iter().all(|key| slab.get(*key).is_some()));
+        assert_eq!(slab.pages.len(), 5000_usize.div_ceil(PAGE));
     }
 
     #[test]

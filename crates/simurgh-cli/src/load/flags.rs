@@ -140,6 +140,9 @@ pub(super) struct RunFlags {
     /// Shows no live view; the summary comes all the same.
     #[arg(long)]
     pub(super) quiet: bool,
+    /// Takes commands from standard input, one a line: pause, resume, rate FACTOR, stop.
+    #[arg(long)]
+    pub(super) commands: bool,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@
 //! started before both are right. Standard output carries what was asked for (an explanation, a
 //! scenario, a summary), standard error the rest.
 
+mod commands;
 mod flags;
 mod run;
 

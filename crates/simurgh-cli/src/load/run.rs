@@ -15,6 +15,7 @@ use simurgh_load::scenario::Scenario;
 use simurgh_load::{fleet, terminal};
 use tracing_subscriber::filter::LevelFilter;
 
+use super::commands;
 use super::flags::{AgentFlags, CrewFlags, RunFlags};
 use crate::units::LogFormat;
 use crate::{complain, fail, logging, print};
@@ -36,6 +37,8 @@ pub(super) struct Run {
     pub(super) dashboard: Option<SocketAddr>,
     /// No live view on the terminal.
     pub(super) quiet: bool,
+    /// It is steered through standard input.
+    pub(super) commands: bool,
 }
 
 impl Run {
@@ -49,6 +52,7 @@ impl Run {
             options: options(flags.crew),
             dashboard: flags.dashboard.value(),
             quiet: flags.quiet,
+            commands: flags.commands,
             scenario,
         }
     }
@@ -122,6 +126,11 @@ pub(super) fn start(run: Run) -> ExitCode {
     let stop = control.clone();
     if let Err(error) = signals.first_then_exit(move |_| stop.stop(), terminal::restore) {
         return fail(&format!("cannot start the thread that waits for signals: {error}"));
+    }
+    if run.commands
+        && let Err(error) = commands::take(control.clone())
+    {
+        return fail(&format!("cannot start the thread that reads commands: {error}"));
     }
     let record = prepared.record();
     let target = Target::default();

@@ -232,6 +232,7 @@ impl Seat {
             dump: scenario.tsung.as_ref().map_or(Dump::Off, |tsung| tsung.dump),
             names,
             leaving: std::collections::VecDeque::new(),
+            seen: Vec::new(),
             gathering: Vec::new(),
             stopping: Stopping::No,
             reported_ns: 0,

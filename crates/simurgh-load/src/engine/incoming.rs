@@ -77,7 +77,7 @@ impl Worker {
         };
         // A reply that repeats the stamp is no delivery.
         if program.stamped && !matches!(message, Some(ServerMessage::Reply { .. })) {
-            self.look_for_stamp(frame, received_ns);
+            self.look_for_stamp(u, frame, received_ns);
         }
         if let Some(message) = &message
             && self.channel_message(io, u, message, received_ns)
@@ -87,14 +87,15 @@ impl Worker {
         self.wanted_or_not(io, u, frame, message.as_ref(), received_ns);
     }
 
-    fn look_for_stamp(&mut self, frame: Frame<'_>, received_ns: u64) {
+    fn look_for_stamp(&mut self, u: u32, frame: Frame<'_>, received_ns: u64) {
         let bytes = match frame {
             Frame::Text(text) => text.as_bytes(),
             Frame::Binary(bytes) => bytes,
         };
         if let Some(stamp) = self.stamps.find(bytes) {
             let received_ns = self.run_ns(received_ns);
-            self.recorder.delivery(stamp.sender, stamp.number, stamp.at_ns, received_ns, None);
+            let seen = self.seen.get_mut(u as usize);
+            self.recorder.delivery(stamp.sender, stamp.number, stamp.at_ns, received_ns, seen);
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use simurgh_reactor::{Closed, Handler, Io, Key, Next, Slow};
 
-use crate::record::{Count, Delta, Names, Recorder};
+use crate::record::{Count, Delta, Names, Recorder, Seen};
 use crate::scenario::Dump;
 use crate::stamp::Stamps;
 
@@ -77,6 +77,8 @@ pub(crate) struct Worker {
     pub(crate) dump: Dump,
     /// Connections without a user that their servers are to close: until when, and which.
     pub(crate) leaving: VecDeque<(u64, Key)>,
+    /// The stamped messages that users got last, by user; empty if nobody wants to know.
+    pub(crate) seen: Vec<Seen>,
     /// Users that wait for all others.
     pub(crate) gathering: Vec<u32>,
     pub(crate) stopping: Stopping,
@@ -345,6 +347,13 @@ impl Worker {
             link: super::user::Wire::None,
         };
         let u = self.users.add(user);
+        if program.scenario.load.follow_stamps {
+            let places = self.seen.len().max(u as usize + 1);
+            self.seen.resize(places, Seen::default());
+            if let Some(seen) = self.seen.get_mut(u as usize) {
+                *seen = Seen::default();
+            }
+        }
         self.advance(io, u);
     }
 }

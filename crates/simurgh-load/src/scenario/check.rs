@@ -222,9 +222,9 @@ impl<'s> Walk<'s> {
                 self.is_connected(line, "a join", *before);
                 before.joined = true;
             }
-            Act::Push(_) | Act::Leave(_) => {
+            Act::Push(push) | Act::Leave(push) => {
                 self.is_phoenix(line, "push and leave");
-                if before.connected && !before.joined {
+                if before.connected && !before.joined && !is_own_topic(&push.topic) {
                     self.fault(line, "nothing was joined before", "add a join step");
                 } else {
                     self.is_connected(line, "a push", *before);
@@ -341,6 +341,11 @@ fn takes_time(step: &Step) -> bool {
     }
 }
 
+/// The protocol's own topic, which nobody joins: heartbeats go there.
+fn is_own_topic(topic: &super::Template) -> bool {
+    matches!(topic.parts.as_slice(), [super::Part::Literal(text)] if **text == *b"phoenix")
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -379,6 +384,7 @@ mod tests {
             ("phoenix", r#"{ connect = "/" }, { join = "t" }, { push = "e" }"#, ""),
             ("phoenix", r#"{ join = "t" }"#, "needs a connection"),
             ("phoenix", r#"{ connect = "/" }, { push = "e", topic = "t" }"#, "nothing was joined"),
+            ("phoenix", r#"{ connect = "/" }, { push = "heartbeat", topic = "phoenix" }"#, ""),
             ("raw", r#"{ connect = "/" }, { join = "t" }"#, "Phoenix's"),
             ("raw", r#"{ send = "x" }"#, "needs a connection"),
             ("raw", r#"{ receive = "1s" }"#, "needs a connection"),

@@ -120,6 +120,9 @@ pub struct Load {
     pub duration: Option<Duration>,
     /// No more users than this in the whole run.
     pub users_max: Option<u64>,
+    /// Each user remembers the stamped message it got last (8 bytes), so that one that comes twice
+    /// or out of order is counted as such.
+    pub follow_stamps: bool,
 }
 
 /// A stretch of time with one way of arriving.

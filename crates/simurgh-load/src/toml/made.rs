@@ -147,6 +147,7 @@ impl Made {
             repeat: self.rng.u32(0..3),
             duration: Some(self.some_time()).filter(|_| self.rng.bool()),
             users_max: self.some(100),
+            follow_stamps: self.rng.bool(),
         }
     }
 

@@ -1,7 +1,8 @@
 //! The native language of scenarios. `simurgh load init` prints an example of it with comments.
 //!
 //! Top of the file: `name`, `seed`, `duration` and `max_users` of the whole run, `repeat` of the
-//! phases, `vars` (names that need not be set anywhere). Then tables:
+//! phases, `follow_stamps` (count stamped messages that come twice or out of order, at 8 bytes a
+//! user), `vars` (names that need not be set anywhere). Then tables:
 //!
 //! | table | keys |
 //! |---|---|

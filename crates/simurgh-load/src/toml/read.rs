@@ -234,6 +234,7 @@ impl<'p> Reader<'p> {
             repeat: root.get("repeat").and_then(|e| small(&e)).unwrap_or(0),
             duration: root.get("duration").and_then(|entry| entry.some_time()),
             users_max: root.get("max_users").and_then(|entry| entry.count(0)),
+            follow_stamps: root.get("follow_stamps").and_then(|e| e.bool()).unwrap_or(false),
         }
     }
 

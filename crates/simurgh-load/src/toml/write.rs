@@ -81,6 +81,7 @@ impl Lines {
 fn run(out: &mut Lines, load: &Load) {
     out.optional("duration", load.duration.map(time));
     out.optional("max_users", load.users_max.map(|users| users.to_string()));
+    out.optional("follow_stamps", load.follow_stamps.then(|| true.to_string()));
     out.optional("repeat", (load.repeat > 0).then(|| load.repeat.to_string()));
 }
 

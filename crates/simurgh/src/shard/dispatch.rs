@@ -333,7 +333,7 @@ impl Shard {
         let topic = self.topics.get_mut(topic_id)?;
         let mut membership = membership(topic_id, conn.memberships);
         membership.at = topic.members.len() as u32;
-        let id = self.members.insert(membership);
+        let id = self.members.insert(membership)?;
         topic.members.push(Member::new(key, id, through_channel, topic.head));
         conn.memberships = id;
         self.metrics.topics.set(self.topics.len() as u64);

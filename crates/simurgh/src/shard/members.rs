@@ -2,9 +2,8 @@
 //! shard.
 
 use simurgh_proto::message::{OwnedRef, Ref};
-use simurgh_reactor::Key;
+use simurgh_reactor::{Key, PAGE, Places};
 
-use super::conn::NO_MEMBERSHIP;
 use super::topics::TopicId;
 use crate::channel::Channel;
 
@@ -61,52 +60,63 @@ impl Membership {
     }
 }
 
-/// The slab. Slots are reused, last freed first; pages never move.
+/// The slab. Slots are reused; pages never move, and are given back when nobody is left on them.
 #[derive(Default)]
 pub(crate) struct Memberships {
-    pages: super::pages::Pages<Membership>,
-    free: Option<u32>,
+    /// Each grows as its places are taken, the lowest first.
+    pages: Vec<Vec<Membership>>,
+    places: Places,
+    /// What a slot begins with: more than any slot of a page that was given back has had.
+    first_generation: u32,
 }
 
 impl Memberships {
     pub(crate) fn get(&self, id: u32) -> Option<&Membership> {
-        self.pages.get(id as usize).filter(|membership| !membership.is(FREE))
+        let page = self.pages.get(id as usize / PAGE)?;
+        page.get(id as usize % PAGE).filter(|membership| !membership.is(FREE))
     }
 
     pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut Membership> {
-        self.pages.get_mut(id as usize).filter(|membership| !membership.is(FREE))
+        let page = self.pages.get_mut(id as usize / PAGE)?;
+        page.get_mut(id as usize % PAGE).filter(|membership| !membership.is(FREE))
     }
 
-    /// Stores a membership and names it; its generation is set here.
-    pub(crate) fn insert(&mut self, mut membership: Membership) -> u32 {
-        match self.free {
-            Some(id) => {
-                if let Some(slot) = self.pages.get_mut(id as usize) {
-                    // A free slot's `next` is the next free slot.
-                    self.free = (slot.next != NO_MEMBERSHIP).then_some(slot.next);
-                    membership.generation = slot.generation;
-                    *slot = membership;
-                }
-                id
+    /// Stores a membership and names it; its generation is set here. `None` when four billion are
+    /// stored.
+    pub(crate) fn insert(&mut self, mut membership: Membership) -> Option<u32> {
+        let (id, is_new) = self.places.take()?;
+        let index = id as usize / PAGE;
+        if is_new && index == self.pages.len() {
+            self.pages.push(Vec::new());
+        }
+        let page = self.pages.get_mut(index)?;
+        match page.get_mut(id as usize % PAGE) {
+            Some(slot) => {
+                membership.generation = slot.generation;
+                *slot = membership;
             }
             None => {
-                membership.generation = 0;
-                self.pages.push(membership);
-                self.pages.len() as u32 - 1
+                membership.generation = self.first_generation;
+                page.push(membership);
             }
         }
+        Some(id)
     }
 
     /// Frees the slot; the channel must have been taken out before, since its drop is the
     /// application's.
     pub(crate) fn remove(&mut self, id: u32) -> Option<OwnedRef> {
-        let free = self.free.unwrap_or(NO_MEMBERSHIP);
         let slot = self.get_mut(id)?;
         let join_ref = std::mem::take(&mut slot.join_ref);
         slot.flags = FREE;
         slot.generation = slot.generation.wrapping_add(1);
-        slot.next = free;
-        self.free = Some(id);
+        let generation = slot.generation;
+        self.first_generation = self.first_generation.max(generation);
+        if self.places.give(id)
+            && let Some(page) = self.pages.get_mut(id as usize / PAGE)
+        {
+            *page = Vec::new();
+        }
         Some(join_ref)
     }
 }

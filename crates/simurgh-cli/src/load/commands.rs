@@ -1,0 +1,61 @@
+//! A run that a program steers: commands on standard input, one a line.
+
+use std::io::{self, BufRead};
+
+use simurgh_load::control::Control;
+
+use crate::complain;
+
+/// Takes commands until standard input ends, which changes nothing; what is none is said.
+///
+/// # Errors
+/// No thread could be started.
+pub(super) fn take(control: Control) -> io::Result<()> {
+    std::thread::Builder::new().name("simurgh-commands".into()).spawn(move || {
+        for line in io::stdin().lock().lines().map_while(Result::ok) {
+            if let Err(why) = obey(&control, &line) {
+                complain(&format!("simurgh: {why}"));
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn obey(control: &Control, line: &str) -> Result<(), String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words.as_slice() {
+        [] => {}
+        ["pause"] => control.pause(),
+        ["resume"] => control.resume(),
+        ["stop"] => control.stop(),
+        ["rate", factor] => match factor.parse::<f64>() {
+            Ok(factor) if factor.is_finite() && factor > 0.0 => control.rate(factor),
+            _ => return Err(format!("rate {factor:?} is no number above 0, such as 2 or 0.5")),
+        },
+        _ => {
+            return Err(format!("{line:?} is no command; pause, resume, rate FACTOR, stop are"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use simurgh_load::control::Command;
+
+    use super::*;
+
+    #[test]
+    fn lines_become_commands() {
+        let (control, commands) = Control::new();
+        for line in ["pause", " resume ", "", "rate 2.5", "stop"] {
+            obey(&control, line).unwrap();
+        }
+        for wrong in ["rate", "rate x", "rate -1", "rate nan", "pause now", "go"] {
+            assert!(obey(&control, wrong).is_err(), "{wrong}");
+        }
+        drop(control);
+        let all: Vec<Command> = commands.iter().collect();
+        assert_eq!(all, [Command::Pause, Command::Resume, Command::Rate(2.5), Command::Stop]);
+    }
+}

@@ -1,0 +1,290 @@
+//! The climb from one milestone to the next, and what is measured there.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use simurgh_load::record::{Count, Metric, Stats};
+
+use super::machine::{self, Machine};
+use super::plan::{BYSTANDERS, CUE, CUES};
+use super::processes::{Load, Server};
+use super::ticks::{Stretch, Ticks};
+
+/// How often the journals are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// Without anybody new for so long a climb is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Rest before memory is read.
+const REST: Duration = Duration::from_secs(3);
+/// What a broadcast may take for each member, beside a minute.
+const PER_MEMBER: Duration = Duration::from_micros(50);
+
+/// What one milestone has shown. Bytes are per connection, of one end; times in microseconds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Milestone {
+    /// Members of the one channel, each on a connection of its own.
+    pub(super) members: u64,
+    /// How many of them came in this climb.
+    pub(super) came: u64,
+    /// Seconds from the first of these to the last, as seen each 0.1 s.
+    pub(super) climb_s: f64,
+    /// These per second.
+    pub(super) joins_per_s: f64,
+    /// CPU time of the server for each, µs.
+    pub(super) server_us_per_join: f64,
+    /// CPU time of the load generator for each, µs.
+    pub(super) client_us_per_join: f64,
+    /// From a join to its reply.
+    pub(super) join: Stats,
+    /// Resident memory of the server less what it had without anybody.
+    pub(super) server_bytes: f64,
+    /// The same of the load generator.
+    pub(super) client_bytes: f64,
+    /// The kernel's records (slab) for each socket; there are two to a connection.
+    pub(super) kernel_bytes: f64,
+    /// What is left.
+    pub(super) memory_available: u64,
+    /// One broadcast to all.
+    pub(super) broadcast: Told,
+}
+
+/// What a broadcast to everybody has shown.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Told {
+    /// How many got it.
+    pub(super) receivers: u64,
+    /// By the server's count.
+    pub(super) delivered: u64,
+    /// From the stamp of the one who spoke to the first who heard.
+    pub(super) first_us: u64,
+    /// To the last.
+    pub(super) last_us: u64,
+    /// To all: the median and the rest.
+    pub(super) delivery: Stats,
+    /// CPU time of the server for each delivery, µs.
+    pub(super) server_us: f64,
+    /// CPU time of the load generator for each, µs.
+    pub(super) client_us: f64,
+    /// Heartbeats of those who stood by in the same seconds.
+    pub(super) heartbeats: Stats,
+}
+
+/// Everybody on the road.
+pub(super) struct Walkers {
+    pub(super) server: Server,
+    pub(super) crowd: Load,
+    pub(super) bystanders: Load,
+    pub(super) crowd_ticks: Ticks,
+    pub(super) bystander_ticks: Ticks,
+    /// Before anybody came.
+    pub(super) start: Start,
+    /// Members so far, and broadcasts.
+    members: u64,
+    told: u32,
+    /// Joins that the crowd has seen answered.
+    pub(super) joined: u64,
+    /// Users over time: seconds since the start of the crowd, connections.
+    pub(super) users: Vec<(f64, u64)>,
+}
+
+/// Memory before anybody came, bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Start {
+    pub(super) server: u64,
+    client: u64,
+    pub(super) machine: Machine,
+}
+
+impl Walkers {
+    /// All processes are there; nobody has come yet.
+    pub(super) fn new(server: Server, crowd: Load, bystanders: Load) -> Result<Self, String> {
+        let (crowd_ticks, bystander_ticks) = (Ticks::of(&crowd.dir), Ticks::of(&bystanders.dir));
+        let start = Start {
+            server: machine::resident(server.pid())?,
+            client: machine::resident(crowd.pid())?,
+            machine: Machine::now()?,
+        };
+        let (members, told, joined) = (0, 0, 0);
+        let users = Vec::new();
+        Ok(Self {
+            server,
+            crowd,
+            bystanders,
+            crowd_ticks,
+            bystander_ticks,
+            start,
+            members,
+            told,
+            joined,
+            users,
+        })
+    }
+
+    /// Members so far.
+    pub(super) fn members(&self) -> u64 {
+        self.members
+    }
+
+    /// What a further connection will take of the machine's memory, both ends, by what those that
+    /// are there took.
+    pub(super) fn bytes_per_connection(&self) -> Result<Option<f64>, String> {
+        let used = self.start.machine.available.saturating_sub(Machine::now()?.available);
+        // What is set up once would be most of it where there are few.
+        Ok((self.members >= 10_000).then(|| used as f64 / self.members as f64))
+    }
+
+    /// Lets members come until there are so many, and measures.
+    pub(super) fn climb(&mut self, to: u64, say: &mut dyn FnMut(u64)) -> Result<Milestone, String> {
+        if self.members > 0 {
+            self.crowd.tell("resume")?;
+        }
+        let mut seen = Milestone { members: to, came: to - self.members, ..Default::default() };
+        let (server_ns, client_ns) = self.cpu()?;
+        let climb = self.wait_for_members(to, say)?;
+        self.crowd.tell("pause")?;
+        let (server_then, client_then) = self.cpu()?;
+        seen.climb_s = climb.took.as_secs_f64();
+        seen.joins_per_s = seen.came as f64 / seen.climb_s;
+        seen.server_us_per_join = each(server_then - server_ns, seen.came);
+        seen.client_us_per_join = each(client_then - client_ns, seen.came);
+        seen.join = climb.stretch.times(Metric::Join).stats();
+        self.members = to;
+        thread::sleep(REST);
+        self.count_all(to)?;
+        self.memory(&mut seen)?;
+        seen.broadcast = self.tell_all(to)?;
+        Ok(seen)
+    }
+
+    fn wait_for_members(&mut self, to: u64, say: &mut dyn FnMut(u64)) -> Result<Climb, String> {
+        // The one who speaks has joined a second channel.
+        let target = to + 1;
+        let mut climb = Climb { stretch: Stretch::default(), took: Duration::ZERO };
+        let (mut first, mut last) = (None, Instant::now());
+        while self.joined < target {
+            thread::sleep(LOOK);
+            self.server.must_run()?;
+            self.crowd.must_run()?;
+            let before = self.joined;
+            self.hear(&mut climb.stretch)?;
+            if self.joined > before {
+                last = Instant::now();
+                // The second that was just closed is part of the climb.
+                first.get_or_insert(last - Duration::from_secs(1));
+                say(self.joined);
+            }
+            if last.elapsed() > PATIENCE {
+                let details = climb.stretch.details().join("; ");
+                return Err(format!(
+                    "{} of {to} have joined, then nobody more for {PATIENCE:?}; errors: {} {details}",
+                    self.joined,
+                    climb.stretch.errors()
+                ));
+            }
+        }
+        climb.took = last.duration_since(first.unwrap_or(last)).max(LOOK);
+        Ok(climb)
+    }
+
+    /// Takes up what the crowd has written since.
+    pub(super) fn hear(&mut self, stretch: &mut Stretch) -> Result<(), String> {
+        let ticks = self.crowd_ticks.new_ones()?;
+        for tick in &ticks {
+            self.joined += tick.all.counts[Count::JoinsOk];
+            self.users.push((tick.at_ms as f64 / 1000.0, tick.all.connected));
+        }
+        stretch.add(ticks);
+        Ok(())
+    }
+
+    /// Both sides have to agree on who is there.
+    pub(super) fn count_all(&mut self, members: u64) -> Result<(), String> {
+        let metrics = self.server.metrics()?;
+        let (sockets, channels) =
+            (metrics.count("simurgh_sockets"), metrics.count("simurgh_channels"));
+        if (sockets, channels) == (members + BYSTANDERS, members + 1) {
+            return Ok(());
+        }
+        Err(format!(
+            "the server counts {sockets} sockets and {channels} channels; {members} members, one of \
+             them in two channels, and {BYSTANDERS} bystanders are there"
+        ))
+    }
+
+    fn memory(&self, seen: &mut Milestone) -> Result<(), String> {
+        let now = Machine::now()?;
+        let members = seen.members as f64;
+        let rise = |now: u64, before: u64| now.saturating_sub(before) as f64 / members;
+        seen.server_bytes = rise(machine::resident(self.server.pid())?, self.start.server);
+        seen.client_bytes = rise(machine::resident(self.crowd.pid())?, self.start.client);
+        seen.kernel_bytes = rise(now.slab, self.start.machine.slab) / 2.0;
+        seen.memory_available = now.available;
+        Ok(())
+    }
+
+    /// Has the one who speaks say something to all, and waits until all have heard it.
+    fn tell_all(&mut self, members: u64) -> Result<Told, String> {
+        let before = self.server.metrics()?.count("simurgh_deliveries_total");
+        thread::sleep(Duration::from_millis(200));
+        let (mut heard, mut beats) = (Stretch::default(), Stretch::default());
+        // What was before is not wanted.
+        self.hear(&mut Stretch::default())?;
+        self.bystander_ticks.new_ones()?;
+        let (server_ns, client_ns) = self.cpu()?;
+        self.server.broadcast(CUES, "new:msg", &format!("{{\"body\":\"{CUE}\"}}"))?;
+        let number = self.told;
+        self.told += 1;
+        let until =
+            Instant::now() + Duration::from_secs(60) + PER_MEMBER * members.min(1 << 30) as u32;
+        let broadcast = loop {
+            thread::sleep(LOOK);
+            self.server.must_run()?;
+            self.crowd.must_run()?;
+            self.hear(&mut heard)?;
+            if let Some(broadcast) = heard.broadcast(number) {
+                break broadcast;
+            }
+            if Instant::now() > until {
+                return Err(format!("broadcast {number} to {members} did not come to its end"));
+            }
+        };
+        let (server_then, client_then) = self.cpu()?;
+        self.bystanders.must_run()?;
+        beats.add(self.bystander_ticks.new_ones()?);
+        // The one who speaks was told as well.
+        let delivered = self.server.metrics()?.count("simurgh_deliveries_total") - before - 1;
+        let receivers = u64::from(broadcast.receivers);
+        if (receivers, delivered) != (members, members) {
+            return Err(format!(
+                "of {members} members {receivers} heard what was said to all; the server counts \
+                 {delivered} deliveries"
+            ));
+        }
+        Ok(Told {
+            receivers,
+            delivered,
+            first_us: broadcast.first_us,
+            last_us: broadcast.last_us,
+            delivery: heard.times(Metric::Delivery).stats(),
+            server_us: each(server_then - server_ns, members),
+            client_us: each(client_then - client_ns, members),
+            heartbeats: beats.times(Metric::Push).stats(),
+        })
+    }
+
+    /// CPU time of server and crowd, nanoseconds.
+    fn cpu(&self) -> Result<(u64, u64), String> {
+        Ok((machine::cpu_ns(self.server.pid())?, machine::cpu_ns(self.crowd.pid())?))
+    }
+}
+
+struct Climb {
+    stretch: Stretch,
+    took: Duration,
+}
+
+/// Microseconds each.
+fn each(ns: u64, number: u64) -> f64 {
+    ns as f64 / 1000.0 / number.max(1) as f64
+}

@@ -1,0 +1,208 @@
+//! `simurgh road`: how many connections one server on this machine holds, measured on the way.
+//!
+//! ```text
+//! tune -> server, crowd, bystanders (processes) -> climb, rest, measure, tell all -> next milestone
+//!                                                        `-> results: JSON, table, page
+//! ```
+//!
+//! The server is `simurgh serve`, crowd and bystanders are `simurgh load`, steered through its
+//! standard input; what they measured is read from their journals and from `/metrics`.
+
+mod machine;
+mod measure;
+mod metrics;
+mod plan;
+mod processes;
+mod report;
+mod storm;
+mod ticks;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use crate::units;
+use crate::{complain, fail, print};
+
+use machine::Machine;
+use measure::{Milestone, Walkers};
+use processes::{Load, Server};
+use report::{Place, Road, thousands, time};
+
+/// What can be typed after `simurgh road`.
+#[derive(Debug, Args)]
+pub(crate) struct Flags {
+    /// Connections at the end of the road. Default: as many as memory allows.
+    #[arg(long, value_name = "N", value_parser = units::road_connections)]
+    connections: Option<u64>,
+    /// Connections that come per second.
+    #[arg(long, value_name = "N", default_value_t = 20_000,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    rate: u32,
+    /// Directory for all that is written; it must be empty or not be there. Default:
+    /// ./simurgh-road.
+    #[arg(long, value_name = "DIR", default_value = "simurgh-road")]
+    out: PathBuf,
+    /// Leaves out the storm at the end: all clients vanish at once, and come back at once.
+    #[arg(long)]
+    no_storm: bool,
+    /// Where the live page of the load generator is, or off.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8091")]
+    dashboard: String,
+}
+
+/// Memory of a connection, both ends, before there is a figure of this machine's own.
+const BYTES_AT_FIRST: f64 = 9_000.0;
+/// So much of the machine's memory is left alone: for what broadcasts have under way, and others.
+const MEMORY_LEFT: f64 = 0.06;
+/// Sockets of the server beyond the crowd: those who stand by.
+const MORE_SOCKETS: u64 = 100;
+
+/// Walks the road.
+pub(crate) fn road(flags: &Flags) -> ExitCode {
+    match walk(flags) {
+        Ok(road) => {
+            print(&road.markdown());
+            ExitCode::SUCCESS
+        }
+        Err(why) => fail(&why),
+    }
+}
+
+fn walk(flags: &Flags) -> Result<Road, String> {
+    let dir = make_directory(&flags.out)?;
+    let here = Machine::now()?;
+    let room = (spare(&here) / BYTES_AT_FIRST) as u64;
+    let to = flags.connections.unwrap_or(room + room / 4).max(1);
+    let milestones = plan::milestones(to);
+    let server = Server::start(to + MORE_SOCKETS, &dir)?;
+    let shards = server.metrics()?.lines("simurgh_sockets");
+    complain(&format!("server on {} with {shards} shards", server.address));
+    let crowd = plan::crowd(server.address, &milestones, flags.rate);
+    let bystanders = plan::bystanders(server.address);
+    let mut bystanders = Load::start("bystanders", &bystanders, dir.join("bystanders"), "off")?;
+    wait_for_bystanders(&server, &mut bystanders)?;
+    let crowd = Load::start("crowd", &crowd, dir.join("crowd"), &flags.dashboard)?;
+    let mut walkers = Walkers::new(server, crowd, bystanders)?;
+    let mut road = Road {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        machine: Place::here(here.total),
+        rate: flags.rate,
+        shards,
+        ..Road::default()
+    };
+    for milestone in &milestones {
+        if let Some(why) = too_much(&walkers, *milestone)? {
+            road.ending = why;
+            break;
+        }
+        let mut say = |members| complain(&format!("  {} have joined", thousands(members)));
+        let outcome = walkers.climb(*milestone, &mut say);
+        road.users.clone_from(&walkers.users);
+        match outcome {
+            Ok(seen) => {
+                complain(&line(&seen));
+                road.milestones.push(seen);
+            }
+            Err(why) => {
+                road.ending = format!("It broke off on the way to {milestone}: {why}");
+                write(&dir, &road)?;
+                return Err(why);
+            }
+        }
+        // All that was found so far stays if the rest is cut short.
+        write(&dir, &road)?;
+    }
+    if road.ending.is_empty() {
+        road.ending = format!("It ended where it was to end: {} connections.", thousands(to));
+    }
+    if !flags.no_storm && walkers.members() > 0 {
+        complain("all clients vanish at once, and then all come back");
+        road.storm = Some(walkers.storm(walkers.members(), &flags.dashboard)?);
+    }
+    write(&dir, &road)?;
+    complain(&format!("written to {}", dir.display()));
+    Ok(road)
+}
+
+/// Until all of them are there: from then on all that comes is the crowd.
+fn wait_for_bystanders(server: &Server, bystanders: &mut Load) -> Result<(), String> {
+    let begun = Instant::now();
+    while server.metrics()?.count("simurgh_sockets") < plan::BYSTANDERS {
+        bystanders.must_run()?;
+        if begun.elapsed() > BYSTANDERS_TIMEOUT {
+            return Err("those who stand by did not connect".to_owned());
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+/// They come within two seconds.
+const BYSTANDERS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Memory that connections may take, bytes.
+fn spare(machine: &Machine) -> f64 {
+    (machine.available as f64 - machine.total as f64 * MEMORY_LEFT).max(0.0)
+}
+
+/// Why the next milestone is not climbed, if memory would not suffice.
+fn too_much(walkers: &Walkers, to: u64) -> Result<Option<String>, String> {
+    let each = walkers.bytes_per_connection()?.unwrap_or(BYTES_AT_FIRST);
+    let needed = to.saturating_sub(walkers.members()) as f64 * each;
+    let spare = spare(&Machine::now()?);
+    Ok((needed > spare).then(|| {
+        format!(
+            "It ended before memory does: {} more connections take {:.1} GB ({each:.0} B each, both \
+             ends), and {:.1} GB are to spare.",
+            thousands(to.saturating_sub(walkers.members())),
+            needed / 1e9,
+            spare / 1e9
+        )
+    }))
+}
+
+/// A milestone for those who watch.
+fn line(seen: &Milestone) -> String {
+    let told = &seen.broadcast;
+    format!(
+        "{} joined ({}/s, p99 {}); {:.0} + {:.0} B each; broadcast to all: first {}, median {}, last \
+         {}, {:.2} µs each; heartbeats meanwhile p99 {} of {}",
+        thousands(seen.members),
+        thousands(seen.joins_per_s as u64),
+        time(seen.join.p99),
+        seen.server_bytes,
+        seen.kernel_bytes,
+        time(told.first_us),
+        time(told.delivery.p50),
+        time(told.last_us),
+        told.server_us,
+        time(told.heartbeats.p99),
+        told.heartbeats.count
+    )
+}
+
+fn make_directory(out: &Path) -> Result<PathBuf, String> {
+    let say = |error: std::io::Error| format!("cannot use {}: {error}", out.display());
+    std::fs::create_dir_all(out).map_err(say)?;
+    if std::fs::read_dir(out).map_err(say)?.next().is_some() {
+        return Err(format!("{} is not empty: name another --out", out.display()));
+    }
+    // The processes of the road have other working directories.
+    out.canonicalize().map_err(say)
+}
+
+fn write(dir: &Path, road: &Road) -> Result<(), String> {
+    let json = serde_json::to_string_pretty(road).map_err(|error| error.to_string())?;
+    for (name, text) in
+        [("road.json", json), ("road.md", road.markdown()), ("road.html", road.page())]
+    {
+        let path = dir.join(name);
+        simurgh_load::report::write_whole(&path, text.as_bytes())
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! What a road leads past: its milestones, and the scenarios of those who walk it.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+/// Where the authors of the seeds stopped on their way to two million.
+const MILESTONES: [u64; 7] = [10_000, 100_000, 333_000, 450_000, 1_000_000, 1_300_000, 2_000_000];
+/// Beyond those it goes on in steps of this.
+const STEP: u64 = 250_000;
+/// Time between two climbs in which nobody comes, for the pause to be heard of.
+const GAP_S: u64 = 3;
+/// Those whose heartbeats are timed while others are spoken to, and how often each sends one.
+pub(super) const BYSTANDERS: u64 = 20;
+const HEARTBEAT_MS: u64 = 100;
+/// The room in which everybody is.
+const LOBBY: &str = "rooms:lobby";
+/// The room in which the one who speaks is told to.
+pub(super) const CUES: &str = "rooms:road";
+/// What it is told.
+pub(super) const CUE: &str = "road-go";
+
+/// The milestones up to `to`, which is the last.
+pub(super) fn milestones(to: u64) -> Vec<u64> {
+    let beyond = (1..).map(|step| MILESTONES[MILESTONES.len() - 1] + step * STEP);
+    let mut all: Vec<u64> =
+        MILESTONES.into_iter().chain(beyond.take_while(|n| *n < to)).filter(|n| *n < to).collect();
+    all.push(to);
+    all
+}
+
+/// The crowd: members come at `rate` per second up to each milestone in turn, and stay. Whoever
+/// steers the run pauses it in between. The first of them is the one who speaks, once each time
+/// it is told to.
+pub(super) fn crowd(server: SocketAddr, milestones: &[u64], rate: u32) -> String {
+    let mut text = head(server);
+    let mut before = 1;
+    for milestone in milestones {
+        let come = milestone.saturating_sub(before).max(1);
+        before = *milestone;
+        let ms = (come * 1000).div_ceil(u64::from(rate)).max(1);
+        // Writing to a text does not fail.
+        let _ = write!(
+            text,
+            "[[phase]]\nname = \"to {milestone}\"\nduration = \"{ms}ms\"\nrate = {rate}\n\
+             max_users = {come}\nweights = {{ speaker = 0 }}\n\
+             [[phase]]\nname = \"at {milestone}\"\nduration = \"{GAP_S}s\"\nrate = 0\n"
+        );
+    }
+    text + &sessions("")
+}
+
+/// A crowd that comes back all at once, as it does when the server has lost it: each tries again
+/// as phoenix.js does, from 10 ms to 5 s apart, as often as it takes.
+pub(super) fn crowd_at_once(server: SocketAddr, members: u64) -> String {
+    let come = members.saturating_sub(1).max(1);
+    let text = format!(
+        "{}[[phase]]\nname = \"at once\"\nduration = \"1s\"\nrate = {come}\nmax_users = {come}\n\
+         weights = {{ speaker = 0 }}\n[[phase]]\nname = \"stay\"\nduration = \"24h\"\nrate = 0\n",
+        head(server)
+    );
+    text + &sessions("reconnect = { min = \"10ms\", max = \"5s\" }\n")
+}
+
+/// The top of a crowd's scenario, and the phase of the one who speaks.
+fn head(server: SocketAddr) -> String {
+    format!(
+        "name = \"road\"\nseed = 1\nfollow_stamps = true\n[target]\nurl = \"ws://{server}\"\n\
+         [timeouts]\nconnect = \"60s\"\nreply = \"60s\"\n\
+         [[phase]]\nname = \"speaker\"\nduration = \"1s\"\nrate = 1\n\
+         weights = {{ member = 0 }}\nmax_users = 1\n"
+    )
+}
+
+/// What members do, and the one who speaks; `more` is a further line for members.
+fn sessions(more: &str) -> String {
+    format!(
+        "[[session]]\nname = \"member\"\nprotocol = \"phoenix\"\n{more}steps = [\n\
+         {{ connect = \"/socket/websocket\" }},\n\
+         {{ join = \"{LOBBY}\", payload = {{ user = \"member\" }} }},\n\
+         {{ receive = \"end\" }},\n]\n\
+         [[session]]\nname = \"speaker\"\nprotocol = \"phoenix\"\nsteps = [\n\
+         {{ connect = \"/socket/websocket\" }},\n\
+         {{ join = \"{LOBBY}\", payload = {{ user = \"speaker\" }} }},\n\
+         {{ join = \"{CUES}\", payload = {{ user = \"speaker\" }} }},\n\
+         {{ loop = 1000, steps = [\n\
+         {{ wait = {{ contains = \"{CUE}\" }}, timeout = \"24h\" }},\n\
+         {{ push = \"new:msg\", topic = \"{LOBBY}\", payload = {{ body = \"{{{{stamp}}}}\" }}, \
+         reply = false }},\n] }},\n{{ receive = \"end\" }},\n]\n"
+    )
+}
+
+/// Those who stand by: each sends a heartbeat now and then, to the end of the run.
+pub(super) fn bystanders(server: SocketAddr) -> String {
+    format!(
+        "name = \"bystanders\"\nseed = 1\n[target]\nurl = \"ws://{server}\"\n\
+         [timeouts]\nreply = \"60s\"\n\
+         [[phase]]\nduration = \"1s\"\nrate = {BYSTANDERS}\n[[phase]]\nduration = \"24h\"\nrate = 0\n\
+         [[session]]\nname = \"bystander\"\nprotocol = \"phoenix\"\nsteps = [\n\
+         {{ connect = \"/socket/websocket\" }},\n\
+         {{ loop = 100000000, every = \"{HEARTBEAT_MS}ms\", steps = [\n\
+         {{ push = \"heartbeat\", topic = \"phoenix\" }},\n] }},\n]\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use simurgh_load::scenario::Overrides;
+    use simurgh_load::toml;
+
+    use super::*;
+
+    #[test]
+    fn milestones_are_those_of_the_seeds_and_then_even_steps() {
+        assert_eq!(milestones(5), [5]);
+        assert_eq!(milestones(60_000), [10_000, 60_000]);
+        assert_eq!(milestones(2_000_000), MILESTONES);
+        let beyond = milestones(2_600_000);
+        assert_eq!(beyond[6..], [2_000_000, 2_250_000, 2_500_000, 2_600_000]);
+    }
+
+    #[test]
+    fn the_scenarios_are_sound_and_bring_exactly_so_many() {
+        let server = SocketAddr::from(([127, 0, 0, 1], 4000));
+        let read = |text: &str| match toml::read(text, Path::new(""), &Overrides::default()) {
+            Ok(loaded) => loaded.scenario,
+            Err(faults) => panic!("{faults}\n{text}"),
+        };
+        let crowd = read(&crowd(server, &milestones(60_000), 7_777));
+        let come: u64 = crowd.load.phases.iter().filter_map(|phase| phase.users_max).sum();
+        assert_eq!(come, 60_000);
+        assert_eq!(crowd.sessions.len(), 2);
+        let again = read(&crowd_at_once(server, 60_000));
+        let come: u64 = again.load.phases.iter().filter_map(|phase| phase.users_max).sum();
+        assert_eq!(come, 60_000);
+        read(&bystanders(server));
+    }
+}

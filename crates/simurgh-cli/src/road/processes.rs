@@ -1,0 +1,206 @@
+//! The processes of a road, which are this program again: the server, the crowd and those who stand
+//! by. Each is killed when the road lets go of it, however that comes about.
+
+#![allow(clippy::disallowed_types, reason = "this process has no shards")]
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::metrics::Metrics;
+
+/// How long a server with hundreds of shards may take to listen.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long an answer of the HTTP side may take while all cores are busy.
+const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A process that ends with this value.
+struct Ours {
+    child: Child,
+    what: &'static str,
+    log: PathBuf,
+}
+
+impl Ours {
+    fn start(what: &'static str, command: &mut Command, log: PathBuf) -> Result<Self, String> {
+        let say = |error: io::Error| format!("cannot start the {what}: {error}");
+        let errors = File::create(&log).map_err(|error| {
+            format!("cannot write {}: {error}; name another --out", log.display())
+        })?;
+        let child = command.stderr(errors).spawn().map_err(say)?;
+        Ok(Self { child, what, log })
+    }
+
+    /// An error if it has ended.
+    fn must_run(&mut self) -> Result<(), String> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(self.ended(status)),
+            Err(error) => Err(format!("the {} cannot be looked after: {error}", self.what)),
+        }
+    }
+
+    fn ended(&self, status: ExitStatus) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let last = log.lines().rfind(|line| !line.is_empty()).unwrap_or("it said nothing");
+        format!("the {} has ended ({status}): {last}; see {}", self.what, self.log.display())
+    }
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        // Fails only if it has ended already, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn program() -> Result<Command, String> {
+    let own = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
+    Ok(Command::new(own))
+}
+
+/// The server.
+pub(super) struct Server {
+    process: Ours,
+    /// Where it listens.
+    pub(super) address: SocketAddr,
+    token: String,
+}
+
+impl Server {
+    /// Starts it, for so many connections, and waits until it listens.
+    pub(super) fn start(connections: u64, dir: &Path) -> Result<Self, String> {
+        let token = format!("{:032x}", fastrand::u128(..));
+        let mut command = program()?;
+        command
+            .args(["serve", "--listen", "127.77.0.1:0", "--idle-timeout", "off"])
+            .args(["--check-origin", "off", "--max-connections", &connections.to_string()])
+            .env("SIMURGH_API_TOKEN", &token)
+            // Settings that happen to lie about are not ours.
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut process = Ours::start("server", &mut command, dir.join("server.log"))?;
+        let out = process.child.stdout.take().ok_or("the server has no output")?;
+        let (found, address) = mpsc::channel();
+        // Reads on after the address, so that the server never waits for a reader.
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if let Some(rest) = line.strip_prefix("listening on http://") {
+                    // Nobody waits for a second one.
+                    let _ = found.send(rest.trim().to_owned());
+                }
+            }
+        });
+        let text = match address.recv_timeout(START_TIMEOUT) {
+            Ok(text) => text,
+            Err(_) => {
+                process.must_run()?;
+                return Err(format!("the server did not listen within {START_TIMEOUT:?}"));
+            }
+        };
+        let address = text.parse().map_err(|error| format!("the server's {text:?}: {error}"))?;
+        Ok(Self { process, address, token })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.process.child.id()
+    }
+
+    pub(super) fn must_run(&mut self) -> Result<(), String> {
+        self.process.must_run()
+    }
+
+    /// What it counts.
+    pub(super) fn metrics(&self) -> Result<Metrics, String> {
+        self.ask("GET", "/metrics", "").map(|body| Metrics::read(&body))
+    }
+
+    /// Has it broadcast an event to a topic.
+    pub(super) fn broadcast(&self, topic: &str, event: &str, payload: &str) -> Result<(), String> {
+        let body = format!("{{\"topic\":\"{topic}\",\"event\":\"{event}\",\"payload\":{payload}}}");
+        self.ask("POST", "/api/broadcast", &body).map(drop)
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> Result<String, String> {
+        let ask = || -> io::Result<String> {
+            let mut stream = TcpStream::connect_timeout(&self.address, HTTP_TIMEOUT)?;
+            stream.set_read_timeout(Some(HTTP_TIMEOUT))?;
+            let (host, token, length) = (self.address, &self.token, body.len());
+            write!(
+                stream,
+                "{method} {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n\
+                 content-type: application/json\r\ncontent-length: {length}\r\n\
+                 connection: close\r\n\r\n{body}"
+            )?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = ask().map_err(|error| format!("{method} {path} at the server: {error}"))?;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        let status = head.split_whitespace().nth(1).unwrap_or("no status");
+        if !status.starts_with('2') {
+            return Err(format!("{method} {path} at the server: {status} {body}"));
+        }
+        Ok(body.to_owned())
+    }
+}
+
+/// A run of `simurgh load` that is steered.
+pub(super) struct Load {
+    process: Ours,
+    /// Where it writes.
+    pub(super) dir: PathBuf,
+}
+
+impl Load {
+    /// Starts it with a scenario, which is kept beside its results.
+    pub(super) fn start(
+        what: &'static str,
+        scenario: &str,
+        dir: PathBuf,
+        dashboard: &str,
+    ) -> Result<Self, String> {
+        let file = dir.with_extension("toml");
+        std::fs::write(&file, scenario)
+            .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+        let mut command = program()?;
+        command
+            .arg("load")
+            .arg(&file)
+            .args(["--commands", "--quiet", "--dashboard", dashboard, "--out"])
+            .arg(&dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
+        let process = Ours::start(what, &mut command, dir.with_extension("log"))?;
+        Ok(Self { process, dir })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.process.child.id()
+    }
+
+    pub(super) fn must_run(&mut self) -> Result<(), String> {
+        self.process.must_run()
+    }
+
+    /// Tells it something.
+    pub(super) fn tell(&mut self, command: &str) -> Result<(), String> {
+        self.must_run()?;
+        let what = self.process.what;
+        let input = self.process.child.stdin.as_mut().ok_or("it cannot be told anything")?;
+        writeln!(input, "{command}").map_err(|error| format!("cannot steer the {what}: {error}"))
+    }
+
+    /// Kills it at once, as if the machine it is on had gone; does not wait for its end.
+    pub(super) fn kill(&mut self) {
+        // Fails only if it has ended already, which is what is wanted.
+        let _ = self.process.child.kill();
+    }
+}

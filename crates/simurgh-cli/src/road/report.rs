@@ -1,0 +1,291 @@
+//! What a road has shown, as JSON, as a Markdown table beside the seeds' figures, and as a page.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::measure::Milestone;
+use super::storm::Storm;
+
+/// A road, walked so far.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Road {
+    /// Of this program.
+    pub(super) version: String,
+    /// What it ran on.
+    pub(super) machine: Place,
+    /// Arrivals per second that were asked for.
+    pub(super) rate: u32,
+    /// Shards of the server, each a thread.
+    pub(super) shards: u64,
+    /// Milestones, the first one first.
+    pub(super) milestones: Vec<Milestone>,
+    /// Connections over time: seconds, number.
+    pub(super) users: Vec<(f64, u64)>,
+    /// What came of it when all clients vanished at once and came back.
+    pub(super) storm: Option<Storm>,
+    /// Why it ended where it did.
+    pub(super) ending: String,
+    /// What was changed in the system for the time of the road.
+    pub(super) tuned: Vec<String>,
+}
+
+/// The machine.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Place {
+    /// Cores that may be used.
+    pub(super) cores: usize,
+    /// Model of the processor.
+    pub(super) processor: String,
+    /// Bytes.
+    pub(super) memory: u64,
+    /// Of the kernel.
+    pub(super) kernel: String,
+}
+
+impl Place {
+    pub(super) fn here(memory: u64) -> Self {
+        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name"));
+        let model = model.map(|rest| rest.trim_start_matches([' ', '\t', ':']).to_owned());
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            processor: model.unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            memory,
+            kernel: kernel.trim().to_owned(),
+        }
+    }
+}
+
+/// What the seeds measured: connections, memory in bytes a connection, what else they say.
+const SEEDS: [(u64, &str, &str); 2] = [
+    (450_000, "35 kB", "4 cores, 15 GB, memory full"),
+    (2_000_000, "41.9 kB", "40 cores, 128 GB, 45 client machines; broadcast to all in 1 to 2 s"),
+];
+
+/// A column of the table: its name, and what stands there.
+type Column = (&'static str, fn(&Milestone) -> String);
+
+const COLUMNS: [Column; 13] = [
+    ("connections", |it| thousands(it.members)),
+    ("joined per s", |it| thousands(it.joins_per_s as u64)),
+    ("join p50", |it| time(it.join.p50)),
+    ("join p99", |it| time(it.join.p99)),
+    ("server B each", |it| format!("{:.0}", it.server_bytes)),
+    ("kernel B each socket", |it| format!("{:.0}", it.kernel_bytes)),
+    ("load B each", |it| format!("{:.0}", it.client_bytes)),
+    ("broadcast first", |it| time(it.broadcast.first_us)),
+    ("median", |it| time(it.broadcast.delivery.p50)),
+    ("last", |it| time(it.broadcast.last_us)),
+    ("server CPU per delivery", |it| format!("{:.2} µs", it.broadcast.server_us)),
+    ("heartbeat p99 meanwhile", |it| time(it.broadcast.heartbeats.p99)),
+    ("seed", seed),
+];
+
+fn seed(milestone: &Milestone) -> String {
+    let found = SEEDS.iter().find(|(connections, ..)| *connections == milestone.members);
+    found.map_or_else(|| "–".to_owned(), |(_, bytes, how)| format!("{bytes} each ({how})"))
+}
+
+impl Road {
+    /// The table, with a line about where and how it ended.
+    pub(super) fn markdown(&self) -> String {
+        let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+        let mut text = format!("{}\n\n| {} |\n", self.place(), names.join(" | "));
+        text += &format!("|{}\n", "---|".repeat(COLUMNS.len()));
+        for milestone in &self.milestones {
+            let cells: Vec<String> = COLUMNS.iter().map(|(_, cell)| cell(milestone)).collect();
+            // Writing to a text does not fail.
+            let _ = writeln!(text, "| {} |", cells.join(" | "));
+        }
+        let _ = writeln!(text, "\n{}", self.ending);
+        if let Some(storm) = &self.storm {
+            let _ = writeln!(text, "\n{}", storm_words(storm));
+        }
+        text
+    }
+
+    fn place(&self) -> String {
+        let Place { cores, processor, memory, kernel } = &self.machine;
+        let gib = *memory as f64 / f64::from(1 << 30);
+        format!(
+            "simurgh {} on {cores} cores ({processor}), {gib:.0} GiB, Linux {kernel}: one server of \
+             {} shards, and all clients on the same machine.",
+            self.version, self.shards
+        )
+    }
+
+    /// One page with the chart and the table; it needs no other file.
+    pub(super) fn page(&self) -> String {
+        let mut head = String::new();
+        let mut rows = String::new();
+        for (name, _) in COLUMNS {
+            let _ = write!(head, "<th>{name}</th>");
+        }
+        for milestone in &self.milestones {
+            rows += "<tr>";
+            for (_, cell) in COLUMNS {
+                let _ = write!(rows, "<td>{}</td>", escaped(&cell(milestone)));
+            }
+            rows += "</tr>\n";
+        }
+        include_str!("road.html")
+            .replace("{{place}}", &escaped(&self.place()))
+            .replace("{{ending}}", &escaped(&self.ending))
+            .replace("{{storm}}", &self.storm.as_ref().map_or_else(String::new, storm_words))
+            .replace("{{chart}}", &self.chart())
+            .replace("{{head}}", &head)
+            .replace("{{rows}}", &rows)
+    }
+
+    /// Simultaneous users over time, as SVG.
+    fn chart(&self) -> String {
+        const WIDTH: f64 = 960.0;
+        const HEIGHT: f64 = 360.0;
+        const LEFT: f64 = 90.0;
+        const TOP: f64 = 16.0;
+        let end = self.users.last().map_or(1.0, |(at, _)| *at).max(1.0);
+        let most = self.users.iter().map(|(_, users)| *users).max().unwrap_or(1).max(1) as f64;
+        let (step_x, step_y) = (round_step(end / 8.0), round_step(most / 5.0));
+        let x = |at: f64| LEFT + at / end * (WIDTH - LEFT - 16.0);
+        let y = |users: f64| TOP + (1.0 - users / most) * (HEIGHT - TOP - 40.0);
+        let mut svg = format!(
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"Simultaneous users \
+             over time\">\n"
+        );
+        let mut tick = 0.0;
+        while tick <= most {
+            let (left, right, at) = (x(0.0), x(end), y(tick));
+            let label = thousands(tick as u64);
+            let _ = writeln!(
+                svg,
+                "<line x1=\"{left:.1}\" x2=\"{right:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
+                left - 8.0,
+                at + 4.0
+            );
+            tick += step_y;
+        }
+        tick = 0.0;
+        while tick <= end {
+            let _ = writeln!(
+                svg,
+                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{tick:.0} s</text>",
+                x(tick),
+                HEIGHT - 14.0
+            );
+            tick += step_x;
+        }
+        svg += "<polyline points=\"";
+        for (at, users) in &self.users {
+            let _ = write!(svg, "{:.1},{:.1} ", x(*at), y(*users as f64));
+        }
+        svg += "\"/>\n</svg>";
+        svg
+    }
+}
+
+/// A storm in words.
+fn storm_words(storm: &Storm) -> String {
+    format!(
+        "Storm: {} clients vanished at once; the server had noticed the last after {:.1} s, and 10 s \
+         later {:.1} % of the memory it had grown by was left, {:.1} % of the kernel's records, {} \
+         sockets; slowest heartbeat of bystanders {}, failed {}. Then all came back at once: joined \
+         again after {:.1} s, {} connections tried in vain and again, slowest heartbeat {}. Of {} \
+         members that had joined when something was said to all meanwhile, {} heard it (with those \
+         who had come in between).",
+        thousands(storm.vanished),
+        storm.noticed_s,
+        storm.memory_left * 100.0,
+        storm.slab_left * 100.0,
+        storm.sockets_left,
+        time(storm.heartbeat_max_us),
+        storm.heartbeats_failed,
+        storm.back_s,
+        thousands(storm.tries_in_vain),
+        time(storm.back_heartbeat_max_us),
+        thousands(storm.members_then),
+        thousands(storm.receivers),
+    )
+}
+
+/// The next of 1, 2, 5, 10, 20 … that is not below `least`.
+fn round_step(least: f64) -> f64 {
+    let power = 10_f64.powf(least.max(1.0).log10().floor());
+    let factors = [1.0, 2.0, 5.0, 10.0];
+    let factor = factors.into_iter().find(|factor| factor * power >= least.max(1.0));
+    factor.unwrap_or(10.0) * power
+}
+
+/// `2,000,000`.
+pub(super) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A time in microseconds, in the unit that suits it.
+pub(super) fn time(us: u64) -> String {
+    match us {
+        0..10_000 => format!("{:.2} ms", us as f64 / 1e3),
+        10_000..1_000_000 => format!("{:.0} ms", us as f64 / 1e3),
+        _ => format!("{:.2} s", us as f64 / 1e6),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn road() -> Road {
+        let milestone = |members| Milestone { members, ..Milestone::default() };
+        Road {
+            version: "1".into(),
+            machine: Place { cores: 2, processor: "<x>".into(), ..Place::default() },
+            milestones: vec![milestone(450_000), milestone(2_000_000)],
+            users: vec![(0.0, 0), (1.0, 450_000), (9.5, 2_000_000)],
+            ending: "it & ended".into(),
+            ..Road::default()
+        }
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_each_milestone_and_the_seeds_figures() {
+        let text = road().markdown();
+        assert!(text.contains("| 2,000,000 |") && text.contains("41.9 kB each"), "{text}");
+        let widths: Vec<usize> = text
+            .lines()
+            .filter(|line| line.starts_with('|'))
+            .map(|line| line.matches('|').count())
+            .collect();
+        assert_eq!(widths, [COLUMNS.len() + 1; 4]);
+    }
+
+    #[test]
+    fn the_page_shows_all_and_fetches_nothing() {
+        let page = road().page();
+        assert!(page.contains("&lt;x&gt;") && page.contains("it &amp; ended"));
+        assert_eq!(page.matches("<tr>").count(), 3);
+        assert!(page.contains("polyline") && !page.contains("{{") && !page.contains("<script"));
+        assert!(!page.contains("http://") && !page.contains("https://"));
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        let all = [0, 999, 1_000, 2_000_000].map(thousands);
+        assert_eq!(all, ["0", "999", "1,000", "2,000,000"]);
+        assert_eq!([900, 25_000, 2_500_000].map(time), ["0.90 ms", "25 ms", "2.50 s"]);
+        assert_eq!([0.5, 1.5, 30.0, 400_000.0].map(round_step), [1.0, 2.0, 50.0, 500_000.0]);
+    }
+}

@@ -1,0 +1,165 @@
+//! Which places of a table in pages are taken: for tables whose records must not move, and whose
+//! memory is given back when a crowd has left.
+
+/// Places of a page.
+pub const PAGE: usize = 512;
+const WORDS: usize = PAGE / 64;
+
+/// See the module. Costs a bit for each place, and 16 bytes for each page.
+#[derive(Debug, Default)]
+pub struct Places {
+    pages: Vec<Page>,
+    /// Pages with a place left, the one used next last.
+    room: Vec<u32>,
+    /// Pages that were given back.
+    gone: Vec<u32>,
+    /// Places left on the pages that are there.
+    left: usize,
+}
+
+#[derive(Debug)]
+struct Page {
+    /// A bit for each place that is left.
+    left: [u64; WORDS],
+    taken: u32,
+    /// It is among those with a place left.
+    has_room: bool,
+}
+
+impl Page {
+    const NEW: Self = Self { left: [u64::MAX; WORDS], taken: 0, has_room: true };
+
+    fn take(&mut self) -> Option<u32> {
+        let (word, bits) = self.left.iter_mut().enumerate().find(|(_, bits)| **bits != 0)?;
+        let bit = bits.trailing_zeros();
+        *bits &= *bits - 1;
+        self.taken += 1;
+        Some(word as u32 * 64 + bit)
+    }
+}
+
+impl Places {
+    /// None is taken.
+    pub const fn new() -> Self {
+        Self { pages: Vec::new(), room: Vec::new(), gone: Vec::new(), left: 0 }
+    }
+
+    /// Takes a place: the lowest of its page. The flag says that the page's records are to be made
+    /// first. `None` only when four billion are taken.
+    pub fn take(&mut self) -> Option<(u32, bool)> {
+        let (index, is_new) = match self.room.last() {
+            Some(index) => (*index, false),
+            None => (self.add_page()?, true),
+        };
+        let page = self.pages.get_mut(index as usize)?;
+        let place = page.take()?;
+        self.left -= 1;
+        if page.taken as usize == PAGE {
+            page.has_room = false;
+            self.room.pop();
+        }
+        Some((index * PAGE as u32 + place, is_new))
+    }
+
+    /// Gives a place back that was taken. `true`: nothing is on its page any more, and its records
+    /// are to be given back; some room is always kept.
+    pub fn give(&mut self, place: u32) -> bool {
+        let (index, at) = (place / PAGE as u32, place as usize % PAGE);
+        let Some(page) = self.pages.get_mut(index as usize) else { return false };
+        let Some(bits) = page.left.get_mut(at / 64) else { return false };
+        let bit = 1 << (at % 64);
+        if *bits & bit != 0 {
+            debug_assert!(false, "only a taken place is given back");
+            return false;
+        }
+        *bits |= bit;
+        page.taken -= 1;
+        self.left += 1;
+        if page.taken == 0 && self.left >= 2 * PAGE {
+            page.has_room = false;
+            self.left -= PAGE;
+            self.room.retain(|other| *other != index);
+            self.gone.push(index);
+            return true;
+        }
+        if !page.has_room {
+            page.has_room = true;
+            self.room.push(index);
+        }
+        false
+    }
+
+    /// Places up to the end of the last page, those of pages given back among them.
+    pub fn end(&self) -> usize {
+        self.pages.len() * PAGE
+    }
+
+    fn add_page(&mut self) -> Option<u32> {
+        let index = match self.gone.pop() {
+            Some(index) => {
+                if let Some(page) = self.pages.get_mut(index as usize) {
+                    *page = Page::NEW;
+                }
+                index
+            }
+            None => {
+                let index = u32::try_from(self.pages.len()).ok()?;
+                index.checked_add(1)?.checked_mul(PAGE as u32)?;
+                self.pages.push(Page::NEW);
+                index
+            }
+        };
+        self.left += PAGE;
+        self.room.push(index);
+        Some(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn places_are_taken_once_and_pages_come_and_go() {
+        for seed in 0..20 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let mut places = Places::new();
+            let mut taken: BTreeSet<u32> = BTreeSet::new();
+            let mut pages: BTreeSet<u32> = BTreeSet::new();
+            for round in 0..6 {
+                // Crowds come and leave in turn.
+                for _ in 0..5_000 {
+                    let comes = rng.u8(0..10) < if round % 2 == 0 { 8 } else { 2 };
+                    if comes {
+                        let (place, is_new) = places.take().unwrap();
+                        assert!(taken.insert(place), "{place} was taken twice");
+                        assert_eq!(pages.insert(place / PAGE as u32), is_new);
+                    } else if let Some(&place) = taken.iter().nth(rng.usize(..taken.len().max(1))) {
+                        taken.remove(&place);
+                        if places.give(place) {
+                            assert!(pages.remove(&(place / PAGE as u32)));
+                        }
+                    }
+                    assert!(taken.iter().all(|place| (*place as usize) < places.end()));
+                }
+            }
+            for place in std::mem::take(&mut taken) {
+                if places.give(place) {
+                    assert!(pages.remove(&(place / PAGE as u32)));
+                }
+            }
+            assert!(pages.len() <= 2, "{} pages are kept for nobody", pages.len());
+        }
+    }
+
+    #[test]
+    fn one_who_comes_and_goes_makes_no_page_each_time() {
+        let mut places = Places::new();
+        let (place, is_new) = places.take().unwrap();
+        assert!(is_new);
+        assert!(!places.give(place));
+        assert_eq!(places.take(), Some((place, false)));
+    }
+}
