@@ -245,6 +245,32 @@ fn a_pause_holds_arrivals_off_and_nothing_else() {
 }
 
 #[test]
+fn a_phase_on_hold_begins_when_resumed_on_all_workers() {
+    let seen = Seen::default();
+    let server = seen.server();
+    let rest = "[[phase]]\nduration = \"100ms\"\nrate = 100\n[[phase]]\nduration = \"200ms\"\n\
+                rate = 100\nhold = true\n[[phase]]\nduration = \"100ms\"\nrate = 100\nhold = true\n\
+                [[session]]\nname = \"one\"\nprotocol = \"raw\"\nsteps = [{ connect = \"/\" }, \
+                { close = true }]";
+    let watched = seen.clone();
+    let operate = move |control: Control| {
+        let mut came = Vec::new();
+        for _ in 0..3 {
+            thread::sleep(Duration::from_millis(700));
+            came.push(watched.came());
+            control.resume();
+        }
+        came
+    };
+    let mut operator = None;
+    let ran = steered(&text(&server, rest), 3, |control| {
+        operator = Some(thread::spawn(move || operate(control)));
+    });
+    assert_eq!(operator.unwrap().join().unwrap(), [10, 30, 40]);
+    all_is_well(&ran, 40);
+}
+
+#[test]
 fn a_factor_multiplies_the_rate() {
     let seen = Seen::default();
     let server = seen.server();

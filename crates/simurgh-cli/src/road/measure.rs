@@ -136,13 +136,10 @@ impl Walkers {
 
     /// Lets members come until there are so many, and measures.
     pub(super) fn climb(&mut self, to: u64, say: &mut dyn FnMut(u64)) -> Result<Milestone, String> {
-        if self.members > 0 {
-            self.crowd.tell("resume")?;
-        }
+        self.crowd.tell("resume")?;
         let mut seen = Milestone { members: to, came: to - self.members, ..Default::default() };
         let (server_ns, client_ns) = self.cpu()?;
         let climb = self.wait_for_members(to, say)?;
-        self.crowd.tell("pause")?;
         let (server_then, client_then) = self.cpu()?;
         seen.climb_s = climb.took.as_secs_f64();
         seen.joins_per_s = seen.came as f64 / seen.climb_s;

@@ -7,8 +7,6 @@ use std::net::SocketAddr;
 const MILESTONES: [u64; 7] = [10_000, 100_000, 333_000, 450_000, 1_000_000, 1_300_000, 2_000_000];
 /// Beyond those it goes on in steps of this.
 const STEP: u64 = 250_000;
-/// Time between two climbs in which nobody comes, for the pause to be heard of.
-const GAP_S: u64 = 3;
 /// Those whose heartbeats are timed while others are spoken to, and how often each sends one.
 pub(super) const BYSTANDERS: u64 = 20;
 const HEARTBEAT_MS: u64 = 100;
@@ -28,9 +26,9 @@ pub(super) fn milestones(to: u64) -> Vec<u64> {
     all
 }
 
-/// The crowd: members come at `rate` per second up to each milestone in turn, and stay. Whoever
-/// steers the run pauses it in between. The first of them is the one who speaks, once each time
-/// it is told to.
+/// The crowd: members come at `rate` per second up to each milestone in turn, when whoever steers
+/// the run resumes it, and stay. The first of them is the one who speaks, once each time it is
+/// told to.
 pub(super) fn crowd(server: SocketAddr, milestones: &[u64], rate: u32) -> String {
     let mut text = head(server);
     let mut before = 1;
@@ -42,10 +40,11 @@ pub(super) fn crowd(server: SocketAddr, milestones: &[u64], rate: u32) -> String
         let _ = write!(
             text,
             "[[phase]]\nname = \"to {milestone}\"\nduration = \"{ms}ms\"\nrate = {rate}\n\
-             max_users = {come}\nweights = {{ speaker = 0 }}\n\
-             [[phase]]\nname = \"at {milestone}\"\nduration = \"{GAP_S}s\"\nrate = 0\n"
+             max_users = {come}\nweights = {{ speaker = 0 }}\nhold = true\n"
         );
     }
+    // Whoever is there stays, and the run with them.
+    text += "[[phase]]\nname = \"end\"\nduration = \"24h\"\nrate = 0\nhold = true\n";
     text + &sessions("")
 }
 

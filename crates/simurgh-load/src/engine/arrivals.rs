@@ -42,6 +42,8 @@ pub(crate) struct Arrivals {
     started_before: u64,
     /// No arrivals until told otherwise, whatever state the phase is in.
     paused: bool,
+    /// Phases that begin when resumed, and were before they were reached.
+    released: u32,
     bin: Vec<Arrival>,
     /// Sums of weights: sessions (as the phase has them) and targets.
     sessions: Vec<f64>,
@@ -92,6 +94,7 @@ impl Arrivals {
             started: 0,
             started_before: 0,
             paused: false,
+            released: 0,
             bin: Vec::new(),
             sessions: Vec::new(),
             targets: sums(scenario.targets.iter().map(|target| target.weight)),
@@ -119,6 +122,10 @@ impl Arrivals {
     }
 
     pub(crate) fn resume(&mut self, now_ns: u64) {
+        if !self.paused && !matches!(self.state, State::Paused(_)) {
+            // Not here yet: this worker is behind the others.
+            self.released += 1;
+        }
         self.paused = false;
         if let State::Paused(since_ns) = self.state {
             let pause_ns = now_ns.saturating_sub(since_ns);
@@ -176,6 +183,10 @@ impl Arrivals {
             return Some(self.begin(at_ns, u16::try_from(phase).unwrap_or(0), Some(session)));
         }
         loop {
+            // A phase that begins when resumed may just have been entered.
+            if matches!(self.state, State::Paused(_)) {
+                return None;
+            }
             self.work_out(now_ns);
             if let Some(arrival) = self.queue.front().copied() {
                 let at_ns = self.phase_start_ns + arrival.at_ns;
@@ -306,6 +317,12 @@ impl Arrivals {
             sums(weights.map(|(index, session)| {
                 own.get(index).copied().flatten().unwrap_or(session.weight)
             }));
+        if schedule.phase().hold {
+            match self.released.checked_sub(1) {
+                Some(left) => self.released = left,
+                None => self.state = State::Paused(at_ns),
+            }
+        }
     }
 }
 

@@ -191,6 +191,7 @@ mod tests {
             arrivals: Arrivals::Open { from, to, poisson },
             users_max: None,
             wait_for_users: false,
+            hold: false,
             weights: Vec::new(),
         };
         Load { phases: vec![phase], ..Load::default() }

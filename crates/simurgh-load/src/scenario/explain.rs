@@ -130,9 +130,10 @@ fn users(out: &mut String, scenario: &Scenario, plan: &Plan<'_>) {
             None => String::new(),
         };
         let wait = if phase.wait_for_users { "; then waits for all to end" } else { "" };
+        let hold = if phase.hold { "when resumed: " } else { "" };
         let _ = writeln!(
             out,
-            "  phase {:<8} {:>8} to {:<8} {how}: about {}{most}{wait}",
+            "  phase {:<8} {:>8} to {:<8} {hold}{how}: about {}{most}{wait}",
             phase.name,
             time(planned.from),
             time(planned.to),

@@ -138,6 +138,8 @@ pub struct Phase {
     pub users_max: Option<u64>,
     /// The next phase waits until all users have ended.
     pub wait_for_users: bool,
+    /// It begins when the run is resumed: each time somebody steers it to.
+    pub hold: bool,
     /// Weights that replace those of the sessions, by index; `None`: the session's own. Empty:
     /// all sessions' own.
     pub weights: Vec<Option<f64>>,

@@ -164,6 +164,7 @@ impl Made {
             arrivals,
             users_max: self.some(5),
             wait_for_users: self.rng.bool(),
+            hold: self.rng.bool(),
             weights: match self.rng.bool() {
                 true => Vec::new(),
                 false => {

@@ -250,6 +250,7 @@ impl<'p> Reader<'p> {
             arrivals: arrivals.unwrap_or(Arrivals::Closed { from: 0, to: 0 }),
             users_max: table.get("max_users").and_then(|entry| entry.count(0)),
             wait_for_users: table.get("wait_for_users").and_then(|e| e.bool()).unwrap_or(false),
+            hold: table.get("hold").and_then(|e| e.bool()).unwrap_or(false),
             weights: weights.unwrap_or_default(),
         };
         table.finish();

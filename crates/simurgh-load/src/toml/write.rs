@@ -210,6 +210,7 @@ fn write_phase(out: &mut Lines, at: usize, phase: &Phase, scenario: &Scenario) {
     }
     out.optional("max_users", phase.users_max.map(|users| users.to_string()));
     out.optional("wait_for_users", phase.wait_for_users.then(|| "true".to_owned()));
+    out.optional("hold", phase.hold.then(|| "true".to_owned()));
     if !phase.weights.is_empty() {
         let weights = scenario.sessions.iter().zip(&phase.weights);
         let weights: Vec<_> = weights

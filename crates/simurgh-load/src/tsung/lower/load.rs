@@ -96,6 +96,7 @@ impl Lower<'_> {
             arrivals,
             users_max: self.whole(users, "maxnumber", 1, u64::MAX),
             wait_for_users: wait == "true",
+            hold: false,
             weights: self.weights(element, sessions),
         };
         Some((number, phase))
