@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use simurgh_proto::message::events;
@@ -19,6 +18,7 @@ use simurgh_reactor::{Key, Next, Shared};
 use super::callback::{Notice, guarded, op_code, plain_message};
 use super::conn::{WIRES, Wire};
 use super::members::{DELIVERING, RELAY, SOCKET_ID};
+use super::permits::Permit;
 use super::topics::{Member, Topic, TopicId};
 use super::{Io, Mail, Shard};
 use crate::channel::{Broadcast, Reason};
@@ -28,33 +28,12 @@ use crate::watchdog::Callback;
 const SLICE: Duration = Duration::from_micros(400);
 /// Members between two looks at the clock.
 const STRIDE: usize = 16;
-/// How soon a shard that got no permit tries again.
-const RETRY: Duration = Duration::from_millis(2);
+/// Members that a topic may have here to be served without a permit: what they take is less than
+/// what they would wait behind a broadcast to everybody.
+const FEW: usize = 32;
 
 /// How often held publishers are looked at while nothing else happens.
 const HELD_LOOK: Duration = Duration::from_millis(100);
-
-/// How many shards may fan out at once, where there are more shards than cores: a slice needs a
-/// permit, tried and never waited for, so that a fan-out of many shards does not keep the others
-/// from serving.
-pub(crate) struct Permits(Option<AtomicUsize>);
-
-impl Permits {
-    pub(crate) fn new(shards: usize, cores: usize) -> Self {
-        Self((shards > cores).then(|| AtomicUsize::new(cores)))
-    }
-
-    fn try_take(&self) -> bool {
-        let Some(left) = &self.0 else { return true };
-        left.fetch_update(Ordering::Acquire, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
-    }
-
-    fn give_back(&self) {
-        if let Some(left) = &self.0 {
-            left.fetch_add(1, Ordering::Release);
-        }
-    }
-}
 
 /// What of a topic's log was last encoded for one wire.
 struct Batch {
@@ -75,11 +54,17 @@ pub(super) struct Fanout {
     active: VecDeque<TopicId>,
     batches: [Option<Batch>; WIRES],
     scratch: Vec<u8>,
+    permit: Permit,
 }
 
 impl Fanout {
     pub(super) fn new() -> Self {
-        Self { active: VecDeque::new(), batches: [const { None }; WIRES], scratch: Vec::new() }
+        Self {
+            active: VecDeque::new(),
+            batches: [const { None }; WIRES],
+            scratch: Vec::new(),
+            permit: Permit::None,
+        }
     }
 
     /// The bytes of a topic's broadcasts from `cursor` on, encoded once for all who stand there.
@@ -209,10 +194,16 @@ impl Shard {
         if self.fanout.active.is_empty() {
             return Next::Idle;
         }
-        if !self.hub.permits.try_take() {
-            return Next::After(RETRY);
+        let now = Instant::now();
+        let deadline = now + SLICE;
+        let shard = usize::from(self.index);
+        if self.fanout.permit == Permit::None {
+            self.fanout.permit = self.hub.permits.take(shard, now);
         }
-        let deadline = Instant::now() + SLICE;
+        let Permit::Held(since) = self.fanout.permit else {
+            // The permit comes by mail.
+            return if self.serve_few(io, deadline) { Next::Idle } else { Next::Now };
+        };
         while let Some(id) = self.fanout.active.pop_front() {
             let is_done = self.slice(io, id, deadline);
             if !is_done {
@@ -222,9 +213,56 @@ impl Shard {
                 break;
             }
         }
-        self.hub.permits.give_back();
         self.fanout.settle();
-        if self.fanout.active.is_empty() { Next::Idle } else { Next::Now }
+        if self.fanout.active.is_empty() {
+            self.put_permit_back();
+            return Next::Idle;
+        }
+        if self.hub.permits.is_to_pass(since, Instant::now()) {
+            self.put_permit_back();
+        }
+        // Without a permit now, it takes a place in the line.
+        Next::Now
+    }
+
+    /// Sends to topics with few members, for which no permit is needed; whether all have got all.
+    fn serve_few(&mut self, io: &mut Io, deadline: Instant) -> bool {
+        for _ in 0..self.fanout.active.len() {
+            let Some(id) = self.fanout.active.pop_front() else { break };
+            let is_small = self.topics.get(id).is_none_or(|topic| topic.members.len() <= FEW);
+            if !is_small || !self.slice(io, id, deadline) {
+                self.fanout.active.push_back(id);
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The permit this shard stood in line for.
+    pub(super) fn permit_came(&mut self) {
+        self.fanout.permit = Permit::Held(Instant::now());
+        if self.fanout.active.is_empty() {
+            self.put_permit_back();
+        }
+    }
+
+    /// Puts the permit back that is held, or leaves the line.
+    pub(super) fn put_permit_back(&mut self) {
+        let shard = usize::from(self.index);
+        let hub = &self.hub;
+        let is_held = match std::mem::replace(&mut self.fanout.permit, Permit::None) {
+            Permit::None => false,
+            Permit::Waits => !hub.permits.leave(shard),
+            Permit::Held(_) => true,
+        };
+        if is_held {
+            let hand = |next: usize| {
+                hub.mailboxes.get(next).is_some_and(|mailbox| mailbox.post_anyway(Mail::Permit))
+            };
+            hub.permits.put_back(shard, hand);
+        }
     }
 
     /// Moves a topic's hand on until the deadline; whether all is sent.

@@ -16,6 +16,7 @@ mod frames;
 mod lifecycle;
 mod members;
 mod pages;
+mod permits;
 mod topics;
 mod upgrade;
 
@@ -35,9 +36,9 @@ use crate::metrics::ShardMetrics;
 use crate::socket::Connect;
 use conn::{Conn, Phase};
 use fanout::Fanout;
-pub(crate) use fanout::Permits;
 use lifecycle::Lifecycle;
 use members::Memberships;
+pub(crate) use permits::Permits;
 use topics::Topics;
 
 /// What a handler of the reactor is handed: the sockets of this shard.
@@ -61,6 +62,8 @@ pub(crate) enum Mail {
     Connected(Key, Option<Connect>),
     /// A join was decided; `None` when deciding it panicked.
     Joined(Key, Option<Join>),
+    /// A permit to fan out, for which this shard stood in line.
+    Permit,
     /// Stop accepting, close everything with 1012 over this time, then end.
     Drain(Duration),
     /// End now.
@@ -114,6 +117,7 @@ impl Shard {
 
 impl Drop for Shard {
     fn drop(&mut self) {
+        self.put_permit_back();
         if let Some(ended) = self.hub.ended.get(usize::from(self.index)) {
             ended.store(true, std::sync::atomic::Ordering::Relaxed);
         }
@@ -163,6 +167,7 @@ impl Handler for Shard {
             Mail::ToChannel(channel, what) => self.channel_mail(io, channel, what),
             Mail::Connected(key, connect) => self.connect_decided(io, key, connect),
             Mail::Joined(key, join) => self.join_decided(io, key, join),
+            Mail::Permit => self.permit_came(),
             Mail::Drain(over) => self.begin_drain(io, over),
             Mail::Stop => io.stop(),
         }
