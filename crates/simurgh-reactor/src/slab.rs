@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 
 use crate::handler::Key;
 use crate::outbound::Queue;
+use crate::page::Page;
 use crate::places::{PAGE, Places};
 
 /// A connection's flags, see the constants.
@@ -65,11 +66,11 @@ const _: () = assert!(size_of::<Slot<[u8; 3]>>() == 32);
 
 /// Pages of slots.
 pub(crate) struct Slab<T> {
-    /// Empty where a page was given back.
-    pages: Vec<Box<[Slot<T>]>>,
+    /// Each is filled as its places are taken, the lowest first; empty where one was given back.
+    pages: Vec<Page<Slot<T>>>,
     places: Places,
     len: usize,
-    /// What the slots of a page that is made begin with: more than any slot has had.
+    /// What a slot begins with: more than any slot of a page that was given back has had.
     first_generation: u32,
 }
 
@@ -102,15 +103,19 @@ impl<T> Slab<T> {
     /// or given up by [`Slab::unreserve`]. `None` only when four billion slots are used.
     pub(crate) fn reserve(&mut self) -> Option<Key> {
         let (slot, is_new) = self.places.take()?;
-        if is_new {
-            let generation = self.first_generation;
-            let page = (0..PAGE).map(|_| Slot::Vacant { generation }).collect();
-            match self.pages.get_mut(slot as usize / PAGE) {
-                Some(place) => *place = page,
-                None => self.pages.push(page),
-            }
+        let (index, at) = (slot as usize / PAGE, slot as usize % PAGE);
+        if is_new && index == self.pages.len() {
+            self.pages.push(Page::new());
         }
-        match self.slot(slot) {
+        let page = self.pages.get_mut(index)?;
+        if at == page.len()
+            && page.push(Slot::Vacant { generation: self.first_generation }).is_err()
+        {
+            // No memory is left.
+            self.places.give(slot);
+            return None;
+        }
+        match page.get(at) {
             Some(&Slot::Vacant { generation }) => Some(Key { slot, generation }),
             _ => None,
         }
@@ -131,7 +136,7 @@ impl<T> Slab<T> {
         if self.places.give(key.slot)
             && let Some(page) = self.pages.get_mut(key.slot as usize / PAGE)
         {
-            *page = Box::default();
+            *page = Page::new();
         }
         Some(was)
     }

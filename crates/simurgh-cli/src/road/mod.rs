@@ -49,6 +49,10 @@ pub(crate) struct Flags {
     /// Leaves out the storm at the end: all clients vanish at once, and come back at once.
     #[arg(long)]
     no_storm: bool,
+    /// Changes nothing in the system; else what is too small for so many connections is raised, and
+    /// put back at the end.
+    #[arg(long)]
+    no_tune: bool,
     /// Where the live page of the load generator is, or off.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8091")]
     dashboard: String,

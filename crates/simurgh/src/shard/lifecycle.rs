@@ -24,6 +24,12 @@ const DRAIN_GRACE: Duration = Duration::from_secs(5);
 const DRAIN_TURN: usize = 128;
 /// How many times [`SWEEP_RECORDS`] a step of a drain looks at.
 const DRAIN_SWEEPS: usize = 4;
+/// So many connections that ended are a crowd.
+const CROWD: usize = 256;
+/// How long after one has left memory is given back.
+const TIDY_AFTER: Duration = Duration::from_millis(1500);
+/// A large block, in bytes.
+const LARGE: usize = 2 << 20;
 /// How often a drain closes a part.
 const DRAIN_STEP: Duration = Duration::from_millis(5);
 
@@ -37,6 +43,10 @@ pub(super) struct Lifecycle {
     /// Whose channels are brought up to date, to be closed next.
     closing: Option<Key>,
     drain: Option<Drain>,
+    /// Connections that ended since memory was last given back.
+    left: usize,
+    /// When it is given back next.
+    tidy_at: Option<Instant>,
 }
 
 struct Drain {
@@ -68,6 +78,8 @@ impl Lifecycle {
             found: Vec::new(),
             closing: None,
             drain: None,
+            left: 0,
+            tidy_at: None,
         }
     }
 }
@@ -78,7 +90,28 @@ impl Shard {
         let now = Instant::now();
         let swept = self.sweep(io, now);
         let drained = self.drain_step(io, now);
-        swept.sooner(drained, io.now())
+        let tidied = self.tidy(now);
+        swept.sooner(drained, io.now()).sooner(tidied, io.now())
+    }
+
+    /// After a crowd has left, has the allocator give back what they had: ours looks for memory
+    /// that nobody wants any more when a large block is freed, and no sooner than a second after it
+    /// was freed itself.
+    fn tidy(&mut self, now: Instant) -> Next {
+        let lifecycle = &mut self.lifecycle;
+        if lifecycle.left >= CROWD {
+            lifecycle.left = 0;
+            lifecycle.tidy_at = Some(now + TIDY_AFTER);
+        }
+        match lifecycle.tidy_at {
+            None => Next::Idle,
+            Some(at) if at > now => Next::After(at - now),
+            Some(_) => {
+                lifecycle.tidy_at = None;
+                drop(std::hint::black_box(Vec::<u8>::with_capacity(LARGE)));
+                Next::Idle
+            }
+        }
     }
 
     fn sweep(&mut self, io: &mut Io, now: Instant) -> Next {
@@ -212,6 +245,7 @@ impl Shard {
         self.inbound_bytes = self.inbound_bytes.saturating_sub(conn.inbound_bytes());
         self.metrics.inbound_bytes.set(self.inbound_bytes as u64);
         self.held.retain(|held| *held != key);
+        self.lifecycle.left += 1;
         if is_upgraded(&conn) {
             self.count_one_less();
         }

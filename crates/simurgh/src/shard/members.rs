@@ -2,7 +2,7 @@
 //! shard.
 
 use simurgh_proto::message::{OwnedRef, Ref};
-use simurgh_reactor::{Key, PAGE, Places};
+use simurgh_reactor::{Key, PAGE, Page, Places};
 
 use super::topics::TopicId;
 use crate::channel::Channel;
@@ -63,8 +63,8 @@ impl Membership {
 /// The slab. Slots are reused; pages never move, and are given back when nobody is left on them.
 #[derive(Default)]
 pub(crate) struct Memberships {
-    /// Each grows as its places are taken, the lowest first.
-    pages: Vec<Vec<Membership>>,
+    /// Each is filled as its places are taken, the lowest first; empty where one was given back.
+    pages: Vec<Page<Membership>>,
     places: Places,
     /// What a slot begins with: more than any slot of a page that was given back has had.
     first_generation: u32,
@@ -81,13 +81,13 @@ impl Memberships {
         page.get_mut(id as usize % PAGE).filter(|membership| !membership.is(FREE))
     }
 
-    /// Stores a membership and names it; its generation is set here. `None` when four billion are
-    /// stored.
+    /// Stores a membership and names it; its generation is set here. `None` when there is no memory
+    /// left, or no number.
     pub(crate) fn insert(&mut self, mut membership: Membership) -> Option<u32> {
         let (id, is_new) = self.places.take()?;
         let index = id as usize / PAGE;
         if is_new && index == self.pages.len() {
-            self.pages.push(Vec::new());
+            self.pages.push(Page::new());
         }
         let page = self.pages.get_mut(index)?;
         match page.get_mut(id as usize % PAGE) {
@@ -97,7 +97,11 @@ impl Memberships {
             }
             None => {
                 membership.generation = self.first_generation;
-                page.push(membership);
+                if page.push(membership).is_err() {
+                    // No memory is left.
+                    self.places.give(id);
+                    return None;
+                }
             }
         }
         Some(id)
@@ -115,7 +119,7 @@ impl Memberships {
         if self.places.give(id)
             && let Some(page) = self.pages.get_mut(id as usize / PAGE)
         {
-            *page = Vec::new();
+            *page = Page::new();
         }
         Some(join_ref)
     }

@@ -1,0 +1,63 @@
+//! A short road as the binary walks it: everybody is counted, on both sides, at each milestone and
+//! after the storm.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use serde_json::Value;
+use support::{directory, run};
+
+/// Sixty thousand clients of one server, which need four tables of 20,000 descriptors on each side.
+#[test]
+fn a_road_of_sixty_thousand_is_walked_and_everybody_counted() {
+    const TO: u64 = 60_000;
+    let dir = directory(&[]);
+    let words = ["road", "--connections", "60000", "--rate", "6000", "--out", "out"];
+    let ran = run(dir.path(), &[&words[..], &["--dashboard", "off", "--no-tune"]].concat());
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    let read = |name: &str| std::fs::read_to_string(dir.path().join("out").join(name)).unwrap();
+    let road: Value = serde_json::from_str(&read("road.json")).unwrap();
+    let milestones = road["milestones"].as_array().unwrap();
+    let members: Vec<u64> = milestones.iter().map(|it| it["members"].as_u64().unwrap()).collect();
+    assert_eq!(members, [10_000, TO]);
+    for milestone in milestones {
+        let told = &milestone["broadcast"];
+        // By the clients' count, each that heard it twice left out, and by the server's.
+        assert_eq!(told["receivers"], milestone["members"], "{told}");
+        assert_eq!(told["delivered"], milestone["members"], "{told}");
+        assert_eq!(told["delivery"]["count"], milestone["members"], "{told}");
+        assert!(told["heartbeats"]["count"].as_u64().unwrap() > 0, "{told}");
+        assert_eq!(
+            milestone["join"]["count"].as_u64(),
+            milestone["came"].as_u64().map(|came| {
+                // The one who speaks joins two channels, with the first milestone.
+                came + u64::from(milestone["members"] == 10_000)
+            })
+        );
+        for bytes in ["server_bytes", "kernel_bytes", "client_bytes"] {
+            assert!(milestone[bytes].as_f64().unwrap() > 0.0, "{bytes}: {milestone}");
+        }
+    }
+    let storm = &road["storm"];
+    assert_eq!(storm["vanished"], TO, "{storm}");
+    assert_eq!((&storm["sockets_left"], &storm["heartbeats_failed"]), (&0.into(), &0.into()));
+    let (then, heard) = (storm["members_then"].as_u64(), storm["receivers"].as_u64());
+    assert!(then > Some(0) && heard >= then && heard <= Some(TO), "{storm}");
+    let (table, page) = (read("road.md"), read("road.html"));
+    assert!(table.contains("| 60,000 |") && ran.stdout.contains(&table), "{table}");
+    assert!(page.contains("<polyline") && !page.contains("http://"));
+    // Nothing is written over.
+    let again = run(dir.path(), &["road", "--connections", "100", "--out", "out"]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(again.stderr.contains("is not empty"), "{again:?}");
+}
+
+#[test]
+fn roads_that_lead_nowhere_are_refused() {
+    let dir = directory(&[]);
+    for words in [["--connections", "1"], ["--rate", "0"], ["--connections", "many"]] {
+        let ran = run(dir.path(), &[&["road"][..], &words[..]].concat());
+        assert_eq!(ran.status.code(), Some(2), "{ran:?}");
+    }
+}

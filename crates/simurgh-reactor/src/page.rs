@@ -1,0 +1,130 @@
+//! Memory of one page of a table, straight from the system: it is there as far as it was filled,
+//! and the system has all of it back at once when the page is dropped. A general allocator would
+//! put several pages together and keep all for the sake of one.
+
+#![allow(unsafe_code)]
+
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::{mem, ptr, slice};
+
+use crate::places::PAGE;
+
+/// Up to [`PAGE`] records. Costs a pointer and a length; nothing more while it is empty.
+pub struct Page<T> {
+    /// None until the first record.
+    memory: Option<NonNull<T>>,
+    len: usize,
+}
+
+// SAFETY: it owns its records as a vector does.
+unsafe impl<T: Send> Send for Page<T> {}
+// SAFETY: a shared page hands out shared records only.
+unsafe impl<T: Sync> Sync for Page<T> {}
+
+impl<T> Page<T> {
+    const BYTES: usize = {
+        // What the system maps is aligned to 4 KiB.
+        assert!(align_of::<T>() <= 4096 && size_of::<T>() > 0);
+        size_of::<T>() * PAGE
+    };
+
+    /// An empty one.
+    pub const fn new() -> Self {
+        Self { memory: None, len: 0 }
+    }
+
+    /// Adds a record; it comes back when the page is full, or the system has no memory left.
+    pub fn push(&mut self, value: T) -> Result<(), T> {
+        if self.len == PAGE {
+            return Err(value);
+        }
+        let Some(memory) = self.memory.or_else(map::<T>) else { return Err(value) };
+        self.memory = Some(memory);
+        // SAFETY: the mapping has room for PAGE records, `len` is less, and what is there at `len`
+        // is not initialized, so nothing is overwritten.
+        unsafe { memory.add(self.len).write(value) };
+        self.len += 1;
+        Ok(())
+    }
+}
+
+/// Maps memory for a page.
+fn map<T>() -> Option<NonNull<T>> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: without an address of ours and MAP_FIXED nothing that is mapped already is touched.
+    let mapped = unsafe { mmap_anonymous(ptr::null_mut(), Page::<T>::BYTES, protection, flags) };
+    NonNull::new(mapped.ok()?.cast())
+}
+
+impl<T> Drop for Page<T> {
+    fn drop(&mut self) {
+        let records: *mut [T] = &raw mut **self;
+        let Some(memory) = self.memory.take() else { return };
+        // Should dropping a record panic, the memory is lost, but nothing is dropped twice.
+        if mem::needs_drop::<T>() {
+            self.len = 0;
+            // SAFETY: exactly these records are initialized, and nobody can reach them any more.
+            unsafe { ptr::drop_in_place(records) };
+        }
+        // SAFETY: `map` has mapped these bytes for this page alone, and no record is left in them.
+        // It fails for arguments only that were never mapped.
+        let _ = unsafe { rustix::mm::munmap(memory.as_ptr().cast(), Self::BYTES) };
+    }
+}
+
+impl<T> Deref for Page<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        let first = self.memory.unwrap_or(NonNull::dangling());
+        // SAFETY: the first `len` records are initialized, and `len` is 0 without memory.
+        unsafe { slice::from_raw_parts(first.as_ptr(), self.len) }
+    }
+}
+
+impl<T> DerefMut for Page<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        let first = self.memory.unwrap_or(NonNull::dangling());
+        // SAFETY: as above, and the page is borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(first.as_ptr(), self.len) }
+    }
+}
+
+impl<T> Default for Page<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> std::fmt::Debug for Page<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Page").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+
+    #[test]
+    fn records_are_kept_and_dropped_once() {
+        let witness = Rc::new(());
+        let mut page = Page::new();
+        assert!(page.is_empty() && page.first().is_none());
+        for n in 0..PAGE {
+            assert!(page.push((n, Rc::clone(&witness))).is_ok());
+        }
+        assert!(page.push((PAGE, Rc::clone(&witness))).is_err(), "it is full");
+        assert!(page.iter().enumerate().all(|(at, (n, _))| at == *n));
+        page[7].0 = 1000;
+        assert_eq!(page.get(7).map(|record| record.0), Some(1000));
+        assert_eq!(Rc::strong_count(&witness), PAGE + 1);
+        drop(page);
+        assert_eq!(Rc::strong_count(&witness), 1);
+        drop(Page::<u64>::new());
+    }
+}
