@@ -437,6 +437,16 @@ pub fn shards_for(connections: usize, descriptors: u64) -> usize {
     (least..=least.saturating_mul(2)).find(|shards| holds(*shards)).unwrap_or(least)
 }
 
+/// Connections that come to `shards` of `descriptors` each before any of them is full, by the same
+/// account as [`shards_for`]: the room for an uneven spread is left out.
+pub fn connections_for(shards: usize, descriptors: u64) -> usize {
+    let limit = usize::try_from(descriptors).unwrap_or(usize::MAX);
+    let capacity = Room::within(limit, shards.saturating_add(FIXED)).capacity as f64;
+    // The mean m with m + 6 sqrt(m) = capacity.
+    let root = (9.0 + capacity).sqrt() - 3.0;
+    (root * root * shards as f64) as usize
+}
+
 /// Descriptors of a shard beside connections and wakers, more than there are.
 const FIXED: usize = 16;
 
@@ -453,6 +463,20 @@ mod tests {
         assert!((105..=107).contains(&many), "{many}");
         assert_eq!(shards_for(1_000_000, 1 << 20), 1);
         assert!(shards_for(100, 8) >= 100);
+    }
+
+    #[test]
+    fn so_many_shards_hold_what_they_were_chosen_for() {
+        for connections in [1_000, 15_000, 100_000, 2_000_000] {
+            for descriptors in [4_096, 20_000, 1 << 20] {
+                let shards = shards_for(connections, descriptors);
+                let held = connections_for(shards, descriptors);
+                assert!(held >= connections, "{connections} of {descriptors}: {shards}, {held}");
+                let fewer = connections_for(shards - 1, descriptors);
+                assert!(fewer < connections, "{connections} of {descriptors}: {shards}, {fewer}");
+            }
+        }
+        assert_eq!((connections_for(0, 20_000), connections_for(5, 8)), (0, 0));
     }
 
     #[test]
