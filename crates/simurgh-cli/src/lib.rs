@@ -19,10 +19,12 @@
 //! then is anything started (`serve`). Standard output carries one line for each address,
 //! `listening on http://…`, once the server is ready; everything else goes to standard error.
 //!
-//! `load` is a tool beside the server: it puts servers under load and measures (see `load`).
+//! `load` is a tool beside the server: it puts servers under load and measures (see `load`). `tune`
+//! compares what a machine allows with what connections need (see `tune`).
 //!
 //! Exit status: 0 after a drain, 1 when the server cannot start, 2 when flags or file are wrong,
-//! 128 plus the signal's number when a second signal ended it at once; `load` has its own.
+//! 128 plus the signal's number when a second signal ended it at once; `load` and `tune` have their
+//! own.
 
 mod config;
 mod file;
@@ -34,6 +36,7 @@ mod logging;
 mod road;
 mod serve;
 mod settings;
+mod tune;
 mod units;
 
 use std::io::Write;
@@ -45,7 +48,7 @@ use simurgh::{Builder, Mount};
 use flags::{Cli, Command};
 use settings::{Refusal, Settings};
 
-/// Runs an application of your own with the commands `serve`, `config` and `load`.
+/// Runs an application of your own with the commands `serve`, `config`, `load`, `road` and `tune`.
 ///
 /// `application` gets a server that has all settings of flags and file, and adds mounts and pages;
 /// what it sets itself comes last. The keys that are about declared channels are not taken.
@@ -109,6 +112,7 @@ fn run_with(
         }
         Command::Load(flags) => load::load(*flags),
         Command::Road(flags) => road::road(&flags),
+        Command::Tune(flags) => tune::tune(flags),
     }
 }
 

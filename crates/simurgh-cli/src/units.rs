@@ -97,7 +97,7 @@ pub(crate) fn shards(text: &str) -> Result<Choice<usize>, String> {
 }
 
 /// Threads; with 20,000 descriptors each, enough for 80 million connections.
-const SHARDS_MAX: u32 = 4_096;
+pub(crate) const SHARDS_MAX: u32 = 4_096;
 
 /// Of a server, or `off`.
 pub(crate) fn connections(text: &str) -> Result<Choice<usize>, String> {
@@ -109,8 +109,13 @@ pub(crate) fn road_connections(text: &str) -> Result<u64, String> {
     between(text, 100, CONNECTIONS_MAX).map(u64::from)
 }
 
+/// That a machine is to hold.
+pub(crate) fn connections_wanted(text: &str) -> Result<u64, String> {
+    between(text, 1, CONNECTIONS_MAX).map(u64::from)
+}
+
 /// What [`SHARDS_MAX`] shards can hold where each has 20,000 descriptors.
-const CONNECTIONS_MAX: u32 = 80_000_000;
+pub(crate) const CONNECTIONS_MAX: u32 = 80_000_000;
 
 pub(crate) fn channels(text: &str) -> Result<u16, String> {
     between(text, 1, u32::from(u16::MAX)).map(|n| n as u16)

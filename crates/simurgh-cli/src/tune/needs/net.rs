@@ -1,0 +1,223 @@
+//! Queues, tables and memory of the network.
+
+use super::super::machine::Machine;
+use super::{Plan, Row, bytes, command, grouped, plain};
+
+pub(super) fn rows(machine: &Machine, plan: &Plan) -> Vec<Row> {
+    let mut rows = vec![
+        memory_under_way(machine, plan),
+        buffers(machine, "net.ipv4.tcp_rmem", RECEIVE_WHY),
+        buffers(machine, "net.ipv4.tcp_wmem", SEND_WHY),
+        backlog(machine),
+        half_open(machine),
+        packets(machine, plan),
+        orphans(machine, plan),
+        time_wait(machine, plan),
+        established(machine, plan),
+    ];
+    rows.extend(tracked(machine, plan));
+    rows.push(ports(machine, plan));
+    rows
+}
+
+/// `tcp_mem`: one page of data for each end that is here. Below the first number nothing is
+/// regulated, above the second buffers stop growing, above the third nothing is given out; they
+/// stand to each other as the kernel's own do.
+fn memory_under_way(machine: &Machine, plan: &Plan) -> Row {
+    let name = "net.ipv4.tcp_mem";
+    let wanted = plan.sockets();
+    let half = machine.memory.as_ref().map(|memory| memory.total / 2 / machine.page_bytes.max(1));
+    // Without knowing the memory, nobody can say what may be taken of it.
+    let pages = match &half {
+        Ok(half) => wanted.min(*half),
+        Err(_) => 0,
+    };
+    let need = [pages / 2, pages - pages / 3, pages];
+    let row = match &half {
+        Ok(_) => Row::setting(machine, name, &need),
+        Err(why) => Row::setting(machine, name, &need).cannot_tell(why),
+    };
+    let mut why =
+        "pages of data under way in all sockets together: an idle socket takes none, one \
+                   with a small message to send or to read takes one. Above the third number \
+                   messages are dropped and sent again, so a broadcast to all takes longer; no \
+                   connection is lost"
+            .to_owned();
+    if pages < wanted && half.is_ok() {
+        let receivers = grouped(pages / plan.ends);
+        why.push_str(&format!(
+            ". Asked for is no more than half of the memory, so {receivers} of the connections \
+             can have a message under way at once"
+        ));
+    }
+    row.why(why)
+}
+
+/// Smallest, first and largest buffer of a socket, in bytes. A broadcast of the usual few hundred
+/// bytes fits the smallest.
+const BUFFERS: [u64; 3] = [4_096, 16_384, 64 << 10];
+
+const RECEIVE_WHY: &str = "bytes a socket may have received and not read: smallest, at first, \
+    largest. Taken only as data comes, so that large numbers cost idle connections nothing; with \
+    small ones large messages come in many pieces";
+const SEND_WHY: &str = "bytes a socket may have sent and not had acknowledged: smallest, at first, \
+    largest. Taken only as data goes; what does not fit waits in the server's own queue, which is \
+    dearer";
+
+fn buffers(machine: &Machine, name: &'static str, why: &str) -> Row {
+    Row::setting(machine, name, &BUFFERS).why(why)
+}
+
+/// What each shard asks for when it listens.
+fn backlog_wanted() -> u64 {
+    u64::try_from(simurgh_reactor::Config::default().backlog).unwrap_or(0)
+}
+
+fn backlog(machine: &Machine) -> Row {
+    Row::setting(machine, "net.core.somaxconn", &[backlog_wanted()]).why(format!(
+        "connections that wait to be accepted, for each shard's listener: it asks for {}. Beyond \
+         it a client is not answered and tries again after a second",
+        grouped(backlog_wanted())
+    ))
+}
+
+fn half_open(machine: &Machine) -> Row {
+    let name = "net.ipv4.tcp_max_syn_backlog";
+    let row = match machine.number("net.ipv4.tcp_syncookies") {
+        Ok(cookies) if cookies > 0 => {
+            let target = machine.sysctl(name).map_or(vec![backlog_wanted()], <[u64]>::to_vec);
+            let mut row = Row::with_target(machine, name, "-".to_owned(), target);
+            if row.how.is_empty() {
+                row.how = format!("not used while net.ipv4.tcp_syncookies is {cookies}");
+            }
+            row
+        }
+        _ => Row::setting(machine, name, &[backlog_wanted()]),
+    };
+    row.why(
+        "connections half made, for each listener, where SYN cookies are off; with cookies the \
+         backlog above is the bound",
+    )
+}
+
+/// The kernel's default, and what a burst on one core to clients on the same machine takes.
+const PACKETS: u64 = 1_000;
+const PACKETS_LOCAL: u64 = 10_000;
+
+fn packets(machine: &Machine, plan: &Plan) -> Row {
+    let need = if plan.wanted.local_clients { PACKETS_LOCAL } else { PACKETS };
+    let drops = match machine.backlog_drops {
+        Ok(drops) => format!(" {} have been dropped since boot.", grouped(drops)),
+        Err(_) => String::new(),
+    };
+    Row::setting(machine, "net.core.netdev_max_backlog", &[need]).why(format!(
+        "packets that wait for one core to take them, mostly those sent to 127.0.0.1.{drops} A \
+         dropped one is sent again after 200 ms and more"
+    ))
+}
+
+fn orphans(machine: &Machine, plan: &Plan) -> Row {
+    Row::setting(machine, "net.ipv4.tcp_max_orphans", &[plan.sockets()]).why(
+        "closed sockets that still have something to say: all of them when the server drains or \
+         ends. Beyond it they are reset, and a client may miss the code that tells it to come back",
+    )
+}
+
+fn time_wait(machine: &Machine, plan: &Plan) -> Row {
+    Row::setting(machine, "net.ipv4.tcp_max_tw_buckets", &[plan.wanted.connections]).why(
+        "closed connections whose ports rest for a minute, one at the end that closed first: all \
+         of them after a drain. Beyond it they do not rest, which is seldom noticed",
+    )
+}
+
+/// Sockets on one chain of the hash table, above which looking them up is felt.
+const CHAIN: u64 = 4;
+/// The most entries of a table that belongs to a name space.
+const ENTRIES_MAX: u64 = 1 << 24;
+
+fn established(machine: &Machine, plan: &Plan) -> Row {
+    let need = plan.sockets().div_ceil(CHAIN).next_power_of_two();
+    let row = |have: String| Row::of("TCP hash table", have, grouped(need));
+    let entries = match &machine.established_entries {
+        Ok(entries) => *entries,
+        Err(why) => return row("?".to_owned()).cannot_tell(why),
+    };
+    let chain = plan.sockets() as f64 / entries as f64;
+    row(grouped(entries))
+        .unless(entries >= need, format!("boot parameter thash_entries={need}, then a reboot"))
+        .why(format!(
+            "entries of the table in which the kernel finds a packet's socket. {} sockets make \
+             chains of {chain:.1}; a packet walks half of one, and each step is a cache line from \
+             memory, so it refuses nobody and slows everything. Without a reboot: {}, then start \
+             the server in a network name space made after that",
+            grouped(plan.sockets()),
+            command("net.ipv4.tcp_child_ehash_entries", &[need.min(ENTRIES_MAX)]),
+        ))
+}
+
+/// What a tracked connection costs.
+const TRACKED_BYTES: u64 = 320;
+/// Connections of others that may come meanwhile.
+const TRACKED_SPARE: u64 = 10_000;
+
+/// Where there is no connection tracking there is no row.
+fn tracked(machine: &Machine, plan: &Plan) -> Option<Row> {
+    let name = "net.netfilter.nf_conntrack_max";
+    machine.sysctl(name).ok()?;
+    let count = machine.number("net.netfilter.nf_conntrack_count").unwrap_or(0);
+    let connections = plan.wanted.connections;
+    let need = connections.saturating_add(count);
+    let mut row = Row::with_spare(machine, name, need, TRACKED_SPARE).why(format!(
+        "connections that the firewall follows, {} now; beyond it new ones are dropped. Each costs \
+         {TRACKED_BYTES} bytes, {} for all. Better than raising it is not to follow the server's \
+         port: `iptables -t raw -A PREROUTING -p tcp --dport PORT -j NOTRACK`, and OUTPUT with \
+         --sport",
+        grouped(count),
+        bytes(connections.saturating_mul(TRACKED_BYTES)),
+    ));
+    if count > 0 {
+        let caps = machine.number(name).map(|max| max.saturating_sub(count));
+        return Some(row.caps(caps));
+    }
+    if row.is_changeable() {
+        let how = format!("nothing is followed now; should a rule do so: {}", row.how);
+        row = row.cannot_tell(&how);
+    }
+    Some(row)
+}
+
+/// The kernel's own, which every `simurgh load` worker's four addresses of 127/8 are enough for.
+const PORTS_USUAL: (u64, u64) = (32_768, 60_999);
+/// Addresses of a worker on loopback, and the most workers.
+const ADDRESSES_OF_WORKER: u64 = 4;
+const WORKERS_MAX: u64 = 2_000;
+
+/// The one setting that has to be wider rather than larger.
+fn ports(machine: &Machine, plan: &Plan) -> Row {
+    let name = "net.ipv4.ip_local_port_range";
+    let (first, last) = match machine.sysctl(name) {
+        Ok([first, last]) => (*first, *last),
+        _ => PORTS_USUAL,
+    };
+    let span = last.saturating_sub(first).saturating_add(1);
+    let need = match plan.wanted.local_clients {
+        true => super::USERS_PER_WORKER.min(plan.wanted.connections).div_ceil(ADDRESSES_OF_WORKER),
+        false => 0,
+    };
+    let (shown, target) = match span >= need {
+        true => (need, vec![first, last]),
+        false => (need, vec![first.min(PORTS_USUAL.0), last.max(PORTS_USUAL.1)]),
+    };
+    let shown = if shown == 0 { "-".to_owned() } else { format!("{} ports", grouped(shown)) };
+    let mut row = Row::with_target(machine, name, shown, target).why(
+        "ports that one source address has for connections to one server: they bound clients and \
+         proxies, never the server. On this machine `simurgh load` takes four addresses of \
+         127.0.0.0/8 for each worker by itself; clients elsewhere need an address for each range",
+    );
+    if row.how.is_empty() && need == 0 {
+        row.how = "only clients and proxies need ports".to_owned();
+    }
+    let has_range = machine.sysctl(name).is_ok() && plan.wanted.local_clients;
+    let most = span.saturating_mul(ADDRESSES_OF_WORKER * WORKERS_MAX);
+    row.caps(if has_range { Ok(most) } else { Err(plain(&[span])) })
+}
