@@ -174,7 +174,7 @@ impl Walkers {
             if last.elapsed() > PATIENCE {
                 let details = climb.stretch.details().join("; ");
                 return Err(format!(
-                    "{} of {to} have joined, then nobody more for {PATIENCE:?}; errors: {} {details}",
+                    "{} of {to} have joined, then nobody for {PATIENCE:?}; errors: {} {details}",
                     self.joined,
                     climb.stretch.errors()
                 ));
@@ -204,8 +204,8 @@ impl Walkers {
             return Ok(());
         }
         Err(format!(
-            "the server counts {sockets} sockets and {channels} channels; {members} members, one of \
-             them in two channels, and {BYSTANDERS} bystanders are there"
+            "the server counts {sockets} sockets and {channels} channels; {members} members, one \
+             of them in two channels, and {BYSTANDERS} bystanders are there"
         ))
     }
 

@@ -1,7 +1,7 @@
 //! `simurgh road`: how many connections one server on this machine holds, measured on the way.
 //!
 //! ```text
-//! tune -> server, crowd, bystanders (processes) -> climb, rest, measure, tell all -> next milestone
+//! tune -> server, crowd, bystanders (processes) -> climb, rest, measure, tell all -> again
 //!                                                        `-> results: JSON, table, page
 //! ```
 //!
@@ -16,6 +16,7 @@ mod processes;
 mod report;
 mod storm;
 mod ticks;
+mod tuned;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ use machine::Machine;
 use measure::{Milestone, Walkers};
 use processes::{Load, Server};
 use report::{Place, Road, thousands, time};
+use tuned::Tuned;
 
 /// What can be typed after `simurgh road`.
 #[derive(Debug, Args)]
@@ -82,6 +84,8 @@ fn walk(flags: &Flags) -> Result<Road, String> {
     let room = (spare(&here) / BYTES_AT_FIRST) as u64;
     let to = flags.connections.unwrap_or(room + room / 4).max(1);
     let milestones = plan::milestones(to);
+    // Put back when all processes have ended: what is made first is dropped last.
+    let tuned = if flags.no_tune { Tuned::nothing() } else { Tuned::raise(to, &dir)? };
     let server = Server::start(to + MORE_SOCKETS, &dir)?;
     let shards = server.metrics()?.lines("simurgh_sockets");
     complain(&format!("server on {} with {shards} shards", server.address));
@@ -96,6 +100,7 @@ fn walk(flags: &Flags) -> Result<Road, String> {
         machine: Place::here(here.total),
         rate: flags.rate,
         shards,
+        tuned: tuned.changes.clone(),
         ..Road::default()
     };
     for milestone in &milestones {
@@ -160,8 +165,8 @@ fn too_much(walkers: &Walkers, to: u64) -> Result<Option<String>, String> {
     let spare = spare(&Machine::now()?);
     Ok((needed > spare).then(|| {
         format!(
-            "It ended before memory does: {} more connections take {:.1} GB ({each:.0} B each, both \
-             ends), and {:.1} GB are to spare.",
+            "It ended before memory does: {} more connections take {:.1} GB ({each:.0} B each, \
+             both ends), and {:.1} GB are to spare.",
             thousands(to.saturating_sub(walkers.members())),
             needed / 1e9,
             spare / 1e9
@@ -173,8 +178,8 @@ fn too_much(walkers: &Walkers, to: u64) -> Result<Option<String>, String> {
 fn line(seen: &Milestone) -> String {
     let told = &seen.broadcast;
     format!(
-        "{} joined ({}/s, p99 {}); {:.0} + {:.0} B each; broadcast to all: first {}, median {}, last \
-         {}, {:.2} µs each; heartbeats meanwhile p99 {} of {}",
+        "{} joined ({}/s, p99 {}); {:.0} + {:.0} B each; broadcast to all: first {}, median {}, \
+         last {}, {:.2} µs each; heartbeats meanwhile p99 {} of {}",
         thousands(seen.members),
         thousands(seen.joins_per_s as u64),
         time(seen.join.p99),

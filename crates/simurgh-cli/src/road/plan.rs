@@ -93,7 +93,8 @@ pub(super) fn bystanders(server: SocketAddr) -> String {
     format!(
         "name = \"bystanders\"\nseed = 1\n[target]\nurl = \"ws://{server}\"\n\
          [timeouts]\nreply = \"60s\"\n\
-         [[phase]]\nduration = \"1s\"\nrate = {BYSTANDERS}\n[[phase]]\nduration = \"24h\"\nrate = 0\n\
+         [[phase]]\nduration = \"1s\"\nrate = {BYSTANDERS}\n\
+         [[phase]]\nduration = \"24h\"\nrate = 0\n\
          [[session]]\nname = \"bystander\"\nprotocol = \"phoenix\"\nsteps = [\n\
          {{ connect = \"/socket/websocket\" }},\n\
          {{ loop = 100000000, every = \"{HEARTBEAT_MS}ms\", steps = [\n\

@@ -110,8 +110,8 @@ impl Road {
         let Place { cores, processor, memory, kernel } = &self.machine;
         let gib = *memory as f64 / f64::from(1 << 30);
         format!(
-            "simurgh {} on {cores} cores ({processor}), {gib:.0} GiB, Linux {kernel}: one server of \
-             {} shards, and all clients on the same machine.",
+            "simurgh {} on {cores} cores ({processor}), {gib:.0} GiB, Linux {kernel}: one server \
+             of {} shards, and all clients on the same machine.",
             self.version, self.shards
         )
     }
@@ -189,12 +189,12 @@ impl Road {
 /// A storm in words.
 fn storm_words(storm: &Storm) -> String {
     format!(
-        "Storm: {} clients vanished at once; the server had noticed the last after {:.1} s, and 10 s \
-         later {:.1} % of the memory it had grown by was left, {:.1} % of the kernel's records, {} \
-         sockets; slowest heartbeat of bystanders {}, failed {}. Then all came back at once: joined \
-         again after {:.1} s, {} connections tried in vain and again, slowest heartbeat {}. Of {} \
-         members that had joined when something was said to all meanwhile, {} heard it (with those \
-         who had come in between).",
+        "Storm: {} clients vanished at once; the server had noticed the last after {:.1} s, and \
+         10 s later {:.1} % of the memory it had grown by was left, {:.1} % of the kernel's \
+         records, {} sockets; slowest heartbeat of bystanders {}, failed {}. Then all came back \
+         at once: joined again after {:.1} s, {} connections tried in vain and again, slowest \
+         heartbeat {}. Of {} members that had joined when something was said to all meanwhile, \
+         {} heard it (with those who had come in between).",
         thousands(storm.vanished),
         storm.noticed_s,
         storm.memory_left * 100.0,

@@ -64,6 +64,12 @@ pub(crate) fn run(dir: &Path, args: &[&str]) -> Ran {
     run_with(command(&simurgh(), dir, args))
 }
 
+/// The same of something that takes longer than [`WAIT`].
+#[track_caller]
+pub(crate) fn run_long(dir: &Path, args: &[&str], within: Duration) -> Ran {
+    run_within(command(&simurgh(), dir, args), within)
+}
+
 /// The same of the example `own`.
 #[track_caller]
 pub(crate) fn run_own(dir: &Path, args: &[&str]) -> Ran {
@@ -78,11 +84,16 @@ pub(crate) fn run_with_env(dir: &Path, args: &[&str], env: (&str, &str)) -> Ran 
 }
 
 #[track_caller]
-fn run_with(mut command: Command) -> Ran {
+fn run_with(command: Command) -> Ran {
+    run_within(command, WAIT)
+}
+
+#[track_caller]
+fn run_within(mut command: Command, within: Duration) -> Ran {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     // Nothing that ends by itself fills a pipe's 64 KiB on both ends.
-    let status = wait(&mut child);
+    let status = wait(&mut child, within);
     let (mut out, mut err) = (String::new(), String::new());
     stdout.read_to_string(&mut out).unwrap();
     stderr.read_to_string(&mut err).unwrap();
@@ -90,10 +101,10 @@ fn run_with(mut command: Command) -> Ran {
     Ran { status, stdout: out, stderr: err }
 }
 
-/// Waits for the end of a process; kills it after [`WAIT`].
-fn wait(child: &mut Child) -> Option<ExitStatus> {
+/// Waits for the end of a process; kills it if it goes on for longer.
+fn wait(child: &mut Child, within: Duration) -> Option<ExitStatus> {
     let start = Instant::now();
-    while start.elapsed() < WAIT {
+    while start.elapsed() < within {
         if let Some(status) = child.try_wait().unwrap() {
             return Some(status);
         }
@@ -163,7 +174,7 @@ impl Server {
     /// Waits for the end: status, and all that was logged.
     #[track_caller]
     pub(crate) fn ended(mut self) -> (ExitStatus, String) {
-        let status = wait(&mut self.child).expect("it should have ended");
+        let status = wait(&mut self.child, WAIT).expect("it should have ended");
         let mut stderr = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
         (status, stderr)
