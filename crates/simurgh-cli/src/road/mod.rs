@@ -41,7 +41,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", value_parser = units::road_connections)]
     connections: Option<u64>,
     /// Connections that come per second.
-    #[arg(long, value_name = "N", default_value_t = 20_000,
+    #[arg(long, value_name = "N", default_value_t = 15_000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
     /// Directory for all that is written; it must be empty or not be there. Default:
@@ -130,7 +130,14 @@ fn walk(flags: &Flags) -> Result<Road, String> {
     }
     if !flags.no_storm && walkers.members() > 0 {
         complain("all clients vanish at once, and then all come back");
-        road.storm = Some(walkers.storm(walkers.members(), &flags.dashboard)?);
+        match walkers.storm(walkers.members(), &flags.dashboard) {
+            Ok(seen) => road.storm = Some(seen),
+            Err(why) => {
+                road.ending = format!("{} The storm broke off: {why}.", road.ending);
+                write(&dir, &road)?;
+                return Err(why);
+            }
+        }
     }
     write(&dir, &road)?;
     complain(&format!("written to {}", dir.display()));

@@ -45,11 +45,10 @@ pub(super) fn crowd(server: SocketAddr, milestones: &[u64], rate: u32) -> String
     }
     // Whoever is there stays, and the run with them.
     text += "[[phase]]\nname = \"end\"\nduration = \"24h\"\nrate = 0\nhold = true\n";
-    text + &sessions("")
+    text + &sessions()
 }
 
-/// A crowd that comes back all at once, as it does when the server has lost it: each tries again
-/// as phoenix.js does, from 10 ms to 5 s apart, as often as it takes.
+/// A crowd that comes back all at once, as it does when the server has lost it.
 pub(super) fn crowd_at_once(server: SocketAddr, members: u64) -> String {
     let come = members.saturating_sub(1).max(1);
     let text = format!(
@@ -57,7 +56,7 @@ pub(super) fn crowd_at_once(server: SocketAddr, members: u64) -> String {
          weights = {{ speaker = 0 }}\n[[phase]]\nname = \"stay\"\nduration = \"24h\"\nrate = 0\n",
         head(server)
     );
-    text + &sessions("reconnect = { min = \"10ms\", max = \"5s\" }\n")
+    text + &sessions()
 }
 
 /// The top of a crowd's scenario, and the phase of the one who speaks.
@@ -70,10 +69,12 @@ fn head(server: SocketAddr) -> String {
     )
 }
 
-/// What members do, and the one who speaks; `more` is a further line for members.
-fn sessions(more: &str) -> String {
+/// What members do, and the one who speaks. A member whose connection is refused or lost tries
+/// again as phoenix.js does, from 10 ms to 5 s apart, as often as it takes.
+fn sessions() -> String {
     format!(
-        "[[session]]\nname = \"member\"\nprotocol = \"phoenix\"\n{more}steps = [\n\
+        "[[session]]\nname = \"member\"\nprotocol = \"phoenix\"\n\
+         reconnect = {{ min = \"10ms\", max = \"5s\" }}\nsteps = [\n\
          {{ connect = \"/socket/websocket\" }},\n\
          {{ join = \"{LOBBY}\", payload = {{ user = \"member\" }} }},\n\
          {{ receive = \"end\" }},\n]\n\
