@@ -24,6 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use simurgh_load::report::grouped;
 
 use crate::units;
 use crate::{complain, fail, print};
@@ -31,7 +32,7 @@ use crate::{complain, fail, print};
 use machine::Machine;
 use measure::{Milestone, Walkers};
 use processes::{Load, Server};
-use report::{Place, Road, thousands, time};
+use report::{Place, Road, time};
 use tuned::Tuned;
 
 /// What can be typed after `simurgh road`.
@@ -108,7 +109,7 @@ fn walk(flags: &Flags) -> Result<Road, String> {
             road.ending = why;
             break;
         }
-        let mut say = |members| complain(&format!("  {} have joined", thousands(members)));
+        let mut say = |members| complain(&format!("  {} have joined", grouped(members)));
         let outcome = walkers.climb(*milestone, &mut say);
         road.users.clone_from(&walkers.users);
         match outcome {
@@ -126,7 +127,7 @@ fn walk(flags: &Flags) -> Result<Road, String> {
         write(&dir, &road)?;
     }
     if road.ending.is_empty() {
-        road.ending = format!("It ended where it was to end: {} connections.", thousands(to));
+        road.ending = format!("It ended where it was to end: {} connections.", grouped(to));
     }
     if !flags.no_storm && walkers.members() > 0 {
         complain("all clients vanish at once, and then all come back");
@@ -174,7 +175,7 @@ fn too_much(walkers: &Walkers, to: u64) -> Result<Option<String>, String> {
         format!(
             "It ended before memory does: {} more connections take {:.1} GB ({each:.0} B each, \
              both ends), and {:.1} GB are to spare.",
-            thousands(to.saturating_sub(walkers.members())),
+            grouped(to.saturating_sub(walkers.members())),
             needed / 1e9,
             spare / 1e9
         )
@@ -187,8 +188,8 @@ fn line(seen: &Milestone) -> String {
     format!(
         "{} joined ({}/s, p99 {}); {:.0} + {:.0} B each; broadcast to all: first {}, median {}, \
          last {}, {:.2} µs each; heartbeats meanwhile p99 {} of {}",
-        thousands(seen.members),
-        thousands(seen.joins_per_s as u64),
+        grouped(seen.members),
+        grouped(seen.joins_per_s as u64),
         time(seen.join.p99),
         seen.server_bytes,
         seen.kernel_bytes,

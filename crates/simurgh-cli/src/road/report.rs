@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use simurgh_load::report::grouped;
 
 use super::measure::Milestone;
 use super::storm::Storm;
@@ -68,8 +69,8 @@ const SEEDS: [(u64, &str, &str); 2] = [
 type Column = (&'static str, fn(&Milestone) -> String);
 
 const COLUMNS: [Column; 13] = [
-    ("connections", |it| thousands(it.members)),
-    ("joined per s", |it| thousands(it.joins_per_s as u64)),
+    ("connections", |it| grouped(it.members)),
+    ("joined per s", |it| grouped(it.joins_per_s as u64)),
     ("join p50", |it| time(it.join.p50)),
     ("join p99", |it| time(it.join.p99)),
     ("server B each", |it| format!("{:.0}", it.server_bytes)),
@@ -157,7 +158,7 @@ impl Road {
         let mut tick = 0.0;
         while tick <= most {
             let (left, right, at) = (x(0.0), x(end), y(tick));
-            let label = thousands(tick as u64);
+            let label = grouped(tick as u64);
             let _ = writeln!(
                 svg,
                 "<line x1=\"{left:.1}\" x2=\"{right:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
@@ -195,7 +196,7 @@ fn storm_words(storm: &Storm) -> String {
          at once: joined again after {:.1} s, {} connections tried in vain and again, slowest \
          heartbeat {}. Of {} members that had joined when something was said to all meanwhile, \
          {} heard it (with those who had come in between).",
-        thousands(storm.vanished),
+        grouped(storm.vanished),
         storm.noticed_s,
         storm.memory_left * 100.0,
         storm.slab_left * 100.0,
@@ -203,10 +204,10 @@ fn storm_words(storm: &Storm) -> String {
         time(storm.heartbeat_max_us),
         storm.heartbeats_failed,
         storm.back_s,
-        thousands(storm.tries_in_vain),
+        grouped(storm.tries_in_vain),
         time(storm.back_heartbeat_max_us),
-        thousands(storm.members_then),
-        thousands(storm.receivers),
+        grouped(storm.members_then),
+        grouped(storm.receivers),
     )
 }
 
@@ -216,19 +217,6 @@ fn round_step(least: f64) -> f64 {
     let factors = [1.0, 2.0, 5.0, 10.0];
     let factor = factors.into_iter().find(|factor| factor * power >= least.max(1.0));
     factor.unwrap_or(10.0) * power
-}
-
-/// `2,000,000`.
-pub(super) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// A time in microseconds, in the unit that suits it.
@@ -283,8 +271,6 @@ mod tests {
 
     #[test]
     fn numbers_read_well() {
-        let all = [0, 999, 1_000, 2_000_000].map(thousands);
-        assert_eq!(all, ["0", "999", "1,000", "2,000,000"]);
         assert_eq!([900, 25_000, 2_500_000].map(time), ["0.90 ms", "25 ms", "2.50 s"]);
         assert_eq!([0.5, 1.5, 30.0, 400_000.0].map(round_step), [1.0, 2.0, 50.0, 500_000.0]);
     }

@@ -264,8 +264,8 @@ pub(crate) fn span(seconds: f64) -> String {
     }
 }
 
-/// A number with its digits in groups of three.
-pub(crate) fn grouped(n: u64) -> String {
+/// A number with its digits in groups of three: `1,234,567`.
+pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {

@@ -336,15 +336,7 @@ pub(crate) fn grouped(number: u64) -> String {
     if number >= i64::MAX as u64 {
         return "unlimited".to_owned();
     }
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
+    simurgh_load::report::grouped(number)
 }
 
 /// Three digits, rounded down: nothing here is known better.
