@@ -56,6 +56,8 @@ pub struct Io<T> {
 pub(crate) struct Lists {
     /// To be read without an event.
     pub(crate) ready: VecDeque<Key>,
+    /// Whose peers have hung up: what they sent before is still to be read.
+    pub(crate) hung_up: VecDeque<Key>,
     /// To be closed, or shut for writing, once their output is written.
     pub(crate) closing: Vec<Key>,
     /// Whose queue passed the limit.
@@ -358,6 +360,16 @@ impl<T> Io<T> {
         {
             socket.flags |= LISTED;
             self.lists.ready.push_back(key);
+        }
+    }
+
+    /// Notes that the peer of `key` has hung up.
+    pub(crate) fn list_hung_up(&mut self, key: Key) {
+        if let Some(socket) = self.sockets.get_mut(key)
+            && socket.flags & LISTED == 0
+        {
+            socket.flags |= LISTED;
+            self.lists.hung_up.push_back(key);
         }
     }
 

@@ -1,7 +1,9 @@
 //! The loop: one turn after another.
 //!
-//! A turn is: mail, sockets left over from the turn before, events, new connections, flush,
-//! `turn_end`, flush. Each stage stops after its share of time or of output and goes on in the
+//! A turn is: mail, sockets left over from the turn before, events, some of those whose peers hung
+//! up, new connections, flush, `turn_end`, flush. Ends come last and a few at a time, since one
+//! costs more than a message: when a crowd hangs up at once, whoever stays is not behind it in
+//! the line. Each stage stops after its share of time or of output and goes on in the
 //! next turn, so no crowd of connections keeps the others waiting and a turn stays below 2 ms.
 
 use std::io;
@@ -49,6 +51,9 @@ pub(crate) struct Share {
 const MAIL: Share = Share { ns: 100_000, dirty: 24 };
 const READY: Share = Share { ns: 100_000, dirty: 24 };
 const EVENTS: Share = Share { ns: 250_000, dirty: 48 };
+const HUNG_UP: Share = Share { ns: 100_000, dirty: 24 };
+/// Room in the list of those who hung up that is kept for the next.
+const HUNG_UP_KEPT: usize = 256;
 pub(crate) const ACCEPT: Share = Share { ns: 150_000, dirty: 24 };
 
 /// Connections that cost this turn a system call yet: a write at the flush, or a close.
@@ -183,6 +188,7 @@ impl<H: Handler> Reactor<H> {
         let work = self.mail_left
             || self.hand_off_left
             || !self.io.lists.ready.is_empty()
+            || !self.io.lists.hung_up.is_empty()
             || self.io.has_endings()
             || self.listeners.has_work(&self.io);
         let work = work.then_some(Duration::ZERO);
@@ -204,6 +210,7 @@ impl<H: Handler> Reactor<H> {
         self.take_mail();
         self.read_ready();
         self.take_events();
+        self.read_hung_up();
         if self.hand_off_left {
             self.adopt();
         }
@@ -294,8 +301,30 @@ impl<H: Handler> Reactor<H> {
             // Nobody will read from it, so this is the only news of its end.
             let why = self.io.end_of(key, event.is_error());
             self.io.doom(key, why);
-        } else if broken || event.is_readable() || event.is_read_closed() {
+        } else if broken || event.is_read_closed() {
+            self.io.list_hung_up(key);
+        } else if event.is_readable() {
             self.read(key);
+        }
+    }
+
+    /// What those sent who have hung up since, and their ends.
+    fn read_hung_up(&mut self) {
+        if self.io.lists.hung_up.is_empty() {
+            return;
+        }
+        let mut stage = Stage::begin(HUNG_UP, self.clock, &self.io);
+        while let Some(key) = self.io.lists.hung_up.pop_front() {
+            if let Some(socket) = self.io.sockets.get_mut(key) {
+                socket.flags &= !LISTED;
+                self.read(key);
+            }
+            if stage.is_over(self.clock, &self.io) {
+                break;
+            }
+        }
+        if self.io.lists.hung_up.is_empty() {
+            self.io.lists.hung_up.shrink_to(HUNG_UP_KEPT);
         }
     }
 

@@ -39,6 +39,42 @@ fn many_connections_are_echoed() {
     assert!(per_shard.iter().all(|count| *count > 40), "{per_shard:?} is no spread");
 }
 
+/// Ends come one by one and cost more than a message each, so whoever stays must not wait behind a
+/// crowd that leaves.
+#[test]
+fn who_stays_is_not_in_line_behind_a_crowd_that_hangs_up() {
+    const CROWD: usize = 900;
+    let server = Server::start(1, false, &Config::default());
+    let crowd: Vec<_> = (0..CROWD).map(|_| server.connect_with_key().0).collect();
+    let (mut stays, key) = server.connect_with_key();
+    // All of it happens while the shard does something else, so that it finds all of it at once.
+    let (go_on, wait) = std::sync::mpsc::channel::<()>();
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    assert!(server.mailboxes[0].post_anyway(Box::new(move |_, _| {
+        begun.send(()).unwrap();
+        wait.recv_timeout(PATIENCE).unwrap();
+    })));
+    has_begun.recv_timeout(PATIENCE).unwrap();
+    drop(crowd);
+    write(&mut stays, b"here");
+    go_on.send(()).unwrap();
+    let mut before = 0;
+    loop {
+        match server.event() {
+            Event::Closed(_, Closed::PeerEof) => before += 1,
+            Event::Read(from, bytes) => {
+                assert_eq!((from, bytes.as_slice()), (key, &b"here"[..]));
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(before < CROWD / 4, "{before} of {CROWD} went first");
+    for _ in before..CROWD {
+        assert!(matches!(server.event(), Event::Closed(_, Closed::PeerEof)));
+    }
+}
+
 #[test]
 fn more_than_a_read_buffer_is_read_without_another_event() {
     let config = Config { read_buffer_bytes: 1024, ..Config::default() };
