@@ -169,7 +169,7 @@ impl<T> Slab<T> {
         records: usize,
         mut visit: impl FnMut(Key, &mut Socket<T>),
     ) {
-        let slots = self.pages.len() * PAGE;
+        let slots = self.places.end();
         let first = *cursor as usize;
         let end = first.saturating_add(records).min(slots);
         for slot in first..end {

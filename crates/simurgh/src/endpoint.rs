@@ -13,7 +13,7 @@ use crate::channel::Broadcast;
 use crate::config::Config;
 use crate::error::Error;
 use crate::http;
-use crate::hub::{Congested, Hub, Places};
+use crate::hub::{Congested, Hub, Seats};
 use crate::metrics::ShardMetrics;
 use crate::shard::{Mail, Permits, Shard};
 use crate::signals::Signals;
@@ -302,7 +302,7 @@ fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<
         watches: (0..shards).map(|_| Watch::new()).collect(),
         ended: (0..shards).map(|_| AtomicBool::new(false)).collect(),
         permits: Permits::new(shards, cores),
-        places: Places::new(config.max_connections),
+        seats: Seats::new(config.max_connections),
         runtime: OnceLock::new(),
         config,
         mounts,

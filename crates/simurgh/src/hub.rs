@@ -29,7 +29,7 @@ pub(crate) struct Hub {
     pub(crate) metrics: Vec<Arc<ShardMetrics>>,
     pub(crate) census: Census,
     pub(crate) permits: Permits,
-    pub(crate) places: Places,
+    pub(crate) seats: Seats,
     pub(crate) watches: Vec<Watch>,
     pub(crate) runtime: OnceLock<tokio::runtime::Handle>,
 }
@@ -91,12 +91,12 @@ impl Hub {
 }
 
 /// The sockets that the server holds, where it holds so many at most.
-pub(crate) struct Places {
+pub(crate) struct Seats {
     most: Option<usize>,
     taken: AtomicUsize,
 }
 
-impl Places {
+impl Seats {
     pub(crate) fn new(most: Option<usize>) -> Self {
         Self { most, taken: AtomicUsize::new(0) }
     }

@@ -4,6 +4,8 @@
 use std::fs;
 use std::io;
 
+use crate::tune::kilobytes;
+
 /// Memory and sockets of the machine at one moment, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Machine {
@@ -63,12 +65,6 @@ pub(super) fn cpu_ns(pid: u32) -> Result<u64, String> {
 
 fn read(path: &str) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error: io::Error| format!("{path}: {error}"))
-}
-
-/// The value of a `Name:   123 kB` line, bytes.
-fn kilobytes(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
 #[cfg(test)]

@@ -229,7 +229,7 @@ impl Walkers {
         self.hear(&mut Stretch::default())?;
         self.bystander_ticks.new_ones()?;
         let (server_ns, client_ns) = self.cpu()?;
-        self.server.broadcast(CUES, "new:msg", &format!("{{\"body\":\"{CUE}\"}}"))?;
+        self.cue()?;
         let number = self.told;
         self.told += 1;
         let until =
@@ -268,6 +268,11 @@ impl Walkers {
             client_us: each(client_then - client_ns, members),
             heartbeats: beats.times(Metric::Push).stats(),
         })
+    }
+
+    /// Has the one who speaks say something to all.
+    pub(super) fn cue(&self) -> Result<(), String> {
+        self.server.broadcast(CUES, "new:msg", &format!("{{\"body\":\"{CUE}\"}}"))
     }
 
     /// CPU time of server and crowd, nanoseconds.

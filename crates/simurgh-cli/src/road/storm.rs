@@ -8,7 +8,7 @@ use simurgh_load::record::{Count, Metric};
 
 use super::machine::{self, Machine};
 use super::measure::Walkers;
-use super::plan::{self, BYSTANDERS, CUE, CUES};
+use super::plan::{self, BYSTANDERS};
 use super::processes::Load;
 use super::ticks::{Stretch, Ticks};
 
@@ -114,7 +114,7 @@ impl Walkers {
             if !told && self.joined >= members / 2 {
                 told = true;
                 seen.members_then = self.joined - 1;
-                self.server.broadcast(CUES, "new:msg", &format!("{{\"body\":\"{CUE}\"}}"))?;
+                self.cue()?;
             }
             if begun.elapsed() > BACK_TIMEOUT {
                 return Err(format!("{} of {members} have come back", self.joined));

@@ -382,12 +382,16 @@ fn threads(text: &str) -> Reading<u64> {
 
 fn memory(text: &str) -> Reading<Memory> {
     let bytes = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-        kib.map(|kib| kib.saturating_mul(1024))
-            .ok_or_else(|| format!("/proc/meminfo has no readable line {name}"))
+        kilobytes(text, name).ok_or_else(|| format!("/proc/meminfo has no readable line {name}"))
     };
     Ok(Memory { total: bytes("MemTotal:")?, available: bytes("MemAvailable:")? })
+}
+
+/// The value of a line such as `MemTotal:   123 kB`, in bytes.
+pub(crate) fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
+    Some(kib.saturating_mul(1024))
 }
 
 /// The second column, in hexadecimal, of a line for each core.

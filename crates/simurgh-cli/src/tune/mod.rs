@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 pub(crate) use apply::{Done, apply, undo};
+pub(crate) use machine::kilobytes;
 pub(crate) use needs::{Report, Wanted};
 
 use crate::{complain, fail, print, units};

@@ -256,7 +256,7 @@ impl Shard {
     /// A socket that was open is open no more.
     fn count_one_less(&self) {
         self.metrics.sockets.set(self.metrics.sockets.value().saturating_sub(1));
-        self.hub.places.give_back();
+        self.hub.seats.give_back();
     }
 
     fn end_memberships(

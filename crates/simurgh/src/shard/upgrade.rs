@@ -75,7 +75,7 @@ impl Shard {
         let Some((index, mount)) = mount.and_then(|at| Some((at, hub.mounts.get(at)?))) else {
             return self.hand_off(io, key, request_bytes);
         };
-        if hub.places.is_full() {
+        if hub.seats.is_full() {
             return self.refuse_full(io, key);
         }
         let answer = self.upgrade(io, key, &hub, mount, &request, peer);
@@ -212,7 +212,7 @@ impl Shard {
     ) {
         match connect.0 {
             ConnectKind::Ok(state) => {
-                if !self.hub.places.take() {
+                if !self.hub.seats.take() {
                     self.drop_guarded(state);
                     return self.refuse_full(io, key);
                 }
