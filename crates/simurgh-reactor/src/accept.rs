@@ -21,6 +21,10 @@ const ACCEPT_LAST_MAX: usize = 8192;
 const PAUSE_NS: u64 = 100_000_000;
 
 /// A shard's listening sockets.
+/// Room for so many at least. A block of the size of one listener would live for ever among the
+/// blocks of that size that connections come and go with, and keep a page of the allocator for it.
+const LISTENERS_ROOM: usize = 4;
+
 pub(crate) struct Listeners {
     sockets: Vec<Listener>,
     /// Open connections from which on even the reserve is used up.
@@ -42,7 +46,8 @@ impl Listeners {
             let index = u16::try_from(index).map_err(io::Error::other)?;
             register_special(io, fd.as_raw_fd(), Special::Listener(index))?;
         }
-        let sockets = fds.into_iter().map(|fd| Listener { fd, ready: true }).collect();
+        let mut sockets = Vec::with_capacity(fds.len().max(LISTENERS_ROOM));
+        sockets.extend(fds.into_iter().map(|fd| Listener { fd, ready: true }));
         Ok(Self { sockets, open_max, is_full: false, paused_until_ns: None })
     }
 

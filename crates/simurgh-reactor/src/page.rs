@@ -47,6 +47,14 @@ impl<T> Page<T> {
         self.len += 1;
         Ok(())
     }
+
+    /// Takes the last record out. The memory stays until the page is dropped.
+    pub fn pop(&mut self) -> Option<T> {
+        let memory = self.memory?;
+        self.len = self.len.checked_sub(1)?;
+        // SAFETY: this record is initialized, and `len` no longer counts it: it is read out once.
+        Some(unsafe { memory.add(self.len).read() })
+    }
 }
 
 /// Maps memory for a page.
@@ -123,6 +131,8 @@ mod tests {
         page[7].0 = 1000;
         assert_eq!(page.get(7).map(|record| record.0), Some(1000));
         assert_eq!(Rc::strong_count(&witness), PAGE + 1);
+        assert_eq!(page.pop().map(|record| record.0), Some(PAGE - 1));
+        assert_eq!((page.len(), Rc::strong_count(&witness)), (PAGE - 1, PAGE));
         drop(page);
         assert_eq!(Rc::strong_count(&witness), 1);
         drop(Page::<u64>::new());

@@ -2,7 +2,7 @@
 //! memory is given back when a crowd has left.
 
 /// Places of a page.
-pub const PAGE: usize = 512;
+pub const PAGE: usize = 256;
 const WORDS: usize = PAGE / 64;
 
 /// See the module. Costs a bit for each place, and 16 bytes for each page.

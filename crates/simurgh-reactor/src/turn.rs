@@ -6,6 +6,7 @@
 //! the line. Each stage stops after its share of time or of output and goes on in the
 //! next turn, so no crowd of connections keeps the others waiting and a turn stays below 2 ms.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -52,8 +53,10 @@ const MAIL: Share = Share { ns: 100_000, dirty: 24 };
 const READY: Share = Share { ns: 100_000, dirty: 24 };
 const EVENTS: Share = Share { ns: 250_000, dirty: 48 };
 const HUNG_UP: Share = Share { ns: 100_000, dirty: 24 };
-/// Room in the list of those who hung up that is kept for the next.
-const HUNG_UP_KEPT: usize = 256;
+/// Room in the list of those who hung up that is kept for the next. No power of two: grown to a
+/// size that others have, it would leave its place among them, on a page of the allocator that
+/// they keep.
+const HUNG_UP_KEPT: usize = 192;
 pub(crate) const ACCEPT: Share = Share { ns: 150_000, dirty: 24 };
 
 /// Connections that cost this turn a system call yet: a write at the flush, or a close.
@@ -114,7 +117,8 @@ pub(crate) struct Parts<H: Handler> {
 }
 
 impl<H: Handler> Reactor<H> {
-    pub(crate) fn new(parts: Parts<H>) -> Self {
+    pub(crate) fn new(mut parts: Parts<H>) -> Self {
+        parts.io.lists.hung_up = VecDeque::with_capacity(HUNG_UP_KEPT);
         Self {
             handler: parts.handler,
             io: parts.io,
@@ -323,8 +327,8 @@ impl<H: Handler> Reactor<H> {
                 break;
             }
         }
-        if self.io.lists.hung_up.is_empty() {
-            self.io.lists.hung_up.shrink_to(HUNG_UP_KEPT);
+        if self.io.lists.hung_up.is_empty() && self.io.lists.hung_up.capacity() > HUNG_UP_KEPT {
+            self.io.lists.hung_up = VecDeque::with_capacity(HUNG_UP_KEPT);
         }
     }
 

@@ -259,8 +259,11 @@ impl Builder {
         };
         for index in 0..hub.config.shards {
             let for_shard = Arc::clone(&hub);
+            // More than eight bytes: what the channel of a client takes is often eight, and the
+            // name, which stays, would keep a page of the allocator that they leave.
+            let name = format!("shard-{index:03}");
             let shard = set
-                .spawn(&format!("shard-{index}"), reactor_config(&hub.config, index), move |_| {
+                .spawn(&name, reactor_config(&hub.config, index), move |_| {
                     Shard::new(for_shard, index as u16)
                 })
                 .map_err(Error::Listen)?;

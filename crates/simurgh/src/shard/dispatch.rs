@@ -334,7 +334,16 @@ impl Shard {
         let mut membership = membership(topic_id, conn.memberships);
         membership.at = topic.members.len() as u32;
         let id = self.members.insert(membership)?;
-        topic.members.push(Member::new(key, id, through_channel, topic.head));
+        if topic.members.push(Member::new(key, id, through_channel, topic.head)).is_err() {
+            // No memory is left.
+            let channel = self.members.get_mut(id).and_then(|it| it.channel.take());
+            self.members.remove(id);
+            self.topics.close_if_empty(topic_id);
+            if let Some(channel) = channel {
+                self.drop_guarded(channel);
+            }
+            return None;
+        }
         conn.memberships = id;
         self.metrics.topics.set(self.topics.len() as u64);
         Some(id)

@@ -28,8 +28,9 @@ const DRAIN_SWEEPS: usize = 4;
 const CROWD: usize = 256;
 /// How long after one has left memory is given back.
 const TIDY_AFTER: Duration = Duration::from_millis(1500);
-/// A large block, in bytes.
-const LARGE: usize = 2 << 20;
+/// So much later by each shard than by the one before: while one has the allocator give memory
+/// back, the same asked by another does nothing.
+const TIDY_APART: Duration = Duration::from_millis(5);
 /// How often a drain closes a part.
 const DRAIN_STEP: Duration = Duration::from_millis(5);
 
@@ -94,21 +95,19 @@ impl Shard {
         swept.sooner(drained, io.now()).sooner(tidied, io.now())
     }
 
-    /// After a crowd has left, has the allocator give back what they had: ours looks for memory
-    /// that nobody wants any more when a large block is freed, and no sooner than a second after it
-    /// was freed itself.
+    /// After a crowd has left, has the allocator give back what it keeps for the next.
     fn tidy(&mut self, now: Instant) -> Next {
         let lifecycle = &mut self.lifecycle;
         if lifecycle.left >= CROWD {
             lifecycle.left = 0;
-            lifecycle.tidy_at = Some(now + TIDY_AFTER);
+            lifecycle.tidy_at = Some(now + TIDY_AFTER + TIDY_APART * u32::from(self.index));
         }
         match lifecycle.tidy_at {
             None => Next::Idle,
             Some(at) if at > now => Next::After(at - now),
             Some(_) => {
                 lifecycle.tidy_at = None;
-                drop(std::hint::black_box(Vec::<u8>::with_capacity(LARGE)));
+                simurgh_reactor::give_back_memory();
                 Next::Idle
             }
         }

@@ -1,55 +1,73 @@
 //! A vector in pages: it grows without copying what it holds, so that growth never costs a long
-//! turn and never needs the old and the new memory at once.
+//! turn and never needs the old and the new memory at once, and the system has its memory back when
+//! a crowd has left.
 
-/// Elements a page.
-const PAGE: usize = 1024;
+use simurgh_reactor::{PAGE, Page};
 
 pub(crate) struct Pages<T> {
-    /// All but the last are full; a lone first page grows like any vector, since most topics are
-    /// small.
-    pages: Vec<Vec<T>>,
+    /// The first page grows like any vector, since most topics are small.
+    first: Vec<T>,
+    /// All but the last are full; none is empty.
+    more: Vec<Page<T>>,
 }
 
 impl<T> Default for Pages<T> {
     fn default() -> Self {
-        Self { pages: Vec::new() }
+        Self { first: Vec::new(), more: Vec::new() }
     }
 }
 
 impl<T> Pages<T> {
     pub(crate) fn len(&self) -> usize {
-        match self.pages.split_last() {
-            Some((last, full)) => full.len() * PAGE + last.len(),
-            None => 0,
+        match self.more.split_last() {
+            Some((last, full)) => PAGE + full.len() * PAGE + last.len(),
+            None => self.first.len(),
         }
     }
 
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
-        self.pages.get(index / PAGE)?.get(index % PAGE)
+        match (index / PAGE).checked_sub(1) {
+            Some(page) => self.more.get(page)?.get(index % PAGE),
+            None => self.first.get(index),
+        }
     }
 
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        self.pages.get_mut(index / PAGE)?.get_mut(index % PAGE)
+        match (index / PAGE).checked_sub(1) {
+            Some(page) => self.more.get_mut(page)?.get_mut(index % PAGE),
+            None => self.first.get_mut(index),
+        }
     }
 
-    pub(crate) fn push(&mut self, value: T) {
-        match self.pages.last_mut() {
-            Some(last) if last.len() < PAGE => last.push(value),
-            Some(_) => {
-                let mut page = Vec::with_capacity(PAGE);
-                page.push(value);
-                self.pages.push(page);
-            }
-            None => self.pages.push(vec![value]),
+    /// Adds an element at the end; it comes back when there is no memory left.
+    pub(crate) fn push(&mut self, value: T) -> Result<(), T> {
+        if self.first.len() < PAGE {
+            self.first.push(value);
+            return Ok(());
         }
+        let value = match self.more.last_mut() {
+            Some(last) => match last.push(value) {
+                Ok(()) => return Ok(()),
+                Err(value) if last.len() < PAGE => return Err(value),
+                Err(value) => value,
+            },
+            None => value,
+        };
+        let mut page = Page::new();
+        page.push(value)?;
+        self.more.push(page);
+        Ok(())
     }
 
     /// Takes an element out; the last one moves into its place.
     pub(crate) fn swap_remove(&mut self, index: usize) -> Option<T> {
         self.get(index)?;
-        let last = self.pages.last_mut()?.pop()?;
-        if self.pages.last().is_some_and(Vec::is_empty) {
-            self.pages.pop();
+        let last = match self.more.last_mut() {
+            Some(page) => page.pop()?,
+            None => self.first.pop()?,
+        };
+        if self.more.last().is_some_and(|page| page.is_empty()) {
+            self.more.pop();
         }
         match self.get_mut(index) {
             Some(place) => Some(std::mem::replace(place, last)),
@@ -66,7 +84,7 @@ mod tests {
     fn behaves_like_a_vector() {
         let (mut pages, mut vector) = (Pages::default(), Vec::new());
         for n in 0..5000_usize {
-            pages.push(n);
+            assert_eq!(pages.push(n), Ok(()));
             vector.push(n);
             if n % 3 == 0 {
                 let at = (n * 7919) % vector.len();
@@ -80,7 +98,9 @@ mod tests {
         while !vector.is_empty() {
             let at = vector.len() / 2;
             assert_eq!(pages.swap_remove(at), Some(vector.swap_remove(at)));
+            assert_eq!(pages.len(), vector.len());
         }
         assert_eq!(pages.swap_remove(0), None);
+        assert!(pages.more.is_empty());
     }
 }

@@ -181,7 +181,8 @@ mod tests {
         let id = topics.open("rooms:lobby");
         let topic = topics.get_mut(id).unwrap();
         for n in 0..members {
-            topic.members.push(Member::new(Key { slot: n, generation: 0 }, n, false, 0));
+            let member = Member::new(Key { slot: n, generation: 0 }, n, false, 0);
+            assert!(topic.members.push(member).is_ok());
         }
         (topics, id)
     }
