@@ -7,7 +7,7 @@ use serde::Serialize;
 use simurgh_load::record::{Count, Metric, Stats};
 
 use super::machine::{self, Machine};
-use super::plan::{BYSTANDERS, CUE, CUES};
+use super::plan::{BEAT, BYSTANDERS, CUE, CUES, Crowd, LOBBY};
 use super::processes::{Load, Server};
 use super::ticks::{Stretch, Ticks};
 
@@ -68,11 +68,68 @@ pub(super) struct Told {
     pub(super) client_us: f64,
     /// Heartbeats of those who stood by in the same seconds.
     pub(super) heartbeats: Stats,
+    /// What was on its way at most.
+    pub(super) in_flight: InFlight,
+}
+
+/// The most memory that was seen to be used beside what was used before, bytes.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct InFlight {
+    /// Of the server.
+    pub(super) server: u64,
+    /// Of TCP's buffers, on both ends.
+    pub(super) buffers: u64,
+}
+
+/// Looks at what a broadcast has on its way.
+struct Watch {
+    pid: u32,
+    server: u64,
+    buffers: u64,
+    most: InFlight,
+}
+
+impl Watch {
+    fn new(pid: u32) -> Result<Self, String> {
+        let (server, buffers) = (machine::resident_about(pid)?, Machine::now()?.buffers);
+        Ok(Self { pid, server, buffers, most: InFlight::default() })
+    }
+
+    fn look(&mut self) -> Result<(), String> {
+        let server = machine::resident_about(self.pid)?.saturating_sub(self.server);
+        let buffers = Machine::now()?.buffers.saturating_sub(self.buffers);
+        self.most.server = self.most.server.max(server);
+        self.most.buffers = self.most.buffers.max(buffers);
+        Ok(())
+    }
+}
+
+/// What heartbeats of all have shown, over twice the time between two of the same member.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Beats {
+    /// Seconds between two heartbeats of the same member.
+    pub(super) every_s: f64,
+    /// Members that send them.
+    pub(super) senders: u64,
+    /// How many were answered.
+    pub(super) answered: u64,
+    /// These per second.
+    pub(super) per_s: f64,
+    /// CPU time of the server for each, µs.
+    pub(super) server_us: f64,
+    /// CPU time of the load generator for each, µs.
+    pub(super) client_us: f64,
+    /// Errors of members meanwhile.
+    pub(super) failed: u64,
+    /// From the time a heartbeat was meant to be sent to its reply.
+    pub(super) times: Stats,
 }
 
 /// Everybody on the road.
 pub(super) struct Walkers {
     pub(super) server: Server,
+    /// What the crowd is made of, to make another one.
+    pub(super) plan: Crowd,
     pub(super) crowd: Load,
     pub(super) bystanders: Load,
     pub(super) crowd_ticks: Ticks,
@@ -98,7 +155,12 @@ pub(super) struct Start {
 
 impl Walkers {
     /// All processes are there; nobody has come yet.
-    pub(super) fn new(server: Server, crowd: Load, bystanders: Load) -> Result<Self, String> {
+    pub(super) fn new(
+        plan: Crowd,
+        server: Server,
+        crowd: Load,
+        bystanders: Load,
+    ) -> Result<Self, String> {
         let (crowd_ticks, bystander_ticks) = (Ticks::of(&crowd.dir), Ticks::of(&bystanders.dir));
         let start = Start {
             server: machine::resident(server.pid())?,
@@ -109,6 +171,7 @@ impl Walkers {
         let users = Vec::new();
         Ok(Self {
             server,
+            plan,
             crowd,
             bystanders,
             crowd_ticks,
@@ -160,11 +223,8 @@ impl Walkers {
         let mut climb = Climb { stretch: Stretch::default(), took: Duration::ZERO };
         let (mut first, mut last) = (None, Instant::now());
         while self.joined < target {
-            thread::sleep(LOOK);
-            self.server.must_run()?;
-            self.crowd.must_run()?;
             let before = self.joined;
-            self.hear(&mut climb.stretch)?;
+            self.look(&mut climb.stretch)?;
             if self.joined > before {
                 last = Instant::now();
                 // The second that was just closed is part of the climb.
@@ -228,17 +288,15 @@ impl Walkers {
         // What was before is not wanted.
         self.hear(&mut Stretch::default())?;
         self.bystander_ticks.new_ones()?;
+        let mut in_flight = Watch::new(self.server.pid())?;
         let (server_ns, client_ns) = self.cpu()?;
         self.cue()?;
         let number = self.told;
         self.told += 1;
-        let until =
-            Instant::now() + Duration::from_secs(60) + PER_MEMBER * members.min(1 << 30) as u32;
+        let until = self.patience(Duration::ZERO);
         let broadcast = loop {
-            thread::sleep(LOOK);
-            self.server.must_run()?;
-            self.crowd.must_run()?;
-            self.hear(&mut heard)?;
+            self.look(&mut heard)?;
+            in_flight.look()?;
             if let Some(broadcast) = heard.broadcast(number) {
                 break broadcast;
             }
@@ -267,7 +325,57 @@ impl Walkers {
             server_us: each(server_then - server_ns, members),
             client_us: each(client_then - client_ns, members),
             heartbeats: beats.times(Metric::Push).stats(),
+            in_flight: in_flight.most,
         })
+    }
+
+    /// Has all send heartbeats, `every` so often each, and measures two such times of it.
+    pub(super) fn beat_all(&mut self, every: Duration) -> Result<Beats, String> {
+        self.hear(&mut Stretch::default())?;
+        self.server.broadcast(LOBBY, "new:msg", &format!("{{\"body\":\"{BEAT}\"}}"))?;
+        // The one who speaks sends none.
+        let senders = self.members.saturating_sub(1);
+        let mut begun = Stretch::default();
+        let until = self.patience(every * 2);
+        while begun.times(Metric::Push).count() < senders {
+            self.look(&mut begun)?;
+            if Instant::now() > until {
+                let sent = begun.times(Metric::Push).count();
+                return Err(format!("of {senders} members {sent} have sent a heartbeat"));
+            }
+        }
+        let (mut beats, from) = (Stretch::default(), Instant::now());
+        let (server_ns, client_ns) = self.cpu()?;
+        while from.elapsed() < every * 2 {
+            self.look(&mut beats)?;
+        }
+        let (server_then, client_then) = self.cpu()?;
+        let (seconds, times) = (from.elapsed().as_secs_f64(), beats.times(Metric::Push));
+        let answered = times.count();
+        Ok(Beats {
+            every_s: every.as_secs_f64(),
+            senders,
+            answered,
+            per_s: answered as f64 / seconds,
+            server_us: each(server_then - server_ns, answered),
+            client_us: each(client_then - client_ns, answered),
+            failed: beats.errors(),
+            times: times.stats(),
+        })
+    }
+
+    /// Waits a little, and takes up what the crowd has written; both ends must run.
+    fn look(&mut self, stretch: &mut Stretch) -> Result<(), String> {
+        thread::sleep(LOOK);
+        self.server.must_run()?;
+        self.crowd.must_run()?;
+        self.hear(stretch)
+    }
+
+    /// Until when something said to all is waited for, and as long as it takes beyond that.
+    fn patience(&self, beyond: Duration) -> Instant {
+        let each = PER_MEMBER * self.members.min(1 << 30) as u32;
+        Instant::now() + Duration::from_secs(60) + each + beyond
     }
 
     /// Has the one who speaks say something to all.

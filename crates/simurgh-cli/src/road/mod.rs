@@ -26,11 +26,12 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use simurgh_load::report::grouped;
 
-use crate::units;
+use crate::units::{self, Choice};
 use crate::{complain, fail, print};
 
 use machine::Machine;
 use measure::{Milestone, Walkers};
+use plan::Crowd;
 use processes::{Load, Server};
 use report::{Place, Road, time};
 use tuned::Tuned;
@@ -42,13 +43,25 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", value_parser = units::road_connections)]
     connections: Option<u64>,
     /// Connections that come per second.
-    #[arg(long, value_name = "N", default_value_t = 15_000,
+    #[arg(long, value_name = "N", default_value_t = 20_000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
     /// Directory for all that is written; it must be empty or not be there. Default:
     /// ./simurgh-road.
     #[arg(long, value_name = "DIR", default_value = "simurgh-road")]
     out: PathBuf,
+    /// How far apart the heartbeats of each client are that are measured at the end, or off.
+    #[arg(long, value_name = "TIME", default_value = "30s",
+          value_parser = units::duration_or_off)]
+    heartbeats: Choice<Duration>,
+    /// Text in what is said to all, beside a stamp of some 40 bytes: 10kB, for example.
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    text: Option<usize>,
+    /// Another server to walk the road with: a command, which is started with the options that
+    /// `simurgh serve` would get here, says on which address it is listening in the same words, and
+    /// answers GET /metrics and POST /api/broadcast.
+    #[arg(long, value_name = "COMMAND")]
+    server: Option<String>,
     /// Leaves out the storm at the end: all clients vanish at once, and come back at once.
     #[arg(long)]
     no_storm: bool,
@@ -66,7 +79,7 @@ const BYTES_AT_FIRST: f64 = 9_000.0;
 /// So much of the machine's memory is left alone: for what broadcasts have under way, and others.
 const MEMORY_LEFT: f64 = 0.06;
 /// Sockets of the server beyond the crowd: those who stand by.
-const MORE_SOCKETS: u64 = 100;
+const MORE_SOCKETS: u64 = 300;
 
 /// Walks the road.
 pub(crate) fn road(flags: &Flags) -> ExitCode {
@@ -87,19 +100,23 @@ fn walk(flags: &Flags) -> Result<Road, String> {
     let milestones = plan::milestones(to);
     // Put back when all processes have ended: what is made first is dropped last.
     let tuned = if flags.no_tune { Tuned::nothing() } else { Tuned::raise(to, &dir)? };
-    let server = Server::start(to + MORE_SOCKETS, &dir)?;
+    let server = Server::start(flags.server.as_deref(), to + MORE_SOCKETS, &dir)?;
     let shards = server.metrics()?.lines("simurgh_sockets");
     complain(&format!("server on {} with {shards} shards", server.address));
-    let crowd = plan::crowd(server.address, &milestones, flags.rate);
+    let (text, heartbeats) = (flags.text.unwrap_or(0), flags.heartbeats.value());
+    let plan = Crowd { server: server.address, rate: flags.rate, text, heartbeats };
     let bystanders = plan::bystanders(server.address);
     let mut bystanders = Load::start("bystanders", &bystanders, dir.join("bystanders"), "off")?;
     wait_for_bystanders(&server, &mut bystanders)?;
+    let crowd = plan.by_milestones(&milestones);
     let crowd = Load::start("crowd", &crowd, dir.join("crowd"), &flags.dashboard)?;
-    let mut walkers = Walkers::new(server, crowd, bystanders)?;
+    let mut walkers = Walkers::new(plan, server, crowd, bystanders)?;
     let mut road = Road {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         machine: Place::here(here.total),
+        server: flags.server.clone().unwrap_or_else(|| "simurgh serve".to_owned()),
         rate: flags.rate,
+        text: plan.text,
         shards,
         tuned: tuned.changes.clone(),
         ..Road::default()
@@ -129,20 +146,33 @@ fn walk(flags: &Flags) -> Result<Road, String> {
     if road.ending.is_empty() {
         road.ending = format!("It ended where it was to end: {} connections.", grouped(to));
     }
-    if !flags.no_storm && walkers.members() > 0 {
-        complain("all clients vanish at once, and then all come back");
-        match walkers.storm(walkers.members(), &flags.dashboard) {
-            Ok(seen) => road.storm = Some(seen),
-            Err(why) => {
-                road.ending = format!("{} The storm broke off: {why}.", road.ending);
-                write(&dir, &road)?;
-                return Err(why);
-            }
-        }
-    }
+    let ended = finish(flags, &mut walkers, &mut road);
     write(&dir, &road)?;
+    ended?;
     complain(&format!("written to {}", dir.display()));
     Ok(road)
+}
+
+/// What is measured when everybody is there; what broke off is told in the road's ending as well.
+fn finish(flags: &Flags, walkers: &mut Walkers, road: &mut Road) -> Result<(), String> {
+    if walkers.members() == 0 {
+        return Ok(());
+    }
+    if let Some(every) = flags.heartbeats.value() {
+        complain(&format!("all send heartbeats, {every:?} apart"));
+        let seen = walkers.beat_all(every);
+        road.heartbeats = Some(seen.inspect_err(|why| {
+            road.ending = format!("{} Heartbeats broke off: {why}.", road.ending);
+        })?);
+    }
+    if !flags.no_storm {
+        complain("all clients vanish at once, and then all come back");
+        let seen = walkers.storm(walkers.members(), &flags.dashboard);
+        road.storm = Some(seen.inspect_err(|why| {
+            road.ending = format!("{} The storm broke off: {why}.", road.ending);
+        })?);
+    }
+    Ok(())
 }
 
 /// Until all of them are there: from then on all that comes is the crowd.

@@ -2,20 +2,38 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Where the authors of the seeds stopped on their way to two million.
 const MILESTONES: [u64; 7] = [10_000, 100_000, 333_000, 450_000, 1_000_000, 1_300_000, 2_000_000];
 /// Beyond those it goes on in steps of this.
 const STEP: u64 = 250_000;
-/// Those whose heartbeats are timed while others are spoken to, and how often each sends one.
-pub(super) const BYSTANDERS: u64 = 20;
-const HEARTBEAT_MS: u64 = 100;
+/// Those whose heartbeats are timed while others are spoken to, and how often each sends one. One
+/// that is answered late keeps the next of the same bystander waiting, so there are many, each of
+/// whom leaves time: what is timed is the server, not a line of their own.
+pub(super) const BYSTANDERS: u64 = 200;
+const HEARTBEAT_MS: u64 = 1000;
 /// The room in which everybody is.
-const LOBBY: &str = "rooms:lobby";
+pub(super) const LOBBY: &str = "rooms:lobby";
 /// The room in which the one who speaks is told to.
 pub(super) const CUES: &str = "rooms:road";
 /// What it is told.
 pub(super) const CUE: &str = "road-go";
+/// What all are told, who from then on send heartbeats.
+pub(super) const BEAT: &str = "road-beat";
+
+/// What the crowd does beside being there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Crowd {
+    /// Where to.
+    pub(super) server: SocketAddr,
+    /// Members that come per second.
+    pub(super) rate: u32,
+    /// Bytes of text beside the stamp in what is said to all.
+    pub(super) text: usize,
+    /// How far apart the heartbeats of a member are, once it was told to send some.
+    pub(super) heartbeats: Option<Duration>,
+}
 
 /// The milestones up to `to`, which is the last.
 pub(super) fn milestones(to: u64) -> Vec<u64> {
@@ -26,68 +44,88 @@ pub(super) fn milestones(to: u64) -> Vec<u64> {
     all
 }
 
-/// The crowd: members come at `rate` per second up to each milestone in turn, when whoever steers
-/// the run resumes it, and stay. The first of them is the one who speaks, once each time it is
-/// told to.
-pub(super) fn crowd(server: SocketAddr, milestones: &[u64], rate: u32) -> String {
-    let mut text = head(server);
-    let mut before = 1;
-    for milestone in milestones {
-        let come = milestone.saturating_sub(before).max(1);
-        before = *milestone;
-        let ms = (come * 1000).div_ceil(u64::from(rate)).max(1);
-        // Writing to a text does not fail.
-        let _ = write!(
-            text,
-            "[[phase]]\nname = \"to {milestone}\"\nduration = \"{ms}ms\"\nrate = {rate}\n\
-             max_users = {come}\nweights = {{ speaker = 0 }}\nhold = true\n"
-        );
+impl Crowd {
+    /// Members come up to each milestone in turn, when whoever steers the run resumes it, and stay.
+    /// The first of them is the one who speaks, once each time it is told to.
+    pub(super) fn by_milestones(self, milestones: &[u64]) -> String {
+        let mut text = self.head();
+        let mut before = 1;
+        for milestone in milestones {
+            let come = milestone.saturating_sub(before).max(1);
+            before = *milestone;
+            let ms = (come * 1000).div_ceil(u64::from(self.rate)).max(1);
+            // Writing to a text does not fail.
+            let _ = write!(
+                text,
+                "[[phase]]\nname = \"to {milestone}\"\nduration = \"{ms}ms\"\nrate = {}\n\
+                 max_users = {come}\nweights = {{ speaker = 0 }}\nhold = true\n",
+                self.rate
+            );
+        }
+        // Whoever is there stays, and the run with them.
+        text += "[[phase]]\nname = \"end\"\nduration = \"24h\"\nrate = 0\nhold = true\n";
+        text + &self.sessions()
     }
-    // Whoever is there stays, and the run with them.
-    text += "[[phase]]\nname = \"end\"\nduration = \"24h\"\nrate = 0\nhold = true\n";
-    text + &sessions()
+
+    /// A crowd that comes back all at once, as it does when the server has lost it.
+    pub(super) fn at_once(self, members: u64) -> String {
+        let come = members.saturating_sub(1).max(1);
+        let text = format!(
+            "{}[[phase]]\nname = \"at once\"\nduration = \"1s\"\nrate = {come}\n\
+             max_users = {come}\nweights = {{ speaker = 0 }}\n\
+             [[phase]]\nname = \"stay\"\nduration = \"24h\"\nrate = 0\n",
+            self.head()
+        );
+        text + &Self { heartbeats: None, ..self }.sessions()
+    }
+
+    /// The top of a scenario, and the phase of the one who speaks.
+    fn head(self) -> String {
+        format!(
+            "name = \"road\"\nseed = 1\nfollow_stamps = true\n[target]\nurl = \"ws://{}\"\n\
+             [timeouts]\nconnect = \"60s\"\nreply = \"60s\"\n\
+             [[phase]]\nname = \"speaker\"\nduration = \"1s\"\nrate = 1\n\
+             weights = {{ member = 0 }}\nmax_users = 1\n",
+            self.server
+        )
+    }
+
+    /// What members do, and the one who speaks. A member whose connection is refused or lost tries
+    /// again as phoenix.js does, from 10 ms to 5 s apart, as often as it takes.
+    fn sessions(self) -> String {
+        let stay = match self.heartbeats {
+            None => "{ receive = \"end\" },\n".to_owned(),
+            Some(every) => format!(
+                "{{ wait = {{ contains = \"{BEAT}\" }}, timeout = \"24h\" }},\n\
+                 {{ think = [\"0ms\", \"{0}ms\"] }},\n\
+                 {{ loop = 100000000, every = \"{0}ms\", steps = [\n{HEARTBEAT}] }},\n",
+                every.as_millis()
+            ),
+        };
+        let text = FILLER.repeat(self.text / FILLER.len() + 1);
+        let text = text.get(..self.text).unwrap_or_default();
+        format!(
+            "[[session]]\nname = \"member\"\nprotocol = \"phoenix\"\n\
+             reconnect = {{ min = \"10ms\", max = \"5s\" }}\nsteps = [\n\
+             {{ connect = \"/socket/websocket\" }},\n\
+             {{ join = \"{LOBBY}\", payload = {{ user = \"member\" }} }},\n{stay}]\n\
+             [[session]]\nname = \"speaker\"\nprotocol = \"phoenix\"\nsteps = [\n\
+             {{ connect = \"/socket/websocket\" }},\n\
+             {{ join = \"{LOBBY}\", payload = {{ user = \"speaker\" }} }},\n\
+             {{ join = \"{CUES}\", payload = {{ user = \"speaker\" }} }},\n\
+             {{ loop = 1000, steps = [\n\
+             {{ wait = {{ contains = \"{CUE}\" }}, timeout = \"24h\" }},\n\
+             {{ push = \"new:msg\", topic = \"{LOBBY}\", \
+             payload = {{ body = \"{{{{stamp}}}}{text}\" }}, reply = false }},\n] }},\n\
+             {{ receive = \"end\" }},\n]\n"
+        )
+    }
 }
 
-/// A crowd that comes back all at once, as it does when the server has lost it.
-pub(super) fn crowd_at_once(server: SocketAddr, members: u64) -> String {
-    let come = members.saturating_sub(1).max(1);
-    let text = format!(
-        "{}[[phase]]\nname = \"at once\"\nduration = \"1s\"\nrate = {come}\nmax_users = {come}\n\
-         weights = {{ speaker = 0 }}\n[[phase]]\nname = \"stay\"\nduration = \"24h\"\nrate = 0\n",
-        head(server)
-    );
-    text + &sessions()
-}
-
-/// The top of a crowd's scenario, and the phase of the one who speaks.
-fn head(server: SocketAddr) -> String {
-    format!(
-        "name = \"road\"\nseed = 1\nfollow_stamps = true\n[target]\nurl = \"ws://{server}\"\n\
-         [timeouts]\nconnect = \"60s\"\nreply = \"60s\"\n\
-         [[phase]]\nname = \"speaker\"\nduration = \"1s\"\nrate = 1\n\
-         weights = {{ member = 0 }}\nmax_users = 1\n"
-    )
-}
-
-/// What members do, and the one who speaks. A member whose connection is refused or lost tries
-/// again as phoenix.js does, from 10 ms to 5 s apart, as often as it takes.
-fn sessions() -> String {
-    format!(
-        "[[session]]\nname = \"member\"\nprotocol = \"phoenix\"\n\
-         reconnect = {{ min = \"10ms\", max = \"5s\" }}\nsteps = [\n\
-         {{ connect = \"/socket/websocket\" }},\n\
-         {{ join = \"{LOBBY}\", payload = {{ user = \"member\" }} }},\n\
-         {{ receive = \"end\" }},\n]\n\
-         [[session]]\nname = \"speaker\"\nprotocol = \"phoenix\"\nsteps = [\n\
-         {{ connect = \"/socket/websocket\" }},\n\
-         {{ join = \"{LOBBY}\", payload = {{ user = \"speaker\" }} }},\n\
-         {{ join = \"{CUES}\", payload = {{ user = \"speaker\" }} }},\n\
-         {{ loop = 1000, steps = [\n\
-         {{ wait = {{ contains = \"{CUE}\" }}, timeout = \"24h\" }},\n\
-         {{ push = \"new:msg\", topic = \"{LOBBY}\", payload = {{ body = \"{{{{stamp}}}}\" }}, \
-         reply = false }},\n] }},\n{{ receive = \"end\" }},\n]\n"
-    )
-}
+/// What long texts are made of.
+const FILLER: &str = " thirty birds set out to find the Simurgh;";
+/// The step of a heartbeat.
+const HEARTBEAT: &str = "{ push = \"heartbeat\", topic = \"phoenix\" },\n";
 
 /// Those who stand by: each sends a heartbeat now and then, to the end of the run.
 pub(super) fn bystanders(server: SocketAddr) -> String {
@@ -98,8 +136,7 @@ pub(super) fn bystanders(server: SocketAddr) -> String {
          [[phase]]\nduration = \"24h\"\nrate = 0\n\
          [[session]]\nname = \"bystander\"\nprotocol = \"phoenix\"\nsteps = [\n\
          {{ connect = \"/socket/websocket\" }},\n\
-         {{ loop = 100000000, every = \"{HEARTBEAT_MS}ms\", steps = [\n\
-         {{ push = \"heartbeat\", topic = \"phoenix\" }},\n] }},\n]\n"
+         {{ loop = 100000000, every = \"{HEARTBEAT_MS}ms\", steps = [\n{HEARTBEAT}] }},\n]\n"
     )
 }
 
@@ -128,11 +165,16 @@ mod tests {
             Ok(loaded) => loaded.scenario,
             Err(faults) => panic!("{faults}\n{text}"),
         };
-        let crowd = read(&crowd(server, &milestones(60_000), 7_777));
+        let crowd = Crowd { server, rate: 7_777, text: 0, heartbeats: None };
+        let busy = Crowd { text: 10_000, heartbeats: Some(Duration::from_secs(30)), ..crowd };
+        let spoken = busy.by_milestones(&[100]);
+        read(&spoken);
+        assert!(spoken.len() > 11_000 && spoken.contains(BEAT));
+        let again = read(&busy.at_once(60_000));
+        let crowd = read(&crowd.by_milestones(&milestones(60_000)));
         let come: u64 = crowd.load.phases.iter().filter_map(|phase| phase.users_max).sum();
         assert_eq!(come, 60_000);
         assert_eq!(crowd.sessions.len(), 2);
-        let again = read(&crowd_at_once(server, 60_000));
         let come: u64 = again.load.phases.iter().filter_map(|phase| phase.users_max).sum();
         assert_eq!(come, 60_000);
         read(&bystanders(server));

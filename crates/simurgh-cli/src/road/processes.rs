@@ -64,6 +64,21 @@ fn program() -> Result<Command, String> {
     Ok(Command::new(own))
 }
 
+/// `simurgh serve`, or what is to be started instead.
+fn server_command(instead: Option<&str>) -> Result<Command, String> {
+    let mut words = instead.into_iter().flat_map(str::split_whitespace);
+    let Some(name) = words.next() else {
+        let mut command = program()?;
+        command.arg("serve");
+        return Ok(command);
+    };
+    // It is started in another directory, where a relative path would lead elsewhere.
+    let path = Path::new(name).canonicalize().map_err(|error| format!("--server {name}: {error}"));
+    let mut command = Command::new(path?);
+    command.args(words);
+    Ok(command)
+}
+
 /// The server.
 pub(super) struct Server {
     process: Ours,
@@ -73,12 +88,17 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts it, for so many connections, and waits until it listens.
-    pub(super) fn start(connections: u64, dir: &Path) -> Result<Self, String> {
+    /// Starts it, for so many connections, and waits until it listens. `instead` is a command to
+    /// start in place of `simurgh serve`, with the same options.
+    pub(super) fn start(
+        instead: Option<&str>,
+        connections: u64,
+        dir: &Path,
+    ) -> Result<Self, String> {
         let token = format!("{:032x}", fastrand::u128(..));
-        let mut command = program()?;
+        let mut command = server_command(instead)?;
         command
-            .args(["serve", "--listen", "127.77.0.1:0", "--idle-timeout", "off"])
+            .args(["--listen", "127.77.0.1:0", "--idle-timeout", "off"])
             .args(["--check-origin", "off", "--max-connections", &connections.to_string()])
             .env("SIMURGH_API_TOKEN", &token)
             // Settings that happen to lie about are not ours.

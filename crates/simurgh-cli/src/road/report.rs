@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use simurgh_load::report::grouped;
 
-use super::measure::Milestone;
+use super::measure::{Beats, InFlight, Milestone};
 use super::storm::Storm;
 
 /// A road, walked so far.
@@ -15,14 +15,20 @@ pub(super) struct Road {
     pub(super) version: String,
     /// What it ran on.
     pub(super) machine: Place,
+    /// The server that was started.
+    pub(super) server: String,
     /// Arrivals per second that were asked for.
     pub(super) rate: u32,
+    /// Bytes of text in what was said to all.
+    pub(super) text: usize,
     /// Shards of the server, each a thread.
     pub(super) shards: u64,
     /// Milestones, the first one first.
     pub(super) milestones: Vec<Milestone>,
     /// Connections over time: seconds, number.
     pub(super) users: Vec<(f64, u64)>,
+    /// What heartbeats of all cost.
+    pub(super) heartbeats: Option<Beats>,
     /// What came of it when all clients vanished at once and came back.
     pub(super) storm: Option<Storm>,
     /// Why it ended where it did.
@@ -68,7 +74,7 @@ const SEEDS: [(u64, &str, &str); 2] = [
 /// A column of the table: its name, and what stands there.
 type Column = (&'static str, fn(&Milestone) -> String);
 
-const COLUMNS: [Column; 13] = [
+const COLUMNS: [Column; 14] = [
     ("connections", |it| grouped(it.members)),
     ("joined per s", |it| grouped(it.joins_per_s as u64)),
     ("join p50", |it| time(it.join.p50)),
@@ -80,6 +86,10 @@ const COLUMNS: [Column; 13] = [
     ("median", |it| time(it.broadcast.delivery.p50)),
     ("last", |it| time(it.broadcast.last_us)),
     ("server CPU per delivery", |it| format!("{:.2} µs", it.broadcast.server_us)),
+    ("in flight: server + TCP buffers", |it| {
+        let InFlight { server, buffers } = it.broadcast.in_flight;
+        format!("{:.1} + {:.1} MB", server as f64 / 1e6, buffers as f64 / 1e6)
+    }),
     ("heartbeat p99 meanwhile", |it| time(it.broadcast.heartbeats.p99)),
     ("seed", seed),
 ];
@@ -101,10 +111,16 @@ impl Road {
             let _ = writeln!(text, "| {} |", cells.join(" | "));
         }
         let _ = writeln!(text, "\n{}", self.ending);
-        if let Some(storm) = &self.storm {
-            let _ = writeln!(text, "\n{}", storm_words(storm));
+        for words in self.words() {
+            let _ = writeln!(text, "\n{words}");
         }
         text
+    }
+
+    /// What was seen beside the milestones, a paragraph each.
+    fn words(&self) -> impl Iterator<Item = String> {
+        let beats = self.heartbeats.as_ref().map(beats_words);
+        beats.into_iter().chain(self.storm.as_ref().map(storm_words))
     }
 
     fn place(&self) -> String {
@@ -112,8 +128,8 @@ impl Road {
         let gib = *memory as f64 / f64::from(1 << 30);
         format!(
             "simurgh {} on {cores} cores ({processor}), {gib:.0} GiB, Linux {kernel}: one server \
-             of {} shards, and all clients on the same machine.",
-            self.version, self.shards
+             ({}) of {} shards, and all clients on the same machine.",
+            self.version, self.server, self.shards
         )
     }
 
@@ -131,10 +147,14 @@ impl Road {
             }
             rows += "</tr>\n";
         }
+        let mut words = String::new();
+        for paragraph in self.words() {
+            let _ = write!(words, "<p>{}</p>\n", escaped(&paragraph));
+        }
         include_str!("road.html")
             .replace("{{place}}", &escaped(&self.place()))
             .replace("{{ending}}", &escaped(&self.ending))
-            .replace("{{storm}}", &self.storm.as_ref().map_or_else(String::new, storm_words))
+            .replace("{{words}}", &words)
             .replace("{{chart}}", &self.chart())
             .replace("{{head}}", &head)
             .replace("{{rows}}", &rows)
@@ -185,6 +205,22 @@ impl Road {
         svg += "\"/>\n</svg>";
         svg
     }
+}
+
+/// Heartbeats of all in words.
+fn beats_words(beats: &Beats) -> String {
+    format!(
+        "Heartbeats of all, each member every {} s: {} a second answered, p50 {}, p99 {}, slowest \
+         {}, errors {}; {:.2} µs of server CPU each, {:.2} µs of the clients'.",
+        beats.every_s,
+        grouped(beats.per_s as u64),
+        time(beats.times.p50),
+        time(beats.times.p99),
+        time(beats.times.max),
+        beats.failed,
+        beats.server_us,
+        beats.client_us,
+    )
 }
 
 /// A storm in words.

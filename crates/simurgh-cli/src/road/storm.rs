@@ -8,7 +8,7 @@ use simurgh_load::record::{Count, Metric};
 
 use super::machine::{self, Machine};
 use super::measure::Walkers;
-use super::plan::{self, BYSTANDERS};
+use super::plan::BYSTANDERS;
 use super::processes::Load;
 use super::ticks::{Stretch, Ticks};
 
@@ -97,7 +97,7 @@ impl Walkers {
     }
 
     fn come_back(&mut self, members: u64, dashboard: &str, seen: &mut Storm) -> Result<(), String> {
-        let scenario = plan::crowd_at_once(self.server.address, members);
+        let scenario = self.plan.at_once(members);
         let dir = self.crowd.dir.with_file_name("crowd-again");
         self.crowd = Load::start("crowd", &scenario, dir, dashboard)?;
         self.crowd_ticks = Ticks::of(&self.crowd.dir);
