@@ -51,6 +51,7 @@ mod net;
 mod outbound;
 mod page;
 mod places;
+mod pool;
 mod slab;
 mod spawn;
 mod stamps;

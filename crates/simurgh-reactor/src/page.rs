@@ -1,6 +1,6 @@
 //! Memory of one page of a table, straight from the system: it is there as far as it was filled,
-//! and the system has all of it back at once when the page is dropped. A general allocator would
-//! put several pages together and keep all for the sake of one.
+//! and the system can have all of it back when the page is dropped. A general allocator would put
+//! several pages together and keep all for the sake of one.
 
 #![allow(unsafe_code)]
 
@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 use std::{mem, ptr, slice};
 
 use crate::places::PAGE;
+use crate::pool;
 
 /// Up to [`PAGE`] records. Costs a pointer and a length; nothing more while it is empty.
 pub struct Page<T> {
@@ -24,9 +25,8 @@ unsafe impl<T: Sync> Sync for Page<T> {}
 
 impl<T> Page<T> {
     const BYTES: usize = {
-        // What the system maps is aligned to 4 KiB.
-        assert!(align_of::<T>() <= 4096 && size_of::<T>() > 0);
-        size_of::<T>() * PAGE
+        assert!(align_of::<T>() <= pool::GRANULE && size_of::<T>() > 0);
+        (size_of::<T>() * PAGE).next_multiple_of(pool::GRANULE)
     };
 
     /// An empty one.
@@ -39,7 +39,8 @@ impl<T> Page<T> {
         if self.len == PAGE {
             return Err(value);
         }
-        let Some(memory) = self.memory.or_else(map::<T>) else { return Err(value) };
+        let memory = self.memory.or_else(|| pool::take(Self::BYTES).map(NonNull::cast));
+        let Some(memory) = memory else { return Err(value) };
         self.memory = Some(memory);
         // SAFETY: the mapping has room for PAGE records, `len` is less, and what is there at `len`
         // is not initialized, so nothing is overwritten.
@@ -57,15 +58,6 @@ impl<T> Page<T> {
     }
 }
 
-/// Maps memory for a page.
-fn map<T>() -> Option<NonNull<T>> {
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: without an address of ours and MAP_FIXED nothing that is mapped already is touched.
-    let mapped = unsafe { mmap_anonymous(ptr::null_mut(), Page::<T>::BYTES, protection, flags) };
-    NonNull::new(mapped.ok()?.cast())
-}
-
 impl<T> Drop for Page<T> {
     fn drop(&mut self) {
         let records: *mut [T] = &raw mut **self;
@@ -76,9 +68,8 @@ impl<T> Drop for Page<T> {
             // SAFETY: exactly these records are initialized, and nobody can reach them any more.
             unsafe { ptr::drop_in_place(records) };
         }
-        // SAFETY: `map` has mapped these bytes for this page alone, and no record is left in them.
-        // It fails for arguments only that were never mapped.
-        let _ = unsafe { rustix::mm::munmap(memory.as_ptr().cast(), Self::BYTES) };
+        // SAFETY: it was taken with this size for this page alone, and no record is left in it.
+        unsafe { pool::put(memory.cast(), Self::BYTES) };
     }
 }
 

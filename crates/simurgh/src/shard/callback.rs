@@ -384,6 +384,7 @@ impl Shard {
         }
         self.topics.close_if_empty(topic_id);
         self.members.remove(membership);
+        self.lifecycle.left += 1;
         if joined {
             self.metrics.channels.set(self.metrics.channels.value().saturating_sub(1));
         }

@@ -44,8 +44,8 @@ pub(super) struct Lifecycle {
     /// Whose channels are brought up to date, to be closed next.
     closing: Option<Key>,
     drain: Option<Drain>,
-    /// Connections that ended since memory was last given back.
-    left: usize,
+    /// Connections and memberships that ended since memory was last given back.
+    pub(super) left: usize,
     /// When it is given back next.
     tidy_at: Option<Instant>,
 }
@@ -106,9 +106,9 @@ impl Shard {
             None => Next::Idle,
             Some(at) if at > now => Next::After(at - now),
             Some(_) => {
-                lifecycle.tidy_at = None;
-                simurgh_reactor::give_back_memory();
-                Next::Idle
+                let is_done = simurgh_reactor::give_back_memory();
+                lifecycle.tidy_at = (!is_done).then_some(now);
+                if is_done { Next::Idle } else { Next::Now }
             }
         }
     }

@@ -1,0 +1,165 @@
+//! Memory mapped from the system for pages of tables, which each thread keeps for itself until it
+//! gives back all that is free at a quiet time.
+//!
+//! Mapping and unmapping take a lock of the whole process. When a crowd leaves a hundred shards at
+//! once, and the machine is busy with its end, whoever holds that lock waits for a core, and
+//! everybody else for the lock: shards stood still for seconds when each page was unmapped as it
+//! became empty.
+
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::ptr::{self, NonNull};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+/// What the system maps is a multiple of this, and aligned to it.
+pub(crate) const GRANULE: usize = 4096;
+/// Pieces mapped at once.
+const CHUNK: usize = 16;
+/// Bytes given back at once: some 0.2 ms.
+const GIVEN_BACK_MAX: usize = 4 << 20;
+
+/// Free pieces by their size, of which there are few.
+#[derive(Default)]
+struct Pool(Vec<(usize, Vec<NonNull<u8>>)>);
+
+thread_local! {
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool(Vec::new())) };
+}
+
+/// A piece of `bytes`, a multiple of [`GRANULE`]; what is in it is anything. `None` when the system
+/// has no memory left.
+pub(crate) fn take(bytes: usize) -> Option<NonNull<u8>> {
+    debug_assert!(bytes > 0 && bytes.is_multiple_of(GRANULE));
+    // While the thread ends there is no pool any more.
+    POOL.try_with(|pool| pool.borrow_mut().take(bytes)).unwrap_or_else(|_| map(bytes))
+}
+
+/// Takes a piece back.
+///
+/// # Safety
+/// It came from [`take`] with the same size, and nobody uses it any more.
+pub(crate) unsafe fn put(memory: NonNull<u8>, bytes: usize) {
+    if POOL.try_with(|pool| pool.borrow_mut().of(bytes).push(memory)).is_err() {
+        // SAFETY: as the caller promises.
+        unsafe { unmap(memory, bytes) };
+    }
+}
+
+/// Gives free pieces of this thread back to the system; whether none is left.
+pub(crate) fn give_back() -> bool {
+    POOL.try_with(|pool| pool.borrow_mut().give_back(GIVEN_BACK_MAX)).unwrap_or(true)
+}
+
+impl Pool {
+    fn of(&mut self, bytes: usize) -> &mut Vec<NonNull<u8>> {
+        let at = self.0.iter().position(|(size, _)| *size == bytes);
+        let at = at.unwrap_or_else(|| {
+            self.0.push((bytes, Vec::new()));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+
+    fn take(&mut self, bytes: usize) -> Option<NonNull<u8>> {
+        let free = self.of(bytes);
+        if let Some(memory) = free.pop() {
+            return Some(memory);
+        }
+        let Some(first) = bytes.checked_mul(CHUNK).and_then(map) else { return map(bytes) };
+        // SAFETY: so many pieces were mapped.
+        free.extend((1..CHUNK).rev().map(|at| unsafe { first.add(at * bytes) }));
+        Some(first)
+    }
+
+    /// Up to `most` bytes and a piece.
+    fn give_back(&mut self, most: usize) -> bool {
+        let mut pieces: Vec<(NonNull<u8>, usize)> = Vec::new();
+        for (bytes, free) in &mut self.0 {
+            pieces.extend(std::mem::take(free).into_iter().map(|memory| (memory, *bytes)));
+        }
+        pieces.sort_unstable();
+        let mut given = 0;
+        let mut run: Option<(NonNull<u8>, usize)> = None;
+        for (memory, bytes) in pieces {
+            if given > most {
+                self.of(bytes).push(memory);
+                continue;
+            }
+            given += bytes;
+            run = match run {
+                // Neighbours are given back in one call.
+                Some((first, length)) if first.addr().get() + length == memory.addr().get() => {
+                    Some((first, length + bytes))
+                }
+                before => {
+                    // SAFETY: these pieces are free, and not in the pool any more.
+                    before.inspect(|(first, length)| unsafe { unmap(*first, *length) });
+                    Some((memory, bytes))
+                }
+            };
+        }
+        // SAFETY: as above.
+        run.inspect(|(first, length)| unsafe { unmap(*first, *length) });
+        given <= most
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.give_back(usize::MAX);
+    }
+}
+
+fn map(bytes: usize) -> Option<NonNull<u8>> {
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: without an address of ours and MAP_FIXED nothing that is mapped already is touched.
+    let mapped = unsafe { mmap_anonymous(ptr::null_mut(), bytes, protection, flags) };
+    NonNull::new(mapped.ok()?.cast())
+}
+
+/// # Safety
+/// All of it was mapped here, and nobody uses it any more.
+unsafe fn unmap(memory: NonNull<u8>, bytes: usize) {
+    // SAFETY: as the caller promises. It fails only where a mapping would have to be split and the
+    // system allows no more of them; then the memory stays mapped, and nobody has it.
+    let _ = unsafe { munmap(memory.as_ptr().cast(), bytes) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: usize = 3 * GRANULE;
+
+    fn free() -> usize {
+        POOL.with_borrow(|pool| pool.0.iter().map(|(bytes, free)| bytes * free.len()).sum())
+    }
+
+    #[test]
+    fn pieces_are_kept_until_they_are_given_back() {
+        let pieces: Vec<NonNull<u8>> = (0..1000).map(|_| take(BYTES).unwrap()).collect();
+        for (at, piece) in pieces.iter().enumerate() {
+            // SAFETY: the piece is ours, and so long.
+            unsafe { piece.write_bytes(at as u8, BYTES) };
+        }
+        for (at, piece) in pieces.iter().enumerate() {
+            // SAFETY: as above; all of it was written.
+            assert_eq!(unsafe { piece.add(BYTES - 1).read() }, at as u8);
+            // SAFETY: it came from `take`, and is not used any more.
+            unsafe { put(*piece, BYTES) };
+        }
+        let kept = free();
+        assert!(kept >= 1000 * BYTES);
+        assert!(!give_back(), "not all at once");
+        assert!(free() < kept);
+        assert!((0..10).any(|_| give_back()));
+        assert_eq!(free(), 0);
+        // They can be taken again, of other sizes too.
+        let (one, other) = (take(BYTES).unwrap(), take(GRANULE).unwrap());
+        assert_ne!(one, other);
+        // SAFETY: they came from `take`, and are not used any more.
+        unsafe { (put(one, BYTES), put(other, GRANULE)) };
+    }
+}
