@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::load::{self, Bare};
 use crate::measure::MEASURES;
+use crate::size::{Dial, Pairs, Serve, Task};
 
 /// Shown for `--help` and beside an error.
 pub(crate) const USAGE: &str = "\
@@ -29,7 +30,13 @@ simurgh-bench load [--only ROW,...] [--runs 3] [--users 15000] [--rate 40000] [-
 simurgh-bench floor --listen IP:PORT
     the bare floor alone
 simurgh-bench bare --server IP:PORT [--users 1000] [--rate 1000] [--hold-ms N]
-    the bare client alone";
+    the bare client alone
+simurgh-bench bare-server --listen IP:PORT --max-connections N
+    the floor at size: as many threads and descriptor tables as `simurgh serve` has for N; speaks
+    enough of Channels for `simurgh load` and `simurgh road`, which also say --idle-timeout and
+    --check-origin: both ignored
+simurgh-bench bare-pairs --connections N [--runs 1]
+    how long N bare connections take from nothing, and what they cost: a line of JSON for each run";
 
 /// What is to be done.
 #[derive(Debug, PartialEq)]
@@ -46,6 +53,8 @@ pub(crate) enum Command {
     Bare(Bare),
     /// Be the floor.
     Floor(SocketAddrV4),
+    /// The floor at size.
+    Size(Task),
     /// Pin to a core, die with the parent, become another program (used for servers under test).
     Exec {
         /// The core.
@@ -128,6 +137,9 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         Some("floor") => {
             Command::Floor(take("listen").context("floor needs --listen IP:PORT")?.parse()?)
         }
+        Some(name @ ("bare-server" | "bare-pairs" | "bare-dial")) => {
+            Command::Size(size(name, &mut take)?)
+        }
         Some("exec") => Command::Exec { core: number(take("core"), 0)?, program },
         Some(other) => bail!("unknown command {other:?}\n{USAGE}"),
     };
@@ -167,6 +179,33 @@ fn bare(take: &mut impl FnMut(&str) -> Option<String>) -> Result<Bare> {
         join: number(take("join"), 1)? != 0,
         say: small(take("say"), 0)?,
         messages: small(take("messages"), 0)?,
+    })
+}
+
+fn size(name: &str, take: &mut impl FnMut(&str) -> Option<String>) -> Result<Task> {
+    let many = |text: Option<String>, option: &str| {
+        let wanted = number(Some(text.with_context(|| format!("{name} needs {option} N"))?), 0)?;
+        ensure!(wanted > 0, "{option} is at least 1");
+        Ok::<_, anyhow::Error>(wanted)
+    };
+    Ok(match name {
+        "bare-server" => {
+            // What `simurgh serve` is told besides; there is nothing of it here.
+            drop((take("idle-timeout"), take("check-origin")));
+            Task::Serve(Serve {
+                listen: take("listen").context("bare-server needs --listen IP:PORT")?.parse()?,
+                connections: many(take("max-connections"), "--max-connections")?,
+                tell_at: u64::try_from(number(take("tell-at"), 0)?)?,
+            })
+        }
+        "bare-dial" => Task::Dial(Dial {
+            server: take("server").context("bare-dial needs --server IP:PORT")?.parse()?,
+            connections: many(take("connections"), "--connections")?,
+        }),
+        _ => Task::Pairs(Pairs {
+            connections: many(take("connections"), "--connections")?,
+            runs: number(take("runs"), 1)?.max(1),
+        }),
     })
 }
 
@@ -231,6 +270,21 @@ mod tests {
     }
 
     #[test]
+    fn the_bare_server_starts_as_serve_does() {
+        let line = "bare-server --listen 127.77.0.1:0 --idle-timeout off --check-origin off \
+                    --max-connections 2_000_100";
+        let listen = "127.77.0.1:0".parse().unwrap();
+        let serve = Serve { listen, connections: 2_000_100, tell_at: 0 };
+        assert_eq!(parsed(line).unwrap(), Command::Size(Task::Serve(serve)));
+        let line = "bare-pairs --connections 30000 --runs 3";
+        let pairs = Pairs { connections: 30_000, runs: 3 };
+        assert_eq!(parsed(line).unwrap(), Command::Size(Task::Pairs(pairs)));
+        let server = "127.77.0.1:4000".parse().unwrap();
+        let dial = Command::Size(Task::Dial(Dial { server, connections: 7 }));
+        assert_eq!(parsed("bare-dial --server 127.77.0.1:4000 --connections 7").unwrap(), dial);
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (line, part) in [
             ("--client 5", "--client"),
@@ -242,6 +296,11 @@ mod tests {
             ("hold --quick --server x", "--quick"),
             ("load --only connects", "--only takes"),
             ("holt", "unknown command"),
+            ("bare-server --max-connections 5", "needs --listen"),
+            ("bare-server --listen 127.0.0.1:0", "needs --max-connections"),
+            ("bare-pairs", "needs --connections"),
+            ("bare-pairs --connections 0", "at least 1"),
+            ("bare-pairs --connections 5 --idle-timeout off", "unknown option"),
         ] {
             let error = format!("{:#}", parsed(line).unwrap_err());
             assert!(error.contains(part), "{line}: {error}");

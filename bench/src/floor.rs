@@ -9,7 +9,7 @@ use std::net::SocketAddrV4;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
@@ -29,13 +29,7 @@ const STRETCH_SENDS: usize = 48;
 /// Serves until it is killed.
 pub(crate) fn serve(listen: SocketAddrV4) -> Result<()> {
     sys::raise_descriptor_limit()?;
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let listener = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-    sockopt::set_socket_reuseaddr(&listener, true)?;
-    // Accepted sockets inherit it on Linux.
-    sockopt::set_tcp_nodelay(&listener, true)?;
-    rustix::net::bind(&listener, &listen).with_context(|| format!("bind to {listen}"))?;
-    rustix::net::listen(&listener, 4096)?;
+    let listener = listener(listen, false)?;
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
     let address = SocketAddrV4::try_from(rustix::net::getsockname(&listener)?)?;
@@ -44,7 +38,7 @@ pub(crate) fn serve(listen: SocketAddrV4) -> Result<()> {
         epoll,
         listener,
         sockets: Vec::new(),
-        handshake: handshake(),
+        handshake: frames::switching(frames::UPGRADE_KEY),
         join_reply: frames::plain(frames::JOIN_REPLY),
         heartbeat_reply: frames::plain(frames::HEARTBEAT_REPLY),
         stretch_max: Stretch::default(),
@@ -68,13 +62,29 @@ pub(crate) fn serve(listen: SocketAddrV4) -> Result<()> {
     Ok(())
 }
 
-fn handshake() -> Vec<u8> {
-    format!(
-        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Accept: {}\r\n\r\n",
-        frames::UPGRADE_ACCEPT
-    )
-    .into_bytes()
+/// A listening socket; with `shares_port` one of many on the same port, each of which gets its part
+/// of those who come.
+pub(crate) fn listener(listen: SocketAddrV4, shares_port: bool) -> Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let listener = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&listener, true)?;
+    if shares_port {
+        sockopt::set_socket_reuseport(&listener, true)?;
+    }
+    // Accepted sockets inherit it on Linux.
+    sockopt::set_tcp_nodelay(&listener, true)?;
+    rustix::net::bind(&listener, &listen).with_context(|| format!("bind to {listen}"))?;
+    rustix::net::listen(&listener, 4096)?;
+    Ok(listener)
+}
+
+/// The next connection that waits, if any does.
+pub(crate) fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>> {
+    match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(Errno::AGAIN | Errno::CONNABORTED) => Ok(None),
+        Err(error) => bail!("accept: {error}"),
+    }
 }
 
 struct Floor {
@@ -91,12 +101,7 @@ struct Floor {
 impl Floor {
     fn accept(&mut self) -> Result<()> {
         for _ in 0..64 {
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            let socket = match rustix::net::accept_with(&self.listener, flags) {
-                Ok(socket) => socket,
-                Err(Errno::AGAIN | Errno::CONNABORTED) => return Ok(()),
-                Err(error) => bail!("accept: {error}"),
-            };
+            let Some(socket) = accept(&self.listener)? else { return Ok(()) };
             let number = usize::try_from(socket.as_raw_fd())?;
             let data = EventData::new_u64(u64::try_from(number)?);
             epoll::add(&self.epoll, &socket, data, EventFlags::IN | EventFlags::ET)?;
@@ -225,13 +230,20 @@ fn sequence(frame: &[u8]) -> Option<u32> {
     Some(seq)
 }
 
-/// One `send`. A short or refused one would falsify the floor, so it ends it; a peer that has gone
-/// is noticed by the read that follows.
+/// One `send`. A short or refused one would falsify the floor, so it ends it.
 fn write(socket: &OwnedFd, bytes: &[u8]) -> Result<()> {
+    let count = send(socket, bytes)?;
+    ensure!(count == bytes.len(), "only {count} of {} bytes were taken", bytes.len());
+    Ok(())
+}
+
+/// One `send`, and how many bytes it took; a peer that has gone takes all, and is noticed by the
+/// read that follows.
+pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<usize> {
     match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-        Ok(count) if count == bytes.len() => Ok(()),
-        Ok(count) => bail!("only {count} of {} bytes were taken", bytes.len()),
-        Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+        Ok(count) => Ok(count),
+        Err(Errno::PIPE | Errno::CONNRESET) => Ok(bytes.len()),
+        Err(Errno::AGAIN) => Ok(0),
         Err(error) => bail!("send: {error}"),
     }
 }

@@ -5,6 +5,10 @@
 //! codec under test would not see that codec's mistakes. Every message has a fixed length, so the
 //! bare floor can tell them apart without parsing anything.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha1::{Digest as _, Sha1};
+
 /// The broadcast every delivery figure is about has a payload of this many bytes.
 pub(crate) const BROADCAST_LEN: usize = 64;
 /// What every broadcast of the benchmark begins with (serializer V2, null refs: PROTOCOL §3).
@@ -30,7 +34,7 @@ pub(crate) const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 /// Bytes in front of the payload of a short masked frame.
 pub(crate) const MASKED_HEADER: usize = 6;
 
-/// The key every upgrade carries (RFC 6455 §1.3) …
+/// The key every upgrade of the benchmark carries (RFC 6455 §1.3) …
 pub(crate) const UPGRADE_KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 /// … and the accept value that belongs to it.
 pub(crate) const UPGRADE_ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
@@ -103,11 +107,28 @@ pub(crate) fn masked(opcode: u8, payload: &[u8], out: &mut Vec<u8>) {
     out.extend(payload.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
 }
 
-/// One unmasked text frame of fewer than 126 bytes, as the floor sends it.
+/// One unmasked text frame of at most 65,535 payload bytes, as servers send it.
 pub(crate) fn plain(payload: &[u8]) -> Vec<u8> {
-    let mut out = vec![0x80 | TEXT, u8::try_from(payload.len()).unwrap_or(0) & 0x7f];
-    out.extend_from_slice(payload);
+    let mut out = Vec::with_capacity(payload.len() + 4);
+    plain_parts(&[payload], &mut out);
     out
+}
+
+/// The same in a buffer that may be used again, from parts.
+pub(crate) fn plain_parts(parts: &[&[u8]], out: &mut Vec<u8>) {
+    out.clear();
+    out.push(0x80 | TEXT);
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    match u8::try_from(length) {
+        Ok(short) if short < 126 => out.push(short),
+        _ => {
+            out.push(126);
+            out.extend_from_slice(&u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());
+        }
+    }
+    for part in parts {
+        out.extend_from_slice(part);
+    }
 }
 
 /// The upgrade request for `path` (with query); `extra` holds further header lines, each with CRLF.
@@ -117,6 +138,22 @@ pub(crate) fn upgrade_request(path: &str, host: &str, extra: &str) -> Vec<u8> {
          Sec-WebSocket-Key: {UPGRADE_KEY}\r\nSec-WebSocket-Version: 13\r\n{extra}\r\n"
     )
     .into_bytes()
+}
+
+/// The answer to an upgrade with that key.
+pub(crate) fn switching(key: &str) -> Vec<u8> {
+    let accept = accept_value(key);
+    format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+/// RFC 6455 §4.2.2: base64 of the SHA-1 of the key and a fixed text.
+fn accept_value(key: &str) -> String {
+    let text = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+    STANDARD.encode(Sha1::digest(text.as_bytes()))
 }
 
 /// One frame of a server at the front of a buffer.
@@ -225,6 +262,13 @@ mod tests {
     }
 
     #[test]
+    fn an_upgrade_gets_the_accept_value_of_its_key() {
+        assert_eq!(accept_value(UPGRADE_KEY), UPGRADE_ACCEPT);
+        let answer = String::from_utf8(switching(UPGRADE_KEY)).unwrap();
+        assert!(answer.ends_with(&format!(" {UPGRADE_ACCEPT}\r\n\r\n")), "{answer}");
+    }
+
+    #[test]
     fn frames_are_found_only_when_whole() {
         let one = plain(&broadcast(1));
         for cut in 0..one.len() {
@@ -232,8 +276,8 @@ mod tests {
         }
         let found = frame(&one).unwrap();
         assert_eq!((found.fin, found.opcode, found.len), (true, TEXT, 66));
-        let mut long = vec![0x82, 126, 1, 0];
-        long.extend_from_slice(&[7; 256]);
+        let long = plain(&[7; 256]);
+        assert_eq!(long[..4], [0x81, 126, 1, 0]);
         assert_eq!(frame(&long).unwrap().payload, &[7; 256]);
         assert_eq!(frame(&long[..200]), None);
         assert_eq!(frame(&[0x82, 127, 0, 0, 0, 0, 0, 0, 0, 1, 9]).unwrap().payload, &[9]);

@@ -5,7 +5,8 @@
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
-    reason = "one descriptor table and no shard; and it must not rest on the reactor it measures"
+    reason = "it must not rest on the reactor it measures, so it has no shards: most of it has one \
+              descriptor table, and size/ takes nothing but threads with their own from there"
 )]
 
 use std::os::unix::process::CommandExt;
@@ -27,6 +28,7 @@ mod load;
 mod measure;
 mod probe;
 mod report;
+mod size;
 mod stats;
 mod sys;
 mod target;
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Command::Load(options) => load::run(&options),
         Command::Bare(plan) => load::bare::run(&plan),
         Command::Floor(listen) => floor::serve(listen),
+        Command::Size(task) => size::run(&task),
         Command::Exec { core, program } => exec(core, &program),
     });
     match outcome {

@@ -13,14 +13,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
-use sha1::{Digest as _, Sha1};
 
 use crate::fleet::head_length;
 use crate::target::SERVER_CORE;
@@ -240,7 +237,7 @@ fn answer(input: &[u8]) -> Answer {
         });
         return match key {
             None => Answer::Counted(length, OK.to_vec()),
-            Some(key) => Answer::Upgrade(length, switching(&key)),
+            Some(key) => Answer::Upgrade(length, frames::switching(&key)),
         };
     }
     let Some((&[first, second], rest)) = input.split_first_chunk::<2>() else {
@@ -270,28 +267,12 @@ fn answer(input: &[u8]) -> Answer {
     }
 }
 
-fn switching(key: &str) -> Vec<u8> {
-    let accept = accept_value(key);
-    format!(
-        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Accept: {accept}\r\n\r\n"
-    )
-    .into_bytes()
-}
-
-/// RFC 6455 §4.2.2: base64 of the SHA-1 of the key and a fixed text.
-fn accept_value(key: &str) -> String {
-    let text = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
-    STANDARD.encode(Sha1::digest(text.as_bytes()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn upgrades_requests_and_frames_are_answered_when_they_are_whole() {
-        assert_eq!(accept_value(frames::UPGRADE_KEY), frames::UPGRADE_ACCEPT);
         let request = frames::upgrade_request("/", "here", "");
         for cut in 1..request.len() {
             assert!(matches!(answer(&request[..cut]), Answer::Part));
