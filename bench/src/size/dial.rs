@@ -24,9 +24,9 @@ use crate::sys;
 
 /// Connections of a thread that are not up yet.
 const UNDER_WAY: usize = 64;
-/// Ports used of each source address, from this one on.
+/// Ports used of each source address, from this one on: below those that the kernel chooses.
 const PORTS: usize = 28_000;
-const FIRST_PORT: usize = 32_768;
+const FIRST_PORT: usize = 4_000;
 /// Source addresses are 127.78.1.1 to 127.78.250.250.
 const HOSTS: usize = 250;
 
@@ -132,7 +132,14 @@ impl Dialler {
         // A reset at the end, also when this process is killed: no TIME_WAIT stays.
         sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
         let source = source(number)?;
-        rustix::net::bind(&socket, &source).with_context(|| format!("bind to {source}"))?;
+        let bound = match rustix::net::bind(&socket, &source) {
+            // Whoever listens on all addresses has this port: the kernel finds another.
+            Err(Errno::ADDRINUSE) => {
+                rustix::net::bind(&socket, &SocketAddrV4::new(*source.ip(), 0))
+            }
+            other => other,
+        };
+        bound.with_context(|| format!("bind to {source}"))?;
         match rustix::net::connect(&socket, &self.server) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(error) => bail!("connect: {error}"),
@@ -151,11 +158,11 @@ mod tests {
 
     #[test]
     fn each_connection_has_a_source_and_a_thread_of_its_own() {
-        assert_eq!(source(0).unwrap().to_string(), "127.78.1.1:32768");
-        assert_eq!(source(PORTS - 1).unwrap().to_string(), "127.78.1.1:60767");
-        assert_eq!(source(PORTS).unwrap().to_string(), "127.78.1.2:32768");
-        assert_eq!(source(2_000_000).unwrap().to_string(), "127.78.1.72:44768");
-        assert_eq!(source(PORTS * HOSTS).unwrap().to_string(), "127.78.2.1:32768");
+        assert_eq!(source(0).unwrap().to_string(), "127.78.1.1:4000");
+        assert_eq!(source(PORTS - 1).unwrap().to_string(), "127.78.1.1:31999");
+        assert_eq!(source(PORTS).unwrap().to_string(), "127.78.1.2:4000");
+        assert_eq!(source(2_000_000).unwrap().to_string(), "127.78.1.72:16000");
+        assert_eq!(source(PORTS * HOSTS).unwrap().to_string(), "127.78.2.1:4000");
         for (connections, count) in [(2_000_000, 107), (5, 7), (0, 2)] {
             let mut next = 0;
             for index in 0..count {
