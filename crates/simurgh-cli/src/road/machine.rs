@@ -11,7 +11,8 @@ use crate::tune::kilobytes;
 pub(super) struct Machine {
     /// MemTotal.
     pub(super) total: u64,
-    /// MemAvailable: what can be used before memory ends.
+    /// What can be used before memory ends: MemAvailable less SReclaimable, since that is mostly
+    /// inodes and directory entries of open sockets, which are counted as if they could be had.
     pub(super) available: u64,
     /// Slab: the kernel's records, those of sockets above all.
     pub(super) slab: u64,
@@ -36,7 +37,8 @@ impl Machine {
         };
         Some(Self {
             total: kilobytes(meminfo, "MemTotal:")?,
-            available: kilobytes(meminfo, "MemAvailable:")?,
+            available: kilobytes(meminfo, "MemAvailable:")?
+                .saturating_sub(kilobytes(meminfo, "SReclaimable:")?),
             slab: kilobytes(meminfo, "Slab:")?,
             sockets: field("inuse")?,
             buffers: field("mem")? * 4096,
@@ -80,11 +82,12 @@ mod tests {
 
     #[test]
     fn figures_are_found_by_name() {
-        let meminfo = "MemTotal: 9 kB\nMemFree: 7 kB\nMemAvailable: 8 kB\nSlab: 2 kB\n";
+        let meminfo = "MemTotal: 9 kB\nMemFree: 7 kB\nMemAvailable: 8 kB\nSlab: 2 kB\n\
+                       SReclaimable: 1 kB\n";
         let sockstat = "sockets: used 9\nTCP: inuse 5 orphan 1 tw 2 alloc 6 mem 3\nUDP: inuse 1\n";
         let expected = Machine {
             total: 9 << 10,
-            available: 8 << 10,
+            available: 7 << 10,
             slab: 2 << 10,
             sockets: 5,
             buffers: 12288,

@@ -75,7 +75,9 @@ pub(crate) struct Flags {
 }
 
 /// Memory of a connection, both ends, before there is a figure of this machine's own.
-const BYTES_AT_FIRST: f64 = 9_000.0;
+const BYTES_AT_FIRST: f64 = 9_400.0;
+/// A road that ends where memory does ends at a multiple of this.
+const ROUND: u64 = 10_000;
 /// So much of the machine's memory is left alone: for what broadcasts have under way, and others.
 const MEMORY_LEFT: f64 = 0.06;
 /// Sockets of the server beyond the crowd: those who stand by.
@@ -96,7 +98,7 @@ fn walk(flags: &Flags) -> Result<Road, String> {
     let dir = make_directory(&flags.out)?;
     let here = Machine::now()?;
     let room = (spare(&here) / BYTES_AT_FIRST) as u64;
-    let to = flags.connections.unwrap_or(room + room / 4).max(1);
+    let to = flags.connections.unwrap_or(room / ROUND * ROUND).max(1);
     let milestones = plan::milestones(to);
     // Put back when all processes have ended: what is made first is dropped last.
     let tuned = if flags.no_tune { Tuned::nothing() } else { Tuned::raise(to, &dir)? };
@@ -158,18 +160,19 @@ fn finish(flags: &Flags, walkers: &mut Walkers, road: &mut Road) -> Result<(), S
     if walkers.members() == 0 {
         return Ok(());
     }
-    if let Some(every) = flags.heartbeats.value() {
-        complain(&format!("all send heartbeats, {every:?} apart"));
-        let seen = walkers.beat_all(every);
-        road.heartbeats = Some(seen.inspect_err(|why| {
-            road.ending = format!("{} Heartbeats broke off: {why}.", road.ending);
-        })?);
-    }
     if !flags.no_storm {
         complain("all clients vanish at once, and then all come back");
         let seen = walkers.storm(walkers.members(), &flags.dashboard);
         road.storm = Some(seen.inspect_err(|why| {
             road.ending = format!("{} The storm broke off: {why}.", road.ending);
+        })?);
+    }
+    // Last: where the cores cannot keep up with them, what waits would be in the way of all else.
+    if let Some(every) = flags.heartbeats.value() {
+        complain(&format!("all send heartbeats, {every:?} apart"));
+        let seen = walkers.beat_all(every);
+        road.heartbeats = Some(seen.inspect_err(|why| {
+            road.ending = format!("{} Heartbeats broke off: {why}.", road.ending);
         })?);
     }
     Ok(())

@@ -76,7 +76,7 @@ impl Crowd {
              [[phase]]\nname = \"stay\"\nduration = \"24h\"\nrate = 0\n",
             self.head()
         );
-        text + &Self { heartbeats: None, ..self }.sessions()
+        text + &self.sessions()
     }
 
     /// The top of a scenario, and the phase of the one who speaks.

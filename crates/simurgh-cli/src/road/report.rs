@@ -119,8 +119,8 @@ impl Road {
 
     /// What was seen beside the milestones, a paragraph each.
     fn words(&self) -> impl Iterator<Item = String> {
-        let beats = self.heartbeats.as_ref().map(beats_words);
-        beats.into_iter().chain(self.storm.as_ref().map(storm_words))
+        let storm = self.storm.as_ref().map(storm_words);
+        storm.into_iter().chain(self.heartbeats.as_ref().map(beats_words))
     }
 
     fn place(&self) -> String {
