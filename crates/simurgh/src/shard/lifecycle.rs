@@ -26,8 +26,8 @@ const DRAIN_TURN: usize = 128;
 const DRAIN_SWEEPS: usize = 4;
 /// So many connections that ended are a crowd.
 const CROWD: usize = 256;
-/// How long after one has left memory is given back.
-const TIDY_AFTER: Duration = Duration::from_millis(1500);
+/// How long after one has left memory is given back: others may still be busy with their part of it.
+const TIDY_AFTER: Duration = Duration::from_secs(4);
 /// So much later by each shard than by the one before: while one has the allocator give memory
 /// back, the same asked by another does nothing.
 const TIDY_APART: Duration = Duration::from_millis(5);
