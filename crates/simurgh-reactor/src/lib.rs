@@ -76,6 +76,7 @@ pub use net::ListenError;
 pub use outbound::Shared;
 pub use page::Page;
 pub use places::{PAGE, Places};
+pub use pool::free_memory;
 pub use spawn::{Shard, ShardHandle, ShardSet, StartError, connections_for, shards_for};
 pub use stats::{Counts, ReactorStats, TURN_BUCKETS_NS};
 pub use tables::{Descriptor, Tables, raise_descriptor_limit};

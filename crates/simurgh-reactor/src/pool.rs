@@ -20,12 +20,22 @@ const CHUNK: usize = 16;
 /// Bytes given back at once: some 0.2 ms.
 const GIVEN_BACK_MAX: usize = 4 << 20;
 
-/// Free pieces by their size, of which there are few.
 #[derive(Default)]
-struct Pool(Vec<(usize, Vec<NonNull<u8>>)>);
+struct Pool {
+    /// Free pieces by their size, of which there are few.
+    free: Vec<(usize, Vec<NonNull<u8>>)>,
+    /// Bytes of those that somebody has had before: the others take no memory yet.
+    used: usize,
+}
 
 thread_local! {
-    static POOL: RefCell<Pool> = const { RefCell::new(Pool(Vec::new())) };
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { free: Vec::new(), used: 0 }) };
+}
+
+/// Bytes that pages of tables have had on this thread, and that nobody uses now; see
+/// [`crate::give_back_memory`].
+pub fn free_memory() -> usize {
+    POOL.try_with(|pool| pool.borrow().used).unwrap_or(0)
 }
 
 /// A piece of `bytes`, a multiple of [`GRANULE`]; what is in it is anything. `None` when the system
@@ -41,7 +51,12 @@ pub(crate) fn take(bytes: usize) -> Option<NonNull<u8>> {
 /// # Safety
 /// It came from [`take`] with the same size, and nobody uses it any more.
 pub(crate) unsafe fn put(memory: NonNull<u8>, bytes: usize) {
-    if POOL.try_with(|pool| pool.borrow_mut().of(bytes).push(memory)).is_err() {
+    let kept = POOL.try_with(|pool| {
+        let mut pool = pool.borrow_mut();
+        pool.used += bytes;
+        pool.of(bytes).push(memory);
+    });
+    if kept.is_err() {
         // SAFETY: as the caller promises.
         unsafe { unmap(memory, bytes) };
     }
@@ -54,29 +69,30 @@ pub(crate) fn give_back() -> bool {
 
 impl Pool {
     fn of(&mut self, bytes: usize) -> &mut Vec<NonNull<u8>> {
-        let at = self.0.iter().position(|(size, _)| *size == bytes);
+        let at = self.free.iter().position(|(size, _)| *size == bytes);
         let at = at.unwrap_or_else(|| {
-            self.0.push((bytes, Vec::new()));
-            self.0.len() - 1
+            self.free.push((bytes, Vec::new()));
+            self.free.len() - 1
         });
-        &mut self.0[at].1
+        &mut self.free[at].1
     }
 
     fn take(&mut self, bytes: usize) -> Option<NonNull<u8>> {
-        let free = self.of(bytes);
-        if let Some(memory) = free.pop() {
+        // What was used before is taken first.
+        if let Some(memory) = self.of(bytes).pop() {
+            self.used = self.used.saturating_sub(bytes);
             return Some(memory);
         }
         let Some(first) = bytes.checked_mul(CHUNK).and_then(map) else { return map(bytes) };
         // SAFETY: so many pieces were mapped.
-        free.extend((1..CHUNK).rev().map(|at| unsafe { first.add(at * bytes) }));
+        self.of(bytes).extend((1..CHUNK).rev().map(|at| unsafe { first.add(at * bytes) }));
         Some(first)
     }
 
     /// Up to `most` bytes and a piece.
     fn give_back(&mut self, most: usize) -> bool {
         let mut pieces: Vec<(NonNull<u8>, usize)> = Vec::new();
-        for (bytes, free) in &mut self.0 {
+        for (bytes, free) in &mut self.free {
             pieces.extend(std::mem::take(free).into_iter().map(|memory| (memory, *bytes)));
         }
         pieces.sort_unstable();
@@ -102,6 +118,7 @@ impl Pool {
         }
         // SAFETY: as above.
         run.inspect(|(first, length)| unsafe { unmap(*first, *length) });
+        self.used = if given <= most { 0 } else { self.used.saturating_sub(given) };
         given <= most
     }
 }
@@ -134,7 +151,7 @@ mod tests {
     const BYTES: usize = 3 * GRANULE;
 
     fn free() -> usize {
-        POOL.with_borrow(|pool| pool.0.iter().map(|(bytes, free)| bytes * free.len()).sum())
+        POOL.with_borrow(|pool| pool.free.iter().map(|(bytes, free)| bytes * free.len()).sum())
     }
 
     #[test]
@@ -152,12 +169,14 @@ mod tests {
         }
         let kept = free();
         assert!(kept >= 1000 * BYTES);
+        assert_eq!(free_memory(), 1000 * BYTES);
         assert!(!give_back(), "not all at once");
         assert!(free() < kept);
         assert!((0..10).any(|_| give_back()));
-        assert_eq!(free(), 0);
+        assert_eq!((free(), free_memory()), (0, 0));
         // They can be taken again, of other sizes too.
         let (one, other) = (take(BYTES).unwrap(), take(GRANULE).unwrap());
+        assert_eq!(free_memory(), 0, "nobody has had the rest of what was mapped");
         assert_ne!(one, other);
         // SAFETY: they came from `take`, and are not used any more.
         unsafe { (put(one, BYTES), put(other, GRANULE)) };

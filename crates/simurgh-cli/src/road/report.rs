@@ -149,7 +149,7 @@ impl Road {
         }
         let mut words = String::new();
         for paragraph in self.words() {
-            let _ = write!(words, "<p>{}</p>\n", escaped(&paragraph));
+            let _ = writeln!(words, "<p>{}</p>", escaped(&paragraph));
         }
         include_str!("road.html")
             .replace("{{place}}", &escaped(&self.place()))

@@ -26,6 +26,8 @@ const DRAIN_TURN: usize = 128;
 const DRAIN_SWEEPS: usize = 4;
 /// So many connections that ended are a crowd.
 const CROWD: usize = 256;
+/// Bytes of free pages that are kept for the next connections.
+const FREE_KEPT: usize = 256 << 10;
 /// How long after one has left memory is given back: others may still be busy with their part of it.
 const TIDY_AFTER: Duration = Duration::from_secs(4);
 /// So much later by each shard than by the one before: while one has the allocator give memory
@@ -98,7 +100,9 @@ impl Shard {
     /// After a crowd has left, has the allocator give back what it keeps for the next.
     fn tidy(&mut self, now: Instant) -> Next {
         let lifecycle = &mut self.lifecycle;
-        if lifecycle.left >= CROWD {
+        // The last few empty the pages on which they were left behind.
+        let more = lifecycle.tidy_at.is_none() && simurgh_reactor::free_memory() >= FREE_KEPT;
+        if lifecycle.left >= CROWD || more {
             lifecycle.left = 0;
             lifecycle.tidy_at = Some(now + TIDY_AFTER + TIDY_APART * u32::from(self.index));
         }
