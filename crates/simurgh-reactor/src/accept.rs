@@ -114,7 +114,7 @@ impl<H: Handler> Reactor<H> {
         if listeners.is_full || listeners.paused_until_ns.is_some() {
             return false;
         }
-        if self.io.sockets.len() >= listeners.open_max {
+        if self.io.wired() >= listeners.open_max {
             self.io.counts.accept_pauses += 1;
             listeners.is_full = true;
             self.io.freed = false;
@@ -126,7 +126,7 @@ impl<H: Handler> Reactor<H> {
         match net::accept(&listener.fd) {
             Ok((fd, peer)) => {
                 let Some(key) = self.io.admit(&fd) else { return true };
-                let over_capacity = self.io.sockets.len() >= self.io.capacity();
+                let over_capacity = self.io.wired() >= self.io.capacity();
                 self.io.counts.accepted += 1;
                 self.io.counts.over_capacity += u64::from(over_capacity);
                 let from = Accepted { key, listener: index as u16, peer, over_capacity };
@@ -169,8 +169,8 @@ impl<T> Io<T> {
 
     /// Puts an admitted connection's record in place.
     pub(crate) fn seat(&mut self, key: Key, fd: OwnedFd, conn: T, flags: Flags) {
-        self.sockets.insert(key, fd, conn, flags);
-        self.counts.open = self.sockets.len() as u64;
+        self.sockets.insert(key, Some(fd), conn, flags);
+        self.counts.open = self.wired() as u64;
     }
 
     /// Closes an admitted connection that the handler does not want.

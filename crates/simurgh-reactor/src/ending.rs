@@ -5,7 +5,7 @@
 use crate::handler::{Closed, Handler, Key, Slow};
 use crate::io::Io;
 use crate::net;
-use crate::slab::{CLOSING, CONNECTING, DOOMED, MUTE, OVER, RESETS, SHUT};
+use crate::slab::{CLOSING, CONNECTING, DOOMED, MUTE, OVER, RESETS, SHUT, Socket};
 use crate::turn::Reactor;
 
 impl<H: Handler> Reactor<H> {
@@ -40,16 +40,18 @@ impl<H: Handler> Reactor<H> {
     }
 
     fn bury_doomed(&mut self) {
+        self.hand_over_local();
         let mut doomed = std::mem::take(&mut self.io.lists.doomed);
         for (key, why) in doomed.drain(..) {
             let Some(socket) = self.io.sockets.remove(key) else { continue };
             self.io.counts.closed += 1;
             self.io.counts.connect_failed += u64::from(matches!(why, Closed::Unconnected(_)));
             self.io.forget(&socket);
-            if matches!(why, Closed::Local | Closed::Slow)
+            if let Some(fd) = &socket.fd
+                && matches!(why, Closed::Local | Closed::Slow)
                 && socket.flags & (MUTE | CONNECTING | RESETS) == 0
             {
-                net::close_gently(&socket.fd);
+                net::close_gently(fd);
             }
             drop(socket.fd);
             self.handler.closed(&mut self.io, key, socket.data, why);
@@ -74,10 +76,10 @@ impl<T> Io<T> {
         match self.sockets.get(key) {
             Some(socket) if socket.flags & OVER != 0 => Closed::Slow,
             Some(socket) if socket.flags & CLOSING != 0 => Closed::Local,
-            Some(socket) if socket.flags & CONNECTING != 0 => {
-                Closed::Unconnected(net::error_kind(&socket.fd))
+            Some(Socket { fd: Some(fd), flags, .. }) if flags & CONNECTING != 0 => {
+                Closed::Unconnected(net::error_kind(fd))
             }
-            Some(socket) if is_error => Closed::Reset(net::error_kind(&socket.fd)),
+            Some(Socket { fd: Some(fd), .. }) if is_error => Closed::Reset(net::error_kind(fd)),
             _ => Closed::PeerEof,
         }
     }
@@ -86,8 +88,10 @@ impl<T> Io<T> {
     pub(crate) fn reset(&mut self, key: Key, why: Closed) {
         if let Some(socket) = self.sockets.get_mut(key) {
             // There is nothing to reset before the handshake has ended.
-            if socket.flags & (CONNECTING | RESETS) == 0 {
-                net::reset_on_close(&socket.fd);
+            if let Some(fd) = &socket.fd
+                && socket.flags & (CONNECTING | RESETS) == 0
+            {
+                net::reset_on_close(fd);
             }
             socket.flags |= MUTE;
             self.doom(key, why);
@@ -99,15 +103,20 @@ impl<T> Io<T> {
         for key in std::mem::take(&mut self.lists.closing) {
             let Some(socket) = self.sockets.get(key) else { continue };
             let (flags, waits) = (socket.flags, socket.queue.is_some());
+            let Some(fd) = &socket.fd else {
+                // It has what was sent, and nobody else could close its other half.
+                self.doom(key, Closed::Local);
+                continue;
+            };
             if flags & CLOSING != 0 {
                 match (waits, flags & OVER != 0) {
                     (true, _) => self.linger(key),
                     // The peer has its farewell; it lingers until it closes too, or its time is up.
-                    (false, true) => net::shutdown_write(&socket.fd),
+                    (false, true) => net::shutdown_write(fd),
                     (false, false) => self.doom(key, Closed::Local),
                 }
             } else if flags & SHUT != 0 && flags & CONNECTING == 0 && !waits {
-                net::shutdown_write(&socket.fd);
+                net::shutdown_write(fd);
             }
         }
     }

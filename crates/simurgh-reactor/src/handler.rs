@@ -52,8 +52,15 @@ pub trait Handler: Sized {
     }
 
     /// Bytes arrived, in the loop's own read buffer; they may be changed in place. The handler
-    /// takes all of them: what it cannot use yet it keeps itself.
+    /// takes all of them: what it cannot use yet it keeps itself. None at all for a local
+    /// connection, of which it only says that [`Io::announce_local`] may be acted upon.
     fn readable(&mut self, io: &mut Io<Self::Conn>, key: Key, data: &mut [u8]);
+
+    /// Bytes that were sent to a local connection ([`Io::open_local`]), where those of others go to
+    /// their sockets; they may be changed in place. Nothing is sent from here.
+    fn local(&mut self, io: &mut Io<Self::Conn>, key: Key, data: &mut [u8]) {
+        let _ = (io, key, data);
+    }
 
     /// The connection is over; exactly once for each record that was not taken away. Its
     /// descriptor is closed and `key` answers no more.

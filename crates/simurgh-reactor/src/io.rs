@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::connect::Ports;
 use crate::handler::{Closed, Key};
 use crate::handoff::{self, HandOffError};
+use crate::local::LocalOutput;
 use crate::outbound::{Outbox, Shared};
 use crate::slab::{
     CLOSING, CONNECTING, DOOMED, HELD, LISTED, MUTE, NO_READ, NO_SEND, SHUT, Slab, Socket, UNREAD,
@@ -38,6 +39,10 @@ pub struct Io<T> {
     /// Only if the kernel is to stamp what it receives.
     pub(crate) stamps: Option<Stamps>,
     pub(crate) lists: Lists,
+    /// What local connections were sent and the handler has not been given yet.
+    pub(crate) local: LocalOutput,
+    /// Connections without a descriptor.
+    pub(crate) locals: usize,
     pub(crate) outbound_bytes_max: usize,
     /// The shard's end of the hand-off.
     pub(crate) hand_off: Option<OwnedFd>,
@@ -85,6 +90,8 @@ impl<T> Io<T> {
             ports: Ports::default(),
             stamps: config.receive_stamps.then(|| Stamps::new(clock)),
             lists: Lists::default(),
+            local: LocalOutput::default(),
+            locals: 0,
             outbound_bytes_max: config.outbound_bytes_max,
             hand_off,
             freed: false,
@@ -150,10 +157,10 @@ impl<T> Io<T> {
         self.sockets.get(key).map(|socket| &socket.data)
     }
 
-    /// The peer's address, asked of the kernel.
+    /// The peer's address, asked of the kernel; a local connection has none.
     pub fn peer_addr(&self, key: Key) -> io::Result<SocketAddr> {
-        let socket = self.sockets.get(key).ok_or(io::ErrorKind::NotFound)?;
-        net::peer_addr(&socket.fd)
+        let fd = self.sockets.get(key).and_then(|socket| socket.fd.as_ref());
+        net::peer_addr(fd.ok_or(io::ErrorKind::NotFound)?)
     }
 
     /// Bytes that the connection's peer has not taken yet, without those of this turn.
@@ -197,8 +204,9 @@ impl<T> Io<T> {
         if socket.flags & (NO_SEND | CONNECTING) == 0 && socket.span == 0 && socket.queue.is_none()
         {
             let bytes = frame.as_bytes();
+            let Some(fd) = &socket.fd else { return self.local.add(key, bytes) };
             self.counts.writes += 1;
-            match write::send(&socket.fd, bytes) {
+            match write::send(fd, bytes) {
                 Ok(written) if written == bytes.len() => self.counts.bytes_out += written as u64,
                 outcome => self.shared_cut_short(key, frame, outcome),
             }
@@ -272,11 +280,12 @@ impl<T> Io<T> {
     }
 
     /// Takes a connection off the shard; nothing is closed, [`crate::Handler::closed`] is not
-    /// called. What is pending is written first; what is queued for a slow peer is lost.
+    /// called. What is pending is written first; what is queued for a slow peer is lost. `None` also
+    /// for a local one, which has no descriptor to take.
     pub fn take(&mut self, key: Key) -> Option<(Descriptor, T)> {
         self.flush();
         let socket = self.leave(key)?;
-        Some((Descriptor::new(socket.fd), socket.data))
+        Some((Descriptor::new(socket.fd?), socket.data))
     }
 
     /// Hands a connection and the bytes already read from it to the other end of the hand-off;
@@ -288,6 +297,7 @@ impl<T> Io<T> {
             .get(key)
             .filter(|socket| socket.flags & (NO_READ | SHUT | CONNECTING) == 0);
         let socket = socket.ok_or(HandOffError::NotOpen)?;
+        let fd = socket.fd.as_ref().ok_or(HandOffError::NotOpen)?;
         if socket.queue.is_some() {
             return Err(HandOffError::OutputQueued);
         }
@@ -295,7 +305,7 @@ impl<T> Io<T> {
         // The other side may look at the counters as soon as it has the connection.
         self.counts.open -= 1;
         self.stats.publish(&self.counts);
-        if let Err(error) = handoff::send(end, &socket.fd, read_ahead) {
+        if let Err(error) = handoff::send(end, fd, read_ahead) {
             self.counts.open += 1;
             self.counts.hand_off_refused += 1;
             return Err(error);
@@ -344,7 +354,7 @@ impl<T> Io<T> {
         if writable {
             interest |= Interest::WRITABLE;
         }
-        let fd = socket.fd.as_raw_fd();
+        let Some(fd) = socket.fd.as_ref().map(AsRawFd::as_raw_fd) else { return };
         let registry = self.poll.registry();
         if let Err(error) = registry.reregister(&mut SourceFd(&fd), token(key), interest) {
             // Not possible for a registered descriptor but for want of kernel memory; the queue
@@ -399,9 +409,9 @@ impl<T> Io<T> {
 
     /// Removes a connection that lives on elsewhere.
     fn leave(&mut self, key: Key) -> Option<Socket<T>> {
-        let socket = self.sockets.remove(key)?;
         // The open file lives on, so closing our number would leave it in the poll set.
-        let fd = socket.fd.as_raw_fd();
+        let fd = self.sockets.get(key)?.fd.as_ref()?.as_raw_fd();
+        let socket = self.sockets.remove(key)?;
         if let Err(error) = self.poll.registry().deregister(&mut SourceFd(&fd)) {
             tracing::warn!(%error, "a connection could not leave the poll set");
         }
@@ -414,8 +424,12 @@ impl<T> Io<T> {
     pub(crate) fn forget(&mut self, socket: &Socket<T>) {
         let queued = socket.queue.as_ref().map_or(0, |queue| queue.bytes());
         self.counts.queued_bytes -= queued as u64;
-        self.counts.open = self.sockets.len() as u64;
-        self.freed = true;
+        match socket.fd {
+            Some(_) => self.freed = true,
+            None => self.locals -= 1,
+        }
+        self.counts.open = self.wired() as u64;
+        self.counts.local = self.locals as u64;
     }
 
     pub(crate) fn publish(&self) {

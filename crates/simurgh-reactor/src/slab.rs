@@ -44,14 +44,23 @@ pub(crate) const NO_READ: Flags = CLOSING | DOOMED | MUTE | OVER;
 
 /// One open connection.
 pub(crate) struct Socket<T> {
-    pub(crate) fd: OwnedFd,
+    /// None of a local connection: its other end is the handler.
+    pub(crate) fd: Option<OwnedFd>,
     generation: u32,
     /// Entry in the outbox, plus one; 0: nothing pending.
     pub(crate) span: u32,
     pub(crate) flags: Flags,
+    _mark: Mark,
     /// Only while the peer is slow.
     pub(crate) queue: Option<Box<Queue>>,
     pub(crate) data: T,
+}
+
+/// Where a vacant slot is told from a used one: a byte of which one value is used.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Mark {
+    Used,
 }
 
 enum Slot<T> {
@@ -59,8 +68,9 @@ enum Slot<T> {
     Used(Socket<T>),
 }
 
-// The budget beside the protocol's record: descriptor 4, generation 4, span 4, flags 2 (+2), queue
-// pointer 8. That a slot may be vacant costs nothing: it hides in the descriptor's forbidden -1.
+// The budget beside the protocol's record: descriptor 4, generation 4, span 4, flags 2, mark 1 (+1),
+// queue pointer 8. Neither that a slot may be vacant nor that a connection may be local costs
+// anything: the one hides in the mark, the other in the descriptor's forbidden -1.
 const _: () = assert!(size_of::<Slot<[u64; 8]>>() == 24 + 64);
 const _: () = assert!(size_of::<Slot<[u8; 3]>>() == 32);
 
@@ -142,10 +152,10 @@ impl<T> Slab<T> {
     }
 
     /// Fills the slot of a key of [`Slab::reserve`].
-    pub(crate) fn insert(&mut self, key: Key, fd: OwnedFd, data: T, flags: Flags) {
-        let generation = key.generation;
+    pub(crate) fn insert(&mut self, key: Key, fd: Option<OwnedFd>, data: T, flags: Flags) {
+        let (generation, _mark) = (key.generation, Mark::Used);
         if let Some(slot @ Slot::Vacant { .. }) = self.slot_mut(key.slot) {
-            *slot = Slot::Used(Socket { fd, generation, span: 0, flags, queue: None, data });
+            *slot = Slot::Used(Socket { fd, generation, span: 0, flags, _mark, queue: None, data });
             self.len += 1;
         } else {
             debug_assert!(false, "only a reserved slot is filled");
@@ -202,7 +212,7 @@ mod tests {
 
     fn add(slab: &mut Slab<u32>, data: u32) -> Key {
         let key = slab.reserve().unwrap();
-        slab.insert(key, fd(), data, 0);
+        slab.insert(key, Some(fd()), data, 0);
         key
     }
 
@@ -242,7 +252,7 @@ mod tests {
         let other = add(&mut slab, 1);
         assert_ne!(reserved.slot, other.slot);
         slab.remove(other);
-        slab.insert(reserved, fd(), 2, 0);
+        slab.insert(reserved, Some(fd()), 2, 0);
         assert_eq!(slab.get(reserved).unwrap().data, 2);
         let given_up = slab.reserve().unwrap();
         slab.unreserve(given_up);

@@ -63,8 +63,10 @@ counters! {
     taken,
     /// Connections that ended here, for whatever reason.
     closed,
-    /// Connections open now.
+    /// Connections with a descriptor open now.
     open,
+    /// Local connections open now.
+    local,
     /// Bytes read from peers.
     bytes_in,
     /// Bytes the kernel took for peers.

@@ -194,6 +194,7 @@ impl<H: Handler> Reactor<H> {
             || !self.io.lists.ready.is_empty()
             || !self.io.lists.hung_up.is_empty()
             || self.io.has_endings()
+            || self.io.local.is_some()
             || self.listeners.has_work(&self.io);
         let work = work.then_some(Duration::ZERO);
         let paused = self.listeners.pause_ends_in(self.io.now.ns);
@@ -343,10 +344,14 @@ impl<H: Handler> Reactor<H> {
             if !was_cut && socket.flags & (HELD | NO_READ) != 0 {
                 return;
             }
+            let Some(fd) = &socket.fd else {
+                socket.flags &= !UNREAD;
+                return self.handler.readable(&mut self.io, key, &mut []);
+            };
             let received = match &mut self.io.stamps {
-                None => rustix::net::recv(&socket.fd, &mut self.buffer[..], RecvFlags::DONTWAIT)
+                None => rustix::net::recv(fd, &mut self.buffer[..], RecvFlags::DONTWAIT)
                     .map(|(_, bytes)| bytes),
-                Some(stamps) => stamps.recv(self.io.now, &socket.fd, &mut self.buffer),
+                Some(stamps) => stamps.recv(self.io.now, fd, &mut self.buffer),
             };
             let bytes = match received {
                 Ok(0) if was_cut => return self.io.doom(key, Closed::Slow),

@@ -63,9 +63,15 @@ fn flush_one<T>(io: &mut Io<T>, dirty: Dirty) {
         queue_rest(io, dirty, 0);
         return;
     }
+    let Some(fd) = &socket.fd else {
+        for piece in io.outbox.spans(dirty) {
+            io.local.add(dirty.key, piece.bytes());
+        }
+        return;
+    };
     if let Some(piece) = io.outbox.single(dirty) {
         io.counts.writes += 1;
-        match send(&socket.fd, piece.bytes()) {
+        match send(fd, piece.bytes()) {
             Ok(written) if written == piece.bytes().len() => io.counts.bytes_out += written as u64,
             outcome => cut_short(io, dirty, 0, outcome),
         }
@@ -86,9 +92,10 @@ fn flush_chain<T>(io: &mut Io<T>, dirty: Dirty) {
             filled += 1;
         }
         let Some(slices) = slices.get(..filled).filter(|_| filled > 0) else { return };
-        let Some(socket) = io.sockets.get(dirty.key) else { return };
+        let fd = io.sockets.get(dirty.key).and_then(|socket| socket.fd.as_ref());
+        let Some(fd) = fd else { return };
         io.counts.writes += 1;
-        match send_slices(&socket.fd, slices) {
+        match send_slices(fd, slices) {
             Ok(written) if written == bytes => io.counts.bytes_out += bytes as u64,
             outcome => return cut_short(io, dirty, done, outcome),
         }
@@ -195,6 +202,7 @@ impl<T> Io<T> {
         loop {
             let Some(socket) = self.sockets.get_mut(key) else { return };
             let Socket { fd, queue, flags, .. } = socket;
+            let Some(fd) = fd else { return };
             let Some(waiting) = queue.as_mut().filter(|_| *flags & MUTE == 0) else { return };
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let filled = waiting.slices(&mut slices);

@@ -180,15 +180,31 @@ impl Serializer {
         }
     }
 
-    /// Appends `phx_close`: the channel ended as intended. Both refs are the channel's join_ref.
-    pub fn close(self, out: &mut Vec<u8>, join_ref: &Ref<'_>, topic: &str) -> Kind {
-        self.ended(out, join_ref, topic, events::CLOSE, "{}")
-    }
-
-    /// Appends `phx_error`: the channel crashed. Both refs are the channel's join_ref.
-    pub fn error(self, out: &mut Vec<u8>, join_ref: &Ref<'_>, topic: &str) -> Kind {
-        let reason = r#"{"reason":"channel_crash"}"#;
-        self.ended(out, join_ref, topic, events::ERROR, reason)
+    /// Appends what a server says to one socket, as [`crate::session::server`] makes it.
+    ///
+    /// # Errors
+    /// A binary payload in V1, or with a field over 255 bytes; `out` is as it was.
+    pub fn server(
+        self,
+        out: &mut Vec<u8>,
+        message: &ServerMessage<'_>,
+    ) -> Result<Kind, EncodeError> {
+        match message {
+            ServerMessage::Reply { join_ref, msg_ref, topic, status, response } => {
+                self.reply(out, join_ref, msg_ref, topic, status, response)
+            }
+            ServerMessage::Event(Message { join_ref, msg_ref, topic, event, payload }) => {
+                match (self, payload) {
+                    (Serializer::V1, Payload::Json(json)) => {
+                        Ok(v1::event(out, msg_ref, topic, event, json))
+                    }
+                    (Serializer::V2, Payload::Json(json)) => {
+                        Ok(v2::event(out, join_ref, msg_ref, topic, event, json))
+                    }
+                    (_, Payload::Binary(_)) => self.push(out, join_ref, topic, event, payload),
+                }
+            }
+        }
     }
 
     /// Appends a message as a client sends it.
@@ -224,20 +240,6 @@ impl Serializer {
         match self {
             Serializer::V1 => v1::reply(out, msg_ref, topic, status, response),
             Serializer::V2 => v2::reply(out, join_ref, msg_ref, topic, status, response),
-        }
-    }
-
-    fn ended(
-        self,
-        out: &mut Vec<u8>,
-        join_ref: &Ref<'_>,
-        topic: &str,
-        event: &str,
-        payload: &str,
-    ) -> Kind {
-        match self {
-            Serializer::V1 => v1::event(out, join_ref, topic, event, payload),
-            Serializer::V2 => v2::event(out, join_ref, join_ref, topic, event, payload),
         }
     }
 }

@@ -1,14 +1,15 @@
 //! The server's half of a socket: what an inbound message asks for, and which refs the answer
-//! bears.
+//! bears. Answers are values: a serializer writes them ([`Serializer::server`]), or a transport in
+//! the same process takes them as they are.
 //!
 //! Both are tables of the protocol, so both are functions without state; who is joined to what is
 //! the caller's to keep. For each join that succeeds it keeps three things: the join's join_ref as
 //! sent (for replies, `phx_close` and [`classify`]), its [`push_join_ref`] (for pushes), and the
 //! topic.
-use alloc::vec::Vec;
-
+//!
+//! [`Serializer::server`]: crate::serializer::Serializer::server
 use crate::message::{Message, Payload, Ref, events};
-use crate::serializer::{EncodeError, Kind, Serializer};
+use crate::serializer::ServerMessage;
 
 /// What a client's message asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,114 +58,147 @@ pub fn push_join_ref<'a>(join_ref: &'a Ref<'_>, join_msg_ref: &'a Ref<'_>) -> Re
 }
 
 /// Answers a join: `ok` or `error`, with both refs as the join had them.
-///
-/// # Errors
-/// See [`Serializer::reply`].
-pub fn reply_join(
-    serializer: Serializer,
-    out: &mut Vec<u8>,
-    join_ref: &Ref<'_>,
-    msg_ref: &Ref<'_>,
-    topic: &str,
-    status: &str,
-    response: &Payload<'_>,
-) -> Result<Kind, EncodeError> {
-    serializer.reply(out, join_ref, msg_ref, topic, status, response)
+pub fn reply_join<'a>(
+    join_ref: &'a Ref<'_>,
+    msg_ref: &'a Ref<'_>,
+    topic: &'a str,
+    status: &'a str,
+    response: &'a Payload<'_>,
+) -> ServerMessage<'a> {
+    reply(join_ref.borrow(), msg_ref, topic, status, response.borrow())
 }
 
 /// Answers a push: with the *channel's* join_ref, which the push itself need not have named, and
 /// the push's ref. The reply to a leave is one of these.
-///
-/// # Errors
-/// See [`Serializer::reply`].
-pub fn reply_push(
-    serializer: Serializer,
-    out: &mut Vec<u8>,
-    channel_join_ref: &Ref<'_>,
-    msg_ref: &Ref<'_>,
-    topic: &str,
-    status: &str,
-    response: &Payload<'_>,
-) -> Result<Kind, EncodeError> {
-    serializer.reply(out, channel_join_ref, msg_ref, topic, status, response)
+pub fn reply_push<'a>(
+    channel_join_ref: &'a Ref<'_>,
+    msg_ref: &'a Ref<'_>,
+    topic: &'a str,
+    status: &'a str,
+    response: &'a Payload<'_>,
+) -> ServerMessage<'a> {
+    reply(channel_join_ref.borrow(), msg_ref, topic, status, response.borrow())
 }
 
 /// Answers a heartbeat, with null for its join_ref whatever it was.
-pub fn heartbeat(serializer: Serializer, out: &mut Vec<u8>, msg_ref: &Ref<'_>) -> Kind {
-    serializer.text_reply(out, &Ref::Null, msg_ref, events::PHOENIX_TOPIC, "ok", "{}")
+pub fn heartbeat<'a>(msg_ref: &'a Ref<'_>) -> ServerMessage<'a> {
+    reply(Ref::Null, msg_ref, events::PHOENIX_TOPIC, "ok", Payload::EMPTY_OBJECT)
 }
 
 /// Answers a join that no pattern matches, or a push on a topic that is not joined.
-pub fn unmatched(
-    serializer: Serializer,
-    out: &mut Vec<u8>,
-    msg_ref: &Ref<'_>,
-    topic: &str,
-) -> Kind {
-    refused(serializer, out, &Ref::Null, msg_ref, topic, r#"{"reason":"unmatched topic"}"#)
+pub fn unmatched<'a>(msg_ref: &'a Ref<'_>, topic: &'a str) -> ServerMessage<'a> {
+    refused(Ref::Null, msg_ref, topic, r#"{"reason":"unmatched topic"}"#)
 }
 
 /// Answers a join of a socket that holds as many channels as it may (PROTOCOL row 31).
-pub fn too_many_channels(
-    serializer: Serializer,
-    out: &mut Vec<u8>,
-    join_ref: &Ref<'_>,
-    msg_ref: &Ref<'_>,
-    topic: &str,
-) -> Kind {
-    refused(serializer, out, join_ref, msg_ref, topic, r#"{"reason":"too many channels joined"}"#)
+pub fn too_many_channels<'a>(
+    join_ref: &'a Ref<'_>,
+    msg_ref: &'a Ref<'_>,
+    topic: &'a str,
+) -> ServerMessage<'a> {
+    refused(join_ref.borrow(), msg_ref, topic, r#"{"reason":"too many channels joined"}"#)
 }
 
 /// Answers a join whose callback crashed; the socket lives on (PROTOCOL row 22).
-pub fn join_crashed(
-    serializer: Serializer,
-    out: &mut Vec<u8>,
-    join_ref: &Ref<'_>,
-    msg_ref: &Ref<'_>,
-    topic: &str,
-) -> Kind {
-    refused(serializer, out, join_ref, msg_ref, topic, r#"{"reason":"join crashed"}"#)
+pub fn join_crashed<'a>(
+    join_ref: &'a Ref<'_>,
+    msg_ref: &'a Ref<'_>,
+    topic: &'a str,
+) -> ServerMessage<'a> {
+    refused(join_ref.borrow(), msg_ref, topic, r#"{"reason":"join crashed"}"#)
 }
 
-/// Answers a leave of a joined topic; [`Serializer::close`] follows.
-pub fn leave_joined(
-    serializer: Serializer,
-    out: &mut Vec<u8>,
-    channel_join_ref: &Ref<'_>,
-    msg_ref: &Ref<'_>,
-    topic: &str,
-) -> Kind {
-    serializer.text_reply(out, channel_join_ref, msg_ref, topic, "ok", "{}")
+/// Answers a leave of a joined topic; [`closed`] follows.
+pub fn leave_joined<'a>(
+    channel_join_ref: &'a Ref<'_>,
+    msg_ref: &'a Ref<'_>,
+    topic: &'a str,
+) -> ServerMessage<'a> {
+    reply(channel_join_ref.borrow(), msg_ref, topic, "ok", Payload::EMPTY_OBJECT)
 }
 
 /// Answers a leave of a topic that is not joined: `ok` all the same, with the leave's own refs.
-pub fn leave_unjoined(
-    serializer: Serializer,
-    out: &mut Vec<u8>,
-    join_ref: &Ref<'_>,
-    msg_ref: &Ref<'_>,
-    topic: &str,
-) -> Kind {
-    serializer.text_reply(out, join_ref, msg_ref, topic, "ok", "{}")
+pub fn leave_unjoined<'a>(
+    join_ref: &'a Ref<'_>,
+    msg_ref: &'a Ref<'_>,
+    topic: &'a str,
+) -> ServerMessage<'a> {
+    reply(join_ref.borrow(), msg_ref, topic, "ok", Payload::EMPTY_OBJECT)
 }
 
-fn refused(
-    serializer: Serializer,
-    out: &mut Vec<u8>,
-    join_ref: &Ref<'_>,
-    msg_ref: &Ref<'_>,
-    topic: &str,
-    reason: &str,
-) -> Kind {
-    serializer.text_reply(out, join_ref, msg_ref, topic, "error", reason)
+/// A push: an event to one channel, with that channel's [`push_join_ref`] and no ref.
+pub fn push<'a>(
+    join_ref: &'a Ref<'_>,
+    topic: &'a str,
+    event: &'a str,
+    payload: &'a Payload<'_>,
+) -> ServerMessage<'a> {
+    ServerMessage::Event(Message {
+        join_ref: join_ref.borrow(),
+        msg_ref: Ref::Null,
+        topic: topic.into(),
+        event: event.into(),
+        payload: payload.borrow(),
+    })
+}
+
+/// `phx_close`: the channel ended as intended. Both refs are the channel's join_ref.
+pub fn closed<'a>(join_ref: &'a Ref<'_>, topic: &'a str) -> ServerMessage<'a> {
+    ended(join_ref, topic, events::CLOSE, "{}")
+}
+
+/// `phx_error`: the channel crashed. Both refs are the channel's join_ref.
+pub fn crashed<'a>(join_ref: &'a Ref<'_>, topic: &'a str) -> ServerMessage<'a> {
+    ended(join_ref, topic, events::ERROR, r#"{"reason":"channel_crash"}"#)
+}
+
+fn ended<'a>(
+    join_ref: &'a Ref<'_>,
+    topic: &'a str,
+    event: &'static str,
+    payload: &'static str,
+) -> ServerMessage<'a> {
+    ServerMessage::Event(Message {
+        join_ref: join_ref.borrow(),
+        msg_ref: join_ref.borrow(),
+        topic: topic.into(),
+        event: event.into(),
+        payload: Payload::from_json(payload),
+    })
+}
+
+fn refused<'a>(
+    join_ref: Ref<'a>,
+    msg_ref: &'a Ref<'_>,
+    topic: &'a str,
+    reason: &'static str,
+) -> ServerMessage<'a> {
+    reply(join_ref, msg_ref, topic, "error", Payload::from_json(reason))
+}
+
+fn reply<'a>(
+    join_ref: Ref<'a>,
+    msg_ref: &'a Ref<'_>,
+    topic: &'a str,
+    status: &'a str,
+    response: Payload<'a>,
+) -> ServerMessage<'a> {
+    ServerMessage::Reply {
+        join_ref,
+        msg_ref: msg_ref.borrow(),
+        topic: topic.into(),
+        status: status.into(),
+        response,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use alloc::string::String;
+    use alloc::vec::Vec;
 
     use super::*;
-    use crate::serializer::Frame;
+    use crate::serializer::{Frame, Kind, Serializer};
 
     const JOINED: Ref<'_> = Ref::Json(alloc::borrow::Cow::Borrowed("\"1\""));
 
@@ -172,9 +206,9 @@ mod tests {
         classify(&Serializer::V2.decode(Frame::Text(text)).unwrap(), joined)
     }
 
-    fn says(write: impl FnOnce(&mut Vec<u8>) -> Kind) -> String {
+    fn says(serializer: Serializer, message: ServerMessage<'_>) -> String {
         let mut out = Vec::new();
-        assert_eq!(write(&mut out), Kind::Text);
+        assert_eq!(serializer.server(&mut out, &message), Ok(Kind::Text));
         String::from_utf8(out).unwrap()
     }
 
@@ -243,29 +277,29 @@ mod tests {
         let array = |join: &str, topic: &str, payload: &str| {
             alloc::format!(r#"[{join},7,"{topic}","phx_reply",{payload}]"#)
         };
-        assert_eq!(says(|out| heartbeat(v2, out, seven)), array("null", "phoenix", ok));
+        assert_eq!(says(v2, heartbeat(seven)), array("null", "phoenix", ok));
         assert_eq!(
-            says(|out| heartbeat(v1, out, seven)),
+            says(v1, heartbeat(seven)),
             alloc::format!(r#"{{"topic":"phoenix","event":"phx_reply","payload":{ok},"ref":7}}"#)
         );
         assert_eq!(
-            says(|out| unmatched(v2, out, seven, "t")),
+            says(v2, unmatched(seven, "t")),
             array("null", "t", &error("unmatched topic"))
         );
         assert_eq!(
-            says(|out| too_many_channels(v2, out, join, seven, "t")),
+            says(v2, too_many_channels(join, seven, "t")),
             array("\"1\"", "t", &error("too many channels joined"))
         );
         assert_eq!(
-            says(|out| join_crashed(v2, out, join, seven, "t")),
+            says(v2, join_crashed(join, seven, "t")),
             array("\"1\"", "t", &error("join crashed"))
         );
-        assert_eq!(says(|out| leave_unjoined(v2, out, join, seven, "t")), array("\"1\"", "t", ok));
-        assert_eq!(says(|out| leave_joined(v2, out, join, seven, "t")), array("\"1\"", "t", ok));
+        assert_eq!(says(v2, leave_unjoined(join, seven, "t")), array("\"1\"", "t", ok));
+        assert_eq!(says(v2, leave_joined(join, seven, "t")), array("\"1\"", "t", ok));
         let response = &Payload::EMPTY_OBJECT;
-        let joined = says(|out| reply_join(v2, out, join, seven, "t", "ok", response).unwrap());
+        let joined = says(v2, reply_join(join, seven, "t", "ok", response));
         assert_eq!(joined, array("\"1\"", "t", ok));
-        let pushed = says(|out| reply_push(v2, out, join, seven, "t", "ok", response).unwrap());
+        let pushed = says(v2, reply_push(join, seven, "t", "ok", response));
         assert_eq!(pushed, array("\"1\"", "t", ok));
     }
 }

@@ -23,6 +23,7 @@ pub enum Event {
     Adopted(Key),
     Connected(Key),
     Read(Key, Vec<u8>),
+    Local(Key, Vec<u8>),
     Closed(Key, Closed),
     Slow(Key),
 }
@@ -75,6 +76,11 @@ impl Handler for Probe {
         } else {
             self.tell(Event::Read(key, data.to_vec()));
         }
+    }
+
+    fn local(&mut self, io: &mut Io<Conn>, key: Key, data: &mut [u8]) {
+        assert!(io.conn_ref(key).is_some());
+        self.tell(Event::Local(key, data.to_vec()));
     }
 
     fn closed(&mut self, io: &mut Io<Conn>, key: Key, _conn: Conn, why: Closed) {

@@ -49,6 +49,9 @@ fn family(out: &mut String, name: &str, kind: &str, help: &str) {
 #[allow(clippy::type_complexity, reason = "a table of names and readers")]
 const REACTOR: &[(&str, &str, &str, fn(&Counts) -> f64)] = &[
     ("connections", "gauge", "TCP connections open now.", |it| it.open as f64),
+    ("local_connections", "gauge", "Driven sockets' connections, without a descriptor.", |it| {
+        it.local as f64
+    }),
     ("accepted", "counter", "Connections accepted.", |it| it.accepted as f64),
     ("closed", "counter", "Connections ended.", |it| it.closed as f64),
     ("handed_off", "counter", "Connections given to the HTTP side.", |it| it.taken as f64),
