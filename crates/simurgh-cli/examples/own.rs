@@ -1,4 +1,4 @@
-//! An application of one's own with the commands of `simurgh`: `own serve`, `own config`.
+//! An application of one's own with the commands of `simurgh`: `own serve`, `own config`, `own drive`.
 //!
 //! `cargo run -p simurgh-cli --example own -- serve --listen 127.0.0.1:4000`
 
@@ -6,16 +6,42 @@ use std::process::ExitCode;
 
 use simurgh::{Channel, Context, Join, Mount, Outcome, Payload};
 
-struct Echo;
+/// Bytes of what a member has said last that its channel remembers.
+const REMEMBERED: usize = 1024;
+
+#[derive(Default)]
+struct Echo {
+    remembered: Vec<u8>,
+}
+
+impl Echo {
+    fn remember(&mut self, said: &Payload<'_>) {
+        let text = said.json().unwrap_or_default().as_bytes();
+        if text.len() > REMEMBERED - self.remembered.len() {
+            self.remembered.clear();
+        }
+        self.remembered.reserve_exact(REMEMBERED - self.remembered.len());
+        self.remembered.extend(text.iter().take(REMEMBERED));
+    }
+}
 
 impl Channel for Echo {
     fn handle_in(&mut self, _: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
         match event {
-            "echo" => Outcome::ok(payload.into_owned()),
+            "echo" => {
+                self.remember(&payload);
+                Outcome::ok(payload.into_owned())
+            }
+            "remembered" => Outcome::ok(simurgh::json!(self.remembered.len())),
             // To see that a mistake ends one channel, is logged, and harms nobody else.
             "divide" => divide(&payload),
             _ => Outcome::unknown_event(),
         }
+    }
+
+    /// Nothing was said for a while: what is remembered may be forgotten.
+    fn hibernate(&mut self) {
+        self.remembered = Vec::new();
     }
 }
 
@@ -25,6 +51,6 @@ fn divide(payload: &Payload<'_>) -> Outcome {
 }
 
 fn main() -> ExitCode {
-    let mount = Mount::new("/socket").channel("echo:*", |_, _| Join::ok(Echo));
+    let mount = Mount::new("/socket").channel("echo:*", |_, _| Join::ok(Echo::default()));
     simurgh_cli::run(|server| server.mount(mount))
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::layer::Layer;
-use crate::{Channels, config, keys, load, road, tune};
+use crate::{Channels, config, drive, keys, load, road, tune};
 
 /// A real-time server that speaks Phoenix Channels, and a load generator.
 #[derive(Debug, Parser)]
@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Load(Box<load::Load>),
     /// Measures how many connections one server on this machine holds, and what each costs.
     Road(road::Flags),
+    /// Drives sockets without a network on the channels that serve would serve, and measures.
+    Drive(Box<drive::Flags>),
     /// Compares what this machine allows with what N connections need, and raises what is too low.
     Tune(tune::Tune),
 }

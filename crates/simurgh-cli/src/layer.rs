@@ -48,6 +48,8 @@ layer! {
     pin_shards: bool,
     #[arg(long, value_name = "TIME", value_parser = units::duration_or_off)]
     idle_timeout: Choice<Duration>,
+    #[arg(long, value_name = "TIME", value_parser = units::duration_or_off)]
+    hibernate_after: Choice<Duration>,
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     handshake_timeout: Duration,
     #[arg(long, value_name = "TIME", value_parser = units::duration)]

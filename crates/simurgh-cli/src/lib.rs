@@ -19,6 +19,8 @@
 //! then is anything started (`serve`). Standard output carries one line for each address,
 //! `listening on http://…`, once the server is ready; everything else goes to standard error.
 //!
+//! `drive` has the same application driven in this process, without a network (see `drive`).
+//!
 //! `load` is a tool beside the server: it puts servers under load and measures (see `load`). `tune`
 //! compares what a machine allows with what connections need (see `tune`).
 //!
@@ -27,6 +29,7 @@
 //! own.
 
 mod config;
+mod drive;
 mod file;
 mod flags;
 mod keys;
@@ -48,7 +51,8 @@ use simurgh::{Builder, Mount};
 use flags::{Cli, Command};
 use settings::{Refusal, Settings};
 
-/// Runs an application of your own with the commands `serve`, `config`, `load`, `road` and `tune`.
+/// Runs an application of your own with the commands `serve`, `config`, `drive`, `load`, `road` and
+/// `tune`.
 ///
 /// `application` gets a server that has all settings of flags and file, and adds mounts and pages;
 /// what it sets itself comes last. The keys that are about declared channels are not taken.
@@ -111,6 +115,7 @@ fn run_with(
             ExitCode::SUCCESS
         }
         Command::Load(flags) => load::load(*flags),
+        Command::Drive(flags) => drive::drive(*flags, channels, application),
         Command::Road(flags) => road::road(&flags),
         Command::Tune(flags) => tune::tune(flags),
     }

@@ -177,6 +177,8 @@ fn complete(layer: Layer) -> Config {
     config.max_connections = layer.max_connections.and_then(Choice::value);
     config.pin_shards = layer.pin_shards.unwrap_or(config.pin_shards);
     config.idle_timeout = layer.idle_timeout.map_or(config.idle_timeout, Choice::value);
+    let hibernate_after = layer.hibernate_after;
+    config.hibernate_after = hibernate_after.map_or(config.hibernate_after, Choice::value);
     config.handshake_timeout = layer.handshake_timeout.unwrap_or(config.handshake_timeout);
     config.close_timeout = layer.close_timeout.unwrap_or(config.close_timeout);
     config.drain_time = layer.drain_time.unwrap_or(config.drain_time);

@@ -117,6 +117,20 @@ pub(crate) fn connections_wanted(text: &str) -> Result<u64, String> {
 /// What [`SHARDS_MAX`] shards can hold where each has 20,000 descriptors.
 pub(crate) const CONNECTIONS_MAX: u32 = 80_000_000;
 
+/// How many of something.
+pub(crate) fn count(text: &str) -> Result<usize, String> {
+    between(text, 1, CONNECTIONS_MAX).map(|n| n as usize)
+}
+
+pub(crate) fn json(text: &str) -> Result<serde_json::Value, String> {
+    serde_json::from_str(text).map_err(|error| format!("{text:?} is not JSON: {error}"))
+}
+
+/// Bytes in millions.
+pub(crate) fn megabytes(bytes: f64) -> String {
+    format!("{:.1} MB", bytes / 1e6)
+}
+
 pub(crate) fn channels(text: &str) -> Result<u16, String> {
     between(text, 1, u32::from(u16::MAX)).map(|n| n as u16)
 }

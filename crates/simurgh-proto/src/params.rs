@@ -41,6 +41,53 @@ pub fn decode(query: &str) -> Result<Value, ParamsError> {
     Ok(Value::Object(params))
 }
 
+/// An object as a query, for [`decode`] to read: numbers and booleans become text, `null` the empty
+/// text, empty lists and objects nothing. `null` itself is no pairs; `None` for any other value.
+pub fn encode(params: &Value) -> Option<String> {
+    let mut query = String::new();
+    match params {
+        Value::Null => {}
+        Value::Object(params) => {
+            for (name, value) in params {
+                encode_into(&mut query, &escaped(name), value);
+            }
+        }
+        _ => return None,
+    }
+    Some(query)
+}
+
+/// Appends the pairs of one value, whose name is escaped already.
+fn encode_into(query: &mut String, name: &str, value: &Value) {
+    let text = match value {
+        Value::Object(inner) => {
+            for (key, value) in inner {
+                encode_into(query, &alloc::format!("{name}[{}]", escaped(key)), value);
+            }
+            return;
+        }
+        Value::Array(items) => {
+            for value in items {
+                encode_into(query, &alloc::format!("{name}[]"), value);
+            }
+            return;
+        }
+        Value::Null => Cow::Borrowed(""),
+        Value::String(text) => Cow::Borrowed(text.as_str()),
+        Value::Bool(_) | Value::Number(_) => Cow::Owned(value.to_string()),
+    };
+    if !query.is_empty() {
+        query.push('&');
+    }
+    query.push_str(name);
+    query.push('=');
+    query.push_str(&escaped(&text));
+}
+
+fn escaped(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
 /// The `vsn` parameter, without building the rest.
 ///
 /// # Errors
@@ -186,6 +233,19 @@ mod tests {
         assert_eq!(json("a%5Bb%5D=c%20d+e%2Bf"), r#"{"a":{"b":"c d e+f"}}"#);
         assert_eq!(json("%C3%A9=%F0%9F%98%80&x=a%3Db%26c=d"), r#"{"x":"a=b&c=d","é":"😀"}"#);
         assert_eq!(json("a%00=%22"), r#"{"a\u0000":"\""}"#);
+    }
+
+    #[test]
+    fn what_is_encoded_is_what_is_decoded() {
+        let params: Value = serde_json::from_str(
+            r#"{"a":{"b":"c d&e=f","d":{"é":"%"}},"l":["1","","3"],"o":[{"x":"1"},{"x":"2"}]}"#,
+        )
+        .unwrap();
+        assert_eq!(decode(&encode(&params).unwrap()).unwrap(), params);
+        let typed: Value = serde_json::from_str(r#"{"n":1.5,"b":true,"z":null,"e":[]}"#).unwrap();
+        assert_eq!(json(&encode(&typed).unwrap()), r#"{"b":"true","n":"1.5","z":""}"#);
+        assert_eq!(encode(&Value::Null).unwrap(), "");
+        assert_eq!(encode(&Value::Bool(true)), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use simurgh_proto::message::{Message, Payload, Ref};
 use simurgh_proto::serializer::{
     DecodeError, EncodeError, Frame, Kind, Serializer, ServerMessage, UnknownVsn,
 };
+use simurgh_proto::session::server as session;
 
 use Serializer::{V1, V2};
 
@@ -232,10 +233,10 @@ fn v2_writes_server_messages() {
         text(|out| V2.broadcast(out, "t", "e", &json(r#"{"m":1}"#))),
         r#"[null,null,"t","e",{"m":1}]"#
     );
-    assert_eq!(text(|out| Ok(V2.close(out, &one, "t"))), r#"["1","1","t","phx_close",{}]"#);
-    assert_eq!(text(|out| Ok(V2.close(out, &Ref::Null, "t"))), r#"[null,null,"t","phx_close",{}]"#);
+    assert_eq!(text(|out| V2.server(out, &session::closed(&one, "t"))), r#"["1","1","t","phx_close",{}]"#);
+    assert_eq!(text(|out| V2.server(out, &session::closed(&Ref::Null, "t"))), r#"[null,null,"t","phx_close",{}]"#);
     assert_eq!(
-        text(|out| Ok(V2.error(out, &five, "t"))),
+        text(|out| V2.server(out, &session::crashed(&five, "t"))),
         r#"[5,5,"t","phx_error",{"reason":"channel_crash"}]"#
     );
 }
@@ -301,11 +302,11 @@ fn v1_writes_exactly_four_keys() {
     assert_eq!(text(|out| V1.push(out, &one, "t\"", "e\n", &json(r#"{"m":1}"#))), event);
     assert_eq!(text(|out| V1.broadcast(out, "t\"", "e\n", &json(r#"{"m":1}"#))), event);
     assert_eq!(
-        text(|out| Ok(V1.close(out, &one, "t"))),
+        text(|out| V1.server(out, &session::closed(&one, "t"))),
         r#"{"topic":"t","event":"phx_close","payload":{},"ref":"1"}"#
     );
     assert_eq!(
-        text(|out| Ok(V1.error(out, &Ref::Null, "t"))),
+        text(|out| V1.server(out, &session::crashed(&Ref::Null, "t"))),
         r#"{"topic":"t","event":"phx_error","payload":{"reason":"channel_crash"},"ref":null}"#
     );
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::clock::Now;
 use crate::io::Io;
+use crate::local::LocalOutput;
 
 /// Names one connection of one shard for as long as it lives. A slot is used again with another
 /// generation, so an old key never answers for a new connection.
@@ -56,10 +57,10 @@ pub trait Handler: Sized {
     /// connection, of which it only says that [`Io::announce_local`] may be acted upon.
     fn readable(&mut self, io: &mut Io<Self::Conn>, key: Key, data: &mut [u8]);
 
-    /// Bytes that were sent to a local connection ([`Io::open_local`]), where those of others go to
-    /// their sockets; they may be changed in place. Nothing is sent from here.
-    fn local(&mut self, io: &mut Io<Self::Conn>, key: Key, data: &mut [u8]) {
-        let _ = (io, key, data);
+    /// What was sent to local connections ([`Io::open_local`]), where that of others goes to their
+    /// sockets. Nothing is sent from here.
+    fn local(&mut self, io: &mut Io<Self::Conn>, output: &mut LocalOutput) {
+        let _ = (io, output);
     }
 
     /// The connection is over; exactly once for each record that was not taken away. Its

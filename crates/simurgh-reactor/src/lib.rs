@@ -73,6 +73,7 @@ pub use connect::Outgoing;
 pub use handler::{Accepted, Closed, Handler, Key, Next, Slow};
 pub use handoff::{HandOffEnd, HandOffError, READ_AHEAD_BYTES_MAX};
 pub use io::Io;
+pub use local::LocalOutput;
 pub use mailbox::{Full, Mailbox};
 pub use memory::give_back_memory;
 pub use net::ListenError;

@@ -13,14 +13,26 @@ use crate::turn::Reactor;
 const KEPT_BYTES: usize = 256 << 10;
 
 /// What was sent to local connections, in order.
-#[derive(Default)]
-pub(crate) struct LocalOutput {
+#[derive(Debug, Default)]
+pub struct LocalOutput {
     bytes: Vec<u8>,
     /// Whose, and where in `bytes` it ends.
     pieces: Vec<(Key, usize)>,
+    /// Pieces that were taken.
+    taken: usize,
 }
 
 impl LocalOutput {
+    /// What was sent next, and to whom; it may be changed in place.
+    #[allow(clippy::should_implement_trait, reason = "what it returns borrows from this")]
+    pub fn next(&mut self) -> Option<(Key, &mut [u8])> {
+        let start = self.taken.checked_sub(1).and_then(|last| self.pieces.get(last));
+        let start = start.map_or(0, |(_, end)| *end);
+        let (key, end) = *self.pieces.get(self.taken)?;
+        self.taken += 1;
+        Some((key, self.bytes.get_mut(start..end)?))
+    }
+
     pub(crate) fn is_some(&self) -> bool {
         !self.pieces.is_empty()
     }
@@ -31,6 +43,13 @@ impl LocalOutput {
             Some((last, end)) if *last == key => *end = self.bytes.len(),
             _ => self.pieces.push((key, self.bytes.len())),
         }
+    }
+
+    fn clear(&mut self) {
+        self.pieces.clear();
+        self.taken = 0;
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES);
     }
 }
 
@@ -74,15 +93,8 @@ impl<H: Handler> Reactor<H> {
             return;
         }
         let mut output = std::mem::take(&mut self.io.local);
-        let mut start = 0;
-        for (key, end) in output.pieces.drain(..) {
-            if let Some(data) = output.bytes.get_mut(start..end) {
-                self.handler.local(&mut self.io, key, data);
-            }
-            start = end;
-        }
-        output.bytes.clear();
-        output.bytes.shrink_to(KEPT_BYTES);
+        self.handler.local(&mut self.io, &mut output);
+        output.clear();
         if !self.io.local.is_some() {
             self.io.local = output;
         }

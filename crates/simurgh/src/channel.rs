@@ -65,6 +65,13 @@ pub trait Channel: Send + 'static {
         Outcome::NoReply
     }
 
+    /// Nothing has happened on this channel for a while
+    /// ([`Config::hibernate_after`](crate::Config::hibernate_after)): time to release what can be
+    /// made again when it is needed, such as buffers and caches. Called once for each such while,
+    /// without a [`Context`]: there is nothing to say. Broadcasts that are not intercepted pass the
+    /// channel by and do not wake it.
+    fn hibernate(&mut self) {}
+
     /// The channel ends, for whatever reason. What is pushed here leaves *after* `phx_close`
     /// (PROTOCOL §6); nothing leaves when the transport is gone.
     fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {

@@ -27,6 +27,10 @@ pub struct Config {
     /// A connection that says nothing for so long is closed with 1002; `None`: never. Default 60 s
     /// (PROTOCOL §7). No timer is kept: the check is a sweep over the records.
     pub idle_timeout: Option<Duration>,
+    /// A channel on which nothing has happened for so long, and for twice as long at most, is asked
+    /// to release what it can ([`Channel::hibernate`](crate::Channel::hibernate)); `None`: never.
+    /// Default 15 s, as in Phoenix. Costs a look at each channel in that time while any is awake.
+    pub hibernate_after: Option<Duration>,
     /// From accept to the end of the upgrade request. Default 10 s.
     pub handshake_timeout: Duration,
     /// How long a close frame may wait for its answer. Default 3 s.
@@ -67,6 +71,7 @@ impl Default for Config {
             max_connections: None,
             pin_shards: false,
             idle_timeout: Some(Duration::from_secs(60)),
+            hibernate_after: Some(Duration::from_secs(15)),
             handshake_timeout: Duration::from_secs(10),
             close_timeout: Duration::from_secs(3),
             drain_time: Duration::from_secs(10),

@@ -167,6 +167,11 @@ impl Handle {
         })
     }
 
+    /// The counters of each shard, to be read at any time.
+    pub fn metrics(&self) -> &[Arc<ShardMetrics>] {
+        &self.0.metrics
+    }
+
     /// Begins a drain and returns; [`Endpoint::wait`] sees its end.
     pub fn drain(&self) {
         self.all(|| Mail::Drain(self.0.config.drain_time));
@@ -230,13 +235,22 @@ impl Builder {
     /// # Errors
     /// An address that is wrong or taken, or what the system refused; each says what to do.
     pub fn start(self) -> Result<Endpoint, Error> {
+        if self.wrong_address.is_none() && self.config.listen.is_empty() {
+            return Err(Error::NoAddress);
+        }
+        self.start_local()
+    }
+
+    /// As [`start`](Self::start), also without any address: then only sockets of a
+    /// [`Driver`](crate::driver::Driver) come to it.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), but for a missing address.
+    pub fn start_local(self) -> Result<Endpoint, Error> {
         if let Some(address) = self.wrong_address {
             return Err(Error::WrongAddress(address));
         }
         let Self { mut config, mounts, router, .. } = self;
-        if config.listen.is_empty() {
-            return Err(Error::NoAddress);
-        }
         if let Some(most) = config.max_connections {
             let (descriptors, _) = reactor::raise_descriptor_limit();
             config.shards = config.shards.max(reactor::shards_for(most, descriptors));

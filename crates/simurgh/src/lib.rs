@@ -47,6 +47,7 @@ mod channel;
 mod config;
 mod context;
 pub mod declared;
+pub mod driver;
 mod endpoint;
 mod error;
 mod http;
@@ -66,6 +67,7 @@ pub use hub::Congested;
 pub use signals::Signals;
 pub use simurgh_proto::message::Payload;
 pub use simurgh_proto::origin::CheckOrigin;
+pub use simurgh_proto::serializer::Serializer;
 pub use simurgh_proto::ws::{CloseCode, Limits};
 pub use socket::{Connect, ConnectFn, ConnectInfo, Mount};
 

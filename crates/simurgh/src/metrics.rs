@@ -50,6 +50,8 @@ counters! {
     sockets: gauge,
     /// Channels joined now.
     channels: gauge,
+    /// Channels that hibernate: nothing has happened on them for a while.
+    channels_hibernating: gauge,
     /// Topics with members now.
     topics: gauge,
     /// Upgrades accepted.

@@ -42,6 +42,20 @@ impl Signals {
         self.first_then_exit(drain, || {})
     }
 
+    /// From now on each signal calls `heard`, on a thread of its own, with its name and with the
+    /// status of a process that it ends: 128 plus its number.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn each(self, heard: impl Fn(&'static str, i32) + Send + 'static) -> std::io::Result<()> {
+        let wait = move || {
+            while let Ok(signal) = self.0.wait() {
+                heard(signal.as_str(), 128 + signal as i32);
+            }
+        };
+        start(wait)
+    }
+
     /// From now on the first signal calls `first` with its name, on a thread of its own; the second
     /// ends the process at once, as [`Signals::drain`] has it, after a call of `second`.
     ///
@@ -61,10 +75,14 @@ impl Signals {
                 std::process::exit(128 + signal as i32);
             }
         };
-        std::thread::Builder::new()
-            .name("simurgh-signals".into())
-            .stack_size(128 << 10)
-            .spawn(wait)
-            .map(drop)
+        start(wait)
     }
+}
+
+fn start(wait: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new()
+        .name("simurgh-signals".into())
+        .stack_size(128 << 10)
+        .spawn(wait)
+        .map(drop)
 }

@@ -24,10 +24,11 @@ pub(crate) enum Callback {
     HandleOut,
     HandleBroadcast,
     Terminate,
+    Hibernate,
 }
 
 impl Callback {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Connect,
         Self::Join,
         Self::AfterJoin,
@@ -36,6 +37,7 @@ impl Callback {
         Self::HandleOut,
         Self::HandleBroadcast,
         Self::Terminate,
+        Self::Hibernate,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -48,6 +50,7 @@ impl Callback {
             Self::HandleOut => "handle_out",
             Self::HandleBroadcast => "handle_broadcast",
             Self::Terminate => "terminate",
+            Self::Hibernate => "hibernate",
         }
     }
 }

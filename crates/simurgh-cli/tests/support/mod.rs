@@ -26,7 +26,7 @@ pub(crate) struct Ran {
 }
 
 /// The binary of this crate.
-fn simurgh() -> PathBuf {
+pub(crate) fn simurgh() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_simurgh"))
 }
 

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use simurgh_reactor::{
-    Accepted, Closed, Config, HandOffEnd, Handler, Io, Key, Mailbox, Next, ShardHandle, ShardSet,
+    Accepted, Closed, Config, HandOffEnd, Handler, Io, Key, LocalOutput, Mailbox, Next, ShardHandle, ShardSet,
     Slow,
 };
 
@@ -78,9 +78,11 @@ impl Handler for Probe {
         }
     }
 
-    fn local(&mut self, io: &mut Io<Conn>, key: Key, data: &mut [u8]) {
-        assert!(io.conn_ref(key).is_some());
-        self.tell(Event::Local(key, data.to_vec()));
+    fn local(&mut self, io: &mut Io<Conn>, output: &mut LocalOutput) {
+        while let Some((key, data)) = output.next() {
+            assert!(io.conn_ref(key).is_some());
+            self.tell(Event::Local(key, data.to_vec()));
+        }
     }
 
     fn closed(&mut self, io: &mut Io<Conn>, key: Key, _conn: Conn, why: Closed) {

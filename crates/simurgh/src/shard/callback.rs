@@ -8,7 +8,8 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use simurgh_proto::message::{OwnedRef, Payload, Ref};
-use simurgh_proto::serializer::{EncodeError, Kind};
+use simurgh_proto::serializer::{Kind, ServerMessage};
+use simurgh_proto::session::server as session;
 use simurgh_proto::ws::{self, CloseCode, OpCode};
 use simurgh_reactor::Key;
 
@@ -69,10 +70,8 @@ impl Shard {
         f: impl FnOnce(&mut dyn Channel, &mut Context<'_>) -> Outcome,
     ) {
         let Some(speaker) = self.speaker(io, membership) else { return };
-        let Some(mut channel) = self.members.get_mut(membership).and_then(|it| it.channel.take())
-        else {
-            return;
-        };
+        let Some(mut channel) = self.members.wake(membership) else { return };
+        self.metrics.channels_hibernating.set(self.members.hibernating() as u64);
         let socket = io.conn_ref(speaker.conn).and_then(|conn| conn.socket.as_deref());
         let (result, effects) =
             self.run(socket, &speaker.topic, speaker.id, callback, message.clone(), |ctx| {
@@ -218,38 +217,31 @@ impl Shard {
         if let Some(membership) = self.live(speaker.id) {
             self.catch_up(io, membership);
         }
-        match speaker.wire.serializer() {
-            Some(serializer) => self.write(io, speaker.conn, |out| {
-                serializer.push(out, &speaker.join_ref.as_ref(), &speaker.topic, event, payload)
-            }),
-            None => self.write_plain(io, speaker.conn, payload),
-        }
+        let join_ref = speaker.join_ref.as_ref();
+        self.say(io, speaker.conn, &session::push(&join_ref, &speaker.topic, event, payload));
     }
 
-    /// Writes one message to an open socket; it leaves with all others of this turn.
-    pub(super) fn write(
-        &mut self,
-        io: &mut Io,
-        key: Key,
-        message: impl FnOnce(&mut Vec<u8>) -> Result<Kind, EncodeError>,
-    ) {
-        if !io.conn_ref(key).is_some_and(|conn| matches!(conn.phase, Phase::Open | Phase::Pending))
-        {
+    /// Says something to an open socket; it leaves with all else of this turn.
+    pub(super) fn say(&mut self, io: &mut Io, key: Key, message: &ServerMessage<'_>) {
+        let Some(conn) = io.conn_ref(key) else { return };
+        if !matches!(conn.phase, Phase::Open | Phase::Pending) {
             return;
         }
+        let wire = conn.wire;
         self.metrics.messages_out.add(1);
+        if wire == Wire::Values {
+            return self.hand_out(conn.driver, key, message);
+        }
         io.send_with(key, |out| {
-            let written = ws::encode_with(out, |out| message(out).map(op_code));
+            let written = ws::encode_with(out, |out| match wire.serializer() {
+                Some(serializer) => serializer.server(out, message).map(op_code),
+                None => Ok(op_code(plain_message(out, payload(message)))),
+            });
             if let Err(error) = written {
                 self.metrics.errors_encode.add(1);
                 tracing::debug!(%error, "a message cannot be encoded for its receiver");
             }
         });
-    }
-
-    /// Writes a bare message, where no Channels are spoken.
-    pub(super) fn write_plain(&mut self, io: &mut Io, key: Key, payload: &Payload<'_>) {
-        self.write(io, key, |out| Ok(plain_message(out, payload)));
     }
 
     /// Ends a channel: tells the client, takes it out of every table, lets it clean up.
@@ -278,22 +270,19 @@ impl Shard {
     }
 
     fn notify(&mut self, io: &mut Io, speaker: &Speaker, notice: Notice) {
-        match speaker.wire.serializer() {
-            Some(serializer) => self.write(io, speaker.conn, |out| {
-                let join_ref = speaker.given.as_ref();
-                match notice {
-                    Notice::Close => Ok(serializer.close(out, &join_ref, &speaker.topic)),
-                    Notice::Error => Ok(serializer.error(out, &join_ref, &speaker.topic)),
-                }
-            }),
-            None => {
-                let code = match notice {
-                    Notice::Close => CloseCode::NORMAL,
-                    Notice::Error => CloseCode::INTERNAL,
-                };
-                self.close_socket(io, speaker.conn, code);
-            }
+        if speaker.wire == Wire::Plain {
+            let code = match notice {
+                Notice::Close => CloseCode::NORMAL,
+                Notice::Error => CloseCode::INTERNAL,
+            };
+            return self.close_socket(io, speaker.conn, code);
         }
+        let join_ref = speaker.given.as_ref();
+        let notice = match notice {
+            Notice::Close => session::closed(&join_ref, &speaker.topic),
+            Notice::Error => session::crashed(&join_ref, &speaker.topic),
+        };
+        self.say(io, speaker.conn, &notice);
     }
 
     /// Lets a channel clean up and drops it, each under its own guard; returns what it did.
@@ -385,6 +374,7 @@ impl Shard {
         self.topics.close_if_empty(topic_id);
         self.members.remove(membership);
         self.lifecycle.left += 1;
+        self.metrics.channels_hibernating.set(self.members.hibernating() as u64);
         if joined {
             self.metrics.channels.set(self.metrics.channels.value().saturating_sub(1));
         }
@@ -455,6 +445,14 @@ pub(crate) fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
             }
             None
         }
+    }
+}
+
+/// What a message carries.
+fn payload<'m>(message: &'m ServerMessage<'_>) -> &'m Payload<'m> {
+    match message {
+        ServerMessage::Reply { response, .. } => response,
+        ServerMessage::Event(event) => &event.payload,
     }
 }
 

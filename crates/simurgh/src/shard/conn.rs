@@ -8,6 +8,7 @@ use simurgh_proto::ws::Decoder;
 
 use super::callback::Speaker;
 use crate::context::Effect;
+use crate::driver::Answer;
 use crate::socket::SocketState;
 
 /// No membership.
@@ -31,7 +32,12 @@ pub(crate) struct Conn {
     pub(crate) mount: u16,
     pub(crate) wire: Wire,
     pub(crate) phase: Phase,
+    /// The driver of the socket, by its number on this shard, or [`NOBODY`]: it has a network.
+    pub(crate) driver: u16,
 }
+
+/// No driver.
+pub(crate) const NOBODY: u16 = u16::MAX;
 
 const _: () = assert!(size_of::<Conn>() <= 40, "a connection's record is budgeted at 40 bytes");
 
@@ -43,9 +49,11 @@ pub(crate) enum Wire {
     V2,
     /// No Channels: bare messages.
     Plain,
+    /// Channels without any serializer: values, for a driven socket.
+    Values,
 }
 
-/// Number of wires, for tables by wire.
+/// Number of wires with frames, for tables by wire.
 pub(crate) const WIRES: usize = 3;
 
 impl Wire {
@@ -53,7 +61,7 @@ impl Wire {
         match self {
             Self::V1 => Some(Serializer::V1),
             Self::V2 => Some(Serializer::V2),
-            Self::Plain => None,
+            Self::Plain | Self::Values => None,
         }
     }
 }
@@ -97,6 +105,8 @@ pub(crate) struct PendingConnect {
     /// The 101 response, sent if the application agrees.
     pub(crate) response: Vec<u8>,
     pub(crate) stash: Vec<u8>,
+    /// Where a driver waits for the answer.
+    pub(crate) answer: Option<Answer>,
 }
 
 pub(crate) struct PendingJoin {
@@ -130,6 +140,7 @@ impl Conn {
             mount: 0,
             wire: Wire::V1,
             phase,
+            driver: NOBODY,
         }
     }
 

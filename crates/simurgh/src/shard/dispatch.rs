@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
-use simurgh_proto::serializer::{Frame, Serializer};
+use simurgh_proto::serializer::Frame;
 use simurgh_proto::session::server::{self as session, Inbound};
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
@@ -28,15 +28,22 @@ impl Shard {
     /// One message of a client.
     pub(super) fn message(&mut self, io: &mut Io, key: Key, frame: Frame<'_>) {
         self.metrics.messages_in.add(1);
-        let Some(conn) = io.conn(key) else { return };
+        let Some(conn) = io.conn_ref(key) else { return };
         let Some(serializer) = conn.wire.serializer() else {
             return self.plain_message(io, key, frame);
         };
-        let first = conn.memberships;
-        let Ok(message) = serializer.decode(frame) else {
-            self.metrics.errors_bad_message.add(1);
-            return self.fail(io, key, CloseCode::INTERNAL);
-        };
+        match serializer.decode(frame) {
+            Ok(message) => self.act(io, key, message),
+            Err(_) => {
+                self.metrics.errors_bad_message.add(1);
+                self.fail(io, key, CloseCode::INTERNAL);
+            }
+        }
+    }
+
+    /// Does what a Channels message asks for.
+    pub(super) fn act(&mut self, io: &mut Io, key: Key, message: Message<'_>) {
+        let Some(first) = io.conn_ref(key).map(|conn| conn.memberships) else { return };
         let joined = self
             .topics
             .find(&message.topic)
@@ -47,33 +54,25 @@ impl Shard {
         match (session::classify(&message, join_ref.as_ref()), joined) {
             (Inbound::Heartbeat, _) => {
                 self.metrics.heartbeats.add(1);
-                self.write(io, key, |out| {
-                    Ok(session::heartbeat(serializer, out, &message.msg_ref))
-                });
+                self.say(io, key, &session::heartbeat(&message.msg_ref));
             }
             (Inbound::Push, Some(membership)) => self.push_in(io, membership, message),
-            (Inbound::Join, _) => self.join(io, key, serializer, joined, message),
-            (Inbound::Leave, Some(membership)) => {
-                self.leave(io, key, serializer, membership, &message)
-            }
+            (Inbound::Join, _) => self.join(io, key, joined, message),
+            (Inbound::Leave, Some(membership)) => self.leave(io, key, membership, &message),
             (Inbound::LeaveUnjoined, _) => {
-                self.write(io, key, |out| {
-                    let Message { join_ref, msg_ref, topic, .. } = &message;
-                    Ok(session::leave_unjoined(serializer, out, join_ref, msg_ref, topic))
-                });
+                let Message { join_ref, msg_ref, topic, .. } = &message;
+                self.say(io, key, &session::leave_unjoined(join_ref, msg_ref, topic));
             }
             (Inbound::Stale, _) => {}
             (Inbound::Unmatched | Inbound::Push | Inbound::Leave, _) => {
                 self.metrics.errors_unmatched_topic.add(1);
-                self.write(io, key, |out| {
-                    Ok(session::unmatched(serializer, out, &message.msg_ref, &message.topic))
-                });
+                self.say(io, key, &session::unmatched(&message.msg_ref, &message.topic));
             }
         }
     }
 
     /// The first channel among a socket's memberships, of which `first` is the head, that `is_it`.
-    fn joined(&self, first: u32, is_it: impl Fn(&Membership) -> bool) -> Option<u32> {
+    pub(super) fn joined(&self, first: u32, is_it: impl Fn(&Membership) -> bool) -> Option<u32> {
         let mut next = first;
         loop {
             // There is none behind the last: `NO_MEMBERSHIP` is no slot.
@@ -110,48 +109,28 @@ impl Shard {
         });
     }
 
-    fn leave(
-        &mut self,
-        io: &mut Io,
-        key: Key,
-        serializer: Serializer,
-        membership: u32,
-        message: &Message<'_>,
-    ) {
+    fn leave(&mut self, io: &mut Io, key: Key, membership: u32, message: &Message<'_>) {
         self.catch_up(io, membership);
         let Some(join_ref) = self.members.get(membership).map(|it| it.join_ref.clone()) else {
             return;
         };
-        self.write(io, key, |out| {
-            let Message { msg_ref, topic, .. } = message;
-            Ok(session::leave_joined(serializer, out, &join_ref.as_ref(), msg_ref, topic))
-        });
+        let Message { msg_ref, topic, .. } = message;
+        self.say(io, key, &session::leave_joined(&join_ref.as_ref(), msg_ref, topic));
         self.end_channel(io, membership, Reason::Left, Notice::Close);
     }
 
-    fn join(
-        &mut self,
-        io: &mut Io,
-        key: Key,
-        serializer: Serializer,
-        joined: Option<u32>,
-        message: Message<'_>,
-    ) {
+    fn join(&mut self, io: &mut Io, key: Key, joined: Option<u32>, message: Message<'_>) {
         let Some(conn) = io.conn(key) else { return };
         let hub = Arc::clone(&self.hub);
         let Some(mount) = hub.mounts.get(usize::from(conn.mount)) else { return };
         let Some(route) = mount.route(&message.topic) else {
             self.metrics.errors_unmatched_topic.add(1);
-            return self.write(io, key, |out| {
-                Ok(session::unmatched(serializer, out, &message.msg_ref, &message.topic))
-            });
+            return self.say(io, key, &session::unmatched(&message.msg_ref, &message.topic));
         };
         if joined.is_none() && conn.channels >= mount.channels_max {
             self.metrics.joins_refused.add(1);
-            return self.write(io, key, |out| {
-                let Message { join_ref, msg_ref, topic, .. } = &message;
-                Ok(session::too_many_channels(serializer, out, join_ref, msg_ref, topic))
-            });
+            let Message { join_ref, msg_ref, topic, .. } = &message;
+            return self.say(io, key, &session::too_many_channels(join_ref, msg_ref, topic));
         }
         let refs = [&message.join_ref, &message.msg_ref];
         if message.topic.len() > TOPIC_BYTES_MAX
@@ -160,9 +139,8 @@ impl Shard {
             self.metrics.joins_refused.add(1);
             let Message { join_ref, msg_ref, topic, .. } = &message;
             let reason = Payload::Json(r#"{"reason":"topic or join_ref too long"}"#.into());
-            return self.write(io, key, |out| {
-                session::reply_join(serializer, out, join_ref, msg_ref, topic, "error", &reason)
-            });
+            let refusal = session::reply_join(join_ref, msg_ref, topic, "error", &reason);
+            return self.say(io, key, &refusal);
         }
         let replaced = joined.and_then(|old| self.replace(io, old));
         let joining = Joining {
@@ -258,19 +236,12 @@ impl Shard {
         status: &str,
         response: &Payload<'_>,
     ) {
-        let Some(serializer) = io.conn(key).and_then(|conn| conn.wire.serializer()) else { return };
-        self.write(io, key, |out| {
-            let (join_ref, message) = (joining.join_ref.as_ref(), joining.message.as_ref());
-            session::reply_join(
-                serializer,
-                out,
-                &join_ref,
-                &message,
-                joining.topic,
-                status,
-                response,
-            )
-        });
+        if io.conn_ref(key).is_none_or(|conn| conn.wire == Wire::Plain) {
+            return;
+        }
+        let (join_ref, message) = (joining.join_ref.as_ref(), joining.message.as_ref());
+        let reply = session::reply_join(&join_ref, &message, joining.topic, status, response);
+        self.say(io, key, &reply);
     }
 
     /// Makes the membership and subscribes it, before anything is answered (PROTOCOL §5.5).
@@ -457,17 +428,12 @@ impl Shard {
             return tracing::debug!("a reply where no message of the client is in hand: dropped");
         };
         self.catch_up(io, membership);
-        let Some(Speaker { conn, wire, topic, join_ref, .. }) = self.speaker(io, membership) else {
+        let Some(Speaker { conn, topic, join_ref, .. }) = self.speaker(io, membership) else {
             return;
         };
-        match wire.serializer() {
-            Some(serializer) => self.write(io, conn, |out| {
-                let join_ref = join_ref.as_ref();
-                let Reply { status, response } = reply;
-                session::reply_push(serializer, out, &join_ref, &to, &topic, status, response)
-            }),
-            None => self.write_plain(io, conn, &reply.response),
-        }
+        let Reply { status, response } = reply;
+        let (join_ref, topic) = (join_ref.as_ref(), &*topic);
+        self.say(io, conn, &session::reply_push(&join_ref, &to, topic, status, response));
     }
 
     pub(super) fn stop_channel(&mut self, io: &mut Io, membership: u32, how: Stop) {

@@ -332,6 +332,9 @@ impl Shard {
             return;
         };
         let wire = conn.wire;
+        if wire == Wire::Values {
+            return self.deliver_values(id, conn.driver, member, cursor);
+        }
         let mut errors = 0;
         let batch = self.fanout.batch(topic, cursor, wire, &mut errors);
         if errors > 0 {
@@ -345,6 +348,22 @@ impl Shard {
             send(io, member.conn, &batch.bytes);
             self.count_deliveries(count);
         }
+    }
+
+    /// For a driven socket: what was broadcast, as it is.
+    fn deliver_values(&mut self, id: TopicId, driver: u16, member: Member, cursor: u32) {
+        let Some(topic) = self.topics.get(id) else { return };
+        let mut count = 0;
+        for broadcast in topic.pending(cursor) {
+            if self.is_except(broadcast, member.membership()) {
+                continue;
+            }
+            count += 1;
+            if let Some(driven) = &mut self.driven {
+                driven.hear_broadcast(driver, member.conn, broadcast);
+            }
+        }
+        self.count_deliveries(count);
     }
 
     /// For the sender of a `broadcast_from`: all but its own.
@@ -411,12 +430,12 @@ impl Shard {
         }
     }
 
-    fn deliver_intercepted(&mut self, io: &mut Io, membership: u32, broadcast: &Broadcast) {
+    fn deliver_intercepted(&mut self, io: &mut Io, membership: u32, broadcast: &Arc<Broadcast>) {
         let Some(channel) = self.members.get(membership).and_then(|it| it.channel.as_deref())
         else {
             return;
         };
-        let Broadcast { event, payload, .. } = broadcast;
+        let Broadcast { event, payload, .. } = &**broadcast;
         let Some(intercepts) = guarded(|| channel.intercept().contains(&&**event)) else {
             self.metrics.errors_callback_panic.add(1);
             return self.end_channel(io, membership, Reason::Crashed, Notice::Error);
@@ -430,8 +449,15 @@ impl Shard {
             return;
         }
         let Some(conn) = self.members.get(membership).map(|it| it.conn) else { return };
-        let Some(wire) = io.conn_ref(conn).map(|conn| conn.wire) else { return };
+        let at = io.conn_ref(conn).map(|conn| (conn.wire, conn.driver));
+        let Some((wire, driver)) = at else { return };
         self.count_deliveries(1);
+        if wire == Wire::Values {
+            if let Some(driven) = &mut self.driven {
+                driven.hear_broadcast(driver, conn, broadcast);
+            }
+            return;
+        }
         let metrics = &self.metrics;
         io.send_with(conn, |out| {
             if encode(out, broadcast, wire).is_err() {

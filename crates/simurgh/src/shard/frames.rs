@@ -3,7 +3,7 @@
 use simurgh_proto::ws::{self, CloseCode, Event, FrameError, OpCode, Role};
 use simurgh_reactor::Key;
 
-use super::conn::{Passing, Phase};
+use super::conn::{Passing, Phase, Wire};
 use super::{Io, Shard};
 use simurgh_proto::serializer::Frame;
 
@@ -60,15 +60,31 @@ impl Shard {
     }
 
     /// The client closes, or answers our close.
-    fn peer_closes(&mut self, io: &mut Io, key: Key, code: Option<CloseCode>, is_open: bool) {
+    pub(super) fn peer_closes(&mut self, io: &mut Io, key: Key, code: Option<CloseCode>, is_open: bool) {
         if is_open {
             self.end_channels(io, key);
-            io.send_with(key, |out| match code {
-                Some(code) => ws::encode_close(code, "", None, out),
-                None => ws::encode(OpCode::Close, &[], None, out),
-            });
+            self.say_close(io, key, code, "");
         }
         io.close(key);
+    }
+
+    /// Tells a socket that it is closed.
+    pub(super) fn say_close(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        code: Option<CloseCode>,
+        reason: &str,
+    ) {
+        let Some(conn) = io.conn_ref(key) else { return };
+        if conn.wire == Wire::Values {
+            let driver = conn.driver;
+            return self.hand_out_close(driver, key, code);
+        }
+        io.send_with(key, |out| match code {
+            Some(code) => ws::encode_close(code, reason, None, out),
+            None => ws::encode(OpCode::Close, &[], None, out),
+        });
     }
 
     fn frame_error(&mut self, io: &mut Io, key: Key, error: FrameError) {

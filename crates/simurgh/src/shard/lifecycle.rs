@@ -5,11 +5,11 @@
 
 use std::time::{Duration, Instant};
 
-use simurgh_proto::ws::{self, CloseCode};
+use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
 
 use super::callback::Speaker;
-use super::conn::{Conn, NO_MEMBERSHIP, Passing, Phase};
+use super::conn::{Conn, NO_MEMBERSHIP, NOBODY, Passing, Phase};
 use super::{Io, Shard};
 use crate::channel::Reason;
 use crate::hub::Hub;
@@ -93,19 +93,22 @@ impl Shard {
         let now = Instant::now();
         let swept = self.sweep(io, now);
         let drained = self.drain_step(io, now);
+        let hibernated = self.hibernate(io, now);
         let tidied = self.tidy(now);
-        swept.sooner(drained, io.now()).sooner(tidied, io.now())
+        let now = io.now();
+        swept.sooner(drained, now).sooner(tidied, now).sooner(hibernated, now)
     }
 
     /// After a crowd has left, has the allocator give back what it keeps for the next.
     fn tidy(&mut self, now: Instant) -> Next {
-        let lifecycle = &mut self.lifecycle;
         // The last few empty the pages on which they were left behind.
-        let more = lifecycle.tidy_at.is_none() && simurgh_reactor::free_memory() >= FREE_KEPT;
-        if lifecycle.left >= CROWD || more {
-            lifecycle.left = 0;
-            lifecycle.tidy_at = Some(now + TIDY_AFTER + TIDY_APART * u32::from(self.index));
+        let more =
+            self.lifecycle.tidy_at.is_none() && simurgh_reactor::free_memory() >= FREE_KEPT;
+        if self.lifecycle.left >= CROWD || more {
+            self.lifecycle.left = 0;
+            self.tidy_soon(now + TIDY_AFTER);
         }
+        let lifecycle = &mut self.lifecycle;
         match lifecycle.tidy_at {
             None => Next::Idle,
             Some(at) if at > now => Next::After(at - now),
@@ -115,6 +118,11 @@ impl Shard {
                 if is_done { Next::Idle } else { Next::Now }
             }
         }
+    }
+
+    /// Has memory given back at this time, or a little later.
+    pub(super) fn tidy_soon(&mut self, at: Instant) {
+        self.lifecycle.tidy_at = Some(at + TIDY_APART * u32::from(self.index));
     }
 
     fn sweep(&mut self, io: &mut Io, now: Instant) -> Next {
@@ -200,9 +208,13 @@ impl Shard {
         let Some(conn) = io.conn(key) else { return };
         conn.phase = Phase::Closing;
         conn.last_heard = tick;
-        io.send_with(key, |out| ws::encode_close(code, close_reason(code), None, out));
-        // A held socket has to hear the answer.
-        io.release(key);
+        let is_driven = conn.driver != NOBODY;
+        self.say_close(io, key, Some(code), close_reason(code));
+        // A held socket has to hear the answer; a driven one answers by having heard it.
+        match is_driven {
+            true => io.close(key),
+            false => io.release(key),
+        }
     }
 
     /// Drops what a socket waits for, and gives the bytes it was charged for back.
@@ -223,7 +235,7 @@ impl Shard {
         }
         conn.phase = Phase::Ending;
         conn.last_heard = tick;
-        io.send_with(key, |out| ws::encode_close(code, close_reason(code), None, out));
+        self.say_close(io, key, Some(code), close_reason(code));
         io.shutdown_write(key);
         io.release(key);
     }
@@ -249,6 +261,7 @@ impl Shard {
         self.metrics.inbound_bytes.set(self.inbound_bytes as u64);
         self.held.retain(|held| *held != key);
         self.lifecycle.left += 1;
+        self.driven_gone(key, &conn);
         if is_upgraded(&conn) {
             self.count_one_less();
         }
@@ -357,7 +370,7 @@ impl Shard {
 }
 
 /// Whether a socket is counted as open: upgraded, and not yet closing.
-fn is_upgraded(conn: &Conn) -> bool {
+pub(super) fn is_upgraded(conn: &Conn) -> bool {
     match conn.phase {
         Phase::Open => true,
         Phase::Pending => matches!(conn.passing.as_deref(), Some(Passing::Join(_))),
@@ -370,6 +383,8 @@ fn is_overdue(conn: &Conn, ticks: u32, hub: &Hub) -> bool {
     let limit = match conn.phase {
         Phase::Head | Phase::Full => Some(config.handshake_timeout),
         Phase::Pending => None,
+        // Nothing lies between a driver and its sockets that could lose them.
+        Phase::Open if conn.driver != NOBODY => None,
         Phase::Open => hub
             .mounts
             .get(usize::from(conn.mount))

@@ -41,6 +41,10 @@ pub(crate) const COUNTED: u8 = 8;
 /// Broadcasts are being delivered to it through application code; what that code writes does not
 /// bring it up to date again.
 pub(crate) const DELIVERING: u8 = 16;
+/// Nothing has happened on its channel since the hand of hibernation was here.
+const QUIET: u8 = 32;
+/// Its channel hibernates.
+const HIBERNATES: u8 = 64;
 /// The slot is free.
 const FREE: u8 = 128;
 
@@ -68,9 +72,57 @@ pub(crate) struct Memberships {
     places: Places,
     /// What a slot begins with: more than any slot of a page that was given back has had.
     first_generation: u32,
+    /// Channels that do not hibernate.
+    awake: usize,
+    hibernating: usize,
 }
 
 impl Memberships {
+    /// Numbers that memberships may have are below this.
+    pub(crate) fn end(&self) -> u32 {
+        self.places.end() as u32
+    }
+
+    /// Channels that do not hibernate.
+    pub(crate) fn awake(&self) -> usize {
+        self.awake
+    }
+
+    /// Channels that hibernate.
+    pub(crate) fn hibernating(&self) -> usize {
+        self.hibernating
+    }
+
+    /// Takes the channel out, for a callback: it does not hibernate any more.
+    pub(crate) fn wake(&mut self, id: u32) -> Option<Box<dyn Channel>> {
+        let it = self.get_mut(id)?;
+        let channel = it.channel.take();
+        let has_slept = it.is(HIBERNATES);
+        it.flags &= !(QUIET | HIBERNATES);
+        if has_slept {
+            self.awake += 1;
+            self.hibernating -= 1;
+        }
+        channel
+    }
+
+    /// The channel, if nothing has happened on it since this was last asked and it is not
+    /// hibernating already: it is now.
+    pub(crate) fn to_hibernate(&mut self, id: u32) -> Option<&mut dyn Channel> {
+        let it = self.get_mut(id)?;
+        if !it.is_joined() || it.is(HIBERNATES) {
+            return None;
+        }
+        if !it.is(QUIET) {
+            it.flags |= QUIET;
+            return None;
+        }
+        it.flags |= HIBERNATES;
+        self.awake -= 1;
+        self.hibernating += 1;
+        self.get_mut(id)?.channel.as_deref_mut()
+    }
+
     pub(crate) fn get(&self, id: u32) -> Option<&Membership> {
         let page = self.pages.get(id as usize / PAGE)?;
         page.get(id as usize % PAGE).filter(|membership| !membership.is(FREE))
@@ -84,6 +136,7 @@ impl Memberships {
     /// Stores a membership and names it; its generation is set here. `None` when there is no memory
     /// left, or no number.
     pub(crate) fn insert(&mut self, mut membership: Membership) -> Option<u32> {
+        let is_joined = membership.is_joined();
         let (id, is_new) = self.places.take()?;
         let index = id as usize / PAGE;
         if is_new && index == self.pages.len() {
@@ -104,6 +157,7 @@ impl Memberships {
                 }
             }
         }
+        self.awake += usize::from(is_joined);
         Some(id)
     }
 
@@ -112,10 +166,15 @@ impl Memberships {
     pub(crate) fn remove(&mut self, id: u32) -> Option<OwnedRef> {
         let slot = self.get_mut(id)?;
         let join_ref = std::mem::take(&mut slot.join_ref);
+        let (is_joined, hibernates) = (slot.is_joined(), slot.is(HIBERNATES));
         slot.flags = FREE;
         slot.generation = slot.generation.wrapping_add(1);
         let generation = slot.generation;
         self.first_generation = self.first_generation.max(generation);
+        match hibernates {
+            true => self.hibernating -= 1,
+            false => self.awake -= usize::from(is_joined),
+        }
         if self.places.give(id)
             && let Some(page) = self.pages.get_mut(id as usize / PAGE)
         {

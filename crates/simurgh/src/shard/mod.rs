@@ -5,14 +5,17 @@
 //! `upgrade`, afterwards `frames` takes WebSocket messages from them and `dispatch` decides by
 //! PROTOCOL §5–§7 what each is; `callback` runs the application's code and carries out its effects;
 //! broadcasts are appended to their topics (`topics`) and leave in slices at the end of the turn
-//! (`fanout`); `lifecycle` holds what comes with time: deadlines, closing, draining. Nothing here
+//! (`fanout`); `lifecycle` holds what comes with time: deadlines, closing, draining; `driven` is the
+//! transport of sockets that a driver in this process has instead of a network. Nothing here
 //! is shared with another thread: the one door is [`Mail`].
 
 mod callback;
 mod conn;
 mod dispatch;
+mod driven;
 mod fanout;
 mod frames;
+mod hibernation;
 mod lifecycle;
 mod members;
 mod pages;
@@ -27,15 +30,18 @@ use std::time::Duration;
 
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::{self, CloseCode};
-use simurgh_reactor::{Accepted, Closed, Handler, Key, Next, Slow};
+use simurgh_reactor::{Accepted, Closed, Handler, Key, LocalOutput, Next, Slow};
 
 use crate::channel::{Broadcast, Join, Reply, Stop};
 use crate::context::{Effect, ReplyRef};
+use crate::driver::Order;
 use crate::hub::Hub;
 use crate::metrics::ShardMetrics;
 use crate::socket::Connect;
 use conn::{Conn, Phase};
+use driven::Driven;
 use fanout::Fanout;
+use hibernation::Hibernation;
 use lifecycle::Lifecycle;
 use members::Memberships;
 pub(crate) use permits::Permits;
@@ -62,6 +68,8 @@ pub(crate) enum Mail {
     Connected(Key, Option<Connect>),
     /// A join was decided; `None` when deciding it panicked.
     Joined(Key, Option<Join>),
+    /// What a driver asks of its sockets.
+    Drive(Box<Order>),
     /// A permit to fan out, for which this shard stood in line.
     Permit,
     /// Stop accepting, close everything with 1012 over this time, then end.
@@ -87,6 +95,9 @@ pub(crate) struct Shard {
     members: Memberships,
     fanout: Fanout,
     lifecycle: Lifecycle,
+    hibernation: Hibernation,
+    /// None until there is a driver.
+    driven: Option<Box<Driven>>,
     /// Lists of effects, kept so that callbacks need not allocate them.
     spare_effects: Vec<Vec<Effect>>,
     /// Sockets that are not read because they published more than is under way may be.
@@ -103,6 +114,8 @@ impl Shard {
         Self {
             fanout: Fanout::new(),
             lifecycle: Lifecycle::new(&hub),
+            hibernation: Hibernation::new(&hub),
+            driven: None,
             hub,
             index,
             metrics,
@@ -112,6 +125,21 @@ impl Shard {
             held: Vec::new(),
             inbound_bytes: 0,
         }
+    }
+}
+
+impl Shard {
+    /// Bytes of a client, in whichever state its connection is.
+    fn readable_bytes(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
+        let Some(conn) = io.conn(key) else { return };
+        let before = conn.inbound_bytes();
+        match conn.phase {
+            Phase::Head | Phase::Full => self.head(io, key, data),
+            Phase::Open | Phase::Closing => self.frames(io, key, data),
+            Phase::Pending => self.stash(io, key, data),
+            Phase::Ending => {}
+        }
+        self.account_inbound(io, key, before);
     }
 }
 
@@ -146,15 +174,14 @@ impl Handler for Shard {
     }
 
     fn readable(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
-        let Some(conn) = io.conn(key) else { return };
-        let before = conn.inbound_bytes();
-        match conn.phase {
-            Phase::Head | Phase::Full => self.head(io, key, data),
-            Phase::Open | Phase::Closing => self.frames(io, key, data),
-            Phase::Pending => self.stash(io, key, data),
-            Phase::Ending => {}
+        match data.is_empty() {
+            true => self.resume_driven(io, key),
+            false => self.readable_bytes(io, key, data),
         }
-        self.account_inbound(io, key, before);
+    }
+
+    fn local(&mut self, io: &mut Io, output: &mut LocalOutput) {
+        self.hear_frames(io, output);
     }
 
     fn closed(&mut self, io: &mut Io, key: Key, conn: Conn, _why: Closed) {
@@ -167,6 +194,7 @@ impl Handler for Shard {
             Mail::ToChannel(channel, what) => self.channel_mail(io, channel, what),
             Mail::Connected(key, connect) => self.connect_decided(io, key, connect),
             Mail::Joined(key, join) => self.join_decided(io, key, join),
+            Mail::Drive(order) => self.driver_asks(*order),
             Mail::Permit => self.permit_came(),
             Mail::Drain(over) => self.begin_drain(io, over),
             Mail::Stop => io.stop(),
@@ -183,9 +211,11 @@ impl Handler for Shard {
     fn turn_end(&mut self, io: &mut Io) -> Next {
         // Whose time is up has channels that may broadcast their end, so the fan-out comes second.
         let due = self.keep_time(io);
+        let driving = self.drive(io);
         let fanning_out = self.fan_out(io);
         self.release_held(io);
+        self.send_heard();
         let now = io.now();
-        fanning_out.sooner(due, now).sooner(self.held_due(), now)
+        fanning_out.sooner(due, now).sooner(self.held_due(), now).sooner(driving, now)
     }
 }

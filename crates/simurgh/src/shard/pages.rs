@@ -59,6 +59,13 @@ impl<T> Pages<T> {
         Ok(())
     }
 
+    /// Gives room back that a short one does not use; whether there was any.
+    pub(crate) fn shrink(&mut self) -> bool {
+        let has_room = self.first.capacity() > self.first.len();
+        self.first.shrink_to_fit();
+        has_room
+    }
+
     /// Takes an element out; the last one moves into its place.
     pub(crate) fn swap_remove(&mut self, index: usize) -> Option<T> {
         self.get(index)?;
@@ -86,6 +93,9 @@ mod tests {
         for n in 0..5000_usize {
             assert_eq!(pages.push(n), Ok(()));
             vector.push(n);
+            if n % 7 == 0 {
+                pages.shrink();
+            }
             if n % 3 == 0 {
                 let at = (n * 7919) % vector.len();
                 assert_eq!(pages.swap_remove(at), Some(vector.swap_remove(at)));

@@ -159,6 +159,24 @@ impl Topics {
         id
     }
 
+    /// Places that topics may have.
+    pub(crate) fn slots(&self) -> usize {
+        self.topics.len()
+    }
+
+    /// Has a topic on which nothing is under way keep no more memory than it uses; whether it did.
+    pub(crate) fn shrink(&mut self, slot: usize) -> bool {
+        let Some(topic) = self.topics.get_mut(slot).and_then(Option::as_deref_mut) else {
+            return false;
+        };
+        if topic.in_fanout || !topic.log.is_empty() {
+            return false;
+        }
+        let has_log = topic.log.capacity() > 0;
+        topic.log = VecDeque::new();
+        topic.members.shrink() || has_log
+    }
+
     /// Lets an empty topic go. One that is still in the fan-out's list stays until it has left
     /// that.
     pub(crate) fn close_if_empty(&mut self, id: TopicId) {

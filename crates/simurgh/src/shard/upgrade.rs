@@ -14,7 +14,7 @@ use simurgh_proto::ws::handshake::{self, HeadLimits, Request};
 use simurgh_reactor::Key;
 
 use super::callback::guarded;
-use super::conn::{NO_MEMBERSHIP, Passing, PendingConnect, Phase, Wire};
+use super::conn::{NO_MEMBERSHIP, NOBODY, Passing, PendingConnect, Phase, Wire};
 use super::members::{Membership, SOCKET_ID};
 use super::{Io, Mail, Shard};
 use crate::hub::Hub;
@@ -27,10 +27,10 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 const RETRY_AFTER_S: &str = "1";
 
 /// What the checks before the application's own decided.
-struct Checked {
-    wire: Wire,
+pub(super) struct Checked {
+    pub(super) wire: Wire,
     subprotocol: Option<String>,
-    token: Option<String>,
+    pub(super) token: Option<String>,
 }
 
 impl Shard {
@@ -161,7 +161,7 @@ impl Shard {
         };
         let connect = match &mount.connect {
             None => Connect::ok(),
-            Some(connect) => {
+            Some(_) => {
                 let Ok(params) = params::decode(request.query()) else {
                     return Answer::refused(400);
                 };
@@ -172,20 +172,9 @@ impl Shard {
                     auth_token: checked.token.as_deref(),
                     peer: client(hub, request, io, key, peer),
                 };
-                let watch = hub.watches.get(usize::from(self.index));
-                if let Some(watch) = watch {
-                    watch.enter(Callback::Connect, Instant::now());
-                }
-                let decided = guarded(|| connect(&info));
-                if let Some(watch) = watch {
-                    watch.leave();
-                }
-                match decided {
+                match self.ask_connect(&info) {
                     Some(connect) => connect,
-                    None => {
-                        self.metrics.errors_callback_panic.add(1);
-                        return Answer::refused(500);
-                    }
+                    None => return Answer::refused(500),
                 }
             }
         };
@@ -200,6 +189,23 @@ impl Shard {
             }
             Err(error) => Answer::Refused { status: error.status(), body: format!("{error}\n") },
         }
+    }
+
+    /// What the application's connect says; `None` when it panicked.
+    pub(super) fn ask_connect(&mut self, info: &ConnectInfo<'_>) -> Option<Connect> {
+        let Some(connect) = &info.mount.connect else { return Some(Connect::ok()) };
+        let watch = self.hub.watches.get(usize::from(self.index));
+        if let Some(watch) = watch {
+            watch.enter(Callback::Connect, Instant::now());
+        }
+        let decided = guarded(|| connect(info));
+        if let Some(watch) = watch {
+            watch.leave();
+        }
+        if decided.is_none() {
+            self.metrics.errors_callback_panic.add(1);
+        }
+        decided
     }
 
     fn answer_connect(
@@ -225,7 +231,7 @@ impl Shard {
             ConnectKind::Later(work) => {
                 let Some(conn) = io.conn(key) else { return };
                 conn.phase = Phase::Pending;
-                let pending = PendingConnect { response, stash: rest.to_vec() };
+                let pending = PendingConnect { response, stash: rest.to_vec(), answer: None };
                 conn.passing = Some(Box::new(Passing::Connect(pending)));
                 io.hold(key);
                 self.decide(work, move |connect| Mail::Connected(key, connect));
@@ -241,9 +247,12 @@ impl Shard {
         let Some(Passing::Connect(pending)) = conn.passing.take().map(|passing| *passing) else {
             return self.drop_guarded(connect);
         };
+        let PendingConnect { response, mut stash, answer } = pending;
+        if let Some(answer) = answer {
+            return self.driven_decided(io, key, &answer, connect);
+        }
         conn.phase = Phase::Head;
         self.decision_is_there(io, key);
-        let PendingConnect { response, mut stash } = pending;
         match connect {
             Some(connect) => self.answer_connect(io, key, response, connect, &mut stash),
             None => {
@@ -255,7 +264,7 @@ impl Shard {
     }
 
     /// The socket is open from here on.
-    fn open(&mut self, io: &mut Io, key: Key, response: &[u8], state: SocketState) {
+    pub(super) fn open(&mut self, io: &mut Io, key: Key, response: &[u8], state: SocketState) {
         let ticks = io.now().tick;
         io.send(key, response);
         let Some(conn) = io.conn(key) else { return };
@@ -310,6 +319,10 @@ impl Shard {
         conn.phase = Phase::Ending;
         conn.passing = None;
         conn.last_heard = ticks;
+        if conn.driver != NOBODY {
+            // It speaks no HTTP; its driver hears that it has gone.
+            return io.close(key);
+        }
         io.send_with(key, |out| handshake::write_refusal(status, headers, body, out));
         io.shutdown_write(key);
     }
@@ -341,7 +354,7 @@ fn keep_head(io: &mut Io, key: Key, bytes: &[u8], peer: Option<SocketAddr>) {
 
 /// Origin, auth token, subprotocols, serializer: all that comes before the application's connect.
 /// The error is an HTTP status.
-fn check(
+pub(super) fn check(
     hub: &Hub,
     mount: &Mount,
     request: &Request<'_>,
@@ -385,7 +398,7 @@ fn proxy_is_trusted(hub: &Hub, io: &Io, key: Key) -> bool {
 }
 
 /// Who the client is: what a PROXY header said, else what trusted proxies say in `x-forwarded-for`.
-fn client(
+pub(super) fn client(
     hub: &Hub,
     request: &Request<'_>,
     io: &Io,

@@ -1,0 +1,42 @@
+//! What the process has used: time of its CPUs, memory.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// A reading of the clocks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clocks {
+    wall: Instant,
+    cpu: Duration,
+}
+
+/// Time that has passed, on the clock and of the CPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Spent {
+    pub(super) wall: Duration,
+    /// Of all threads.
+    pub(super) cpu: Duration,
+}
+
+impl Clocks {
+    pub(super) fn now() -> Self {
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        let seconds = u64::try_from(cpu.tv_sec).unwrap_or(0);
+        let nanoseconds = u32::try_from(cpu.tv_nsec).unwrap_or(0);
+        Self { wall: Instant::now(), cpu: Duration::new(seconds, nanoseconds) }
+    }
+
+    pub(super) fn spent(self) -> Spent {
+        let now = Self::now();
+        Spent { wall: now.wall - self.wall, cpu: now.cpu.saturating_sub(self.cpu) }
+    }
+}
+
+/// Bytes of memory that the process has resident; `None` where /proc does not say.
+pub(super) fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kilobytes * 1024)
+}
