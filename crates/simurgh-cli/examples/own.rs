@@ -1,4 +1,5 @@
-//! An application of one's own with the commands of `simurgh`: `own serve`, `own config`, `own drive`.
+//! An application of one's own with the commands of `simurgh`: `own serve`, `own config`,
+//! `own drive`.
 //!
 //! `cargo run -p simurgh-cli --example own -- serve --listen 127.0.0.1:4000`
 

@@ -117,8 +117,8 @@ pub(crate) const ALL: &[Key] = &[
         takes: "a time such as \"15s\" or \"500ms\", or \"off\"",
         default: "\"15s\"",
         example: None,
-        about: "A channel on which nothing has happened for so long, at most twice as long, is asked \
-                to release what it can make again. Declared channels hold nothing of that kind",
+        about: "A channel on which nothing has happened for so long, at most twice as long, is \
+                asked to release what it can make again. Declared channels hold nothing of that kind",
         cost: "a look at each channel in that time, while not all of them hibernate",
         set: |layer, value| scalar(&mut layer.hibernate_after, value, units::duration_or_off),
     },

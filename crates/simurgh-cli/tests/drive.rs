@@ -53,7 +53,8 @@ fn idle_channels_of_an_application_give_their_memory_back() {
 
 #[test]
 fn what_is_declared_is_driven() {
-    let toml = "[[channel]]\ntopic = \"quotes\"\n[[channel.event]]\nname = \"ask\"\nreply = \"$payload\"\n";
+    let toml = "[[channel]]\ntopic = \"quotes\"\n\
+                [[channel.event]]\nname = \"ask\"\nreply = \"$payload\"\n";
     let dir = directory(&[("a.toml", toml)]);
     let flags = ["drive", "--config", "a.toml", "--sockets", "10", "--hibernate-after", "100ms"];
     let quotes = ["--topic", "quotes", "--event", "ask"];
@@ -164,10 +165,13 @@ fn commands_come_from_standard_input_too() {
     command.args(["drive"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(b"start 1\njoin 1 echo:a\npush 1 echo:a divide [6,0]\nflush\nstart x\n").unwrap();
+    stdin
+        .write_all(b"start 1\njoin 1 echo:a\npush 1 echo:a divide [6,0]\nflush\nstart x\n")
+        .unwrap();
     drop(stdin);
     let ran = child.wait_with_output().unwrap();
-    let (out, err) = (String::from_utf8(ran.stdout).unwrap(), String::from_utf8(ran.stderr).unwrap());
+    let (out, err) =
+        (String::from_utf8(ran.stdout).unwrap(), String::from_utf8(ran.stderr).unwrap());
     assert_eq!(ran.status.code(), Some(1), "{out}{err}");
     assert!(out.contains("1 channels crashed") && out.contains("1: echo:a has crashed"), "{out}");
     assert!(err.contains("standard input:5: \"x\" is no whole number"), "{err}");

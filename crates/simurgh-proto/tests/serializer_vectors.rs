@@ -233,8 +233,14 @@ fn v2_writes_server_messages() {
         text(|out| V2.broadcast(out, "t", "e", &json(r#"{"m":1}"#))),
         r#"[null,null,"t","e",{"m":1}]"#
     );
-    assert_eq!(text(|out| V2.server(out, &session::closed(&one, "t"))), r#"["1","1","t","phx_close",{}]"#);
-    assert_eq!(text(|out| V2.server(out, &session::closed(&Ref::Null, "t"))), r#"[null,null,"t","phx_close",{}]"#);
+    assert_eq!(
+        text(|out| V2.server(out, &session::closed(&one, "t"))),
+        r#"["1","1","t","phx_close",{}]"#
+    );
+    assert_eq!(
+        text(|out| V2.server(out, &session::closed(&Ref::Null, "t"))),
+        r#"[null,null,"t","phx_close",{}]"#
+    );
     assert_eq!(
         text(|out| V2.server(out, &session::crashed(&five, "t"))),
         r#"[5,5,"t","phx_error",{"reason":"channel_crash"}]"#

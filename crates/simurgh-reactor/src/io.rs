@@ -280,8 +280,8 @@ impl<T> Io<T> {
     }
 
     /// Takes a connection off the shard; nothing is closed, [`crate::Handler::closed`] is not
-    /// called. What is pending is written first; what is queued for a slow peer is lost. `None` also
-    /// for a local one, which has no descriptor to take.
+    /// called. What is pending is written first; what is queued for a slow peer is lost. `None`
+    /// also for a local one, which has no descriptor to take.
     pub fn take(&mut self, key: Key) -> Option<(Descriptor, T)> {
         self.flush();
         let socket = self.leave(key)?;

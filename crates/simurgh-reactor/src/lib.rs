@@ -24,8 +24,8 @@
 //!   was given, comes back exactly once: by [`Handler::closed`], [`Io::take`], [`Io::hand_off`],
 //!   or with the error of [`Io::connect`].
 //! - An idle connection costs its record and 24 bytes; a buffer exists only for a slow peer.
-//! - A *local* connection ([`Io::open_local`]) is one like any other, but without a descriptor: what
-//!   is sent to it comes to [`Handler::local`], and what it says is the handler's to know.
+//! - A *local* connection ([`Io::open_local`]) is one like any other, but without a descriptor:
+//!   what is sent to it comes to [`Handler::local`], and what it says is the handler's to know.
 //!
 //! What a handler must do: never block, never start a thread from the shard (it would share the
 //! shard's descriptor table; tokio's `spawn_blocking` may do so), never use a descriptor of

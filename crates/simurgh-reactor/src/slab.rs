@@ -68,8 +68,8 @@ enum Slot<T> {
     Used(Socket<T>),
 }
 
-// The budget beside the protocol's record: descriptor 4, generation 4, span 4, flags 2, mark 1 (+1),
-// queue pointer 8. Neither that a slot may be vacant nor that a connection may be local costs
+// The budget beside the protocol's record: descriptor 4, generation 4, span 4, flags 2, mark 1
+// (+1), queue pointer 8. Neither that a slot may be vacant nor that a connection may be local costs
 // anything: the one hides in the mark, the other in the descriptor's forbidden -1.
 const _: () = assert!(size_of::<Slot<[u64; 8]>>() == 24 + 64);
 const _: () = assert!(size_of::<Slot<[u8; 3]>>() == 32);

@@ -102,9 +102,7 @@ pub(super) fn parse(line: &str) -> Result<Option<Command>, Mistake> {
         },
         "leave" => Command::Leave { ids: words.ids()?, topic: words.word("a topic")? },
         "close" => Command::Close { ids: words.ids()? },
-        "flush" => Command::Flush {
-            ids: if words.is_at_end() { Ids::All } else { words.ids()? },
-        },
+        "flush" => Command::Flush { ids: if words.is_at_end() { Ids::All } else { words.ids()? } },
         "wait" => Command::Wait(words.time()?),
         "stats" => Command::Stats,
         "help" => Command::Help(words.command()?),
@@ -284,7 +282,10 @@ mod tests {
         assert_eq!(mistake("join 7"), (6, missing));
         for wrong in ["0", "x", "5-1", "-3", "1-", "4294967296"] {
             let (at, why) = mistake(&format!("close 1,{wrong}"));
-            assert_eq!((at, why), (8, format!("{wrong:?} is no socket: 7, 1-1000, 1,5,9-12 or all")));
+            assert_eq!(
+                (at, why),
+                (8, format!("{wrong:?} is no socket: 7, 1-1000, 1,5,9-12 or all"))
+            );
         }
         assert_eq!(mistake("stats now").0, 6);
         assert!(mistake("start many").1.contains("whole number"));

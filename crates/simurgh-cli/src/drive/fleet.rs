@@ -170,7 +170,8 @@ impl Fleet {
         ];
         let heard = heard.into_iter().filter(|(_, n)| *n > 0);
         let heard: Vec<_> = heard.map(|(what, n)| format!("{} {what}", grouped(n))).collect();
-        let heard = if heard.is_empty() { "nothing heard yet".to_owned() } else { heard.join(", ") };
+        let heard =
+            if heard.is_empty() { "nothing heard yet".to_owned() } else { heard.join(", ") };
         let (pushed, time) = (grouped(sockets.len() as u64), millis(clocks.spent().wall));
         Ok(format!("{pushed} pushed {event}, in {time}; {heard}"))
     }
@@ -268,8 +269,9 @@ impl Fleet {
     }
 
     fn stats(&self) -> String {
-        let Counts { ok, not_ok, messages, channels_closed, channels_crashed, closed, lost, .. } =
-            self.driver.counts();
+        let Counts {
+            ok, not_ok, messages, channels_closed, channels_crashed, closed, lost, ..
+        } = self.driver.counts();
         let metrics = self.server.metrics();
         let sum = |read: fn(&simurgh::metrics::ShardMetrics) -> u64| {
             grouped(metrics.iter().map(|shard| read(shard)).sum())
@@ -289,7 +291,10 @@ impl Fleet {
             ("  sockets closed", grouped(closed)),
             ("  of these lost", grouped(lost)),
             ("memory", memory),
-            ("CPU time", format!("{:.2} s of {:.1} s", spent.cpu.as_secs_f64(), spent.wall.as_secs_f64())),
+            (
+                "CPU time",
+                format!("{:.2} s of {:.1} s", spent.cpu.as_secs_f64(), spent.wall.as_secs_f64()),
+            ),
         ];
         let lines = rows.map(|(name, value)| format!("{name:<24}{value:>16}"));
         lines.join("\n")
@@ -364,11 +369,7 @@ pub(super) fn patiently<T>(
 }
 
 /// Waits until something is so, at most this long.
-pub(super) fn wait(
-    stop: &Stop,
-    most: Duration,
-    is_so: impl Fn() -> bool,
-) -> Result<(), Failure> {
+pub(super) fn wait(stop: &Stop, most: Duration, is_so: impl Fn() -> bool) -> Result<(), Failure> {
     let until = Instant::now() + most;
     while !is_so() && Instant::now() < until {
         stop.check()?;
@@ -407,6 +408,10 @@ pub(super) fn millis(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
+/// What holds for all commands.
+const NOTES: &str =
+    "IDS are 7, 1-1000, 1,5,9-12 or all; PARAMS and PAYLOAD are JSON, {} if left out.";
+
 fn help(usage: Option<&'static Usage>) -> String {
     let line = |it: &Usage| {
         let written = format!("{} {}", it.name, it.takes);
@@ -416,10 +421,7 @@ fn help(usage: Option<&'static Usage>) -> String {
         Some(usage) => line(usage),
         None => {
             let lines: Vec<String> = ALL.iter().map(line).collect();
-            format!(
-                "{}\nIDS are 7, 1-1000, 1,5,9-12 or all; PARAMS and PAYLOAD are JSON, {{}} if left out.",
-                lines.join("\n")
-            )
+            format!("{}\n{NOTES}", lines.join("\n"))
         }
     }
 }

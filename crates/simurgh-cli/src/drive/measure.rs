@@ -69,8 +69,7 @@ pub(super) fn measure(endpoint: &Endpoint, plan: &Plan, stop: &Stop) -> Result<(
     options.serializer = plan.way.serializer();
     let driver = Driver::with(endpoint, options);
     let server = endpoint.handle();
-    let mut run =
-        Run { plan, driver, server, stop, sockets: Vec::new(), rows: Vec::new(), notes };
+    let mut run = Run { plan, driver, server, stop, sockets: Vec::new(), rows: Vec::new(), notes };
     let before = resident_bytes().unwrap_or(0);
     run.create()?;
     if is_answered {
@@ -103,7 +102,8 @@ fn try_one(
         }
     }
     let Some(topic) = plan.topics.first() else { return Ok(false) };
-    let silent = format!("{:?} is not answered on {topic}, so no messages are measured", plan.event);
+    let silent =
+        format!("{:?} is not answered on {topic}, so no messages are measured", plan.event);
     driver.settle()?;
     while driver.try_recv().is_some() {}
     driver.push(socket, topic, &plan.event, Payload::EMPTY_OBJECT)?;
@@ -292,9 +292,8 @@ impl Run<'_> {
 
 fn line(out: &mut String, cells: &[String; 7]) {
     let [what, time, cpu, each, rate, memory, per_socket] = cells;
-    let text = format!(
-        "{what:<34}{time:>11}{cpu:>12}{each:>11}{rate:>13}{memory:>11}{per_socket:>9}"
-    );
+    let text =
+        format!("{what:<34}{time:>11}{cpu:>12}{each:>11}{rate:>13}{memory:>11}{per_socket:>9}");
     let _ = writeln!(out, "{}", text.trim_end());
 }
 

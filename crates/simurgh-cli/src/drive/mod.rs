@@ -1,5 +1,5 @@
-//! `simurgh drive`: sockets without a network, by the hundred thousand, on the channels that `serve`
-//! would serve.
+//! `simurgh drive`: sockets without a network, by the hundred thousand, on the channels that
+//! `serve` would serve.
 //!
 //! With `--sockets` it measures: what a socket and its channels cost in time and memory, before and
 //! after they idle, messages, and broadcasts to all (`measure`). With `--script` or at a prompt it
@@ -102,8 +102,8 @@ impl Way {
 }
 
 const AFTER_HELP: &str = "\
-Without --sockets and --script it reads commands: at a prompt with history and completion, or from\n\
-standard input. `help` names them. Where no channels are declared there is the built-in chat\n\
+Without --sockets and --script it reads commands: at a prompt with history and completion, or\n\
+from standard input. `help` names them. Where no channels are declared there is the built-in chat\n\
 (rooms:*), and ping_topic: a join is answered with hello, the event ping with the event pong.\n\
 Exit status: 0, 1 when something failed, 2 when flags, settings or script are wrong, 130 after\n\
 Ctrl-C.";

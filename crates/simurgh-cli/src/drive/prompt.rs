@@ -105,8 +105,7 @@ fn run_prompt(fleet: &mut Fleet, stop: &Stop) -> Result<(), Failure> {
         .map_err(failed)?
         .auto_add_history(true)
         .build();
-    let mut editor: Editor<Words, DefaultHistory> =
-        Editor::with_config(config).map_err(failed)?;
+    let mut editor: Editor<Words, DefaultHistory> = Editor::with_config(config).map_err(failed)?;
     editor.set_helper(Some(Words { topics: Vec::new() }));
     let history = history_file();
     if let Some(history) = &history {
@@ -186,8 +185,7 @@ impl Words {
     fn candidates(&self, line: &str) -> (usize, Vec<String>) {
         let start = line.rfind(' ').map_or(0, |blank| blank + 1);
         let word = line.get(start..).unwrap_or_default();
-        let before: Vec<&str> =
-            line.get(..start).unwrap_or_default().split_whitespace().collect();
+        let before: Vec<&str> = line.get(..start).unwrap_or_default().split_whitespace().collect();
         let names = || ALL.iter().map(|usage| usage.name.to_owned());
         let all: Vec<String> = match before.as_slice() {
             [] | ["help"] => names().collect(),

@@ -282,10 +282,7 @@ mod tests {
             says(v1, heartbeat(seven)),
             alloc::format!(r#"{{"topic":"phoenix","event":"phx_reply","payload":{ok},"ref":7}}"#)
         );
-        assert_eq!(
-            says(v2, unmatched(seven, "t")),
-            array("null", "t", &error("unmatched topic"))
-        );
+        assert_eq!(says(v2, unmatched(seven, "t")), array("null", "t", &error("unmatched topic")));
         assert_eq!(
             says(v2, too_many_channels(join, seven, "t")),
             array("\"1\"", "t", &error("too many channels joined"))

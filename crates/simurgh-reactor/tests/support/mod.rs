@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use simurgh_reactor::{
-    Accepted, Closed, Config, HandOffEnd, Handler, Io, Key, LocalOutput, Mailbox, Next, ShardHandle, ShardSet,
-    Slow,
+    Accepted, Closed, Config, HandOffEnd, Handler, Io, Key, LocalOutput, Mailbox, Next,
+    ShardHandle, ShardSet, Slow,
 };
 
 /// Longest wait for anything.

@@ -65,8 +65,8 @@ use crate::hub::Hub;
 use crate::socket::Kind;
 
 pub use event::{Event, MessageRef, Received, Reply, SocketId, What};
-pub use outlet::Counts;
 pub(crate) use event::{Sort, sort};
+pub use outlet::Counts;
 pub(crate) use outlet::{Answer, Asked, Connect, Mouth, Order, Outlet, Said};
 
 /// How long [`Driver::reply`] and [`Driver::message`] wait.
@@ -324,8 +324,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Waits until the shards have done all that was asked so far, and what they said to it is there
-    /// to be received. Not waited for: what an application answers later, and broadcasts that are
+    /// Waits until the shards have done all that was asked so far, and what they said to it is
+    /// there to be received. Not waited for: what an application answers later, and broadcasts that are
     /// still on their way.
     ///
     /// # Errors
@@ -468,13 +468,16 @@ impl Driver {
         if let [one] = sockets {
             return vec![(one.shard, vec![one.key])];
         }
-        let mut parts: Vec<(u16, Vec<Key>)> = Vec::new();
-        for shard in 0..self.hub.mailboxes.len() as u16 {
-            let keys = sockets.iter().filter(|id| id.shard == shard).map(|id| id.key);
-            let keys: Vec<Key> = keys.collect();
-            parts.extend(keys.chunks(KEYS_AT_ONCE).map(|some| (shard, some.to_vec())));
+        let mut shards: Vec<Vec<Key>> = vec![Vec::new(); self.hub.mailboxes.len()];
+        for id in sockets {
+            if let Some(keys) = shards.get_mut(id.shard()) {
+                keys.push(id.key);
+            }
         }
-        parts
+        let parts = (0..).zip(&shards).flat_map(|(shard, keys)| {
+            keys.chunks(KEYS_AT_ONCE).map(move |some| (shard, some.to_vec()))
+        });
+        parts.collect()
     }
 
     fn ask(&self, shard: u16, what: Asked) -> Result<(), Error> {
@@ -487,8 +490,8 @@ impl Driver {
         if !path.starts_with('/') || path.contains(|it: char| it.is_ascii_control() || it == ' ') {
             return Err(refused(400, "a path begins with / and holds no blank"));
         }
-        let query = params::encode(params)
-            .ok_or_else(|| refused(400, "params are an object, or null"))?;
+        let query =
+            params::encode(params).ok_or_else(|| refused(400, "params are an object, or null"))?;
         let channels = format!("{}/websocket", path.trim_end_matches('/'));
         let mounts = &self.hub.mounts;
         let found = [channels.as_str(), path].into_iter().find_map(|path| {

@@ -27,7 +27,7 @@ use super::upgrade::{check, client};
 use super::{Io, Mail, Shard};
 use crate::channel::Broadcast;
 use crate::driver::{
-    Answer, Asked, Connect, Error, Mouth, Order, Received, Said, Sort, SocketId, What, sort,
+    Answer, Asked, Connect, Error, Mouth, Order, Received, Said, SocketId, Sort, What, sort,
 };
 use crate::hub::Hub;
 use crate::socket::{self, ConnectInfo, ConnectKind};
@@ -96,7 +96,8 @@ impl Shard {
         if let Asked::Attach(mouth) = order.what {
             return driven.attach(mouth);
         }
-        let is_of = |mouth: &Option<Mouth>| mouth.as_ref().is_some_and(|it| it.is_of(&order.outlet));
+        let is_of =
+            |mouth: &Option<Mouth>| mouth.as_ref().is_some_and(|it| it.is_of(&order.outlet));
         let Some(driver) = driven.mouths.iter().position(is_of) else { return };
         let (driver, order) = (driver as u16, Rc::new(order));
         driven.agenda.push_back(Task { order, driver, done: 0, cursor: 0, has_found: false });
@@ -435,18 +436,13 @@ impl Shard {
         let driver = task.driver;
         let mut keys = Vec::new();
         loop {
-            io.sweep(
-                &mut task.cursor,
-                SWEEP_RECORDS,
-                |_, conn| conn.driver == driver,
-                &mut keys,
-            );
+            io.sweep(&mut task.cursor, SWEEP_RECORDS, |_, conn| conn.driver == driver, &mut keys);
             task.has_found |= !keys.is_empty();
             for key in keys.drain(..) {
                 let is_open = io.conn_ref(key).is_some_and(is_upgraded);
                 self.peer_closes(io, key, None, is_open);
             }
-            // A round that finds none is the last. Who was found is still there until the turn ends.
+            // A round that finds none is the last. Who was found is there until the turn ends.
             if task.cursor == 0 {
                 if !std::mem::take(&mut task.has_found) {
                     let mouths = self.driven.as_deref_mut().map(|driven| &mut driven.mouths);
@@ -483,8 +479,8 @@ fn refused(status: u16, body: String) -> Result<SocketId, Error> {
     Err(Error::Refused { status, body })
 }
 
-/// Checks a request as that of a client is checked, and hands `then` what a connect function sees of
-/// it. The error is an HTTP status.
+/// Checks a request as that of a client is checked, and hands `then` what a connect function sees
+/// of it. The error is an HTTP status.
 fn request(
     io: &mut Io,
     hub: &Hub,

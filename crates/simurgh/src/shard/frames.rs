@@ -60,7 +60,13 @@ impl Shard {
     }
 
     /// The client closes, or answers our close.
-    pub(super) fn peer_closes(&mut self, io: &mut Io, key: Key, code: Option<CloseCode>, is_open: bool) {
+    pub(super) fn peer_closes(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        code: Option<CloseCode>,
+        is_open: bool,
+    ) {
         if is_open {
             self.end_channels(io, key);
             self.say_close(io, key, code, "");

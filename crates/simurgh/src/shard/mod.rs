@@ -5,8 +5,8 @@
 //! `upgrade`, afterwards `frames` takes WebSocket messages from them and `dispatch` decides by
 //! PROTOCOL §5–§7 what each is; `callback` runs the application's code and carries out its effects;
 //! broadcasts are appended to their topics (`topics`) and leave in slices at the end of the turn
-//! (`fanout`); `lifecycle` holds what comes with time: deadlines, closing, draining; `driven` is the
-//! transport of sockets that a driver in this process has instead of a network. Nothing here
+//! (`fanout`); `lifecycle` holds what comes with time: deadlines, closing, draining; `driven` is
+//! the transport of sockets that a driver in this process has instead of a network. Nothing here
 //! is shared with another thread: the one door is [`Mail`].
 
 mod callback;
