@@ -7,6 +7,10 @@ use std::process::ExitCode;
 
 use simurgh::{Channel, Context, Join, Mount, Outcome, Payload};
 
+/// As the binary has it: what a crowd leaves, or channels release, goes back to the system.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Bytes of what a member has said last that its channel remembers.
 const REMEMBERED: usize = 1024;
 
