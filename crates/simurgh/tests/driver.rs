@@ -1,6 +1,6 @@
 //! Sockets without a network are sockets: the same channels, order, limits and ends, whichever way
 //! their messages go.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod support;
 

@@ -181,8 +181,8 @@ impl From<simurgh::driver::Error> for Failure {
 fn serve_flags(flags: &Flags) -> Serve {
     let measured = flags.sockets.map(|_| Choice::Value(MEASURED_HIBERNATE_AFTER));
     let layer = Layer {
-        shards: flags.shards.clone(),
-        hibernate_after: flags.hibernate_after.clone().or(measured),
+        shards: flags.shards,
+        hibernate_after: flags.hibernate_after.or(measured),
         ..Layer::default()
     };
     Serve { config: flags.config.clone(), flags: layer }

@@ -92,7 +92,7 @@ impl Shard {
 
     /// Has a channel hibernate that nothing has happened on since the last round.
     fn hibernate_one(&mut self, io: &mut Io, membership: u32) {
-        let Some(channel) = self.members.to_hibernate(membership) else { return };
+        let Some(channel) = self.members.send_to_sleep(membership) else { return };
         let watch = self.hub.watches.get(usize::from(self.index));
         if let Some(watch) = watch {
             watch.enter(Callback::Hibernate, Instant::now());

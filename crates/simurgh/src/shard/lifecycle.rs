@@ -102,8 +102,7 @@ impl Shard {
     /// After a crowd has left, has the allocator give back what it keeps for the next.
     fn tidy(&mut self, now: Instant) -> Next {
         // The last few empty the pages on which they were left behind.
-        let more =
-            self.lifecycle.tidy_at.is_none() && simurgh_reactor::free_memory() >= FREE_KEPT;
+        let more = self.lifecycle.tidy_at.is_none() && simurgh_reactor::free_memory() >= FREE_KEPT;
         if self.lifecycle.left >= CROWD || more {
             self.lifecycle.left = 0;
             self.tidy_soon(now + TIDY_AFTER);

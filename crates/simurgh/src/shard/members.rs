@@ -108,7 +108,7 @@ impl Memberships {
 
     /// The channel, if nothing has happened on it since this was last asked and it is not
     /// hibernating already: it is now.
-    pub(crate) fn to_hibernate(&mut self, id: u32) -> Option<&mut dyn Channel> {
+    pub(crate) fn send_to_sleep(&mut self, id: u32) -> Option<&mut dyn Channel> {
         let it = self.get_mut(id)?;
         if !it.is_joined() || it.is(HIBERNATES) {
             return None;
