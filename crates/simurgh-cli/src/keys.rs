@@ -118,7 +118,8 @@ pub(crate) const ALL: &[Key] = &[
         default: "\"15s\"",
         example: None,
         about: "A channel on which nothing has happened for so long, at most twice as long, is \
-                asked to release what it can make again. Declared channels hold nothing of that kind",
+                asked to release what it can make again. Declared channels hold nothing of the \
+                kind",
         cost: "a look at each channel in that time, while not all of them hibernate",
         set: |layer, value| scalar(&mut layer.hibernate_after, value, units::duration_or_off),
     },

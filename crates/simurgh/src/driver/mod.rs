@@ -325,8 +325,8 @@ impl Driver {
     }
 
     /// Waits until the shards have done all that was asked so far, and what they said to it is
-    /// there to be received. Not waited for: what an application answers later, and broadcasts that are
-    /// still on their way.
+    /// there to be received. Not waited for: what an application answers later, and broadcasts that
+    /// are still on their way.
     ///
     /// # Errors
     /// The server has ended, or too much is under way.

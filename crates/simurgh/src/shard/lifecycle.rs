@@ -28,7 +28,7 @@ const DRAIN_SWEEPS: usize = 4;
 const CROWD: usize = 256;
 /// Bytes of free pages that are kept for the next connections.
 const FREE_KEPT: usize = 256 << 10;
-/// How long after one has left memory is given back: others may still be busy with their part of it.
+/// How long after one has left memory is given back: others may still be busy with their part.
 const TIDY_AFTER: Duration = Duration::from_secs(4);
 /// So much later by each shard than by the one before: while one has the allocator give memory
 /// back, the same asked by another does nothing.
