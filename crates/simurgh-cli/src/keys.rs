@@ -67,7 +67,7 @@ pub(crate) const ALL: &[Key] = &[
         default: "\"off\"",
         example: None,
         about: "Where /metrics is served when listen goes beyond loopback; on loopback alone it \
-                is on the same port",
+                is on the same port. The observer is there too, for bearers of api_token",
         cost: "one listening socket",
         set: |layer, value| scalar(&mut layer.admin_listen, value, units::address_or_off),
     },
@@ -234,9 +234,20 @@ pub(crate) const ALL: &[Key] = &[
                 file or the environment (SIMURGH_API_TOKEN)",
         default: "none",
         example: Some("\"a-long-random-text\""),
-        about: "Bearer token of POST /api/broadcast; without one the path does not exist",
+        about: "Bearer token of POST /api/broadcast, whose path does not exist without, and of the \
+                observer at /observer/",
         cost: "nothing",
         set: |layer, value| scalar(&mut layer.api_token, value, |text| Ok(text.to_owned())),
+    },
+    Key {
+        name: "observer",
+        takes: "true or false; true needs api_token",
+        default: "false",
+        example: None,
+        about: "Opens the observer at /observer/ to clients beyond this machine that bear api_token. \
+                This machine may always look, with the token if there is one",
+        cost: "less than a hundredth of a core while somebody looks",
+        set: |layer, value| boolean(&mut layer.observer, value),
     },
     Key {
         name: "callback_warning",

@@ -76,6 +76,9 @@ layer! {
     // Checked with the rest of the settings, not by clap, which would repeat it in its message.
     #[arg(long, value_name = "TOKEN", env = "SIMURGH_API_TOKEN", hide_env_values = true)]
     api_token: String,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    observer: bool,
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     callback_warning: Duration,
     #[arg(long, value_name = "LEVEL", value_parser = units::level)]

@@ -114,6 +114,10 @@ fn mistakes(flags: &Layer, layer: &Layer, channels: Channels) -> Vec<(&'static s
     if let Some(Err(text)) = layer.api_token.as_deref().map(units::token) {
         found.push(("api_token", flags.api_token.is_some(), text));
     }
+    if layer.observer == Some(true) && layer.api_token.is_none() {
+        let text = "would be open to nobody: it needs api_token".to_owned();
+        found.push(("observer", flags.observer.is_some(), text));
+    }
     if channels == Channels::InRust {
         for (key, is_typed) in [
             ("max_channels", flags.max_channels.is_some()),
@@ -193,6 +197,7 @@ fn complete(layer: Layer) -> Config {
     config.trusted_proxies = layer.trusted_proxies.unwrap_or(config.trusted_proxies);
     config.proxy_protocol = layer.proxy_protocol.unwrap_or(config.proxy_protocol);
     config.api_token = layer.api_token.or(config.api_token);
+    config.observer = layer.observer.unwrap_or(config.observer);
     config
 }
 
@@ -288,5 +293,7 @@ mod tests {
         ] {
             assert!(refusal.contains(expected), "{expected:?} is not in\n{refusal}");
         }
+        let refusal = merged(Layer::default(), "observer = true").unwrap_err().to_string();
+        assert_eq!(refusal, "f.toml:1: observer: would be open to nobody: it needs api_token");
     }
 }

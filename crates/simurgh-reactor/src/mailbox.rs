@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use crate::wake::WakeSet;
@@ -34,6 +34,7 @@ impl<M> Mailbox<M> {
             self.done(bytes);
             Full(refused.0)
         })?;
+        self.door.posted.fetch_add(1, Ordering::Relaxed);
         self.door.knock();
         Ok(())
     }
@@ -42,6 +43,9 @@ impl<M> Mailbox<M> {
     /// `false` once it has ended.
     pub fn post_anyway(&self, mail: M) -> bool {
         let posted = self.sender.send(mail).is_ok();
+        if posted {
+            self.door.posted.fetch_add(1, Ordering::Relaxed);
+        }
         self.door.knock();
         posted
     }
@@ -61,6 +65,12 @@ impl<M> Mailbox<M> {
     /// Bytes posted and not yet given back.
     pub fn bytes(&self) -> usize {
         self.door.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Mails posted so far. Less those that [`crate::Counts::mails`] says were taken it is how many
+    /// wait.
+    pub fn posted(&self) -> u64 {
+        self.door.posted.load(Ordering::Relaxed)
     }
 
     /// The limit of [`Mailbox::bytes`].
@@ -108,6 +118,7 @@ impl<M> std::error::Error for Full<M> {}
 pub(crate) struct Door {
     shard: usize,
     bytes: AtomicUsize,
+    posted: AtomicU64,
     bytes_max: usize,
     /// The loop waits, or is about to: whoever posts has to wake it.
     asleep: AtomicBool,
@@ -176,6 +187,7 @@ pub(crate) fn mailbox<M>(
     let door = Arc::new(Door {
         shard,
         bytes: AtomicUsize::new(0),
+        posted: AtomicU64::new(0),
         bytes_max,
         asleep: AtomicBool::new(false),
         stop: AtomicBool::new(false),

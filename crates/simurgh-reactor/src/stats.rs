@@ -6,8 +6,23 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Upper bounds, in nanoseconds, of the buckets of [`Counts::turns_by_duration`]; the last
 /// bucket has none.
-pub const TURN_BUCKETS_NS: [u64; 6] =
-    [250_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000];
+pub const TURN_BUCKETS_NS: [u64; 12] = [
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    100_000_000,
+];
+
+/// Buckets, the one without a bound included.
+const TURN_BUCKETS: usize = TURN_BUCKETS_NS.len() + 1;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -16,7 +31,7 @@ macro_rules! counters {
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)*
             /// Turns by how long they took, waiting excluded: see [`TURN_BUCKETS_NS`].
-            pub turns_by_duration: [u64; 7],
+            pub turns_by_duration: [u64; TURN_BUCKETS],
         }
 
         /// The published counters of one shard: written by its thread only, read by any.
@@ -24,7 +39,7 @@ macro_rules! counters {
         #[repr(align(128))]
         pub struct ReactorStats {
             $($name: AtomicU64,)*
-            turns_by_duration: [AtomicU64; 7],
+            turns_by_duration: [AtomicU64; TURN_BUCKETS],
         }
 
         impl ReactorStats {
@@ -91,6 +106,8 @@ counters! {
     mails,
     /// Turns of the loop.
     turns,
+    /// What all turns took by the clock, nanoseconds, waiting excluded.
+    turn_ns,
     /// The longest turn by the clock, nanoseconds, waiting excluded.
     turn_max_ns,
     /// The longest turn by the thread's CPU time, nanoseconds: without what others had of it.
@@ -102,6 +119,7 @@ counters! {
 impl Counts {
     pub(crate) fn count_turn(&mut self, duration_ns: u64, cpu_ns: u64) {
         self.turns += 1;
+        self.turn_ns += duration_ns;
         self.turn_max_ns = self.turn_max_ns.max(duration_ns);
         self.turn_cpu_max_ns = self.turn_cpu_max_ns.max(cpu_ns);
         let bucket = TURN_BUCKETS_NS.iter().take_while(|bound| duration_ns >= **bound).count();
@@ -121,8 +139,9 @@ mod tests {
         for ns in [0, 249_999, 250_000, 999_999, 1_999_999, 3_000_000, 9_999_999, 10_000_000] {
             counts.count_turn(ns, ns / 2);
         }
-        assert_eq!(counts.turns_by_duration, [2, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(counts.turns_by_duration, [1, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0, 0]);
         assert_eq!((counts.turns, counts.turn_max_ns), (8, 10_000_000));
+        assert_eq!(counts.turn_ns, 26_499_996);
         assert_eq!(counts.turn_cpu_max_ns, 5_000_000);
         let stats = ReactorStats::default();
         stats.publish(&counts);

@@ -14,7 +14,7 @@ pub struct Config {
     /// Where to listen, IPv4 and IPv6; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
     /// Where `/metrics` is served when a listening address is public; on loopback alone it is
-    /// served on the same port. Default: nowhere.
+    /// served on the same port. The observer is there, too. Default: nowhere.
     pub admin_listen: Option<SocketAddr>,
     /// Shards, each one thread with one descriptor table. Default: one a core.
     pub shards: usize,
@@ -56,8 +56,12 @@ pub struct Config {
     /// Connections from trusted proxies begin with a PROXY protocol header (v1 or v2). Default:
     /// off.
     pub proxy_protocol: bool,
-    /// Bearer token of `POST /api/broadcast`; `None`: the path does not exist. Default: none.
+    /// Bearer token of `POST /api/broadcast`, whose path does not exist without, and of the
+    /// observer at `/observer/`. Default: none.
     pub api_token: Option<String>,
+    /// Opens the observer to clients beyond this machine that bear the token. Default: off; this
+    /// machine may look without, and with the token only if there is one.
+    pub observer: bool,
     /// A callback that holds its shard longer than this is named in the log. Default 10 ms.
     pub callback_warning: Duration,
 }
@@ -83,6 +87,7 @@ impl Default for Config {
             trusted_proxies: Vec::new(),
             proxy_protocol: false,
             api_token: None,
+            observer: false,
             callback_warning: Duration::from_millis(10),
         }
     }

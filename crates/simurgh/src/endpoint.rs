@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::http;
 use crate::hub::{Congested, Hub, Seats};
 use crate::metrics::ShardMetrics;
+use crate::observe::Observer;
 use crate::shard::{Mail, Permits, Shard};
 use crate::signals::Signals;
 use crate::socket::Mount;
@@ -284,9 +285,10 @@ impl Builder {
             endpoint.shards.push(shard);
         }
         let stats = endpoint.shards.iter().map(|shard| Arc::clone(shard.stats())).collect();
+        let _ = hub.observer.stats.set(stats);
         if let Some(runtime) = &endpoint.runtime {
             let hand_offs = set.take_hand_off_ends();
-            endpoint.admin_address = http::serve(runtime, &hub, router, hand_offs, stats)
+            endpoint.admin_address = http::serve(runtime, &hub, router, hand_offs)
                 .map_err(|error| Error::Admin(hub.config.admin_listen, error))?;
         }
         Ok(endpoint)
@@ -320,6 +322,7 @@ fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<
         ended: (0..shards).map(|_| AtomicBool::new(false)).collect(),
         permits: Permits::new(shards, cores),
         seats: Seats::new(config.max_connections),
+        observer: Observer::new(),
         runtime: OnceLock::new(),
         config,
         mounts,

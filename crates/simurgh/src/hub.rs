@@ -12,6 +12,7 @@ use crate::census::Census;
 use crate::channel::Broadcast;
 use crate::config::Config;
 use crate::metrics::ShardMetrics;
+use crate::observe::Observer;
 use crate::shard::{Mail, Permits};
 use crate::socket::Mount;
 use crate::watchdog::Watch;
@@ -31,6 +32,7 @@ pub(crate) struct Hub {
     pub(crate) permits: Permits,
     pub(crate) seats: Seats,
     pub(crate) watches: Vec<Watch>,
+    pub(crate) observer: Observer,
     pub(crate) runtime: OnceLock<tokio::runtime::Handle>,
 }
 

@@ -53,6 +53,7 @@ mod error;
 mod http;
 mod hub;
 pub mod metrics;
+pub mod observe;
 mod shard;
 mod signals;
 mod socket;

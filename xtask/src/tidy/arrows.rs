@@ -6,8 +6,9 @@ use super::{File, Finding};
 const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-proto", &[]),
     ("simurgh-reactor", &[]),
-    ("simurgh", &["simurgh-proto", "simurgh-reactor"]),
-    ("simurgh-load", &["simurgh-proto", "simurgh-reactor"]),
+    ("simurgh-page", &[]),
+    ("simurgh", &["simurgh-page", "simurgh-proto", "simurgh-reactor"]),
+    ("simurgh-load", &["simurgh-page", "simurgh-proto", "simurgh-reactor"]),
     // The binary shows everything, the examples it serves included.
     ("simurgh-cli", &["simurgh", "simurgh-load", "simurgh-proto", "simurgh-reactor", "chat"]),
 ];

@@ -4,19 +4,17 @@ const DASHBOARD: &str = include_str!("../../assets/dashboard.html");
 const REPORT: &str = include_str!("../../assets/report.html");
 const REPORT_SCRIPT: &str = include_str!("../../assets/report.js");
 
-/// Colours and layout, of both.
-pub(super) const STYLE: &str = include_str!("../../assets/page.css");
-/// The picture in a browser's tab.
-pub(super) const ICON: &str = include_str!("../../assets/favicon.svg");
+pub(super) use simurgh_page::{ICON, STYLE};
 
-/// What both are drawn with, in the order in which one needs the other.
-const SHARED_SCRIPTS: [&str; 4] = [
-    include_str!("../../assets/format.js"),
-    include_str!("../../assets/chart.js"),
-    include_str!("../../assets/tables.js"),
-    include_str!("../../assets/view.js"),
-];
+/// What both are drawn with besides the scripts of all pages, in the order in which one needs the
+/// other.
+const SHARED_SCRIPTS: [&str; 2] =
+    [include_str!("../../assets/tables.js"), include_str!("../../assets/view.js")];
 const LIVE_SCRIPT: &str = include_str!("../../assets/live.js");
+
+fn shared_scripts() -> String {
+    simurgh_page::SCRIPTS.concat() + &SHARED_SCRIPTS.concat()
+}
 
 /// The live page, which sends `token` with its commands.
 pub(super) fn live_page(token: &str) -> String {
@@ -25,7 +23,7 @@ pub(super) fn live_page(token: &str) -> String {
 
 /// The script of the live page.
 pub(super) fn live_script() -> String {
-    SHARED_SCRIPTS.concat() + LIVE_SCRIPT
+    shared_scripts() + LIVE_SCRIPT
 }
 
 /// The report as one file, which needs no other. `data` is the view as JSON, `nonce` is in no text
@@ -35,7 +33,7 @@ pub(crate) fn report_page(data: &str, nonce: &str) -> String {
     REPORT
         .replace("{{nonce}}", nonce)
         .replace("{{style}}", STYLE)
-        .replace("{{script}}", &(SHARED_SCRIPTS.concat() + REPORT_SCRIPT))
+        .replace("{{script}}", &(shared_scripts() + REPORT_SCRIPT))
         .replace("{{data}}", &script_safe(data))
 }
 
@@ -61,7 +59,7 @@ mod tests {
 
     #[test]
     fn our_own_files_fetch_nothing_and_can_be_put_into_a_page() {
-        let script = SHARED_SCRIPTS.concat() + LIVE_SCRIPT + REPORT_SCRIPT;
+        let script = shared_scripts() + LIVE_SCRIPT + REPORT_SCRIPT;
         let own = script.replace("http://www.w3.org/2000/svg", "");
         for text in [own.as_str(), STYLE, DASHBOARD, REPORT] {
             assert!(!text.contains("http://") && !text.contains("https://"));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Json, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -29,29 +29,6 @@ const COMMAND_BYTES_MAX: usize = 1024;
 
 /// A stream that says nothing tells that it is alive, this often.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
-
-/// With each answer: nothing but our own files, in no frame, kept nowhere.
-const HEADERS: [(HeaderName, HeaderValue); 7] = [
-    (
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static(
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
-             connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-        ),
-    ),
-    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
-    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-    (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-    (
-        HeaderName::from_static("cross-origin-resource-policy"),
-        HeaderValue::from_static("same-origin"),
-    ),
-    (
-        HeaderName::from_static("cross-origin-opener-policy"),
-        HeaderValue::from_static("same-origin"),
-    ),
-];
 
 /// What a button says.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -154,7 +131,7 @@ async fn guarded(request: Request, next: Next) -> Response {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     };
-    response.headers_mut().extend(HEADERS.map(|(name, value)| (Some(name), value)));
+    response.headers_mut().extend(simurgh_page::HEADERS.map(|(name, value)| (Some(name), value)));
     response
 }
 

@@ -6,23 +6,23 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::header;
 use axum::routing::get;
-use simurgh_reactor::{Counts, ReactorStats, TURN_BUCKETS_NS};
+use simurgh_reactor::{Counts, TURN_BUCKETS_NS};
 
 use crate::hub::Hub;
-use crate::metrics::ShardMetrics;
+use crate::metrics::{ShardMetrics, process};
 
-pub(super) fn router(hub: &Arc<Hub>, stats: Vec<Arc<ReactorStats>>) -> Router {
+pub(super) fn router(hub: &Arc<Hub>) -> Router {
     let hub = Arc::downgrade(hub);
     Router::new().route(
         "/metrics",
         get(move || {
-            let text = hub.upgrade().map(|hub| render(&hub, &stats)).unwrap_or_default();
+            let text = hub.upgrade().map(|hub| render(&hub)).unwrap_or_default();
             async { ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text) }
         }),
     )
 }
 
-fn render(hub: &Hub, stats: &[Arc<ReactorStats>]) -> String {
+fn render(hub: &Hub) -> String {
     let mut out = String::with_capacity(16 << 10);
     for (name, kind, help, read) in ShardMetrics::ALL {
         let name = full_name(name, kind);
@@ -31,8 +31,9 @@ fn render(hub: &Hub, stats: &[Arc<ReactorStats>]) -> String {
             let _ = writeln!(out, "{name}{{shard=\"{shard}\"}} {}", read(metrics));
         }
     }
-    reactor(&mut out, stats);
-    process(&mut out);
+    reactor(&mut out, hub);
+    mailboxes(&mut out, hub);
+    whole(&mut out, hub);
     out
 }
 
@@ -47,7 +48,7 @@ fn family(out: &mut String, name: &str, kind: &str, help: &str) {
 
 /// Name, type, help and reader of what the event loops count themselves.
 #[allow(clippy::type_complexity, reason = "a table of names and readers")]
-const REACTOR: &[(&str, &str, &str, fn(&Counts) -> f64)] = &[
+pub(crate) const REACTOR_METRICS: &[(&str, &str, &str, fn(&Counts) -> f64)] = &[
     ("connections", "gauge", "TCP connections open now.", |it| it.open as f64),
     ("local_connections", "gauge", "Driven sockets' connections, without a descriptor.", |it| {
         it.local as f64
@@ -90,9 +91,9 @@ const REACTOR: &[(&str, &str, &str, fn(&Counts) -> f64)] = &[
 ];
 
 /// The event loops' own figures.
-fn reactor(out: &mut String, stats: &[Arc<ReactorStats>]) {
-    let counts: Vec<Counts> = stats.iter().map(|stats| stats.read()).collect();
-    for (name, kind, help, read) in REACTOR {
+fn reactor(out: &mut String, hub: &Hub) {
+    let counts = counts(hub);
+    for (name, kind, help, read) in REACTOR_METRICS {
         let name = full_name(name, kind);
         family(out, &name, kind, help);
         for (shard, counts) in counts.iter().enumerate() {
@@ -108,23 +109,56 @@ fn reactor(out: &mut String, stats: &[Arc<ReactorStats>]) {
             total += count;
             let _ = writeln!(out, "{name}_bucket{{shard=\"{shard}\",le=\"{bound}\"}} {total}");
         }
+        let sum = counts.turn_ns as f64 / 1e9;
+        let _ = writeln!(out, "{name}_sum{{shard=\"{shard}\"}} {sum}");
         let _ = writeln!(out, "{name}_count{{shard=\"{shard}\"}} {total}");
     }
 }
 
-/// Memory and CPU of the process. Nothing here lists /proc/self/fd: that would cost 0.9 kB of
-/// kernel memory for each descriptor.
-fn process(out: &mut String) {
-    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return };
-    // The name in parentheses may hold blanks; fields are counted from behind it.
-    let Some((_, fields)) = stat.rsplit_once(')') else { return };
-    let field = |at: usize| fields.split_whitespace().nth(at).and_then(|it| it.parse::<u64>().ok());
-    if let (Some(user), Some(system)) = (field(11), field(12)) {
-        family(out, "process_cpu_seconds_total", "counter", "CPU time used.");
-        let _ = writeln!(out, "process_cpu_seconds_total {}", (user + system) as f64 / 100.0);
+fn counts(hub: &Hub) -> Vec<Counts> {
+    let stats = hub.observer.stats.get().map(Vec::as_slice).unwrap_or_default();
+    stats.iter().map(|stats| stats.read()).collect()
+}
+
+/// What waits before the shards.
+fn mailboxes(out: &mut String, hub: &Hub) {
+    let name = "simurgh_mailbox_bytes";
+    family(out, name, "gauge", "Bytes of broadcasts under way in the shard, its mailbox included.");
+    for (shard, mailbox) in hub.mailboxes.iter().enumerate() {
+        let _ = writeln!(out, "{name}{{shard=\"{shard}\"}} {}", mailbox.bytes());
     }
-    if let Some(pages) = field(21) {
-        family(out, "process_resident_memory_bytes", "gauge", "Resident memory.");
-        let _ = writeln!(out, "process_resident_memory_bytes {}", pages * 4096);
+    let name = "simurgh_mailbox_mails";
+    family(out, name, "gauge", "Mails that wait in the shard's mailbox.");
+    for (shard, (mailbox, counts)) in hub.mailboxes.iter().zip(counts(hub)).enumerate() {
+        let waiting = mailbox.posted().saturating_sub(counts.mails);
+        let _ = writeln!(out, "{name}{{shard=\"{shard}\"}} {waiting}");
+    }
+}
+
+/// What there is one of.
+fn whole(out: &mut String, hub: &Hub) {
+    let version = env!("CARGO_PKG_VERSION");
+    let name = "simurgh_build_info";
+    family(out, name, "gauge", "Always 1; its label is the version.");
+    let _ = writeln!(out, "{name}{{version=\"{version}\"}} 1");
+    let process = process::read();
+    let figures = [
+        ("process_cpu_seconds_total", "counter", "CPU time used.", process.cpu_s),
+        (
+            "process_resident_memory_bytes",
+            "gauge",
+            "Resident memory.",
+            process.resident_bytes as f64,
+        ),
+        (
+            "process_start_time_seconds",
+            "gauge",
+            "When the server was started, since 1970.",
+            hub.observer.started_unix_s,
+        ),
+    ];
+    for (name, kind, help, value) in figures {
+        family(out, name, kind, help);
+        let _ = writeln!(out, "{name} {value}");
     }
 }

@@ -13,8 +13,8 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::json::compact;
-use subtle::ConstantTimeEq;
 
+use super::bearer::{Bearer, bearer};
 use crate::channel::Broadcast;
 use crate::hub::Hub;
 
@@ -77,17 +77,8 @@ async fn broadcast(State(hub): State<Arc<Hub>>, request: Request) -> Response {
     (StatusCode::ACCEPTED, Json(json!({"taken": messages.len()}))).into_response()
 }
 
-/// Compared in constant time, so that the token cannot be guessed byte by byte.
 fn is_authorized(hub: &Hub, headers: &HeaderMap) -> bool {
-    let given = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.as_bytes().split_at_checked(7))
-        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "))
-        .map(|(_, token)| token);
-    match (&hub.config.api_token, given) {
-        (Some(token), Some(given)) => token.as_bytes().ct_eq(given).into(),
-        _ => false,
-    }
+    bearer(&hub.config, headers) == Bearer::Right
 }
 
 fn parse(body: &[u8]) -> Result<Vec<Message>, String> {

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::ConnectInfo;
 use axum::http::{Request, Response, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -70,12 +71,14 @@ async fn serve(
 ) -> io::Result<()> {
     let stream = StdTcpStream::from(descriptor);
     stream.set_nonblocking(true)?;
+    let peer = ConnectInfo(stream.peer_addr()?);
     let stream = Rewound { read_ahead, at: 0, stream: TcpStream::from_std(stream)? };
     // The head of an upgrade request, once there is one: the connection is then ours again.
     let upgrade: Arc<Mutex<Option<Vec<u8>>>> = Arc::default();
     let service = {
         let (hub, upgrade) = (Arc::clone(hub), Arc::clone(&upgrade));
-        service_fn(move |request: Request<Incoming>| {
+        service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(peer);
             answer(&hub, &upgrade, router.clone(), request)
         })
     };

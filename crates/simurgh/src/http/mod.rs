@@ -6,6 +6,7 @@
 
 mod admin;
 mod api;
+mod bearer;
 mod connection;
 
 use std::io;
@@ -14,10 +15,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::get;
-use simurgh_reactor::{HandOffEnd, ReactorStats};
+use simurgh_reactor::HandOffEnd;
 use tokio::runtime::Runtime;
 
 use crate::hub::Hub;
+use crate::observe;
+
+pub(crate) use admin::REACTOR_METRICS;
+pub(crate) use bearer::{Bearer, bearer};
 
 /// Threads of the HTTP side; pages and back-end calls, not the sockets' traffic.
 const WORKERS: usize = 2;
@@ -38,15 +43,18 @@ pub(crate) fn serve(
     hub: &Arc<Hub>,
     router: Router,
     hand_offs: Vec<HandOffEnd>,
-    stats: Vec<Arc<ReactorStats>>,
 ) -> io::Result<Option<SocketAddr>> {
-    let admin = admin::router(hub, stats);
+    let admin = admin::router(hub);
+    runtime.spawn(observe::run(Arc::downgrade(hub)));
     let mut router = router.route("/healthz", get(|| async { "ok\n" }));
     if hub.config.api_token.is_some() {
         router = router.merge(api::router(hub));
     }
     let admin_address = match hub.config.admin_listen {
-        Some(address) => Some(serve_admin(runtime, address, admin)?),
+        Some(address) => {
+            let admin = admin.merge(observe::router(hub, true));
+            Some(serve_admin(runtime, address, admin)?)
+        }
         None => {
             if hub.config.is_loopback() {
                 router = router.merge(admin);
@@ -54,6 +62,8 @@ pub(crate) fn serve(
             None
         }
     };
+    // In front of the application's own pages, which may have anything at any path.
+    let router = observe::router(hub, false).fallback_service(router);
     for end in hand_offs {
         runtime.spawn(connection::take_all(Arc::clone(hub), router.clone(), end));
     }
@@ -68,11 +78,12 @@ fn serve_admin(runtime: &Runtime, address: SocketAddr, router: Router) -> io::Re
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     let actual = listener.local_addr()?;
-    tracing::info!(address = %actual, "metrics are served");
+    tracing::info!(address = %actual, "metrics and the observer are served");
     let _entered = runtime.enter();
     let listener = tokio::net::TcpListener::from_std(listener)?;
     runtime.spawn(async move {
-        if let Err(error) = axum::serve(listener, router).await {
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        if let Err(error) = axum::serve(listener, service).await {
             tracing::error!(%error, "the admin listener ended");
         }
     });

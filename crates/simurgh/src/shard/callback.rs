@@ -372,7 +372,10 @@ impl Shard {
             });
         }
         self.topics.close_if_empty(topic_id);
-        self.members.remove(membership);
+        if self.members.remove(membership).is_some() {
+            let subscriptions = &self.metrics.subscriptions;
+            subscriptions.set(subscriptions.value().saturating_sub(1));
+        }
         self.lifecycle.left += 1;
         self.metrics.channels_hibernating.set(self.members.hibernating() as u64);
         if joined {

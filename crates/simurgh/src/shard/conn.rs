@@ -30,6 +30,8 @@ pub(crate) struct Conn {
     pub(crate) memberships: u32,
     pub(crate) channels: u16,
     pub(crate) mount: u16,
+    /// When it came, in units of [`AGE_UNIT_TICKS`], which wrap.
+    born: u16,
     pub(crate) wire: Wire,
     pub(crate) phase: Phase,
     /// The driver of the socket, by its number on this shard, or [`NOBODY`]: it has a network.
@@ -38,6 +40,12 @@ pub(crate) struct Conn {
 
 /// No driver.
 pub(crate) const NOBODY: u16 = u16::MAX;
+
+/// Ticks of the coarse clock in a unit of a connection's age: 10 s. Two bytes are what the record's
+/// budget has left, and by them an age is known to 10 s and for 7 days.
+const AGE_UNIT_TICKS: u32 = 100;
+/// Above this an age stays as it is: the rest is room for [`Conn::keep_age`] to come late.
+const AGE_UNITS_MAX: u16 = 0xf000;
 
 const _: () = assert!(size_of::<Conn>() <= 40, "a connection's record is budgeted at 40 bytes");
 
@@ -138,9 +146,24 @@ impl Conn {
             memberships: NO_MEMBERSHIP,
             channels: 0,
             mount: 0,
+            born: (now / AGE_UNIT_TICKS) as u16,
             wire: Wire::V1,
             phase,
             driver: NOBODY,
+        }
+    }
+
+    /// Ticks since it came, in steps of [`AGE_UNIT_TICKS`]; and whether it is that or more.
+    pub(crate) fn age_ticks(&self, now: u32) -> (u32, bool) {
+        let units = ((now / AGE_UNIT_TICKS) as u16).wrapping_sub(self.born);
+        (u32::from(units) * AGE_UNIT_TICKS, units >= AGE_UNITS_MAX)
+    }
+
+    /// Keeps an age that would wrap at its limit; to be called now and then.
+    pub(crate) fn keep_age(&mut self, now: u32) {
+        let now = (now / AGE_UNIT_TICKS) as u16;
+        if now.wrapping_sub(self.born) > AGE_UNITS_MAX {
+            self.born = now.wrapping_sub(AGE_UNITS_MAX);
         }
     }
 
@@ -163,4 +186,25 @@ pub(crate) struct Joining<'a> {
 pub(crate) struct Replaced {
     pub(crate) speaker: Speaker,
     pub(crate) pushes: Vec<Effect>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_grows_and_stays_at_its_limit() {
+        let began = 4_000_000_000;
+        let mut conn = Conn::new(Phase::Open, began);
+        assert_eq!(conn.age_ticks(began + 1000), (1000, false));
+        let mut now = began;
+        // Three weeks of sweeps.
+        for _ in 0..200_000 {
+            now = now.wrapping_add(91);
+            conn.keep_age(now);
+        }
+        let (ticks, is_more) = conn.age_ticks(now);
+        assert!(is_more);
+        assert_eq!(ticks, u32::from(AGE_UNITS_MAX) * AGE_UNIT_TICKS);
+    }
 }

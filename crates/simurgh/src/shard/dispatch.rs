@@ -28,6 +28,9 @@ impl Shard {
     /// One message of a client.
     pub(super) fn message(&mut self, io: &mut Io, key: Key, frame: Frame<'_>) {
         self.metrics.messages_in.add(1);
+        if let Some(observed) = &mut self.observed {
+            observed.heard(key);
+        }
         let Some(conn) = io.conn_ref(key) else { return };
         let Some(serializer) = conn.wire.serializer() else {
             return self.plain_message(io, key, frame);
@@ -316,6 +319,7 @@ impl Shard {
             return None;
         }
         conn.memberships = id;
+        self.metrics.subscriptions.add(1);
         self.metrics.topics.set(self.topics.len() as u64);
         Some(id)
     }

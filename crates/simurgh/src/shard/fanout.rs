@@ -173,11 +173,13 @@ impl Shard {
         };
         topic.log.push_back(broadcast);
         topic.head = topic.head.wrapping_add(1);
+        topic.deliveries = topic.deliveries.saturating_add(topic.members.len() as u32);
         if !topic.in_fanout {
             topic.in_fanout = true;
             topic.hand = 0;
             topic.lap_head = topic.head;
             self.fanout.active.push_back(id);
+            self.metrics.fanout_topics.set(self.fanout.active.len() as u64);
         }
     }
 
@@ -202,7 +204,9 @@ impl Shard {
         }
         let Permit::Held(since) = self.fanout.permit else {
             // The permit comes by mail.
-            return if self.serve_few(io, deadline) { Next::Idle } else { Next::Now };
+            let is_served = self.serve_few(io, deadline);
+            self.metrics.fanout_topics.set(self.fanout.active.len() as u64);
+            return if is_served { Next::Idle } else { Next::Now };
         };
         while let Some(id) = self.fanout.active.pop_front() {
             let is_done = self.slice(io, id, deadline);
@@ -214,6 +218,7 @@ impl Shard {
             }
         }
         self.fanout.settle();
+        self.metrics.fanout_topics.set(self.fanout.active.len() as u64);
         if self.fanout.active.is_empty() {
             self.put_permit_back();
             return Next::Idle;

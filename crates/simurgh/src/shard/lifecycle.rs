@@ -15,7 +15,7 @@ use crate::channel::Reason;
 use crate::hub::Hub;
 
 /// One tick of the coarse clock.
-const TICK: Duration = Duration::from_millis(100);
+pub(super) const TICK: Duration = Duration::from_millis(100);
 /// Records looked at in one turn.
 const SWEEP_RECORDS: usize = 2048;
 /// A drain ends this long after its last close at the latest.
@@ -142,7 +142,10 @@ impl Shard {
         io.sweep(
             &mut self.lifecycle.sweep_at,
             SWEEP_RECORDS,
-            |_, conn| is_overdue(conn, ticks, &hub),
+            |_, conn| {
+                conn.keep_age(ticks);
+                is_overdue(conn, ticks, &hub)
+            },
             &mut found,
         );
         for key in found.drain(..) {

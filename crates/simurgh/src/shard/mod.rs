@@ -6,8 +6,8 @@
 //! PROTOCOL §5–§7 what each is; `callback` runs the application's code and carries out its effects;
 //! broadcasts are appended to their topics (`topics`) and leave in slices at the end of the turn
 //! (`fanout`); `lifecycle` holds what comes with time: deadlines, closing, draining; `driven` is
-//! the transport of sockets that a driver in this process has instead of a network. Nothing here
-//! is shared with another thread: the one door is [`Mail`].
+//! the transport of sockets that a driver in this process has instead of a network; `observed`
+//! tells somebody who looks. Nothing here is shared with another thread: the one door is [`Mail`].
 
 mod callback;
 mod conn;
@@ -18,6 +18,7 @@ mod frames;
 mod hibernation;
 mod lifecycle;
 mod members;
+mod observed;
 mod pages;
 mod permits;
 mod topics;
@@ -37,6 +38,7 @@ use crate::context::{Effect, ReplyRef};
 use crate::driver::Order;
 use crate::hub::Hub;
 use crate::metrics::ShardMetrics;
+use crate::observe::Ask;
 use crate::socket::Connect;
 use conn::{Conn, Phase};
 use driven::Driven;
@@ -44,11 +46,19 @@ use fanout::Fanout;
 use hibernation::Hibernation;
 use lifecycle::Lifecycle;
 use members::Memberships;
+use observed::Observed;
 pub(crate) use permits::Permits;
-use topics::Topics;
+use topics::{Member, Topics};
 
 /// What a handler of the reactor is handed: the sockets of this shard.
 pub(crate) type Io = simurgh_reactor::Io<Conn>;
+
+/// Of a connection that idles: its record with the reactor's part.
+pub(crate) const CONNECTION_BYTES: usize = size_of::<Conn>() + 24;
+/// Of a membership with its entry in the topic's table.
+pub(crate) const SUBSCRIPTION_BYTES: usize = size_of::<members::Membership>() + size_of::<Member>();
+/// Of a topic with its places in the tables and a name of usual length.
+pub(crate) const TOPIC_BYTES: usize = size_of::<topics::Topic>() + 100;
 
 /// Names a channel across shards; a reused slot never answers to an old name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -72,6 +82,8 @@ pub(crate) enum Mail {
     Drive(Box<Order>),
     /// A permit to fan out, for which this shard stood in line.
     Permit,
+    /// Somebody looks, or disconnects what he has looked at.
+    Observe(Box<Ask>),
     /// Stop accepting, close everything with 1012 over this time, then end.
     Drain(Duration),
     /// End now.
@@ -104,6 +116,8 @@ pub(crate) struct Shard {
     held: Vec<Key>,
     /// Bytes of half-received messages and heads.
     inbound_bytes: usize,
+    /// Only while somebody looks.
+    observed: Option<Box<Observed>>,
 }
 
 const _: () = assert!(size_of::<Shard>() <= 1024, "a shard without clients is budgeted at 1 KiB");
@@ -124,6 +138,7 @@ impl Shard {
             spare_effects: Vec::new(),
             held: Vec::new(),
             inbound_bytes: 0,
+            observed: None,
         }
     }
 }
@@ -196,6 +211,7 @@ impl Handler for Shard {
             Mail::Joined(key, join) => self.join_decided(io, key, join),
             Mail::Drive(order) => self.driver_asks(*order),
             Mail::Permit => self.permit_came(),
+            Mail::Observe(ask) => self.asked(io, *ask),
             Mail::Drain(over) => self.begin_drain(io, over),
             Mail::Stop => io.stop(),
         }
@@ -213,9 +229,11 @@ impl Handler for Shard {
         let due = self.keep_time(io);
         let driving = self.drive(io);
         let fanning_out = self.fan_out(io);
+        let looking = self.survey(io);
         self.release_held(io);
         self.send_heard();
         let now = io.now();
-        fanning_out.sooner(due, now).sooner(self.held_due(), now).sooner(driving, now)
+        let next = fanning_out.sooner(due, now).sooner(self.held_due(), now);
+        next.sooner(driving, now).sooner(looking, now)
     }
 }

@@ -15,7 +15,7 @@ use super::pages::Pages;
 use crate::channel::Broadcast;
 
 /// Index of a topic in its shard's table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TopicId(u32);
 
 /// One entry of a topic's subscriber table: 16 bytes a member.
@@ -58,6 +58,10 @@ pub(crate) struct Topic {
     /// round.
     pub(crate) lap_head: u32,
     pub(crate) in_fanout: bool,
+    /// What its broadcasts come to in deliveries, one for each member there was: since the observer
+    /// last looked, and between its last two looks.
+    pub(crate) deliveries: u32,
+    pub(crate) deliveries_before: u32,
 }
 
 impl Topic {
@@ -128,6 +132,25 @@ impl Topics {
         self.by_name.len()
     }
 
+    /// Shows `visit` the topics of the next `places` places from `cursor` on, which is 0 again after
+    /// the last.
+    pub(crate) fn visit(
+        &mut self,
+        cursor: &mut u32,
+        places: usize,
+        mut visit: impl FnMut(TopicId, &mut Topic),
+    ) {
+        let first = *cursor as usize;
+        let end = first.saturating_add(places).min(self.topics.len());
+        let found = self.topics.get_mut(first..end).unwrap_or_default();
+        for (ahead, topic) in found.iter_mut().enumerate() {
+            if let Some(topic) = topic {
+                visit(TopicId((first + ahead) as u32), topic);
+            }
+        }
+        *cursor = if end >= self.topics.len() { 0 } else { end as u32 };
+    }
+
     /// The topic of this name, made if there is none.
     pub(crate) fn open(&mut self, name: &str) -> TopicId {
         if let Some(id) = self.find(name) {
@@ -142,6 +165,8 @@ impl Topics {
             hand: 0,
             lap_head: 0,
             in_fanout: false,
+            deliveries: 0,
+            deliveries_before: 0,
         });
         let id = match self.free.pop() {
             Some(slot) => {

@@ -1,6 +1,8 @@
 //! Counters of a shard: written by its thread alone, read by any, with plain relaxed loads and
 //! stores.
 
+pub(crate) mod process;
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A counter with one writer: no locked instruction, only a load and a store.
@@ -54,6 +56,8 @@ counters! {
     channels_hibernating: gauge,
     /// Topics with members now.
     topics: gauge,
+    /// Entries of the subscriber tables now: channels, ids of sockets, channels' further topics.
+    subscriptions: gauge,
     /// Upgrades accepted.
     upgrades: counter,
     /// Upgrades refused with an HTTP error.
@@ -76,6 +80,8 @@ counters! {
     deliveries: counter,
     /// Bytes of broadcasts under way.
     fanout_bytes: gauge,
+    /// Topics with broadcasts under way.
+    fanout_topics: gauge,
     /// Times a publisher was held back.
     publishers_held: counter,
     /// Bytes of half-received messages and heads.
@@ -86,6 +92,8 @@ counters! {
     idle_timeouts: counter,
     /// Connections closed because their upgrade request took too long.
     handshake_timeouts: counter,
+    /// Sockets that somebody disconnected by way of the observer (1001).
+    observer_disconnects: counter,
     /// Frames against RFC 6455 (1002).
     errors_protocol: counter,
     /// Text that is not UTF-8 (1007).

@@ -1,4 +1,4 @@
-// Numbers as people read them. Shared by the live page and the report.
+// Numbers as people read them. Shared by all pages and the report.
 "use strict";
 
 const Format = (() => {

@@ -1,0 +1,417 @@
+// The views: overview, shards, topics, connections, errors. Each is made once and told of news.
+"use strict";
+
+const LONG_TURN_US = 2000;
+
+/** A connection's columns; `onpick` shows one alone, `onclose` disconnects it. */
+function connectionColumns({ onpick, onclose, mayClose }) {
+  return [
+    {
+      key: "id", label: "Connection", className: "name",
+      button: (shown) => el("button", {
+        type: "button", className: "link", title: "Show this connection",
+        onclick: () => onpick(shown.row.id),
+      }, shown.row.id),
+    },
+    { key: "peer", label: "Peer" },
+    { key: "path", label: "Path", text: (row) => visible(`${row.path} ${row.wire}`.trim()) },
+    { key: "state", label: "State" },
+    { key: "channels", label: "Channels", kind: "count", order: "channels" },
+    { key: "topics", label: "Topics", className: "several", text: topicsText },
+    { key: "age_s", label: "Age", kind: "seconds", order: "age", text: ageText },
+    { key: "quiet_s", label: "Quiet for", kind: "seconds" },
+    { key: "messages_per_s", label: "Messages/s", kind: "rate", order: "rate" },
+    {
+      key: "queued_bytes", label: "Queued", kind: "bytes", order: "queue",
+      hot: (row) => row.queued_bytes > 0,
+    },
+    {
+      key: "close", label: "", button: (shown) => el("button", {
+        type: "button", disabled: !mayClose(), dataset: { testid: "disconnect" },
+        title: mayClose() ? "Close this connection with 1001"
+          : "The server has no api_token: nobody disconnects from here",
+        onclick: () => onclose(shown.row),
+      }, "Disconnect"),
+    },
+  ];
+}
+
+function topicsText(row) {
+  const more = row.channels > row.topics.length ? ` +${row.channels - row.topics.length}` : "";
+  return row.topics.map(visible).join(", ") + more;
+}
+
+function ageText(row) {
+  return (row.age_is_more ? "> " : "") + Format.span(row.age_s);
+}
+
+class Overview {
+  static CHARTS = [
+    {
+      id: "connections", title: "Connections", unit: "now", kind: "count",
+      series: [["connections", "connections"], ["channels", "channels"]],
+    },
+    {
+      id: "messages", title: "Messages", unit: "per second", kind: "rate",
+      series: [["messages_in_per_s", "from clients"], ["messages_out_per_s", "to clients"]],
+    },
+    {
+      id: "bytes", title: "Traffic", unit: "bytes per second", kind: "bytes",
+      series: [["bytes_in_per_s", "in"], ["bytes_out_per_s", "out"]],
+    },
+    {
+      id: "cpu", title: "CPU", unit: "cores", kind: "rate",
+      series: [["cpu_cores", "process"]],
+    },
+    {
+      id: "turns", title: "Turns of the shards", unit: "how long they take", kind: "us", log: true,
+      series: [["turn_p50_us", "p50"], ["turn_p99_us", "p99"]],
+    },
+    {
+      id: "backlog", title: "Waiting", unit: "bytes", kind: "bytes",
+      series: [["mailbox_bytes", "broadcasts under way"], ["queued_bytes", "slow readers"]],
+    },
+    {
+      id: "memory", title: "Memory", unit: "resident", kind: "bytes",
+      series: [["resident_bytes", "process"]],
+    },
+    {
+      id: "errors", title: "Errors", unit: "per second", kind: "rate",
+      series: [["errors_per_s", "all kinds"]],
+    },
+  ];
+
+  static MEMORY = [
+    ["connection_records", "Connection records"],
+    ["tables", "Memberships and topics"],
+    ["outbound_queues", "Outbound queues"],
+    ["half_received", "Half-received messages"],
+    ["rest", "Allocator, application, code"],
+  ];
+
+  constructor() {
+    this.timeline = new Timeline();
+    this.timeline.follow = 300;
+    this.cards = el("div", { className: "cards" });
+    this.values = new Map();
+    this.charts = Overview.CHARTS.map(({ series, ...spec }) => new Chart(this.timeline, {
+      ...spec,
+      height: 150,
+      series: series.map(([key, label], at) => ({ key, label, colour: `c${at + 1}` })),
+    }));
+    this.memory = el("tbody");
+    this.node = el("div", { className: "view" }, this.cards,
+      el("div", { className: "charts" }, ...this.charts.map((chart) => chart.node)),
+      panel("Memory", "where the process has it, and what its sockets take of the kernel's",
+        el("div", { className: "scroll", dataset: { testid: "table-memory" } },
+          el("table", {}, this.memory))));
+  }
+
+  update({ overview, points }) {
+    const { now } = overview;
+    const limit = overview.max_connections;
+    this.#card("uptime", "Up for", Format.span(overview.uptime_s), `version ${overview.version}`);
+    this.#card("connections", "Connections", Format.as("count", now.connections),
+      limit ? `of ${Format.whole(limit)}` : `${Format.as("rate", now.accepted_per_s)} new/s`);
+    this.#card("channels", "Channels", Format.as("count", now.channels),
+      `in ${Format.as("count", now.topics)} topics`);
+    this.#card("messages_in", "Messages in", `${Format.as("rate", now.messages_in_per_s)}/s`,
+      `${Format.as("bytes", now.bytes_in_per_s)}/s`);
+    this.#card("messages_out", "Messages out", `${Format.as("rate", now.messages_out_per_s)}/s`,
+      `${Format.as("bytes", now.bytes_out_per_s)}/s`);
+    this.#card("cpu", "CPU", `${Format.digits(now.cpu_cores * 100)} %`, "of a core");
+    this.#card("memory", "Memory", Format.as("bytes", now.resident_bytes),
+      now.connections ? `${Format.as("bytes", now.resident_bytes / now.connections)} each` : "");
+    this.#card("turns", "Turns p99", Format.as("us", now.turn_p99_us),
+      `p50 ${Format.as("us", now.turn_p50_us)}`);
+    this.#card("errors", "Errors", `${Format.as("rate", now.errors_per_s)}/s`, "");
+    this.#memory(overview.memory);
+    const t = points.map((point) => point.at_unix_s - Overview.#midnight);
+    this.timeline.end = t.at(-1) ?? 1;
+    for (const chart of this.charts) {
+      const keys = chart.spec.series.map(({ key }) => key);
+      const values = keys.map((key) => [key, points.map((point) => point[key])]);
+      chart.set({ t, values: Object.fromEntries(values) });
+    }
+  }
+
+  /** So that charts bear the time of day. */
+  static #midnight = new Date().setHours(0, 0, 0, 0) / 1000;
+
+  #card(id, label, value, note) {
+    let card = this.values.get(id);
+    if (!card) {
+      card = { value: el("strong"), note: el("span", { className: "card-note" }) };
+      this.values.set(id, card);
+      this.cards.append(el("div", { className: "card", dataset: { testid: `card-${id}` } },
+        el("span", { className: "card-label" }, label), card.value, card.note));
+    }
+    card.value.textContent = value;
+    card.note.textContent = note;
+  }
+
+  #memory(memory) {
+    const row = (label, bytes, part, note = "") => el("tr", {}, Cell.head(label),
+      Cell.bar(part), el("td", { className: "number" }, Format.as("bytes", bytes)),
+      el("td", { className: "dim" }, note));
+    const all = Math.max(memory.resident, 1);
+    this.memory.replaceChildren(
+      ...Overview.MEMORY.map(([key, label]) => row(label, memory[key], memory[key] / all)),
+      row("Resident, in all", memory.resident, 1),
+      row("Sockets in the kernel", memory.kernel_sockets, memory.kernel_sockets / all,
+        "estimated, 4.1 kB each; not the process's own"),
+      row("TCP buffers of this host", memory.kernel_buffers, memory.kernel_buffers / all,
+        "all processes"));
+  }
+}
+
+const Cell = {
+  head: (label) => el("th", { attributes: { scope: "row" } }, label),
+  bar: (part) => {
+    const fill = el("i", { className: "bar-fill" });
+    fill.style.width = `${Math.min(Math.max(part, 0), 1) * 100}%`;
+    return el("td", { className: "bar" }, el("span", { className: "bar-box" }, fill));
+  },
+};
+
+class Shards {
+  constructor() {
+    const long = (key) => (row) => row[key] > LONG_TURN_US;
+    this.table = new SortTable("shards", {
+      rowKey: (row) => row.shard,
+      columns: [
+        {
+          key: "shard", label: "Shard", kind: "count",
+          text: (row) => `${row.shard}${row.ended ? " (ended)" : ""}`,
+        },
+        { key: "connections", label: "Connections", kind: "count" },
+        { key: "channels", label: "Channels", kind: "count" },
+        { key: "topics", label: "Topics", kind: "count" },
+        { key: "mailbox_mails", label: "Mailbox", kind: "count" },
+        { key: "mailbox_bytes", label: "Under way", kind: "bytes" },
+        { key: "fanout_topics", label: "Topics fanning out", kind: "count" },
+        { key: "queued_bytes", label: "Slow readers", kind: "bytes" },
+        { key: "messages_in_per_s", label: "In/s", kind: "rate" },
+        { key: "messages_out_per_s", label: "Out/s", kind: "rate" },
+        { key: "cpu_cores", label: "CPU", kind: "share" },
+        { key: "turns_per_s", label: "Turns/s", kind: "rate" },
+        { key: "turn_p50_us", label: "p50", kind: "us", hot: long("turn_p50_us") },
+        { key: "turn_p99_us", label: "p99", kind: "us", hot: long("turn_p99_us") },
+        { key: "turn_max_us", label: "Longest ever", kind: "us" },
+        { key: "turn_cpu_max_us", label: "by CPU", kind: "us" },
+      ],
+    });
+    this.node = el("div", { className: "view" }, panel("Shards",
+      "p50, p99: turns of the last second; longest ever: since the start", this.table.node));
+  }
+
+  update({ overview }) {
+    this.table.set(overview.shards);
+  }
+}
+
+class Errors {
+  constructor() {
+    this.table = new SortTable("errors", {
+      rowKey: (row) => row.kind,
+      sort: { key: "total", falling: true },
+      columns: [
+        { key: "kind", label: "Kind", className: "name" },
+        {
+          key: "last_minute", label: "Last minute", kind: "count",
+          hot: (row) => row.last_minute > 0,
+        },
+        { key: "total", label: "Since the start", kind: "count" },
+        { key: "about", label: "What it is" },
+      ],
+    });
+    this.node = el("div", { className: "view" },
+      panel("Errors by kind", "as under /metrics", this.table.node));
+  }
+
+  update({ overview }) {
+    this.table.set(overview.errors);
+  }
+}
+
+/** When a list was made, and when the next comes. */
+function listNote(list, what) {
+  const pace = list.next_in_s > 1.5 ? `, made anew every ${Format.span(list.next_in_s)}` : "";
+  const first = `the first ${list.rows.length} of ${Format.whole(list.total)} ${what}`;
+  return `${list.rows.length < list.total ? first : `${Format.whole(list.total)} ${what}`}${pace}`;
+}
+
+class Topics {
+  constructor(live) {
+    this.live = live;
+    this.by = "members";
+    this.search = el("input", {
+      type: "search", placeholder: "part of a topic's name", dataset: { testid: "topic-search" },
+      attributes: { "aria-label": "Search topics" }, oninput: () => this.#soon(),
+    });
+    this.note = el("span", { className: "note", dataset: { testid: "topics-note" } });
+    this.table = new SortTable("topics", {
+      rowKey: (row) => row.topic,
+      onorder: (by) => { this.by = by; live.listen(); },
+      empty: "No topic has that in its name.",
+      columns: [
+        {
+          key: "topic", label: "Topic", className: "name",
+          button: (shown) => el("button", {
+            type: "button", className: "link", disabled: Boolean(shown.row.cut),
+            title: shown.row.cut ? "The name is too long to be looked up" : "Who is in it",
+            onclick: () => this.pick(shown.row.topic),
+          }, visible(shown.row.topic) + (shown.row.cut ? "…" : "")),
+        },
+        { key: "members", label: "Members", kind: "count", order: "members" },
+        { key: "deliveries_per_s", label: "Deliveries/s", kind: "rate", order: "deliveries" },
+      ],
+    });
+    this.members = new MembersPanel(live);
+    const head = panel("Topics", null,
+      el("div", { className: "ask" }, this.search), this.table.node);
+    head.querySelector("header").append(this.note);
+    this.node = el("div", { className: "view" }, this.members.node, head);
+  }
+
+  /** What to listen to. */
+  get list() {
+    return { list: "topics", by: this.by, search: this.search.value };
+  }
+
+  #soon() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.live.listen(), 250);
+  }
+
+  pick(topic) {
+    this.members.show(topic);
+  }
+
+  update({ lists }) {
+    const { topics } = lists;
+    if (!topics) return;
+    this.table.setOrder(this.by);
+    this.table.set(topics.rows);
+    this.note.textContent = listNote(topics, "topics");
+  }
+}
+
+/** Who is in a topic. */
+class MembersPanel {
+  constructor(live) {
+    this.live = live;
+    this.title = el("h2");
+    this.note = el("span", { className: "note" });
+    this.table = new SortTable("members", {
+      rowKey: (row) => row.id,
+      columns: connectionColumns({
+        onpick: (id) => live.go("connections", id),
+        onclose: (row) => live.disconnect(row),
+        mayClose: () => live.mayDisconnect(),
+      }),
+      empty: "Nobody is in it.",
+    });
+    this.node = el("section", {
+      className: "panel members", hidden: true, dataset: { testid: "members" },
+    }, el("header", {}, this.title, this.note, el("button", {
+      type: "button", onclick: () => { this.node.hidden = true; },
+    }, "Close")), this.table.node);
+  }
+
+  async show(topic) {
+    const answer = await this.live.ask(`api/members?${new URLSearchParams({ topic })}`);
+    if (!answer) return;
+    this.title.textContent = visible(topic);
+    this.note.textContent = answer.rows.length < answer.total
+      ? `${answer.rows.length} of ${Format.whole(answer.total)} members`
+      : `${Format.whole(answer.total)} members`;
+    this.table.set(answer.rows);
+    this.node.hidden = false;
+    this.node.scrollIntoView({ block: "nearest" });
+  }
+}
+
+class Connections {
+  constructor(live) {
+    this.live = live;
+    this.by = "queue";
+    this.peer = "";
+    this.search = el("input", {
+      type: "search", placeholder: "connection, address, address:port or socket id",
+      dataset: { testid: "connection-search" }, attributes: { "aria-label": "Look up" },
+    });
+    this.note = el("span", { className: "note" });
+    const actions = {
+      onpick: (id) => this.pick(id),
+      onclose: (row) => live.disconnect(row),
+      mayClose: () => live.mayDisconnect(),
+    };
+    this.table = new SortTable("connections", {
+      rowKey: (row) => row.id,
+      onorder: (by) => { this.by = by; live.listen(); },
+      empty: "None has anything waiting, or nothing was heard yet.",
+      columns: connectionColumns(actions),
+    });
+    this.one = el("div");
+    this.found = new MembersPanel(live);
+    const form = el("form", {
+      className: "ask", onsubmit: (event) => { event.preventDefault(); this.#look(); },
+    }, this.search, el("button", { type: "submit" }, "Look up"));
+    const head = panel("Connections", null, form, this.table.node);
+    head.querySelector("header").append(this.note);
+    this.node = el("div", { className: "view" }, this.one, this.found.node, head);
+  }
+
+  get list() {
+    return { list: "connections", by: this.by, peer: this.peer };
+  }
+
+  /** By what it looks like: a connection's id, an address, else the id of a socket. */
+  #look() {
+    const text = this.search.value.trim();
+    const isAddress = /^[0-9.]+(:\d+)?$/.test(text) || /^[[\]0-9a-fA-F:.]+$/.test(text);
+    const isId = /^\d+\.\d+\.\d+$/.test(text);
+    const before = this.peer;
+    this.peer = isAddress && !isId && text.length > 2 ? text : "";
+    if (this.peer !== before) this.live.listen();
+    if (isId) this.pick(text);
+    else if (text && !this.peer) this.found.show(text);
+  }
+
+  async pick(id) {
+    const row = await this.live.ask(`api/connection?${new URLSearchParams({ id })}`);
+    if (!row) return;
+    const facts = [
+      ["Peer", row.peer ?? "none: it has no address"],
+      ["Path", visible(row.path)],
+      ["Speaks", row.wire],
+      ["State", row.state],
+      ["Socket id", row.socket_id === null ? "none" : visible(row.socket_id)],
+      ["Age", ageText(row)],
+      ["Quiet for", Format.span(row.quiet_s)],
+      ["Queued", Format.as("bytes", row.queued_bytes)],
+      ["Channels", Format.whole(row.channels)],
+      ["Topics", topicsText(row)],
+    ];
+    const close = el("button", {
+      type: "button", disabled: !this.live.mayDisconnect(), onclick: () => this.live.disconnect(row),
+    }, "Disconnect");
+    const list = facts.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]);
+    const shown = panel(`Connection ${row.id}`, null,
+      el("dl", { className: "facts-list", dataset: { testid: "connection" } }, ...list),
+      el("div", { className: "ask" }, close, el("button", {
+        type: "button", onclick: () => this.one.replaceChildren(),
+      }, "Close this panel")));
+    this.one.replaceChildren(shown);
+    shown.scrollIntoView({ block: "nearest" });
+  }
+
+  update({ lists }) {
+    const { connections } = lists;
+    if (!connections) return;
+    this.table.setOrder(this.by);
+    this.table.set(connections.rows);
+    this.note.textContent = listNote(connections, this.peer ? `from ${this.peer}` : "connections");
+  }
+}

@@ -1,0 +1,139 @@
+//! What the page listens to: the overview each second, and a list as often as it is made.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Json, Query, RawQuery};
+use axum::http::{StatusCode, Uri};
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::api::{ConnectionsQuery, Hubbed, TopicsQuery, wrong, wrong_query};
+use super::lists::{self, Wanted};
+use crate::hub::Hub;
+
+/// Events that wait for a slow reader; more are not made until it has read.
+const WAITING_MAX: usize = 4;
+
+#[derive(Debug, Default, Deserialize)]
+struct FeedQuery {
+    /// `topics` or `connections`, with the parameters of that list.
+    #[serde(default)]
+    list: String,
+}
+
+/// `GET api/feed`: events `overview`, the first with the history, and of a list `topics` or
+/// `connections`, for as long as somebody reads.
+pub(super) async fn feed(hub: Hubbed, query: RawQuery) -> Result<Response, Response> {
+    let wanted = wanted(query.0.as_deref().unwrap_or_default())?;
+    let Ok(place) = Arc::clone(&hub.observer.feeds).try_acquire_owned() else {
+        let error = Json(json!({"error": "too many observers look at this server already"}));
+        return Err((StatusCode::SERVICE_UNAVAILABLE, error).into_response());
+    };
+    let (sender, receiver) = mpsc::channel(WAITING_MAX);
+    tokio::spawn(tell_overviews(Arc::clone(&hub.0), sender.clone()));
+    if let Some(wanted) = wanted {
+        tokio::spawn(tell_lists(Arc::clone(&hub.0), wanted, sender));
+    }
+    let events = stream::unfold((receiver, place), |(mut receiver, place)| async move {
+        let event: Event = receiver.recv().await?;
+        Some((Ok::<_, Infallible>(event), (receiver, place)))
+    });
+    Ok(Sse::new(events).into_response())
+}
+
+/// The list that a query asks for, if any. Which one it is decides what else may be there.
+fn wanted(query: &str) -> Result<Option<Wanted>, Response> {
+    let (list, rest): (Vec<&str>, Vec<&str>) =
+        query.split('&').partition(|pair| pair.starts_with("list="));
+    let uri = |query: &str| Uri::builder().path_and_query(format!("/?{query}")).build();
+    let list_uri = uri(&list.join("&")).map_err(|error| wrong(&error.to_string()))?;
+    let rest_uri = uri(&rest.join("&")).map_err(|error| wrong(&error.to_string()))?;
+    let Query(FeedQuery { list }) = Query::try_from_uri(&list_uri).map_err(wrong_query)?;
+    match list.as_str() {
+        "" => Ok(None),
+        "topics" => {
+            let Query(query) =
+                Query::<TopicsQuery>::try_from_uri(&rest_uri).map_err(wrong_query)?;
+            Ok(Some(query.wanted()))
+        }
+        "connections" => {
+            let Query(query) =
+                Query::<ConnectionsQuery>::try_from_uri(&rest_uri).map_err(wrong_query)?;
+            query.wanted().map(Some)
+        }
+        _ => Err(wrong("list: there are topics and connections")),
+    }
+}
+
+/// Until the reader is gone. The server is not kept alive for it: a feed is its runtime's.
+async fn tell_overviews(hub: Arc<Hub>, sender: mpsc::Sender<Event>) {
+    let mut latest = hub.observer.latest.subscribe();
+    let mut overview = (**latest.borrow_and_update()).clone();
+    overview.history = hub.observer.points();
+    drop(hub);
+    if sender.send(event("overview", &overview)).await.is_err() {
+        return;
+    }
+    while latest.changed().await.is_ok() {
+        let overview = Arc::clone(&latest.borrow_and_update());
+        if sender.send(event("overview", &*overview)).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn tell_lists(hub: Arc<Hub>, wanted: Wanted, sender: mpsc::Sender<Event>) {
+    let name = match wanted {
+        Wanted::Topics { .. } => "topics",
+        Wanted::Connections { .. } => "connections",
+    };
+    let mut told: Option<Arc<lists::Listed>> = None;
+    while !sender.is_closed() {
+        let listed = lists::list(&hub, &wanted).await;
+        // Somebody else's look may have made it; then it is the same until its time is up.
+        if !told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &listed)) {
+            if sender.send(event(name, &*listed)).await.is_err() {
+                return;
+            }
+            told = Some(Arc::clone(&listed));
+        }
+        wait(listed.next_in(), &sender).await;
+    }
+}
+
+/// Waits, but not beyond the end of the reader.
+async fn wait(time: Duration, sender: &mpsc::Sender<Event>) {
+    let _ = tokio::time::timeout(time, sender.closed()).await;
+}
+
+/// Our own types always can be written.
+fn event(name: &str, value: &impl Serialize) -> Event {
+    Event::default().event(name).data(serde_json::to_string(value).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_names_at_most_one_list_with_its_own_parameters() {
+        assert!(matches!(wanted(""), Ok(None)));
+        let topics = wanted("list=topics&by=deliveries&search=a%20b&most=7").unwrap();
+        assert!(matches!(topics, Some(Wanted::Topics { search, most: 7, .. }) if search == "a b"));
+        assert!(matches!(wanted("list=connections"), Ok(Some(Wanted::Connections { .. }))));
+        for query in [
+            "list=shards",
+            "list=topics&by=age",
+            "list=connections&peer=x",
+            "by=members&list=topics&x=1",
+        ] {
+            assert_eq!(wanted(query).unwrap_err().status(), StatusCode::BAD_REQUEST, "{query}");
+        }
+    }
+}

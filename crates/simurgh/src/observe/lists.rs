@@ -1,0 +1,295 @@
+//! Lists of topics and connections: asked of all shards, put together, and made anew only so often.
+//!
+//! A list costs a walk over all records. It is shown to everybody who wants the same for at least a
+//! second, and for [`PACE`] times what its walk took of the shards' time: one list that is looked
+//! at all day takes half a hundredth of a core, with a thousand connections or with a million.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use simurgh_reactor::Key;
+use tokio::sync::oneshot;
+
+use super::ask::{Answer, Ask, Peer, Surveyed, TopicCount};
+use super::unix_s;
+use super::view::{ConnectionOrder, ConnectionRow, List, Members, TopicOrder, TopicRow};
+use crate::hub::Hub;
+use crate::shard::Mail;
+
+/// A list is kept for so many times what it cost.
+const PACE: u32 = 200;
+/// The least it is kept.
+const KEPT_MIN: Duration = Duration::from_secs(1);
+/// Between two walks for different lists there is so many times what the first cost, and no more
+/// than this.
+const PACE_BETWEEN: u32 = 20;
+const BETWEEN_MAX: Duration = Duration::from_secs(2);
+/// Lists that are kept.
+const LISTS_MAX: usize = 16;
+/// Most rows of a list.
+pub(super) const ROWS_MAX: usize = 100;
+/// A shard that has not answered by then is left out.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Topics whose members are counted on all shards.
+const CANDIDATES_MAX: usize = 512;
+/// Bytes of a topic's name that are shown in a list.
+const NAME_BYTES_MAX: usize = 512;
+
+/// Which list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Topics { by: TopicOrder, search: String, most: usize },
+    Connections { by: ConnectionOrder, peer: Option<Peer>, most: usize },
+}
+
+/// A list of either kind.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub(super) enum Listed {
+    Topics(List<TopicRow>),
+    Connections(List<ConnectionRow>),
+}
+
+impl Listed {
+    /// When it is made anew, counted from when it was made.
+    pub(super) fn next_in(&self) -> Duration {
+        let next_in_s = match self {
+            Self::Topics(list) => list.next_in_s,
+            Self::Connections(list) => list.next_in_s,
+        };
+        Duration::from_secs_f64(next_in_s)
+    }
+}
+
+/// Those made last.
+#[derive(Default)]
+pub(super) struct Lists {
+    made: Vec<Made>,
+    not_before: Option<Instant>,
+}
+
+struct Made {
+    wanted: Wanted,
+    until: Instant,
+    listed: Arc<Listed>,
+}
+
+/// A list that is not older than it may be; may take some seconds.
+pub(super) async fn list(hub: &Arc<Hub>, wanted: &Wanted) -> Arc<Listed> {
+    loop {
+        // Held for the whole walk: one at a time, and who wants the same waits for the same.
+        let mut lists = hub.observer.lists.lock().await;
+        let now = Instant::now();
+        if let Some(made) = lists.made.iter().find(|it| it.wanted == *wanted && it.until > now) {
+            return Arc::clone(&made.listed);
+        }
+        let wait = lists.not_before.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        if wait.is_zero() {
+            let (listed, busy) = make(hub, wanted).await;
+            return lists.keep(wanted, listed, busy);
+        }
+        drop(lists);
+        tokio::time::sleep(wait).await;
+    }
+}
+
+impl Lists {
+    fn keep(&mut self, wanted: &Wanted, listed: Listed, busy: Duration) -> Arc<Listed> {
+        let now = Instant::now();
+        self.not_before = Some(now + (busy * PACE_BETWEEN).min(BETWEEN_MAX));
+        self.made.retain(|it| it.wanted != *wanted && it.until > now);
+        if self.made.len() >= LISTS_MAX {
+            self.made.remove(0);
+        }
+        let listed = Arc::new(listed);
+        let until = now + listed.next_in();
+        self.made.push(Made { wanted: wanted.clone(), until, listed: Arc::clone(&listed) });
+        listed
+    }
+}
+
+/// Makes a list; also what it took of all shards' time.
+async fn make(hub: &Arc<Hub>, wanted: &Wanted) -> (Listed, Duration) {
+    match wanted {
+        Wanted::Topics { by, search, most } => {
+            let (by, search) = (*by, search.as_str());
+            // More than are wanted: what is spread over all shards may be first on none.
+            let each = if hub.mailboxes.len() == 1 { *most } else { 2 * *most };
+            let found = ask_all(hub, |answer| Ask::Topics {
+                by,
+                search: search.into(),
+                most: each,
+                answer,
+            })
+            .await;
+            let (counts, total, busy) = together(found);
+            let mut rows = whole_topics(hub, counts).await;
+            sort_topics(&mut rows, by);
+            rows.truncate(*most);
+            let rows = rows.into_iter().map(topic_row).collect();
+            (Listed::Topics(finished(rows, total, busy)), busy)
+        }
+        Wanted::Connections { by, peer, most } => {
+            let (by, peer, most) = (*by, *peer, *most);
+            let found = ask_all(hub, |answer| Ask::Connections { by, peer, most, answer }).await;
+            let (mut rows, total, busy) = together(found);
+            sort_connections(&mut rows, by);
+            rows.truncate(most);
+            (Listed::Connections(finished(rows, total, busy)), busy)
+        }
+    }
+}
+
+fn finished<T>(rows: Vec<T>, total: u64, busy: Duration) -> List<T> {
+    let next_in = (busy * PACE).max(KEPT_MIN);
+    List {
+        rows,
+        total,
+        cost_ms: busy.as_secs_f64() * 1e3,
+        at_unix_s: unix_s(),
+        next_in_s: next_in.as_secs_f64(),
+    }
+}
+
+fn together<T>(found: Vec<Surveyed<T>>) -> (Vec<T>, u64, Duration) {
+    let (mut rows, mut total, mut busy) = (Vec::new(), 0, Duration::ZERO);
+    for mut surveyed in found {
+        rows.append(&mut surveyed.rows);
+        total += surveyed.total;
+        busy += surveyed.busy;
+    }
+    (rows, total, busy)
+}
+
+/// The same topics, each with what it has on all shards.
+async fn whole_topics(hub: &Arc<Hub>, mut counts: Vec<TopicCount>) -> Vec<TopicCount> {
+    if hub.mailboxes.len() == 1 {
+        return counts;
+    }
+    counts.sort_by_key(|count| std::cmp::Reverse(count.members));
+    let mut named: Vec<Box<str>> = counts.into_iter().map(|count| count.topic).collect();
+    let mut seen = std::collections::HashSet::new();
+    named.retain(|name| seen.insert(name.clone()));
+    named.truncate(CANDIDATES_MAX);
+    let named: Arc<[Box<str>]> = named.into();
+    let found = ask_all(hub, |answer| Ask::Counts { topics: Arc::clone(&named), answer }).await;
+    let mut sums: HashMap<Box<str>, TopicCount> = HashMap::new();
+    for (name, count) in found.into_iter().flat_map(|counts| named.iter().zip(counts)) {
+        let sum = sums.entry(name.clone()).or_default();
+        sum.members += count.members;
+        let both = [sum.deliveries_per_s, count.deliveries_per_s];
+        sum.deliveries_per_s = both.into_iter().flatten().reduce(|one, other| one + other);
+    }
+    sums.into_iter().map(|(topic, count)| TopicCount { topic, ..count }).collect()
+}
+
+fn sort_topics(rows: &mut [TopicCount], by: TopicOrder) {
+    let rate = |row: &TopicCount| row.deliveries_per_s.unwrap_or(0.0);
+    rows.sort_by(|a, b| {
+        let first = match by {
+            TopicOrder::Members => Ordering::Equal,
+            TopicOrder::Deliveries => rate(b).total_cmp(&rate(a)),
+        };
+        first.then(b.members.cmp(&a.members)).then_with(|| a.topic.cmp(&b.topic))
+    });
+}
+
+fn sort_connections(rows: &mut [ConnectionRow], by: ConnectionOrder) {
+    let rate = |row: &ConnectionRow| row.messages_per_s.unwrap_or(0.0);
+    rows.sort_by(|a, b| match by {
+        ConnectionOrder::Queue => b.queued_bytes.cmp(&a.queued_bytes),
+        ConnectionOrder::Rate => rate(b).total_cmp(&rate(a)),
+        ConnectionOrder::Age => b.age_s.cmp(&a.age_s),
+        ConnectionOrder::Channels => b.channels.cmp(&a.channels),
+    });
+}
+
+fn topic_row(count: TopicCount) -> TopicRow {
+    let shown = count.topic.floor_char_boundary(NAME_BYTES_MAX);
+    TopicRow {
+        topic: count.topic.get(..shown).unwrap_or_default().to_owned(),
+        cut: shown < count.topic.len(),
+        members: count.members,
+        deliveries_per_s: count.deliveries_per_s,
+    }
+}
+
+/// Who is in a topic, or has it as the id of its socket.
+pub(super) async fn members(hub: &Arc<Hub>, topic: &str, most: usize) -> Members {
+    let found = ask_all(hub, |answer| Ask::Members { topic: topic.into(), most, answer }).await;
+    let total = found.iter().map(|(count, _)| count).sum();
+    let rows = found.into_iter().flat_map(|(_, rows)| rows).take(most).collect();
+    Members { topic: topic.to_owned(), total, rows }
+}
+
+/// One connection, by its name.
+pub(super) async fn connection(hub: &Arc<Hub>, (shard, key): (u16, Key)) -> Option<ConnectionRow> {
+    ask_one(hub, shard, |answer| Ask::Connection { key, answer }).await?
+}
+
+/// Closes one; whether it was there to be closed.
+pub(super) async fn disconnect(hub: &Arc<Hub>, (shard, key): (u16, Key)) -> bool {
+    ask_one(hub, shard, |answer| Ask::Disconnect { key, answer }).await.unwrap_or(false)
+}
+
+/// What a row's `id` names.
+pub(super) fn parse_id(id: &str) -> Option<(u16, Key)> {
+    let mut parts = id.split('.');
+    let (shard, slot, generation) = (parts.next()?, parts.next()?, parts.next()?);
+    let key = Key { slot: slot.parse().ok()?, generation: generation.parse().ok()? };
+    parts.next().is_none().then_some((shard.parse().ok()?, key))
+}
+
+async fn ask_one<T>(hub: &Arc<Hub>, shard: u16, ask: impl FnOnce(Answer<T>) -> Ask) -> Option<T> {
+    let (answer, answered) = oneshot::channel();
+    hub.post(shard, Mail::Observe(Box::new(ask(answer))));
+    tokio::time::timeout(ANSWER_MAX, answered).await.ok()?.ok()
+}
+
+/// Asks all shards at once; those that have ended say nothing.
+async fn ask_all<T>(hub: &Arc<Hub>, ask: impl Fn(Answer<T>) -> Ask) -> Vec<T> {
+    let asked: Vec<_> = (0..hub.mailboxes.len())
+        .map(|shard| {
+            let (answer, answered) = oneshot::channel();
+            hub.post(shard as u16, Mail::Observe(Box::new(ask(answer))));
+            answered
+        })
+        .collect();
+    let until = tokio::time::Instant::now() + ANSWER_MAX;
+    let mut found = Vec::with_capacity(asked.len());
+    for answered in asked {
+        found.extend(tokio::time::timeout_at(until, answered).await.ok().and_then(Result::ok));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_names_shard_slot_and_generation() {
+        assert_eq!(parse_id("3.17.2"), Some((3, Key { slot: 17, generation: 2 })));
+        for wrong in ["", "3", "3.17", "3.17.2.1", "a.b.c", "-1.0.0", "70000.0.0", "3.17."] {
+            assert_eq!(parse_id(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_cut_between_characters() {
+        let topic: Box<str> = "ä".repeat(400).into();
+        let row = topic_row(TopicCount { topic, ..TopicCount::default() });
+        assert!(row.cut);
+        assert_eq!(row.topic.chars().count(), 256);
+    }
+
+    #[test]
+    fn what_costs_more_is_made_less_often() {
+        let cheap = finished(vec![0], 1, Duration::from_millis(2));
+        let dear = finished(vec![0], 1, Duration::from_millis(50));
+        assert_eq!((cheap.next_in_s, dear.next_in_s), (1.0, 10.0));
+    }
+}

@@ -1,0 +1,67 @@
+//! The observer: what is inside a running server, for a page, a terminal and scripts.
+//!
+//! ```text
+//! counters of shards --once a second--> figures --> Overview, and a history of 5 minutes
+//! records of shards  --asked by mail, walked over in slices--> lists (only while somebody looks)
+//! access (who may look) --> api (JSON), feed (live), page
+//! ```
+//!
+//! Looking is paced: a list is made anew only so often that the walks take less than a hundredth of
+//! a core, however many connections there are ([`lists`]).
+
+mod access;
+mod api;
+mod ask;
+mod feed;
+mod figures;
+mod lists;
+pub mod view;
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use simurgh_reactor::ReactorStats;
+use tokio::sync::{Semaphore, watch};
+
+pub(crate) use api::router;
+pub(crate) use ask::{Answer, Ask, Peer, Surveyed, TopicCount};
+pub(crate) use figures::run;
+pub(crate) use view::{ConnectionOrder, ConnectionRow, TopicOrder};
+
+use figures::History;
+use lists::Lists;
+use view::Overview;
+
+/// Live feeds at a time.
+const FEEDS_MAX: usize = 32;
+
+/// What the observer keeps.
+pub(crate) struct Observer {
+    pub(crate) started: Instant,
+    pub(crate) started_unix_s: f64,
+    /// Counters of the event loops; there once the shards have started.
+    pub(crate) stats: OnceLock<Vec<Arc<ReactorStats>>>,
+    latest: watch::Sender<Arc<Overview>>,
+    history: std::sync::Mutex<History>,
+    lists: tokio::sync::Mutex<Lists>,
+    feeds: Arc<Semaphore>,
+}
+
+impl Observer {
+    pub(crate) fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            started_unix_s: unix_s(),
+            stats: OnceLock::new(),
+            latest: watch::Sender::new(Arc::default()),
+            history: std::sync::Mutex::default(),
+            lists: tokio::sync::Mutex::default(),
+            feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
+        }
+    }
+}
+
+/// Seconds since 1970.
+fn unix_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
