@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::layer::Layer;
-use crate::{Channels, config, drive, keys, load, road, tune};
+use crate::{Channels, config, drive, keys, load, observe, road, tune};
 
 /// A real-time server that speaks Phoenix Channels, and a load generator.
 #[derive(Debug, Parser)]
@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Road(road::Flags),
     /// Drives sockets without a network on the channels that serve would serve, and measures.
     Drive(Box<drive::Flags>),
+    /// Shows what is inside a running server: shards, topics, connections, errors.
+    Observe(observe::Observe),
     /// Compares what this machine allows with what N connections need, and raises what is too low.
     Tune(tune::Tune),
 }

@@ -21,8 +21,8 @@
 //!
 //! `drive` has the same application driven in this process, without a network (see `drive`).
 //!
-//! `load` is a tool beside the server: it puts servers under load and measures (see `load`). `tune`
-//! compares what a machine allows with what connections need (see `tune`).
+//! `load` is a tool beside the server: it puts servers under load and measures (see `load`).
+//! `observe` looks into a running one (see `observe`). `tune` compares what a machine allows with what connections need (see `tune`).
 //!
 //! Exit status: 0 after a drain, 1 when the server cannot start, 2 when flags or file are wrong,
 //! 128 plus the signal's number when a second signal ended it at once; `load` and `tune` have their
@@ -36,6 +36,7 @@ mod keys;
 mod layer;
 mod load;
 mod logging;
+mod observe;
 mod road;
 mod serve;
 mod settings;
@@ -51,8 +52,8 @@ use simurgh::{Builder, Mount};
 use flags::{Cli, Command};
 use settings::{Refusal, Settings};
 
-/// Runs an application of your own with the commands `serve`, `config`, `drive`, `load`, `road` and
-/// `tune`.
+/// Runs an application of your own with the commands `serve`, `config`, `drive`, `load`, `observe`,
+/// `road` and `tune`.
 ///
 /// `application` gets a server that has all settings of flags and file, and adds mounts and pages;
 /// what it sets itself comes last. The keys that are about declared channels are not taken.
@@ -116,6 +117,7 @@ fn run_with(
         }
         Command::Load(flags) => load::load(*flags),
         Command::Drive(flags) => drive::drive(*flags, channels, application),
+        Command::Observe(flags) => observe::observe(&flags),
         Command::Road(flags) => road::road(&flags),
         Command::Tune(flags) => tune::tune(flags),
     }

@@ -16,7 +16,7 @@ use crate::http;
 use crate::hub::{Congested, Hub, Seats};
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
-use crate::shard::{Mail, Permits, Shard};
+use crate::shard::{MOUNTS_MAX, Mail, Permits, Shard};
 use crate::signals::Signals;
 use crate::socket::Mount;
 use crate::watchdog::{self, Watch};
@@ -252,6 +252,9 @@ impl Builder {
             return Err(Error::WrongAddress(address));
         }
         let Self { mut config, mounts, router, .. } = self;
+        if mounts.len() > MOUNTS_MAX {
+            return Err(Error::TooManyMounts(mounts.len()));
+        }
         if let Some(most) = config.max_connections {
             let (descriptors, _) = reactor::raise_descriptor_limit();
             config.shards = config.shards.max(reactor::shards_for(most, descriptors));

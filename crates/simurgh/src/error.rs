@@ -4,11 +4,15 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+use crate::shard::MOUNTS_MAX;
+
 /// Why [`Builder::start`](crate::Builder::start) failed.
 #[non_exhaustive]
 pub enum Error {
     /// No address was given.
     NoAddress,
+    /// So many mounts were given, and fewer are allowed.
+    TooManyMounts(usize),
     /// This is no address of the form `127.0.0.1:4000` or `[::1]:4000`.
     WrongAddress(String),
     /// The system gave no threads or descriptors.
@@ -34,6 +38,11 @@ impl fmt::Display for Error {
             Self::NoAddress => f.write_str(
                 "no address to listen on: give one, for example .listen(\"127.0.0.1:4000\")",
             ),
+            Self::TooManyMounts(given) => write!(
+                f,
+                "{given} mounts, and an endpoint has at most {MOUNTS_MAX}: one mount's path may \
+                 have variables, such as /sockets/:tenant"
+            ),
             Self::WrongAddress(address) => write!(
                 f,
                 "{address:?} is no address to listen on: it takes an IP address and a port, \
@@ -53,7 +62,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::NoAddress | Self::WrongAddress(_) => None,
+            Self::NoAddress | Self::TooManyMounts(_) | Self::WrongAddress(_) => None,
             Self::Prepare(error) | Self::Admin(_, error) | Self::Broken(error) => Some(error),
             Self::Listen(error) => Some(error),
         }

@@ -63,7 +63,7 @@ fn the_seeds_lobby_is_counted_alike_on_both_sides() {
     let mut looks = 0;
     let mut bytes = || {
         looks += 1;
-        (metric(&server, "simurgh_bytes_in_total"), looks)
+        (metric(&server, "simurgh_received_bytes_total"), looks)
     };
     // Each look at the metrics costs the same number of bytes, which are counted too.
     let ((first, _), (second, _)) = (bytes(), bytes());

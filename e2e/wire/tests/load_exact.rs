@@ -18,7 +18,7 @@ fn read_so_far(server: &Server) -> (u64, u64) {
         let named = all.filter(|(found, _)| *found == name);
         named.map(|(_, rest)| rest.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
     };
-    (sum("simurgh_bytes_in_total"), sum("simurgh_handed_off_total"))
+    (sum("simurgh_received_bytes_total"), sum("simurgh_handed_off_total"))
 }
 
 #[track_caller]

@@ -21,7 +21,7 @@ pub use journal::{Journal, Replay, replay};
 pub use json::ReportJson;
 pub use make::make;
 pub use outputs::{Exporter, Outputs};
-pub use text::{grouped, summary};
+pub use text::{bytes, decimal, grouped, span, summary, time};
 pub use tsung_log::{FullStats, MatchLog, TrafficDump, TsungLog};
 
 use std::fs;

@@ -243,7 +243,7 @@ pub(crate) fn measured(verdict: &Verdict) -> String {
 }
 
 /// Microseconds with the unit that suits them.
-pub(crate) fn time(us: f64) -> String {
+pub fn time(us: f64) -> String {
     match us {
         us if us < 1.0 && us > 0.0 => format!("{us:.2} µs"),
         us if us < 1e3 => format!("{us:.0} µs"),
@@ -255,7 +255,7 @@ pub(crate) fn time(us: f64) -> String {
 }
 
 /// Seconds, as a length of time.
-pub(crate) fn span(seconds: f64) -> String {
+pub fn span(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match whole {
         0..100 => format!("{seconds:.2} s"),
@@ -278,7 +278,7 @@ pub fn grouped(n: u64) -> String {
 }
 
 /// Bytes with the unit that suits them.
-pub(crate) fn bytes(n: f64) -> String {
+pub fn bytes(n: f64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB"];
     let mut value = n;
     for unit in units {
@@ -292,7 +292,7 @@ pub(crate) fn bytes(n: f64) -> String {
 }
 
 /// A rate or another number that need not be whole.
-pub(crate) fn decimal(n: f64) -> String {
+pub fn decimal(n: f64) -> String {
     if n < 100.0 { format!("{n:.1}") } else { grouped(n.round() as u64) }
 }
 

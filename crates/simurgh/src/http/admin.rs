@@ -60,8 +60,8 @@ pub(crate) const REACTOR_METRICS: &[(&str, &str, &str, fn(&Counts) -> f64)] = &[
     ("hand_off_refused", "counter", "Hand-offs refused, answered with 503.", |it| {
         it.hand_off_refused as f64
     }),
-    ("bytes_in", "counter", "Bytes read.", |it| it.bytes_in as f64),
-    ("bytes_out", "counter", "Bytes written.", |it| it.bytes_out as f64),
+    ("received_bytes", "counter", "Bytes read.", |it| it.bytes_in as f64),
+    ("sent_bytes", "counter", "Bytes written.", |it| it.bytes_out as f64),
     ("reads", "counter", "Reads that brought bytes.", |it| it.reads as f64),
     ("writes", "counter", "Write calls.", |it| it.writes as f64),
     ("writes_blocked", "counter", "Writes a peer did not take whole.", |it| {

@@ -29,17 +29,20 @@ pub(crate) struct Conn {
     /// First of its memberships.
     pub(crate) memberships: u32,
     pub(crate) channels: u16,
-    pub(crate) mount: u16,
     /// When it came, in units of [`AGE_UNIT_TICKS`], which wrap.
     born: u16,
+    /// Its place in the list of mounts, of which there are [`MOUNTS_MAX`] at most.
+    pub(crate) mount: u8,
     pub(crate) wire: Wire,
     pub(crate) phase: Phase,
     /// The driver of the socket, by its number on this shard, or [`NOBODY`]: it has a network.
-    pub(crate) driver: u16,
+    pub(crate) driver: u8,
 }
 
 /// No driver.
-pub(crate) const NOBODY: u16 = u16::MAX;
+pub(crate) const NOBODY: u8 = u8::MAX;
+/// Mounts that an endpoint may have.
+pub(crate) const MOUNTS_MAX: usize = 1 << u8::BITS;
 
 /// Ticks of the coarse clock in a unit of a connection's age: 10 s. Two bytes are what the record's
 /// budget has left, and by them an age is known to 10 s and for 7 days.

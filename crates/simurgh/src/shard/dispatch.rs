@@ -157,7 +157,7 @@ impl Shard {
     }
 
     /// Asks a plain mount's join function, right after the upgrade.
-    pub(super) fn join_plain(&mut self, io: &mut Io, key: Key, mount: u16) {
+    pub(super) fn join_plain(&mut self, io: &mut Io, key: Key, mount: u8) {
         let hub = Arc::clone(&self.hub);
         let Some(Kind::Plain { topic, join }) =
             hub.mounts.get(usize::from(mount)).map(|it| &it.kind)

@@ -40,6 +40,7 @@ use crate::hub::Hub;
 use crate::metrics::ShardMetrics;
 use crate::observe::Ask;
 use crate::socket::Connect;
+pub(crate) use conn::MOUNTS_MAX;
 use conn::{Conn, Phase};
 use driven::Driven;
 use fanout::Fanout;

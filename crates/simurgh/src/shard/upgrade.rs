@@ -85,7 +85,7 @@ impl Shard {
             Answer::Refused { status, body } => self.refuse(io, key, status, &body),
             Answer::Accepted { wire, response, connect } => {
                 if let Some(conn) = io.conn(key) {
-                    conn.mount = index as u16;
+                    conn.mount = index as u8;
                     conn.wire = wire;
                 }
                 self.answer_connect(io, key, response, connect, rest);

@@ -1,0 +1,369 @@
+//! What is shown, and what keys change about it; no terminal and no server.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use simurgh::observe::view::{
+    ConnectionOrder, ConnectionRow, List, Members, Overview, Point, TopicOrder, TopicRow,
+};
+
+use super::client::encoded;
+use super::columns::{self, ERRORS, SHARDS};
+use super::fetch::News;
+
+/// Points of the history: five minutes.
+const POINTS_MAX: usize = 300;
+/// Rows that are asked for.
+const ROWS: usize = 100;
+
+/// One of the pages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum View {
+    #[default]
+    Overview,
+    Shards,
+    Topics,
+    Connections,
+    Errors,
+}
+
+impl View {
+    pub(super) const ALL: [(Self, &'static str); 5] = [
+        (Self::Overview, "overview"),
+        (Self::Shards, "shards"),
+        (Self::Topics, "topics"),
+        (Self::Connections, "connections"),
+        (Self::Errors, "errors"),
+    ];
+
+    fn place(self) -> usize {
+        Self::ALL.iter().position(|(view, _)| *view == self).unwrap_or(0)
+    }
+
+    fn at(place: usize) -> Self {
+        Self::ALL.get(place % Self::ALL.len()).map_or(Self::Overview, |(view, _)| *view)
+    }
+}
+
+/// What a key asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Action {
+    None,
+    Quit,
+    /// Who is in a topic.
+    Members(String),
+    /// One connection.
+    Connection(String),
+    /// To be closed.
+    Disconnect(String),
+}
+
+/// The list that is to be asked for, by its query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Nothing,
+    Topics(String),
+    Connections(String),
+}
+
+/// Which column a table is sorted by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sort {
+    pub(super) column: usize,
+    pub(super) is_falling: bool,
+}
+
+impl Sort {
+    fn next<T>(&mut self, columns: &[columns::Column<T>]) {
+        self.column = (self.column + 1) % columns.len().max(1);
+        self.is_falling = columns.get(self.column).is_some_and(|column| column.is_number);
+    }
+}
+
+/// Something shown in the place of a list.
+#[derive(Debug)]
+pub(super) enum Detail {
+    Members(Members),
+    Connection(Box<ConnectionRow>),
+}
+
+/// A line at the foot that takes what is typed.
+#[derive(Debug)]
+pub(super) enum Asking {
+    /// Part of a topic's name, or the address of a peer.
+    Search(String),
+    /// Whether this connection is to be closed.
+    Disconnect(String),
+}
+
+pub(super) struct App {
+    pub(super) base: String,
+    pub(super) view: View,
+    pub(super) overview: Option<Overview>,
+    pub(super) points: Vec<Point>,
+    pub(super) topics: Option<List<TopicRow>>,
+    pub(super) connections: Option<List<ConnectionRow>>,
+    pub(super) topics_by: TopicOrder,
+    pub(super) connections_by: ConnectionOrder,
+    pub(super) search: String,
+    pub(super) peer: String,
+    pub(super) shards_sort: Sort,
+    pub(super) errors_sort: Sort,
+    pub(super) selected: usize,
+    pub(super) detail: Option<Detail>,
+    pub(super) asking: Option<Asking>,
+    /// What was done, or was not.
+    pub(super) note: Option<String>,
+    /// Why the server does not answer.
+    pub(super) lost: Option<String>,
+}
+
+impl App {
+    pub(super) fn new(base: &str) -> Self {
+        Self {
+            base: base.to_owned(),
+            view: View::default(),
+            overview: None,
+            points: Vec::new(),
+            topics: None,
+            connections: None,
+            topics_by: TopicOrder::default(),
+            connections_by: ConnectionOrder::default(),
+            search: String::new(),
+            peer: String::new(),
+            shards_sort: Sort { column: 0, is_falling: false },
+            errors_sort: Sort { column: 1, is_falling: true },
+            selected: 0,
+            detail: None,
+            asking: None,
+            note: None,
+            lost: None,
+        }
+    }
+
+    pub(super) fn news(&mut self, news: News) {
+        match news {
+            News::Overview(overview) => self.figures(*overview),
+            News::Topics(list) => self.topics = Some(list),
+            News::Connections(list) => self.connections = Some(list),
+            News::Members(members) => self.show(Detail::Members(members)),
+            News::Connection(row) => self.show(Detail::Connection(row)),
+            News::Done(text) => self.note = Some(text).filter(|text| !text.is_empty()),
+            News::Failed(text) => self.note = Some(text),
+            News::Lost(text) => self.lost = Some(text),
+        }
+        self.selected = self.selected.min(self.rows().saturating_sub(1));
+    }
+
+    fn figures(&mut self, mut overview: Overview) {
+        self.lost = None;
+        let last = self.points.last().map_or(0.0, |point| point.at_unix_s);
+        let history = std::mem::take(&mut overview.history);
+        let news = history.into_iter().chain([overview.now.clone()]);
+        for point in news.filter(|point| point.at_unix_s > last) {
+            let is_newer = self.points.last().is_none_or(|it| it.at_unix_s < point.at_unix_s);
+            if is_newer {
+                self.points.push(point);
+            }
+        }
+        let over = self.points.len().saturating_sub(POINTS_MAX);
+        self.points.drain(..over);
+        self.overview = Some(overview);
+    }
+
+    fn show(&mut self, detail: Detail) {
+        self.detail = Some(detail);
+        self.selected = 0;
+    }
+
+    /// The list that this shows.
+    pub(super) fn wanted(&self) -> Wanted {
+        match self.view {
+            View::Topics => {
+                let by = order(self.topics_by);
+                Wanted::Topics(format!("by={by}&most={ROWS}&search={}", encoded(&self.search)))
+            }
+            View::Connections => {
+                let by = order(self.connections_by);
+                Wanted::Connections(format!("by={by}&most={ROWS}&peer={}", encoded(&self.peer)))
+            }
+            View::Overview | View::Shards | View::Errors => Wanted::Nothing,
+        }
+    }
+
+    /// Rows of the table that is shown.
+    fn rows(&self) -> usize {
+        match (&self.detail, self.view) {
+            (Some(Detail::Members(members)), _) => members.rows.len(),
+            (Some(Detail::Connection(_)), _) | (None, View::Overview) => 0,
+            (None, View::Shards) => self.overview.as_ref().map_or(0, |it| it.shards.len()),
+            (None, View::Errors) => self.overview.as_ref().map_or(0, |it| it.errors.len()),
+            (None, View::Topics) => self.topics.as_ref().map_or(0, |list| list.rows.len()),
+            (None, View::Connections) => {
+                self.connections.as_ref().map_or(0, |list| list.rows.len())
+            }
+        }
+    }
+
+    /// The connection that is chosen, if one is.
+    fn connection(&self) -> Option<&ConnectionRow> {
+        match (&self.detail, self.view) {
+            (Some(Detail::Connection(row)), _) => Some(row),
+            (Some(Detail::Members(members)), _) => members.rows.get(self.selected),
+            (None, View::Connections) => self.connections.as_ref()?.rows.get(self.selected),
+            _ => None,
+        }
+    }
+
+    pub(super) fn key(&mut self, key: KeyEvent) -> Action {
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return match key.code {
+                KeyCode::Char('c') => Action::Quit,
+                _ => Action::None,
+            };
+        }
+        self.note = None;
+        match self.asking.take() {
+            Some(Asking::Search(text)) => self.typed(key.code, text),
+            Some(Asking::Disconnect(id)) => match key.code {
+                KeyCode::Char('y' | 'Y') => Action::Disconnect(id),
+                _ => Action::None,
+            },
+            None => self.command(key.code),
+        }
+    }
+
+    /// A key of a text that is typed.
+    fn typed(&mut self, key: KeyCode, mut text: String) -> Action {
+        /// Nobody types more than that.
+        const LENGTH_MAX: usize = 256;
+        match key {
+            KeyCode::Esc => return Action::None,
+            KeyCode::Enter => {
+                self.selected = 0;
+                match self.view {
+                    View::Connections => self.peer = text,
+                    _ => self.search = text,
+                }
+                return Action::None;
+            }
+            KeyCode::Backspace => {
+                text.pop();
+            }
+            KeyCode::Char(c) if text.len() < LENGTH_MAX => text.push(c),
+            _ => {}
+        }
+        self.asking = Some(Asking::Search(text));
+        Action::None
+    }
+
+    fn command(&mut self, key: KeyCode) -> Action {
+        match key {
+            KeyCode::Char('q') => return Action::Quit,
+            KeyCode::Esc if self.detail.is_some() => self.detail = None,
+            KeyCode::Esc if !(self.search.is_empty() && self.peer.is_empty()) => {
+                self.search.clear();
+                self.peer.clear();
+            }
+            KeyCode::Esc => return Action::Quit,
+            KeyCode::Tab | KeyCode::Right => self.go(View::at(self.view.place() + 1)),
+            KeyCode::BackTab | KeyCode::Left => {
+                self.go(View::at(self.view.place() + View::ALL.len() - 1));
+            }
+            KeyCode::Char(digit @ '1'..='5') => self.go(View::at(digit as usize - '1' as usize)),
+            KeyCode::Down | KeyCode::Char('j') => self.select(1),
+            KeyCode::Up | KeyCode::Char('k') => self.select(-1),
+            KeyCode::PageDown => self.select(20),
+            KeyCode::PageUp => self.select(-20),
+            KeyCode::Home => self.selected = 0,
+            KeyCode::End => self.select(isize::MAX),
+            KeyCode::Char('s') => self.sort_by_next(),
+            KeyCode::Char('r') => self.reverse(),
+            KeyCode::Char('/') if matches!(self.view, View::Topics | View::Connections) => {
+                self.detail = None;
+                self.asking = Some(Asking::Search(String::new()));
+            }
+            KeyCode::Char('d') => self.ask_to_disconnect(),
+            KeyCode::Enter => return self.enter(),
+            _ => {}
+        }
+        Action::None
+    }
+
+    fn go(&mut self, view: View) {
+        self.view = view;
+        self.detail = None;
+        self.selected = 0;
+    }
+
+    fn select(&mut self, by: isize) {
+        let last = self.rows().saturating_sub(1);
+        self.selected = self.selected.saturating_add_signed(by).min(last);
+    }
+
+    fn sort_by_next(&mut self) {
+        match self.view {
+            View::Shards => self.shards_sort.next(SHARDS),
+            View::Errors => self.errors_sort.next(ERRORS),
+            View::Topics => {
+                self.topics_by = match self.topics_by {
+                    TopicOrder::Members => TopicOrder::Deliveries,
+                    TopicOrder::Deliveries => TopicOrder::Members,
+                };
+            }
+            View::Connections => {
+                self.connections_by = match self.connections_by {
+                    ConnectionOrder::Queue => ConnectionOrder::Rate,
+                    ConnectionOrder::Rate => ConnectionOrder::Age,
+                    ConnectionOrder::Age => ConnectionOrder::Channels,
+                    ConnectionOrder::Channels => ConnectionOrder::Queue,
+                };
+            }
+            View::Overview => {}
+        }
+    }
+
+    fn reverse(&mut self) {
+        match self.view {
+            View::Shards => self.shards_sort.is_falling ^= true,
+            View::Errors => self.errors_sort.is_falling ^= true,
+            View::Overview | View::Topics | View::Connections => {}
+        }
+    }
+
+    fn ask_to_disconnect(&mut self) {
+        let Some(id) = self.connection().map(|row| row.id.clone()) else { return };
+        if self.overview.as_ref().is_some_and(|overview| overview.can_disconnect) {
+            self.asking = Some(Asking::Disconnect(id));
+        } else {
+            let text = "the server has no api_token: nobody disconnects sockets from here";
+            self.note = Some(text.to_owned());
+        }
+    }
+
+    fn enter(&mut self) -> Action {
+        if let Some(row) = self.connection() {
+            return Action::Connection(row.id.clone());
+        }
+        let topic = match (&self.detail, self.view) {
+            (None, View::Topics) => {
+                self.topics.as_ref().and_then(|list| list.rows.get(self.selected))
+            }
+            _ => None,
+        };
+        match topic {
+            Some(row) if row.cut => {
+                self.note = Some("the name is too long to be looked up".to_owned());
+                Action::None
+            }
+            Some(row) => Action::Members(row.topic.clone()),
+            None => Action::None,
+        }
+    }
+}
+
+/// As a query has it.
+pub(super) fn order(order: impl serde::Serialize) -> String {
+    match serde_json::to_value(order) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => String::new(),
+    }
+}

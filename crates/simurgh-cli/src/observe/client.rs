@@ -1,0 +1,214 @@
+//! Asks a server's observer, over HTTP.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use simurgh::observe::view::{ConnectionRow, List, Members, Overview, TopicRow};
+use ureq::http::{StatusCode, Uri};
+
+/// How long a server may take to answer; a list of a busy server takes some seconds.
+const ANSWER_MAX: Duration = Duration::from_secs(15);
+/// How long a connection may take.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// Bytes of an answer.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// Where the observer is, and the token.
+#[derive(Clone)]
+pub(super) struct Client {
+    agent: ureq::Agent,
+    base: String,
+    token: Option<String>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Problem {
+    /// Nobody answers there.
+    Unreachable(String),
+    /// Somebody else does.
+    NoSimurgh(String),
+    /// It will not show it.
+    Refused(String),
+    /// It cannot do what was asked.
+    Said(String),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Unreachable(text)
+        | Self::NoSimurgh(text)
+        | Self::Refused(text)
+        | Self::Said(text)) = self;
+        f.write_str(&super::text::visible(text))
+    }
+}
+
+/// What an answer that is none says.
+#[derive(Deserialize)]
+struct Complaint {
+    error: String,
+}
+
+impl Client {
+    /// For a server at `url`; what is wrong with that, if it is none.
+    pub(super) fn new(url: &str, token: Option<&str>) -> Result<Self, String> {
+        let base = base(url)?;
+        if token.is_some_and(|token| token.chars().any(|c| !c.is_ascii_graphic())) {
+            return Err("--token: holds what no token holds".to_owned());
+        }
+        let agent = ureq::Agent::config_builder()
+            .timeout_global(Some(ANSWER_MAX))
+            .timeout_connect(Some(CONNECT_MAX))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            // Most servers that are looked at are this machine; no proxy leads there.
+            .proxy(None)
+            .user_agent(concat!("simurgh-observe/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .into();
+        Ok(Self { agent, base, token: token.map(str::to_owned) })
+    }
+
+    /// The server's address.
+    pub(super) fn base(&self) -> &str {
+        &self.base
+    }
+
+    pub(super) fn overview(&self, history: bool) -> Result<Overview, Problem> {
+        let overview: Overview = self.get(&format!("overview?history={history}"))?;
+        if overview.server == "simurgh" { Ok(overview) } else { Err(self.no_simurgh("another")) }
+    }
+
+    pub(super) fn topics(&self, query: &str) -> Result<List<TopicRow>, Problem> {
+        self.get(&format!("topics?{query}"))
+    }
+
+    pub(super) fn connections(&self, query: &str) -> Result<List<ConnectionRow>, Problem> {
+        self.get(&format!("connections?{query}"))
+    }
+
+    pub(super) fn members(&self, topic: &str) -> Result<Members, Problem> {
+        self.get(&format!("members?topic={}", encoded(topic)))
+    }
+
+    pub(super) fn connection(&self, id: &str) -> Result<ConnectionRow, Problem> {
+        self.get(&format!("connection?id={}", encoded(id)))
+    }
+
+    pub(super) fn disconnect(&self, id: &str) -> Result<(), Problem> {
+        let mut request = self.agent.post(self.path("disconnect"));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let body = serde_json::json!({ "id": id }).to_string();
+        let answer = request.header("content-type", "application/json").send(body);
+        self.read::<serde_json::Value>(answer).map(drop)
+    }
+
+    fn path(&self, rest: &str) -> String {
+        format!("{}/observer/api/{rest}", self.base)
+    }
+
+    fn get<T: DeserializeOwned>(&self, rest: &str) -> Result<T, Problem> {
+        let mut request = self.agent.get(self.path(rest));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        self.read(request.call())
+    }
+
+    fn read<T: DeserializeOwned>(
+        &self,
+        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<T, Problem> {
+        let unreachable = |error: ureq::Error| {
+            Problem::Unreachable(format!("{} does not answer: {error}", self.base))
+        };
+        let mut answer = answer.map_err(unreachable)?;
+        let status = answer.status();
+        let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
+        let body = body.map_err(unreachable)?;
+        if status == StatusCode::OK {
+            return serde_json::from_str(&body).map_err(|_| self.no_simurgh("something else"));
+        }
+        let Ok(Complaint { error }) = serde_json::from_str(&body) else {
+            return Err(self.no_simurgh(status.as_str()));
+        };
+        Err(match status {
+            StatusCode::UNAUTHORIZED if self.token.is_none() => Problem::Refused(format!(
+                "{} wants its API token: give it as SIMURGH_API_TOKEN or --token",
+                self.base
+            )),
+            StatusCode::UNAUTHORIZED => {
+                Problem::Refused(format!("{} has another API token than this one", self.base))
+            }
+            StatusCode::FORBIDDEN => Problem::Refused(format!("{}: {error}", self.base)),
+            _ => Problem::Said(error),
+        })
+    }
+
+    fn no_simurgh(&self, what: &str) -> Problem {
+        Problem::NoSimurgh(format!(
+            "{} answers with {what} at /observer/: it is no Simurgh, or one without an observer",
+            self.base
+        ))
+    }
+}
+
+/// The server's address of whatever was typed: with or without a scheme, or the page's own.
+fn base(url: &str) -> Result<String, String> {
+    let wrong = |why: &str| format!("{url:?} is no address such as http://127.0.0.1:4000: {why}");
+    let with_scheme = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    let trimmed = with_scheme.split(['#', '?']).next().unwrap_or_default().trim_end_matches('/');
+    let trimmed = trimmed.strip_suffix("/observer").unwrap_or(trimmed);
+    let uri: Uri = trimmed.parse().map_err(|error| wrong(&format!("{error}")))?;
+    match (uri.scheme_str(), uri.host()) {
+        (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(trimmed.to_owned()),
+        (Some("http" | "https"), _) => Err(wrong("it names no host")),
+        _ => Err(wrong("only http and https are spoken")),
+    }
+}
+
+/// A value in a query.
+pub(super) fn encoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut out, byte| {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                out.push(char::from(byte));
+            }
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_taken_in_all_its_forms() {
+        for typed in [
+            "http://127.0.0.1:4000",
+            "127.0.0.1:4000",
+            "http://127.0.0.1:4000/",
+            "http://127.0.0.1:4000/observer/#topics",
+            "127.0.0.1:4000/observer",
+        ] {
+            assert_eq!(base(typed).as_deref(), Ok("http://127.0.0.1:4000"), "{typed}");
+        }
+        assert_eq!(base("https://chat.example/x").as_deref(), Ok("https://chat.example/x"));
+        for wrong in ["ftp://x", "http://", "", "http://a b", "http://[::1"] {
+            assert!(base(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_query_holds_anything() {
+        assert_eq!(encoded("a b&c=ä\n"), "a%20b%26c%3D%C3%A4%0A");
+    }
+}

@@ -1,0 +1,141 @@
+//! The columns of each table, for the screen and for `--once`.
+
+use std::cmp::Ordering;
+
+use simurgh::observe::view::{ConnectionRow, ErrorRow, ShardRow, TopicRow};
+use simurgh_load::report::{bytes, decimal, grouped, span, time};
+
+use super::text::{cut, visible};
+
+/// What rows are sorted by.
+pub(super) enum Value {
+    Number(f64),
+    Text(String),
+}
+
+/// One column.
+pub(super) struct Column<T> {
+    pub(super) label: &'static str,
+    /// Aligned to the right, and first sorted from the greatest.
+    pub(super) is_number: bool,
+    pub(super) text: fn(&T) -> String,
+    pub(super) value: fn(&T) -> Value,
+}
+
+const fn number<T>(
+    label: &'static str,
+    text: fn(&T) -> String,
+    value: fn(&T) -> Value,
+) -> Column<T> {
+    Column { label, is_number: true, text, value }
+}
+
+const fn words<T>(
+    label: &'static str,
+    text: fn(&T) -> String,
+    value: fn(&T) -> Value,
+) -> Column<T> {
+    Column { label, is_number: false, text, value }
+}
+
+fn of(number: u64) -> Value {
+    Value::Number(number as f64)
+}
+
+/// A rate that may not be known yet.
+fn rate(rate: Option<f64>) -> String {
+    rate.map_or_else(|| "-".to_owned(), decimal)
+}
+
+pub(super) const SHARDS: &[Column<ShardRow>] = &[
+    number("shard", |row| row.shard.to_string(), |row| of(row.shard.into())),
+    number("connections", |row| grouped(row.connections), |row| of(row.connections)),
+    number("channels", |row| grouped(row.channels), |row| of(row.channels)),
+    number("topics", |row| grouped(row.topics), |row| of(row.topics)),
+    number("mailbox", |row| grouped(row.mailbox_mails), |row| of(row.mailbox_mails)),
+    number("under way", |row| bytes(row.mailbox_bytes as f64), |row| of(row.mailbox_bytes)),
+    number("fan-outs", |row| grouped(row.fanout_topics), |row| of(row.fanout_topics)),
+    number(
+        "in/s",
+        |row| decimal(row.messages_in_per_s),
+        |row| Value::Number(row.messages_in_per_s),
+    ),
+    number(
+        "out/s",
+        |row| decimal(row.messages_out_per_s),
+        |row| Value::Number(row.messages_out_per_s),
+    ),
+    number("CPU %", |row| decimal(row.cpu_cores * 100.0), |row| Value::Number(row.cpu_cores)),
+    number("p50", |row| time(row.turn_p50_us), |row| Value::Number(row.turn_p50_us)),
+    number("p99", |row| time(row.turn_p99_us), |row| Value::Number(row.turn_p99_us)),
+    number("longest", |row| time(row.turn_max_us), |row| Value::Number(row.turn_max_us)),
+];
+
+pub(super) const ERRORS: &[Column<ErrorRow>] = &[
+    number("last minute", |row| grouped(row.last_minute), |row| of(row.last_minute)),
+    number("in all", |row| grouped(row.total), |row| of(row.total)),
+    words("kind", |row| visible(&row.kind), |row| Value::Text(row.kind.clone())),
+    words("what it is", |row| visible(&row.about), |row| Value::Text(row.about.clone())),
+];
+
+pub(super) const TOPICS: &[Column<TopicRow>] = &[
+    number("members", |row| grouped(row.members), |row| of(row.members)),
+    number(
+        "deliveries/s",
+        |row| rate(row.deliveries_per_s),
+        |row| Value::Number(row.deliveries_per_s.unwrap_or(0.0)),
+    ),
+    words("topic", |row| visible(&row.topic), |row| Value::Text(row.topic.clone())),
+];
+
+pub(super) const CONNECTIONS: &[Column<ConnectionRow>] = &[
+    number("queued", |row| bytes(row.queued_bytes as f64), |row| of(row.queued_bytes)),
+    number(
+        "msgs/s",
+        |row| rate(row.messages_per_s),
+        |row| Value::Number(row.messages_per_s.unwrap_or(0.0)),
+    ),
+    number("age", age, |row| of(row.age_s)),
+    number("channels", |row| grouped(row.channels), |row| of(row.channels)),
+    number("quiet", |row| span(row.quiet_s), |row| Value::Number(row.quiet_s)),
+    words("connection", |row| visible(&row.id), |row| Value::Text(row.id.clone())),
+    words("peer", peer, |row| Value::Text(peer(row))),
+    words("path", |row| visible(&row.path), |row| Value::Text(row.path.clone())),
+    words("state", |row| visible(&row.state), |row| Value::Text(row.state.clone())),
+    words("topics", topics, |row| Value::Text(topics(row))),
+];
+
+pub(super) fn age(row: &ConnectionRow) -> String {
+    let more = if row.age_is_more { "> " } else { "" };
+    format!("{more}{}", span(row.age_s as f64))
+}
+
+fn peer(row: &ConnectionRow) -> String {
+    row.peer.as_deref().map_or_else(|| "-".to_owned(), visible)
+}
+
+pub(super) fn topics(row: &ConnectionRow) -> String {
+    let named: Vec<String> = row.topics.iter().map(|topic| cut(&visible(topic), 40)).collect();
+    let more = row.channels.saturating_sub(row.topics.len() as u64);
+    let more = if more > 0 { format!(" +{more}") } else { String::new() };
+    named.join(", ") + &more
+}
+
+/// Rows by the values of one column.
+pub(super) fn sorted<'a, T>(rows: &'a [T], by: &Column<T>, is_falling: bool) -> Vec<&'a T> {
+    let mut rows: Vec<&T> = rows.iter().collect();
+    rows.sort_by(|a, b| {
+        let order = match ((by.value)(a), (by.value)(b)) {
+            (Value::Number(a), Value::Number(b)) => a.total_cmp(&b),
+            (Value::Text(a), Value::Text(b)) => a.cmp(&b),
+            _ => Ordering::Equal,
+        };
+        if is_falling { order.reverse() } else { order }
+    });
+    rows
+}
+
+/// The cells of a row.
+pub(super) fn cells<T>(columns: &[Column<T>], row: &T) -> Vec<String> {
+    columns.iter().map(|column| (column.text)(row)).collect()
+}

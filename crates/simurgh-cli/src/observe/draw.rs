@@ -1,0 +1,341 @@
+//! Draws what is shown.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Modifier, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table, TableState};
+use simurgh::observe::view::{ConnectionRow, Memory, Overview, Point};
+use simurgh_load::report::{bytes, decimal, grouped, span, time};
+
+use super::app::{App, Asking, Detail, Sort, View, order};
+use super::columns::{self, Column, cells, sorted};
+use super::text::visible;
+
+/// Columns of the name before a figure.
+const LABEL: usize = 14;
+
+pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
+    let [head, tabs, body, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(2),
+        Constraint::Fill(1),
+        Constraint::Length(2),
+    ])
+    .areas(frame.area());
+    frame.render_widget(headline(app), head);
+    frame.render_widget(tab_line(app), tabs);
+    match (&app.overview, &app.detail) {
+        (None, _) => {}
+        (Some(overview), None) => view(app, overview, frame, body),
+        (Some(_), Some(Detail::Connection(row))) => connection(row, frame, body),
+        (Some(_), Some(Detail::Members(members))) => {
+            let (shown, total) = (members.rows.len() as u64, members.total);
+            let shown = if shown < total { format!("{shown} of ") } else { String::new() };
+            let title = format!("{shown}{} members of {}", grouped(total), visible(&members.topic));
+            let rows: Vec<&ConnectionRow> = members.rows.iter().collect();
+            table(frame, body, &title, columns::CONNECTIONS, &rows, app.selected, None);
+        }
+    }
+    frame.render_widget(footer(app), foot);
+}
+
+fn headline(app: &App) -> Line<'static> {
+    let mut words = vec!["simurgh observe ".bold(), visible(&app.base).into()];
+    match (&app.lost, &app.overview) {
+        (Some(why), _) => {
+            words.push("  LOST, trying again: ".red().bold());
+            words.push(visible(why).red());
+        }
+        (None, Some(overview)) => {
+            words.push("  live".green().bold());
+            let version = visible(&overview.version);
+            words.push(format!("  version {version}, up for {}", span(overview.uptime_s)).dim());
+        }
+        (None, None) => words.push("  waiting".yellow()),
+    }
+    words.into()
+}
+
+fn tab_line(app: &App) -> Line<'static> {
+    let tabs = View::ALL.iter().enumerate().flat_map(|(at, (view, name))| {
+        let text = format!(" {} {name} ", at + 1);
+        let tab = if *view == app.view { text.reversed() } else { text.into() };
+        [tab, " ".into()]
+    });
+    tabs.collect::<Vec<Span<'static>>>().into()
+}
+
+fn view(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
+    match app.view {
+        View::Overview => figures(app, overview, frame, area),
+        View::Shards => {
+            let title = "turns: of the last second; longest: since the start";
+            sorted_table(
+                app,
+                title,
+                columns::SHARDS,
+                &overview.shards,
+                app.shards_sort,
+                frame,
+                area,
+            );
+        }
+        View::Errors => {
+            let title = "as under /metrics";
+            sorted_table(
+                app,
+                title,
+                columns::ERRORS,
+                &overview.errors,
+                app.errors_sort,
+                frame,
+                area,
+            );
+        }
+        View::Topics => {
+            let Some(list) = &app.topics else { return };
+            let named = if app.search.is_empty() {
+                String::new()
+            } else {
+                format!(" with {:?} in the name", visible(&app.search))
+            };
+            let title = format!("{} topics{named}{}", grouped(list.total), pace(list.next_in_s));
+            let rows: Vec<_> = list.rows.iter().collect();
+            let by = usize::from(order(app.topics_by) == "deliveries");
+            table(frame, area, &title, columns::TOPICS, &rows, app.selected, falling(by));
+        }
+        View::Connections => {
+            let Some(list) = &app.connections else { return };
+            let from = if app.peer.is_empty() {
+                String::new()
+            } else {
+                format!(" from {}", visible(&app.peer))
+            };
+            let by = order(app.connections_by);
+            let title = format!(
+                "{} connections{from}, by {by}{}",
+                grouped(list.total),
+                pace(list.next_in_s)
+            );
+            let rows: Vec<_> = list.rows.iter().collect();
+            let by = ["queue", "rate", "age", "channels"].iter().position(|name| *name == by);
+            let sort = by.and_then(falling);
+            table(frame, area, &title, columns::CONNECTIONS, &rows, app.selected, sort);
+        }
+    }
+}
+
+fn falling(column: usize) -> Option<Sort> {
+    Some(Sort { column, is_falling: true })
+}
+
+/// How often a list that is dear to make is made.
+fn pace(next_in_s: f64) -> String {
+    if next_in_s > 1.5 { format!(", anew every {}", span(next_in_s)) } else { String::new() }
+}
+
+fn sorted_table<T>(
+    app: &App,
+    title: &str,
+    columns: &[Column<T>],
+    rows: &[T],
+    sort: Sort,
+    frame: &mut Frame<'_>,
+    area: Rect,
+) {
+    let rows = match columns.get(sort.column) {
+        Some(column) => sorted(rows, column, sort.is_falling),
+        None => rows.iter().collect(),
+    };
+    table(frame, area, title, columns, &rows, app.selected, Some(sort));
+}
+
+fn table<T>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    title: &str,
+    columns: &[Column<T>],
+    rows: &[&T],
+    selected: usize,
+    sort: Option<Sort>,
+) {
+    let [name, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
+    frame.render_widget(Line::from(title.to_owned().dim()), name);
+    let texts: Vec<Vec<String>> = rows.iter().map(|row| cells(columns, row)).collect();
+    let widths: Vec<Constraint> = columns
+        .iter()
+        .enumerate()
+        .map(|(at, column)| {
+            let widest =
+                texts.iter().filter_map(|cells| cells.get(at)).map(|cell| cell.chars().count());
+            let width = widest.chain([column.label.len() + 2]).max().unwrap_or(0);
+            let is_last = at + 1 == columns.len();
+            let width = u16::try_from(width).unwrap_or(u16::MAX);
+            if is_last { Constraint::Min(width.min(20)) } else { Constraint::Length(width.min(40)) }
+        })
+        .collect();
+    let heads = columns.iter().enumerate().map(|(at, column)| {
+        let mark = match sort.filter(|sort| sort.column == at) {
+            Some(sort) if sort.is_falling => " ↓",
+            Some(_) => " ↑",
+            None => "",
+        };
+        aligned(format!("{}{mark}", column.label), column.is_number)
+    });
+    let lines = texts.into_iter().map(|texts| {
+        Row::new(texts.into_iter().zip(columns).map(|(text, it)| aligned(text, it.is_number)))
+    });
+    let widget = Table::new(lines, widths)
+        .header(Row::new(heads).style(Style::new().bold()))
+        .column_spacing(2)
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    let mut state = TableState::new().with_selected((!rows.is_empty()).then_some(selected));
+    frame.render_stateful_widget(widget, body, &mut state);
+}
+
+fn aligned(text: String, is_number: bool) -> Cell<'static> {
+    let line = Line::from(text);
+    Cell::from(if is_number { line.right_aligned() } else { line })
+}
+
+fn figures(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
+    let now = &overview.now;
+    let limit = overview.max_connections.map(|most| format!(" of {}", grouped(most)));
+    let each = bytes(now.resident_bytes as f64 / now.connections.max(1) as f64);
+    let errors: u64 = overview.errors.iter().map(|row| row.last_minute).sum();
+    let rate = |per_s: f64| format!("{}/s", decimal(per_s));
+    let mut lines = vec![
+        fact("connections", format!("{}{}", grouped(now.connections), limit.unwrap_or_default())),
+        fact("channels", format!("{} in {} topics", grouped(now.channels), grouped(now.topics))),
+        fact("messages in", traffic(now.messages_in_per_s, now.bytes_in_per_s)),
+        fact("messages out", traffic(now.messages_out_per_s, now.bytes_out_per_s)),
+        fact("accepted", rate(now.accepted_per_s)),
+        fact("CPU", format!("{:.1} % of a core", now.cpu_cores * 100.0)),
+        fact("turns", format!("p50 {}  p99 {}", time(now.turn_p50_us), time(now.turn_p99_us))),
+        fact(
+            "waiting",
+            format!(
+                "{} of broadcasts, {} for slow readers",
+                bytes(now.mailbox_bytes as f64),
+                bytes(now.queued_bytes as f64)
+            ),
+        ),
+        fact("errors", format!("{} in the last minute", grouped(errors))),
+        fact(
+            "memory",
+            format!("{} resident, {each} a connection", bytes(now.resident_bytes as f64)),
+        ),
+    ];
+    lines.extend(memory(&overview.memory));
+    let height = u16::try_from(lines.len()).unwrap_or(u16::MAX);
+    let [facts, _, charts] =
+        Layout::vertical([Constraint::Length(height), Constraint::Length(1), Constraint::Fill(1)])
+            .areas(area);
+    frame.render_widget(Paragraph::new(lines), facts);
+    history(&app.points, frame, charts);
+}
+
+fn traffic(messages: f64, amount: f64) -> String {
+    format!("{}/s ({}/s)", decimal(messages), bytes(amount))
+}
+
+fn fact(name: &str, value: String) -> Line<'static> {
+    vec![format!("{name:<LABEL$}").dim(), value.into()].into()
+}
+
+fn memory(memory: &Memory) -> Vec<Line<'static>> {
+    let parts = [
+        ("  records", memory.connection_records),
+        ("  tables", memory.tables),
+        ("  queues", memory.outbound_queues + memory.half_received),
+        ("  rest", memory.rest),
+        ("kernel", memory.kernel_sockets),
+    ];
+    let all = memory.resident.max(1) as f64;
+    let line = |(name, amount): (&str, u64)| {
+        let part = (amount as f64 / all).min(1.0);
+        let bar = "━".repeat((part * 30.0).round() as usize);
+        let note = if name == "kernel" { "  estimated, of the sockets" } else { "" };
+        let words: Vec<Span<'static>> = vec![
+            format!("{name:<LABEL$}").dim(),
+            format!("{:>9}  ", bytes(amount as f64)).into(),
+            bar.cyan(),
+            note.dim(),
+        ];
+        Line::from(words)
+    };
+    parts.into_iter().map(line).collect()
+}
+
+/// The minutes before, as rows of bars.
+fn history(points: &[Point], frame: &mut Frame<'_>, area: Rect) {
+    type Read = fn(&Point) -> f64;
+    let charts: [(&str, Read); 4] = [
+        ("connections", |point| point.connections as f64),
+        ("messages in", |point| point.messages_in_per_s),
+        ("messages out", |point| point.messages_out_per_s),
+        ("CPU", |point| point.cpu_cores * 1000.0),
+    ];
+    let rows = Layout::vertical([Constraint::Length(2); 4]).split(area);
+    for ((name, read), row) in charts.into_iter().zip(rows.iter()) {
+        let [label, chart] =
+            Layout::horizontal([Constraint::Length(LABEL as u16), Constraint::Fill(1)]).areas(*row);
+        let shown = points.len().saturating_sub(usize::from(chart.width));
+        let data: Vec<u64> =
+            points.iter().skip(shown).map(|point| read(point).round() as u64).collect();
+        frame.render_widget(Line::from(name.dim()), label);
+        frame.render_widget(Sparkline::default().data(data).style(Style::new().cyan()), chart);
+    }
+}
+
+fn connection(row: &ConnectionRow, frame: &mut Frame<'_>, area: Rect) {
+    let text = |text: &Option<String>| text.as_deref().map_or_else(|| "none".to_owned(), visible);
+    let mut lines = vec![
+        Line::from(format!("connection {}", visible(&row.id)).bold()),
+        fact("peer", text(&row.peer)),
+        fact("path", format!("{} {}", visible(&row.path), visible(&row.wire))),
+        fact("state", visible(&row.state)),
+        fact("socket id", text(&row.socket_id)),
+        fact("age", columns::age(row)),
+        fact("quiet for", span(row.quiet_s)),
+        fact("queued", bytes(row.queued_bytes as f64)),
+        fact("channels", grouped(row.channels)),
+    ];
+    lines.extend(row.topics.iter().map(|topic| fact("  topic", visible(topic))));
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+fn footer(app: &App) -> Paragraph<'static> {
+    let first = match (&app.asking, &app.note) {
+        (Some(Asking::Search(text)), _) => {
+            let what = if app.view == View::Connections { "address" } else { "name holds" };
+            Line::from(format!("{what}: {}▏  Enter looks, Esc does not", visible(text)).bold())
+        }
+        (Some(Asking::Disconnect(id)), _) => {
+            let text = format!("Disconnect {id}? y does it, any other key does not.");
+            Line::from(text.yellow().bold())
+        }
+        (None, Some(note)) => Line::from(visible(note).yellow()),
+        (None, None) => Line::default(),
+    };
+    let has_rows = app.view != View::Overview;
+    let keys = [
+        (true, "1-5 Tab", "views"),
+        (has_rows, "↑↓", "choose"),
+        (has_rows, "s", "sort"),
+        (matches!(app.view, View::Shards | View::Errors), "r", "reverse"),
+        (matches!(app.view, View::Topics | View::Connections), "/", "search"),
+        (matches!(app.view, View::Topics | View::Connections), "Enter", "more"),
+        (matches!(app.view, View::Topics | View::Connections), "d", "disconnect"),
+        (app.detail.is_some(), "Esc", "back"),
+        (true, "q", "quit"),
+    ];
+    let shown = keys.into_iter().filter(|(is_shown, ..)| *is_shown);
+    let words: Vec<Span<'static>> =
+        shown.flat_map(|(_, key, what)| [key.bold(), format!(" {what}   ").dim()]).collect();
+    Paragraph::new(vec![first, words.into()])
+}
+
+#[cfg(test)]
+mod tests;

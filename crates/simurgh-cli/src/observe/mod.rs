@@ -1,0 +1,139 @@
+//! `simurgh observe URL`: what is inside a running server, in a terminal or for a script.
+//!
+//! ```text
+//! Client (HTTP) <-- Fetcher, a thread: once a second, and what keys ask for --> News
+//! keys --> App (what is shown, no terminal) --> draw (ratatui) --> the terminal
+//! ```
+//!
+//! Ratatui has crossterm's terminal here, other than in `load`: this process has no shards and no
+//! workers, so a signal handler that writes to a descriptor meets the one table there is.
+
+mod app;
+mod client;
+mod columns;
+mod draw;
+mod fetch;
+mod once;
+mod text;
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+
+use crate::{WRONG_SETTINGS, complain, fail};
+use app::App;
+use client::Client;
+use fetch::Fetcher;
+
+/// How long keys are waited for before news are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What can be typed after `simurgh observe`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Observe {
+    /// Where the server is, such as http://127.0.0.1:4000.
+    #[arg(value_name = "URL", default_value = "http://127.0.0.1:4000")]
+    url: String,
+    /// The server's api_token; prefer the environment, a flag is seen in the process list.
+    #[arg(long, value_name = "TOKEN", env = "SIMURGH_API_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Prints the figures once and ends.
+    #[arg(long)]
+    once: bool,
+    /// Prints them as JSON.
+    #[arg(long, requires = "once")]
+    json: bool,
+    /// Topics and connections that --once prints.
+    #[arg(long, value_name = "N", requires = "once", default_value = "10",
+          value_parser = clap::value_parser!(u16).range(1..=100))]
+    most: u16,
+}
+
+const AFTER_HELP: &str = "\
+The server shows this to its own machine, and with observer = true and api_token to others: see\n\
+docs/OBSERVER.md. Over SSH run it there, or through ssh -L.\n\
+Exit status: 0 it was shown, 1 the server cannot be reached, will not show it or is no Simurgh, 2\n\
+flags are wrong.";
+
+/// Shows a server until somebody has seen enough.
+pub(crate) fn observe(flags: &Observe) -> ExitCode {
+    let client = match Client::new(&flags.url, flags.token.as_deref()) {
+        Ok(client) => client,
+        Err(why) => {
+            complain(&format!("simurgh: {why}"));
+            return ExitCode::from(WRONG_SETTINGS);
+        }
+    };
+    if flags.once {
+        return once::print_once(&client, flags.json, flags.most);
+    }
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() || dumb {
+        return fail(
+            "this is no terminal: `simurgh observe --once` prints the figures once, with \
+                     --json for scripts",
+        );
+    }
+    // What is wrong from the start is said without a screen around it.
+    match client.overview(true) {
+        Ok(overview) => {
+            let mut app = App::new(client.base());
+            app.news(fetch::News::Overview(Box::new(overview)));
+            show(client, app)
+        }
+        Err(problem) => fail(&problem.to_string()),
+    }
+}
+
+fn show(client: Client, mut app: App) -> ExitCode {
+    let fetcher = match Fetcher::start(client) {
+        Ok(fetcher) => fetcher,
+        Err(error) => return fail(&format!("cannot start a thread: {error}")),
+    };
+    let mut terminal = match ratatui::try_init() {
+        Ok(terminal) => terminal,
+        Err(error) => return fail(&format!("the terminal cannot be used: {error}")),
+    };
+    let ended = run(&mut terminal, &fetcher, &mut app);
+    ratatui::restore();
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("the terminal is gone: {error}")),
+    }
+}
+
+fn run(
+    terminal: &mut ratatui::DefaultTerminal,
+    fetcher: &Fetcher,
+    app: &mut App,
+) -> io::Result<()> {
+    let mut is_new = true;
+    loop {
+        for news in fetcher.news() {
+            app.news(news);
+            is_new = true;
+        }
+        if std::mem::take(&mut is_new) {
+            terminal.draw(|frame| draw::draw(app, frame))?;
+        }
+        if !event::poll(LOOK_EVERY)? {
+            continue;
+        }
+        match event::read()? {
+            Event::Key(key) if key.kind != KeyEventKind::Release => {
+                let action = app.key(key);
+                if matches!(action, app::Action::Quit) {
+                    return Ok(());
+                }
+                fetcher.act(action, app.wanted());
+                is_new = true;
+            }
+            Event::Resize(..) => is_new = true,
+            _ => {}
+        }
+    }
+}

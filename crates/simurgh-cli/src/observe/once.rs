@@ -1,0 +1,98 @@
+//! `--once`: the figures as a text, or as JSON for scripts.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use serde_json::json;
+use simurgh::observe::view::Overview;
+use simurgh_load::report::{bytes, decimal, grouped, span, time};
+
+use super::client::{Client, Problem};
+use super::columns::{self, Column, cells};
+use crate::{fail, print};
+
+/// Prints everything there is to see.
+pub(super) fn print_once(client: &Client, is_json: bool, most: u16) -> ExitCode {
+    match text(client, is_json, most) {
+        Ok(text) => {
+            print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(problem) => fail(&problem.to_string()),
+    }
+}
+
+fn text(client: &Client, is_json: bool, most: u16) -> Result<String, Problem> {
+    let overview = client.overview(false)?;
+    let topics = client.topics(&format!("by=members&most={most}"))?;
+    let connections = client.connections(&format!("by=queue&most={most}"))?;
+    if is_json {
+        let all = json!({ "overview": overview, "topics": topics, "connections": connections });
+        return Ok(format!("{all:#}\n"));
+    }
+    let mut text = facts(client.base(), &overview);
+    let _ = writeln!(text, "\nShards");
+    table(&mut text, columns::SHARDS, &overview.shards);
+    let _ = writeln!(text, "\nTopics by members, {} of {}", topics.rows.len(), topics.total);
+    table(&mut text, columns::TOPICS, &topics.rows);
+    if !connections.rows.is_empty() {
+        let _ = writeln!(text, "\nConnections that do not read as fast as they are written to");
+        table(&mut text, columns::CONNECTIONS, &connections.rows);
+    }
+    let wrong: Vec<_> = overview.errors.into_iter().filter(|row| row.total > 0).collect();
+    if !wrong.is_empty() {
+        let _ = writeln!(text, "\nErrors");
+        table(&mut text, columns::ERRORS, &wrong);
+    }
+    Ok(text)
+}
+
+fn facts(base: &str, overview: &Overview) -> String {
+    let Overview { now, memory, .. } = overview;
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<14}{value}");
+    };
+    line("server", format!("{base}, version {}", super::text::visible(&overview.version)));
+    line("up for", span(overview.uptime_s));
+    line("connections", grouped(now.connections));
+    line("channels", format!("{} in {} topics", grouped(now.channels), grouped(now.topics)));
+    line(
+        "messages",
+        format!(
+            "{}/s in, {}/s out",
+            decimal(now.messages_in_per_s),
+            decimal(now.messages_out_per_s)
+        ),
+    );
+    line("CPU", format!("{:.1} % of a core", now.cpu_cores * 100.0));
+    line("turns", format!("p50 {}, p99 {}", time(now.turn_p50_us), time(now.turn_p99_us)));
+    line("resident", bytes(memory.resident as f64));
+    line("  records", bytes(memory.connection_records as f64));
+    line("  tables", bytes(memory.tables as f64));
+    line("  queues", bytes(memory.outbound_queues as f64));
+    line("kernel", format!("{} (estimated)", bytes(memory.kernel_sockets as f64)));
+    text
+}
+
+fn table<T>(text: &mut String, columns: &[Column<T>], rows: &[T]) {
+    let mut lines = vec![columns.iter().map(|column| column.label.to_owned()).collect()];
+    lines.extend(rows.iter().map(|row| cells(columns, row)));
+    let widths: Vec<usize> = (0..columns.len())
+        .map(|at| {
+            let of = |line: &Vec<String>| line.get(at).map_or(0, |cell| cell.chars().count());
+            lines.iter().map(of).max().unwrap_or(0)
+        })
+        .collect();
+    for line in &lines {
+        let mut out = String::new();
+        for ((cell, column), width) in line.iter().zip(columns).zip(&widths) {
+            if column.is_number {
+                let _ = write!(out, "{cell:>width$}  ");
+            } else {
+                let _ = write!(out, "{cell:<width$}  ");
+            }
+        }
+        let _ = writeln!(text, "{}", out.trim_end());
+    }
+}

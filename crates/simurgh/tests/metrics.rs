@@ -1,0 +1,158 @@
+//! docs/METRICS.md and the Grafana dashboard against what a running server says.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_types,
+    reason = "tests; their sockets never meet a shard's table"
+)]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::Value;
+use simurgh::{Endpoint, Join, Mount};
+use support::{Client, PATIENCE, start};
+
+const PAGE: &str = include_str!("../../../docs/METRICS.md");
+const DASHBOARD: &str = include_str!("../../../docs/grafana/simurgh.json");
+
+/// What `/metrics` of a server says whose channels were used.
+fn metrics() -> String {
+    struct Room;
+    impl simurgh::Channel for Room {
+        fn handle_in(
+            &mut self,
+            _: &mut simurgh::Context<'_>,
+            _: &str,
+            _: simurgh::Payload<'_>,
+        ) -> simurgh::Outcome {
+            simurgh::Outcome::NoReply
+        }
+    }
+    let mount = Mount::new("/socket").channel("*", |_, _| Join::ok(Room));
+    let endpoint = start(Endpoint::builder().mount(mount));
+    Client::v2(&endpoint).join("rooms:a");
+    let mut stream = TcpStream::connect(endpoint.addresses()[0]).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+/// Families by name, with type and help.
+fn families(text: &str) -> BTreeMap<String, (String, String)> {
+    let mut families = BTreeMap::new();
+    let mut help = BTreeMap::new();
+    for line in text.lines() {
+        if let Some((name, about)) = line.strip_prefix("# HELP ").and_then(|it| it.split_once(' '))
+        {
+            assert!(help.insert(name, about).is_none(), "{name} has two HELPs");
+        } else if let Some((name, kind)) =
+            line.strip_prefix("# TYPE ").and_then(|it| it.split_once(' '))
+        {
+            let about = help.get(name).unwrap_or_else(|| panic!("{name} has no HELP before TYPE"));
+            families.insert(name.to_owned(), (kind.to_owned(), (*about).to_owned()));
+        }
+    }
+    families
+}
+
+/// The family of a sample.
+fn family<'a>(name: &'a str, families: &BTreeMap<String, (String, String)>) -> &'a str {
+    let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+    match base {
+        Some(base) if families.get(base).is_some_and(|(kind, _)| kind == "histogram") => base,
+        _ => name,
+    }
+}
+
+#[test]
+fn the_page_lists_every_metric_and_no_other() {
+    let families = families(&metrics());
+    assert!(families.len() > 50, "{families:#?}");
+    let listed: BTreeMap<String, (String, String)> = PAGE
+        .lines()
+        .filter_map(|line| {
+            let mut cells = line.strip_prefix("| `")?.split(" | ");
+            let name = cells.next()?.strip_suffix('`')?;
+            let kind = cells.next()?.to_owned();
+            Some((name.to_owned(), (kind, cells.next()?.trim_end_matches(" |").to_owned())))
+        })
+        .collect();
+    assert_eq!(listed, families);
+}
+
+#[test]
+fn names_types_and_samples_keep_prometheus_conventions() {
+    let text = metrics();
+    let families = families(&text);
+    for (name, (kind, help)) in &families {
+        assert!(name.starts_with("simurgh_") || name.starts_with("process_"), "{name}");
+        assert!(name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase()), "{name}");
+        assert_eq!(name.ends_with("_total"), kind == "counter", "{name} is a {kind}");
+        assert!(help.ends_with('.'), "{name}: {help}");
+        for (unit, plural) in [("bytes", "_bytes"), ("seconds", "_seconds")] {
+            let stem = name.trim_end_matches("_total");
+            assert_eq!(stem.contains(unit), stem.ends_with(plural), "{name}: its unit comes last");
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        assert!(seen.insert(name), "{name} is there twice");
+        assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
+        let name = name.split('{').next().unwrap();
+        assert!(families.contains_key(family(name, &families)), "{line}");
+    }
+    for name in families.keys().filter(|name| families[*name].0 == "histogram") {
+        for end in ["_bucket{", "_sum{", "_count{"] {
+            assert!(seen.iter().any(|it| it.starts_with(&format!("{name}{end}"))), "{name}{end}");
+        }
+    }
+}
+
+#[test]
+fn the_dashboard_asks_for_metrics_that_are_there() {
+    let families = families(&metrics());
+    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+    let mut queries = Vec::new();
+    texts(&dashboard, &mut queries);
+    let mut asked = BTreeSet::new();
+    for query in queries {
+        for word in query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
+            if word.starts_with("simurgh_") || word.starts_with("process_") {
+                let name = family(word, &families);
+                assert!(families.contains_key(name), "{word} in {query}");
+                asked.insert(name.to_owned());
+            }
+        }
+    }
+    assert!(asked.len() > 30, "{asked:?}");
+    let panels = dashboard["panels"].as_array().unwrap();
+    let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len());
+    for panel in panels {
+        assert!(!panel["targets"].as_array().unwrap().is_empty(), "{}", panel["title"]);
+        assert_eq!(panel["datasource"]["uid"], "${datasource}");
+    }
+}
+
+/// All `expr` and `query` of a dashboard.
+fn texts<'a>(value: &'a Value, out: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::String(text) if name == "expr" || name == "query" => out.push(text),
+                    _ => texts(value, out),
+                }
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| texts(value, out)),
+        _ => {}
+    }
+}

@@ -1,0 +1,287 @@
+// The observer's page in a real browser while a load runs. SHOTS=1 also takes pictures, into
+// SHOTS_DIR where that is set.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { after, before, test } from "node:test";
+
+import { chromium } from "playwright-core";
+import { WebSocket } from "ws";
+
+import { startServer, BIN_DIR, ROOT } from "../support/server.mjs";
+import { within } from "../support/wait.mjs";
+
+const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
+const WAIT = { timeout: 15_000 };
+const DESK = { viewport: { width: 1280, height: 900 }, locale: "en-GB" };
+const PHONE = { viewport: { width: 400, height: 800 }, isMobile: true, hasTouch: true };
+const SHOTS_DIR = process.env.SHOTS_DIR ?? path.join(ROOT, "docs/img");
+const TOKEN = "a-token-for-this-test";
+const HOSTILE = "rooms:<img src=x onerror=\"window.broken=1\"></script>\u001b[2J\u202eevil\n";
+
+/** Many rooms of some users each, one with all, and messages all the time. */
+const SCENARIO = (port) => `
+name = "observed"
+seed = 1
+max_users = 1200
+
+[target]
+url = "ws://127.0.0.1:${port}"
+
+[[phase]]
+name = "arrive"
+duration = "3s"
+rate = 400
+
+[[phase]]
+name = "stay"
+duration = "10min"
+rate = 0
+
+[[session]]
+name = "listener"
+weight = 94
+protocol = "phoenix"
+heartbeat = "30s"
+steps = [
+  { connect = "/socket/websocket" },
+  { join = "rooms:lobby", payload = { user = "{{user_id}}" } },
+  { join = "rooms:table-{{random_number 1 90}}", payload = { user = "{{user_id}}" } },
+  { receive = "10min" },
+]
+
+[[session]]
+name = "talker"
+weight = 6
+protocol = "phoenix"
+heartbeat = "30s"
+steps = [
+  { connect = "/socket/websocket" },
+  { join = "rooms:table-{{random_number 1 9}}", payload = { user = "{{user_id}}" } },
+  { loop = 600, every = "500ms", steps = [
+    { push = "new:msg", payload = { user = "talker", body = "hello" } },
+  ] },
+]
+`;
+
+let browser;
+let folder;
+before(async () => {
+  assert.ok(existsSync(CHROMIUM), `${CHROMIUM} is missing: \`cargo xtask test\` installs it`);
+  folder = mkdtempSync(path.join(os.tmpdir(), "simurgh-observer-"));
+  browser = await chromium.launch({
+    executablePath: CHROMIUM,
+    timeout: 60_000,
+    args: [
+      "--no-sandbox", "--disable-quic", "--disable-background-networking", "--no-first-run",
+      "--disable-component-update", "--disable-sync", "--disable-gpu", "--disable-dev-shm-usage",
+    ],
+  });
+});
+after(async () => {
+  await browser?.close();
+  if (folder) rmSync(folder, { recursive: true });
+});
+
+async function observed(t, args = [], env = {}) {
+  const server = await startServer("serve", { args: ["--shards", "4", ...args], env });
+  t.after(() => server.kill());
+  return server;
+}
+
+/** 1,200 users in 90 rooms and a lobby, some of whom talk; ends with the test. */
+async function load(t, server) {
+  const file = path.join(folder, "observed.toml");
+  writeFileSync(file, SCENARIO(server.port));
+  const args = ["load", file, "--dashboard", "off", "--quiet", "--out", path.join(folder, "out"),
+    "--overwrite"];
+  const child = spawn(path.join(BIN_DIR, "simurgh"), args, { stdio: "ignore" });
+  t.after(() => child.kill("SIGKILL"));
+}
+
+/** A client of V2 that has joined a topic. */
+async function member(t, server, topic) {
+  const socket = new WebSocket(`${server.wsUrl}/socket/websocket?vsn=2.0.0`);
+  t.after(() => socket.terminate());
+  await within(new Promise((resolve, reject) => {
+    socket.once("open", resolve);
+    socket.once("error", reject);
+  }), "connection");
+  const replied = within(new Promise((resolve) => { socket.once("message", resolve); }), "reply");
+  socket.send(JSON.stringify(["1", "1", topic, "phx_join", { user: "eve" }]));
+  assert.match(String(await replied), /"ok"/);
+  return socket;
+}
+
+async function open(t, server, options = DESK) {
+  const context = await browser.newContext(options);
+  t.after(() => context.close());
+  context.setDefaultTimeout(WAIT.timeout);
+  const page = await context.newPage();
+  const seen = { requests: [], complaints: [] };
+  page.on("request", (request) => seen.requests.push(request.url()));
+  page.on("pageerror", (error) => seen.complaints.push(error.message));
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) seen.complaints.push(message.text());
+  });
+  await page.goto(`${server.url}/observer`);
+  return { page, seen };
+}
+
+async function live(page) {
+  await page.locator('[data-testid="state"][data-state="running"]').waitFor(WAIT);
+}
+
+async function tab(page, name) {
+  await page.getByTestId(`tab-${name}`).click();
+}
+
+const rows = (page, id) => page.getByTestId(`table-${id}`).locator("tbody tr");
+
+async function picture(page, name) {
+  if (!process.env.SHOTS) return;
+  mkdirSync(SHOTS_DIR, { recursive: true });
+  await page.screenshot({ path: path.join(SHOTS_DIR, `${name}.png`) });
+}
+
+test("all views tell of a server under load", async (t) => {
+  const server = await observed(t, ["--outbound-bytes-max", "64MiB"], { SIMURGH_API_TOKEN: TOKEN });
+  await load(t, server);
+  const slow = await member(t, server, "rooms:slow");
+  slow.pause();
+  for (let n = 0; n < 8; n += 1) {
+    const answer = await fetch(`${server.url}/api/broadcast`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${TOKEN}` },
+      body: JSON.stringify({ topic: "rooms:slow", event: "x", payload: { x: "x".repeat(2e6) } }),
+    });
+    assert.equal(answer.status, 202);
+  }
+  const { page, seen } = await open(t, server);
+  await page.getByTestId("token").fill(TOKEN);
+  await page.getByTestId("token").press("Enter");
+  await live(page);
+  const users = page.getByTestId("card-connections").locator("strong");
+  await page.waitForFunction(() => (
+    document.querySelector('[data-testid="card-connections"] strong').textContent
+      .replace(/\D/g, "") === "1201"
+  ));
+  assert.match(await users.textContent(), /1.201/);
+  await page.locator('[data-testid="card-messages_out"] strong', { hasNotText: /^0/ }).waitFor(WAIT);
+  for (const id of ["connections", "messages", "bytes", "cpu", "turns", "backlog", "memory"]) {
+    const paths = page.getByTestId(`chart-${id}`).locator("path.line");
+    const lengths = await paths.evaluateAll((all) => all.map((line) => line.getTotalLength()));
+    assert.ok(lengths.some((length) => length > 5), `${id}: ${lengths}`);
+  }
+  assert.ok(await rows(page, "memory").count() >= 7);
+  if (process.env.SHOTS) await page.waitForTimeout(25_000);
+  await picture(page, "observer-overview");
+
+  await tab(page, "shards");
+  assert.equal(await rows(page, "shards").count(), 4);
+  await picture(page, "observer-shards");
+
+  await tab(page, "topics");
+  await page.getByRole("button", { name: "rooms:lobby" }).waitFor(WAIT);
+  const first = await rows(page, "topics").first().textContent();
+  assert.match(first, /^rooms:lobby1.?\d\d\d/);
+  await page.getByRole("button", { name: "Deliveries/s" }).click();
+  await page.waitForFunction(() => (
+    /^rooms:table-\d/.test(document.querySelector('[data-testid="table-topics"] tbody tr')
+      ?.textContent ?? "")
+  ));
+  await picture(page, "observer-topics");
+  await page.getByTestId("topic-search").fill("table-7");
+  await page.waitForFunction(() => (
+    document.querySelectorAll('[data-testid="table-topics"] tbody tr').length === 11
+  ));
+  await page.getByRole("button", { name: "rooms:table-77" }).click();
+  await page.getByTestId("members").waitFor(WAIT);
+  assert.ok(await rows(page, "members").count() > 1);
+
+  await tab(page, "connections");
+  await page.getByText("rooms:slow").waitFor(WAIT);
+  assert.match(await rows(page, "connections").first().textContent(), /rooms:slow.*MB/);
+  await picture(page, "observer-connections");
+  await page.getByRole("button", { name: "Messages/s" }).click();
+  await page.waitForFunction(() => (
+    document.querySelectorAll('[data-testid="table-connections"] tbody tr').length > 20
+  ));
+  await tab(page, "errors");
+  assert.ok(await rows(page, "errors").count() > 15);
+  await picture(page, "observer-errors");
+  const refusals = seen.complaints.filter((text) => !text.includes("401"));
+  assert.deepEqual(refusals, []);
+  const own = new URL(server.url).host;
+  assert.deepEqual(seen.requests.filter((url) => new URL(url).host !== own), []);
+});
+
+test("a wrong token shows nothing, and a connection is closed only after a question", async (t) => {
+  const server = await observed(t, [], { SIMURGH_API_TOKEN: TOKEN });
+  const socket = await member(t, server, "rooms:lobby");
+  const closed = new Promise((resolve) => { socket.once("close", (code) => resolve(code)); });
+  const { page } = await open(t, server);
+  assert.match(await page.getByTestId("refused").textContent(), /token is missing/);
+  await page.getByTestId("token").fill("wrong");
+  await page.getByTestId("token").press("Enter");
+  await page.getByText("this is not the API token").waitFor(WAIT);
+  assert.equal(await page.getByTestId("tab-topics").count(), 0);
+  await page.getByTestId("token").fill(TOKEN);
+  await page.getByTestId("token").press("Enter");
+  await live(page);
+  await tab(page, "connections");
+  await page.getByRole("button", { name: "Channels", exact: true }).click();
+  await page.getByTestId("disconnect").first().click();
+  await page.getByText("Keep it").click();
+  assert.equal(socket.readyState, WebSocket.OPEN);
+  await page.getByTestId("disconnect").first().click();
+  await page.getByTestId("disconnect-confirm").click();
+  assert.equal(await within(closed, "close"), 1001);
+});
+
+test("names that would break out of a page stay text", async (t) => {
+  const server = await observed(t);
+  await member(t, server, HOSTILE);
+  const { page, seen } = await open(t, server);
+  await live(page);
+  await tab(page, "topics");
+  const name = page.locator('[data-testid="table-topics"] button.link').first();
+  await name.waitFor(WAIT);
+  const text = await name.textContent();
+  assert.ok(text.startsWith("rooms:<img src=x onerror="), text);
+  assert.ok(text.includes("\\u001b[2J\\u202eevil\\u000a"), text);
+  await name.click();
+  await page.getByTestId("members").waitFor(WAIT);
+  assert.equal(await rows(page, "members").count(), 1);
+  assert.ok(await rows(page, "members").getByTestId("disconnect").isDisabled(), "without a token");
+  await rows(page, "members").locator("button.link").first().click();
+  await page.getByTestId("connection").waitFor(WAIT);
+  assert.equal(await page.evaluate(() => window.broken), undefined);
+  assert.equal(await page.locator("img").count(), 0);
+  assert.deepEqual(seen.complaints, []);
+});
+
+test("the page says that it lost the server, and finds it again", async (t) => {
+  const server = await observed(t);
+  const { page } = await open(t, server);
+  await live(page);
+  await server.kill();
+  await page.getByTestId("lost").waitFor(WAIT);
+  const next = await server.restarted();
+  t.after(() => next.kill());
+  await page.getByTestId("lost").waitFor({ state: "hidden", ...WAIT });
+  await live(page);
+});
+
+test("a phone's width needs no sideways scrolling", async (t) => {
+  const server = await observed(t);
+  const { page } = await open(t, server, PHONE);
+  await live(page);
+  for (const name of ["overview", "shards", "topics", "connections", "errors"]) {
+    await tab(page, name);
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), name);
+  }
+});
