@@ -92,7 +92,11 @@ fn names_types_and_samples_keep_prometheus_conventions() {
     let families = families(&text);
     for (name, (kind, help)) in &families {
         assert!(name.starts_with("simurgh_") || name.starts_with("process_"), "{name}");
-        assert!(name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase()), "{name}");
+        assert!(
+            name.bytes()
+                .all(|byte| byte == b'_' || byte.is_ascii_lowercase() || byte.is_ascii_digit()),
+            "{name}"
+        );
         assert_eq!(name.ends_with("_total"), kind == "counter", "{name} is a {kind}");
         assert!(help.ends_with('.'), "{name}: {help}");
         for (unit, plural) in [("bytes", "_bytes"), ("seconds", "_seconds")] {
