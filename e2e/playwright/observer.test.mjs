@@ -60,7 +60,8 @@ protocol = "phoenix"
 heartbeat = "30s"
 steps = [
   { connect = "/socket/websocket" },
-  { join = "rooms:table-{{random_number 1 9}}", payload = { user = "{{user_id}}" } },
+  { set = "room", value = "rooms:table-{{random_number 1 9}}" },
+  { join = "{{room}}", payload = { user = "{{user_id}}" } },
   { loop = 600, every = "500ms", steps = [
     { push = "new:msg", payload = { user = "talker", body = "hello" } },
   ] },

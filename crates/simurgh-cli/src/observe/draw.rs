@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table, TableState};
-use simurgh::observe::view::{ConnectionRow, Memory, Overview, Point};
+use simurgh::observe::view::{ConnectionOrder, ConnectionRow, Memory, Overview, Point};
 use simurgh_load::report::{bytes, decimal, grouped, span, time};
 
 use super::app::{App, Asking, Detail, Sort, View, order};
@@ -113,8 +113,14 @@ fn view(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
                 format!(" from {}", visible(&app.peer))
             };
             let by = order(app.connections_by);
+            let none = match app.connections_by {
+                _ if !list.rows.is_empty() => "",
+                ConnectionOrder::Queue => ": nothing waits for any to read",
+                ConnectionOrder::Rate => ": none has said anything since you look",
+                ConnectionOrder::Age | ConnectionOrder::Channels => "",
+            };
             let title = format!(
-                "{} connections{from}, by {by}{}",
+                "{} connections{from}, by {by}{none}{}",
                 grouped(list.total),
                 pace(list.next_in_s)
             );

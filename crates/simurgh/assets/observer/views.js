@@ -293,7 +293,7 @@ class Topics {
     if (!topics) return;
     this.table.setOrder(this.by);
     this.table.set(topics.rows);
-    this.note.textContent = listNote(topics, "topics");
+    this.note.textContent = listNote(topics, "topics, counted by shard");
   }
 }
 
