@@ -171,7 +171,8 @@ test("all views tell of a server under load", async (t) => {
       .replace(/\D/g, "") === "1201"
   ));
   assert.match(await users.textContent(), /1.201/);
-  await page.locator('[data-testid="card-messages_out"] strong', { hasNotText: /^0/ }).waitFor(WAIT);
+  const out = page.getByTestId("card-messages_out").locator("strong");
+  await out.filter({ hasNotText: /^0/ }).waitFor(WAIT);
   for (const id of ["connections", "messages", "bytes", "cpu", "turns", "backlog", "memory"]) {
     const paths = page.getByTestId(`chart-${id}`).locator("path.line");
     const lengths = await paths.evaluateAll((all) => all.map((line) => line.getTotalLength()));

@@ -244,8 +244,8 @@ pub(crate) const ALL: &[Key] = &[
         takes: "true or false; true needs api_token",
         default: "false",
         example: None,
-        about: "Opens the observer at /observer/ to clients beyond this machine that bear api_token. \
-                This machine may always look, with the token if there is one",
+        about: "Opens the observer at /observer/ to clients beyond this machine that bear \
+                api_token. This machine may always look, with the token if there is one",
         cost: "less than a hundredth of a core while somebody looks",
         set: |layer, value| boolean(&mut layer.observer, value),
     },

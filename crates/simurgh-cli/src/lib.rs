@@ -22,7 +22,8 @@
 //! `drive` has the same application driven in this process, without a network (see `drive`).
 //!
 //! `load` is a tool beside the server: it puts servers under load and measures (see `load`).
-//! `observe` looks into a running one (see `observe`). `tune` compares what a machine allows with what connections need (see `tune`).
+//! `observe` looks into a running one (see `observe`). `tune` compares what a machine allows with
+//! what connections need (see `tune`).
 //!
 //! Exit status: 0 after a drain, 1 when the server cannot start, 2 when flags or file are wrong,
 //! 128 plus the signal's number when a second signal ended it at once; `load` and `tune` have their

@@ -17,8 +17,8 @@ pub const STYLE: &str = include_str!("../assets/page.css");
 /// The picture in a browser's tab, SVG.
 pub const ICON: &str = include_str!("../assets/favicon.svg");
 
-/// Numbers as people read them (`Format`), elements (`el`), and charts (`Timeline`, `Chart`), in the
-/// order in which one needs the other.
+/// Numbers as people read them (`Format`), elements (`el`), and charts (`Timeline`, `Chart`), in
+/// the order in which one needs the other.
 pub const SCRIPTS: [&str; 3] = [
     include_str!("../assets/format.js"),
     include_str!("../assets/element.js"),

@@ -209,8 +209,8 @@ class Live {
 
   disconnect(row) {
     this.dialog.row = row;
-    this.dialog.querySelector("p").textContent = `${row.id} from ${row.peer ?? "nowhere"} is closed `
-      + "with 1001; official clients come back by themselves.";
+    this.dialog.querySelector("p").textContent = `${row.id} from ${row.peer ?? "nowhere"} is `
+      + "closed with 1001; official clients come back by themselves.";
     this.dialog.showModal();
   }
 

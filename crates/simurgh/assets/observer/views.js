@@ -395,7 +395,8 @@ class Connections {
       ["Topics", topicsText(row)],
     ];
     const close = el("button", {
-      type: "button", disabled: !this.live.mayDisconnect(), onclick: () => this.live.disconnect(row),
+      type: "button", disabled: !this.live.mayDisconnect(),
+      onclick: () => this.live.disconnect(row),
     }, "Disconnect");
     const list = facts.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]);
     const shown = panel(`Connection ${row.id}`, null,

@@ -3,8 +3,8 @@
 //! - *From where:* this machine, by a name of its own and through no proxy; with
 //!   [`Config::observer`](crate::Config::observer) from anywhere. On the admin listener, which is
 //!   nobody else's to reach, from anywhere too.
-//! - *Who:* bearers of the API token where there is one. Without one nobody beyond this machine, and
-//!   nobody disconnects.
+//! - *Who:* bearers of the API token where there is one. Without one nobody beyond this machine,
+//!   and nobody disconnects.
 //! - *Which page:* our own. A page of another site gets neither figures nor its will.
 
 use std::net::SocketAddr;

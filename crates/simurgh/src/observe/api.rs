@@ -157,9 +157,7 @@ impl ConnectionsQuery {
         let Self { by, peer, most } = self;
         let found = match peer.as_str() {
             "" => None,
-            text => Some(parse_peer(text).ok_or_else(|| {
-                wrong("peer: this is no address such as 192.0.2.7, 192.0.2.7:5000 or [2001:db8::1]:80")
-            })?),
+            text => Some(parse_peer(text).ok_or_else(|| wrong(NO_PEER))?),
         };
         Ok(Wanted::Connections { by, peer: found, most: rows(most) })
     }
@@ -213,6 +211,8 @@ async fn disconnect(
     Ok(Json(json!({"disconnected": id})).into_response())
 }
 
+const NO_PEER: &str =
+    "peer: this is no address such as 192.0.2.7, 192.0.2.7:80 or [2001:db8::1]:80";
 const NO_ID: &str = "id: this is no connection's id such as 0.17.2";
 
 fn rows(most: Option<usize>) -> usize {

@@ -32,6 +32,8 @@ const SLOW_STRIDE: usize = 16;
 const KEPT: Duration = Duration::from_secs(20);
 /// A rate is measured over no less.
 const WINDOW_MIN: Duration = Duration::from_millis(900);
+/// Rows that are put together between two looks at the clock.
+const ROWS_STRIDE: usize = 4;
 /// Connections whose messages are counted.
 const TALKERS_MAX: usize = 1024;
 /// Topics that a row names, and one alone; bytes of each name.
@@ -141,20 +143,47 @@ struct Walk {
     over: Over,
 }
 
+/// What a walk is to find, and the rows that are put together when it has: each costs some cache
+/// misses and a system call, so a hundred of them are no matter of one turn either.
+struct Rows<T, R> {
+    top: Top<T>,
+    /// The greatest last; none while the walk goes on.
+    found: Option<Vec<T>>,
+    rows: Vec<R>,
+    answer: Answer<Surveyed<R>>,
+}
+
+impl<T: Ord + Copy, R> Rows<T, R> {
+    fn new(most: usize, answer: Answer<Surveyed<R>>) -> Self {
+        Self { top: Top::new(most), found: None, rows: Vec::new(), answer }
+    }
+
+    /// The walk is over.
+    fn finish(&mut self) {
+        let top = std::mem::replace(&mut self.top, Top::new(0));
+        let mut found: Vec<T> = top.into_sorted().collect();
+        found.reverse();
+        self.found = Some(found);
+    }
+
+    /// Puts some rows together; whether they were the last.
+    fn put_together(&mut self, row: impl Fn(T) -> Option<R>) -> bool {
+        let Some(found) = &mut self.found else { return false };
+        for _ in 0..ROWS_STRIDE {
+            let Some(it) = found.pop() else { return true };
+            self.rows.extend(row(it));
+        }
+        found.is_empty()
+    }
+
+    fn send(self, total: u64, busy: Duration) {
+        let _ = self.answer.send(Surveyed { rows: self.rows, total, busy });
+    }
+}
+
 enum Over {
-    Topics {
-        by: TopicOrder,
-        search: Box<str>,
-        roll: bool,
-        top: Top<TopicId>,
-        answer: Answer<Surveyed<TopicCount>>,
-    },
-    Connections {
-        by: ConnectionOrder,
-        peer: Option<Peer>,
-        top: Top<Key>,
-        answer: Answer<Surveyed<ConnectionRow>>,
-    },
+    Topics { by: TopicOrder, search: Box<str>, roll: bool, rows: Rows<TopicId, TopicCount> },
+    Connections { by: ConnectionOrder, peer: Option<Peer>, rows: Rows<Key, ConnectionRow> },
 }
 
 impl Observed {
@@ -197,14 +226,13 @@ impl Shard {
             Ask::Topics { by, search, most, answer } => {
                 let observed = self.observed(now);
                 let roll = observed.topics.roll(now);
-                let top = Top::new(most);
-                observed.begin(Over::Topics { by, search, roll, top, answer });
+                let rows = Rows::new(most, answer);
+                observed.begin(Over::Topics { by, search, roll, rows });
             }
             Ask::Connections { by, peer, most, answer } => {
                 let observed = self.observed(now);
                 observed.talkers.roll(now);
-                let top = Top::new(most);
-                observed.begin(Over::Connections { by, peer, top, answer });
+                observed.begin(Over::Connections { by, peer, rows: Rows::new(most, answer) });
             }
         }
     }
@@ -237,8 +265,7 @@ impl Shard {
             let is_over = self.step(io, &mut walk);
             let took = began.elapsed();
             if is_over {
-                walk.busy += took;
-                self.answer(io, walk);
+                walk.answer(took);
                 return Next::After(KEPT);
             }
             if took >= SLICE {
@@ -252,74 +279,65 @@ impl Shard {
         Next::After(SLICE_EVERY)
     }
 
-    /// Looks at some records; whether they were the last.
+    /// Looks at some records, or puts some rows together; whether they were the last.
     fn step(&mut self, io: &mut Io, walk: &mut Walk) -> bool {
-        let Walk { cursor, total, over, .. } = walk;
-        match over {
-            Over::Topics { by, search, roll, top, .. } => {
+        let is_over = match &mut walk.over {
+            Over::Topics { rows, .. } if rows.found.is_some() => {
+                return rows.put_together(|id| Some(self.counted(self.topics.get(id)?)));
+            }
+            Over::Connections { rows, .. } if rows.found.is_some() => {
+                return rows.put_together(|key| self.row(io, key, TOPICS_IN_ROW));
+            }
+            Over::Topics { by, search, roll, rows } => {
                 let places = if search.is_empty() { STRIDE } else { SLOW_STRIDE };
-                self.topics.visit(cursor, places, |id, topic| {
+                self.topics.visit(&mut walk.cursor, places, |id, topic| {
                     if *roll {
                         topic.deliveries_before = std::mem::take(&mut topic.deliveries);
                     }
                     // One that only waits to leave the fan-out has no members.
                     if topic.members.len() > 0 && topic.name.contains(&**search) {
-                        *total += 1;
-                        top.offer(topic_value(topic, *by), id);
+                        walk.total += 1;
+                        rows.top.offer(topic_value(topic, *by), id);
                     }
                 });
+                walk.cursor == 0
             }
-            Over::Connections { by: ConnectionOrder::Rate, peer: None, top, .. } => {
+            Over::Connections { by: ConnectionOrder::Rate, peer: None, rows } => {
                 // Who sent nothing has no place among them; that needs no walk.
-                *total = io.len() as u64;
+                walk.total = io.len() as u64;
                 let talkers = self.observed.as_ref().map(|observed| &observed.talkers.before);
                 for (key, count) in talkers.into_iter().flatten() {
                     if io.conn_ref(*key).is_some() {
-                        top.offer(u64::from(*count), *key);
+                        rows.top.offer(u64::from(*count), *key);
                     }
                 }
-                return true;
+                true
             }
-            Over::Connections { by, peer, top, .. } => {
+            Over::Connections { by, peer, rows } => {
                 let places = if peer.is_some() { SLOW_STRIDE } else { STRIDE };
                 let mut keys = Vec::with_capacity(places);
-                io.sweep(cursor, places, |_, _| true, &mut keys);
+                io.sweep(&mut walk.cursor, places, |_, _| true, &mut keys);
                 for key in keys {
                     if peer.is_some_and(|peer| !is_from(io, key, peer)) {
                         continue;
                     }
-                    *total += 1;
+                    walk.total += 1;
                     let value = connection_value(io, key, *by);
                     // Nothing waits for most: they are no part of that order.
                     if value > 0 || peer.is_some() {
-                        top.offer(value, key);
+                        rows.top.offer(value, key);
                     }
                 }
+                walk.cursor == 0
+            }
+        };
+        if is_over {
+            match &mut walk.over {
+                Over::Topics { rows, .. } => rows.finish(),
+                Over::Connections { rows, .. } => rows.finish(),
             }
         }
-        *cursor == 0
-    }
-
-    /// Puts the rows together at the end of a walk.
-    fn answer(&mut self, io: &mut Io, walk: Walk) {
-        let began = Instant::now();
-        let Walk { total, mut busy, over, .. } = walk;
-        match over {
-            Over::Topics { top, answer, .. } => {
-                let rows = top
-                    .into_sorted()
-                    .filter_map(|id| Some(self.counted(self.topics.get(id)?)))
-                    .collect();
-                busy += began.elapsed();
-                let _ = answer.send(Surveyed { rows, total, busy });
-            }
-            Over::Connections { top, answer, .. } => {
-                let rows =
-                    top.into_sorted().filter_map(|key| self.row(io, key, TOPICS_IN_ROW)).collect();
-                busy += began.elapsed();
-                let _ = answer.send(Surveyed { rows, total, busy });
-            }
-        }
+        false
     }
 
     fn topic_count(&self, name: &str) -> TopicCount {
@@ -395,6 +413,17 @@ impl Shard {
             io.close(key);
         }
         true
+    }
+}
+
+impl Walk {
+    /// Sends the rows, now that all are there.
+    fn answer(self, took: Duration) {
+        let busy = self.busy + took;
+        match self.over {
+            Over::Topics { rows, .. } => rows.send(self.total, busy),
+            Over::Connections { rows, .. } => rows.send(self.total, busy),
+        }
     }
 }
 

@@ -132,8 +132,8 @@ impl Topics {
         self.by_name.len()
     }
 
-    /// Shows `visit` the topics of the next `places` places from `cursor` on, which is 0 again after
-    /// the last.
+    /// Shows `visit` the topics of the next `places` places from `cursor` on, which is 0 again
+    /// after the last.
     pub(crate) fn visit(
         &mut self,
         cursor: &mut u32,
