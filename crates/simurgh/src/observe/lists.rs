@@ -35,6 +35,8 @@ pub(super) const ROWS_MAX: usize = 100;
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Topics whose members are counted on all shards.
 const CANDIDATES_MAX: usize = 512;
+/// So many of them with one question.
+const COUNTED_AT_ONCE: usize = 64;
 /// Bytes of a topic's name that are shown in a list.
 const NAME_BYTES_MAX: usize = 512;
 
@@ -174,14 +176,17 @@ async fn whole_topics(hub: &Arc<Hub>, mut counts: Vec<TopicCount>) -> Vec<TopicC
     let mut seen = std::collections::HashSet::new();
     named.retain(|name| seen.insert(name.clone()));
     named.truncate(CANDIDATES_MAX);
-    let named: Arc<[Box<str>]> = named.into();
-    let found = ask_all(hub, |answer| Ask::Counts { topics: Arc::clone(&named), answer }).await;
     let mut sums: HashMap<Box<str>, TopicCount> = HashMap::new();
-    for (name, count) in found.into_iter().flat_map(|counts| named.iter().zip(counts)) {
-        let sum = sums.entry(name.clone()).or_default();
-        sum.members += count.members;
-        let both = [sum.deliveries_per_s, count.deliveries_per_s];
-        sum.deliveries_per_s = both.into_iter().flatten().reduce(|one, other| one + other);
+    // A few at a time: looking up some hundred that nobody has touched for long is a long turn.
+    for named in named.chunks(COUNTED_AT_ONCE) {
+        let named: Arc<[Box<str>]> = named.into();
+        let found = ask_all(hub, |answer| Ask::Counts { topics: Arc::clone(&named), answer }).await;
+        for (name, count) in found.into_iter().flat_map(|counts| named.iter().zip(counts)) {
+            let sum = sums.entry(name.clone()).or_default();
+            sum.members += count.members;
+            let both = [sum.deliveries_per_s, count.deliveries_per_s];
+            sum.deliveries_per_s = both.into_iter().flatten().reduce(|one, other| one + other);
+        }
     }
     sums.into_iter().map(|(topic, count)| TopicCount { topic, ..count }).collect()
 }
