@@ -485,7 +485,7 @@ impl Driver {
     }
 
     /// The mount at `path`, and the request that a client of it would make.
-    fn request(&self, path: &str, params: &Value) -> Result<(u16, Box<[u8]>), Error> {
+    fn request(&self, path: &str, params: &Value) -> Result<(u8, Box<[u8]>), Error> {
         let refused = |status, body: &str| Error::Refused { status, body: body.to_owned() };
         if !path.starts_with('/') || path.contains(|it: char| it.is_ascii_control() || it == ' ') {
             return Err(refused(400, "a path begins with / and holds no blank"));
@@ -505,7 +505,7 @@ impl Driver {
             (Kind::Channels(_), _) => "vsn=2.0.0&",
         };
         let head = format!("GET {path}?{vsn}{query} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-        Ok((at as u16, head.into_bytes().into()))
+        Ok((at as u8, head.into_bytes().into()))
     }
 }
 

@@ -253,7 +253,7 @@ pub(crate) enum Asked {
 pub(crate) struct Connect {
     /// The request that each of them makes, and the mount it is for.
     pub(crate) head: Box<[u8]>,
-    pub(crate) mount: u16,
+    pub(crate) mount: u8,
     /// Whether the sockets take values, where their mount speaks Channels.
     pub(crate) values: bool,
     pub(crate) count: usize,

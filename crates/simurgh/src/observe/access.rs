@@ -154,8 +154,8 @@ mod tests {
         for name in OF_PROXIES {
             assert_eq!(place(&config, false, local, &[HOST, (name, "x")]), Err(Refusal::Off));
         }
-        let mut trusting = Config::default();
-        trusting.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+        let trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+        let trusting = Config { trusted_proxies, ..Config::default() };
         assert_eq!(place(&trusting, false, local, &[HOST]), Err(Refusal::Off));
     }
 

@@ -153,7 +153,7 @@ pub(super) struct ConnectionsQuery {
 }
 
 impl ConnectionsQuery {
-    pub(super) fn wanted(self) -> Result<Wanted, Response> {
+    pub(super) fn wanted(self) -> Result<Wanted, Mistake> {
         let Self { by, peer, most } = self;
         let found = match peer.as_str() {
             "" => None,
@@ -227,12 +227,22 @@ fn parse_peer(text: &str) -> Option<Peer> {
     Some(Peer { address: address.ip(), port: Some(address.port()) })
 }
 
-pub(super) fn wrong(text: &str) -> Response {
-    (StatusCode::BAD_REQUEST, Json(json!({ "error": text }))).into_response()
+/// What is wrong with a request: 400.
+#[derive(Debug)]
+pub(super) struct Mistake(String);
+
+impl From<Mistake> for Response {
+    fn from(mistake: Mistake) -> Self {
+        (StatusCode::BAD_REQUEST, Json(json!({ "error": mistake.0 }))).into_response()
+    }
 }
 
-pub(super) fn wrong_query(error: QueryRejection) -> Response {
-    wrong(&error.body_text())
+pub(super) fn wrong(text: &str) -> Mistake {
+    Mistake(text.to_owned())
+}
+
+pub(super) fn wrong_query(error: QueryRejection) -> Mistake {
+    Mistake(error.body_text())
 }
 
 fn gone() -> Response {

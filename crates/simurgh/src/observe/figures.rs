@@ -114,6 +114,7 @@ fn take(hub: &Hub) -> Overview {
         None => 0,
     };
     now.errors_per_s = per_second(last_errors, span_s);
+    let local = reading.shards.iter().map(|it| it.counts.local).sum();
     history.before = Some(reading);
     history.points.push_back(now.clone());
     if history.points.len() > HISTORY_MAX {
@@ -129,7 +130,7 @@ fn take(hub: &Hub) -> Overview {
         outbound_bytes_max: config.outbound_bytes_max as u64,
         mailbox_bytes_max: config.mailbox_bytes_max as u64,
         can_disconnect: config.api_token.is_some(),
-        memory: memory(hub, &now),
+        memory: memory(hub, &now, local),
         now,
         shards,
         errors,
@@ -296,7 +297,8 @@ fn errors(hub: &Hub, reading: &Reading, past: &mut VecDeque<Vec<u64>>) -> Vec<Er
     rows
 }
 
-fn memory(hub: &Hub, now: &Point) -> Memory {
+/// `local` connections have no socket.
+fn memory(hub: &Hub, now: &Point, local: u64) -> Memory {
     let mut memory = Memory {
         resident: now.resident_bytes,
         connection_records: now.connections * CONNECTION_BYTES as u64,
@@ -305,7 +307,7 @@ fn memory(hub: &Hub, now: &Point) -> Memory {
         outbound_queues: now.queued_bytes,
         half_received: sum(hub, |metrics| metrics.inbound_bytes.value()),
         rest: 0,
-        kernel_sockets: now.connections * KERNEL_SOCKET_BYTES,
+        kernel_sockets: now.connections.saturating_sub(local) * KERNEL_SOCKET_BYTES,
         kernel_buffers: process::tcp_buffer_bytes(),
     };
     let known =

@@ -191,11 +191,11 @@ pub struct TopicRow {
 pub struct ConnectionRow {
     /// Names it for as long as it lives: shard, slot, generation.
     pub id: String,
-    /// The other end, as the kernel says: a proxy's, where there is one.
+    /// The other end, as the kernel says: a proxy's, where there is one; none of a driven socket.
     pub peer: Option<String>,
     /// Path of its mount; empty before its request has come.
     pub path: String,
-    /// What is spoken: `v1`, `v2` or `plain`.
+    /// What is spoken: `v1`, `v2`, `plain`, or `values` with a driver in the server's own process.
     pub wire: String,
     /// `head`, `full`, `pending`, `open`, `closing` or `ending`.
     pub state: String,

@@ -30,7 +30,7 @@ pub(crate) struct Conn {
     pub(crate) memberships: u32,
     pub(crate) channels: u16,
     /// When it came, in units of [`AGE_UNIT_TICKS`], which wrap.
-    born: u16,
+    pub(crate) born: u16,
     /// Its place in the list of mounts, of which there are [`MOUNTS_MAX`] at most.
     pub(crate) mount: u8,
     pub(crate) wire: Wire,
@@ -45,7 +45,7 @@ pub(crate) const NOBODY: u8 = u8::MAX;
 pub(crate) const MOUNTS_MAX: usize = 1 << u8::BITS;
 
 /// Ticks of the coarse clock in a unit of a connection's age: 10 s. Two bytes are what the record's
-/// budget has left, and by them an age is known to 10 s and for 7 days.
+/// budget allows, and by them an age is known to 10 s and for 7 days.
 const AGE_UNIT_TICKS: u32 = 100;
 /// Above this an age stays as it is: the rest is room for [`Conn::keep_age`] to come late.
 const AGE_UNITS_MAX: u16 = 0xf000;

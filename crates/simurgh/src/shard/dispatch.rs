@@ -27,10 +27,7 @@ const REF_BYTES_MAX: usize = 1 << 10;
 impl Shard {
     /// One message of a client.
     pub(super) fn message(&mut self, io: &mut Io, key: Key, frame: Frame<'_>) {
-        self.metrics.messages_in.add(1);
-        if let Some(observed) = &mut self.observed {
-            observed.heard(key);
-        }
+        self.count_message(key);
         let Some(conn) = io.conn_ref(key) else { return };
         let Some(serializer) = conn.wire.serializer() else {
             return self.plain_message(io, key, frame);
@@ -41,6 +38,14 @@ impl Shard {
                 self.metrics.errors_bad_message.add(1);
                 self.fail(io, key, CloseCode::INTERNAL);
             }
+        }
+    }
+
+    /// Counts a message of a client; whose it was only while somebody looks.
+    pub(super) fn count_message(&mut self, key: Key) {
+        self.metrics.messages_in.add(1);
+        if let Some(observed) = &mut self.observed {
+            observed.heard(key);
         }
     }
 

@@ -59,7 +59,7 @@ pub(super) struct Driven {
 /// An order, and how far it is carried out.
 struct Task {
     order: Rc<Order>,
-    driver: u16,
+    driver: u8,
     done: usize,
     /// For the end of a driver: the next record, and whether this round has found any of its.
     cursor: u32,
@@ -77,12 +77,12 @@ impl Driven {
         }
     }
 
-    fn mouth(&mut self, driver: u16) -> Option<&mut Mouth> {
+    fn mouth(&mut self, driver: u8) -> Option<&mut Mouth> {
         self.mouths.get_mut(usize::from(driver))?.as_mut()
     }
 
     /// A socket hears a broadcast.
-    pub(super) fn hear_broadcast(&mut self, driver: u16, key: Key, broadcast: &Arc<Broadcast>) {
+    pub(super) fn hear_broadcast(&mut self, driver: u8, key: Key, broadcast: &Arc<Broadcast>) {
         if let Some(mouth) = self.mouth(driver) {
             mouth.hear_broadcast(key, broadcast);
         }
@@ -99,7 +99,7 @@ impl Shard {
         let is_of =
             |mouth: &Option<Mouth>| mouth.as_ref().is_some_and(|it| it.is_of(&order.outlet));
         let Some(driver) = driven.mouths.iter().position(is_of) else { return };
-        let (driver, order) = (driver as u16, Rc::new(order));
+        let (driver, order) = (driver as u8, Rc::new(order));
         driven.agenda.push_back(Task { order, driver, done: 0, cursor: 0, has_found: false });
     }
 
@@ -156,7 +156,7 @@ impl Shard {
     }
 
     /// Has one socket do what its driver asks, once it is read.
-    fn ask(&mut self, io: &mut Io, key: Key, driver: u16, order: &Rc<Order>) {
+    fn ask(&mut self, io: &mut Io, key: Key, driver: u8, order: &Rc<Order>) {
         let Some(conn) = io.conn_ref(key).filter(|conn| conn.driver == driver) else { return };
         let is_pending = conn.phase == Phase::Pending;
         let Some(driven) = self.driven.as_deref_mut() else { return };
@@ -196,7 +196,7 @@ impl Shard {
                 if let Some(conn) = io.conn(key) {
                     conn.last_heard = tick;
                 }
-                self.metrics.messages_in.add(1);
+                self.count_message(key);
                 self.act(io, key, said.message());
             }
             (Asked::Close(_), Wire::Values) => {
@@ -282,14 +282,14 @@ impl Shard {
     }
 
     /// A socket of a driver hears a message as a value.
-    pub(super) fn hand_out(&mut self, driver: u16, key: Key, message: &ServerMessage<'_>) {
+    pub(super) fn hand_out(&mut self, driver: u8, key: Key, message: &ServerMessage<'_>) {
         if let Some(mouth) = self.driven.as_deref_mut().and_then(|driven| driven.mouth(driver)) {
             mouth.hear(key, sort(message), || What::of(message));
         }
     }
 
     /// A driven socket hears that it is closed.
-    pub(super) fn hand_out_close(&mut self, driver: u16, key: Key, code: Option<CloseCode>) {
+    pub(super) fn hand_out_close(&mut self, driver: u8, key: Key, code: Option<CloseCode>) {
         if let Some(mouth) = self.driven.as_deref_mut().and_then(|driven| driven.mouth(driver)) {
             mouth.hear(key, Sort::Closed, || What::Closed { code: code.map(|code| code.0) });
         }
@@ -463,8 +463,8 @@ impl Shard {
 /// What the record of a new driven socket says.
 #[derive(Clone, Copy)]
 struct Place {
-    driver: u16,
-    mount: u16,
+    driver: u8,
+    mount: u8,
     wire: Wire,
 }
 

@@ -356,7 +356,7 @@ impl Shard {
     }
 
     /// For a driven socket: what was broadcast, as it is.
-    fn deliver_values(&mut self, id: TopicId, driver: u16, member: Member, cursor: u32) {
+    fn deliver_values(&mut self, id: TopicId, driver: u8, member: Member, cursor: u32) {
         let Some(topic) = self.topics.get(id) else { return };
         let mut count = 0;
         for broadcast in topic.pending(cursor) {

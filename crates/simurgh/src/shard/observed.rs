@@ -467,6 +467,7 @@ fn wire_name(wire: Wire) -> &'static str {
         Wire::V1 => "v1",
         Wire::V2 => "v2",
         Wire::Plain => "plain",
+        Wire::Values => "values",
     }
 }
 
