@@ -32,7 +32,8 @@ pub(super) struct Storm {
     pub(super) memory_left: f64,
     /// The same of the kernel's records.
     pub(super) slab_left: f64,
-    /// Sockets that were still there then, less those from before the road.
+    /// Sockets of the machine that were still there then, less those from before the road: below
+    /// zero if others, such as those of a road just before, were still closing at its start.
     pub(super) sockets_left: i64,
     /// The slowest heartbeat of those who stood by, µs.
     pub(super) heartbeat_max_us: u64,
@@ -86,7 +87,8 @@ impl Walkers {
             seen.slab_left = left(now.slab, self.start.machine.slab, full.1);
             seen.sockets_left =
                 now.sockets.cast_signed() - self.start.machine.sockets.cast_signed();
-            let is_free = seen.memory_left <= 0.05 && seen.slab_left <= 0.1;
+            let is_free =
+                seen.memory_left <= 0.05 && seen.slab_left <= 0.1 && seen.sockets_left <= 0;
             if is_free || noticed.elapsed() >= FREE_WITHIN {
                 break;
             }
