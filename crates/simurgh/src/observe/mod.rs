@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Looking is paced: a list is made anew only so often that the walks take less than a hundredth of
-//! a core, however many connections there are ([`lists`]).
+//! a core, however many connections there are (`lists`).
 
 mod access;
 mod api;
