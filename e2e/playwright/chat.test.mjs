@@ -2,30 +2,19 @@
 // SHOTS=1 also writes the picture the README shows.
 
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync } from "node:fs";
+import { mkdirSync } from "node:fs";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
-import { chromium } from "playwright-core";
-
+import { launchBrowser, WAIT } from "../support/browser.mjs";
 import { ROOT, startServer } from "../support/server.mjs";
 
-const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
-const WAIT = { timeout: 15_000 };
 const PHONE = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
 const SHOT = path.join(ROOT, "docs/img/chat.png");
 
 let browser;
 before(async () => {
-  assert.ok(existsSync(CHROMIUM), `${CHROMIUM} is missing: \`cargo xtask test\` installs it`);
-  browser = await chromium.launch({
-    executablePath: CHROMIUM,
-    timeout: 60_000,
-    args: [
-      "--no-sandbox", "--disable-quic", "--disable-background-networking", "--no-first-run",
-      "--disable-component-update", "--disable-sync", "--disable-gpu", "--disable-dev-shm-usage",
-    ],
-  });
+  browser = await launchBrowser();
 });
 after(async () => { await browser?.close(); });
 

@@ -4,18 +4,15 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
-import { chromium } from "playwright-core";
-
+import { launchBrowser, WAIT } from "../support/browser.mjs";
 import { startServer, BIN_DIR, ROOT } from "../support/server.mjs";
 import { within } from "../support/wait.mjs";
 
-const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
-const WAIT = { timeout: 15_000 };
 const DESK = { viewport: { width: 1280, height: 860 }, locale: "en-GB" };
 const PHONE = { viewport: { width: 400, height: 800 }, isMobile: true, hasTouch: true };
 const SHOTS_DIR = process.env.SHOTS_DIR ?? path.join(ROOT, "docs/img");
@@ -26,16 +23,8 @@ const CHARTS = [
 let browser;
 let folder;
 before(async () => {
-  assert.ok(existsSync(CHROMIUM), `${CHROMIUM} is missing: \`cargo xtask test\` installs it`);
   folder = mkdtempSync(path.join(os.tmpdir(), "simurgh-load-"));
-  browser = await chromium.launch({
-    executablePath: CHROMIUM,
-    timeout: 60_000,
-    args: [
-      "--no-sandbox", "--disable-quic", "--disable-background-networking", "--no-first-run",
-      "--disable-component-update", "--disable-sync", "--disable-gpu", "--disable-dev-shm-usage",
-    ],
-  });
+  browser = await launchBrowser();
 });
 after(async () => {
   await browser?.close();
