@@ -1,6 +1,7 @@
 //! The load generator.
 
 pub mod answer;
+pub mod benchmark;
 pub mod control;
 pub mod dashboard;
 pub mod engine;

@@ -143,7 +143,7 @@ impl fmt::Display for TlsError {
                 write!(
                     f,
                     "TLS: the server's certificate is not accepted: {text} (name its root in \
-                     [tls] roots, or take any with insecure = true)"
+                     [tls] roots or with --roots, or take any with insecure = true or --insecure)"
                 )
             }
             Self::Alert(alert) => write!(f, "TLS: the server sent the alert {alert:?}"),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use simurgh_load::scenario::{AddressRange, Overrides};
 
+use super::http::HttpFlags;
 use crate::units::{self, Choice};
 
 #[derive(Debug, Args)]
@@ -48,6 +49,8 @@ pub(super) enum Command {
     },
     /// Takes part in runs that another host controls.
     Agent(AgentFlags),
+    /// Sends one HTTP request again and again, as fast as it is answered or at a fixed rate.
+    Http(Box<HttpFlags>),
 }
 
 /// What a scenario is read from, and what is changed in it.
@@ -164,7 +167,7 @@ Exit status: 0 all conditions of [pass] hold, 1 the run could not be done or its
 written, 2 scenario or flags are wrong, 3 a condition of [pass] does not hold.\n\
 The first SIGINT or SIGTERM ends the run in good order, with its reports; a second one at once.";
 
-fn map(text: &str) -> Result<(String, String), String> {
+pub(super) fn map(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((host, address)) if !host.is_empty() && !address.is_empty() => {
             Ok((host.to_owned(), address.to_owned()))
@@ -183,7 +186,7 @@ fn users(text: &str) -> Result<u64, String> {
 /// More threads than this are a slip of the keyboard.
 const WORKERS_MAX: usize = 2_000;
 
-fn workers(text: &str) -> Result<usize, String> {
+pub(super) fn workers(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(workers) if (1..=WORKERS_MAX).contains(&workers) => Ok(workers),
         _ => Err(format!("{text:?} is no whole number from 1 to {WORKERS_MAX}")),
@@ -193,7 +196,7 @@ fn workers(text: &str) -> Result<usize, String> {
 /// More cores than any host has.
 const CORES_MAX: usize = 4_096;
 
-fn cores(text: &str) -> Result<Cores, String> {
+pub(super) fn cores(text: &str) -> Result<Cores, String> {
     let mut cores = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

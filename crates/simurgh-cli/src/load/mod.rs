@@ -6,6 +6,7 @@
 
 mod commands;
 mod flags;
+mod http;
 mod run;
 
 use std::path::{Path, PathBuf};
@@ -47,6 +48,7 @@ pub(crate) fn load(load: Load) -> ExitCode {
         },
         Command::Report { dir } => again(&dir),
         Command::Agent(agent) => run::agent(agent),
+        Command::Http(flags) => http::http(*flags),
     }
 }
 

@@ -46,6 +46,8 @@ use serde::{Deserialize, Serialize};
 pub use crew::Options;
 pub(crate) use crew::{Crew, Part, Words};
 pub use run::{Outcome, Run};
+pub(crate) use sources::SourcePool;
+pub(crate) use wire::{connect_error, unconnected};
 pub(crate) use worker::Word;
 
 /// What the workers of a host are told. Times are of that host's workers' clock.

@@ -11,8 +11,12 @@ const WORKERS_MAX: u64 = 2_000;
 /// Workers for a scenario on this host: one for each core, fewer for a handful of users, more when
 /// their connections need more descriptor tables.
 pub fn workers(scenario: &Scenario) -> usize {
+    workers_for(users_max(scenario))
+}
+
+/// The same for so many users.
+pub(crate) fn workers_for(users: u64) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
-    let users = users_max(scenario);
     let wanted = users.div_ceil(USERS_PER_WORKER).max(users.div_ceil(100).min(cores)).max(1);
     usize::try_from(wanted.min(WORKERS_MAX)).unwrap_or(1)
 }

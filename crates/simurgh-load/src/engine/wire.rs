@@ -482,7 +482,7 @@ pub(crate) fn host_header(target: &Target, bare: bool) -> String {
 }
 
 /// Why a connection could not even be begun.
-fn connect_error(error: &io::Error) -> ErrorKind {
+pub(crate) fn connect_error(error: &io::Error) -> ErrorKind {
     // The numbers are those of Linux, and where it matters (macOS) these three are the same or
     // fall to the kinds below.
     match error.raw_os_error() {
@@ -493,7 +493,7 @@ fn connect_error(error: &io::Error) -> ErrorKind {
 }
 
 /// Why a connection did not come about.
-fn unconnected(kind: io::ErrorKind) -> ErrorKind {
+pub(crate) fn unconnected(kind: io::ErrorKind) -> ErrorKind {
     match kind {
         io::ErrorKind::ConnectionRefused => ErrorKind::ConnectRefused,
         io::ErrorKind::ConnectionReset => ErrorKind::ConnectReset,

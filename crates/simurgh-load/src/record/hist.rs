@@ -72,6 +72,14 @@ impl<C: Counter> Hist<C> {
         if self.0.is_empty() { 0 } else { self.0.value_at_percentile(percent).min(self.max()) }
     }
 
+    /// The share of all values from `low` to `high`; 0 if it is empty.
+    pub fn share_between(&self, low: f64, high: f64) -> f64 {
+        let is_within = |value: u64| (low..=high).contains(&(value as f64));
+        let steps = self.0.iter_recorded().filter(|step| is_within(step.value_iterated_to()));
+        let within: u64 = steps.map(|step| step.count_since_last_iteration()).sum();
+        within as f64 / (self.count() as f64).max(1.0)
+    }
+
     /// Count and percentiles together.
     pub fn stats(&self) -> Stats {
         Stats {

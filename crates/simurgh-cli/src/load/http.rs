@@ -1,0 +1,249 @@
+//! `simurgh load http`: the HTTP benchmark; flags and output only.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use simurgh::Signals;
+use simurgh_load::benchmark::{self, BenchmarkError, Job, Outcome, Plan, Runner, Sweep};
+use simurgh_load::scenario::{AddressRange, Tls};
+use simurgh_load::{report, terminal};
+use tracing_subscriber::filter::LevelFilter;
+
+use super::flags::{Cores, cores, map, workers};
+use crate::settings::Refusal;
+use crate::units::{self, LogFormat};
+use crate::{complain, fail, logging, print, refuse};
+
+/// What can be typed after `simurgh load http`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct HttpFlags {
+    /// What is requested: http:// or https://.
+    url: String,
+    /// Connections that are kept open.
+    #[arg(short, long, value_name = "N", value_parser = units::count, default_value = "10")]
+    connections: usize,
+    /// Threads. Default: one, and more if the connections need more descriptors or another core.
+    #[arg(short, long, value_name = "N", value_parser = workers)]
+    threads: Option<usize>,
+    /// How long it is measured.
+    #[arg(short, long, value_name = "TIME", value_parser = units::duration, default_value = "10s")]
+    duration: Duration,
+    /// Requests a second, due at fixed times whatever the server does; latency then counts from
+    /// when they were due. Also 60000/min. Default: each as soon as the one before it is answered.
+    #[arg(short = 'R', long, value_name = "RATE", value_parser = simurgh_load::toml::rate)]
+    rate: Option<f64>,
+    /// Numbers of connections, measured one after the other; ends with a table, a chart, and where
+    /// the server saturates.
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = units::count,
+          conflicts_with_all = ["connections", "rate"])]
+    sweep: Vec<usize>,
+    /// A header, "NAME: VALUE"; may be repeated.
+    #[arg(short = 'H', long = "header", value_name = "HEADER", value_parser = header)]
+    headers: Vec<(String, String)>,
+    /// The method.
+    #[arg(short = 'X', long, value_name = "NAME", default_value = "GET")]
+    method: String,
+    /// The body: a text, or @FILE.
+    #[arg(long, value_name = "TEXT")]
+    body: Option<String>,
+    /// How long an answer, or a connection, may take.
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "2s")]
+    timeout: Duration,
+    /// For those who are used to it: the distribution is always shown.
+    #[arg(long, hide = true)]
+    latency: bool,
+    /// Takes any certificate of the server.
+    #[arg(long)]
+    insecure: bool,
+    /// File with further root certificates in PEM; may be repeated.
+    #[arg(long, value_name = "FILE")]
+    roots: Vec<PathBuf>,
+    /// Puts another host, or host:port, in the place of the URL's; may be repeated.
+    #[arg(long, value_name = "HOST=ADDR", value_parser = map)]
+    map: Vec<(String, String)>,
+    /// Addresses to connect from, 10.0.0.2 or 10.0.0.2-10.0.0.9; may be repeated.
+    #[arg(long, value_name = "RANGE", value_parser = simurgh_load::toml::address_range)]
+    source: Vec<AddressRange>,
+    /// Cores to pin threads to in turn, such as 2,3 or 4-7. Default: none.
+    #[arg(long, value_name = "LIST", value_parser = cores)]
+    cores: Option<Cores>,
+    /// Writes all figures, histograms too, as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Writes the table and the charts of a sweep as a page.
+    #[arg(long, value_name = "FILE", requires = "sweep")]
+    html: Option<PathBuf>,
+}
+
+const AFTER_HELP: &str = "\
+Exit status: 0 measured, 1 nothing was answered or results could not be written, 2 flags are\n\
+wrong. The first SIGINT or SIGTERM ends the run and shows what was measured; a second one ends it\n\
+at once.";
+
+fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once(':') {
+        Some((name, value)) if !name.is_empty() => {
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err(format!("{text:?} is not \"NAME: VALUE\"")),
+    }
+}
+
+impl HttpFlags {
+    fn plan(&self) -> Result<Plan, String> {
+        let body = match self.body.as_deref().map(|body| (body, body.strip_prefix('@'))) {
+            None => None,
+            Some((_, Some(path))) => Some(read(Path::new(path))?),
+            Some((text, None)) => Some(text.as_bytes().to_vec()),
+        };
+        let pem = |path: &PathBuf| {
+            String::from_utf8(read(path)?).map_err(|_| format!("{} is no PEM", path.display()))
+        };
+        let roots_pem: Vec<String> = self.roots.iter().map(pem).collect::<Result<_, _>>()?;
+        Ok(Plan {
+            url: self.url.clone(),
+            connections: self.connections,
+            threads: self.threads,
+            duration: self.duration,
+            rate: self.rate,
+            timeout: self.timeout,
+            method: self.method.clone(),
+            headers: self.headers.clone(),
+            body,
+            tls: Tls { insecure: self.insecure, roots_pem, ..Tls::default() },
+            map: self.map.clone(),
+            sources: self.source.clone(),
+            cores: self.cores.clone().map(|cores| cores.0).unwrap_or_default(),
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+/// Measures, shows and writes it.
+pub(super) fn http(flags: HttpFlags) -> ExitCode {
+    // First of all: threads inherit what is blocked.
+    let signals = match Signals::block() {
+        Ok(signals) => signals,
+        Err(error) => return fail(&format!("cannot block signals: {error}")),
+    };
+    let _log = logging::start(LevelFilter::WARN, LogFormat::Text);
+    let job = match flags.plan().and_then(Job::new) {
+        Ok(job) => job,
+        Err(why) => return refuse(&Refusal(vec![why]), "nothing was sent"),
+    };
+    if flags.threads.is_some_and(|threads| flags.sweep.is_empty() && threads > flags.connections) {
+        let why = "more threads than connections: some would have none".to_owned();
+        return refuse(&Refusal(vec![why]), "nothing was sent");
+    }
+    let mut runner = Runner::new();
+    let control = runner.control();
+    if let Err(error) = signals.first_then_exit(move |_| control.stop(), terminal::restore) {
+        return fail(&format!("cannot start the thread that waits for signals: {error}"));
+    }
+    print(&benchmark::head(job.plan()));
+    let measured = match flags.sweep.as_slice() {
+        [] => one(&mut runner, &job, &flags),
+        rows => sweep(&mut runner, &job, rows, &flags),
+    };
+    match measured {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => fail("no request was answered"),
+        Err(why) => fail(&why),
+    }
+}
+
+/// Whether anything was answered.
+type Measured = Result<bool, String>;
+
+fn one(runner: &mut Runner, job: &Job, flags: &HttpFlags) -> Measured {
+    let outcome = runner.run(job, flags.connections).map_err(|error| error.to_string())?;
+    print(&benchmark::text(&outcome));
+    write_json(flags.json.as_deref(), &outcome)?;
+    Ok(has_answers(&outcome))
+}
+
+fn sweep(runner: &mut Runner, job: &Job, rows: &[usize], flags: &HttpFlags) -> Measured {
+    let mut sweep = Sweep::default();
+    let mut failed: Option<BenchmarkError> = None;
+    for connections in rows.iter().copied() {
+        let expected = sweep.predict(connections);
+        if let Some(expected) = &expected {
+            print(&benchmark::prediction(connections, expected));
+        }
+        match runner.run(job, connections) {
+            Ok(outcome) => {
+                print(&benchmark::text(&outcome));
+                sweep.add(outcome, expected);
+            }
+            Err(error) => failed = Some(error),
+        }
+        if let Some(by) = sweep.rows().last().filter(|_| failed.is_none()).and_then(|it| it.deviation()) {
+            print(&format!("Measured average latency: {:+.1} % of what was predicted\n", by * 100.0));
+        }
+        print("\n");
+        // What was measured before is shown all the same.
+        if failed.is_some() || runner.is_stopped() {
+            break;
+        }
+    }
+    if !sweep.rows().is_empty() {
+        print(&benchmark::table(&sweep));
+        print("\n");
+        print(&benchmark::chart(&sweep));
+        write_json(flags.json.as_deref(), &sweep.report())?;
+    }
+    if let Some(path) = &flags.html {
+        let facts = facts(job.plan());
+        let page = sweep.page(&job.plan().url, &facts);
+        written(path, page.as_bytes())?;
+    }
+    match failed {
+        Some(error) => Err(error.to_string()),
+        None => Ok(sweep.rows().iter().any(|row| has_answers(&row.outcome))),
+    }
+}
+
+/// How it was measured, below the page's title.
+fn facts(plan: &Plan) -> String {
+    let seconds = plan.duration.as_secs_f64();
+    let version = env!("CARGO_PKG_VERSION");
+    format!("{} requests, {seconds} s for each row, simurgh {version}", plan.method)
+}
+
+fn has_answers(outcome: &Outcome) -> bool {
+    outcome.requests > 0
+}
+
+fn write_json(path: Option<&Path>, value: &impl serde::Serialize) -> Result<(), String> {
+    let Some(path) = path else { return Ok(()) };
+    let text = serde_json::to_string_pretty(value).map_err(|error| error.to_string())?;
+    written(path, text.as_bytes())
+}
+
+fn written(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    report::write_whole(path, bytes)
+        .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    complain(&format!("{} is written", path.display()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_have_a_name_and_a_value() {
+        let pair = |name: &str, value: &str| Ok((name.to_owned(), value.to_owned()));
+        assert_eq!(header("X-A: b: c"), pair("X-A", "b: c"));
+        assert_eq!(header("X-A:"), pair("X-A", ""));
+        for wrong in ["", ":", "X-A", ": b"] {
+            assert!(header(wrong).is_err(), "{wrong}");
+        }
+    }
+}
