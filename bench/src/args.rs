@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::http_load;
 use crate::load::{self, Bare};
 use crate::measure::MEASURES;
 use crate::size::{Dial, Pairs, Serve, Task};
@@ -27,6 +28,9 @@ simurgh-bench load [--only ROW,...] [--runs 3] [--users 15000] [--rate 40000] [-
     --only     connect | memory | idle | broadcast | stamp | arrivals | stall | start
     --rate     users per second of `connect`
     --quick    a tenth of the users and of the time: to see whether all works, not for figures
+simurgh-bench http-load [--runs 7] [--seconds 4] [--connections 1,32,128] [--nginx PATH] [--wrk PATH]
+        [--server-bin PATH] [--out DIR]
+    measures `simurgh load http` beside wrk, both against nginx, and prints the table
 simurgh-bench floor --listen IP:PORT
     the bare floor alone
 simurgh-bench bare --server IP:PORT [--users 1000] [--rate 1000] [--hold-ms N]
@@ -49,6 +53,8 @@ pub(crate) enum Command {
     Hold(Hold),
     /// Measure `simurgh load`.
     Load(load::Options),
+    /// Measure `simurgh load http`.
+    HttpLoad(http_load::Options),
     /// Be the bare client.
     Bare(Bare),
     /// Be the floor.
@@ -133,6 +139,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
             server_bin: take("server-bin").map(PathBuf::from),
             out: take("out").map(PathBuf::from),
         }),
+        Some("http-load") => Command::HttpLoad(http_load(&mut take)?),
         Some("bare") => Command::Bare(bare(&mut take)?),
         Some("floor") => {
             Command::Floor(take("listen").context("floor needs --listen IP:PORT")?.parse()?)
@@ -163,6 +170,23 @@ fn rows(only: Option<String>) -> Result<Vec<String>> {
     let known = |row: &String| load::ROWS.contains(&row.as_str());
     ensure!(rows.iter().all(known), "--only takes some of {}", load::ROWS.join(","));
     Ok(rows)
+}
+
+fn http_load(take: &mut impl FnMut(&str) -> Option<String>) -> Result<http_load::Options> {
+    let program = |text: Option<String>, usual: &str| text.map_or_else(|| usual.into(), Into::into);
+    let connections = take("connections").unwrap_or_else(|| "1,32,128".to_owned());
+    let connections = connections.split(',').map(|text| number(Some(text.to_owned()), 0));
+    let connections: Vec<usize> = connections.collect::<Result<_>>()?;
+    ensure!(connections.iter().all(|number| *number > 0), "--connections are at least 1");
+    Ok(http_load::Options {
+        runs: number(take("runs"), 7)?.max(1),
+        seconds: u64::try_from(number(take("seconds"), 4)?.max(1))?,
+        connections,
+        nginx: program(take("nginx"), "/usr/sbin/nginx"),
+        wrk: program(take("wrk"), "/usr/bin/wrk"),
+        server_bin: take("server-bin").map(PathBuf::from),
+        out: take("out").map(PathBuf::from),
+    })
 }
 
 fn bare(take: &mut impl FnMut(&str) -> Option<String>) -> Result<Bare> {
@@ -295,6 +319,8 @@ mod tests {
             ("hold", "--server"),
             ("hold --quick --server x", "--quick"),
             ("load --only connects", "--only takes"),
+            ("http-load --connections 1,0", "at least 1"),
+            ("http-load --connections 1,x", "no number"),
             ("holt", "unknown command"),
             ("bare-server --max-connections 5", "needs --listen"),
             ("bare-server --listen 127.0.0.1:0", "needs --max-connections"),

@@ -24,6 +24,7 @@ mod fleet;
 mod floor;
 mod frames;
 mod hold;
+mod http_load;
 mod load;
 mod measure;
 mod probe;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run(&options),
         Command::Hold(options) => hold::run(&options),
         Command::Load(options) => load::run(&options),
+        Command::HttpLoad(options) => http_load::run(&options),
         Command::Bare(plan) => load::bare::run(&plan),
         Command::Floor(listen) => floor::serve(listen),
         Command::Size(task) => size::run(&task),

@@ -183,8 +183,13 @@ fn sweep(runner: &mut Runner, job: &Job, rows: &[usize], flags: &HttpFlags) -> M
             }
             Err(error) => failed = Some(error),
         }
-        if let Some(by) = sweep.rows().last().filter(|_| failed.is_none()).and_then(|it| it.deviation()) {
-            print(&format!("Measured average latency: {:+.1} % of what was predicted\n", by * 100.0));
+        if let Some(by) =
+            sweep.rows().last().filter(|_| failed.is_none()).and_then(|it| it.deviation())
+        {
+            print(&format!(
+                "Measured average latency: {:+.1} % of what was predicted\n",
+                by * 100.0
+            ));
         }
         print("\n");
         // What was measured before is shown all the same.

@@ -109,7 +109,8 @@ impl Sweep {
         }
         *svg += "\"/>\n";
         for (x, y) in points {
-            let _ = writeln!(svg, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>");
+            let _ =
+                writeln!(svg, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>");
         }
     }
 }
@@ -145,7 +146,7 @@ mod tests {
         assert_eq!(page.matches("<svg").count(), 2);
         assert!(page.contains("class=\"saturates\"") && page.contains("class=\"predicted\""));
         assert!(page.contains("&lt;script&gt;") && !page.contains("<script"));
-        assert!(!page.contains("{{style") && !page.contains("NaN") && !page.contains("inf"));
+        assert!(!page.contains("{{style") && !page.contains("NaN") && !page.contains("\"inf"));
         assert!(!page.contains("http://") && !page.contains("https://"));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use simurgh_reactor::{Config, ShardHandle, ShardSet};
+use simurgh_reactor::{Config, Shard, ShardHandle, ShardSet};
 
 use crate::control::{Command, Control};
 
@@ -19,10 +19,24 @@ use super::worker::{Order, Word, Worker};
 /// What whoever runs a benchmark hears.
 #[derive(Debug)]
 pub(super) enum News {
-    /// From a worker.
-    Word(Word),
+    /// From a worker of this crew.
+    Word(u64, Word),
     /// From whoever steers it.
     Told(Command),
+}
+
+/// How a worker is heard.
+#[derive(Clone, Debug)]
+pub(super) struct Voice {
+    news: Sender<News>,
+    crew: u64,
+}
+
+impl Voice {
+    pub(super) fn say(&self, word: Word) {
+        // Nobody listens any more only when the run was given up.
+        let _ = self.news.send(News::Word(self.crew, word));
+    }
 }
 
 /// Why nothing was measured.
@@ -56,7 +70,7 @@ impl std::error::Error for BenchmarkError {}
 /// Runs benchmarks, one after the other.
 pub struct Runner {
     news: Receiver<News>,
-    sender: Sender<News>,
+    voice: Voice,
     control: Control,
     stopped: bool,
 }
@@ -65,6 +79,10 @@ pub struct Runner {
 const START_LEAD_NS: u64 = 5_000_000;
 /// How long workers may take longer than they should need, before they count as lost.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// More threads than this are a slip of the keyboard.
+const THREADS_MAX: usize = 2_000;
+/// How often the number of threads is put right.
+const TRIES: usize = 4;
 /// How often it is looked whether all workers are still there.
 const LOOK: Duration = Duration::from_millis(250);
 /// Bytes of mail that wait; what workers are told weighs nothing.
@@ -87,7 +105,7 @@ impl Runner {
             // Nobody hears it after the end, when there is nothing left to steer.
             let _ = told.send(News::Told(command));
         });
-        Self { news, sender, control, stopped: false }
+        Self { news, voice: Voice { news: sender, crew: 0 }, control, stopped: false }
     }
 
     /// Ends the run that goes on, and all that would come; of no effect otherwise.
@@ -105,7 +123,7 @@ impl Runner {
     /// # Errors
     /// See [`BenchmarkError`]; no worker is left running.
     pub fn run(&mut self, job: &Job, connections: usize) -> Result<Outcome, BenchmarkError> {
-        let mut crew = Crew::start(job, connections, &self.sender)?;
+        let mut crew = Crew::start(job, connections, &mut self.voice)?;
         let ready_in = job.plan.timeout + PATIENCE;
         let (mut ready, mut opened, mut error) = (0, 0, None);
         self.hear(&mut crew, ready_in, |word| {
@@ -149,7 +167,9 @@ impl Runner {
         let mut counted = 0;
         while counted < crew.handles.len() {
             match self.news.recv_timeout(LOOK) {
-                Ok(News::Word(word)) => counted = count(word),
+                Ok(News::Word(of, word)) if of == self.voice.crew => counted = count(word),
+                // The last words of one that was given up.
+                Ok(News::Word(..)) => {}
                 Ok(News::Told(Command::Stop)) => {
                     self.stopped = true;
                     crew.tell(Order::Stop);
@@ -178,12 +198,41 @@ struct Crew {
 }
 
 impl Crew {
-    fn start(
+    /// As many threads as were asked for; if none were, as many as the descriptor limit makes of
+    /// them.
+    fn start(job: &Job, connections: usize, voice: &mut Voice) -> Result<Self, BenchmarkError> {
+        let mut threads = job.plan.threads_for(connections);
+        // More threads each hold a little less, for their wakers; so the second try may fail too.
+        for _ in 0..TRIES {
+            voice.crew += 1;
+            match Self::of(threads, job, connections, voice)? {
+                Ok(crew) => return Ok(crew),
+                Err(capacity) => {
+                    let least = connections.div_ceil(capacity.max(1));
+                    if job.plan.threads.is_none() && least > threads && least <= THREADS_MAX {
+                        threads = least;
+                        continue;
+                    }
+                    let each = connections.div_ceil(threads);
+                    return Err(BenchmarkError::TooMany(format!(
+                        "{connections} connections are {each} on each of {threads} threads, and \
+                         the descriptor limit lets a thread hold {capacity}: take -t {least}, or \
+                         raise the limit (ulimit -n, `simurgh tune`)"
+                    )));
+                }
+            }
+        }
+        let why = format!("{connections} connections are too many for the descriptor limit");
+        Err(BenchmarkError::TooMany(why))
+    }
+
+    /// So many threads; or how many connections one of them can hold, if those are too few.
+    fn of(
+        threads: usize,
         job: &Job,
         connections: usize,
-        news: &Sender<News>,
-    ) -> Result<Self, BenchmarkError> {
-        let threads = job.plan.threads_for(connections);
+        voice: &Voice,
+    ) -> Result<Result<Self, usize>, BenchmarkError> {
         let set = ShardSet::prepare(threads, MAILBOX_BYTES_MAX)
             .map_err(|error| BenchmarkError::System("the workers' mail", error))?;
         let mut crew = Self { set, handles: Vec::new(), is_started: false, ended: None };
@@ -197,8 +246,12 @@ impl Crew {
             };
             // As even as it goes.
             let links = connections / threads + usize::from(thread < connections % threads);
-            let (own, news) = (Arc::clone(&job), news.clone());
-            let make = move |_: &_| Worker::new(own, links, thread, threads, news);
+            let (own, voice) = (Arc::clone(&job), voice.clone());
+            let make = move |shard: &Shard<Order>| {
+                // What does not fit is not begun.
+                let links = if links > shard.capacity { 0 } else { links };
+                Worker::new(own, links, thread, threads, voice)
+            };
             let handle = crew
                 .set
                 .spawn(&format!("http-{thread}"), config, make)
@@ -206,15 +259,10 @@ impl Crew {
             let capacity = handle.capacity();
             crew.handles.push(handle);
             if links > capacity {
-                let least = connections.div_ceil(capacity.max(1));
-                return Err(BenchmarkError::TooMany(format!(
-                    "{connections} connections are {links} on each of {threads} threads, and the \
-                     descriptor limit lets a thread hold {capacity}: take -t {least}, or raise \
-                     the limit (ulimit -n, `simurgh tune`)"
-                )));
+                return Ok(Err(capacity));
             }
         }
-        Ok(crew)
+        Ok(Ok(crew))
     }
 
     fn tell(&mut self, order: Order) {

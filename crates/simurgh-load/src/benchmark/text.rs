@@ -16,11 +16,8 @@ pub fn head(plan: &Plan) -> String {
 pub fn outcome(run: &Outcome) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "  {} threads and {} connections", run.threads, run.connections);
-    let _ = writeln!(
-        text,
-        "  Thread Stats{:>6}{:>11}{:>8}{:>12}",
-        "Avg", "Stdev", "Max", "+/- Stdev"
-    );
+    let _ =
+        writeln!(text, "  Thread Stats{:>6}{:>11}{:>8}{:>12}", "Avg", "Stdev", "Max", "+/- Stdev");
     spread(&mut text, "Latency", &run.latency_spread_us, microseconds);
     spread(&mut text, "Req/Sec", &run.thread_rate, metric);
     text += "  Latency Distribution\n";
@@ -335,7 +332,7 @@ Transfer/sec:       0.00B
         assert!(widths.iter().all(|width| *width == widths[0]), "{table}");
         assert!(table.contains("| 8           | 1.640 ms        | 4907.00 "), "{table}");
         assert!(table.contains("99 % <") && table.contains("Saturates at 8"), "{table}");
-        assert!(table.contains("25.781 ms (+2.2 %)"), "{table}");
+        assert!(table.contains("25.780 ms (+2.2 %)"), "{table}");
         let chart = chart(&seeds());
         assert_eq!(chart.lines().count(), 10);
         assert!(chart.lines().all(|line| line.chars().count() <= 100), "{chart}");

@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
 use simurgh_reactor::{Closed, Handler, Io, Key, Next, Shared, Slow};
 
@@ -15,7 +14,7 @@ use crate::record::ErrorKind;
 use super::job::Job;
 use super::link::{Link, State};
 use super::pace::Pace;
-use super::run::News;
+use super::run::Voice;
 use super::tally::Tally;
 
 /// What the reactor keeps of a connection: the place of its link.
@@ -80,7 +79,7 @@ pub(super) struct Worker {
     /// Bytes on their way from and to TLS, kept for the next time.
     pub(super) plain: Vec<u8>,
     pub(super) cipher: Vec<u8>,
-    news: Sender<News>,
+    voice: Voice,
     /// Places before this one have been told to connect.
     begun: usize,
     /// Closed loop: places before this one have had their first request.
@@ -97,13 +96,7 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Worker `thread` of so many, with so many links.
-    pub(super) fn new(
-        job: Arc<Job>,
-        links: usize,
-        thread: usize,
-        of: usize,
-        news: Sender<News>,
-    ) -> Self {
+    pub(super) fn new(job: Arc<Job>, links: usize, thread: usize, of: usize, voice: Voice) -> Self {
         let timeout_ns = nanoseconds(job.plan.timeout);
         Self {
             request: Shared::from(job.request.clone()),
@@ -119,7 +112,7 @@ impl Worker {
             leaving: VecDeque::new(),
             plain: Vec::new(),
             cipher: Vec::new(),
-            news,
+            voice,
             begun: 0,
             kicked: 0,
             start_ns: u64::MAX,
@@ -130,11 +123,6 @@ impl Worker {
             cpu_ns: 0,
             job,
         }
-    }
-
-    fn say(&self, word: Word) {
-        // Nobody listens any more only when the run was given up.
-        let _ = self.news.send(News::Word(word));
     }
 
     /// Requests may leave.
@@ -182,7 +170,9 @@ impl Worker {
                 return;
             }
             let Some(place) = self.pop_idle() else { return };
-            let Some(due_ns) = self.pace.as_mut().and_then(|pace| pace.take(now_ns)) else { return };
+            let Some(due_ns) = self.pace.as_mut().and_then(|pace| pace.take(now_ns)) else {
+                return;
+            };
             self.tally.lag.record((now_ns - due_ns) / 1000);
             self.send(io, place, due_ns, now_ns);
         }
@@ -274,7 +264,7 @@ impl Worker {
         self.tally.elapsed_ns = now_ns.saturating_sub(self.start_ns);
         self.tally.cpu_ns = io.stats().read().cpu_ns.saturating_sub(self.cpu_ns);
         let tally = std::mem::replace(&mut self.tally, Tally::new());
-        self.say(Word::Done(Box::new(tally)));
+        self.voice.say(Word::Done(Box::new(tally)));
         io.stop();
     }
 
@@ -344,7 +334,7 @@ impl Handler for Worker {
                 }
                 self.phase = Phase::Waiting;
                 let error = self.tally.first_error.clone();
-                self.say(Word::Ready { opened: self.opened, error });
+                self.voice.say(Word::Ready { opened: self.opened, error });
                 Next::At(self.next_tick_ns)
             }
             Phase::Waiting => Next::At(self.next_tick_ns),

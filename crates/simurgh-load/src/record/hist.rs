@@ -16,7 +16,7 @@ const DIGITS: u8 = 3;
 /// Merging loses nothing: the sum of two is what one would have recorded alone.
 ///
 /// As text it is base64 of HdrHistogram's V2 encoding, which other tools read too.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Hist<C: Counter = u32>(Histogram<C>);
 
 /// A histogram over a whole run.
@@ -105,6 +105,13 @@ impl Total {
             let count = u64::from(step.count_at_value());
             let _ = self.0.record_n(step.value_iterated_to(), count);
         }
+    }
+}
+
+impl<C: Counter> std::fmt::Debug for Hist<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Not its thousands of counts.
+        self.stats().fmt(f)
     }
 }
 

@@ -1,0 +1,130 @@
+//! The benchmark of the HTTP benchmark: `simurgh load http` and wrk in turn against the same nginx,
+//! which has a core of its own. README.md says how each figure comes about.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+
+use self::server::Nginx;
+use self::tools::Tool;
+use crate::report;
+
+mod server;
+mod table;
+mod tools;
+
+/// Options of the measurement.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Options {
+    /// Rounds.
+    pub(crate) runs: usize,
+    /// How long each run takes.
+    pub(crate) seconds: u64,
+    /// Numbers of connections.
+    pub(crate) connections: Vec<usize>,
+    /// nginx.
+    pub(crate) nginx: PathBuf,
+    /// wrk.
+    pub(crate) wrk: PathBuf,
+    /// The binary under test.
+    pub(crate) server_bin: Option<PathBuf>,
+    /// Where raw figures go.
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// The files that are asked for: their names, their sizes in bytes.
+const FILES: [(&str, usize); 2] = [("page.html", 2_404), ("tiny.txt", 13)];
+
+/// One run of one tool.
+#[derive(Debug, Serialize)]
+struct Sample {
+    tool: Tool,
+    round: usize,
+    file: &'static str,
+    connections: usize,
+    figures: tools::Figures,
+    /// CPU time of nginx meanwhile, seconds.
+    server_cpu_s: f64,
+    /// Share of one core that all other processes used meanwhile, and that the host took.
+    others: f64,
+}
+
+/// Measures, prints and keeps it. A missed limit is only shown; a run that broke off is an error.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let cores = std::thread::available_parallelism()?.get();
+    ensure!(cores > 1, "server and load generator need a core each");
+    let own = std::env::current_exe().context("own path")?;
+    let simurgh = options.server_bin.clone().unwrap_or_else(|| own.with_file_name("simurgh"));
+    for program in [&simurgh, &options.wrk, &options.nginx] {
+        ensure!(program.is_file(), "{} is not there", program.display());
+    }
+    let scratch = std::env::temp_dir().join(format!("simurgh-bench-{}", std::process::id()));
+    fs::create_dir_all(&scratch)?;
+    let measured = rounds(options, &simurgh, &scratch);
+    fs::remove_dir_all(&scratch)?;
+    let samples = measured?;
+    let rows = table::rows(&samples);
+    println!("{}", table::text(&rows));
+    let out = options.out.clone().unwrap_or_else(report::default_out);
+    let path = table::write(&out, options, &samples, &rows)?;
+    println!("raw runs: {}", path.display());
+    Ok(())
+}
+
+fn rounds(options: &Options, simurgh: &Path, scratch: &Path) -> Result<Vec<Sample>> {
+    let nginx = Nginx::start(&options.nginx, scratch, &FILES)?;
+    let mut samples = Vec::new();
+    let jobs = FILES.iter().flat_map(|(file, _)| {
+        options.connections.iter().map(move |connections| (*file, *connections))
+    });
+    let jobs: Vec<(&str, usize)> = jobs.collect();
+    for round in 0..=options.runs {
+        for (file, connections) in jobs.iter().copied() {
+            // Who comes first changes, so that what drifts favours neither.
+            let mut tools = Tool::ALL;
+            tools.rotate_left(round % 2);
+            for tool in tools {
+                let program = if tool == Tool::Wrk { &options.wrk } else { simurgh };
+                let job = tools::Job {
+                    url: format!("http://{}/{file}", nginx.address),
+                    connections,
+                    // Round 0 warms up.
+                    time: Duration::from_secs(if round == 0 { 1 } else { options.seconds }),
+                    scratch,
+                };
+                let before = (nginx.cpu()?, crate::sys::machine_ticks());
+                let figures = tools::run(tool, program, &job)?;
+                let server_cpu_s = nginx.cpu()? - before.0;
+                let ticks = crate::sys::machine_ticks();
+                let busy = (ticks.0 + ticks.1).saturating_sub(before.1.0 + before.1.1);
+                let ours = server_cpu_s + figures.cpu_s;
+                let others = (crate::stats::per(busy, 100) - ours) / figures.seconds;
+                if round > 0 {
+                    eprintln!(
+                        "round {round}, {file}, {connections} connections, {}: {:.0}/s, {:.0} per \
+                         CPU second, p50 {:.0} us, p99 {:.0} us; others {:.2}",
+                        tool.name(),
+                        figures.requests / figures.seconds,
+                        figures.requests / figures.cpu_s,
+                        figures.p50_us,
+                        figures.p99_us,
+                        others
+                    );
+                    samples.push(Sample {
+                        tool,
+                        round,
+                        file,
+                        connections,
+                        figures,
+                        server_cpu_s,
+                        others,
+                    });
+                }
+            }
+        }
+    }
+    Ok(samples)
+}

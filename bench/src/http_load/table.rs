@@ -1,0 +1,180 @@
+//! From the runs to the table, and to the raw file that is kept.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use serde_json::json;
+
+use super::tools::{Figures, Tool};
+use super::{FILES, Options, Sample};
+use crate::{report, stats};
+
+/// One line: a figure of both tools for one file and one number of connections.
+#[derive(Serialize)]
+pub(super) struct Row {
+    file: &'static str,
+    connections: usize,
+    measure: &'static str,
+    wrk: Vec<f64>,
+    simurgh: Vec<f64>,
+    /// `simurgh load http` ÷ wrk of the same round.
+    ratio: Vec<f64>,
+    must: Option<&'static str>,
+    reached: Option<bool>,
+}
+
+type Figure = fn(&Sample) -> f64;
+type Limit = (&'static str, fn(&Row) -> Option<bool>);
+
+/// What a row holds, and what it has to.
+const RECIPES: [(&str, Figure, Option<Limit>); 7] = [
+    (
+        "requests per client CPU second",
+        |it| it.figures.requests / it.figures.cpu_s,
+        Some(("≥ 0.8 × wrk", |row| Some(stats::median(&row.ratio)? >= 0.8))),
+    ),
+    (
+        "p50, us",
+        |it| it.figures.p50_us,
+        Some(("within 10 % of wrk", |row| Some((0.9..=1.1).contains(&stats::median(&row.ratio)?)))),
+    ),
+    (
+        "p99, us",
+        |it| it.figures.p99_us,
+        Some(("within wrk's own runs", |row| {
+            let (least, most) = (stats::quantile(&row.wrk, 0.0), stats::quantile(&row.wrk, 1.0));
+            Some((least?..=most?).contains(&stats::median(&row.simurgh)?))
+        })),
+    ),
+    ("p90, us", |it| it.figures.p90_us, None),
+    ("mean, us", |it| it.figures.mean_us, None),
+    ("requests per second", |it| per_second(&it.figures), None),
+    ("server CPU per request, us", |it| it.server_cpu_s / it.figures.requests * 1e6, None),
+];
+
+fn per_second(figures: &Figures) -> f64 {
+    figures.requests / figures.seconds
+}
+
+/// The rows of all jobs.
+pub(super) fn rows(samples: &[Sample]) -> Vec<Row> {
+    let mut jobs: Vec<(&'static str, usize)> = Vec::new();
+    for sample in samples {
+        if !jobs.contains(&(sample.file, sample.connections)) {
+            jobs.push((sample.file, sample.connections));
+        }
+    }
+    let mut rows = Vec::new();
+    for (file, connections) in jobs {
+        let of = |tool: Tool, figure: Figure| -> Vec<f64> {
+            let of_job =
+                |it: &&Sample| it.tool == tool && it.file == file && it.connections == connections;
+            samples.iter().filter(of_job).map(figure).collect()
+        };
+        for (measure, figure, limit) in RECIPES {
+            let (wrk, simurgh) = (of(Tool::Wrk, figure), of(Tool::Simurgh, figure));
+            let ratio = simurgh.iter().zip(&wrk).map(|(ours, theirs)| ours / theirs).collect();
+            let must = limit.map(|(must, _)| must);
+            let mut row =
+                Row { file, connections, measure, wrk, simurgh, ratio, must, reached: None };
+            row.reached = limit.and_then(|(_, reached)| reached(&row));
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+/// The table.
+pub(super) fn text(rows: &[Row]) -> String {
+    let mut text = "| file | connections | measure | wrk | simurgh load http | ÷ wrk | must reach \
+                    | ok? |\n|---|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for row in rows {
+        let bytes = FILES.iter().find(|(name, _)| *name == row.file).map_or(0, |file| file.1);
+        let _ = writeln!(
+            text,
+            "| {bytes} B | {} | {} | {} | {} | {} | {} | {} |",
+            row.connections,
+            row.measure,
+            spread(&row.wrk, 1),
+            spread(&row.simurgh, 1),
+            spread(&row.ratio, 3),
+            row.must.unwrap_or("–"),
+            row.reached.map_or("", |reached| if reached { "yes" } else { "**NO**" })
+        );
+    }
+    text
+}
+
+/// Median, lowest and highest.
+fn spread(values: &[f64], digits: usize) -> String {
+    let digits = if values.iter().any(|value| *value >= 1000.0) { 0 } else { digits };
+    let number = |value: Option<f64>| value.map_or("–".to_owned(), |it| format!("{it:.digits$}"));
+    let (least, most) = (stats::quantile(values, 0.0), stats::quantile(values, 1.0));
+    format!("{} ({}–{})", number(stats::median(values)), number(least), number(most))
+}
+
+/// Keeps everything; returns where.
+pub(super) fn write(
+    out: &Path,
+    options: &Options,
+    samples: &[Sample],
+    rows: &[Row],
+) -> Result<PathBuf> {
+    fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
+    let name = report::free_name(out, "issue6-http-load")?;
+    let mut raw = report::about();
+    let connections: Vec<String> = options.connections.iter().map(usize::to_string).collect();
+    raw["command"] = json!(format!(
+        "simurgh-bench http-load --runs {} --seconds {} --connections {}",
+        options.runs,
+        options.seconds,
+        connections.join(",")
+    ));
+    raw["order"] = json!("each job: wrk and simurgh in turn, who is first changes each round");
+    raw["table"] = json!(rows);
+    raw["samples"] = json!(samples);
+    let path = out.join(format!("{name}.json"));
+    fs::write(&path, serde_json::to_string_pretty(&raw)? + "\n")?;
+    fs::write(out.join(format!("{name}.md")), text(rows))?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(tool: Tool, round: usize, cpu_s: f64, p99_us: f64) -> Sample {
+        let figures = Figures {
+            requests: 1000.0,
+            seconds: 1.0,
+            mean_us: 100.0,
+            p50_us: 100.0,
+            p90_us: 100.0,
+            p99_us,
+            cpu_s,
+        };
+        let (file, connections) = (FILES[0].0, 32);
+        Sample { tool, round, file, connections, figures, server_cpu_s: 0.01, others: 0.0 }
+    }
+
+    #[test]
+    fn each_round_is_compared_with_itself_and_limits_are_judged() {
+        let samples = [
+            sample(Tool::Wrk, 1, 0.5, 300.0),
+            sample(Tool::Simurgh, 1, 0.5, 350.0),
+            sample(Tool::Simurgh, 2, 1.0, 350.0),
+            sample(Tool::Wrk, 2, 0.6, 340.0),
+        ];
+        let rows = rows(&samples);
+        assert_eq!(rows[0].ratio, [1.0, 0.6]);
+        let judged: Vec<Option<bool>> = rows.iter().map(|row| row.reached).collect();
+        assert_eq!(judged[..4], [Some(true), Some(true), Some(false), None]);
+        let text = text(&rows);
+        assert!(text.contains("| 0.800 (0.600–1.000) | ≥ 0.8 × wrk | yes |"), "{text}");
+        assert!(text.contains("within wrk's own runs | **NO** |"), "{text}");
+    }
+}

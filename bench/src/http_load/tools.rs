@@ -1,0 +1,191 @@
+//! wrk and `simurgh load http`, each told the same, on the client's core.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::stats;
+use crate::target::CLIENT_CORE;
+
+/// A load generator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Tool {
+    /// wrk.
+    Wrk,
+    /// `simurgh load http`.
+    Simurgh,
+}
+
+impl Tool {
+    /// Both.
+    pub(super) const ALL: [Self; 2] = [Self::Wrk, Self::Simurgh];
+
+    /// In messages and tables.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Wrk => "wrk",
+            Self::Simurgh => "simurgh load http",
+        }
+    }
+}
+
+/// What is to be done.
+pub(super) struct Job<'a> {
+    /// What is requested.
+    pub(super) url: String,
+    /// Connections.
+    pub(super) connections: usize,
+    /// How long.
+    pub(super) time: Duration,
+    /// A directory of this measurement.
+    pub(super) scratch: &'a Path,
+}
+
+/// What a tool says of its run, and what the run cost.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub(super) struct Figures {
+    /// Answers.
+    pub(super) requests: f64,
+    /// In so many seconds.
+    pub(super) seconds: f64,
+    /// Latency.
+    pub(super) mean_us: f64,
+    /// Latency.
+    pub(super) p50_us: f64,
+    /// Latency.
+    pub(super) p90_us: f64,
+    /// Latency.
+    pub(super) p99_us: f64,
+    /// CPU time of its process from start to end, user and system, seconds.
+    pub(super) cpu_s: f64,
+}
+
+/// Runs a tool to its end.
+pub(super) fn run(tool: Tool, program: &Path, job: &Job<'_>) -> Result<Figures> {
+    let json = job.scratch.join("simurgh.json");
+    let (connections, time) = (format!("-c{}", job.connections), job.time.as_secs());
+    let mut words: Vec<OsString> = match tool {
+        Tool::Wrk => vec!["--latency".into()],
+        Tool::Simurgh => vec!["load".into(), "http".into(), "--json".into(), json.clone().into()],
+    };
+    words.extend(["-t1".into(), connections.into(), format!("-d{time}s").into()]);
+    words.push(job.url.clone().into());
+    let before = children_cpu()?;
+    let mut child = Command::new(std::env::current_exe().context("own path")?)
+        .args(["exec", "--core", &CLIENT_CORE.to_string(), "--"])
+        .arg(program)
+        .args(&words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("start {}", program.display()))?;
+    let deadline = Instant::now() + job.time + Duration::from_secs(20);
+    // What it prints is far less than a pipe holds.
+    while child.try_wait()?.is_none() {
+        if Instant::now() > deadline {
+            child.kill()?;
+            child.wait()?;
+            bail!("{} does not come to an end", tool.name());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let cpu_s = children_cpu()? - before;
+    let output = child.wait_with_output()?;
+    ensure!(output.status.success(), "{} failed: {}", tool.name(), output.status);
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(!text.contains("Socket errors"), "{} had errors:\n{text}", tool.name());
+    let figures = match tool {
+        Tool::Wrk => of_wrk(&text, job.time).with_context(|| format!("not wrk's form:\n{text}")),
+        Tool::Simurgh => of_json(&serde_json::from_slice(&fs::read(&json)?)?),
+    };
+    Ok(Figures { cpu_s, ..figures? })
+}
+
+/// CPU seconds of all children that have been waited for.
+fn children_cpu() -> Result<f64> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Ok(stats::per(u64::try_from(micros)?, 1_000_000))
+}
+
+fn of_json(run: &Value) -> Result<Figures> {
+    let figure = |path: &str| {
+        run.pointer(path).and_then(Value::as_f64).with_context(|| format!("no {path}"))
+    };
+    Ok(Figures {
+        requests: figure("/requests")?,
+        seconds: figure("/elapsed_s")?,
+        mean_us: figure("/latency_us/mean")?,
+        p50_us: figure("/latency_us/p50")?,
+        p90_us: figure("/latency_us/p90")?,
+        p99_us: figure("/latency_us/p99")?,
+        cpu_s: 0.0,
+    })
+}
+
+fn of_wrk(text: &str, time: Duration) -> Option<Figures> {
+    let after = |start: &str| {
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(start))?;
+        line.split_whitespace().next()
+    };
+    let requests = text.lines().find(|line| line.contains(" requests in "))?;
+    let requests: f64 = requests.split_whitespace().next()?.parse().ok()?;
+    // It rounds the time to a hundredth of a second, but not the rate.
+    let rate: f64 = after("Requests/sec:")?.parse().ok()?;
+    let seconds = if rate > 0.0 { requests / rate } else { time.as_secs_f64() };
+    Some(Figures {
+        requests,
+        seconds,
+        mean_us: microseconds(after("Latency  ")?)?,
+        p50_us: microseconds(after("50%")?)?,
+        p90_us: microseconds(after("90%")?)?,
+        p99_us: microseconds(after("99%")?)?,
+        cpu_s: 0.0,
+    })
+}
+
+/// A time as wrk writes it.
+fn microseconds(text: &str) -> Option<f64> {
+    let units = [("us", 1.0), ("ms", 1e3), ("s", 1e6), ("m", 60e6)];
+    let (unit, factor) = units.into_iter().find(|(unit, _)| text.ends_with(unit))?;
+    Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_of_wrk_is_read() {
+        let text = "Running 1m test @ http://IP_A:PORT
+  2 threads and 2 connections
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency   568.73us  328.83us  12.36ms   98.53%
+    Req/Sec     1.80k   109.76     2.05k    72.75%
+  Latency Distribution
+     50%  530.00us
+     75%  595.00us
+     90%    0.97ms
+     99%    1.26s 
+  215057 requests in 1.00m, 524.22MB read
+Requests/sec:   3583.06
+Transfer/sec:      8.73MB
+";
+        let found = of_wrk(text, Duration::from_secs(60)).unwrap();
+        assert!((found.seconds - 60.02).abs() < 0.01);
+        let times = (found.mean_us, found.p50_us, found.p90_us, found.p99_us);
+        assert_eq!(times, (568.73, 530.0, 970.0, 1_260_000.0));
+        assert_eq!(found.requests, 215_057.0);
+        assert_eq!(of_wrk("nothing", Duration::from_secs(1)), None);
+    }
+}
