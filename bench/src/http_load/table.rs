@@ -30,7 +30,7 @@ type Figure = fn(&Sample) -> f64;
 type Limit = (&'static str, fn(&Row) -> Option<bool>);
 
 /// What a row holds, and what it has to.
-const RECIPES: [(&str, Figure, Option<Limit>); 7] = [
+const RECIPES: [(&str, Figure, Option<Limit>); 8] = [
     (
         "requests per client CPU second",
         |it| it.figures.requests / it.figures.cpu_s,
@@ -48,6 +48,11 @@ const RECIPES: [(&str, Figure, Option<Limit>); 7] = [
             let (least, most) = (stats::quantile(&row.wrk, 0.0), stats::quantile(&row.wrk, 1.0));
             Some((least?..=most?).contains(&stats::median(&row.simurgh)?))
         })),
+    ),
+    (
+        "p99 as measured, us (wrk shows none)",
+        |it| it.figures.measured_p99_us.unwrap_or(f64::NAN),
+        None,
     ),
     ("p90, us", |it| it.figures.p90_us, None),
     ("mean, us", |it| it.figures.mean_us, None),
@@ -75,7 +80,8 @@ pub(super) fn rows(samples: &[Sample]) -> Vec<Row> {
             samples.iter().filter(of_job).map(figure).collect()
         };
         for (measure, figure, limit) in RECIPES {
-            let (wrk, simurgh) = (of(Tool::Wrk, figure), of(Tool::Simurgh, figure));
+            let (mut wrk, simurgh) = (of(Tool::Wrk, figure), of(Tool::Simurgh, figure));
+            wrk.retain(|value| value.is_finite());
             let ratio = simurgh.iter().zip(&wrk).map(|(ours, theirs)| ours / theirs).collect();
             let must = limit.map(|(must, _)| must);
             let mut row =
@@ -112,6 +118,9 @@ pub(super) fn text(rows: &[Row]) -> String {
 /// Median, lowest and highest.
 fn spread(values: &[f64], digits: usize) -> String {
     let digits = if values.iter().any(|value| *value >= 1000.0) { 0 } else { digits };
+    if values.is_empty() {
+        return "–".to_owned();
+    }
     let number = |value: Option<f64>| value.map_or("–".to_owned(), |it| format!("{it:.digits$}"));
     let (least, most) = (stats::quantile(values, 0.0), stats::quantile(values, 1.0));
     format!("{} ({}–{})", number(stats::median(values)), number(least), number(most))
@@ -155,6 +164,7 @@ mod tests {
             p50_us: 100.0,
             p90_us: 100.0,
             p99_us,
+            measured_p99_us: None,
             cpu_s,
         };
         let (file, connections) = (FILES[0].0, 32);

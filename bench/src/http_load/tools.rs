@@ -65,6 +65,8 @@ pub(super) struct Figures {
     pub(super) p90_us: f64,
     /// Latency.
     pub(super) p99_us: f64,
+    /// Without the correction that wrk makes, and that all others have.
+    pub(super) measured_p99_us: Option<f64>,
     /// CPU time of its process from start to end, user and system, seconds.
     pub(super) cpu_s: f64,
 }
@@ -125,10 +127,11 @@ fn of_json(run: &Value) -> Result<Figures> {
     Ok(Figures {
         requests: figure("/requests")?,
         seconds: figure("/elapsed_s")?,
-        mean_us: figure("/latency_us/mean")?,
-        p50_us: figure("/latency_us/p50")?,
-        p90_us: figure("/latency_us/p90")?,
-        p99_us: figure("/latency_us/p99")?,
+        mean_us: figure("/latency_as_wrk_us/mean")?,
+        p50_us: figure("/latency_as_wrk_us/p50")?,
+        p90_us: figure("/latency_as_wrk_us/p90")?,
+        p99_us: figure("/latency_as_wrk_us/p99")?,
+        measured_p99_us: Some(figure("/latency_us/p99")?),
         cpu_s: 0.0,
     })
 }
@@ -150,6 +153,7 @@ fn of_wrk(text: &str, time: Duration) -> Option<Figures> {
         p50_us: microseconds(after("50%")?)?,
         p90_us: microseconds(after("90%")?)?,
         p99_us: microseconds(after("99%")?)?,
+        measured_p99_us: None,
         cpu_s: 0.0,
     })
 }

@@ -236,6 +236,40 @@ fn an_answer_that_is_cut_off_is_a_read_error() {
     assert!(run.errors["connection_reset"] > 4 && run.requests == 0, "{run:#?}");
 }
 
+/// Answers with some bytes changed, left out, or sent in odd pieces: `run` holds the sums.
+#[test]
+fn whatever_is_sent_the_sums_hold() {
+    let server = Server::new(|mut peer| {
+        let mut random = fastrand::Rng::with_seed(peer.number);
+        let answers = [
+            HELLO,
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+            "HTTP/1.0 204 No Content\r\nConnection: keep-alive\r\n\r\n",
+        ];
+        while peer.head().is_some() {
+            let mut answer = random.choice(answers).unwrap().as_bytes().to_vec();
+            if random.u8(..) < 64 {
+                let at = random.usize(..answer.len());
+                answer[at] = random.u8(..);
+            }
+            if random.u8(..) < 32 {
+                answer.truncate(random.usize(..answer.len()));
+            }
+            let (one, two) = answer.split_at(random.usize(..=answer.len()));
+            if !peer.send(one) || !peer.send(two) || random.u8(..) < 16 {
+                return;
+            }
+        }
+    });
+    for rate in [None, Some(500.0)] {
+        let timeout = Duration::from_millis(50);
+        let run = run(Plan { rate, timeout, connections: 16, ..plan(&server) });
+        assert!(run.requests > 20 && run.socket_errors.read > 4, "{run:#?}");
+        assert!(run.reconnects > 4, "{run:#?}");
+    }
+}
+
 #[test]
 fn more_than_the_answer_is_an_error() {
     let run = run(plan(&always(format!("{HELLO}and more"))));

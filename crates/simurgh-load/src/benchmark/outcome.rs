@@ -36,6 +36,12 @@ pub struct Outcome {
     pub bytes_per_second: f64,
     /// From when a request was due (sent, in a closed loop) until its answer was there.
     pub latency_us: Stats,
+    /// The same with what a closed loop does not ask while it waits, added as wrk does: see
+    /// [`Total::corrected`]. Only this can be compared with what wrk shows.
+    pub latency_as_wrk_us: Option<Stats>,
+    /// The histogram of those.
+    #[serde(skip)]
+    pub(super) as_wrk: Option<Total>,
     /// How it spreads.
     pub latency_spread_us: Spread,
     /// The same whole, as base64 of HdrHistogram's V2 encoding, µs.
@@ -99,7 +105,8 @@ pub struct OpenLoop {
     pub unsent: u64,
     /// How much later than due the generator sent what had a connection waiting for it.
     pub lag_us: Stats,
-    /// At least 99 % of what was due was answered within the run.
+    /// At least 99 % of what was due was answered within the run, or could not have been: what was
+    /// due last may still be under way, twice the least latency long.
     pub rate_reached: bool,
 }
 
@@ -145,14 +152,18 @@ impl Outcome {
         let plan = job.plan();
         let seconds = tally.elapsed_ns as f64 / 1e9;
         let per_second = |count: f64| if seconds > 0.0 { count / seconds } else { 0.0 };
+        let as_wrk = plan.rate.is_none().then(|| as_wrk(tally, connections));
         let statuses = tally.statuses();
         let odd = statuses.iter().filter(|(status, _)| !(200..400).contains(*status));
         let answered = tally.requests as f64;
-        let open_loop = plan.rate.map(|_| OpenLoop {
-            due: tally.due,
-            unsent: tally.unsent,
-            lag_us: tally.lag.stats(),
-            rate_reached: answered >= REACHED * tally.due as f64,
+        let open_loop = plan.rate.map(|rate| {
+            let under_way = 1.0 + 2.0 * rate * tally.latency.min() as f64 / 1e6;
+            OpenLoop {
+                due: tally.due,
+                unsent: tally.unsent,
+                lag_us: tally.lag.stats(),
+                rate_reached: answered + under_way >= REACHED * tally.due as f64,
+            }
         });
         Self {
             url: plan.url.clone(),
@@ -167,6 +178,8 @@ impl Outcome {
             requests_per_second: per_second(answered),
             bytes_per_second: per_second(tally.bytes_in as f64),
             latency_us: Stats { mean: tally.mean_us(), ..tally.latency.stats() },
+            latency_as_wrk_us: as_wrk.as_ref().map(Total::stats),
+            as_wrk,
             latency_spread_us: Spread { mean: tally.mean_us(), ..Spread::of(&tally.latency) },
             latency_histogram: tally.latency.clone(),
             thread_rate: Spread::of(&tally.rates),
@@ -185,5 +198,13 @@ impl Outcome {
     /// The share of one core that each thread used; near 1 the generator measures itself.
     pub fn busy(&self) -> f64 {
         self.cpu_s / (self.elapsed_s * self.threads as f64).max(f64::MIN_POSITIVE)
+    }
+}
+
+/// As wrk has it: a connection is taken to ask as often as it was answered on average.
+fn as_wrk(tally: &Tally, connections: usize) -> Total {
+    match tally.requests / (connections as u64).max(1) {
+        0 => tally.latency.clone(),
+        each => tally.latency.corrected(tally.elapsed_ns / 1000 / each),
     }
 }

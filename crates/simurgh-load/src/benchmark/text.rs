@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::record::Total;
+
 use super::job::Plan;
 use super::outcome::{Outcome, Spread};
 use super::sweep::{Prediction, Row, Sweep};
@@ -20,19 +22,7 @@ pub fn outcome(run: &Outcome) -> String {
         writeln!(text, "  Thread Stats{:>6}{:>11}{:>8}{:>12}", "Avg", "Stdev", "Max", "+/- Stdev");
     spread(&mut text, "Latency", &run.latency_spread_us, microseconds);
     spread(&mut text, "Req/Sec", &run.thread_rate, metric);
-    text += "  Latency Distribution\n";
-    let latency = &run.latency_us;
-    for (percent, us) in [
-        ("50%", latency.p50),
-        ("75%", run.latency_histogram.percentile(75.0)),
-        ("90%", latency.p90),
-        ("99%", latency.p99),
-        ("99.9%", latency.p99_9),
-        ("99.99%", latency.p99_99),
-        ("max", latency.max),
-    ] {
-        let _ = writeln!(text, "{percent:>8}{}", column(&microseconds(us as f64), 10).trim_end());
-    }
+    distribution(&mut text, run);
     let took = seconds(run.elapsed_s);
     let read = binary(run.bytes_read as f64);
     let _ = writeln!(text, "  {} requests in {took}, {read}B read", run.requests);
@@ -41,6 +31,20 @@ pub fn outcome(run: &Outcome) -> String {
     let _ = writeln!(text, "Requests/sec: {:>9.2}", run.requests_per_second);
     let _ = writeln!(text, "Transfer/sec: {:>10}B", binary(run.bytes_per_second));
     text
+}
+
+/// As measured, and of a closed loop as wrk shows it.
+fn distribution(text: &mut String, run: &Outcome) {
+    let head = if run.as_wrk.is_some() { "as wrk corrects it" } else { "" };
+    *text += format!("  {:<24}{head}", "Latency Distribution").trim_end();
+    *text += "\n";
+    for percent in [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 100.0] {
+        let cell = |all: &Total| column(&microseconds(all.percentile(percent) as f64), 10);
+        let other = run.as_wrk.as_ref().map_or(String::new(), |all| format!("      {}", cell(all)));
+        let name = if percent < 100.0 { format!("{percent}%") } else { "max".to_owned() };
+        let line = format!("{name:>8}{}{other}", cell(&run.latency_histogram));
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
 }
 
 /// What went wrong, or otherwise than wished.
@@ -297,14 +301,14 @@ mod tests {
   Thread Stats   Avg      Stdev     Max   +/- Stdev
     Latency   491.00us    0.00us 491.00us  100.00%
     Req/Sec     0.00      0.00     0.00      0.00%
-  Latency Distribution
-     50%  491.00us
-     75%  491.00us
-     90%  491.00us
-     99%  491.00us
-   99.9%  491.00us
-  99.99%  491.00us
-     max  491.00us
+  Latency Distribution    as wrk corrects it
+     50%  491.00us        491.00us
+     75%  491.00us        491.00us
+     90%  491.00us        491.00us
+     99%  491.00us        491.00us
+   99.9%  491.00us        491.00us
+  99.99%  491.00us        491.00us
+     max  491.00us        491.00us
   2075 requests in 1s, 0.00B read
   Little's law: rate x latency is 1.02 of 1 connections
   Generator: 0% of 1 cores
