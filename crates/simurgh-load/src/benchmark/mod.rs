@@ -29,7 +29,7 @@ mod wire;
 mod worker;
 
 pub use job::{Job, Plan};
-pub use outcome::{Outcome, SocketErrors, Spread};
+pub use outcome::{OpenLoop, Outcome, SocketErrors, Spread};
 pub use run::{BenchmarkError, Runner};
 pub use sweep::{Prediction, Row, Sweep};
 pub use text::{chart, head, outcome as text, prediction, sweep as table};
