@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use simurgh::Signals;
-use simurgh_load::benchmark::{self, BenchmarkError, Job, Outcome, Plan, Runner, Sweep};
+use simurgh_load::benchmark::{self, BenchmarkError, Job, Outcome, Plan, Row, Runner, Sweep};
 use simurgh_load::scenario::{AddressRange, Tls};
 use simurgh_load::{report, terminal};
 use tracing_subscriber::filter::LevelFilter;
@@ -185,13 +185,9 @@ fn sweep(runner: &mut Runner, job: &Job, rows: &[usize], flags: &HttpFlags) -> M
             Err(BenchmarkError::Stopped) if !sweep.rows().is_empty() => break,
             Err(error) => failed = Some(error),
         }
-        if let Some(by) =
-            sweep.rows().last().filter(|_| failed.is_none()).and_then(|it| it.deviation())
-        {
-            print(&format!(
-                "Measured average latency: {:+.1} % of what was predicted\n",
-                by * 100.0
-            ));
+        let last = sweep.rows().last().filter(|_| failed.is_none());
+        if let Some(by) = last.and_then(Row::deviation) {
+            print(&format!("Measured average latency: {:+.1} % off the prediction\n", by * 100.0));
         }
         print("\n");
         // What was measured before is shown all the same.
@@ -204,11 +200,10 @@ fn sweep(runner: &mut Runner, job: &Job, rows: &[usize], flags: &HttpFlags) -> M
         print("\n");
         print(&benchmark::chart(&sweep));
         write_json(flags.json.as_deref(), &sweep.report())?;
-    }
-    if let Some(path) = &flags.html {
-        let facts = facts(job.plan());
-        let page = sweep.page(&job.plan().url, &facts);
-        written(path, page.as_bytes())?;
+        if let Some(path) = &flags.html {
+            let page = sweep.page(&job.plan().url, &facts(job.plan()));
+            written(path, page.as_bytes())?;
+        }
     }
     match failed {
         Some(error) => Err(error.to_string()),
