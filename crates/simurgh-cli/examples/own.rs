@@ -57,5 +57,5 @@ fn divide(payload: &Payload<'_>) -> Outcome {
 
 fn main() -> ExitCode {
     let mount = Mount::new("/socket").channel("echo:*", |_, _| Join::ok(Echo::default()));
-    simurgh_cli::run(|server| server.mount(mount))
+    simurgh_cli::run_as("own", "0.3.1", |server| server.mount(mount))
 }

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::layer::Layer;
-use crate::{Channels, config, drive, keys, load, observe, road, tune};
+use crate::version::Program;
+use crate::{Channels, config, documents, drive, keys, load, observe, road, tune};
 
 /// A real-time server that speaks Phoenix Channels, and a load generator.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true, after_help = AFTER_HELP)]
+#[command(arg_required_else_help = true, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -31,6 +32,11 @@ pub(crate) enum Command {
     Observe(observe::Observe),
     /// Compares what this machine allows with what N connections need, and raises what is too low.
     Tune(tune::Tune),
+    /// Prints a script that makes a shell complete these commands and their flags.
+    Completions(documents::Completions),
+    /// Writes man pages of all commands into a directory, for packages.
+    #[command(hide = true)]
+    ManPages(documents::ManPages),
 }
 
 #[derive(Debug, Default, clap::Args)]
@@ -48,8 +54,12 @@ The first SIGTERM or SIGINT drains: nothing new is accepted, every client is clo
 within the drain time and comes back elsewhere. A second one exits at once, with 143 or 130.";
 
 /// The command line, with the help of each flag taken from its key.
-pub(crate) fn command(channels: Channels) -> clap::Command {
-    Cli::command().max_term_width(100).mut_subcommand("serve", |serve| {
+pub(crate) fn command(channels: Channels, program: &Program) -> clap::Command {
+    let named = Cli::command()
+        .name(program.name.clone())
+        .version(program.short())
+        .long_version(program.long());
+    named.max_term_width(100).mut_subcommand("serve", |serve| {
         keys::ALL.iter().fold(serve.after_help(AFTER_HELP), |serve, key| {
             serve.mut_arg(key.name, |arg| {
                 let default = match key.default.trim_matches(['"', '[', ']']) {
@@ -75,7 +85,8 @@ mod tests {
 
     fn parse(line: &str) -> Result<Layer, clap::Error> {
         let words = ["simurgh", "serve"].into_iter().chain(line.split_whitespace());
-        let matches = command(Channels::Declared).try_get_matches_from(words)?;
+        let matches =
+            command(Channels::Declared, &Program::simurgh()).try_get_matches_from(words)?;
         match Cli::from_arg_matches(&matches)?.command {
             Command::Serve(serve) => Ok(serve.flags),
             _ => panic!("not serve"),
@@ -84,8 +95,8 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        command(Channels::Declared).debug_assert();
-        command(Channels::InRust).debug_assert();
+        command(Channels::Declared, &Program::simurgh()).debug_assert();
+        command(Channels::InRust, &Program::unnamed()).debug_assert();
     }
 
     #[test]

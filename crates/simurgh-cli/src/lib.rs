@@ -21,6 +21,8 @@
 //!
 //! `drive` has the same application driven in this process, without a network (see `drive`).
 //!
+//! `run_as` has the application's own name and version in `--version` and the man pages.
+//!
 //! `load` is a tool beside the server: it puts servers under load and measures (see `load`).
 //! `observe` looks into a running one (see `observe`). `tune` compares what a machine allows with
 //! what connections need (see `tune`).
@@ -30,6 +32,7 @@
 //! own.
 
 mod config;
+mod documents;
 mod drive;
 mod file;
 mod flags;
@@ -37,12 +40,14 @@ mod keys;
 mod layer;
 mod load;
 mod logging;
+mod notify;
 mod observe;
 mod road;
 mod serve;
 mod settings;
 mod tune;
 mod units;
+mod version;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -52,20 +57,35 @@ use simurgh::{Builder, Mount};
 
 use flags::{Cli, Command};
 use settings::{Refusal, Settings};
+use version::Program;
 
 /// Runs an application of your own with the commands `serve`, `config`, `drive`, `load`, `observe`,
 /// `road` and `tune`.
 ///
 /// `application` gets a server that has all settings of flags and file, and adds mounts and pages;
-/// what it sets itself comes last. The keys that are about declared channels are not taken.
+/// what it sets itself comes last. The keys that are about declared channels are not taken. Its
+/// name is its file's; [`run_as`] gives it a version, too.
 pub fn run(application: impl FnOnce(Builder) -> Builder) -> ExitCode {
-    run_with(Channels::InRust, |builder, _| application(builder))
+    run_with(&Program::unnamed(), Channels::InRust, |builder, _| application(builder))
+}
+
+/// As [`run`], for an application that says who it is: what `--version` prints, with the version
+/// and commit of Simurgh behind it, and what completions and man pages call it.
+///
+/// ```no_run
+/// fn main() -> std::process::ExitCode {
+///     simurgh_cli::run_as("shop", env!("CARGO_PKG_VERSION"), |server| server)
+/// }
+/// ```
+pub fn run_as(name: &str, version: &str, application: impl FnOnce(Builder) -> Builder) -> ExitCode {
+    let program = Program::named(name, version);
+    run_with(&program, Channels::InRust, |builder, _| application(builder))
 }
 
 /// Runs the channels that `simurgh.toml` declares, or without any the built-in chat, and the chat
 /// page.
 pub fn run_declared() -> ExitCode {
-    run_with(Channels::Declared, |builder, mount| match mount {
+    run_with(&Program::simurgh(), Channels::Declared, |builder, mount| match mount {
         Some(mount) => builder.mount(mount).http(chat::page()),
         None => builder,
     })
@@ -81,11 +101,14 @@ enum Channels {
 }
 
 fn run_with(
+    program: &Program,
     channels: Channels,
     application: impl FnOnce(Builder, Option<Mount>) -> Builder,
 ) -> ExitCode {
     avoid_huge_pages();
-    let cli = match flags::command(channels).try_get_matches() {
+    simurgh_reactor::use_built_in_name_services();
+    let command = flags::command(channels, program);
+    let cli = match command.clone().try_get_matches() {
         Ok(matches) => Cli::from_arg_matches(&matches),
         Err(error) => Err(error),
     };
@@ -121,6 +144,8 @@ fn run_with(
         Command::Observe(flags) => observe::observe(&flags),
         Command::Road(flags) => road::road(&flags),
         Command::Tune(flags) => tune::tune(flags),
+        Command::Completions(flags) => documents::completions(&flags, command),
+        Command::ManPages(flags) => documents::man_pages(&flags, command),
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use simurgh::{Builder, Endpoint, Mount, Signals};
 
 use crate::settings::Settings;
-use crate::{fail, logging, print};
+use crate::{fail, logging, notify, print, version};
 
 /// Serves until a drain has ended.
 pub(crate) fn serve(
@@ -19,18 +19,24 @@ pub(crate) fn serve(
         Err(error) => return fail(&format!("cannot block signals: {error}")),
     };
     let _log = logging::start(log, log_format);
-    let shards = config.shards;
+    let drained_within = config.drain_time + config.close_timeout;
     let endpoint = match application(Endpoint::builder().config(config), mount).start() {
         Ok(endpoint) => endpoint,
         Err(error) => return fail(&error.to_string()),
     };
-    if let Err(error) = signals.drain(endpoint.handle()) {
+    let shards = endpoint.handle().metrics().len();
+    let tell = move || notify::stopping(drained_within);
+    if let Err(error) = signals.drain_telling(endpoint.handle(), tell) {
         return fail(&format!("cannot start the thread that waits for signals: {error}"));
     }
     for address in endpoint.addresses() {
         print(&format!("listening on http://{address}\n"));
     }
-    tracing::info!(shards, version = env!("CARGO_PKG_VERSION"), "serving");
+    tracing::info!(shards, version = version::VERSION, commit = version::COMMIT, "serving");
+    if let Err(error) = notify::keep_alive(endpoint.handle()) {
+        return fail(&format!("cannot start the thread that tells the service manager: {error}"));
+    }
+    notify::ready(endpoint.addresses(), shards);
     if let Err(error) = endpoint.wait() {
         return fail(&error.to_string());
     }

@@ -14,7 +14,7 @@ use crate::file::File;
 use crate::flags::Serve;
 use crate::layer::Layer;
 use crate::units::{self, Choice, LogFormat};
-use crate::{Channels, config};
+use crate::{Channels, config, version};
 
 /// Everything `serve` needs, checked.
 #[derive(Debug)]
@@ -198,6 +198,7 @@ fn complete(layer: Layer) -> Config {
     config.proxy_protocol = layer.proxy_protocol.unwrap_or(config.proxy_protocol);
     config.api_token = layer.api_token.or(config.api_token);
     config.observer = layer.observer.unwrap_or(config.observer);
+    config.commit = version::COMMIT.to_owned();
     config
 }
 

@@ -64,6 +64,9 @@ pub struct Config {
     pub observer: bool,
     /// A callback that holds its shard longer than this is named in the log. Default 10 ms.
     pub callback_warning: Duration,
+    /// The commit that the program was built from, for `/metrics` and the observer; empty where it
+    /// is not known. Default: empty.
+    pub commit: String,
 }
 
 impl Default for Config {
@@ -89,6 +92,7 @@ impl Default for Config {
             api_token: None,
             observer: false,
             callback_warning: Duration::from_millis(10),
+            commit: String::new(),
         }
     }
 }

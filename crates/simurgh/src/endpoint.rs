@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use simurgh_proto::message::{Payload, events};
@@ -173,6 +173,24 @@ impl Handle {
         &self.0.metrics
     }
 
+    /// Asks every shard for a sign of life; [`silent_shard`](Self::silent_shard) says, some time
+    /// later, who has not given it. For watchdogs: a shard that is held by a callback gives none.
+    pub fn ask_pulse(&self) -> Pulse {
+        self.all(|| Mail::Pulse);
+        Pulse(self.0.mailboxes.iter().map(reactor::Mailbox::posted).collect())
+    }
+
+    /// A shard that has taken none of its mail since it was asked, if there is one; those that
+    /// ended in a drain are not meant.
+    pub fn silent_shard(&self, asked: &Pulse) -> Option<usize> {
+        let stats = self.0.observer.stats.get()?;
+        let answers = stats.iter().zip(&self.0.ended).zip(&asked.0);
+        answers.enumerate().find_map(|(shard, ((stats, ended), posted))| {
+            let is_silent = stats.read().mails < *posted && !ended.load(Relaxed);
+            is_silent.then_some(shard)
+        })
+    }
+
     /// Begins a drain and returns; [`Endpoint::wait`] sees its end.
     pub fn drain(&self) {
         self.all(|| Mail::Drain(self.0.config.drain_time));
@@ -189,6 +207,10 @@ impl Handle {
         }
     }
 }
+
+/// What [`Handle::ask_pulse`] has asked.
+#[derive(Debug)]
+pub struct Pulse(Vec<u64>);
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -62,7 +62,7 @@ mod watchdog;
 pub use channel::{Broadcast, Channel, Join, JoinFn, Outcome, Reason, Reply, Stop};
 pub use config::Config;
 pub use context::{ChannelHandle, Context, ReplyRef};
-pub use endpoint::{Builder, Endpoint, Handle};
+pub use endpoint::{Builder, Endpoint, Handle, Pulse};
 pub use error::Error;
 pub use hub::Congested;
 pub use signals::Signals;

@@ -35,8 +35,21 @@ impl Signals {
     /// # Errors
     /// The system gives no thread.
     pub fn drain(self, server: Handle) -> std::io::Result<()> {
+        self.drain_telling(server, || {})
+    }
+
+    /// As [`drain`](Self::drain), and calls `tell` before the drain begins.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn drain_telling(
+        self,
+        server: Handle,
+        tell: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
         let drain = move |signal| {
             tracing::info!(signal, "draining; a second signal exits at once");
+            tell();
             server.drain();
         };
         self.first_then_exit(drain, || {})

@@ -53,7 +53,11 @@ fn facts(base: &str, overview: &Overview) -> String {
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<14}{value}");
     };
-    line("server", format!("{base}, version {}", super::text::visible(&overview.version)));
+    let version = match overview.commit.as_str() {
+        "" => overview.version.clone(),
+        commit => format!("{} ({commit})", overview.version),
+    };
+    line("server", format!("{base}, version {}", super::text::visible(&version)));
     line("up for", span(overview.uptime_s));
     line("connections", grouped(now.connections));
     line("channels", format!("{} in {} topics", grouped(now.channels), grouped(now.topics)));

@@ -71,8 +71,9 @@ class Live {
     if (!this.state.overview) return;
     if (!this.views) this.#build();
     const { overview } = this.state;
+    const commit = overview.commit ? ` (${overview.commit})` : "";
     this.facts.replaceChildren(...[
-      location.host, `version ${overview.version}`, `up for ${Format.span(overview.uptime_s)}`,
+      location.host, `version ${overview.version}${commit}`, `up for ${Format.span(overview.uptime_s)}`,
       `${overview.shards.length} shards`,
     ].map((text) => el("span", {}, text)));
     this.views[this.#view].update(this.state);

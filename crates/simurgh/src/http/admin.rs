@@ -139,8 +139,11 @@ fn mailboxes(out: &mut String, hub: &Hub) {
 fn whole(out: &mut String, hub: &Hub) {
     let version = env!("CARGO_PKG_VERSION");
     let name = "simurgh_build_info";
-    family(out, name, "gauge", "Always 1; its label is the version.");
-    let _ = writeln!(out, "{name}{{version=\"{version}\"}} 1");
+    family(out, name, "gauge", "Always 1; its labels are version and commit.");
+    let commit = &hub.config.commit;
+    // What a label may not hold as it is, no commit has.
+    let commit: String = commit.chars().filter(|c| !matches!(c, '\\' | '"' | '\n')).collect();
+    let _ = writeln!(out, "{name}{{version=\"{version}\",commit=\"{commit}\"}} 1");
     let process = process::read();
     let figures = [
         ("process_cpu_seconds_total", "counter", "CPU time used.", process.cpu_s),

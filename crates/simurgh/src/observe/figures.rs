@@ -125,6 +125,7 @@ fn take(hub: &Hub) -> Overview {
     Overview {
         server: "simurgh".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: config.commit.clone(),
         uptime_s: hub.observer.started.elapsed().as_secs_f64(),
         max_connections: config.max_connections.map(|most| most as u64),
         outbound_bytes_max: config.outbound_bytes_max as u64,

@@ -123,6 +123,9 @@ pub struct Overview {
     pub server: String,
     /// Its version.
     pub version: String,
+    /// The commit that the program was built from; empty where it is not known.
+    #[serde(default)]
+    pub commit: String,
     /// Since it was started, seconds.
     pub uptime_s: f64,
     /// Sockets that it takes at most, if there is a limit.

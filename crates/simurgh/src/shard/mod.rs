@@ -85,6 +85,8 @@ pub(crate) enum Mail {
     Permit,
     /// Somebody looks, or disconnects what he has looked at.
     Observe(Box<Ask>),
+    /// Asks nothing: that it is taken shows that the shard lives.
+    Pulse,
     /// Stop accepting, close everything with 1012 over this time, then end.
     Drain(Duration),
     /// End now.
@@ -213,6 +215,7 @@ impl Handler for Shard {
             Mail::Drive(order) => self.driver_asks(*order),
             Mail::Permit => self.permit_came(),
             Mail::Observe(ask) => self.asked(io, *ask),
+            Mail::Pulse => {}
             Mail::Drain(over) => self.begin_drain(io, over),
             Mail::Stop => io.stop(),
         }

@@ -1,0 +1,95 @@
+//! Which program this is, and what it was built from.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// What `simurgh --version` says of what can be compiled in. There is one set so far: an allocator
+/// that gives memory back, and TLS in `load` and `observe`.
+const FEATURES: &[&str] = &["mimalloc", "tls"];
+
+/// The commit, as `-dirty` where sources were changed since; empty where it is not known.
+pub(crate) const COMMIT: &str = env!("SIMURGH_BUILD_COMMIT");
+
+/// The day of the commit.
+const DATE: &str = env!("SIMURGH_BUILD_DATE");
+
+/// The version of these commands.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Who is run: `simurgh` itself, or an application of somebody's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Program {
+    /// Its name, as it is typed.
+    pub(crate) name: String,
+    /// Its own version; that of `simurgh` is said besides. Empty where it did not say one.
+    version: String,
+    is_simurgh: bool,
+}
+
+impl Program {
+    /// The binary of this crate.
+    pub(crate) fn simurgh() -> Self {
+        Self { name: "simurgh".to_owned(), version: String::new(), is_simurgh: true }
+    }
+
+    /// An application that says who it is.
+    pub(crate) fn named(name: &str, version: &str) -> Self {
+        Self { name: name.to_owned(), version: version.to_owned(), is_simurgh: false }
+    }
+
+    /// An application that does not: the name of its file.
+    pub(crate) fn unnamed() -> Self {
+        let path = std::env::args_os().next().unwrap_or_default();
+        let name = Path::new(&path).file_name().and_then(OsStr::to_str);
+        Self::named(name.unwrap_or("server"), "")
+    }
+
+    /// What follows the name for `-V`.
+    pub(crate) fn short(&self) -> String {
+        match (self.is_simurgh, self.version.as_str()) {
+            (true, _) => VERSION.to_owned(),
+            (false, "") => format!("on simurgh {VERSION}"),
+            (false, own) => own.to_owned(),
+        }
+    }
+
+    /// What follows the name for `--version`: one line for scripts and reports of bugs.
+    pub(crate) fn long(&self) -> String {
+        let built = built();
+        match (self.is_simurgh, self.version.as_str()) {
+            (true, _) => built,
+            (false, "") => format!("on simurgh {built}"),
+            (false, own) => format!("{own}, on simurgh {built}"),
+        }
+    }
+}
+
+/// Version, commit, features, platform.
+fn built() -> String {
+    let commit = match (COMMIT, DATE) {
+        ("", _) => "commit not known".to_owned(),
+        (commit, "") => commit.to_owned(),
+        (commit, date) => format!("{commit}, {date}"),
+    };
+    let (os, processor) = (std::env::consts::OS, std::env::consts::ARCH);
+    let linked = if cfg!(target_feature = "crt-static") { "static" } else { "dynamic" };
+    // Ten times slower, so that nobody measures it unawares.
+    let checked = if cfg!(debug_assertions) { ", unoptimised" } else { "" };
+    let features = FEATURES.join(", ");
+    format!("{VERSION} ({commit}) features: {features}; {os} {processor} {linked}{checked}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_application_has_its_own_version_and_says_what_it_stands_on() {
+        let own = Program::named("shop", "3.1.4");
+        assert_eq!(own.short(), "3.1.4");
+        assert!(own.long().starts_with(&format!("3.1.4, on simurgh {VERSION} (")));
+        assert_eq!(Program::named("shop", "").short(), format!("on simurgh {VERSION}"));
+        assert_eq!(Program::simurgh().short(), VERSION);
+        assert!(Program::simurgh().long().starts_with(&format!("{VERSION} (")));
+    }
+}

@@ -1,0 +1,32 @@
+//! Names of hosts in a binary that has the C library inside.
+
+#![allow(unsafe_code)]
+
+/// Has names looked up in /etc/hosts and DNS alone, whatever /etc/nsswitch.conf says, where the
+/// binary is linked to glibc statically; elsewhere it does nothing. To be called before any thread
+/// is there and any name is looked up.
+///
+/// Other sources (mdns, resolve, myhostname, LDAP) are plug-ins that glibc would load into the
+/// process with a second C library, which works only if that is of the very version that is inside,
+/// and may crash otherwise. The two that are left are part of glibc itself since 2.34.
+pub fn use_built_in_name_services() {
+    #[cfg(all(target_os = "linux", target_env = "gnu", target_feature = "crt-static"))]
+    for (database, services) in [(c"hosts", c"files dns"), (c"services", c"files"), USERS] {
+        // SAFETY: both are texts that end in a zero byte and live for ever; nothing else runs yet.
+        // A refusal leaves what was there.
+        let _ = unsafe { __nss_configure_lookup(database.as_ptr(), services.as_ptr()) };
+    }
+}
+
+/// For the home directory of somebody without HOME.
+#[cfg(all(target_os = "linux", target_env = "gnu", target_feature = "crt-static"))]
+const USERS: (&std::ffi::CStr, &std::ffi::CStr) = (c"passwd", c"files");
+
+#[cfg(all(target_os = "linux", target_env = "gnu", target_feature = "crt-static"))]
+unsafe extern "C" {
+    /// glibc's own way to set a line of nsswitch.conf, in `nss.h` since 2.0.
+    fn __nss_configure_lookup(
+        database: *const std::ffi::c_char,
+        services: *const std::ffi::c_char,
+    ) -> std::ffi::c_int;
+}
