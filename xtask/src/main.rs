@@ -2,6 +2,7 @@
 //! `cargo xtask <command>`, on a developer's machine and in CI alike.
 
 mod bench;
+mod dist;
 mod outcome;
 mod process;
 mod provide;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "Build, test and measure Simurgh")]
+#[command(name = "cargo xtask", about = "Build, test, measure and ship Simurgh")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -29,6 +30,8 @@ enum Command {
     Ci,
     /// Hold the sources against the house rules
     Tidy,
+    /// Make a release: binary, packages, archives, checksums; and check what was made
+    Dist(dist::Options),
     /// Measure, with `bench/` built for release; all arguments are passed on
     Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Command::Test(options) => suite::run(&options),
         Command::Ci => suite::run(&suite::Options { lints: true, only: Vec::new() }),
         Command::Tidy => tidy::run(&root()),
+        Command::Dist(options) => dist::run(&options),
         Command::Bench { arguments } => bench::run(&arguments),
     }
 }

@@ -75,6 +75,7 @@ fn apt_get(arguments: &[&str]) -> Result<(), String> {
     if done.ok() { Ok(()) } else { Err(format!("apt-get {}: {}", arguments[0], done.reason())) }
 }
 
-fn is_root() -> bool {
+/// Whether we may do what only root may.
+pub(crate) fn is_root() -> bool {
     Task::new("id", &["-u"], 1).quiet().run().output.trim() == "0"
 }

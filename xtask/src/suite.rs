@@ -11,7 +11,7 @@ use clap::Args;
 
 use crate::outcome::{self, Outcome, Step};
 use crate::process::{Finished, Task};
-use crate::{provide, tidy};
+use crate::{dist, provide, tidy};
 
 /// The exit code by which a script says that it did not run, and why, on a line `SKIPPED: …`.
 const EXIT_SKIPPED: i32 = 77;
@@ -39,6 +39,7 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("nginx", false, |ready| node_tests(ready, "nginx", Some("/usr/sbin/nginx"))),
     ("playwright", false, |ready| node_tests(ready, "playwright", Some("/usr/bin/chromium"))),
     ("autobahn", false, autobahn),
+    ("dist", false, dist),
 ];
 
 /// What the end-to-end steps rest on.
@@ -192,6 +193,20 @@ fn autobahn(ready: &Ready) -> Outcome {
         return Outcome::skipped(reason.unwrap_or("it did not say why"));
     }
     by_exit(&done)
+}
+
+/// A release of what was built for the tests: all but the optimised binary, whose build takes too
+/// long here.
+fn dist(ready: &Ready) -> Outcome {
+    if !ready.binaries {
+        return Outcome::failed("the binaries do not build");
+    }
+    let bin = crate::bin_dir();
+    let out = bin.parent().unwrap_or(Path::new("target")).join("packages-of-tests");
+    match dist::try_out(out) {
+        Ok(passed) => Outcome::passed(passed),
+        Err(note) => Outcome::failed(note),
+    }
 }
 
 /// What a step comes to whose ground is missing.

@@ -4,6 +4,7 @@
 //! `cargo run -p simurgh-cli --example own -- serve --listen 127.0.0.1:4000`
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use simurgh::{Channel, Context, Join, Mount, Outcome, Payload};
 
@@ -40,6 +41,11 @@ impl Channel for Echo {
             "remembered" => Outcome::ok(simurgh::json!(self.remembered.len())),
             // To see that a mistake ends one channel, is logged, and harms nobody else.
             "divide" => divide(&payload),
+            // To see who misses a shard that is not given back.
+            "hold" => {
+                std::thread::sleep(Duration::from_millis(payload.parse().unwrap_or(0)));
+                Outcome::NoReply
+            }
             _ => Outcome::unknown_event(),
         }
     }

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap_complete::Shell;
+use clap_mangen::Man;
 
-use crate::{fail, print};
+use crate::{fail, print, version};
 
 /// What can be typed after `simurgh completions`.
 #[derive(Debug, clap::Args)]
@@ -46,7 +47,25 @@ pub(crate) fn man_pages(flags: &ManPages, command: clap::Command) -> ExitCode {
     }
 }
 
-fn write_pages(dir: &Path, command: clap::Command) -> std::io::Result<()> {
+fn write_pages(dir: &Path, mut command: clap::Command) -> std::io::Result<()> {
     std::fs::create_dir_all(dir)?;
-    clap_mangen::generate_to(command, dir)
+    // Its pages would be those of --help.
+    command = command.disable_help_subcommand(true);
+    command.build();
+    write_page(dir, &command)
+}
+
+/// The page of a command, and those of its own: `simurgh-load.1`, `simurgh-load-check.1`.
+fn write_page(dir: &Path, command: &clap::Command) -> std::io::Result<()> {
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let version = version::VERSION;
+    let page = Man::new(command.clone())
+        .title(name.to_uppercase())
+        .date(version::DATE)
+        .source(format!("Simurgh {version}"))
+        .manual("Simurgh");
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    std::fs::write(dir.join(format!("{name}.1")), text)?;
+    command.get_subcommands().filter(|it| !it.is_hide_set()).try_for_each(|it| write_page(dir, it))
 }

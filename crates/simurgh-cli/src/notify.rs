@@ -4,10 +4,10 @@
 //! Each word is a socket that is opened, written to and closed at once, always by a thread of the
 //! process's own descriptor table, never a shard's.
 
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use sd_notify::NotifyState;
 use simurgh::Handle;
 
 /// What a drain may take longer than it was given, for the manager's patience.
@@ -16,16 +16,18 @@ const MARGIN: Duration = Duration::from_secs(10);
 /// All addresses are listened on.
 pub(crate) fn ready(addresses: &[SocketAddr], shards: usize) {
     let addresses: Vec<String> = addresses.iter().map(|it| format!("http://{it}")).collect();
-    let status = format!("listening on {}, {shards} shards", addresses.join(", "));
-    say(&[NotifyState::Ready, NotifyState::Status(&status)]);
+    let addresses = addresses.join(", ");
+    say(&format!("READY=1\nSTATUS=listening on {addresses}, {shards} shards\n"));
 }
 
 /// A drain begins that ends `within` this time; the manager waits for so long, and a little more,
 /// whatever its own patience (`TimeoutStopSec`) is.
 pub(crate) fn stopping(within: Duration) {
-    let patience = format!("EXTEND_TIMEOUT_USEC={}", (within + MARGIN).as_micros());
-    let status = format!("draining within {}", humantime::format_duration(within));
-    say(&[NotifyState::Stopping, NotifyState::Status(&status), NotifyState::Custom(&patience)]);
+    let patience_us = (within + MARGIN).as_micros();
+    let within = humantime::format_duration(within);
+    say(&format!(
+        "STOPPING=1\nEXTEND_TIMEOUT_USEC={patience_us}\nSTATUS=draining within {within}\n"
+    ));
 }
 
 /// Says that the server lives for as long as every shard does, if the manager wants to hear it
@@ -34,8 +36,11 @@ pub(crate) fn stopping(within: Duration) {
 ///
 /// # Errors
 /// The system gives no thread.
-pub(crate) fn keep_alive(server: Handle) -> std::io::Result<()> {
-    let Some(patience) = sd_notify::watchdog_enabled() else { return Ok(()) };
+pub(crate) fn keep_alive(server: Handle) -> io::Result<()> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let Some(patience) = watchdog(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID")) else {
+        return Ok(());
+    };
     // Twice in that time, as sd_watchdog_enabled(3) has it.
     let interval = (patience / 2).max(Duration::from_millis(1));
     let watch = move || {
@@ -43,7 +48,7 @@ pub(crate) fn keep_alive(server: Handle) -> std::io::Result<()> {
             let asked = server.ask_pulse();
             std::thread::sleep(interval);
             match server.silent_shard(&asked) {
-                None => say(&[NotifyState::Watchdog]),
+                None => say("WATCHDOG=1\n"),
                 Some(shard) => tracing::error!(
                     shard,
                     "gives no sign of life; the service manager is not told that the server lives"
@@ -58,8 +63,57 @@ pub(crate) fn keep_alive(server: Handle) -> std::io::Result<()> {
         .map(drop)
 }
 
-fn say(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
+/// How long the manager waits for a sign of life, if it is this process's that it waits for:
+/// sd_watchdog_enabled(3).
+fn watchdog(patience_us: Option<String>, pid: Option<String>) -> Option<Duration> {
+    let patience_us: u64 = patience_us?.parse().ok()?;
+    let is_meant = pid.is_none_or(|pid| pid == std::process::id().to_string());
+    (is_meant && patience_us > 0).then(|| Duration::from_micros(patience_us))
+}
+
+fn say(message: &str) {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
+        return;
+    };
+    if let Err(error) = send(&name, message) {
         tracing::warn!(%error, "the service manager (NOTIFY_SOCKET) cannot be told");
+    }
+}
+
+/// As sd_notify(3): a path, or behind `@` an abstract name.
+#[allow(
+    clippy::disallowed_types,
+    reason = "opened and closed by one thread of the main table, as said above"
+)]
+fn send(name: &std::ffi::OsStr, message: &str) -> io::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+    let address = match name.as_bytes() {
+        #[cfg(target_os = "linux")]
+        [b'@', rest @ ..] => std::os::linux::net::SocketAddrExt::from_abstract_name(rest)?,
+        _ => SocketAddr::from_pathname(name)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    // A manager that does not read must not keep a drain from its work.
+    socket.set_nonblocking(true)?;
+    socket.send_to_addr(message.as_bytes(), &address).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watchdog_is_for_the_process_it_names_and_for_a_time() {
+        let text = |text: &str| Some(text.to_owned());
+        let own = std::process::id();
+        let minute = Some(Duration::from_secs(60));
+        assert_eq!(watchdog(text("60000000"), None), minute);
+        assert_eq!(watchdog(text("60000000"), text(&own.to_string())), minute);
+        assert_eq!(watchdog(text("60000000"), text(&(own + 1).to_string())), None);
+        for none in [None, text("0"), text("-1"), text("soon"), text("")] {
+            assert_eq!(watchdog(none.clone(), None), None, "{none:?}");
+        }
     }
 }

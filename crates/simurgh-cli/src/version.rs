@@ -10,8 +10,8 @@ const FEATURES: &[&str] = &["mimalloc", "tls"];
 /// The commit, as `-dirty` where sources were changed since; empty where it is not known.
 pub(crate) const COMMIT: &str = env!("SIMURGH_BUILD_COMMIT");
 
-/// The day of the commit.
-const DATE: &str = env!("SIMURGH_BUILD_DATE");
+/// The day of the commit; empty where it is not known.
+pub(crate) const DATE: &str = env!("SIMURGH_BUILD_DATE");
 
 /// The version of these commands.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -23,8 +23,9 @@ pub fn use_built_in_name_services() {
 const USERS: (&std::ffi::CStr, &std::ffi::CStr) = (c"passwd", c"files");
 
 #[cfg(all(target_os = "linux", target_env = "gnu", target_feature = "crt-static"))]
+// SAFETY: the signature is that of glibc's `nss.h`, there since 2.0.
 unsafe extern "C" {
-    /// glibc's own way to set a line of nsswitch.conf, in `nss.h` since 2.0.
+    /// Sets a line of nsswitch.conf for this process.
     fn __nss_configure_lookup(
         database: *const std::ffi::c_char,
         services: *const std::ffi::c_char,

@@ -78,6 +78,17 @@ impl Client {
         &self.base
     }
 
+    /// Whether it answers at all.
+    pub(super) fn health(&self) -> Result<(), Problem> {
+        let answer = self.agent.get(format!("{}/healthz", self.base)).call().map_err(|error| {
+            Problem::Unreachable(format!("{} does not answer: {error}", self.base))
+        })?;
+        match answer.status() {
+            StatusCode::OK => Ok(()),
+            status => Err(Problem::Said(format!("{} answers with {status}", self.base))),
+        }
+    }
+
     pub(super) fn overview(&self, history: bool) -> Result<Overview, Problem> {
         let overview: Overview = self.get(&format!("overview?history={history}"))?;
         if overview.server == "simurgh" { Ok(overview) } else { Err(self.no_simurgh("another")) }

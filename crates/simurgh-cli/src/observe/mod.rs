@@ -23,7 +23,7 @@ use std::time::Duration;
 use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
-use crate::{WRONG_SETTINGS, complain, fail};
+use crate::{WRONG_SETTINGS, complain, fail, print};
 use app::App;
 use client::Client;
 use fetch::Fetcher;
@@ -41,6 +41,9 @@ pub(crate) struct Observe {
     /// The server's api_token; prefer the environment, a flag is seen in the process list.
     #[arg(long, value_name = "TOKEN", env = "SIMURGH_API_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    /// Asks only whether the server answers (/healthz), for containers; wants no token.
+    #[arg(long, conflicts_with = "once")]
+    health: bool,
     /// Prints the figures once and ends.
     #[arg(long)]
     once: bool,
@@ -68,6 +71,15 @@ pub(crate) fn observe(flags: &Observe) -> ExitCode {
             return ExitCode::from(WRONG_SETTINGS);
         }
     };
+    if flags.health {
+        return match client.health() {
+            Ok(()) => {
+                print("ok\n");
+                ExitCode::SUCCESS
+            }
+            Err(problem) => fail(&problem.to_string()),
+        };
+    }
     if flags.once {
         return once::print_once(&client, flags.json, flags.most);
     }

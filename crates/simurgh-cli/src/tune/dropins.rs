@@ -107,6 +107,23 @@ mod tests {
     }
 
     #[test]
+    fn what_packages_bring_as_an_example_is_what_is_printed() {
+        let made = Made::usual();
+        let printed = sysctl(&report_of(&made, 1_000_000));
+        let example = include_str!("../../../../packaging/sysctl.conf");
+        let settings: Vec<&str> =
+            example.lines().filter_map(|line| line.strip_prefix("#net.")).collect();
+        assert_eq!(settings.len(), 3, "all else is words");
+        for setting in settings {
+            assert!(
+                printed.contains(&format!("\nnet.{setting}\n")),
+                "{setting} is not in {printed}"
+            );
+        }
+        assert!(example.lines().all(|line| line.is_empty() || line.starts_with('#')));
+    }
+
+    #[test]
     fn limits_are_hard_ones_and_never_above_what_a_login_may_have() {
         let made = Made::usual();
         let text = limits(&report_of(&made, 1_000_000));

@@ -45,6 +45,8 @@ fn command(program: &Path, dir: &Path, args: &[&str]) -> Command {
     command
         .env_remove("SIMURGH_API_TOKEN")
         .env_remove("SIMURGH_LOAD_TOKEN")
+        .env_remove("NOTIFY_SOCKET")
+        .env_remove("WATCHDOG_USEC")
         .env_remove("RUST_BACKTRACE");
     command
 }
@@ -146,7 +148,20 @@ impl Server {
         args: &[&str],
         addresses: usize,
     ) -> Self {
+        Self::start_with_env(program, dir, args, addresses, &[])
+    }
+
+    /// The same with variables in its environment.
+    #[track_caller]
+    pub(crate) fn start_with_env(
+        program: &Path,
+        dir: TempDir,
+        args: &[&str],
+        addresses: usize,
+        env: &[(&str, &str)],
+    ) -> Self {
         let mut command = command(program, dir.path(), &[&["serve"], args].concat());
+        command.envs(env.iter().copied());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut server = Self { child, _dir: dir, addresses: Vec::new() };
         let mut stdout = BufReader::new(server.child.stdout.take().unwrap());

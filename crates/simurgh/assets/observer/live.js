@@ -73,8 +73,8 @@ class Live {
     const { overview } = this.state;
     const commit = overview.commit ? ` (${overview.commit})` : "";
     this.facts.replaceChildren(...[
-      location.host, `version ${overview.version}${commit}`, `up for ${Format.span(overview.uptime_s)}`,
-      `${overview.shards.length} shards`,
+      location.host, `version ${overview.version}${commit}`,
+      `up for ${Format.span(overview.uptime_s)}`, `${overview.shards.length} shards`,
     ].map((text) => el("span", {}, text)));
     this.views[this.#view].update(this.state);
   }

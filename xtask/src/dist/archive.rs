@@ -1,0 +1,88 @@
+//! Archives for systems that are no Debian, the directory that Docker builds from, and checksums.
+
+use super::{Parts, Release, files, program};
+
+pub(super) fn make(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
+    let name = release.name();
+    let tree = parts.work.join("archive").join(&name);
+    let put = |path: &str, content: &[u8], mode| files::write(&tree.join(path), content, mode);
+    let root = crate::root();
+    let binary = files::bytes(&parts.built.binary)?;
+    put("bin/simurgh", &binary, 0o755)?;
+    put("etc/simurgh.toml", parts.texts.config.as_bytes(), 0o644)?;
+    for (path, script) in
+        ["simurgh.bash", "_simurgh", "simurgh.fish"].iter().zip(&parts.texts.completions)
+    {
+        put(&format!("share/completions/{path}"), script.as_bytes(), 0o644)?;
+    }
+    for (page, text) in &parts.texts.pages {
+        put(&format!("share/man/man1/{page}"), text.as_bytes(), 0o644)?;
+    }
+    for file in ["simurgh.service", "simurgh.sysusers", "sysctl.conf"] {
+        put(
+            &format!("packaging/{file}"),
+            &files::bytes(&root.join("packaging").join(file))?,
+            0o644,
+        )?;
+    }
+    for file in ["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "README.md"] {
+        put(file, &files::bytes(&root.join(file))?, 0o644)?;
+    }
+    put("THIRD-PARTY.txt", parts.licences.as_bytes(), 0o644)?;
+    pack(release, parts, &name)?;
+    let symbols = parts.work.join("archive").join(format!("{name}-debug"));
+    files::write(&symbols.join("simurgh.debug"), files::bytes(&parts.built.debug)?, 0o644)?;
+    pack(release, parts, &format!("{name}-debug"))?;
+    docker(release, parts)?;
+    sums(release)
+}
+
+/// An archive of one directory: sorted, root's, with the commit's time.
+fn pack(release: &Release, parts: &Parts<'_>, name: &str) -> Result<(), String> {
+    let plain = release.out.join(format!("{name}.tar"));
+    let plain = plain.to_string_lossy();
+    let from = parts.work.join("archive");
+    let time = format!("--mtime=@{}", release.epoch);
+    program(
+        "tar",
+        &[
+            "--create",
+            "--file",
+            &plain,
+            "--directory",
+            &from.to_string_lossy(),
+            "--sort=name",
+            "--format=ustar",
+            "--owner=0",
+            "--group=0",
+            "--numeric-owner",
+            &time,
+            name,
+        ],
+    )?;
+    program("xz", &["--threads=1", "-6", "--force", &plain]).map(drop)
+}
+
+/// What `docker build` of this directory needs.
+fn docker(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
+    let root = crate::root();
+    let to = release.out.join("docker");
+    files::write(&to.join("simurgh"), files::bytes(&parts.built.binary)?, 0o755)?;
+    files::write(&to.join("simurgh.toml"), &parts.texts.config, 0o644)?;
+    files::write(&to.join("THIRD-PARTY.txt"), parts.licences, 0o644)?;
+    for file in ["LICENSE-APACHE", "LICENSE-MIT", "packaging/Dockerfile"] {
+        let name = file.rsplit('/').next().unwrap_or(file);
+        files::write(&to.join(name), files::bytes(&root.join(file))?, 0o644)?;
+    }
+    Ok(())
+}
+
+fn sums(release: &Release) -> Result<(), String> {
+    let mut sums = String::new();
+    for (name, _) in files::list(&release.out)? {
+        let line = program("sha256sum", &[&release.out.join(&name).to_string_lossy()])?;
+        let sum = line.split_whitespace().next().unwrap_or_default();
+        sums.push_str(&format!("{sum}  {name}\n"));
+    }
+    files::write(&release.out.join("SHA256SUMS"), sums, 0o644)
+}

@@ -1,0 +1,118 @@
+//! The binary, and its symbols in a file apart.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Link, Release, program, target_dir};
+use crate::process::Task;
+
+/// Longest build: fat LTO of everything on two busy cores.
+const MINUTES_MAX: u64 = 60;
+
+/// What was built.
+pub(super) struct Built {
+    /// Without symbols.
+    pub(super) binary: PathBuf,
+    /// The symbols, which debuggers find by the build id.
+    pub(super) debug: PathBuf,
+    /// The linker's hash of the binary, in hexadecimal.
+    pub(super) build_id: String,
+}
+
+pub(super) fn build(release: &Release) -> Result<Built, String> {
+    let whole = match release.profile.as_str() {
+        "dist" => build_dist(release)?,
+        profile => build_plain(profile)?,
+    };
+    let binary = release.out.join("work/bin/simurgh");
+    let debug = release.out.join("work/bin/simurgh.debug");
+    super::files::directory(&release.out.join("work/bin"))?;
+    let (from, to, symbols) =
+        (whole.to_string_lossy(), binary.to_string_lossy(), debug.to_string_lossy());
+    program("objcopy", &["--only-keep-debug", "--compress-debug-sections", &from, &symbols])?;
+    let link = format!("--add-gnu-debuglink={symbols}");
+    program("objcopy", &["--strip-all", "--remove-section=.comment", &link, &from, &to])?;
+    let build_id = build_id(&binary)?;
+    Ok(Built { binary, debug, build_id })
+}
+
+/// The same flags whatever the environment says, and no path of this machine in it.
+fn build_dist(release: &Release) -> Result<PathBuf, String> {
+    let target = target_dir();
+    let remapped = remapped(&target)?;
+    let mut flags: Vec<String> =
+        remapped.iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}")).collect();
+    flags.push("-Clink-arg=-Wl,--build-id=sha1".to_owned());
+    if release.link == Link::Static {
+        flags.push("-Ctarget-feature=+crt-static".to_owned());
+    }
+    let for_c: Vec<String> =
+        remapped.iter().map(|(from, to)| format!("-ffile-prefix-map={from}={to}")).collect();
+    let arguments = [
+        "build",
+        "--locked",
+        "--package",
+        "simurgh-cli",
+        "--profile",
+        "dist",
+        "--target",
+        release.target,
+    ];
+    let done = Task::new("cargo", &arguments, MINUTES_MAX)
+        // Of all places that flags come from this one wins, and with a target given it leaves
+        // build scripts and macros alone, which cannot be static.
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
+        .env("CFLAGS_x86_64_unknown_linux_gnu", for_c.join(" "))
+        .env("CARGO_INCREMENTAL", "0")
+        .env("CARGO_TARGET_DIR", &target)
+        .env("SOURCE_DATE_EPOCH", release.epoch.to_string())
+        .run();
+    match done.ok() {
+        true => Ok(target.join(release.target).join("dist/simurgh")),
+        false => Err(format!("cargo build: {}", done.reason())),
+    }
+}
+
+/// What the tests build anyway.
+fn build_plain(profile: &str) -> Result<PathBuf, String> {
+    let arguments = ["build", "--workspace", "--bins", "--examples", "--profile", profile];
+    let target = target_dir();
+    let done = Task::new("cargo", &arguments, MINUTES_MAX).env("CARGO_TARGET_DIR", &target).run();
+    let directory = if profile == "dev" { "debug" } else { profile };
+    match done.ok() {
+        true => Ok(target.join(directory).join("simurgh")),
+        false => Err(format!("cargo build: {}", done.reason())),
+    }
+}
+
+/// Directories whose names must not get into the binary, and what stands there in their place. The
+/// last that fits counts.
+fn remapped(target: &Path) -> Result<Vec<(String, &'static str)>, String> {
+    let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
+    let cargo = env::var_os("CARGO_HOME").map(PathBuf::from).or(home);
+    let sysroot = PathBuf::from(program("rustc", &["--print", "sysroot"])?.trim());
+    let known = [
+        (Some(sysroot), "/rust"),
+        (cargo, "/cargo"),
+        (Some(crate::root()), "/simurgh"),
+        (Some(target.to_path_buf()), "/target"),
+    ];
+    let named = known.into_iter().filter_map(|(path, to)| Some((path?, to)));
+    Ok(named
+        .map(|(path, to)| (fs::canonicalize(&path).unwrap_or(path), to))
+        .map(|(path, to)| (path.to_string_lossy().into_owned(), to))
+        .collect())
+}
+
+/// From the note that the linker left.
+pub(super) fn build_id(file: &Path) -> Result<String, String> {
+    let notes = program("readelf", &["--notes", "--wide", &file.to_string_lossy()])?;
+    let id = notes.lines().find_map(|line| line.split_once("Build ID: ")).map(|(_, id)| id.trim());
+    match id {
+        Some(id) if id.len() == 40 && id.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+            Ok(id.to_owned())
+        }
+        _ => Err(format!("{} has no build id", file.display())),
+    }
+}

@@ -1,0 +1,199 @@
+//! The Debian packages: the program with its service, and its symbols.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Link, Parts, Release, files, program};
+
+/// Where bug reports of packages go. The name is nobody's, until somebody ships them.
+const MAINTAINER: &str = "Simurgh contributors <simurgh@packages.invalid>";
+
+const ABOUT: &str = "\
+Description: real-time server for Phoenix Channels, and a load generator
+ Simurgh speaks the Phoenix Channels protocol over WebSocket to the official
+ clients, and holds very many connections on one machine: an idle one costs it
+ next to nothing. Channels are declared in a file, or written in Rust.
+ .
+ The package has the server as a systemd service that listens on 127.0.0.1
+ until it is told otherwise, the load generator (simurgh load), the observer
+ (simurgh observe) and the tool that makes a machine ready (simurgh tune).
+";
+
+/// Scripts of the package.
+const SCRIPTS: [&str; 3] = ["postinst", "postrm", "prerm"];
+
+const CONFFILE: &str = "etc/simurgh/simurgh.toml";
+
+impl Release {
+    /// The package's version: ours, and that of the packaging.
+    pub(super) fn debian_version(&self) -> String {
+        format!("{}-1", self.stamp)
+    }
+
+    /// The package's file.
+    pub(super) fn deb(&self) -> PathBuf {
+        self.out.join(format!("simurgh_{}_amd64.deb", self.debian_version()))
+    }
+
+    /// The symbols' package.
+    pub(super) fn dbgsym(&self) -> PathBuf {
+        self.out.join(format!("simurgh-dbgsym_{}_amd64.deb", self.debian_version()))
+    }
+}
+
+pub(super) fn make(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
+    make_main(release, parts)?;
+    make_dbgsym(release, parts)
+}
+
+fn make_main(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
+    let tree = parts.work.join("deb");
+    let put = |path: &str, content: &[u8], mode| files::write(&tree.join(path), content, mode);
+    put("usr/bin/simurgh", &files::bytes(&parts.built.binary)?, 0o755)?;
+    put(CONFFILE, parts.texts.config.as_bytes(), 0o644)?;
+    let packaged = |name: &str| files::text(&crate::root().join("packaging").join(name));
+    put("usr/lib/systemd/system/simurgh.service", packaged("simurgh.service")?.as_bytes(), 0o644)?;
+    put("usr/lib/sysusers.d/simurgh.conf", packaged("simurgh.sysusers")?.as_bytes(), 0o644)?;
+    let completions = [
+        "usr/share/bash-completion/completions/simurgh",
+        "usr/share/zsh/vendor-completions/_simurgh",
+        "usr/share/fish/vendor_completions.d/simurgh.fish",
+    ];
+    for (path, script) in completions.iter().zip(&parts.texts.completions) {
+        put(path, script.as_bytes(), 0o644)?;
+    }
+    for (name, page) in &parts.texts.pages {
+        let page = files::gzipped(page, parts.work)?;
+        put(&format!("usr/share/man/man1/{name}.gz"), &page, 0o644)?;
+    }
+    let doc = "usr/share/doc/simurgh";
+    let changes = files::text(&crate::root().join("CHANGELOG.md"))?;
+    put(&format!("{doc}/changelog.gz"), &files::gzipped(&changes, parts.work)?, 0o644)?;
+    let debian = files::gzipped(&changelog(release)?, parts.work)?;
+    put(&format!("{doc}/changelog.Debian.gz"), &debian, 0o644)?;
+    put(&format!("{doc}/copyright"), packaged("copyright")?.as_bytes(), 0o644)?;
+    let licences = files::gzipped(parts.licences, parts.work)?;
+    put(&format!("{doc}/THIRD-PARTY.txt.gz"), &licences, 0o644)?;
+    put(&format!("{doc}/examples/sysctl.conf"), packaged("sysctl.conf")?.as_bytes(), 0o644)?;
+    let dashboard = files::bytes(&crate::root().join("docs/grafana/simurgh.json"))?;
+    put(&format!("{doc}/examples/grafana.json"), &dashboard, 0o644)?;
+    put("usr/share/lintian/overrides/simurgh", overrides(release).as_bytes(), 0o644)?;
+    for script in SCRIPTS {
+        let text = packaged(&format!("simurgh.{script}"))?;
+        put(&format!("DEBIAN/{script}"), text.as_bytes(), 0o755)?;
+    }
+    put("DEBIAN/conffiles", format!("/{CONFFILE}\n").as_bytes(), 0o644)?;
+    let control = control(release, &tree)?;
+    put("DEBIAN/control", control.as_bytes(), 0o644)?;
+    pack(release, &tree, &release.deb())
+}
+
+fn make_dbgsym(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
+    let tree = parts.work.join("dbgsym");
+    let put = |path: &str, content: &[u8]| files::write(&tree.join(path), content, 0o644);
+    let id = &parts.built.build_id;
+    let (first, rest) = id.split_at(2);
+    let symbols = files::bytes(&parts.built.debug)?;
+    put(&format!("usr/lib/debug/.build-id/{first}/{rest}.debug"), &symbols)?;
+    // As debhelper does it: the licence is the program's, which is there too.
+    let doc = tree.join("usr/share/doc");
+    files::directory(&doc)?;
+    std::os::unix::fs::symlink("simurgh", doc.join("simurgh-dbgsym")).map_err(|e| e.to_string())?;
+    let version = release.debian_version();
+    let size = installed_kib(&tree)?;
+    let control = format!(
+        "Package: simurgh-dbgsym\nSource: simurgh\nVersion: {version}\nArchitecture: amd64\n\
+         Auto-Built-Package: debug-symbols\nMaintainer: {MAINTAINER}\nInstalled-Size: {size}\n\
+         Depends: simurgh (= {version})\nSection: debug\nPriority: optional\n\
+         Description: debug symbols for simurgh\nBuild-Ids: {id}\n"
+    );
+    put("DEBIAN/control", control.as_bytes())?;
+    pack(release, &tree, &release.dbgsym())
+}
+
+/// The same bytes for the same tree: owners are root, times the commit's, one thread compresses.
+fn pack(release: &Release, tree: &Path, to: &Path) -> Result<(), String> {
+    write_sums(tree)?;
+    let arguments = [
+        "SOURCE_DATE_EPOCH=".to_owned() + &release.epoch.to_string(),
+        "dpkg-deb".to_owned(),
+        "--root-owner-group".to_owned(),
+        "-Zxz".to_owned(),
+        "--threads-max=1".to_owned(),
+        "--build".to_owned(),
+        tree.to_string_lossy().into_owned(),
+        to.to_string_lossy().into_owned(),
+    ];
+    program("env", &arguments.each_ref().map(String::as_str)).map(drop)
+}
+
+fn write_sums(tree: &Path) -> Result<(), String> {
+    let is_content = |path: &String| !path.starts_with("DEBIAN/") && !tree.join(path).is_symlink();
+    // Configuration is the administrator's to change.
+    let all = files::below(tree)?;
+    let listed: Vec<&String> =
+        all.iter().filter(|path| is_content(path) && *path != CONFFILE).collect();
+    let mut sums = String::new();
+    for path in listed {
+        let line = program("md5sum", &[&tree.join(path).to_string_lossy()])?;
+        let sum = line.split_whitespace().next().unwrap_or_default();
+        sums.push_str(&format!("{sum}  {path}\n"));
+    }
+    files::write(&tree.join("DEBIAN/md5sums"), sums, 0o644)
+}
+
+fn control(release: &Release, tree: &Path) -> Result<String, String> {
+    let (depends, built_using) = match release.link {
+        Link::Static => (String::new(), format!("Built-Using: {}\n", glibc()?)),
+        Link::Dynamic => ("libc6, libgcc-s1, ".to_owned(), String::new()),
+    };
+    let version = release.debian_version();
+    let size = installed_kib(tree)?;
+    Ok(format!(
+        "Package: simurgh\nVersion: {version}\nArchitecture: amd64\nMaintainer: {MAINTAINER}\n\
+         Installed-Size: {size}\n\
+         Depends: {depends}init-system-helpers (>= 1.54~), systemd | systemd-standalone-sysusers\n\
+         Suggests: simurgh-dbgsym (= {version})\n\
+         {built_using}Section: net\nPriority: optional\n{ABOUT}"
+    ))
+}
+
+/// The source package of the C library inside, as Debian wants it named.
+fn glibc() -> Result<String, String> {
+    let arguments = ["--show", "--showformat=${source:Package} (= ${source:Version})", "libc6-dev"];
+    program("dpkg-query", &arguments)
+}
+
+/// Kibibytes, each file and directory rounded up, as Debian counts them.
+fn installed_kib(tree: &Path) -> Result<u64, String> {
+    let mut sum = 0;
+    for path in files::below(tree)?.iter().filter(|path| !path.starts_with("DEBIAN/")) {
+        let size = fs::symlink_metadata(tree.join(path)).map_err(|error| error.to_string())?.len();
+        sum += size.div_ceil(1024);
+    }
+    Ok(sum)
+}
+
+/// Debian's own form of changes: one entry, for the packaging.
+fn changelog(release: &Release) -> Result<String, String> {
+    let epoch = format!("@{}", release.epoch);
+    let date = program("date", &["--utc", "--rfc-email", "--date", &epoch])?;
+    Ok(format!(
+        "simurgh ({}) unstable; urgency=medium\n\n  * Built from the sources of this version; \
+         changelog.gz says what is new.\n\n -- {MAINTAINER}  {}\n",
+        release.debian_version(),
+        date.trim()
+    ))
+}
+
+fn overrides(release: &Release) -> String {
+    let text = "# No package of Debian's archive: there is no bug to close.\n\
+                simurgh: initial-upload-closes-no-bugs\n";
+    match release.link {
+        Link::Static => format!(
+            "{text}# On purpose, measured: docs/RELEASE.md. Built-Using names the C library.\n\
+             simurgh: statically-linked-binary\n"
+        ),
+        Link::Dynamic => text.to_owned(),
+    }
+}

@@ -1,0 +1,123 @@
+//! THIRD-PARTY.txt: whose code is in the binary, and under which terms. They ask that copies bear
+//! them.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Link, Release, files, program};
+
+const HEAD: &str = "\
+Simurgh is licensed as MIT or Apache-2.0. Its binary holds the code of others, each of these under
+the terms named behind it; the texts follow. The Rust standard library is MIT or Apache-2.0.
+";
+
+const GLIBC: &str = "
+The binary also holds the GNU C Library (https://www.gnu.org/software/libc/), which is LGPL-2.1 or
+later. Its sources are those of the Linux distribution it was built on; all sources of Simurgh are
+public, so that it can be linked with a changed library: `cargo xtask dist`.
+";
+
+/// Folders below a crate that are searched for licences: carried C sources have their own.
+const DEPTH_MAX: usize = 4;
+
+pub(super) fn text(release: &Release) -> Result<String, String> {
+    let crates = crates(release)?;
+    let sources = sources()?;
+    let mut out = HEAD.to_owned();
+    if release.link == Link::Static {
+        out.push_str(GLIBC);
+    }
+    out.push('\n');
+    // By text: the same is said once.
+    let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let phoenix = files::text(&crate::root().join("examples/chat/static/phoenix.LICENSE.md"))?;
+    texts.insert(phoenix, vec!["phoenix.js, the chat page's client".to_owned()]);
+    for (name, licence) in &crates {
+        out.push_str(&format!("{name}: {licence}\n"));
+        let directory = sources.iter().map(|from| from.join(name)).find(|path| path.is_dir());
+        let directory = directory.ok_or_else(|| format!("the sources of {name} are not there"))?;
+        let mut found = Vec::new();
+        licences_in(&directory, DEPTH_MAX, &mut found);
+        for text in found {
+            let users = texts.entry(text).or_default();
+            if !users.contains(name) {
+                users.push(name.clone());
+            }
+        }
+    }
+    for (text, users) in texts {
+        let line = "-".repeat(80);
+        out.push_str(&format!("\n{line}\n{}\n{line}\n{}\n", users.join(", "), text.trim_end()));
+    }
+    Ok(out)
+}
+
+/// `name-version` and licence of every crate that is linked into the binary, ours apart.
+fn crates(release: &Release) -> Result<BTreeMap<String, String>, String> {
+    let tree = program(
+        "cargo",
+        &[
+            "tree",
+            "--locked",
+            "--package",
+            "simurgh-cli",
+            "--edges",
+            "normal",
+            "--target",
+            release.target,
+            "--prefix",
+            "none",
+            "--format",
+            "{p}|{l}",
+        ],
+    )?;
+    let mut found = BTreeMap::new();
+    for line in tree.lines() {
+        let Some((package, licence)) = line.split_once('|') else { continue };
+        // A path: one of ours. A macro runs while it is compiled, and is not in the binary.
+        if package.contains('/') || package.contains("(proc-macro)") {
+            continue;
+        }
+        let mut words = package.split_whitespace();
+        let (name, version) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let licence = licence.trim_end_matches(" (*)");
+        if licence.is_empty() {
+            return Err(format!("{name} does not say what its licence is"));
+        }
+        found.insert(format!("{name}-{}", version.trim_start_matches('v')), licence.to_owned());
+    }
+    if found.is_empty() { Err("cargo tree names no crate".to_owned()) } else { Ok(found) }
+}
+
+/// Where cargo has unpacked crates, a directory for each registry.
+fn sources() -> Result<Vec<PathBuf>, String> {
+    let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
+    let cargo = env::var_os("CARGO_HOME").map(PathBuf::from).or(home).ok_or("no CARGO_HOME")?;
+    let registries = cargo.join("registry/src");
+    let entries =
+        fs::read_dir(&registries).map_err(|e| format!("{}: {e}", registries.display()))?;
+    Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
+}
+
+fn licences_in(directory: &Path, depth: usize, found: &mut Vec<String>) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    for path in paths {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        if path.is_dir() && depth > 1 {
+            licences_in(&path, depth - 1, found);
+        } else if ["license", "licence", "copying", "copyright", "notice", "unlicense"]
+            .iter()
+            .any(|start| name.starts_with(start))
+            && let Ok(text) = fs::read_to_string(&path)
+            // Lines end in one way, else the same text is there twice.
+            && let text = text.replace("\r\n", "\n")
+            && !found.contains(&text)
+        {
+            found.push(text);
+        }
+    }
+}

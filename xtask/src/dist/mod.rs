@@ -1,0 +1,237 @@
+//! `cargo xtask dist`: everything of a release, made and checked by one command.
+//!
+//! ```text
+//! cargo build ─► binary, symbols (`build`)
+//! the binary itself ─► completions, man pages, simurgh.toml (`documents`)
+//! sources of crates ─► THIRD-PARTY.txt (`licences`)
+//! all of it ─► .deb, -dbgsym.deb (`deb`), tarballs, Docker's directory, SHA256SUMS (`archive`)
+//! what lies there in the end ─► checks (`check`), from outside, as somebody who installs it
+//! ```
+//!
+//! All times in the files are the commit's, so that the same commit makes the same bytes
+//! (`--twice` shows it). What it is about: docs/RELEASE.md.
+
+mod archive;
+mod build;
+mod check;
+mod deb;
+mod documents;
+mod files;
+mod licences;
+mod trial;
+mod twice;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use crate::process::Task;
+use files::text;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Where everything goes; what is there is removed [default: target/packages]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Any profile but dist is built as cargo builds it, dynamic: to try the rest
+    #[arg(long, value_name = "PROFILE", default_value = "dist")]
+    pub(crate) profile: String,
+    /// How the binary has the C library
+    #[arg(long, value_enum, default_value = "static")]
+    pub(crate) link: Link,
+    /// Makes it all once more from a clone elsewhere, and compares every byte
+    #[arg(long)]
+    pub(crate) twice: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Link {
+    /// Inside: runs on any Linux
+    Static,
+    /// Of the system it runs on, which must be as new as the one it was built on
+    Dynamic,
+}
+
+/// What is made, for whom, from what.
+pub(crate) struct Release {
+    /// As in Cargo.toml.
+    version: String,
+    /// The version that sorts before it while HEAD is not its tag: `0.1.0~git20261121220000.abc`.
+    stamp: String,
+    /// Seconds since 1970: the time of the commit, and of all files.
+    epoch: u64,
+    link: Link,
+    profile: String,
+    out: PathBuf,
+    /// The Rust target, whose name is the directory of what is built for it.
+    target: &'static str,
+}
+
+/// The one platform so far.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Programs that it takes; all are in Debian's build-essential or in every Debian.
+const PROGRAMS: &[&str] = &["cargo", "dpkg-deb", "gzip", "md5sum", "objcopy", "tar", "xz"];
+
+/// Makes and checks it; prints what lies where.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    match make(options).and_then(|release| match options.twice {
+        true => twice::compare(&release, options),
+        false => Ok(()),
+    }) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("dist: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Makes one of what the tests have built, and checks it; how many checks there were.
+pub(crate) fn try_out(out: PathBuf) -> Result<u64, String> {
+    let profile = "dev".to_owned();
+    make(&Options { out: Some(out), profile, link: Link::Dynamic, twice: false })?;
+    Ok(check::count())
+}
+
+fn make(options: &Options) -> Result<Release, String> {
+    for program in PROGRAMS {
+        if !Task::new(program, &["--version"], 1).quiet().run().ok() {
+            return Err(format!("{program} is not there"));
+        }
+    }
+    let release = Release::new(options)?;
+    let _ = fs::remove_dir_all(&release.out);
+    files::directory(&release.out)?;
+    let built = build::build(&release)?;
+    let work = release.out.join("work");
+    let texts = documents::make(&built, &work)?;
+    let licences = licences::text(&release)?;
+    let parts = Parts { built: &built, texts: &texts, licences: &licences, work: &work };
+    deb::make(&release, &parts)?;
+    archive::make(&release, &parts)?;
+    check::run(&release, &parts)?;
+    fs::remove_dir_all(&work).map_err(|error| error.to_string())?;
+    for (name, bytes) in files::list(&release.out)? {
+        println!("{bytes:>12} bytes  {}", release.out.join(name).display());
+    }
+    Ok(release)
+}
+
+/// What packages are made of.
+struct Parts<'a> {
+    built: &'a build::Built,
+    texts: &'a documents::Documents,
+    licences: &'a str,
+    /// For what is only wanted meanwhile.
+    work: &'a Path,
+}
+
+impl Release {
+    fn new(options: &Options) -> Result<Self, String> {
+        let version = version()?;
+        let epoch = match std::env::var("SOURCE_DATE_EPOCH") {
+            Ok(text) => text,
+            Err(_) => git(&["show", "--no-patch", "--format=%ct", "HEAD"])
+                .ok_or("there is no git to ask for the time: set SOURCE_DATE_EPOCH")?,
+        };
+        let epoch = epoch.parse().map_err(|_| format!("{epoch:?} is no time (seconds)"))?;
+        let is_release = options.profile == "dist";
+        let out = options.out.clone().unwrap_or_else(|| target_dir().join("packages"));
+        Ok(Self {
+            stamp: stamp(&version),
+            version,
+            epoch,
+            link: if is_release { options.link } else { Link::Dynamic },
+            profile: options.profile.clone(),
+            // Other programs run in other directories.
+            out: std::path::absolute(&out).map_err(|error| error.to_string())?,
+            target: TARGET,
+        })
+    }
+
+    /// The name of archives, without their ends.
+    fn name(&self) -> String {
+        format!("simurgh-{}-x86_64-linux", self.stamp.replace('~', "-"))
+    }
+}
+
+/// Where cargo builds, which this binary is built in as well.
+fn target_dir() -> PathBuf {
+    let bin = crate::bin_dir();
+    bin.parent().map_or_else(|| crate::root().join("target"), Path::to_path_buf)
+}
+
+fn version() -> Result<String, String> {
+    let manifest = text(&crate::root().join("Cargo.toml"))?;
+    let table: toml::Table = manifest.parse().map_err(|error| format!("Cargo.toml: {error}"))?;
+    let package = table.get("workspace").and_then(|it| it.get("package"));
+    let version = package.and_then(|it| it.get("version")).and_then(toml::Value::as_str);
+    version.map(str::to_owned).ok_or_else(|| "Cargo.toml has no version".to_owned())
+}
+
+/// The version itself where HEAD is its tag, else one that sorts before it, and after those of
+/// earlier commits.
+fn stamp(version: &str) -> String {
+    let tag = format!("v{version}");
+    let is_tag =
+        git(&["tag", "--points-at", "HEAD"]).is_some_and(|tags| tags.lines().any(|t| t == tag));
+    let is_dirty =
+        git(&["status", "--porcelain", "--untracked-files=no"]).is_none_or(|it| !it.is_empty());
+    let dirty = if is_dirty { ".dirty" } else { "" };
+    let utc = [
+        "show",
+        "--no-patch",
+        "--date=format-local:%Y%m%d%H%M%S",
+        "--format=%cd.%h",
+        "--abbrev=10",
+        "HEAD",
+    ];
+    match git(&utc) {
+        Some(commit) if !is_tag || is_dirty => format!("{version}~git{commit}{dirty}"),
+        _ => version.to_owned(),
+    }
+}
+
+/// What git says of the repository; none where there is none.
+fn git(arguments: &[&str]) -> Option<String> {
+    let done = Task::new("git", arguments, 1).env("TZ", "UTC").quiet().run();
+    done.ok().then(|| done.output.trim().to_owned())
+}
+
+/// Runs a program whose output nobody wants while it works; what it wrote.
+fn program(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let done = Task::new(program, arguments, 10).quiet().run();
+    match done.ok() {
+        true => Ok(done.output),
+        false => {
+            Err(format!("{program} {}: {}\n{}", arguments.join(" "), done.reason(), done.output))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_profile_unwinds_and_the_shipped_one_is_optimised() {
+        let manifest: toml::Table =
+            text(&crate::root().join("Cargo.toml")).unwrap().parse().unwrap();
+        let profiles = manifest["profile"].as_table().unwrap();
+        assert!(["dev", "release", "dist"].iter().all(|name| profiles.contains_key(*name)));
+        for (name, profile) in profiles {
+            // A panic in a callback would end the server with all its clients.
+            assert_eq!(
+                profile.get("panic").and_then(toml::Value::as_str),
+                Some("unwind"),
+                "{name}"
+            );
+        }
+        let dist = profiles["dist"].as_table().unwrap();
+        assert_eq!(dist["inherits"].as_str(), Some("release"));
+        assert_eq!(dist["codegen-units"].as_integer(), Some(1));
+    }
+}
