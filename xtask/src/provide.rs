@@ -23,6 +23,8 @@ const NEEDS: &[Need] = &[
     Need { program: "/usr/bin/tsung", packages: &["tsung", "gnuplot-nox"] },
     // Several hosts on one: network namespaces.
     Need { program: "/usr/bin/ip", packages: &["iproute2"] },
+    // Reads man pages strictly.
+    Need { program: "/usr/bin/mandoc", packages: &["mandoc"] },
     // The prompt of `simurgh drive` is typed at.
     Need { program: "/usr/bin/tmux", packages: &["tmux"] },
 ];

@@ -13,6 +13,9 @@ use simurgh::Handle;
 /// What a drain may take longer than it was given, for the manager's patience.
 const MARGIN: Duration = Duration::from_secs(10);
 
+/// How long a word may take to be said.
+const SAYING_MAX: Duration = Duration::from_secs(1);
+
 /// All addresses are listened on.
 pub(crate) fn ready(addresses: &[SocketAddr], shards: usize) {
     let addresses: Vec<String> = addresses.iter().map(|it| format!("http://{it}")).collect();
@@ -91,12 +94,14 @@ fn send(name: &std::ffi::OsStr, message: &str) -> io::Result<()> {
 
     let address = match name.as_bytes() {
         #[cfg(target_os = "linux")]
-        [b'@', rest @ ..] => std::os::linux::net::SocketAddrExt::from_abstract_name(rest)?,
+        [b'@', rest @ ..] => {
+            <SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(rest)?
+        }
         _ => SocketAddr::from_pathname(name)?,
     };
     let socket = UnixDatagram::unbound()?;
     // A manager that does not read must not keep a drain from its work.
-    socket.set_nonblocking(true)?;
+    socket.set_write_timeout(Some(SAYING_MAX))?;
     socket.send_to_addr(message.as_bytes(), &address).map(drop)
 }
 

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Server, directory, own, run, run_own};
+use support::{Server, directory, run, run_own};
 
 #[test]
 fn the_version_is_one_line_with_commit_features_and_platform() {

@@ -9,6 +9,7 @@ use std::os::unix::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -65,15 +66,17 @@ impl Server {
     fn start(command: &mut Command) -> Result<Self, String> {
         let spawned = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
         let mut child = spawned.map_err(|error| format!("{command:?} does not start: {error}"))?;
-        let mut line = String::new();
+        let (said, hears) = mpsc::channel();
         if let Some(stdout) = child.stdout.take() {
-            // Ends with the process, so that this waits for no longer than it lives.
-            let _ = BufReader::new(stdout).read_line(&mut line);
+            thread::spawn(move || {
+                let mut line = String::new();
+                let _ = BufReader::new(stdout).read_line(&mut line);
+                let _ = said.send(line);
+            });
         }
-        let server = Self {
-            child,
-            url: line.trim().strip_prefix("listening on ").unwrap_or_default().to_owned(),
-        };
+        let mut server = Self { child, url: String::new() };
+        let line = hears.recv_timeout(PATIENCE).unwrap_or_default();
+        server.url = line.trim().strip_prefix("listening on ").unwrap_or_default().to_owned();
         if server.url.is_empty() { Err(format!("it says {line:?}")) } else { Ok(server) }
     }
 
@@ -187,8 +190,7 @@ pub(super) fn image(made: &Made<'_>) -> Result<Verdict, String> {
         match word {
             "COPY" => copy(&from, &root, rest)?,
             "USER" => user = rest.to_owned(),
-            "ENTRYPOINT" => entry.splice(0..0, list(rest)).for_each(drop),
-            "CMD" => entry.extend(list(rest)),
+            "ENTRYPOINT" | "CMD" => entry.extend(list(rest)),
             "HEALTHCHECK" => health = list(rest.split_once("CMD").map_or("", |(_, list)| list)),
             _ => {}
         }
