@@ -43,7 +43,7 @@ fn an_application_says_its_own_version_and_what_it_stands_on() {
     assert!(long.starts_with(&format!("own 0.3.1, on simurgh {version} (")), "{long}");
     assert_eq!(run_own(dir.path(), &["-V"]).stdout, "own 0.3.1\n");
     let script = run_own(dir.path(), &["completions", "bash"]).stdout;
-    assert!(script.contains("complete -F _own") && !script.contains("--max-channels"), "{script}");
+    assert!(script.contains("complete -F _own") && script.contains("--idle-timeout"), "{script}");
 }
 
 #[test]
