@@ -203,10 +203,7 @@ fn dist(ready: &Ready) -> Outcome {
     }
     let bin = crate::bin_dir();
     let out = bin.parent().unwrap_or(Path::new("target")).join("packages-of-tests");
-    match dist::try_out(out) {
-        Ok(passed) => Outcome::passed(passed),
-        Err(note) => Outcome::failed(note),
-    }
+    dist::try_out(out).unwrap_or_else(Outcome::failed)
 }
 
 /// What a step comes to whose ground is missing.

@@ -4,14 +4,17 @@
 use std::path::{Path, PathBuf};
 
 use super::{Parts, Release, build, files, program, trial};
+use crate::outcome::Outcome;
 use crate::process::Task;
 use crate::provide;
 
 /// What a check came to that did not fail.
 pub(super) enum Verdict {
     Right,
-    /// Not looked at, for want of something.
+    /// Not looked at, for want of a program or right.
     Without(&'static str),
+    /// There is nothing to be looked at in a release of this kind.
+    NotMeant,
 }
 
 type Check = fn(&Made<'_>) -> Result<Verdict, String>;
@@ -45,27 +48,37 @@ const CHECKS: &[(&str, Check)] = &[
     ("SHA256SUMS are right", checksums),
 ];
 
-pub(super) fn run(release: &Release, parts: &Parts<'_>) -> Result<(), String> {
+pub(super) fn run(release: &Release, parts: &Parts<'_>) -> Result<Outcome, String> {
     let tree = parts.work.join("installed");
     program("dpkg-deb", &["--extract", &release.deb().to_string_lossy(), &tree.to_string_lossy()])?;
     let made = Made { release, parts, tree };
-    let mut failed = Vec::new();
+    let mut outcome = Outcome::default();
+    let (mut failed, mut without) = (Vec::new(), Vec::new());
     for (name, check) in CHECKS {
         match check(&made) {
-            Ok(Verdict::Right) => println!("ok       {name}"),
-            Ok(Verdict::Without(what)) => println!("SKIPPED  {name}: no {what}"),
+            Ok(Verdict::Right) => {
+                println!("ok       {name}");
+                outcome.passed += 1;
+            }
+            Ok(Verdict::Without(what)) => {
+                println!("SKIPPED  {name}: no {what}");
+                outcome.skipped += 1;
+                without.push(what);
+            }
+            Ok(Verdict::NotMeant) => {}
             Err(why) => {
                 println!("FAILED   {name}: {why}");
                 failed.push(*name);
             }
         }
     }
-    if failed.is_empty() { Ok(()) } else { Err(format!("wrong: {}", failed.join("; "))) }
-}
-
-/// How many there are.
-pub(super) fn count() -> u64 {
-    CHECKS.len() as u64
+    if !failed.is_empty() {
+        return Err(format!("wrong: {}", failed.join("; ")));
+    }
+    if !without.is_empty() {
+        outcome.note = format!("without {}", without.join(", "));
+    }
+    Ok(outcome)
 }
 
 impl Made<'_> {
@@ -291,7 +304,7 @@ fn symbols(made: &Made<'_>) -> Result<Verdict, String> {
 
 fn paths(made: &Made<'_>) -> Result<Verdict, String> {
     if made.release.profile != "dist" {
-        return Ok(Verdict::Without("paths taken out in this profile"));
+        return Ok(Verdict::NotMeant);
     }
     let root = crate::root().to_string_lossy().into_owned();
     for file in [&made.parts.built.binary, &made.parts.built.debug] {

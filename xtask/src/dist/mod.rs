@@ -27,6 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
+use crate::outcome::Outcome;
 use crate::process::Task;
 use files::text;
 
@@ -77,7 +78,7 @@ const PROGRAMS: &[&str] = &["cargo", "dpkg-deb", "gzip", "md5sum", "objcopy", "t
 
 /// Makes and checks it; prints what lies where.
 pub(crate) fn run(options: &Options) -> ExitCode {
-    match make(options).and_then(|release| match options.twice {
+    match make(options).and_then(|(release, _)| match options.twice {
         true => twice::compare(&release, options),
         false => Ok(()),
     }) {
@@ -89,22 +90,21 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// Makes one of what the tests have built, and checks it; how many checks there were.
-pub(crate) fn try_out(out: PathBuf) -> Result<u64, String> {
+/// Makes one of what the tests have built, and checks it.
+pub(crate) fn try_out(out: PathBuf) -> Result<Outcome, String> {
     let profile = "dev".to_owned();
-    make(&Options { out: Some(out), profile, link: Link::Dynamic, twice: false })?;
-    Ok(check::count())
+    let options = Options { out: Some(out), profile, link: Link::Dynamic, twice: false };
+    make(&options).map(|(_, checked)| checked)
 }
 
-fn make(options: &Options) -> Result<Release, String> {
+fn make(options: &Options) -> Result<(Release, Outcome), String> {
     for program in PROGRAMS {
         if !Task::new(program, &["--version"], 1).quiet().run().ok() {
             return Err(format!("{program} is not there"));
         }
     }
     let release = Release::new(options)?;
-    let _ = fs::remove_dir_all(&release.out);
-    files::directory(&release.out)?;
+    empty(&release.out)?;
     let built = build::build(&release)?;
     let work = release.out.join("work");
     let texts = documents::make(&built, &work)?;
@@ -112,12 +112,23 @@ fn make(options: &Options) -> Result<Release, String> {
     let parts = Parts { built: &built, texts: &texts, licences: &licences, work: &work };
     deb::make(&release, &parts)?;
     archive::make(&release, &parts)?;
-    check::run(&release, &parts)?;
+    let checked = check::run(&release, &parts)?;
     fs::remove_dir_all(&work).map_err(|error| error.to_string())?;
     for (name, bytes) in files::list(&release.out)? {
         println!("{bytes:>12} bytes  {}", release.out.join(name).display());
     }
-    Ok(release)
+    Ok((release, checked))
+}
+
+/// Makes the directory, and takes out what an earlier release left; nothing else.
+fn empty(out: &Path) -> Result<(), String> {
+    let is_ours = ["SHA256SUMS", "work"].iter().any(|name| out.join(name).exists());
+    let is_empty = fs::read_dir(out).map_or(true, |mut entries| entries.next().is_none());
+    if !is_ours && !is_empty {
+        return Err(format!("{} has other things in it: name another --out", out.display()));
+    }
+    let _ = fs::remove_dir_all(out);
+    files::directory(out)
 }
 
 /// What packages are made of.
@@ -215,6 +226,20 @@ fn program(program: &str, arguments: &[&str]) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_a_release_left_is_removed() {
+        let dir = std::env::temp_dir().join(format!("simurgh-dist-{}", std::process::id()));
+        files::write(&dir.join("letters"), "to be kept", 0o644).unwrap();
+        let refused = empty(&dir);
+        let is_kept = dir.join("letters").exists();
+        files::write(&dir.join("SHA256SUMS"), "", 0o644).unwrap();
+        let taken = empty(&dir);
+        let is_gone = !dir.join("letters").exists() && dir.is_dir();
+        fs::remove_dir_all(&dir).unwrap();
+        assert!(refused.is_err() && is_kept);
+        assert!(taken.is_ok() && is_gone);
+    }
 
     #[test]
     fn every_profile_unwinds_and_the_shipped_one_is_optimised() {

@@ -175,7 +175,7 @@ pub(super) fn serve(made: &Made<'_>) -> Result<Verdict, String> {
 /// its command, its look at the health.
 pub(super) fn image(made: &Made<'_>) -> Result<Verdict, String> {
     if made.release.link != Link::Static {
-        return Ok(Verdict::Without("static binary"));
+        return Ok(Verdict::NotMeant);
     }
     if !provide::is_root() {
         return Ok(Verdict::Without("root, who may chroot"));
@@ -242,7 +242,7 @@ fn list(text: &str) -> Vec<String> {
 /// binary has inside.
 pub(super) fn names(made: &Made<'_>) -> Result<Verdict, String> {
     if made.release.link != Link::Static {
-        return Ok(Verdict::Without("static binary"));
+        return Ok(Verdict::NotMeant);
     }
     if !provide::is_root() {
         return Ok(Verdict::Without("root, who may chroot"));
