@@ -191,8 +191,9 @@ fn overrides(release: &Release) -> String {
                 simurgh: initial-upload-closes-no-bugs\n";
     match release.link {
         Link::Static => format!(
-            "{text}# On purpose, measured: docs/RELEASE.md. Built-Using names the C library.\n\
-             simurgh: statically-linked-binary\n"
+            "{text}# A static program at a random address looks like a library. It is static on\n\
+             # purpose, measured: docs/RELEASE.md. Built-Using names the C library.\n\
+             simurgh: shared-library-lacks-prerequisites\n"
         ),
         Link::Dynamic => text.to_owned(),
     }

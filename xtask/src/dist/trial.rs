@@ -20,6 +20,9 @@ use crate::provide;
 /// The longest that anything here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// By its path: what runs in there gets no environment, and so no way to find it.
+const CHROOT: &str = "/usr/sbin/chroot";
+
 pub(super) fn version(made: &Made<'_>) -> Result<Verdict, String> {
     let simurgh = made.path("usr/bin/simurgh");
     let (long, short) = (program(&simurgh, &["--version"])?, program(&simurgh, &["-V"])?);
@@ -198,7 +201,7 @@ pub(super) fn image(made: &Made<'_>) -> Result<Verdict, String> {
     let free = |word: String| word.replace("0.0.0.0:4000", "127.0.0.1:0").replace(":4001", ":0");
     let entry: Vec<String> = entry.into_iter().map(free).collect();
     let chroot = |words: &[String]| {
-        let mut command = Command::new("chroot");
+        let mut command = Command::new(CHROOT);
         command.arg(format!("--userspec={user}")).arg(&root).args(words);
         command.env_clear();
         command
@@ -260,10 +263,10 @@ pub(super) fn names(made: &Made<'_>) -> Result<Verdict, String> {
     let root = root.to_string_lossy();
     for name in ["localhost", "else"] {
         let url = format!("http://{name}:{port}");
-        program("chroot", &[&root, "/simurgh", "observe", "--health", &url])?;
+        program(CHROOT, &[&root, "/simurgh", "observe", "--health", &url])?;
     }
     let unknown = format!("http://nowhere.example:{port}");
-    match program("chroot", &[&root, "/simurgh", "observe", "--health", &unknown]) {
+    match program(CHROOT, &[&root, "/simurgh", "observe", "--health", &unknown]) {
         Ok(_) => Err("a name is found that nobody has".to_owned()),
         Err(_) => Ok(Verdict::Right),
     }
