@@ -1,6 +1,6 @@
 //! What a service manager hears of `serve`: a socket in the place of systemd's.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "a test's sockets never meet a shard's table")]
 
 mod support;

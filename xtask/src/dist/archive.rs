@@ -60,7 +60,8 @@ fn pack(release: &Release, parts: &Parts<'_>, name: &str) -> Result<(), String> 
             name,
         ],
     )?;
-    program("xz", &["--threads=1", "-6", "--force", &plain]).map(drop)
+    let effort = format!("-{}", release.effort());
+    program("xz", &["--threads=1", &effort, "--force", &plain]).map(drop)
 }
 
 /// What `docker build` of this directory needs.

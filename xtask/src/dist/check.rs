@@ -296,8 +296,7 @@ fn symbols(made: &Made<'_>) -> Result<Verdict, String> {
     }
     // A function of ours leads back to its line.
     let names = program("nm", &["--defined-only", &debug])?;
-    let is_ours =
-        |line: &&str| line.to_lowercase().contains(" t ") && line.contains("simurgh_cli");
+    let is_ours = |line: &&str| line.to_lowercase().contains(" t ") && line.contains("simurgh_cli");
     let ours = names.lines().find(is_ours);
     let address = ours.and_then(|line| line.split_whitespace().next()).ok_or("no name of ours")?;
     let place = program("addr2line", &["-e", &debug, address])?;

@@ -119,6 +119,7 @@ fn pack(release: &Release, tree: &Path, to: &Path) -> Result<(), String> {
         "dpkg-deb".to_owned(),
         "--root-owner-group".to_owned(),
         "-Zxz".to_owned(),
+        format!("-z{}", release.effort()),
         "--threads-max=1".to_owned(),
         "--build".to_owned(),
         tree.to_string_lossy().into_owned(),

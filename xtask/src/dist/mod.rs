@@ -163,6 +163,11 @@ impl Release {
         })
     }
 
+    /// How hard `xz` works: for what nobody ships, hardly.
+    fn effort(&self) -> &'static str {
+        if self.profile == "dist" { "6" } else { "0" }
+    }
+
     /// The name of archives, without their ends.
     fn name(&self) -> String {
         format!("simurgh-{}-x86_64-linux", self.stamp.replace('~', "-"))
