@@ -14,8 +14,8 @@ pub fn run(data: &[u8]) {
     let [choice, bytes @ ..] = data else { return };
     let limits = match choice % 3 {
         0 => HeadLimits::default(),
-        1 => HeadLimits { bytes_max: 200, headers_max: 4 },
-        _ => HeadLimits { bytes_max: 0, headers_max: 0 },
+        1 => HeadLimits { bytes_max: 200, headers_max: 4, target_bytes_max: 60 },
+        _ => HeadLimits { bytes_max: 0, headers_max: 0, target_bytes_max: 0 },
     };
     verdicts_last(bytes, |bytes| match Request::parse(bytes, &limits) {
         Ok(parsed) => parsed.map(|(request, head_bytes)| {
@@ -32,6 +32,8 @@ pub fn run(data: &[u8]) {
         Err(error) => Some(Err(error)),
     });
     if let Ok(Some((request, _))) = Request::parse(bytes, &limits) {
+        let framing = request.framing();
+        assert!(framing.is_ok() || framing.is_err_and(|error| error.status() >= 400));
         answer(&request);
     }
 }

@@ -38,8 +38,9 @@ pub(crate) struct Wrong {
     pub(crate) why: String,
 }
 
-/// Keys about declared channels; an application with channels in Rust has no use for them.
-const ABOUT_DECLARED: [&str; 3] = ["max_channels", "auth_token", "announce_joins_up_to"];
+/// Keys about declared channels and what is served beside them; an application in Rust has its own.
+const ABOUT_DECLARED: [&str; 4] =
+    ["static_files", "max_channels", "auth_token", "announce_joins_up_to"];
 
 impl Key {
     /// Whether it means anything to such an application.
@@ -250,6 +251,120 @@ pub(crate) const ALL: &[Key] = &[
         set: |layer, value| boolean(&mut layer.observer, value),
     },
     Key {
+        name: "http_threads",
+        takes: "a whole number from 1 to 1024, or \"auto\" for one per core",
+        default: "\"auto\"",
+        example: None,
+        about: "Threads of the HTTP side, each with an event loop and connections of its own",
+        cost: "a thread each; idle, nothing else",
+        set: |layer, value| scalar(&mut layer.http_threads, value, units::http_threads),
+    },
+    Key {
+        name: "http_connections_max",
+        takes: "a whole number from 1 to 1000000",
+        default: "10000",
+        example: None,
+        about: "Plain HTTP connections at once; above, 503 with Retry-After. Sockets are not \
+                counted, nor do they lose descriptors to them",
+        cost: "some 20 kB for each that is there, half of it the system's",
+        set: |layer, value| {
+            scalar(&mut layer.http_connections_max, value, units::http_connections)
+        },
+    },
+    Key {
+        name: "http_head_bytes_max",
+        takes: "a size such as \"16KiB\" or a number of bytes, from 1024 to 65536",
+        default: "\"16KiB\"",
+        example: None,
+        about: "Longest head of a request, of an upgrade as well; above, 431",
+        cost: "up to so much memory for each head under way",
+        set: |layer, value| scalar(&mut layer.http_head_bytes_max, value, units::head_bytes),
+    },
+    Key {
+        name: "http_headers_max",
+        takes: "a whole number from 1 to 100",
+        default: "100",
+        example: None,
+        about: "Most headers of a request, of an upgrade as well; above, 431",
+        cost: "nothing",
+        set: |layer, value| scalar(&mut layer.http_headers_max, value, units::headers),
+    },
+    Key {
+        name: "http_target_bytes_max",
+        takes: "a size such as \"8KiB\" or a number of bytes",
+        default: "\"8KiB\"",
+        example: None,
+        about: "Longest target of a request (path and query), of an upgrade as well; above, 414",
+        cost: "as http_head_bytes_max, of which it is a part",
+        set: |layer, value| scalar(&mut layer.http_target_bytes_max, value, units::bytes),
+    },
+    Key {
+        name: "http_body_bytes_max",
+        takes: "a size such as \"8MB\" or a number of bytes",
+        default: "\"8MB\"",
+        example: None,
+        about: "Longest body of a request; above, 413",
+        cost: "up to so much memory for each body under way, where the application keeps it whole",
+        set: |layer, value| scalar(&mut layer.http_body_bytes_max, value, units::bytes),
+    },
+    Key {
+        name: "http_head_timeout",
+        takes: "a time such as \"10s\" or \"500ms\"",
+        default: "\"10s\"",
+        example: None,
+        about: "From the first byte of a request's head to its end; above, 408. The first head of \
+                a connection has handshake_timeout",
+        cost: "a connection that sends slowly is held for so long",
+        set: |layer, value| scalar(&mut layer.http_head_timeout, value, units::duration),
+    },
+    Key {
+        name: "http_body_timeout",
+        takes: "a time such as \"10s\" or \"500ms\"",
+        default: "\"10s\"",
+        example: None,
+        about: "How long a body may be waited for in all, and a second more for each \
+                http_body_rate_min that came; above, 408",
+        cost: "a connection that sends slowly is held for so long",
+        set: |layer, value| scalar(&mut layer.http_body_timeout, value, units::duration),
+    },
+    Key {
+        name: "http_body_rate_min",
+        takes: "a size such as \"1kB\" or a number of bytes",
+        default: "\"1kB\"",
+        example: None,
+        about: "What of a body has to come in a second, in the long run",
+        cost: "nothing",
+        set: |layer, value| scalar(&mut layer.http_body_rate_min, value, units::bytes),
+    },
+    Key {
+        name: "http_write_timeout",
+        takes: "a time such as \"30s\" or \"500ms\"",
+        default: "\"30s\"",
+        example: None,
+        about: "How long a client may take nothing of its answer; above, it is cut",
+        cost: "an answer that is not read is held for so long",
+        set: |layer, value| scalar(&mut layer.http_write_timeout, value, units::duration),
+    },
+    Key {
+        name: "http_idle_timeout",
+        takes: "a time such as \"75s\" or \"500ms\"",
+        default: "\"75s\"",
+        example: None,
+        about: "How long a connection may wait for its next request. Longer than a proxy's own \
+                time, so that the proxy closes first (nginx: keepalive_timeout, 60 s)",
+        cost: "a connection that nobody uses is held for so long",
+        set: |layer, value| scalar(&mut layer.http_idle_timeout, value, units::duration),
+    },
+    Key {
+        name: "http_requests_max",
+        takes: "a whole number from 1 to 1000000000",
+        default: "100000",
+        example: None,
+        about: "Most requests of one connection; the answer to the last closes it",
+        cost: "nothing",
+        set: |layer, value| scalar(&mut layer.http_requests_max, value, units::http_requests),
+    },
+    Key {
         name: "callback_warning",
         takes: "a time such as \"10ms\"",
         default: "\"10ms\"",
@@ -275,6 +390,16 @@ pub(crate) const ALL: &[Key] = &[
         about: "How log lines are written",
         cost: "nothing",
         set: |layer, value| scalar(&mut layer.log_format, value, units::log_format),
+    },
+    Key {
+        name: "static_files",
+        takes: "a directory",
+        default: "none",
+        example: Some("\".\""),
+        about: "Serves the files below this directory in place of the chat page, but none that is \
+                hidden and none that a link leads out to",
+        cost: "reads on threads of their own",
+        set: |layer, value| scalar(&mut layer.static_files, value, units::directory),
     },
     Key {
         name: "max_channels",

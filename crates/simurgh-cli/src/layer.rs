@@ -2,6 +2,7 @@
 //! not.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -79,12 +80,38 @@ layer! {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     observer: bool,
+    #[arg(long, value_name = "N", value_parser = units::http_threads)]
+    http_threads: Choice<usize>,
+    #[arg(long, value_name = "N", value_parser = units::http_connections)]
+    http_connections_max: usize,
+    #[arg(long, value_name = "SIZE", value_parser = units::head_bytes)]
+    http_head_bytes_max: usize,
+    #[arg(long, value_name = "N", value_parser = units::headers)]
+    http_headers_max: usize,
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    http_target_bytes_max: usize,
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    http_body_bytes_max: usize,
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    http_head_timeout: Duration,
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    http_body_timeout: Duration,
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    http_body_rate_min: usize,
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    http_write_timeout: Duration,
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    http_idle_timeout: Duration,
+    #[arg(long, value_name = "N", value_parser = units::http_requests)]
+    http_requests_max: u64,
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     callback_warning: Duration,
     #[arg(long, value_name = "LEVEL", value_parser = units::level)]
     log: LevelFilter,
     #[arg(long, value_name = "FORMAT", value_parser = units::log_format)]
     log_format: LogFormat,
+    #[arg(long, value_name = "DIRECTORY", value_parser = units::directory)]
+    static_files: PathBuf,
     #[arg(long, value_name = "N", value_parser = units::channels)]
     max_channels: u16,
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,

@@ -53,10 +53,10 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
-use simurgh::{Builder, Mount};
+use simurgh::Builder;
 
 use flags::{Cli, Command};
-use settings::{Refusal, Settings};
+use settings::{Declared, Refusal, Settings};
 use version::Program;
 
 /// Runs an application of your own with the commands `serve`, `config`, `drive`, `load`, `observe`,
@@ -83,10 +83,10 @@ pub fn run_as(name: &str, version: &str, application: impl FnOnce(Builder) -> Bu
 }
 
 /// Runs the channels that `simurgh.toml` declares, or without any the built-in chat, and the chat
-/// page.
+/// page or the files that are served in its place.
 pub fn run_declared() -> ExitCode {
-    run_with(&Program::simurgh(), Channels::Declared, |builder, mount| match mount {
-        Some(mount) => builder.mount(mount).http(chat::page()),
+    run_with(&Program::simurgh(), Channels::Declared, |builder, declared| match declared {
+        Some(Declared { mount, page }) => builder.mount(mount).http(page),
         None => builder,
     })
 }
@@ -103,7 +103,7 @@ enum Channels {
 fn run_with(
     program: &Program,
     channels: Channels,
-    application: impl FnOnce(Builder, Option<Mount>) -> Builder,
+    application: impl FnOnce(Builder, Option<Declared>) -> Builder,
 ) -> ExitCode {
     avoid_huge_pages();
     simurgh_reactor::use_built_in_name_services();

@@ -2,17 +2,17 @@
 
 use std::process::ExitCode;
 
-use simurgh::{Builder, Endpoint, Mount, Signals};
+use simurgh::{Builder, Endpoint, Signals};
 
-use crate::settings::Settings;
+use crate::settings::{Declared, Settings};
 use crate::{fail, logging, notify, print, version};
 
 /// Serves until a drain has ended.
 pub(crate) fn serve(
     settings: Settings,
-    application: impl FnOnce(Builder, Option<Mount>) -> Builder,
+    application: impl FnOnce(Builder, Option<Declared>) -> Builder,
 ) -> ExitCode {
-    let Settings { config, mount, log, log_format } = settings;
+    let Settings { config, declared, log, log_format } = settings;
     // First of all: threads inherit what is blocked.
     let signals = match Signals::block() {
         Ok(signals) => signals,
@@ -20,7 +20,7 @@ pub(crate) fn serve(
     };
     let _log = logging::start(log, log_format);
     let drained_within = config.drain_time + config.close_timeout;
-    let endpoint = match application(Endpoint::builder().config(config), mount).start() {
+    let endpoint = match application(Endpoint::builder().config(config), declared).start() {
         Ok(endpoint) => endpoint,
         Err(error) => return fail(&error.to_string()),
     };

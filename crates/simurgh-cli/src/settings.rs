@@ -6,7 +6,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use simurgh::axum::Router;
+use simurgh::axum::http::HeaderValue;
 use simurgh::declared::{self, Defaults};
+use simurgh::http::HttpConfig;
 use simurgh::{Config, Mount};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -20,10 +23,18 @@ use crate::{Channels, config, version};
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) config: Config,
-    /// The declared channels, unless the application has its own.
-    pub(crate) mount: Option<Mount>,
+    /// The declared channels and their page, unless the application has its own.
+    pub(crate) declared: Option<Declared>,
     pub(crate) log: LevelFilter,
     pub(crate) log_format: LogFormat,
+}
+
+/// What is served without a line of Rust.
+#[derive(Debug)]
+pub(crate) struct Declared {
+    pub(crate) mount: Mount,
+    /// The chat's page, or files.
+    pub(crate) page: Router,
 }
 
 /// Everything that is wrong, one line each.
@@ -69,8 +80,15 @@ impl Settings {
                 file.complain(key, format!("{key}: {text}"));
             }
         }
-        let mount = match channels {
-            Channels::Declared => mount(&layer, &mut file),
+        let declared = match channels {
+            Channels::Declared => {
+                let page = page(&layer).map_err(|text| match flags.static_files {
+                    Some(_) => complaints.push(format!("{}: {text}", typed_as("static_files"))),
+                    None => file.complain("static_files", format!("static_files: {text}")),
+                });
+                let mount = mount(&layer, &mut file);
+                mount.zip(page.ok()).map(|(mount, page)| Declared { mount, page })
+            }
             Channels::InRust => None,
         };
         complaints.extend(file.complaints());
@@ -78,7 +96,7 @@ impl Settings {
             return Err(Refusal(complaints));
         }
         Ok(Self {
-            mount,
+            declared,
             log: layer.log.unwrap_or(LevelFilter::INFO),
             log_format: layer.log_format.unwrap_or(LogFormat::Text),
             config: complete(layer),
@@ -120,6 +138,7 @@ fn mistakes(flags: &Layer, layer: &Layer, channels: Channels) -> Vec<(&'static s
     }
     if channels == Channels::InRust {
         for (key, is_typed) in [
+            ("static_files", flags.static_files.is_some()),
             ("max_channels", flags.max_channels.is_some()),
             ("auth_token", flags.auth_token.is_some()),
             ("announce_joins_up_to", flags.announce_joins_up_to.is_some()),
@@ -138,6 +157,17 @@ fn typed_as(key: &str) -> String {
         "api_token" => "--api-token (or SIMURGH_API_TOKEN)".to_owned(),
         key => format!("--{}", key.replace('_', "-")),
     }
+}
+
+/// Pages whose content is not known here may do what they do; they are in no foreign frame.
+const FILES_POLICY: HeaderValue =
+    HeaderValue::from_static("base-uri 'self'; frame-ancestors 'none'");
+
+/// The files that are to be served, or the chat's page.
+fn page(layer: &Layer) -> Result<Router, String> {
+    let Some(directory) = &layer.static_files else { return Ok(chat::page()) };
+    simurgh::http::static_files(directory, FILES_POLICY)
+        .map_err(|error| format!("{}: {error}", directory.display()))
 }
 
 /// The declared channels, or the built-in chat where none are.
@@ -186,6 +216,7 @@ fn complete(layer: Layer) -> Config {
     config.handshake_timeout = layer.handshake_timeout.unwrap_or(config.handshake_timeout);
     config.close_timeout = layer.close_timeout.unwrap_or(config.close_timeout);
     config.drain_time = layer.drain_time.unwrap_or(config.drain_time);
+    complete_http(&layer, &mut config.http);
     config.callback_warning = layer.callback_warning.unwrap_or(config.callback_warning);
     let limits = &mut config.limits;
     limits.frame_bytes_max = layer.frame_bytes_max.unwrap_or(limits.frame_bytes_max);
@@ -200,6 +231,23 @@ fn complete(layer: Layer) -> Config {
     config.observer = layer.observer.unwrap_or(config.observer);
     config.commit = version::COMMIT.to_owned();
     config
+}
+
+fn complete_http(layer: &Layer, http: &mut HttpConfig) {
+    http.threads = layer.http_threads.and_then(Choice::value).unwrap_or(http.threads);
+    http.connections_max = layer.http_connections_max.unwrap_or(http.connections_max);
+    http.head_bytes_max = layer.http_head_bytes_max.unwrap_or(http.head_bytes_max);
+    http.headers_max = layer.http_headers_max.unwrap_or(http.headers_max);
+    http.target_bytes_max = layer.http_target_bytes_max.unwrap_or(http.target_bytes_max);
+    let body_bytes = layer.http_body_bytes_max.map(|bytes| bytes as u64);
+    http.body_bytes_max = body_bytes.unwrap_or(http.body_bytes_max);
+    http.head_timeout = layer.http_head_timeout.unwrap_or(http.head_timeout);
+    http.body_timeout = layer.http_body_timeout.unwrap_or(http.body_timeout);
+    let body_rate = layer.http_body_rate_min.map(|bytes| bytes as u64);
+    http.body_rate_min = body_rate.unwrap_or(http.body_rate_min);
+    http.write_timeout = layer.http_write_timeout.unwrap_or(http.write_timeout);
+    http.idle_timeout = layer.http_idle_timeout.unwrap_or(http.idle_timeout);
+    http.requests_max = layer.http_requests_max.unwrap_or(http.requests_max);
 }
 
 #[cfg(test)]
@@ -238,7 +286,7 @@ mod tests {
     fn examples_in_the_printed_file_are_right_too() {
         let text = config::text(Channels::Declared);
         let examples = text.lines().filter(|line| is_example(line)).count();
-        assert_eq!(examples, 8, "api_token, and what a channel may have");
+        assert_eq!(examples, 9, "api_token, static_files, and what a channel may have");
         let all: Vec<_> = text
             .lines()
             .map(|line| if is_example(line) { line.trim_start_matches('#') } else { line })
@@ -277,7 +325,7 @@ mod tests {
         let own = config::text(Channels::InRust);
         let file = File::parse("f.toml", own, Channels::InRust);
         let settings = Settings::merge(Layer::default(), file, Channels::InRust).unwrap();
-        assert!(settings.mount.is_none());
+        assert!(settings.declared.is_none());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -116,6 +117,40 @@ pub(crate) fn connections_wanted(text: &str) -> Result<u64, String> {
 
 /// What [`SHARDS_MAX`] shards can hold where each has 20,000 descriptors.
 pub(crate) const CONNECTIONS_MAX: u32 = 80_000_000;
+
+/// Of the HTTP side.
+pub(crate) fn http_threads(text: &str) -> Result<Choice<usize>, String> {
+    Choice::read(text, "auto", |text| between(text, 1, 1_024).map(|n| n as usize))
+}
+
+/// Plain HTTP ones.
+pub(crate) fn http_connections(text: &str) -> Result<usize, String> {
+    between(text, 1, 1_000_000).map(|n| n as usize)
+}
+
+/// Of one connection.
+pub(crate) fn http_requests(text: &str) -> Result<u64, String> {
+    between(text, 1, 1_000_000_000).map(u64::from)
+}
+
+/// Of a request, so many as a shard can look at.
+pub(crate) fn headers(text: &str) -> Result<usize, String> {
+    between(text, 1, 100).map(|n| n as usize)
+}
+
+/// Of a request: what has room in one piece when it changes sides.
+pub(crate) fn head_bytes(text: &str) -> Result<usize, String> {
+    match bytes(text)? {
+        bytes @ 1_024..=65_536 => Ok(bytes),
+        _ => Err(format!("{text:?} is not from 1024 to 65536 bytes")),
+    }
+}
+
+/// One that is there.
+pub(crate) fn directory(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_dir() { Ok(path) } else { Err(format!("{text:?} is no directory")) }
+}
 
 /// How many of something.
 pub(crate) fn count(text: &str) -> Result<usize, String> {

@@ -48,6 +48,22 @@ pub const HEADERS: [(HeaderName, HeaderValue); 7] = [
     ),
 ];
 
+/// With each page of an application: what browsers should not do whatever is on it. A policy of its
+/// content comes on top, which only the page knows.
+pub const SECURITY_HEADERS: [(HeaderName, HeaderValue); 5] = [
+    (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (REFERRER_POLICY, HeaderValue::from_static("strict-origin-when-cross-origin")),
+    (
+        HeaderName::from_static("x-permitted-cross-domain-policies"),
+        HeaderValue::from_static("none"),
+    ),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        HeaderValue::from_static("same-origin"),
+    ),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -62,17 +62,11 @@ impl HandOffEnd {
         Self { fd: MainFd::new(fd) }
     }
 
-    /// Takes over one connection, non-blocking, with the bytes read from it before.
+    /// Takes over one connection, non-blocking, with the bytes read from it before. Without its
+    /// descriptor where none was left to receive it: that connection is lost.
     /// `Ok(None)`: the shard has ended. An error of kind `WouldBlock`: nothing is there now.
-    pub fn recv(&self) -> io::Result<Option<(OwnedFd, Vec<u8>)>> {
-        loop {
-            match recv(self.as_fd())? {
-                Some((Some(fd), read_ahead)) => return Ok(Some((fd, read_ahead))),
-                // No descriptor was left to receive it; the connection is lost.
-                Some((None, _)) => {}
-                None => return Ok(None),
-            }
-        }
+    pub fn recv(&self) -> io::Result<Option<(Option<OwnedFd>, Vec<u8>)>> {
+        recv(self.as_fd())
     }
 
     /// Gives a connection to the shard, non-blocking, with the bytes read from it before.

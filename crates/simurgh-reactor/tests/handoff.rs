@@ -15,7 +15,8 @@ fn receive(end: &HandOffEnd) -> Option<(OwnedFd, Vec<u8>)> {
     let until = Instant::now() + PATIENCE;
     loop {
         match end.recv() {
-            Ok(received) => return received,
+            Ok(Some((descriptor, bytes))) => return Some((descriptor.unwrap(), bytes)),
+            Ok(None) => return None,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 assert!(Instant::now() < until, "nothing was handed over");
                 std::thread::sleep(Duration::from_millis(1));

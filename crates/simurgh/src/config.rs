@@ -7,6 +7,8 @@ use ipnet::IpNet;
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_proto::ws::Limits;
 
+use crate::http::HttpConfig;
+
 /// Everything an [`Endpoint`](crate::Endpoint) can be told besides its mounts.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -62,6 +64,8 @@ pub struct Config {
     /// Opens the observer to clients beyond this machine that bear the token. Default: off; this
     /// machine may look without, and with the token only if there is one.
     pub observer: bool,
+    /// The HTTP side: all that is not on a socket's mount.
+    pub http: HttpConfig,
     /// A callback that holds its shard longer than this is named in the log. Default 10 ms.
     pub callback_warning: Duration,
     /// The commit that the program was built from, for `/metrics` and the observer; empty where it
@@ -91,6 +95,7 @@ impl Default for Config {
             proxy_protocol: false,
             api_token: None,
             observer: false,
+            http: HttpConfig::default(),
             callback_warning: Duration::from_millis(10),
             commit: String::new(),
         }

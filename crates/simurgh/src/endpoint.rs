@@ -21,6 +21,10 @@ use crate::signals::Signals;
 use crate::socket::Mount;
 use crate::watchdog::{self, Watch};
 
+/// Descriptors of the process's own table that are not for HTTP connections: wakers, hand-offs,
+/// files that are served.
+const HTTP_RESERVE: usize = 512;
+
 /// A running server. Dropping it stops it at once; [`drain`](Self::drain) stops it gently.
 pub struct Endpoint {
     hub: Arc<Hub>,
@@ -28,6 +32,8 @@ pub struct Endpoint {
     admin_address: Option<SocketAddr>,
     shards: Vec<reactor::ShardHandle>,
     runtime: Option<tokio::runtime::Runtime>,
+    /// Those of plain HTTP.
+    http: Option<http::Threads>,
 }
 
 /// Collects what an [`Endpoint`] is made of.
@@ -129,6 +135,7 @@ impl Endpoint {
                 result = Err(Error::Broken(error));
             }
         }
+        self.http = None;
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -277,8 +284,10 @@ impl Builder {
         if mounts.len() > MOUNTS_MAX {
             return Err(Error::TooManyMounts(mounts.len()));
         }
+        let (descriptors, _) = reactor::raise_descriptor_limit();
+        let most = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(HTTP_RESERVE);
+        config.http.connections_max = config.http.connections_max.min(most).max(1);
         if let Some(most) = config.max_connections {
-            let (descriptors, _) = reactor::raise_descriptor_limit();
             config.shards = config.shards.max(reactor::shards_for(most, descriptors));
         }
         config.shards = config.shards.clamp(1, usize::from(u16::MAX));
@@ -288,6 +297,7 @@ impl Builder {
         let hub = Arc::new(make_hub(config, mounts, set.mailboxes().to_vec()));
         watchdog::start(&hub).map_err(Error::Prepare)?;
         let runtime = http::runtime().map_err(Error::Prepare)?;
+        let http_threads = http::prepare(hub.config.http.threads).map_err(Error::Prepare)?;
         let _ = hub.runtime.set(runtime.handle().clone());
         // From here on dropping it ends what was started, should the rest fail.
         let mut endpoint = Endpoint {
@@ -296,6 +306,7 @@ impl Builder {
             admin_address: None,
             shards: Vec::with_capacity(hub.config.shards),
             runtime: Some(runtime),
+            http: None,
         };
         for index in 0..hub.config.shards {
             let for_shard = Arc::clone(&hub);
@@ -313,8 +324,11 @@ impl Builder {
         let _ = hub.observer.stats.set(stats);
         if let Some(runtime) = &endpoint.runtime {
             let hand_offs = set.take_hand_off_ends();
-            endpoint.admin_address = http::serve(runtime, &hub, router, hand_offs)
-                .map_err(|error| Error::Admin(hub.config.admin_listen, error))?;
+            let (threads, admin_address) =
+                http::serve(runtime, http_threads, &hub, router, hand_offs)
+                    .map_err(|error| Error::Admin(hub.config.admin_listen, error))?;
+            endpoint.http = Some(threads);
+            endpoint.admin_address = admin_address;
         }
         Ok(endpoint)
     }
@@ -347,6 +361,7 @@ fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<
         ended: (0..shards).map(|_| AtomicBool::new(false)).collect(),
         permits: Permits::new(shards, cores),
         seats: Seats::new(config.max_connections),
+        http_seats: Seats::new(Some(config.http.connections_max)),
         observer: Observer::new(),
         runtime: OnceLock::new(),
         config,

@@ -31,6 +31,8 @@ pub(crate) struct Hub {
     pub(crate) census: Census,
     pub(crate) permits: Permits,
     pub(crate) seats: Seats,
+    /// Those of plain HTTP connections.
+    pub(crate) http_seats: Seats,
     pub(crate) watches: Vec<Watch>,
     pub(crate) observer: Observer,
     pub(crate) runtime: OnceLock<tokio::runtime::Handle>,
@@ -92,7 +94,7 @@ impl Hub {
     }
 }
 
-/// The sockets that the server holds, where it holds so many at most.
+/// What the server holds, where it holds so many at most: sockets, or plain HTTP connections.
 pub(crate) struct Seats {
     most: Option<usize>,
     taken: AtomicUsize,

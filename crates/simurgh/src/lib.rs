@@ -50,7 +50,7 @@ pub mod declared;
 pub mod driver;
 mod endpoint;
 mod error;
-mod http;
+pub mod http;
 mod hub;
 pub mod metrics;
 pub mod observe;

@@ -2,14 +2,16 @@
 //! run time and nothing is fetched from elsewhere.
 
 use simurgh::axum::Router;
-use simurgh::axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS,
-};
+use simurgh::axum::http::HeaderValue;
+use simurgh::axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use simurgh::axum::routing::{MethodRouter, get};
+use simurgh::http::with_security_headers;
 
 /// Everything comes from here; `ws:` and `wss:` are named because not every browser takes `'self'`
 /// to mean the socket of the same host.
-const POLICY: &str = "default-src 'self'; connect-src 'self' ws: wss:";
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'self'; connect-src 'self' ws: wss:; base-uri 'self'; frame-ancestors 'none'",
+);
 
 /// The files' names bear no version: a browser that kept them would mix today's page with
 /// yesterday's script.
@@ -28,18 +30,14 @@ const FILES: [(&str, &str, &[u8]); 5] = [
 
 /// The page at `/` with its script and style, for [`Builder::http`](simurgh::Builder::http).
 pub fn page() -> Router {
-    FILES.into_iter().fold(Router::new(), |router, (path, content_type, content)| {
+    let page = FILES.into_iter().fold(Router::new(), |router, (path, content_type, content)| {
         router.route(path, file(content_type, content))
-    })
+    });
+    with_security_headers(page, POLICY)
 }
 
 fn file(content_type: &'static str, content: &'static [u8]) -> MethodRouter {
-    let headers = [
-        (CONTENT_TYPE, content_type),
-        (CONTENT_SECURITY_POLICY, POLICY),
-        (CACHE_CONTROL, CACHING),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    ];
+    let headers = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, CACHING)];
     get(move || async move { (headers, content) })
 }
 

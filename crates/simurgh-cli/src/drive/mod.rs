@@ -20,11 +20,11 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use simurgh::driver::{Driver, Options};
-use simurgh::{Builder, Endpoint, Mount, Serializer};
+use simurgh::{Builder, Endpoint, Serializer};
 
 use crate::flags::Serve;
 use crate::layer::Layer;
-use crate::settings::Settings;
+use crate::settings::{Declared, Settings};
 use crate::units::{self, Choice};
 use crate::{Channels, fail, logging, refuse};
 use stop::Stop;
@@ -115,7 +115,7 @@ const MEASURED_HIBERNATE_AFTER: Duration = Duration::from_secs(1);
 pub(crate) fn drive(
     flags: Flags,
     channels: Channels,
-    application: impl FnOnce(Builder, Option<Mount>) -> Builder,
+    application: impl FnOnce(Builder, Option<Declared>) -> Builder,
 ) -> ExitCode {
     let script = match flags.script.as_deref().map(prompt::Script::read).transpose() {
         Ok(script) => script,
@@ -130,11 +130,14 @@ pub(crate) fn drive(
         Ok(stop) => stop,
         Err(error) => return fail(&format!("cannot wait for signals: {error}")),
     };
-    let Settings { mut config, mount, log, log_format } = settings;
+    let Settings { mut config, declared, log, log_format } = settings;
     let _log = logging::start(log, log_format);
     config.listen.clone_from(&flags.listen);
-    let mount = mount.map(|mount| mount.channel(ping::TOPICS, ping::join));
-    let builder = application(Endpoint::builder().config(config), mount);
+    let declared = declared.map(|declared| Declared {
+        mount: declared.mount.channel(ping::TOPICS, ping::join),
+        ..declared
+    });
+    let builder = application(Endpoint::builder().config(config), declared);
     let endpoint = match builder.start_local() {
         Ok(endpoint) => endpoint,
         Err(error) => return fail(&error.to_string()),

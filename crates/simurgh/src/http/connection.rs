@@ -5,117 +5,141 @@
 )]
 
 use std::convert::Infallible;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::io;
-use std::net::TcpStream as StdTcpStream;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::http::{Request, Response, header};
-use hyper::body::Incoming;
+use axum::http::{HeaderValue, Request, Response, StatusCode, header};
+use axum::response::IntoResponse;
+use http_body_util::Limited;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use simurgh_reactor::HandOffEnd;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
+use tower_service::Service;
 
+use super::gate::Gate;
+use super::limits::HttpConfig;
+use super::watch::{Overdue, Watch};
 use crate::hub::Hub;
-
-/// How long the head of a request may take.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long, and for how many bytes, a client may go on sending after its answer.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 8 << 20;
 
-/// Takes connections from one shard until the shard ends.
-pub(super) async fn take_all(hub: Arc<Hub>, router: Router, end: HandOffEnd) {
-    #[allow(deprecated, reason = "sound here: the end owns its descriptor and never changes it")]
-    let end = match AsyncFd::new(end) {
-        Ok(end) => Arc::new(end),
-        Err(error) => return tracing::error!(%error, "no hand-off from a shard"),
-    };
-    loop {
-        let Ok(mut ready) = end.readable().await else { return };
-        match ready.get_inner().recv() {
-            Ok(Some((descriptor, read_ahead))) => {
-                let (hub, router, end) = (Arc::clone(&hub), router.clone(), Arc::clone(&end));
-                tokio::spawn(async move {
-                    if let Err(error) = serve(&hub, router, &end, descriptor, read_ahead).await {
-                        tracing::debug!(%error, "an HTTP connection broke");
-                    }
-                });
-            }
-            Ok(None) => return,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
-            Err(error) => return tracing::debug!(%error, "hand-off ended"),
-        }
-    }
+/// Whom a connection came from, and may go back to.
+pub(super) type Back = Arc<AsyncFd<HandOffEnd>>;
+
+/// What all requests of one connection share.
+struct Answers {
+    hub: Arc<Hub>,
+    router: Router,
+    peer: SocketAddr,
+    watch: Arc<Watch>,
+    /// The head of an upgrade request, once there is one: the connection is then ours again.
+    upgrade: Mutex<Option<Vec<u8>>>,
+    /// Whether there is a shard to give it to.
+    can_go_back: bool,
 }
 
 /// Serves one connection to its end, or to the upgrade that leads it back.
-async fn serve(
-    hub: &Arc<Hub>,
+pub(super) async fn serve(
+    hub: Arc<Hub>,
     router: Router,
-    end: &AsyncFd<HandOffEnd>,
-    descriptor: OwnedFd,
+    back: Option<Back>,
+    stream: TcpStream,
     read_ahead: Vec<u8>,
 ) -> io::Result<()> {
-    let stream = StdTcpStream::from(descriptor);
-    stream.set_nonblocking(true)?;
-    let peer = ConnectInfo(stream.peer_addr()?);
-    let stream = Rewound { read_ahead, at: 0, stream: TcpStream::from_std(stream)? };
-    // The head of an upgrade request, once there is one: the connection is then ours again.
-    let upgrade: Arc<Mutex<Option<Vec<u8>>>> = Arc::default();
+    let peer = stream.peer_addr()?;
+    let limits = hub.config.http;
+    let watch = Arc::new(Watch::new(Instant::now()));
+    let gate = Gate::new(stream, read_ahead, Arc::clone(&watch), limits);
+    let answers = Arc::new(Answers {
+        hub,
+        router,
+        peer,
+        watch,
+        upgrade: Mutex::new(None),
+        can_go_back: back.is_some(),
+    });
     let service = {
-        let (hub, upgrade) = (Arc::clone(hub), Arc::clone(&upgrade));
-        service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(peer);
-            answer(&hub, &upgrade, router.clone(), request)
-        })
+        let answers = Arc::clone(&answers);
+        service_fn(move |request| answer(Arc::clone(&answers), request))
     };
-    let mut connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service);
+    // Its own time-out of heads would set a timer with each request.
+    let mut connection = http1::Builder::new().serve_connection(TokioIo::new(gate), service);
+    let mut timer = pin!(sleep(limits.shortest_timeout()));
     let taken = poll_fn(|context| {
+        match look(&answers.watch, &limits, timer.as_mut(), context) {
+            Ok(()) => {}
+            Err(Overdue::Idle) => return Poll::Ready(Ok(None)),
+            Err(_) => return Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut))),
+        }
         // With its shutdown, which alone waits for an answer to be written whose request's body was
         // not wanted.
         let served = Pin::new(&mut connection).poll(context);
-        match upgrade.lock().map(|mut head| head.take()) {
+        match answers.upgrade.lock().map(|mut head| head.take()) {
             Ok(Some(head)) => Poll::Ready(Ok(Some(head))),
-            _ => served.map_ok(|()| None),
+            _ => served.map(|served| served.map(|()| None).map_err(io::Error::other)),
         }
     })
-    .await
-    .map_err(io::Error::other)?;
+    .await?;
     let parts = connection.into_parts();
-    let stream = parts.io.into_inner();
-    let Some(mut head) = taken else { return linger(stream).await };
+    let (stream, ahead) = parts.io.into_inner().into_parts();
+    let (Some(mut head), Some(back)) = (taken, back) else { return linger(stream).await };
     head.extend_from_slice(&parts.read_buf);
-    head.extend_from_slice(stream.read_ahead.get(stream.at..).unwrap_or_default());
-    let descriptor = OwnedFd::from(stream.stream.into_std()?);
-    end.get_ref().send(descriptor, &head).map_err(|(error, _)| io::Error::other(error))
+    head.extend_from_slice(&ahead);
+    let descriptor = OwnedFd::from(stream.into_std()?);
+    back.get_ref().send(descriptor, &head).map_err(|(error, _)| io::Error::other(error))
+}
+
+/// Looks whether somebody is too slow, when it is time to. A request that is gets its answer first;
+/// if that is not the end of it, nothing else is.
+fn look(
+    watch: &Watch,
+    limits: &HttpConfig,
+    mut timer: Pin<&mut Sleep>,
+    context: &mut Context<'_>,
+) -> Result<(), Overdue> {
+    while timer.as_mut().poll(context).is_ready() {
+        let next = match watch.look(limits) {
+            Ok(next) => next,
+            Err(Overdue::Request) if !watch.is_given_up() => {
+                watch.give_up();
+                limits.shortest_timeout()
+            }
+            Err(overdue) => return Err(overdue),
+        };
+        // The watch counts milliseconds, and so does the timer.
+        let next = next.max(Duration::from_millis(1));
+        timer.as_mut().reset(tokio::time::Instant::now() + next);
+    }
+    Ok(())
 }
 
 /// Closes a connection that has its answer. What the client may still be sending, such as a body
 /// that nobody wanted, is read for a while: left unread it would turn the close into a reset, which
 /// can destroy the answer.
-async fn linger(mut stream: Rewound) -> io::Result<()> {
+pub(super) async fn linger(mut stream: TcpStream) -> io::Result<()> {
     stream.shutdown().await?;
     let read_to_end = async {
         let mut scratch = vec![0; 16 << 10];
         let mut left = LINGER_BYTES;
         while left > 0 {
-            match stream.stream.read(&mut scratch).await? {
+            match stream.read(&mut scratch).await? {
                 0 => break,
                 count => left = left.saturating_sub(count),
             }
@@ -125,30 +149,66 @@ async fn linger(mut stream: Rewound) -> io::Result<()> {
     tokio::time::timeout(LINGER, read_to_end).await.unwrap_or(Ok(()))
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-
-/// A response of the router; or nothing ever, for a request that belongs to a mount.
-fn answer(
-    hub: &Hub,
-    upgrade: &Mutex<Option<Vec<u8>>>,
-    mut router: Router,
-    request: Request<Incoming>,
-) -> Answer {
-    let wants_upgrade = request
-        .headers()
-        .get(header::UPGRADE)
-        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
-    let path = request.uri().path();
-    if hub.mounts.iter().any(|mount| mount.takes(path, wants_upgrade)) {
-        if let Ok(mut head) = upgrade.lock() {
+/// A response of the router, or a refusal; or nothing ever, for a request that belongs to a mount.
+async fn answer(
+    answers: Arc<Answers>,
+    mut request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    let watch = &answers.watch;
+    let limits = &answers.hub.config.http;
+    let number = watch.request_came();
+    if let Some(status) = watch.refusal_of(number) {
+        return Ok(refusal(status));
+    }
+    if answers.is_for_a_mount(&request) {
+        if let Ok(mut head) = answers.upgrade.lock() {
             *head = Some(write_head(&request));
         }
-        return Box::pin(std::future::pending());
+        return pending().await;
     }
-    Box::pin(async move {
-        use tower_service::Service;
-        router.call(request.map(Body::new)).await
+    request.extensions_mut().insert(ConnectInfo(answers.peer));
+    let request = request.map(|body| body_of(body, limits));
+    let mut router = answers.router.clone();
+    let mut routed = pin!(router.call(request));
+    let mut response = poll_fn(|context| match watch.is_given_up() {
+        true => Poll::Ready(Ok(refusal(408))),
+        false => routed.as_mut().poll(context),
     })
+    .await?;
+    if number >= limits.requests_max || watch.is_last(number) {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response)
+}
+
+/// A body in chunks says its length only by ending; one with a length was measured before.
+fn body_of(body: Incoming, limits: &HttpConfig) -> Body {
+    match body.size_hint().exact() {
+        Some(0) => Body::empty(),
+        Some(_) => Body::new(body),
+        None => {
+            let most = usize::try_from(limits.body_bytes_max).unwrap_or(usize::MAX);
+            Body::new(Limited::new(body, most))
+        }
+    }
+}
+
+/// What a request is refused with before any application sees it; the connection ends with it.
+fn refusal(status: u16) -> Response<Body> {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+    let reason = status.canonical_reason().unwrap_or_default();
+    (status, [(header::CONNECTION, "close")], format!("{reason}\n")).into_response()
+}
+
+impl Answers {
+    fn is_for_a_mount(&self, request: &Request<Incoming>) -> bool {
+        let wants_upgrade = request
+            .headers()
+            .get(header::UPGRADE)
+            .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
+        let path = request.uri().path();
+        self.can_go_back && self.hub.mounts.iter().any(|mount| mount.takes(path, wants_upgrade))
+    }
 }
 
 /// Writes a request's head out again, for a shard to read.
@@ -164,50 +224,4 @@ fn write_head(request: &Request<Incoming>) -> Vec<u8> {
     }
     head.extend_from_slice(b"\r\n");
     head
-}
-
-/// A stream whose first bytes were read by somebody else.
-struct Rewound {
-    read_ahead: Vec<u8>,
-    at: usize,
-    stream: TcpStream,
-}
-
-impl AsyncRead for Rewound {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        let rest = this.read_ahead.get(this.at..).unwrap_or_default();
-        if rest.is_empty() {
-            return Pin::new(&mut this.stream).poll_read(context, buffer);
-        }
-        let count = rest.len().min(buffer.remaining());
-        buffer.put_slice(rest.get(..count).unwrap_or_default());
-        this.at += count;
-        if this.at == this.read_ahead.len() {
-            (this.read_ahead, this.at) = (Vec::new(), 0);
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Rewound {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, buffer)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
 }

@@ -1,17 +1,25 @@
 //! The HTTP side: everything that is not on a socket's mount, on tokio.
 //!
-//! Shards give plain connections here with the bytes they have read ([`HandOffEnd`]); hyper serves
-//! them. A proxy may send an upgrade as a later request on a connection that is already here: such
+//! Shards give plain connections here with the bytes they have read ([`HandOffEnd`]); `threads`
+//! spreads them, `gate` judges each request's head, hyper serves what it lets through, `watch`
+//! knows who is too slow. A proxy may send an upgrade as a later request on a connection that is already here: such
 //! a connection goes back to its shard the same way, with the request's head written out again.
 
 mod admin;
 mod api;
 mod bearer;
 mod connection;
+mod files;
+mod gate;
+mod headers;
+mod limits;
+mod threads;
+mod watch;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
@@ -23,27 +31,35 @@ use crate::observe;
 
 pub(crate) use admin::REACTOR_METRICS;
 pub(crate) use bearer::{Bearer, bearer};
+pub use files::static_files;
+pub use headers::with_security_headers;
+pub use limits::HttpConfig;
+pub(crate) use threads::{Prepared, Threads, prepare};
 
-/// Threads of the HTTP side; pages and back-end calls, not the sockets' traffic.
+/// How long the admin address waits after it could not accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Threads of the runtime beside the connections' own.
 const WORKERS: usize = 2;
 
-/// Makes the runtime that HTTP, and the work applications spawn, run on.
+/// Makes the runtime that the work which applications spawn runs on, the observer and the admin
+/// address.
 pub(crate) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
-        .thread_name("simurgh-http")
+        .thread_name("simurgh-work")
         .enable_all()
         .build()
 }
 
 /// Serves the application's router and the server's own paths to what the shards hand over;
-/// returns the admin address, if there is one.
+/// returns the threads that do and the admin address, if there is one.
 pub(crate) fn serve(
     runtime: &Runtime,
+    threads: Prepared,
     hub: &Arc<Hub>,
     router: Router,
     hand_offs: Vec<HandOffEnd>,
-) -> io::Result<Option<SocketAddr>> {
+) -> io::Result<(Threads, Option<SocketAddr>)> {
     let admin = admin::router(hub);
     runtime.spawn(observe::run(Arc::downgrade(hub)));
     let mut router = router.route("/healthz", get(|| async { "ok\n" }));
@@ -53,7 +69,7 @@ pub(crate) fn serve(
     let admin_address = match hub.config.admin_listen {
         Some(address) => {
             let admin = admin.merge(observe::router(hub, true));
-            Some(serve_admin(runtime, address, admin)?)
+            Some(serve_admin(runtime, hub, address, admin)?)
         }
         None => {
             if hub.config.is_loopback() {
@@ -64,27 +80,44 @@ pub(crate) fn serve(
     };
     // In front of the application's own pages, which may have anything at any path.
     let router = observe::router(hub, false).fallback_service(router);
-    for end in hand_offs {
-        runtime.spawn(connection::take_all(Arc::clone(hub), router.clone(), end));
-    }
-    Ok(admin_address)
+    Ok((threads.start(hub, &router, hand_offs)?, admin_address))
 }
 
 #[allow(
     clippy::disallowed_types,
     reason = "the admin listener lives in the main table and never meets a shard"
 )]
-fn serve_admin(runtime: &Runtime, address: SocketAddr, router: Router) -> io::Result<SocketAddr> {
+fn serve_admin(
+    runtime: &Runtime,
+    hub: &Arc<Hub>,
+    address: SocketAddr,
+    router: Router,
+) -> io::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     let actual = listener.local_addr()?;
     tracing::info!(address = %actual, "metrics and the observer are served");
     let _entered = runtime.enter();
     let listener = tokio::net::TcpListener::from_std(listener)?;
+    let hub = Arc::clone(hub);
     runtime.spawn(async move {
-        let service = router.into_make_service_with_connect_info::<SocketAddr>();
-        if let Err(error) = axum::serve(listener, service).await {
-            tracing::error!(%error, "the admin listener ended");
+        loop {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                // A connection that ended while it waited, or no descriptor left for it.
+                Err(error) => {
+                    tracing::warn!(%error, "the admin address cannot accept");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let (hub, router) = (Arc::clone(&hub), router.clone());
+            tokio::spawn(async move {
+                let served = connection::serve(hub, router, None, stream, Vec::new()).await;
+                if let Err(error) = served {
+                    tracing::debug!(%error, "a connection to the admin address broke");
+                }
+            });
         }
     });
     Ok(actual)

@@ -10,7 +10,7 @@ use std::time::Instant;
 use simurgh_proto::origin::Own;
 use simurgh_proto::params;
 use simurgh_proto::serializer::Serializer;
-use simurgh_proto::ws::handshake::{self, HeadLimits, Request};
+use simurgh_proto::ws::handshake::{self, Framing, Request};
 use simurgh_reactor::Key;
 
 use super::callback::guarded;
@@ -21,8 +21,6 @@ use crate::hub::Hub;
 use crate::socket::{Connect, ConnectInfo, ConnectKind, Kind, Mount, SocketState, real_peer};
 use crate::watchdog::Callback;
 
-/// Longest request head.
-const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Seconds after which a client that met a full shard may try again.
 const RETRY_AFTER_S: &str = "1";
 
@@ -42,7 +40,8 @@ impl Shard {
                 bytes.extend_from_slice(data);
                 // A head ends with a line; reading it anew for each byte of a trickle would cost
                 // its square.
-                let may_be_whole = data.contains(&b'\n') || bytes.len() > HEAD_BYTES_MAX;
+                let longest = self.hub.config.http.head_bytes_max;
+                let may_be_whole = data.contains(&b'\n') || bytes.len() > longest;
                 if may_be_whole {
                     return self.head_bytes(io, key, &mut bytes, peer);
                 }
@@ -59,7 +58,7 @@ impl Shard {
             Err(()) => return self.refuse(io, key, 400, ""),
         };
         let Some((_, request_bytes)) = data.split_at_mut_checked(skip) else { return };
-        let limits = HeadLimits { bytes_max: HEAD_BYTES_MAX, ..HeadLimits::default() };
+        let limits = self.hub.config.http.head_limits();
         let (request, length) = match Request::parse(request_bytes, &limits) {
             Ok(Some(parsed)) => parsed,
             Ok(None) => return keep_head(io, key, request_bytes, peer),
@@ -77,6 +76,12 @@ impl Shard {
         };
         if hub.seats.is_full() {
             return self.refuse_full(io, key);
+        }
+        // What the HTTP side asks of every request (`http/gate.rs`); and an upgrade has no body.
+        match request.framing() {
+            Ok(Framing::Length(0)) => {}
+            Ok(_) => return self.refuse(io, key, 400, ""),
+            Err(error) => return self.refuse(io, key, error.status(), &format!("{error}\n")),
         }
         let answer = self.upgrade(io, key, &hub, mount, &request, peer);
         drop(request);
@@ -329,7 +334,11 @@ impl Shard {
 
     /// Gives the connection, with the bytes read so far, to the HTTP side.
     fn hand_off(&mut self, io: &mut Io, key: Key, read_ahead: &[u8]) {
+        if !self.hub.http_seats.take() {
+            return self.refuse_full(io, key);
+        }
         if io.hand_off(key, read_ahead).is_err() {
+            self.hub.http_seats.give_back();
             self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
         }
     }

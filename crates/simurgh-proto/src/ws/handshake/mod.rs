@@ -13,6 +13,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use sha1::{Digest as _, Sha1};
 
 mod client;
+mod framing;
 mod request;
 mod response;
 mod subprotocol;
@@ -20,6 +21,7 @@ mod subprotocol;
 mod tests;
 
 pub use client::{ClientRequest, HandshakeError, Response, check_response, client_key};
+pub use framing::{Framing, FramingError};
 pub use request::{HeadLimits, Request, Upgrade, UpgradeError, check_upgrade};
 pub use response::{write_accept, write_refusal};
 pub use subprotocol::{Negotiated, NoCommonSubprotocol, TOKEN_PREFIX, negotiate};
@@ -45,6 +47,8 @@ const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIEN
 pub enum HeadError {
     /// Not HTTP/1.0 or HTTP/1.1.
     Malformed,
+    /// A target longer than [`HeadLimits::target_bytes_max`].
+    TargetTooLong,
     /// Longer than [`HeadLimits::bytes_max`].
     TooLarge,
     /// More headers than [`HeadLimits::headers_max`].
@@ -52,11 +56,12 @@ pub enum HeadError {
 }
 
 impl HeadError {
-    /// The status to refuse with: 400 or 431.
+    /// The status to refuse with: 400, 414 or 431.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
             Self::Malformed => 400,
+            Self::TargetTooLong => 414,
             Self::TooLarge | Self::TooManyHeaders => 431,
         }
     }
@@ -73,6 +78,7 @@ impl fmt::Display for HeadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Malformed => "malformed HTTP head",
+            Self::TargetTooLong => "request target too long",
             Self::TooLarge => "HTTP head too large",
             Self::TooManyHeaders => "too many headers",
         })

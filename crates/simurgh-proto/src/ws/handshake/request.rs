@@ -14,12 +14,14 @@ pub struct HeadLimits {
     pub bytes_max: usize,
     /// Number of headers; more than 100 are never taken.
     pub headers_max: usize,
+    /// Length of the request target, in bytes.
+    pub target_bytes_max: usize,
 }
 
 impl Default for HeadLimits {
-    /// 16 KiB and 100 headers.
+    /// 16 KiB, 100 headers, and 8 KiB of target.
     fn default() -> Self {
-        Self { bytes_max: 16 * 1024, headers_max: HEADERS_MAX }
+        Self { bytes_max: 16 * 1024, headers_max: HEADERS_MAX, target_bytes_max: 8 * 1024 }
     }
 }
 
@@ -43,6 +45,9 @@ impl<'a> Request<'a> {
     /// `buf` cannot become a head within `limits`, whatever comes.
     pub fn parse(buf: &'a [u8], limits: &HeadLimits) -> Result<Option<(Self, usize)>, HeadError> {
         let within = buf.get(..limits.bytes_max).unwrap_or(buf);
+        if has_bare_line_feed(within) {
+            return Err(HeadError::Malformed);
+        }
         let mut slots = [const { MaybeUninit::uninit() }; HEADERS_MAX];
         let slots_max = limits.headers_max.min(HEADERS_MAX);
         let slots = slots.get_mut(..slots_max).unwrap_or_default();
@@ -50,13 +55,19 @@ impl<'a> Request<'a> {
         let status =
             head.parse_with_uninit_headers(within, slots).map_err(HeadError::from_httparse)?;
         let httparse::Status::Complete(head_bytes) = status else {
-            let full = buf.len() >= limits.bytes_max;
-            return if full { Err(HeadError::TooLarge) } else { Ok(None) };
+            return match buf.len() >= limits.bytes_max {
+                true if is_first_line(within) => Err(HeadError::TargetTooLong),
+                true => Err(HeadError::TooLarge),
+                false => Ok(None),
+            };
         };
         let (Some(method), Some(target), Some(version)) = (head.method, head.path, head.version)
         else {
             return Err(HeadError::Malformed);
         };
+        if target.len() > limits.target_bytes_max {
+            return Err(HeadError::TargetTooLong);
+        }
         let headers = head.headers.iter().map(|header| (header.name, header.value)).collect();
         Ok(Some((Self { method, target, version, headers }, head_bytes)))
     }
@@ -91,7 +102,8 @@ impl<'a> Request<'a> {
         self.split_target().1
     }
 
-    fn named(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+    /// All values of a header, in their order.
+    pub(super) fn named(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let named = self.headers().filter(move |(other, _)| other.eq_ignore_ascii_case(name));
         named.map(|(_, value)| value)
     }
@@ -107,6 +119,30 @@ impl<'a> Request<'a> {
         };
         target.split_once('?').unwrap_or((target, ""))
     }
+}
+
+/// Whether a line of the head ends in LF alone. `httparse` takes such a line (RFC 9112 §2.2 lets
+/// it), and then sees another head than a proxy in front that does not. Lines after the head are
+/// not looked at.
+fn has_bare_line_feed(bytes: &[u8]) -> bool {
+    // Empty lines before the first are no end of a head (RFC 9112 §2.2).
+    let (mut has_begun, mut line) = (false, 0);
+    for end in memchr::memchr_iter(b'\n', bytes) {
+        match bytes.get(line..end).and_then(|line| line.strip_suffix(b"\r")) {
+            None => return true,
+            Some([]) if has_begun => return false,
+            Some([]) => {}
+            Some(_) => has_begun = true,
+        }
+        line = end + 1;
+    }
+    false
+}
+
+/// Whether the bytes do not even hold the whole request line.
+fn is_first_line(bytes: &[u8]) -> bool {
+    let begin = bytes.iter().take_while(|byte| b"\r\n".contains(byte)).count();
+    !bytes.iter().skip(begin).any(|&byte| byte == b'\n')
 }
 
 fn is_scheme(text: &str) -> bool {

@@ -61,7 +61,11 @@ fn a_head_that_is_not_whole_wants_more() {
 
 #[test]
 fn heads_are_limited_in_bytes_and_in_headers() {
-    let limits = HeadLimits { bytes_max: RFC_REQUEST.len(), headers_max: 7 };
+    let limits = HeadLimits {
+        bytes_max: RFC_REQUEST.len(),
+        headers_max: 7,
+        ..HeadLimits::default()
+    };
     let bytes = RFC_REQUEST.as_bytes();
     assert!(Request::parse(bytes, &limits).unwrap().is_some(), "both limits are inclusive");
     let short = HeadLimits { bytes_max: bytes.len() - 1, ..limits };
@@ -82,6 +86,30 @@ fn heads_are_limited_in_bytes_and_in_headers() {
 }
 
 #[test]
+fn targets_are_limited() {
+    let limits = HeadLimits { target_bytes_max: 5, bytes_max: 40, ..HeadLimits::default() };
+    assert!(Request::parse(get("/1234", "").as_bytes(), &limits).unwrap().is_some());
+    let long = get("/12345", "");
+    assert_eq!(Request::parse(long.as_bytes(), &limits).err(), Some(HeadError::TargetTooLong));
+    // A line without an end, and a head without one.
+    let line = "GET /".to_owned() + &"a".repeat(40);
+    assert_eq!(Request::parse(line.as_bytes(), &limits).err(), Some(HeadError::TargetTooLong));
+    let head = get("/", &"a: b\r\n".repeat(10));
+    assert_eq!(Request::parse(head.as_bytes(), &limits).err(), Some(HeadError::TooLarge));
+    assert_eq!(HeadError::TargetTooLong.status(), 414);
+}
+
+#[test]
+fn a_line_feed_after_the_head_belongs_to_what_follows() {
+    for lines in ["", "\r\n\r\n"] {
+        let head = format!("{lines}{}", get("/", "host: a\r\n"));
+        let bytes = format!("{head}one\ntwo\n");
+        let (_, length) = Request::parse(bytes.as_bytes(), &HeadLimits::default()).unwrap().unwrap();
+        assert_eq!(length, head.len());
+    }
+}
+
+#[test]
 fn what_is_not_http_1_is_malformed() {
     let limits = HeadLimits::default();
     for bad in [
@@ -93,6 +121,10 @@ fn what_is_not_http_1_is_malformed() {
         "GET / HTTP/1.1\r\nhost: a\r\n folded\r\n\r\n",
         "GET / HTTP/1.1\r\nno colon\r\n\r\n",
         "GET / HTTP/1.1\r\nx: \u{1}\r\n\r\n",
+        "GET / HTTP/1.1\nhost: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nhost: a\n",
+        "GET / HTTP/1.1\r\nhost: a\rx: b\r\n\r\n",
+        "\nGET / HTTP/1.1\r\n\r\n",
     ] {
         let parsed = Request::parse(bad.as_bytes(), &limits);
         assert_eq!(parsed.err(), Some(HeadError::Malformed), "{bad:?}");

@@ -1,0 +1,257 @@
+//! The gate between a socket and hyper: lets a request through once its head is whole and beyond
+//! doubt, and nothing of the next request before.
+//!
+//! hyper repairs what two readers may read differently: it drops a `Content-Length` that comes
+//! after a `Transfer-Encoding`, joins equal `Content-Length`s, takes lines that end in LF alone. A
+//! proxy in front may not, and then the two see different requests in the same bytes. So every
+//! head is read here first, by the reader that the shards have for the first head of a connection.
+//! One that is refused goes on as a request of our own, which the service answers with the
+//! refusal: in its turn, after the answers to all requests before it.
+
+#![allow(
+    clippy::disallowed_types,
+    reason = "these sockets came by SCM_RIGHTS and belong to the main table"
+)]
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use simurgh_proto::ws::handshake::{Framing, Request};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::limits::HttpConfig;
+use super::watch::{Wait, Watch};
+
+/// What hyper reads in place of a head that is refused.
+const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n";
+/// Read at a time while a head is incomplete.
+const STEP_BYTES: usize = 4 << 10;
+
+/// What may pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// A head has to be judged first.
+    Head,
+    /// So many bytes more of a request.
+    Bytes(u64),
+    /// All that comes: the last request has a body in chunks.
+    Rest,
+    /// So many bytes more of [`REFUSED`].
+    Refusal(usize),
+}
+
+/// A stream that shows one request at a time.
+#[derive(Debug)]
+pub(super) struct Gate {
+    stream: TcpStream,
+    watch: Arc<Watch>,
+    limits: HttpConfig,
+    /// Bytes read from the socket, from `at` on not yet passed.
+    ahead: Vec<u8>,
+    at: usize,
+    /// Whether `ahead` has bytes of a head that no judgement has seen.
+    is_unjudged: bool,
+    pass: Pass,
+}
+
+impl Gate {
+    /// `ahead`: what was read from the stream already.
+    pub(super) fn new(
+        stream: TcpStream,
+        ahead: Vec<u8>,
+        watch: Arc<Watch>,
+        limits: HttpConfig,
+    ) -> Self {
+        let is_unjudged = !ahead.is_empty();
+        Self { stream, watch, limits, ahead, at: 0, is_unjudged, pass: Pass::Head }
+    }
+
+    /// The socket, and what was read from it and has not passed.
+    pub(super) fn into_parts(self) -> (TcpStream, Vec<u8>) {
+        let Self { stream, mut ahead, at, .. } = self;
+        ahead.drain(..at.min(ahead.len()));
+        (stream, ahead)
+    }
+
+    /// Judges the head at the front of `bytes`; whether there is a whole one.
+    fn judge(&mut self, bytes: &[u8]) -> Result<bool, u16> {
+        let limits = self.limits.head_limits();
+        let parsed = Request::parse(bytes, &limits).map_err(|error| error.status())?;
+        let Some((request, head_bytes)) = parsed else { return Ok(false) };
+        let framing = request.framing().map_err(|error| error.status())?;
+        self.pass = match framing {
+            Framing::Length(body) if body > self.limits.body_bytes_max => return Err(413),
+            Framing::Length(body) => Pass::Bytes((head_bytes as u64).saturating_add(body)),
+            Framing::Chunked => Pass::Rest,
+        };
+        self.watch.head_came(framing == Framing::Chunked);
+        Ok(true)
+    }
+
+    /// Has the refusal read in place of the head.
+    fn refuse(&mut self, status: u16) {
+        self.watch.refuse(status);
+        self.forget_ahead();
+        self.pass = Pass::Refusal(REFUSED.len());
+    }
+
+    /// Judges what was read ahead, once there is more of it than at the last time.
+    fn judge_ahead(&mut self) {
+        let ahead = std::mem::take(&mut self.ahead);
+        let judged = self.judge(ahead.get(self.at..).unwrap_or_default());
+        self.ahead = ahead;
+        self.is_unjudged = false;
+        if let Err(status) = judged {
+            self.refuse(status);
+        }
+    }
+
+    /// Nothing was read ahead: reads straight into hyper's buffer, since nearly always one whole
+    /// request comes at once. Its end is ours to see.
+    fn poll_fresh(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) else {
+            self.watch.wait_for(if self.pass == Pass::Head { Wait::Request } else { Wait::Body });
+            return Poll::Pending;
+        };
+        read?;
+        let came = buffer.filled().get(before..).unwrap_or_default();
+        if self.pass == Pass::Head {
+            if let Err(status) = self.judge(came) {
+                buffer.set_filled(before);
+                self.refuse(status);
+                return Poll::Ready(Ok(()));
+            }
+        } else {
+            self.watch.body_came(came.len());
+        }
+        let passing = self.passing(came.len());
+        if passing < came.len() {
+            self.ahead.extend_from_slice(came.get(passing..).unwrap_or_default());
+            self.is_unjudged = self.pass != Pass::Head;
+            buffer.set_filled(before + passing);
+        }
+        self.passed(passing);
+        Poll::Ready(Ok(()))
+    }
+
+    /// A head came in part: reads more of it.
+    fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let mut scratch = [0; STEP_BYTES];
+        let mut step = ReadBuf::new(&mut scratch);
+        let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, &mut step) else {
+            self.watch.wait_for(Wait::Head);
+            return Poll::Pending;
+        };
+        read?;
+        let came = step.filled();
+        self.ahead.extend_from_slice(came);
+        // A head ends with a line; judging it anew for each byte of a trickle would cost its
+        // square.
+        let is_full = self.ahead.len() - self.at >= self.limits.head_bytes_max;
+        self.is_unjudged = is_full || came.contains(&b'\n');
+        Poll::Ready(Ok(!came.is_empty()))
+    }
+
+    /// Bytes that were read ahead and may pass.
+    fn pass_ahead(&mut self, buffer: &mut ReadBuf<'_>) {
+        let ahead = self.ahead.get(self.at..).unwrap_or_default();
+        let passing = self.passing(ahead.len()).min(buffer.remaining());
+        buffer.put_slice(ahead.get(..passing).unwrap_or_default());
+        self.at += passing;
+        self.passed(passing);
+        if self.at >= self.ahead.len() {
+            self.forget_ahead();
+        }
+        self.is_unjudged = self.pass == Pass::Head && self.at < self.ahead.len();
+    }
+
+    /// How many of so many bytes may pass now.
+    fn passing(&self, bytes: usize) -> usize {
+        match self.pass {
+            Pass::Bytes(left) => bytes.min(usize::try_from(left).unwrap_or(usize::MAX)),
+            Pass::Rest => bytes,
+            Pass::Head | Pass::Refusal(_) => 0,
+        }
+    }
+
+    fn passed(&mut self, bytes: usize) {
+        if let Pass::Bytes(left) = self.pass {
+            let left = left.saturating_sub(bytes as u64);
+            self.pass = if left == 0 { Pass::Head } else { Pass::Bytes(left) };
+        }
+    }
+
+    fn forget_ahead(&mut self) {
+        (self.ahead, self.at) = (Vec::new(), 0);
+        self.is_unjudged = false;
+    }
+}
+
+impl AsyncRead for Gate {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = buffer.filled().len();
+        loop {
+            if this.pass == Pass::Head && this.watch.is_given_up() {
+                this.refuse(408);
+            }
+            if let Pass::Refusal(left) = this.pass {
+                // Behind it nothing comes: the connection ends with its answer.
+                let text = REFUSED.get(REFUSED.len() - left..).unwrap_or_default();
+                let count = text.len().min(buffer.remaining());
+                buffer.put_slice(text.get(..count).unwrap_or_default());
+                this.pass = Pass::Refusal(left - count);
+                return if count == 0 { Poll::Pending } else { Poll::Ready(Ok(())) };
+            }
+            if this.at >= this.ahead.len() {
+                ready!(this.poll_fresh(context, buffer))?;
+                // Nothing read, nor kept, nor refused: the end of the stream.
+                let is_end = this.ahead.is_empty() && !matches!(this.pass, Pass::Refusal(_));
+                if buffer.filled().len() > before || is_end {
+                    return Poll::Ready(Ok(()));
+                }
+            } else if this.pass != Pass::Head {
+                this.pass_ahead(buffer);
+                return Poll::Ready(Ok(()));
+            } else if this.is_unjudged {
+                this.judge_ahead();
+            } else if !ready!(this.poll_head(context))? {
+                // The peer left in the middle of a head.
+                this.forget_ahead();
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Gate {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.watch.wrote(written.is_ready());
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,161 @@
+//! The threads that HTTP connections live on: each has an event loop of its own, and a connection
+//! stays where it begins.
+//!
+//! One scheduler for all threads would carry each request's wake-up across them, which costs a
+//! short answer more than it takes to make it. What one thread is spared another has to bear,
+//! so a new connection goes to the thread that has the fewest.
+#![allow(
+    clippy::disallowed_types,
+    reason = "these sockets came by SCM_RIGHTS and belong to the main table"
+)]
+
+use std::io;
+use std::net::TcpStream as StdTcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use axum::Router;
+use simurgh_reactor::HandOffEnd;
+use tokio::io::unix::AsyncFd;
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{mpsc, oneshot};
+
+use super::connection::{self, Back};
+use crate::hub::Hub;
+
+/// Event loops that were made and not started: before the shards part from the process's
+/// descriptor table, so that these can be woken from there.
+pub(crate) struct Prepared(Vec<Runtime>);
+
+/// Threads that run; dropping this ends them.
+pub(crate) struct Threads {
+    _stop: Vec<oneshot::Sender<()>>,
+}
+
+/// A connection that is to be served.
+struct Taken {
+    stream: StdTcpStream,
+    read_ahead: Vec<u8>,
+    back: Back,
+    seat: Seat,
+}
+
+/// How a thread is reached, and how many connections it has.
+#[derive(Clone)]
+struct Entrance {
+    door: mpsc::UnboundedSender<Taken>,
+    connections: Arc<AtomicUsize>,
+}
+
+/// A connection's place among those that the HTTP side may have, which a shard took for it.
+struct Seat {
+    hub: Arc<Hub>,
+    connections: Option<Arc<AtomicUsize>>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.hub.http_seats.give_back();
+        if let Some(connections) = &self.connections {
+            connections.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+/// Makes the event loops.
+pub(crate) fn prepare(threads: usize) -> io::Result<Prepared> {
+    let make = |_| Builder::new_current_thread().enable_all().build();
+    Ok(Prepared((0..threads.max(1)).map(make).collect::<io::Result<_>>()?))
+}
+
+impl Prepared {
+    /// Starts a thread on each event loop, to serve what the shards hand over.
+    pub(super) fn start(
+        self,
+        hub: &Arc<Hub>,
+        router: &Router,
+        ends: Vec<HandOffEnd>,
+    ) -> io::Result<Threads> {
+        let loops = self.0.len();
+        let (entrances, doors): (Vec<_>, Vec<_>) = (0..loops)
+            .map(|_| {
+                let (door, taken) = mpsc::unbounded_channel();
+                (Entrance { door, connections: Arc::default() }, taken)
+            })
+            .unzip();
+        let mut ends_of: Vec<Vec<HandOffEnd>> = (0..loops).map(|_| Vec::new()).collect();
+        for (shard, end) in ends.into_iter().enumerate() {
+            if let Some(ends) = ends_of.get_mut(shard % loops) {
+                ends.push(end);
+            }
+        }
+        let mut stops = Vec::with_capacity(loops);
+        for (index, ((runtime, taken), ends)) in self.0.into_iter().zip(doors).zip(ends_of).enumerate()
+        {
+            let (stop, stopped) = oneshot::channel();
+            let (hub, router, entrances) = (Arc::clone(hub), router.clone(), entrances.clone());
+            std::thread::Builder::new().name(format!("simurgh-http-{index}")).spawn(move || {
+                for end in ends {
+                    runtime.spawn(take_all(Arc::clone(&hub), end, entrances.clone()));
+                }
+                runtime.spawn(serve_all(hub, router, taken));
+                // Ends with the sender of `stop`, which says nothing.
+                let _ = runtime.block_on(stopped);
+                runtime.shutdown_background();
+            })?;
+            stops.push(stop);
+        }
+        Ok(Threads { _stop: stops })
+    }
+}
+
+/// Takes connections from one shard until the shard ends, and gives each to the thread that has the
+/// fewest.
+async fn take_all(hub: Arc<Hub>, end: HandOffEnd, entrances: Vec<Entrance>) {
+    #[allow(deprecated, reason = "sound here: the end owns its descriptor and never changes it")]
+    let end = match AsyncFd::new(end) {
+        Ok(end) => Arc::new(end),
+        Err(error) => return tracing::error!(%error, "no hand-off from a shard"),
+    };
+    loop {
+        let Ok(mut ready) = end.readable().await else { return };
+        match ready.get_inner().recv() {
+            Ok(Some((descriptor, read_ahead))) => {
+                let mut seat = Seat { hub: Arc::clone(&hub), connections: None };
+                let Some(descriptor) = descriptor else {
+                    tracing::warn!("an HTTP connection was lost: no descriptor was left for it");
+                    continue;
+                };
+                let fewest = |it: &&Entrance| it.connections.load(Relaxed);
+                let Some(entrance) = entrances.iter().min_by_key(fewest) else { return };
+                entrance.connections.fetch_add(1, Relaxed);
+                seat.connections = Some(Arc::clone(&entrance.connections));
+                let stream = StdTcpStream::from(descriptor);
+                // Fails only when that thread has ended, and this one is about to.
+                let _ = entrance.door.send(Taken { stream, read_ahead, back: Arc::clone(&end), seat });
+            }
+            Ok(None) => return,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+            Err(error) => return tracing::debug!(%error, "hand-off ended"),
+        }
+    }
+}
+
+/// Serves what this thread is given.
+async fn serve_all(hub: Arc<Hub>, router: Router, mut taken: mpsc::UnboundedReceiver<Taken>) {
+    while let Some(Taken { stream, read_ahead, back, seat }) = taken.recv().await {
+        let (hub, router) = (Arc::clone(&hub), router.clone());
+        tokio::spawn(async move {
+            let served = async {
+                stream.set_nonblocking(true)?;
+                let stream = TcpStream::from_std(stream)?;
+                connection::serve(hub, router, Some(back), stream, read_ahead).await
+            };
+            if let Err(error) = served.await {
+                tracing::debug!(%error, "an HTTP connection broke");
+            }
+            drop(seat);
+        });
+    }
+}

@@ -1,0 +1,42 @@
+//! A page as a web framework's first one is: a controller decides, a view names what it shows,
+//! templates in files say how, and a signed session remembers.
+//!
+//! ```text
+//! router (here) ──► controller ──► view + templates/ ──► HTML
+//!                       │
+//!                       └──► session: a signed cookie with a token against forged forms
+//! ```
+
+use std::sync::Arc;
+
+use simurgh::axum::Router;
+use simurgh::axum::http::HeaderValue;
+use simurgh::axum::routing::{get, post};
+use simurgh::http::with_security_headers;
+
+mod controller;
+mod session;
+mod view;
+
+pub use session::Secret;
+
+/// Nothing from elsewhere, in no foreign frame, and forms for nobody else.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'self'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'",
+);
+
+/// The page with its form, for [`Builder::http`](simurgh::Builder::http). Sessions are signed with
+/// a secret made now: they end with the process.
+pub fn router() -> Router {
+    router_with(Secret::random())
+}
+
+/// The same, with sessions that outlive the process or are shared with others.
+pub fn router_with(secret: Secret) -> Router {
+    let pages = Router::new()
+        .route("/", get(controller::index))
+        .route("/greeting", post(controller::greet))
+        .with_state(Arc::new(secret))
+        .merge(controller::files());
+    with_security_headers(pages, POLICY)
+}
