@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::http_load;
 use crate::load::{self, Bare};
 use crate::measure::MEASURES;
+use crate::page;
 use crate::size::{Dial, Pairs, Serve, Task};
 
 /// Shown for `--help` and beside an error.
@@ -31,6 +32,9 @@ simurgh-bench load [--only ROW,...] [--runs 3] [--users 15000] [--rate 40000] [-
 simurgh-bench http-load [--runs 7] [--seconds 4] [--connections 1,32,128] [--nginx PATH] [--wrk PATH]
         [--server-bin PATH] [--out DIR]
     measures `simurgh load http` beside wrk, both against nginx, and prints the table
+simurgh-bench page [--runs 7] [--seconds 2] [--cores 1|2] [--server-bin PATH] [--out DIR]
+    measures the page of examples/hello_page beside nginx, both asked by wrk, and prints the table
+    --cores    1: one for the server, one for wrk; 2: both for both
 simurgh-bench floor --listen IP:PORT
     the bare floor alone
 simurgh-bench bare --server IP:PORT [--users 1000] [--rate 1000] [--hold-ms N]
@@ -61,10 +65,12 @@ pub(crate) enum Command {
     Floor(SocketAddrV4),
     /// The floor at size.
     Size(Task),
+    /// Measure a rendered page beside nginx.
+    Page(page::Options),
     /// Pin to a core, die with the parent, become another program (used for servers under test).
     Exec {
-        /// The core.
-        core: usize,
+        /// The core; any without it.
+        core: Option<usize>,
         /// The program and its arguments.
         program: Vec<OsString>,
     },
@@ -147,7 +153,11 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         Some(name @ ("bare-server" | "bare-pairs" | "bare-dial")) => {
             Command::Size(size(name, &mut take)?)
         }
-        Some("exec") => Command::Exec { core: number(take("core"), 0)?, program },
+        Some("page") => Command::Page(page(&mut take)?),
+        Some("exec") => {
+            let core = take("core").map(|core| number(Some(core), 0)).transpose()?;
+            Command::Exec { core, program }
+        }
         Some(other) => bail!("unknown command {other:?}\n{USAGE}"),
     };
     if let Some(unknown) = options.keys().next() {
@@ -203,6 +213,18 @@ fn bare(take: &mut impl FnMut(&str) -> Option<String>) -> Result<Bare> {
         join: number(take("join"), 1)? != 0,
         say: small(take("say"), 0)?,
         messages: small(take("messages"), 0)?,
+    })
+}
+
+fn page(take: &mut impl FnMut(&str) -> Option<String>) -> Result<page::Options> {
+    let cores = number(take("cores"), 1)?;
+    ensure!((1..=2).contains(&cores), "--cores is 1 (for the server) or 2 (for both)");
+    Ok(page::Options {
+        runs: number(take("runs"), 7)?.max(1),
+        seconds: u32::try_from(number(take("seconds"), 2)?)?.max(1),
+        is_shared: cores == 2,
+        server_bin: take("server-bin").map(PathBuf::from),
+        out: take("out").map(PathBuf::from),
     })
 }
 
@@ -279,7 +301,7 @@ mod tests {
         assert_eq!(hold, Command::Hold(Hold { server, clients: 10_000, seconds: 5 }));
         assert_eq!(
             parsed("exec --core 1 -- serve --listen x").unwrap(),
-            Command::Exec { core: 1, program: ["serve", "--listen", "x"].map(Into::into).into() }
+            Command::Exec { core: Some(1), program: ["serve", "--listen", "x"].map(Into::into).into() }
         );
     }
 

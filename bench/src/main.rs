@@ -27,6 +27,7 @@ mod hold;
 mod http_load;
 mod load;
 mod measure;
+mod page;
 mod probe;
 mod report;
 mod size;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Command::Bare(plan) => load::bare::run(&plan),
         Command::Floor(listen) => floor::serve(listen),
         Command::Size(task) => size::run(&task),
+        Command::Page(options) => page::run(&options),
         Command::Exec { core, program } => exec(core, &program),
     });
     match outcome {
@@ -58,10 +60,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Becomes `program`, on one core, for as long as the parent lives.
-fn exec(core: usize, program: &[std::ffi::OsString]) -> Result<()> {
+/// Becomes `program`, on one core or wherever it may run, for as long as the parent lives.
+fn exec(core: Option<usize>, program: &[std::ffi::OsString]) -> Result<()> {
     let (name, arguments) = program.split_first().context("exec needs -- PROGRAM")?;
-    sys::pin(core)?;
+    if let Some(core) = core {
+        sys::pin(core)?;
+    }
     sys::die_with_parent()?;
     // exec only returns when it fails.
     Err(anyhow!(process::Command::new(name).args(arguments).exec()))

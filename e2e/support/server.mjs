@@ -24,6 +24,7 @@ process.on("exit", () => {
 const COMMANDS = {
   serve: (listen) => ["simurgh", ["serve", "--listen", listen]],
   conformance: (listen) => ["conformance", ["--listen", listen]],
+  hello_page: (listen) => ["hello_page", ["--listen", listen]],
   dashboard: (listen) => ["examples/dashboard_demo", ["--port", listen.split(":")[1]]],
 };
 

@@ -44,6 +44,11 @@ const GUIDES: &[Guide] = &[
         title: "Load",
         text: "A generator in the same binary puts a server under load & measures what it does.",
     },
+    Guide {
+        href: "#observe",
+        title: "Observe",
+        text: "Shards, topics and connections while they live: in a browser, in a terminal, as JSON.",
+    },
 ];
 
 /// `GET /`

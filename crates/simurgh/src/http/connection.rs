@@ -15,12 +15,12 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::ConnectInfo;
 use axum::http::{HeaderValue, Request, Response, StatusCode, header};
 use axum::response::IntoResponse;
 use http_body_util::Limited;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -39,6 +39,8 @@ use crate::hub::Hub;
 /// How long, and for how many bytes, a client may go on sending after its answer.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 8 << 20;
+/// The body of an answer that is at hand when it begins, one way or the other.
+const SMALL_BYTES: u64 = 64 << 10;
 
 /// Whom a connection came from, and may go back to.
 pub(super) type Back = Arc<AsyncFd<HandOffEnd>>;
@@ -158,6 +160,7 @@ async fn answer(
     let limits = &answers.hub.config.http;
     let number = watch.request_came();
     if let Some(status) = watch.refusal_of(number) {
+        watch.answered();
         return Ok(refusal(status));
     }
     if answers.is_for_a_mount(&request) {
@@ -178,7 +181,43 @@ async fn answer(
     if number >= limits.requests_max || watch.is_last(number) {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    Ok(response)
+    if response.body().size_hint().exact().is_some_and(|bytes| bytes <= SMALL_BYTES) {
+        watch.answered();
+        return Ok(response);
+    }
+    Ok(response.map(|body| Body::new(Watched { body, watch: Arc::clone(watch) })))
+}
+
+/// The body of an answer that may take its time: until its end nobody is idle.
+struct Watched {
+    body: Body,
+    watch: Arc<Watch>,
+}
+
+impl HttpBody for Watched {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.watch.answered();
+    }
 }
 
 /// A body in chunks says its length only by ending; one with a length was measured before.

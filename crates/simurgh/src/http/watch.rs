@@ -51,8 +51,9 @@ pub(super) struct Watch {
     body_waited_ms: AtomicU64,
     /// Heads that hyper was given, stand-ins for refused ones included.
     heads: AtomicU64,
-    /// Requests that the service was given.
+    /// Requests that the service was given, and those whose answers are made.
     requests: AtomicU64,
+    answered: AtomicU64,
     /// The status that the last head is refused with; 0: it is not.
     refusal: AtomicU16,
     /// Nothing behind the last head is to be believed.
@@ -71,6 +72,7 @@ impl Watch {
             body_waited_ms: AtomicU64::new(0),
             heads: AtomicU64::new(0),
             requests: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
             refusal: AtomicU16::new(0),
             is_last: AtomicBool::new(false),
             is_given_up: AtomicBool::new(false),
@@ -111,13 +113,14 @@ impl Watch {
         self.head_came(true);
     }
 
-    /// A write was taken, at least in part, or has to wait.
+    /// A write was taken, at least in part, or has to wait. While an answer leaves nobody has to
+    /// ask for the next, so that wait begins again.
     pub(super) fn wrote(&self, is_taken: bool) {
-        match (is_taken, self.write_since_ms.load(Relaxed)) {
-            (true, 0) => {}
-            (true, _) => self.write_since_ms.store(0, Relaxed),
-            (false, 0) => self.write_since_ms.store(self.now_ms().max(1), Relaxed),
-            (false, _) => {}
+        if is_taken {
+            self.write_since_ms.store(0, Relaxed);
+            self.wait.store(Wait::Nothing as u8, Relaxed);
+        } else if self.write_since_ms.load(Relaxed) == 0 {
+            self.write_since_ms.store(self.now_ms().max(1), Relaxed);
         }
     }
 
@@ -136,6 +139,12 @@ impl Watch {
         let number = self.requests.load(Relaxed) + 1;
         self.requests.store(number, Relaxed);
         number
+    }
+
+    /// The answer to a request is made to its end.
+    pub(super) fn answered(&self) {
+        self.answered.store(self.answered.load(Relaxed) + 1, Relaxed);
+        self.wait.store(Wait::Nothing as u8, Relaxed);
     }
 
     /// The status to refuse this request with, if it is refused.
@@ -162,8 +171,11 @@ impl Watch {
             since_ms => left(limits.write_timeout, since_ms).ok_or(Overdue::Answer)?,
         };
         let since_ms = self.since_ms.load(Relaxed);
+        let is_answering = self.requests.load(Relaxed) > self.answered.load(Relaxed);
         let read_left = match self.wait() {
             Wait::Nothing => shortest,
+            // hyper only looks whether the client is still there.
+            Wait::Request | Wait::Head if is_answering => shortest,
             Wait::Request => left(limits.idle_timeout, since_ms).ok_or(Overdue::Idle)?,
             Wait::Head => left(limits.head_timeout, since_ms).ok_or(Overdue::Request)?,
             Wait::Body => self.body_left(limits, now_ms).ok_or(Overdue::Request)?,

@@ -166,7 +166,14 @@ impl Shard {
         match conn.phase {
             Phase::Head | Phase::Full => {
                 self.metrics.handshake_timeouts.add(1);
-                io.close(key);
+                // Who has begun to ask is told; who has said nothing hears nothing.
+                match conn.passing {
+                    Some(_) => {
+                        self.forget_passing(io, key);
+                        self.refuse(io, key, 408, "");
+                    }
+                    None => io.close(key),
+                }
             }
             // A publisher that is held back is not heard because nobody listens.
             Phase::Open if self.held.contains(&key) => conn.last_heard = tick,

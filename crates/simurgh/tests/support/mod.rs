@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use simurgh::{Builder, Endpoint};
 use tungstenite::{Message, WebSocket};
 
+pub mod raw;
+
 /// No test waits longer for anything.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -81,4 +83,9 @@ impl Client {
             json!([null, "hb", "phoenix", "phx_reply", {"status": "ok", "response": {}}])
         );
     }
+}
+
+/// Lets nobody join.
+pub fn no_channel(_: &mut simurgh::Context<'_>, _: simurgh::Payload<'_>) -> simurgh::Join {
+    simurgh::Join::error(json!({}))
 }

@@ -1,0 +1,149 @@
+//! The page benchmark: `hello_page`, which renders its page for each request, beside nginx, which
+//! sends a file of the same size with a head of the same size; `wrk` asks both.
+//!
+//! ```text
+//! for each run: nginx, hello_page (fresh processes) × 1, 2, 4, 8, 16, 32 connections
+//!     server (serve) ◄── wrk (client) ──► CPU by schedstat, requests, latencies ──► table (report)
+//! ```
+
+use std::fs;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+
+use crate::stats;
+use crate::target::CLIENT_CORE;
+
+mod client;
+mod report;
+mod serve;
+
+use client::Timed;
+use serve::{Kind, Server};
+
+/// How many connections ask at once; a row of the table each.
+const CONNECTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
+/// What a server does before it is measured.
+const WARM_UP_S: u32 = 1;
+
+/// Options of this measurement.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Options {
+    /// Of each server.
+    pub(crate) runs: usize,
+    /// Of each row.
+    pub(crate) seconds: u32,
+    /// For server and client together: 2, or one each.
+    pub(crate) is_shared: bool,
+    /// The server under test; default: beside this binary.
+    pub(crate) server_bin: Option<PathBuf>,
+    /// Where raw figures go.
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// One server asked by so many connections.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figures {
+    pub(crate) server: &'static str,
+    pub(crate) connections: u32,
+    pub(crate) requests: u64,
+    pub(crate) server_cpu_us: f64,
+    #[serde(flatten)]
+    pub(crate) timed: Timed,
+}
+
+impl Figures {
+    pub(crate) fn cpu_us_per_request(&self) -> f64 {
+        self.server_cpu_us / stats::per(self.requests, 1)
+    }
+
+    pub(crate) fn requests_per_cpu_s(&self) -> f64 {
+        1e6 / self.cpu_us_per_request()
+    }
+
+    pub(crate) fn spread(&self) -> f64 {
+        self.timed.p99_us / self.timed.p50_us
+    }
+}
+
+/// What both servers send, so that it can be seen that it is the same amount.
+#[derive(Debug, Serialize)]
+pub(crate) struct Sizes {
+    pub(crate) body_bytes: usize,
+    pub(crate) response_bytes: usize,
+}
+
+/// nginx and the page in turn; prints and keeps the result.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let cores = thread::available_parallelism()?.get();
+    ensure!(cores > 1, "server and client need a core each");
+    let page = match &options.server_bin {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().context("own path")?.with_file_name("hello_page"),
+    };
+    ensure!(page.is_file(), "{} is not there: cargo build --release -p hello_page", page.display());
+    let page = page.canonicalize()?;
+    let directory = std::env::temp_dir().join(format!("simurgh-bench-page-{}", std::process::id()));
+    fs::create_dir_all(&directory)?;
+    let measured = measure(options, &page, &directory);
+    // What is left behind there is of no use to anybody.
+    let _ = fs::remove_dir_all(&directory);
+    let (figures, sizes, config) = measured?;
+    let rows = report::rows(&figures);
+    let text = report::text(&rows, &figures, &sizes, options);
+    println!("{text}");
+    let path = report::write(options, &figures, &rows, &sizes, &config, &text)?;
+    println!("raw runs: {}", path.display());
+    let wrong: u64 = figures.iter().map(|it| it.timed.errors).sum();
+    ensure!(wrong == 0, "{wrong} answers were not 200, or did not come: no figures");
+    Ok(())
+}
+
+fn measure(
+    options: &Options,
+    page: &std::path::Path,
+    directory: &std::path::Path,
+) -> Result<(Vec<Figures>, Sizes, String)> {
+    let hello = Kind::Page { program: page.to_owned() };
+    let sample = Server::start(&hello, options.is_shared)?.response()?;
+    let sizes = Sizes { body_bytes: sample.body.len(), response_bytes: sample.bytes };
+    let nginx = serve::equal_nginx(directory, &sample, options.is_shared)?;
+    let config = nginx.config();
+    let mut figures = Vec::new();
+    for run in 0..options.runs {
+        eprintln!("run {} of {}", run + 1, options.runs);
+        // Which is first alternates, so that neither always has the warmer machine.
+        let pair = if run % 2 == 0 { [&nginx, &hello] } else { [&hello, &nginx] };
+        for kind in pair {
+            let server = Server::start(kind, options.is_shared)?;
+            client::ask(&server, 8, WARM_UP_S, client_core(options))?;
+            for connections in CONNECTIONS {
+                figures.push(one(&server, connections, options)?);
+            }
+        }
+    }
+    Ok((figures, sizes, config))
+}
+
+fn one(server: &Server, connections: u32, options: &Options) -> Result<Figures> {
+    thread::sleep(Duration::from_millis(100));
+    let before = server.cpu_ns()?;
+    let timed = client::ask(server, connections, options.seconds, client_core(options))?;
+    thread::sleep(Duration::from_millis(50));
+    let ran = server.cpu_ns()?.saturating_sub(before);
+    ensure!(timed.requests > 0, "{} answered nothing", server.name);
+    Ok(Figures {
+        server: server.name,
+        connections,
+        requests: timed.requests,
+        server_cpu_us: stats::per(ran, 1_000),
+        timed,
+    })
+}
+
+fn client_core(options: &Options) -> Option<usize> {
+    (!options.is_shared).then_some(CLIENT_CORE)
+}

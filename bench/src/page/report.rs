@@ -1,0 +1,162 @@
+//! From the figures of all runs to the table, and to the raw file that is kept.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use serde_json::json;
+
+use super::{CONNECTIONS, Figures, Options, Sizes};
+use crate::{report, stats};
+
+/// Requests per CPU second, of nginx's: at least.
+const RATIO_MIN: f64 = 0.8;
+/// Server CPU of a request, µs: at most.
+const CPU_US_MAX: f64 = 15.0;
+/// p99 ÷ p50, of nginx's: at most.
+const SPREAD_MAX: f64 = 1.2;
+
+/// One number of connections: each list a run, in their order.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    connections: u32,
+    nginx_cpu_us: Vec<f64>,
+    page_cpu_us: Vec<f64>,
+    /// Requests per CPU second, the page's ÷ nginx's.
+    ratio: Vec<f64>,
+    nginx_spread: Vec<f64>,
+    page_spread: Vec<f64>,
+    /// p99 ÷ p50, the page's ÷ nginx's.
+    spread_ratio: Vec<f64>,
+}
+
+pub(crate) fn rows(figures: &[Figures]) -> Vec<Row> {
+    CONNECTIONS
+        .into_iter()
+        .map(|connections| {
+            let of = |server: &str, figure: fn(&Figures) -> f64| -> Vec<f64> {
+                let own = figures.iter().filter(|it| it.connections == connections);
+                own.filter(|it| it.server == server).map(figure).collect()
+            };
+            let pairs = |page: &[f64], nginx: &[f64]| -> Vec<f64> {
+                page.iter().zip(nginx).map(|(page, nginx)| page / nginx).collect()
+            };
+            let rate = Figures::requests_per_cpu_s;
+            let (nginx_spread, page_spread) =
+                (of("nginx", Figures::spread), of("hello_page", Figures::spread));
+            Row {
+                connections,
+                nginx_cpu_us: of("nginx", Figures::cpu_us_per_request),
+                page_cpu_us: of("hello_page", Figures::cpu_us_per_request),
+                ratio: pairs(&of("hello_page", rate), &of("nginx", rate)),
+                spread_ratio: pairs(&page_spread, &nginx_spread),
+                nginx_spread,
+                page_spread,
+            }
+        })
+        .collect()
+}
+
+/// The table in Markdown: medians, with the lowest and highest run behind them.
+pub(crate) fn text(rows: &[Row], figures: &[Figures], sizes: &Sizes, options: &Options) -> String {
+    let mut text = format!(
+        "{}; {} runs of {} s a row; both answer {} bytes, {} of them body.\n\n\
+         | connections | nginx, µs CPU | page, µs CPU | requests per CPU s ÷ nginx's | p99 ÷ p50, \
+         nginx | page | page ÷ nginx |\n|---|---|---|---|---|---|---|\n",
+        match options.is_shared {
+            true => "Server and client on both cores",
+            false => "Server on one core, client on the other",
+        },
+        options.runs,
+        options.seconds,
+        sizes.response_bytes,
+        sizes.body_bytes,
+    );
+    for row in rows {
+        // Writing to a text does not fail.
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            row.connections,
+            report::cell(&row.nginx_cpu_us, 1, ""),
+            report::cell(&row.page_cpu_us, 1, ""),
+            report::cell(&row.ratio, 2, ""),
+            report::cell(&row.nginx_spread, 2, ""),
+            report::cell(&row.page_spread, 2, ""),
+            report::cell(&row.spread_ratio, 2, ""),
+        );
+    }
+    let _ = writeln!(text, "\n| connections | nginx: requests/s, p50, p99 µs | page |\n|---|---|---|");
+    for row in rows {
+        let speed = |server: &str| {
+            let own = || {
+                let all = figures.iter().filter(|it| it.connections == row.connections);
+                all.filter(|it| it.server == server).map(|it| &it.timed)
+            };
+            let middle = |values: Vec<f64>| stats::median(&values).unwrap_or(f64::NAN);
+            format!(
+                "{:.0}, {:.0}, {:.0}",
+                middle(own().map(|it| it.requests_per_s).collect()),
+                middle(own().map(|it| it.p50_us).collect()),
+                middle(own().map(|it| it.p99_us).collect()),
+            )
+        };
+        let _ = writeln!(text, "| {} | {} | {} |", row.connections, speed("nginx"), speed("hello_page"));
+    }
+    for (what, is_reached) in verdicts(rows) {
+        let _ = writeln!(text, "{}{what}: {}", "\n", if is_reached { "yes" } else { "**NO**" });
+    }
+    text
+}
+
+/// The three limits, and whether every row keeps them.
+fn verdicts(rows: &[Row]) -> [(String, bool); 3] {
+    let all = |values: fn(&Row) -> &Vec<f64>, keeps: &dyn Fn(f64) -> bool| {
+        rows.iter().all(|row| stats::median(values(row)).is_some_and(keeps))
+    };
+    [
+        (
+            format!("requests per CPU second ≥ {RATIO_MIN} × nginx's, each row"),
+            all(|row| &row.ratio, &|value| value >= RATIO_MIN),
+        ),
+        (
+            format!("≤ {CPU_US_MAX} µs of server CPU a request, each row"),
+            all(|row| &row.page_cpu_us, &|value| value <= CPU_US_MAX),
+        ),
+        (
+            format!("p99 ÷ p50 ≤ {SPREAD_MAX} × nginx's, each row"),
+            all(|row| &row.spread_ratio, &|value| value <= SPREAD_MAX),
+        ),
+    ]
+}
+
+/// Writes the raw file and the table beside it; returns the raw file's path.
+pub(crate) fn write(
+    options: &Options,
+    figures: &[Figures],
+    rows: &[Row],
+    sizes: &Sizes,
+    config: &str,
+    text: &str,
+) -> Result<PathBuf> {
+    let out = options.out.clone().unwrap_or_else(report::default_out);
+    fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
+    let free = report::free_name(&out, "issue6-page")?;
+    let mut raw = report::about();
+    let cores = if options.is_shared { 2 } else { 1 };
+    raw["command"] = json!(format!(
+        "simurgh-bench page --runs {} --seconds {} --cores {cores}",
+        options.runs, options.seconds
+    ));
+    raw["order"] = json!("nginx, hello_page, hello_page, nginx, …; ratios within a run");
+    raw["sizes"] = json!(sizes);
+    raw["nginx_conf"] = json!(config);
+    raw["table"] = json!(rows);
+    raw["runs"] = json!(figures);
+    let path = out.join(format!("{free}.json"));
+    fs::write(&path, serde_json::to_string_pretty(&raw)? + "\n")?;
+    fs::write(out.join(format!("{free}.md")), text)?;
+    Ok(path)
+}

@@ -1,0 +1,72 @@
+// The rendered page in a real browser: its style and picture load, its policy is kept, and its form
+// leads back to it with a message that is shown once.
+
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { after, before, test } from "node:test";
+
+import { chromium } from "playwright-core";
+
+import { startServer } from "../support/server.mjs";
+
+const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
+const WAIT_MS = 15_000;
+
+let browser;
+before(async () => {
+  assert.ok(existsSync(CHROMIUM), `${CHROMIUM} is missing: \`cargo xtask test\` installs it`);
+  browser = await chromium.launch({
+    executablePath: CHROMIUM,
+    timeout: 60_000,
+    args: [
+      "--no-sandbox", "--disable-quic", "--disable-background-networking", "--no-first-run",
+      "--disable-component-update", "--disable-sync", "--disable-gpu", "--disable-dev-shm-usage",
+    ],
+  });
+});
+after(async () => { await browser?.close(); });
+
+/** The page in a window of its own, with what it asked for and complained of. */
+async function openPage(t) {
+  const server = await startServer("hello_page");
+  t.after(() => server.kill());
+  const context = await browser.newContext();
+  t.after(() => context.close());
+  context.setDefaultTimeout(WAIT_MS);
+  const page = await context.newPage();
+  const seen = { statuses: new Map(), complaints: [] };
+  page.on("response", (answer) => {
+    seen.statuses.set(new URL(answer.url()).pathname, answer.status());
+  });
+  page.on("console", (message) => {
+    if (message.type() === "error") seen.complaints.push(message.text());
+  });
+  page.on("pageerror", (error) => seen.complaints.push(error.message));
+  await page.goto(server.url, { waitUntil: "networkidle" });
+  return { context, page, seen };
+}
+
+test("the page has its style, its picture, and nothing its policy forbids", async (t) => {
+  const { page, seen } = await openPage(t);
+  assert.equal(await page.title(), "Hello · Simurgh");
+  for (const path of ["/", "/page.css", "/favicon.svg"]) {
+    assert.equal(seen.statuses.get(path), 200, path);
+  }
+  assert.equal(await page.locator(".navigation").evaluate((it) => getComputedStyle(it).display),
+    "flex", "the style is applied");
+  assert.deepEqual(seen.complaints, []);
+});
+
+test("the form greets once, and its session is out of scripts' reach", async (t) => {
+  const { context, page, seen } = await openPage(t);
+  assert.equal(await page.evaluate(() => document.cookie), "");
+  const [cookie] = await context.cookies();
+  assert.ok(cookie.httpOnly && cookie.sameSite === "Lax", JSON.stringify(cookie));
+  await page.getByLabel("Your name").fill("Ada & \"Grace\"");
+  await page.getByRole("button", { name: "Say hello" }).click();
+  const flash = page.getByRole("status");
+  assert.equal(await flash.textContent(), "Hello, Ada & \"Grace\"!");
+  await page.reload();
+  assert.equal(await flash.count(), 0, "shown once");
+  assert.deepEqual(seen.complaints, []);
+});
