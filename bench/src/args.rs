@@ -301,7 +301,10 @@ mod tests {
         assert_eq!(hold, Command::Hold(Hold { server, clients: 10_000, seconds: 5 }));
         assert_eq!(
             parsed("exec --core 1 -- serve --listen x").unwrap(),
-            Command::Exec { core: Some(1), program: ["serve", "--listen", "x"].map(Into::into).into() }
+            Command::Exec {
+                core: Some(1),
+                program: ["serve", "--listen", "x"].map(Into::into).into()
+            }
         );
     }
 

@@ -144,3 +144,43 @@ test("an upgrade may be a later request of a kept-alive connection", async (t) =
   const { msg } = await answer(channel.push("new:msg", { user: "ada", body: "hello" }));
   assert.equal(msg, "hello");
 });
+
+/** Sends `bytes` and resolves to the statuses of all answers until the other side closes. */
+function statuses(port, bytes) {
+  return new Promise((resolve, reject) => {
+    const socket = net.connect(port, "127.0.0.1", () => socket.end(bytes));
+    const chunks = [];
+    socket.setTimeout(10_000, () => socket.destroy(new Error("no end")));
+    socket.on("data", (chunk) => chunks.push(chunk));
+    socket.on("error", reject);
+    socket.on("close", () => {
+      const text = Buffer.concat(chunks).toString("latin1");
+      resolve([...text.matchAll(/^HTTP\/1\.1 (\d+)/gm)].map((match) => Number(match[1])));
+    });
+  });
+}
+
+// What nginx lets through of a request that could be read in two ways must be one request to the
+// server as well: the answers on nginx's kept-alive connection still belong to their requests.
+test("requests hidden in others do not come through nginx", async (t) => {
+  const { tee, http } = await behindNginx(t);
+  const port = Number(new URL(http).port);
+  const hidden = "GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
+  const post = (headers, body) => `POST /api/broadcast HTTP/1.1\r\nhost: a\r\n${headers}\r\n\r\n${body}`;
+  for (const bytes of [
+    post("content-length: 4\r\ntransfer-encoding: chunked", `0\r\n\r\n${hidden}`),
+    post("transfer-encoding: chunked\r\ncontent-length: 4", `0\r\n\r\n${hidden}`),
+    post("transfer-encoding: xchunked\r\ncontent-length: 0", hidden),
+    post("transfer-encoding: chunked", `0\n\n${hidden}`),
+    post(`content-length: ${hidden.length}`, hidden),
+    post("transfer-encoding: chunked", `5;x="\r\nhello\r\n0\r\n\r\n`),
+  ]) {
+    const got = await statuses(port, bytes);
+    assert.ok(got.length <= 2, `${JSON.stringify(bytes)}: ${got}`);
+    assert.ok(!got.includes(200), `${JSON.stringify(bytes)}: ${got}`);
+    const page = await within(fetch(`${http}/healthz`), "health");
+    assert.equal(page.status, 200, "an answer belongs to its own request");
+    assert.equal(await page.text(), "ok\n");
+  }
+  assert.ok(tee.connections >= 1);
+});

@@ -115,13 +115,20 @@ fn measure(
     let mut figures = Vec::new();
     for run in 0..options.runs {
         eprintln!("run {} of {}", run + 1, options.runs);
-        // Which is first alternates, so that neither always has the warmer machine.
-        let pair = if run % 2 == 0 { [&nginx, &hello] } else { [&hello, &nginx] };
-        for kind in pair {
-            let server = Server::start(kind, options.is_shared)?;
-            client::ask(&server, 8, WARM_UP_S, client_core(options))?;
-            for connections in CONNECTIONS {
-                figures.push(one(&server, connections, options)?);
+        // Both are there all the time: whoever is not asked sleeps, and so the two figures of a row
+        // lie seconds apart. Which is first alternates.
+        let servers =
+            [Server::start(&nginx, options.is_shared)?, Server::start(&hello, options.is_shared)?];
+        for server in &servers {
+            client::ask(server, 8, WARM_UP_S, client_core(options))?;
+        }
+        for connections in CONNECTIONS {
+            let mut pair = servers.each_ref();
+            if run % 2 == 1 {
+                pair.reverse();
+            }
+            for server in pair {
+                figures.push(one(server, connections, options)?);
             }
         }
     }

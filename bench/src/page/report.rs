@@ -88,7 +88,8 @@ pub(crate) fn text(rows: &[Row], figures: &[Figures], sizes: &Sizes, options: &O
             report::cell(&row.spread_ratio, 2, ""),
         );
     }
-    let _ = writeln!(text, "\n| connections | nginx: requests/s, p50, p99 µs | page |\n|---|---|---|");
+    let _ =
+        writeln!(text, "\n| connections | nginx: requests/s, p50, p99 µs | page |\n|---|---|---|");
     for row in rows {
         let speed = |server: &str| {
             let own = || {
@@ -103,31 +104,42 @@ pub(crate) fn text(rows: &[Row], figures: &[Figures], sizes: &Sizes, options: &O
                 middle(own().map(|it| it.p99_us).collect()),
             )
         };
-        let _ = writeln!(text, "| {} | {} | {} |", row.connections, speed("nginx"), speed("hello_page"));
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} |",
+            row.connections,
+            speed("nginx"),
+            speed("hello_page")
+        );
     }
-    for (what, is_reached) in verdicts(rows) {
-        let _ = writeln!(text, "{}{what}: {}", "\n", if is_reached { "yes" } else { "**NO**" });
+    for (what, missed) in verdicts(rows) {
+        let said = match missed.as_slice() {
+            [] => "yes".to_owned(),
+            missed => format!("**NO** at {missed:?} connections"),
+        };
+        let _ = writeln!(text, "\n{what}: {said}");
     }
     text
 }
 
-/// The three limits, and whether every row keeps them.
-fn verdicts(rows: &[Row]) -> [(String, bool); 3] {
-    let all = |values: fn(&Row) -> &Vec<f64>, keeps: &dyn Fn(f64) -> bool| {
-        rows.iter().all(|row| stats::median(values(row)).is_some_and(keeps))
+/// The three limits, and the rows that miss each by their median.
+fn verdicts(rows: &[Row]) -> [(String, Vec<u32>); 3] {
+    let missed = |values: fn(&Row) -> &Vec<f64>, keeps: &dyn Fn(f64) -> bool| {
+        let misses = |row: &&Row| !stats::median(values(row)).is_some_and(keeps);
+        rows.iter().filter(misses).map(|row| row.connections).collect()
     };
     [
         (
-            format!("requests per CPU second ≥ {RATIO_MIN} × nginx's, each row"),
-            all(|row| &row.ratio, &|value| value >= RATIO_MIN),
+            format!("requests per CPU second ≥ {RATIO_MIN} × nginx's"),
+            missed(|row| &row.ratio, &|value| value >= RATIO_MIN),
         ),
         (
-            format!("≤ {CPU_US_MAX} µs of server CPU a request, each row"),
-            all(|row| &row.page_cpu_us, &|value| value <= CPU_US_MAX),
+            format!("≤ {CPU_US_MAX} µs of server CPU a request"),
+            missed(|row| &row.page_cpu_us, &|value| value <= CPU_US_MAX),
         ),
         (
-            format!("p99 ÷ p50 ≤ {SPREAD_MAX} × nginx's, each row"),
-            all(|row| &row.spread_ratio, &|value| value <= SPREAD_MAX),
+            format!("p99 ÷ p50 ≤ {SPREAD_MAX} × nginx's"),
+            missed(|row| &row.spread_ratio, &|value| value <= SPREAD_MAX),
         ),
     ]
 }
@@ -150,7 +162,9 @@ pub(crate) fn write(
         "simurgh-bench page --runs {} --seconds {} --cores {cores}",
         options.runs, options.seconds
     ));
-    raw["order"] = json!("nginx, hello_page, hello_page, nginx, …; ratios within a run");
+    raw["order"] = json!(
+        "each row nginx, hello_page; in every other run the other way round; ratios within a row"
+    );
     raw["sizes"] = json!(sizes);
     raw["nginx_conf"] = json!(config);
     raw["table"] = json!(rows);

@@ -148,7 +148,9 @@ impl Server {
             ensure!(count > 0, "closed in the middle of an answer");
             bytes.extend(part.iter().take(count));
             let head = bytes.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4);
-            let Some((head, body)) = head.and_then(|at| bytes.split_at_checked(at)) else { continue };
+            let Some((head, body)) = head.and_then(|at| bytes.split_at_checked(at)) else {
+                continue;
+            };
             let head = String::from_utf8_lossy(head).to_lowercase();
             ensure!(head.starts_with("http/1.1 200"), "{head}");
             let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));

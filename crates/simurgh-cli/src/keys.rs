@@ -267,9 +267,7 @@ pub(crate) const ALL: &[Key] = &[
         about: "Plain HTTP connections at once; above, 503 with Retry-After. Sockets are not \
                 counted, nor do they lose descriptors to them",
         cost: "some 20 kB for each that is there, half of it the system's",
-        set: |layer, value| {
-            scalar(&mut layer.http_connections_max, value, units::http_connections)
-        },
+        set: |layer, value| scalar(&mut layer.http_connections_max, value, units::http_connections),
     },
     Key {
         name: "http_head_bytes_max",

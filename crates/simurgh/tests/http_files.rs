@@ -23,7 +23,8 @@ const TEXT: &str = "All work and no play makes Jack a dull boy.\n";
 
 impl Scene {
     fn new(name: &str) -> Self {
-        let root = std::env::temp_dir().join(format!("simurgh-files-{name}-{}", std::process::id()));
+        let root =
+            std::env::temp_dir().join(format!("simurgh-files-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&root);
         let files = root.join("files");
         fs::create_dir_all(files.join("sub/.git")).unwrap();
@@ -160,7 +161,8 @@ fn what_can_be_compressed_is_as_the_client_takes_it() {
         assert!(tag.starts_with("W/"), "the bytes are not the file's: {tag}");
         let known = format!("accept-encoding: {encoding}\r\nif-none-match: {tag}\r\n");
         assert_eq!(scene.request("GET /long.txt", &known).status, 304);
-        let picture = scene.request("GET /picture.png", &format!("accept-encoding: {encoding}\r\n"));
+        let picture =
+            scene.request("GET /picture.png", &format!("accept-encoding: {encoding}\r\n"));
         assert_eq!(picture.header("content-encoding"), None, "it is compressed already");
     }
     for none in ["", "accept-encoding: deflate\r\n", "accept-encoding: gzip;q=0\r\n"] {

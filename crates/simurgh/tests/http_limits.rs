@@ -81,7 +81,8 @@ fn a_head_that_is_too_long_gets_431() {
 #[test]
 fn too_many_headers_get_431() {
     let server = server(|http| http.headers_max = 10);
-    let head = |many: usize| format!("GET / HTTP/1.1\r\nhost: a\r\n{}\r\n", "x: y\r\n".repeat(many - 1));
+    let head =
+        |many: usize| format!("GET / HTTP/1.1\r\nhost: a\r\n{}\r\n", "x: y\r\n".repeat(many - 1));
     takes(&server, &head(10));
     refuses(&server, &head(11), 431);
 }
@@ -89,9 +90,8 @@ fn too_many_headers_get_431() {
 #[test]
 fn a_target_that_is_too_long_gets_414() {
     let server = server(|http| http.target_bytes_max = 100);
-    let head = |bytes: usize| {
-        format!("GET /?{} HTTP/1.1\r\nhost: a\r\n\r\n", "x".repeat(bytes - 2))
-    };
+    let head =
+        |bytes: usize| format!("GET /?{} HTTP/1.1\r\nhost: a\r\n\r\n", "x".repeat(bytes - 2));
     takes(&server, &head(100));
     refuses(&server, &head(101), 414);
     refuses(&server, &format!("GET /{}", "x".repeat(20_000)), 414);
@@ -100,9 +100,8 @@ fn a_target_that_is_too_long_gets_414() {
 #[test]
 fn a_body_that_is_too_long_gets_413_before_it_is_sent() {
     let server = server(|http| http.body_bytes_max = 1_000);
-    let head = |bytes| {
-        format!("POST /length HTTP/1.1\r\nhost: a\r\ncontent-length: {bytes}\r\n\r\n")
-    };
+    let head =
+        |bytes| format!("POST /length HTTP/1.1\r\nhost: a\r\ncontent-length: {bytes}\r\n\r\n");
     takes(&server, &(head(1_000) + &"x".repeat(1_000)));
     refuses(&server, &head(1_001), 413);
     let expecting = head(1_001).replace("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n");
@@ -307,7 +306,10 @@ fn a_stream_that_is_silent_for_long_is_not_idle() {
         config.http.write_timeout = SHORT;
     }));
     let mut raw = connect(&server);
-    assert_eq!(raw.send("GET /parts HTTP/1.1\r\nhost: a\r\n\r\n").answer().text(), "part 0\npart 1\n");
+    assert_eq!(
+        raw.send("GET /parts HTTP/1.1\r\nhost: a\r\n\r\n").answer().text(),
+        "part 0\npart 1\n"
+    );
     assert!(raw.is_closed_within(SOON), "idle from then on");
 }
 

@@ -63,7 +63,8 @@ impl Session {
     /// The header that has the browser keep it.
     pub(crate) fn to_header(&self, secret: &Secret) -> Option<HeaderValue> {
         let value = serde_urlencoded::to_string(self).ok()?;
-        let cookie = Cookie::build((NAME, value)).path("/").http_only(true).same_site(SameSite::Lax);
+        let cookie =
+            Cookie::build((NAME, value)).path("/").http_only(true).same_site(SameSite::Lax);
         let mut jar = CookieJar::new();
         jar.signed_mut(&secret.0).add(cookie);
         HeaderValue::from_str(&jar.get(NAME)?.to_string()).ok()

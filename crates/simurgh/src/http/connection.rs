@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::ConnectInfo;
 use axum::http::{HeaderValue, Request, Response, StatusCode, header};
@@ -31,6 +30,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
+use super::Pages;
 use super::gate::Gate;
 use super::limits::HttpConfig;
 use super::watch::{Overdue, Watch};
@@ -48,7 +48,7 @@ pub(super) type Back = Arc<AsyncFd<HandOffEnd>>;
 /// What all requests of one connection share.
 struct Answers {
     hub: Arc<Hub>,
-    router: Router,
+    pages: Pages,
     peer: SocketAddr,
     watch: Arc<Watch>,
     /// The head of an upgrade request, once there is one: the connection is then ours again.
@@ -60,7 +60,7 @@ struct Answers {
 /// Serves one connection to its end, or to the upgrade that leads it back.
 pub(super) async fn serve(
     hub: Arc<Hub>,
-    router: Router,
+    pages: Pages,
     back: Option<Back>,
     stream: TcpStream,
     read_ahead: Vec<u8>,
@@ -71,7 +71,7 @@ pub(super) async fn serve(
     let gate = Gate::new(stream, read_ahead, Arc::clone(&watch), limits);
     let answers = Arc::new(Answers {
         hub,
-        router,
+        pages,
         peer,
         watch,
         upgrade: Mutex::new(None),
@@ -171,7 +171,7 @@ async fn answer(
     }
     request.extensions_mut().insert(ConnectInfo(answers.peer));
     let request = request.map(|body| body_of(body, limits));
-    let mut router = answers.router.clone();
+    let mut router = answers.pages.at(request.uri().path());
     let mut routed = pin!(router.call(request));
     let mut response = poll_fn(|context| match watch.is_given_up() {
         true => Poll::Ready(Ok(refusal(408))),

@@ -62,7 +62,8 @@ pub fn static_files(directory: impl AsRef<Path>, policy: HeaderValue) -> io::Res
 /// What was compressed while it is sent is the same as the file, but not byte for byte.
 async fn finish(mut response: Response) -> Response {
     let headers = response.headers_mut();
-    let is_squeezed = headers.contains_key(CONTENT_ENCODING) && !headers.contains_key(CONTENT_LENGTH);
+    let is_squeezed =
+        headers.contains_key(CONTENT_ENCODING) && !headers.contains_key(CONTENT_LENGTH);
     if let (true, Some(weak)) = (is_squeezed, weakened(headers)) {
         headers.insert(ETAG, weak);
     }

@@ -78,9 +78,34 @@ pub(crate) fn serve(
             None
         }
     };
-    // In front of the application's own pages, which may have anything at any path.
-    let router = observe::router(hub, false).fallback_service(router);
-    Ok((threads.start(hub, &router, hand_offs)?, admin_address))
+    Ok((threads.start(hub, &Pages::new(hub, router), hand_offs)?, admin_address))
+}
+
+/// What is served on the server's own port.
+#[derive(Clone)]
+struct Pages {
+    /// The observer, and behind it all others.
+    observer: Router,
+    /// All others, which most requests are for: they need not be looked for in both.
+    others: Router,
+}
+
+impl Pages {
+    fn new(hub: &Arc<Hub>, others: Router) -> Self {
+        // In front of the application's own pages, which may have anything at any path.
+        let observer = observe::router(hub, false).fallback_service(others.clone());
+        Self { observer, others }
+    }
+
+    /// Those of one router.
+    fn of(router: Router) -> Self {
+        Self { observer: router.clone(), others: router }
+    }
+
+    fn at(&self, path: &str) -> Router {
+        let router = if path.starts_with("/observer") { &self.observer } else { &self.others };
+        router.clone()
+    }
 }
 
 #[allow(
@@ -99,7 +124,7 @@ fn serve_admin(
     tracing::info!(address = %actual, "metrics and the observer are served");
     let _entered = runtime.enter();
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let hub = Arc::clone(hub);
+    let (hub, pages) = (Arc::clone(hub), Pages::of(router));
     runtime.spawn(async move {
         loop {
             let stream = match listener.accept().await {
@@ -111,9 +136,9 @@ fn serve_admin(
                     continue;
                 }
             };
-            let (hub, router) = (Arc::clone(&hub), router.clone());
+            let (hub, pages) = (Arc::clone(&hub), pages.clone());
             tokio::spawn(async move {
-                let served = connection::serve(hub, router, None, stream, Vec::new()).await;
+                let served = connection::serve(hub, pages, None, stream, Vec::new()).await;
                 if let Err(error) = served {
                     tracing::debug!(%error, "a connection to the admin address broke");
                 }

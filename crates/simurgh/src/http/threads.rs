@@ -14,13 +14,13 @@ use std::net::TcpStream as StdTcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use axum::Router;
 use simurgh_reactor::HandOffEnd;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
+use super::Pages;
 use super::connection::{self, Back};
 use crate::hub::Hub;
 
@@ -74,7 +74,7 @@ impl Prepared {
     pub(super) fn start(
         self,
         hub: &Arc<Hub>,
-        router: &Router,
+        pages: &Pages,
         ends: Vec<HandOffEnd>,
     ) -> io::Result<Threads> {
         let loops = self.0.len();
@@ -91,15 +91,16 @@ impl Prepared {
             }
         }
         let mut stops = Vec::with_capacity(loops);
-        for (index, ((runtime, taken), ends)) in self.0.into_iter().zip(doors).zip(ends_of).enumerate()
+        for (index, ((runtime, taken), ends)) in
+            self.0.into_iter().zip(doors).zip(ends_of).enumerate()
         {
             let (stop, stopped) = oneshot::channel();
-            let (hub, router, entrances) = (Arc::clone(hub), router.clone(), entrances.clone());
+            let (hub, pages, entrances) = (Arc::clone(hub), pages.clone(), entrances.clone());
             std::thread::Builder::new().name(format!("simurgh-http-{index}")).spawn(move || {
                 for end in ends {
                     runtime.spawn(take_all(Arc::clone(&hub), end, entrances.clone()));
                 }
-                runtime.spawn(serve_all(hub, router, taken));
+                runtime.spawn(serve_all(hub, pages, taken));
                 // Ends with the sender of `stop`, which says nothing.
                 let _ = runtime.block_on(stopped);
                 runtime.shutdown_background();
@@ -133,7 +134,8 @@ async fn take_all(hub: Arc<Hub>, end: HandOffEnd, entrances: Vec<Entrance>) {
                 seat.connections = Some(Arc::clone(&entrance.connections));
                 let stream = StdTcpStream::from(descriptor);
                 // Fails only when that thread has ended, and this one is about to.
-                let _ = entrance.door.send(Taken { stream, read_ahead, back: Arc::clone(&end), seat });
+                let _ =
+                    entrance.door.send(Taken { stream, read_ahead, back: Arc::clone(&end), seat });
             }
             Ok(None) => return,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
@@ -143,14 +145,14 @@ async fn take_all(hub: Arc<Hub>, end: HandOffEnd, entrances: Vec<Entrance>) {
 }
 
 /// Serves what this thread is given.
-async fn serve_all(hub: Arc<Hub>, router: Router, mut taken: mpsc::UnboundedReceiver<Taken>) {
+async fn serve_all(hub: Arc<Hub>, pages: Pages, mut taken: mpsc::UnboundedReceiver<Taken>) {
     while let Some(Taken { stream, read_ahead, back, seat }) = taken.recv().await {
-        let (hub, router) = (Arc::clone(&hub), router.clone());
+        let (hub, pages) = (Arc::clone(&hub), pages.clone());
         tokio::spawn(async move {
             let served = async {
                 stream.set_nonblocking(true)?;
                 let stream = TcpStream::from_std(stream)?;
-                connection::serve(hub, router, Some(back), stream, read_ahead).await
+                connection::serve(hub, pages, Some(back), stream, read_ahead).await
             };
             if let Err(error) = served.await {
                 tracing::debug!(%error, "an HTTP connection broke");

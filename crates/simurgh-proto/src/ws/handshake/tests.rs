@@ -61,11 +61,8 @@ fn a_head_that_is_not_whole_wants_more() {
 
 #[test]
 fn heads_are_limited_in_bytes_and_in_headers() {
-    let limits = HeadLimits {
-        bytes_max: RFC_REQUEST.len(),
-        headers_max: 7,
-        ..HeadLimits::default()
-    };
+    let limits =
+        HeadLimits { bytes_max: RFC_REQUEST.len(), headers_max: 7, ..HeadLimits::default() };
     let bytes = RFC_REQUEST.as_bytes();
     assert!(Request::parse(bytes, &limits).unwrap().is_some(), "both limits are inclusive");
     let short = HeadLimits { bytes_max: bytes.len() - 1, ..limits };
@@ -104,7 +101,8 @@ fn a_line_feed_after_the_head_belongs_to_what_follows() {
     for lines in ["", "\r\n\r\n"] {
         let head = format!("{lines}{}", get("/", "host: a\r\n"));
         let bytes = format!("{head}one\ntwo\n");
-        let (_, length) = Request::parse(bytes.as_bytes(), &HeadLimits::default()).unwrap().unwrap();
+        let (_, length) =
+            Request::parse(bytes.as_bytes(), &HeadLimits::default()).unwrap().unwrap();
         assert_eq!(length, head.len());
     }
 }
