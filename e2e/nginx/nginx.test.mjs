@@ -166,7 +166,8 @@ test("requests hidden in others do not come through nginx", async (t) => {
   const { tee, http } = await behindNginx(t);
   const port = Number(new URL(http).port);
   const hidden = "GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
-  const post = (headers, body) => `POST /api/broadcast HTTP/1.1\r\nhost: a\r\n${headers}\r\n\r\n${body}`;
+  const line = "POST /api/broadcast HTTP/1.1\r\nhost: a\r\n";
+  const post = (headers, body) => `${line}${headers}\r\n\r\n${body}`;
   for (const bytes of [
     post("content-length: 4\r\ntransfer-encoding: chunked", `0\r\n\r\n${hidden}`),
     post("transfer-encoding: chunked\r\ncontent-length: 4", `0\r\n\r\n${hidden}`),

@@ -2,28 +2,13 @@
 // leads back to it with a message that is shown once.
 
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
 import { after, before, test } from "node:test";
 
-import { chromium } from "playwright-core";
-
+import { WAIT, launchBrowser } from "../support/browser.mjs";
 import { startServer } from "../support/server.mjs";
 
-const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
-const WAIT_MS = 15_000;
-
 let browser;
-before(async () => {
-  assert.ok(existsSync(CHROMIUM), `${CHROMIUM} is missing: \`cargo xtask test\` installs it`);
-  browser = await chromium.launch({
-    executablePath: CHROMIUM,
-    timeout: 60_000,
-    args: [
-      "--no-sandbox", "--disable-quic", "--disable-background-networking", "--no-first-run",
-      "--disable-component-update", "--disable-sync", "--disable-gpu", "--disable-dev-shm-usage",
-    ],
-  });
-});
+before(async () => { browser = await launchBrowser(); });
 after(async () => { await browser?.close(); });
 
 /** The page in a window of its own, with what it asked for and complained of. */
@@ -32,7 +17,7 @@ async function openPage(t) {
   t.after(() => server.kill());
   const context = await browser.newContext();
   t.after(() => context.close());
-  context.setDefaultTimeout(WAIT_MS);
+  context.setDefaultTimeout(WAIT.timeout);
   const page = await context.newPage();
   const seen = { statuses: new Map(), complaints: [] };
   page.on("response", (answer) => {
