@@ -205,6 +205,7 @@ const LISTEN: SocketAddr =
 /// The defaults, where nothing was said, are the library's.
 fn complete(layer: Layer) -> Config {
     let mut config = Config::default();
+    complete_http(&layer, &mut config.http);
     config.listen = layer.listen.unwrap_or_else(|| vec![LISTEN]);
     config.admin_listen = layer.admin_listen.and_then(Choice::value);
     config.shards = layer.shards.and_then(Choice::value).unwrap_or(config.shards);
@@ -216,7 +217,6 @@ fn complete(layer: Layer) -> Config {
     config.handshake_timeout = layer.handshake_timeout.unwrap_or(config.handshake_timeout);
     config.close_timeout = layer.close_timeout.unwrap_or(config.close_timeout);
     config.drain_time = layer.drain_time.unwrap_or(config.drain_time);
-    complete_http(&layer, &mut config.http);
     config.callback_warning = layer.callback_warning.unwrap_or(config.callback_warning);
     let limits = &mut config.limits;
     limits.frame_bytes_max = layer.frame_bytes_max.unwrap_or(limits.frame_bytes_max);
