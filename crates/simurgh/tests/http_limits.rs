@@ -49,7 +49,7 @@ fn refuses(server: &Endpoint, request: &str, status: u16) {
             assert_eq!(raw.send(OK).answer().status, 200);
         }
         raw.try_send(request);
-        let answers = raw.to_the_end();
+        let answers = raw.until_the_end();
         let statuses: Vec<_> = answers.iter().map(|it| it.status).collect();
         assert_eq!(statuses, [status], "first: {is_first}, {:.60}", request);
     }
@@ -131,7 +131,7 @@ fn a_head_that_comes_slowly_gets_408() {
             raw.try_send(byte);
             std::thread::sleep(SHORT / 5);
         }
-        let statuses: Vec<_> = raw.to_the_end().iter().map(|it| it.status).collect();
+        let statuses: Vec<_> = raw.until_the_end().iter().map(|it| it.status).collect();
         assert_eq!(statuses, [408]);
         assert!(began.elapsed() >= SHORT && began.elapsed() < SOON, "{:?}", began.elapsed());
     }
@@ -152,7 +152,7 @@ fn a_body_that_stops_gets_408() {
         }
         let began = Instant::now();
         raw.send(format!("POST /length HTTP/1.1\r\nhost: a\r\n{head}"));
-        let statuses: Vec<_> = raw.to_the_end().iter().map(|it| it.status).collect();
+        let statuses: Vec<_> = raw.until_the_end().iter().map(|it| it.status).collect();
         assert_eq!(statuses, [408], "{head:?}");
         assert!(began.elapsed() >= SHORT && began.elapsed() < SOON, "{:?}", began.elapsed());
     }
@@ -185,13 +185,13 @@ fn an_answer_that_is_not_read_is_cut() {
     let mut raw = connect(&server);
     raw.send("GET /large HTTP/1.1\r\nhost: a\r\n\r\n");
     std::thread::sleep(SHORT * 4);
-    let received = raw.count_to_the_end();
+    let received = raw.count_until_the_end();
     assert!(received > 0 && received < 32 << 20, "{received} bytes of an answer not read");
     // Who reads slowly, but reads, gets all of it.
     let mut raw = connect(&server);
     raw.send("GET /large HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
     std::thread::sleep(SHORT / 3);
-    assert!(raw.count_to_the_end() > 32 << 20);
+    assert!(raw.count_until_the_end() > 32 << 20);
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn the_last_request_of_a_connection_closes_it() {
     let server = server(|http| http.requests_max = 3);
     let mut raw = connect(&server);
     raw.send(OK.repeat(5));
-    let answers = raw.to_the_end();
+    let answers = raw.until_the_end();
     let closes: Vec<_> = answers.iter().map(|it| it.header("connection").is_some()).collect();
     assert_eq!(closes, [false, false, true]);
 }
@@ -226,7 +226,7 @@ fn connections_beyond_the_most_get_503_and_sockets_do_not_notice() {
     }
     let mut more = connect(&server);
     more.send(OK);
-    let answers = more.to_the_end();
+    let answers = more.until_the_end();
     assert_eq!(answers.len(), 1);
     assert_eq!(answers[0].status, 503);
     assert_eq!(answers[0].header("retry-after"), Some("1"));

@@ -52,7 +52,7 @@ impl Scene {
         let bad = format!("{request}{HIDDEN}");
         let mut first = self.raw();
         first.try_send(&bad);
-        let answers = first.to_the_end();
+        let answers = first.until_the_end();
         assert_eq!(answers.len(), 1, "first: {request:?} {answers:?}");
         assert_eq!(answers[0].status, status, "first: {request:?}");
         assert_eq!(answers[0].header("connection"), Some("close"), "first: {request:?}");
@@ -61,7 +61,7 @@ impl Scene {
         let mut later = self.raw();
         assert_eq!(later.send(OK).answer().status, 200);
         later.try_send(&bad);
-        let answers = later.to_the_end();
+        let answers = later.until_the_end();
         assert_eq!(answers.len(), 1, "later: {request:?} {answers:?}");
         assert_eq!(answers[0].status, status, "later: {request:?}");
         assert_eq!(answers[0].header("connection"), Some("close"), "later: {request:?}");
@@ -69,7 +69,7 @@ impl Scene {
 
         let mut pipelined = self.raw();
         pipelined.try_send(format!("{OK}{OK}{bad}"));
-        let statuses: Vec<_> = pipelined.to_the_end().iter().map(|it| it.status).collect();
+        let statuses: Vec<_> = pipelined.until_the_end().iter().map(|it| it.status).collect();
         assert_eq!(statuses, [200, 200, status], "pipelined: {request:?}");
         assert_eq!(self.seen(), ["/before ", "/before "], "pipelined: {request:?}");
     }
@@ -265,7 +265,7 @@ fn nothing_behind_a_chunked_body_is_a_request() {
             raw.send(OK).answer();
         }
         raw.try_send(format!("{head}5\r\nhello\r\n0\r\n\r\n{HIDDEN}"));
-        let answers = raw.to_the_end();
+        let answers = raw.until_the_end();
         assert_eq!(answers.len(), 1, "{answers:?}");
         assert_eq!(answers[0].text(), "5 bytes\n");
         assert_eq!(answers[0].header("connection"), Some("close"));
@@ -292,7 +292,7 @@ fn bad_chunk_sizes_are_refused_and_nothing_behind_them_is_a_request() {
             let mut raw = scene.raw();
             raw.try_send(format!("{before}{head}{body}{HIDDEN}"));
             raw.finish();
-            let statuses: Vec<_> = raw.to_the_end().iter().map(|it| it.status).collect();
+            let statuses: Vec<_> = raw.until_the_end().iter().map(|it| it.status).collect();
             assert_eq!(statuses.last(), Some(&400), "{body:?}");
             assert_eq!(statuses.len(), 1 + usize::from(!before.is_empty()), "{body:?}");
             let seen = scene.seen();

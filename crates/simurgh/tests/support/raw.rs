@@ -67,7 +67,7 @@ impl Raw {
     }
 
     /// All responses until the server closes.
-    pub fn to_the_end(&mut self) -> Vec<Answer> {
+    pub fn until_the_end(&mut self) -> Vec<Answer> {
         let mut all = Vec::new();
         while let Some(answer) = self.next(true) {
             all.push(answer);
@@ -102,7 +102,7 @@ impl Raw {
     }
 
     /// How many bytes come until the server closes or resets.
-    pub fn count_to_the_end(&mut self) -> usize {
+    pub fn count_until_the_end(&mut self) -> usize {
         let mut all = std::mem::take(&mut self.received).len();
         let mut buffer = vec![0; 64 << 10];
         loop {
