@@ -44,7 +44,9 @@ simurgh-bench bare-server --listen IP:PORT --max-connections N
     enough of Channels for `simurgh load` and `simurgh road`, which also say --idle-timeout and
     --check-origin: both ignored
 simurgh-bench bare-pairs --connections N [--runs 1]
-    how long N bare connections take from nothing, and what they cost: a line of JSON for each run";
+    how long N bare connections take from nothing, and what they cost: a line of JSON for each run
+simurgh-bench reference [--records 500000]
+    CPU time of a fixed piece of work with N records: a line of JSON";
 
 /// What is to be done.
 #[derive(Debug, PartialEq)]
@@ -67,6 +69,8 @@ pub(crate) enum Command {
     Size(Task),
     /// Measure a rendered page beside nginx.
     Page(page::Options),
+    /// A fixed piece of work with so many records.
+    Reference(usize),
     /// Pin to a core, die with the parent, become another program (used for servers under test).
     Exec {
         /// The core; any without it.
@@ -153,6 +157,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         Some(name @ ("bare-server" | "bare-pairs" | "bare-dial")) => {
             Command::Size(size(name, &mut take)?)
         }
+        Some("reference") => Command::Reference(number(take("records"), 500_000)?),
         Some("page") => Command::Page(page(&mut take)?),
         Some("exec") => {
             let core = take("core").map(|core| number(Some(core), 0)).transpose()?;

@@ -29,6 +29,7 @@ mod load;
 mod measure;
 mod page;
 mod probe;
+mod reference;
 mod report;
 mod size;
 mod stats;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Command::Floor(listen) => floor::serve(listen),
         Command::Size(task) => size::run(&task),
         Command::Page(options) => page::run(&options),
+        Command::Reference(records) => reference::run(records),
         Command::Exec { core, program } => exec(core, &program),
     });
     match outcome {

@@ -32,7 +32,9 @@ enum Command {
     Tidy,
     /// Make a release: binary, packages, archives, checksums; and check what was made
     Dist(dist::Options),
-    /// Measure, with `bench/` built for release; all arguments are passed on
+    /// Measure, with `bench/` built for release; all arguments are passed on. With --all:
+    /// everything a release is judged by; with --instructions: what CI counts (each has --help);
+    /// with --tables: docs/BENCHMARKS.md from its raw files again
     Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,

@@ -6,6 +6,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,30 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// Bytes of output kept of one stream; counts and summaries stand at the end.
 const OUTPUT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// How long a child has to end by itself after Ctrl-C, and to put back what it changed.
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
+
+/// Set by Ctrl-C and SIGTERM, once somebody wants to know.
+static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// From now on Ctrl-C and SIGTERM end the child that runs, and not this process: what it has
+/// measured so far is to be kept. A second one ends it at once.
+pub(crate) fn end_on_ctrl_c() -> Result<(), String> {
+    let flag = INTERRUPTED.get_or_init(Arc::default);
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // In this order: the first only sets the flag, which the second finds set.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(flag))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(flag)))
+            .map_err(|error| format!("no signal handler: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Whether Ctrl-C was pressed.
+pub(crate) fn is_interrupted() -> bool {
+    INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
+}
 
 /// A command that is about to run.
 pub(crate) struct Task {
@@ -128,10 +154,28 @@ where
 /// holds our pipes open.
 fn wait(child: &mut Child, limit: Duration) -> (Option<ExitStatus>, Option<String>) {
     let start = Instant::now();
+    let mut asked: Option<Instant> = None;
     loop {
+        if asked.is_none() && is_interrupted() {
+            asked = Some(Instant::now());
+            signal_group(child, "-INT");
+        }
+        let has_time = match asked {
+            None => start.elapsed() < limit,
+            Some(asked) => asked.elapsed() < ENDS_WITHIN,
+        };
         match child.try_wait() {
+            Ok(Some(_)) if asked.is_some() => {
+                // What it started may still be there.
+                kill_group(child);
+                return (None, Some("interrupted".into()));
+            }
             Ok(Some(status)) => return (Some(status), None),
-            Ok(None) if start.elapsed() < limit => thread::sleep(POLL),
+            Ok(None) if has_time => thread::sleep(POLL),
+            Ok(None) if asked.is_some() => {
+                kill_group(child);
+                return (None, Some("interrupted".into()));
+            }
             Ok(None) => {
                 kill_group(child);
                 return (None, Some(format!("not done within {} s", limit.as_secs())));
@@ -144,12 +188,18 @@ fn wait(child: &mut Child, limit: Duration) -> (Option<ExitStatus>, Option<Strin
     }
 }
 
-/// The group's id is the child's, as `run` makes it a leader. std has no call for a group.
-fn kill_group(child: &mut Child) {
-    let group = format!("-{}", child.id());
-    let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+/// Ends a child and what it has started, at once.
+pub(crate) fn kill_group(child: &mut Child) {
+    signal_group(child, "-KILL");
     let _ = child.kill();
     let _ = child.wait();
+}
+
+/// The group's id is the child's, as whoever starts it makes it a leader. std has no call for a
+/// group; that it has gone already is no news.
+fn signal_group(child: &Child, signal: &str) {
+    let group = format!("-{}", child.id());
+    let _ = Command::new("kill").args([signal, "--", &group]).stderr(Stdio::null()).status();
 }
 
 #[cfg(test)]

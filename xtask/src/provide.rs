@@ -27,6 +27,8 @@ const NEEDS: &[Need] = &[
     Need { program: "/usr/bin/mandoc", packages: &["mandoc"] },
     // The prompt of `simurgh drive` is typed at.
     Need { program: "/usr/bin/tmux", packages: &["tmux"] },
+    // Counts instructions.
+    Need { program: crate::bench::instructions::VALGRIND, packages: &["valgrind"] },
 ];
 
 /// Installs the missing Debian packages. An error names what is still missing and why.

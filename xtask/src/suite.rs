@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use clap::Args;
 
+use crate::bench::instructions::{self, Verdict};
 use crate::outcome::{self, Outcome, Step};
 use crate::process::{Finished, Task};
 use crate::{dist, provide, tidy};
@@ -18,7 +19,8 @@ const EXIT_SKIPPED: i32 = 77;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Also check formatting, clippy and rustdoc with warnings as errors (implied by CI=true)
+    /// Also check formatting, clippy and rustdoc with warnings as errors, and count instructions
+    /// (implied by CI=true)
     #[arg(long)]
     pub(crate) lints: bool,
     /// Run these steps only, by the names of the summary (several with commas)
@@ -40,6 +42,7 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("playwright", false, |ready| node_tests(ready, "playwright", Some("/usr/bin/chromium"))),
     ("autobahn", false, autobahn),
     ("dist", false, dist),
+    ("instructions", true, count_instructions),
 ];
 
 /// What the end-to-end steps rest on.
@@ -206,6 +209,29 @@ fn dist(ready: &Ready) -> Outcome {
     dist::try_out(out).unwrap_or_else(Outcome::failed)
 }
 
+/// Instructions of fixed pieces of work, which must not have become many more.
+fn count_instructions(ready: &Ready) -> Outcome {
+    if !provide::has(instructions::VALGRIND) {
+        return without(ready, instructions::VALGRIND);
+    }
+    let counted =
+        instructions::baseline().and_then(|baseline| Ok((baseline, instructions::count(&[], 1)?)));
+    let (baseline, counts) = match counted {
+        Ok(counted) => counted,
+        Err(error) => return Outcome::failed(error),
+    };
+    println!("{}", instructions::table(Some(&baseline), &counts));
+    let Some(counts) = counts.first() else { return Outcome::failed("nothing was counted") };
+    match instructions::judge(&baseline, counts, true) {
+        Verdict::Fine(count) => Outcome::passed(count),
+        Verdict::Incomparable(why) => Outcome::skipped(why),
+        Verdict::Worse(lines) => {
+            let failed = lines.len() as u64;
+            Outcome { failed, note: lines.join("; "), ..Outcome::default() }
+        }
+    }
+}
+
 /// What a step comes to whose ground is missing.
 fn unready(ready: &Ready, needs: Option<&str>) -> Option<Outcome> {
     if !ready.binaries {
@@ -214,10 +240,14 @@ fn unready(ready: &Ready, needs: Option<&str>) -> Option<Outcome> {
     if !ready.npm {
         return Some(Outcome::failed("the npm packages are not installed"));
     }
-    let program = needs.filter(|program| !provide::has(program))?;
+    needs.filter(|program| !provide::has(program)).map(|program| without(ready, program))
+}
+
+/// What a step comes to without a program that it needs.
+fn without(ready: &Ready, program: &str) -> Outcome {
     let why = ready.debian.as_deref().unwrap_or("installed, but not there");
     let note = format!("no {program} ({why})");
-    Some(if in_ci() { Outcome::failed(note) } else { Outcome::skipped(note) })
+    if in_ci() { Outcome::failed(note) } else { Outcome::skipped(note) }
 }
 
 fn in_ci() -> bool {

@@ -1,0 +1,137 @@
+//! What a shard does, through driven sockets: a whole server without a network.
+
+use std::process;
+use std::time::{Duration, Instant};
+
+use simurgh::driver::{Counts, Driver, Options, SocketId};
+use simurgh::{Channel, Context, Endpoint, Join, Mount, Outcome, Payload, json};
+use simurgh_proto::serializer::Serializer;
+
+use crate::Item;
+
+/// Each message that a driven socket says: from the frame to the answer's bytes.
+const SAYING: &[&str] = &["*shard*Shard*obey*"];
+/// Each round of a fan-out.
+const FANNING_OUT: &[&str] = &["*fanout*Shard*slice*"];
+
+pub(crate) const ITEMS: &[Item] = &[
+    Item { name: "join-v2", times: 1000, inside: SAYING, run: |n| join(n, V2) },
+    Item { name: "join-values", times: 1000, inside: SAYING, run: |n| join(n, None) },
+    Item { name: "heartbeat-v2", times: 1000, inside: SAYING, run: heartbeat },
+    Item { name: "join-push-leave-v2", times: 1000, inside: SAYING, run: converse },
+    Item { name: "broadcast-v2-1000", times: 5000, inside: FANNING_OUT, run: |n| cast(n, V2) },
+    Item { name: "broadcast-v2-10000", times: 50_000, inside: FANNING_OUT, run: |n| cast(n, V2) },
+    Item { name: "broadcast-values-10000", times: 50_000, inside: FANNING_OUT, run: values },
+];
+
+const V2: Option<Serializer> = Some(Serializer::V2);
+const ROOM: &str = "rooms:lobby";
+/// Broadcasts to all that are counted together, each awaited before the next.
+const BROADCASTS: u32 = 5;
+/// How long anything is waited for; callgrind makes a second of a few dozen milliseconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A channel that answers what it gets.
+struct Room;
+
+impl Channel for Room {
+    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, payload: Payload<'_>) -> Outcome {
+        Outcome::ok(payload.into_owned())
+    }
+}
+
+/// A server of one shard, and sockets of it.
+struct Server {
+    endpoint: Endpoint,
+    driver: Driver,
+    sockets: Vec<SocketId>,
+}
+
+impl Server {
+    fn start(sockets: u32, serializer: Option<Serializer>) -> Self {
+        let mount = Mount::new("/socket").channel("rooms:*", |_, _| Join::ok(Room));
+        let server = Endpoint::builder().mount(mount).configure(|config| config.shards = 1);
+        let endpoint = server.start_local().unwrap_or_else(|error| give_up(&error));
+        let mut options = Options::default();
+        options.serializer = serializer;
+        options.counts_only = true;
+        let mut driver = Driver::with(&endpoint, options);
+        let opened = driver.connect_many(sockets as usize, "/socket", json!({}));
+        let opened = opened.unwrap_or_else(|error| give_up(&error));
+        let sockets: Vec<SocketId> = opened.into_iter().flatten().collect();
+        Self { endpoint, driver, sockets }
+    }
+
+    fn join(&mut self) {
+        let joined = self.driver.join_many(&self.sockets, ROOM, json!({"user": "Zoë"}));
+        joined.unwrap_or_else(|error| give_up(&error));
+        self.wait(|counts| counts.ok);
+    }
+
+    fn push(&mut self, topic: &str, event: &str, payload: Payload<'static>) {
+        let pushed = self.driver.push_many(&self.sockets, topic, event, payload);
+        pushed.unwrap_or_else(|error| give_up(&error));
+    }
+
+    /// Waits until as many of something were heard as there are sockets.
+    fn wait(&self, count: fn(&Counts) -> u64) {
+        self.wait_for(count, 1);
+    }
+
+    /// Waits until each socket has heard something that often.
+    fn wait_for(&self, count: fn(&Counts) -> u64, each: u32) {
+        let until = Instant::now() + PATIENCE;
+        let wanted = self.sockets.len() as u64 * u64::from(each);
+        while count(&self.driver.counts()) < wanted {
+            if Instant::now() > until {
+                give_up(&format!("{:?}, {wanted} wanted", self.driver.counts()));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// What cannot be done cannot be counted.
+fn give_up(why: &dyn std::fmt::Display) -> ! {
+    eprintln!("simurgh-instructions: {why}");
+    process::exit(1)
+}
+
+fn join(times: u32, serializer: Option<Serializer>) {
+    Server::start(times, serializer).join();
+}
+
+fn heartbeat(times: u32) {
+    let mut server = Server::start(times, V2);
+    server.push("phoenix", "heartbeat", Payload::EMPTY_OBJECT);
+    server.wait(|counts| counts.ok);
+}
+
+/// The life of a channel: joined, spoken with, left.
+fn converse(times: u32) {
+    let mut server = Server::start(times, V2);
+    server.join();
+    let said = json!({"body": "Said \"so\",\nand then:", "at": 1_700_000_000});
+    server.push(ROOM, "new:msg", said.into());
+    server.wait_for(|counts| counts.ok, 2);
+    let left = server.driver.leave_many(&server.sockets, ROOM);
+    left.unwrap_or_else(|error| give_up(&error));
+    server.wait(|counts| counts.channels_closed);
+}
+
+/// Broadcasts, `times` deliveries in all.
+fn cast(times: u32, serializer: Option<Serializer>) {
+    let mut server = Server::start(times / BROADCASTS, serializer);
+    server.join();
+    let handle = server.endpoint.handle();
+    for heard in 1..=BROADCASTS {
+        let body = "x".repeat(64);
+        let sent = handle.broadcast(ROOM, "new:msg", json!({"body": body}));
+        sent.unwrap_or_else(|error| give_up(&error));
+        server.wait_for(|counts| counts.messages, heard);
+    }
+}
+
+fn values(times: u32) {
+    cast(times, None);
+}

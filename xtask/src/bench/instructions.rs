@@ -1,0 +1,385 @@
+//! Instructions of fixed pieces of work, counted by callgrind: figures that do not depend on what
+//! else the machine does, so that CI can hold them against a baseline.
+//!
+//! Why not gungraun (iai-callgrind): it counts what one thread does inside a function of a bench
+//! harness, and wants a runner of its own version installed beside it. What a shard does happens on
+//! a thread of a server, in functions that only `--toggle-collect` by name reaches; and all that
+//! remains to be done here is to start callgrind and read one number.
+
+use std::collections::BTreeMap;
+use std::env::consts;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::machine;
+use super::record::{Better, Measure};
+use super::statistics::range;
+use crate::process::Task;
+
+/// The program that counts.
+pub(crate) const VALGRIND: &str = "/usr/bin/valgrind";
+/// What was counted when somebody last agreed with it, from the repository's root.
+const BASELINE: &str = "bench/instructions/baseline.json";
+/// How the baseline is taken anew.
+pub(crate) const ACCEPT: &str = "cargo xtask bench --instructions --accept";
+/// A rise above this is a regression.
+const RISE_MAX: f64 = 0.03;
+/// A fall by more than this is no improvement: a function that was counted has got another name, or
+/// is inlined.
+const FALL_MAX: f64 = 0.4;
+/// How long the build, and all counting, may take.
+const MINUTES_MAX: u64 = 12;
+
+/// What has to be the same for counts to be the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Toolchain {
+    rustc: String,
+    target: String,
+    valgrind: String,
+    /// Of the system: its `memcpy` is counted too.
+    libc: String,
+    /// Callgrind shows the program a processor of its own, with AVX2 only where the real one has
+    /// it; libraries choose their code by that, and by nothing else of the processor.
+    avx2: bool,
+}
+
+/// A count and how often the work was done in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counted {
+    pub(crate) times: u64,
+    pub(crate) instructions: u64,
+}
+
+/// Counts of all items, and what they were made with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    pub(crate) toolchain: Toolchain,
+    pub(crate) counts: BTreeMap<String, Counted>,
+}
+
+/// An item as the bench binary lists it.
+#[derive(Debug, PartialEq, Eq)]
+struct Item {
+    name: String,
+    times: u64,
+    inside: Vec<String>,
+}
+
+/// What the comparison with the baseline came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// As many items are as they were, or better.
+    Fine(u64),
+    /// They cannot be compared here, and why.
+    Incomparable(String),
+    /// What is worse, missing or new, a line each.
+    Worse(Vec<String>),
+}
+
+impl Toolchain {
+    fn here() -> Self {
+        let line = |program, arguments: &[&str]| {
+            machine::first_line(program, arguments).unwrap_or_else(|| "unknown".to_owned())
+        };
+        let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let flags = flags.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+        Self {
+            rustc: line("rustc", &["--version"]),
+            target: format!("{}-{}", consts::ARCH, consts::OS),
+            valgrind: line(VALGRIND, &["--version"]),
+            libc: line("getconf", &["GNU_LIBC_VERSION"]),
+            avx2: flags.split(' ').any(|flag| flag == "avx2"),
+        }
+    }
+
+    /// In what the two differ; nothing if counts can be compared.
+    fn difference(&self, baseline: &Self) -> Option<String> {
+        let avx2 = |it: &Self| format!("a processor with{} AVX2", if it.avx2 { "" } else { "out" });
+        let pairs = [
+            (self.rustc.clone(), baseline.rustc.clone()),
+            (self.target.clone(), baseline.target.clone()),
+            (self.valgrind.clone(), baseline.valgrind.clone()),
+            (self.libc.clone(), baseline.libc.clone()),
+            (avx2(self), avx2(baseline)),
+        ];
+        let (here, there) = pairs.into_iter().find(|(here, there)| here != there)?;
+        Some(format!("{here} here, {there} for the baseline"))
+    }
+}
+
+/// Builds and counts, each item `runs` times, and gives the counts of each run. `only`: items whose
+/// names contain one of these; empty: all.
+pub(crate) fn count(only: &[String], runs: usize) -> Result<Vec<Counts>, String> {
+    let build = ["build", "--profile", "instructions", "--package", "simurgh-instructions"];
+    let built = Task::new("cargo", &build, MINUTES_MAX).run();
+    if !built.ok() {
+        return Err(format!("the paths to be counted do not build: {}", built.reason()));
+    }
+    let target = crate::bin_dir().parent().unwrap_or(Path::new("target")).to_path_buf();
+    let program = target.join("instructions/simurgh-instructions");
+    let listed = Task::new(&program.to_string_lossy(), &["--list"], 1).quiet().run();
+    if !listed.ok() {
+        return Err(format!("no list of what is to be counted: {}", listed.reason()));
+    }
+    let mut items = listed.output.lines().map(item).collect::<Result<Vec<Item>, String>>()?;
+    items.retain(|item| only.is_empty() || only.iter().any(|part| item.name.contains(part)));
+    if items.is_empty() {
+        return Err(format!("nothing is called {}", only.join(", ")));
+    }
+    let out = target.join("callgrind");
+    fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
+    let toolchain = Toolchain::here();
+    let run = |_| {
+        let counts =
+            items.iter().map(|item| Ok((item.name.clone(), count_one(&program, &out, item)?)));
+        Ok(Counts { toolchain: toolchain.clone(), counts: counts.collect::<Result<_, String>>()? })
+    };
+    (0..runs).map(run).collect()
+}
+
+/// Reads a line of the list: name, times, functions.
+fn item(line: &str) -> Result<Item, String> {
+    let mut fields = line.split('\t');
+    let name = fields.next().unwrap_or_default().to_owned();
+    let times = fields.next().and_then(|times| times.parse().ok());
+    let inside: Vec<String> = fields.map(str::to_owned).collect();
+    match times {
+        Some(times) if !inside.is_empty() => Ok(Item { name, times, inside }),
+        _ => Err(format!("not an item: {line:?}")),
+    }
+}
+
+/// Counts one item in a process of its own, so that none depends on those before it.
+fn count_one(program: &Path, out: &Path, item: &Item) -> Result<Counted, String> {
+    let file: PathBuf = out.join(format!("{}.out", item.name));
+    let mut arguments = vec!["--tool=callgrind".to_owned(), "--collect-atstart=no".to_owned()];
+    arguments.push(format!("--callgrind-out-file={}", file.display()));
+    arguments.extend(item.inside.iter().map(|inside| format!("--toggle-collect={inside}")));
+    arguments.extend([program.display().to_string(), item.name.clone()]);
+    let done = Task::new(VALGRIND, &arguments, 5).quiet().run();
+    if !done.ok() {
+        let last = done.output.lines().last().unwrap_or_default();
+        return Err(format!("{}: {} ({last})", item.name, done.reason()));
+    }
+    let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let instructions = total(&text).ok_or_else(|| format!("{}: no total", file.display()))?;
+    Ok(Counted { times: item.times, instructions })
+}
+
+/// The sum of what callgrind collected.
+fn total(file: &str) -> Option<u64> {
+    file.lines().rev().find_map(|line| line.strip_prefix("totals:"))?.trim().parse().ok()
+}
+
+pub(crate) fn baseline() -> Result<Counts, String> {
+    let path = crate::root().join(BASELINE);
+    let text = fs::read_to_string(&path).map_err(|error| format!("{BASELINE}: {error}"))?;
+    serde_json::from_str(&text).map_err(|error| format!("{BASELINE}: {error}"))
+}
+
+/// Makes these counts the baseline.
+pub(crate) fn accept(counts: &Counts) -> Result<(), String> {
+    let text = serde_json::to_string_pretty(counts).map_err(|error| error.to_string())? + "\n";
+    fs::write(crate::root().join(BASELINE), text).map_err(|error| format!("{BASELINE}: {error}"))
+}
+
+/// Holds counts against the baseline. `is_all`: what the baseline has besides is missing.
+pub(crate) fn judge(baseline: &Counts, counts: &Counts, is_all: bool) -> Verdict {
+    if let Some(difference) = counts.toolchain.difference(&baseline.toolchain) {
+        let text = format!("{difference}; the baseline has to be taken anew: {ACCEPT}");
+        return match counts.toolchain.rustc == baseline.toolchain.rustc {
+            true => Verdict::Incomparable(text),
+            // The sources say which compiler it is: who changes that changes the baseline too.
+            false => Verdict::Worse(vec![text]),
+        };
+    }
+    let mut worse: Vec<String> = Vec::new();
+    for (name, now) in &counts.counts {
+        worse.extend(match baseline.counts.get(name) {
+            None => Some(format!("{name} has no baseline; take one: {ACCEPT}")),
+            Some(before) => judge_one(name, *before, *now),
+        });
+    }
+    let missing = baseline.counts.keys().filter(|name| !counts.counts.contains_key(*name));
+    let missing = missing.filter(|_| is_all);
+    worse.extend(missing.map(|name| format!("{name} is not counted any more")));
+    match worse.is_empty() {
+        true => Verdict::Fine(counts.counts.len() as u64),
+        false => Verdict::Worse(worse),
+    }
+}
+
+fn judge_one(name: &str, before: Counted, now: Counted) -> Option<String> {
+    let Some(change) = change(before, now) else {
+        return Some(format!("{name}: nothing was counted, or another number of times"));
+    };
+    let (before, now) = (before.instructions, now.instructions);
+    if change > RISE_MAX {
+        let percent = change * 100.0;
+        return Some(format!("{name}: {now} instructions, {before} before: {percent:+.1} %"));
+    }
+    (change < -FALL_MAX).then(|| {
+        format!(
+            "{name}: {now} instructions, {before} before: is all of it still counted (see `inside` \
+             in bench/instructions)? If so: {ACCEPT}"
+        )
+    })
+}
+
+/// By which share the count has risen.
+fn change(before: Counted, now: Counted) -> Option<f64> {
+    let is_comparable =
+        before.times == now.times && before.instructions > 0 && now.instructions > 0;
+    is_comparable.then(|| now.instructions as f64 / before.instructions as f64 - 1.0)
+}
+
+/// All items of one or several runs beside the baseline, as a Markdown table.
+pub(crate) fn table(baseline: Option<&Counts>, runs: &[Counts]) -> String {
+    let Some(first) = runs.first() else { return String::new() };
+    let mut text = "| item | times | instructions each | baseline | change |".to_owned();
+    let several = runs.len() > 1;
+    text += if several {
+        " spread |\n|---|---|---|---|---|---|\n"
+    } else {
+        "\n|---|---|---|---|---|\n"
+    };
+    for (name, now) in &first.counts {
+        let before = baseline.and_then(|baseline| baseline.counts.get(name)).copied();
+        let each = |it: Counted| format!("{:.1}", it.instructions as f64 / it.times.max(1) as f64);
+        let shown = before.map_or_else(|| "–".to_owned(), each);
+        let changed = before.and_then(|before| change(before, *now));
+        let changed = changed.map_or_else(|| "–".to_owned(), |by| format!("{:+.2} %", by * 100.0));
+        // Writing to a text does not fail.
+        let _ = write!(text, "| {name} | {} | {} | {shown} | {changed} |", now.times, each(*now));
+        if several {
+            let _ = write!(text, " {:.3} % |", spread(runs, name) * 100.0);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The baseline alone.
+pub(crate) fn plain_table(baseline: &Counts) -> String {
+    let Toolchain { rustc, target, valgrind, libc, .. } = &baseline.toolchain;
+    let mut text = format!("{rustc}, {target}, {valgrind}, {libc}.\n\n");
+    text += "| item | times | instructions each |\n|---|---|---|\n";
+    for (name, Counted { times, instructions }) in &baseline.counts {
+        let each = *instructions as f64 / (*times).max(1) as f64;
+        // Writing to a text does not fail.
+        let _ = writeln!(text, "| {name} | {times} | {each:.1} |");
+    }
+    text
+}
+
+/// The greatest count of an item over the runs ÷ the least, less 1.
+pub(crate) fn spread(runs: &[Counts], name: &str) -> f64 {
+    let counts = runs.iter().filter_map(|run| Some(run.counts.get(name)?.instructions as f64));
+    let counts: Vec<f64> = counts.collect();
+    range(&counts).map_or(f64::NAN, |(low, high)| high / low - 1.0)
+}
+
+/// As measures of the whole table.
+pub(crate) fn measures(runs: &[Counts]) -> Vec<Measure> {
+    let Some(first_run) = runs.first() else { return Vec::new() };
+    let measure = |(name, first): (&String, &Counted)| {
+        let each = |it: &Counted| it.instructions as f64 / it.times.max(1) as f64;
+        Measure {
+            name: name.clone(),
+            unit: "instructions".to_owned(),
+            better: Better::Lower,
+            size: format!("{} times, {}", first.times, first_run.toolchain.rustc),
+            values: runs.iter().filter_map(|run| run.counts.get(name)).map(each).collect(),
+            steady: true,
+            ..Measure::default()
+        }
+    };
+    first_run.counts.iter().map(measure).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(items: &[(&str, u64)]) -> Counts {
+        let counted = |instructions| Counted { times: 10, instructions };
+        let counts = items.iter().map(|(name, n)| ((*name).to_owned(), counted(*n))).collect();
+        Counts { toolchain: Toolchain::default(), counts }
+    }
+
+    fn worse(baseline: &Counts, now: &Counts) -> Vec<String> {
+        match judge(baseline, now, true) {
+            Verdict::Worse(lines) => lines,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn up_to_three_percent_more_is_as_before() {
+        let baseline = counts(&[("a", 1000), ("b", 500)]);
+        assert_eq!(judge(&baseline, &counts(&[("a", 1030), ("b", 301)]), true), Verdict::Fine(2));
+        let lines = worse(&baseline, &counts(&[("a", 1031), ("b", 500)]));
+        assert_eq!(lines, ["a: 1031 instructions, 1000 before: +3.1 %"]);
+    }
+
+    #[test]
+    fn what_is_not_counted_any_more_is_no_improvement() {
+        let baseline = counts(&[("a", 1000)]);
+        assert!(worse(&baseline, &counts(&[("a", 0)]))[0].contains("nothing was counted"));
+        assert!(worse(&baseline, &counts(&[("a", 599)]))[0].contains("still counted"));
+        assert_eq!(worse(&baseline, &counts(&[]))[0], "a is not counted any more");
+        assert_eq!(judge(&baseline, &counts(&[]), false), Verdict::Fine(0));
+        let mut fewer = counts(&[("a", 1000)]);
+        fewer.counts.get_mut("a").unwrap().times = 9;
+        assert!(worse(&baseline, &fewer)[0].contains("another number of times"));
+    }
+
+    #[test]
+    fn a_new_item_wants_a_baseline() {
+        assert!(worse(&counts(&[]), &counts(&[("a", 1)]))[0].ends_with(ACCEPT));
+    }
+
+    #[test]
+    fn counts_of_other_tools_are_not_compared() {
+        let (baseline, mut now) = (counts(&[("a", 1000)]), counts(&[("a", 5000)]));
+        now.toolchain.libc = "glibc 9".into();
+        let Verdict::Incomparable(why) = judge(&baseline, &now, true) else { panic!() };
+        assert!(why.contains("glibc 9 here") && why.contains(ACCEPT), "{why}");
+        now.toolchain.rustc = "rustc 9".into();
+        assert!(
+            worse(&baseline, &now)[0].contains("rustc 9 here"),
+            "the sources name the compiler"
+        );
+    }
+
+    #[test]
+    fn lists_and_files_are_read() {
+        let read = item("a-b\t100\tf*\t*g").unwrap();
+        assert_eq!((read.name.as_str(), read.times, read.inside.len()), ("a-b", 100, 2));
+        for wrong in ["", "a", "a\tb\tc", "a\t1"] {
+            assert!(item(wrong).is_err(), "{wrong:?}");
+        }
+        assert_eq!(total("events: Ir\nsummary: 5\n\ntotals: 482313\n"), Some(482_313));
+        assert_eq!(total("events: Ir\n"), None);
+    }
+
+    #[test]
+    fn the_table_shows_change_and_spread() {
+        let runs = [counts(&[("a", 1100)]), counts(&[("a", 1105)])];
+        let text = table(Some(&counts(&[("a", 1000)])), &runs);
+        assert!(text.contains("| a | 10 | 110.0 | 100.0 | +10.00 % | 0.455 % |"), "{text}");
+        assert!(table(None, &runs[..1]).contains("| a | 10 | 110.0 | – | – |\n"));
+    }
+
+    /// The committed baseline is one that this compiler can be held against.
+    #[test]
+    fn the_baseline_is_of_the_compiler_that_the_sources_name() {
+        let named = include_str!("../../../rust-toolchain.toml");
+        let version = baseline().unwrap().toolchain.rustc;
+        let version = version.split(' ').nth(1).unwrap();
+        assert!(named.contains(version), "{version}: {ACCEPT}");
+    }
+}

@@ -1,0 +1,173 @@
+//! The parts of the whole table: which commands they run, and which measures come of them.
+
+use std::path::Path;
+
+use super::instructions;
+use super::read::{self, Drive};
+use super::record::{Better, Measure};
+use super::session::Session;
+use super::sweep;
+
+/// A part: its name, what it is about, and how it is measured.
+pub(crate) struct Part {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) run: fn(&mut Session) -> Result<Vec<Measure>, String>,
+}
+
+/// All of them, in the order in which they are run: the longest and most likely to be interrupted
+/// last.
+pub(crate) const PARTS: &[Part] = &[
+    Part {
+        name: "instructions",
+        about: "instructions of fixed pieces of work (callgrind)",
+        run: count_instructions,
+    },
+    Part {
+        name: "server",
+        about: "memory per connection, connect and join, broadcast, heartbeat (simurgh-bench)",
+        run: server,
+    },
+    Part { name: "driver", about: "sockets without a network (simurgh drive)", run: driver },
+    Part { name: "page", about: "hello_page beside nginx (simurgh-bench page)", run: page },
+    Part { name: "http", about: "hello_page and nginx from 1 to 512 connections", run: sweep::run },
+    Part { name: "road", about: "the road of --size connections (simurgh road)", run: road },
+];
+
+/// Runs of the bare loop, and of Simurgh between them.
+fn server(session: &mut Session) -> Result<Vec<Measure>, String> {
+    let clients = if session.short { 2_000 } else { 18_000 };
+    let (count, runs) = (clients.to_string(), session.runs.to_string());
+    let out = session.path("server");
+    let arguments = ["--clients", &count, "--runs", &runs, "--out", &out];
+    session.bench(&arguments, 40)?;
+    let raw = read::json(&session.take_file("server/issue2.json", "server.json")?)?;
+    session.take_file("server/issue2.md", "server.md")?;
+    read::bench_table(&raw, &format!("{clients} clients"))
+}
+
+/// What `simurgh-bench page` measures, which brings its own floor.
+fn page(session: &mut Session) -> Result<Vec<Measure>, String> {
+    let (runs, out) = (session.runs.max(7).to_string(), session.path("page"));
+    let runs = if session.short { "1" } else { &runs };
+    session.bench(&["page", "--runs", runs, "--out", &out], 40)?;
+    let raw = read::json(&session.take_file("page/issue6-page.json", "page.json")?)?;
+    session.take_file("page/issue6-page.md", "page.md")?;
+    read::bench_table(&raw, "")
+}
+
+/// Sockets by value and through serializer V2. The floor is a fixed piece of work of the same kind:
+/// as many records made, looked up, walked over and let go, with nothing of Simurgh in it.
+fn driver(session: &mut Session) -> Result<Vec<Measure>, String> {
+    let sockets: u32 = if session.short { 50_000 } else { 500_000 };
+    let count = sockets.to_string();
+    let ways: [(&str, &[&str]); 2] = [("values", &[]), ("V2", &["--serializer", "v2"])];
+    let mut floors = Vec::new();
+    let mut found: [Vec<Drive>; 2] = Default::default();
+    // The first of a series finds caches and free memory as others left them.
+    session.bench(&["reference", "--records", &count], 5)?;
+    for run in 1..=session.runs {
+        let said = session.bench(&["reference", "--records", &count], 5)?;
+        let said: serde_json::Value =
+            serde_json::from_str(said.trim()).map_err(|error| format!("reference: {error}"))?;
+        floors.push(read::number(&said, "record_ns")?);
+        for ((way, more), found) in ways.iter().zip(&mut found) {
+            let mut arguments = vec!["drive", "--sockets", &count];
+            arguments.extend(*more);
+            let text = session.simurgh(&arguments, 5)?;
+            session.keep(&format!("drive-{}-{run}.txt", way.to_lowercase()), &text)?;
+            found.push(read::drive(&text, sockets)?);
+        }
+    }
+    let size = format!("{sockets} sockets");
+    let measure = |way: &str, what: &str, figure: fn(&Drive) -> f64, runs: &[Drive]| Measure {
+        name: format!("{what}, {way}"),
+        unit: "ns".to_owned(),
+        size: size.clone(),
+        values: runs.iter().map(figure).collect(),
+        ..Measure::default()
+    };
+    let mut measures = Vec::new();
+    for ((way, _), runs) in ways.iter().zip(&found) {
+        for (what, figure) in [
+            ("CPU per socket created and joined", (|it| it.created_ns) as fn(&Drive) -> f64),
+            ("CPU per push and its answer", |it| it.pushed_ns),
+            ("CPU per delivery of a broadcast", |it| it.broadcast_ns),
+        ] {
+            measures.push(measure(way, what, figure, runs).over_floor(floors.clone()));
+        }
+        let memory = measure(way, "memory per socket", |it| it.bytes, runs);
+        measures.push(Measure { unit: "B".to_owned(), steady: true, ..memory });
+    }
+    Ok(measures)
+}
+
+/// Short roads, each beside one with the bare server in the place of Simurgh.
+fn road(session: &mut Session) -> Result<Vec<Measure>, String> {
+    let size = session.size;
+    let runs = session.runs.min(if size > 100_000 { 1 } else { 4 });
+    let bare = format!("{} bare-server", session.program("simurgh-bench"));
+    let mut floors = Vec::new();
+    let mut roads = Vec::new();
+    for run in 1..=runs {
+        floors.push(walk(session, size, &format!("road-bare-{run}"), Some(&bare))?);
+        roads.push(walk(session, size, &format!("road-{run}"), None)?);
+    }
+    // Of the road's file: name, unit, where it stands, whether it is the same on each machine.
+    const FIGURES: [(&str, &str, &str, bool); 6] = [
+        ("server CPU per connect and join", "µs", "server_us_per_join", false),
+        ("server CPU per delivery", "µs", "broadcast/server_us", false),
+        ("last of all has the broadcast after", "µs", "broadcast/last_us", false),
+        ("a bystander's heartbeat meanwhile, p99", "µs", "broadcast/heartbeats/p99", false),
+        ("server memory per connection", "B", "server_bytes", true),
+        ("kernel memory per socket", "B", "kernel_bytes", true),
+    ];
+    let size = format!("{size} connections");
+    let measures = FIGURES.iter().map(|(name, unit, path, steady)| {
+        // A bare server has next to no memory of its own to divide by, and lets heartbeats wait
+        // until a broadcast is over.
+        let has_floor = !["server_bytes", "broadcast/heartbeats/p99"].contains(path);
+        let path = format!("milestones/-1/{path}");
+        let values = |files: &[serde_json::Value]| {
+            files.iter().map(|road| read::number(road, &path)).collect::<Result<Vec<f64>, _>>()
+        };
+        let measure = Measure {
+            name: (*name).to_owned(),
+            unit: (*unit).to_owned(),
+            better: Better::Lower,
+            size: size.clone(),
+            values: values(&roads)?,
+            steady: *steady,
+            ..Measure::default()
+        };
+        let floor = values(&floors)?;
+        Ok(if has_floor { measure.over_floor(floor) } else { Measure { floor, ..measure } })
+    });
+    measures.collect()
+}
+
+/// One road; its file is kept under `name`.
+fn walk(
+    session: &mut Session,
+    size: u64,
+    name: &str,
+    server: Option<&str>,
+) -> Result<serde_json::Value, String> {
+    let (size, out) = (size.to_string(), session.path(name));
+    let mut arguments = vec!["road", "--connections", &size, "--out", &out, "--no-storm"];
+    arguments.extend(["--heartbeats", "off", "--dashboard", "off"]);
+    arguments.extend(server.into_iter().flat_map(|server| ["--server", server]));
+    session.simurgh(&arguments, 60)?;
+    let kept = session.take_file(&format!("{name}/road.json"), &format!("{name}.json"))?;
+    session.forget(Path::new(&out));
+    read::json(&kept)
+}
+
+/// The counts that CI holds against their baseline too.
+fn count_instructions(session: &mut Session) -> Result<Vec<Measure>, String> {
+    session.note("cargo xtask bench --instructions");
+    let counts = instructions::count(&[], 1)?;
+    let text = serde_json::to_string_pretty(&counts).map_err(|error| error.to_string())? + "\n";
+    session.keep("instructions.json", &text)?;
+    Ok(instructions::measures(&counts))
+}

@@ -1,0 +1,228 @@
+//! What a run of the whole table leaves behind: `run.json`, from which the comparison and the
+//! tables of docs/BENCHMARKS.md are made. The raw files that the tools wrote stand beside it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::machine::Machine;
+
+/// Where runs are kept, from the repository's root.
+pub(crate) const RUNS: &str = "bench/runs";
+/// What the directory of a run is called, within the one of its day and machine.
+pub(crate) const STEM: &str = "all";
+/// The file of a run that holds everything that is compared.
+pub(crate) const FILE: &str = "run.json";
+
+/// A run of the whole table, or as far as it came.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// `yyyy-mm-dd`, UTC.
+    pub(crate) date: String,
+    /// When it began.
+    pub(crate) unix_seconds: u64,
+    /// Of the sources that were measured.
+    pub(crate) commit: String,
+    pub(crate) machine: Machine,
+    /// The command that was given.
+    pub(crate) command: String,
+    /// Fewer and smaller runs, which say little and are compared with their like only.
+    pub(crate) short: bool,
+    pub(crate) parts: Vec<Part>,
+}
+
+/// One part of the table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) name: String,
+    /// Why it failed, was left out or was interrupted; nothing if all of it is there.
+    pub(crate) failure: Option<String>,
+    pub(crate) seconds: f64,
+    /// The commands, without the paths of one machine.
+    pub(crate) commands: Vec<String>,
+    /// Raw files, by their names beside this one.
+    pub(crate) files: Vec<String>,
+    pub(crate) measures: Vec<Measure>,
+}
+
+/// Which way is better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Better {
+    #[default]
+    Lower,
+    Higher,
+}
+
+/// One measure: a value of each run, beside that of the floor.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Measure {
+    pub(crate) name: String,
+    /// Of `values` and `floor`.
+    pub(crate) unit: String,
+    pub(crate) better: Better,
+    /// What size it was measured at. Measures are compared only if this is the same.
+    pub(crate) size: String,
+    pub(crate) values: Vec<f64>,
+    /// Of the floor in the same run; may have another number of runs.
+    pub(crate) floor: Vec<f64>,
+    /// Each run ÷ the floor beside it; empty where there is no floor.
+    pub(crate) ratios: Vec<f64>,
+    /// What the median must not pass: of the ratios if there are any, else of the values.
+    pub(crate) limit: Option<f64>,
+    /// Does not depend on how fast the machine is at the moment: bytes, counts.
+    pub(crate) steady: bool,
+}
+
+impl Measure {
+    /// What is compared from day to day: ratios where there are any.
+    pub(crate) fn compared(&self) -> &[f64] {
+        if self.ratios.is_empty() { &self.values } else { &self.ratios }
+    }
+
+    /// Divides each run by the run of the floor with the same number.
+    pub(crate) fn over_floor(mut self, floor: Vec<f64>) -> Self {
+        let pairs = self.values.iter().zip(&floor).filter(|(_, floor)| **floor > 0.0);
+        self.ratios = pairs.map(|(value, floor)| value / floor).collect();
+        self.floor = floor;
+        self
+    }
+}
+
+impl Record {
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
+        let say = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = fs::read_to_string(path).map_err(|error| say(&error))?;
+        serde_json::from_str(&text).map_err(|error| say(&error))
+    }
+
+    /// Writes it into `directory`, over the state before: at any moment a whole one is there.
+    pub(crate) fn write(&self, directory: &Path) -> Result<(), String> {
+        let say = |error: std::io::Error| format!("{}: {error}", directory.display());
+        let text = serde_json::to_string_pretty(self).map_err(|error| error.to_string())? + "\n";
+        let fresh = directory.join(format!("{FILE}.new"));
+        fs::write(&fresh, text).map_err(say)?;
+        fs::rename(&fresh, directory.join(FILE)).map_err(say)
+    }
+
+    /// All measures, with the names of their parts.
+    pub(crate) fn measures(&self) -> impl Iterator<Item = (&str, &Measure)> {
+        self.parts
+            .iter()
+            .flat_map(|part| part.measures.iter().map(|measure| (part.name.as_str(), measure)))
+    }
+}
+
+/// Makes the directory of a new run: `<runs>/<date>-<machine>/all`, `all-2` and so on.
+pub(crate) fn new_directory(runs: &Path, day_and_machine: &str) -> Result<PathBuf, String> {
+    let day = runs.join(day_and_machine);
+    fs::create_dir_all(&day).map_err(|error| format!("{}: {error}", day.display()))?;
+    for number in 1..1000 {
+        let name = if number == 1 { STEM.to_owned() } else { format!("{STEM}-{number}") };
+        let directory = day.join(name);
+        match fs::create_dir(&directory) {
+            Ok(()) => return Ok(directory),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(format!("{}: {error}", directory.display())),
+        }
+    }
+    Err("a thousand runs in one day".into())
+}
+
+/// Runs of the same machine before this one, the newest first. What cannot be read is said and
+/// passed over: a damaged old file must not lose a new run.
+pub(crate) fn earlier(runs: &Path, record: &Record) -> Vec<(PathBuf, Record)> {
+    let days =
+        fs::read_dir(runs).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let directories = days.flat_map(|day| fs::read_dir(day).into_iter().flatten());
+    let mut found: Vec<(PathBuf, Record)> = directories
+        .filter_map(|entry| Some(entry.ok()?.path().join(FILE)))
+        .filter(|path| path.is_file())
+        .filter_map(|path| match Record::read(&path) {
+            Ok(earlier) => Some((path, earlier)),
+            Err(error) => {
+                eprintln!("passed over: {error}");
+                None
+            }
+        })
+        .filter(|(_, earlier)| {
+            earlier.unix_seconds < record.unix_seconds
+                && earlier.short == record.short
+                && earlier.machine.is_same(&record.machine)
+        })
+        .collect();
+    found.sort_by_key(|(_, earlier)| std::cmp::Reverse(earlier.unix_seconds));
+    found
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A record with one part of these measures.
+    pub(crate) fn record(unix_seconds: u64, measures: Vec<Measure>) -> Record {
+        let part = Part { name: "server".into(), measures, ..Part::default() };
+        Record { unix_seconds, parts: vec![part], ..Record::default() }
+    }
+
+    pub(crate) fn ratios(name: &str, ratios: &[f64]) -> Measure {
+        let (name, ratios) = (name.to_owned(), ratios.to_vec());
+        Measure { name, values: ratios.clone(), ratios, ..Measure::default() }
+    }
+
+    /// A directory of this test's own, gone with the value.
+    pub(crate) struct Scratch(pub(crate) PathBuf);
+
+    impl Scratch {
+        pub(crate) fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("xtask-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_over() {
+        let runs = Scratch::new("new-directory");
+        let first = new_directory(&runs.0, "2026-01-02-box").unwrap();
+        let second = new_directory(&runs.0, "2026-01-02-box").unwrap();
+        assert!(first.ends_with("2026-01-02-box/all"), "{}", first.display());
+        assert!(second.ends_with("2026-01-02-box/all-2"), "{}", second.display());
+    }
+
+    #[test]
+    fn what_is_compared_is_the_newest_run_of_this_machine_and_kind() {
+        let runs = Scratch::new("earlier");
+        let mut all: Vec<Record> = (1..=5).map(|at| record(at, vec![])).collect();
+        all[2].machine.processor = "another".into();
+        all[3].short = true;
+        for record in &all {
+            let directory = new_directory(&runs.0, &format!("day-{}", record.unix_seconds));
+            record.write(&directory.unwrap()).unwrap();
+        }
+        let damaged = new_directory(&runs.0, "day-9").unwrap();
+        fs::write(damaged.join(FILE), "{\"date\": ").unwrap();
+        let found = earlier(&runs.0, &all[4]);
+        let seconds: Vec<u64> = found.iter().map(|(_, record)| record.unix_seconds).collect();
+        assert_eq!(seconds, [2, 1]);
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let scratch = Scratch::new("record");
+        let measure = Measure { limit: Some(1.1), ..ratios("x", &[1.0, 0.1 + 0.2]) };
+        let mut written = record(7, vec![measure.over_floor(vec![2.0, 0.0])]);
+        written.parts[0].failure = Some("interrupted".into());
+        written.write(&scratch.0).unwrap();
+        assert_eq!(Record::read(&scratch.0.join(FILE)), Ok(written.clone()));
+        assert_eq!(written.parts[0].measures[0].ratios, [0.5], "a floor of 0 divides nothing");
+    }
+}

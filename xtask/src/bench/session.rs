@@ -1,0 +1,151 @@
+//! What the parts of one run share: where files go, how programs are started, what is written down.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::process::Task;
+
+/// A run of the whole table under way.
+pub(crate) struct Session {
+    /// Where everything of this run is kept.
+    pub(crate) directory: PathBuf,
+    /// Where the programs of the release build are.
+    pub(crate) programs: PathBuf,
+    /// Runs of each measure.
+    pub(crate) runs: usize,
+    /// Connections of the road.
+    pub(crate) size: u64,
+    pub(crate) short: bool,
+    /// Of the part under way.
+    pub(crate) commands: Vec<String>,
+    /// Of the part under way.
+    pub(crate) files: Vec<String>,
+}
+
+impl Session {
+    /// Runs `simurgh`; gives what it printed.
+    pub(crate) fn simurgh(&mut self, arguments: &[&str], minutes: u64) -> Result<String, String> {
+        self.run("simurgh", arguments, minutes)
+    }
+
+    /// Runs `simurgh-bench`; gives what it printed.
+    pub(crate) fn bench(&mut self, arguments: &[&str], minutes: u64) -> Result<String, String> {
+        self.run("simurgh-bench", arguments, minutes)
+    }
+
+    fn run(&mut self, name: &str, arguments: &[&str], minutes: u64) -> Result<String, String> {
+        self.note(&format!("{name} {}", arguments.join(" ")));
+        let done = Task::new(&self.program(name), arguments, minutes).run();
+        if done.ok() {
+            return Ok(done.output);
+        }
+        let first = arguments.first().unwrap_or(&"");
+        let last = done.output.lines().rev().find(|line| !line.trim().is_empty());
+        let last = self.without_paths(last.unwrap_or("it printed nothing"));
+        Err(format!("{name} {first}: {} ({last})", done.reason()))
+    }
+
+    /// A program of the release build.
+    pub(crate) fn program(&self, name: &str) -> String {
+        self.programs.join(name).display().to_string()
+    }
+
+    /// A file or directory of this run.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.directory.join(name).display().to_string()
+    }
+
+    /// Writes a command down, without the paths of this machine.
+    pub(crate) fn note(&mut self, command: &str) {
+        let command = self.without_paths(command);
+        self.commands.push(command);
+    }
+
+    fn without_paths(&self, text: &str) -> String {
+        let named = |path: &Path| format!("{}/", path.display());
+        let root = crate::root();
+        let paths = [named(&self.directory), named(&self.programs), named(&root)];
+        paths.iter().fold(text.to_owned(), |text, path| text.replace(path.as_str(), ""))
+    }
+
+    /// Keeps a text as a file of this run.
+    pub(crate) fn keep(&mut self, name: &str, text: &str) -> Result<(), String> {
+        let text = self.without_paths(text);
+        fs::write(self.directory.join(name), text).map_err(|error| format!("{name}: {error}"))?;
+        self.files.push(name.to_owned());
+        Ok(())
+    }
+
+    /// Keeps a file that a tool has written into a directory of this run, under another name.
+    pub(crate) fn take_file(&mut self, from: &str, to: &str) -> Result<PathBuf, String> {
+        let path = self.directory.join(to);
+        fs::rename(self.directory.join(from), &path).map_err(|error| format!("{from}: {error}"))?;
+        if let Some(directory) = Path::new(from).parent() {
+            // Only if nothing is left in it.
+            let _ = fs::remove_dir(self.directory.join(directory));
+        }
+        self.files.push(to.to_owned());
+        Ok(path)
+    }
+
+    /// Takes away what a tool has written besides (journals of megabytes).
+    pub(crate) fn forget(&self, directory: &Path) {
+        if directory.starts_with(&self.directory) && directory != self.directory {
+            let _ = fs::remove_dir_all(directory);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::record::tests::Scratch;
+    use super::*;
+
+    pub(crate) fn session(scratch: &Scratch) -> Session {
+        Session {
+            directory: scratch.0.clone(),
+            programs: PathBuf::from("/usr/bin"),
+            runs: 5,
+            size: 10,
+            short: true,
+            commands: Vec::new(),
+            files: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn commands_are_kept_without_the_paths_of_this_machine() {
+        let scratch = Scratch::new("session-commands");
+        let mut session = session(&scratch);
+        let out = session.path("road-1");
+        assert_eq!(
+            session.run("echo", &["--out", &out], 1).unwrap().trim(),
+            format!("--out {out}")
+        );
+        assert_eq!(session.commands, ["echo --out road-1"]);
+    }
+
+    #[test]
+    fn what_fails_says_its_last_line() {
+        let scratch = Scratch::new("session-fails");
+        let mut session = session(&scratch);
+        let error = session.run("sh", &["-c", "echo so; echo why; exit 3"], 1).unwrap_err();
+        assert_eq!(error, "sh -c: exit code 3 (why)");
+        assert!(session.run("no-such-program", &[], 1).unwrap_err().contains("does not start"));
+    }
+
+    #[test]
+    fn files_of_tools_are_taken_and_the_rest_forgotten() {
+        let scratch = Scratch::new("session-files");
+        let mut session = session(&scratch);
+        fs::create_dir(scratch.0.join("road")).unwrap();
+        fs::write(scratch.0.join("road/road.json"), "{}").unwrap();
+        fs::write(scratch.0.join("road/journal"), "x").unwrap();
+        session.take_file("road/road.json", "road-1.json").unwrap();
+        session.forget(&scratch.0.join("road"));
+        assert!(session.take_file("road/road.json", "again.json").is_err());
+        session.forget(&scratch.0);
+        assert_eq!(session.files, ["road-1.json"]);
+        assert!(scratch.0.join("road-1.json").exists() && !scratch.0.join("road").exists());
+    }
+}

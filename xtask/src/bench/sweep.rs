@@ -1,0 +1,270 @@
+//! `simurgh load http --sweep` against `hello_page`, and against nginx with a file of the same size
+//! as the floor: requests a second and latency from 1 to 512 connections, and the servers' CPU.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::read;
+use super::record::{Better, Measure};
+use super::session::Session;
+use crate::process::kill_group;
+
+/// As the seeds had them.
+const CONNECTIONS: &str = "1,2,4,8,16,32,128,256,512";
+/// The row that stands for a busy server.
+const BUSY: u64 = 32;
+/// Bytes of the page, and so of the file.
+const PAGE_BYTES: usize = 2_400;
+/// How long a server has to answer.
+const STARTS_WITHIN: Duration = Duration::from_secs(10);
+
+/// One sweep of one server.
+struct Sweep {
+    raw: Value,
+    /// Of the server, a request.
+    cpu_us: f64,
+}
+
+pub(crate) fn run(session: &mut Session) -> Result<Vec<Measure>, String> {
+    let mut floors = Vec::new();
+    let mut pages = Vec::new();
+    for run in 1..=session.runs.min(5) {
+        floors.push(sweep(session, "nginx", run)?);
+        pages.push(sweep(session, "page", run)?);
+    }
+    let rate = |it: &Sweep| read::number(&it.raw, "greatest_rate");
+    let busy = |path: &'static str| move |it: &Sweep| row(&it.raw, BUSY, path);
+    let tail = |it: &Sweep| {
+        Ok(row(&it.raw, BUSY, "latency_us/p99")? / row(&it.raw, BUSY, "latency_us/p50")?.max(1.0))
+    };
+    let higher = Better::Higher;
+    Ok(vec![
+        measure("server CPU per request", "µs", &pages, &floors, |it| Ok(it.cpu_us))?,
+        Measure {
+            better: higher,
+            ..measure("greatest rate", "requests/s", &pages, &floors, rate)?
+        },
+        measure("latency at one connection, p50", "µs", &pages, &floors, |it| {
+            row(&it.raw, 1, "latency_us/p50")
+        })?,
+        measure("latency at 32, p50", "µs", &pages, &floors, busy("latency_us/p50"))?,
+        measure("latency at 32, p99 ÷ p50", "", &pages, &floors, tail)?,
+    ])
+}
+
+fn measure(
+    name: &str,
+    unit: &str,
+    pages: &[Sweep],
+    floors: &[Sweep],
+    figure: impl Fn(&Sweep) -> Result<f64, String>,
+) -> Result<Measure, String> {
+    let figures =
+        |sweeps: &[Sweep]| sweeps.iter().map(&figure).collect::<Result<Vec<f64>, String>>();
+    let measure = Measure {
+        name: name.to_owned(),
+        unit: unit.to_owned(),
+        values: figures(pages)?,
+        ..Measure::default()
+    };
+    Ok(measure.over_floor(figures(floors)?))
+}
+
+/// The figure of the row with so many connections.
+fn row(raw: &Value, connections: u64, path: &str) -> Result<f64, String> {
+    let rows = raw.get("rows").and_then(Value::as_array).into_iter().flatten();
+    let mut rows =
+        rows.filter(|row| row.get("connections").and_then(Value::as_u64) == Some(connections));
+    let found = rows.next().ok_or_else(|| format!("there is no row of {connections} in it"))?;
+    read::number(found, &format!("outcome/{path}"))
+}
+
+/// Starts the server on core 0, sweeps from core 1, and ends it.
+fn sweep(session: &mut Session, name: &str, run: usize) -> Result<Sweep, String> {
+    let directory = session.directory.join(format!("{name}-server"));
+    let started = match name {
+        "nginx" => nginx(session, &directory)?,
+        _ => hello_page(session)?,
+    };
+    let (mut server, address) = started;
+    let file = format!("sweep-{name}-{run}.json");
+    let swept = measure_one(session, &server, &address, &file);
+    kill_group(&mut server);
+    session.forget(&directory);
+    swept
+}
+
+fn measure_one(
+    session: &mut Session,
+    server: &Child,
+    address: &str,
+    file: &str,
+) -> Result<Sweep, String> {
+    let (url, json) = (format!("http://{address}/"), session.path(file));
+    let time = if session.short { "500ms" } else { "3s" };
+    let mut arguments = vec!["load", "http", &url, "--sweep", CONNECTIONS, "--duration", time];
+    arguments.extend(["--threads", "1", "--cores", "1", "--json", &json]);
+    let before = cpu_ns(server.id());
+    session.simurgh(&arguments, 10)?;
+    let spent = cpu_ns(server.id()).saturating_sub(before);
+    session.files.push(file.to_owned());
+    let raw = read::json(&session.directory.join(file))?;
+    let rows = raw.get("rows").and_then(Value::as_array).into_iter().flatten();
+    let requests: f64 = rows.filter_map(|row| read::number(row, "outcome/requests").ok()).sum();
+    if requests < 1.0 {
+        return Err(format!("{file}: no request was answered"));
+    }
+    Ok(Sweep { raw, cpu_us: spent as f64 / requests / 1000.0 })
+}
+
+/// The page under test; it says itself where it listens.
+fn hello_page(session: &mut Session) -> Result<(Child, String), String> {
+    let program = session.program("hello_page");
+    let mut command = pinned(session, &[&program, "--listen", "127.0.0.1:0"]);
+    let mut child = spawn(command.stdout(Stdio::piped()))?;
+    let Some(stdout) = child.stdout.take() else { return Err("hello_page has no output".into()) };
+    let (said, heard) = channel();
+    // Reads on, or the server would wait for a full pipe.
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            // Nobody listens any more once the address is known.
+            let _ = said.send(line);
+        }
+    });
+    let until = Instant::now() + STARTS_WITHIN;
+    loop {
+        match heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                if let Some((_, address)) = line.split_once("http://") {
+                    let address = address.split(['/', ' ']).next().unwrap_or_default();
+                    return Ok((child, address.to_owned()));
+                }
+            }
+            Err(why) => {
+                kill_group(&mut child);
+                let why = if why == RecvTimeoutError::Timeout { "does not say" } else { "ended" };
+                return Err(format!("hello_page {why} where it listens"));
+            }
+        }
+    }
+}
+
+/// nginx as somebody would have it who wants it fast, with a file of the page's size.
+fn nginx(session: &mut Session, directory: &Path) -> Result<(Child, String), String> {
+    let say = |error: std::io::Error| format!("{}: {error}", directory.display());
+    fs::create_dir_all(directory).map_err(say)?;
+    fs::write(directory.join("index.html"), "x".repeat(PAGE_BYTES)).map_err(say)?;
+    let port = free_port()?;
+    let here = directory.display();
+    let configuration = format!(
+        "daemon off; worker_processes 1; pid {here}/pid; error_log {here}/error.log;\n\
+         user root;\nevents {{ worker_connections 4096; }}\nhttp {{\n\
+         access_log off; sendfile on; tcp_nopush on; tcp_nodelay on;\n\
+         keepalive_timeout 60s; keepalive_requests 100000000; open_file_cache max=100;\n\
+         types {{ text/html html; }}\n\
+         client_body_temp_path {here}/b; proxy_temp_path {here}/p; fastcgi_temp_path {here}/f;\n\
+         uwsgi_temp_path {here}/u; scgi_temp_path {here}/s;\n\
+         server {{ listen 127.0.0.1:{port}; root {here}; }}\n}}\n"
+    );
+    let file = directory.join("nginx.conf");
+    fs::write(&file, configuration).map_err(say)?;
+    let file = file.display().to_string();
+    let error_log = directory.join("error.log").display().to_string();
+    let words = ["/usr/sbin/nginx", "-e", &error_log, "-c", &file];
+    let mut child = spawn(pinned(session, &words).stdout(Stdio::null()))?;
+    let address = format!("127.0.0.1:{port}");
+    let until = Instant::now() + STARTS_WITHIN;
+    while !answers(&address) {
+        if Instant::now() > until || child.try_wait().is_ok_and(|ended| ended.is_some()) {
+            kill_group(&mut child);
+            let log = fs::read_to_string(directory.join("error.log")).unwrap_or_default();
+            return Err(format!("nginx does not start: {}", log.lines().last().unwrap_or("")));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok((child, address))
+}
+
+/// On core 0, and gone with us.
+fn pinned(session: &mut Session, words: &[&str]) -> Command {
+    session.note(&format!("simurgh-bench exec --core 0 -- {}", words.join(" ")));
+    let mut command = Command::new(session.program("simurgh-bench"));
+    command.args(["exec", "--core", "0", "--"]).args(words).stdin(Stdio::null());
+    command
+}
+
+fn spawn(command: &mut Command) -> Result<Child, String> {
+    command.process_group(0).spawn().map_err(|error| format!("does not start: {error}"))
+}
+
+/// A port that nobody has: nginx cannot be asked which one it got.
+#[allow(clippy::disallowed_types, reason = "there are no shards in this process")]
+fn free_port() -> Result<u16, String> {
+    let bound = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
+    bound.map(|address| address.port()).map_err(|error| format!("no port: {error}"))
+}
+
+#[allow(clippy::disallowed_types, reason = "there are no shards in this process")]
+fn answers(address: &str) -> bool {
+    std::net::TcpStream::connect(address).is_ok()
+}
+
+/// CPU time of all processes of a group, their threads together, ns.
+fn cpu_ns(group: u32) -> u64 {
+    let processes = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    let of_group = processes.filter(|process| {
+        let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+        // Behind the name in brackets: state, parent, group.
+        let behind = stat.rsplit_once(')').map(|(_, behind)| behind.to_owned()).unwrap_or_default();
+        behind.split_whitespace().nth(2).and_then(|word| word.parse().ok()) == Some(group)
+    });
+    let threads =
+        of_group.flat_map(|process| fs::read_dir(process.path().join("task")).into_iter());
+    let ran = threads.flatten().filter_map(Result::ok).filter_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    ran.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_found_by_their_connections() {
+        let raw = serde_json::json!({"greatest_rate": 5.0, "rows": [
+            {"connections": 1, "outcome": {"requests": 10, "latency_us": {"p50": 70, "p99": 90}}},
+            {"connections": 32, "outcome": {"requests": 90, "latency_us": {"p50": 700, "p99": 1400}}},
+        ]});
+        assert_eq!(row(&raw, 32, "latency_us/p99"), Ok(1400.0));
+        assert!(row(&raw, 64, "latency_us/p99").unwrap_err().contains("row of 64"));
+        assert!(row(&raw, 1, "latency_us/p98").is_err());
+        let sweeps = [Sweep { raw, cpu_us: 4.0 }];
+        let found = measure("x", "µs", &sweeps, &sweeps, |it| Ok(it.cpu_us)).unwrap();
+        assert_eq!((found.values, found.ratios), (vec![4.0], vec![1.0]));
+    }
+
+    #[test]
+    fn cpu_of_a_group_is_that_of_all_its_processes() {
+        let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; sleep 20 & sleep 20";
+        let mut command = Command::new("sh");
+        let mut child = spawn(command.args(["-c", script])).unwrap();
+        let until = Instant::now() + Duration::from_secs(15);
+        while cpu_ns(child.id()) < 1_000_000 && Instant::now() < until {
+            thread::sleep(Duration::from_millis(20));
+        }
+        let spent = cpu_ns(child.id());
+        kill_group(&mut child);
+        assert!(spent >= 1_000_000, "{spent}");
+        assert_eq!(cpu_ns(u32::MAX), 0);
+    }
+}
