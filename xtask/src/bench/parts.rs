@@ -30,6 +30,7 @@ pub(crate) const PARTS: &[Part] = &[
     },
     Part { name: "driver", about: "sockets without a network (simurgh drive)", run: driver },
     Part { name: "page", about: "hello_page beside nginx (simurgh-bench page)", run: page },
+    Part { name: "load", about: "load http beside wrk (simurgh-bench http-load)", run: load },
     Part { name: "http", about: "hello_page and nginx from 1 to 512 connections", run: sweep::run },
     Part { name: "road", about: "the road of --size connections (simurgh road)", run: road },
 ];
@@ -38,22 +39,42 @@ pub(crate) const PARTS: &[Part] = &[
 fn server(session: &mut Session) -> Result<Vec<Measure>, String> {
     let clients = if session.short { 2_000 } else { 18_000 };
     let (count, runs) = (clients.to_string(), session.runs.to_string());
-    let out = session.path("server");
-    let arguments = ["--clients", &count, "--runs", &runs, "--out", &out];
-    session.bench(&arguments, 40)?;
-    let raw = read::json(&session.take_file("server/issue2.json", "server.json")?)?;
-    session.take_file("server/issue2.md", "server.md")?;
+    let raw = bench_file(session, "server", &["--clients", &count, "--runs", &runs])?;
     read::bench_table(&raw, &format!("{clients} clients"))
 }
 
-/// What `simurgh-bench page` measures, which brings its own floor.
+/// What a request to `hello_page` costs, beside one to nginx.
 fn page(session: &mut Session) -> Result<Vec<Measure>, String> {
-    let (runs, out) = (session.runs.max(7).to_string(), session.path("page"));
-    let runs = if session.short { "1" } else { &runs };
-    session.bench(&["page", "--runs", runs, "--out", &out], 40)?;
-    let raw = read::json(&session.take_file("page/issue6-page.json", "page.json")?)?;
-    session.take_file("page/issue6-page.md", "page.md")?;
-    read::bench_table(&raw, "")
+    let runs = session.runs.to_string();
+    let mut arguments = vec!["page", "--runs", &runs];
+    arguments.extend(session.short.then_some(["--seconds", "1"]).into_iter().flatten());
+    let raw = bench_file(session, "page", &arguments)?;
+    read::page_table(&raw)
+}
+
+/// What a request costs the load generator, beside wrk.
+fn load(session: &mut Session) -> Result<Vec<Measure>, String> {
+    let runs = session.runs.to_string();
+    let mut arguments = vec!["http-load", "--runs", &runs];
+    arguments.extend(session.short.then_some(["--seconds", "1"]).into_iter().flatten());
+    let raw = bench_file(session, "load", &arguments)?;
+    read::load_table(&raw)
+}
+
+/// Runs `simurgh-bench`, and keeps the two files that it writes under the part's name.
+fn bench_file(
+    session: &mut Session,
+    name: &str,
+    arguments: &[&str],
+) -> Result<serde_json::Value, String> {
+    let out = session.path(name);
+    let arguments: Vec<&str> = arguments.iter().copied().chain(["--out", &out]).collect();
+    let done = session.bench(&arguments, 40);
+    // Faults in the figures are an error and have their files all the same.
+    session.take_text(name, "md")?;
+    let file = session.take_text(name, "json")?;
+    done?;
+    read::json(&file.ok_or_else(|| format!("simurgh-bench has left no file for {name}"))?)
 }
 
 /// Sockets by value and through serializer V2. The floor is a fixed piece of work of the same kind:

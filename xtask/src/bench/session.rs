@@ -88,6 +88,22 @@ impl Session {
         Ok(path)
     }
 
+    /// Keeps the one file of this sort that a tool has written into `directory` of this run, as
+    /// `directory.extension`; none if there is none.
+    pub(crate) fn take_text(
+        &mut self,
+        directory: &str,
+        extension: &str,
+    ) -> Result<Option<PathBuf>, String> {
+        let entries = fs::read_dir(self.directory.join(directory)).into_iter().flatten();
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let ending = format!(".{extension}");
+        let Some(name) = names.filter(|name| name.ends_with(&ending)).min() else {
+            return Ok(None);
+        };
+        self.take_file(&format!("{directory}/{name}"), &format!("{directory}{ending}")).map(Some)
+    }
+
     /// Takes away what a tool has written besides (journals of megabytes).
     pub(crate) fn forget(&self, directory: &Path) {
         if directory.starts_with(&self.directory) && directory != self.directory {
@@ -142,10 +158,15 @@ pub(crate) mod tests {
         fs::write(scratch.0.join("road/road.json"), "{}").unwrap();
         fs::write(scratch.0.join("road/journal"), "x").unwrap();
         session.take_file("road/road.json", "road-1.json").unwrap();
+        fs::create_dir(scratch.0.join("page")).unwrap();
+        fs::write(scratch.0.join("page/issue6-page.json"), "{}").unwrap();
+        let taken = session.take_text("page", "json").unwrap();
+        assert_eq!(taken, Some(scratch.0.join("page.json")));
+        assert_eq!(session.take_text("page", "json"), Ok(None));
         session.forget(&scratch.0.join("road"));
         assert!(session.take_file("road/road.json", "again.json").is_err());
         session.forget(&scratch.0);
-        assert_eq!(session.files, ["road-1.json"]);
+        assert_eq!(session.files, ["road-1.json", "page.json"]);
         assert!(scratch.0.join("road-1.json").exists() && !scratch.0.join("road").exists());
     }
 }
