@@ -76,10 +76,13 @@ impl Session {
         Ok(())
     }
 
-    /// Keeps a file that a tool has written into a directory of this run, under another name.
+    /// Keeps a text that a tool has written into a directory of this run, under another name.
     pub(crate) fn take_file(&mut self, from: &str, to: &str) -> Result<PathBuf, String> {
-        let path = self.directory.join(to);
-        fs::rename(self.directory.join(from), &path).map_err(|error| format!("{from}: {error}"))?;
+        let (old, path) = (self.directory.join(from), self.directory.join(to));
+        let taken = fs::read_to_string(&old)
+            .and_then(|text| fs::write(&path, self.without_paths(&text)))
+            .and_then(|()| fs::remove_file(&old));
+        taken.map_err(|error| format!("{from}: {error}"))?;
         if let Some(directory) = Path::new(from).parent() {
             // Only if nothing is left in it.
             let _ = fs::remove_dir(self.directory.join(directory));
@@ -155,9 +158,12 @@ pub(crate) mod tests {
         let scratch = Scratch::new("session-files");
         let mut session = session(&scratch);
         fs::create_dir(scratch.0.join("road")).unwrap();
-        fs::write(scratch.0.join("road/road.json"), "{}").unwrap();
+        let text = "{\"server\": \"/usr/bin/simurgh-bench bare-server\"}";
+        fs::write(scratch.0.join("road/road.json"), text).unwrap();
         fs::write(scratch.0.join("road/journal"), "x").unwrap();
         session.take_file("road/road.json", "road-1.json").unwrap();
+        let kept = fs::read_to_string(scratch.0.join("road-1.json")).unwrap();
+        assert_eq!(kept, "{\"server\": \"simurgh-bench bare-server\"}");
         fs::create_dir(scratch.0.join("page")).unwrap();
         fs::write(scratch.0.join("page/issue6-page.json"), "{}").unwrap();
         let taken = session.take_text("page", "json").unwrap();
