@@ -1,4 +1,5 @@
 //! Raw bytes over a TCP socket, and what comes back until the server closes.
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test's client")]
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
