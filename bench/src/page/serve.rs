@@ -60,7 +60,8 @@ impl Kind {
         });
         format!(
             "daemon off;\nmaster_process off;\nworker_processes 1;\nerror_log stderr crit;\n\
-             pid DIRECTORY/pid;\nevents {{\n    worker_connections 1024;\n    multi_accept on;\n}}\n\
+             pid DIRECTORY/pid;\nevents {{\n\
+             \x20   worker_connections 1024;\n    multi_accept on;\n}}\n\
              http {{\n    access_log off;\n    sendfile on;\n    tcp_nopush on;\n    \
              tcp_nodelay on;\n    keepalive_timeout 65;\n    keepalive_requests 1000000000;\n    \
              open_file_cache max=100 inactive=60s;\n    open_file_cache_valid 60s;\n    \

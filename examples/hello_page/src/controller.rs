@@ -47,7 +47,7 @@ const GUIDES: &[Guide] = &[
     Guide {
         href: "#observe",
         title: "Observe",
-        text: "Shards, topics and connections while they live: in a browser, in a terminal, as JSON.",
+        text: "Shards, topics and connections while they live: in a browser, a terminal, as JSON.",
     },
 ];
 
