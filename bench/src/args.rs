@@ -29,8 +29,8 @@ simurgh-bench load [--only ROW,...] [--runs 3] [--users 15000] [--rate 40000] [-
     --only     connect | memory | idle | broadcast | stamp | arrivals | stall | start
     --rate     users per second of `connect`
     --quick    a tenth of the users and of the time: to see whether all works, not for figures
-simurgh-bench http-load [--runs 7] [--seconds 4] [--connections 1,32,128] [--nginx PATH] [--wrk PATH]
-        [--server-bin PATH] [--out DIR]
+simurgh-bench http-load [--runs 7] [--seconds 4] [--connections 1,32,128] [--nginx PATH]
+        [--wrk PATH] [--server-bin PATH] [--out DIR]
     measures `simurgh load http` beside wrk, both against nginx, and prints the table
 simurgh-bench page [--runs 7] [--seconds 2] [--cores 1|2] [--server-bin PATH] [--out DIR]
     measures the page of examples/hello_page beside nginx, both asked by wrk, and prints the table

@@ -8,7 +8,7 @@ use crate::process::Task;
 
 const MINUTES_MAX: u64 = 8;
 
-/// A program some tests need, and the Debian packages that bring it.
+/// A program some tests or benchmarks need, and the Debian packages that bring it.
 struct Need {
     program: &'static str,
     packages: &'static [&'static str],
@@ -21,6 +21,8 @@ const NEEDS: &[Need] = &[
     // Its scripts have to take the load generator's logs. It wants a gnuplot; the one without
     // windows brings 23 MB less.
     Need { program: "/usr/bin/tsung", packages: &["tsung", "gnuplot-nox"] },
+    // What the HTTP benchmark is held against.
+    Need { program: "/usr/bin/wrk", packages: &["wrk"] },
     // Several hosts on one: network namespaces.
     Need { program: "/usr/bin/ip", packages: &["iproute2"] },
     // Reads man pages strictly.

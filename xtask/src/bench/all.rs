@@ -12,6 +12,7 @@ use super::record::{self, Record};
 use super::session::Session;
 use super::tables;
 use crate::process::{self, Task};
+use crate::provide;
 
 /// How long the release build may take.
 const BUILD_MINUTES_MAX: u64 = 30;
@@ -79,6 +80,10 @@ fn measure(options: &Options, command: &str) -> Result<ExitCode, String> {
     let chosen =
         |part: &&Part| options.only.is_empty() || options.only.iter().any(|it| it == part.name);
     let parts: Vec<&Part> = PARTS.iter().filter(chosen).collect();
+    // The parts that need what cannot be had say so; the others do without.
+    if let Err(missing) = provide::debian_packages() {
+        eprintln!("bench: {missing}");
+    }
     build(&parts)?;
     let machine = Machine::here();
     let runs = crate::root().join(record::RUNS);
@@ -114,15 +119,14 @@ fn measure(options: &Options, command: &str) -> Result<ExitCode, String> {
     show(options, &session, &record)
 }
 
-/// The programs of a release. `hello_page` only for those who want it: it may not be there yet.
+/// The programs of a release.
 fn build(parts: &[&Part]) -> Result<(), String> {
     if parts.iter().all(|part| part.name == "instructions") {
         return Ok(());
     }
-    let mut arguments = vec!["build", "--release", "-p", "simurgh-cli", "-p", "simurgh-bench"];
-    if crate::root().join("examples/hello_page").is_dir() {
-        arguments.extend(["-p", "hello_page"]);
-    }
+    let programs = ["simurgh-cli", "simurgh-bench", "hello_page"];
+    let mut arguments = vec!["build", "--release"];
+    arguments.extend(programs.iter().flat_map(|program| ["-p", program]));
     let built = Task::new("cargo", &arguments, BUILD_MINUTES_MAX).run();
     if built.ok() { Ok(()) } else { Err(format!("the release does not build: {}", built.reason())) }
 }
