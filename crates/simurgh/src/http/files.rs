@@ -36,7 +36,7 @@ const CACHING: HeaderValue = HeaderValue::from_static("no-cache");
 /// `ETag` and `Last-Modified` with 304 for who has it already, ranges, and `br`, `zstd` or `gzip`
 /// as the client takes them: `page.css.br` and the like where they are there, else compressed while
 /// it is sent. Answers bear security headers with `policy`
-/// ([`with_security_headers`](super::with_security_headers)).
+/// ([`with_security_headers`]).
 ///
 /// Nothing outside of the directory is served, through whatever link, and nothing whose name or
 /// whose directory's begins with a dot, but for `.well-known` (RFC 8615).
