@@ -35,6 +35,7 @@ mod size;
 mod stats;
 mod sys;
 mod target;
+mod wrk;
 
 fn main() -> ExitCode {
     let outcome = args::parse(std::env::args_os().skip(1)).and_then(|command| match command {

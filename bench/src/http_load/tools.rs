@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::stats;
 use crate::target::CLIENT_CORE;
+use crate::wrk;
 
 /// A load generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -137,32 +138,20 @@ fn of_json(run: &Value) -> Result<Figures> {
 }
 
 fn of_wrk(text: &str, time: Duration) -> Option<Figures> {
-    let after = |start: &str| {
-        let line = text.lines().find_map(|line| line.trim().strip_prefix(start))?;
-        line.split_whitespace().next()
-    };
-    let requests = text.lines().find(|line| line.contains(" requests in "))?;
-    let requests: f64 = requests.split_whitespace().next()?.parse().ok()?;
+    let said = wrk::parse(text)?;
+    let (requests, rate) = (said.requests as f64, said.requests_per_s);
     // It rounds the time to a hundredth of a second, but not the rate.
-    let rate: f64 = after("Requests/sec:")?.parse().ok()?;
     let seconds = if rate > 0.0 { requests / rate } else { time.as_secs_f64() };
     Some(Figures {
         requests,
         seconds,
-        mean_us: microseconds(after("Latency  ")?)?,
-        p50_us: microseconds(after("50%")?)?,
-        p90_us: microseconds(after("90%")?)?,
-        p99_us: microseconds(after("99%")?)?,
+        mean_us: said.mean_us,
+        p50_us: said.p50_us,
+        p90_us: said.p90_us,
+        p99_us: said.p99_us,
         measured_p99_us: None,
         cpu_s: 0.0,
     })
-}
-
-/// A time as wrk writes it.
-fn microseconds(text: &str) -> Option<f64> {
-    let units = [("us", 1.0), ("ms", 1e3), ("s", 1e6), ("m", 60e6)];
-    let (unit, factor) = units.into_iter().find(|(unit, _)| text.ends_with(unit))?;
-    Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * factor)
 }
 
 #[cfg(test)]

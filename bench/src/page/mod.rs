@@ -21,7 +21,7 @@ mod client;
 mod report;
 mod serve;
 
-use client::Timed;
+use crate::wrk::Said;
 use serve::{Kind, Server};
 
 /// How many connections ask at once; a row of the table each.
@@ -52,7 +52,7 @@ pub(crate) struct Figures {
     pub(crate) requests: u64,
     pub(crate) server_cpu_us: f64,
     #[serde(flatten)]
-    pub(crate) timed: Timed,
+    pub(crate) timed: Said,
 }
 
 impl Figures {
