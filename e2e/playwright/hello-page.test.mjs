@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
-import { WAIT, launchBrowser } from "../support/browser.mjs";
+import { launchBrowser, newWindow } from "../support/browser.mjs";
 import { startServer } from "../support/server.mjs";
 
 let browser;
@@ -15,27 +15,20 @@ after(async () => { await browser?.close(); });
 async function openPage(t) {
   const server = await startServer("hello_page");
   t.after(() => server.kill());
-  const context = await browser.newContext();
-  t.after(() => context.close());
-  context.setDefaultTimeout(WAIT.timeout);
-  const page = await context.newPage();
-  const seen = { statuses: new Map(), complaints: [] };
+  const { page, seen } = await newWindow(t, browser);
+  const statuses = new Map();
   page.on("response", (answer) => {
-    seen.statuses.set(new URL(answer.url()).pathname, answer.status());
+    statuses.set(new URL(answer.url()).pathname, answer.status());
   });
-  page.on("console", (message) => {
-    if (message.type() === "error") seen.complaints.push(message.text());
-  });
-  page.on("pageerror", (error) => seen.complaints.push(error.message));
   await page.goto(server.url, { waitUntil: "networkidle" });
-  return { context, page, seen };
+  return { page, seen, statuses };
 }
 
 test("the page has its style, its picture, and nothing its policy forbids", async (t) => {
-  const { page, seen } = await openPage(t);
+  const { page, seen, statuses } = await openPage(t);
   assert.equal(await page.title(), "Hello · Simurgh");
   for (const path of ["/", "/page.css", "/favicon.svg"]) {
-    assert.equal(seen.statuses.get(path), 200, path);
+    assert.equal(statuses.get(path), 200, path);
   }
   assert.equal(await page.locator(".navigation").evaluate((it) => getComputedStyle(it).display),
     "flex", "the style is applied");
@@ -43,9 +36,9 @@ test("the page has its style, its picture, and nothing its policy forbids", asyn
 });
 
 test("the form greets once, and its session is out of scripts' reach", async (t) => {
-  const { context, page, seen } = await openPage(t);
+  const { page, seen } = await openPage(t);
   assert.equal(await page.evaluate(() => document.cookie), "");
-  const [cookie] = await context.cookies();
+  const [cookie] = await page.context().cookies();
   assert.ok(cookie.httpOnly && cookie.sameSite === "Lax", JSON.stringify(cookie));
   await page.getByLabel("Your name").fill("Ada & \"Grace\"");
   await page.getByRole("button", { name: "Say hello" }).click();

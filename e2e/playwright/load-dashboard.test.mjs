@@ -9,7 +9,7 @@ import os from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
-import { launchBrowser, WAIT } from "../support/browser.mjs";
+import { launchBrowser, newWindow, WAIT } from "../support/browser.mjs";
 import { startServer, BIN_DIR, ROOT } from "../support/server.mjs";
 import { within } from "../support/wait.mjs";
 
@@ -52,16 +52,7 @@ async function report(...args) {
 
 /** A window at an address; what it asks for and complains of is kept. */
 async function open(t, url, options = DESK) {
-  const context = await browser.newContext(options);
-  t.after(() => context.close());
-  context.setDefaultTimeout(WAIT.timeout);
-  const page = await context.newPage();
-  const seen = { requests: [], complaints: [] };
-  page.on("request", (request) => seen.requests.push(request.url()));
-  page.on("pageerror", (error) => seen.complaints.push(error.message));
-  page.on("console", (message) => {
-    if (["error", "warning"].includes(message.type())) seen.complaints.push(message.text());
-  });
+  const { page, seen } = await newWindow(t, browser, options);
   await page.goto(url);
   await page.getByTestId("chart-users").locator("path.line").first().waitFor(WAIT);
   return { page, seen };

@@ -10,7 +10,7 @@ import { after, before, test } from "node:test";
 
 import { WebSocket } from "ws";
 
-import { launchBrowser, WAIT } from "../support/browser.mjs";
+import { launchBrowser, newWindow, WAIT } from "../support/browser.mjs";
 import { startServer, BIN_DIR, ROOT } from "../support/server.mjs";
 import { within } from "../support/wait.mjs";
 
@@ -108,16 +108,7 @@ async function member(t, server, topic) {
 }
 
 async function open(t, server, options = DESK) {
-  const context = await browser.newContext(options);
-  t.after(() => context.close());
-  context.setDefaultTimeout(WAIT.timeout);
-  const page = await context.newPage();
-  const seen = { requests: [], complaints: [] };
-  page.on("request", (request) => seen.requests.push(request.url()));
-  page.on("pageerror", (error) => seen.complaints.push(error.message));
-  page.on("console", (message) => {
-    if (["error", "warning"].includes(message.type())) seen.complaints.push(message.text());
-  });
+  const { page, seen } = await newWindow(t, browser, options);
   await page.goto(`${server.url}/observer`);
   return { page, seen };
 }

@@ -22,3 +22,18 @@ export function launchBrowser() {
     ],
   });
 }
+
+/** An empty window of its own, closed after the test; what it asks for and complains of is kept. */
+export async function newWindow(t, browser, options = {}) {
+  const context = await browser.newContext(options);
+  t.after(() => context.close());
+  context.setDefaultTimeout(WAIT.timeout);
+  const page = await context.newPage();
+  const seen = { requests: [], complaints: [] };
+  page.on("request", (request) => seen.requests.push(request.url()));
+  page.on("pageerror", (error) => seen.complaints.push(error.message));
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) seen.complaints.push(message.text());
+  });
+  return { page, seen };
+}
