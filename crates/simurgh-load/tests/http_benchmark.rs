@@ -10,10 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use outside::{Peer, Server};
-use rcgen::{CertificateParams, KeyPair, SanType};
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use outside::{Peer, Server, certificate, head, secure_server};
 use simurgh_load::benchmark::{BenchmarkError, Job, Outcome, Plan, Runner};
 use simurgh_load::scenario::Tls;
 
@@ -405,38 +402,13 @@ fn whoever_steers_ends_it_with_what_was_measured() {
     assert!(run.elapsed_s < 5.0, "{run:#?}");
 }
 
-/// A certificate of its own for 127.0.0.1, as PEM, and a server of it.
+/// The PEM of a certificate of its own for 127.0.0.1, and a server of it that says hello.
 fn secure() -> (String, Server) {
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::default();
-    params.subject_alt_names.push(SanType::IpAddress([127, 0, 0, 1].into()));
-    let certificate = params.self_signed(&key).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate.der().clone()], private)
-        .unwrap();
-    let config = Arc::new(config);
-    let server = Server::new(move |peer| {
-        let stream = peer.stream.try_clone().unwrap();
-        let mut stream =
-            StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), stream);
-        let mut head = Vec::new();
-        let mut byte = [0];
-        while matches!(stream.read(&mut byte), Ok(1)) {
-            head.push(byte[0]);
-            if head.ends_with(b"\r\n\r\n") {
-                head.clear();
-                if stream.write_all(HELLO.as_bytes()).is_err() {
-                    return;
-                }
-            }
-        }
+    let (pem, config) = certificate();
+    let server = secure_server(config, |mut stream| {
+        while head(&mut stream).is_some() && stream.write_all(HELLO.as_bytes()).is_ok() {}
     });
-    (certificate.pem(), server)
+    (pem, server)
 }
 
 #[test]

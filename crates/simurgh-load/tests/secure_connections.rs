@@ -7,52 +7,12 @@ mod outside;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use outside::{Peer, Ran, Server, close, frame, run_with};
-use rcgen::{CertificateParams, KeyPair, SanType};
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use outside::{
+    Peer, Ran, Secure, Server, certificate, close, frame, head, run_with, secure_server,
+};
 use simurgh_load::record::{Count, ErrorKind as E, Metric};
 
 const USERS: u64 = 15;
-
-/// A certificate of its own for 127.0.0.1, as PEM and as a server's configuration.
-fn certificate() -> (String, Arc<ServerConfig>) {
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::default();
-    params.subject_alt_names.push(SanType::IpAddress([127, 0, 0, 1].into()));
-    let certificate = params.self_signed(&key).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate.der().clone()], private)
-        .unwrap();
-    (certificate.pem(), Arc::new(config))
-}
-
-type Secure = StreamOwned<ServerConnection, std::net::TcpStream>;
-
-/// A server whose connections speak TLS.
-fn server(config: Arc<ServerConfig>, serve: impl Fn(Secure) + Send + Sync + 'static) -> Server {
-    Server::new(move |peer| {
-        let stream = peer.stream.try_clone().unwrap();
-        serve(StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), stream));
-    })
-}
-
-fn head(stream: &mut Secure) -> Option<String> {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") {
-        match stream.read(&mut byte) {
-            Ok(1) => head.push(byte[0]),
-            _ => return None,
-        }
-    }
-    Some(String::from_utf8(head).unwrap())
-}
 
 fn echo(mut stream: Secure) {
     let Some(head) = head(&mut stream) else { return };
@@ -101,7 +61,7 @@ true }] }, \
 #[test]
 fn websockets_over_tls() {
     let (pem, config) = certificate();
-    let server = server(config, echo);
+    let server = secure_server(config, echo);
     for tls in [format!("[tls]\nroots = ['''{pem}''']"), "[tls]\ninsecure = true".to_owned()] {
         let ran = users("wss", &server, &tls, CHAT);
         ran.errors_are(&[]);
@@ -116,7 +76,7 @@ fn websockets_over_tls() {
 #[test]
 fn https() {
     let (_, config) = certificate();
-    let server = server(config, |mut stream| {
+    let server = secure_server(config, |mut stream| {
         while head(&mut stream).is_some() {
             let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
             stream.write_all(answer).unwrap();
@@ -132,7 +92,7 @@ fn https() {
 #[test]
 fn a_certificate_that_is_not_trusted_is_refused_with_advice() {
     let (_, config) = certificate();
-    let server = server(config, |mut stream| {
+    let server = secure_server(config, |mut stream| {
         assert_eq!(head(&mut stream), None, "nothing is said to a server that is not trusted");
     });
     let ran = users("wss", &server, "", CHAT);
@@ -164,7 +124,7 @@ fn a_server_that_does_not_speak_tls_is_told_from_one_that_hangs_up() {
 #[test]
 fn a_tls_stream_that_breaks_in_mid_session_is_a_lost_connection() {
     let (_, config) = certificate();
-    let server = server(config, |mut stream| {
+    let server = secure_server(config, |mut stream| {
         let mut first = [0; 1];
         let _ = stream.read(&mut first);
         // Plain bytes where records are due.
