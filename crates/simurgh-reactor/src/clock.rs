@@ -11,14 +11,21 @@ const TICK_NS: u64 = 100_000_000;
 pub struct Now {
     /// Monotonic nanoseconds since the shard set was prepared.
     pub ns: u64,
-    /// The same in steps of 100 ms: what a connection's record keeps (4 bytes last 13 years).
+    /// Steps of 100 ms, without the time in which this thread could serve nobody (a suspended
+    /// machine, a stopped process, a turn longer than a second): what a connection's record keeps
+    /// (4 bytes last 13 years), and what silence is measured by.
     pub tick: u32,
 }
 
 impl Now {
     /// A reading of `ns` nanoseconds: for tests and simulations.
     pub const fn from_ns(ns: u64) -> Self {
-        Self { ns, tick: (ns / TICK_NS) as u32 }
+        Self::at(ns, 0)
+    }
+
+    /// A reading of `ns` nanoseconds, of which `lost_ns` do not count.
+    pub(crate) const fn at(ns: u64, lost_ns: u64) -> Self {
+        Self { ns, tick: (ns.saturating_sub(lost_ns) / TICK_NS) as u32 }
     }
 }
 

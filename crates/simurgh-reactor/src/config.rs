@@ -5,10 +5,18 @@ use std::time::Duration;
 /// Settings of one shard.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Bytes that may wait for a slow peer before [`crate::Handler::slow`] is asked. Default
-    /// 1 MiB; costs nothing until a peer is slow, then up to this much for each such peer. The
-    /// first write that a peer does not take at once may be larger.
+    /// Bytes that may wait for one peer before [`crate::Handler::slow`] is asked. Default 16 MiB;
+    /// costs nothing until a peer is slow. Frames sent to many are there once for all of them.
     pub outbound_bytes_max: usize,
+    /// Bytes that may wait for all peers of the shard, frames sent to many counted once; above,
+    /// those who have kept most waiting for longest are cut. Default: no limit.
+    pub outbound_budget_bytes: usize,
+    /// For how long what waits for a peer may stand still before [`crate::Handler::slow`] is asked;
+    /// less than 16 kB taken in that time is standing still. Default `None`: for ever.
+    pub slow_after: Option<Duration>,
+    /// Whether a peer that has closed its sending half still gets what waits for it, within
+    /// [`Config::linger`]. Default off: it is one more attempt.
+    pub half_close: bool,
     /// How long a closing connection may take to read the rest of its output, before it is reset.
     /// Default 5 s.
     pub linger: Duration,
@@ -34,7 +42,10 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            outbound_bytes_max: 1 << 20,
+            outbound_bytes_max: 16 << 20,
+            outbound_budget_bytes: usize::MAX,
+            slow_after: None,
+            half_close: false,
             linger: Duration::from_secs(5),
             read_buffer_bytes: 64 << 10,
             connections_max: None,

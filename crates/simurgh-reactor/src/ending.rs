@@ -5,7 +5,9 @@
 use crate::handler::{Closed, Handler, Key, Slow};
 use crate::io::Io;
 use crate::net;
-use crate::slab::{CLOSING, CONNECTING, DOOMED, MUTE, OVER, RESETS, SHUT, Socket};
+use crate::slab::{
+    CLOSING, CONNECTING, DOOMED, Flags, MUTE, OVER, PEER_SHUT, RESETS, SHUT, Socket,
+};
 use crate::turn::Reactor;
 
 impl<H: Handler> Reactor<H> {
@@ -98,6 +100,19 @@ impl<T> Io<T> {
         }
     }
 
+    /// The peer has closed its sending half and all it sent is read: the connection is over, once
+    /// it has what it asked for before.
+    pub(crate) fn peer_ended(&mut self, key: Key) {
+        let Some(socket) = self.sockets.get_mut(key) else { return };
+        let has_output = socket.span != 0 || socket.queue.is_some();
+        if self.half_close && has_output && socket.flags & (DOOMED | MUTE | OVER) == 0 {
+            socket.flags |= PEER_SHUT;
+            self.close(key);
+        } else {
+            self.doom(key, Closed::PeerEof);
+        }
+    }
+
     /// Closes, or shuts for writing, what was asked for and has nothing left to write.
     fn close_written(&mut self) {
         for key in std::mem::take(&mut self.lists.closing) {
@@ -113,7 +128,7 @@ impl<T> Io<T> {
                     (true, _) => self.linger(key),
                     // The peer has its farewell; it lingers until it closes too, or its time is up.
                     (false, true) => net::shutdown_write(fd),
-                    (false, false) => self.doom(key, Closed::Local),
+                    (false, false) => self.doom(key, over_by(flags)),
                 }
             } else if flags & SHUT != 0 && flags & CONNECTING == 0 && !waits {
                 net::shutdown_write(fd);
@@ -125,11 +140,12 @@ impl<T> Io<T> {
     fn cut(&mut self, key: Key, farewell: Vec<u8>) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         socket.flags |= CLOSING;
-        let queue = socket.queue.get_or_insert_default();
-        let before = queue.bytes();
-        queue.cut(farewell);
-        self.counts.queued_bytes =
-            (self.counts.queued_bytes + queue.bytes() as u64).saturating_sub(before as u64);
+        if socket.queue.is_some() {
+            self.cut_queue(key, farewell);
+        }
+        if self.sockets.get(key).is_some_and(|socket| socket.flags & MUTE != 0) {
+            return self.reset(key, Closed::Slow);
+        }
         self.linger(key);
         self.drain_queue(key);
         self.list_ready(key);
@@ -146,4 +162,9 @@ impl<T> Io<T> {
             self.reset(key, if over { Closed::Slow } else { Closed::Local });
         }
     }
+}
+
+/// Who has ended a connection that is closed once its output is written.
+fn over_by(flags: Flags) -> Closed {
+    if flags & PEER_SHUT != 0 { Closed::PeerEof } else { Closed::Local }
 }

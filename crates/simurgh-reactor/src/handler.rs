@@ -75,7 +75,14 @@ pub trait Handler: Sized {
     /// to run again at the latest. At most 1 ms a call keeps a turn under 2 ms.
     fn turn_end(&mut self, io: &mut Io<Self::Conn>) -> Next;
 
-    /// The connection's outbound queue passed [`crate::Config::outbound_bytes_max`].
+    /// A connection that had output waiting has none any more: the peer has caught up.
+    fn drained(&mut self, io: &mut Io<Self::Conn>, key: Key) {
+        let _ = (io, key);
+    }
+
+    /// The connection's outbound queue passed [`crate::Config::outbound_bytes_max`], stood still
+    /// for [`crate::Config::slow_after`], or was the worst of all when those passed
+    /// [`crate::Config::outbound_budget_bytes`].
     fn slow(&mut self, io: &mut Io<Self::Conn>, key: Key) -> Slow;
 
     /// The shard stops: the last call before every connection is closed.

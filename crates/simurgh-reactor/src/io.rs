@@ -3,10 +3,12 @@
 //! Nothing here calls the handler back: what ends a connection is noted and done at the end of
 //! the turn (`Reactor::settle` decides when), so a handler is never entered twice.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,9 +21,11 @@ use crate::connect::Ports;
 use crate::handler::{Closed, Key};
 use crate::handoff::{self, HandOffError};
 use crate::local::LocalOutput;
-use crate::outbound::{Outbox, Shared};
+use crate::outbound::Outbox;
+use crate::shared::{Run, Shared};
 use crate::slab::{
-    CLOSING, CONNECTING, DOOMED, HELD, LISTED, MUTE, NO_READ, NO_SEND, SHUT, Slab, Socket, UNREAD,
+    CLOSING, CONNECTING, DOOMED, HELD, LISTED, MUTE, NO_READ, NO_SEND, PEER_SHUT, SHUT, Slab,
+    Socket, UNREAD,
 };
 use crate::stamps::Stamps;
 use crate::stats::{Counts, ReactorStats};
@@ -44,6 +48,14 @@ pub struct Io<T> {
     /// Connections without a descriptor.
     pub(crate) locals: usize,
     pub(crate) outbound_bytes_max: usize,
+    pub(crate) outbound_budget_bytes: usize,
+    pub(crate) slow_after_ns: Option<u64>,
+    pub(crate) half_close: bool,
+    /// Bytes of shared frames that are there, and of queues that are nobody else's.
+    shared_bytes: Rc<Cell<usize>>,
+    pub(crate) owned_bytes: usize,
+    /// How long this thread did not run, or could not serve, when it should have, nanoseconds.
+    pub(crate) lost_ns: u64,
     /// The shard's end of the hand-off.
     pub(crate) hand_off: Option<OwnedFd>,
     /// A descriptor was given back to the table since accepting last failed.
@@ -65,8 +77,14 @@ pub(crate) struct Lists {
     pub(crate) hung_up: VecDeque<Key>,
     /// To be closed, or shut for writing, once their output is written.
     pub(crate) closing: Vec<Key>,
-    /// Whose queue passed the limit.
+    /// Whose queue passed the limit, or stands still.
     pub(crate) slow: Vec<Key>,
+    /// Who had a queue when last looked at, whoever has not been looked at for longest first.
+    pub(crate) blocked: VecDeque<Key>,
+    /// Whose queue has become empty.
+    pub(crate) drained: Vec<Key>,
+    /// Whose socket takes more, and was left for others' sake.
+    pub(crate) writable: VecDeque<Key>,
     /// That end with this turn.
     pub(crate) doomed: Vec<(Key, Closed)>,
     /// Closing, but the peer still takes the rest: until when, ns.
@@ -93,12 +111,18 @@ impl<T> Io<T> {
             local: LocalOutput::default(),
             locals: 0,
             outbound_bytes_max: config.outbound_bytes_max,
+            outbound_budget_bytes: config.outbound_budget_bytes,
+            slow_after_ns: config.slow_after.map(nanoseconds),
+            half_close: config.half_close,
+            shared_bytes: Rc::default(),
+            owned_bytes: 0,
+            lost_ns: 0,
             hand_off,
             freed: false,
             stop_listening: false,
             stop: false,
             clock,
-            linger_ns: u64::try_from(config.linger.as_nanos()).unwrap_or(u64::MAX),
+            linger_ns: nanoseconds(config.linger),
             capacity,
             stats,
         })
@@ -196,32 +220,63 @@ impl<T> Io<T> {
         Some(result)
     }
 
+    /// Bytes that are there for peers who have not taken them yet: shared frames, once however many
+    /// wait for them, and what waits for one connection alone.
+    pub fn waiting_bytes(&self) -> usize {
+        self.shared_bytes.get() + self.owned_bytes
+    }
+
+    /// Wraps bytes for many connections; they count as waiting while they are there.
+    pub fn share(&self, bytes: impl AsRef<[u8]> + 'static) -> Shared {
+        Shared::counted(bytes, &self.shared_bytes)
+    }
+
     /// The fan-out path: writes `frame` now if nothing is pending or queued for the connection,
     /// else behind that; what the peer does not take is referred to, not copied.
     #[inline]
     pub fn send_shared(&mut self, key: Key, frame: &Shared) {
+        self.send_in_one(key, frame.as_bytes(), || Run::of(frame));
+    }
+
+    /// The same for several frames. `whole` is what they come to in one piece, for a single write;
+    /// empty, and they are gathered with what else this turn writes.
+    #[inline]
+    pub fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) {
+        if whole.is_empty() {
+            return self.run_behind(key, run);
+        }
+        debug_assert_eq!(whole.len(), run.len());
+        self.send_in_one(key, whole, || run.clone());
+    }
+
+    #[inline]
+    fn send_in_one(&mut self, key: Key, bytes: &[u8], run: impl FnOnce() -> Run) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         if socket.flags & (NO_SEND | CONNECTING) == 0 && socket.span == 0 && socket.queue.is_none()
         {
-            let bytes = frame.as_bytes();
             let Some(fd) = &socket.fd else { return self.local.add(key, bytes) };
             self.counts.writes += 1;
             match write::send(fd, bytes) {
                 Ok(written) if written == bytes.len() => self.counts.bytes_out += written as u64,
-                outcome => self.shared_cut_short(key, frame, outcome),
+                outcome => self.run_cut_short(key, &run(), outcome),
             }
         } else {
-            self.shared_behind(key, frame);
+            self.run_behind(key, &run());
         }
     }
 
     /// Adds `frame` to what this turn writes to the connection, by reference: a burst of frames
     /// leaves in one write.
     pub fn send_shared_later(&mut self, key: Key, frame: &Shared) {
+        self.send_run_later(key, Run::of(frame));
+    }
+
+    /// The same for several frames.
+    pub fn send_run_later(&mut self, key: Key, run: Run) {
         let Some(socket) = self.sockets.get_mut(key).filter(|s| s.flags & NO_SEND == 0) else {
             return;
         };
-        self.outbox.add_shared(&mut socket.span, key, frame.clone());
+        self.outbox.add_run(&mut socket.span, key, run);
         self.flush_if_full();
     }
 
@@ -250,6 +305,18 @@ impl<T> Io<T> {
     /// Whether [`Io::hold`] is in force.
     pub fn is_held(&self, key: Key) -> bool {
         self.sockets.get(key).is_some_and(|socket| socket.flags & HELD != 0)
+    }
+
+    /// Whether the peer has sent bytes that were not read yet: asked of the kernel.
+    pub fn has_input(&self, key: Key) -> bool {
+        let fd = self.sockets.get(key).and_then(|socket| socket.fd.as_ref());
+        fd.is_some_and(net::has_input)
+    }
+
+    /// Whether the peer is known to have closed its sending half; what it sent before may still be
+    /// unread.
+    pub fn peer_has_shut(&self, key: Key) -> bool {
+        self.sockets.get(key).is_some_and(|socket| socket.flags & PEER_SHUT != 0)
     }
 
     /// Closes the connection once its output is written, at the latest after
@@ -422,8 +489,10 @@ impl<T> Io<T> {
 
     /// Counts a removed connection out.
     pub(crate) fn forget(&mut self, socket: &Socket<T>) {
-        let queued = socket.queue.as_ref().map_or(0, |queue| queue.bytes());
-        self.counts.queued_bytes -= queued as u64;
+        if let Some(queue) = &socket.queue {
+            self.counts.queued_bytes -= queue.bytes() as u64;
+            self.owned_bytes -= queue.owned();
+        }
         match socket.fd {
             Some(_) => self.freed = true,
             None => self.locals -= 1,
@@ -432,17 +501,26 @@ impl<T> Io<T> {
         self.counts.local = self.locals as u64;
     }
 
-    pub(crate) fn publish(&self) {
+    pub(crate) fn publish(&mut self) {
+        self.counts.waiting_bytes = self.waiting_bytes() as u64;
+        self.counts.lost_ms = self.lost_ns / 1_000_000;
         self.stats.publish(&self.counts);
     }
 
+    /// Time for which this thread could serve, nanoseconds.
+    pub(crate) fn served_ns(&self) -> u64 {
+        self.now.ns.saturating_sub(self.lost_ns)
+    }
+
     fn flush_if_full(&mut self) {
-        /// A turn that produces more than this for all its connections writes in between.
-        const ARENA_BYTES_MAX: usize = 4 << 20;
-        if self.outbox.is_full(ARENA_BYTES_MAX) {
+        if self.outbox.is_full() {
             self.flush();
         }
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The poll token of a connection: the whole key, so that an event that was already fetched when

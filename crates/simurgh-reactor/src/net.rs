@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, Shutdown, SocketAddrAny, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketAddrAny, SocketType, sockopt};
 
 use crate::connect::{Outgoing, Ports};
 use crate::syscalls;
@@ -159,6 +159,12 @@ fn expect_answers(fd: &OwnedFd) -> rustix::io::Result<()> {
     #[cfg(not(target_os = "linux"))]
     let _ = fd;
     Ok(())
+}
+
+/// Whether bytes wait to be read.
+pub(crate) fn has_input(fd: &OwnedFd) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    rustix::net::recv(fd, &mut [0_u8; 1][..], flags).is_ok_and(|(_, bytes)| bytes > 0)
 }
 
 fn reuse_port(fd: &OwnedFd) -> io::Result<()> {

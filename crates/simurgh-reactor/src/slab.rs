@@ -7,7 +7,7 @@
 use std::os::fd::OwnedFd;
 
 use crate::handler::Key;
-use crate::outbound::Queue;
+use crate::queue::Queue;
 use crate::page::Page;
 use crate::places::{PAGE, Places};
 
@@ -36,6 +36,8 @@ pub(crate) const OVER: Flags = 1 << 8;
 pub(crate) const CONNECTING: Flags = 1 << 9;
 /// Closing the descriptor resets the connection; nothing needs to be done for that.
 pub(crate) const RESETS: Flags = 1 << 10;
+/// In the list of those who have a queue.
+pub(crate) const BLOCKED: Flags = 1 << 11;
 
 /// Output is not accepted any more.
 pub(crate) const NO_SEND: Flags = CLOSING | SHUT | DOOMED | MUTE | OVER;

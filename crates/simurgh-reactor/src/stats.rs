@@ -92,8 +92,17 @@ counters! {
     writes,
     /// Write calls that the kernel took only in part or not at all: the peer reads too slowly.
     writes_blocked,
-    /// Connections cut because their queue passed its limit.
+    /// Connections cut because of their queue, whatever was wrong with it.
     slow_cut,
+    /// Of those, the ones whose queue stood still.
+    stalled_cut,
+    /// Of those, the ones that were the worst when too much waited on the shard.
+    outbound_shed,
+    /// Bytes there for peers who have not taken them: shared frames once.
+    waiting_bytes,
+    /// Milliseconds in which nobody could be served: the process stopped, or a turn of more than a
+    /// second.
+    lost_ms,
     /// Bytes waiting in outbound queues now.
     queued_bytes,
     /// Connections accepted from the reserve, over the shard's capacity.

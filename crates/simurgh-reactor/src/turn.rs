@@ -40,6 +40,11 @@ const LISTENER: u32 = 3;
 const EVENTS_MAX: usize = 512;
 /// Hand-offs taken a turn.
 const ADOPT_MAX: usize = 16;
+/// A turn that takes longer, or a sleep that lasts so much longer than it should have, is time in
+/// which nobody could be served.
+const LOST_NS_MIN: u64 = 1_000_000_000;
+/// Bytes written after which a stage looks at the clock.
+const STEP_BYTES: u64 = 256 << 10;
 
 /// What a stage of a turn may use: time, and connections that are to be written to or closed (which
 /// costs some 4 to 10 µs each at the end of the turn, so that time alone would not do).
@@ -69,18 +74,24 @@ pub(crate) struct Stage {
     until_ns: u64,
     dirty_max: usize,
     steps: u32,
+    bytes_out: u64,
 }
 
 impl Stage {
     pub(crate) fn begin<T>(share: Share, clock: Clock, io: &Io<T>) -> Self {
-        Self { until_ns: clock.ns() + share.ns, dirty_max: owed(io) + share.dirty, steps: 0 }
+        Self { until_ns: clock.ns() + share.ns, dirty_max: owed(io) + share.dirty, steps: 0, bytes_out: io.counts.bytes_out }
     }
 
     /// Whether the stage has used its share; the clock is asked at every eighth step only, so
-    /// each stage gets on by some steps whatever the hour.
+    /// each stage gets on by some steps whatever the hour, and after much was written.
     pub(crate) fn is_over<T>(&mut self, clock: Clock, io: &Io<T>) -> bool {
         self.steps += 1;
-        owed(io) >= self.dirty_max || (self.steps.is_multiple_of(8) && clock.ns() >= self.until_ns)
+        let has_written = io.counts.bytes_out - self.bytes_out > STEP_BYTES;
+        let looks = self.steps.is_multiple_of(8) || has_written;
+        if has_written {
+            self.bytes_out = io.counts.bytes_out;
+        }
+        owed(io) >= self.dirty_max || (looks && clock.ns() >= self.until_ns)
     }
 }
 
@@ -102,6 +113,10 @@ pub(crate) struct Reactor<H: Handler> {
     buffer: Vec<u8>,
     timer: Timer,
     next: Next,
+    /// When those whose output waits are looked at next, nanoseconds.
+    pub(crate) slow_look_ns: u64,
+    /// When the last turn ended.
+    ended_ns: u64,
 }
 
 /// What a loop is made of.
@@ -135,15 +150,18 @@ impl<H: Handler> Reactor<H> {
             buffer: vec![0; parts.read_buffer_bytes.max(1)],
             timer: Timer::default(),
             next: Next::Now,
+            slow_look_ns: 0,
+            ended_ns: parts.clock.ns(),
         }
     }
 
     /// Turns until somebody stops it.
     pub(crate) fn run(mut self) -> io::Result<()> {
         loop {
-            self.wait()?;
+            let waited = self.wait()?;
             let begun_ns = self.clock.ns();
-            self.io.now = Now::from_ns(begun_ns);
+            self.note_lost(begun_ns, waited);
+            self.io.now = Now::at(begun_ns, self.io.lost_ns);
             self.turn();
             let stop = self.io.stop || self.inbox.asked_to_stop();
             if stop {
@@ -156,10 +174,23 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Fetches events, unless those of the last time are not used up.
-    fn wait(&mut self) -> io::Result<()> {
+    /// Notes time that nobody could be served in although it was time to: the process was stopped,
+    /// the machine was suspended. It is not counted against those who waited meanwhile.
+    fn note_lost(&mut self, now_ns: u64, waited: Option<Duration>) {
+        let passed_ns = now_ns.saturating_sub(self.ended_ns);
+        let Some(waited) = waited.filter(|_| passed_ns > LOST_NS_MIN) else { return };
+        let meant_ns = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        let lost_ns = passed_ns.saturating_sub(meant_ns);
+        if lost_ns > LOST_NS_MIN {
+            self.io.lost_ns += lost_ns;
+        }
+    }
+
+    /// Fetches events, unless those of the last time are not used up. Says how long it meant to
+    /// wait at most; `None`: as long as nothing happens.
+    fn wait(&mut self) -> io::Result<Option<Duration>> {
         if self.events_left {
-            return Ok(());
+            return Ok(Some(Duration::ZERO));
         }
         let own = self.timeout();
         let mut timeout = own.into_iter().chain(self.wish()).min();
@@ -172,6 +203,7 @@ impl<H: Handler> Reactor<H> {
             // Both would wake it twice when they are due at about the same time.
             timeout = own;
         }
+        let meant = timeout.into_iter().chain(self.wish().filter(|_| asleep)).min();
         let polled = self.io.poll.poll(&mut self.events, timeout);
         if asleep {
             self.inbox.awake();
@@ -181,9 +213,9 @@ impl<H: Handler> Reactor<H> {
         match polled {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 self.events.clear();
-                Ok(())
+                Ok(meant)
             }
-            other => other,
+            other => other.map(|()| meant),
         }
     }
 
@@ -193,12 +225,15 @@ impl<H: Handler> Reactor<H> {
             || self.hand_off_left
             || !self.io.lists.ready.is_empty()
             || !self.io.lists.hung_up.is_empty()
+            || !self.io.lists.writable.is_empty()
+            || !self.io.lists.drained.is_empty()
             || self.io.has_endings()
             || self.io.local.is_some()
             || self.listeners.has_work(&self.io);
         let work = work.then_some(Duration::ZERO);
         let paused = self.listeners.pause_ends_in(self.io.now.ns);
-        [work, paused, self.io.linger_due()].into_iter().flatten().min()
+        let due = [work, paused, self.io.linger_due(), self.slow_look_due()];
+        due.into_iter().flatten().min()
     }
 
     /// How long the handler wants to wait at most.
@@ -216,6 +251,9 @@ impl<H: Handler> Reactor<H> {
         self.read_ready();
         self.take_events();
         self.read_hung_up();
+        self.write_more();
+        self.tell_drained();
+        self.judge_slow();
         if self.hand_off_left {
             self.adopt();
         }
@@ -355,7 +393,7 @@ impl<H: Handler> Reactor<H> {
             };
             let bytes = match received {
                 Ok(0) if was_cut => return self.io.doom(key, Closed::Slow),
-                Ok(0) => return self.io.doom(key, Closed::PeerEof),
+                Ok(0) => return self.io.peer_ended(key),
                 Ok(bytes) => bytes,
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => {
@@ -457,7 +495,11 @@ impl<H: Handler> Reactor<H> {
             before => cpu_ns.saturating_sub(before),
         };
         self.io.counts.cpu_ns = cpu_ns;
-        self.io.counts.count_turn(self.clock.ns().saturating_sub(begun_ns), turn_cpu_ns);
+        self.ended_ns = self.clock.ns();
+        let turn_ns = self.ended_ns.saturating_sub(begun_ns);
+        // Whoever spoke during so long a turn could not be heard.
+        self.io.lost_ns += if turn_ns > LOST_NS_MIN { turn_ns } else { 0 };
+        self.io.counts.count_turn(turn_ns, turn_cpu_ns);
         self.io.publish();
     }
 }

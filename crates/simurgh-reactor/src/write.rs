@@ -9,8 +9,13 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::handler::{Closed, Key};
 use crate::io::Io;
-use crate::outbound::{Dirty, Piece, SLICES_MAX, Shared};
-use crate::slab::{CLOSING, CONNECTING, DOOMED, MUTE, NO_SEND, OVER, Socket};
+use crate::outbound::{Dirty, Outbox, Piece};
+use crate::queue::{Queue, SLICES_MAX};
+use crate::shared::Run;
+use crate::slab::{BLOCKED, CLOSING, CONNECTING, DOOMED, MUTE, NO_SEND, OVER, Socket};
+
+/// Most that is written to one connection before others have their turn.
+const DRAIN_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(target_os = "linux")]
 const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
@@ -46,49 +51,52 @@ pub(crate) fn flush<T>(io: &mut Io<T>) {
     if io.outbox.dirty.is_empty() {
         return;
     }
-    let mut dirty = std::mem::take(&mut io.outbox.dirty);
+    // Lent out meanwhile: nothing is added to it while it is written.
+    let mut outbox = std::mem::take(&mut io.outbox);
+    let mut dirty = std::mem::take(&mut outbox.dirty);
     for entry in dirty.drain(..) {
-        flush_one(io, entry);
+        flush_one(io, &outbox, entry);
     }
-    io.outbox.reset(dirty);
+    outbox.reset(dirty);
+    io.outbox = outbox;
 }
 
-fn flush_one<T>(io: &mut Io<T>, dirty: Dirty) {
+fn flush_one<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty) {
     let Some(socket) = io.sockets.get_mut(dirty.key) else { return };
     socket.span = 0;
     if socket.flags & MUTE != 0 {
         return;
     }
     if socket.queue.is_some() || socket.flags & CONNECTING != 0 {
-        queue_rest(io, dirty, 0);
-        return;
+        return queue_rest(io, outbox, dirty, 0);
     }
     let Some(fd) = &socket.fd else {
-        for piece in io.outbox.spans(dirty) {
-            io.local.add(dirty.key, piece.bytes());
+        for piece in outbox.spans(dirty).flat_map(Piece::slices) {
+            io.local.add(dirty.key, piece);
         }
         return;
     };
-    if let Some(piece) = io.outbox.single(dirty) {
+    if let Some(bytes) = outbox.single(dirty) {
         io.counts.writes += 1;
-        match send(fd, piece.bytes()) {
-            Ok(written) if written == piece.bytes().len() => io.counts.bytes_out += written as u64,
-            outcome => cut_short(io, dirty, 0, outcome),
+        match send(fd, bytes) {
+            Ok(written) if written == bytes.len() => io.counts.bytes_out += written as u64,
+            outcome => cut_short(io, outbox, dirty, 0, outcome),
         }
         return;
     }
-    flush_chain(io, dirty);
+    flush_chain(io, outbox, dirty);
 }
 
-/// Several spans: one gathered write for each [`SLICES_MAX`] of them.
-fn flush_chain<T>(io: &mut Io<T>, dirty: Dirty) {
+/// Several pieces: one gathered write for each [`SLICES_MAX`] of them.
+fn flush_chain<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty) {
+    let mut pieces = outbox.spans(dirty).flat_map(Piece::slices);
     let mut done = 0;
     loop {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let (mut filled, mut bytes) = (0, 0);
-        for (slot, piece) in slices.iter_mut().zip(io.outbox.spans(dirty).skip(done)) {
-            *slot = IoSlice::new(piece.bytes());
-            bytes += piece.bytes().len();
+        for (slot, piece) in slices.iter_mut().zip(&mut pieces) {
+            *slot = IoSlice::new(piece);
+            bytes += piece.len();
             filled += 1;
         }
         let Some(slices) = slices.get(..filled).filter(|_| filled > 0) else { return };
@@ -97,18 +105,24 @@ fn flush_chain<T>(io: &mut Io<T>, dirty: Dirty) {
         io.counts.writes += 1;
         match send_slices(fd, slices) {
             Ok(written) if written == bytes => io.counts.bytes_out += bytes as u64,
-            outcome => return cut_short(io, dirty, done, outcome),
+            outcome => return cut_short(io, outbox, dirty, done, outcome),
         }
-        done += filled;
+        done += bytes;
     }
 }
 
-/// A write that began at span `done` of `dirty` took only part, or failed.
+/// A write that began `done` bytes behind the beginning of `dirty` took only part, or failed.
 #[cold]
-fn cut_short<T>(io: &mut Io<T>, dirty: Dirty, done: usize, outcome: rustix::io::Result<usize>) {
-    let Some(written) = taken(io, dirty.key, outcome) else { return };
-    let before: usize = io.outbox.spans(dirty).take(done).map(|piece| piece.bytes().len()).sum();
-    queue_rest(io, dirty, before + written);
+fn cut_short<T>(
+    io: &mut Io<T>,
+    outbox: &Outbox,
+    dirty: Dirty,
+    done: usize,
+    outcome: rustix::io::Result<usize>,
+) {
+    if let Some(written) = taken(io, dirty.key, outcome) {
+        queue_rest(io, outbox, dirty, done + written);
+    }
 }
 
 /// How much of a write the kernel took; `None`, and the connection is doomed, if it is broken.
@@ -128,77 +142,74 @@ fn taken<T>(io: &mut Io<T>, key: Key, outcome: rustix::io::Result<usize>) -> Opt
 }
 
 /// Queues the spans of `dirty` without their first `written` bytes.
-fn queue_rest<T>(io: &mut Io<T>, dirty: Dirty, mut written: usize) {
-    let Io { sockets, outbox, .. } = io;
-    let Some(socket) = sockets.get_mut(dirty.key) else { return };
-    let fresh = socket.queue.is_none();
-    let queue = socket.queue.get_or_insert_default();
-    let before = queue.bytes();
-    for piece in outbox.spans(dirty) {
-        let skip = written.min(piece.bytes().len());
-        written -= skip;
-        queue.push(piece, skip);
-    }
-    let after = queue.bytes();
-    queued(io, dirty.key, fresh, before, after);
-}
-
-/// After something was queued: asks for writability, and looks at the limit.
-///
-/// What one turn writes to a peer that was up to date is queued whatever its size, else a single
-/// large message could never be sent; from then on the limit holds.
-fn queued<T>(io: &mut Io<T>, key: Key, fresh: bool, before: usize, after: usize) {
-    io.counts.queued_bytes += (after - before) as u64;
-    let Some(socket) = io.sockets.get_mut(key) else { return };
-    if before > 0 && after > io.outbound_bytes_max && socket.flags & (OVER | DOOMED) == 0 {
-        socket.flags |= OVER;
-        io.lists.slow.push(key);
-    }
-    // Until its handshake has ended a connection waits for writability anyway.
-    if fresh && let Some(socket) = io.sockets.get(key).filter(|s| s.flags & CONNECTING == 0) {
-        io.reregister(socket, key, true);
-    }
+fn queue_rest<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty, mut written: usize) {
+    io.enqueue(dirty.key, |queue| {
+        for piece in outbox.spans(dirty) {
+            let skip = written.min(piece.len());
+            written -= skip;
+            queue.push(piece, skip);
+        }
+    });
 }
 
 impl<T> Io<T> {
-    /// A shared frame that the kernel took only in part, or not.
-    #[cold]
-    pub(crate) fn shared_cut_short(
-        &mut self,
-        key: Key,
-        frame: &Shared,
-        outcome: rustix::io::Result<usize>,
-    ) {
-        if let Some(written) = taken(self, key, outcome) {
-            self.queue_shared(key, frame, written);
+    /// Queues what `fill` says, asks for writability, and looks at the limits: one for each
+    /// connection, whether it had something queued before or not, and one for all together.
+    fn enqueue(&mut self, key: Key, fill: impl FnOnce(&mut Queue)) {
+        let now_ns = self.served_ns();
+        let Some(socket) = self.sockets.get_mut(key) else { return };
+        let fresh = socket.queue.is_none();
+        let queue = socket.queue.get_or_insert_with(|| Box::new(Queue::new(now_ns)));
+        let (bytes, owned) = (queue.bytes(), queue.owned());
+        fill(queue);
+        self.counts.queued_bytes += (queue.bytes() - bytes) as u64;
+        self.owned_bytes += queue.owned() - owned;
+        if queue.bytes() > self.outbound_bytes_max && socket.flags & (OVER | DOOMED) == 0 {
+            socket.flags |= OVER;
+            self.lists.slow.push(key);
+        }
+        if socket.flags & BLOCKED == 0 {
+            socket.flags |= BLOCKED;
+            self.lists.blocked.push_back(key);
+        }
+        // Until its handshake has ended a connection waits for writability anyway.
+        if fresh && let Some(socket) = self.sockets.get(key).filter(|s| s.flags & CONNECTING == 0) {
+            self.reregister(socket, key, true);
+        }
+        if self.waiting_bytes() > self.outbound_budget_bytes {
+            self.shed();
         }
     }
 
-    /// A shared frame for a connection that has something before it.
-    pub(crate) fn shared_behind(&mut self, key: Key, frame: &Shared) {
+    /// A shared frame that the kernel took only in part, or not.
+    #[cold]
+    pub(crate) fn run_cut_short(
+        &mut self,
+        key: Key,
+        run: &Run,
+        outcome: rustix::io::Result<usize>,
+    ) {
+        if let Some(written) = taken(self, key, outcome) {
+            self.enqueue(key, |queue| queue.push(Piece::Run(run), written));
+        }
+    }
+
+    /// Shared frames for a connection that has something before them.
+    pub(crate) fn run_behind(&mut self, key: Key, run: &Run) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         if socket.flags & NO_SEND != 0 {
             return;
         }
-        if socket.span == 0 {
-            self.queue_shared(key, frame, 0);
+        if socket.span == 0 && (socket.queue.is_some() || socket.flags & CONNECTING != 0) {
+            self.enqueue(key, |queue| queue.push(Piece::Run(run), 0));
         } else {
-            self.send_shared_later(key, frame);
+            self.send_run_later(key, run.clone());
         }
-    }
-
-    fn queue_shared(&mut self, key: Key, frame: &Shared, written: usize) {
-        let Some(socket) = self.sockets.get_mut(key) else { return };
-        let fresh = socket.queue.is_none();
-        let queue = socket.queue.get_or_insert_default();
-        let before = queue.bytes();
-        queue.push(Piece::Shared(frame), written);
-        let after = queue.bytes();
-        queued(self, key, fresh, before, after);
     }
 
     /// The socket of `key` is writable again: writes its queue, and forgets it when it is empty.
     pub(crate) fn drain_queue(&mut self, key: Key) {
+        let (now_ns, mut drained) = (self.served_ns(), 0);
         loop {
             let Some(socket) = self.sockets.get_mut(key) else { return };
             let Socket { fd, queue, flags, .. } = socket;
@@ -209,12 +220,19 @@ impl<T> Io<T> {
             if filled == 0 {
                 break;
             }
+            if drained >= DRAIN_BYTES_MAX {
+                // No event announces again what could be written already.
+                return self.lists.writable.push_back(key);
+            }
             self.counts.writes += 1;
             match send_slices(fd, slices.get(..filled).unwrap_or_default()) {
                 Ok(written) => {
+                    drained += written;
                     self.counts.bytes_out += written as u64;
                     self.counts.queued_bytes -= written as u64;
-                    waiting.advance(written);
+                    self.owned_bytes -= waiting.owned();
+                    waiting.advance(written, now_ns);
+                    self.owned_bytes += waiting.owned();
                 }
                 Err(Errno::INTR) => {}
                 Err(error) if is_blocked(error) => return,
@@ -223,6 +241,7 @@ impl<T> Io<T> {
         }
         let Some(socket) = self.sockets.get_mut(key) else { return };
         socket.queue = None;
+        self.lists.drained.push(key);
         if socket.flags & NO_SEND != 0 {
             // Waited for by `close` or `shutdown_write`, or cut.
             self.lists.closing.push(key);

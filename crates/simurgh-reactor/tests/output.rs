@@ -144,15 +144,105 @@ fn a_slow_peer_may_be_aborted() {
 }
 
 #[test]
-fn one_large_message_passes_a_small_limit() {
+fn a_message_larger_than_the_limit_ends_that_one_connection() {
     let config = Config { outbound_bytes_max: 1024, ..Config::default() };
     let server = Server::start(1, false, &config);
     let (mut stream, key) = server.connect_with_key();
-    server.ask(move |_, io| io.send_with(key, |out| out.resize(out.len() + (8 << 20), 9)));
-    assert!(read_exactly(&mut stream, 8 << 20).iter().all(|byte| *byte == 9));
-    server.await_counts(|counts| counts.slow_cut == 0 && counts.queued_bytes == 0);
-    write(&mut stream, b"alive");
-    assert_eq!(server.read(key), b"alive");
+    let (mut other, other_key) = server.connect_with_key();
+    server.ask(move |_, io| io.send_with(key, |out| out.resize(out.len() + (64 << 20), 9)));
+    assert_eq!(server.event(), Event::Slow(key));
+    assert!(!read_to_end(&mut stream).1, "what has begun is too long to be finished");
+    assert_eq!(server.event(), Event::Closed(key, Closed::Slow));
+    server.await_counts(|counts| counts.slow_cut == 1 && counts.queued_bytes == 0);
+    write(&mut other, b"alive");
+    assert_eq!(server.read(other_key), b"alive");
+}
+
+#[test]
+fn a_peer_whose_output_stands_still_is_cut_and_one_that_reads_is_not() {
+    let slow_after = Some(Duration::from_millis(400));
+    let linger = Duration::from_millis(100);
+    let config = Config { slow_after, linger, ..Config::default() };
+    let server = Server::start(1, false, &config);
+    let (mut reader, reads) = server.connect_with_key();
+    let (mut sleeper, sleeps) = server.connect_with_key();
+    const BYTES: usize = 12 << 20;
+    let frame = || Shared::from(vec![7; BYTES]);
+    server.ask(move |_, io| {
+        io.send_shared(reads, &frame());
+        io.send_shared(sleeps, &frame());
+    });
+    let begun = Instant::now();
+    let mut got = 0;
+    while got < BYTES {
+        // Slower than the limit of time for all of it, and never still for as long.
+        got += read_exactly(&mut reader, (BYTES / 16).min(BYTES - got)).len();
+        std::thread::sleep(Duration::from_millis(40));
+    }
+    assert!(begun.elapsed() > Duration::from_millis(500));
+    assert_eq!(server.event(), Event::Slow(sleeps));
+    assert_eq!(server.event(), Event::Closed(sleeps, Closed::Slow));
+    assert!(!read_to_end(&mut sleeper).1);
+    server.await_counts(|counts| {
+        (counts.stalled_cut, counts.slow_cut, counts.queued_bytes, counts.waiting_bytes)
+            == (1, 1, 0, 0)
+    });
+    write(&mut reader, b"alive");
+    assert_eq!(server.read(reads), b"alive");
+}
+
+#[test]
+fn when_too_much_waits_who_keeps_most_goes_first() {
+    let config = Config {
+        outbound_bytes_max: 64 << 20,
+        outbound_budget_bytes: 100 << 20,
+        ..Config::default()
+    };
+    let server = Server::start(1, false, &config);
+    let (_least, least) = server.connect_with_key();
+    let (_most, most) = server.connect_with_key();
+    let (mut other, other_key) = server.connect_with_key();
+    let fill = |key, bytes: usize| {
+        server.ask(move |_, io| io.send_with(key, |out| out.resize(out.len() + bytes, 9)));
+    };
+    fill(least, 20 << 20);
+    fill(most, 60 << 20);
+    // What two share counts once.
+    let (_a, a) = server.connect_with_key();
+    let (_b, b) = server.connect_with_key();
+    let share = |bytes: usize| {
+        server.ask(move |_, io| {
+            let frame = io.share(vec![8; bytes]);
+            io.send_shared(a, &frame);
+            io.send_shared(b, &frame);
+        });
+    };
+    share(20 << 20);
+    server.assert_quiet();
+    share(20 << 20);
+    assert_eq!(server.event(), Event::Slow(most));
+    server.await_counts(|counts| counts.outbound_shed == 1 && counts.waiting_bytes <= 100 << 20);
+    write(&mut other, b"alive");
+    loop {
+        match server.event() {
+            Event::Read(key, data) if key == other_key => break assert_eq!(data, b"alive"),
+            Event::Slow(key) | Event::Closed(key, _) => assert_ne!(key, other_key),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn who_has_shut_its_half_still_gets_all_it_asked_for() {
+    let config = Config { half_close: true, ..Config::default() };
+    let server = Server::start(1, false, &config);
+    let (mut stream, key) = server.connect_with_key();
+    const BYTES: usize = 12 << 20;
+    server.ask(move |_, io| io.send_shared(key, &Shared::from(vec![7; BYTES])));
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let (all, orderly) = read_to_end(&mut stream);
+    assert_eq!((all.len(), orderly), (BYTES, true));
+    assert_eq!(server.event(), Event::Closed(key, Closed::PeerEof));
 }
 
 #[test]

@@ -1,0 +1,286 @@
+//! The queue that a connection owns only while its peer is slow.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use crate::outbound::Piece;
+use crate::shared::Run;
+
+/// Most pieces that go into one write call.
+pub(crate) const SLICES_MAX: usize = 64;
+/// A peer that takes less than this in the time it has does not read: who takes a byte now and then
+/// would stay for ever.
+const PROGRESS_BYTES: usize = 16 << 10;
+/// Larger rests of a frame that has begun are not kept for a peer that is cut.
+const REST_BYTES_MAX: usize = 64 << 10;
+
+enum Chunk {
+    Owned(Vec<u8>),
+    Run(Run),
+}
+
+/// What a slow peer has not taken yet.
+pub(crate) struct Queue {
+    chunks: VecDeque<Chunk>,
+    /// Bytes of the first frame that are already written.
+    offset: usize,
+    bytes: usize,
+    /// Bytes of the chunks that are nobody else's.
+    owned: usize,
+    /// The first frame is the rest of something the peer has got the beginning of.
+    begun: bool,
+    /// When the peer last got on, on the clock of what is served, nanoseconds.
+    moved_ns: u64,
+    /// What it has taken since then.
+    taken: usize,
+}
+
+impl Queue {
+    pub(crate) fn new(now_ns: u64) -> Self {
+        Self {
+            chunks: VecDeque::new(),
+            offset: 0,
+            bytes: 0,
+            owned: 0,
+            begun: false,
+            moved_ns: now_ns,
+            taken: 0,
+        }
+    }
+
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes of heap that letting it go sets free for sure.
+    pub(crate) const fn owned(&self) -> usize {
+        self.owned
+    }
+
+    /// For how long the peer has not got on, nanoseconds.
+    pub(crate) const fn stands_for(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.moved_ns)
+    }
+
+    /// Appends `piece` without its first `written` bytes. Shared frames are referred to, not
+    /// copied; small pieces are gathered.
+    pub(crate) fn push(&mut self, piece: Piece<'_>, written: usize) {
+        let Some(rest) = piece.len().checked_sub(written).filter(|rest| *rest > 0) else { return };
+        let first = self.chunks.is_empty();
+        self.bytes += rest;
+        match piece {
+            Piece::Run(run) => {
+                if let Some(Chunk::Run(last)) = self.chunks.back_mut()
+                    && last.append(run)
+                {
+                    return;
+                }
+                let mut run = run.clone();
+                let mut skip = written;
+                while skip >= run.first().as_bytes().len() && skip > 0 {
+                    let frame = run.first().as_bytes().len();
+                    if !run.advance() {
+                        break;
+                    }
+                    skip -= frame;
+                }
+                debug_assert!(first || skip == 0, "only what comes first can have begun");
+                if first {
+                    self.begun = skip > 0;
+                    self.offset = skip;
+                }
+                self.chunks.push_back(Chunk::Run(run));
+            }
+            Piece::Bytes(bytes) => {
+                let Some(bytes) = bytes.get(written..) else { return };
+                if first {
+                    self.begun = written > 0;
+                }
+                self.owned += bytes.len();
+                let begun = self.begun && self.chunks.len() == 1;
+                match self.chunks.back_mut() {
+                    Some(Chunk::Owned(last)) if !begun && last.len() + bytes.len() <= 4096 => {
+                        last.extend_from_slice(bytes);
+                    }
+                    _ => self.chunks.push_back(Chunk::Owned(bytes.to_vec())),
+                }
+            }
+        }
+    }
+
+    /// Fills `slices` with what to write next; returns how many were filled.
+    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let pieces = self.chunks.iter().flat_map(|chunk| {
+            match chunk {
+                Chunk::Owned(bytes) => Piece::Bytes(bytes),
+                Chunk::Run(run) => Piece::Run(run),
+            }
+            .slices()
+        });
+        let mut filled = 0;
+        for (slot, piece) in slices.iter_mut().zip(pieces) {
+            let skip = if filled == 0 { self.offset } else { 0 };
+            *slot = IoSlice::new(piece.get(skip..).unwrap_or(&[]));
+            filled += 1;
+        }
+        filled
+    }
+
+    /// Forgets the first `written` bytes, which the peer has taken by now.
+    pub(crate) fn advance(&mut self, mut written: usize, now_ns: u64) {
+        self.bytes = self.bytes.saturating_sub(written);
+        self.taken += written;
+        if self.taken >= PROGRESS_BYTES {
+            (self.taken, self.moved_ns) = (0, now_ns);
+        }
+        while let Some(chunk) = self.chunks.front_mut() {
+            let frame = match chunk {
+                Chunk::Owned(bytes) => bytes.len(),
+                Chunk::Run(run) => run.first().as_bytes().len(),
+            };
+            let left = frame.saturating_sub(self.offset);
+            if written < left {
+                self.begun |= written > 0;
+                self.offset += written;
+                return;
+            }
+            written -= left;
+            self.offset = 0;
+            self.begun = false;
+            let is_whole = match chunk {
+                Chunk::Run(run) => !run.advance(),
+                Chunk::Owned(bytes) => {
+                    self.owned = self.owned.saturating_sub(bytes.len());
+                    true
+                }
+            };
+            if is_whole {
+                self.chunks.pop_front();
+            }
+        }
+    }
+
+    /// Drops all but the rest of what has begun, and appends `farewell`; drops everything, and
+    /// says `false`, if that rest is too long to be kept.
+    pub(crate) fn cut(&mut self, farewell: Vec<u8>) -> bool {
+        self.chunks.truncate(usize::from(self.begun));
+        if let Some(Chunk::Run(run)) = self.chunks.front_mut() {
+            run.truncate();
+        }
+        if !self.begun {
+            self.offset = 0;
+        }
+        self.count();
+        let is_kept = self.bytes <= REST_BYTES_MAX;
+        if !is_kept {
+            *self = Self::new(self.moved_ns);
+        } else if !farewell.is_empty() {
+            self.chunks.push_back(Chunk::Owned(farewell));
+            self.count();
+        }
+        is_kept
+    }
+
+    fn count(&mut self) {
+        let len = |chunk: &Chunk| match chunk {
+            Chunk::Owned(bytes) => (bytes.len(), bytes.len()),
+            Chunk::Run(run) => (run.len(), 0),
+        };
+        let add = |(all, owned), (more, more_owned)| (all + more, owned + more_owned);
+        let (all, owned) = self.chunks.iter().map(len).fold((0, 0), add);
+        (self.bytes, self.owned) = (all.saturating_sub(self.offset), owned);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::Shared;
+
+    fn content(queue: &Queue) -> Vec<u8> {
+        let mut slices = [IoSlice::new(&[]); 64];
+        let filled = queue.slices(&mut slices);
+        slices[..filled].iter().flat_map(|slice| slice.to_vec()).collect()
+    }
+
+    fn run(frames: &[&str]) -> (Vec<Shared>, Run) {
+        let frames: Vec<Shared> =
+            frames.iter().map(|it| Shared::from(it.as_bytes().to_vec())).collect();
+        let mut run = Run::of(&frames[0]);
+        for pair in frames.windows(2) {
+            pair[0].follow(&pair[1]);
+            assert!(run.push(&pair[1]));
+        }
+        (frames, run)
+    }
+
+    #[test]
+    fn a_queue_keeps_order_and_refers_to_shared_frames() {
+        let (_, shared) = run(&["shared"]);
+        let mut queue = Queue::new(0);
+        queue.push(Piece::Run(&shared), 2);
+        queue.push(Piece::Bytes(b"one"), 0);
+        queue.push(Piece::Bytes(b"two"), 0);
+        queue.push(Piece::Run(&shared), 0);
+        assert_eq!((content(&queue), queue.bytes()), (b"aredonetwoshared".to_vec(), 16));
+        assert_eq!((queue.chunks.len(), queue.owned()), (3, 6), "small pieces are gathered");
+        queue.advance(5, 0);
+        assert_eq!(content(&queue), b"netwoshared");
+        queue.advance(11, 0);
+        assert_eq!((queue.bytes(), queue.chunks.len(), queue.owned()), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_follows_in_a_chain_makes_a_queue_no_longer() {
+        let (frames, _) = run(&["a", "bb", "ccc", "dddd"]);
+        let mut queue = Queue::new(0);
+        let mut first = Run::of(&frames[0]);
+        assert!(first.push(&frames[1]));
+        // Its first frame is written, and half of its second.
+        queue.push(Piece::Run(&first), 2);
+        queue.push(Piece::Run(&Run::of(&frames[2])), 0);
+        queue.push(Piece::Run(&Run::of(&frames[3])), 0);
+        assert_eq!((queue.chunks.len(), queue.bytes()), (1, 8));
+        assert_eq!(content(&queue), b"bcccdddd");
+        queue.advance(2, 0);
+        assert_eq!(content(&queue), b"ccdddd");
+        assert!(queue.cut(b"bye".to_vec()));
+        assert_eq!((content(&queue), queue.bytes()), (b"ccbye".to_vec(), 5));
+    }
+
+    #[test]
+    fn a_cut_finishes_what_has_begun_and_nothing_else() {
+        let mut begun = Queue::new(0);
+        begun.push(Piece::Bytes(b"first"), 2);
+        begun.push(Piece::Bytes(b"second"), 0);
+        assert!(begun.cut(b"bye".to_vec()));
+        assert_eq!((content(&begun), begun.bytes()), (b"rstbye".to_vec(), 6));
+
+        let mut whole = Queue::new(0);
+        whole.push(Piece::Bytes(b"first"), 0);
+        assert!(whole.cut(b"bye".to_vec()));
+        assert_eq!((content(&whole), whole.bytes()), (b"bye".to_vec(), 3));
+
+        let mut later = Queue::new(0);
+        later.push(Piece::Run(&run(&["frame"]).1), 0);
+        later.push(Piece::Run(&run(&["other"]).1), 0);
+        later.advance(1, 0);
+        assert!(later.cut(b"bye".to_vec()));
+        assert_eq!((content(&later), later.bytes()), (b"ramebye".to_vec(), 7));
+
+        let mut long = Queue::new(0);
+        long.push(Piece::Bytes(&vec![7; 1 << 20]), 1);
+        assert!(!long.cut(b"bye".to_vec()), "a megabyte is no rest");
+        assert_eq!((long.bytes(), long.owned()), (0, 0));
+    }
+
+    #[test]
+    fn a_byte_now_and_then_is_no_progress() {
+        let mut queue = Queue::new(5);
+        queue.push(Piece::Bytes(&vec![7; 1 << 20]), 0);
+        queue.advance(1, 1_000);
+        assert_eq!(queue.stands_for(1_005), 1_000);
+        queue.advance(PROGRESS_BYTES, 2_000);
+        assert_eq!(queue.stands_for(2_001), 1);
+    }
+}

@@ -1,0 +1,225 @@
+//! Bytes that many connections are sent, and how they follow each other.
+//!
+//! Frames that everybody gets one after the other make a chain. Whoever is behind by thousands of
+//! frames holds on to the first and the last alone ([`Run`]), so a slow peer costs the same however
+//! much it is behind, and what is kept for all slow peers together is what was sent, once.
+
+use std::cell::{Cell, OnceCell};
+use std::fmt;
+use std::rc::Rc;
+
+/// Bytes that many connections of a shard are sent: one allocation and one reference count,
+/// however many hold on to it; and what follows them, where [`Shared::follow`] said so.
+#[derive(Clone)]
+pub struct Shared(Rc<Frame<dyn AsRef<[u8]>>>);
+
+struct Frame<B: ?Sized> {
+    next: OnceCell<Shared>,
+    /// Where its bytes are counted, and how many they are.
+    counted: Option<(Rc<Cell<usize>>, usize)>,
+    bytes: B,
+}
+
+impl Shared {
+    /// Wraps bytes of any kind without copying them: a `Vec<u8>`, an `Arc<[u8]>` …
+    pub fn new(bytes: impl AsRef<[u8]> + 'static) -> Self {
+        Self(Rc::new(Frame { next: OnceCell::new(), counted: None, bytes }))
+    }
+
+    /// Wraps bytes that are counted in `count` for as long as they are there.
+    pub(crate) fn counted(bytes: impl AsRef<[u8]> + 'static, count: &Rc<Cell<usize>>) -> Self {
+        let len = bytes.as_ref().len();
+        count.set(count.get() + len);
+        let counted = Some((Rc::clone(count), len));
+        Self(Rc::new(Frame { next: OnceCell::new(), counted, bytes }))
+    }
+
+    /// The bytes.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.bytes.as_ref()
+    }
+
+    /// Says that everybody who gets this gets `next` right after it. Only the first to say so is
+    /// heard. A chain must not lead back to where it began: nothing of it would ever be freed.
+    pub fn follow(&self, next: &Self) {
+        debug_assert!(!self.is(next), "nothing follows itself");
+        let _ = self.0.next.set(next.clone());
+    }
+
+    fn next(&self) -> Option<&Self> {
+        self.0.next.get()
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<B: ?Sized> Drop for Frame<B> {
+    /// Frames go one after the other: a hundred thousand of them that let go of each other would
+    /// need a stack as deep.
+    fn drop(&mut self) {
+        if let Some((count, len)) = &self.counted {
+            count.set(count.get().saturating_sub(*len));
+        }
+        let mut next = self.next.take();
+        while let Some(mut shared) = next {
+            next = Rc::get_mut(&mut shared.0).and_then(|frame| frame.next.take());
+        }
+    }
+}
+
+impl From<Vec<u8>> for Shared {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::new(bytes)
+    }
+}
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shared({} bytes)", self.as_bytes().len())
+    }
+}
+
+/// Frames of a chain from one to another: what one connection is sent of it.
+#[derive(Clone, Debug)]
+pub struct Run {
+    first: Shared,
+    last: Shared,
+    bytes: usize,
+}
+
+impl Run {
+    /// A single frame.
+    pub fn of(frame: &Shared) -> Self {
+        Self { first: frame.clone(), last: frame.clone(), bytes: frame.as_bytes().len() }
+    }
+
+    /// Takes in `next`, which [`Shared::follow`] has put behind the last frame; `false`, and
+    /// nothing is done, if that is not so.
+    pub fn push(&mut self, next: &Shared) -> bool {
+        let follows = self.last.next().is_some_and(|it| it.is(next));
+        if follows {
+            self.bytes += next.as_bytes().len();
+            self.last = next.clone();
+        }
+        follows
+    }
+
+    /// Takes in all of `more`, if that begins right behind the last frame.
+    pub(crate) fn append(&mut self, more: &Self) -> bool {
+        let follows = self.last.next().is_some_and(|it| it.is(&more.first));
+        if follows {
+            self.bytes += more.bytes;
+            self.last = more.last.clone();
+        }
+        follows
+    }
+
+    /// Bytes of all its frames.
+    #[allow(clippy::len_without_is_empty, reason = "a run has at least one frame")]
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Its only frame, if it has no more.
+    #[inline]
+    pub fn single(&self) -> Option<&Shared> {
+        self.first.is(&self.last).then_some(&self.first)
+    }
+
+    /// Its frames, in order.
+    pub fn frames(&self) -> impl Iterator<Item = &Shared> {
+        let mut next = Some(&self.first);
+        std::iter::from_fn(move || {
+            let frame = next?;
+            next = if frame.is(&self.last) { None } else { frame.next() };
+            Some(frame)
+        })
+    }
+
+    /// The first frame.
+    pub(crate) fn first(&self) -> &Shared {
+        &self.first
+    }
+
+    /// Lets the first frame go; `false`, and nothing is done, if there is no other.
+    pub(crate) fn advance(&mut self) -> bool {
+        if self.first.is(&self.last) {
+            return false;
+        }
+        let Some(next) = self.first.next().cloned() else { return false };
+        self.bytes -= self.first.as_bytes().len();
+        self.first = next;
+        true
+    }
+
+    /// Leaves nothing but the first frame.
+    pub(crate) fn truncate(&mut self) {
+        self.last = self.first.clone();
+        self.bytes = self.first.as_bytes().len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(frames: usize, count: &Rc<Cell<usize>>) -> Vec<Shared> {
+        let frames: Vec<Shared> =
+            (0..frames).map(|n| Shared::counted(format!("{n},").into_bytes(), count)).collect();
+        for pair in frames.windows(2) {
+            pair[0].follow(&pair[1]);
+        }
+        frames
+    }
+
+    fn text(run: &Run) -> String {
+        run.frames().map(|it| String::from_utf8(it.as_bytes().to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_run_grows_by_what_follows_and_by_nothing_else() {
+        let frames = chain(5, &Rc::default());
+        let mut run = Run::of(&frames[0]);
+        assert!(run.single().is_some());
+        assert!(!run.push(&frames[2]) && run.push(&frames[1]));
+        assert!(run.single().is_none());
+        let mut rest = Run::of(&frames[2]);
+        assert!(rest.push(&frames[3]) && run.append(&rest) && !run.append(&rest));
+        assert_eq!((text(&run).as_str(), run.len()), ("0,1,2,3,", 8));
+        assert!(run.advance() && run.advance());
+        assert_eq!((text(&run).as_str(), run.len()), ("2,3,", 4));
+        run.truncate();
+        assert_eq!((text(&run).as_str(), run.len(), run.advance()), ("2,", 2, false));
+    }
+
+    #[test]
+    fn who_is_behind_keeps_what_follows_and_nothing_before() {
+        let count = Rc::default();
+        let mut frames = chain(10, &count);
+        let run = Run::of(&frames[4]);
+        frames.clear();
+        assert_eq!(count.get(), 2 * 6);
+        drop(run);
+        assert_eq!(count.get(), 0);
+    }
+
+    #[test]
+    fn a_long_chain_goes_without_a_deep_stack() {
+        let count = Rc::default();
+        let mut frames = chain(300_000, &count);
+        let first = frames.swap_remove(0);
+        drop(frames);
+        assert!(count.get() > 300_000);
+        drop(first);
+        assert_eq!(count.get(), 0);
+    }
+}

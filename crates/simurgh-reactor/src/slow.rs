@@ -1,0 +1,130 @@
+//! Peers that do not read: who keeps output waiting too long, and who goes when too much waits.
+//!
+//! A peer is slow when what waits for it has not moved for [`crate::Config::slow_after`], or is
+//! more than [`crate::Config::outbound_bytes_max`]. Who has kept most waiting for longest is cut
+//! when all that waits on the shard is more than [`crate::Config::outbound_budget_bytes`]. Nothing
+//! of this costs a connection anything whose peer reads.
+
+use std::time::Duration;
+
+use crate::handler::{Handler, Key};
+use crate::io::Io;
+use crate::slab::{BLOCKED, DOOMED, MUTE, OVER};
+use crate::turn::Reactor;
+
+/// Connections looked at in one turn.
+const LOOKED_AT_MAX: usize = 1024;
+/// A peer that keeps as much waiting as another for a second longer counts as much as if it kept
+/// twice as much.
+const AGE_UNIT_NS: u64 = 1_000_000_000;
+
+impl<H: Handler> Reactor<H> {
+    /// Tells the handler whose output is all written by now.
+    pub(crate) fn tell_drained(&mut self) {
+        for key in std::mem::take(&mut self.io.lists.drained) {
+            self.handler.drained(&mut self.io, key);
+        }
+    }
+
+    /// Goes on with those who were left in the middle of their queue.
+    pub(crate) fn write_more(&mut self) {
+        for _ in 0..self.io.lists.writable.len() {
+            let Some(key) = self.io.lists.writable.pop_front() else { return };
+            self.io.drain_queue(key);
+        }
+    }
+
+    /// Looks, some connections a turn, for those whose output stands still.
+    pub(crate) fn judge_slow(&mut self) {
+        let Some(after_ns) = self.io.slow_after_ns else {
+            // Nobody asks; the list is for the budget alone.
+            if self.io.lists.blocked.len() < 2 * LOOKED_AT_MAX {
+                return;
+            }
+            return self.io.judge(u64::MAX);
+        };
+        if self.io.lists.blocked.is_empty() {
+            self.slow_look_ns = 0;
+            return;
+        }
+        let now_ns = self.io.now.ns;
+        if now_ns >= self.slow_look_ns {
+            self.io.judge(after_ns);
+            // All of them in the time in which one of them may become slow.
+            let looks = self.io.lists.blocked.len().div_ceil(LOOKED_AT_MAX).max(1) as u64;
+            self.slow_look_ns = now_ns + (after_ns / 8 / looks).clamp(1_000_000, 1_000_000_000);
+        }
+    }
+
+    /// When [`Reactor::judge_slow`] wants to look again.
+    pub(crate) fn slow_look_due(&self) -> Option<Duration> {
+        let looks = self.io.slow_after_ns.is_some() && !self.io.lists.blocked.is_empty();
+        looks.then(|| Duration::from_nanos(self.slow_look_ns.saturating_sub(self.io.now.ns)))
+    }
+}
+
+impl<T> Io<T> {
+    /// Looks at those who have not been looked at for longest; whose output has stood still for
+    /// `after_ns` is slow.
+    fn judge(&mut self, after_ns: u64) {
+        let now_ns = self.served_ns();
+        for _ in 0..self.lists.blocked.len().min(LOOKED_AT_MAX) {
+            let Some(key) = self.lists.blocked.pop_front() else { return };
+            let Some(socket) = self.sockets.get_mut(key) else { continue };
+            let Some(queue) = &socket.queue else {
+                socket.flags &= !BLOCKED;
+                continue;
+            };
+            if queue.stands_for(now_ns) > after_ns && socket.flags & (OVER | DOOMED) == 0 {
+                socket.flags |= OVER;
+                self.counts.stalled_cut += 1;
+                self.lists.slow.push(key);
+            }
+            self.lists.blocked.push_back(key);
+        }
+    }
+
+    /// Cuts those who have kept most waiting for longest, until what waits is well within its
+    /// budget. What is theirs alone is free at once; that they end is told at the end of the turn.
+    #[cold]
+    pub(crate) fn shed(&mut self) {
+        let goal = self.outbound_budget_bytes - self.outbound_budget_bytes / 8;
+        let now_ns = self.served_ns();
+        let mut found: Vec<(u128, Key)> = Vec::new();
+        for key in &self.lists.blocked {
+            if let Some(socket) = self.sockets.get(*key)
+                && let Some(queue) = &socket.queue
+                && socket.flags & (OVER | DOOMED) == 0
+            {
+                let age = u128::from(queue.stands_for(now_ns) + AGE_UNIT_NS);
+                found.push((queue.bytes() as u128 * age, *key));
+            }
+        }
+        found.sort_unstable_by(|one, two| two.cmp(one));
+        for (_, key) in found {
+            if self.waiting_bytes() <= goal {
+                return;
+            }
+            if let Some(socket) = self.sockets.get_mut(key) {
+                socket.flags |= OVER;
+                self.counts.outbound_shed += 1;
+                self.lists.slow.push(key);
+            }
+            self.cut_queue(key, Vec::new());
+        }
+    }
+
+    /// Drops what is queued but for a short rest of what has begun, and appends `farewell`; the
+    /// connection is good for nothing more if the rest was a long one.
+    pub(crate) fn cut_queue(&mut self, key: Key, farewell: Vec<u8>) {
+        let Some(socket) = self.sockets.get_mut(key) else { return };
+        let Some(queue) = &mut socket.queue else { return };
+        let (bytes, owned) = (queue.bytes(), queue.owned());
+        if !queue.cut(farewell) {
+            socket.flags |= MUTE;
+        }
+        self.counts.queued_bytes =
+            (self.counts.queued_bytes + queue.bytes() as u64).saturating_sub(bytes as u64);
+        self.owned_bytes = (self.owned_bytes + queue.owned()).saturating_sub(owned);
+    }
+}
