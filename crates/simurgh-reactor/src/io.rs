@@ -239,29 +239,38 @@ impl<T> Io<T> {
     }
 
     /// The same for several frames. `whole` is what they come to in one piece, for a single write;
-    /// empty, and they are gathered with what else this turn writes.
+    /// empty, and they are gathered with what else this turn writes. Whether something waits for
+    /// the peer now, as far as can be told.
     #[inline]
-    pub fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) {
+    pub fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) -> bool {
         if whole.is_empty() {
-            return self.run_behind(key, run);
+            self.run_behind(key, run);
+            return self.queued(key) > 0;
         }
         debug_assert_eq!(whole.len(), run.len());
-        self.send_in_one(key, whole, || run.clone());
+        self.send_in_one(key, whole, || run.clone())
     }
 
     #[inline]
-    fn send_in_one(&mut self, key: Key, bytes: &[u8], run: impl FnOnce() -> Run) {
-        let Some(socket) = self.sockets.get_mut(key) else { return };
+    fn send_in_one(&mut self, key: Key, bytes: &[u8], run: impl FnOnce() -> Run) -> bool {
+        let Some(socket) = self.sockets.get_mut(key) else { return false };
         if socket.flags & (NO_SEND | CONNECTING) == 0 && socket.span == 0 && socket.queue.is_none()
         {
-            let Some(fd) = &socket.fd else { return self.local.add(key, bytes) };
+            let Some(fd) = &socket.fd else {
+                self.local.add(key, bytes);
+                return false;
+            };
             self.counts.writes += 1;
             match write::send(fd, bytes) {
-                Ok(written) if written == bytes.len() => self.counts.bytes_out += written as u64,
+                Ok(written) if written == bytes.len() => {
+                    self.counts.bytes_out += written as u64;
+                    false
+                }
                 outcome => self.run_cut_short(key, &run(), outcome),
             }
         } else {
             self.run_behind(key, &run());
+            self.queued(key) > 0
         }
     }
 

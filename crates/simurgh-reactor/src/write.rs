@@ -181,17 +181,17 @@ impl<T> Io<T> {
         }
     }
 
-    /// A shared frame that the kernel took only in part, or not.
+    /// Shared frames that the kernel took only in part, or not; whether they wait now.
     #[cold]
     pub(crate) fn run_cut_short(
         &mut self,
         key: Key,
         run: &Run,
         outcome: rustix::io::Result<usize>,
-    ) {
-        if let Some(written) = taken(self, key, outcome) {
-            self.enqueue(key, |queue| queue.push(Piece::Run(run), written));
-        }
+    ) -> bool {
+        let Some(written) = taken(self, key, outcome) else { return false };
+        self.enqueue(key, |queue| queue.push(Piece::Run(run), written));
+        true
     }
 
     /// Shared frames for a connection that has something before them.

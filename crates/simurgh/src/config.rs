@@ -45,8 +45,16 @@ pub struct Config {
     /// Bytes all half-received messages and heads of a shard may hold; above: 1013. Default 256
     /// MiB.
     pub inbound_budget_bytes: usize,
-    /// Bytes that may wait for one slow reader; above, it is cut with 1013. Default 1 MiB.
+    /// Bytes that may wait for one reader; above, it is cut with 1013. Broadcasts are there once for
+    /// all who wait for them; larger ones are refused. Publishers are slowed so that a reader that
+    /// takes half of this in [`slow_after`](Self::slow_after) never comes there. Default 16 MiB.
     pub outbound_bytes_max: usize,
+    /// Bytes that may wait for all readers of a shard, broadcasts counted once; above, those who
+    /// have kept most waiting for longest are cut with 1013. Default 128 MiB.
+    pub outbound_budget_bytes: usize,
+    /// A reader that has taken less than 16 kB of what waits for it in this time is cut with 1013.
+    /// Default 10 s. No timer is kept: only who has something waiting is looked at.
+    pub slow_after: Duration,
     /// Bytes of broadcasts under way in a shard, its mailbox included; above, publishers are held
     /// back (their sockets are not read; other threads get an error). Default 16 MiB.
     pub mailbox_bytes_max: usize,
@@ -88,7 +96,9 @@ impl Default for Config {
             drain_time: Duration::from_secs(10),
             limits: Limits::default(),
             inbound_budget_bytes: 256 << 20,
-            outbound_bytes_max: 1 << 20,
+            outbound_bytes_max: 16 << 20,
+            outbound_budget_bytes: 128 << 20,
+            slow_after: Duration::from_secs(10),
             mailbox_bytes_max: 16 << 20,
             check_origin: None,
             trusted_proxies: Vec::new(),

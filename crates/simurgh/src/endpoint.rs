@@ -375,6 +375,9 @@ fn reactor_config(config: &Config, index: usize) -> reactor::Config {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut reactor = reactor::Config::default();
     reactor.outbound_bytes_max = config.outbound_bytes_max;
+    reactor.outbound_budget_bytes = config.outbound_budget_bytes;
+    reactor.slow_after = Some(config.slow_after);
+    reactor.half_close = true;
     reactor.linger = config.close_timeout;
     reactor.core = config.pin_shards.then_some(index % cores);
     reactor

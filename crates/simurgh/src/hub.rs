@@ -13,7 +13,7 @@ use crate::channel::Broadcast;
 use crate::config::Config;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
-use crate::shard::{Mail, Permits};
+use crate::shard::{Mail, Permits, Posted};
 use crate::socket::Mount;
 use crate::watchdog::Watch;
 
@@ -57,7 +57,8 @@ impl Hub {
             // Just seen below its limit: what is posted meanwhile by others may pass it by a
             // little, which bounds the queue all the same and keeps all shards of one
             // mind.
-            if let Err(Full(mail)) = mailbox.post(Mail::Broadcast(Arc::clone(&broadcast)), weight) {
+            let posted = Posted::new(Arc::clone(&broadcast), None);
+            if let Err(Full(mail)) = mailbox.post(Mail::Broadcast(posted), weight) {
                 mailbox.charge(weight);
                 if !mailbox.post_anyway(mail) {
                     mailbox.done(weight);
@@ -70,6 +71,17 @@ impl Hub {
     /// Whether publishers have to wait.
     pub(crate) fn is_congested(&self) -> bool {
         self.mailbox_bytes().any(|bytes| bytes > self.config.mailbox_bytes_max)
+    }
+
+    /// Bytes that one topic's publishers on one shard may have under way: so little of the whole
+    /// that one topic is no reason to hold the others back.
+    pub(crate) fn flow_bytes_max(&self) -> usize {
+        self.config.mailbox_bytes_max / 8
+    }
+
+    /// Whether even those wait who publish where nothing is under way.
+    pub(crate) fn is_jammed(&self) -> bool {
+        self.mailbox_bytes().any(|bytes| bytes > self.config.mailbox_bytes_max.saturating_mul(4))
     }
 
     /// Whether held publishers may go on: half the limit, so that they do not flutter.

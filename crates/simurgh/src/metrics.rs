@@ -104,6 +104,12 @@ counters! {
     errors_bad_message: counter,
     /// Messages cut because the shard's budget for half-received ones was used up (1013).
     errors_inbound_budget: counter,
+    /// Messages and heads that took too long to become whole (1013).
+    errors_message_timeout: counter,
+    /// Broadcasts of the application larger than `outbound_bytes_max`, not sent.
+    errors_broadcast_too_big: counter,
+    /// Connects and joins that the application did not decide about in time.
+    errors_decision_timeout: counter,
     /// Messages for topics that are not joined or have no channel.
     errors_unmatched_topic: counter,
     /// Callbacks that panicked.

@@ -14,7 +14,7 @@ use simurgh_proto::ws::{self, CloseCode, OpCode};
 use simurgh_reactor::Key;
 
 use super::conn::{NO_MEMBERSHIP, Phase, Replaced, Wire};
-use super::members::{COUNTED, Membership, RELAY};
+use super::members::{BEHIND, COUNTED, Membership, RELAY};
 use super::{ChannelId, Io, Shard};
 use crate::channel::{Broadcast, Channel, Join, JoinFn, Outcome, Reason};
 use crate::context::{Context, Effect};
@@ -360,8 +360,11 @@ impl Shard {
         let it = self.members.get_mut(membership)?;
         let channel = it.channel.take();
         let (topic_id, at) = (it.topic, it.at as usize);
-        let (counted, joined) = (it.is(COUNTED), it.is_joined());
+        let (counted, joined, behind) = (it.is(COUNTED), it.is_joined(), it.is(BEHIND));
         if let Some(topic) = self.topics.get_mut(topic_id) {
+            if behind {
+                topic.one_less_behind();
+            }
             if counted {
                 self.hub.census.subtract(&topic.name);
             }
@@ -371,6 +374,7 @@ impl Shard {
                 }
             });
         }
+        self.relieve(topic_id);
         self.topics.close_if_empty(topic_id);
         if self.members.remove(membership).is_some() {
             let subscriptions = &self.metrics.subscriptions;

@@ -313,7 +313,7 @@ impl Shard {
         let mut membership = membership(topic_id, conn.memberships);
         membership.at = topic.members.len() as u32;
         let id = self.members.insert(membership)?;
-        if topic.members.push(Member::new(key, id, through_channel, topic.head)).is_err() {
+        if topic.members.push(Member::new(key, id, through_channel, topic.log.head())).is_err() {
             // No memory is left.
             let channel = self.members.get_mut(id).and_then(|it| it.channel.take());
             self.members.remove(id);
@@ -387,7 +387,7 @@ impl Shard {
 
     /// A socket is no longer held for a decision; it may be for what it published.
     pub(super) fn decision_is_there(&self, io: &mut Io, key: Key) {
-        if !self.held.contains(&key) {
+        if !self.is_held_back(key) {
             io.release(key);
         }
     }

@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 use simurgh_proto::message::events;
 use simurgh_proto::serializer::EncodeError;
 use simurgh_proto::ws::{self, CloseCode};
-use simurgh_reactor::{Key, Next, Shared};
+use simurgh_reactor::{Key, Next, Run, Shared};
 
 use super::callback::{Notice, guarded, op_code, plain_message};
 use super::conn::{WIRES, Wire};
-use super::members::{DELIVERING, RELAY, SOCKET_ID};
+use super::flow::{FlowsElsewhere, Posted, pace};
+use super::members::{BEHIND, DELIVERING, RELAY, SOCKET_ID};
 use super::permits::Permit;
 use super::topics::{Member, Topic, TopicId};
 use super::{Io, Mail, Shard};
@@ -32,29 +33,46 @@ const STRIDE: usize = 16;
 /// what they would wait behind a broadcast to everybody.
 const FEW: usize = 32;
 
-/// How often held publishers are looked at while nothing else happens.
-const HELD_LOOK: Duration = Duration::from_millis(100);
+/// Largest burst that is put together for single writes; a larger one is gathered by the system.
+const WHOLE_BYTES_MAX: usize = 64 << 10;
+/// Bytes after which a slice looks at the clock.
+const LOOK_BYTES: usize = 16 << 10;
+/// How often it is looked whether withheld bytes may be given back.
+const WITHHELD_LOOK: Duration = Duration::from_millis(5);
 
-/// What of a topic's log was last encoded for one wire.
+/// What members who stand at the same place of a topic's log are sent on one wire.
 struct Batch {
     /// Which topic: this very name, not one that reads the same and not the slot, which another
     /// topic may have by now. It cannot be freed and taken anew while it is held here.
     topic: Rc<str>,
     from: u32,
     to: u32,
-    bytes: Shared,
+    /// Its frames; none if nothing of it has a form on this wire.
+    run: Option<Run>,
+    /// The same in one piece, if it is a short burst of several.
+    whole: Vec<u8>,
     /// How many broadcasts that is, for the counters.
     count: u32,
     /// Memberships that one of these broadcasts is not for.
     except: Vec<u32>,
 }
 
+/// What came of a delivery.
+#[derive(Default)]
+struct Delivered {
+    bytes: usize,
+    /// The socket has not taken all of it.
+    waits: bool,
+}
+
 /// The topics with something left to send, and the bytes in use.
 pub(super) struct Fanout {
     active: VecDeque<TopicId>,
-    batches: [Option<Batch>; WIRES],
-    scratch: Vec<u8>,
+    batches: [Option<Box<Batch>>; WIRES],
     permit: Permit,
+    /// Topics of which bytes are withheld.
+    withheld: Vec<TopicId>,
+    pub(super) elsewhere: FlowsElsewhere,
 }
 
 impl Fanout {
@@ -62,44 +80,49 @@ impl Fanout {
         Self {
             active: VecDeque::new(),
             batches: [const { None }; WIRES],
-            scratch: Vec::new(),
             permit: Permit::None,
+            withheld: Vec::new(),
+            elsewhere: FlowsElsewhere::default(),
         }
     }
 
-    /// The bytes of a topic's broadcasts from `cursor` on, encoded once for all who stand there.
-    fn batch(&mut self, topic: &Topic, cursor: u32, wire: Wire, errors: &mut u64) -> &Batch {
-        let place = &mut self.batches[wire as usize];
+    /// A topic's broadcasts from `cursor` on for a wire, the same for all who stand there.
+    fn batch(
+        &mut self,
+        io: &Io,
+        topic: &mut Topic,
+        cursor: u32,
+        wire: Wire,
+        errors: &mut u64,
+    ) -> Option<&Batch> {
+        let place = self.batches.get_mut(wire as usize)?;
+        let to = topic.log.head();
         let is_it = |batch: &Batch| {
-            Rc::ptr_eq(&batch.topic, &topic.name) && batch.from == cursor && batch.to == topic.head
+            Rc::ptr_eq(&batch.topic, &topic.name) && batch.from == cursor && batch.to == to
         };
-        if !place.as_ref().is_some_and(is_it) {
-            self.scratch.clear();
-            let (mut except, mut count) = (Vec::new(), 0);
-            for broadcast in topic.pending(cursor) {
-                match encode(&mut self.scratch, broadcast, wire) {
-                    Ok(()) => count += 1,
-                    Err(error) => {
-                        *errors += 1;
-                        tracing::debug!(topic = &*topic.name, %error, "broadcast not encodable");
-                    }
-                }
-                except.extend(broadcast.except.map(|channel| channel.membership));
-            }
-            *place = None;
-            // One large broadcast must not leave its size behind for ever.
-            let bytes = Shared::new(Box::<[u8]>::from(self.scratch.as_slice()));
-            self.scratch.shrink_to(64 << 10);
-            return place.insert(Batch {
-                topic: Rc::clone(&topic.name),
-                from: cursor,
-                to: topic.head,
-                bytes,
-                count,
-                except,
+        if !place.as_deref().is_some_and(is_it) {
+            let except: Vec<u32> = topic
+                .log
+                .pending(cursor)
+                .filter_map(|it| Some(it.except?.membership))
+                .collect();
+            let name = Rc::clone(&topic.name);
+            let mut batch =
+                Batch { topic: name, from: cursor, to, run: None, whole: Vec::new(), count: 0, except };
+            let encode = |it: &Broadcast| frame(io, it, wire, errors);
+            topic.log.runs(cursor, wire, |_| true, encode, |run, count| {
+                batch.run = Some(run.clone());
+                batch.count = count;
             });
+            if let Some(run) = batch.run.as_ref().filter(|run| run.single().is_none())
+                && run.len() <= WHOLE_BYTES_MAX
+            {
+                batch.whole.reserve_exact(run.len());
+                run.frames().for_each(|frame| batch.whole.extend_from_slice(frame.as_bytes()));
+            }
+            *place = Some(Box::new(batch));
         }
-        place.get_or_insert_with(|| unreachable_batch(&topic.name))
+        place.as_deref()
     }
 
     /// Lets go of the bytes once nothing is under way.
@@ -110,10 +133,18 @@ impl Fanout {
     }
 }
 
-/// Never stored: `batch` has just seen that the place is taken.
-fn unreachable_batch(topic: &Rc<str>) -> Batch {
-    let topic = Rc::clone(topic);
-    Batch { topic, from: 0, to: 0, bytes: Shared::new([]), count: 0, except: Vec::new() }
+/// The frame of a broadcast on a wire; none, and an error is counted, if it has no form there.
+fn frame(io: &Io, broadcast: &Broadcast, wire: Wire, errors: &mut u64) -> Option<Shared> {
+    // What it weighs is what its frame comes to, or a little more.
+    let mut bytes = Vec::with_capacity(broadcast.weight());
+    match encode(&mut bytes, broadcast, wire) {
+        Ok(()) => Some(io.share(bytes)),
+        Err(error) => {
+            *errors += 1;
+            tracing::debug!(topic = broadcast.topic(), %error, "broadcast not encodable");
+            None
+        }
+    }
 }
 
 fn encode(out: &mut Vec<u8>, broadcast: &Broadcast, wire: Wire) -> Result<(), EncodeError> {
@@ -125,59 +156,19 @@ fn encode(out: &mut Vec<u8>, broadcast: &Broadcast, wire: Wire) -> Result<(), En
 }
 
 impl Shard {
-    /// A broadcast made on this shard by `publisher`: here at once, elsewhere by mail.
-    pub(super) fn publish(&mut self, io: &mut Io, publisher: Key, broadcast: Broadcast) {
-        let broadcast = Arc::new(broadcast);
-        let weight = broadcast.weight();
-        for (shard, mailbox) in self.hub.mailboxes.iter().enumerate() {
-            mailbox.charge(weight);
-            if shard != usize::from(self.index)
-                && !mailbox.post_anyway(Mail::Broadcast(Arc::clone(&broadcast)))
-            {
-                mailbox.done(weight);
-            }
-        }
-        self.enqueue(broadcast);
-        // Once: what a held socket's channels go on to publish holds it no more than before.
-        if self.hub.is_congested() && io.conn_ref(publisher).is_some() && !io.is_held(publisher) {
-            self.metrics.publishers_held.add(1);
-            io.hold(publisher);
-            self.held.push(publisher);
-        }
-    }
-
-    /// Publishers read again once enough of what was under way has left.
-    pub(super) fn release_held(&mut self, io: &mut Io) {
-        if self.held.is_empty() || !self.hub.is_relieved() {
-            return;
-        }
-        for key in std::mem::take(&mut self.held) {
-            // A socket that waits for a decision of the application stays held for that.
-            if io.conn_ref(key).is_some_and(|conn| conn.phase != super::conn::Phase::Pending) {
-                io.release(key);
-            }
-        }
-    }
-
-    /// When held publishers are looked at again.
-    pub(super) fn held_due(&self) -> Next {
-        if self.held.is_empty() { Next::Idle } else { Next::After(HELD_LOOK) }
-    }
-
     /// Takes a broadcast, whose weight is charged to this shard's mailbox, into its topic's log.
-    pub(super) fn enqueue(&mut self, broadcast: Arc<Broadcast>) {
+    pub(super) fn enqueue(&mut self, posted: Posted) {
         self.metrics.broadcasts.add(1);
-        let found = self.topics.find(&broadcast.topic);
+        let found = self.topics.find(posted.broadcast().topic());
         let Some((id, topic)) = found.and_then(|id| Some((id, self.topics.get_mut(id)?))) else {
-            return self.delivered(broadcast.weight());
+            return self.delivered(posted.broadcast().weight());
         };
-        topic.log.push_back(broadcast);
-        topic.head = topic.head.wrapping_add(1);
+        topic.log.push(posted);
         topic.deliveries = topic.deliveries.saturating_add(topic.members.len() as u32);
         if !topic.in_fanout {
             topic.in_fanout = true;
             topic.hand = 0;
-            topic.lap_head = topic.head;
+            topic.lap_head = topic.log.head();
             self.fanout.active.push_back(id);
             self.metrics.fanout_topics.set(self.fanout.active.len() as u64);
         }
@@ -185,6 +176,9 @@ impl Shard {
 
     /// Gives bytes of broadcasts back that everybody here has got.
     fn delivered(&self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
         if let Some(mailbox) = self.hub.mailboxes.get(usize::from(self.index)) {
             mailbox.done(bytes);
             self.metrics.fanout_bytes.set(mailbox.bytes() as u64);
@@ -272,36 +266,120 @@ impl Shard {
 
     /// Moves a topic's hand on until the deadline; whether all is sent.
     fn slice(&mut self, io: &mut Io, id: TopicId, deadline: Instant) -> bool {
-        let mut since_look = 0;
+        let (mut since_look, mut bytes) = (0, 0);
         loop {
             let Some(topic) = self.topics.get_mut(id) else { return true };
             let Some(member) = topic.members.get_mut(topic.hand) else {
-                let freed = topic.finish_lap();
-                let is_done = topic.log.is_empty();
-                topic.in_fanout = !is_done;
-                self.delivered(freed);
-                if is_done {
-                    self.topics.close_if_empty(id);
-                    self.metrics.topics.set(self.topics.len() as u64);
+                if self.lap_is_over(io, id) {
                     return true;
                 }
                 continue;
             };
             topic.hand += 1;
-            if member.cursor != topic.head {
-                let (cursor, head) = (member.cursor, topic.head);
-                member.cursor = head;
+            let head = topic.log.head();
+            if member.cursor != head {
+                let cursor = std::mem::replace(&mut member.cursor, head);
                 let member = *member;
-                self.deliver(io, id, member, cursor, |io, key, bytes| io.send_shared(key, bytes));
+                let delivered = self.deliver(io, id, member, cursor, false);
+                bytes += delivered.bytes;
+                if delivered.waits {
+                    self.is_behind(io, id, member);
+                }
             }
             since_look += 1;
-            if since_look == STRIDE {
-                since_look = 0;
+            if since_look == STRIDE || bytes >= LOOK_BYTES {
+                (since_look, bytes) = (0, 0);
                 if Instant::now() >= deadline {
                     return false;
                 }
             }
         }
+    }
+
+    /// The hand has been round; whether nothing is left to send.
+    fn lap_is_over(&mut self, io: &Io, id: TopicId) -> bool {
+        let Some(topic) = self.topics.get_mut(id) else { return true };
+        let has_withheld = topic.withheld.is_some();
+        let freed = topic.finish_lap(io.now().ns);
+        if topic.withheld.is_some() && !has_withheld {
+            self.fanout.withheld.push(id);
+        }
+        let is_done = topic.log.is_empty();
+        topic.in_fanout = !is_done;
+        self.delivered(freed);
+        self.relieve(id);
+        if is_done {
+            self.topics.close_if_empty(id);
+            self.metrics.topics.set(self.topics.len() as u64);
+        }
+        is_done
+    }
+
+    /// A member's socket has not taken all that it was just sent.
+    #[cold]
+    fn is_behind(&mut self, io: &Io, id: TopicId, member: Member) {
+        let Some(topic) = self.topics.get_mut(id) else { return };
+        // It may have ended by what it was sent.
+        let Some(it) = self.members.get_mut(member.membership()).filter(|it| it.topic == id) else {
+            return;
+        };
+        if !it.is(BEHIND) {
+            it.flags |= BEHIND;
+            topic.behind += 1;
+        }
+        topic.lagging |= io.queued(member.conn) > self.hub.config.outbound_bytes_max / 2;
+    }
+
+    /// A socket has taken all it was sent.
+    pub(super) fn caught_up(&mut self, io: &Io, key: Key) {
+        let Some(conn) = io.conn_ref(key) else { return };
+        let mut next = conn.memberships;
+        while let Some(it) = self.members.get_mut(next) {
+            next = it.next;
+            if it.is(BEHIND) {
+                it.flags &= !BEHIND;
+                let id = it.topic;
+                if let Some(topic) = self.topics.get_mut(id) {
+                    topic.one_less_behind();
+                }
+                self.relieve(id);
+            }
+        }
+    }
+
+    /// Gives back what was withheld of a topic, if it is not awaited any more.
+    pub(super) fn relieve(&mut self, id: TopicId) {
+        let Some(topic) = self.topics.get_mut(id).filter(|topic| !topic.is_awaited()) else {
+            return;
+        };
+        let Some(mut withheld) = topic.withheld.take() else { return };
+        self.fanout.withheld.retain(|it| *it != id);
+        self.delivered(withheld.give_all());
+        self.topics.close_if_empty(id);
+    }
+
+    /// Gives back what may be given back by now although it is awaited.
+    pub(super) fn give_back_withheld(&mut self, io: &Io) -> Next {
+        if self.fanout.withheld.is_empty() {
+            return Next::Idle;
+        }
+        let config = &self.hub.config;
+        let pace = pace(config.outbound_bytes_max, config.slow_after);
+        let mut left = std::mem::take(&mut self.fanout.withheld);
+        left.retain(|&id| {
+            let Some(topic) = self.topics.get_mut(id) else { return false };
+            let Some(withheld) = &mut topic.withheld else { return false };
+            let given = withheld.give(io.now().ns, pace);
+            let is_left = !withheld.is_empty();
+            if !is_left {
+                topic.withheld = None;
+                self.topics.close_if_empty(id);
+            }
+            self.delivered(given);
+            is_left
+        });
+        self.fanout.withheld = left;
+        if self.fanout.withheld.is_empty() { Next::Idle } else { Next::After(WITHHELD_LOOK) }
     }
 
     /// Brings a member up to date before something else is written to it. What an interceptor
@@ -312,54 +390,66 @@ impl Shard {
         let (id, at) = (it.topic, it.at as usize);
         let Some(topic) = self.topics.get_mut(id) else { return };
         let Some(member) = topic.members.get_mut(at) else { return };
-        if member.cursor == topic.head {
+        let head = topic.log.head();
+        if member.cursor == head {
             return;
         }
-        let cursor = member.cursor;
-        member.cursor = topic.head;
+        let cursor = std::mem::replace(&mut member.cursor, head);
         let member = *member;
-        self.deliver(io, id, member, cursor, |io, key, bytes| io.send_shared_later(key, bytes));
+        self.deliver(io, id, member, cursor, true);
     }
 
-    /// Sends one member the broadcasts from `cursor` on.
+    /// Sends one member the broadcasts from `cursor` on; with `later`, together with what else
+    /// this turn has for it.
     fn deliver(
         &mut self,
         io: &mut Io,
         id: TopicId,
         member: Member,
         cursor: u32,
-        send: impl Fn(&mut Io, Key, &Shared),
-    ) {
+        later: bool,
+    ) -> Delivered {
         if member.through_channel() {
-            return self.deliver_through(io, id, member, cursor);
+            self.deliver_through(io, id, member, cursor);
+            return Delivered { bytes: 0, waits: io.queued(member.conn) > 0 };
         }
-        let (Some(topic), Some(conn)) = (self.topics.get(id), io.conn_ref(member.conn)) else {
-            return;
+        let (Some(topic), Some(conn)) = (self.topics.get_mut(id), io.conn_ref(member.conn)) else {
+            return Delivered::default();
         };
         let wire = conn.wire;
         if wire == Wire::Values {
-            return self.deliver_values(id, conn.driver, member, cursor);
+            self.deliver_values(id, conn.driver, member, cursor);
+            return Delivered::default();
         }
         let mut errors = 0;
-        let batch = self.fanout.batch(topic, cursor, wire, &mut errors);
+        let batch = self.fanout.batch(io, topic, cursor, wire, &mut errors);
         if errors > 0 {
             self.metrics.errors_encode.add(errors);
         }
+        let Some(batch) = batch else { return Delivered::default() };
         if !batch.except.is_empty() && batch.except.contains(&member.membership()) {
-            return self.deliver_singly(io, id, member, cursor);
+            self.deliver_others(io, id, member, cursor);
+            return Delivered { bytes: 0, waits: io.queued(member.conn) > 0 };
         }
-        if batch.count > 0 {
-            let count = u64::from(batch.count);
-            send(io, member.conn, &batch.bytes);
-            self.count_deliveries(count);
-        }
+        let Some(run) = &batch.run else { return Delivered::default() };
+        let count = u64::from(batch.count);
+        let waits = if later {
+            io.send_run_later(member.conn, run.clone());
+            false
+        } else {
+            let whole = run.single().map_or(&*batch.whole, Shared::as_bytes);
+            io.send_run(member.conn, run, whole)
+        };
+        let bytes = run.len();
+        self.count_deliveries(count);
+        Delivered { bytes, waits }
     }
 
     /// For a driven socket: what was broadcast, as it is.
     fn deliver_values(&mut self, id: TopicId, driver: u8, member: Member, cursor: u32) {
         let Some(topic) = self.topics.get(id) else { return };
         let mut count = 0;
-        for broadcast in topic.pending(cursor) {
+        for broadcast in topic.log.pending(cursor) {
             if self.is_except(broadcast, member.membership()) {
                 continue;
             }
@@ -372,19 +462,29 @@ impl Shard {
     }
 
     /// For the sender of a `broadcast_from`: all but its own.
-    fn deliver_singly(&mut self, io: &mut Io, id: TopicId, member: Member, cursor: u32) {
-        let (Some(topic), Some(conn)) = (self.topics.get(id), io.conn_ref(member.conn)) else {
-            return;
+    fn deliver_others(&mut self, io: &mut Io, id: TopicId, member: Member, cursor: u32) {
+        let Some(wire) = io.conn_ref(member.conn).map(|conn| conn.wire) else { return };
+        // A broadcast bears the name of its sender, who may have left and be somebody else by now.
+        let is_own = self.members.get(member.membership()).map(|it| it.generation);
+        let is_own = |it: &Broadcast| {
+            it.except.is_some_and(|channel| {
+                channel.membership == member.membership()
+                    && channel.shard == self.index
+                    && Some(channel.generation) == is_own
+            })
         };
-        let wire = conn.wire;
-        for broadcast in topic.pending(cursor) {
-            if self.is_except(broadcast, member.membership()) {
-                continue;
-            }
-            self.count_deliveries(1);
-            // An encoding error was counted when the batch was made.
-            io.send_with(member.conn, |out| encode(out, broadcast, wire).unwrap_or_default());
+        let Some(topic) = self.topics.get_mut(id) else { return };
+        let (mut runs, mut sent) = (Vec::new(), 0);
+        // An encoding error was counted when the batch was made.
+        let encode = |it: &Broadcast| frame(io, it, wire, &mut 0);
+        topic.log.runs(cursor, wire, |it| !is_own(it), encode, |run, count| {
+            runs.push(run.clone());
+            sent += u64::from(count);
+        });
+        for run in runs {
+            io.send_run_later(member.conn, run);
         }
+        self.count_deliveries(sent);
     }
 
     fn count_deliveries(&self, count: u64) {
@@ -402,7 +502,7 @@ impl Shard {
     /// Deliveries that pass application code, or the socket itself.
     fn deliver_through(&mut self, io: &mut Io, id: TopicId, member: Member, cursor: u32) {
         let Some(topic) = self.topics.get(id) else { return };
-        let pending: Vec<_> = topic.pending(cursor).map(Arc::clone).collect();
+        let pending: Vec<_> = topic.log.pending(cursor).map(Arc::clone).collect();
         let membership = member.membership();
         let Some(it) = self.members.get_mut(membership) else { return };
         let generation = it.generation;

@@ -176,7 +176,7 @@ impl Shard {
                 }
             }
             // A publisher that is held back is not heard because nobody listens.
-            Phase::Open if self.held.contains(&key) => conn.last_heard = tick,
+            Phase::Open if self.is_held_back(key) => conn.last_heard = tick,
             Phase::Open => {
                 self.metrics.idle_timeouts.add(1);
                 self.close_socket(io, key, CloseCode::PROTOCOL);
@@ -268,7 +268,7 @@ impl Shard {
     pub(super) fn gone(&mut self, io: &mut Io, key: Key, mut conn: Conn) {
         self.inbound_bytes = self.inbound_bytes.saturating_sub(conn.inbound_bytes());
         self.metrics.inbound_bytes.set(self.inbound_bytes as u64);
-        self.held.retain(|held| *held != key);
+        self.forget_held(key);
         self.lifecycle.left += 1;
         self.driven_gone(key, &conn);
         if is_upgraded(&conn) {

@@ -25,31 +25,33 @@ pub(crate) struct Membership {
     pub(crate) generation: u32,
     /// Where this is a channel's subscription to a further topic: the membership of that channel.
     pub(crate) relay_for: u32,
-    pub(crate) flags: u8,
+    pub(crate) flags: u16,
 }
 
 const _: () = assert!(size_of::<Membership>() <= 72, "a membership is budgeted at 72 bytes");
 
 /// The client gave no join_ref.
-pub(crate) const WITHOUT_JOIN_REF: u8 = 1;
+pub(crate) const WITHOUT_JOIN_REF: u16 = 1;
 /// The socket itself, subscribed to its id, to hear `disconnect`.
-pub(crate) const SOCKET_ID: u8 = 2;
+pub(crate) const SOCKET_ID: u16 = 2;
 /// A subscription of a channel to a further topic.
-pub(crate) const RELAY: u8 = 4;
+pub(crate) const RELAY: u16 = 4;
 /// Counted in the census.
-pub(crate) const COUNTED: u8 = 8;
+pub(crate) const COUNTED: u16 = 8;
 /// Broadcasts are being delivered to it through application code; what that code writes does not
 /// bring it up to date again.
-pub(crate) const DELIVERING: u8 = 16;
+pub(crate) const DELIVERING: u16 = 16;
 /// Nothing has happened on its channel since the hand of hibernation was here.
-const QUIET: u8 = 32;
+const QUIET: u16 = 32;
 /// Its channel hibernates.
-const HIBERNATES: u8 = 64;
+const HIBERNATES: u16 = 64;
 /// The slot is free.
-const FREE: u8 = 128;
+const FREE: u16 = 128;
+/// Its socket has not taken all that it was sent of its topic.
+pub(crate) const BEHIND: u16 = 256;
 
 impl Membership {
-    pub(crate) fn is(&self, flag: u8) -> bool {
+    pub(crate) fn is(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 

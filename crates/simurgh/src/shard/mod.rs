@@ -4,8 +4,9 @@
 //! The data's way: bytes come in [`Handler::readable`]; before the upgrade they belong to
 //! `upgrade`, afterwards `frames` takes WebSocket messages from them and `dispatch` decides by
 //! PROTOCOL §5–§7 what each is; `callback` runs the application's code and carries out its effects;
-//! broadcasts are appended to their topics (`topics`) and leave in slices at the end of the turn
-//! (`fanout`); `lifecycle` holds what comes with time: deadlines, closing, draining; `driven` is
+//! broadcasts are posted to all shards (`publish`), appended to the logs of their topics (`topics`,
+//! `log`) and leave in slices at the end of the turn (`fanout`), which publishers wait for that are
+//! faster than their readers (`flow`); `lifecycle` holds what comes with time: deadlines, closing, draining; `driven` is
 //! the transport of sockets that a driver in this process has instead of a network; `observed`
 //! tells somebody who looks. Nothing here is shared with another thread: the one door is [`Mail`].
 
@@ -14,17 +15,21 @@ mod conn;
 mod dispatch;
 mod driven;
 mod fanout;
+mod flow;
 mod frames;
 mod hibernation;
 mod lifecycle;
+mod log;
 mod members;
 mod observed;
 mod pages;
 mod permits;
+mod publish;
 mod topics;
 mod upgrade;
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +38,7 @@ use simurgh_proto::message::Payload;
 use simurgh_proto::ws::{self, CloseCode};
 use simurgh_reactor::{Accepted, Closed, Handler, Key, LocalOutput, Next, Slow};
 
-use crate::channel::{Broadcast, Join, Reply, Stop};
+use crate::channel::{Join, Reply, Stop};
 use crate::context::{Effect, ReplyRef};
 use crate::driver::Order;
 use crate::hub::Hub;
@@ -44,11 +49,13 @@ pub(crate) use conn::MOUNTS_MAX;
 use conn::{Conn, Phase};
 use driven::Driven;
 use fanout::Fanout;
+pub(crate) use flow::Posted;
 use hibernation::Hibernation;
 use lifecycle::Lifecycle;
 use members::Memberships;
 use observed::Observed;
 pub(crate) use permits::Permits;
+use publish::Held;
 use topics::{Member, Topics};
 
 /// What a handler of the reactor is handed: the sockets of this shard.
@@ -72,7 +79,7 @@ pub(crate) struct ChannelId {
 /// All that other threads may ask of a shard.
 pub(crate) enum Mail {
     /// A broadcast made elsewhere; its weight was charged to this mailbox.
-    Broadcast(Arc<Broadcast>),
+    Broadcast(Posted),
     /// For one channel.
     ToChannel(ChannelId, ToChannel),
     /// A connect was decided; `None` when deciding it panicked.
@@ -116,7 +123,7 @@ pub(crate) struct Shard {
     /// Lists of effects, kept so that callbacks need not allocate them.
     spare_effects: Vec<Vec<Effect>>,
     /// Sockets that are not read because they published more than is under way may be.
-    held: Vec<Key>,
+    held: VecDeque<Held>,
     /// Bytes of half-received messages and heads.
     inbound_bytes: usize,
     /// Only while somebody looks.
@@ -139,7 +146,7 @@ impl Shard {
             topics: Topics::default(),
             members: Memberships::default(),
             spare_effects: Vec::new(),
-            held: Vec::new(),
+            held: VecDeque::new(),
             inbound_bytes: 0,
             observed: None,
         }
@@ -208,7 +215,7 @@ impl Handler for Shard {
 
     fn mail(&mut self, io: &mut Io, mail: Mail) {
         match mail {
-            Mail::Broadcast(broadcast) => self.enqueue(broadcast),
+            Mail::Broadcast(posted) => self.enqueue(posted),
             Mail::ToChannel(channel, what) => self.channel_mail(io, channel, what),
             Mail::Connected(key, connect) => self.connect_decided(io, key, connect),
             Mail::Joined(key, join) => self.join_decided(io, key, join),
@@ -219,6 +226,10 @@ impl Handler for Shard {
             Mail::Drain(over) => self.begin_drain(io, over),
             Mail::Stop => io.stop(),
         }
+    }
+
+    fn drained(&mut self, io: &mut Io, key: Key) {
+        self.caught_up(io, key);
     }
 
     fn slow(&mut self, _io: &mut Io, _key: Key) -> Slow {
@@ -234,10 +245,12 @@ impl Handler for Shard {
         let driving = self.drive(io);
         let fanning_out = self.fan_out(io);
         let looking = self.survey(io);
+        let withheld = self.give_back_withheld(io);
         self.release_held(io);
         self.send_heard();
         let now = io.now();
         let next = fanning_out.sooner(due, now).sooner(self.held_due(), now);
+        let next = next.sooner(withheld, now);
         next.sooner(driving, now).sooner(looking, now)
     }
 }

@@ -5,14 +5,15 @@
 //! get. A member who joined at number s therefore gets exactly the broadcasts from s on, in order,
 //! however the fan-out is cut into slices.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use simurgh_reactor::Key;
 
+use super::flow::{Flow, Withheld};
+use super::log::Log;
 use super::pages::Pages;
-use crate::channel::Broadcast;
 
 /// Index of a topic in its shard's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,27 +49,42 @@ impl Member {
 pub(crate) struct Topic {
     pub(crate) name: Rc<str>,
     pub(crate) members: Pages<Member>,
-    /// Number the next broadcast will bear; numbers wrap.
-    pub(crate) head: u32,
-    /// Broadcasts not yet sent to everybody, the newest last: numbers `head - log.len() .. head`.
-    pub(crate) log: VecDeque<Arc<Broadcast>>,
+    /// Broadcasts not yet sent to everybody.
+    pub(crate) log: Log,
     /// Next member the fan-out visits.
     pub(crate) hand: usize,
-    /// `head` when the hand last stood at the first member: all before it is sent once the hand is
-    /// round.
+    /// The log's head when the hand last stood at the first member: all before it is sent once the
+    /// hand is round.
     pub(crate) lap_head: u32,
     pub(crate) in_fanout: bool,
+    /// In this lap a member had more before it than half of what may wait for one.
+    pub(crate) lagging: bool,
+    /// Members whose socket has not taken all they were sent.
+    pub(crate) behind: u32,
     /// What its broadcasts come to in deliveries, one for each member there was: since the observer
     /// last looked, and between its last two looks.
     pub(crate) deliveries: u32,
     pub(crate) deliveries_before: u32,
+    /// What members of this shard publish on it; none until they do.
+    pub(crate) flow: Option<Arc<Flow>>,
+    /// Broadcasts whose bytes still count although everybody was sent them.
+    pub(crate) withheld: Option<Box<Withheld>>,
 }
 
 impl Topic {
-    /// The broadcasts from `cursor` on.
-    pub(crate) fn pending(&self, cursor: u32) -> impl Iterator<Item = &Arc<Broadcast>> {
-        let count = self.head.wrapping_sub(cursor) as usize;
-        self.log.range(self.log.len().saturating_sub(count)..)
+    /// Whether what everybody was sent still counts as under way: most have not taken it, or one
+    /// is so far behind that it has to be given time.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.lagging || self.behind as usize * 2 > self.members.len()
+    }
+
+    /// A member whose socket had not taken all has, or is gone.
+    pub(crate) fn one_less_behind(&mut self) {
+        self.behind = self.behind.saturating_sub(1);
+        if self.behind == 0 {
+            self.lagging = false;
+            self.log.nobody_waits();
+        }
     }
 
     /// Takes a member out; `moved` is told of each member that changed its place. Members before
@@ -95,15 +111,24 @@ impl Topic {
         self.hand = self.hand.min(self.members.len());
     }
 
-    /// Forgets what everybody got, now that the hand has been round; returns the bytes set free.
-    pub(crate) fn finish_lap(&mut self) -> usize {
-        let keep = self.head.wrapping_sub(self.lap_head) as usize;
+    /// Forgets what everybody was sent, now that the hand has been round; returns the bytes set
+    /// free. What is awaited is withheld.
+    pub(crate) fn finish_lap(&mut self, now_ns: u64) -> usize {
+        let keep = self.log.head().wrapping_sub(self.lap_head) as usize;
+        let is_awaited = self.is_awaited();
         let mut freed = 0;
         while self.log.len() > keep {
-            freed += self.log.pop_front().map_or(0, |broadcast| broadcast.weight());
+            let Some(posted) = self.log.pop(self.behind > 0) else { break };
+            if is_awaited {
+                let withheld = || Box::new(Withheld::new(now_ns));
+                self.withheld.get_or_insert_with(withheld).push(posted);
+            } else {
+                freed += posted.broadcast().weight();
+            }
         }
         self.hand = 0;
-        self.lap_head = self.head;
+        self.lap_head = self.log.head();
+        self.lagging &= self.log.is_empty();
         freed
     }
 }
@@ -160,13 +185,16 @@ impl Topics {
         let topic = Box::new(Topic {
             name: Rc::clone(&name),
             members: Pages::default(),
-            head: 0,
-            log: VecDeque::new(),
+            log: Log::default(),
             hand: 0,
             lap_head: 0,
             in_fanout: false,
+            lagging: false,
+            behind: 0,
             deliveries: 0,
             deliveries_before: 0,
+            flow: None,
+            withheld: None,
         });
         let id = match self.free.pop() {
             Some(slot) => {
@@ -197,16 +225,20 @@ impl Topics {
         if topic.in_fanout || !topic.log.is_empty() {
             return false;
         }
-        let has_log = topic.log.capacity() > 0;
-        topic.log = VecDeque::new();
+        let has_log = topic.log.shrink();
+        // Nobody else has it: nothing is under way in it.
+        topic.flow.take_if(|flow| Arc::strong_count(flow) == 1);
         topic.members.shrink() || has_log
     }
 
-    /// Lets an empty topic go. One that is still in the fan-out's list stays until it has left
-    /// that.
+    /// Lets an empty topic go. One that is still in one of the fan-out's lists stays until it has
+    /// left that.
     pub(crate) fn close_if_empty(&mut self, id: TopicId) {
         let Some(place) = self.topics.get_mut(id.0 as usize) else { return };
-        if place.as_ref().is_some_and(|topic| topic.members.len() == 0 && !topic.in_fanout)
+        let is_idle = |topic: &Box<Topic>| {
+            topic.members.len() == 0 && !topic.in_fanout && topic.withheld.is_none()
+        };
+        if place.as_ref().is_some_and(is_idle)
             && let Some(topic) = place.take()
         {
             self.by_name.remove(&topic.name);
@@ -217,7 +249,9 @@ impl Topics {
 
 #[cfg(test)]
 mod tests {
+    use super::super::flow::Posted;
     use super::*;
+    use crate::channel::Broadcast;
 
     fn topic(members: u32) -> (Topics, TopicId) {
         let mut topics = Topics::default();
@@ -249,29 +283,46 @@ mod tests {
         }
     }
 
+    fn publish(topic: &mut Topic) {
+        let broadcast = Broadcast {
+            topic: "t".into(),
+            event: "e".into(),
+            payload: simurgh_proto::message::Payload::EMPTY_OBJECT,
+            except: None,
+        };
+        topic.log.push(Posted::new(Arc::new(broadcast), None));
+    }
+
     #[test]
     fn a_lap_forgets_only_what_was_published_before_it_began() {
         let (mut topics, id) = topic(2);
         let topic = topics.get_mut(id).unwrap();
-        let broadcast = || {
-            Arc::new(Broadcast {
-                topic: "t".into(),
-                event: "e".into(),
-                payload: simurgh_proto::message::Payload::EMPTY_OBJECT,
-                except: None,
-            })
-        };
-        for _ in 0..2 {
-            topic.log.push_back(broadcast());
-            topic.head = topic.head.wrapping_add(1);
-        }
+        publish(topic);
+        publish(topic);
         topic.lap_head = 1;
-        assert!(topic.finish_lap() > 0);
+        assert!(topic.finish_lap(0) > 0);
         assert_eq!((topic.log.len(), topic.lap_head), (1, 2));
-        assert_eq!(topic.pending(1).count(), 1);
-        assert_eq!(topic.pending(2).count(), 0);
-        topic.finish_lap();
+        assert_eq!(topic.log.pending(1).count(), 1);
+        assert_eq!(topic.log.pending(2).count(), 0);
+        topic.finish_lap(0);
         assert!(topic.log.is_empty());
+    }
+
+    #[test]
+    fn bytes_are_withheld_while_most_are_behind_or_one_lags() {
+        let (mut topics, id) = topic(4);
+        let topic = topics.get_mut(id).unwrap();
+        for (behind, lagging, is_withheld) in
+            [(0, false, false), (2, false, false), (3, false, true), (1, true, true)]
+        {
+            (topic.behind, topic.lagging) = (behind, lagging);
+            publish(topic);
+            topic.lap_head = topic.log.head();
+            assert_eq!(topic.finish_lap(0) == 0, is_withheld, "{behind} of 4, lagging: {lagging}");
+            assert_eq!(topic.withheld.take().is_some(), is_withheld);
+        }
+        topic.one_less_behind();
+        assert!(!topic.is_awaited());
     }
 
     #[test]

@@ -1,0 +1,208 @@
+//! What holds a publisher back: the bytes it has under way, topic by topic.
+//!
+//! A *flow* is what one shard's members publish on one topic. Its bytes count from the publishing
+//! until the broadcast has left for most readers of every shard. While a flow has more than its
+//! share under way, sockets that publish into it are not read; who publishes on other topics is not
+//! concerned.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::channel::Broadcast;
+
+/// Flows of topics without members here that are remembered before those that have ended are
+/// looked for.
+const ELSEWHERE_MIN: usize = 64;
+/// Nanoseconds in a second.
+const BILLION: u64 = 1_000_000_000;
+
+/// Bytes of one topic's broadcasts from one shard that are under way.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    bytes: AtomicUsize,
+}
+
+impl Flow {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Counts the bytes of a broadcast until what is returned is dropped, with all its clones.
+    pub(crate) fn charge(self: &Arc<Self>, bytes: usize) -> Arc<Charge> {
+        self.bytes.fetch_add(bytes, Relaxed);
+        Arc::new(Charge { flow: Arc::clone(self), bytes })
+    }
+}
+
+/// A broadcast's bytes in its flow.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    flow: Arc<Flow>,
+    bytes: usize,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.flow.bytes.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// A broadcast on its way through a shard.
+pub(crate) struct Posted {
+    broadcast: Arc<Broadcast>,
+    /// None of one that no socket has published.
+    charge: Option<Arc<Charge>>,
+}
+
+impl Posted {
+    pub(crate) fn new(broadcast: Arc<Broadcast>, charge: Option<Arc<Charge>>) -> Self {
+        Self { broadcast, charge }
+    }
+
+    pub(crate) fn broadcast(&self) -> &Arc<Broadcast> {
+        &self.broadcast
+    }
+}
+
+/// Flows of topics that have no members on this shard.
+#[derive(Default)]
+pub(super) struct FlowsElsewhere {
+    by_topic: HashMap<Box<str>, Weak<Flow>>,
+    /// How many there may be before those that have ended are looked for.
+    look_at: usize,
+}
+
+impl FlowsElsewhere {
+    pub(super) fn of(&mut self, topic: &str) -> Arc<Flow> {
+        if let Some(flow) = self.by_topic.get(topic).and_then(Weak::upgrade) {
+            return flow;
+        }
+        if self.by_topic.len() >= self.look_at.max(ELSEWHERE_MIN) {
+            self.by_topic.retain(|_, flow| flow.strong_count() > 0);
+            self.by_topic.shrink_to(2 * self.by_topic.len());
+            self.look_at = 2 * self.by_topic.len();
+        }
+        let flow = Arc::default();
+        self.by_topic.insert(topic.into(), Arc::downgrade(&flow));
+        flow
+    }
+}
+
+/// Broadcasts that every member was sent and most have not taken, or one has far too much before
+/// it: their bytes stay counted. They are given back when that is over, or at a *pace*, so that
+/// whoever does not read slows a topic down to that and no further.
+#[derive(Default)]
+pub(crate) struct Withheld {
+    items: VecDeque<(usize, Option<Arc<Charge>>)>,
+    /// When the pace was last applied, and what it allowed that was not used, in billionths of a
+    /// byte: short times must not be rounded away.
+    since_ns: u64,
+    allowed: u128,
+}
+
+impl Withheld {
+    pub(super) fn new(now_ns: u64) -> Self {
+        Self { since_ns: now_ns, ..Self::default() }
+    }
+
+    pub(super) fn push(&mut self, posted: Posted) {
+        let weight = posted.broadcast.weight();
+        self.items.push_back((weight, posted.charge));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Gives everything back; returns its bytes.
+    pub(super) fn give_all(&mut self) -> usize {
+        self.items.drain(..).map(|(weight, _)| weight).sum()
+    }
+
+    /// Gives back what `bytes_per_s` allows by now; returns how much.
+    pub(super) fn give(&mut self, now_ns: u64, bytes_per_s: u64) -> usize {
+        let passed = now_ns.saturating_sub(self.since_ns).min(BILLION);
+        self.since_ns = now_ns;
+        self.allowed += u128::from(bytes_per_s) * u128::from(passed);
+        let mut given = 0;
+        while let Some((weight, _)) = self.items.front()
+            && let price = *weight as u128 * u128::from(BILLION)
+            && price <= self.allowed
+        {
+            self.allowed -= price;
+            given += *weight;
+            self.items.pop_front();
+        }
+        given
+    }
+}
+
+/// Bytes a second at which withheld broadcasts are given back: so slowly that no reader can get
+/// from half of what may wait for it to all of it before its time is up.
+pub(super) fn pace(outbound_bytes_max: usize, slow_after: Duration) -> u64 {
+    let seconds = slow_after.as_secs_f64().max(0.001);
+    ((outbound_bytes_max as f64 / 2.0 / seconds) as u64).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use simurgh_proto::message::Payload;
+
+    use super::*;
+
+    fn posted(flow: &Arc<Flow>) -> Posted {
+        let broadcast = Arc::new(Broadcast {
+            topic: "t".into(),
+            event: "e".into(),
+            payload: Payload::EMPTY_OBJECT,
+            except: None,
+        });
+        let weight = broadcast.weight();
+        Posted::new(broadcast, Some(flow.charge(weight)))
+    }
+
+    #[test]
+    fn bytes_count_until_the_last_shard_is_done() {
+        let flow = Arc::<Flow>::default();
+        let charge = flow.charge(100);
+        let elsewhere = Arc::clone(&charge);
+        drop(charge);
+        assert_eq!(flow.bytes(), 100);
+        drop(elsewhere);
+        assert_eq!(flow.bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_withheld_comes_back_at_its_pace_or_at_once() {
+        let flow = Arc::<Flow>::default();
+        let mut withheld = Withheld::new(0);
+        for _ in 0..10 {
+            withheld.push(posted(&flow));
+        }
+        let each = flow.bytes() / 10;
+        let pace = 2 * each as u64;
+        assert_eq!(withheld.give(499_000_000, pace), 0);
+        assert_eq!(withheld.give(501_000_000, pace), each);
+        assert_eq!(withheld.give(9_000_000_000, pace), 2 * each, "a pause is no credit");
+        assert_eq!((withheld.give_all(), flow.bytes(), withheld.is_empty()), (7 * each, 0, true));
+    }
+
+    #[test]
+    fn flows_that_have_ended_are_forgotten() {
+        let mut flows = FlowsElsewhere::default();
+        let kept = flows.of("kept");
+        for n in 0..10_000 {
+            flows.of(&format!("t{n}"));
+        }
+        assert!(Arc::ptr_eq(&kept, &flows.of("kept")));
+        assert!(flows.by_topic.len() <= ELSEWHERE_MIN + 1, "{}", flows.by_topic.len());
+    }
+
+    #[test]
+    fn half_of_what_may_wait_takes_all_of_the_time() {
+        assert_eq!(pace(16 << 20, Duration::from_secs(8)), 1 << 20);
+        assert!(pace(1, Duration::ZERO) >= 1);
+    }
+}

@@ -1,0 +1,252 @@
+//! What was broadcast on a topic and not everybody has got: each broadcast once, and its frame once
+//! for each wire, whoever stands where.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use simurgh_reactor::{Run, Shared};
+
+use super::conn::{WIRES, Wire};
+use super::flow::Posted;
+use crate::channel::Broadcast;
+
+/// A frame of one wire, as far as it was asked for.
+enum Frame {
+    NotYet,
+    /// A binary payload has no form in V1.
+    Impossible,
+    Made(Shared),
+}
+
+struct Entry {
+    posted: Posted,
+    frames: [Frame; WIRES],
+}
+
+/// Numbers broadcasts and keeps those that are still to be sent; numbers wrap.
+#[derive(Default)]
+pub(crate) struct Log {
+    /// The newest last: numbers `head - entries.len() .. head`.
+    entries: VecDeque<Entry>,
+    /// Number the next broadcast will bear.
+    head: u32,
+    /// The last frames of those that were let go, kept for who is behind: what comes next follows
+    /// them, and makes no queue longer.
+    tails: Option<Box<[Option<Shared>; WIRES]>>,
+}
+
+impl Log {
+    /// Number the next broadcast will bear: the cursor of who has got everything.
+    pub(crate) fn head(&self) -> u32 {
+        self.head
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, posted: Posted) {
+        let frames = [const { Frame::NotYet }; WIRES];
+        self.entries.push_back(Entry { posted, frames });
+        self.head = self.head.wrapping_add(1);
+    }
+
+    /// Lets the oldest go. With `is_awaited` somebody is behind on it: what comes next is to follow
+    /// it.
+    pub(crate) fn pop(&mut self, is_awaited: bool) -> Option<Posted> {
+        let entry = self.entries.pop_front()?;
+        if !is_awaited {
+            self.tails = None;
+            return Some(entry.posted);
+        }
+        let tails = self.tails.get_or_insert_default();
+        for (tail, frame) in tails.iter_mut().zip(entry.frames) {
+            match frame {
+                Frame::Made(frame) => *tail = Some(frame),
+                Frame::NotYet => *tail = None,
+                Frame::Impossible => {}
+            }
+        }
+        Some(entry.posted)
+    }
+
+    /// Nobody is behind any more.
+    pub(crate) fn nobody_waits(&mut self) {
+        self.tails = None;
+    }
+
+    /// Gives back room that nothing needs; whether there was any.
+    pub(crate) fn shrink(&mut self) -> bool {
+        let had_room = self.entries.capacity() > 0;
+        if self.entries.is_empty() {
+            self.entries = VecDeque::new();
+        }
+        had_room && self.entries.capacity() == 0
+    }
+
+    /// The broadcasts from `cursor` on.
+    pub(crate) fn pending(&self, cursor: u32) -> impl Iterator<Item = &Arc<Broadcast>> {
+        self.entries.range(self.at(cursor)..).map(|entry| entry.posted.broadcast())
+    }
+
+    /// The frames for `wire` of the broadcasts from `cursor` on that `wanted` says are for its
+    /// receiver, as runs: one, unless something in between is left out. A frame that nobody has
+    /// asked for before is made by `encode`; `None` if it has no form.
+    pub(crate) fn runs(
+        &mut self,
+        cursor: u32,
+        wire: Wire,
+        wanted: impl Fn(&Broadcast) -> bool,
+        mut encode: impl FnMut(&Broadcast) -> Option<Shared>,
+        mut found: impl FnMut(&Run, u32),
+    ) {
+        let mut run: Option<(Run, u32)> = None;
+        for at in self.at(cursor)..self.entries.len() {
+            self.make(at, wire, &mut encode);
+            let Some(entry) = self.entries.get(at) else { break };
+            let Some(Frame::Made(frame)) = entry.frames.get(wire as usize) else { continue };
+            if !wanted(entry.posted.broadcast()) {
+                continue;
+            }
+            if let Some((run, count)) = &mut run
+                && run.push(frame)
+            {
+                *count += 1;
+            } else if let Some((run, count)) = run.replace((Run::of(frame), 1)) {
+                found(&run, count);
+            }
+        }
+        if let Some((run, count)) = run {
+            found(&run, count);
+        }
+    }
+
+    /// Makes the frame at a place, if it was not asked for yet, and puts it into the chain.
+    fn make(
+        &mut self,
+        at: usize,
+        wire: Wire,
+        encode: &mut impl FnMut(&Broadcast) -> Option<Shared>,
+    ) {
+        let Some(entry) = self.entries.get_mut(at) else { return };
+        let Some(place @ Frame::NotYet) = entry.frames.get_mut(wire as usize) else { return };
+        let Some(frame) = encode(entry.posted.broadcast()) else {
+            *place = Frame::Impossible;
+            // Those on both sides of it are neighbours now.
+            if let (Some(before), Some(after)) = (self.before(at, wire), self.after(at, wire)) {
+                before.follow(after);
+            }
+            return;
+        };
+        *place = Frame::Made(frame.clone());
+        if let Some(before) = self.before(at, wire) {
+            before.follow(&frame);
+        }
+        if let Some(after) = self.after(at, wire) {
+            frame.follow(after);
+        }
+    }
+
+    /// The frame that was sent before the one at a place.
+    fn before(&self, at: usize, wire: Wire) -> Option<&Shared> {
+        for place in (0..at).rev() {
+            match self.entries.get(place)?.frames.get(wire as usize)? {
+                Frame::Made(frame) => return Some(frame),
+                Frame::NotYet => return None,
+                Frame::Impossible => {}
+            }
+        }
+        self.tails.as_ref()?.get(wire as usize)?.as_ref()
+    }
+
+    /// The frame that is sent after the one at a place, if it is made.
+    fn after(&self, at: usize, wire: Wire) -> Option<&Shared> {
+        for entry in self.entries.range(at + 1..) {
+            match entry.frames.get(wire as usize)? {
+                Frame::Made(frame) => return Some(frame),
+                Frame::NotYet => return None,
+                Frame::Impossible => {}
+            }
+        }
+        None
+    }
+
+    /// Where the entry of a number is; behind the last for one that is not there.
+    fn at(&self, cursor: u32) -> usize {
+        let count = self.head.wrapping_sub(cursor) as usize;
+        self.entries.len().saturating_sub(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use simurgh_proto::message::Payload;
+
+    use super::*;
+
+    fn broadcast(text: &str) -> Posted {
+        Posted::new(
+            Arc::new(Broadcast {
+                topic: "t".into(),
+                event: text.into(),
+                payload: Payload::EMPTY_OBJECT,
+                except: None,
+            }),
+            None,
+        )
+    }
+
+    fn log(events: &[&str]) -> Log {
+        let mut log = Log::default();
+        for event in events {
+            log.push(broadcast(event));
+        }
+        log
+    }
+
+    /// The runs from `cursor` on but for an event, as texts; `-` has no form.
+    fn runs(log: &mut Log, cursor: u32, but: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        let encode = |it: &Broadcast| {
+            (it.event() != "-").then(|| Shared::from(it.event().as_bytes().to_vec()))
+        };
+        log.runs(cursor, Wire::V2, |it| it.event() != but, encode, |run, count| {
+            let text: Vec<u8> = run.frames().flat_map(|it| it.as_bytes().to_vec()).collect();
+            assert_eq!(run.frames().count(), count as usize);
+            all.push(String::from_utf8(text).unwrap());
+        });
+        all
+    }
+
+    #[test]
+    fn a_frame_is_made_once_whoever_stands_where() {
+        let mut log = log(&["a", "b", "-", "c"]);
+        assert_eq!(runs(&mut log, 3, ""), ["c"]);
+        assert_eq!(runs(&mut log, 1, ""), ["bc"], "what is made later is put before what was");
+        assert_eq!(runs(&mut log, 0, "b"), ["a", "c"]);
+        let none = |_: &Broadcast| panic!("made a second time");
+        log.runs(0, Wire::V2, |_| true, none, |run, _| assert_eq!(run.len(), 3));
+        assert!(runs(&mut log, 4, "").is_empty());
+    }
+
+    #[test]
+    fn what_comes_next_follows_what_was_let_go_only_while_somebody_is_behind() {
+        for is_awaited in [true, false] {
+            let mut log = log(&["a", "b"]);
+            let mut behind = None;
+            let made = |it: &Broadcast| Some(Shared::from(it.event().as_bytes().to_vec()));
+            log.runs(0, Wire::V2, |_| true, made, |run, _| behind = Some(run.clone()));
+            while log.pop(is_awaited).is_some() {}
+            log.push(broadcast("c"));
+            let mut next = None;
+            let made = |it: &Broadcast| Some(Shared::from(it.event().as_bytes().to_vec()));
+            log.runs(2, Wire::V2, |_| true, made, |run, _| next = run.single().cloned());
+            let (mut behind, next) = (behind.unwrap(), next.unwrap());
+            assert_eq!(behind.push(&next), is_awaited);
+        }
+    }
+}
