@@ -176,18 +176,61 @@ pub(crate) const ALL: &[Key] = &[
         default: "\"256MiB\"",
         example: None,
         about: "What all half-received messages and requests of a shard may hold together; above, \
-                the next that grows is closed with 1013",
+                those who hold most for longest are closed with 1013",
         cost: "up to so much memory per shard, while messages are incomplete",
         set: |layer, value| scalar(&mut layer.inbound_budget, value, units::bytes),
     },
     Key {
         name: "outbound_bytes_max",
-        takes: "a size such as \"1MiB\" or a number of bytes",
-        default: "\"1MiB\"",
+        takes: "a size such as \"24MiB\" or a number of bytes",
+        default: "\"24MiB\"",
         example: None,
-        about: "What may wait for one slow reader; above, it is cut with 1013",
-        cost: "up to so much memory per slow reader; none for others. Broadcasts are shared",
+        about: "What may wait for one slow reader; above, it is cut with 1013. Half of it is the \
+                largest message and broadcast. Once a quarter waits for a reader, publishers on \
+                its topic are slowed to half of it in slow_after",
+        cost: "up to so much memory for what waits for slow readers: broadcasts once for all of \
+               them, replies and pushes for each; outbound_budget bounds it",
         set: |layer, value| scalar(&mut layer.outbound_bytes_max, value, units::bytes),
+    },
+    Key {
+        name: "outbound_budget",
+        takes: "a size such as \"128MiB\" or a number of bytes",
+        default: "\"128MiB\"",
+        example: None,
+        about: "What may wait for all readers of a shard together; above, those who have kept \
+                most waiting for longest are cut with 1013",
+        cost: "up to so much memory per shard, while readers are slow",
+        set: |layer, value| scalar(&mut layer.outbound_budget, value, units::bytes),
+    },
+    Key {
+        name: "slow_after",
+        takes: "a time such as \"10s\" or \"500ms\"",
+        default: "\"10s\"",
+        example: None,
+        about: "A reader that has taken less than 16 kB of what waits for it in this time is cut \
+                with 1013",
+        cost: "nothing while readers keep up: only who has something waiting is looked at",
+        set: |layer, value| scalar(&mut layer.slow_after, value, units::duration),
+    },
+    Key {
+        name: "message_timeout",
+        takes: "a time such as \"30s\" or \"500ms\"",
+        default: "\"30s\"",
+        example: None,
+        about: "From the first byte of a message to its last; one that takes longer is waited for \
+                while it brings 8 kB a second, else it ends with 1013",
+        cost: "nothing but for messages that are not whole",
+        set: |layer, value| scalar(&mut layer.message_timeout, value, units::duration),
+    },
+    Key {
+        name: "decision_timeout",
+        takes: "a time such as \"30s\" or \"500ms\"",
+        default: "\"30s\"",
+        example: None,
+        about: "How long an application may take to decide about a connect (then 503) or a join \
+                (then the error join timed out)",
+        cost: "nothing: the sweep over time stamps that finds idle clients finds these",
+        set: |layer, value| scalar(&mut layer.decision_timeout, value, units::duration),
     },
     Key {
         name: "mailbox_bytes_max",

@@ -66,6 +66,14 @@ layer! {
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     outbound_bytes_max: usize,
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    outbound_budget: usize,
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    slow_after: Duration,
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    message_timeout: Duration,
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    decision_timeout: Duration,
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     mailbox_bytes_max: usize,
     #[arg(long, value_name = "ORIGINS", value_parser = units::check_origin)]
     check_origin: Choice<CheckOrigin>,

@@ -223,6 +223,10 @@ fn complete(layer: Layer) -> Config {
     limits.message_bytes_max = layer.message_bytes_max.unwrap_or(limits.message_bytes_max);
     config.inbound_budget_bytes = layer.inbound_budget.unwrap_or(config.inbound_budget_bytes);
     config.outbound_bytes_max = layer.outbound_bytes_max.unwrap_or(config.outbound_bytes_max);
+    config.outbound_budget_bytes = layer.outbound_budget.unwrap_or(config.outbound_budget_bytes);
+    config.slow_after = layer.slow_after.unwrap_or(config.slow_after);
+    config.message_timeout = layer.message_timeout.unwrap_or(config.message_timeout);
+    config.decision_timeout = layer.decision_timeout.unwrap_or(config.decision_timeout);
     config.mailbox_bytes_max = layer.mailbox_bytes_max.unwrap_or(config.mailbox_bytes_max);
     config.check_origin = layer.check_origin.map_or(config.check_origin, Choice::value);
     config.trusted_proxies = layer.trusted_proxies.unwrap_or(config.trusted_proxies);

@@ -7,9 +7,9 @@
 use std::os::fd::OwnedFd;
 
 use crate::handler::Key;
-use crate::queue::Queue;
 use crate::page::Page;
 use crate::places::{PAGE, Places};
+use crate::queue::Queue;
 
 /// A connection's flags, see the constants.
 pub(crate) type Flags = u16;

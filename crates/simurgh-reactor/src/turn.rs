@@ -79,7 +79,12 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn begin<T>(share: Share, clock: Clock, io: &Io<T>) -> Self {
-        Self { until_ns: clock.ns() + share.ns, dirty_max: owed(io) + share.dirty, steps: 0, bytes_out: io.counts.bytes_out }
+        Self {
+            until_ns: clock.ns() + share.ns,
+            dirty_max: owed(io) + share.dirty,
+            steps: 0,
+            bytes_out: io.counts.bytes_out,
+        }
     }
 
     /// Whether the stage has used its share; the clock is asked at every eighth step only, so

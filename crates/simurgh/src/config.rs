@@ -42,12 +42,20 @@ pub struct Config {
     /// Largest frame and message a peer may send, bytes; above: 1009. Default 10,000,000 each.
     /// Memory is taken as data arrives, and only while a message is incomplete.
     pub limits: Limits,
-    /// Bytes all half-received messages and heads of a shard may hold; above: 1013. Default 256
-    /// MiB.
+    /// Bytes all half-received messages and heads of a shard may hold; above, those who hold most
+    /// for longest end with 1013. Default 256 MiB.
     pub inbound_budget_bytes: usize,
+    /// From the first byte of a message to its last; one that takes longer is waited for as long as
+    /// it brings 8 kB a second, else it ends with 1013. Default 30 s.
+    pub message_timeout: Duration,
+    /// How long the application may take to decide about a connect (then 503) or a join (then an
+    /// error reply, `join timed out`). Its work is dropped some time after. Default 30 s.
+    pub decision_timeout: Duration,
     /// Bytes that may wait for one reader; above, it is cut with 1013. Broadcasts are there once for
-    /// all who wait for them; larger ones are refused. Publishers are slowed so that a reader that
-    /// takes half of this in [`slow_after`](Self::slow_after) never comes there. Default 16 MiB.
+    /// all who wait for them, and half of this is the largest message and the largest broadcast
+    /// there may be. Once a reader has a quarter of this before it, what is published on its topic
+    /// is slowed to half of it in [`slow_after`](Self::slow_after), so that whoever takes as much
+    /// is not cut by others' speed. Default 24 MiB.
     pub outbound_bytes_max: usize,
     /// Bytes that may wait for all readers of a shard, broadcasts counted once; above, those who
     /// have kept most waiting for longest are cut with 1013. Default 128 MiB.
@@ -96,7 +104,9 @@ impl Default for Config {
             drain_time: Duration::from_secs(10),
             limits: Limits::default(),
             inbound_budget_bytes: 256 << 20,
-            outbound_bytes_max: 16 << 20,
+            message_timeout: Duration::from_secs(30),
+            decision_timeout: Duration::from_secs(30),
+            outbound_bytes_max: 24 << 20,
             outbound_budget_bytes: 128 << 20,
             slow_after: Duration::from_secs(10),
             mailbox_bytes_max: 16 << 20,

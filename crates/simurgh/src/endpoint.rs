@@ -13,7 +13,7 @@ use crate::channel::Broadcast;
 use crate::config::Config;
 use crate::error::Error;
 use crate::http;
-use crate::hub::{Congested, Hub, Seats};
+use crate::hub::{BroadcastError, Hub, Seats};
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
 use crate::shard::{MOUNTS_MAX, Mail, Permits, Shard};
@@ -66,18 +66,19 @@ impl Endpoint {
         self.admin_address
     }
 
-    /// Broadcasts to all members of a topic, from any thread. A congested server takes nothing.
+    /// Broadcasts to all members of a topic, from any thread. A congested server takes nothing,
+    /// and none takes a payload of more than half of [`Config::outbound_bytes_max`].
     pub fn broadcast(
         &self,
         topic: &str,
         event: &str,
         payload: impl Into<Payload<'static>>,
-    ) -> Result<(), Congested> {
+    ) -> Result<(), BroadcastError> {
         self.handle().broadcast(topic, event, payload)
     }
 
     /// Closes every socket with this id, with 1001.
-    pub fn disconnect(&self, socket_id: &str) -> Result<(), Congested> {
+    pub fn disconnect(&self, socket_id: &str) -> Result<(), BroadcastError> {
         self.broadcast(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT)
     }
 
@@ -166,7 +167,7 @@ impl Handle {
         topic: &str,
         event: &str,
         payload: impl Into<Payload<'static>>,
-    ) -> Result<(), Congested> {
+    ) -> Result<(), BroadcastError> {
         self.0.broadcast(Broadcast {
             topic: topic.into(),
             event: event.into(),
@@ -363,6 +364,9 @@ fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<
         seats: Seats::new(config.max_connections),
         http_seats: Seats::new(Some(config.http.connections_max)),
         observer: Observer::new(),
+        readers: tokio::sync::Semaphore::new(
+            std::thread::available_parallelism().map_or(1, usize::from),
+        ),
         runtime: OnceLock::new(),
         config,
         mounts,

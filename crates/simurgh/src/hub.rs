@@ -35,6 +35,8 @@ pub(crate) struct Hub {
     pub(crate) http_seats: Seats,
     pub(crate) watches: Vec<Watch>,
     pub(crate) observer: Observer,
+    /// Long messages that are read off the shards at once.
+    pub(crate) readers: tokio::sync::Semaphore,
     pub(crate) runtime: OnceLock<tokio::runtime::Handle>,
 }
 
@@ -47,9 +49,13 @@ impl Hub {
     }
 
     /// From any thread: to all shards, or to none when one of them has too much under way.
-    pub(crate) fn broadcast(&self, broadcast: Broadcast) -> Result<(), Congested> {
+    pub(crate) fn broadcast(&self, broadcast: Broadcast) -> Result<(), BroadcastError> {
+        let (bytes, bytes_max) = (broadcast.payload.len(), self.broadcast_bytes_max());
+        if bytes > bytes_max {
+            return Err(BroadcastError::TooLarge { bytes, bytes_max });
+        }
         if self.is_congested() {
-            return Err(Congested);
+            return Err(BroadcastError::Congested);
         }
         let broadcast = Arc::new(broadcast);
         for mailbox in &self.mailboxes {
@@ -71,6 +77,11 @@ impl Hub {
     /// Whether publishers have to wait.
     pub(crate) fn is_congested(&self) -> bool {
         self.mailbox_bytes().any(|bytes| bytes > self.config.mailbox_bytes_max)
+    }
+
+    /// Largest payload that is broadcast: what waits for a reader can hold two of them.
+    pub(crate) fn broadcast_bytes_max(&self) -> usize {
+        self.config.outbound_bytes_max / 2
     }
 
     /// Bytes that one topic's publishers on one shard may have under way: so little of the whole
@@ -137,14 +148,34 @@ impl Seats {
     }
 }
 
-/// Too many bytes of broadcasts are under way; the publisher should try again later.
+/// Why a broadcast was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Congested;
+#[non_exhaustive]
+pub enum BroadcastError {
+    /// Too many bytes of broadcasts are under way; the publisher should try again later.
+    Congested,
+    /// Half of what may wait for one reader ([`Config::outbound_bytes_max`]) is the most.
+    TooLarge {
+        /// Size of the payload.
+        bytes: usize,
+        /// Largest there may be.
+        bytes_max: usize,
+    },
+}
 
-impl std::fmt::Display for Congested {
+impl std::fmt::Display for BroadcastError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("too many bytes of broadcasts are under way, try again later")
+        match self {
+            Self::Congested => {
+                f.write_str("too many bytes of broadcasts are under way, try again later")
+            }
+            Self::TooLarge { bytes, bytes_max } => write!(
+                f,
+                "a payload of {bytes} bytes cannot be broadcast: {bytes_max} is the most \
+                 (half of outbound_bytes_max)"
+            ),
+        }
     }
 }
 
-impl std::error::Error for Congested {}
+impl std::error::Error for BroadcastError {}

@@ -64,7 +64,7 @@ pub use config::Config;
 pub use context::{ChannelHandle, Context, ReplyRef};
 pub use endpoint::{Builder, Endpoint, Handle, Pulse};
 pub use error::Error;
-pub use hub::Congested;
+pub use hub::BroadcastError;
 pub use signals::Signals;
 pub use simurgh_proto::message::Payload;
 pub use simurgh_proto::origin::CheckOrigin;

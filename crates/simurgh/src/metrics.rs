@@ -106,7 +106,7 @@ counters! {
     errors_inbound_budget: counter,
     /// Messages and heads that took too long to become whole (1013).
     errors_message_timeout: counter,
-    /// Broadcasts of the application larger than `outbound_bytes_max`, not sent.
+    /// Broadcasts of the application larger than half of `outbound_bytes_max`, not sent.
     errors_broadcast_too_big: counter,
     /// Connects and joins that the application did not decide about in time.
     errors_decision_timeout: counter,

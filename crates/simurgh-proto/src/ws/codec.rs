@@ -101,6 +101,13 @@ impl Decoder {
         self.partial.as_deref().map_or(0, |partial| size_of::<Partial>() + partial.capacity())
     }
 
+    /// Bytes that have come of the half-received message, without its frames' heads.
+    #[must_use]
+    pub fn received(&self) -> usize {
+        let partial = self.partial.as_deref();
+        partial.map_or(0, |it| it.message.len().unwrap_or(0) + it.control.len())
+    }
+
     /// Whether a frame or message is half received: the end of the stream would cut it.
     #[must_use]
     pub const fn in_message(&self) -> bool {

@@ -69,6 +69,21 @@ pub(crate) const REACTOR_METRICS: &[(&str, &str, &str, fn(&Counts) -> f64)] = &[
     }),
     ("queued_bytes", "gauge", "Bytes that wait for slow peers.", |it| it.queued_bytes as f64),
     (
+        "waiting_bytes",
+        "gauge",
+        "Bytes there for peers who have not taken them, those shared once.",
+        |it| it.waiting_bytes as f64,
+    ),
+    ("slow_stalled", "counter", "Peers cut because what waited for them stood still.", |it| {
+        it.stalled_cut as f64
+    }),
+    ("slow_shed", "counter", "Peers cut because too much waited for all of them.", |it| {
+        it.outbound_shed as f64
+    }),
+    ("lost_seconds", "counter", "Time in which the shard could serve nobody.", |it| {
+        it.lost_ms as f64 / 1e3
+    }),
+    (
         "accept_pauses",
         "counter",
         "Times accepting paused for want of descriptors or memory.",

@@ -16,7 +16,7 @@ use simurgh_proto::serializer::json::compact;
 
 use super::bearer::{Bearer, bearer};
 use crate::channel::Broadcast;
-use crate::hub::Hub;
+use crate::hub::{BroadcastError, Hub};
 
 /// Largest body, bytes.
 const BODY_MAX: usize = 8_000_000;
@@ -43,7 +43,8 @@ struct Message {
 }
 
 /// Takes the messages in their order and answers once every shard has them: 202 with their number,
-/// 401 without the token, 400 for a body of another shape, 503 while the server is congested.
+/// 401 without the token, 400 for a body of another shape, 413 for a payload that is too large to
+/// be broadcast, 503 while the server is congested.
 async fn broadcast(State(hub): State<Arc<Hub>>, request: Request) -> Response {
     // Before its body is read: nobody else may make the server hold one.
     if !is_authorized(&hub, request.headers()) {
@@ -65,13 +66,17 @@ async fn broadcast(State(hub): State<Arc<Hub>>, request: Request) -> Response {
         }
     };
     for (taken, message) in messages.iter().enumerate() {
-        if let Err(congested) = hub.broadcast(to_broadcast(message)) {
-            return (
-                StatusCode::SERVICE_UNAVAILABLE,
-                [(header::RETRY_AFTER, "1")],
-                Json(json!({"error": congested.to_string(), "taken": taken})),
-            )
-                .into_response();
+        if let Err(error) = hub.broadcast(to_broadcast(message)) {
+            let said = Json(json!({"error": error.to_string(), "taken": taken}));
+            return match error {
+                BroadcastError::TooLarge { .. } => {
+                    (StatusCode::PAYLOAD_TOO_LARGE, said).into_response()
+                }
+                BroadcastError::Congested => {
+                    let later = [(header::RETRY_AFTER, "1")];
+                    (StatusCode::SERVICE_UNAVAILABLE, later, said).into_response()
+                }
+            };
         }
     }
     (StatusCode::ACCEPTED, Json(json!({"taken": messages.len()}))).into_response()

@@ -93,7 +93,7 @@ pub(crate) enum Phase {
     Head,
     /// Accepted beyond the shard's capacity: its request is answered with 503.
     Full,
-    /// The application decides about the connect, or about a join.
+    /// Something is awaited ([`Awaited`]); nothing is read meanwhile.
     Pending,
     Open,
     /// A close frame was sent, its answer is awaited; nothing else is listened to.
@@ -106,26 +106,31 @@ pub(crate) enum Phase {
 pub(crate) enum Passing {
     /// Bytes of an upgrade request, and who sends it if a PROXY header said so.
     Head { bytes: Vec<u8>, peer: Option<SocketAddr> },
-    /// A connect is being decided; the rest is what the answer needs, and what came behind it.
-    Connect(PendingConnect),
-    /// A join is being decided.
-    Join(PendingJoin),
+    /// The application decides, or a message is read elsewhere.
+    Waiting(Waiting),
 }
 
-pub(crate) struct PendingConnect {
-    /// The 101 response, sent if the application agrees.
-    pub(crate) response: Vec<u8>,
+/// What a socket waits for, without being read meanwhile.
+pub(crate) struct Waiting {
+    pub(crate) what: Awaited,
+    /// Tells the answer from one that came too late for what was awaited before.
+    pub(crate) ticket: u32,
+    /// Bytes that came behind it.
     pub(crate) stash: Vec<u8>,
-    /// Where a driver waits for the answer.
-    pub(crate) answer: Option<Answer>,
 }
 
-pub(crate) struct PendingJoin {
-    pub(crate) topic: Box<str>,
-    pub(crate) join_ref: OwnedRef,
-    pub(crate) message: OwnedRef,
-    pub(crate) replaced: Option<Box<Replaced>>,
-    pub(crate) stash: Vec<u8>,
+pub(crate) enum Awaited {
+    /// Whether a connect is accepted.
+    Connect {
+        /// The 101 response, sent if the application agrees.
+        response: Vec<u8>,
+        /// Where a driver waits for the answer.
+        answer: Option<Answer>,
+    },
+    /// Whether a join is.
+    Join { topic: Box<str>, join_ref: OwnedRef, message: OwnedRef, replaced: Option<Box<Replaced>> },
+    /// What a message of so many bytes says, too long to be read in one turn.
+    Message(usize),
 }
 
 impl Passing {
@@ -133,8 +138,14 @@ impl Passing {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Head { bytes, .. } => bytes.capacity(),
-            Self::Connect(pending) => pending.stash.capacity() + pending.response.capacity(),
-            Self::Join(pending) => pending.stash.capacity() + pending.topic.len(),
+            Self::Waiting(Waiting { what, stash, .. }) => {
+                let more = match what {
+                    Awaited::Connect { response, .. } => response.capacity(),
+                    Awaited::Join { topic, .. } => topic.len(),
+                    Awaited::Message(bytes) => *bytes,
+                };
+                stash.capacity() + more
+            }
         }
     }
 }
@@ -167,6 +178,23 @@ impl Conn {
         let now = (now / AGE_UNIT_TICKS) as u16;
         if now.wrapping_sub(self.born) > AGE_UNITS_MAX {
             self.born = now.wrapping_sub(AGE_UNITS_MAX);
+        }
+    }
+
+    /// What it waits for, if it does.
+    pub(crate) fn awaited(&self) -> Option<&Awaited> {
+        match self.passing.as_deref() {
+            Some(Passing::Waiting(waiting)) => Some(&waiting.what),
+            Some(Passing::Head { .. }) | None => None,
+        }
+    }
+
+    /// Whether it is a socket: upgraded, and not yet closing.
+    pub(crate) fn is_upgraded(&self) -> bool {
+        match self.phase {
+            Phase::Open => true,
+            Phase::Pending => !matches!(self.awaited(), None | Some(Awaited::Connect { .. })),
+            Phase::Head | Phase::Full | Phase::Closing | Phase::Ending => false,
         }
     }
 

@@ -9,10 +9,11 @@ use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
 use super::callback::{Notice, Speaker, guarded};
-use super::conn::{Conn, Joining, NO_MEMBERSHIP, Passing, PendingJoin, Phase, Wire};
+use super::conn::{Awaited, Conn, Joining, NO_MEMBERSHIP, Phase, Wire};
+use super::decision::Decided;
 use super::members::{COUNTED, Membership, WITHOUT_JOIN_REF};
 use super::topics::{Member, TopicId};
-use super::{ChannelId, Io, Mail, Shard, ToChannel};
+use super::{ChannelId, Io, Shard, ToChannel};
 use crate::channel::{Join, JoinKind, Outcome, Reason, Reply, Stop};
 use crate::context::Effect;
 use crate::socket::Kind;
@@ -29,12 +30,17 @@ impl Shard {
     pub(super) fn message(&mut self, io: &mut Io, key: Key, frame: Frame<'_>) {
         self.count_message(key);
         let Some(conn) = io.conn_ref(key) else { return };
-        let Some(serializer) = conn.wire.serializer() else {
-            return self.plain_message(io, key, frame);
-        };
-        match serializer.decode(frame) {
-            Ok(message) => self.act(io, key, message),
-            Err(_) => {
+        match conn.wire.serializer() {
+            Some(serializer) => self.decoded(io, key, serializer.decode(frame).ok()),
+            None => self.plain_message(io, key, frame),
+        }
+    }
+
+    /// Does what a message asks for; closes the socket if it is none.
+    pub(super) fn decoded(&mut self, io: &mut Io, key: Key, message: Option<Message<'_>>) {
+        match message {
+            Some(message) => self.act(io, key, message),
+            None => {
                 self.metrics.errors_bad_message.add(1);
                 self.fail(io, key, CloseCode::INTERNAL);
             }
@@ -216,7 +222,9 @@ impl Shard {
             }
             JoinKind::Later(work) => {
                 let topic = joining.topic;
-                self.join_later(io, key, joining, work);
+                let Joining { join_ref, message, replaced, .. } = joining;
+                let what = Awaited::Join { topic: topic.into(), join_ref, message, replaced };
+                self.await_decision(io, key, what, &[], work, Decided::Join);
                 self.apply_unjoined(io, key, topic, effects);
             }
         }
@@ -228,7 +236,13 @@ impl Shard {
         self.refuse_join(io, key, joining, &response);
     }
 
-    fn refuse_join(&mut self, io: &mut Io, key: Key, joining: Joining<'_>, response: &Payload<'_>) {
+    pub(super) fn refuse_join(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        joining: Joining<'_>,
+        response: &Payload<'_>,
+    ) {
         self.reply_join(io, key, &joining, "error", response);
         self.close_replaced(io, joining.replaced);
         if io.conn(key).is_some_and(|conn| conn.wire == Wire::Plain) {
@@ -327,75 +341,6 @@ impl Shard {
         self.metrics.subscriptions.add(1);
         self.metrics.topics.set(self.topics.len() as u64);
         Some(id)
-    }
-
-    fn join_later(
-        &mut self,
-        io: &mut Io,
-        key: Key,
-        joining: Joining<'_>,
-        work: std::pin::Pin<Box<dyn Future<Output = Join> + Send>>,
-    ) {
-        let Some(conn) = io.conn(key) else { return };
-        conn.phase = Phase::Pending;
-        conn.passing = Some(Box::new(Passing::Join(PendingJoin {
-            topic: joining.topic.into(),
-            join_ref: joining.join_ref,
-            message: joining.message,
-            replaced: joining.replaced,
-            stash: Vec::new(),
-        })));
-        io.hold(key);
-        self.decide(work, move |join| Mail::Joined(key, join));
-    }
-
-    /// Runs work on tokio and has its result, or `None` if it panicked, posted back to this shard.
-    pub(super) fn decide<T: Send + 'static>(
-        &self,
-        work: std::pin::Pin<Box<dyn Future<Output = T> + Send>>,
-        mail: impl FnOnce(Option<T>) -> Mail + Send + 'static,
-    ) {
-        let (hub, shard) = (Arc::clone(&self.hub), self.index);
-        self.hub.spawn(async move {
-            let result = tokio::spawn(work).await.ok();
-            hub.post(shard, mail(result));
-        });
-    }
-
-    /// A join that was decided elsewhere has come back.
-    pub(super) fn join_decided(&mut self, io: &mut Io, key: Key, join: Option<Join>) {
-        let tick = io.now().tick;
-        let Some(conn) = io.conn(key) else { return self.drop_guarded(join) };
-        let before = conn.inbound_bytes();
-        // One decision is awaited at a time, so what is pending is this join.
-        let Some(Passing::Join(pending)) = conn.passing.take().map(|passing| *passing) else {
-            return self.drop_guarded(join);
-        };
-        conn.phase = Phase::Open;
-        conn.last_heard = tick;
-        self.decision_is_there(io, key);
-        let mut stash = pending.stash;
-        let joining = Joining {
-            topic: &pending.topic,
-            join_ref: pending.join_ref,
-            message: pending.message,
-            replaced: pending.replaced,
-        };
-        self.answer_join(io, key, joining, join.map(|join| (join, Vec::new())));
-        self.resume(io, key, &mut stash, before);
-    }
-
-    /// A socket is no longer held for a decision; it may be for what it published.
-    pub(super) fn decision_is_there(&self, io: &mut Io, key: Key) {
-        if !self.is_held_back(key) {
-            io.release(key);
-        }
-    }
-
-    /// Goes on with what came behind a decision.
-    pub(super) fn resume(&mut self, io: &mut Io, key: Key, stash: &mut [u8], before: usize) {
-        self.frames(io, key, stash);
-        self.account_inbound(io, key, before);
     }
 
     /// Something a handle sent to a channel.

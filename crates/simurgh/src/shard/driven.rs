@@ -21,10 +21,10 @@ use simurgh_proto::ws::{self, CloseCode, Decoder, Event, Limits, OpCode, Role};
 use simurgh_reactor::{Key, LocalOutput, Next};
 
 use super::callback::op_code;
-use super::conn::{Conn, NOBODY, Passing, PendingConnect, Phase, Wire};
-use super::lifecycle::is_upgraded;
+use super::conn::{Awaited, Conn, NOBODY, Phase, Wire};
+use super::decision::Decided;
 use super::upgrade::{check, client};
-use super::{Io, Mail, Shard};
+use super::{Io, Shard};
 use crate::channel::Broadcast;
 use crate::driver::{
     Answer, Asked, Connect, Error, Mouth, Order, Received, Said, SocketId, Sort, What, sort,
@@ -300,7 +300,7 @@ impl Shard {
         if conn.driver == NOBODY {
             return;
         }
-        if is_upgraded(conn) {
+        if conn.is_upgraded() {
             self.hand_out_close(conn.driver, key, None);
         }
         if let Some(driven) = self.driven.as_deref_mut() {
@@ -368,13 +368,11 @@ impl Shard {
                 }
             }
             ConnectKind::Later(work) => {
-                let mut conn = place.conn(Phase::Pending, io.now().tick);
+                let conn = place.conn(Phase::Pending, io.now().tick);
                 let answer = Some(answer.clone());
-                let pending = PendingConnect { response: Vec::new(), stash: Vec::new(), answer };
-                conn.passing = Some(Box::new(Passing::Connect(pending)));
                 let Ok(key) = io.open_local(conn) else { return Some(self.no_place()) };
-                io.hold(key);
-                self.decide(work, move |connect| Mail::Connected(key, connect));
+                let what = Awaited::Connect { response: Vec::new(), answer };
+                self.await_decision(io, key, what, &[], work, Decided::Connect);
                 None
             }
         }
@@ -395,18 +393,16 @@ impl Shard {
             None => self.turn_away(500, String::new()),
             Some(ConnectKind::Refuse { status, body }) => self.turn_away(status, body),
             Some(ConnectKind::Later(work)) => {
-                let Some(conn) = io.conn(key) else { return };
                 let answer = Some(answer.clone());
-                let pending = PendingConnect { response: Vec::new(), stash: Vec::new(), answer };
-                conn.passing = Some(Box::new(Passing::Connect(pending)));
-                return self.decide(work, move |connect| Mail::Connected(key, connect));
+                let what = Awaited::Connect { response: Vec::new(), answer };
+                return self.await_decision(io, key, what, &[], work, Decided::Connect);
             }
             Some(ConnectKind::Ok(state)) if !self.hub.seats.take() => {
                 self.drop_guarded(state);
                 self.no_place()
             }
             Some(ConnectKind::Ok(state)) => {
-                self.decision_is_there(io, key);
+                self.is_open_again(io, key, Phase::Head);
                 self.open(io, key, &[], state);
                 Ok(SocketId { key, shard: self.index })
             }
@@ -421,7 +417,7 @@ impl Shard {
         let _ = answer.send(vec![outcome]);
     }
 
-    fn turn_away(&self, status: u16, body: String) -> Result<SocketId, Error> {
+    pub(super) fn turn_away(&self, status: u16, body: String) -> Result<SocketId, Error> {
         self.metrics.upgrades_refused.add(1);
         refused(status, body)
     }
@@ -439,7 +435,7 @@ impl Shard {
             io.sweep(&mut task.cursor, SWEEP_RECORDS, |_, conn| conn.driver == driver, &mut keys);
             task.has_found |= !keys.is_empty();
             for key in keys.drain(..) {
-                let is_open = io.conn_ref(key).is_some_and(is_upgraded);
+                let is_open = io.conn_ref(key).is_some_and(Conn::is_upgraded);
                 self.peer_closes(io, key, None, is_open);
             }
             // A round that finds none is the last. Who was found is there until the turn ends.

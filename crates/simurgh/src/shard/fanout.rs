@@ -101,19 +101,29 @@ impl Fanout {
             Rc::ptr_eq(&batch.topic, &topic.name) && batch.from == cursor && batch.to == to
         };
         if !place.as_deref().is_some_and(is_it) {
-            let except: Vec<u32> = topic
-                .log
-                .pending(cursor)
-                .filter_map(|it| Some(it.except?.membership))
-                .collect();
+            let except: Vec<u32> =
+                topic.log.pending(cursor).filter_map(|it| Some(it.except?.membership)).collect();
             let name = Rc::clone(&topic.name);
-            let mut batch =
-                Batch { topic: name, from: cursor, to, run: None, whole: Vec::new(), count: 0, except };
+            let mut batch = Batch {
+                topic: name,
+                from: cursor,
+                to,
+                run: None,
+                whole: Vec::new(),
+                count: 0,
+                except,
+            };
             let encode = |it: &Broadcast| frame(io, it, wire, errors);
-            topic.log.runs(cursor, wire, |_| true, encode, |run, count| {
-                batch.run = Some(run.clone());
-                batch.count = count;
-            });
+            topic.log.runs(
+                cursor,
+                wire,
+                |_| true,
+                encode,
+                |run, count| {
+                    batch.run = Some(run.clone());
+                    batch.count = count;
+                },
+            );
             if let Some(run) = batch.run.as_ref().filter(|run| run.single().is_none())
                 && run.len() <= WHOLE_BYTES_MAX
             {
@@ -327,7 +337,7 @@ impl Shard {
             it.flags |= BEHIND;
             topic.behind += 1;
         }
-        topic.lagging |= io.queued(member.conn) > self.hub.config.outbound_bytes_max / 2;
+        topic.lagging |= io.queued(member.conn) > self.hub.config.outbound_bytes_max / 4;
     }
 
     /// A socket has taken all it was sent.
@@ -477,10 +487,16 @@ impl Shard {
         let (mut runs, mut sent) = (Vec::new(), 0);
         // An encoding error was counted when the batch was made.
         let encode = |it: &Broadcast| frame(io, it, wire, &mut 0);
-        topic.log.runs(cursor, wire, |it| !is_own(it), encode, |run, count| {
-            runs.push(run.clone());
-            sent += u64::from(count);
-        });
+        topic.log.runs(
+            cursor,
+            wire,
+            |it| !is_own(it),
+            encode,
+            |run, count| {
+                runs.push(run.clone());
+                sent += u64::from(count);
+            },
+        );
         for run in runs {
             io.send_run_later(member.conn, run);
         }

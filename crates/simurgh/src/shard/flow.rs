@@ -139,8 +139,9 @@ impl Withheld {
     }
 }
 
-/// Bytes a second at which withheld broadcasts are given back: so slowly that no reader can get
-/// from half of what may wait for it to all of it before its time is up.
+/// Bytes a second at which withheld broadcasts are given back: so slowly that a reader who lags (a
+/// quarter of what may wait for it does) and is given a last large message (half of that) cannot
+/// come to all of it before its time is up, if it takes anything worth the name.
 pub(super) fn pace(outbound_bytes_max: usize, slow_after: Duration) -> u64 {
     let seconds = slow_after.as_secs_f64().max(0.001);
     ((outbound_bytes_max as f64 / 2.0 / seconds) as u64).max(1)

@@ -1,11 +1,14 @@
 //! From bytes to WebSocket messages, and what the protocol itself answers: pongs, closes, errors.
 
+use std::borrow::Cow;
+
+use simurgh_proto::serializer::Frame;
 use simurgh_proto::ws::{self, CloseCode, Event, FrameError, OpCode, Role};
 use simurgh_reactor::Key;
 
 use super::conn::{Passing, Phase, Wire};
+use super::decision::TEXT_BYTES_MAX;
 use super::{Io, Shard};
-use simurgh_proto::serializer::Frame;
 
 impl Shard {
     /// Handles the messages in `data`; what is incomplete stays with the decoder.
@@ -13,7 +16,9 @@ impl Shard {
         let ticks = io.now().tick;
         let Some(conn) = io.conn_ref(key) else { return };
         let own = self.hub.mounts.get(usize::from(conn.mount)).and_then(|mount| mount.limits);
-        let limits = own.unwrap_or(self.hub.config.limits);
+        let mut limits = own.unwrap_or(self.hub.config.limits);
+        // What could not be passed on is not taken.
+        limits.message_bytes_max = limits.message_bytes_max.min(self.hub.broadcast_bytes_max());
         let mut rest = data;
         loop {
             let Some(conn) = io.conn(key) else { return };
@@ -37,8 +42,14 @@ impl Shard {
                 }
                 // While our close waits for its answer nothing else is listened to.
                 Ok(Some(_)) if !is_open => {}
-                Ok(Some(Event::Text(text))) => self.message(io, key, Frame::Text(&text)),
-                Ok(Some(Event::Binary(data))) => self.message(io, key, Frame::Binary(&data)),
+                Ok(Some(Event::Text(text))) => {
+                    self.inbound.is_whole = true;
+                    self.text(io, key, text);
+                }
+                Ok(Some(Event::Binary(data))) => {
+                    self.inbound.is_whole = true;
+                    self.message(io, key, Frame::Binary(&data));
+                }
                 Ok(Some(Event::Ping(payload))) => {
                     io.send_with(key, |out| ws::encode(OpCode::Pong, &payload, None, out));
                 }
@@ -48,14 +59,24 @@ impl Shard {
         }
     }
 
-    /// Keeps what came behind a connect or join that is still being decided. The socket is held, so
-    /// this is at most what one read brought.
+    /// A text: read here, or elsewhere if it is long.
+    fn text(&mut self, io: &mut Io, key: Key, text: Cow<'_, str>) {
+        let Some(wire) = io.conn_ref(key).map(|conn| conn.wire) else { return };
+        match wire.serializer().filter(|_| text.len() > TEXT_BYTES_MAX) {
+            Some(serializer) => {
+                self.count_message(key);
+                self.read_elsewhere(io, key, serializer, text.into_owned());
+            }
+            None => self.message(io, key, Frame::Text(&text)),
+        }
+    }
+
+    /// Keeps what came behind something that is awaited. The socket is held, so this is at most
+    /// what one read brought.
     pub(super) fn stash(&mut self, io: &mut Io, key: Key, data: &[u8]) {
         let Some(conn) = io.conn(key) else { return };
-        match conn.passing.as_deref_mut() {
-            Some(Passing::Connect(pending)) => pending.stash.extend_from_slice(data),
-            Some(Passing::Join(pending)) => pending.stash.extend_from_slice(data),
-            Some(Passing::Head { .. }) | None => {}
+        if let Some(Passing::Waiting(waiting)) = conn.passing.as_deref_mut() {
+            waiting.stash.extend_from_slice(data);
         }
     }
 
@@ -102,25 +123,5 @@ impl Shard {
         };
         counter.add(1);
         self.fail(io, key, code);
-    }
-
-    /// Keeps the shard's count of half-received bytes, and its budget.
-    pub(super) fn account_inbound(&mut self, io: &mut Io, key: Key, before: usize) {
-        let after = io.conn(key).map_or(0, |conn| conn.inbound_bytes());
-        if after == before {
-            return;
-        }
-        self.inbound_bytes = (self.inbound_bytes + after).saturating_sub(before);
-        if after > before && self.inbound_bytes > self.hub.config.inbound_budget_bytes {
-            self.metrics.errors_inbound_budget.add(1);
-            self.fail(io, key, CloseCode::TRY_AGAIN);
-            if let Some(conn) = io.conn(key) {
-                let freed = conn.inbound_bytes();
-                conn.decoder = ws::Decoder::new();
-                conn.passing = None;
-                self.inbound_bytes = self.inbound_bytes.saturating_sub(freed);
-            }
-        }
-        self.metrics.inbound_bytes.set(self.inbound_bytes as u64);
     }
 }

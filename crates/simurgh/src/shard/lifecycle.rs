@@ -9,7 +9,7 @@ use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
 
 use super::callback::Speaker;
-use super::conn::{Conn, NO_MEMBERSHIP, NOBODY, Passing, Phase};
+use super::conn::{Awaited, Conn, NO_MEMBERSHIP, NOBODY, Phase};
 use super::{Io, Shard};
 use crate::channel::Reason;
 use crate::hub::Hub;
@@ -69,7 +69,7 @@ impl Lifecycle {
             .mounts
             .iter()
             .filter_map(|mount| mount.idle_timeout.unwrap_or(config.idle_timeout))
-            .chain([config.handshake_timeout, config.close_timeout])
+            .chain([config.handshake_timeout, config.close_timeout, config.decision_timeout])
             .min()
             .unwrap_or(config.close_timeout);
         let sweep_every = (shortest / 8).clamp(TICK, Duration::from_secs(5));
@@ -92,10 +92,12 @@ impl Shard {
     pub(super) fn keep_time(&mut self, io: &mut Io) -> Next {
         let now = Instant::now();
         let swept = self.sweep(io, now);
+        let judged = self.judge_inbound(io, now);
         let drained = self.drain_step(io, now);
         let hibernated = self.hibernate(io, now);
         let tidied = self.tidy(now);
         let now = io.now();
+        let swept = swept.sooner(judged, now);
         swept.sooner(drained, now).sooner(tidied, now).sooner(hibernated, now)
     }
 
@@ -162,8 +164,16 @@ impl Shard {
 
     fn overdue(&mut self, io: &mut Io, key: Key) {
         let tick = io.now().tick;
+        // What lies unread in its socket is word of it, too: it has not been silent.
+        let has_spoken = io.has_input(key);
         let Some(conn) = io.conn(key) else { return };
         match conn.phase {
+            Phase::Pending => {
+                if self.is_decision_overdue(io, key) {
+                    self.decision_overdue(io, key);
+                }
+            }
+            Phase::Open | Phase::Closing if has_spoken => conn.last_heard = tick,
             Phase::Head | Phase::Full => {
                 self.metrics.handshake_timeouts.add(1);
                 // Who has begun to ask is told; who has said nothing hears nothing.
@@ -182,7 +192,6 @@ impl Shard {
                 self.close_socket(io, key, CloseCode::PROTOCOL);
             }
             Phase::Closing | Phase::Ending => io.abort(key),
-            Phase::Pending => {}
         }
     }
 
@@ -194,7 +203,7 @@ impl Shard {
         {
             return;
         }
-        if matches!(conn.passing.as_deref(), Some(Passing::Connect(_))) {
+        if matches!(conn.awaited(), Some(Awaited::Connect { .. })) {
             // It has not been told yet that it speaks WebSocket.
             self.forget_passing(io, key);
             self.refuse(io, key, 503, "");
@@ -228,9 +237,9 @@ impl Shard {
 
     /// Drops what a socket waits for, and gives the bytes it was charged for back.
     fn forget_passing(&mut self, io: &mut Io, key: Key) {
-        let Some(passing) = io.conn(key).and_then(|conn| conn.passing.take()) else { return };
-        self.inbound_bytes = self.inbound_bytes.saturating_sub(passing.bytes());
-        self.metrics.inbound_bytes.set(self.inbound_bytes as u64);
+        if let Some(passing) = io.conn(key).and_then(|conn| conn.passing.take()) {
+            self.forget_inbound(key, passing.bytes());
+        }
     }
 
     /// Closes a socket whose peer broke the protocol: what else it sends is not looked at.
@@ -238,7 +247,7 @@ impl Shard {
         self.end_channels(io, key);
         let tick = io.now().tick;
         let Some(conn) = io.conn(key) else { return };
-        let connects = matches!(conn.passing.as_deref(), Some(Passing::Connect(_)));
+        let connects = matches!(conn.awaited(), Some(Awaited::Connect { .. }));
         if connects || matches!(conn.phase, Phase::Head | Phase::Full) {
             return io.close(key);
         }
@@ -253,7 +262,7 @@ impl Shard {
     /// more.
     pub(super) fn end_channels(&mut self, io: &mut Io, key: Key) {
         let Some(conn) = io.conn(key) else { return };
-        if !is_upgraded(conn) {
+        if !conn.is_upgraded() {
             return;
         }
         conn.phase = Phase::Ending;
@@ -266,12 +275,11 @@ impl Shard {
 
     /// The connection is gone; its record is all that is left.
     pub(super) fn gone(&mut self, io: &mut Io, key: Key, mut conn: Conn) {
-        self.inbound_bytes = self.inbound_bytes.saturating_sub(conn.inbound_bytes());
-        self.metrics.inbound_bytes.set(self.inbound_bytes as u64);
+        self.forget_inbound(key, conn.inbound_bytes());
         self.forget_held(key);
         self.lifecycle.left += 1;
         self.driven_gone(key, &conn);
-        if is_upgraded(&conn) {
+        if conn.is_upgraded() {
             self.count_one_less();
         }
         let first = std::mem::replace(&mut conn.memberships, NO_MEMBERSHIP);
@@ -378,20 +386,12 @@ impl Shard {
     }
 }
 
-/// Whether a socket is counted as open: upgraded, and not yet closing.
-pub(super) fn is_upgraded(conn: &Conn) -> bool {
-    match conn.phase {
-        Phase::Open => true,
-        Phase::Pending => matches!(conn.passing.as_deref(), Some(Passing::Join(_))),
-        Phase::Head | Phase::Full | Phase::Closing | Phase::Ending => false,
-    }
-}
-
 fn is_overdue(conn: &Conn, ticks: u32, hub: &Hub) -> bool {
     let config = &hub.config;
     let limit = match conn.phase {
         Phase::Head | Phase::Full => Some(config.handshake_timeout),
-        Phase::Pending => None,
+        // Looked at again there: whether its peer is still there is the socket's to say.
+        Phase::Pending => Some(config.close_timeout.min(config.decision_timeout)),
         // Nothing lies between a driver and its sockets that could lose them.
         Phase::Open if conn.driver != NOBODY => None,
         Phase::Open => hub

@@ -214,11 +214,17 @@ mod tests {
         let encode = |it: &Broadcast| {
             (it.event() != "-").then(|| Shared::from(it.event().as_bytes().to_vec()))
         };
-        log.runs(cursor, Wire::V2, |it| it.event() != but, encode, |run, count| {
-            let text: Vec<u8> = run.frames().flat_map(|it| it.as_bytes().to_vec()).collect();
-            assert_eq!(run.frames().count(), count as usize);
-            all.push(String::from_utf8(text).unwrap());
-        });
+        log.runs(
+            cursor,
+            Wire::V2,
+            |it| it.event() != but,
+            encode,
+            |run, count| {
+                let text: Vec<u8> = run.frames().flat_map(|it| it.as_bytes().to_vec()).collect();
+                assert_eq!(run.frames().count(), count as usize);
+                all.push(String::from_utf8(text).unwrap());
+            },
+        );
         all
     }
 

@@ -2,8 +2,9 @@
 //! them.
 //!
 //! The data's way: bytes come in [`Handler::readable`]; before the upgrade they belong to
-//! `upgrade`, afterwards `frames` takes WebSocket messages from them and `dispatch` decides by
-//! PROTOCOL §5–§7 what each is; `callback` runs the application's code and carries out its effects;
+//! `upgrade`, afterwards `frames` takes WebSocket messages from them (`inbound` keeps count of those
+//! that are not whole) and `dispatch` decides by PROTOCOL §5–§7 what each is; what has to be waited
+//! for is in `decision`; `callback` runs the application's code and carries out its effects;
 //! broadcasts are posted to all shards (`publish`), appended to the logs of their topics (`topics`,
 //! `log`) and leave in slices at the end of the turn (`fanout`), which publishers wait for that are
 //! faster than their readers (`flow`); `lifecycle` holds what comes with time: deadlines, closing, draining; `driven` is
@@ -12,12 +13,14 @@
 
 mod callback;
 mod conn;
+mod decision;
 mod dispatch;
 mod driven;
 mod fanout;
 mod flow;
 mod frames;
 mod hibernation;
+mod inbound;
 mod lifecycle;
 mod log;
 mod members;
@@ -38,19 +41,20 @@ use simurgh_proto::message::Payload;
 use simurgh_proto::ws::{self, CloseCode};
 use simurgh_reactor::{Accepted, Closed, Handler, Key, LocalOutput, Next, Slow};
 
-use crate::channel::{Join, Reply, Stop};
+use crate::channel::{Reply, Stop};
 use crate::context::{Effect, ReplyRef};
 use crate::driver::Order;
 use crate::hub::Hub;
 use crate::metrics::ShardMetrics;
 use crate::observe::Ask;
-use crate::socket::Connect;
 pub(crate) use conn::MOUNTS_MAX;
 use conn::{Conn, Phase};
+use decision::Decided;
 use driven::Driven;
 use fanout::Fanout;
 pub(crate) use flow::Posted;
 use hibernation::Hibernation;
+use inbound::Inbound;
 use lifecycle::Lifecycle;
 use members::Memberships;
 use observed::Observed;
@@ -82,10 +86,8 @@ pub(crate) enum Mail {
     Broadcast(Posted),
     /// For one channel.
     ToChannel(ChannelId, ToChannel),
-    /// A connect was decided; `None` when deciding it panicked.
-    Connected(Key, Option<Connect>),
-    /// A join was decided; `None` when deciding it panicked.
-    Joined(Key, Option<Join>),
+    /// What a socket waits for has come; the number tells it from what it waited for before.
+    Decided(Key, u32, Decided),
     /// What a driver asks of its sockets.
     Drive(Box<Order>),
     /// A permit to fan out, for which this shard stood in line.
@@ -124,8 +126,9 @@ pub(crate) struct Shard {
     spare_effects: Vec<Vec<Effect>>,
     /// Sockets that are not read because they published more than is under way may be.
     held: VecDeque<Held>,
-    /// Bytes of half-received messages and heads.
-    inbound_bytes: usize,
+    inbound: Inbound,
+    /// What the last thing that a socket waits for was named.
+    tickets: u32,
     /// Only while somebody looks.
     observed: Option<Box<Observed>>,
 }
@@ -147,7 +150,8 @@ impl Shard {
             members: Memberships::default(),
             spare_effects: Vec::new(),
             held: VecDeque::new(),
-            inbound_bytes: 0,
+            inbound: Inbound::default(),
+            tickets: 0,
             observed: None,
         }
     }
@@ -217,8 +221,7 @@ impl Handler for Shard {
         match mail {
             Mail::Broadcast(posted) => self.enqueue(posted),
             Mail::ToChannel(channel, what) => self.channel_mail(io, channel, what),
-            Mail::Connected(key, connect) => self.connect_decided(io, key, connect),
-            Mail::Joined(key, join) => self.join_decided(io, key, join),
+            Mail::Decided(key, ticket, decided) => self.decided(io, key, ticket, decided),
             Mail::Drive(order) => self.driver_asks(*order),
             Mail::Permit => self.permit_came(),
             Mail::Observe(ask) => self.asked(io, *ask),

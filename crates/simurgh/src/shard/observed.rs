@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
 
-use super::conn::{Passing, Phase, Wire};
+use super::conn::{Phase, Wire};
 use super::lifecycle::TICK;
 use super::members::{RELAY, SOCKET_ID};
 use super::topics::{Topic, TopicId};
@@ -400,7 +400,7 @@ impl Shard {
         let Some(conn) = io.conn_ref(key) else { return false };
         let is_open = match conn.phase {
             Phase::Open => true,
-            Phase::Pending => matches!(conn.passing.as_deref(), Some(Passing::Join(_))),
+            Phase::Pending => conn.is_upgraded(),
             Phase::Closing | Phase::Ending => return false,
             Phase::Head | Phase::Full => false,
         };

@@ -25,12 +25,11 @@ impl Shard {
     /// A broadcast made on this shard by `publisher`: here at once, elsewhere by mail.
     pub(super) fn publish(&mut self, io: &mut Io, publisher: Key, broadcast: Broadcast) {
         let weight = broadcast.weight();
-        let most = self.hub.config.outbound_bytes_max;
-        if weight > most {
-            // Nobody could be sent it who does not take it at one stroke.
+        let (bytes, bytes_max) = (broadcast.payload().len(), self.hub.broadcast_bytes_max());
+        if bytes > bytes_max {
             self.metrics.errors_broadcast_too_big.add(1);
             let topic = broadcast.topic();
-            return tracing::warn!(topic, bytes = weight, most, "broadcast too large, not sent");
+            return tracing::warn!(topic, bytes, bytes_max, "broadcast too large, not sent");
         }
         let flow = self.flow(broadcast.topic());
         let is_first = flow.bytes() == 0;

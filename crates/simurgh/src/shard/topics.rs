@@ -57,7 +57,7 @@ pub(crate) struct Topic {
     /// hand is round.
     pub(crate) lap_head: u32,
     pub(crate) in_fanout: bool,
-    /// In this lap a member had more before it than half of what may wait for one.
+    /// In this lap a member had more before it than a quarter of what may wait for one.
     pub(crate) lagging: bool,
     /// Members whose socket has not taken all they were sent.
     pub(crate) behind: u32,

@@ -14,9 +14,10 @@ use simurgh_proto::ws::handshake::{self, Framing, Request};
 use simurgh_reactor::Key;
 
 use super::callback::guarded;
-use super::conn::{NO_MEMBERSHIP, NOBODY, Passing, PendingConnect, Phase, Wire};
+use super::conn::{Awaited, NO_MEMBERSHIP, NOBODY, Passing, Phase, Wire};
+use super::decision::Decided;
 use super::members::{Membership, SOCKET_ID};
-use super::{Io, Mail, Shard};
+use super::{Io, Shard};
 use crate::hub::Hub;
 use crate::socket::{Connect, ConnectInfo, ConnectKind, Kind, Mount, SocketState, real_peer};
 use crate::watchdog::Callback;
@@ -213,7 +214,7 @@ impl Shard {
         decided
     }
 
-    fn answer_connect(
+    pub(super) fn answer_connect(
         &mut self,
         io: &mut Io,
         key: Key,
@@ -234,38 +235,10 @@ impl Shard {
             }
             ConnectKind::Refuse { status, body } => self.refuse(io, key, status, &body),
             ConnectKind::Later(work) => {
-                let Some(conn) = io.conn(key) else { return };
-                conn.phase = Phase::Pending;
-                let pending = PendingConnect { response, stash: rest.to_vec(), answer: None };
-                conn.passing = Some(Box::new(Passing::Connect(pending)));
-                io.hold(key);
-                self.decide(work, move |connect| Mail::Connected(key, connect));
+                let what = Awaited::Connect { response, answer: None };
+                self.await_decision(io, key, what, rest, work, Decided::Connect);
             }
         }
-    }
-
-    /// A connect that was decided elsewhere has come back.
-    pub(super) fn connect_decided(&mut self, io: &mut Io, key: Key, connect: Option<Connect>) {
-        let Some(conn) = io.conn(key) else { return self.drop_guarded(connect) };
-        let before = conn.inbound_bytes();
-        // A mail that comes for anything else than the connect it decided has no meaning.
-        let Some(Passing::Connect(pending)) = conn.passing.take().map(|passing| *passing) else {
-            return self.drop_guarded(connect);
-        };
-        let PendingConnect { response, mut stash, answer } = pending;
-        if let Some(answer) = answer {
-            return self.driven_decided(io, key, &answer, connect);
-        }
-        conn.phase = Phase::Head;
-        self.decision_is_there(io, key);
-        match connect {
-            Some(connect) => self.answer_connect(io, key, response, connect, &mut stash),
-            None => {
-                self.metrics.errors_callback_panic.add(1);
-                self.refuse(io, key, 500, "");
-            }
-        }
-        self.resume(io, key, &mut [], before);
     }
 
     /// The socket is open from here on.
@@ -303,6 +276,11 @@ impl Shard {
     /// There is no place for it, in this shard or in the whole server.
     fn refuse_full(&mut self, io: &mut Io, key: Key) {
         self.metrics.refused_full.add(1);
+        self.refuse_for_now(io, key);
+    }
+
+    /// It may come again in a while.
+    pub(super) fn refuse_for_now(&mut self, io: &mut Io, key: Key) {
         self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
     }
 
