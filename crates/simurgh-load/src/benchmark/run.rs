@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use simurgh_reactor::{Config, Shard, ShardHandle, ShardSet};
 
 use crate::control::{Command, Control};
+use crate::engine::OUTBOUND_BYTES_MAX;
 
 use super::job::Job;
 use super::outcome::Outcome;
@@ -242,6 +243,7 @@ impl Crew {
             let config = Config {
                 core: cores.get(thread % cores.len().max(1)).copied(),
                 stack_bytes: STACK_BYTES,
+                outbound_bytes_max: OUTBOUND_BYTES_MAX,
                 ..Config::default()
             };
             // As even as it goes.

@@ -90,6 +90,7 @@ impl Crew {
                 receive_stamps: options.receive_stamps,
                 // Patterns run here that others wrote; only what is used of it costs memory.
                 stack_bytes: STACK_BYTES,
+                outbound_bytes_max: OUTBOUND_BYTES_MAX,
                 ..Config::default()
             };
             let seat = Seat {
@@ -174,6 +175,8 @@ impl Drop for Crew {
 
 /// Bytes of mail that wait; what workers are told weighs nothing.
 const MAILBOX_BYTES_MAX: usize = 1 << 20;
+/// Bytes that may wait for one server before its user gives up: more than any message of a scenario.
+pub(crate) const OUTBOUND_BYTES_MAX: usize = 256 << 20;
 /// Stack of a worker's thread.
 const STACK_BYTES: usize = 2 << 20;
 

@@ -44,7 +44,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 pub use crew::Options;
-pub(crate) use crew::{Crew, Part, Words};
+pub(crate) use crew::{Crew, OUTBOUND_BYTES_MAX, Part, Words};
 pub use run::{Outcome, Run};
 pub(crate) use sources::SourcePool;
 pub(crate) use wire::{connect_error, unconnected};

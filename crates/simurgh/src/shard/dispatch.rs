@@ -57,11 +57,9 @@ impl Shard {
 
     /// Does what a Channels message asks for.
     pub(super) fn act(&mut self, io: &mut Io, key: Key, message: Message<'_>) {
-        let Some(first) = io.conn_ref(key).map(|conn| conn.memberships) else { return };
-        let joined = self
-            .topics
-            .find(&message.topic)
-            .and_then(|topic| self.joined(first, |it| it.topic == topic));
+        let Some(conn) = io.conn_ref(key) else { return };
+        let joined =
+            self.topics.find(&message.topic).and_then(|topic| self.joined_in(key, conn, topic));
         let join_ref = joined
             .and_then(|membership| self.members.get(membership))
             .map(|membership| membership.join_ref.as_ref());
@@ -83,6 +81,21 @@ impl Shard {
                 self.say(io, key, &session::unmatched(&message.msg_ref, &message.topic));
             }
         }
+    }
+
+    /// A socket's channel in a topic: looked for where fewer are, among the socket's memberships or
+    /// among the topic's members, since a socket may have ten thousand of them.
+    pub(super) fn joined_in(&self, key: Key, conn: &Conn, topic: TopicId) -> Option<u32> {
+        let members = &self.topics.get(topic)?.members;
+        if members.len() >= usize::from(conn.channels) {
+            return self.joined(conn.memberships, |it| it.topic == topic);
+        }
+        let mut all = (0..members.len()).filter_map(|at| members.get(at));
+        let is_it = |member: &&Member| {
+            let membership = || self.members.get(member.membership());
+            member.conn == key && membership().is_some_and(Membership::is_joined)
+        };
+        all.find(is_it).map(|member| member.membership())
     }
 
     /// The first channel among a socket's memberships, of which `first` is the head, that `is_it`.

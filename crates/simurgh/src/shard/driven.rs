@@ -222,9 +222,8 @@ impl Shard {
         if !said.join_ref.is_null() {
             return None;
         }
-        let first = io.conn_ref(key)?.memberships;
         let topic = self.topics.find(&said.topic)?;
-        let membership = self.joined(first, |it| it.topic == topic)?;
+        let membership = self.joined_in(key, io.conn_ref(key)?, topic)?;
         Some(OwnedRef::from(&self.members.get(membership)?.given_join_ref()))
     }
 

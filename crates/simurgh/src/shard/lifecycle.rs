@@ -28,6 +28,8 @@ const DRAIN_SWEEPS: usize = 4;
 const CROWD: usize = 256;
 /// Bytes of free pages that are kept for the next connections.
 const FREE_KEPT: usize = 256 << 10;
+/// How long after the last of fewer has left memory is given back.
+const FEW_AFTER: Duration = Duration::from_secs(30);
 /// How long after one has left memory is given back: others may still be busy with their part.
 const TIDY_AFTER: Duration = Duration::from_secs(4);
 /// So much later by each shard than by the one before: while one has the allocator give memory
@@ -48,6 +50,9 @@ pub(super) struct Lifecycle {
     drain: Option<Drain>,
     /// Connections and memberships that ended since memory was last given back.
     pub(super) left: usize,
+    /// How many of them that were when last looked at, and until when nobody more may leave for
+    /// memory to be given back although they are few.
+    few: (usize, Option<Instant>),
     /// When it is given back next.
     tidy_at: Option<Instant>,
 }
@@ -82,6 +87,7 @@ impl Lifecycle {
             closing: None,
             drain: None,
             left: 0,
+            few: (0, None),
             tidy_at: None,
         }
     }
@@ -108,9 +114,18 @@ impl Shard {
         if self.lifecycle.left >= CROWD || more {
             self.lifecycle.left = 0;
             self.tidy_soon(now + TIDY_AFTER);
+        } else if let Some(at) = self.few_left(now)
+            && at <= now
+        {
+            self.lifecycle.left = 0;
+            self.tidy_soon(now);
         }
         let lifecycle = &mut self.lifecycle;
         match lifecycle.tidy_at {
+            None if lifecycle.left > 0 => lifecycle
+                .few
+                .1
+                .map_or(Next::Idle, |at| Next::After(at.saturating_duration_since(now))),
             None => Next::Idle,
             Some(at) if at > now => Next::After(at - now),
             Some(_) => {
@@ -121,8 +136,21 @@ impl Shard {
         }
     }
 
+    /// Until when nobody more may leave for memory to be given back after a few have.
+    fn few_left(&mut self, now: Instant) -> Option<Instant> {
+        let lifecycle = &mut self.lifecycle;
+        if lifecycle.left == 0 || lifecycle.tidy_at.is_some() {
+            return None;
+        }
+        if lifecycle.few.0 != lifecycle.left || lifecycle.few.1.is_none() {
+            lifecycle.few = (lifecycle.left, Some(now + FEW_AFTER));
+        }
+        lifecycle.few.1
+    }
+
     /// Has memory given back at this time, or a little later.
     pub(super) fn tidy_soon(&mut self, at: Instant) {
+        self.lifecycle.few = (0, None);
         self.lifecycle.tidy_at = Some(at + TIDY_APART * u32::from(self.index));
     }
 

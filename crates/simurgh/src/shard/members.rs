@@ -28,7 +28,7 @@ pub(crate) struct Membership {
     pub(crate) flags: u16,
 }
 
-const _: () = assert!(size_of::<Membership>() <= 72, "a membership is budgeted at 72 bytes");
+const _: () = assert!(size_of::<Membership>() <= 64, "a membership is budgeted at 64 bytes");
 
 /// The client gave no join_ref.
 pub(crate) const WITHOUT_JOIN_REF: u16 = 1;
