@@ -23,7 +23,8 @@
 //! - Each record that [`Handler::accepted`] or [`Handler::adopted`] made, or that [`Io::connect`]
 //!   was given, comes back exactly once: by [`Handler::closed`], [`Io::take`], [`Io::hand_off`],
 //!   or with the error of [`Io::connect`].
-//! - An idle connection costs its record and 24 bytes; a buffer exists only for a slow peer.
+//! - An idle connection costs its record and 24 bytes; a buffer exists only for a slow peer, and
+//!   what waits for many of them is there once ([`Shared`], [`Run`]).
 //! - A *local* connection ([`Io::open_local`]) is one like any other, but without a descriptor:
 //!   what is sent to it comes to [`Handler::local`], and what it says is the handler's to know.
 //!

@@ -188,6 +188,13 @@ impl Server {
         kill_process(self.pid, Signal::TERM).expect("SIGTERM to the server");
     }
 
+    /// Stops the process as a suspended machine does, for so long.
+    pub fn suspend(&self, time: Duration) {
+        kill_process(self.pid, Signal::STOP).expect("SIGSTOP to the server");
+        thread::sleep(time);
+        kill_process(self.pid, Signal::CONT).expect("SIGCONT to the server");
+    }
+
     /// Whether the process is still there.
     pub fn is_running(&self) -> bool {
         self.lock().try_wait().expect("wait for the server").is_none()

@@ -179,6 +179,7 @@ impl Shard {
             topic.in_fanout = true;
             topic.hand = 0;
             topic.lap_head = topic.log.head();
+            topic.lagging = false;
             self.fanout.active.push_back(id);
             self.metrics.fanout_topics.set(self.fanout.active.len() as u64);
         }
