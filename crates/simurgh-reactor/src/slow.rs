@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::handler::{Handler, Key};
 use crate::io::Io;
 use crate::slab::{BLOCKED, DOOMED, MUTE, OVER};
-use crate::turn::Reactor;
+use crate::turn::{Reactor, Stage, WRITE_MORE};
 
 /// Connections looked at in one turn.
 const LOOKED_AT_MAX: usize = 1024;
@@ -28,9 +28,13 @@ impl<H: Handler> Reactor<H> {
 
     /// Goes on with those who were left in the middle of their queue.
     pub(crate) fn write_more(&mut self) {
+        let mut stage = Stage::begin(WRITE_MORE, self.clock, &self.io);
         for _ in 0..self.io.lists.writable.len() {
             let Some(key) = self.io.lists.writable.pop_front() else { return };
             self.io.drain_queue(key);
+            if stage.is_over(self.clock, &self.io) {
+                return;
+            }
         }
     }
 

@@ -44,7 +44,7 @@ const ADOPT_MAX: usize = 16;
 /// which nobody could be served.
 const LOST_NS_MIN: u64 = 1_000_000_000;
 /// Bytes written after which a stage looks at the clock.
-const STEP_BYTES: u64 = 256 << 10;
+const STEP_BYTES: u64 = 64 << 10;
 
 /// What a stage of a turn may use: time, and connections that are to be written to or closed (which
 /// costs some 4 to 10 µs each at the end of the turn, so that time alone would not do).
@@ -58,6 +58,7 @@ const MAIL: Share = Share { ns: 100_000, dirty: 24 };
 const READY: Share = Share { ns: 100_000, dirty: 24 };
 const EVENTS: Share = Share { ns: 250_000, dirty: 48 };
 const HUNG_UP: Share = Share { ns: 100_000, dirty: 24 };
+pub(crate) const WRITE_MORE: Share = Share { ns: 150_000, dirty: 24 };
 /// Room in the list of those who hung up that is kept for the next. No power of two: grown to a
 /// size that others have, it would leave its place among them, on a page of the allocator that
 /// they keep.

@@ -15,7 +15,7 @@ use crate::shared::Run;
 use crate::slab::{BLOCKED, CLOSING, CONNECTING, DOOMED, MUTE, NO_SEND, OVER, Socket};
 
 /// Most that is written to one connection before others have their turn.
-const DRAIN_BYTES_MAX: usize = 1 << 20;
+const DRAIN_BYTES_MAX: usize = 256 << 10;
 
 #[cfg(target_os = "linux")]
 const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
