@@ -1,0 +1,119 @@
+//! One member says more than the room can take, as fast as the server lets it.
+//!
+//! A hundred members read as well as they can; two bystanders have nothing to do with it. On one
+//! shard as all benchmarks have it, then on two, so that the flood crosses from one to the other:
+//! both share the server's core, and what bystanders wait for there is the scheduler as well, so
+//! that is shown and not judged.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::bystander::{Bystander, Habit};
+use super::crowd::{Crowd, Pace};
+use super::server::{How, USUAL};
+use super::talk::{Event, Wire};
+use super::{Bench, Sample};
+use crate::stats;
+
+/// Members that read well.
+pub(super) const READERS: usize = 100;
+/// Nobody waits longer for something that does not come.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Before anything is said.
+const CALM: Duration = Duration::from_secs(2);
+
+/// What is said.
+struct Attack {
+    /// What its figures begin with.
+    name: &'static str,
+    shards: u32,
+    messages: u32,
+    body: usize,
+}
+
+pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let many = bench.options.size(100_000, 10_000);
+    let attacks = [
+        Attack { name: "flood", shards: 1, messages: many, body: 1_000 },
+        Attack { name: "flood-2", shards: 2, messages: many, body: 1_000 },
+        Attack { name: "burst", shards: 1, messages: 6_000, body: 1_000 },
+        Attack { name: "two", shards: 1, messages: 2, body: 9_900_000 },
+    ];
+    attacks.iter().try_for_each(|it| attack(bench, sample, it))
+}
+
+fn attack(bench: &Bench<'_>, sample: &mut Sample, it: &Attack) -> Result<()> {
+    let mut server = bench.serve(How { shards: it.shards, ..USUAL })?;
+    let body = it.body;
+    let mut crowd = Crowd::new(move |_| body)?;
+    let room = server.room(Wire::V2, "flood", Event::Chat);
+    crowd.join_many(&room, Pace::Reads, READERS)?;
+    let publisher = crowd.join(&room, Pace::Reads)?;
+    crowd.expect_answers_of(publisher, body);
+    let beats = Bystander::start(&room, Habit::Heartbeat)?;
+    let elsewhere = Bystander::start(&room, Habit::Publish)?;
+    crowd.rest(CALM)?;
+    let idle = server.watch.idle()?;
+
+    let begun = Instant::now();
+    crowd.say(publisher, 0, it.messages);
+    let all = u64::from(it.messages);
+    let is_whole = crowd.until(PATIENCE, |crowd| {
+        let has_all = |place: usize| {
+            let client = crowd.client(place);
+            client.is_none_or(|it| it.is_over() || it.heard.said == all)
+        };
+        let is_answered = |place: usize| {
+            let client = crowd.client(place);
+            client.is_none_or(|it| it.is_over() || it.heard.answered + it.heard.refused == all)
+        };
+        is_answered(publisher) && (0..=READERS).all(has_all)
+    })?;
+    let ended = Instant::now();
+    crowd.rest(Duration::from_millis(500))?;
+    let (most, high_water) = server.watch.most();
+    let (beats, elsewhere) = (beats.end()?, elsewhere.end()?);
+
+    let mut put = |what: &str, value: f64| sample.put(format!("{}_{what}", it.name), value);
+    let readers = || crowd.clients().iter().take(READERS);
+    put("cut", stats::per(readers().filter(|it| it.is_over()).count(), 1));
+    put("missing", stats::per(readers().map(|it| all.saturating_sub(it.heard.said)).sum::<u64>(), 1));
+    put("memory_mb", stats::per(most.saturating_sub(idle), 1_000_000));
+    put("high_water_mb", stats::per(high_water.saturating_sub(idle), 1_000_000));
+    put("seconds", (ended - begun).as_secs_f64());
+    let said: u64 = crowd.clients().iter().map(|client| client.heard.said).sum();
+    let megabytes = stats::per(said, 1_000_000) * stats::per(body, 1);
+    put("mb_per_s", megabytes / (ended - begun).as_secs_f64());
+    for (waits, who) in [(&beats, "heartbeat"), (&elsewhere, "publish")] {
+        let (count, [p50, p99, max]) = waits.between(begun, ended, [0.5, 0.99, 1.0]);
+        put(&format!("{who}s"), stats::per(count, 1));
+        for (value, quantile) in [(p50, "p50"), (p99, "p99"), (max, "max")] {
+            value.into_iter().for_each(|ms| put(&format!("{who}_{quantile}_ms"), ms));
+        }
+        let (_, [calm]) = waits.between(begun - CALM / 2, begun, [0.99]);
+        calm.into_iter().for_each(|ms| put(&format!("{who}_calm_p99_ms"), ms));
+    }
+    server.turn_cpu_ms().into_iter().for_each(|ms| put("turn_cpu_ms", ms));
+    let publisher = crowd.client(publisher);
+    put("publisher_cut", f64::from(u8::from(publisher.is_none_or(|it| it.is_over()))));
+
+    let endings = crowd.endings();
+    if !endings.is_empty() {
+        sample.note(format!("{}: connections closed, by code: {endings:?}", it.name));
+    }
+    if !is_whole {
+        sample.note(format!("{}: nothing more came for {} s", it.name, PATIENCE.as_secs()));
+    }
+    if let Some(refused) = publisher.map(|it| it.heard.refused).filter(|refused| *refused > 0) {
+        sample.note(format!("{}: {refused} messages were refused", it.name));
+    }
+    if let Some(ending) = server.ending()? {
+        sample.note(format!("{}: the server ended: {ending}", it.name));
+    }
+    for fault in beats.fault.iter().chain(&elsewhere.fault) {
+        sample.note(format!("{}: {fault}", it.name));
+    }
+    sample.hold_against(it.name, crowd.wrong());
+    Ok(())
+}

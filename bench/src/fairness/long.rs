@@ -1,0 +1,131 @@
+//! Messages of 9 MB that are dear to read: escapes, blanks, arrays in arrays. One client says them
+//! one after the other; a bystander's heartbeats show for how long nobody else was served.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::bystander::{Bystander, Habit};
+use super::server::USUAL;
+use super::talk::{Event, Wire};
+use super::{Bench, Sample, crowd};
+use crate::{frames, stats};
+
+/// Bytes of each.
+const LONG: usize = 9_000_000;
+/// Arrays in arrays, less than what a message may have.
+const DEPTH: usize = 1_000;
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What is said.
+struct Text {
+    name: &'static str,
+    /// JSON.
+    body: String,
+    /// Behind it.
+    blanks: usize,
+}
+
+pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    texts().iter().try_for_each(|text| attack(bench, sample, text))
+}
+
+fn texts() -> [Text; 3] {
+    let nested = format!("{}{}", "[".repeat(DEPTH), "]".repeat(DEPTH));
+    let nests = vec![nested.as_str(); LONG / (2 * DEPTH + 1)].join(",");
+    [
+        Text { name: "escapes", body: format!("\"{}\"", r"\n".repeat(LONG / 2)), blanks: 0 },
+        Text { name: "blanks", body: "\"x\"".to_owned(), blanks: LONG },
+        Text { name: "nested", body: format!("[{nests}]"), blanks: 0 },
+    ]
+}
+
+fn payload(text: &Text) -> String {
+    format!("{{\"body\":{}{}}}", text.body, " ".repeat(text.blanks))
+}
+
+fn attack(bench: &Bench<'_>, sample: &mut Sample, text: &Text) -> Result<()> {
+    let mut server = bench.serve(USUAL)?;
+    let name = text.name;
+    let room = server.room(Wire::V2, "long", Event::Chat);
+    let mut stream = crowd::joined(&room, 0)?;
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let beats = Bystander::start(&room, Habit::Heartbeat)?;
+    std::thread::sleep(Duration::from_secs(1));
+
+    let payload = payload(text);
+    let said = room.said_text(&payload);
+    let response = format!("{{\"msg\":{}}}", text.body);
+    let messages = bench.options.size(20, 3);
+    let begun = Instant::now();
+    let mut outcome = Ok(());
+    for number in 0..messages {
+        let frame = room.say_text(number, &payload);
+        let expected = [said.as_slice(), &room.answer_text(number, &response)];
+        outcome = spoken(&mut stream, &frame, &expected);
+        if outcome.is_err() {
+            break;
+        }
+    }
+    let ended = Instant::now();
+    let beats = beats.end()?;
+    let (count, [p50, p99, max]) = beats.between(begun, ended, [0.5, 0.99, 1.0]);
+    sample.put(format!("{name}_heartbeats"), stats::per(count, 1));
+    for (value, quantile) in [(p50, "p50"), (p99, "p99"), (max, "max")] {
+        sample.put_some(format!("{name}_heartbeat_{quantile}_ms"), value);
+    }
+    sample.put_some(format!("{name}_turn_cpu_ms"), server.turn_cpu_ms());
+    sample.put(format!("{name}_ms_each"), (ended - begun).as_secs_f64() * 1e3 / f64::from(messages));
+    if let Some(ending) = server.ending()? {
+        sample.note(format!("{name}: the server ended: {ending}"));
+    }
+    beats.fault.into_iter().for_each(|fault| sample.note(format!("{name}: {fault}")));
+    outcome.with_context(|| name.to_owned())
+}
+
+/// Says one message and reads what comes of it: these texts, in whichever order.
+fn spoken(stream: &mut TcpStream, frame: &[u8], expected: &[&[u8]]) -> Result<()> {
+    stream.write_all(frame).context("a long message is not taken")?;
+    let mut left: Vec<&[u8]> = expected.to_vec();
+    let mut input = Vec::new();
+    let mut buf = vec![0; 256 << 10];
+    while !left.is_empty() {
+        let count = stream.read(&mut buf).context("no answer to a long message")?;
+        ensure!(count > 0, "cut for a long message");
+        input.extend_from_slice(buf.get(..count).unwrap_or_default());
+        while let Some(frame) = frames::frame(&input) {
+            let at = left.iter().position(|text| *text == frame.payload);
+            let Some(at) = at else {
+                let begin = frame.payload.get(..200).unwrap_or(frame.payload);
+                bail!("not what was sent: {}", String::from_utf8_lossy(begin));
+            };
+            left.remove(at);
+            let used = frame.len;
+            input.drain(..used);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_long_messages_are_json_and_as_long_as_may_be() {
+        for text in texts() {
+            let payload = payload(&text);
+            assert!((8_900_000..9_950_000).contains(&payload.len()), "{}", text.name);
+            // Deeper than serde_json reads; the arrays are closed as often as they are opened.
+            let opened = payload.matches('[').count();
+            assert_eq!(opened, payload.matches(']').count());
+            if opened == 0 {
+                serde_json::from_str::<serde_json::Value>(&payload).unwrap();
+            }
+        }
+    }
+}
