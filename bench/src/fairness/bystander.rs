@@ -1,19 +1,21 @@
 //! Those who have nothing to do with an attack, and how long the server lets them wait.
 //!
 //! Each is a thread of its own before all others on the clients' core (`probe::raise_priority`), so
-//! that what it measures is the server and not the crowd's reader. Something is due at fixed times;
-//! a wait counts from when it was due, so that a server which stands still for 100 ms is seen by
-//! all ten heartbeats that were due meanwhile, and not by one.
+//! that what it measures is the server and not the crowd's reader. Something is due at fixed times
+//! and sent then, answered or not what was sent before: a server that stands still for 100 ms is
+//! seen by all ten heartbeats that were due meanwhile, and not by one.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
-use std::rc::Rc;
+use std::net::{SocketAddrV4, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::talk::{Event, Heard, Room, Wire};
 use super::{crowd, stats};
@@ -67,18 +69,12 @@ pub(super) struct Waits {
 
 impl Bystander {
     /// Connects and begins; it goes on until it is asked for its waits.
-    pub(super) fn start(room: &Rc<Room>, habit: Habit) -> Result<Self> {
+    pub(super) fn start(server: SocketAddrV4, habit: Habit) -> Result<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&is_over);
-        let server = room.server;
         let thread = thread::Builder::new().name("bystander".into()).spawn(move || {
             probe::raise_priority();
-            let mut waits = Waits::default();
-            let room = Room::new(server, Wire::V2, "elsewhere", Event::Say);
-            if let Err(error) = go_on(&room, habit, &told, &mut waits.all) {
-                waits.fault = Some(format!("{error:#}"));
-            }
-            waits
+            work(server, habit, &told)
         })?;
         Ok(Self { is_over, thread: Some(thread) })
     }
@@ -111,80 +107,130 @@ impl Waits {
     }
 }
 
-fn go_on(room: &Room, habit: Habit, is_over: &AtomicBool, waits: &mut Vec<Wait>) -> Result<()> {
-    let mut stream = match habit {
-        Habit::Heartbeat => probe::upgraded(room.server, 0, &room.script)?,
-        Habit::Publish => crowd::joined(room, 0)?,
-    };
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let begun = Instant::now();
-    let mut input = Vec::new();
-    for number in 0..BEATS_MAX {
-        let due = begun + habit.every() * number;
-        if let Some(left) = due.checked_duration_since(Instant::now()) {
-            thread::sleep(left);
-        }
-        if is_over.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let mut frame = Vec::new();
-        match habit {
-            Habit::Heartbeat => frames::masked(frames::TEXT, frames::HEARTBEAT, &mut frame),
-            Habit::Publish => room.say(0, number, BODY, &mut frame),
-        }
-        let outcome = stream
-            .write_all(&frame)
-            .map_err(Into::into)
-            .and_then(|()| answered(&mut stream, room, habit, number, &mut input));
-        // One that is never answered has waited for as long as somebody waited for it.
-        waits.push(Wait { due, took: due.elapsed() });
-        outcome?;
-    }
-    bail!("nobody has ended it")
+/// What is under way: when each was due, the oldest first, and what of that one has come.
+#[derive(Default)]
+struct UnderWay {
+    due: VecDeque<Instant>,
+    /// The number of the oldest.
+    number: u32,
+    has_answer: bool,
+    has_message: bool,
 }
 
-/// Reads until all is there that one beat asks for.
-fn answered(
-    stream: &mut TcpStream,
-    room: &Room,
+impl UnderWay {
+    /// Takes what came; when the one was due that is complete by it.
+    fn take(&mut self, habit: Habit, heard: &Heard) -> Result<Option<Instant>> {
+        let (has, number) = match (habit, heard) {
+            (Habit::Heartbeat, Heard::Beat) => (&mut self.has_answer, self.number),
+            (Habit::Publish, Heard::Answered { number, body: 0 }) => {
+                (&mut self.has_answer, *number)
+            }
+            (Habit::Publish, Heard::Said { from: 0, number, body: BODY }) => {
+                (&mut self.has_message, *number)
+            }
+            _ => bail!("a bystander heard something else: {heard:?}"),
+        };
+        let is_it = number == self.number && !*has && !self.due.is_empty();
+        ensure!(is_it, "a bystander heard {heard:?} out of its turn");
+        *has = true;
+        if !self.has_answer || (habit == Habit::Publish && !self.has_message) {
+            return Ok(None);
+        }
+        (self.has_answer, self.has_message) = (false, false);
+        self.number += 1;
+        Ok(self.due.pop_front())
+    }
+}
+
+/// The thread's own.
+struct Work {
+    room: Room,
     habit: Habit,
-    number: u32,
-    input: &mut Vec<u8>,
-) -> Result<()> {
-    let wanted = match habit {
-        Habit::Heartbeat => 1,
-        Habit::Publish => 2,
-    };
-    let mut found = 0;
-    let mut buf = [0; 4096];
-    loop {
-        while let Some(frame) = frames::frame(input) {
-            ensure!(frame.opcode != frames::CLOSE, "a bystander was closed");
-            let heard = room.hear(frame.payload);
-            let is_it = match habit {
-                Habit::Heartbeat => heard == Heard::Beat,
-                Habit::Publish => {
-                    heard == Heard::Said { from: 0, number, body: BODY }
-                        || heard == Heard::Answered { number, body: 0 }
+    stream: TcpStream,
+    input: Vec<u8>,
+    under_way: UnderWay,
+    waits: Vec<Wait>,
+}
+
+impl Work {
+    fn new(server: SocketAddrV4, habit: Habit) -> Result<Self> {
+        let room = Room::new(server, Wire::V2, "elsewhere", Event::Say);
+        let stream = match habit {
+            Habit::Heartbeat => probe::upgraded(server, 0, &room.script)?,
+            Habit::Publish => crowd::joined(&room, 0)?,
+        };
+        stream.set_nonblocking(true)?;
+        let (input, under_way, waits) = Default::default();
+        Ok(Self { room, habit, stream, input, under_way, waits })
+    }
+
+    /// Goes on until it is told to end and nothing is under way any more.
+    fn go_on(&mut self, is_over: &AtomicBool) -> Result<()> {
+        let begun = Instant::now();
+        for number in 0..BEATS_MAX {
+            let due = begun + self.habit.every() * number;
+            while Instant::now() < due {
+                self.hear(due)?;
+            }
+            if is_over.load(Ordering::Relaxed) {
+                let last = Instant::now() + PATIENCE;
+                while !self.under_way.due.is_empty() {
+                    ensure!(Instant::now() < last, "a bystander got no answer");
+                    self.hear(last)?;
                 }
-            };
-            ensure!(is_it, "a bystander heard something else: {heard:?}");
-            found += 1;
-            let used = frame.len;
-            input.drain(..used);
+                return Ok(());
+            }
+            let mut frame = Vec::new();
+            match self.habit {
+                Habit::Heartbeat => frames::masked(frames::TEXT, frames::HEARTBEAT, &mut frame),
+                Habit::Publish => self.room.say(0, number, BODY, &mut frame),
+            }
+            self.under_way.due.push_back(due);
+            // So little always fits, unless nothing has been taken for minutes.
+            self.stream.write_all(&frame).context("what a bystander says is not taken")?;
         }
-        if found == wanted {
-            return Ok(());
-        }
-        let count = match stream.read(&mut buf) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            outcome => outcome.context("a bystander got no answer")?,
+        bail!("nobody has ended it")
+    }
+
+    /// Hears what comes next, if something comes by then.
+    fn hear(&mut self, until: Instant) -> Result<()> {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left)?;
+        let mut sockets = [PollFd::new(&self.stream, PollFlags::IN)];
+        match poll(&mut sockets, Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => return Ok(()),
+            outcome => outcome.context("poll")?,
+        };
+        let mut buf = [0; 4096];
+        let count = match self.stream.read(&mut buf) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            outcome => outcome.context("a bystander was cut")?,
         };
         ensure!(count > 0, "a bystander was cut");
-        input.extend_from_slice(buf.get(..count).unwrap_or_default());
+        self.input.extend_from_slice(buf.get(..count).unwrap_or_default());
+        while let Some(frame) = frames::frame(&self.input) {
+            ensure!(frame.opcode != frames::CLOSE, "a bystander was closed");
+            let heard = self.room.hear(frame.payload);
+            if let Some(due) = self.under_way.take(self.habit, &heard)? {
+                self.waits.push(Wait { due, took: due.elapsed() });
+            }
+            let used = frame.len;
+            self.input.drain(..used);
+        }
+        Ok(())
     }
+}
+
+fn work(server: SocketAddrV4, habit: Habit, is_over: &AtomicBool) -> Waits {
+    let mut work = match Work::new(server, habit) {
+        Ok(work) => work,
+        Err(error) => return Waits { all: Vec::new(), fault: Some(format!("{error:#}")) },
+    };
+    let outcome = work.go_on(is_over);
+    let Work { mut waits, under_way, .. } = work;
+    // Who is never answered has waited for as long as somebody waited for it.
+    waits.extend(under_way.due.into_iter().map(|due| Wait { due, took: due.elapsed() }));
+    Waits { all: waits, fault: outcome.err().map(|error| format!("{error:#}")) }
 }
 
 #[cfg(test)]
@@ -202,5 +248,30 @@ mod tests {
         assert_eq!((count, p50, most), (2, Some(80.0), Some(90.0)));
         let (count, [p99]) = waits.between(begun + ms(200), begun + ms(300), [0.99]);
         assert_eq!((count, p99), (0, None));
+    }
+
+    #[test]
+    fn several_are_under_way_and_each_ends_its_own_wait() {
+        let begun = Instant::now();
+        let later = begun + Duration::from_millis(10);
+        let mut beats = UnderWay { due: [begun, later].into(), ..UnderWay::default() };
+        assert_eq!(beats.take(Habit::Heartbeat, &Heard::Beat).unwrap(), Some(begun));
+        assert_eq!(beats.take(Habit::Heartbeat, &Heard::Beat).unwrap(), Some(later));
+        assert!(beats.take(Habit::Heartbeat, &Heard::Beat).is_err(), "nobody asked");
+    }
+
+    #[test]
+    fn a_publisher_waits_for_answer_and_message() {
+        let begun = Instant::now();
+        let answered = |number| Heard::Answered { number, body: 0 };
+        let said = |number, body| Heard::Said { from: 0, number, body };
+        let mut pushes = UnderWay { due: [begun, begun].into(), ..UnderWay::default() };
+        let mut take = |heard: Heard| pushes.take(Habit::Publish, &heard);
+        assert_eq!(take(said(0, BODY)).unwrap(), None);
+        assert_eq!(take(answered(0)).unwrap(), Some(begun));
+        assert!(take(said(2, BODY)).is_err(), "one was passed over");
+        assert!(take(said(1, BODY - 1)).is_err(), "it is too short");
+        assert_eq!(take(answered(1)).unwrap(), None);
+        assert!(take(answered(1)).is_err(), "twice");
     }
 }

@@ -15,7 +15,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, sockopt};
 
 use super::talk::{Heard, NUMBERS_END, Room};
 use crate::frames;
@@ -26,12 +26,21 @@ const READ_BYTES: usize = 256 << 10;
 const READY_BYTES: usize = 256 << 10;
 /// No wait is longer, whatever moves.
 const LONGEST: Duration = Duration::from_secs(300);
+/// How often who reads steadily does so.
+const TICK: Duration = Duration::from_millis(10);
+/// What the system of who is at the end of a line has room for; it may take twice as much for its
+/// own use.
+const LINE_BUFFER: usize = 128 << 10;
+/// What a line may catch up with when this thread was late.
+const CATCH_UP: Duration = Duration::from_millis(50);
 
 /// Whether a client reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pace {
     /// As fast as it can.
     Reads,
+    /// So many bytes a second, as by a line that carries no more.
+    Steady(u32),
     /// Never after its join.
     Never,
 }
@@ -133,6 +142,10 @@ pub(super) struct Crowd {
     bodies: Box<dyn Fn(u32) -> usize>,
     /// Bytes read and written: as long as there are more of them, somebody comes on.
     moved: u64,
+    /// When that last changed.
+    moved_at: Instant,
+    /// When those who read steadily last did.
+    ticked: Instant,
 }
 
 impl Crowd {
@@ -145,6 +158,8 @@ impl Crowd {
             buf: vec![0; READ_BYTES],
             bodies: Box::new(bodies),
             moved: 0,
+            moved_at: Instant::now(),
+            ticked: Instant::now(),
         })
     }
 
@@ -153,6 +168,9 @@ impl Crowd {
         let place = self.clients.len();
         let stream = joined(room, place)?;
         let socket = OwnedFd::from(stream);
+        if let Pace::Steady(_) = pace {
+            sockopt::set_socket_recv_buffer_size(&socket, LINE_BUFFER)?;
+        }
         epoll::add(&self.epoll, &socket, data(place)?, flags(pace, false))?;
         self.clients.push(Client {
             socket: Some(socket),
@@ -211,6 +229,11 @@ impl Crowd {
         self.clients.iter().map(|client| client.heard.wrong).sum()
     }
 
+    /// When a byte was last read or written.
+    pub(super) fn moved_at(&self) -> Instant {
+        self.moved_at
+    }
+
     /// How connections ended: close codes, and 0 for those that were cut without one.
     pub(super) fn endings(&self) -> BTreeMap<u16, usize> {
         let mut endings = BTreeMap::new();
@@ -239,11 +262,8 @@ impl Crowd {
         done: impl Fn(&Self) -> bool,
     ) -> Result<bool> {
         let begun = Instant::now();
-        let (mut moved, mut since) = (self.moved, begun);
         while !done(self) {
-            if self.moved != moved {
-                (moved, since) = (self.moved, Instant::now());
-            }
+            let since = self.moved_at.max(begun);
             if since.elapsed() > patience || begun.elapsed() > LONGEST {
                 return Ok(false);
             }
@@ -254,6 +274,10 @@ impl Crowd {
 
     /// Waits for events, at most for `time`, and handles them.
     pub(super) fn pump(&mut self, time: Duration) -> Result<()> {
+        let moved = self.moved;
+        let is_ticking =
+            self.clients.iter().any(|it| !it.is_over() && matches!(it.pace, Pace::Steady(_)));
+        let time = if is_ticking { time.min(self.tick()) } else { time };
         let mut events = std::mem::take(&mut self.events);
         events.clear();
         let timeout = Timespec::try_from(time)?;
@@ -267,11 +291,31 @@ impl Crowd {
                 self.write(place);
             }
             if flags.intersects(EventFlags::IN | ENDED) {
-                self.read(place);
+                self.read(place, READ_BYTES);
             }
         }
         self.events = events;
+        if self.moved != moved {
+            self.moved_at = Instant::now();
+        }
         Ok(())
+    }
+
+    /// Who reads steadily reads what its line has carried since the last time, if it is time; how
+    /// long it is until the next.
+    fn tick(&mut self) -> Duration {
+        let since = self.ticked.elapsed();
+        if let Some(left) = TICK.checked_sub(since).filter(|left| !left.is_zero()) {
+            return left;
+        }
+        self.ticked = Instant::now();
+        let ms = since.min(CATCH_UP).as_millis() as usize;
+        for place in 0..self.clients.len() {
+            if let Some(Client { pace: Pace::Steady(rate), .. }) = self.clients.get(place) {
+                self.read(place, *rate as usize / 1_000 * ms);
+            }
+        }
+        TICK
     }
 
     fn write(&mut self, place: usize) {
@@ -315,8 +359,8 @@ impl Crowd {
         }
     }
 
-    /// Reads once: who has more to read is told of again.
-    fn read(&mut self, place: usize) {
+    /// Reads once, so many bytes at most: who has more to read is told of again.
+    fn read(&mut self, place: usize, most: usize) {
         let Self { clients, bodies, buf, moved, .. } = self;
         let Some(client) = clients.get_mut(place) else { return };
         let Some(socket) = &client.socket else { return };
@@ -325,7 +369,8 @@ impl Crowd {
             client.socket = None;
             return;
         }
-        let count = match rustix::io::read(socket, &mut **buf) {
+        let room = most.min(buf.len());
+        let count = match rustix::io::read(socket, buf.get_mut(..room).unwrap_or_default()) {
             Err(Errno::AGAIN | Errno::INTR) => return,
             Ok(0) | Err(_) => {
                 client.socket = None;
@@ -377,8 +422,10 @@ impl Client {
 const ENDED: EventFlags = EventFlags::HUP.union(EventFlags::ERR).union(EventFlags::RDHUP);
 
 fn flags(pace: Pace, is_blocked: bool) -> EventFlags {
-    let mut flags = EventFlags::RDHUP;
+    let mut flags = EventFlags::empty();
     flags.set(EventFlags::IN, pace == Pace::Reads);
+    // Its end is read, behind all that came before.
+    flags.set(EventFlags::RDHUP, !matches!(pace, Pace::Steady(_)));
     flags.set(EventFlags::OUT, is_blocked);
     flags
 }

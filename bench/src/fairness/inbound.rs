@@ -74,11 +74,14 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
             break;
         }
     }
-    let alive = |crowd: &Crowd| crowd.clients().iter().all(|it| it.is_over() || it.heard.answered >= u64::from(said));
+    let alive = |crowd: &Crowd| {
+        crowd.clients().iter().all(|it| it.is_over() || it.heard.answered >= u64::from(said))
+    };
     let is_whole = others.until(PATIENCE, alive)?;
     let closed = others.clients().iter().filter(|it| it.is_over()).count();
     sample.put_count("closed", closed);
-    sample.put_count("holders_cut", holders.crowd.clients().iter().filter(|it| it.is_over()).count());
+    sample
+        .put_count("holders_cut", holders.crowd.clients().iter().filter(|it| it.is_over()).count());
     sample.put_count("holders_returned", holders.returned);
     sample.put("messages_each", f64::from(said));
     let answered: u64 = others.clients().iter().map(|it| it.heard.answered).sum();
@@ -99,7 +102,8 @@ fn say(others: &mut Crowd, room: &Room, places: std::ops::Range<usize>, number: 
     let mut frame = Vec::new();
     room.say(0, number, BODY, &mut frame);
     let (first, second) = frame.split_at_checked(FIRST).context("a short message")?;
-    let is_there = |crowd: &Crowd, place: usize| crowd.client(place).is_some_and(|it| !it.is_over());
+    let is_there =
+        |crowd: &Crowd, place: usize| crowd.client(place).is_some_and(|it| !it.is_over());
     let there: Vec<usize> = places.filter(|place| is_there(others, *place)).collect();
     there.iter().for_each(|place| others.send(*place, first));
     others.rest(BETWEEN)?;
@@ -112,7 +116,8 @@ impl Holders {
     fn new(server: &Served, room: &Rc<Room>) -> Result<Self> {
         let each = (INBOUND_BUDGET - LEFT) / HOLDERS;
         let mut frame = Vec::new();
-        frames::masked_header(frames::TEXT, each, &mut frame);
+        // Not text: what is kept back would have to fit.
+        frames::masked_header(frames::BINARY, each, &mut frame);
         frame.resize(frame.len() + each - KEPT_BACK, frames::MASK.first().copied().unwrap_or(0));
         let mut holders = Self {
             room: Rc::clone(room),

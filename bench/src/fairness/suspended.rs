@@ -43,12 +43,14 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     fleet.rest(size(20, 3))?;
 
     let tally = fleet.tally();
-    sample.put("suspended_closed", stats::per(tally.lost, 1));
-    sample.put("suspended_of", stats::per(clients, 1));
-    let asked = u64::try_from(fleet.joined())? * u64::from(BEATS);
+    // Who is told so is closed, whether or not the connection has ended by now.
+    let closed = tally.closes.values().sum::<u64>().max(tally.lost);
+    sample.put("suspended_closed", stats::per(closed, 1));
+    sample.put_count("suspended_clients", clients);
+    let asked = u64::try_from(clients)?.saturating_sub(closed) * u64::from(BEATS);
     let unanswered = asked.saturating_sub(tally.replies - answered);
     sample.put("suspended_unanswered", stats::per(unanswered, 1));
-    if tally.lost > 0 {
+    if closed > 0 {
         sample.note(format!("clients closed, by code: {:?}", tally.closes));
     }
     sample.hold_against("suspended", tally.odd + tally.repeated + tally.missed + tally.refused);

@@ -293,8 +293,9 @@ mod tests {
         assert_eq!(said, br#"{"topic":"rooms:a","event":"say","payload":{},"ref":null}"#);
         let joined = room(Wire::V1, Event::Say).joined;
         let payload = r#"{"status":"ok","response":{}}"#;
-        let text =
-            format!(r#"{{"topic":"rooms:a","event":"phx_reply","payload":{payload},"ref":"000000"}}"#);
+        let text = format!(
+            r#"{{"topic":"rooms:a","event":"phx_reply","payload":{payload},"ref":"000000"}}"#
+        );
         assert_eq!(String::from_utf8(joined).unwrap(), text);
     }
 
