@@ -153,23 +153,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
             clients: number(take("clients"), 10_000)?,
             seconds: u64::try_from(number(take("seconds"), 120)?)?,
         }),
-        Some("fairness") => Command::Fairness(fairness::Options {
-            only: rows(take("only"), &fairness::ROWS)?,
-            runs: number(take("runs"), 1)?.max(1),
-            short: !short.is_empty(),
-            server_bin: take("server-bin").map(PathBuf::from),
-            out: take("out").map(PathBuf::from),
-        }),
-        Some("load") => Command::Load(load::Options {
-            only: rows(take("only"), &load::ROWS)?,
-            runs: number(take("runs"), if quick.is_empty() { 3 } else { 1 })?.max(1),
-            users: number(take("users"), if quick.is_empty() { 15_000 } else { 1_500 })?.max(2),
-            rate: u32::try_from(number(take("rate"), 40_000)?)?.max(1),
-            tsung: take("tsung").unwrap_or_else(|| "/usr/bin/tsung".to_owned()),
-            quick: !quick.is_empty(),
-            server_bin: take("server-bin").map(PathBuf::from),
-            out: take("out").map(PathBuf::from),
-        }),
+        Some("fairness") => Command::Fairness(fairness(&mut take, !short.is_empty())?),
+        Some("load") => Command::Load(load(&mut take, !quick.is_empty())?),
         Some("http-load") => Command::HttpLoad(http_load(&mut take)?),
         Some("bare") => Command::Bare(bare(&mut take)?),
         Some("floor") => {
@@ -209,6 +194,32 @@ fn rows(only: Option<String>, all: &[&str]) -> Result<Vec<String>> {
     let known = |row: &String| all.contains(&row.as_str());
     ensure!(rows.iter().all(known), "--only takes some of {}", all.join(","));
     Ok(rows)
+}
+
+fn fairness(
+    take: &mut impl FnMut(&str) -> Option<String>,
+    short: bool,
+) -> Result<fairness::Options> {
+    Ok(fairness::Options {
+        only: rows(take("only"), &fairness::ROWS)?,
+        runs: number(take("runs"), 1)?.max(1),
+        short,
+        server_bin: take("server-bin").map(PathBuf::from),
+        out: take("out").map(PathBuf::from),
+    })
+}
+
+fn load(take: &mut impl FnMut(&str) -> Option<String>, quick: bool) -> Result<load::Options> {
+    Ok(load::Options {
+        only: rows(take("only"), &load::ROWS)?,
+        runs: number(take("runs"), if quick { 1 } else { 3 })?.max(1),
+        users: number(take("users"), if quick { 1_500 } else { 15_000 })?.max(2),
+        rate: u32::try_from(number(take("rate"), 40_000)?)?.max(1),
+        tsung: take("tsung").unwrap_or_else(|| "/usr/bin/tsung".to_owned()),
+        quick,
+        server_bin: take("server-bin").map(PathBuf::from),
+        out: take("out").map(PathBuf::from),
+    })
 }
 
 fn http_load(take: &mut impl FnMut(&str) -> Option<String>) -> Result<http_load::Options> {

@@ -18,8 +18,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::talk::{Event, Heard, Room, Wire};
-use super::{crowd, stats};
-use crate::{frames, probe};
+use super::{Sample, crowd};
+use crate::{frames, probe, stats};
 
 /// What is not answered by then never will be.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -64,7 +64,9 @@ pub(super) struct Bystander {
 pub(super) struct Waits {
     all: Vec<Wait>,
     /// Why it ended before it was told to.
-    pub(super) fault: Option<String>,
+    fault: Option<String>,
+    /// Messages that were not what was sent.
+    wrong: u64,
 }
 
 impl Bystander {
@@ -94,6 +96,19 @@ impl Drop for Bystander {
 }
 
 impl Waits {
+    /// Enters what was due in between as the figures of `who`, and what went wrong.
+    pub(super) fn put(&self, sample: &mut Sample, who: &str, from: Instant, to: Instant) {
+        let (count, [p50, p99, max]) = self.between(from, to, [0.5, 0.99, 1.0]);
+        sample.put_count(format!("{who}s"), count);
+        for (value, quantile) in [(p50, "p50"), (p99, "p99"), (max, "max")] {
+            sample.put_some(format!("{who}_{quantile}_ms"), value);
+        }
+        if let Some(fault) = &self.fault {
+            sample.note(format!("{who}: {fault}"));
+        }
+        sample.hold_against(who, self.wrong);
+    }
+
     /// Of what was due in between: how many, and the waits at these quantiles, ms.
     pub(super) fn between<const N: usize>(
         &self,
@@ -150,6 +165,7 @@ struct Work {
     input: Vec<u8>,
     under_way: UnderWay,
     waits: Vec<Wait>,
+    wrong: u64,
 }
 
 impl Work {
@@ -161,7 +177,7 @@ impl Work {
         };
         stream.set_nonblocking(true)?;
         let (input, under_way, waits) = Default::default();
-        Ok(Self { room, habit, stream, input, under_way, waits })
+        Ok(Self { room, habit, stream, input, under_way, waits, wrong: 0 })
     }
 
     /// Goes on until it is told to end and nothing is under way any more.
@@ -211,7 +227,9 @@ impl Work {
         while let Some(frame) = frames::frame(&self.input) {
             ensure!(frame.opcode != frames::CLOSE, "a bystander was closed");
             let heard = self.room.hear(frame.payload);
-            if let Some(due) = self.under_way.take(self.habit, &heard)? {
+            let taken = self.under_way.take(self.habit, &heard);
+            self.wrong += u64::from(taken.is_err());
+            if let Some(due) = taken? {
                 self.waits.push(Wait { due, took: due.elapsed() });
             }
             let used = frame.len;
@@ -224,13 +242,13 @@ impl Work {
 fn work(server: SocketAddrV4, habit: Habit, is_over: &AtomicBool) -> Waits {
     let mut work = match Work::new(server, habit) {
         Ok(work) => work,
-        Err(error) => return Waits { all: Vec::new(), fault: Some(format!("{error:#}")) },
+        Err(error) => return Waits { fault: Some(format!("{error:#}")), ..Waits::default() },
     };
     let outcome = work.go_on(is_over);
-    let Work { mut waits, under_way, .. } = work;
+    let Work { mut waits, under_way, wrong, .. } = work;
     // Who is never answered has waited for as long as somebody waited for it.
     waits.extend(under_way.due.into_iter().map(|due| Wait { due, took: due.elapsed() }));
-    Waits { all: waits, fault: outcome.err().map(|error| format!("{error:#}")) }
+    Waits { all: waits, fault: outcome.err().map(|error| format!("{error:#}")), wrong }
 }
 
 #[cfg(test)]
@@ -243,7 +261,7 @@ mod tests {
         let ms = Duration::from_millis;
         let wait = |at, took| Wait { due: begun + ms(at), took: ms(took) };
         let all = vec![wait(0, 1), wait(10, 90), wait(20, 80), wait(100, 2)];
-        let waits = Waits { all, fault: None };
+        let waits = Waits { all, ..Waits::default() };
         let (count, [p50, most]) = waits.between(begun + ms(5), begun + ms(50), [0.5, 1.0]);
         assert_eq!((count, p50, most), (2, Some(80.0), Some(90.0)));
         let (count, [p99]) = waits.between(begun + ms(200), begun + ms(300), [0.99]);

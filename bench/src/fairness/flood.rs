@@ -1,10 +1,11 @@
 //! One member says more than the room can take, as fast as the server lets it.
 //!
-//! A hundred members read well, and two bystanders have nothing to do with it. Once the members read
-//! as fast as their core can, once each as fast as a line of 40 Mbit/s brings it: whoever publishes
-//! on the server's own machine is faster than that. Then on two shards, so that the flood crosses
-//! from one to the other: both share the server's core, and what bystanders wait for there is the
-//! scheduler as well, so that is shown and not judged. At last bursts, to members with lines of 8 Mbit/s.
+//! A hundred members read well, and two bystanders have nothing to do with it. Once the members
+//! read as fast as their core can, once each as fast as a line of 40 Mbit/s brings it: whoever
+//! publishes on the server's own machine is faster than that. Then on two shards, so that the flood
+//! crosses from one to the other: both share the server's core, and what bystanders wait for there
+//! is the scheduler as well, so that is shown and not judged. At last bursts, to members with lines
+//! of 8 Mbit/s.
 
 use std::time::{Duration, Instant};
 
@@ -71,63 +72,59 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, it: &Attack) -> Result<()> {
     crowd.say(publisher, 0, it.messages);
     let all = u64::from(it.messages);
     let is_whole = crowd.until(PATIENCE, |crowd| {
-        let has_all = |place: usize| {
-            let client = crowd.client(place);
-            client.is_none_or(|it| it.is_over() || it.heard.said == all)
-        };
-        let is_answered = |place: usize| {
-            let client = crowd.client(place);
-            client.is_none_or(|it| it.is_over() || it.heard.answered + it.heard.refused == all)
-        };
-        is_answered(publisher) && (0..=READERS).all(has_all)
+        let mut members = crowd.clients().iter();
+        let has_its_answers = crowd
+            .client(publisher)
+            .is_none_or(|it| it.is_over() || it.heard.answered + it.heard.refused == all);
+        has_its_answers && members.all(|it| it.is_over() || it.heard.said == all)
     })?;
     let ended = crowd.moved_at();
     crowd.rest(Duration::from_millis(500))?;
     let (most, high_water) = server.watch.most();
     let (beats, elsewhere) = (beats.end()?, elsewhere.end()?);
 
+    let calm = begun - CALM / 2;
+    for (waits, who) in [(&beats, "heartbeat"), (&elsewhere, "publish")] {
+        let (_, [before]) = waits.between(calm, begun, [0.99]);
+        sample.put_some(format!("{}_{who}_calm_p99_ms", it.name), before);
+        waits.put(sample, &format!("{}_{who}", it.name), begun, ended);
+    }
+    let took = (ended - begun).as_secs_f64();
     let mut put = |what: &str, value: f64| sample.put(format!("{}_{what}", it.name), value);
-    let readers = || crowd.clients().iter().take(READERS + 1);
-    put("cut", stats::per(readers().filter(|it| it.is_over()).count(), 1));
-    put(
-        "missing",
-        stats::per(readers().map(|it| all.saturating_sub(it.heard.said)).sum::<u64>(), 1),
-    );
     put("memory_mb", stats::per(most.saturating_sub(idle), 1_000_000));
     put("high_water_mb", stats::per(high_water.saturating_sub(idle), 1_000_000));
-    put("seconds", (ended - begun).as_secs_f64());
-    let said: u64 = crowd.clients().iter().map(|client| client.heard.said).sum();
-    let megabytes = stats::per(said, 1_000_000) * stats::per(body, 1);
-    put("mb_per_s", megabytes / (ended - begun).as_secs_f64());
-    for (waits, who) in [(&beats, "heartbeat"), (&elsewhere, "publish")] {
-        let (count, [p50, p99, max]) = waits.between(begun, ended, [0.5, 0.99, 1.0]);
-        put(&format!("{who}s"), stats::per(count, 1));
-        for (value, quantile) in [(p50, "p50"), (p99, "p99"), (max, "max")] {
-            value.into_iter().for_each(|ms| put(&format!("{who}_{quantile}_ms"), ms));
-        }
-        let (_, [calm]) = waits.between(begun - CALM / 2, begun, [0.99]);
-        calm.into_iter().for_each(|ms| put(&format!("{who}_calm_p99_ms"), ms));
-    }
+    put("seconds", took);
     server.turn_cpu_ms().into_iter().for_each(|ms| put("turn_cpu_ms", ms));
-    let publisher = crowd.client(publisher);
-    put("publisher_cut", f64::from(u8::from(publisher.is_none_or(|it| it.is_over()))));
-
-    let endings = crowd.endings();
-    if !endings.is_empty() {
-        sample.note(format!("{}: connections closed, by code: {endings:?}", it.name));
-    }
     if !is_whole {
         sample.note(format!("{}: nothing more came for {} s", it.name, PATIENCE.as_secs()));
-    }
-    if let Some(refused) = publisher.map(|it| it.heard.refused).filter(|refused| *refused > 0) {
-        sample.note(format!("{}: {refused} messages were refused", it.name));
     }
     if let Some(ending) = server.ending()? {
         sample.note(format!("{}: the server ended: {ending}", it.name));
     }
-    for fault in beats.fault.iter().chain(&elsewhere.fault) {
-        sample.note(format!("{}: {fault}", it.name));
+    put_members(sample, it, &crowd, took);
+    Ok(())
+}
+
+/// What became of the members, of whom the last is the publisher.
+fn put_members(sample: &mut Sample, it: &Attack, crowd: &Crowd, took: f64) {
+    let (members, all) = (crowd.clients(), u64::from(it.messages));
+    let missing: u64 = members.iter().map(|it| all.saturating_sub(it.heard.said)).sum();
+    let said: u64 = members.iter().map(|it| it.heard.said).sum();
+    let mut put = |what: &str, value: f64| sample.put(format!("{}_{what}", it.name), value);
+    put("cut", stats::per(members.iter().filter(|it| it.is_over()).count(), 1));
+    put("missing", stats::per(missing, 1));
+    put("mb_per_s", stats::per(said, 1_000_000) * stats::per(it.body, 1) / took);
+    let endings = crowd.endings();
+    if !endings.is_empty() {
+        sample.note(format!("{}: connections closed, by code: {endings:?}", it.name));
+    }
+    if let Some(publisher) = members.last() {
+        let refused = publisher.heard.refused;
+        if publisher.is_over() || refused > 0 {
+            let is_cut = if publisher.is_over() { "; cut" } else { "" };
+            let name = it.name;
+            sample.note(format!("{name}: the publisher: {refused} messages refused{is_cut}"));
+        }
     }
     sample.hold_against(it.name, crowd.wrong());
-    Ok(())
 }

@@ -48,7 +48,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let room = server.room(Wire::V2, "held", Event::Hush);
     let mut holders = Holders::new(&server, &room)?;
     let held = server.sum("simurgh_inbound_bytes")?;
-    sample.put("held_mb", held / 1e6);
+    sample.put("inbound_held_mb", held / 1e6);
 
     let mut others = Crowd::new(|_| BODY)?;
     others.join_many(&room, Pace::Reads, OTHERS)?;
@@ -79,14 +79,16 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     };
     let is_whole = others.until(PATIENCE, alive)?;
     let closed = others.clients().iter().filter(|it| it.is_over()).count();
-    sample.put_count("closed", closed);
-    sample
-        .put_count("holders_cut", holders.crowd.clients().iter().filter(|it| it.is_over()).count());
-    sample.put_count("holders_returned", holders.returned);
-    sample.put("messages_each", f64::from(said));
+    sample.put_count("inbound_closed", closed);
+    sample.put_count(
+        "inbound_holders_cut",
+        holders.crowd.clients().iter().filter(|it| it.is_over()).count(),
+    );
+    sample.put_count("inbound_holders_returned", holders.returned);
+    sample.put("inbound_messages_each", f64::from(said));
     let answered: u64 = others.clients().iter().map(|it| it.heard.answered).sum();
     let asked = u64::from(said) * u64::try_from(OTHERS - closed)?;
-    sample.put("unanswered", stats::per(asked.saturating_sub(answered), 1));
+    sample.put("inbound_unanswered", stats::per(asked.saturating_sub(answered), 1));
     if closed > 0 {
         sample.note(format!("others closed, by code: {:?}", others.endings()));
     }

@@ -11,7 +11,7 @@ use super::bystander::{Bystander, Habit};
 use super::server::USUAL;
 use super::talk::{Event, Wire};
 use super::{Bench, Sample, crowd};
-use crate::{frames, stats};
+use crate::frames;
 
 /// Bytes of each.
 const LONG: usize = 9_000_000;
@@ -75,18 +75,13 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, text: &Text) -> Result<()> {
     }
     let ended = Instant::now();
     let beats = beats.end()?;
-    let (count, [p50, p99, max]) = beats.between(begun, ended, [0.5, 0.99, 1.0]);
-    sample.put(format!("{name}_heartbeats"), stats::per(count, 1));
-    for (value, quantile) in [(p50, "p50"), (p99, "p99"), (max, "max")] {
-        sample.put_some(format!("{name}_heartbeat_{quantile}_ms"), value);
-    }
+    beats.put(sample, &format!("{name}_heartbeat"), begun, ended);
     sample.put_some(format!("{name}_turn_cpu_ms"), server.turn_cpu_ms());
     sample
         .put(format!("{name}_ms_each"), (ended - begun).as_secs_f64() * 1e3 / f64::from(messages));
     if let Some(ending) = server.ending()? {
         sample.note(format!("{name}: the server ended: {ending}"));
     }
-    beats.fault.into_iter().for_each(|fault| sample.note(format!("{name}: {fault}")));
     outcome.with_context(|| name.to_owned())
 }
 

@@ -109,79 +109,32 @@ fn stored(options: &Options) -> Vec<Recipe> {
     let heard = mb(silent::LARGE) + BESIDE_MB;
     let said = mb(silent::LARGE * silent::SILENT) + BESIDE_MB;
     let narrow = format!("with {} MiB of address space", server::NARROW >> 20);
-    let row = |row, text: &str, figure, unit, limit| {
-        Recipe(row, text.to_owned(), figure, unit, Some(limit))
+    let row = |row, attack: &str, text: &str, figure, unit, limit| {
+        Recipe(row, format!("{attack}: {text}"), figure, unit, Some(limit))
     };
-    let cursors = format!("{members} at as many cursors, 5 MB");
-    let (in_cursors, never) = ("cursors", "never-reads");
-    let others = inbound::OTHERS;
+    let (memory, missing) = ("server memory over idle", "messages that readers did not get");
+    let (ended, newcomer) = ("server ended", "newcomer not served");
+    let wide = format!("{members} at as many cursors, 5 MB");
+    let less = format!("the same {narrow}");
+    let (many, told) = ("cursors", "9.9 MB to 20 that never read");
+    let (never, tell) = ("never-reads", "20 that never read say 9.9 MB each");
+    let tell_less = format!("{tell}, {narrow}");
+    let (inbound, hold) = ("inbound", "49 hold the budget");
+    let others = format!("closed of {} others", inbound::OTHERS);
+    let watched = stats::per(silent::WATCHED_S, 1);
     vec![
-        row(
-            in_cursors,
-            &format!("{cursors}: server memory over idle"),
-            "wide_memory_mb",
-            "MB",
-            at_cursors,
-        ),
-        row(
-            in_cursors,
-            &format!("{cursors}: messages that readers did not get"),
-            "wide_witnesses_missing",
-            "",
-            0.0,
-        ),
-        row(in_cursors, &format!("{cursors}, {narrow}: server ended"), "narrow_ended", "", 0.0),
-        row(
-            in_cursors,
-            &format!("{cursors}, {narrow}: newcomer not served"),
-            "narrow_newcomer_failed",
-            "",
-            0.0,
-        ),
-        row(
-            in_cursors,
-            &format!("{cursors}, {narrow}: not got"),
-            "narrow_witnesses_missing",
-            "",
-            0.0,
-        ),
-        row(
-            never,
-            "9.9 MB broadcast to 20 that never read: server memory over idle",
-            "heard_memory_mb",
-            "MB",
-            heard,
-        ),
-        row(
-            never,
-            "9.9 MB broadcast to 20 that never read: gone after",
-            "heard_gone_s",
-            "s",
-            stats::per(silent::WATCHED_S, 1),
-        ),
-        row(
-            never,
-            "20 that never read say 9.9 MB each: server memory over idle",
-            "said_memory_mb",
-            "MB",
-            said,
-        ),
-        row(never, &format!("the same {narrow}: server ended"), "said-narrow_ended", "", 0.0),
-        row(
-            never,
-            &format!("the same {narrow}: newcomer not served"),
-            "said-narrow_newcomer_failed",
-            "",
-            0.0,
-        ),
-        row(
-            "inbound",
-            &format!("49 hold the budget: others closed, of {others}"),
-            "closed",
-            "",
-            0.0,
-        ),
-        row("inbound", "49 hold the budget: messages not answered", "unanswered", "", 0.0),
+        row(many, &wide, memory, "wide_memory_mb", "MB", at_cursors),
+        row(many, &wide, missing, "wide_witnesses_missing", "", 0.0),
+        row(many, &less, ended, "narrow_ended", "", 0.0),
+        row(many, &less, newcomer, "narrow_newcomer_failed", "", 0.0),
+        row(many, &less, missing, "narrow_witnesses_missing", "", 0.0),
+        row(never, told, memory, "heard_memory_mb", "MB", heard),
+        row(never, told, "gone after", "heard_gone_s", "s", watched),
+        row(never, tell, memory, "said_memory_mb", "MB", said),
+        row(never, &tell_less, ended, "said-narrow_ended", "", 0.0),
+        row(never, &tell_less, newcomer, "said-narrow_newcomer_failed", "", 0.0),
+        row(inbound, hold, &others, "inbound_closed", "", 0.0),
+        row(inbound, hold, "messages not answered", "inbound_unanswered", "", 0.0),
     ]
 }
 
@@ -364,7 +317,8 @@ mod tests {
 
     #[test]
     fn the_raw_file_is_read_by_the_names_it_has() {
-        let rows = rows(&options(&["inbound"]), &[sample("inbound", &[("closed", 1000.0)])]);
+        let rows =
+            rows(&options(&["inbound"]), &[sample("inbound", &[("inbound_closed", 1000.0)])]);
         let raw = serde_json::to_value(&rows).unwrap();
         assert_eq!(raw[0]["at_most"], 0.0);
         assert_eq!(raw[0]["simurgh"][0], 1000.0);

@@ -99,7 +99,10 @@ impl Room {
                 "",
                 r##"{"topic":"TOPIC","event":"EVENT","payload":@,"ref":"#"}"##,
                 r##"{"topic":"TOPIC","event":"EVENT","payload":@,"ref":null}"##,
-                r##"{"topic":"TOPIC","event":"phx_reply","payload":{"status":"ok","response":@},"ref":"#"}"##,
+                concat!(
+                    r##"{"topic":"TOPIC","event":"phx_reply","##,
+                    r##""payload":{"status":"ok","response":@},"ref":"#"}"##
+                ),
             ),
             Wire::V2 => (
                 "?vsn=2.0.0",
@@ -128,8 +131,8 @@ impl Room {
         }
     }
 
-    /// Appends the frame by which publisher `from` says its message `number`, with a body of so many
-    /// bytes.
+    /// Appends the frame by which publisher `from` says its message `number`, with a body of so
+    /// many bytes.
     pub(super) fn say(&self, from: u32, number: u32, body: usize, out: &mut Vec<u8>) {
         let filling = vec![b'x'; body];
         let (from, ours) = (frames::digits(from), frames::digits(number));
