@@ -67,6 +67,8 @@ pub(super) struct Waits {
     fault: Option<String>,
     /// Messages that were not what was sent.
     wrong: u64,
+    /// How it was put before the crowd's reader.
+    priority: &'static str,
 }
 
 impl Bystander {
@@ -75,8 +77,8 @@ impl Bystander {
         let is_over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&is_over);
         let thread = thread::Builder::new().name("bystander".into()).spawn(move || {
-            probe::raise_priority();
-            work(server, habit, &told)
+            let priority = probe::raise_priority();
+            Waits { priority, ..work(server, habit, &told) }
         })?;
         Ok(Self { is_over, thread: Some(thread) })
     }
@@ -105,6 +107,9 @@ impl Waits {
         }
         if let Some(fault) = &self.fault {
             sample.note(format!("{who}: {fault}"));
+        }
+        if !self.priority.starts_with("SCHED_FIFO") {
+            sample.note(format!("{who}: priority of the bystander is {}", self.priority));
         }
         sample.hold_against(who, self.wrong);
     }
@@ -228,7 +233,7 @@ impl Work {
             ensure!(frame.opcode != frames::CLOSE, "a bystander was closed");
             let heard = self.room.hear(frame.payload);
             let taken = self.under_way.take(self.habit, &heard);
-            self.wrong += u64::from(taken.is_err());
+            self.wrong += u64::from(taken.is_err() && heard != Heard::Refused);
             if let Some(due) = taken? {
                 self.waits.push(Wait { due, took: due.elapsed() });
             }
@@ -248,7 +253,8 @@ fn work(server: SocketAddrV4, habit: Habit, is_over: &AtomicBool) -> Waits {
     let Work { mut waits, under_way, wrong, .. } = work;
     // Who is never answered has waited for as long as somebody waited for it.
     waits.extend(under_way.due.into_iter().map(|due| Wait { due, took: due.elapsed() }));
-    Waits { all: waits, fault: outcome.err().map(|error| format!("{error:#}")), wrong }
+    let fault = outcome.err().map(|error| format!("{error:#}"));
+    Waits { all: waits, fault, wrong, ..Waits::default() }
 }
 
 #[cfg(test)]

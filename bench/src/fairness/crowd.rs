@@ -58,7 +58,9 @@ pub(super) struct Ledger {
     pub(super) answered: u64,
     /// Answers that said no.
     pub(super) refused: u64,
-    /// Messages passed over, said twice, or not what was sent: what must never be.
+    /// Numbers that were passed over: right only for messages that were refused.
+    pub(super) passed_over: u64,
+    /// What came twice, out of its order, or is not what was sent: what must never be.
     pub(super) wrong: u64,
 }
 
@@ -73,9 +75,10 @@ impl Ledger {
                     self.next.resize(place + 1, 0);
                 }
                 let Some(next) = self.next.get_mut(place) else { return };
-                let is_right = number == *next && body == expected(from);
+                let is_right = number >= *next && body == expected(from);
                 self.said += u64::from(is_right);
                 self.wrong += u64::from(!is_right);
+                self.passed_over += u64::from(number.saturating_sub(*next));
                 *next = number + 1;
             }
             Heard::Answered { number, body } => {
@@ -224,9 +227,11 @@ impl Crowd {
         self.write(place);
     }
 
-    /// Messages that were not what was sent, over all clients.
-    pub(super) fn wrong(&self) -> u64 {
-        self.clients.iter().map(|client| client.heard.wrong).sum()
+    /// Messages that were not what was sent, or were passed over, though no more than so many were
+    /// refused, over all clients.
+    pub(super) fn wrong(&self, refused: u64) -> u64 {
+        let wrong = |it: &Ledger| it.wrong + it.passed_over.saturating_sub(refused);
+        self.clients.iter().map(|client| wrong(&client.heard)).sum()
     }
 
     /// When a byte was last read or written.
@@ -470,7 +475,7 @@ mod tests {
         let all = ledger(&[said(1, 0, 1), said(2, 0, 2), said(1, 1, 1), said(2, 1, 2)]);
         assert_eq!((all.said, all.wrong), (4, 0));
         let gap = ledger(&[said(1, 0, 1), said(1, 2, 1), said(1, 3, 1)]);
-        assert_eq!((gap.said, gap.wrong), (2, 1));
+        assert_eq!((gap.said, gap.passed_over, gap.wrong), (3, 1, 0));
         let twice = ledger(&[said(1, 0, 1), said(1, 0, 1)]);
         assert_eq!((twice.said, twice.wrong), (1, 1));
         let short = ledger(&[said(5, 0, 4)]);

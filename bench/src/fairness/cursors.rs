@@ -90,7 +90,7 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, name: &str, how: How) -> Resul
     server.turn_cpu_ms().into_iter().for_each(|ms| put("turn_cpu_ms", ms));
     let cut = server.sum("simurgh_slow_peer_disconnects_total").ok();
     cut.into_iter().for_each(|cut| put("silent_cut", cut));
-    sample.hold_against("cursors", crowd.wrong());
+    sample.hold_against("cursors", crowd.wrong(0));
     let endings = crowd.endings();
     if !endings.is_empty() {
         sample.note(format!("{name}: connections closed, by code: {endings:?}"));

@@ -118,13 +118,12 @@ fn put_members(sample: &mut Sample, it: &Attack, crowd: &Crowd, took: f64) {
     if !endings.is_empty() {
         sample.note(format!("{}: connections closed, by code: {endings:?}", it.name));
     }
-    if let Some(publisher) = members.last() {
-        let refused = publisher.heard.refused;
-        if publisher.is_over() || refused > 0 {
-            let is_cut = if publisher.is_over() { "; cut" } else { "" };
-            let name = it.name;
-            sample.note(format!("{name}: the publisher: {refused} messages refused{is_cut}"));
-        }
+    let refused = members.last().map_or(0, |publisher| publisher.heard.refused);
+    if refused > 0 {
+        sample.note(format!("{}: {refused} messages were refused", it.name));
     }
-    sample.hold_against(it.name, crowd.wrong());
+    if members.last().is_none_or(|publisher| publisher.is_over()) {
+        sample.note(format!("{}: the publisher was cut", it.name));
+    }
+    sample.hold_against(it.name, crowd.wrong(refused));
 }

@@ -127,7 +127,7 @@ const JOBS: [(&str, Job); 6] = [
 /// Measures, prints and keeps it. A missed limit is only shown.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let limit = sys::raise_descriptor_limit()?.saturating_sub(sys::FD_RESERVE);
-    let wanted = u64::try_from(suspended::CLIENTS)?;
+    let wanted = options.size(u64::try_from(suspended::CLIENTS)?, 1_200);
     ensure!(limit >= wanted, "{wanted} clients want as many descriptors; {limit} may be had");
     let cores = std::thread::available_parallelism()?.get();
     ensure!(cores > 1, "server and clients need a core each");

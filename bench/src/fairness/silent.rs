@@ -66,7 +66,7 @@ fn heard(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     if !is_whole {
         sample.note(format!("heard: nothing more came for {} s", PATIENCE.as_secs()));
     }
-    sample.hold_against("never-reads", crowd.wrong());
+    sample.hold_against("never-reads", crowd.wrong(0));
     aftermath(&mut server, sample, "heard", USUAL)
 }
 
