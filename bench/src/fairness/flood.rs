@@ -35,16 +35,23 @@ struct Attack {
     name: &'static str,
     shards: u32,
     readers: Pace,
+    event: Event,
     messages: u32,
     body: usize,
 }
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let many = bench.options.size(100_000, 10_000);
-    let flood =
-        |name, shards, readers| Attack { name, shards, readers, messages: many, body: 1_000 };
-    let burst =
-        |name, messages, body| Attack { name, shards: 1, readers: SLOW_LINE, messages, body };
+    // A flood's answers are empty: a publisher to whom more is owed than to any reader would be the
+    // first to be cut, and then there is no flood. Bursts are answered as in the chat.
+    let flood = |name, shards, readers| {
+        let (event, messages, body) = (Event::Say, many, 1_000);
+        Attack { name, shards, readers, event, messages, body }
+    };
+    let burst = |name, messages, body| {
+        let (shards, readers, event) = (1, SLOW_LINE, Event::Chat);
+        Attack { name, shards, readers, event, messages, body }
+    };
     let attacks = [
         flood("flood", 1, Pace::Reads),
         flood("lines", 1, LINE),
@@ -59,10 +66,12 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, it: &Attack) -> Result<()> {
     let mut server = bench.serve(How { shards: it.shards, ..USUAL })?;
     let body = it.body;
     let mut crowd = Crowd::new(move |_| body)?;
-    let room = server.room(Wire::V2, "flood", Event::Chat);
+    let room = server.room(Wire::V2, "flood", it.event);
     crowd.join_many(&room, it.readers, READERS)?;
     let publisher = crowd.join(&room, Pace::Reads)?;
-    crowd.expect_answers_of(publisher, body);
+    if it.event == Event::Chat {
+        crowd.expect_answers_of(publisher, body);
+    }
     let beats = Bystander::start(server.running.address, Habit::Heartbeat)?;
     let elsewhere = Bystander::start(server.running.address, Habit::Publish)?;
     crowd.rest(CALM)?;

@@ -86,9 +86,9 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     );
     sample.put_count("inbound_holders_returned", holders.returned);
     sample.put("inbound_messages_each", f64::from(said));
-    let answered: u64 = others.clients().iter().map(|it| it.heard.answered).sum();
-    let asked = u64::from(said) * u64::try_from(OTHERS - closed)?;
-    sample.put("inbound_unanswered", stats::per(asked.saturating_sub(answered), 1));
+    let open = others.clients().iter().filter(|it| !it.is_over());
+    let unanswered: u64 = open.map(|it| u64::from(said).saturating_sub(it.heard.answered)).sum();
+    sample.put("inbound_unanswered", stats::per(unanswered, 1));
     if closed > 0 {
         sample.note(format!("others closed, by code: {:?}", others.endings()));
     }
