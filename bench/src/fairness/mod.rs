@@ -180,3 +180,24 @@ fn measured(bench: &Bench<'_>, round: usize, row: &'static str, job: Job) -> Sam
     eprintln!("    {:.0} s", sample.seconds);
     sample
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_delivery_is_a_fault_and_a_cut_is_a_figure() {
+        let mut sample = Sample::default();
+        sample.put("flood_cut", 100.0);
+        sample.hold_against("flood", 0);
+        assert!(sample.faults.is_empty());
+        sample.hold_against("flood", 2);
+        assert_eq!(sample.faults.len(), 1);
+        assert!(table::remarks(&[sample]).contains("FAULT"));
+    }
+
+    #[test]
+    fn every_row_has_a_job() {
+        assert_eq!(JOBS.map(|(row, _)| row), ROWS);
+    }
+}
