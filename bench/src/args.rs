@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::fairness;
 use crate::http_load;
 use crate::load::{self, Bare};
 use crate::measure::MEASURES;
@@ -21,6 +22,11 @@ simurgh-bench [--clients 18000] [--runs 5] [--only NAME] [--server-bin PATH] [--
     --only     memory | connect | spaced | burst | heartbeat | join | turn
     --server-bin  the simurgh binary; default: beside this one
     --out      where the raw runs go; default: bench/runs/<date>-<machine>
+simurgh-bench fairness [--only ROW,...] [--runs 1] [--short] [--server-bin PATH] [--out DIR]
+    what one client can take from the others: attacks `simurgh serve` and prints the table; also
+    `simurgh-bench --only fairness`
+    --only     flood | cursors | never-reads | inbound | suspended | long-message
+    --short    fewer and shorter: to see whether all works, not for figures
 simurgh-bench hold --server URL [--clients 10000] [--seconds 120]
     joins as Tsung does (V1, JSON in a binary frame), stays without a heartbeat, counts who stayed
 simurgh-bench load [--only ROW,...] [--runs 3] [--users 15000] [--rate 40000] [--tsung PATH|off]
@@ -57,6 +63,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Hold many joined clients.
     Hold(Hold),
+    /// Measure what one client can take from others.
+    Fairness(fairness::Options),
     /// Measure `simurgh load`.
     Load(load::Options),
     /// Measure `simurgh load http`.
@@ -75,6 +83,8 @@ pub(crate) enum Command {
     Exec {
         /// The core; any without it.
         core: Option<usize>,
+        /// Bytes of address space it may have; as many as this process without it.
+        address_space: Option<u64>,
         /// The program and its arguments.
         program: Vec<OsString>,
     },
@@ -124,9 +134,13 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
     let named = texts.first().is_some_and(|first| !first.starts_with("--"));
     let (name, rest) = texts.split_at(usize::from(named));
     let (quick, rest): (Vec<_>, Vec<_>) = rest.iter().cloned().partition(|word| word == "--quick");
+    let (short, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|word| word == "--short");
     let mut options = options(&rest)?;
-    let mut take = |name: &str| options.remove(name);
-    let command = match name.first().map(String::as_str) {
+    // A row of the whole table that is a measurement of its own.
+    let is_fairness = !named && options.get("only").is_some_and(|only| only == "fairness");
+    let mut take = |name: &str| options.remove(name).filter(|_| !(is_fairness && name == "only"));
+    let name = if is_fairness { Some("fairness") } else { name.first().map(String::as_str) };
+    let command = match name {
         None | Some("run") => Command::Run(Run {
             clients: number(take("clients"), 18_000)?,
             runs: number(take("runs"), 5)?,
@@ -139,16 +153,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
             clients: number(take("clients"), 10_000)?,
             seconds: u64::try_from(number(take("seconds"), 120)?)?,
         }),
-        Some("load") => Command::Load(load::Options {
-            only: rows(take("only"))?,
-            runs: number(take("runs"), if quick.is_empty() { 3 } else { 1 })?.max(1),
-            users: number(take("users"), if quick.is_empty() { 15_000 } else { 1_500 })?.max(2),
-            rate: u32::try_from(number(take("rate"), 40_000)?)?.max(1),
-            tsung: take("tsung").unwrap_or_else(|| "/usr/bin/tsung".to_owned()),
-            quick: !quick.is_empty(),
-            server_bin: take("server-bin").map(PathBuf::from),
-            out: take("out").map(PathBuf::from),
-        }),
+        Some("fairness") => Command::Fairness(fairness(&mut take, !short.is_empty())?),
+        Some("load") => Command::Load(load(&mut take, !quick.is_empty())?),
         Some("http-load") => Command::HttpLoad(http_load(&mut take)?),
         Some("bare") => Command::Bare(bare(&mut take)?),
         Some("floor") => {
@@ -161,7 +167,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         Some("page") => Command::Page(page(&mut take)?),
         Some("exec") => {
             let core = take("core").map(|core| number(Some(core), 0)).transpose()?;
-            Command::Exec { core, program }
+            let bytes = take("address-space").map(|bytes| bytes.parse()).transpose();
+            Command::Exec { core, address_space: bytes.context("--address-space")?, program }
         }
         Some(other) => bail!("unknown command {other:?}\n{USAGE}"),
     };
@@ -169,6 +176,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         bail!("unknown option --{unknown}\n{USAGE}");
     }
     ensure!(quick.is_empty() || matches!(command, Command::Load(_)), "--quick goes with load");
+    let is_fairness = matches!(command, Command::Fairness(_));
+    ensure!(short.is_empty() || is_fairness, "--short goes with fairness");
     if let Command::Run(Run { only: Some(only), .. }) = &command {
         ensure!(MEASURES.contains(&only.as_str()), "--only takes one of {}", MEASURES.join(", "));
     }
@@ -178,13 +187,39 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
     Ok(command)
 }
 
-/// The rows named by `--only`; all without it.
-fn rows(only: Option<String>) -> Result<Vec<String>> {
-    let Some(only) = only else { return Ok(load::ROWS.map(str::to_owned).to_vec()) };
+/// The rows named by `--only`; all there are without it.
+fn rows(only: Option<String>, all: &[&str]) -> Result<Vec<String>> {
+    let Some(only) = only else { return Ok(all.iter().map(|row| (*row).to_owned()).collect()) };
     let rows: Vec<String> = only.split(',').map(|row| row.trim().to_owned()).collect();
-    let known = |row: &String| load::ROWS.contains(&row.as_str());
-    ensure!(rows.iter().all(known), "--only takes some of {}", load::ROWS.join(","));
+    let known = |row: &String| all.contains(&row.as_str());
+    ensure!(rows.iter().all(known), "--only takes some of {}", all.join(","));
     Ok(rows)
+}
+
+fn fairness(
+    take: &mut impl FnMut(&str) -> Option<String>,
+    short: bool,
+) -> Result<fairness::Options> {
+    Ok(fairness::Options {
+        only: rows(take("only"), &fairness::ROWS)?,
+        runs: number(take("runs"), 1)?.max(1),
+        short,
+        server_bin: take("server-bin").map(PathBuf::from),
+        out: take("out").map(PathBuf::from),
+    })
+}
+
+fn load(take: &mut impl FnMut(&str) -> Option<String>, quick: bool) -> Result<load::Options> {
+    Ok(load::Options {
+        only: rows(take("only"), &load::ROWS)?,
+        runs: number(take("runs"), if quick { 1 } else { 3 })?.max(1),
+        users: number(take("users"), if quick { 1_500 } else { 15_000 })?.max(2),
+        rate: u32::try_from(number(take("rate"), 40_000)?)?.max(1),
+        tsung: take("tsung").unwrap_or_else(|| "/usr/bin/tsung".to_owned()),
+        quick,
+        server_bin: take("server-bin").map(PathBuf::from),
+        out: take("out").map(PathBuf::from),
+    })
 }
 
 fn http_load(take: &mut impl FnMut(&str) -> Option<String>) -> Result<http_load::Options> {
@@ -308,9 +343,23 @@ mod tests {
             parsed("exec --core 1 -- serve --listen x").unwrap(),
             Command::Exec {
                 core: Some(1),
+                address_space: None,
                 program: ["serve", "--listen", "x"].map(Into::into).into()
             }
         );
+    }
+
+    #[test]
+    fn fairness_is_a_command_and_what_only_takes() {
+        let Command::Fairness(all) = parsed("--only fairness --runs 2").unwrap() else {
+            panic!("no fairness")
+        };
+        assert_eq!((all.only.len(), all.runs, all.short), (fairness::ROWS.len(), 2, false));
+        let line = "fairness --short --only flood,inbound";
+        let Command::Fairness(some) = parsed(line).unwrap() else { panic!("no fairness") };
+        assert_eq!((some.only.len(), some.short), (2, true));
+        assert!(parsed("fairness --only fairness").is_err());
+        assert!(parsed("--short").is_err() && parsed("hold --only fairness").is_err());
     }
 
     #[test]

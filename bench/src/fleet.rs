@@ -224,14 +224,17 @@ impl Fleet {
         Ok(started.elapsed())
     }
 
-    /// One heartbeat of every client at once, all answers awaited.
-    pub(crate) fn heartbeat_all(&mut self) -> Result<()> {
+    /// One heartbeat of every client at once, no answer awaited.
+    pub(crate) fn send_heartbeats(&self) -> Result<()> {
         let mut bytes = Vec::new();
         frames::masked(frames::TEXT, frames::HEARTBEAT, &mut bytes);
+        (0..self.conns.len()).try_for_each(|index| self.write(index, &bytes))
+    }
+
+    /// The same, all answers awaited.
+    pub(crate) fn heartbeat_all(&mut self) -> Result<()> {
         let target = self.tally.replies + u64::try_from(self.conns.len())?;
-        for index in 0..self.conns.len() {
-            self.write(index, &bytes)?;
-        }
+        self.send_heartbeats()?;
         self.until(Duration::from_secs(60), |tally| tally.replies >= target)
     }
 

@@ -93,18 +93,27 @@ pub(crate) const PUSH_SEQ_AT: usize = PUSH_LEN - BROADCAST_TAIL.len() - SEQ_DIGI
 /// Length of [`push`]'s payload.
 pub(crate) const PUSH_LEN: usize = 67;
 
-/// Appends one masked frame of at most 65,535 payload bytes.
+/// Appends one masked frame.
 pub(crate) fn masked(opcode: u8, payload: &[u8], out: &mut Vec<u8>) {
+    masked_header(opcode, payload.len(), out);
+    out.extend(payload.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+}
+
+/// Appends what stands before `length` masked bytes of payload.
+pub(crate) fn masked_header(opcode: u8, length: usize, out: &mut Vec<u8>) {
     out.push(0x80 | opcode);
-    match u8::try_from(payload.len()) {
-        Ok(short) if short < 126 => out.push(0x80 | short),
-        _ => {
+    match (u8::try_from(length), u16::try_from(length)) {
+        (Ok(short), _) if short < 126 => out.push(0x80 | short),
+        (_, Ok(middling)) => {
             out.push(0x80 | 126);
-            out.extend_from_slice(&u16::try_from(payload.len()).unwrap_or(u16::MAX).to_be_bytes());
+            out.extend_from_slice(&middling.to_be_bytes());
+        }
+        _ => {
+            out.push(0x80 | 127);
+            out.extend_from_slice(&u64::try_from(length).unwrap_or(u64::MAX).to_be_bytes());
         }
     }
     out.extend_from_slice(&MASK);
-    out.extend(payload.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
 }
 
 /// One unmasked text frame of at most 65,535 payload bytes, as servers send it.
@@ -294,5 +303,18 @@ mod tests {
             .map(|(byte, mask)| byte ^ mask)
             .collect();
         assert_eq!(back, HEARTBEAT);
+    }
+
+    #[test]
+    fn lengths_take_as_many_bytes_as_they_need() {
+        let header = |length| {
+            let mut out = Vec::new();
+            masked_header(TEXT, length, &mut out);
+            out
+        };
+        assert_eq!(header(125), [&[0x81, 0x80 | 125], &MASK[..]].concat());
+        assert_eq!(header(126), [&[0x81, 0x80 | 126, 0, 126], &MASK[..]].concat());
+        let long = [0x81, 0x80 | 127, 0, 0, 0, 0, 0, 1, 0, 0];
+        assert_eq!(header(65_536), [&long[..], &MASK[..]].concat());
     }
 }

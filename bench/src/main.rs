@@ -20,6 +20,7 @@ use crate::measure::{Figures, Plan};
 use crate::target::{CLIENT_CORE, Target};
 
 mod args;
+mod fairness;
 mod fleet;
 mod floor;
 mod frames;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         }
         Command::Run(options) => run(&options),
         Command::Hold(options) => hold::run(&options),
+        Command::Fairness(options) => fairness::run(&options),
         Command::Load(options) => load::run(&options),
         Command::HttpLoad(options) => http_load::run(&options),
         Command::Bare(plan) => load::bare::run(&plan),
@@ -52,7 +54,7 @@ fn main() -> ExitCode {
         Command::Size(task) => size::run(&task),
         Command::Page(options) => page::run(&options),
         Command::Reference(records) => reference::run(records),
-        Command::Exec { core, program } => exec(core, &program),
+        Command::Exec { core, address_space, program } => exec(core, address_space, &program),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -63,11 +65,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// Becomes `program`, on one core or wherever it may run, for as long as the parent lives.
-fn exec(core: Option<usize>, program: &[std::ffi::OsString]) -> Result<()> {
+/// Becomes `program`, on one core or wherever it may run, with as much address space as it may
+/// have, for as long as the parent lives.
+fn exec(
+    core: Option<usize>,
+    address_space: Option<u64>,
+    program: &[std::ffi::OsString],
+) -> Result<()> {
     let (name, arguments) = program.split_first().context("exec needs -- PROGRAM")?;
     if let Some(core) = core {
         sys::pin(core)?;
+    }
+    if let Some(bytes) = address_space {
+        sys::limit_address_space(bytes)?;
     }
     sys::die_with_parent()?;
     // exec only returns when it fails.

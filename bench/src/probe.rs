@@ -103,7 +103,7 @@ impl Drop for Probe {
 }
 
 /// Puts the calling thread before everything else on its core, as far as it is allowed to.
-fn raise_priority() -> &'static str {
+pub(crate) fn raise_priority() -> &'static str {
     let thread = rustix::thread::gettid();
     let chrt = Command::new("chrt")
         .args(["--fifo", "--pid", "10", &thread.as_raw_pid().to_string()])
@@ -161,7 +161,7 @@ fn work(
 }
 
 /// A connection that has its 101.
-fn upgraded(server: SocketAddrV4, at: usize, script: &Script) -> Result<TcpStream> {
+pub(crate) fn upgraded(server: SocketAddrV4, at: usize, script: &Script) -> Result<TcpStream> {
     let mut stream = TcpStream::from(sys::dial(server, at, true)?);
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(&script.upgrade)?;

@@ -33,6 +33,12 @@ pub(crate) fn die_with_parent() -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).context("PDEATHSIG")
 }
 
+/// Gives this process, and what it becomes, so many bytes of address space.
+pub(crate) fn limit_address_space(bytes: u64) -> Result<()> {
+    let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+    rustix::process::setrlimit(Resource::As, limit).context("set RLIMIT_AS")
+}
+
 /// Raises the soft descriptor limit to the hard one and returns it.
 pub(crate) fn raise_descriptor_limit() -> Result<u64> {
     let limit = rustix::process::getrlimit(Resource::Nofile);
@@ -104,6 +110,14 @@ impl Cpu {
 pub(crate) fn resident(pid: u32) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).context("smaps_rollup")?;
     kilobytes(&text, "Rss:").context("smaps_rollup has no Rss")
+}
+
+/// Resident bytes of a process at this moment and at most so far, by the kernel's own counters:
+/// off by some pages, but read without stopping the process for it.
+pub(crate) fn resident_quickly(pid: u32) -> Result<(u64, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).context("it has gone")?;
+    let field = |name| kilobytes(&text, name).with_context(|| format!("no {name} in status"));
+    Ok((field("VmRSS:")?, field("VmHWM:")?))
 }
 
 /// The value in bytes of a "Name:   123 kB" line.
@@ -231,6 +245,8 @@ mod tests {
     fn own_process_can_be_read() {
         let pid = std::process::id();
         assert!(resident(pid).unwrap() > 100_000);
+        let (now, most) = resident_quickly(pid).unwrap();
+        assert!(now > 100_000 && most >= now / 2);
         let before = Cpu::of(pid).unwrap();
         assert_eq!(Cpu::of(pid).unwrap().since(&before).1, 0);
         assert!(Kernel::now().unwrap().slab() > 0);

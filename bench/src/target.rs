@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -25,17 +25,25 @@ pub(crate) struct Target {
     pub(crate) name: &'static str,
     program: PathBuf,
     arguments: Vec<OsString>,
+    /// Bytes of address space; `None`: as many as this process may have.
+    address_space: Option<u64>,
 }
 
 impl Target {
     /// The bare floor: this binary again.
     pub(crate) fn floor() -> Result<Self> {
         let program = std::env::current_exe().context("own path")?;
-        Ok(Self { name: "floor", program, arguments: words(&["floor", "--listen", LISTEN]) })
+        let arguments = words(&["floor", "--listen", LISTEN]);
+        Ok(Self { name: "floor", program, arguments, address_space: None })
     }
 
-    /// `simurgh serve` with so many shards.
+    /// `simurgh serve` with so many shards, that closes nobody for being silent.
     pub(crate) fn simurgh(program: &Path, shards: u32) -> Result<Self> {
+        Self::serve(program, shards, "off")
+    }
+
+    /// The same with an idle timeout, as the flag takes it.
+    pub(crate) fn serve(program: &Path, shards: u32, idle_timeout: &str) -> Result<Self> {
         ensure!(
             program.is_file(),
             "{} is not there: build it (cargo build --release -p simurgh-cli) or name it with \
@@ -43,9 +51,22 @@ impl Target {
             program.display()
         );
         let mut arguments = words(&["serve", "--listen", LISTEN, "--shards", &shards.to_string()]);
-        arguments.extend(words(&["--idle-timeout", "off", "--check-origin", "off"]));
+        arguments.extend(words(&["--idle-timeout", idle_timeout, "--check-origin", "off"]));
         arguments.extend(words(&["--api-token", "bench"]));
-        Ok(Self { name: "simurgh", program: program.to_owned(), arguments })
+        let program = program.to_owned();
+        Ok(Self { name: "simurgh", program, arguments, address_space: None })
+    }
+
+    /// The same with settings from a file.
+    pub(crate) fn with_settings(mut self, file: &Path) -> Self {
+        self.arguments.extend(["--config".into(), file.as_os_str().to_owned()]);
+        self
+    }
+
+    /// The same with so many bytes of address space, as by `prlimit --as`.
+    pub(crate) fn within(mut self, address_space: u64) -> Self {
+        self.address_space = Some(address_space);
+        self
     }
 
     /// Starts it pinned to the server's core and waits until it listens. Its log goes to `log`.
@@ -53,7 +74,9 @@ impl Target {
         // Our own `exec` subcommand pins itself and asks to die with us before it becomes the
         // server, so that the server never runs a thread elsewhere and never outlives a crash.
         let mut child = Command::new(std::env::current_exe().context("own path")?)
-            .args(["exec", "--core", &SERVER_CORE.to_string(), "--"])
+            .args(["exec", "--core", &SERVER_CORE.to_string()])
+            .args(self.address_space.map(|bytes| format!("--address-space={bytes}")))
+            .arg("--")
             .arg(&self.program)
             .args(&self.arguments)
             .stdin(Stdio::null())
@@ -97,6 +120,11 @@ impl Running {
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ending(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
     }
 
     /// The lines of `/metrics`, comments left out. An error where there is no such page.

@@ -28,6 +28,11 @@ pub(crate) const PARTS: &[Part] = &[
         about: "memory per connection, connect and join, broadcast, heartbeat (simurgh-bench)",
         run: server,
     },
+    Part {
+        name: "fairness",
+        about: "what one client can take from the others (simurgh-bench fairness)",
+        run: fairness,
+    },
     Part { name: "driver", about: "sockets without a network (simurgh drive)", run: driver },
     Part { name: "page", about: "hello_page beside nginx (simurgh-bench page)", run: page },
     Part { name: "load", about: "load http beside wrk (simurgh-bench http-load)", run: load },
@@ -41,6 +46,16 @@ fn server(session: &mut Session) -> Result<Vec<Measure>, String> {
     let (count, runs) = (clients.to_string(), session.runs.to_string());
     let raw = bench_file(session, "server", &["--clients", &count, "--runs", &runs])?;
     read::bench_table(&raw, &format!("{clients} clients"))
+}
+
+/// Attacks by one client or a few, and what became of everybody else. Limits hold for each run, and
+/// most figures are counts: two rounds say as much as five.
+fn fairness(session: &mut Session) -> Result<Vec<Measure>, String> {
+    let runs = session.runs.min(2).to_string();
+    let mut arguments = vec!["fairness", "--runs", &runs];
+    arguments.extend(session.short.then_some("--short"));
+    let raw = bench_file(session, "fairness", &arguments)?;
+    read::bench_table(&raw, if session.short { "short" } else { "" })
 }
 
 /// What a request to `hello_page` costs, beside one to nginx.

@@ -213,6 +213,20 @@ mod tests {
     }
 
     #[test]
+    fn a_table_of_fairness_is_read_with_its_limits() {
+        let day = crate::root().join("bench/runs/2026-11-22-amd-epyc");
+        let raw = json(&day.join("fairness-before.json")).unwrap();
+        let measures = bench_table(&raw, "").unwrap();
+        let cut: Vec<_> = measures.iter().filter(|it| it.name.ends_with("members cut")).collect();
+        assert!(cut.iter().all(|measure| measure.limit == Some(0.0)), "{cut:?}");
+        assert_eq!(cut.len(), 5, "three floods and two bursts");
+        assert!(measures.iter().all(|measure| measure.better == Better::Lower));
+        let rows = raw["table"].as_array().unwrap();
+        let limited = rows.iter().filter(|row| row["at_most"].is_number()).count();
+        assert_eq!(measures.len(), limited, "each limit is a measure");
+    }
+
+    #[test]
     fn a_road_is_read_by_paths() {
         let road = json(&kept("issue4-road-18k-1.json")).unwrap();
         let number = |path| number(&road, path);

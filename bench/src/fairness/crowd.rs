@@ -1,0 +1,494 @@
+//! The clients of an attack: one thread, one epoll, some who read and some who never do.
+//!
+//! Who reads holds every message against what was said (`talk`), in its order. That a client is
+//! closed, or that the server has gone, is a result here and no error.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, sockopt};
+
+use super::talk::{Heard, NUMBERS_END, Room};
+use crate::frames;
+use crate::probe;
+
+const READ_BYTES: usize = 256 << 10;
+/// What a publisher has ready beyond what the socket takes.
+const READY_BYTES: usize = 256 << 10;
+/// No wait is longer, whatever moves.
+const LONGEST: Duration = Duration::from_secs(300);
+/// How often who reads steadily does so.
+const TICK: Duration = Duration::from_millis(10);
+/// What the system of who is at the end of a line has room for; it may take twice as much for its
+/// own use.
+const LINE_BUFFER: usize = 128 << 10;
+/// What a line may catch up with when this thread was late.
+const CATCH_UP: Duration = Duration::from_millis(50);
+
+/// Whether a client reads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Pace {
+    /// As fast as it can.
+    Reads,
+    /// So many bytes a second, as by a line that carries no more.
+    Steady(u32),
+    /// Never after its join.
+    Never,
+}
+
+/// What a client has heard.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    /// By publisher, the number that must come next.
+    next: Vec<u32>,
+    /// The answer that must come next.
+    next_answer: u32,
+    /// Messages, each at its turn and to the byte.
+    pub(super) said: u64,
+    /// Answers, each at its turn.
+    pub(super) answered: u64,
+    /// Answers that said no.
+    pub(super) refused: u64,
+    /// Numbers that were passed over: right only for messages that were refused.
+    pub(super) passed_over: u64,
+    /// What came twice, out of its order, or is not what was sent: what must never be.
+    pub(super) wrong: u64,
+}
+
+impl Ledger {
+    /// Enters what came; `expected` is the length of a body by its publisher, `own` that of what
+    /// comes back with an answer.
+    fn enter(&mut self, heard: &Heard, expected: impl Fn(u32) -> usize, own: usize) {
+        match *heard {
+            Heard::Said { from, number, body } => {
+                let place = from as usize;
+                if place >= self.next.len() {
+                    self.next.resize(place + 1, 0);
+                }
+                let Some(next) = self.next.get_mut(place) else { return };
+                let is_right = number >= *next && body == expected(from);
+                self.said += u64::from(is_right);
+                self.wrong += u64::from(!is_right);
+                self.passed_over += u64::from(number.saturating_sub(*next));
+                *next = number + 1;
+            }
+            Heard::Answered { number, body } => {
+                let is_right = number == self.next_answer && body == own;
+                self.answered += u64::from(is_right);
+                self.wrong += u64::from(!is_right);
+                self.next_answer = number + 1;
+            }
+            Heard::Refused => {
+                self.refused += 1;
+                self.next_answer += 1;
+            }
+            Heard::Beat => {}
+            Heard::Odd => self.wrong += 1,
+        }
+    }
+}
+
+/// What a publisher says.
+#[derive(Clone, Copy)]
+struct Source {
+    from: u32,
+    next: u32,
+    end: u32,
+}
+
+/// One connection.
+pub(super) struct Client {
+    socket: Option<OwnedFd>,
+    room: Rc<Room>,
+    pace: Pace,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    written: usize,
+    is_waiting: bool,
+    source: Option<Source>,
+    /// Bytes of the body that each answer bears.
+    own_body: usize,
+    /// What it heard.
+    pub(super) heard: Ledger,
+    /// Of the close frame.
+    close_code: Option<u16>,
+}
+
+impl Client {
+    /// Whether the connection has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.socket.is_none()
+    }
+
+    /// Whether the system has taken all that it was to send.
+    pub(super) fn has_sent_all(&self) -> bool {
+        self.written == self.output.len()
+            && self.source.is_none_or(|source| source.next == source.end)
+    }
+}
+
+/// All clients of one attack.
+pub(super) struct Crowd {
+    epoll: OwnedFd,
+    clients: Vec<Client>,
+    events: Vec<Event>,
+    buf: Vec<u8>,
+    bodies: Box<dyn Fn(u32) -> usize>,
+    /// Bytes read and written: as long as there are more of them, somebody comes on.
+    moved: u64,
+    /// When that last changed.
+    moved_at: Instant,
+    /// When those who read steadily last did.
+    ticked: Instant,
+}
+
+impl Crowd {
+    /// Nobody yet. `bodies` tells how long the bodies of a publisher are.
+    pub(super) fn new(bodies: impl Fn(u32) -> usize + 'static) -> Result<Self> {
+        Ok(Self {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            clients: Vec::new(),
+            events: Vec::with_capacity(256),
+            buf: vec![0; READ_BYTES],
+            bodies: Box::new(bodies),
+            moved: 0,
+            moved_at: Instant::now(),
+            ticked: Instant::now(),
+        })
+    }
+
+    /// One more joins; its place.
+    pub(super) fn join(&mut self, room: &Rc<Room>, pace: Pace) -> Result<usize> {
+        let place = self.clients.len();
+        let stream = joined(room, place)?;
+        let socket = OwnedFd::from(stream);
+        if let Pace::Steady(_) = pace {
+            sockopt::set_socket_recv_buffer_size(&socket, LINE_BUFFER)?;
+        }
+        epoll::add(&self.epoll, &socket, data(place)?, flags(pace, false))?;
+        self.clients.push(Client {
+            socket: Some(socket),
+            room: Rc::clone(room),
+            pace,
+            input: Vec::new(),
+            output: Vec::new(),
+            written: 0,
+            is_waiting: false,
+            source: None,
+            own_body: 0,
+            heard: Ledger::default(),
+            close_code: None,
+        });
+        Ok(place)
+    }
+
+    /// So many more join; their places are the last.
+    pub(super) fn join_many(&mut self, room: &Rc<Room>, pace: Pace, count: usize) -> Result<()> {
+        (0..count).try_for_each(|_| self.join(room, pace).map(drop))
+    }
+
+    pub(super) fn clients(&self) -> &[Client] {
+        &self.clients
+    }
+
+    pub(super) fn client(&self, place: usize) -> Option<&Client> {
+        self.clients.get(place)
+    }
+
+    /// Has a client say `count` messages as publisher `from`, as fast as its socket takes them.
+    pub(super) fn say(&mut self, place: usize, from: u32, count: u32) {
+        if let Some(client) = self.clients.get_mut(place) {
+            client.source = Some(Source { from, next: 0, end: count.min(NUMBERS_END) });
+        }
+        self.send(place, &[]);
+    }
+
+    /// The bodies of a client's answers have so many bytes.
+    pub(super) fn expect_answers_of(&mut self, place: usize, bytes: usize) {
+        if let Some(client) = self.clients.get_mut(place) {
+            client.own_body = bytes;
+        }
+    }
+
+    /// Has a client send these bytes.
+    pub(super) fn send(&mut self, place: usize, bytes: &[u8]) {
+        if let Some(client) = self.clients.get_mut(place) {
+            client.output.extend_from_slice(bytes);
+        }
+        self.write(place);
+    }
+
+    /// Messages that were not what was sent, or were passed over, though no more than so many were
+    /// refused, over all clients.
+    pub(super) fn wrong(&self, refused: u64) -> u64 {
+        let wrong = |it: &Ledger| it.wrong + it.passed_over.saturating_sub(refused);
+        self.clients.iter().map(|client| wrong(&client.heard)).sum()
+    }
+
+    /// When a byte was last read or written.
+    pub(super) fn moved_at(&self) -> Instant {
+        self.moved_at
+    }
+
+    /// How connections ended: close codes, and 0 for those that were cut without one.
+    pub(super) fn endings(&self) -> BTreeMap<u16, usize> {
+        let mut endings = BTreeMap::new();
+        for client in self.clients.iter().filter(|client| client.is_over()) {
+            *endings.entry(client.close_code.unwrap_or(0)).or_default() += 1;
+        }
+        endings
+    }
+
+    /// Goes on for so long.
+    pub(super) fn rest(&mut self, time: Duration) -> Result<()> {
+        let until = Instant::now() + time;
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            if left.is_zero() {
+                break;
+            }
+            self.pump(left)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on until it is done, or nothing has moved for `patience`; whether it is done.
+    pub(super) fn until(
+        &mut self,
+        patience: Duration,
+        done: impl Fn(&Self) -> bool,
+    ) -> Result<bool> {
+        let begun = Instant::now();
+        while !done(self) {
+            let since = self.moved_at.max(begun);
+            if since.elapsed() > patience || begun.elapsed() > LONGEST {
+                return Ok(false);
+            }
+            self.pump(Duration::from_millis(50))?;
+        }
+        Ok(true)
+    }
+
+    /// Waits for events, at most for `time`, and handles them.
+    pub(super) fn pump(&mut self, time: Duration) -> Result<()> {
+        let moved = self.moved;
+        let is_ticking =
+            self.clients.iter().any(|it| !it.is_over() && matches!(it.pace, Pace::Steady(_)));
+        let time = if is_ticking { time.min(self.tick()) } else { time };
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        let timeout = Timespec::try_from(time)?;
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => bail!("epoll_wait: {error}"),
+        }
+        for event in &events {
+            let (place, flags) = (usize::try_from(event.data.u64())?, event.flags);
+            if flags.contains(EventFlags::OUT) {
+                self.write(place);
+            }
+            if flags.intersects(EventFlags::IN | ENDED) {
+                self.read(place, READ_BYTES);
+            }
+        }
+        self.events = events;
+        if self.moved != moved {
+            self.moved_at = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Who reads steadily reads what its line has carried since the last time, if it is time; how
+    /// long it is until the next.
+    fn tick(&mut self) -> Duration {
+        let since = self.ticked.elapsed();
+        if let Some(left) = TICK.checked_sub(since).filter(|left| !left.is_zero()) {
+            return left;
+        }
+        self.ticked = Instant::now();
+        let ms = since.min(CATCH_UP).as_millis() as usize;
+        for place in 0..self.clients.len() {
+            if let Some(Client { pace: Pace::Steady(rate), .. }) = self.clients.get(place) {
+                self.read(place, *rate as usize / 1_000 * ms);
+            }
+        }
+        TICK
+    }
+
+    fn write(&mut self, place: usize) {
+        let Self { epoll, clients, bodies, moved, .. } = self;
+        let Some(client) = clients.get_mut(place) else { return };
+        let Some(socket) = &client.socket else { return };
+        let is_blocked = loop {
+            if client.written == client.output.len() {
+                client.output.clear();
+                client.written = 0;
+                let Some(source) = client.source.as_mut().filter(|it| it.next < it.end) else {
+                    break false;
+                };
+                let body = bodies(source.from);
+                while source.next < source.end && client.output.len() < READY_BYTES {
+                    client.room.say(source.from, source.next, body, &mut client.output);
+                    source.next += 1;
+                }
+            }
+            let rest = client.output.get(client.written..).unwrap_or_default();
+            match rustix::net::send(socket, rest, SendFlags::NOSIGNAL) {
+                Ok(sent) => {
+                    client.written += sent;
+                    *moved += sent as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break true,
+                // What the server said before it closed is still to be read.
+                Err(_) => {
+                    (client.output, client.written, client.source) = (Vec::new(), 0, None);
+                    break false;
+                }
+            }
+        };
+        if client.is_waiting != is_blocked {
+            client.is_waiting = is_blocked;
+            if let Ok(data) = data(place) {
+                // Fails only for a socket that is none, and then nothing more comes of it.
+                let _ = epoll::modify(&*epoll, socket, data, flags(client.pace, is_blocked));
+            }
+        }
+    }
+
+    /// Reads once, so many bytes at most: who has more to read is told of again.
+    fn read(&mut self, place: usize, most: usize) {
+        let Self { clients, bodies, buf, moved, .. } = self;
+        let Some(client) = clients.get_mut(place) else { return };
+        let Some(socket) = &client.socket else { return };
+        if client.pace == Pace::Never {
+            // Told of only when the server has ended it.
+            client.socket = None;
+            return;
+        }
+        let room = most.min(buf.len());
+        let count = match rustix::io::read(socket, buf.get_mut(..room).unwrap_or_default()) {
+            Err(Errno::AGAIN | Errno::INTR) => return,
+            Ok(0) | Err(_) => {
+                client.socket = None;
+                return;
+            }
+            Ok(count) => count,
+        };
+        *moved += count as u64;
+        let input = buf.get(..count).unwrap_or_default();
+        let mut gathered = std::mem::take(&mut client.input);
+        if gathered.is_empty() {
+            let used = client.consume(input, bodies);
+            gathered.extend_from_slice(input.get(used..).unwrap_or_default());
+        } else {
+            gathered.extend_from_slice(input);
+            let used = client.consume(&gathered, bodies);
+            gathered.drain(..used);
+        }
+        // One large message must not leave its size behind in a thousand clients.
+        if gathered.is_empty() && gathered.capacity() > READ_BYTES * 2 {
+            gathered = Vec::new();
+        }
+        client.input = gathered;
+    }
+}
+
+impl Client {
+    /// Handles what is whole at the front of `input`, and returns how much that was.
+    fn consume(&mut self, input: &[u8], bodies: &dyn Fn(u32) -> usize) -> usize {
+        let mut used = 0;
+        while let Some(frame) = frames::frame(input.get(used..).unwrap_or_default()) {
+            used += frame.len;
+            let heard = match (frame.opcode, frame.fin) {
+                (frames::CLOSE, _) => {
+                    let code = frame.payload.first_chunk::<2>();
+                    self.close_code = Some(code.map_or(1005, |code| u16::from_be_bytes(*code)));
+                    self.socket = None;
+                    return input.len();
+                }
+                (frames::TEXT, true) => self.room.hear(frame.payload),
+                _ => Heard::Odd,
+            };
+            self.heard.enter(&heard, bodies, self.own_body);
+        }
+        used
+    }
+}
+
+const ENDED: EventFlags = EventFlags::HUP.union(EventFlags::ERR).union(EventFlags::RDHUP);
+
+fn flags(pace: Pace, is_blocked: bool) -> EventFlags {
+    let mut flags = EventFlags::empty();
+    flags.set(EventFlags::IN, pace == Pace::Reads);
+    // Its end is read, behind all that came before.
+    flags.set(EventFlags::RDHUP, !matches!(pace, Pace::Steady(_)));
+    flags.set(EventFlags::OUT, is_blocked);
+    flags
+}
+
+fn data(place: usize) -> Result<EventData> {
+    Ok(EventData::new_u64(u64::try_from(place)?))
+}
+
+/// A connection that has upgraded and joined, and does not block from here on.
+pub(super) fn joined(room: &Room, place: usize) -> Result<TcpStream> {
+    let mut stream = probe::upgraded(room.server, place, &room.script)?;
+    stream.write_all(&room.script.join)?;
+    let mut input = Vec::new();
+    let mut buf = [0; 4096];
+    loop {
+        if let Some(frame) = frames::frame(&input) {
+            let is_it = frame.payload == room.joined && frame.len == input.len();
+            ensure!(is_it, "a join got {}", String::from_utf8_lossy(&input));
+            break;
+        }
+        let count = stream.read(&mut buf).context("no reply to a join")?;
+        ensure!(count > 0, "closed instead of answering a join");
+        input.extend_from_slice(buf.get(..count).unwrap_or_default());
+    }
+    stream.set_nonblocking(true)?;
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(entries: &[Heard]) -> Ledger {
+        let mut ledger = Ledger::default();
+        entries.iter().for_each(|heard| ledger.enter(heard, |from| from as usize, 7));
+        ledger
+    }
+
+    #[test]
+    fn each_publisher_is_followed_by_its_own_numbers() {
+        let said = |from, number, body| Heard::Said { from, number, body };
+        let all = ledger(&[said(1, 0, 1), said(2, 0, 2), said(1, 1, 1), said(2, 1, 2)]);
+        assert_eq!((all.said, all.wrong), (4, 0));
+        let gap = ledger(&[said(1, 0, 1), said(1, 2, 1), said(1, 3, 1)]);
+        assert_eq!((gap.said, gap.passed_over, gap.wrong), (3, 1, 0));
+        let twice = ledger(&[said(1, 0, 1), said(1, 0, 1)]);
+        assert_eq!((twice.said, twice.wrong), (1, 1));
+        let short = ledger(&[said(5, 0, 4)]);
+        assert_eq!((short.said, short.wrong), (0, 1));
+    }
+
+    #[test]
+    fn answers_come_in_order_and_a_refusal_takes_the_place_of_one() {
+        let answered = |number| Heard::Answered { number, body: 7 };
+        let all = ledger(&[answered(0), Heard::Refused, answered(2), Heard::Beat]);
+        assert_eq!((all.answered, all.refused, all.wrong), (2, 1, 0));
+        assert_eq!(ledger(&[answered(1)]).wrong, 1);
+        assert_eq!(ledger(&[Heard::Answered { number: 0, body: 6 }]).wrong, 1);
+        assert_eq!(ledger(&[Heard::Odd]).wrong, 1);
+    }
+}

@@ -1,0 +1,132 @@
+//! Messages of 9 MB that are dear to read: escapes, blanks, arrays in arrays. One client says them
+//! one after the other; a bystander's heartbeats show for how long nobody else was served.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::bystander::{Bystander, Habit};
+use super::server::USUAL;
+use super::talk::{Event, Wire};
+use super::{Bench, Sample, crowd};
+use crate::frames;
+
+/// Bytes of each.
+const LONG: usize = 9_000_000;
+/// Arrays in arrays, less than what a message may have.
+const DEPTH: usize = 1_000;
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What is said.
+struct Text {
+    name: &'static str,
+    /// JSON.
+    body: String,
+    /// Behind it.
+    blanks: usize,
+}
+
+pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    texts().iter().try_for_each(|text| attack(bench, sample, text))
+}
+
+fn texts() -> [Text; 3] {
+    let nested = format!("{}{}", "[".repeat(DEPTH), "]".repeat(DEPTH));
+    let nests = vec![nested.as_str(); LONG / (2 * DEPTH + 1)].join(",");
+    [
+        Text { name: "escapes", body: format!("\"{}\"", r"\n".repeat(LONG / 2)), blanks: 0 },
+        Text { name: "blanks", body: "\"x\"".to_owned(), blanks: LONG },
+        Text { name: "nested", body: format!("[{nests}]"), blanks: 0 },
+    ]
+}
+
+/// The payload, and what it is without blanks: a server may pass it on with them or without.
+fn payload(text: &Text) -> [String; 2] {
+    [" ".repeat(text.blanks), String::new()]
+        .map(|blanks| format!("{{\"body\":{}{blanks}}}", text.body))
+}
+
+fn attack(bench: &Bench<'_>, sample: &mut Sample, text: &Text) -> Result<()> {
+    let mut server = bench.serve(USUAL)?;
+    let name = text.name;
+    let room = server.room(Wire::V2, "long", Event::Chat);
+    let mut stream = crowd::joined(&room, 0)?;
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let beats = Bystander::start(server.running.address, Habit::Heartbeat)?;
+    std::thread::sleep(Duration::from_secs(1));
+
+    let [payload, dense] = payload(text);
+    let said = room.said_text(&dense);
+    let response = format!("{{\"msg\":{}}}", text.body);
+    let messages = bench.options.size(20, 3);
+    let begun = Instant::now();
+    let mut outcome = Ok(());
+    for number in 0..messages {
+        let frame = room.say_text(number, &payload);
+        let expected = [said.as_slice(), &room.answer_text(number, &response)];
+        outcome = spoken(&mut stream, &frame, &expected);
+        if outcome.is_err() {
+            break;
+        }
+    }
+    let ended = Instant::now();
+    let beats = beats.end()?;
+    beats.put(sample, &format!("{name}_heartbeat"), begun, ended);
+    sample.put_some(format!("{name}_turn_cpu_ms"), server.turn_cpu_ms());
+    sample
+        .put(format!("{name}_ms_each"), (ended - begun).as_secs_f64() * 1e3 / f64::from(messages));
+    if let Some(ending) = server.ending()? {
+        sample.note(format!("{name}: the server ended: {ending}"));
+    }
+    outcome.with_context(|| name.to_owned())
+}
+
+/// Says one message and reads what comes of it: these texts, in whichever order, blanks aside.
+fn spoken(stream: &mut TcpStream, frame: &[u8], expected: &[&[u8]]) -> Result<()> {
+    stream.write_all(frame).context("a long message is not taken")?;
+    let mut left: Vec<&[u8]> = expected.to_vec();
+    let mut input = Vec::new();
+    let mut buf = vec![0; 256 << 10];
+    while !left.is_empty() {
+        let count = stream.read(&mut buf).context("no answer to a long message")?;
+        ensure!(count > 0, "cut for a long message");
+        input.extend_from_slice(buf.get(..count).unwrap_or_default());
+        while let Some(frame) = frames::frame(&input) {
+            let mut dense = frame.payload.to_vec();
+            dense.retain(|byte| *byte != b' ');
+            let at = left.iter().position(|text| *text == dense);
+            let Some(at) = at else {
+                let begin = frame.payload.get(..200).unwrap_or(frame.payload);
+                bail!("not what was sent: {}", String::from_utf8_lossy(begin));
+            };
+            left.remove(at);
+            let used = frame.len;
+            input.drain(..used);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_long_messages_are_json_and_as_long_as_may_be() {
+        for text in texts() {
+            let [payload, dense] = payload(&text);
+            assert!((8_900_000..9_950_000).contains(&payload.len()), "{}", text.name);
+            assert_eq!(payload.replace(' ', ""), dense);
+            // Deeper than serde_json reads; the arrays are closed as often as they are opened.
+            let opened = payload.matches('[').count();
+            assert_eq!(opened, payload.matches(']').count());
+            if opened == 0 {
+                serde_json::from_str::<serde_json::Value>(&payload).unwrap();
+            }
+        }
+    }
+}

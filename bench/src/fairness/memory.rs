@@ -1,0 +1,103 @@
+//! The memory of the server while it is attacked, looked at every 20 ms by a thread of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::sys;
+
+const EVERY: Duration = Duration::from_millis(20);
+/// The longest that a look may go on: no row takes so long.
+const LOOKS_MAX: u32 = 50 * 60 * 60;
+
+/// Looks until it is dropped.
+pub(super) struct Watch {
+    pid: u32,
+    state: Arc<State>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Most resident bytes since it was last set back.
+    most: AtomicU64,
+    /// Most since the process began, by the kernel.
+    high_water: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Watch {
+    /// Looks at the memory of `pid` from now on.
+    pub(super) fn start(pid: u32) -> Result<Self> {
+        let state = Arc::new(State::default());
+        let shared = Arc::clone(&state);
+        let thread = thread::Builder::new().name("memory".into()).spawn(move || {
+            for _ in 0..LOOKS_MAX {
+                // A server that has ended stays at what it last had.
+                let Ok((now, most)) = sys::resident_quickly(pid) else { return };
+                shared.most.fetch_max(now, Ordering::Relaxed);
+                shared.high_water.store(most, Ordering::Relaxed);
+                if shared.is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                thread::sleep(EVERY);
+            }
+        })?;
+        Ok(Self { pid, state, thread: Some(thread) })
+    }
+
+    /// Resident bytes now: what it has at rest. Peaks are counted from here on.
+    pub(super) fn idle(&self) -> Result<u64> {
+        let now = sys::resident(self.pid)?;
+        self.state.most.store(now, Ordering::Relaxed);
+        Ok(now)
+    }
+
+    /// Most resident bytes at any look since [`Watch::idle`], and by the kernel since the start.
+    pub(super) fn most(&self) -> (u64, u64) {
+        (self.state.most.load(Ordering::Relaxed), self.state.high_water.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.state.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It sleeps for 20 ms at most, and has nothing to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_peak_is_seen_and_stays() {
+        let watch = Watch::start(std::process::id()).unwrap();
+        let idle = watch.idle().unwrap();
+        let block = vec![1_u8; 64 << 20];
+        let until = Instant::now() + Duration::from_secs(10);
+        while watch.most().0 < idle + (48 << 20) && Instant::now() < until {
+            thread::sleep(EVERY);
+        }
+        assert_eq!(block.last(), Some(&1));
+        drop(block);
+        thread::sleep(EVERY * 3);
+        assert!(watch.most().0 >= idle + (48 << 20));
+        assert!(watch.most().1 >= idle + (48 << 20));
+    }
+
+    #[test]
+    fn a_process_that_has_gone_is_no_error() {
+        let watch = Watch::start(u32::MAX).unwrap();
+        assert!(watch.idle().is_err());
+        assert_eq!(watch.most(), (0, 0));
+    }
+}
