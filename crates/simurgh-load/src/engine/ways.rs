@@ -14,8 +14,7 @@ pub(crate) fn lead_to(
     for _ in 0..=ops.len() {
         let mut news = false;
         for (at, op) in ops.iter().enumerate().rev() {
-            let leads =
-                |to: usize| ahead.get(to) == Some(&true) || ops.get(to).is_some_and(|op| is_it(op));
+            let leads = |to: usize| ahead.get(to) == Some(&true) || ops.get(to).is_some_and(&is_it);
             let found = ways_on(at, op, sessions).into_iter().flatten().any(leads);
             if let Some(place) = ahead.get_mut(at).filter(|known| found && !**known) {
                 *place = true;
