@@ -9,13 +9,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, setpriority_process};
 
 use super::metrics::Metrics;
 
-/// How long a server with hundreds of shards may take to listen.
+/// How long a server with hundreds of shards may take to listen, and workers as many to start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long an answer of the HTTP side may take while all cores are busy.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -213,6 +213,19 @@ impl Load {
 
     pub(super) fn must_run(&mut self) -> Result<(), String> {
         self.process.must_run()
+    }
+
+    /// Waits until its workers are there, which is when it begins its journal.
+    pub(super) fn wait_until_ready(&mut self) -> Result<(), String> {
+        let (journal, begun) = (super::ticks::journal(&self.dir), Instant::now());
+        while !journal.exists() {
+            self.must_run()?;
+            if begun.elapsed() > START_TIMEOUT {
+                return Err(format!("the {} did not start", self.process.what));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     /// Tells it something.
