@@ -6,7 +6,7 @@ import { mkdirSync } from "node:fs";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
-import { launchBrowser, WAIT } from "../support/browser.mjs";
+import { launchBrowser, newWindow, WAIT } from "../support/browser.mjs";
 import { ROOT, startServer } from "../support/server.mjs";
 
 const PHONE = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
@@ -24,16 +24,11 @@ async function serve(t) {
   return server;
 }
 
-/** A window of its own browser profile, on `room`, under `name`; it reports its own complaints. */
-async function openWindow(t, server, name, { room = "lobby", ...options } = {}) {
-  const context = await browser.newContext(options);
-  t.after(() => context.close());
-  context.setDefaultTimeout(WAIT.timeout);
-  const page = await context.newPage();
-  const seen = { requests: [], errors: [] };
-  page.on("request", (request) => seen.requests.push(request.url()));
+/** A window of its own browser profile, on `room`, under `name`; `before` has it empty. */
+async function openWindow(t, server, name, { room = "lobby", before, ...options } = {}) {
+  const { page, seen } = await newWindow(t, browser, options);
   page.on("websocket", (socket) => seen.requests.push(socket.url()));
-  page.on("pageerror", (error) => seen.errors.push(error.message));
+  await before?.(page);
   await page.goto(`${server.url}/#${encodeURIComponent(room)}`);
   await page.getByTestId("name-input").fill(name);
   await page.getByTestId("name-submit").click();
@@ -71,7 +66,7 @@ test("two windows chat, and see who entered", async (t) => {
   await hears(ada, "Hello, <b>Bob</b> & all");
   assert.equal(await ada.locator(".message.sending, .message.failed").count(), 0);
   assert.equal(await bob.locator("#log b, #log i").count(), 0, "markup stays text");
-  assert.deepEqual(seen.errors, []);
+  assert.deepEqual(seen.complaints, []);
 });
 
 test("both windows find back by themselves when the server returns", async (t) => {
@@ -195,7 +190,47 @@ test("nothing is fetched from anywhere else", async (t) => {
   assert.ok(seen.requests.some((url) => url.startsWith(`${server.wsUrl}/socket/websocket`)));
   const foreign = seen.requests.filter((url) => new URL(url).host !== new URL(server.url).host);
   assert.deepEqual(foreign, []);
-  assert.deepEqual(seen.errors, []);
+  assert.deepEqual(seen.complaints, []);
+});
+
+/** Payloads of messages, and what is to be read of each; undefined: nothing. */
+const ODD = [
+  [null], [7], [[1]], ["text"], [true], [{}], [{ body: null }], [{ body: "", user: "x" }],
+  [{ user: "nobody" }], [{ body: 8 }, "8"], [{ body: false }, "false"], [{ body: ["a"] }, '["a"]'],
+  [{ body: "no user", user: null }, "no user"],
+  [{ body: "odd user", user: { toString: null, valueOf: null } }, "odd user"],
+  [{ body: { toString: 1 } }, '{"toString":1}'],
+  [{ body: "lone \ud800", user: "\udfff" }, "lone \ufffd"],
+  [{ body: "y".repeat(100_000), user: "z".repeat(100_000) }, `${"y".repeat(16_384)}…`],
+];
+
+test("whatever the page receives, it goes on", async (t) => {
+  const server = await serve(t);
+  let toPage;
+  const { page, seen } = await openWindow(t, server, "Ada", {
+    before: (page) => page.routeWebSocket(/\/socket\/websocket/, (socket) => {
+      socket.connectToServer();
+      toPage = socket;
+    }),
+  });
+  const pushed = (event, payload) => JSON.stringify([null, null, "rooms:lobby", event, payload]);
+  for (const [payload] of ODD) {
+    for (const event of ["new:msg", "user:entered", "phx_reply", "other"]) {
+      toPage.send(pushed(event, payload));
+    }
+  }
+  for (const event of ["new:msg", "user:entered"]) {
+    const topic = "rooms:lobby";
+    const lengths = String.fromCharCode(2, topic.length, event.length);
+    toPage.send(Buffer.from(`${lengths}${topic}${event}\u0000{}`, "latin1"));
+  }
+  await say(page, "still here");
+  await hears(page, "still here");
+  const bodies = await page.getByTestId("message-body").allTextContents();
+  const expected = ODD.map(([, text]) => text).filter((text) => text !== undefined);
+  assert.deepEqual(bodies.map((text) => text.toWellFormed()), [...expected, "still here"]);
+  await page.locator(".message.mine:not(.sending):not(.failed)").waitFor(WAIT);
+  assert.deepEqual(seen.complaints, []);
 });
 
 async function takePicture(t) {

@@ -166,7 +166,9 @@ pub(crate) const ALL: &[Key] = &[
         takes: "a size such as \"64KiB\", \"10MB\" or a number of bytes, at least 125",
         default: "\"10MB\"",
         example: None,
-        about: "Largest message, in however many frames; above, the client is closed with 1009",
+        about: "Largest message, in however many frames; above, the client is closed with 1009. A \
+                channel may have a limit of its own, as the built-in chat has: 64KiB, where this \
+                is not given",
         cost: "as frame_bytes_max; inbound_budget bounds all of them together",
         set: |layer, value| scalar(&mut layer.message_bytes_max, value, units::message_bytes),
     },

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use simurgh::axum::Router;
 use simurgh::axum::http::HeaderValue;
-use simurgh::declared::{self, Defaults};
+use simurgh::declared::{self, ChannelSpec, Defaults};
 use simurgh::http::HttpConfig;
 use simurgh::{Config, Mount};
 use tracing_subscriber::filter::LevelFilter;
@@ -174,12 +174,10 @@ fn page(layer: &Layer) -> Result<Router, String> {
 fn mount(layer: &Layer, file: &mut File) -> Option<Mount> {
     let specs = match file.channels.take() {
         Some(specs) => specs,
-        None => {
-            let text = config::CHAT.to_owned();
-            File::parse("the built-in chat", text, Channels::Declared).channels.unwrap_or_default()
-        }
+        None => built_in_chat(layer),
     };
-    let mut defaults = Defaults::default();
+    let mut defaults = Defaults { frame_bytes_max: layer.frame_bytes_max, ..Defaults::default() };
+    defaults.message_bytes_max = layer.message_bytes_max.unwrap_or(defaults.message_bytes_max);
     if let Some(members) = layer.announce_joins_up_to {
         defaults.announce_joins_up_to = members;
     }
@@ -196,6 +194,18 @@ fn mount(layer: &Layer, file: &mut File) -> Option<Mount> {
             None
         }
     }
+}
+
+/// The chat that is served where no channel is declared. Whoever says how large messages may be has
+/// said it for the chat as well.
+fn built_in_chat(layer: &Layer) -> Vec<ChannelSpec> {
+    let text = config::CHAT.to_owned();
+    let file = File::parse("the built-in chat", text, Channels::Declared);
+    let mut specs = file.channels.unwrap_or_default();
+    if layer.message_bytes_max.is_some() {
+        specs.iter_mut().for_each(|spec| spec.message_bytes_max = None);
+    }
+    specs
 }
 
 /// Where it listens unless told otherwise.
@@ -290,7 +300,7 @@ mod tests {
     fn examples_in_the_printed_file_are_right_too() {
         let text = config::text(Channels::Declared);
         let examples = text.lines().filter(|line| is_example(line)).count();
-        assert_eq!(examples, 9, "api_token, static_files, and what a channel may have");
+        assert_eq!(examples, 11, "api_token, static_files, and what a channel may have");
         let all: Vec<_> = text
             .lines()
             .map(|line| if is_example(line) { line.trim_start_matches('#') } else { line })

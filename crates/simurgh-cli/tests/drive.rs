@@ -52,6 +52,21 @@ fn idle_channels_of_an_application_give_their_memory_back() {
 }
 
 #[test]
+fn help_and_man_page_name_what_stands_for_the_number_of_a_channel() {
+    let dir = directory(&[]);
+    for flag in ["-h", "--help"] {
+        let ran = run(dir.path(), &["drive", flag]);
+        assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+        assert!(ran.stdout.contains("`{n}`"), "{flag}: {}", ran.stdout);
+    }
+    let ran = run(dir.path(), &["man-pages", "pages"]);
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    let page = std::fs::read_to_string(dir.path().join("pages/simurgh-drive.1")).unwrap();
+    assert_eq!(page.matches("`{n}`").count(), 2, "{page}");
+    assert!(!page.contains('\u{1b}'), "{page}");
+}
+
+#[test]
 fn what_is_declared_is_driven() {
     let toml = "[[channel]]\ntopic = \"quotes\"\n\
                 [[channel.event]]\nname = \"ask\"\nreply = \"$payload\"\n";

@@ -45,9 +45,16 @@ fn a_road_of_sixty_thousand_is_walked_and_everybody_counted() {
             assert!(milestone[bytes].as_f64().unwrap() > 0.0, "{bytes}: {milestone}");
         }
     }
+    // Measured before anything was said to all; it was 600 and more, a record of each one's join.
+    let client_bytes = milestones[1]["client_bytes"].as_f64().unwrap();
+    assert!(client_bytes < 450.0, "{client_bytes} bytes for a client");
     let storm = &road["storm"];
     assert_eq!(storm["vanished"], TO, "{storm}");
     assert_eq!(storm["heartbeats_failed"], 0, "{storm}");
+    for when in ["heartbeat", "back_heartbeat"] {
+        let [all, own] = ["max_us", "lag_max_us"].map(|it| storm[format!("{when}_{it}")].as_u64());
+        assert!(own.is_some() && all > Some(0), "{when}: {storm}");
+    }
     // Counted on the whole machine, where others open and close sockets, too; the server itself has
     // none left, or the road would not have gone on.
     let left = storm["sockets_left"].as_i64();

@@ -1,6 +1,7 @@
 //! What is served: declared channels, flags over file, logs, and how it ends.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
 mod support;
 
@@ -54,11 +55,13 @@ const GAMES: &str = r#"
 
     [[channel.event]]
     name = "check"
+    payload_shape = "json"
     reply = "$payload"
     status = "mate"
 
     [[channel]]
     topic = "log"
+    payload_shape = "any"
     events_per_second = 3
     [[channel.event]]
     name = "*"
@@ -113,6 +116,57 @@ fn members_who_send_too_much_are_told() {
     busy.ask("log", "phx_close", json!({}), "error", json!({"reason": "unknown event"}));
 }
 
+/// The chat passed on what is no object, at which its page threw, as others' pages may.
+#[test]
+fn payloads_of_another_shape_are_refused_counted_and_not_passed_on() {
+    let server = Server::start("shards = 1\n", &ANYWHERE);
+    let (mut ann, mut bob) = (server.client(), server.client());
+    let wrong = |found| json!({"reason": "wrong_payload", "expected": "object", "found": found});
+    ann.join("rooms:a", json!({"user": "ann"}));
+    ann.expect("rooms:a", "user:entered", json!({"user": "ann"}));
+    for (payload, found) in [(json!(null), "null"), (json!([1]), "array"), (json!(7), "number")] {
+        bob.ask("rooms:a", "phx_join", payload.clone(), "error", wrong(found));
+        ann.ask("rooms:a", "new:msg", payload, "error", wrong(found));
+    }
+    bob.join("rooms:a", json!({}));
+    bob.expect("rooms:a", "user:entered", json!({"user": null}));
+    ann.expect("rooms:a", "user:entered", json!({"user": null}));
+    ann.expect_quiet();
+    assert_eq!(server.metric("simurgh_errors_wrong_payload_total"), 6);
+}
+
+#[test]
+fn the_largest_message_is_one_for_a_chat_unless_somebody_says_otherwise() {
+    let body = |bytes: usize| json!({"body": "x".repeat(bytes)});
+    let told = |file: &str, flags: &[&str], bytes: usize| {
+        let server = Server::start(file, &[&ANYWHERE[..], flags].concat());
+        let mut ann = server.client();
+        ann.join("rooms:a", json!({}));
+        let msg_ref = ann.send("rooms:a", "new:msg", body(bytes));
+        (server, ann, msg_ref)
+    };
+    const DECLARED: &str = "[[channel]]\ntopic = \"rooms:*\"\n\
+                            [[channel.event]]\nname = \"new:msg\"\nreply = {}\n";
+    const SMALL: &str = "[[channel]]\ntopic = \"rooms:*\"\nmessage_bytes_max = \"1KiB\"\n\
+                         [[channel.event]]\nname = \"new:msg\"\nreply = {}\n";
+    for (file, flags, bytes) in [("", &[][..], 66_000), (SMALL, &[], 1_024)] {
+        let (_server, mut ann, _) = told(file, flags, bytes);
+        assert_eq!(ann.close_code(), 1009, "{file}");
+    }
+    let key = "message_bytes_max = \"1MB\"\n";
+    let flag = ["--message-bytes-max", "1MB"];
+    for (file, flags, bytes) in [("", &[][..], 60_000), (key, &[], 66_000), ("", &flag, 66_000)] {
+        let (_server, mut ann, msg_ref) = told(file, flags, bytes);
+        ann.expect("rooms:a", "user:entered", json!({"user": null}));
+        ann.expect("rooms:a", "new:msg", body(bytes));
+        ann.expect_reply(msg_ref, "rooms:a", "ok", json!({"msg": "x".repeat(bytes)}));
+    }
+    for (file, bytes) in [(DECLARED, 9_000_000), (SMALL, 900)] {
+        let (_server, mut ann, msg_ref) = told(file, &[], bytes);
+        ann.expect_reply(msg_ref, "rooms:a", "ok", json!({}));
+    }
+}
+
 #[test]
 fn flags_win_over_the_file() {
     let file = "listen = [\"256.0.0.1:1\"]\nmax_channels = 1\nidle_timeout = \"300ms\"\n";
@@ -149,6 +203,27 @@ fn an_address_in_use_is_an_error_of_status_1() {
     let ran = run(directory(&[]).path(), &["serve", "--listen", &server.addresses[0]]);
     assert_eq!((ran.status.code(), &*ran.stdout), (Some(1), ""));
     assert!(ran.stderr.contains(&server.addresses[0]), "{}", ran.stderr);
+}
+
+#[test]
+fn of_two_that_are_started_at_once_on_one_port_one_serves() {
+    for _ in 0..10 {
+        let probe = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = probe.local_addr().unwrap().to_string();
+        drop(probe);
+        let start = || Server::try_start(&["--listen", &address, "--shards", "2"]);
+        let (one, other) = std::thread::scope(|scope| {
+            let one = scope.spawn(start);
+            (start(), one.join().unwrap())
+        });
+        let (served, refused) = match (one, other) {
+            (Ok(server), Err(ran)) | (Err(ran), Ok(server)) => (server, ran),
+            both => panic!("both or none of them serve: {both:?}"),
+        };
+        assert_eq!(served.get("/healthz"), 200);
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        assert!(refused.stderr.contains(&address), "{}", refused.stderr);
+    }
 }
 
 #[test]

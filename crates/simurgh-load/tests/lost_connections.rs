@@ -187,6 +187,38 @@ fn joins_repeated_in_vain_are_repeated_again() {
 }
 
 #[test]
+fn channels_that_the_server_ended_are_joined_again_as_well() {
+    // On the first connection the server ends both channels, each in one of its two ways.
+    let log = Log::default();
+    let seen = log.clone();
+    let server = Server::new(move |mut peer| {
+        let first = peer.number == 0;
+        channels(&mut peer, &log, |peer, _, event| {
+            if event == "end" && first {
+                for (topic, end) in [("a", "phx_error"), ("b", "phx_close")] {
+                    peer.text(&json!([null, null, topic, end, {}]).to_string());
+                }
+                thread::sleep(Duration::from_millis(50));
+            }
+            event != "end" || !first
+        });
+    });
+    let steps = format!(
+        "{BACK}steps = [{{ connect = \"/\" }}, {{ join = \"a\" }}, {{ join = \"b\" }}, \
+         {{ join = \"c\" }}, {{ push = \"end\" }}, {{ push = \"after\" }}, {{ close = true }}]"
+    );
+    let ran = run(&of(server.addr, 1, "phoenix", "", &steps));
+    ran.users_are(1, 0);
+    assert_eq!(ran.errors(E::ChannelClosed), 2, "{}", ran.text());
+    let lines = lock(&seen.0).join(", ");
+    assert_eq!(
+        lines,
+        "0 a phx_join, 0 b phx_join, 0 c phx_join, 0 c end, \
+         1 a phx_join, 1 b phx_join, 1 c phx_join, 1 c after"
+    );
+}
+
+#[test]
 fn what_was_left_is_not_joined_again() {
     let log = Log::default();
     let seen = log.clone();

@@ -2,7 +2,7 @@
 //!
 //! Each shard listens by itself with SO_REUSEPORT and the kernel spreads connections over them.
 //! That option also lets a second server join silently on the same port, so the address is first
-//! tried without it ([`reserve`]).
+//! taken without it ([`reserve`]).
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,23 +36,45 @@ impl std::error::Error for ListenError {
     }
 }
 
-/// Binds `address` as if alone in the world, which fails if anybody listens there, and keeps it
-/// bound so that shards, and only this user's sockets, may join. Returns the address with the
-/// port that the system chose if it was 0.
+/// Takes `address` as if alone in the world, which fails if anybody listens there or has taken it,
+/// and keeps it so that shards, and only this user's sockets, may join. Returns the address with
+/// the port that the system chose if it was 0.
 pub(crate) fn reserve(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), ListenError> {
     let bound = || {
         let fd = listening_socket(address)?;
-        // With port 0 a reusable port is not wanted: it might be someone's reservation.
-        if address.port() != 0 {
+        if address.port() == 0 {
+            // A reusable port is not wanted: it might be someone's reservation.
+            rustix::net::bind(&fd, &address)?;
+        } else {
+            // Else old connections in TIME_WAIT would keep a server that starts again away.
             sockopt::set_socket_reuseaddr(&fd, true)?;
+            rustix::net::bind(&fd, &address)?;
+            take(&fd)?;
         }
-        rustix::net::bind(&fd, &address)?;
-        sockopt::set_socket_reuseaddr(&fd, true)?;
         reuse_port(&fd)?;
         let actual = socket_addr(rustix::net::getsockname(&fd)?)?;
         Ok((fd, actual))
     };
     bound().map_err(|source| ListenError { address, source })
+}
+
+/// Makes a bound address this socket's alone. Sockets that may reuse an address may all be bound to
+/// it until one listens, so a bind alone decides nothing between two servers that start at once:
+/// listening does, for the system lets only one of them. Bound is what it stays, no longer for
+/// others to reuse.
+#[cfg(target_os = "linux")]
+fn take(fd: &OwnedFd) -> rustix::io::Result<()> {
+    rustix::net::listen(fd, 0)?;
+    // Before it stops listening, or there were a moment for another one.
+    sockopt::set_socket_reuseaddr(fd, false)?;
+    // Nobody is to wait in a backlog that is never looked at.
+    rustix::net::shutdown(fd, Shutdown::Read)
+}
+
+/// Elsewhere an address can be bound once, whoever may reuse it.
+#[cfg(not(target_os = "linux"))]
+fn take(_: &OwnedFd) -> rustix::io::Result<()> {
+    Ok(())
 }
 
 /// A shard's own listening socket.

@@ -165,8 +165,8 @@ impl<M: Send + 'static> ShardSet<M> {
         std::mem::take(&mut self.hand_off_ends)
     }
 
-    /// Makes sure that nobody else listens on `addresses` and reserves them for the shards.
-    /// Returns them with the ports that the system chose where they were 0.
+    /// Makes sure that nobody else listens on `addresses` or is about to, and reserves them for the
+    /// shards. Returns them with the ports that the system chose where they were 0.
     pub fn bind(&mut self, addresses: &[SocketAddr]) -> Result<Vec<SocketAddr>, ListenError> {
         let mut actual = Vec::new();
         for address in addresses {

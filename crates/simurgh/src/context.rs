@@ -127,6 +127,13 @@ impl Context<'_> {
         self.hub.spawn(work);
     }
 
+    /// Counts a payload that its channel does not take; on the shard's own thread, as callbacks are.
+    pub(crate) fn count_wrong_payload(&self) {
+        if let Some(metrics) = self.hub.metrics.get(usize::from(self.channel.shard)) {
+            metrics.errors_wrong_payload.add(1);
+        }
+    }
+
     /// How many members this topic has on all shards; `None` if no mount counts them
     /// ([`Mount::count_members`](crate::Mount::count_members)).
     pub fn member_count(&self) -> Option<u32> {

@@ -112,6 +112,8 @@ counters! {
     errors_decision_timeout: counter,
     /// Messages for topics that are not joined or have no channel.
     errors_unmatched_topic: counter,
+    /// Payloads that a declared channel does not take, by their shape.
+    errors_wrong_payload: counter,
     /// Callbacks that panicked.
     errors_callback_panic: counter,
     /// Channels that stopped abnormally.

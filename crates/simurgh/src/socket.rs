@@ -17,6 +17,7 @@ use simurgh_proto::ws::handshake::Request;
 
 use crate::channel::{Join, JoinFn};
 use crate::context::Context;
+use crate::declared::PayloadShape;
 
 /// A socket's place on the server: a path, its policy, and its channels.
 ///
@@ -57,7 +58,12 @@ pub(crate) enum Kind {
 pub(crate) struct Route {
     pub(crate) pattern: Pattern,
     pub(crate) join: JoinFn,
+    /// What the payload of an event has to be; objects, where nobody says.
+    pub(crate) shapes: Option<ShapesFn>,
 }
+
+/// Which payloads an event of a channel may have.
+pub(crate) type ShapesFn = Arc<dyn Fn(&str) -> PayloadShape + Send + Sync>;
 
 impl Mount {
     /// A socket at `path`, for example `/socket`: WebSockets connect to `/socket/websocket`. A
@@ -119,7 +125,20 @@ impl Mount {
             Err(error) => panic!("channel pattern {pattern:?}: {error}"),
         };
         if let Kind::Channels(routes) = &mut self.kind {
-            routes.push(Route { pattern, join: Arc::new(join) });
+            routes.push(Route { pattern, join: Arc::new(join), shapes: None });
+        }
+        self
+    }
+
+    /// Says which payloads the events of the channel that was added last may have.
+    pub(crate) fn shapes(
+        mut self,
+        shapes: impl Fn(&str) -> PayloadShape + Send + Sync + 'static,
+    ) -> Self {
+        if let Kind::Channels(routes) = &mut self.kind
+            && let Some(route) = routes.last_mut()
+        {
+            route.shapes = Some(Arc::new(shapes));
         }
         self
     }

@@ -64,7 +64,8 @@ fn reader_that_stops_reading() {
 fn half_sent_messages() {
     const PEERS: usize = 300;
     const SENT: usize = 1_000_000;
-    let server = Server::serve().args("--shards 1 --inbound-budget 32MiB").start();
+    let server =
+        Server::serve().args("--shards 1 --inbound-budget 32MiB --message-bytes-max 10MB").start();
     let mut bystander = Client::open(&server, Vsn::V2);
     bystander.heartbeat();
     let before = server.peak_rss_bytes();

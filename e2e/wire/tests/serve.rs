@@ -252,6 +252,10 @@ fn publish_api_refuses() {
         // One bad message spoils the batch: it is checked whole before anything is sent.
         json!({"messages": [one, {"topic": LOBBY}]}),
         json!({"messages": 1}),
+        // What the room's members may not send either.
+        json!({"topic": LOBBY, "event": "new:msg", "payload": null}),
+        json!({"topic": LOBBY, "event": "new:msg", "payload": [1]}),
+        json!({"messages": [one, {"topic": LOBBY, "event": "new:msg", "payload": 7}]}),
     ] {
         let status = publish(&server, bearer, &wrong).status;
         assert!(matches!(status, 400 | 422), "body {wrong}: {status}");

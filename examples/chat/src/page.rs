@@ -20,10 +20,11 @@ const CACHING: &str = "no-cache";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Path, content type, content.
-const FILES: [(&str, &str, &[u8]); 5] = [
+const FILES: [(&str, &str, &[u8]); 6] = [
     ("/", "text/html; charset=utf-8", include_bytes!("../static/index.html")),
     ("/chat.css", "text/css; charset=utf-8", include_bytes!("../static/chat.css")),
     ("/chat.js", JAVASCRIPT, include_bytes!("../static/chat.js")),
+    ("/payload.js", JAVASCRIPT, include_bytes!("../static/payload.js")),
     ("/phoenix.min.js", JAVASCRIPT, include_bytes!("../static/phoenix.min.js")),
     ("/favicon.svg", "image/svg+xml", include_bytes!("../static/favicon.svg")),
 ];

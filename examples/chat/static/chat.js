@@ -1,11 +1,14 @@
 // The chat page: rooms over Phoenix Channels with the official client (phoenix.min.js, global
 // `Phoenix`). One socket at /socket, one channel `rooms:<name>` for each room that is open.
-// Everything that comes from others is put into the page as text, never as markup.
+// Everything that comes from others is put into the page as text, never as markup, and may be of any
+// shape (payload.js).
 "use strict";
 
 const ROOM_LENGTH_MAX = 48;
 const ENTRIES_MAX = 400; // Of one room; older ones are dropped, as there is no history anyway.
 const GROUP_MS = 5 * 60_000; // Messages of one author this close together share a heading.
+const BODY_LENGTH_MAX = 16_384; // Characters that are shown of what others send.
+const USER_LENGTH_MAX = 64;
 const OFFLINE_AFTER_MS = 15_000; // "Reconnecting" becomes "offline" when it lasts this long.
 const FINAL_JOIN_ERRORS = new Set(["unauthorized", "unmatched topic"]);
 const DEFAULT_ROOMS = ["lobby"];
@@ -101,10 +104,14 @@ function join(room) {
   const channel = socket.channel(`rooms:${room.name}`, () => ({ user: userName }));
   room.channel = channel;
   setRoomState(room, "joining");
-  channel.on("new:msg", ({ user, body }) => {
-    addMessage(room, String(user ?? ""), String(body ?? ""));
+  channel.on("new:msg", (payload) => {
+    const body = fieldText(payload, "body", BODY_LENGTH_MAX);
+    // Without words it is no message, whatever else it may be.
+    if (body !== "") addMessage(room, fieldText(payload, "user", USER_LENGTH_MAX), body);
   });
-  channel.on("user:entered", ({ user }) => addEntered(room, String(user ?? "")));
+  channel.on("user:entered", (payload) => {
+    addEntered(room, fieldText(payload, "user", USER_LENGTH_MAX));
+  });
   channel.onError(() => {
     // Also called for every open room when the connection goes; that has its own words.
     if (room.channel === channel && room.state !== "refused") setRoomState(room, "errored");
@@ -117,7 +124,7 @@ function join(room) {
   channel.join()
     .receive("ok", () => setRoomState(room, "joined"))
     .receive("error", (answer) => {
-      const reason = String(answer?.reason ?? "the server refused");
+      const reason = fieldText(answer, "reason", BODY_LENGTH_MAX) || "the server refused";
       if (FINAL_JOIN_ERRORS.has(reason)) {
         setRoomState(room, "refused", reason);
         channel.leave(); // Otherwise the client would ask again and again.
@@ -192,7 +199,7 @@ function addEntered(room, user) {
   const name = user === userName ? "You" : user || "Someone";
   const last = room.entries.at(-1);
   if (last?.kind === "entered") {
-    if (last.names.includes(name)) return;
+    if (last.names.includes(name) || last.names.length >= ENTRIES_MAX) return;
     last.names.push(name);
     renderEntry(last);
     keepAtEnd();

@@ -87,3 +87,21 @@ fn sums(release: &Release) -> Result<(), String> {
     }
     files::write(&release.out.join("SHA256SUMS"), sums, 0o644)
 }
+
+#[cfg(test)]
+mod tests {
+    /// Whoever reads how an image is made is sent to where `dist` puts what it is made of.
+    #[test]
+    fn all_who_tell_of_docker_name_the_directory_that_is_made() {
+        let mut named = Vec::new();
+        for file in ["packaging/Dockerfile", "README.md", "docs/RELEASE.md"] {
+            let text = std::fs::read_to_string(crate::root().join(file)).unwrap();
+            let told = text.split("docker build -t simurgh ").skip(1);
+            let places = told.filter_map(|rest| rest.split(['\n', ' ', '`']).next());
+            named.extend(places.map(|place| (file, place.to_owned())));
+        }
+        assert_eq!(named.len(), 3, "{named:?}");
+        let made = format!("target/{}/docker", super::super::PACKAGES);
+        assert!(named.iter().all(|(_, place)| *place == made), "{named:?}, not {made}");
+    }
+}

@@ -55,6 +55,9 @@ pub(crate) enum Link {
     Dynamic,
 }
 
+/// Where everything goes unless told otherwise, beneath the directory of what is built.
+const PACKAGES: &str = "packages";
+
 /// What is made, for whom, from what.
 pub(crate) struct Release {
     /// As in Cargo.toml.
@@ -150,7 +153,7 @@ impl Release {
         };
         let epoch = epoch.parse().map_err(|_| format!("{epoch:?} is no time (seconds)"))?;
         let is_release = options.profile == "dist";
-        let out = options.out.clone().unwrap_or_else(|| target_dir().join("packages"));
+        let out = options.out.clone().unwrap_or_else(|| target_dir().join(PACKAGES));
         Ok(Self {
             stamp: stamp(&version),
             version,

@@ -39,10 +39,8 @@ pub(crate) struct Flags {
     /// Channels that each of them joins
     #[arg(long, value_name = "N", default_value = "1", value_parser = units::channels)]
     channels: u16,
-    /// Topic to join; `{n}` in it is the number of the channel, from 1
-    ///
-    /// Without `{n}`, `:2`, `:3` and so on are appended for all channels but the first.
-    #[arg(long, value_name = "TOPIC", default_value = "ping_topic")]
+    #[arg(long, value_name = "TOPIC", default_value = "ping_topic", help = TOPIC_HELP,
+          long_help = TOPIC_LONG_HELP)]
     topic: String,
     /// Path of the mount
     #[arg(long, value_name = "PATH", default_value = "/socket")]
@@ -79,6 +77,24 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "TIME", value_parser = units::duration_or_off)]
     hibernate_after: Option<Choice<Duration>>,
 }
+
+/// `{n}` in a help text. Clap would take it for a line break, so the letter is marked: bold on a
+/// terminal, and nothing more elsewhere.
+macro_rules! number {
+    () => {
+        "`{\u{1b}[1mn\u{1b}[0m}`"
+    };
+}
+
+const TOPIC_HELP: &str =
+    concat!("Topic to join; ", number!(), " in it is the number of the channel, from 1");
+const TOPIC_LONG_HELP: &str = concat!(
+    "Topic to join; ",
+    number!(),
+    " in it is the number of the channel, from 1\n\nWithout ",
+    number!(),
+    ", `:2`, `:3` and so on are appended for all channels but the first."
+);
 
 /// What messages pass on their way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

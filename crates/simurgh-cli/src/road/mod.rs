@@ -111,7 +111,9 @@ fn walk(flags: &Flags) -> Result<Road, String> {
     let mut bystanders = Load::start("bystanders", &bystanders, dir.join("bystanders"), "off")?;
     wait_for_bystanders(&server, &mut bystanders)?;
     let crowd = plan.by_milestones(&milestones);
-    let crowd = Load::start("crowd", &crowd, dir.join("crowd"), &flags.dashboard)?;
+    let mut crowd = Load::start("crowd", &crowd, dir.join("crowd"), &flags.dashboard)?;
+    // Or the program itself would count as memory of the clients.
+    crowd.wait_until_ready()?;
     let mut walkers = Walkers::new(plan, server, crowd, bystanders)?;
     let mut road = Road {
         version: env!("CARGO_PKG_VERSION").to_owned(),

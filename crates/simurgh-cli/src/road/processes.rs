@@ -9,14 +9,19 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, setpriority_process};
 
 use super::metrics::Metrics;
 
-/// How long a server with hundreds of shards may take to listen.
+/// How long a server with hundreds of shards may take to listen, and workers as many to start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long an answer of the HTTP side may take while all cores are busy.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The nice value of those who run when nobody else wants to.
+const LEAST_PRIORITY: i32 = 19;
 
 /// A process that ends with this value.
 struct Ours {
@@ -210,6 +215,19 @@ impl Load {
         self.process.must_run()
     }
 
+    /// Waits until its workers are there, which is when it begins its journal.
+    pub(super) fn wait_until_ready(&mut self) -> Result<(), String> {
+        let (journal, begun) = (super::ticks::journal(&self.dir), Instant::now());
+        while !journal.exists() {
+            self.must_run()?;
+            if begun.elapsed() > START_TIMEOUT {
+                return Err(format!("the {} did not start", self.process.what));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
     /// Tells it something.
     pub(super) fn tell(&mut self, command: &str) -> Result<(), String> {
         self.must_run()?;
@@ -218,8 +236,18 @@ impl Load {
         writeln!(input, "{command}").map_err(|error| format!("cannot steer the {what}: {error}"))
     }
 
-    /// Kills it at once, as if the machine it is on had gone; does not wait for its end.
+    /// Kills it at once, as if the machine it is on had gone; does not wait for its end. What the
+    /// kernel does to close millions of sockets would be done on that machine, and takes cores of
+    /// this one only: it comes after everybody else.
     pub(super) fn kill(&mut self) {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
+        for task in tasks.into_iter().flatten().flatten() {
+            let id = task.file_name().to_str().and_then(|name| name.parse().ok());
+            if let Some(id) = id.and_then(Pid::from_raw) {
+                // Fails for a thread that has just ended.
+                let _ = setpriority_process(Some(id), LEAST_PRIORITY);
+            }
+        }
         // Fails only if it has ended already, which is what is wanted.
         let _ = self.process.child.kill();
     }

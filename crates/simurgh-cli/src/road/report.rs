@@ -228,9 +228,9 @@ fn storm_words(storm: &Storm) -> String {
     format!(
         "Storm: {} clients vanished at once; the server had noticed the last after {:.1} s, and \
          10 s later {:.1} % of the memory it had grown by was left, {:.1} % of the kernel's \
-         records, {} sockets; slowest heartbeat of bystanders {}, failed {}. Then all came back \
-         at once: joined again after {:.1} s, {} connections tried in vain and again, slowest \
-         heartbeat {}. Of {} members that had joined when something was said to all meanwhile, \
+         records, {} sockets; slowest heartbeat of bystanders {} (they themselves were late by \
+         up to {}), failed {}. Then all came back at once: joined again after {:.1} s, {} \
+         connections tried in vain and again, slowest heartbeat {} (late by up to {}). Of {} members that had joined when something was said to all meanwhile, \
          {} heard it (with those who had come in between).",
         grouped(storm.vanished),
         storm.noticed_s,
@@ -238,10 +238,12 @@ fn storm_words(storm: &Storm) -> String {
         storm.slab_left * 100.0,
         storm.sockets_left,
         time(storm.heartbeat_max_us),
+        time(storm.heartbeat_lag_max_us),
         storm.heartbeats_failed,
         storm.back_s,
         grouped(storm.tries_in_vain),
         time(storm.back_heartbeat_max_us),
+        time(storm.back_heartbeat_lag_max_us),
         grouped(storm.members_then),
         grouped(storm.receivers),
     )

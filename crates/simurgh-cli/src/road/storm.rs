@@ -37,6 +37,9 @@ pub(super) struct Storm {
     pub(super) sockets_left: i64,
     /// The slowest heartbeat of those who stood by, µs.
     pub(super) heartbeat_max_us: u64,
+    /// How late they themselves began one at most, which is part of its time, µs: what the cores
+    /// are short of, and no fault of the server's.
+    pub(super) heartbeat_lag_max_us: u64,
     /// Heartbeats of those who stood by that failed.
     pub(super) heartbeats_failed: u64,
     /// Seconds until all had joined again.
@@ -45,6 +48,8 @@ pub(super) struct Storm {
     pub(super) tries_in_vain: u64,
     /// The slowest heartbeat while they came back, µs.
     pub(super) back_heartbeat_max_us: u64,
+    /// How late one began at most, µs.
+    pub(super) back_heartbeat_lag_max_us: u64,
     /// Members that had joined when something was said to all in the middle of it.
     pub(super) members_then: u64,
     /// How many heard it: all of those, and some who came meanwhile.
@@ -93,8 +98,10 @@ impl Walkers {
                 break;
             }
         }
-        let (max_us, failed) = self.heartbeats()?;
-        (seen.heartbeat_max_us, seen.heartbeats_failed) = (max_us, failed);
+        let beats = self.heartbeats()?;
+        seen.heartbeat_max_us = beats.times(Metric::Push).max();
+        seen.heartbeat_lag_max_us = beats.times(Metric::StepLag).max();
+        seen.heartbeats_failed = beats.errors();
         Ok(())
     }
 
@@ -136,22 +143,23 @@ impl Walkers {
         };
         seen.receivers = u64::from(broadcast.receivers);
         seen.tries_in_vain = stretch.errors();
-        let (max_us, failed) = self.heartbeats()?;
-        seen.back_heartbeat_max_us = max_us;
-        seen.heartbeats_failed += failed;
+        let beats = self.heartbeats()?;
+        seen.back_heartbeat_max_us = beats.times(Metric::Push).max();
+        seen.back_heartbeat_lag_max_us = beats.times(Metric::StepLag).max();
+        seen.heartbeats_failed += beats.errors();
         if stretch.count(Count::DeliveriesDuplicate) > 0 {
             return Err("somebody heard twice what was said in the storm".to_owned());
         }
         self.count_all(members)
     }
 
-    /// The slowest heartbeat since the last look, µs, and how many failed.
-    fn heartbeats(&mut self) -> Result<(u64, u64), String> {
+    /// The heartbeats of those who stand by since the last look.
+    fn heartbeats(&mut self) -> Result<Stretch, String> {
         // The last second is closed a little after its end.
         thread::sleep(Duration::from_millis(1300));
         self.bystanders.must_run()?;
         let mut beats = Stretch::default();
         beats.add(self.bystander_ticks.new_ones()?);
-        Ok((beats.times(Metric::Push).max(), beats.errors()))
+        Ok(beats)
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct Ticks {
 impl Ticks {
     /// Of the run that writes to `dir`; the journal need not be there yet.
     pub(super) fn of(dir: &std::path::Path) -> Self {
-        Self { path: dir.join("journal.jsonl"), reader: None, line: Vec::new(), lines: 0 }
+        Self { path: journal(dir), reader: None, line: Vec::new(), lines: 0 }
     }
 
     /// The seconds that were closed since the last time.
@@ -49,6 +49,11 @@ impl Ticks {
             self.line.clear();
         }
     }
+}
+
+/// Where the journal of the run that writes to `dir` is.
+pub(super) fn journal(dir: &std::path::Path) -> PathBuf {
+    dir.join("journal.jsonl")
 }
 
 /// What happened in some seconds of a run.

@@ -118,6 +118,7 @@ fn wait(child: &mut Child, within: Duration) -> Option<ExitStatus> {
 }
 
 /// A serving process; dropping it kills it.
+#[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
     /// Its directory; goes with it.
@@ -162,6 +163,22 @@ impl Server {
     ) -> Self {
         let mut command = command(program, dir.path(), &[&["serve"], args].concat());
         command.envs(env.iter().copied());
+        match Self::started(command, dir, addresses) {
+            Ok(server) => server,
+            Err(ran) => panic!("it ended before it was ready\n{}", ran.stderr),
+        }
+    }
+
+    /// One that may have to give up, with no settings but these.
+    #[track_caller]
+    pub(crate) fn try_start(args: &[&str]) -> Result<Self, Ran> {
+        let dir = directory(&[]);
+        let command = command(&simurgh(), dir.path(), &[&["serve"], args].concat());
+        Self::started(command, dir, 1)
+    }
+
+    #[track_caller]
+    fn started(mut command: Command, dir: TempDir, addresses: usize) -> Result<Self, Ran> {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut server = Self { child, _dir: dir, addresses: Vec::new() };
         let mut stdout = BufReader::new(server.child.stdout.take().unwrap());
@@ -169,14 +186,13 @@ impl Server {
             let mut line = String::new();
             // A process that ends closes the pipe; one that hangs is the test harness's to end.
             if stdout.read_line(&mut line).unwrap() == 0 {
-                let mut stderr = String::new();
-                let _ = server.child.stderr.take().unwrap().read_to_string(&mut stderr);
-                panic!("it ended before it was ready\n{stderr}");
+                let (status, stderr) = server.ended();
+                return Err(Ran { status, stdout: String::new(), stderr });
             }
             let address = line.trim_end().strip_prefix("listening on http://");
             server.addresses.push(address.expect("a line for each address").to_owned());
         }
-        server
+        Ok(server)
     }
 
     /// Sends a signal by name.
@@ -209,15 +225,30 @@ impl Server {
     /// The status of a GET.
     #[track_caller]
     pub(crate) fn get(&self, path: &str) -> u16 {
+        let answer = self.answer(&format!("GET {path}"));
+        answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect(&answer)
+    }
+
+    /// A figure of `/metrics`, over all shards.
+    #[track_caller]
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let answer = self.answer("GET /metrics");
+        let values = answer.lines().filter_map(|line| line.strip_prefix(name)?.split_once(' '));
+        values.map(|(_, value)| value.parse::<u64>().expect("a whole number")).sum()
+    }
+
+    /// The answer to a request, head and body.
+    #[track_caller]
+    fn answer(&self, request: &str) -> String {
         use std::io::Write;
         let address = &self.addresses[0];
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(WAIT)).unwrap();
-        let head = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        let head = format!("{request} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).unwrap();
         let mut answer = String::new();
-        BufReader::new(stream).read_line(&mut answer).unwrap();
-        answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect(&answer)
+        stream.read_to_string(&mut answer).unwrap();
+        answer
     }
 }
 

@@ -46,6 +46,12 @@ impl AnswerOp {
         })
     }
 
+    /// Whether a check may have the user do again what it has done.
+    pub(crate) fn sends_back(&self) -> bool {
+        let goes_back = |action| matches!(action, Action::Restart { .. } | Action::Loop { .. });
+        self.check_names.iter().any(|(_, action)| goes_back(*action))
+    }
+
     /// Whether nobody looks at the answer.
     pub(crate) fn is_none(&self) -> bool {
         self.captures.is_empty() && self.checks.is_empty()

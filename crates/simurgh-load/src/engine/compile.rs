@@ -8,8 +8,8 @@ use simurgh_proto::session::client::Topic;
 
 use crate::record::{Metric, MetricId, Names};
 use crate::scenario::{
-    Act, Condition, For, ForEach, Generated, Part, Push, Receive, Repeat, Reply, Scenario, Step,
-    Template, Think, Value, VarId,
+    Act, Condition, For, ForEach, Generated, Part, Push, Receive, Repeat, Reply, Scenario, Session,
+    Step, Template, Think, Value, VarId,
 };
 
 use super::answers::{AnswerOp, MatcherOp};
@@ -18,6 +18,7 @@ use super::program::{
     RepeatOp, SendOp, SessionInfo, ThinkOp, constant,
 };
 use super::requests::HttpOp;
+use super::ways;
 
 /// Compiles a checked scenario.
 ///
@@ -35,23 +36,23 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
     for session in &scenario.sessions {
         compiler.registers = 0;
         compiler.used = used_vars(&session.steps);
-        let mut keeps_frames = false;
-        session.each_step(&mut |step| keeps_frames |= matches!(step.act, Act::Wait(_)));
         sessions.push(SessionInfo {
             start: compiler.here(),
             dialect: session.dialect,
             heartbeat: session.heartbeat,
             reconnect: session.reconnect,
             read_rate_max: session.read_rate_max,
-            keeps_frames,
+            plain_joins: plain_joins(session),
         });
         compiler.steps(&session.steps)?;
         compiler.push(Op::End);
     }
     let Compiler { mut ops, stamped, .. } = compiler;
     mark_lazy(&mut ops);
+    let waits_ahead = ways::lead_to(&ops, &sessions, |op| matches!(op, Op::Wait(..)));
     let throttled = sessions.iter().any(|session| session.read_rate_max.is_some());
-    Ok(Program { scenario: Arc::clone(scenario), ops, sessions, stamped, throttled })
+    let scenario = Arc::clone(scenario);
+    Ok(Program { scenario, ops, waits_ahead, sessions, stamped, throttled })
 }
 
 struct Compiler {
@@ -270,6 +271,17 @@ fn leads_to_thinking(ops: &[Op], at: usize, hops_left: u32) -> bool {
         Some(Op::Jump(to)) => next(*to as usize),
         _ => false,
     }
+}
+
+/// Whether the joins of a session have each a topic of its own that is the same for all users.
+fn plain_joins(session: &Session) -> bool {
+    let (mut topics, mut plain) = (BTreeSet::new(), true);
+    session.each_step(&mut |step| {
+        if let Act::Join(push) = &step.act {
+            plain &= constant(&push.topic).is_some_and(|topic| topics.insert(topic.to_vec()));
+        }
+    });
+    plain
 }
 
 fn has_stamp(template: &Template) -> bool {

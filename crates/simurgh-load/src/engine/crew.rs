@@ -22,7 +22,7 @@ use super::sweep::Sweeps;
 use super::user::Users;
 use super::values::Maker;
 use super::wheel::Wheel;
-use super::worker::{Stopping, Word, Worker};
+use super::worker::{Stopping, Traffic, Word, Worker};
 use super::{Order, RunError};
 
 /// Which part of the run this host does.
@@ -239,6 +239,7 @@ impl Seat {
             gathering: Vec::new(),
             stopping: Stopping::No,
             reported_ns: 0,
+            traffic: Traffic::default(),
             said_idle: false,
         }
     }

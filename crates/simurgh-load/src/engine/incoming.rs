@@ -169,13 +169,11 @@ impl Worker {
         }
     }
 
-    /// Keeps a frame that nobody waits for, where the session waits later.
+    /// Keeps a frame that nobody waits for, where the user may wait later.
     fn keep(&mut self, u: u32, frame: Frame<'_>) {
-        let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
-        let session = program.session_at(user.at);
         let payload = bytes_of(frame);
-        if !session.is_some_and(|session| session.keeps_frames) || payload.len() > KEPT_BYTES_MAX {
+        if !self.program.waits_after(user.at) || payload.len() > KEPT_BYTES_MAX {
             return;
         }
         let kept = &mut user.extra().kept;
@@ -223,7 +221,9 @@ impl Worker {
         });
         let found = at.and_then(|at| kept.remove(at));
         let user = self.users.get(u)?;
-        user.extra().kept = kept;
+        if self.program.waits_after(user.at) {
+            user.extra().kept = kept;
+        }
         user.tidy();
         Some(found?.payload)
     }
@@ -343,30 +343,6 @@ impl Worker {
         Some((sent.msg_ref, sent.kind, message))
     }
 
-    /// Remembers a join for the time after a reconnect, where the session has one; and forgets it
-    /// when its topic is left.
-    fn note_join(&mut self, u: u32, command: ChannelCommand) {
-        let program = Rc::clone(&self.program);
-        let Some(user) = self.users.get(u) else { return };
-        let at = user.at;
-        let session = self.program.session_at(at);
-        let rejoins = session.and_then(|session| session.reconnect).is_some_and(|r| r.rejoin);
-        if !rejoins {
-            return;
-        }
-        let topic = |at: u32| match program.op(at) {
-            Op::Channel(channel) => Some(&channel.push.topic),
-            _ => None,
-        };
-        let joins = &mut user.extra().joins;
-        match command {
-            ChannelCommand::Join if !joins.contains(&at) => joins.push(at),
-            ChannelCommand::Leave => joins.retain(|join| topic(*join) != topic(at)),
-            _ => {}
-        }
-        user.tidy();
-    }
-
     /// Sends a heartbeat if the user has an open socket.
     pub(crate) fn heartbeat(&mut self, io: &mut Net, u: u32) {
         let Some(user) = self.users.get(u).filter(|user| user.link == Wire::WebSocket) else {
@@ -408,6 +384,7 @@ impl Worker {
                 true
             }
             Incoming::JoinError { msg_ref, topic, status, response } => {
+                self.note_ended(u, topic);
                 if is_awaited(msg_ref) {
                     self.replied(io, u, status, response, received_ns);
                 } else {
@@ -431,11 +408,13 @@ impl Worker {
             }
             Incoming::HeartbeatReply { .. } => true,
             Incoming::Closed { topic } => {
+                self.note_ended(u, topic);
                 let topic = topic.to_owned();
                 self.channel_closed(u, || format!("phx_close of {topic}"));
                 true
             }
             Incoming::Errored { topic, .. } => {
+                self.note_ended(u, topic);
                 let topic = topic.to_owned();
                 self.channel_closed(u, || format!("phx_error of {topic}"));
                 true

@@ -6,6 +6,7 @@ use crate::record::{Count, ErrorKind};
 use crate::scenario::Dialect;
 
 use super::program::Op;
+use super::rejoin;
 use super::steps::{Ended, Flow};
 use super::user::{Doing, Rest, Resume, Wire};
 use super::worker::{Net, Worker};
@@ -111,6 +112,7 @@ impl Worker {
             return self.end_user(io, u, Ended::Aborted);
         };
         let Some(user) = self.users.get(u) else { return };
+        rejoin::note_all(&program, user);
         let extra = user.extra();
         extra.attempts += 1;
         let attempts = extra.attempts;
@@ -123,7 +125,7 @@ impl Worker {
         let resume = extra.resume.get_or_insert_with(fresh);
         // From the first again, where some were repeated already on a connection that broke too.
         if policy.rejoin {
-            resume.steps = rejoin_steps(&program.ops, connect_at, resume.lost_at, &extra.joins);
+            resume.steps = rejoin::steps(&program.ops, connect_at, resume.lost_at, &extra.joins);
         }
         let longest = policy.min.saturating_mul(1 << (attempts - 1).min(20)).min(policy.max);
         let wait = longest.mul_f64(0.5 + self.maker.draw(user).f64() / 2.0);
@@ -163,6 +165,7 @@ impl Worker {
             return self.advance_one(io, u);
         }
         user.extra().attempts = 0;
+        rejoin::forget_held(&self.program, user);
         user.tidy();
         user.at = resume.at;
         self.recorder.count(Count::Reconnects, 1);
@@ -190,14 +193,4 @@ impl Worker {
             self.done(io, u);
         }
     }
-}
-
-/// What is repeated after a reconnect, the last step first: the joins of a Channels session, in
-/// others all messages between the connect and where it was.
-fn rejoin_steps(ops: &[Op], connect_at: u32, at: u32, joins: &[u32]) -> Vec<u32> {
-    if !joins.is_empty() {
-        return joins.iter().rev().copied().collect();
-    }
-    let between = (connect_at + 1..at).rev();
-    between.filter(|at| matches!(ops.get(*at as usize), Some(Op::Send(_)))).collect()
 }

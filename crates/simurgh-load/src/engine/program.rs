@@ -22,6 +22,8 @@ use super::answers::MatcherOp;
 pub(crate) struct Program {
     pub(crate) scenario: Arc<Scenario>,
     pub(crate) ops: Vec<Op>,
+    /// For each operation, whether a `Wait` can still come after it: frames are kept for one.
+    pub(crate) waits_ahead: Vec<bool>,
     pub(crate) sessions: Vec<SessionInfo>,
     /// Somebody writes stamps, so frames are searched for them.
     pub(crate) stamped: bool,
@@ -38,8 +40,9 @@ pub(crate) struct SessionInfo {
     pub(crate) heartbeat: Option<Duration>,
     pub(crate) reconnect: Option<Reconnect>,
     pub(crate) read_rate_max: Option<u64>,
-    /// Frames that nobody waits for are kept for a later wait.
-    pub(crate) keeps_frames: bool,
+    /// Each join has a topic of its own, the same for all users: what was joined can be seen from a
+    /// user's Channels session, and need not be noted.
+    pub(crate) plain_joins: bool,
 }
 
 /// A register of a user.
@@ -154,6 +157,7 @@ impl Program {
         Self {
             scenario: Arc::clone(scenario),
             ops: Vec::new(),
+            waits_ahead: Vec::new(),
             sessions: Vec::new(),
             stamped: false,
             throttled: false,
@@ -163,6 +167,28 @@ impl Program {
     pub(crate) fn op(&self, at: u32) -> &Op {
         // Every path ends in `End`; a place beyond the list would too.
         self.ops.get(at as usize).unwrap_or(&Op::End)
+    }
+
+    /// Whether a user who stands at an operation may come to a `Wait` after it.
+    pub(crate) fn waits_after(&self, at: u32) -> bool {
+        self.waits_ahead.get(at as usize).copied().unwrap_or(false)
+    }
+
+    /// The topic of a join that is the same for all users.
+    pub(crate) fn joined_topic(&self, at: u32) -> Option<&Topic> {
+        match self.op(at) {
+            Op::Channel(op) if op.command == ChannelCommand::Join => op.topic.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The joins of the session that an operation belongs to.
+    pub(crate) fn joins_of(&self, at: u32) -> impl Iterator<Item = u32> {
+        let session = self.session_of(at);
+        let place = |session: usize| self.sessions.get(session).map(|session| session.start);
+        let (start, end) = (place(session), place(session + 1));
+        let all = start.unwrap_or(0)..end.unwrap_or(self.ops.len() as u32);
+        all.filter(|at| self.joined_topic(*at).is_some())
     }
 
     /// What holds for the session that an operation belongs to.

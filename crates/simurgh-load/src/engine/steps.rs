@@ -478,6 +478,7 @@ impl Worker {
         self.let_go(io, u);
         self.drop_stored(io, u);
         let Some(user) = self.users.remove(u) else { return };
+        self.traffic.users = self.traffic.users.saturating_add(1);
         if user.is_gathering() {
             self.gathering.retain(|waiting| *waiting != u);
         }

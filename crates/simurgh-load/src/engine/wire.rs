@@ -4,6 +4,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::{self, CloseCode, Decoder, Limits, OpCode, Role};
 use simurgh_reactor::{Closed, Key, Outgoing};
 
@@ -27,11 +28,13 @@ impl Worker {
     /// Runs a `Connect`.
     pub(crate) fn connect(&mut self, io: &mut Net, u: u32) -> Flow {
         self.let_go(io, u);
-        if let Some(user) = self.users.get(u).filter(|user| !user.is_resuming())
-            && let Some(extra) = &mut user.extra
-        {
+        if let Some(user) = self.users.get(u).filter(|user| !user.is_resuming()) {
             // What was joined before was left with the connection.
-            extra.joins.clear();
+            user.client = Client::new(user.client.serializer());
+            if let Some(extra) = &mut user.extra {
+                extra.joins.clear();
+            }
+            user.tidy();
         }
         self.open(io, u, Wire::Connecting)
     }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use simurgh_reactor::{Closed, Handler, Io, Key, Next, Slow};
+use simurgh_reactor::{Closed, Handler, Io, Key, Next, Slow, give_back_memory};
 
 use crate::record::{Count, Delta, Names, Recorder, Seen};
 use crate::scenario::Dump;
@@ -84,7 +84,35 @@ pub(crate) struct Worker {
     pub(crate) stopping: Stopping,
     /// End of the last second that was reported, by the run's seconds.
     pub(crate) reported_ns: u64,
+    pub(crate) traffic: Traffic,
     pub(crate) said_idle: bool,
+}
+
+/// Users that came or went, as far as memory has not been given back since.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) users: u32,
+    /// As it was a second ago.
+    before: u32,
+}
+
+impl Traffic {
+    /// So many leave enough behind for a look: a record of each of those who join at the same time,
+    /// and what grew with their number.
+    const CROWD: u32 = 256;
+
+    /// Whether memory is to be given back.
+    fn is_crowd(&self) -> bool {
+        self.users >= Self::CROWD
+    }
+
+    /// A second has passed: gives memory back if a crowd has moved, and nobody does any more.
+    fn second(&mut self) {
+        if self.is_crowd() && self.users == self.before && give_back_memory() {
+            self.users = 0;
+        }
+        self.before = self.users;
+    }
 }
 
 /// How far the end of the run is.
@@ -180,6 +208,7 @@ impl Worker {
             self.recorder.error(crate::record::ErrorKind::VariableUndefined, 0);
         }
         self.recorder.gauges(self.users.len() as u64, self.connected);
+        self.traffic.second();
         // Seconds of all workers end together, or their sums would jitter.
         let since_ns = io.clock_ns().saturating_sub(self.reported_ns);
         self.reported_ns += since_ns / REPORT_NS * REPORT_NS;
@@ -225,7 +254,8 @@ impl Worker {
     fn next(&mut self, io: &Net) -> Next {
         let now_ns = io.clock_ns();
         let timer = self.wheel.next_ms().map(|ms| u64::from(ms) * 1_000_000);
-        let report = self.recorder.is_touched().then_some(self.reported_ns + REPORT_NS);
+        let has_news = self.recorder.is_touched() || self.traffic.is_crowd();
+        let report = has_news.then_some(self.reported_ns + REPORT_NS);
         let stop = match self.stopping {
             Stopping::Connections(until_ns) => Some(until_ns.min(now_ns + 5_000_000)),
             _ => None,
@@ -347,6 +377,7 @@ impl Worker {
             link: super::user::Wire::None,
         };
         let u = self.users.add(user);
+        self.traffic.users = self.traffic.users.saturating_add(1);
         if program.scenario.load.follow_stamps {
             let places = self.seen.len().max(u as usize + 1);
             self.seen.resize(places, Seen::default());

@@ -66,6 +66,12 @@ impl Client {
         self.membership(topic).is_some_and(|membership| membership.state() == State::Joined)
     }
 
+    /// Whether `topic` is joined, or asked to be, and not being left.
+    pub fn holds(&self, topic: &str) -> bool {
+        let left = |state| matches!(state, State::Leaving { .. });
+        self.membership(topic).is_some_and(|membership| !left(membership.state()))
+    }
+
     /// Whether a heartbeat waits for its answer: a second one due now means the server is gone.
     pub fn awaits_heartbeat(&self) -> bool {
         self.heartbeat_ref() != 0

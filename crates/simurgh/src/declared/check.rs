@@ -7,7 +7,9 @@ use simurgh_proto::message::events;
 use simurgh_proto::topic::Pattern;
 
 use super::template::Template;
-use super::{Announce, ChannelSpec, Declared, Defaults, Event, EventSpec, Mistake, Reach};
+use super::{
+    Announce, ChannelSpec, Declared, Defaults, Event, EventSpec, Mistake, PayloadShape, Reach,
+};
 
 /// What the names of the protocol's own events begin with.
 pub(super) const RESERVED: &str = "phx_";
@@ -20,6 +22,9 @@ pub(super) fn is_reserved(event: &str) -> bool {
 
 /// The highest rate a member may be given; beyond it a limit protects nothing.
 const EVENTS_PER_SECOND_MAX: u32 = 100_000;
+
+/// Below this a mount would refuse what RFC 6455 has everybody take (section 5.5).
+const MESSAGE_BYTES_LEAST: usize = 125;
 
 /// Checks all specs and makes them ready to be run.
 pub(super) fn compile(
@@ -96,19 +101,25 @@ impl Found<'_> {
         let join_reply = self.template("join_reply", spec.join_reply.as_ref(), Template::empty());
         let announce = self.announce(spec, defaults);
         self.at_least_one("payload_bytes_max", spec.payload_bytes_max);
+        if spec.message_bytes_max.is_some_and(|bytes| bytes < MESSAGE_BYTES_LEAST) {
+            let message = format!("must be at least {MESSAGE_BYTES_LEAST}, what a ping may have");
+            self.add("message_bytes_max", message);
+        }
         self.at_least_one("members_max", spec.members_max.map(|max| max as usize));
         if spec.events_per_second.is_some_and(|n| !(1..=EVENTS_PER_SECOND_MAX).contains(&n)) {
             let message =
                 format!("must be 1 to {EVENTS_PER_SECOND_MAX}; leave it out for no limit");
             self.add("events_per_second", message);
         }
-        let (events, any_event) = self.events(&spec.event);
+        let (events, any_event) = self.events(&spec.event, spec.payload_shape);
+        let payload_bytes_max = spec.payload_bytes_max.or(spec.message_bytes_max);
         Declared {
             deny: spec.deny.iter().filter_map(|text| Pattern::parse(text).ok()).collect(),
+            shape: spec.payload_shape,
             join_reply,
             announce,
             other_events: spec.other_events,
-            payload_bytes_max: spec.payload_bytes_max.unwrap_or(usize::MAX),
+            payload_bytes_max: payload_bytes_max.unwrap_or(usize::MAX),
             origin: Instant::now(),
             events_per_second: spec.events_per_second,
             members_max: spec.members_max,
@@ -145,7 +156,7 @@ impl Found<'_> {
         })
     }
 
-    fn events(&mut self, specs: &[EventSpec]) -> (Vec<Event>, Option<Event>) {
+    fn events(&mut self, specs: &[EventSpec], shape: PayloadShape) -> (Vec<Event>, Option<Event>) {
         let (mut events, mut any_event) = (Vec::new(), None);
         for (index, spec) in specs.iter().enumerate() {
             self.event = Some(index);
@@ -153,7 +164,7 @@ impl Found<'_> {
             if specs.iter().take(index).any(|above| above.name == spec.name) {
                 self.add("name", format!("{:?} is declared twice", spec.name));
             }
-            let event = self.event(spec);
+            let event = self.event(spec, shape);
             if spec.name == "*" {
                 any_event = Some(event);
             } else {
@@ -164,7 +175,7 @@ impl Found<'_> {
         (events, any_event)
     }
 
-    fn event(&mut self, spec: &EventSpec) -> Event {
+    fn event(&mut self, spec: &EventSpec, shape: PayloadShape) -> Event {
         if spec.payload.is_some() && spec.broadcast == Reach::None {
             self.add("payload", "says nothing without broadcast = \"all\" or \"others\"");
         }
@@ -176,7 +187,8 @@ impl Found<'_> {
             let status = spec.status.as_deref().unwrap_or("ok");
             (status.into(), self.template("reply", Some(reply), Template::empty()))
         });
-        Event { name: spec.name.as_str().into(), reach: spec.broadcast, payload, reply }
+        let shape = spec.payload_shape.unwrap_or(shape);
+        Event { name: spec.name.as_str().into(), shape, reach: spec.broadcast, payload, reply }
     }
 
     /// A template, or what stands for it where it is left out or wrong.

@@ -32,6 +32,13 @@
 //! fields are cut out of its text. In the template of a binary payload all fields are `null`; as a
 //! whole template, `$payload` passes binary as it is.
 //!
+//! # Shapes
+//! Payloads are objects unless a channel, or one of its events, says otherwise
+//! ([`ChannelSpec::payload_shape`]): what is not gets the reply `error` with
+//! `{"reason": "wrong_payload", "expected": "object", "found": "null"}` and goes no further, binary
+//! included. What is published by HTTP is held against the same shapes. A template makes of a
+//! payload whatever it says.
+//!
 //! # Cost
 //! A member is one heap block of 8 bytes, which names the shared spec; 16 bytes where
 //! `events_per_second` keeps a rate for each. `announce_join` and `members_max` cost one atomic
@@ -39,6 +46,7 @@
 
 mod check;
 mod limit;
+mod shape;
 mod size;
 mod template;
 
@@ -49,11 +57,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
+use simurgh_proto::ws::Limits;
 
 use crate::channel::{Channel, Join, Outcome, Reply};
 use crate::context::Context;
 use crate::socket::Mount;
 use limit::Bucket;
+pub use shape::PayloadShape;
 pub use size::parse_bytes;
 use template::{Source, Template};
 
@@ -77,6 +87,15 @@ pub struct ChannelSpec {
     pub announce_joins_up_to: Option<u32>,
     /// What events get that are not declared below. Default: an error reply.
     pub other_events: OtherEvents,
+    /// What payloads of joins and events have to be; others are answered
+    /// `{"reason": "wrong_payload", "expected": …, "found": …}`. Default: objects.
+    pub payload_shape: PayloadShape,
+    /// Largest message of a client, bytes; larger ones close its socket with 1009. To which channel
+    /// a message goes is not known before it has been read, so of all channels of a mount the
+    /// largest limit counts there, and this one for payloads. Default:
+    /// [`Defaults::message_bytes_max`]. Memory is taken as data arrives.
+    #[serde(deserialize_with = "size::deserialize")]
+    pub message_bytes_max: Option<usize>,
     /// Largest payload, bytes of its text or data, of joins and events; larger ones are answered
     /// `{"reason": "payload_too_large"}`. Default: no limit but that of messages.
     #[serde(deserialize_with = "size::deserialize")]
@@ -99,6 +118,8 @@ pub struct EventSpec {
     /// The event's name, or `*` for every event not named (names that begin with `phx_` are the
     /// protocol's own and are never taken). Required.
     pub name: String,
+    /// What its payload has to be. Default: as the channel says.
+    pub payload_shape: Option<PayloadShape>,
     /// Who gets it, under the same name. Default: nobody.
     pub broadcast: Reach,
     /// Template of what is broadcast. Default `"$payload"`: as it came.
@@ -145,6 +166,8 @@ impl ChannelSpec {
         "announce_payload",
         "announce_joins_up_to",
         "other_events",
+        "payload_shape",
+        "message_bytes_max",
         "payload_bytes_max",
         "events_per_second",
         "members_max",
@@ -154,7 +177,8 @@ impl ChannelSpec {
 
 impl EventSpec {
     /// The keys of an event, for messages that suggest one.
-    pub const KEYS: &'static [&'static str] = &["name", "broadcast", "payload", "reply", "status"];
+    pub const KEYS: &'static [&'static str] =
+        &["name", "payload_shape", "broadcast", "payload", "reply", "status"];
 }
 
 /// What channels share that say nothing of their own.
@@ -162,11 +186,19 @@ impl EventSpec {
 pub struct Defaults {
     /// Members up to which joins are announced.
     pub announce_joins_up_to: u32,
+    /// Largest message, bytes.
+    pub message_bytes_max: usize,
+    /// Largest frame, bytes; `None`: as large as a message.
+    pub frame_bytes_max: Option<usize>,
 }
 
 impl Default for Defaults {
     fn default() -> Self {
-        Self { announce_joins_up_to: 100 }
+        Self {
+            announce_joins_up_to: 100,
+            message_bytes_max: Limits::default().message_bytes_max,
+            frame_bytes_max: None,
+        }
     }
 }
 
@@ -202,17 +234,33 @@ impl std::error::Error for Mistake {}
 pub fn mount(path: &str, specs: &[ChannelSpec], defaults: Defaults) -> Result<Mount, Vec<Mistake>> {
     let declared = check::compile(specs, defaults)?;
     let counts = declared.iter().any(|it| it.announce.is_some() || it.members_max.is_some());
-    let mount = Mount::new(path).count_members(counts);
+    let mut mount = Mount::new(path).count_members(counts);
+    mount.limits = limits(specs, defaults);
     Ok(declared.into_iter().zip(specs).fold(mount, |mount, (declared, spec)| {
         let declared = Arc::new(declared);
-        mount.channel(&spec.topic, move |ctx, payload| Declared::join(&declared, ctx, &payload))
+        let same = Arc::clone(&declared);
+        mount
+            .channel(&spec.topic, move |ctx, payload| Declared::join(&declared, ctx, &payload))
+            .shapes(move |event| same.shape(event))
     }))
+}
+
+/// The limits of a mount, if any of its channels has one of its own.
+fn limits(specs: &[ChannelSpec], defaults: Defaults) -> Option<Limits> {
+    specs.iter().find(|spec| spec.message_bytes_max.is_some())?;
+    let largest =
+        specs.iter().map(|spec| spec.message_bytes_max.unwrap_or(defaults.message_bytes_max));
+    let message_bytes_max = largest.max()?;
+    let frame_bytes_max = defaults.frame_bytes_max.unwrap_or(message_bytes_max);
+    Some(Limits { message_bytes_max, frame_bytes_max: frame_bytes_max.min(message_bytes_max) })
 }
 
 /// A spec that was checked, ready to be run. Shared by all members.
 #[derive(Debug)]
 struct Declared {
     deny: Vec<Pattern>,
+    /// Of joins, and of events that say nothing else.
+    shape: PayloadShape,
     join_reply: Template,
     announce: Option<Announce>,
     other_events: OtherEvents,
@@ -236,6 +284,7 @@ struct Announce {
 #[derive(Debug)]
 struct Event {
     name: Box<str>,
+    shape: PayloadShape,
     reach: Reach,
     payload: Template,
     reply: Option<(Box<str>, Template)>,
@@ -259,7 +308,7 @@ impl Declared {
     fn join(self: &Arc<Self>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
         let admission = match self.admit(ctx.topic(), || ctx.member_count().unwrap_or(0), payload) {
             Ok(admission) => admission,
-            Err(reason) => return Join::error(reason_of(reason)),
+            Err(refusal) => return Join::error(refusal.counted(ctx)),
         };
         // Effects of a join that is ok are carried out after its reply, when the newcomer is a
         // member.
@@ -275,21 +324,24 @@ impl Declared {
         join.reply(admission.reply)
     }
 
-    /// Decides a join; `members` are there already. An error is the reason of the refusal.
+    /// Decides a join; `members` are there already.
     fn admit(
         &self,
         topic: &str,
         members: impl Fn() -> u32,
         payload: &Payload<'_>,
-    ) -> Result<Admission, &'static str> {
+    ) -> Result<Admission, Refusal> {
         if self.deny.iter().any(|pattern| pattern.matches(topic)) {
-            return Err("unauthorized");
+            return Err(Refusal::Because("unauthorized"));
         }
         if payload.len() > self.payload_bytes_max {
-            return Err("payload_too_large");
+            return Err(Refusal::Because("payload_too_large"));
+        }
+        if let Some(found) = self.shape.misfit(payload) {
+            return Err(Refusal::WrongPayload { expected: self.shape, found });
         }
         if self.members_max.is_some_and(|max| members() >= max) {
-            return Err("full");
+            return Err(Refusal::Because("full"));
         }
         let source = Source { payload, topic, event: simurgh_proto::message::events::JOIN };
         let announce = self.announce.as_ref().filter(|it| members() < it.members_max);
@@ -300,7 +352,10 @@ impl Declared {
     }
 
     fn handle(&self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
-        let Answer { broadcast, outcome } = self.answer(ctx.topic(), event, payload);
+        let Answer { broadcast, outcome } = match self.answer(ctx.topic(), event, payload) {
+            Ok(answer) => answer,
+            Err(refusal) => return Outcome::error(refusal.counted(ctx)),
+        };
         match broadcast {
             Some((Reach::All, payload)) => ctx.broadcast(event, payload),
             Some((Reach::Others, payload)) => ctx.broadcast_from(event, payload),
@@ -309,18 +364,21 @@ impl Declared {
         outcome
     }
 
-    fn answer(&self, topic: &str, event: &str, payload: Payload<'_>) -> Answer {
-        let only = |outcome| Answer { broadcast: None, outcome };
+    fn answer(&self, topic: &str, event: &str, payload: Payload<'_>) -> Result<Answer, Refusal> {
         if payload.len() > self.payload_bytes_max {
-            return only(refusal("payload_too_large"));
+            return Err(Refusal::Because("payload_too_large"));
         }
         let Some(declared) = self.event(event) else {
-            return only(match self.other_events {
-                OtherEvents::Error => refusal("unknown event"),
+            let outcome = match self.other_events {
+                OtherEvents::Error => return Err(Refusal::Because("unknown event")),
                 OtherEvents::Ignore => Outcome::NoReply,
                 OtherEvents::Crash => Outcome::unknown_event(),
-            });
+            };
+            return Ok(Answer { broadcast: None, outcome });
         };
+        if let Some(found) = declared.shape.misfit(&payload) {
+            return Err(Refusal::WrongPayload { expected: declared.shape, found });
+        }
         let source = Source { payload: &payload, topic, event };
         let outcome = match &declared.reply {
             Some((status, reply)) if &**status == "ok" => Outcome::ok(reply.fill(&source)),
@@ -335,7 +393,12 @@ impl Declared {
             reach if declared.payload.is_payload() => Some((reach, payload.into_owned())),
             reach => Some((reach, declared.payload.fill(&source))),
         };
-        Answer { broadcast, outcome }
+        Ok(Answer { broadcast, outcome })
+    }
+
+    /// What the payload of an event has to be, whoever publishes it.
+    fn shape(&self, event: &str) -> PayloadShape {
+        self.event(event).map_or(self.shape, |event| event.shape)
     }
 
     fn event(&self, name: &str) -> Option<&Event> {
@@ -373,19 +436,40 @@ impl Channel for LimitedMember {
         let now = self.declared.origin.elapsed();
         let per_second = self.declared.events_per_second.unwrap_or(u32::MAX);
         if !self.bucket.take(now, per_second) {
-            return refusal("rate_limited");
+            return Outcome::error(Refusal::Because("rate_limited").response());
         }
         self.declared.handle(ctx, event, payload)
     }
 }
 
-fn refusal(reason: &'static str) -> Outcome {
-    Outcome::error(reason_of(reason))
+/// Why a join or an event is answered with an error.
+#[derive(Debug, PartialEq, Eq)]
+enum Refusal {
+    /// For this reason.
+    Because(&'static str),
+    /// The payload is not what the channel takes.
+    WrongPayload { expected: PayloadShape, found: &'static str },
 }
 
-/// `{"reason": …}`; the reasons are ours and need no escaping.
-fn reason_of(reason: &'static str) -> Payload<'static> {
-    Payload::from_json(format!(r#"{{"reason":"{reason}"}}"#))
+impl Refusal {
+    /// What the client is told, of which there is a counter where it is the client's mistake.
+    fn counted(&self, ctx: &Context<'_>) -> Payload<'static> {
+        if let Self::WrongPayload { .. } = self {
+            ctx.count_wrong_payload();
+        }
+        self.response()
+    }
+
+    /// `{"reason": …}`; all words are ours and need no escaping.
+    fn response(&self) -> Payload<'static> {
+        Payload::from_json(match self {
+            Self::Because(reason) => format!(r#"{{"reason":"{reason}"}}"#),
+            Self::WrongPayload { expected, found } => format!(
+                r#"{{"reason":"wrong_payload","expected":"{}","found":"{found}"}}"#,
+                expected.name()
+            ),
+        })
+    }
 }
 
 #[cfg(test)]

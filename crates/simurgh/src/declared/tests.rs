@@ -23,6 +23,15 @@ fn chat() -> Declared {
     }))
 }
 
+impl Declared {
+    /// What an event does, a refusal as the error that its sender gets.
+    fn told(&self, topic: &str, event: &str, payload: Payload<'_>) -> Answer {
+        let refused = |refusal: Refusal| Outcome::error(refusal.response());
+        self.answer(topic, event, payload)
+            .unwrap_or_else(|refusal| Answer { broadcast: None, outcome: refused(refusal) })
+    }
+}
+
 fn payload(value: Value) -> Payload<'static> {
     value.into()
 }
@@ -36,7 +45,7 @@ fn replied(answer: &Answer, status: &str, response: Value) {
 #[test]
 fn the_chat_tells_everybody_and_answers() {
     let text = r#"{"user":"ann","body":"hello ü","more":[1.0]}"#;
-    let answer = chat().answer("rooms:lobby", "new:msg", Payload::checked(text).unwrap());
+    let answer = chat().told("rooms:lobby", "new:msg", Payload::checked(text).unwrap());
     replied(&answer, "ok", json!({"msg": "hello ü"}));
     let (reach, payload) = answer.broadcast.expect("a broadcast");
     assert_eq!((reach, payload.json()), (Reach::All, Some(text)));
@@ -58,43 +67,44 @@ fn joins_are_refused_by_topic_size_and_room() {
         "topic": "rooms:*", "deny": ["rooms:private*", "rooms:x"],
         "payload_bytes_max": 10, "members_max": 3, "join_reply": {"at": "$topic", "who": "$u"},
     }));
+    let because = |reason| Err(Refusal::Because(reason));
     let join = |topic: &str, members, given| rooms.admit(topic, || members, &payload(given));
     for topic in ["rooms:private", "rooms:private:1", "rooms:x"] {
-        assert_eq!(join(topic, 0, json!({})), Err("unauthorized"));
+        assert_eq!(join(topic, 0, json!({})), because("unauthorized"));
     }
-    assert_eq!(join("rooms:a", 0, json!({"u": "too long"})), Err("payload_too_large"));
-    assert_eq!(join("rooms:a", 3, json!({})), Err("full"));
+    assert_eq!(join("rooms:a", 0, json!({"u": "too long"})), because("payload_too_large"));
+    assert_eq!(join("rooms:a", 3, json!({})), because("full"));
     let reply = join("rooms:xy", 2, json!({"u": 1})).expect("is let in").reply;
     assert_eq!(reply, payload(json!({"at": "rooms:xy", "who": 1})));
 }
 
 #[test]
 fn undeclared_events_get_what_is_declared() {
-    let answer = chat().answer("rooms:a", "dance", payload(json!({})));
+    let answer = chat().told("rooms:a", "dance", payload(json!({})));
     replied(&answer, "error", json!({"reason": "unknown event"}));
     assert!(answer.broadcast.is_none());
     for (other_events, debug) in [("ignore", "NoReply"), ("crash", "Stop(Abnormal)")] {
         let channel = compiled(json!({"topic": "a", "other_events": other_events}));
-        let answer = channel.answer("a", "dance", payload(json!({})));
+        let answer = channel.told("a", "dance", payload(json!({})));
         assert_eq!(format!("{:?}", answer.outcome), debug);
     }
 }
 
 #[test]
 fn any_event_takes_all_but_the_protocols_own() {
-    let channel = compiled(json!({"topic": "a", "event": [
+    let channel = compiled(json!({"topic": "a", "payload_shape": "json", "event": [
         {"name": "*", "broadcast": "others", "payload": {"is": "$event", "p": "$payload"}},
         {"name": "quiet"},
         {"name": "no", "reply": "why", "status": "never"},
     ]}));
-    let answer = channel.answer("a", "dance", payload(json!(1)));
+    let answer = channel.told("a", "dance", payload(json!(1)));
     assert!(matches!(answer.outcome, Outcome::NoReply));
     let expected = payload(json!({"is": "dance", "p": 1}));
     assert_eq!(answer.broadcast, Some((Reach::Others, expected)));
-    assert!(channel.answer("a", "quiet", payload(json!(1))).broadcast.is_none());
-    replied(&channel.answer("a", "no", payload(json!(1))), "never", json!("why"));
+    assert!(channel.told("a", "quiet", payload(json!(1))).broadcast.is_none());
+    replied(&channel.told("a", "no", payload(json!(1))), "never", json!("why"));
     for reserved in ["phx_close", "phx_error", "phx_reply", "disconnect"] {
-        let answer = channel.answer("a", reserved, payload(json!({})));
+        let answer = channel.told("a", reserved, payload(json!({})));
         assert!(answer.broadcast.is_none(), "{reserved} ends the channels of others");
     }
 }
@@ -102,12 +112,79 @@ fn any_event_takes_all_but_the_protocols_own() {
 #[test]
 fn payloads_over_the_limit_are_refused() {
     let channel = compiled(json!({
-        "topic": "a", "payload_bytes_max": "1KiB", "event": [{"name": "*", "broadcast": "all"}],
+        "topic": "a", "payload_bytes_max": "1KiB", "payload_shape": "any",
+        "event": [{"name": "*", "broadcast": "all"}],
     }));
-    let answer = |bytes| channel.answer("a", "e", Payload::from_bytes(vec![0; bytes]));
+    let answer = |bytes| channel.told("a", "e", Payload::from_bytes(vec![0; bytes]));
     assert!(answer(1024).broadcast.is_some());
     assert!(answer(1025).broadcast.is_none());
     replied(&answer(1025), "error", json!({"reason": "payload_too_large"}));
+}
+
+/// Payloads of every kind but objects.
+fn misfits() -> [(Payload<'static>, &'static str); 6] {
+    [
+        (payload(json!(null)), "null"),
+        (payload(json!([1])), "array"),
+        (payload(json!(7)), "number"),
+        (payload(json!("x")), "string"),
+        (payload(json!(true)), "boolean"),
+        (Payload::from_bytes(vec![1, 2]), "binary"),
+    ]
+}
+
+#[test]
+fn what_is_no_object_goes_no_further_and_its_sender_is_told() {
+    for (payload, found) in misfits() {
+        let wrong = Refusal::WrongPayload { expected: PayloadShape::Object, found };
+        assert_eq!(chat().admit("rooms:a", || 0, &payload), Err(wrong));
+        let answer = chat().told("rooms:a", "new:msg", payload);
+        assert!(answer.broadcast.is_none(), "{found}");
+        let Outcome::Reply(reply) = &answer.outcome else { panic!("no reply: {answer:?}") };
+        let told = json!({"reason": "wrong_payload", "expected": "object", "found": found});
+        assert_eq!((&*reply.status, reply.response.parse::<Value>().unwrap()), ("error", told));
+    }
+}
+
+#[test]
+fn channels_and_events_say_which_payloads_they_take() {
+    let channel = compiled(json!({"topic": "a", "payload_shape": "any", "event": [
+        {"name": "any", "broadcast": "all"},
+        {"name": "json", "broadcast": "all", "payload_shape": "json"},
+        {"name": "object", "broadcast": "all", "payload_shape": "object"},
+    ]}));
+    let passes = |event: &str, payload: &Payload<'static>| {
+        channel.told("a", event, payload.clone()).broadcast.is_some()
+    };
+    for (payload, found) in misfits() {
+        assert!(channel.admit("a", || 0, &payload).is_ok(), "{found}");
+        assert!(passes("any", &payload), "{found}");
+        assert_eq!(passes("json", &payload), found != "binary", "{found}");
+        assert!(!passes("object", &payload), "{found}");
+    }
+    assert!(passes("object", &payload(json!({}))));
+    assert_eq!(channel.shape("object"), PayloadShape::Object);
+    assert_eq!(channel.shape("not declared"), PayloadShape::Any);
+}
+
+#[test]
+fn the_largest_message_of_a_mount_is_what_its_channels_ask_for() {
+    let of = |specs: Value, frame_bytes_max| {
+        let specs: Vec<ChannelSpec> = serde_json::from_value(specs).expect("specs");
+        let defaults = Defaults { frame_bytes_max, ..Defaults::default() };
+        let limits = mount("/socket", &specs, defaults).expect("a mount").limits;
+        limits.map(|limits| (limits.message_bytes_max, limits.frame_bytes_max))
+    };
+    let small = json!({"topic": "a", "message_bytes_max": "64KiB"});
+    assert_eq!(of(json!([{"topic": "b"}]), None), None, "the endpoint's own");
+    assert_eq!(of(json!([small]), None), Some((65_536, 65_536)));
+    assert_eq!(of(json!([small]), Some(1_000)), Some((65_536, 1_000)));
+    assert_eq!(of(json!([small]), Some(1 << 20)), Some((65_536, 65_536)));
+    let default = Defaults::default().message_bytes_max;
+    assert_eq!(of(json!([small, {"topic": "b"}]), None), Some((default, default)));
+    // Let in by the other's limit, it is answered by its own.
+    let answer = compiled(small).told("a", "e", payload(json!({"x": "y".repeat(65_536)})));
+    replied(&answer, "error", json!({"reason": "payload_too_large"}));
 }
 
 /// What is wrong, as `key: first words`.
@@ -165,7 +242,7 @@ fn what_says_nothing_is_a_mistake() {
     refused(
         json!([{
             "topic": "a", "announce_join": "phx_close", "announce_joins_up_to": 0,
-            "events_per_second": 0, "payload_bytes_max": 0, "event": [
+            "events_per_second": 0, "payload_bytes_max": 0, "message_bytes_max": 124, "event": [
                 {"name": "phx_reply"},
                 {"name": "e", "payload": {}, "status": "ok"},
                 {"name": "f", "broadcast": "all", "payload": {"a": "$b.c"}, "reply": ["$ "]},
@@ -175,6 +252,7 @@ fn what_says_nothing_is_a_mistake() {
             "channel 1, announce_join: \"phx_close\": names that begin with phx_",
             "channel 1, announce_joins_up_to: must be at least 1",
             "channel 1, payload_bytes_max: must be at least 1",
+            "channel 1, message_bytes_max: must be at least 125",
             "channel 1, events_per_second: must be 1 to 100000",
             "channel 1, event 1, name: \"phx_reply\"",
             "channel 1, event 2, payload: says nothing without broadcast",

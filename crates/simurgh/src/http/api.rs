@@ -16,7 +16,9 @@ use simurgh_proto::serializer::json::compact;
 
 use super::bearer::{Bearer, bearer};
 use crate::channel::Broadcast;
+use crate::declared::PayloadShape;
 use crate::hub::{BroadcastError, Hub};
+use crate::socket::Mount;
 
 /// Largest body, bytes.
 const BODY_MAX: usize = 8_000_000;
@@ -43,8 +45,9 @@ struct Message {
 }
 
 /// Takes the messages in their order and answers once every shard has them: 202 with their number,
-/// 401 without the token, 400 for a body of another shape, 413 for a payload that is too large to
-/// be broadcast, 503 while the server is congested.
+/// 401 without the token, 400 for a body of another shape or a payload that members of the topic
+/// may not send either, 413 for one that is too large to be broadcast, 503 while the server is
+/// congested.
 async fn broadcast(State(hub): State<Arc<Hub>>, request: Request) -> Response {
     // Before its body is read: nobody else may make the server hold one.
     if !is_authorized(&hub, request.headers()) {
@@ -59,7 +62,7 @@ async fn broadcast(State(hub): State<Arc<Hub>>, request: Request) -> Response {
         Ok(body) => body,
         Err(rejection) => return rejection.into_response(),
     };
-    let messages = match parse(&body) {
+    let messages = match parse(&body).and_then(|messages| fitting(&hub.mounts, messages)) {
         Ok(messages) => messages,
         Err(error) => {
             return (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response();
@@ -103,8 +106,29 @@ fn parse(body: &[u8]) -> Result<Vec<Message>, String> {
         if message.topic.is_empty() || message.event.is_empty() {
             return Err(format!("message {index}: topic and event must not be empty"));
         }
-        if !message.payload.get().starts_with('{') {
-            return Err(format!("message {index}: the payload of a broadcast is an object"));
+    }
+    Ok(messages)
+}
+
+/// The messages, if their payloads are what the topics' channels take: declared ones what they say,
+/// all others objects.
+fn fitting(mounts: &[Mount], messages: Vec<Message>) -> Result<Vec<Message>, String> {
+    for (index, message) in messages.iter().enumerate() {
+        let Message { topic, event, payload } = message;
+        let routes = mounts.iter().filter_map(|mount| mount.route(topic));
+        let mut shapes: Vec<PayloadShape> = routes
+            .map(|route| route.shapes.as_ref().map(|shapes| shapes(event)).unwrap_or_default())
+            .collect();
+        if shapes.is_empty() {
+            shapes.push(PayloadShape::default());
+        }
+        let payload = Payload::Json(payload.get().into());
+        let misfit = |shape: PayloadShape| Some((shape.name(), shape.misfit(&payload)?));
+        if let Some((expected, found)) = shapes.into_iter().find_map(misfit) {
+            return Err(format!(
+                "message {index}: payload: expected {expected}, found {found}, for {event:?} on \
+                 {topic:?}"
+            ));
         }
     }
     Ok(messages)
@@ -134,12 +158,41 @@ mod tests {
             (&b"[]"[..], "no JSON object"),
             (b"{\"topic\":\"t\"}", "event"),
             (b"{\"topic\":\"\",\"event\":\"e\",\"payload\":{}}", "empty"),
-            (b"{\"topic\":\"t\",\"event\":\"e\",\"payload\":[]}", "object"),
             (b"{\"topic\":\"t\",\"event\":\"e\",\"payload\":{},\"x\":1}", "x"),
             (b"{\"messages\": 7}", "messages"),
         ] {
             let error = parse(body).err().unwrap();
             assert!(error.contains(says), "{error}");
         }
+    }
+
+    #[test]
+    fn payloads_are_what_the_channels_of_a_topic_take() {
+        let specs = serde_json::from_value::<Vec<crate::declared::ChannelSpec>>(json!([
+            {"topic": "chat:*"},
+            {"topic": "any:*", "payload_shape": "any",
+             "event": [{"name": "strict", "payload_shape": "object"}]},
+        ]));
+        let defaults = crate::declared::Defaults::default();
+        let declared = crate::declared::mount("/socket", &specs.unwrap(), defaults).unwrap();
+        let in_rust = Mount::new("/other").channel("rust", |_, _| crate::Join::error(json!({})));
+        let mounts = [declared, in_rust];
+        let answer = |topic: &str, event: &str, payload: serde_json::Value| {
+            let body = json!({"topic": topic, "event": event, "payload": payload}).to_string();
+            fitting(&mounts, parse(body.as_bytes()).unwrap()).map(|messages| messages.len())
+        };
+        for topic in ["chat:a", "any:a", "rust", "nobody's"] {
+            assert_eq!(answer(topic, "e", json!({})), Ok(1), "{topic}");
+        }
+        for (topic, event) in [("chat:a", "e"), ("any:a", "strict"), ("rust", "e"), ("none", "e")] {
+            for (payload, found) in
+                [(json!(null), "null"), (json!([1]), "array"), (json!(7), "number")]
+            {
+                let error = answer(topic, event, payload).unwrap_err();
+                let says = format!("message 0: payload: expected object, found {found}");
+                assert!(error.starts_with(&says), "{error}");
+            }
+        }
+        assert_eq!(answer("any:a", "e", json!(null)), Ok(1));
     }
 }

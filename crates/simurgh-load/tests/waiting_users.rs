@@ -1,0 +1,97 @@
+//! What a user holds while it only waits. The clients of the road, who come back when they are lost
+//! and wait to be told something, took 860 to 1,040 bytes each where others take 127: a record of
+//! its own for the place of each one's only join, and all they had heard, kept for later waits that
+//! did not exist. Alone in its program, because it counts the heap.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod outside;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use outside::{Server, close, frame, of, steered};
+use serde_json::{Value, json};
+
+#[global_allocator]
+static HEAP: dhat::Alloc = dhat::Alloc;
+
+const USERS: usize = 200;
+/// Broadcasts that each of them hears.
+const HEARD: usize = 20;
+/// Bytes a user with more to its session may take beside what others take: none, but for what of
+/// the workers' own figures happens to be there at the time.
+const MORE_BYTES_MAX: usize = 48;
+
+/// A V2 server that answers a join, says a good deal, and then whether that was heard.
+fn talkative(told: &Arc<AtomicUsize>) -> Server {
+    let told = Arc::clone(told);
+    Server::new(move |mut peer| {
+        if !peer.upgrade() {
+            return;
+        }
+        while let Some(got) = peer.frame() {
+            match got.opcode {
+                8 => {
+                    peer.send(close(1000));
+                    return;
+                }
+                // The answer to a ping that was sent behind everything.
+                10 => drop(told.fetch_add(1, SeqCst)),
+                _ => {
+                    let message: Value = serde_json::from_slice(&got.payload).unwrap();
+                    let answer = json!({"status": "ok", "response": {}});
+                    let reply = json!([message[0], message[1], message[2], "phx_reply", answer]);
+                    peer.text(&reply.to_string());
+                    let news = json!([null, null, message[2], "news", {"body": "x".repeat(60)}]);
+                    for _ in 0..HEARD {
+                        peer.text(&news.to_string());
+                    }
+                    peer.send(frame(9, "heard?"));
+                }
+            }
+        }
+    })
+}
+
+/// Heap in use while all users of a session stay, and have heard everything.
+fn heap_of(session: &str) -> usize {
+    let told = Arc::new(AtomicUsize::new(0));
+    let server = talkative(&told);
+    let text = of(server.addr, USERS as u32, "phoenix", "duration = \"60s\"", session);
+    let mut looking = None;
+    let ran = steered(&text, 1, |control| {
+        looking = Some(thread::spawn(move || {
+            let began = Instant::now();
+            while told.load(SeqCst) < USERS {
+                assert!(began.elapsed() < Duration::from_secs(30), "{told:?} have heard all");
+                thread::sleep(Duration::from_millis(10));
+            }
+            // What was measured is handed over each second, and forgotten then.
+            let looks = (0..25).map(|_| {
+                thread::sleep(Duration::from_millis(100));
+                dhat::HeapStats::get().curr_bytes
+            });
+            let least = looks.min().unwrap();
+            control.stop();
+            least
+        }));
+    });
+    ran.errors_are(&[]);
+    looking.unwrap().join().unwrap()
+}
+
+#[test]
+fn who_reconnects_and_waits_for_one_thing_holds_no_more_than_who_stays() {
+    let _profiler = dhat::Profiler::builder().testing().build();
+    let stay = "steps = [{ connect = \"/\" }, { join = \"a\" }, { receive = \"end\" }]";
+    let wait = "reconnect = { min = \"20ms\", max = \"200ms\" }\n\
+                steps = [{ connect = \"/\" }, { join = \"a\" }, \
+                { wait = { contains = \"go\" }, timeout = \"1h\" }, { think = \"1h\" }]";
+    // The first run makes what is made once.
+    heap_of(stay);
+    let (stays, waits) = (heap_of(stay), heap_of(wait));
+    let each = waits.saturating_sub(stays) / USERS;
+    assert!(each <= MORE_BYTES_MAX, "{each} bytes more for each ({stays}, {waits})");
+}
