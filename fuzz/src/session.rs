@@ -75,9 +75,18 @@ impl Wire {
             5 => return self.end(topic, server::closed),
             6 => return self.end(topic, server::crashed),
             7 => return self.push(topic, &payload),
-            8..=10 => return drop(self.server_reads(true)),
-            11 => return drop(self.server_reads(false)),
-            _ => return drop(self.client_reads()),
+            8..=10 => {
+                self.server_reads(true);
+                return;
+            }
+            11 => {
+                self.server_reads(false);
+                return;
+            }
+            _ => {
+                self.client_reads();
+                return;
+            }
         };
         // A binary payload has no place in V1.
         if let Ok(sent) = sent {

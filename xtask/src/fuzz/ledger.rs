@@ -4,6 +4,7 @@
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +62,7 @@ impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:14} {:>6.0} s of {:>6.0} s  {:>13} runs  {:>7} a second  {:>6} edges  {:>6} features",
+            "{:14} {:>6.0} s of {:>6.0} s  {:>13} runs, {:>7} a second  {:>6} edges {:>6} features",
             self.target,
             self.cpu_seconds,
             self.seconds,
@@ -70,14 +71,21 @@ impl fmt::Display for Line {
             grouped(self.edges),
             grouped(self.features),
         )?;
-        let finds = self.finds.iter().try_for_each(|find| write!(f, "  FOUND {find}"));
-        finds
+        self.finds.iter().try_for_each(|find| write!(f, "  FOUND {find}"))
     }
 }
 
-/// Writes a line, over the one of the same call if there is one: at any moment a whole file is
-/// there.
-pub(super) fn keep(root: &Path, line: &Line) -> Result<(), String> {
+/// Writes a line, over the one of the same call if there is one, and the table made of all lines.
+pub(super) fn note(root: &Path, line: &Line) -> Result<(), String> {
+    // Several targets run at a time.
+    static PAGE_IS_WRITTEN: Mutex<()> = Mutex::new(());
+    let _alone = PAGE_IS_WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
+    keep(root, line)?;
+    update_page(root).map(drop)
+}
+
+/// At any moment a whole file is there.
+fn keep(root: &Path, line: &Line) -> Result<(), String> {
     let path = file(root, &line.target);
     let say = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
     let mut lines = read(root, &line.target)?;
@@ -151,7 +159,7 @@ fn table(root: &Path) -> Result<String, String> {
 }
 
 fn row(target: &str, lines: &[Line]) -> String {
-    let seconds: f64 = lines.iter().map(|line| line.cpu_seconds).sum();
+    let seconds = lines.iter().fold(0.0, |sum, line| sum + line.cpu_seconds);
     let runs = lines.iter().map(|line| line.executions).sum();
     // What is reached is a matter of the code of the day: the last call that saw it.
     let last = lines.iter().rev().find(|line| line.edges > 0);

@@ -85,7 +85,6 @@ fn run_all(options: &Options) -> Result<(), String> {
             corpus::merge(&programs, target)?;
         }
     }
-    ledger::update_page(&crate::root())?;
     match lines.iter().map(|line| line.finds.len()).sum() {
         0 => Ok(()),
         finds => Err(format!("{finds} finds, each in the corpus of its target now")),
@@ -156,7 +155,7 @@ fn run_targets(
             let is_over = round::run(programs, &mut line, turn);
             println!("{line}");
             if started.is_kept
-                && let Err(error) = ledger::keep(&crate::root(), &line)
+                && let Err(error) = ledger::note(&crate::root(), &line)
             {
                 eprintln!("fuzz: not written down: {error}");
             }

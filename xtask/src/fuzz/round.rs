@@ -48,8 +48,9 @@ pub(super) fn run(programs: &Programs, line: &mut Line, time: Duration) -> bool 
     arguments.push(corpus::kept(&target).display().to_string());
     let start = Instant::now();
     let done = Task::new(&programs.path(&target), &arguments, 0).within(time + SLACK).quiet().run();
-    line.seconds += start.elapsed().as_secs_f64();
-    line.cpu_seconds += done.cpu_seconds;
+    let to_hundredths = |seconds: f64| (seconds * 100.0).round() / 100.0;
+    line.seconds = to_hundredths(line.seconds + start.elapsed().as_secs_f64());
+    line.cpu_seconds = to_hundredths(line.cpu_seconds + done.cpu_seconds);
     let seen = Seen::read(&done.output);
     line.executions += seen.executions;
     // The last round alone says what the corpus reaches by now.

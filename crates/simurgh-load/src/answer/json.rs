@@ -50,6 +50,10 @@ impl JsonPath {
             return Err(refused(&why));
         }
         if let Some(segments) = short(text) {
+            if segments.len() > json_bounds::SEGMENTS_MAX {
+                let why = format!("it has more than {} parts", json_bounds::SEGMENTS_MAX);
+                return Err(refused(&why));
+            }
             return Ok(Self(Kind::Short(segments)));
         }
         let full: Cow<'_, str> = match text.as_bytes().first() {

@@ -2,8 +2,10 @@
 //! they are followed through, its depth, and a factor. The text comes from elsewhere, and nothing
 //! counts the work while a path is followed.
 
-/// Bytes of a path; each of its segments goes through the text once.
+/// Bytes of a path.
 pub(super) const LENGTH_MAX: usize = 1024;
+/// Parts of a path in the short form: each goes through the text once more.
+pub(super) const SEGMENTS_MAX: usize = 32;
 /// Times `..` may stand in a path: the second costs the depth of the text.
 const DESCENTS_MAX: usize = 2;
 /// To how many ways the unions of a path (`['a','b']`) may multiply: each goes through the text.
