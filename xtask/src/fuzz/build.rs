@@ -19,8 +19,6 @@ const COVERAGE: &[&str] = &[
     "-Cllvm-args=-sanitizer-coverage-pc-table",
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
     "-Cllvm-args=-sanitizer-coverage-stack-depth",
-    // One table of counters for each crate: with several the linker drops some of them.
-    "-Ccodegen-units=1",
 ];
 const ADDRESS: &str = "-Zsanitizer=address";
 

@@ -80,7 +80,8 @@ pub(super) fn merge(programs: &Programs, target: &str) -> Result<(), String> {
         fs::copy(path, &copy).map_err(|error| say(&copy, error))?;
     }
     let before: HashSet<OsString> = names(&chosen);
-    let directories = [&chosen, &kept, &working(target)].map(|path| path.display().to_string());
+    let grown = copy_of_working(target).map_err(|error| say(&working(target), error))?;
+    let directories = [&chosen, &kept, &grown].map(|path| path.display().to_string());
     let mut arguments = vec!["-set_cover_merge=1".to_owned(), format!("-max_len={BYTES_MAX}")];
     // Edges only: how often each is passed would keep ten times as many.
     arguments.extend(["-use_counters=0".to_owned(), "-use_cmp=0".to_owned()]);
@@ -105,7 +106,19 @@ pub(super) fn merge(programs: &Programs, target: &str) -> Result<(), String> {
         fs::copy(path, &copy).map_err(|error| say(&copy, error))?;
     }
     println!("{target}: {} inputs with a name, {} that reach further", named.len(), new.len());
-    fs::remove_dir_all(&chosen).map_err(|error| say(&chosen, error))
+    [chosen, grown].iter().try_for_each(|path| fs::remove_dir_all(path).map_err(|e| say(path, e)))
+}
+
+/// A fuzzer that runs meanwhile takes inputs away for smaller ones, so they are copied.
+fn copy_of_working(target: &str) -> std::io::Result<PathBuf> {
+    let copy = working(target).with_extension("copy");
+    let _ = fs::remove_dir_all(&copy);
+    fs::create_dir_all(&copy)?;
+    for path in inputs(&working(target)) {
+        // What has just gone has a smaller one in its place.
+        let _ = fs::copy(&path, copy.join(path.file_name().unwrap_or_default()));
+    }
+    Ok(copy)
 }
 
 fn names(directory: &Path) -> HashSet<OsString> {
