@@ -10,5 +10,6 @@ pub mod params;
 pub mod serializer;
 pub mod serializer_v1;
 pub mod serializer_v2;
+pub mod session;
 pub mod topic;
 pub mod ws_codec;

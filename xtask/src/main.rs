@@ -3,6 +3,7 @@
 
 mod bench;
 mod dist;
+mod fuzz;
 mod outcome;
 mod process;
 mod provide;
@@ -32,6 +33,8 @@ enum Command {
     Tidy,
     /// Make a release: binary, packages, archives, checksums; and check what was made
     Dist(dist::Options),
+    /// Run the fuzz targets, guided by coverage; what they find goes into their corpus
+    Fuzz(fuzz::Options),
     /// Measure, with `bench/` built for release; all arguments are passed on. With --all:
     /// everything a release is judged by; with --instructions: what CI counts (each has --help);
     /// with --tables: docs/BENCHMARKS.md from its raw files again
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Ci => suite::run(&suite::Options { lints: true, only: Vec::new() }),
         Command::Tidy => tidy::run(&root()),
         Command::Dist(options) => dist::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Bench { arguments } => bench::run(&arguments),
     }
 }

@@ -1,7 +1,9 @@
 //! Child processes with an end: each runs in a process group of its own, is bounded in time, and is
 //! ended by its id. What it prints passes through as it comes, and is kept for counting.
 
+use std::env;
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -57,6 +59,8 @@ pub(crate) struct Finished {
     pub(crate) output: String,
     /// Why it has no exit code.
     pub(crate) failure: Option<String>,
+    /// Processor time of the program itself, without what it started, as last seen while it ran.
+    pub(crate) cpu_seconds: f64,
 }
 
 impl Finished {
@@ -95,6 +99,22 @@ impl Task {
         self
     }
 
+    /// Without the variables whose names begin so.
+    pub(crate) fn without_env(mut self, prefix: &str) -> Self {
+        for (name, _) in env::vars_os() {
+            if name.to_string_lossy().starts_with(prefix) {
+                self.command.env_remove(name);
+            }
+        }
+        self
+    }
+
+    /// Another time limit than whole minutes.
+    pub(crate) fn within(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
     /// Output is kept but not shown.
     pub(crate) fn quiet(mut self) -> Self {
         self.quiet = true;
@@ -111,18 +131,20 @@ impl Task {
             Ok(child) => child,
             Err(error) => {
                 let failure = Some(format!("`{}` does not start: {error}", self.shown));
-                return Finished { code: None, output: String::new(), failure };
+                return Finished { code: None, output: String::new(), failure, cpu_seconds: 0.0 };
             }
         };
         let show = !self.quiet;
         let stdout = child.stdout.take().map(|pipe| tee(pipe, show.then(io::stdout)));
         let stderr = child.stderr.take().map(|pipe| tee(pipe, show.then(io::stderr)));
-        let (status, failure) = wait(&mut child, self.limit);
+        let mut cpu_seconds = 0.0;
+        let (status, failure) = wait(&mut child, self.limit, &mut cpu_seconds);
         let mut output = String::new();
         for stream in [stdout, stderr].into_iter().flatten() {
             output.push_str(&stream.join().unwrap_or_default());
         }
-        Finished { code: status.and_then(|status| status.code()), output, failure }
+        let code = status.and_then(|status| status.code());
+        Finished { code, output, failure, cpu_seconds }
     }
 }
 
@@ -152,10 +174,15 @@ where
 
 /// Waits for the end of `child`; past `limit` its whole group is killed, so that nothing it started
 /// holds our pipes open.
-fn wait(child: &mut Child, limit: Duration) -> (Option<ExitStatus>, Option<String>) {
+fn wait(
+    child: &mut Child,
+    limit: Duration,
+    cpu_seconds: &mut f64,
+) -> (Option<ExitStatus>, Option<String>) {
     let start = Instant::now();
     let mut asked: Option<Instant> = None;
     loop {
+        *cpu_seconds = cpu_seconds_of(child).unwrap_or(*cpu_seconds);
         if asked.is_none() && is_interrupted() {
             asked = Some(Instant::now());
             signal_group(child, "-INT");
@@ -188,6 +215,19 @@ fn wait(child: &mut Child, limit: Duration) -> (Option<ExitStatus>, Option<Strin
     }
 }
 
+/// Processor time of a child so far; none where there is no /proc, or when it is over.
+fn cpu_seconds_of(child: &Child) -> Option<f64> {
+    /// Linux counts in hundredths here, whatever its own clock.
+    const TICKS_A_SECOND: f64 = 100.0;
+    let text = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
+    // The name stands in brackets and may hold anything; user and system time are the twelfth and
+    // thirteenth word behind it.
+    let (_, words) = text.rsplit_once(')')?;
+    let mut ticks = words.split_ascii_whitespace().skip(11).take(2).map(str::parse::<u32>);
+    let (user, system) = (ticks.next()?.ok()?, ticks.next()?.ok()?);
+    Some((f64::from(user) + f64::from(system)) / TICKS_A_SECOND)
+}
+
 /// Ends a child and what it has started, at once.
 pub(crate) fn kill_group(child: &mut Child) {
     signal_group(child, "-KILL");
@@ -217,13 +257,22 @@ mod tests {
 
     #[test]
     fn ends_a_child_and_what_it_started() {
-        let mut task = Task::new("sh", &["-c", "sleep 60 & sleep 60"], 1).quiet();
-        task.limit = Duration::from_millis(200);
+        let task = Task::new("sh", &["-c", "sleep 60 & sleep 60"], 1).quiet();
+        let task = task.within(Duration::from_millis(200));
         let start = Instant::now();
         let done = task.run();
         assert!(start.elapsed() < Duration::from_secs(20), "the inner sleep held the pipe");
         assert_eq!(done.code, None);
         assert!(done.reason().contains("not done within"));
+    }
+
+    #[test]
+    fn tells_the_processor_time_of_what_works() {
+        let busy = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; exec sleep 0.3";
+        let done = Task::new("sh", &["-c", busy], 1).quiet().run();
+        assert!(done.ok() && done.cpu_seconds > 0.01, "{}", done.cpu_seconds);
+        let idle = Task::new("sleep", &["0.2"], 1).quiet().run();
+        assert!(idle.cpu_seconds < done.cpu_seconds, "{}", idle.cpu_seconds);
     }
 
     #[test]

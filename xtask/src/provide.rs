@@ -27,6 +27,8 @@ const NEEDS: &[Need] = &[
     Need { program: "/usr/bin/ip", packages: &["iproute2"] },
     // Reads man pages strictly.
     Need { program: "/usr/bin/mandoc", packages: &["mandoc"] },
+    // libFuzzer is built of its source.
+    Need { program: "/usr/bin/c++", packages: &["g++"] },
     // The prompt of `simurgh drive` is typed at.
     Need { program: "/usr/bin/tmux", packages: &["tmux"] },
     // Counts instructions.

@@ -5,22 +5,25 @@ use std::env;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 
 use crate::bench::instructions::{self, Verdict};
 use crate::outcome::{self, Outcome, Step};
 use crate::process::{Finished, Task};
-use crate::{dist, provide, tidy};
+use crate::{dist, fuzz, provide, tidy};
 
 /// The exit code by which a script says that it did not run, and why, on a line `SKIPPED: …`.
 const EXIT_SKIPPED: i32 = 77;
 
+/// How long CI fuzzes each target; the corpus has been run by the tests.
+const FUZZ_EACH: Duration = Duration::from_secs(10);
+
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Also check formatting, clippy and rustdoc with warnings as errors, and count instructions
-    /// (implied by CI=true)
+    /// Also check formatting, clippy and rustdoc with warnings as errors, count instructions, and
+    /// fuzz each target for some seconds (implied by CI=true)
     #[arg(long)]
     pub(crate) lints: bool,
     /// Run these steps only, by the names of the summary (several with commas)
@@ -43,6 +46,7 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("autobahn", false, autobahn),
     ("dist", false, dist),
     ("instructions", true, count_instructions),
+    ("fuzz", true, |_| fuzz::try_each(FUZZ_EACH)),
 ];
 
 /// What the end-to-end steps rest on.

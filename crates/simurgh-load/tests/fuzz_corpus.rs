@@ -26,3 +26,8 @@ fn tsung_xml() {
 fn scenario() {
     run("scenario", bodies::scenario::run);
 }
+
+#[test]
+fn xpath() {
+    run("xpath", bodies::xpath::run);
+}

@@ -41,3 +41,8 @@ fn origin() {
 fn topic() {
     run("topic", bodies::topic::run);
 }
+
+#[test]
+fn session() {
+    run("session", bodies::session::run);
+}

@@ -6,3 +6,4 @@ pub mod find;
 pub mod http_response;
 pub mod scenario;
 pub mod tsung_xml;
+pub mod xpath;

@@ -7,14 +7,14 @@
 mod all;
 mod compare;
 pub(crate) mod instructions;
-mod machine;
+pub(crate) mod machine;
 mod parts;
 mod read;
-mod record;
+pub(crate) mod record;
 mod session;
 mod statistics;
 mod sweep;
-mod tables;
+pub(crate) mod tables;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -90,7 +90,7 @@ pub(crate) fn run_text(
 }
 
 /// The text with each table made again.
-fn made_again(
+pub(crate) fn made_again(
     text: &str,
     run: Option<&str>,
     content: &dyn Fn(&str) -> Result<String, String>,

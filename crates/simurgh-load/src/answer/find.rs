@@ -1,5 +1,7 @@
 //! Places in answers.
 
+use std::time::{Duration, Instant};
+
 use regex::bytes::Regex;
 
 use super::header::HeaderPath;
@@ -7,6 +9,11 @@ use super::pattern::compile_pattern;
 use super::xpath::XPath;
 use super::{AnswerText, JsonPath};
 use crate::scenario::Find;
+
+/// How long further matches of a pattern are looked for. One search takes no longer than the
+/// answer and the pattern are long; all of them may take the square of it, and `regex` does not
+/// tell how far it has looked.
+const SEARCH_TIME_MAX: Duration = Duration::from_millis(200);
 
 /// A [`Find`], ready for use.
 #[derive(Clone, Debug)]
@@ -41,6 +48,9 @@ impl CompiledFind {
     /// A regular expression looks at head and body, and gives its first group, or all that it
     /// matched where it has none. A JSON path that leads to one array gives its elements. What is
     /// not UTF-8 becomes `U+FFFD`.
+    ///
+    /// Whatever the answer is, it takes a few tenths of a second at most: an XPath that takes
+    /// longer finds nothing, a regular expression or a JSON path nothing further.
     #[must_use]
     pub fn find(&self, answer: &AnswerText<'_>) -> Vec<String> {
         match &self.0 {
@@ -55,12 +65,15 @@ impl CompiledFind {
 
 fn matches(regex: &Regex, text: &[u8]) -> Vec<String> {
     let owned = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let start = Instant::now();
+    let has_time = |_: &String| start.elapsed() < SEARCH_TIME_MAX;
     if regex.captures_len() == 1 {
-        return regex.find_iter(text).map(|found| owned(found.as_bytes())).collect();
+        let found = regex.find_iter(text).map(|found| owned(found.as_bytes()));
+        return found.take_while(has_time).collect();
     }
     // A group that took no part is empty, as in Tsung.
     let group = |found: regex::bytes::Captures<'_>| {
         found.get(1).map_or_else(String::new, |group| owned(group.as_bytes()))
     };
-    regex.captures_iter(text).map(group).collect()
+    regex.captures_iter(text).map(group).take_while(has_time).collect()
 }

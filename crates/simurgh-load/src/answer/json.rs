@@ -7,6 +7,8 @@ use serde::de::{Deserializer as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use simurgh_proto::serializer::json::compact;
 
+use super::json_bounds;
+
 /// A path, ready for use.
 ///
 /// The short form is `a.b[0].c`, with `[*]` for all elements and `[?name=x]` for those that have
@@ -30,6 +32,9 @@ enum Segment {
     Filter(String, String),
 }
 
+/// Bytes that a path of the standard finds at most; `$..*` finds what nests once for each level.
+const FOUND_BYTES_MAX: usize = 16 << 20;
+
 /// The fields of a Channels message in the order of the array form.
 const CHANNELS_FIELDS: [&str; 5] = ["join_ref", "ref", "topic", "event", "payload"];
 
@@ -37,9 +42,18 @@ impl JsonPath {
     /// Reads a path.
     ///
     /// # Errors
-    /// Why it is none, for people.
+    /// Why it is none, or none that is taken, for people.
     pub fn new(text: &str) -> Result<Self, String> {
+        let refused = |why: &str| format!("'{text}' is no JSON path that can be used: {why}");
+        if text.len() > json_bounds::LENGTH_MAX {
+            let why = format!("it is longer than {} bytes", json_bounds::LENGTH_MAX);
+            return Err(refused(&why));
+        }
         if let Some(segments) = short(text) {
+            if segments.len() > json_bounds::SEGMENTS_MAX {
+                let why = format!("it has more than {} parts", json_bounds::SEGMENTS_MAX);
+                return Err(refused(&why));
+            }
             return Ok(Self(Kind::Short(segments)));
         }
         let full: Cow<'_, str> = match text.as_bytes().first() {
@@ -48,7 +62,10 @@ impl JsonPath {
             _ => format!("$.{text}").into(),
         };
         match serde_json_path::JsonPath::parse(&full) {
-            Ok(path) => Ok(Self(Kind::Full(path))),
+            Ok(path) => {
+                json_bounds::check(&full).map_err(|why| refused(&why))?;
+                Ok(Self(Kind::Full(path)))
+            }
             Err(error) => Err(format!(
                 "'{text}' is no JSON path ({error}): write 'a.b[0].c', 'a[*].b' or 'a[?name=x].b'"
             )),
@@ -114,8 +131,13 @@ impl JsonPath {
                 }
             }
             Kind::Full(path) => {
-                if let Ok(root) = serde_json::from_slice(json) {
-                    path.query(&root).iter().for_each(|value| each(&value.to_string()));
+                let Ok(root) = serde_json::from_slice(json) else { return };
+                let mut bytes_left = FOUND_BYTES_MAX;
+                for value in path.query(&root).iter() {
+                    let text = value.to_string();
+                    let Some(left) = bytes_left.checked_sub(text.len()) else { return };
+                    bytes_left = left;
+                    each(&text);
                 }
             }
         }

@@ -8,10 +8,12 @@ mod check;
 mod find;
 mod header;
 mod json;
+mod json_bounds;
 mod markup;
 mod matcher;
 mod pattern;
 mod text;
+mod tree;
 mod words;
 mod xpath;
 

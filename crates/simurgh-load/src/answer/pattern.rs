@@ -2,6 +2,10 @@
 
 use regex::bytes::{Regex, RegexBuilder};
 
+/// Bytes of a compiled pattern. Compiling takes time for each of them, and a search may look at
+/// as many places of the pattern at every byte.
+const COMPILED_BYTES_MAX: usize = 1 << 20;
+
 /// Compiles a pattern that works on bytes, whatever their encoding.
 ///
 /// Written as for Erlang's `re`, except for what needs backtracking. A `{` that is no count, a `[`
@@ -13,8 +17,10 @@ pub fn compile_pattern(pattern: &str) -> Result<Regex, String> {
     let adapted = adapted(pattern);
     // As bytes first: `.` then is any byte, so that Latin-1 pages match too, and `\d` only 0 to 9,
     // both as in PCRE. Classes of other letters than ASCII's need the second way.
-    let bytes = RegexBuilder::new(&adapted).unicode(false).build();
-    bytes.or_else(|_| Regex::new(&adapted)).map_err(|error| {
+    let built = |unicode: bool| {
+        RegexBuilder::new(&adapted).unicode(unicode).size_limit(COMPILED_BYTES_MAX).build()
+    };
+    built(false).or_else(|_| built(true)).map_err(|error| {
         let text = error.to_string();
         let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
         format!("'{pattern}' is no regular expression that is supported here: {reason}")

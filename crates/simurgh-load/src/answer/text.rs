@@ -6,14 +6,15 @@ use std::fmt;
 
 use html5gum::{DefaultEmitter, State, Token, Tokenizer};
 
-use super::markup::Markup;
+use super::markup;
+use super::tree::Tree;
 
 /// One answer: bytes that the caller owns.
 pub struct AnswerText<'a> {
     whole: &'a [u8],
     head_bytes: usize,
     /// The body as a tree, made when an XPath first wants it.
-    markup: OnceCell<Markup>,
+    markup: OnceCell<Tree>,
 }
 
 impl fmt::Debug for AnswerText<'_> {
@@ -54,8 +55,8 @@ impl<'a> AnswerText<'a> {
         self.whole.get(self.head_bytes..).unwrap_or_default()
     }
 
-    pub(super) fn markup(&self) -> &Markup {
-        self.markup.get_or_init(|| Markup::parse(self.head(), self.body()))
+    pub(super) fn markup(&self) -> &Tree {
+        self.markup.get_or_init(|| markup::parse(self.head(), self.body()))
     }
 }
 

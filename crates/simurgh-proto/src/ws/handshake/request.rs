@@ -42,19 +42,22 @@ impl<'a> Request<'a> {
     /// belongs to the connection. `None` when more bytes are wanted.
     ///
     /// # Errors
-    /// `buf` cannot become a head within `limits`, whatever comes.
+    /// `buf` cannot become a head within `limits`, whatever comes. It is the first thing wrong in
+    /// the order of the bytes, so that it stays the same when more of them come.
     pub fn parse(buf: &'a [u8], limits: &HeadLimits) -> Result<Option<(Self, usize)>, HeadError> {
         let within = buf.get(..limits.bytes_max).unwrap_or(buf);
-        if has_bare_line_feed(within) {
-            return Err(HeadError::Malformed);
-        }
+        let bare_line_feed = bare_line_feed(within);
+        let before = bare_line_feed.and_then(|at| within.get(..at)).unwrap_or(within);
         let mut slots = [const { MaybeUninit::uninit() }; HEADERS_MAX];
         let slots_max = limits.headers_max.min(HEADERS_MAX);
         let slots = slots.get_mut(..slots_max).unwrap_or_default();
         let mut head = httparse::Request::new(&mut []);
         let status =
-            head.parse_with_uninit_headers(within, slots).map_err(HeadError::from_httparse)?;
+            head.parse_with_uninit_headers(before, slots).map_err(HeadError::from_httparse)?;
         let httparse::Status::Complete(head_bytes) = status else {
+            if bare_line_feed.is_some() {
+                return Err(HeadError::Malformed);
+            }
             return match buf.len() >= limits.bytes_max {
                 true if is_first_line(within) => Err(HeadError::TargetTooLong),
                 true => Err(HeadError::TooLarge),
@@ -121,22 +124,22 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Whether a line of the head ends in LF alone. `httparse` takes such a line (RFC 9112 §2.2 lets
+/// Where a line of the head ends in LF alone. `httparse` takes such a line (RFC 9112 §2.2 lets
 /// it), and then sees another head than a proxy in front that does not. Lines after the head are
 /// not looked at.
-fn has_bare_line_feed(bytes: &[u8]) -> bool {
+fn bare_line_feed(bytes: &[u8]) -> Option<usize> {
     // Empty lines before the first are no end of a head (RFC 9112 §2.2).
     let (mut has_begun, mut line) = (false, 0);
     for end in memchr::memchr_iter(b'\n', bytes) {
         match bytes.get(line..end).and_then(|line| line.strip_suffix(b"\r")) {
-            None => return true,
-            Some([]) if has_begun => return false,
+            None => return Some(end),
+            Some([]) if has_begun => return None,
             Some([]) => {}
             Some(_) => has_begun = true,
         }
         line = end + 1;
     }
-    false
+    None
 }
 
 /// Whether the bytes do not even hold the whole request line.

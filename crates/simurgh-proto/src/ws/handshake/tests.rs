@@ -130,6 +130,32 @@ fn what_is_not_http_1_is_malformed() {
     assert_eq!(HeadError::Malformed.status(), 400);
 }
 
+/// Whoever refused at the first wrong byte has answered already: another answer, because the next
+/// read brought something worse, would make the status a matter of how the bytes were cut.
+#[test]
+fn the_first_refusal_is_the_last() {
+    let limits = HeadLimits { bytes_max: 200, headers_max: 4, target_bytes_max: 20 };
+    let headers = "a: b\r\n".repeat(5);
+    let long = "x".repeat(200);
+    for (head, refusal) in [
+        (format!("GET / HTTP/1.1\r\n{headers}b: c\n"), HeadError::TooManyHeaders),
+        (format!("GET / HTTP/1.1\r\n{headers}\r\n"), HeadError::TooManyHeaders),
+        (format!("GET / HTTP/1.1\r\na: b\n{headers}"), HeadError::Malformed),
+        (format!("GET / HTTP/1.1\r\nx: {long}\n{headers}"), HeadError::TooLarge),
+        (format!("GET / HTTP/1.1\r\na: b\n{long}"), HeadError::Malformed),
+        (format!("GET /{long} HTTP/1.1\na: b\r\n"), HeadError::TargetTooLong),
+        (format!("GET /{} HTTP/1.1\r\na\n", "x".repeat(20)), HeadError::Malformed),
+        (format!("GET /{} HTTP/1.1\r\n\r\n\n", "x".repeat(20)), HeadError::TargetTooLong),
+        ("\r\n\nGET / HTTP/1.1\r\n\r\n".to_owned(), HeadError::Malformed),
+    ] {
+        let verdict = |cut: usize| Request::parse(&head.as_bytes()[..cut], &limits).err();
+        let first = (0..=head.len()).find_map(verdict);
+        assert_eq!(first, Some(refusal), "{head:?}");
+        let refused = (0..=head.len()).map(verdict).skip_while(Option::is_none);
+        assert!(refused.into_iter().all(|next| next == first), "{head:?}");
+    }
+}
+
 #[test]
 fn targets_split_into_path_and_query() {
     for (target, path, query) in [

@@ -1,0 +1,122 @@
+//! Which paths of the JSON standard (RFC 9535) are taken: those that cost no more than the text
+//! they are followed through, its depth, and a factor. The text comes from elsewhere, and nothing
+//! counts the work while a path is followed.
+
+/// Bytes of a path.
+pub(super) const LENGTH_MAX: usize = 1024;
+/// Parts of a path in the short form: each goes through the text once more.
+pub(super) const SEGMENTS_MAX: usize = 32;
+/// Times `..` may stand in a path: the second costs the depth of the text.
+const DESCENTS_MAX: usize = 2;
+/// To how many ways the unions of a path (`['a','b']`) may multiply: each goes through the text.
+const WAYS_MAX: usize = 64;
+
+/// Whether the path is taken; an error says why not.
+pub(super) fn check(path: &str) -> Result<(), String> {
+    // How many selectors each open bracket has.
+    let mut open: Vec<usize> = Vec::new();
+    let (mut ways, mut descents) = (1_usize, 0);
+    for (at, char) in outside_of_quotes(path) {
+        let rest = path.get(at..).unwrap_or_default();
+        match char {
+            '[' | '(' => open.push(1),
+            ',' => open.iter_mut().last().into_iter().for_each(|ways| *ways += 1),
+            ']' => ways = ways.saturating_mul(open.pop().unwrap_or(1)),
+            ')' => drop(open.pop()),
+            '.' if rest.starts_with("..") => descents += 1,
+            '$' if !open.is_empty() && !leads_to_one(rest) => {
+                return Err("within a filter '$' leads to one value".to_owned());
+            }
+            'm' | 's' if rest.starts_with("match(") || rest.starts_with("search(") => {
+                return Err("patterns within a path are compiled for each element".to_owned());
+            }
+            _ => {}
+        }
+    }
+    if descents > DESCENTS_MAX {
+        return Err(format!("it has more than {DESCENTS_MAX} times '..'"));
+    }
+    if ways > WAYS_MAX {
+        return Err(format!("its unions make more than {WAYS_MAX} ways"));
+    }
+    Ok(())
+}
+
+fn outside_of_quotes(path: &str) -> impl Iterator<Item = (usize, char)> {
+    let (mut quote, mut is_escaped) = (None, false);
+    path.char_indices().filter(move |(_, char)| {
+        let was = quote;
+        match (quote, char) {
+            (Some(_), _) if is_escaped => is_escaped = false,
+            (Some(_), '\\') => is_escaped = true,
+            (Some(open), char) if open == *char => quote = None,
+            (None, '"' | '\'') => quote = Some(*char),
+            _ => {}
+        }
+        was.is_none() && quote.is_none()
+    })
+}
+
+/// Whether what begins with `$` here has only names and numbers in it (§2.3.5.1, singular query).
+fn leads_to_one(path: &str) -> bool {
+    let mut rest = path.get(1..).unwrap_or_default();
+    loop {
+        if let Some(name) = rest.strip_prefix('.') {
+            let is_part = |char: char| char.is_alphanumeric() || char == '_';
+            let after = name.trim_start_matches(is_part);
+            if after.len() == name.len() {
+                return false;
+            }
+            rest = after;
+        } else if let Some(inner) = rest.strip_prefix('[') {
+            let is_one = |char: char| char.is_alphanumeric() || "_-'\" ".contains(char);
+            let Some(after) = inner.trim_start_matches(is_one).strip_prefix(']') else {
+                return false;
+            };
+            rest = after;
+        } else {
+            return true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_whose_work_multiplies_are_refused() {
+        let wide = format!("${}", "[*,*]".repeat(7));
+        for (path, word) in [
+            ("$..*..*..*", "'..'"),
+            ("$[?@..a[?@..b[?@..c]]]", "'..'"),
+            (wide.as_str(), "64 ways"),
+            ("$[?@[*,*,*,*,*,*,*,*,*]][*,*,*,*,*,*,*,*]", "64 ways"),
+            ("$[?$[*] == 1]", "one value"),
+            ("$[?$..a == 1]", "one value"),
+            ("$[?$.a[?@.b] == 1]", "one value"),
+            ("$[?match(@.a, 'a{999}')]", "patterns"),
+            ("$..[?search(@, 'a')]", "patterns"),
+        ] {
+            let error = check(path).unwrap_err();
+            assert!(error.contains(word), "{path}: {error}");
+        }
+    }
+
+    #[test]
+    fn all_other_paths_are_taken() {
+        let many = format!("$[{}0]", "0,".repeat(63));
+        for path in [
+            "$..a..b",
+            "$['a','b',0]",
+            many.as_str(),
+            "$['$..*..*..*','match(']",
+            r#"$["\"..",'\'..','..']"#,
+            "$[?@.a == $.b['c'][0]]",
+            "$.match[?length(@.search) > 2]",
+            "$[?count(@..*) > 2 && value(@..a) == 'x'][1:5:2]",
+        ] {
+            assert_eq!(check(path), Ok(()), "{path}");
+        }
+    }
+}

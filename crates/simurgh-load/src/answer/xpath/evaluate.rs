@@ -1,0 +1,546 @@
+//! Evaluates an expression on a tree, with an end: each node that is looked at and each few bytes
+//! of text cost one of so many steps.
+//!
+//! XPath has expressions that take the square or the cube of a page's size, and the page comes from
+//! elsewhere. `None` everywhere here means that the steps are used up.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use super::expression::{
+    Axis, Calculation, Comparison, Expression, Function, Path, Start, Step, Test,
+};
+use super::value::{Value, normalized, number, rounded, substring, translate};
+use crate::answer::tree::{Kind, Name, NodeId, ROOT, Tree};
+
+/// Bytes of text that cost as much as one node.
+const BYTES_A_STEP: usize = 4;
+
+/// One evaluation.
+pub(super) struct Evaluation<'t> {
+    tree: &'t Tree,
+    steps_left: usize,
+}
+
+/// What an expression is evaluated for.
+#[derive(Clone, Copy)]
+struct Here {
+    node: NodeId,
+    position: usize,
+    size: usize,
+}
+
+impl<'t> Evaluation<'t> {
+    pub(super) fn new(tree: &'t Tree, steps_max: usize) -> Self {
+        Self { tree, steps_left: steps_max }
+    }
+
+    /// The string values of all nodes in the document's order, or the value as text.
+    pub(super) fn texts(&mut self, expression: &Expression) -> Option<Vec<String>> {
+        let root = Here { node: ROOT, position: 1, size: 1 };
+        match self.value(expression, root)? {
+            Value::Nodes(nodes) => {
+                let texts = nodes.iter().map(|node| Some(self.text_of(*node)?.to_owned()));
+                texts.collect()
+            }
+            Value::Text(text) if text.is_empty() => Some(Vec::new()),
+            other => Some(vec![other.into_text(self.tree).into_owned()]),
+        }
+    }
+
+    fn value(&mut self, expression: &Expression, here: Here) -> Option<Value<'t>> {
+        self.spend(1)?;
+        Some(match expression {
+            Expression::Or(any) => Value::Boolean(self.first_that(any, here, true)?),
+            Expression::And(all) => Value::Boolean(!self.first_that(all, here, false)?),
+            Expression::Compare(first, others) => {
+                let mut left = self.value(first, here)?;
+                for (comparison, right) in others {
+                    let right = self.value(right, here)?;
+                    left = Value::Boolean(self.compare(*comparison, left, right)?);
+                }
+                left
+            }
+            Expression::Calculate(first, others) => {
+                let mut left = self.number(first, here)?;
+                for (calculation, right) in others {
+                    left = calculate(*calculation, left, self.number(right, here)?);
+                }
+                Value::Number(left)
+            }
+            Expression::Negative(inner) => Value::Number(-self.number(inner, here)?),
+            Expression::Union(all) => {
+                let mut nodes = Vec::new();
+                for one in all {
+                    nodes.extend(self.nodes(one, here)?);
+                }
+                Value::Nodes(in_order(nodes))
+            }
+            Expression::Path(path) => Value::Nodes(self.path(path, here)?),
+            Expression::Call(function, arguments) => self.call(*function, arguments, here)?,
+            Expression::Literal(text) => Value::Text(self.owned(text)?.into()),
+            Expression::Number(number) => Value::Number(*number),
+        })
+    }
+
+    /// Whether one of them is `wanted`; those behind it are not looked at.
+    fn first_that(&mut self, all: &[Expression], here: Here, wanted: bool) -> Option<bool> {
+        for one in all {
+            if self.value(one, here)?.is_true() == wanted {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+
+    fn number(&mut self, expression: &Expression, here: Here) -> Option<f64> {
+        let value = self.value(expression, here)?;
+        self.number_of(&value)
+    }
+
+    fn nodes(&mut self, expression: &Expression, here: Here) -> Option<Vec<NodeId>> {
+        match self.value(expression, here)? {
+            Value::Nodes(nodes) => Some(nodes),
+            // The parser lets nothing else come here.
+            _ => Some(Vec::new()),
+        }
+    }
+
+    fn path(&mut self, path: &Path, here: Here) -> Option<Vec<NodeId>> {
+        let mut nodes = match &path.start {
+            Start::Here => vec![here.node],
+            Start::Root => vec![ROOT],
+            Start::Nodes(expression) => self.nodes(expression, here)?,
+        };
+        nodes = self.filtered(nodes, &path.predicates)?;
+        for step in &path.steps {
+            let mut next = Vec::new();
+            for node in nodes {
+                next.extend(self.step(step, node)?);
+            }
+            nodes = in_order(next);
+        }
+        Some(nodes)
+    }
+
+    fn step(&mut self, step: &Step, node: NodeId) -> Option<Vec<NodeId>> {
+        let mut found = Vec::new();
+        self.walk(step.axis, node, |tree, node| {
+            if is_it(tree, &step.test, step.axis, node) {
+                found.push(node);
+            }
+        })?;
+        self.filtered(found, &step.predicates)
+    }
+
+    /// Those for which all predicates are true; a number is a position.
+    fn filtered(
+        &mut self,
+        mut nodes: Vec<NodeId>,
+        predicates: &[Expression],
+    ) -> Option<Vec<NodeId>> {
+        for predicate in predicates {
+            let size = nodes.len();
+            let mut kept = Vec::new();
+            for (node, position) in nodes.into_iter().zip(1..) {
+                let is_kept = match self.value(predicate, Here { node, position, size })? {
+                    Value::Number(number) => number == position as f64,
+                    other => other.is_true(),
+                };
+                kept.extend(Some(node).filter(|_| is_kept));
+            }
+            nodes = kept;
+        }
+        Some(nodes)
+    }
+
+    /// Calls `each` with the nodes on an axis, from the nearest on.
+    fn walk(
+        &mut self,
+        axis: Axis,
+        node: NodeId,
+        mut each: impl FnMut(&Tree, NodeId),
+    ) -> Option<()> {
+        let tree = self.tree;
+        let is_attribute = |node: NodeId| tree.kind(node) == Kind::Attribute;
+        let parent = tree.parent(node).unwrap_or(ROOT);
+        let mut visit = |node: NodeId| {
+            self.spend(1)?;
+            each(tree, node);
+            Some(())
+        };
+        // Attributes of nodes below are passed over, at the price of a look.
+        let wide = match axis {
+            Axis::Descendant | Axis::DescendantOrSelf => tree.below(node),
+            Axis::Following if is_attribute(node) => tree.below(parent).start..tree.len(),
+            Axis::Following => tree.below(node).end..tree.len(),
+            Axis::Preceding => 0..node,
+            _ => 0..0,
+        };
+        match axis {
+            Axis::Here => visit(node)?,
+            Axis::Parent => tree.parent(node).into_iter().try_for_each(visit)?,
+            Axis::Ancestor | Axis::AncestorOrSelf => {
+                let above = std::iter::successors(Some(node), |node| tree.parent(*node));
+                above.skip(usize::from(axis == Axis::Ancestor)).try_for_each(visit)?;
+            }
+            Axis::DescendantOrSelf => visit(node)?,
+            _ if is_attribute(node) => {}
+            Axis::Attribute => tree.attributes(node).try_for_each(visit)?,
+            Axis::Child => children(tree, node).try_for_each(visit)?,
+            Axis::FollowingSibling if node != ROOT => {
+                siblings(tree, tree.below(node).end, tree.below(parent).end).try_for_each(visit)?;
+            }
+            Axis::PrecedingSibling => {
+                let before: Vec<NodeId> =
+                    children(tree, parent).take_while(|it| *it < node).collect();
+                before.into_iter().rev().try_for_each(visit)?;
+            }
+            _ => {}
+        }
+        self.spend(wide.len())?;
+        let is_before = axis == Axis::Preceding;
+        let is_passed =
+            |other: NodeId| is_attribute(other) || (is_before && tree.below(other).end > node);
+        let found = wide.filter(|other| !is_passed(*other));
+        if is_before {
+            found.rev().for_each(|it| each(tree, it))
+        } else {
+            found.for_each(|it| each(tree, it))
+        }
+        Some(())
+    }
+
+    fn compare(
+        &mut self,
+        comparison: Comparison,
+        left: Value<'t>,
+        right: Value<'t>,
+    ) -> Option<bool> {
+        let is_equality = matches!(comparison, Comparison::Equal | Comparison::NotEqual);
+        Some(match (left, right) {
+            (left @ Value::Boolean(_), right) | (left, right @ Value::Boolean(_)) => {
+                // Beside a boolean nodes are one, and for `=` all else is too.
+                let as_number = |value: Value<'t>| match value {
+                    Value::Text(_) | Value::Number(_) if !is_equality => value.number(self.tree),
+                    other => f64::from(u8::from(other.is_true())),
+                };
+                holds(comparison, as_number(left), as_number(right))
+            }
+            (Value::Nodes(left), Value::Nodes(right)) if is_equality => {
+                self.have_in_common(&left, &right, comparison == Comparison::Equal)?
+            }
+            (Value::Nodes(left), Value::Nodes(right)) => {
+                // One of them is enough, so the ends of both decide.
+                let (left, right) = (self.least_and_most(&left)?, self.least_and_most(&right)?);
+                let pairs = [(left.0, right.1), (left.1, right.0)];
+                pairs.into_iter().any(|(left, right)| holds(comparison, left, right))
+            }
+            (Value::Nodes(nodes), other) => self.any_holds(&nodes, comparison, &other)?,
+            (other, Value::Nodes(nodes)) => self.any_holds(&nodes, comparison.turned(), &other)?,
+            (Value::Number(left), right) => holds(comparison, left, self.number_of(&right)?),
+            (left, Value::Number(right)) => holds(comparison, self.number_of(&left)?, right),
+            (left, right) if is_equality => {
+                let (left, right) = (left.into_text(self.tree), right.into_text(self.tree));
+                self.spend_text(left.len().min(right.len()))?;
+                (left == right) == (comparison == Comparison::Equal)
+            }
+            (left, right) => holds(comparison, self.number_of(&left)?, self.number_of(&right)?),
+        })
+    }
+
+    /// Whether one of the nodes compares so with what is none.
+    fn any_holds(
+        &mut self,
+        nodes: &[NodeId],
+        comparison: Comparison,
+        other: &Value<'t>,
+    ) -> Option<bool> {
+        let as_number = self.number_of(other)?;
+        for node in nodes {
+            let text = self.text_of(*node)?;
+            let is_found = match (other, comparison) {
+                (Value::Text(other), Comparison::Equal) => text == other,
+                (Value::Text(other), Comparison::NotEqual) => text != other,
+                _ => holds(comparison, number(text), as_number),
+            };
+            if is_found {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+
+    /// Whether a text of the one is (not) a text of the other.
+    fn have_in_common(&mut self, left: &[NodeId], right: &[NodeId], same: bool) -> Option<bool> {
+        let mut texts = HashSet::new();
+        for node in left {
+            texts.insert(self.text_of(*node)?);
+        }
+        for node in right {
+            let text = self.text_of(*node)?;
+            let is_found =
+                if same { texts.contains(text) } else { texts.iter().any(|t| *t != text) };
+            if is_found {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+
+    /// Of the numbers that nodes are; NaN, of which nothing is true, if there are none.
+    fn least_and_most(&mut self, nodes: &[NodeId]) -> Option<(f64, f64)> {
+        let mut ends = (f64::NAN, f64::NAN);
+        for node in nodes {
+            let number = number(self.text_of(*node)?);
+            ends = (ends.0.min(number), ends.1.max(number));
+        }
+        Some(ends)
+    }
+
+    fn call(
+        &mut self,
+        function: Function,
+        arguments: &[Expression],
+        here: Here,
+    ) -> Option<Value<'t>> {
+        let mut values = Vec::new();
+        for argument in arguments {
+            values.push(self.value(argument, here)?);
+        }
+        let mut values = values.into_iter();
+        // Where an argument may be left out, the node here is meant.
+        let first = values.next().unwrap_or_else(|| Value::Nodes(vec![here.node]));
+        Some(match function {
+            Function::True => Value::Boolean(true),
+            Function::False => Value::Boolean(false),
+            Function::Not => Value::Boolean(!first.is_true()),
+            Function::Boolean => Value::Boolean(first.is_true()),
+            Function::Position => Value::Number(here.position as f64),
+            Function::Last => Value::Number(here.size as f64),
+            Function::Number => Value::Number(self.number_of(&first)?),
+            Function::Floor => Value::Number(self.number_of(&first)?.floor()),
+            Function::Ceiling => Value::Number(self.number_of(&first)?.ceil()),
+            Function::Round => Value::Number(rounded(self.number_of(&first)?)),
+            Function::Lang => {
+                let wanted = self.text(first)?;
+                Value::Boolean(self.is_language(here.node, &wanted)?)
+            }
+            Function::Id => self.with_ids(first)?,
+            Function::Count | Function::Sum => self.count_or_sum(function, first)?,
+            Function::Name | Function::LocalName | Function::NamespaceUri => {
+                self.name(function, first)?
+            }
+            _ => self.on_text(function, first, values)?,
+        })
+    }
+
+    fn count_or_sum(&mut self, function: Function, first: Value<'t>) -> Option<Value<'t>> {
+        let Value::Nodes(nodes) = first else { return Some(Value::Number(f64::NAN)) };
+        if function == Function::Count {
+            return Some(Value::Number(nodes.len() as f64));
+        }
+        let mut sum = 0.0;
+        for node in nodes {
+            sum += number(self.text_of(node)?);
+        }
+        Some(Value::Number(sum))
+    }
+
+    fn name(&mut self, function: Function, first: Value<'t>) -> Option<Value<'t>> {
+        let Value::Nodes(nodes) = first else { return Some(Value::Text("".into())) };
+        let name = nodes.first().and_then(|node| self.tree.name(*node));
+        let Some(name) = name else { return Some(Value::Text("".into())) };
+        self.spend_text(name.local.len())?;
+        let prefix = name.prefix.as_deref();
+        Some(Value::Text(match (function, prefix) {
+            (Function::NamespaceUri, _) => prefix.unwrap_or_default().into(),
+            (Function::Name, Some(prefix)) => format!("{prefix}:{}", name.local).into(),
+            _ => (&*name.local).into(),
+        }))
+    }
+
+    fn on_text(
+        &mut self,
+        function: Function,
+        first: Value<'t>,
+        mut others: impl Iterator<Item = Value<'t>>,
+    ) -> Option<Value<'t>> {
+        let text = self.text(first)?;
+        if function == Function::Substring {
+            let from = others.next().map_or(f64::NAN, |value| value.number(self.tree));
+            let count = others.next().map_or(f64::INFINITY, |value| value.number(self.tree));
+            return Some(Value::Text(substring(&text, from, count).into()));
+        }
+        let mut texts = Vec::new();
+        for other in others {
+            texts.push(self.text(other)?);
+        }
+        let second = texts.first().map_or("", |text| &**text);
+        let found = || memchr::memmem::find(text.as_bytes(), second.as_bytes());
+        Some(match function {
+            Function::Concat => {
+                let all: String = texts.iter().fold(text.into_owned(), |all, text| all + text);
+                Value::Text(all.into())
+            }
+            Function::Contains => Value::Boolean(found().is_some()),
+            Function::StartsWith => Value::Boolean(text.starts_with(second)),
+            Function::SubstringBefore => {
+                let before = found().and_then(|at| text.get(..at)).unwrap_or_default();
+                Value::Text(before.to_owned().into())
+            }
+            Function::SubstringAfter => {
+                let after = found().and_then(|at| text.get(at + second.len()..));
+                Value::Text(after.unwrap_or_default().to_owned().into())
+            }
+            Function::Translate => {
+                let to = texts.get(1).map_or("", |text| &**text);
+                Value::Text(translate(&text, second, to).into())
+            }
+            Function::NormalizeSpace => Value::Text(normalized(&text).into()),
+            Function::StringLength => Value::Number(text.chars().count() as f64),
+            _ => Value::Text(text),
+        })
+    }
+
+    /// §4.1, `id`: elements whose attribute `id` is one of these words.
+    fn with_ids(&mut self, wanted: Value<'t>) -> Option<Value<'t>> {
+        let mut words = HashSet::new();
+        let mut add = |text: &str| words.extend(text.split_ascii_whitespace().map(str::to_owned));
+        match wanted {
+            Value::Nodes(nodes) => {
+                for node in nodes {
+                    add(self.text_of(node)?);
+                }
+            }
+            other => add(&self.text(other)?),
+        }
+        let mut found = Vec::new();
+        for node in 0..self.tree.len() {
+            let is_id = self.tree.kind(node) == Kind::Attribute
+                && self
+                    .tree
+                    .name(node)
+                    .is_some_and(|name| name.prefix.is_none() && &*name.local == "id");
+            if is_id && words.contains(self.text_of(node)?) {
+                found.extend(self.tree.parent(node));
+            }
+            self.spend(1)?;
+        }
+        Some(Value::Nodes(in_order(found)))
+    }
+
+    /// §4.3, `lang`: of the nearest element that says one.
+    fn is_language(&mut self, node: NodeId, wanted: &str) -> Option<bool> {
+        let mut above = Some(node);
+        while let Some(node) = above {
+            for attribute in self.tree.attributes(node) {
+                self.spend(1)?;
+                let is_it = |name: &Name| {
+                    &*name.local == "lang" && name.prefix.as_deref().is_none_or(|it| it == "xml")
+                };
+                if self.tree.name(attribute).is_some_and(is_it) {
+                    let said = self.text_of(attribute)?;
+                    let primary = said.get(..wanted.len()).unwrap_or_default();
+                    let rest = said.get(wanted.len()..).unwrap_or("?");
+                    return Some(
+                        primary.eq_ignore_ascii_case(wanted)
+                            && (rest.is_empty() || rest.starts_with('-')),
+                    );
+                }
+            }
+            above = self.tree.parent(node);
+        }
+        Some(false)
+    }
+
+    fn number_of(&mut self, value: &Value<'t>) -> Option<f64> {
+        if let Value::Nodes(nodes) = value
+            && let Some(first) = nodes.first()
+        {
+            self.text_of(*first)?;
+        }
+        Some(value.number(self.tree))
+    }
+
+    fn text(&mut self, value: Value<'t>) -> Option<Cow<'t, str>> {
+        let text = value.into_text(self.tree);
+        self.spend_text(text.len())?;
+        Some(text)
+    }
+
+    fn text_of(&mut self, node: NodeId) -> Option<&'t str> {
+        let text = self.tree.text(node);
+        self.spend_text(text.len())?;
+        Some(text)
+    }
+
+    fn owned(&mut self, text: &str) -> Option<String> {
+        self.spend_text(text.len())?;
+        Some(text.to_owned())
+    }
+
+    fn spend_text(&mut self, bytes: usize) -> Option<()> {
+        self.spend(1 + bytes / BYTES_A_STEP)
+    }
+
+    fn spend(&mut self, steps: usize) -> Option<()> {
+        self.steps_left = self.steps_left.checked_sub(steps)?;
+        Some(())
+    }
+}
+
+/// The nodes directly below.
+fn children(tree: &Tree, node: NodeId) -> impl Iterator<Item = NodeId> {
+    let below = if tree.kind(node) == Kind::Attribute { 0..0 } else { tree.below(node) };
+    siblings(tree, below.start, below.end)
+}
+
+/// The node `from` and those beside it, up to `end`.
+fn siblings(tree: &Tree, from: NodeId, end: NodeId) -> impl Iterator<Item = NodeId> {
+    let next = move |node: &NodeId| Some(tree.below(*node).end).filter(|next| *next < end);
+    std::iter::successors(Some(from).filter(|from| *from < end), next)
+}
+
+fn is_it(tree: &Tree, test: &Test, axis: Axis, node: NodeId) -> bool {
+    let wanted = if axis == Axis::Attribute { Kind::Attribute } else { Kind::Element };
+    let kind = tree.kind(node);
+    let has = |is_it: &dyn Fn(&Name) -> bool| kind == wanted && tree.name(node).is_some_and(is_it);
+    match test {
+        Test::Node => true,
+        Test::Text => kind == Kind::Text,
+        Test::Nothing => false,
+        Test::Named => kind == wanted,
+        Test::Prefix(prefix) => has(&|name| name.prefix.as_ref() == Some(prefix)),
+        Test::Name(prefix, local) => has(&|name| name.prefix == *prefix && name.local == *local),
+    }
+}
+
+fn in_order(mut nodes: Vec<NodeId>) -> Vec<NodeId> {
+    if !nodes.is_sorted() {
+        nodes.sort_unstable();
+    }
+    nodes.dedup();
+    nodes
+}
+
+fn holds(comparison: Comparison, left: f64, right: f64) -> bool {
+    match comparison {
+        Comparison::Equal => left == right,
+        Comparison::NotEqual => left != right,
+        Comparison::Less => left < right,
+        Comparison::LessOrEqual => left <= right,
+        Comparison::Greater => left > right,
+        Comparison::GreaterOrEqual => left >= right,
+    }
+}
+
+fn calculate(calculation: Calculation, left: f64, right: f64) -> f64 {
+    match calculation {
+        Calculation::Add => left + right,
+        Calculation::Subtract => left - right,
+        Calculation::Multiply => left * right,
+        Calculation::Divide => left / right,
+        Calculation::Remainder => left % right,
+    }
+}

@@ -1,0 +1,374 @@
+//! Reads XPath 1.0 (§2, §3): one function a rule, from the loosest operator to the names.
+
+use super::expression::{
+    Axis, Calculation, Comparison, Expression, Function, Path, Start, Step, Test,
+};
+
+/// Expressions within expressions: each level takes stack, here and when it is evaluated.
+const NESTING_MAX: usize = 32;
+
+/// Reads a whole expression.
+pub(super) fn parse(text: &str) -> Result<Expression, String> {
+    let mut parser = Parser { rest: text, depth: 0 };
+    let expression = parser.expression()?;
+    parser.skip_blanks();
+    if parser.rest.is_empty() { Ok(expression) } else { Err(parser.unexpected()) }
+}
+
+type Parsed<T> = Result<T, String>;
+
+struct Parser<'a> {
+    rest: &'a str,
+    depth: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn expression(&mut self) -> Parsed<Expression> {
+        self.depth += 1;
+        if self.depth > NESTING_MAX {
+            return Err(format!("it nests deeper than {NESTING_MAX}"));
+        }
+        let mut any = vec![self.and()?];
+        while self.take_word("or") {
+            any.push(self.and()?);
+        }
+        self.depth -= 1;
+        Ok(only(any, Expression::Or))
+    }
+
+    fn and(&mut self) -> Parsed<Expression> {
+        let mut all = vec![self.equality()?];
+        while self.take_word("and") {
+            all.push(self.equality()?);
+        }
+        Ok(only(all, Expression::And))
+    }
+
+    fn equality(&mut self) -> Parsed<Expression> {
+        let signs = [("!=", Comparison::NotEqual), ("=", Comparison::Equal)];
+        self.row(&signs, Self::relation, Expression::Compare)
+    }
+
+    fn relation(&mut self) -> Parsed<Expression> {
+        let signs = [
+            ("<=", Comparison::LessOrEqual),
+            (">=", Comparison::GreaterOrEqual),
+            ("<", Comparison::Less),
+            (">", Comparison::Greater),
+        ];
+        self.row(&signs, Self::sum, Expression::Compare)
+    }
+
+    fn sum(&mut self) -> Parsed<Expression> {
+        let signs = [("+", Calculation::Add), ("-", Calculation::Subtract)];
+        self.row(&signs, Self::product, Expression::Calculate)
+    }
+
+    fn product(&mut self) -> Parsed<Expression> {
+        let first = self.negative()?;
+        let mut others = Vec::new();
+        loop {
+            let calculation = if self.take("*") {
+                Calculation::Multiply
+            } else if self.take_word("div") {
+                Calculation::Divide
+            } else if self.take_word("mod") {
+                Calculation::Remainder
+            } else {
+                break;
+            };
+            others.push((calculation, self.negative()?));
+        }
+        Ok(if others.is_empty() { first } else { Expression::Calculate(first.into(), others) })
+    }
+
+    /// Operators that bind alike, from the left.
+    fn row<O: Copy>(
+        &mut self,
+        signs: &[(&str, O)],
+        operand: fn(&mut Self) -> Parsed<Expression>,
+        make: fn(Box<Expression>, Vec<(O, Expression)>) -> Expression,
+    ) -> Parsed<Expression> {
+        let first = operand(self)?;
+        let mut others = Vec::new();
+        while let Some((_, operator)) = signs.iter().find(|(sign, _)| self.take(sign)) {
+            others.push((*operator, operand(self)?));
+        }
+        Ok(if others.is_empty() { first } else { make(first.into(), others) })
+    }
+
+    fn negative(&mut self) -> Parsed<Expression> {
+        let mut minus = 0_usize;
+        while self.take("-") {
+            minus += 1;
+        }
+        let inner = self.union()?;
+        Ok(match minus {
+            0 => inner,
+            // Two of them make a number of what was none.
+            _ if minus.is_multiple_of(2) => {
+                Expression::Negative(Box::new(Expression::Negative(inner.into())))
+            }
+            _ => Expression::Negative(inner.into()),
+        })
+    }
+
+    fn union(&mut self) -> Parsed<Expression> {
+        let mut all = vec![self.path()?];
+        while self.take("|") {
+            all.push(self.path()?);
+        }
+        if all.len() > 1 && !all.iter().all(Expression::is_nodes) {
+            return Err("'|' stands between nodes".into());
+        }
+        Ok(only(all, Expression::Union))
+    }
+
+    fn path(&mut self) -> Parsed<Expression> {
+        if let Some(primary) = self.primary()? {
+            return self.filtered(primary);
+        }
+        let mut steps = Vec::new();
+        let start = if self.peek("//") {
+            Start::Root
+        } else if self.take("/") {
+            if !self.is_step() {
+                return Ok(path(Start::Root, Vec::new(), steps));
+            }
+            steps.push(self.step()?);
+            Start::Root
+        } else {
+            steps.push(self.step()?);
+            Start::Here
+        };
+        self.further_steps(&mut steps)?;
+        Ok(path(start, Vec::new(), steps))
+    }
+
+    /// What may follow an expression that is no path.
+    fn filtered(&mut self, primary: Expression) -> Parsed<Expression> {
+        let predicates = self.predicates()?;
+        let mut steps = Vec::new();
+        self.further_steps(&mut steps)?;
+        if predicates.is_empty() && steps.is_empty() {
+            return Ok(primary);
+        }
+        if !primary.is_nodes() {
+            return Err("'[' and '/' follow nodes".into());
+        }
+        Ok(path(Start::Nodes(primary), predicates, steps))
+    }
+
+    fn further_steps(&mut self, steps: &mut Vec<Step>) -> Parsed<()> {
+        loop {
+            if self.take("//") {
+                let (axis, test) = (Axis::DescendantOrSelf, Test::Node);
+                steps.push(Step { axis, test, predicates: Vec::new() });
+            } else if !self.take("/") {
+                return Ok(());
+            }
+            steps.push(self.step()?);
+        }
+    }
+
+    fn predicates(&mut self) -> Parsed<Vec<Expression>> {
+        let mut predicates = Vec::new();
+        while self.take("[") {
+            predicates.push(self.expression()?);
+            self.want("]")?;
+        }
+        Ok(predicates)
+    }
+
+    /// A literal, a number, a call, or an expression in brackets.
+    fn primary(&mut self) -> Parsed<Option<Expression>> {
+        self.skip_blanks();
+        let mut chars = self.rest.chars();
+        let (first, second) = (chars.next(), chars.next());
+        let is_digit = |char: Option<char>| char.is_some_and(|char| char.is_ascii_digit());
+        match first {
+            Some('(') => {
+                self.want("(")?;
+                let inner = self.expression()?;
+                self.want(")")?;
+                Ok(Some(inner))
+            }
+            Some(quote @ ('"' | '\'')) => {
+                let inner = self.rest.get(1..).unwrap_or_default();
+                let (text, rest) = inner.split_once(quote).ok_or("a quote is not closed")?;
+                self.rest = rest;
+                Ok(Some(Expression::Literal(text.into())))
+            }
+            Some('$') => Err(format!("'{}' is not known", self.rest)),
+            Some('.') if is_digit(second) => Ok(Some(self.number())),
+            first if is_digit(first) => Ok(Some(self.number())),
+            _ => self.call(),
+        }
+    }
+
+    fn number(&mut self) -> Expression {
+        let is_digit = |char: char| char.is_ascii_digit();
+        let whole = self.rest.trim_start_matches(is_digit);
+        let rest = whole.strip_prefix('.').map_or(whole, |rest| rest.trim_start_matches(is_digit));
+        let (text, rest) = self.rest.split_at(self.rest.len() - rest.len());
+        self.rest = rest;
+        Expression::Number(text.parse().unwrap_or(f64::NAN))
+    }
+
+    fn call(&mut self) -> Parsed<Option<Expression>> {
+        let name = name(self.rest);
+        let behind = self.rest.get(name.len()..).unwrap_or_default().trim_start();
+        let is_type = matches!(name, "node" | "text" | "comment" | "processing-instruction");
+        if name.is_empty() || is_type || !behind.starts_with('(') {
+            return Ok(None);
+        }
+        let known = Function::named(name);
+        let (function, least, most) = known.ok_or_else(|| format!("'{name}' is not known"))?;
+        self.rest = behind;
+        self.want("(")?;
+        let mut arguments = Vec::new();
+        while !self.peek(")") {
+            if !arguments.is_empty() {
+                self.want(",")?;
+            }
+            arguments.push(self.expression()?);
+        }
+        self.want(")")?;
+        if !(least..=most).contains(&arguments.len()) {
+            return Err(format!("'{name}' does not take {} arguments", arguments.len()));
+        }
+        if function.wants_nodes() && !arguments.iter().all(Expression::is_nodes) {
+            return Err(format!("'{name}' wants nodes"));
+        }
+        Ok(Some(Expression::Call(function, arguments)))
+    }
+
+    fn is_step(&mut self) -> bool {
+        self.skip_blanks();
+        self.rest.starts_with(['.', '@', '*']) || !name(self.rest).is_empty()
+    }
+
+    fn step(&mut self) -> Parsed<Step> {
+        self.skip_blanks();
+        for (short, axis) in [("..", Axis::Parent), (".", Axis::Here)] {
+            if self.take(short) {
+                return Ok(Step { axis, test: Test::Node, predicates: Vec::new() });
+            }
+        }
+        let mut axis = Axis::Child;
+        let first = name(self.rest);
+        if self.take("@") {
+            axis = Axis::Attribute;
+        } else if self.rest.get(first.len()..).is_some_and(|r| r.trim_start().starts_with("::")) {
+            axis = Axis::named(first).ok_or_else(|| format!("'{first}' is no axis"))?;
+            self.rest = self.rest.get(first.len()..).unwrap_or_default();
+            self.want("::")?;
+        }
+        let test = self.test()?;
+        Ok(Step { axis, test, predicates: self.predicates()? })
+    }
+
+    fn test(&mut self) -> Parsed<Test> {
+        if self.take("*") {
+            return Ok(Test::Named);
+        }
+        self.skip_blanks();
+        let first = name(self.rest);
+        if first.is_empty() {
+            return Err(self.unexpected());
+        }
+        self.rest = self.rest.get(first.len()..).unwrap_or_default();
+        if self.peek("(") {
+            return self.node_type(first);
+        }
+        // A name with a prefix has no blanks in it.
+        let Some(rest) = self.rest.strip_prefix(':').filter(|rest| !rest.starts_with(':')) else {
+            return Ok(Test::Name(None, first.into()));
+        };
+        if let Some(rest) = rest.strip_prefix('*') {
+            self.rest = rest;
+            return Ok(Test::Prefix(first.into()));
+        }
+        let local = name(rest);
+        if local.is_empty() {
+            return Err(self.unexpected());
+        }
+        self.rest = rest.get(local.len()..).unwrap_or_default();
+        Ok(Test::Name(Some(first.into()), local.into()))
+    }
+
+    fn node_type(&mut self, kind: &str) -> Parsed<Test> {
+        self.want("(")?;
+        let test = match kind {
+            "node" => Test::Node,
+            "text" => Test::Text,
+            "comment" => Test::Nothing,
+            "processing-instruction" => {
+                if !self.peek(")") && !matches!(self.primary()?, Some(Expression::Literal(_))) {
+                    return Err(self.unexpected());
+                }
+                Test::Nothing
+            }
+            _ => return Err(format!("'{kind}' is not known")),
+        };
+        self.want(")")?;
+        Ok(test)
+    }
+
+    fn skip_blanks(&mut self) {
+        self.rest = self.rest.trim_start_matches([' ', '\t', '\r', '\n']);
+    }
+
+    fn peek(&mut self, sign: &str) -> bool {
+        self.skip_blanks();
+        self.rest.starts_with(sign)
+    }
+
+    fn take(&mut self, sign: &str) -> bool {
+        self.skip_blanks();
+        let rest: Option<&'a str> = self.rest.strip_prefix(sign);
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
+    }
+
+    /// An operator that is written as a word: the whole of it.
+    fn take_word(&mut self, word: &str) -> bool {
+        self.skip_blanks();
+        name(self.rest) == word && self.take(word)
+    }
+
+    fn want(&mut self, sign: &str) -> Parsed<()> {
+        if self.take(sign) { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    fn unexpected(&self) -> String {
+        match self.rest {
+            "" => "it ends too early".to_owned(),
+            rest => format!("'{rest}' is not expected"),
+        }
+    }
+}
+
+/// The one there is, or what is made of all.
+fn only(mut all: Vec<Expression>, make: fn(Vec<Expression>) -> Expression) -> Expression {
+    match all.pop() {
+        Some(one) if all.is_empty() => one,
+        last => {
+            all.extend(last);
+            make(all)
+        }
+    }
+}
+
+fn path(start: Start, predicates: Vec<Expression>, steps: Vec<Step>) -> Expression {
+    Expression::Path(Box::new(Path { start, predicates, steps }))
+}
+
+/// The name without a colon that `text` begins with; empty if there is none.
+fn name(text: &str) -> &str {
+    let is_inner = |char: char| char.is_alphanumeric() || matches!(char, '_' | '-' | '.');
+    if !text.starts_with(|char: char| char.is_alphabetic() || char == '_') {
+        return "";
+    }
+    text.split_once(|char| !is_inner(char)).map_or(text, |(name, _)| name)
+}

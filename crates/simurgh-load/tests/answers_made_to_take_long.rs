@@ -1,0 +1,94 @@
+//! What a scenario looks for is written once and meets whatever a server sends. Fuzzing managed
+//! 80 runs a second, because an XPath took the square of a page's size, and there were answers of
+//! a megabyte that would have held a worker, and all its users, for minutes. Each of these is done
+//! within seconds, in a build that is not optimised.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::{Duration, Instant};
+
+use simurgh_load::answer::{AnswerText, CompiledFind, decode_html};
+use simurgh_load::scenario::Find;
+
+/// A quarter of what is kept of an answer.
+const BYTES: usize = 1 << 18;
+/// Many times what it takes on a machine that does nothing else.
+const LONGEST: Duration = Duration::from_secs(60);
+
+fn find(find: &Find, answer: &[u8]) -> Vec<String> {
+    let start = Instant::now();
+    let found = CompiledFind::new(find).unwrap().find(&AnswerText::body_only(answer));
+    assert!(start.elapsed() < LONGEST, "{find:?} took {:?}", start.elapsed());
+    println!("{find:?}: {:?}, {} found", start.elapsed(), found.len());
+    found
+}
+
+fn filled(piece: &str) -> Vec<u8> {
+    piece.repeat(BYTES / piece.len()).into_bytes()
+}
+
+#[test]
+fn an_xpath_on_pages_that_nest_or_go_on() {
+    let xpath = |text: &str| Find::XPath(text.to_owned());
+    assert_eq!(find(&xpath("count(//b)"), &filled("<b>")), [(BYTES / 3).to_string()]);
+    for page in ["<b>", "<b>x", "<b x=y>", "<b></b>", "<li><p>x<b>", "</b></i><b>"] {
+        find(&xpath("//b"), &filled(page));
+        find(&xpath("//b[1]/ancestor::b[. = //b]/following::b"), &filled(page));
+    }
+}
+
+#[test]
+fn an_element_with_many_attributes() {
+    let mut page = b"<b".to_vec();
+    let mut number = 0;
+    while page.len() < BYTES {
+        page.extend_from_slice(format!(" a{number}=1").as_bytes());
+        number += 1;
+    }
+    page.extend_from_slice(b">text</b>");
+    let html = find(&Find::XPath("count(//b/@*)".to_owned()), &page);
+    assert_eq!(html, [number.to_string()]);
+    let xml = [b"<?xml version='1.0'?>", &*page].concat();
+    assert_eq!(find(&Find::XPath("//b".to_owned()), &xml), ["text"]);
+    find(&Find::FormField("a".to_owned()), &page);
+}
+
+#[test]
+fn a_json_path_on_what_nests_or_goes_on() {
+    let json = |text: &str| Find::Json(text.to_owned());
+    let deep = format!("{}\"{}\"{}", "[".repeat(120), "x".repeat(BYTES), "]".repeat(120));
+    let found = find(&json("$..*"), deep.as_bytes());
+    assert!(found.iter().map(String::len).sum::<usize>() <= 16 << 20, "once for each level");
+    find(&json("$..*..*"), deep.as_bytes());
+    let long = format!("[{}0]", "[0],".repeat(BYTES / 4));
+    for path in ["$..*..*", "[*][*]", "$[?@[0] == $[0][0]]", "[?a=b][*]"] {
+        find(&json(path), long.as_bytes());
+    }
+    let endless = "[".repeat(BYTES);
+    let stars = "[*]".repeat(32);
+    assert_eq!(find(&json(&stars), endless.as_bytes()), [""; 0]);
+    find(&json(&stars), format!("{endless}{}", "]".repeat(BYTES)).as_bytes());
+    assert!(CompiledFind::new(&json(&"[*]".repeat(33))).is_err(), "each goes through it again");
+    assert!(CompiledFind::new(&json(&"[*,*]".repeat(50))).is_err(), "twice as many at each level");
+}
+
+#[test]
+fn a_pattern_that_looks_at_all_that_is_left_for_each_match() {
+    let regex = |text: &str| Find::Regex(text.to_owned());
+    let found = find(&regex(".*[^A-Z]|[A-Z]"), &filled("A"));
+    assert!(!found.is_empty(), "those that were found in time are kept");
+    find(&regex("(a|b)*a(a|b){2000}c"), &filled("ab"));
+    find(&regex(r"(\w+\s*)+$"), &filled("a b "));
+    let error = CompiledFind::new(&regex("((a{100}){100}){100}")).unwrap_err();
+    assert!(error.contains("size limit"), "{error}");
+}
+
+#[test]
+fn references_without_end() {
+    for piece in ["&", "&amp", "&#", "&#x41;", "&notin;"] {
+        let text = piece.repeat(BYTES / piece.len());
+        let start = Instant::now();
+        let decoded = decode_html(&text);
+        assert!(decoded.len() <= text.len());
+        assert!(start.elapsed() < LONGEST, "{piece} took {:?}", start.elapsed());
+    }
+}

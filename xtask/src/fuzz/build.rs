@@ -1,0 +1,111 @@
+//! Builds the fuzz targets.
+//!
+//! Coverage needs no nightly compiler: the pass that counts edges is part of LLVM, and libFuzzer
+//! comes as source with `libfuzzer-sys`. So the targets run wherever the rest is built, with the
+//! compiler that it is built with, and a C++ compiler beside it. Only AddressSanitizer needs a
+//! nightly one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::bench::machine::first_line;
+use crate::process::Task;
+
+/// Counts edges, and tells the fuzzer what is compared with what.
+const COVERAGE: &[&str] = &[
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    "-Cllvm-args=-sanitizer-coverage-stack-depth",
+];
+const ADDRESS: &str = "-Zsanitizer=address";
+
+/// From nothing, on two slow cores.
+const MINUTES_MAX: u64 = 20;
+
+/// Why there is nothing to run.
+#[derive(Debug)]
+pub(crate) enum Unbuilt {
+    /// The machine lacks something.
+    Lacking(String),
+    /// The sources do not build.
+    Failed(String),
+}
+
+/// Targets that were built.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    directory: PathBuf,
+    /// The first line of `rustc --version`.
+    pub(crate) compiler: String,
+}
+
+impl Programs {
+    /// The program of one target.
+    pub(crate) fn path(&self, target: &str) -> String {
+        self.directory.join(target).display().to_string()
+    }
+}
+
+/// Names of all targets, in the order of `fuzz/Cargo.toml`.
+pub(crate) fn targets(root: &Path) -> Result<Vec<String>, String> {
+    #[derive(serde::Deserialize)]
+    struct Manifest {
+        bin: Vec<Target>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Target {
+        name: String,
+    }
+    let path = root.join("fuzz/Cargo.toml");
+    let say = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let text = fs::read_to_string(&path).map_err(|error| say(&error))?;
+    let manifest: Manifest = toml::from_str(&text).map_err(|error| say(&error))?;
+    Ok(manifest.bin.into_iter().map(|target| target.name).collect())
+}
+
+/// Builds `targets`; with AddressSanitizer into a directory of their own.
+pub(crate) fn build(targets: &[String], address: bool) -> Result<Programs, Unbuilt> {
+    if first_line("c++", &["--version"]).is_none() {
+        return Err(Unbuilt::Lacking("no C++ compiler, of which libFuzzer is built".into()));
+    }
+    let told = with_compiler(address, "rustc", &["-vV"], 1).quiet().run();
+    if !told.ok() {
+        return Err(Unbuilt::Lacking(format!("no {}", if address { "nightly" } else { "rustc" })));
+    }
+    let version = told.output;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    let host = host.ok_or_else(|| Unbuilt::Failed("rustc does not tell its host".into()))?;
+    let kind = if address { "address" } else { "coverage" };
+    let directory = super::directory().join("target").join(kind);
+    let mut flags = COVERAGE.to_vec();
+    flags.extend(Some(ADDRESS).filter(|_| address));
+    // With a platform named, build scripts and macros stay as they are.
+    let mut words = vec!["build", "--release", "--locked", "--target", host];
+    targets.iter().for_each(|target| words.extend(["--bin", target]));
+    let done = with_compiler(address, "cargo", &words, MINUTES_MAX)
+        .directory(&super::directory())
+        .env("CARGO_TARGET_DIR", &directory)
+        // The lists of the linker's own and of whoever called would each replace these.
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
+        // Else a call through `cargo xtask` and one of the program itself undo each other's work.
+        .without_env("CARGO_MANIFEST_")
+        .without_env("CARGO_PKG_")
+        .run();
+    if !done.ok() {
+        return Err(Unbuilt::Failed(format!("the targets do not build: {}", done.reason())));
+    }
+    let compiler = version.lines().next().unwrap_or_default().to_owned();
+    Ok(Programs { directory: directory.join(host).join("release"), compiler })
+}
+
+/// A program of the toolchain that builds the rest, or of the nightly one.
+fn with_compiler(nightly: bool, program: &str, arguments: &[&str], minutes: u64) -> Task {
+    if !nightly {
+        return Task::new(program, arguments, minutes);
+    }
+    let words = [&["run", "nightly", program], arguments].concat();
+    Task::new("rustup", &words, minutes)
+}

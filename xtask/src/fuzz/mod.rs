@@ -1,0 +1,225 @@
+//! `cargo xtask fuzz`: every target of `fuzz/`, guided by coverage.
+//!
+//! `build` makes the programs, a `round` is one of them running for some minutes, `corpus` is what
+//! they start from and what is kept of what they find, the `ledger` adds up how long each has run.
+//! Stopped at any time, nothing is lost but what has not been written down yet of its rounds.
+
+mod build;
+mod corpus;
+mod ledger;
+mod round;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::outcome::Outcome;
+use crate::process;
+use build::Unbuilt;
+use ledger::Line;
+
+/// How long a target runs before it is the next one's turn, so that all have had a share whenever
+/// the whole is stopped.
+const ROUND: Duration = Duration::from_secs(300);
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How long each target runs
+    #[arg(long, value_name = "M", default_value_t = 1.0)]
+    minutes: f64,
+    /// These targets only (several with commas)
+    #[arg(long, value_delimiter = ',', value_name = "TARGET")]
+    only: Vec<String>,
+    /// How many run at the same time [default: as many as there are cores]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// With AddressSanitizer, for the unsafe code of dependencies; needs a nightly compiler
+    #[arg(long)]
+    address: bool,
+    /// Then adds to the corpus, within its bounds, what reaches code that nothing in it reaches
+    #[arg(long)]
+    merge: bool,
+    /// Runs nothing: prints the totals, and puts them into docs/FUZZING.md
+    #[arg(long)]
+    table: bool,
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let done = match options.table {
+        true => ledger::update_page(&crate::root()).map(|table| println!("{table}")),
+        false => run_all(options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fuzz: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_all(options: &Options) -> Result<(), String> {
+    process::end_on_ctrl_c()?;
+    let targets = chosen(&build::targets(&crate::root())?, &options.only)?;
+    let programs = match build::build(&targets, options.address) {
+        Ok(programs) => programs,
+        Err(Unbuilt::Lacking(what)) => {
+            println!("SKIPPED: {what}");
+            return Ok(());
+        }
+        Err(Unbuilt::Failed(why)) => return Err(why),
+    };
+    let seconds = options.minutes.max(0.0) * 60.0;
+    let time = Duration::try_from_secs_f64(seconds).map_err(|_| "no such time".to_owned())?;
+    let jobs = options.jobs.unwrap_or_else(cores);
+    let started = Started { sanitizer: options.address, is_kept: true };
+    let lines =
+        run_targets(&programs, ledger::least_run_first(targets.clone()), time, jobs, &started);
+    if options.merge && !process::is_interrupted() {
+        for target in &targets {
+            corpus::merge(&programs, target)?;
+        }
+    }
+    match lines.iter().map(|line| line.finds.len()).sum() {
+        0 => Ok(()),
+        finds => Err(format!("{finds} finds, each in the corpus of its target now")),
+    }
+}
+
+/// Runs every target for a moment, for CI; nothing is written down but what is found.
+pub(crate) fn try_each(time: Duration) -> Outcome {
+    let programs = build::targets(&crate::root())
+        .map_err(Unbuilt::Failed)
+        .and_then(|targets| Ok((build::build(&targets, false)?, targets)));
+    let (programs, targets) = match programs {
+        Ok(built) => built,
+        Err(Unbuilt::Lacking(what)) => return Outcome::skipped(what),
+        Err(Unbuilt::Failed(why)) => return Outcome::failed(why),
+    };
+    let started = Started { sanitizer: false, is_kept: false };
+    let lines = run_targets(&programs, targets.clone(), time, cores(), &started);
+    let idle: Vec<&str> = targets
+        .iter()
+        .filter(|target| !lines.iter().any(|line| line.target == **target && line.executions > 0))
+        .map(String::as_str)
+        .collect();
+    let finds: Vec<String> = lines
+        .iter()
+        .flat_map(|line| line.finds.iter().map(|find| format!("{}/{find}", line.target)))
+        .collect();
+    let runs: u64 = lines.iter().map(|line| line.executions).sum();
+    let mut note = format!("{} runs", ledger::grouped(runs));
+    if !finds.is_empty() {
+        note = format!("found: {}", finds.join(", "));
+    } else if !idle.is_empty() {
+        note = format!("did not run: {}", idle.join(", "));
+    }
+    let failed = lines.iter().filter(|line| !line.finds.is_empty()).count() + idle.len();
+    let passed = targets.len().saturating_sub(failed);
+    Outcome { passed: passed as u64, failed: failed as u64, skipped: 0, note }
+}
+
+/// What is the same for all targets of one call.
+struct Started {
+    sanitizer: bool,
+    /// Whether the ledger gets a line.
+    is_kept: bool,
+}
+
+/// Runs the targets in turn, `jobs` at a time, each for `time`; one that has found something is
+/// not run again, since it would find the same.
+fn run_targets(
+    programs: &build::Programs,
+    targets: Vec<String>,
+    time: Duration,
+    jobs: usize,
+    started: &Started,
+) -> Vec<Line> {
+    let new = |target: String| (Line::begin(&target, programs, started.sanitizer), time);
+    let queue: Mutex<VecDeque<(Line, Duration)>> =
+        Mutex::new(targets.into_iter().map(new).collect());
+    let ended: Mutex<Vec<Line>> = Mutex::default();
+    let next = || lock(&queue).pop_front();
+    let work = || {
+        while let Some((mut line, left)) = next() {
+            let turn = left.min(ROUND);
+            if turn.is_zero() || process::is_interrupted() {
+                lock(&ended).push(line);
+                continue;
+            }
+            let is_over = round::run(programs, &mut line, turn);
+            println!("{line}");
+            if started.is_kept
+                && let Err(error) = ledger::note(&crate::root(), &line)
+            {
+                eprintln!("fuzz: not written down: {error}");
+            }
+            let left = if is_over { Duration::ZERO } else { left.saturating_sub(turn) };
+            lock(&queue).push_back((line, left));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(work);
+        }
+    });
+    ended.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The targets that were asked for; all of them if none was named.
+fn chosen(targets: &[String], only: &[String]) -> Result<Vec<String>, String> {
+    if let Some(name) = only.iter().find(|name| !targets.contains(name)) {
+        return Err(format!("there is no target \"{name}\": {}", targets.join(", ")));
+    }
+    let is_asked = |target: &&String| only.is_empty() || only.contains(target);
+    Ok(targets.iter().filter(is_asked).cloned().collect())
+}
+
+/// `fuzz/` and what is in it.
+fn directory() -> PathBuf {
+    crate::root().join("fuzz")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_chosen_by_name() {
+        let all = ["a".to_owned(), "b".to_owned()];
+        assert_eq!(chosen(&all, &[]), Ok(all.to_vec()));
+        assert_eq!(chosen(&all, &["b".to_owned()]), Ok(vec!["b".to_owned()]));
+        let error = chosen(&all, &["c".to_owned()]).unwrap_err();
+        assert!(error.contains("\"c\"") && error.contains("a, b"), "{error}");
+    }
+
+    #[test]
+    fn every_target_has_a_body_a_corpus_and_a_test() {
+        let root = crate::root();
+        let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+        let tests = read("crates/simurgh-proto/tests/fuzz_corpus.rs")
+            + &read("crates/simurgh-load/tests/fuzz_corpus.rs");
+        let targets = build::targets(&root).unwrap();
+        assert!(targets.len() >= 11, "{targets:?}");
+        for target in targets {
+            let entry = read(&format!("fuzz/fuzz_targets/{target}.rs"));
+            assert!(entry.contains("fuzz_target!"), "{target}");
+            assert!(tests.contains(&format!("run(\"{target}\", ")), "no test runs {target}");
+            let inputs = corpus::inputs(&corpus::kept(&target));
+            assert!(inputs.len() <= corpus::INPUTS_MAX, "{target}: {} inputs", inputs.len());
+        }
+    }
+}
