@@ -20,6 +20,7 @@ use crate::measure::{Figures, Plan};
 use crate::target::{CLIENT_CORE, Target};
 
 mod args;
+mod children;
 mod fleet;
 mod floor;
 mod frames;
@@ -27,6 +28,7 @@ mod hold;
 mod http_load;
 mod load;
 mod measure;
+mod nginx;
 mod page;
 mod probe;
 mod reference;
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::Bare(plan) => load::bare::run(&plan),
         Command::Floor(listen) => floor::serve(listen),
         Command::Size(task) => size::run(&task),
+        Command::Nginx(site) => nginx::serve(&site),
         Command::Page(options) => page::run(&options),
         Command::Reference(records) => reference::run(records),
         Command::Exec { core, program } => exec(core, &program),
