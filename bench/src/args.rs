@@ -12,6 +12,7 @@ use crate::fairness;
 use crate::http_load;
 use crate::load::{self, Bare};
 use crate::measure::MEASURES;
+use crate::nginx::{PROGRAM, Site};
 use crate::page;
 use crate::size::{Dial, Pairs, Serve, Task};
 
@@ -41,6 +42,8 @@ simurgh-bench http-load [--runs 7] [--seconds 4] [--connections 1,32,128] [--ngi
 simurgh-bench page [--runs 7] [--seconds 2] [--cores 1|2] [--server-bin PATH] [--out DIR]
     measures the page of examples/hello_page beside nginx, both asked by wrk, and prints the table
     --cores    1: one for the server, one for wrk; 2: both for both
+simurgh-bench nginx --directory DIR [--core N]
+    nginx alone, as the two above have it, with the files in DIR/root; says where it listens
 simurgh-bench floor --listen IP:PORT
     the bare floor alone
 simurgh-bench bare --server IP:PORT [--users 1000] [--rate 1000] [--hold-ms N]
@@ -75,6 +78,8 @@ pub(crate) enum Command {
     Floor(SocketAddrV4),
     /// The floor at size.
     Size(Task),
+    /// nginx with its one configuration.
+    Nginx(Site),
     /// Measure a rendered page beside nginx.
     Page(page::Options),
     /// A fixed piece of work with so many records.
@@ -164,9 +169,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
             Command::Size(size(name, &mut take)?)
         }
         Some("reference") => Command::Reference(number(take("records"), 500_000)?),
+        Some("nginx") => Command::Nginx(nginx(&mut take)?),
         Some("page") => Command::Page(page(&mut take)?),
         Some("exec") => {
-            let core = take("core").map(|core| number(Some(core), 0)).transpose()?;
+            let core = core(&mut take)?;
             let bytes = take("address-space").map(|bytes| bytes.parse()).transpose();
             Command::Exec { core, address_space: bytes.context("--address-space")?, program }
         }
@@ -232,7 +238,7 @@ fn http_load(take: &mut impl FnMut(&str) -> Option<String>) -> Result<http_load:
         runs: number(take("runs"), 7)?.max(1),
         seconds: u64::try_from(number(take("seconds"), 4)?.max(1))?,
         connections,
-        nginx: program(take("nginx"), "/usr/sbin/nginx"),
+        nginx: program(take("nginx"), PROGRAM),
         wrk: program(take("wrk"), "/usr/bin/wrk"),
         server_bin: take("server-bin").map(PathBuf::from),
         out: take("out").map(PathBuf::from),
@@ -254,6 +260,16 @@ fn bare(take: &mut impl FnMut(&str) -> Option<String>) -> Result<Bare> {
         say: small(take("say"), 0)?,
         messages: small(take("messages"), 0)?,
     })
+}
+
+fn nginx(take: &mut impl FnMut(&str) -> Option<String>) -> Result<Site> {
+    let directory = take("directory").context("nginx needs --directory DIR")?;
+    Ok(Site::new(&PathBuf::from(directory), core(take)?))
+}
+
+/// The core to run on; any without it.
+fn core(take: &mut impl FnMut(&str) -> Option<String>) -> Result<Option<usize>> {
+    take("core").map(|core| number(Some(core), 0)).transpose()
 }
 
 fn page(take: &mut impl FnMut(&str) -> Option<String>) -> Result<page::Options> {
@@ -401,6 +417,7 @@ mod tests {
             ("http-load --connections 1,0", "at least 1"),
             ("http-load --connections 1,x", "no number"),
             ("holt", "unknown command"),
+            ("nginx --core 1", "needs --directory"),
             ("bare-server --max-connections 5", "needs --listen"),
             ("bare-server --listen 127.0.0.1:0", "needs --max-connections"),
             ("bare-pairs", "needs --connections"),

@@ -20,6 +20,7 @@ use crate::measure::{Figures, Plan};
 use crate::target::{CLIENT_CORE, Target};
 
 mod args;
+mod children;
 mod fairness;
 mod fleet;
 mod floor;
@@ -28,6 +29,7 @@ mod hold;
 mod http_load;
 mod load;
 mod measure;
+mod nginx;
 mod page;
 mod probe;
 mod reference;
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Command::Bare(plan) => load::bare::run(&plan),
         Command::Floor(listen) => floor::serve(listen),
         Command::Size(task) => size::run(&task),
+        Command::Nginx(site) => nginx::serve(&site),
         Command::Page(options) => page::run(&options),
         Command::Reference(records) => reference::run(records),
         Command::Exec { core, address_space, program } => exec(core, address_space, &program),

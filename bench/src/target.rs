@@ -5,12 +5,14 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+
+use crate::children;
 
 /// The core a server is pinned to, with all its threads.
 pub(crate) const SERVER_CORE: usize = 0;
@@ -71,15 +73,8 @@ impl Target {
 
     /// Starts it pinned to the server's core and waits until it listens. Its log goes to `log`.
     pub(crate) fn start(&self, log: &Path) -> Result<Running> {
-        // Our own `exec` subcommand pins itself and asks to die with us before it becomes the
-        // server, so that the server never runs a thread elsewhere and never outlives a crash.
-        let mut child = Command::new(std::env::current_exe().context("own path")?)
-            .args(["exec", "--core", &SERVER_CORE.to_string()])
-            .args(self.address_space.map(|bytes| format!("--address-space={bytes}")))
-            .arg("--")
-            .arg(&self.program)
+        let mut child = children::command(&self.program, Some(SERVER_CORE), self.address_space)?
             .args(&self.arguments)
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(File::options().create(true).append(true).open(log)?)
             .spawn()

@@ -1,13 +1,12 @@
 //! What a shard does, through driven sockets: a whole server without a network.
 
-use std::process;
 use std::time::{Duration, Instant};
 
 use simurgh::driver::{Counts, Driver, Options, SocketId};
 use simurgh::{Channel, Context, Endpoint, Join, Mount, Outcome, Payload, json};
 use simurgh_proto::serializer::Serializer;
 
-use crate::Item;
+use crate::item::{Item, give_up};
 
 /// Each message that a driven socket says: from the frame to the answer's bytes.
 const SAYING: &[&str] = &["*shard*Shard*obey*"];
@@ -89,12 +88,6 @@ impl Server {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-}
-
-/// What cannot be done cannot be counted.
-fn give_up(why: &dyn std::fmt::Display) -> ! {
-    eprintln!("simurgh-instructions: {why}");
-    process::exit(1)
 }
 
 fn join(times: u32, serializer: Option<Serializer>) {

@@ -14,7 +14,8 @@ use simurgh_proto::serializer::{Frame, Serializer};
 use simurgh_proto::session::client::{Client, Incoming, Topic};
 use simurgh_proto::ws::{Decoder, Event, Limits, OpCode, Role, encode};
 
-use crate::{HERE, Item, counted};
+use crate::item::Item;
+use crate::{HERE, counted};
 
 pub(crate) const ITEMS: &[Item] = &[
     Item { name: "load-stamped-delivery", times: 1000, inside: HERE, run: deliveries },

@@ -6,7 +6,8 @@ use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::{Frame, Kind, Serializer};
 use simurgh_proto::ws::{Decoder, Event, Limits, OpCode, Role, encode, encode_with};
 
-use crate::{HERE, Item, counted};
+use crate::item::Item;
+use crate::{HERE, counted};
 
 pub(crate) const ITEMS: &[Item] = &[
     Item { name: "frame-read-and-unmask", times: 1000, inside: HERE, run: read_frames },

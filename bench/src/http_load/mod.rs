@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
-use self::server::Nginx;
 use self::tools::Tool;
-use crate::report;
+use crate::nginx::{Nginx, Site};
+use crate::target::SERVER_CORE;
+use crate::{report, stats};
 
-mod server;
 mod table;
 mod tools;
 
@@ -75,7 +75,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 fn rounds(options: &Options, simurgh: &Path, scratch: &Path) -> Result<Vec<Sample>> {
-    let nginx = Nginx::start(&options.nginx, scratch, &FILES)?;
+    fs::create_dir_all(scratch.join("root"))?;
+    for (name, bytes) in FILES {
+        fs::write(scratch.join("root").join(name), "x".repeat(bytes))?;
+    }
+    let site = Site { program: options.nginx.clone(), ..Site::new(scratch, Some(SERVER_CORE)) };
+    let nginx = Nginx::start(&site)?;
+    let server_cpu = || Ok::<_, anyhow::Error>(stats::per(nginx.children.cpu_ns()?, 1_000_000_000));
     let mut samples = Vec::new();
     let jobs = FILES.iter().flat_map(|(file, _)| {
         options.connections.iter().map(move |connections| (*file, *connections))
@@ -95,13 +101,13 @@ fn rounds(options: &Options, simurgh: &Path, scratch: &Path) -> Result<Vec<Sampl
                     time: Duration::from_secs(if round == 0 { 1 } else { options.seconds }),
                     scratch,
                 };
-                let before = (nginx.cpu()?, crate::sys::machine_ticks());
+                let before = (server_cpu()?, crate::sys::machine_ticks());
                 let figures = tools::run(tool, program, &job)?;
-                let server_cpu_s = nginx.cpu()? - before.0;
+                let server_cpu_s = server_cpu()? - before.0;
                 let ticks = crate::sys::machine_ticks();
                 let busy = (ticks.0 + ticks.1).saturating_sub(before.1.0 + before.1.1);
                 let ours = server_cpu_s + figures.cpu_s;
-                let others = (crate::stats::per(busy, 100) - ours) / figures.seconds;
+                let others = (stats::per(busy, 100) - ours) / figures.seconds;
                 if round > 0 {
                     eprintln!(
                         "round {round}, {file}, {connections} connections, {}: {:.0}/s, {:.0} per \

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -12,6 +12,7 @@ use nix::sys::time::TimeValLike;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::children;
 use crate::stats;
 use crate::target::CLIENT_CORE;
 use crate::wrk;
@@ -83,11 +84,8 @@ pub(super) fn run(tool: Tool, program: &Path, job: &Job<'_>) -> Result<Figures> 
     words.extend(["-t1".into(), connections.into(), format!("-d{time}s").into()]);
     words.push(job.url.clone().into());
     let before = children_cpu()?;
-    let mut child = Command::new(std::env::current_exe().context("own path")?)
-        .args(["exec", "--core", &CLIENT_CORE.to_string(), "--"])
-        .arg(program)
+    let mut child = children::command(program, Some(CLIENT_CORE), None)?
         .args(&words)
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()

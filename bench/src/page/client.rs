@@ -1,10 +1,11 @@
 //! `wrk` asks a server.
 
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
 use super::serve::Server;
+use crate::children;
 use crate::wrk::{self, Said};
 
 /// Has `connections` ask in a closed loop for so many seconds.
@@ -14,15 +15,11 @@ pub(crate) fn ask(
     seconds: u32,
     core: Option<usize>,
 ) -> Result<Said> {
-    let mut command = Command::new(std::env::current_exe().context("own path")?);
-    command.arg("exec");
-    if let Some(core) = core {
-        command.args(["--core", &core.to_string()]);
-    }
-    command.args(["--", "wrk", "-t1", "--latency", "--timeout", "10s"]);
+    let mut command = children::command(Path::new("wrk"), core, None)?;
+    command.args(["-t1", "--latency", "--timeout", "10s"]);
     command.args([format!("-c{connections}"), format!("-d{seconds}s")]);
     command.arg(format!("http://{}/", server.address));
-    let output = command.stdin(Stdio::null()).output().context("start wrk")?;
+    let output = command.output().context("start wrk")?;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(
         output.status.success(),

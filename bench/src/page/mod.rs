@@ -111,7 +111,7 @@ fn measure(
     let sample = Server::start(&hello, options.is_shared)?.response()?;
     let sizes = Sizes { body_bytes: sample.body.len(), response_bytes: sample.bytes };
     let nginx = serve::equal_nginx(directory, &sample, options.is_shared)?;
-    let config = nginx.config();
+    let config = nginx.configuration();
     let mut figures = Vec::new();
     for run in 0..options.runs {
         eprintln!("run {} of {}", run + 1, options.runs);

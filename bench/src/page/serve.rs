@@ -2,21 +2,21 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::sys::Cpu;
+use crate::children::{self, Children};
+use crate::nginx::{Nginx, Site};
 use crate::target::SERVER_CORE;
 
 /// No wait takes longer.
 const PATIENCE: Duration = Duration::from_secs(10);
-const NGINX: &str = "/usr/sbin/nginx";
 const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// A server, not yet started.
@@ -27,12 +27,7 @@ pub(crate) enum Kind {
         program: PathBuf,
     },
     /// nginx with one file.
-    Nginx {
-        /// Its files.
-        directory: PathBuf,
-        /// A header that makes its responses as long as the page's.
-        filler: Option<usize>,
-    },
+    Nginx(Site),
 }
 
 /// A server that runs; ended when dropped.
@@ -40,7 +35,7 @@ pub(crate) struct Server {
     pub(crate) name: &'static str,
     pub(crate) address: SocketAddrV4,
     /// nginx has a process for each core.
-    children: Vec<Child>,
+    children: Children,
 }
 
 /// One response, read from the wire.
@@ -51,46 +46,39 @@ pub(crate) struct Sample {
 }
 
 impl Kind {
-    /// nginx's configuration, as a user would have it who wants it fast: no log, `sendfile`, head
-    /// and file in one packet, connections kept, the file kept open.
-    pub(crate) fn config(&self) -> String {
-        let Self::Nginx { filler, .. } = self else { return String::new() };
-        let header = filler.map_or_else(String::new, |bytes| {
-            format!("        add_header X-Filler {};\n", "x".repeat(bytes))
-        });
-        format!(
-            "daemon off;\nmaster_process off;\nworker_processes 1;\nerror_log stderr crit;\n\
-             pid DIRECTORY/pid;\nevents {{\n\
-             \x20   worker_connections 1024;\n    multi_accept on;\n}}\n\
-             http {{\n    access_log off;\n    sendfile on;\n    tcp_nopush on;\n    \
-             tcp_nodelay on;\n    keepalive_timeout 65;\n    keepalive_requests 1000000000;\n    \
-             open_file_cache max=100 inactive=60s;\n    open_file_cache_valid 60s;\n    \
-             default_type text/html;\n    client_body_temp_path DIRECTORY/a;\n    \
-             proxy_temp_path DIRECTORY/b;\n    fastcgi_temp_path DIRECTORY/c;\n    \
-             uwsgi_temp_path DIRECTORY/d;\n    scgi_temp_path DIRECTORY/e;\n    server {{\n        \
-             listen ADDRESS reuseport;\n        root DIRECTORY/root;\n{header}    }}\n}}\n"
-        )
+    /// nginx's configuration.
+    pub(crate) fn configuration(&self) -> String {
+        match self {
+            Self::Page { .. } => String::new(),
+            Self::Nginx(site) => site.configuration(),
+        }
     }
 }
 
 impl Server {
     /// Starts it, on one core or on all, and waits until it answers.
     pub(crate) fn start(kind: &Kind, is_shared: bool) -> Result<Self> {
-        match kind {
-            Kind::Page { program } => Self::start_page(program, is_shared),
-            Kind::Nginx { directory, .. } => Self::start_nginx(kind, directory, is_shared),
-        }
+        let server = match kind {
+            Kind::Page { program } => Self::start_page(program, is_shared)?,
+            Kind::Nginx(site) => {
+                let Nginx { address, children } = Nginx::start(site)?;
+                Self { name: "nginx", address, children }
+            }
+        };
+        server.wait()?;
+        Ok(server)
     }
 
     fn start_page(program: &Path, is_shared: bool) -> Result<Self> {
-        let listen = format!("{HOST}:0");
-        let mut child = command(program, &["--listen", &listen], is_shared)?
+        let mut child = children::command(program, server_core(is_shared), None)?
+            .args(["--listen", &format!("{HOST}:0")])
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("start {}", program.display()))?;
         let stdout = child.stdout.take().context("no output")?;
         let address = SocketAddrV4::new(HOST, 0);
-        let mut server = Self { name: "hello_page", address, children: vec![child] };
+        let mut server = Self { name: "hello_page", address, children: Children::default() };
+        server.children.push(child);
         let (found, line) = mpsc::channel();
         thread::spawn(move || {
             let mut text = String::new();
@@ -102,27 +90,6 @@ impl Server {
         let line = line.recv_timeout(PATIENCE).context("hello_page does not say where it is")?;
         let address = line.trim().strip_prefix("listening on http://").context("its address")?;
         server.address = address.parse().with_context(|| format!("address {address:?}"))?;
-        server.wait()?;
-        Ok(server)
-    }
-
-    fn start_nginx(kind: &Kind, directory: &Path, is_shared: bool) -> Result<Self> {
-        // It cannot take port 0 and say which.
-        let free = TcpListener::bind((HOST, 0))?.local_addr()?;
-        let address = SocketAddrV4::new(HOST, free.port());
-        let place = directory.to_str().context("the directory's name is not UTF-8")?;
-        let text = kind.config().replace("DIRECTORY", place);
-        let config = directory.join("nginx.conf");
-        fs::write(&config, text.replace("ADDRESS", &address.to_string()))?;
-        let config = config.to_string_lossy().into_owned();
-        let mut server = Self { name: "nginx", address, children: Vec::new() };
-        let processes = if is_shared { thread::available_parallelism()?.get() } else { 1 };
-        for _ in 0..processes {
-            let arguments = ["-p", place, "-c", &config, "-e", "stderr"];
-            let child = command(Path::new(NGINX), &arguments, is_shared)?.spawn();
-            server.children.push(child.context("start nginx (Debian's package of that name)")?);
-        }
-        server.wait()?;
         Ok(server)
     }
 
@@ -132,8 +99,6 @@ impl Server {
             ensure!(Instant::now() < until, "{} does not answer: {error:#}", self.name);
             thread::sleep(Duration::from_millis(20));
         }
-        // Of two processes both have to listen by now.
-        thread::sleep(Duration::from_millis(200));
         Ok(())
     }
 
@@ -163,18 +128,7 @@ impl Server {
 
     /// CPU time of all its threads so far.
     pub(crate) fn cpu_ns(&self) -> Result<u64> {
-        let of = |child: &Child| Ok(Cpu::of(child.id())?.since(&Cpu::default()).0);
-        self.children.iter().map(of).sum()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            // Fails only if it has ended already, which is what is wanted.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.children.cpu_ns()
     }
 }
 
@@ -182,25 +136,19 @@ impl Drop for Server {
 pub(crate) fn equal_nginx(directory: &Path, sample: &Sample, is_shared: bool) -> Result<Kind> {
     fs::create_dir_all(directory.join("root"))?;
     fs::write(directory.join("root/index.html"), &sample.body)?;
-    let plain = Kind::Nginx { directory: directory.to_owned(), filler: None };
-    let bytes = Server::start(&plain, is_shared)?.response()?.bytes;
+    let processes = if is_shared { thread::available_parallelism()?.get() } else { 1 };
+    let site = Site { processes, ..Site::new(directory, server_core(is_shared)) };
+    let bytes = Server::start(&Kind::Nginx(site.clone()), is_shared)?.response()?.bytes;
     let around = "X-Filler: \r\n".len();
     let Some(filler) = sample.bytes.checked_sub(bytes + around).filter(|bytes| *bytes > 0) else {
         bail!("nginx answers {bytes} bytes, the page {}", sample.bytes);
     };
-    let kind = Kind::Nginx { directory: directory.to_owned(), filler: Some(filler) };
+    let kind = Kind::Nginx(Site { filler: Some(filler), ..site });
     let now = Server::start(&kind, is_shared)?.response()?.bytes;
     ensure!(now == sample.bytes, "nginx answers {now} bytes, the page {}", sample.bytes);
     Ok(kind)
 }
 
-/// Through our own `exec`, which pins itself and asks to die with us before it becomes the server.
-fn command(program: &Path, arguments: &[&str], is_shared: bool) -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("own path")?);
-    command.arg("exec");
-    if !is_shared {
-        command.args(["--core", &SERVER_CORE.to_string()]);
-    }
-    command.arg("--").arg(program).args(arguments).stdin(Stdio::null());
-    Ok(command)
+fn server_core(is_shared: bool) -> Option<usize> {
+    (!is_shared).then_some(SERVER_CORE)
 }

@@ -7,19 +7,25 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use simurgh::axum::Router;
-use simurgh::axum::body::Bytes;
-use simurgh::axum::extract::State;
+use simurgh::axum::body::{Body, Bytes};
+use simurgh::axum::extract::{Request, State};
 use simurgh::axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, SET_COOKIE};
 use simurgh::axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use simurgh::axum::response::{IntoResponse, Response};
 use simurgh::axum::routing::get;
 
-use crate::session::{Secret, Session};
+use crate::session::{Secret, Session, TOKEN_BYTES};
 use crate::view::{Guide, Index, Link, Page};
 
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 /// A page with a session's token in it is nobody else's.
 const CACHING: HeaderValue = HeaderValue::from_static("max-age=0, private, must-revalidate");
+/// A page, and some more: it is written into one buffer, which should not have to grow.
+const PAGE_BYTES: usize = 2_560;
+/// Headers of a page, those included that are added on its way out.
+const HEADERS: usize = 12;
+/// Random bytes of an id.
+const ID_BYTES: usize = 15;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 const LINKS: &[Link] = &[
@@ -52,32 +58,41 @@ const GUIDES: &[Guide] = &[
 ];
 
 /// `GET /`
-pub(crate) async fn index(State(secret): State<Arc<Secret>>, headers: HeaderMap) -> Response {
-    let (mut session, mut is_changed) = Session::of(&headers, &secret);
+pub(crate) async fn index(State(secret): State<Arc<Secret>>, request: Request) -> Response {
+    let (mut session, mut is_changed) = Session::of(request.headers(), &secret);
     // Shown once.
     let flash = session.flash.take();
     is_changed |= flash.is_some();
+    // Drawn together: a draw of a few bytes costs as much as one of some dozens.
+    let mut random = [0; ID_BYTES + TOKEN_BYTES];
+    rand::fill(&mut random);
+    let (id, mask) = random.split_at(ID_BYTES);
+    let csrf_token = session.masked_token(mask.try_into().unwrap_or_else(|_| rand::random()));
     let view = Index {
         page: Page {
             title: "Hello",
             path: "/",
-            csrf_token: session.masked_token(),
+            csrf_token: csrf_token.as_str(),
             flash: flash.as_deref(),
             links: LINKS,
             version: env!("CARGO_PKG_VERSION"),
         },
         guides: GUIDES,
     };
-    match view.render() {
-        Ok(html) => {
-            let mut response = (page_headers(&headers), html).into_response();
-            if is_changed {
-                set_session(&mut response, &session, &secret);
-            }
-            response
-        }
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    let mut html = String::with_capacity(PAGE_BYTES);
+    if let Err(error) = view.render_into(&mut html) {
+        return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response();
     }
+    let mut response = Response::new(Body::from(html));
+    *response.headers_mut() = HeaderMap::with_capacity(HEADERS);
+    let page = response.headers_mut();
+    page.insert(CONTENT_TYPE, HTML);
+    page.insert(CACHE_CONTROL, CACHING);
+    page.insert(REQUEST_ID, request_id(request.headers(), id));
+    if is_changed {
+        set_session(&mut response, &session, &secret);
+    }
+    response
 }
 
 /// The form of the page.
@@ -114,16 +129,14 @@ fn set_session(response: &mut Response, session: &Session, secret: &Secret) {
     }
 }
 
-fn page_headers(headers: &HeaderMap) -> [(HeaderName, HeaderValue); 3] {
-    [(CONTENT_TYPE, HTML), (CACHE_CONTROL, CACHING), (REQUEST_ID, request_id(headers))]
-}
-
-/// The request's own, if a proxy gave it one; else a new one.
-fn request_id(headers: &HeaderMap) -> HeaderValue {
+/// The request's own, if a proxy gave it one; else a new one out of random bytes.
+fn request_id(headers: &HeaderMap, random: &[u8]) -> HeaderValue {
     let given = headers.get(REQUEST_ID).filter(|it| (20..=200).contains(&it.len()));
     given.cloned().unwrap_or_else(|| {
-        let id = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 15]>());
-        HeaderValue::try_from(id).unwrap_or(HeaderValue::from_static("none"))
+        let mut id = [0; ID_BYTES / 3 * 4];
+        // It fills the array to its end.
+        let _ = URL_SAFE_NO_PAD.encode_slice(random, &mut id);
+        HeaderValue::from_bytes(&id).unwrap_or(HeaderValue::from_static("none"))
     })
 }
 

@@ -3,6 +3,10 @@
 use clap::Parser;
 use simurgh::Endpoint;
 
+/// As the binary `simurgh` has it: a page is some dozens of small blocks, made and dropped again.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A small page, rendered for each request.
 #[derive(Parser)]
 struct Args {

@@ -1,42 +1,61 @@
 //! The session: what the server remembers of a visitor, kept by the visitor's browser in a signed
 //! cookie. It can be read by whoever holds it and changed by nobody but the server.
 
+use std::ops::Range;
+use std::str;
+
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use cookie::{Cookie, CookieJar, Key, SameSite};
-use serde::{Deserialize, Serialize};
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use ring::hmac::{self, HMAC_SHA256};
+use simurgh::axum::body::Bytes;
 use simurgh::axum::http::header::COOKIE;
 use simurgh::axum::http::{HeaderMap, HeaderValue};
 use subtle::ConstantTimeEq;
 
-/// The cookie's name.
-const NAME: &str = "_hello_page_key";
+/// The cookie's name, and what ends it.
+const NAME: &str = "_hello_page_key=";
+/// What follows its value.
+const ATTRIBUTES: &str = "; HttpOnly; SameSite=Lax; Path=/";
+/// HMAC-SHA256 in base64, with which the value begins.
+const SIGNATURE_CHARS: usize = 44;
+/// Parts of the session.
+const TOKEN: &str = "_csrf_token";
+const FLASH: &str = "flash";
 /// Bytes of the token against forged forms.
-const TOKEN_BYTES: usize = 18;
+pub(crate) const TOKEN_BYTES: usize = 18;
 /// In base64.
 const TOKEN_CHARS: usize = TOKEN_BYTES / 3 * 4;
+/// Masked, with the mask behind it.
+const MASKED_CHARS: usize = 2 * TOKEN_CHARS;
+/// A cookie without a flash message, and some more.
+const COOKIE_BYTES: usize = 160;
 
 /// What sessions are signed with.
-pub struct Secret(Key);
+pub struct Secret(hmac::Key);
 
 impl Secret {
     /// A new one, of the system's random numbers.
     pub fn random() -> Self {
-        let bytes: [u8; 64] = rand::random();
-        Self(Key::from(&bytes))
+        Self::of(&rand::random())
+    }
+
+    /// Begins both hashes of an HMAC once and for all, not with each signature.
+    fn of(bytes: &[u8; 32]) -> Self {
+        Self(hmac::Key::new(HMAC_SHA256, bytes))
     }
 }
 
 /// A visitor's session.
-#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Session {
     /// The token that a form of ours bears, and one of another site cannot.
-    #[serde(rename = "_csrf_token")]
-    csrf_token: String,
+    csrf_token: [u8; TOKEN_BYTES],
     /// To be shown on the next page, once.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) flash: Option<String>,
 }
+
+/// A token as a page shows it.
+pub(crate) struct MaskedToken([u8; MASKED_CHARS]);
 
 impl Session {
     /// That of the request, if it is signed by us; else a new one, which has to be set.
@@ -48,60 +67,91 @@ impl Session {
     }
 
     fn new() -> Self {
-        let token: [u8; TOKEN_BYTES] = rand::random();
-        Self { csrf_token: URL_SAFE_NO_PAD.encode(token), flash: None }
+        let mut csrf_token = [0; TOKEN_BYTES];
+        rand::fill(&mut csrf_token);
+        Self { csrf_token, flash: None }
     }
 
     fn read(headers: &HeaderMap, secret: &Secret) -> Option<Self> {
         let sent = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-        let cookie = sent.flat_map(Cookie::split_parse).flatten().find(|it| it.name() == NAME)?;
-        let verified = CookieJar::new().signed(&secret.0).verify(cookie.into_owned())?;
-        let session: Self = serde_urlencoded::from_str(verified.value()).ok()?;
-        (session.csrf_token.len() == TOKEN_CHARS).then_some(session)
+        let mut cookies = sent.flat_map(|pairs| pairs.split(';')).map(str::trim);
+        let (signature, value) =
+            cookies.find_map(|pair| pair.strip_prefix(NAME))?.split_at_checked(SIGNATURE_CHARS)?;
+        let mut tag = [0; SIGNATURE_CHARS / 4 * 3];
+        let bytes = STANDARD.decode_slice(signature, &mut tag).ok()?;
+        hmac::verify(&secret.0, value.as_bytes(), tag.get(..bytes)?).ok()?;
+        Self::parse(value)
+    }
+
+    /// Reads what was signed.
+    fn parse(value: &str) -> Option<Self> {
+        let parts = value.strip_prefix(TOKEN)?.strip_prefix('=')?;
+        let (token, more) = parts.split_once('&').unwrap_or((parts, ""));
+        let mut more = form_urlencoded::parse(more.as_bytes());
+        let flash = more.find_map(|(name, text)| (name == FLASH).then(|| text.into_owned()));
+        Some(Self { csrf_token: decoded(token)?, flash })
     }
 
     /// The header that has the browser keep it.
     pub(crate) fn to_header(&self, secret: &Secret) -> Option<HeaderValue> {
-        let value = serde_urlencoded::to_string(self).ok()?;
-        let cookie =
-            Cookie::build((NAME, value)).path("/").http_only(true).same_site(SameSite::Lax);
-        let mut jar = CookieJar::new();
-        jar.signed_mut(&secret.0).add(cookie);
-        HeaderValue::from_str(&jar.get(NAME)?.to_string()).ok()
+        const SIGNATURE: Range<usize> = NAME.len()..NAME.len() + SIGNATURE_CHARS;
+        let mut token = [0; TOKEN_CHARS];
+        URL_SAFE_NO_PAD.encode_slice(self.csrf_token, &mut token).ok()?;
+        let mut text = Vec::with_capacity(COOKIE_BYTES);
+        text.extend_from_slice(NAME.as_bytes());
+        text.extend_from_slice(&[b'='; SIGNATURE_CHARS]);
+        // Neither name nor token has a character that a form would write in another way.
+        text.extend_from_slice(TOKEN.as_bytes());
+        text.push(b'=');
+        text.extend_from_slice(&token);
+        if let Some(flash) = &self.flash {
+            let mut pair = form_urlencoded::Serializer::new(String::new());
+            text.push(b'&');
+            text.extend_from_slice(pair.append_pair(FLASH, flash).finish().as_bytes());
+        }
+        let signature = hmac::sign(&secret.0, text.get(SIGNATURE.end..)?);
+        STANDARD.encode_slice(signature, text.get_mut(SIGNATURE)?).ok()?;
+        text.extend_from_slice(ATTRIBUTES.as_bytes());
+        HeaderValue::from_maybe_shared(Bytes::from(text)).ok()
     }
 
-    /// The token as a page shows it: masked anew each time, so that nothing can be learned from how
-    /// well the page compresses (as Phoenix does).
-    pub(crate) fn masked_token(&self) -> String {
-        let mask: [u8; TOKEN_BYTES] = rand::random();
+    /// The token as a page shows it: masked with other random bytes each time, so that nothing can
+    /// be learned from how well the page compresses (as Phoenix does).
+    pub(crate) fn masked_token(&self, random: [u8; TOKEN_BYTES]) -> MaskedToken {
         let mut masked = [0; 2 * TOKEN_BYTES];
-        let token = self.token().unwrap_or_default();
-        for (at, (mask, token)) in mask.iter().zip(token).enumerate() {
-            if let Some(byte) = masked.get_mut(at) {
-                *byte = mask ^ token;
-            }
-            if let Some(byte) = masked.get_mut(at + TOKEN_BYTES) {
-                *byte = *mask;
-            }
+        let (token, mask) = masked.split_at_mut(TOKEN_BYTES);
+        mask.copy_from_slice(&random);
+        for ((masked, mask), byte) in token.iter_mut().zip(mask).zip(self.csrf_token) {
+            *masked = *mask ^ byte;
         }
-        URL_SAFE_NO_PAD.encode(masked)
+        let mut text = [0; MASKED_CHARS];
+        // It fills the array to its end.
+        let _ = URL_SAFE_NO_PAD.encode_slice(masked, &mut text);
+        MaskedToken(text)
     }
 
     /// Whether a form bears this session's token.
     pub(crate) fn bears(&self, masked: &str) -> bool {
-        let Ok(masked) = URL_SAFE_NO_PAD.decode(masked) else { return false };
-        let Some(token) = self.token() else { return false };
-        let Some((masked, mask)) = masked.split_at_checked(TOKEN_BYTES) else { return false };
-        if mask.len() != TOKEN_BYTES {
-            return false;
+        let Some(mut masked) = decoded::<{ 2 * TOKEN_BYTES }>(masked) else { return false };
+        let (token, mask) = masked.split_at_mut(TOKEN_BYTES);
+        for (masked, mask) in token.iter_mut().zip(mask) {
+            *masked ^= *mask;
         }
-        let borne: Vec<u8> = masked.iter().zip(mask).map(|(masked, mask)| masked ^ mask).collect();
-        borne.ct_eq(&token).into()
+        (*token).ct_eq(&self.csrf_token).into()
     }
+}
 
-    fn token(&self) -> Option<[u8; TOKEN_BYTES]> {
-        URL_SAFE_NO_PAD.decode(&self.csrf_token).ok()?.try_into().ok()
+impl MaskedToken {
+    pub(crate) fn as_str(&self) -> &str {
+        str::from_utf8(&self.0).unwrap_or_default()
     }
+}
+
+/// So many bytes in base64, no fewer and no more.
+fn decoded<const BYTES: usize>(text: &str) -> Option<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    let count = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
+    (count == BYTES).then_some(bytes)
 }
 
 #[cfg(test)]
@@ -135,13 +185,33 @@ mod tests {
         assert!(Session::of(&sent_back(&changed.parse().unwrap()), &secret).1);
     }
 
+    /// Whatever else reads or sets such cookies: the `cookie` crate has the same in signed jars.
+    #[test]
+    fn cookies_are_those_of_other_signers() {
+        let secret = Secret::of(&[7; 32]);
+        let key = cookie::Key::from(&[7; 64]);
+        let session = Session { csrf_token: [9; TOKEN_BYTES], flash: Some("a&b=c; ü".into()) };
+        let header = session.to_header(&secret).unwrap();
+        let ours = cookie::Cookie::parse(header.to_str().unwrap().to_owned()).unwrap();
+        assert_eq!((ours.http_only(), ours.path()), (Some(true), Some("/")));
+        let verified = cookie::CookieJar::new().signed(&key).verify(ours).unwrap();
+        let value = format!("{TOKEN}={}&{FLASH}=a%26b%3Dc%3B+%C3%BC", "CQkJ".repeat(6));
+        assert_eq!(verified.value(), value);
+        let mut jar = cookie::CookieJar::new();
+        jar.signed_mut(&key).add(("_hello_page_key", value));
+        let theirs = format!("a=b; {}; c=d", jar.get("_hello_page_key").unwrap());
+        let headers = HeaderMap::from_iter([(COOKIE, theirs.parse().unwrap())]);
+        assert_eq!(Session::of(&headers, &secret), (session, false));
+    }
+
     #[test]
     fn a_masked_token_is_new_each_time_and_known_again() {
         let session = Session::new();
-        let (first, second) = (session.masked_token(), session.masked_token());
+        let (first, second) = (session.masked_token([1; 18]), session.masked_token([2; 18]));
+        let (first, second) = (first.as_str(), second.as_str());
         assert_ne!(first, second);
-        assert!(session.bears(&first) && session.bears(&second));
-        assert!(!Session::new().bears(&first));
+        assert!(session.bears(first) && session.bears(second));
+        assert!(!Session::new().bears(first));
         for wrong in ["", "x", &first[1..], &format!("{first}AAAA")] {
             assert!(!session.bears(wrong), "{wrong}");
         }

@@ -21,6 +21,9 @@ use crate::process::Task;
 
 /// The program that counts.
 pub(crate) const VALGRIND: &str = "/usr/bin/valgrind";
+/// What is counted: all of one package. The page has a program of its own, as it has another
+/// allocator.
+const PROGRAMS: [&str; 2] = ["simurgh-instructions", "simurgh-instructions-page"];
 /// What was counted when somebody last agreed with it, from the repository's root.
 const BASELINE: &str = "bench/instructions/baseline.json";
 /// How the baseline is taken anew.
@@ -60,9 +63,10 @@ pub(crate) struct Counts {
     pub(crate) counts: BTreeMap<String, Counted>,
 }
 
-/// An item as the bench binary lists it.
+/// An item as a bench binary lists it.
 #[derive(Debug, PartialEq, Eq)]
 struct Item {
+    program: PathBuf,
     name: String,
     times: u64,
     inside: Vec<String>,
@@ -119,12 +123,10 @@ pub(crate) fn count(only: &[String], runs: usize) -> Result<Vec<Counts>, String>
         return Err(format!("the paths to be counted do not build: {}", built.reason()));
     }
     let target = crate::bin_dir().parent().unwrap_or(Path::new("target")).to_path_buf();
-    let program = target.join("instructions/simurgh-instructions");
-    let listed = Task::new(&program.to_string_lossy(), &["--list"], 1).quiet().run();
-    if !listed.ok() {
-        return Err(format!("no list of what is to be counted: {}", listed.reason()));
+    let mut items = Vec::new();
+    for program in PROGRAMS.map(|name| target.join("instructions").join(name)) {
+        items.extend(list(&program)?);
     }
-    let mut items = listed.output.lines().map(item).collect::<Result<Vec<Item>, String>>()?;
     items.retain(|item| only.is_empty() || only.iter().any(|part| item.name.contains(part)));
     if items.is_empty() {
         return Err(format!("nothing is called {}", only.join(", ")));
@@ -133,32 +135,42 @@ pub(crate) fn count(only: &[String], runs: usize) -> Result<Vec<Counts>, String>
     fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
     let toolchain = Toolchain::here();
     let run = |_| {
-        let counts =
-            items.iter().map(|item| Ok((item.name.clone(), count_one(&program, &out, item)?)));
+        let counts = items.iter().map(|item| Ok((item.name.clone(), count_one(&out, item)?)));
         Ok(Counts { toolchain: toolchain.clone(), counts: counts.collect::<Result<_, String>>()? })
     };
     (0..runs).map(run).collect()
 }
 
+/// What a program can do.
+fn list(program: &Path) -> Result<Vec<Item>, String> {
+    let listed = Task::new(&program.to_string_lossy(), &["--list"], 1).quiet().run();
+    if !listed.ok() {
+        return Err(format!("no list of what is to be counted: {}", listed.reason()));
+    }
+    listed.output.lines().map(|line| item(program, line)).collect()
+}
+
 /// Reads a line of the list: name, times, functions.
-fn item(line: &str) -> Result<Item, String> {
+fn item(program: &Path, line: &str) -> Result<Item, String> {
     let mut fields = line.split('\t');
     let name = fields.next().unwrap_or_default().to_owned();
     let times = fields.next().and_then(|times| times.parse().ok());
     let inside: Vec<String> = fields.map(str::to_owned).collect();
     match times {
-        Some(times) if !inside.is_empty() => Ok(Item { name, times, inside }),
+        Some(times) if !inside.is_empty() => {
+            Ok(Item { program: program.to_owned(), name, times, inside })
+        }
         _ => Err(format!("not an item: {line:?}")),
     }
 }
 
 /// Counts one item in a process of its own, so that none depends on those before it.
-fn count_one(program: &Path, out: &Path, item: &Item) -> Result<Counted, String> {
+fn count_one(out: &Path, item: &Item) -> Result<Counted, String> {
     let file: PathBuf = out.join(format!("{}.out", item.name));
     let mut arguments = vec!["--tool=callgrind".to_owned(), "--collect-atstart=no".to_owned()];
     arguments.push(format!("--callgrind-out-file={}", file.display()));
     arguments.extend(item.inside.iter().map(|inside| format!("--toggle-collect={inside}")));
-    arguments.extend([program.display().to_string(), item.name.clone()]);
+    arguments.extend([item.program.display().to_string(), item.name.clone()]);
     let done = Task::new(VALGRIND, &arguments, 5).quiet().run();
     if !done.ok() {
         let last = done.output.lines().last().unwrap_or_default();
@@ -357,10 +369,11 @@ mod tests {
 
     #[test]
     fn lists_and_files_are_read() {
-        let read = item("a-b\t100\tf*\t*g").unwrap();
+        let program = Path::new("program");
+        let read = item(program, "a-b\t100\tf*\t*g").unwrap();
         assert_eq!((read.name.as_str(), read.times, read.inside.len()), ("a-b", 100, 2));
         for wrong in ["", "a", "a\tb\tc", "a\t1"] {
-            assert!(item(wrong).is_err(), "{wrong:?}");
+            assert!(item(program, wrong).is_err(), "{wrong:?}");
         }
         assert_eq!(total("events: Ir\nsummary: 5\n\ntotals: 482313\n"), Some(482_313));
         assert_eq!(total("events: Ir\n"), None);

@@ -135,12 +135,29 @@ fn measure_one(
     Ok(Sweep { raw, cpu_us: spent as f64 / requests / 1000.0 })
 }
 
-/// The page under test; it says itself where it listens.
+/// The page under test, on core 0.
 fn hello_page(session: &mut Session) -> Result<(Child, String), String> {
     let program = session.program("hello_page");
-    let mut command = pinned(session, &[&program, "--listen", "127.0.0.1:0"]);
-    let mut child = spawn(command.stdout(Stdio::piped()))?;
-    let Some(stdout) = child.stdout.take() else { return Err("hello_page has no output".into()) };
+    listening(session, &["exec", "--core", "0", "--", &program, "--listen", "127.0.0.1:0"])
+}
+
+/// nginx as all benchmarks have it, on core 0, with a file of the page's size.
+fn nginx(session: &mut Session, directory: &Path) -> Result<(Child, String), String> {
+    let root = directory.join("root");
+    fs::create_dir_all(&root)
+        .and_then(|()| fs::write(root.join("index.html"), "x".repeat(PAGE_BYTES)))
+        .map_err(|error| format!("{}: {error}", root.display()))?;
+    let directory = directory.display().to_string();
+    listening(session, &["nginx", "--directory", &directory, "--core", "0"])
+}
+
+/// What `simurgh-bench` becomes or starts, gone with us, once it has said where it listens.
+fn listening(session: &mut Session, words: &[&str]) -> Result<(Child, String), String> {
+    session.note(&format!("simurgh-bench {}", words.join(" ")));
+    let mut command = Command::new(session.program("simurgh-bench"));
+    let mut child = spawn(command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()))?;
+    let name = words.join(" ");
+    let Some(stdout) = child.stdout.take() else { return Err(format!("{name} has no output")) };
     let (said, heard) = channel();
     // Reads on, or the server would wait for a full pipe.
     thread::spawn(move || {
@@ -161,70 +178,14 @@ fn hello_page(session: &mut Session) -> Result<(Child, String), String> {
             Err(why) => {
                 kill_group(&mut child);
                 let why = if why == RecvTimeoutError::Timeout { "does not say" } else { "ended" };
-                return Err(format!("hello_page {why} where it listens"));
+                return Err(format!("{name} {why} where it listens"));
             }
         }
     }
 }
 
-/// nginx as somebody would have it who wants it fast, with a file of the page's size.
-fn nginx(session: &mut Session, directory: &Path) -> Result<(Child, String), String> {
-    let say = |error: std::io::Error| format!("{}: {error}", directory.display());
-    fs::create_dir_all(directory).map_err(say)?;
-    fs::write(directory.join("index.html"), "x".repeat(PAGE_BYTES)).map_err(say)?;
-    let port = free_port()?;
-    let here = directory.display();
-    let configuration = format!(
-        "daemon off; worker_processes 1; pid {here}/pid; error_log {here}/error.log;\n\
-         user root;\nevents {{ worker_connections 4096; }}\nhttp {{\n\
-         access_log off; sendfile on; tcp_nopush on; tcp_nodelay on;\n\
-         keepalive_timeout 60s; keepalive_requests 100000000; open_file_cache max=100;\n\
-         types {{ text/html html; }}\n\
-         client_body_temp_path {here}/b; proxy_temp_path {here}/p; fastcgi_temp_path {here}/f;\n\
-         uwsgi_temp_path {here}/u; scgi_temp_path {here}/s;\n\
-         server {{ listen 127.0.0.1:{port}; root {here}; }}\n}}\n"
-    );
-    let file = directory.join("nginx.conf");
-    fs::write(&file, configuration).map_err(say)?;
-    let file = file.display().to_string();
-    let error_log = directory.join("error.log").display().to_string();
-    let words = ["/usr/sbin/nginx", "-e", &error_log, "-c", &file];
-    let mut child = spawn(pinned(session, &words).stdout(Stdio::null()))?;
-    let address = format!("127.0.0.1:{port}");
-    let until = Instant::now() + STARTS_WITHIN;
-    while !answers(&address) {
-        if Instant::now() > until || child.try_wait().is_ok_and(|ended| ended.is_some()) {
-            kill_group(&mut child);
-            let log = fs::read_to_string(directory.join("error.log")).unwrap_or_default();
-            return Err(format!("nginx does not start: {}", log.lines().last().unwrap_or("")));
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    Ok((child, address))
-}
-
-/// On core 0, and gone with us.
-fn pinned(session: &mut Session, words: &[&str]) -> Command {
-    session.note(&format!("simurgh-bench exec --core 0 -- {}", words.join(" ")));
-    let mut command = Command::new(session.program("simurgh-bench"));
-    command.args(["exec", "--core", "0", "--"]).args(words).stdin(Stdio::null());
-    command
-}
-
 fn spawn(command: &mut Command) -> Result<Child, String> {
     command.process_group(0).spawn().map_err(|error| format!("does not start: {error}"))
-}
-
-/// A port that nobody has: nginx cannot be asked which one it got.
-#[allow(clippy::disallowed_types, reason = "there are no shards in this process")]
-fn free_port() -> Result<u16, String> {
-    let bound = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
-    bound.map(|address| address.port()).map_err(|error| format!("no port: {error}"))
-}
-
-#[allow(clippy::disallowed_types, reason = "there are no shards in this process")]
-fn answers(address: &str) -> bool {
-    std::net::TcpStream::connect(address).is_ok()
 }
 
 /// CPU time of all processes of a group, their threads together, ns.

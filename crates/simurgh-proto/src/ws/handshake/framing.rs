@@ -144,9 +144,24 @@ fn number(text: &[u8]) -> Result<u64, FramingError> {
 /// Whether it can be a host with a port, and no more than one: a blank, a comma, a path or a user
 /// in it is read as different hosts by different readers.
 fn is_host(host: &[u8]) -> bool {
-    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=:[]".contains(byte);
-    host.iter().all(is_part)
+    host.iter().all(|byte| HOST_BYTES.get(usize::from(*byte)) == Some(&true))
 }
+
+/// Which bytes a host with a port is made of.
+const HOST_BYTES: [bool; 256] = {
+    let mut is_part = [false; 256];
+    let mut at = 0;
+    while at < is_part.len() {
+        is_part[at] = (at as u8).is_ascii_alphanumeric();
+        at += 1;
+    }
+    let mut marks: &[u8] = b"-._~%!$&'()*+;=:[]";
+    while let [mark, rest @ ..] = marks {
+        is_part[*mark as usize] = true;
+        marks = rest;
+    }
+    is_part
+};
 
 fn without_port<'a>(host: &'a [u8], port: &[u8]) -> &'a [u8] {
     host.strip_suffix(port).unwrap_or(host)
