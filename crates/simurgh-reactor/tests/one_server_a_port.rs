@@ -1,7 +1,7 @@
 //! Shards share a port (SO_REUSEPORT), servers do not. Two servers that were started on one port
-//! within a few milliseconds both ran: sockets that may reuse an address can all be bound to it for
-//! as long as none of them listens, and each server found nobody listening yet. The kernel then gave
-//! half of the clients to each of them.
+//! within a few milliseconds both ran: sockets that may reuse an address can all be bound to it
+//! for as long as none of them listens, and each server found nobody listening yet. The kernel then
+//! gave half of the clients to each of them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

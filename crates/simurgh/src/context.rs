@@ -127,7 +127,8 @@ impl Context<'_> {
         self.hub.spawn(work);
     }
 
-    /// Counts a payload that its channel does not take; on the shard's own thread, as callbacks are.
+    /// Counts a payload that its channel does not take; on the shard's own thread, where callbacks
+    /// run.
     pub(crate) fn count_wrong_payload(&self) {
         if let Some(metrics) = self.hub.metrics.get(usize::from(self.channel.shard)) {
             metrics.errors_wrong_payload.add(1);

@@ -1,7 +1,7 @@
 // The chat page: rooms over Phoenix Channels with the official client (phoenix.min.js, global
 // `Phoenix`). One socket at /socket, one channel `rooms:<name>` for each room that is open.
-// Everything that comes from others is put into the page as text, never as markup, and may be of any
-// shape (payload.js).
+// Everything that comes from others is put into the page as text, never as markup, and may be of
+// any shape (payload.js).
 "use strict";
 
 const ROOM_LENGTH_MAX = 48;

@@ -1,5 +1,5 @@
-// What others send may be anything: null, a list, bytes, an object without the field that is wanted,
-// or with one that is no text. Nothing here throws, whatever it is given.
+// What others send may be anything: null, a list, bytes, an object without the field that is
+// wanted, or with one that is no text. Nothing here throws, whatever it is given.
 "use strict";
 
 /** A field of a payload as text of at most so many characters; "" where there is none. */

@@ -230,8 +230,9 @@ fn storm_words(storm: &Storm) -> String {
          10 s later {:.1} % of the memory it had grown by was left, {:.1} % of the kernel's \
          records, {} sockets; slowest heartbeat of bystanders {} (they themselves were late by \
          up to {}), failed {}. Then all came back at once: joined again after {:.1} s, {} \
-         connections tried in vain and again, slowest heartbeat {} (late by up to {}). Of {} members that had joined when something was said to all meanwhile, \
-         {} heard it (with those who had come in between).",
+         connections tried in vain and again, slowest heartbeat {} (late by up to {}). Of {} \
+         members that had joined when something was said to all meanwhile, {} heard it (with those \
+         who had come in between).",
         grouped(storm.vanished),
         storm.noticed_s,
         storm.memory_left * 100.0,

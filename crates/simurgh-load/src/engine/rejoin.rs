@@ -1,8 +1,9 @@
 //! Which joins a user repeats once its connection is back.
 //!
-//! In most sessions each join has a topic of its own, the same for all users. Their Channels session
-//! says then what they have joined, and a user who waits holds nothing else for it; only a join that
-//! the server has ended or refused is noted. In other sessions all joins are noted as they are made.
+//! In most sessions each join has a topic of its own, the same for all users. Their Channels
+//! session says then what they have joined, and a user who waits holds nothing else for it; only a
+//! join that the server has ended or refused is noted. In other sessions all joins are noted as
+//! they are made.
 
 use std::rc::Rc;
 
@@ -36,8 +37,8 @@ impl Worker {
         user.tidy();
     }
 
-    /// The server has refused or ended the channel of a topic, which is wanted all the same once the
-    /// connection is a new one.
+    /// The server has refused or ended the channel of a topic, which is wanted all the same once
+    /// the connection is a new one.
     pub(super) fn note_ended(&mut self, u: u32, topic: &str) {
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
