@@ -81,8 +81,10 @@ pub(super) async fn serve(
         let answers = Arc::clone(&answers);
         service_fn(move |request| answer(Arc::clone(&answers), request))
     };
-    // Its own time-out of heads would set a timer with each request.
-    let mut connection = http1::Builder::new().serve_connection(TokioIo::new(gate), service);
+    // Its own time-out of heads would set a timer with each request. Whether a client has left the
+    // gate knows better: one that has only shut its side is there for its answers.
+    let mut connection =
+        http1::Builder::new().half_close(true).serve_connection(TokioIo::new(gate), service);
     let mut timer = pin!(sleep(limits.shortest_timeout()));
     let taken = poll_fn(|context| {
         match look(&answers.watch, &limits, timer.as_mut(), context) {

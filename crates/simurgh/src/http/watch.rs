@@ -22,9 +22,12 @@ pub(super) enum Wait {
     Head,
     /// More of a body.
     Body,
+    /// Nothing more, since it has shut its side: that it takes some of its answer is the only sign
+    /// that it is still there.
+    Sign,
 }
 
-const WAITS: [Wait; 4] = [Wait::Nothing, Wait::Request, Wait::Head, Wait::Body];
+const WAITS: [Wait; 5] = [Wait::Nothing, Wait::Request, Wait::Head, Wait::Body, Wait::Sign];
 
 /// Whose time is up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +150,11 @@ impl Watch {
         self.wait.store(Wait::Nothing as u8, Relaxed);
     }
 
+    /// Whether an answer is being made.
+    pub(super) fn is_answering(&self) -> bool {
+        self.requests.load(Relaxed) > self.answered.load(Relaxed)
+    }
+
     /// The status to refuse this request with, if it is refused.
     pub(super) fn refusal_of(&self, number: u64) -> Option<u16> {
         let refusal = self.refusal.load(Relaxed);
@@ -171,14 +179,13 @@ impl Watch {
             since_ms => left(limits.write_timeout, since_ms).ok_or(Overdue::Answer)?,
         };
         let since_ms = self.since_ms.load(Relaxed);
-        let is_answering = self.requests.load(Relaxed) > self.answered.load(Relaxed);
         let read_left = match self.wait() {
             Wait::Nothing => shortest,
-            // hyper only looks whether the client is still there.
-            Wait::Request | Wait::Head if is_answering => shortest,
+            Wait::Request | Wait::Head if self.is_answering() => shortest,
             Wait::Request => left(limits.idle_timeout, since_ms).ok_or(Overdue::Idle)?,
             Wait::Head => left(limits.head_timeout, since_ms).ok_or(Overdue::Request)?,
             Wait::Body => self.body_left(limits, now_ms).ok_or(Overdue::Request)?,
+            Wait::Sign => left(limits.idle_timeout, since_ms).ok_or(Overdue::Answer)?,
         };
         Ok(shortest.min(write_left).min(read_left))
     }
