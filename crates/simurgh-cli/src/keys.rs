@@ -264,10 +264,23 @@ pub(crate) const ALL: &[Key] = &[
         takes: "a whole number from 1 to 1000000",
         default: "10000",
         example: None,
-        about: "Plain HTTP connections at once; above, 503 with Retry-After. Sockets are not \
-                counted, nor do they lose descriptors to them",
+        about: "Plain HTTP connections at once; above, 503 with Retry-After. As they fill, idle \
+                ones may stay for less long, and the longest idle are closed in favour of those \
+                who come. Sockets are not counted, nor do they lose descriptors to them",
         cost: "some 20 kB for each that is there, half of it the system's",
         set: |layer, value| scalar(&mut layer.http_connections_max, value, units::http_connections),
+    },
+    Key {
+        name: "http_connections_reserved",
+        takes: "a whole number from 1 to 1000000",
+        default: "100",
+        example: None,
+        about: "Places beyond http_connections_max for /healthz, /metrics, POST /api/broadcast and \
+                the observer alone, one request each; and as many on admin_listen",
+        cost: "as http_connections_max, while they are taken",
+        set: |layer, value| {
+            scalar(&mut layer.http_connections_reserved, value, units::http_connections)
+        },
     },
     Key {
         name: "http_head_bytes_max",

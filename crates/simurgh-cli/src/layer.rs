@@ -84,6 +84,8 @@ layer! {
     http_threads: Choice<usize>,
     #[arg(long, value_name = "N", value_parser = units::http_connections)]
     http_connections_max: usize,
+    #[arg(long, value_name = "N", value_parser = units::http_connections)]
+    http_connections_reserved: usize,
     #[arg(long, value_name = "SIZE", value_parser = units::head_bytes)]
     http_head_bytes_max: usize,
     #[arg(long, value_name = "N", value_parser = units::headers)]

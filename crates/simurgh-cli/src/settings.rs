@@ -236,6 +236,8 @@ fn complete(layer: Layer) -> Config {
 fn complete_http(layer: &Layer, http: &mut HttpConfig) {
     http.threads = layer.http_threads.and_then(Choice::value).unwrap_or(http.threads);
     http.connections_max = layer.http_connections_max.unwrap_or(http.connections_max);
+    let reserved = layer.http_connections_reserved;
+    http.connections_reserved = reserved.unwrap_or(http.connections_reserved);
     http.head_bytes_max = layer.http_head_bytes_max.unwrap_or(http.head_bytes_max);
     http.headers_max = layer.http_headers_max.unwrap_or(http.headers_max);
     http.target_bytes_max = layer.http_target_bytes_max.unwrap_or(http.target_bytes_max);

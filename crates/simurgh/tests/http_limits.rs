@@ -220,9 +220,12 @@ fn the_last_request_of_a_connection_closes_it() {
 #[test]
 fn connections_beyond_the_most_get_503_and_sockets_do_not_notice() {
     let server = server(|http| http.connections_max = 2);
+    // Each has a request under way; one that were idle would make room.
+    let half = "POST /length HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhe";
     let mut kept: Vec<Raw> = (0..2).map(|_| connect(&server)).collect();
     for raw in &mut kept {
         assert_eq!(raw.send(OK).answer().status, 200);
+        raw.send(half);
     }
     let mut more = connect(&server);
     more.send(OK);
@@ -232,7 +235,8 @@ fn connections_beyond_the_most_get_503_and_sockets_do_not_notice() {
     assert_eq!(answers[0].header("retry-after"), Some("1"));
     // A socket is no plain connection.
     let _socket = Client::v2(&server);
-    assert_eq!(kept[0].send(OK).answer().status, 200, "those that are there stay");
+    assert_eq!(kept[0].send("llo").answer().text(), "5 bytes\n", "those that are there stay");
+    kept[0].send(half);
     // An upgrade leads a connection away from the HTTP side, and its place is free.
     kept.pop();
     let until = Instant::now() + SOON;

@@ -45,6 +45,7 @@ use conn::{Conn, Phase};
 use driven::Driven;
 use fanout::Fanout;
 use hibernation::Hibernation;
+pub(crate) use lifecycle::DRAIN_GRACE;
 use lifecycle::Lifecycle;
 use members::Memberships;
 use observed::Observed;
