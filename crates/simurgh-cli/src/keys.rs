@@ -39,8 +39,13 @@ pub(crate) struct Wrong {
 }
 
 /// Keys about declared channels and what is served beside them; an application in Rust has its own.
-const ABOUT_DECLARED: [&str; 4] =
-    ["static_files", "max_channels", "auth_token", "announce_joins_up_to"];
+const ABOUT_DECLARED: [&str; 5] = [
+    "static_files",
+    "static_copies_bytes_max",
+    "max_channels",
+    "auth_token",
+    "announce_joins_up_to",
+];
 
 impl Key {
     /// Whether it means anything to such an application.
@@ -411,6 +416,16 @@ pub(crate) const ALL: &[Key] = &[
                 hidden and none that a link leads out to",
         cost: "reads on threads of their own",
         set: |layer, value| scalar(&mut layer.static_files, value, units::directory),
+    },
+    Key {
+        name: "static_copies_bytes_max",
+        takes: "a size such as \"32MiB\" or a number of bytes, or \"off\"",
+        default: "\"32MiB\"",
+        example: None,
+        about: "Compressed copies of static files, kept; the longest unused goes first. A file of \
+                more than a quarter of this is sent as it is, as is one with none yet",
+        cost: "up to so much memory, and once a file a thread's time, of half the cores at most",
+        set: |layer, value| scalar(&mut layer.static_copies_bytes_max, value, units::bytes_or_off),
     },
     Key {
         name: "max_channels",

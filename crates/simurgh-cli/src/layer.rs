@@ -114,6 +114,8 @@ layer! {
     log_format: LogFormat,
     #[arg(long, value_name = "DIRECTORY", value_parser = units::directory)]
     static_files: PathBuf,
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes_or_off)]
+    static_copies_bytes_max: Choice<usize>,
     #[arg(long, value_name = "N", value_parser = units::channels)]
     max_channels: u16,
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,

@@ -139,6 +139,7 @@ fn mistakes(flags: &Layer, layer: &Layer, channels: Channels) -> Vec<(&'static s
     if channels == Channels::InRust {
         for (key, is_typed) in [
             ("static_files", flags.static_files.is_some()),
+            ("static_copies_bytes_max", flags.static_copies_bytes_max.is_some()),
             ("max_channels", flags.max_channels.is_some()),
             ("auth_token", flags.auth_token.is_some()),
             ("announce_joins_up_to", flags.announce_joins_up_to.is_some()),
@@ -166,8 +167,14 @@ const FILES_POLICY: HeaderValue =
 /// The files that are to be served, or the chat's page.
 fn page(layer: &Layer) -> Result<Router, String> {
     let Some(directory) = &layer.static_files else { return Ok(chat::page()) };
-    simurgh::http::static_files(directory, FILES_POLICY)
-        .map_err(|error| format!("{}: {error}", directory.display()))
+    let files = match layer.static_copies_bytes_max {
+        None => simurgh::http::static_files(directory, FILES_POLICY),
+        Some(most) => {
+            let most = most.value().unwrap_or(0);
+            simurgh::http::static_files_keeping(directory, FILES_POLICY, most)
+        }
+    };
+    files.map_err(|error| format!("{}: {error}", directory.display()))
 }
 
 /// The declared channels, or the built-in chat where none are.

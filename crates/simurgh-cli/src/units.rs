@@ -85,6 +85,10 @@ pub(crate) fn bytes(text: &str) -> Result<usize, String> {
     }
 }
 
+pub(crate) fn bytes_or_off(text: &str) -> Result<Choice<usize>, String> {
+    Choice::read(text, "off", bytes)
+}
+
 /// Frames and messages: what does not fit a control frame cannot be told to close properly.
 pub(crate) fn message_bytes(text: &str) -> Result<usize, String> {
     match simurgh::declared::parse_bytes(text)? {

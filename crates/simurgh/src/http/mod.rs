@@ -11,6 +11,7 @@ mod admin_listener;
 mod api;
 mod bearer;
 mod connection;
+mod copies;
 mod files;
 mod gate;
 mod guests;
@@ -35,7 +36,7 @@ use crate::observe;
 
 pub(crate) use admin::REACTOR_METRICS;
 pub(crate) use bearer::{Bearer, bearer};
-pub use files::static_files;
+pub use files::{static_files, static_files_keeping};
 pub(crate) use guests::{Guests, is_reserved};
 pub use headers::with_security_headers;
 pub use limits::HttpConfig;
