@@ -207,14 +207,26 @@ pub(crate) const ALL: &[Key] = &[
     Key {
         name: "check_origin",
         takes: "\"off\", \"conn\" (the request's own scheme, host and port), a list such as \
-                [\"https://example.com\", \"//*.example.com\"] (commas in a flag), or \"auto\": \
-                off while listen is loopback alone, else conn",
+                [\"https://example.com\", \"//*.example.com\"] (commas in a flag), \"local\" \
+                (pages of this machine, and of the request's own host), or \"auto\": local while \
+                listen is loopback alone, else conn",
         default: "\"auto\"",
         example: None,
         about: "Which pages' scripts may connect. Clients that are no browsers send no Origin and \
                 are let in",
         cost: "nothing",
         set: set_origins,
+    },
+    Key {
+        name: "trusted_hosts",
+        takes: "a list of names without ports such as [\"chat.example.com\"] (commas in a flag)",
+        default: "[]",
+        example: None,
+        about: "While listen is loopback alone, /metrics, the observer and POST /api/broadcast \
+                answer requests whose Host is a name of loopback or one of these; others get 421. \
+                For a proxy on this machine that passes them on",
+        cost: "nothing",
+        set: |layer, value| list(&mut layer.trusted_hosts, value, units::host),
     },
     Key {
         name: "trusted_proxies",

@@ -69,6 +69,8 @@ layer! {
     mailbox_bytes_max: usize,
     #[arg(long, value_name = "ORIGINS", value_parser = units::check_origin)]
     check_origin: Choice<CheckOrigin>,
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = units::host)]
+    trusted_hosts: Vec<String>,
     #[arg(long, value_name = "NETWORKS", value_delimiter = ',', value_parser = units::network)]
     trusted_proxies: Vec<IpNet>,
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,

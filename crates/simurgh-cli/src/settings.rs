@@ -232,6 +232,7 @@ fn complete(layer: Layer) -> Config {
     config.outbound_bytes_max = layer.outbound_bytes_max.unwrap_or(config.outbound_bytes_max);
     config.mailbox_bytes_max = layer.mailbox_bytes_max.unwrap_or(config.mailbox_bytes_max);
     config.check_origin = layer.check_origin.map_or(config.check_origin, Choice::value);
+    config.trusted_hosts = layer.trusted_hosts.unwrap_or(config.trusted_hosts);
     config.trusted_proxies = layer.trusted_proxies.unwrap_or(config.trusted_proxies);
     config.proxy_protocol = layer.proxy_protocol.unwrap_or(config.proxy_protocol);
     config.api_token = layer.api_token.or(config.api_token);

@@ -16,6 +16,7 @@ mod files;
 mod gate;
 mod guests;
 mod headers;
+mod hosts;
 mod limits;
 mod seldom;
 mod threads;
@@ -39,6 +40,7 @@ pub(crate) use bearer::{Bearer, bearer};
 pub use files::{static_files, static_files_keeping};
 pub(crate) use guests::{Guests, is_reserved};
 pub use headers::with_security_headers;
+pub(crate) use hosts::{FOREIGN, is_known};
 pub use limits::HttpConfig;
 pub(crate) use threads::{Prepared, Threads, prepare};
 
@@ -64,11 +66,12 @@ pub(crate) fn serve(
     router: Router,
     hand_offs: Vec<HandOffEnd>,
 ) -> io::Result<(Threads, Option<SocketAddr>)> {
-    let admin = admin::router(hub);
+    let has_admin = hub.config.admin_listen.is_some();
+    let admin = hosts::for_known_hosts(admin::router(hub), hub, has_admin);
     runtime.spawn(observe::run(Arc::downgrade(hub)));
     let mut router = router.route("/healthz", get(|| async { "ok\n" }));
     if hub.config.api_token.is_some() {
-        router = router.merge(api::router(hub));
+        router = router.merge(hosts::for_known_hosts(api::router(hub), hub, false));
     }
     let admin_address = match hub.config.admin_listen {
         Some(address) => {
