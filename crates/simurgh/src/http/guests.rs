@@ -18,8 +18,9 @@ use super::watch::Watch;
 const HEADROOM: usize = 16;
 /// Looking through all connections is not worth its time again so soon after it was in vain.
 const REST: Duration = Duration::from_millis(10);
-/// How often it is tried anew to find a place, [`REST`] apart.
-const PATIENCE: usize = 10;
+/// How often it is tried anew to find a place, so far apart.
+const TRIES: usize = 100;
+const APART: Duration = Duration::from_millis(1);
 /// However full it is, so long a connection may wait for its next request.
 const IDLE_LEAST: Duration = Duration::from_secs(1);
 
@@ -98,13 +99,13 @@ impl Guests {
 
     /// As [`take`](Self::take) for everybody, but waits a moment for those who are asked to leave.
     pub(super) async fn take_soon(&self) -> bool {
-        for _ in 0..PATIENCE {
+        for _ in 0..TRIES {
             let is_taken = self.try_take(false);
             self.make_room();
             if is_taken {
                 return true;
             }
-            tokio::time::sleep(REST).await;
+            tokio::time::sleep(APART).await;
         }
         self.refused.fetch_add(1, Relaxed);
         false
