@@ -138,27 +138,30 @@ fn mailboxes(out: &mut String, hub: &Hub) {
     }
 }
 
+/// The same of plain HTTP connections.
+#[allow(clippy::type_complexity, reason = "a table of names and readers")]
+const HTTP_METRICS: &[(&str, &str, &str, fn(&Guests) -> u64)] = &[
+    ("http_connections", "gauge", "Plain HTTP connections open now.", |it| it.taken() as u64),
+    ("http_evicted", "counter", "Idle HTTP connections closed in favour of others.", |it| {
+        it.evicted.load(Relaxed)
+    }),
+    (
+        "http_refused",
+        "counter",
+        "HTTP connections refused with 503 because all places were taken.",
+        |it| it.refused.load(Relaxed),
+    ),
+    (
+        "http_lost",
+        "counter",
+        "HTTP connections lost for want of descriptors, or tries to accept one.",
+        |it| it.lost.load(Relaxed),
+    ),
+];
+
 /// Plain HTTP connections, on the server's own port and on the admin address.
 fn guests(out: &mut String, hub: &Hub) {
-    let all: [(&str, &str, &str, fn(&Guests) -> u64); 4] = [
-        ("http_connections", "gauge", "Plain HTTP connections open now.", |it| it.taken() as u64),
-        ("http_evicted", "counter", "Idle HTTP connections closed in favour of others.", |it| {
-            it.evicted.load(Relaxed)
-        }),
-        (
-            "http_refused",
-            "counter",
-            "HTTP connections refused with 503 because all places were taken.",
-            |it| it.refused.load(Relaxed),
-        ),
-        (
-            "http_lost",
-            "counter",
-            "HTTP connections lost for want of descriptors, or tries to accept one.",
-            |it| it.lost.load(Relaxed),
-        ),
-    ];
-    for (name, kind, help, read) in all {
+    for (name, kind, help, read) in HTTP_METRICS {
         let name = full_name(name, kind);
         family(out, &name, kind, help);
         for (listener, guests) in [("main", &hub.guests), ("admin", &hub.admin_guests)] {
