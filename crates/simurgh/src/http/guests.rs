@@ -6,7 +6,8 @@
 //! and told what to publish, so that a crowd of clients never looks like a server that is dead.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -119,8 +120,9 @@ impl Guests {
 
     /// Gives a place back that was taken.
     pub(crate) fn give_back(&self) {
-        self.taken.fetch_sub(1, Relaxed);
-        if self.is_closing() {
+        // In one order with the beginning of `see_out`: one of the two sees the other.
+        self.taken.fetch_sub(1, SeqCst);
+        if self.is_closing.load(SeqCst) {
             // Under the lock, or whoever is about to wait would miss it.
             let _present = self.present();
             self.left.notify_all();
@@ -206,12 +208,12 @@ impl Guests {
     /// Sends away who is idle, and waits until all others have their answers or the time is up.
     pub(super) fn see_out(&self, until: Instant) {
         self.drain();
-        self.is_closing.store(true, Relaxed);
+        self.is_closing.store(true, SeqCst);
         let mut present = self.present();
         for watch in present.all.values() {
             watch.ask_to_leave();
         }
-        while self.taken() > 0 && !self.is_over.load(Relaxed) {
+        while self.taken.load(SeqCst) > 0 && !self.is_over.load(Relaxed) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 tracing::warn!(requests = self.taken(), "ends before their answers");

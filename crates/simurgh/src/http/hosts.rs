@@ -19,8 +19,9 @@ use crate::config::Config;
 use crate::hub::Hub;
 
 /// What a request is told that names another.
-pub(crate) const FOREIGN: &str = "this server listens on loopback and does not know the host that was asked for: name this \
-     machine as 127.0.0.1 or localhost, or list the host in the setting trusted_hosts";
+pub(crate) const FOREIGN: &str = "this server listens on loopback and does not know the host that \
+                                  was asked for: say 127.0.0.1 or localhost, or list the host in \
+                                  the setting trusted_hosts";
 
 /// Whether a request to the server's own port, or to the admin address, names a host that may be
 /// answered for.

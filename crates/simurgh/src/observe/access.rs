@@ -18,8 +18,8 @@ use serde_json::json;
 use crate::config::Config;
 use crate::http::{Bearer, FOREIGN, bearer, is_known};
 
-/// Headers by which proxies say whom they speak for, beside those that begin with `x-forwarded`. One
-/// on this machine would make everybody local.
+/// Headers by which proxies say whom they speak for, beside those that begin with `x-forwarded`. A
+/// proxy on this machine would make everybody local.
 const OF_PROXIES: [&str; 17] = [
     "cf-connecting-ip",
     "cf-connecting-ipv6",
