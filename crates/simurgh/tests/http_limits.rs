@@ -41,6 +41,11 @@ fn connect(server: &Endpoint) -> Raw {
     Raw::connect(server.addresses()[0])
 }
 
+fn metrics(server: &Endpoint) -> String {
+    let request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    connect(server).send(request).answer().text().to_owned()
+}
+
 /// As the first request of a connection and as a later one: the status, and the end.
 fn refuses(server: &Endpoint, request: &str, status: u16) {
     for is_first in [true, false] {
@@ -184,7 +189,13 @@ fn an_answer_that_is_not_read_is_cut() {
     let server = server(|http| http.write_timeout = SHORT);
     let mut raw = connect(&server);
     raw.send("GET /large HTTP/1.1\r\nhost: a\r\n\r\n");
-    std::thread::sleep(SHORT * 4);
+    std::thread::sleep(SHORT * 2);
+    let until = Instant::now() + SOON;
+    let asker = "simurgh_http_connections{listener=\"main\"} 1\n";
+    while !metrics(&server).contains(asker) {
+        assert!(Instant::now() < until, "it is there yet");
+        std::thread::sleep(SHORT / 10);
+    }
     let received = raw.count_until_the_end();
     assert!(received > 0 && received < 32 << 20, "{received} bytes of an answer not read");
     // Who reads slowly, but reads, gets all of it.
