@@ -1,7 +1,7 @@
 //! Compressed copies of files, made on threads of their own, once each, and kept.
 //!
-//! Compressing a file takes a hundred times longer than sending it, so it is no work for a thread
-//! that others wait for, and none to be done again for each request. Only so many copies are made
+//! Compressing a file takes far longer than sending it, so it is no work for a thread that others
+//! wait for, and none to be done again for each request. Only so many copies are made
 //! at a time and kept at once; until there is one the file is sent as it is. What is known of a
 //! file is forgotten when the file has changed.
 
@@ -18,14 +18,15 @@ use axum::body::Bytes;
 use tokio::io::AsyncReadExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// More would cost the server more than it spares the line. Brotli's highest levels are made for
-/// archives, and take a second for each megabyte.
+/// More would cost the server more than it spares the line: brotli's highest levels are made for
+/// archives.
 const LEVEL: Level = Level::Precise(4);
 /// Shorter files are not worth it.
 const FILE_BYTES_MIN: u64 = 256;
 /// A file of more than this part of all that is kept would crowd out too many others.
 const FILE_PART_MAX: u64 = 4;
-/// A request waits for the copy of a file up to this size; that takes some 20 ms.
+/// A request waits for the copy of a file up to this size. That of a larger one is for those who
+/// come later.
 const WAITED_FOR_BYTES: u64 = 1 << 20;
 /// What an entry costs beside its copies.
 const ENTRY_BYTES: usize = 256;
