@@ -8,7 +8,9 @@ pub fn run(data: &[u8]) {
     let own = Own { scheme: "https", host: "h.com", port: 443 };
     assert!(CheckOrigin::Off.allows(Some(origin), own));
     assert!(CheckOrigin::Conn.allows(None, own));
+    assert!(!CheckOrigin::Local.allows(Some("null"), own));
     if CheckOrigin::Conn.allows(Some(origin), own) {
+        assert!(CheckOrigin::Local.allows(Some(origin), own), "{origin} is the host's own");
         let origin = origin.to_ascii_lowercase();
         assert!(origin.starts_with("https://") && origin.contains("h.com"), "{origin}");
     }

@@ -39,8 +39,13 @@ pub(crate) struct Wrong {
 }
 
 /// Keys about declared channels and what is served beside them; an application in Rust has its own.
-const ABOUT_DECLARED: [&str; 4] =
-    ["static_files", "max_channels", "auth_token", "announce_joins_up_to"];
+const ABOUT_DECLARED: [&str; 5] = [
+    "static_files",
+    "static_copies_bytes_max",
+    "max_channels",
+    "auth_token",
+    "announce_joins_up_to",
+];
 
 impl Key {
     /// Whether it means anything to such an application.
@@ -247,14 +252,26 @@ pub(crate) const ALL: &[Key] = &[
     Key {
         name: "check_origin",
         takes: "\"off\", \"conn\" (the request's own scheme, host and port), a list such as \
-                [\"https://example.com\", \"//*.example.com\"] (commas in a flag), or \"auto\": \
-                off while listen is loopback alone, else conn",
+                [\"https://example.com\", \"//*.example.com\"] (commas in a flag), \"local\" \
+                (pages of this machine, and of the request's own host), or \"auto\": local while \
+                listen is loopback alone, else conn",
         default: "\"auto\"",
         example: None,
         about: "Which pages' scripts may connect. Clients that are no browsers send no Origin and \
                 are let in",
         cost: "nothing",
         set: set_origins,
+    },
+    Key {
+        name: "trusted_hosts",
+        takes: "a list of names without ports such as [\"chat.example.com\"] (commas in a flag)",
+        default: "[]",
+        example: None,
+        about: "While listen is loopback alone, /metrics, the observer and POST /api/broadcast \
+                answer requests whose Host is a name of loopback or one of these; others get 421. \
+                For a proxy on this machine that passes them on",
+        cost: "nothing",
+        set: |layer, value| list(&mut layer.trusted_hosts, value, units::host),
     },
     Key {
         name: "trusted_proxies",
@@ -309,10 +326,23 @@ pub(crate) const ALL: &[Key] = &[
         takes: "a whole number from 1 to 1000000",
         default: "10000",
         example: None,
-        about: "Plain HTTP connections at once; above, 503 with Retry-After. Sockets are not \
-                counted, nor do they lose descriptors to them",
+        about: "Plain HTTP connections at once; above, 503 with Retry-After. As they fill, idle \
+                ones may stay for less long, and the longest idle are closed in favour of those \
+                who come. Sockets are not counted, nor do they lose descriptors to them",
         cost: "some 20 kB for each that is there, half of it the system's",
         set: |layer, value| scalar(&mut layer.http_connections_max, value, units::http_connections),
+    },
+    Key {
+        name: "http_connections_reserved",
+        takes: "a whole number from 1 to 1000000",
+        default: "100",
+        example: None,
+        about: "Places beyond http_connections_max for /healthz, /metrics, POST /api/broadcast and \
+                the observer alone, one request each; and as many on admin_listen",
+        cost: "as http_connections_max, while they are taken",
+        set: |layer, value| {
+            scalar(&mut layer.http_connections_reserved, value, units::http_connections)
+        },
     },
     Key {
         name: "http_head_bytes_max",
@@ -443,6 +473,16 @@ pub(crate) const ALL: &[Key] = &[
                 hidden and none that a link leads out to",
         cost: "reads on threads of their own",
         set: |layer, value| scalar(&mut layer.static_files, value, units::directory),
+    },
+    Key {
+        name: "static_copies_bytes_max",
+        takes: "a size such as \"32MiB\" or a number of bytes, or \"off\"",
+        default: "\"32MiB\"",
+        example: None,
+        about: "Compressed copies of static files, kept; the longest unused goes first. A file of \
+                more than a quarter of this is sent as it is, as is one with none yet",
+        cost: "up to so much memory, and once a file a thread's time, of half the cores at most",
+        set: |layer, value| scalar(&mut layer.static_copies_bytes_max, value, units::bytes_or_off),
     },
     Key {
         name: "max_channels",

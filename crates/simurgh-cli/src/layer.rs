@@ -77,6 +77,8 @@ layer! {
     mailbox_bytes_max: usize,
     #[arg(long, value_name = "ORIGINS", value_parser = units::check_origin)]
     check_origin: Choice<CheckOrigin>,
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = units::host)]
+    trusted_hosts: Vec<String>,
     #[arg(long, value_name = "NETWORKS", value_delimiter = ',', value_parser = units::network)]
     trusted_proxies: Vec<IpNet>,
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
@@ -92,6 +94,8 @@ layer! {
     http_threads: Choice<usize>,
     #[arg(long, value_name = "N", value_parser = units::http_connections)]
     http_connections_max: usize,
+    #[arg(long, value_name = "N", value_parser = units::http_connections)]
+    http_connections_reserved: usize,
     #[arg(long, value_name = "SIZE", value_parser = units::head_bytes)]
     http_head_bytes_max: usize,
     #[arg(long, value_name = "N", value_parser = units::headers)]
@@ -120,6 +124,8 @@ layer! {
     log_format: LogFormat,
     #[arg(long, value_name = "DIRECTORY", value_parser = units::directory)]
     static_files: PathBuf,
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes_or_off)]
+    static_copies_bytes_max: Choice<usize>,
     #[arg(long, value_name = "N", value_parser = units::channels)]
     max_channels: u16,
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,

@@ -139,6 +139,7 @@ fn mistakes(flags: &Layer, layer: &Layer, channels: Channels) -> Vec<(&'static s
     if channels == Channels::InRust {
         for (key, is_typed) in [
             ("static_files", flags.static_files.is_some()),
+            ("static_copies_bytes_max", flags.static_copies_bytes_max.is_some()),
             ("max_channels", flags.max_channels.is_some()),
             ("auth_token", flags.auth_token.is_some()),
             ("announce_joins_up_to", flags.announce_joins_up_to.is_some()),
@@ -166,8 +167,14 @@ const FILES_POLICY: HeaderValue =
 /// The files that are to be served, or the chat's page.
 fn page(layer: &Layer) -> Result<Router, String> {
     let Some(directory) = &layer.static_files else { return Ok(chat::page()) };
-    simurgh::http::static_files(directory, FILES_POLICY)
-        .map_err(|error| format!("{}: {error}", directory.display()))
+    let files = match layer.static_copies_bytes_max {
+        None => simurgh::http::static_files(directory, FILES_POLICY),
+        Some(most) => {
+            let most = most.value().unwrap_or(0);
+            simurgh::http::static_files_keeping(directory, FILES_POLICY, most)
+        }
+    };
+    files.map_err(|error| format!("{}: {error}", directory.display()))
 }
 
 /// The declared channels, or the built-in chat where none are.
@@ -239,6 +246,7 @@ fn complete(layer: Layer) -> Config {
     config.decision_timeout = layer.decision_timeout.unwrap_or(config.decision_timeout);
     config.mailbox_bytes_max = layer.mailbox_bytes_max.unwrap_or(config.mailbox_bytes_max);
     config.check_origin = layer.check_origin.map_or(config.check_origin, Choice::value);
+    config.trusted_hosts = layer.trusted_hosts.unwrap_or(config.trusted_hosts);
     config.trusted_proxies = layer.trusted_proxies.unwrap_or(config.trusted_proxies);
     config.proxy_protocol = layer.proxy_protocol.unwrap_or(config.proxy_protocol);
     config.api_token = layer.api_token.or(config.api_token);
@@ -250,6 +258,8 @@ fn complete(layer: Layer) -> Config {
 fn complete_http(layer: &Layer, http: &mut HttpConfig) {
     http.threads = layer.http_threads.and_then(Choice::value).unwrap_or(http.threads);
     http.connections_max = layer.http_connections_max.unwrap_or(http.connections_max);
+    let reserved = layer.http_connections_reserved;
+    http.connections_reserved = reserved.unwrap_or(http.connections_reserved);
     http.head_bytes_max = layer.http_head_bytes_max.unwrap_or(http.head_bytes_max);
     http.headers_max = layer.http_headers_max.unwrap_or(http.headers_max);
     http.target_bytes_max = layer.http_target_bytes_max.unwrap_or(http.target_bytes_max);

@@ -85,6 +85,10 @@ pub(crate) fn bytes(text: &str) -> Result<usize, String> {
     }
 }
 
+pub(crate) fn bytes_or_off(text: &str) -> Result<Choice<usize>, String> {
+    Choice::read(text, "off", bytes)
+}
+
 /// Frames and messages: what does not fit a control frame cannot be told to close properly.
 pub(crate) fn message_bytes(text: &str) -> Result<usize, String> {
     match simurgh::declared::parse_bytes(text)? {
@@ -181,11 +185,12 @@ fn between(text: &str, least: u32, most: u32) -> Result<u32, String> {
     }
 }
 
-/// `auto`, `off`, `conn`, or a list with commas.
+/// `auto`, `off`, `conn`, `local`, or a list with commas.
 pub(crate) fn check_origin(text: &str) -> Result<Choice<CheckOrigin>, String> {
     Choice::read(text, "auto", |text| match text {
         "off" => Ok(CheckOrigin::Off),
         "conn" => Ok(CheckOrigin::Conn),
+        "local" => Ok(CheckOrigin::Local),
         list => {
             let entries = list.split(',').map(str::trim);
             CheckOrigin::list(entries).map_err(|error| format!("{text:?}: {error}"))
@@ -198,6 +203,17 @@ pub(crate) fn network(text: &str) -> Result<IpNet, String> {
     let alone = || text.parse::<IpAddr>().map(IpNet::from);
     let network = text.parse::<IpNet>().or_else(|_| alone());
     network.map_err(|_| format!("{text:?} is no network"))
+}
+
+/// A name as it stands in `Host`, without a port; an address of version 6 without brackets.
+pub(crate) fn host(text: &str) -> Result<String, String> {
+    let is_name = |text: &str| {
+        text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
+    };
+    match text.parse::<IpAddr>().is_ok() || (!text.is_empty() && is_name(text)) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("{text:?} is no host; it has no scheme, no port and no wildcard")),
+    }
 }
 
 /// A bearer token as RFC 6750 has it, more or less; what is wrong is never repeated, it is a
@@ -276,6 +292,13 @@ mod tests {
         assert_eq!(check_origin("auto"), Ok(Choice::Word));
         assert_eq!(check_origin("off"), Ok(Choice::Value(CheckOrigin::Off)));
         assert_eq!(check_origin("conn"), Ok(Choice::Value(CheckOrigin::Conn)));
+        assert_eq!(check_origin("local"), Ok(Choice::Value(CheckOrigin::Local)));
+        for right in ["chat.example.com", "backend_1", "10.0.0.1", "fd00::1"] {
+            assert_eq!(host(right).as_deref(), Ok(right));
+        }
+        for wrong in ["", "http://a", "a:80", "a/b", "*.a", "[::1]", "a b"] {
+            assert!(host(wrong).is_err(), "{wrong}");
+        }
         let list = check_origin("//a.com, https://b.com,//*.c.com").map(Choice::value);
         assert!(matches!(list, Ok(Some(CheckOrigin::List(entries))) if entries.len() == 3));
         for wrong in ["", "a.com", "//", "//a.com,", "conn,off"] {

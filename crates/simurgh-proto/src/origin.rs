@@ -6,6 +6,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
+use core::net::IpAddr;
 
 /// A mount's policy on the Origin header. Refusal is HTTP 403.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +15,11 @@ pub enum CheckOrigin {
     Off,
     /// The origin's scheme, host and port must be the request's own.
     Conn,
+    /// The origin is of this machine, by `localhost` or a loopback address with any scheme and
+    /// port, or its host is the one that the request names: for servers that listen on loopback,
+    /// alone or behind a proxy. An origin without a scheme, which no browser sends and Tsung does,
+    /// is taken for its host.
+    Local,
     /// One of these must allow the origin.
     List(Vec<OriginPattern>),
 }
@@ -37,9 +43,14 @@ impl CheckOrigin {
         if matches!(self, CheckOrigin::Off) {
             return true;
         }
-        let Some(origin) = Place::parse(origin) else { return false };
+        let without_scheme =
+            || Place::without_scheme(origin).filter(|_| matches!(self, CheckOrigin::Local));
+        let Some(origin) = Place::parse(origin).or_else(without_scheme) else { return false };
         match self {
             CheckOrigin::Off => true,
+            CheckOrigin::Local => {
+                is_this_machine(origin.host) || origin.host.eq_ignore_ascii_case(bare(request.host))
+            }
             CheckOrigin::Conn => {
                 origin.host.eq_ignore_ascii_case(bare(request.host))
                     && origin.scheme.is_some_and(|s| s.eq_ignore_ascii_case(request.scheme))
@@ -155,6 +166,23 @@ impl<'a> Place<'a> {
         let (host, port) = host_and_port(authority)?;
         Some(Place { scheme, host, port: port.or_else(|| usual_port(scheme?)) })
     }
+
+    /// `h.com` or `h.com:80` alone. None: anything else, and `null`, which stands for no origin.
+    fn without_scheme(text: &'a str) -> Option<Self> {
+        let is_alone = text != "null" && !text.contains(['/', '@', '?', '#']);
+        let (host, port) = host_and_port(text).filter(|_| is_alone)?;
+        Some(Place { scheme: None, host, port })
+    }
+}
+
+/// Whether a host, without brackets, is this machine to itself: browsers ask nobody where
+/// `localhost` and what is below it are (RFC 6761).
+fn is_this_machine(host: &str) -> bool {
+    let name = host.len().checked_sub("localhost".len()).and_then(|at| host.split_at_checked(at));
+    let is_named = name.is_some_and(|(below, name)| {
+        (below.is_empty() || below.ends_with('.')) && name.eq_ignore_ascii_case("localhost")
+    });
+    is_named || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 /// Host and named port of `h.com`, `h.com:80`, `[::1]` or `[::1]:80`; brackets are taken off.
@@ -260,6 +288,53 @@ mod tests {
         assert!(allows("https://[::1]", own));
         assert_eq!(Own::from_host_header("http", "h.com:4000"), Some(OWN));
         assert_eq!(Own::from_host_header("http", "h.com:99999"), None);
+    }
+
+    #[test]
+    fn local_is_this_machine_and_the_host_that_was_asked() {
+        let allows = |origin| CheckOrigin::Local.allows(Some(origin), OWN);
+        for origin in [
+            "http://localhost",
+            "https://LOCALHOST:3000",
+            "http://app.localhost:5173",
+            "http://127.0.0.1:8080",
+            "http://127.7.7.7",
+            "http://[::1]:4000",
+            "http://[::ffff:127.0.0.1]",
+            "http://h.com:4000",
+            "https://h.com",
+            "http://H.com:1",
+            "127.0.0.1:4000",
+            "localhost",
+            "h.com",
+        ] {
+            assert!(allows(origin), "{origin}");
+        }
+        for origin in [
+            "http://evil.com",
+            "http://localhost.evil.com",
+            "http://127.0.0.1.evil.com",
+            "http://notlocalhost",
+            "http://localhost@evil.com",
+            "http://192.168.0.1",
+            "http://128.0.0.1",
+            "http://a.h.com",
+            "http://[::2]",
+            "evil.com",
+            "null",
+            "file://",
+            "",
+            "127.0.0.1/x",
+            "x@127.0.0.1",
+        ] {
+            assert!(!allows(origin), "{origin}");
+        }
+        assert!(CheckOrigin::Local.allows(None, OWN));
+        // Where the request names no usable host nothing is its own.
+        let nobody = Own { scheme: "http", host: "", port: 0 };
+        assert!(!CheckOrigin::Local.allows(Some("http://"), nobody));
+        assert!(!CheckOrigin::Local.allows(Some(""), nobody));
+        assert!(!CheckOrigin::Conn.allows(Some("h.com:4000"), OWN), "a scheme is part of that");
     }
 
     #[test]

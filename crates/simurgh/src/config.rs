@@ -66,9 +66,14 @@ pub struct Config {
     /// Bytes of broadcasts under way in a shard, its mailbox included; above, publishers are held
     /// back (their sockets are not read; other threads get an error). Default 16 MiB.
     pub mailbox_bytes_max: usize,
-    /// Which pages may connect; `None`: `Conn` (the request's own host and port), or off while the
-    /// server listens on loopback alone.
+    /// Which pages may connect; `None`: `Conn` (the request's own scheme, host and port), or
+    /// `Local` (pages of this machine and of the request's own host) while the server listens on
+    /// loopback alone.
     pub check_origin: Option<CheckOrigin>,
+    /// While the server listens on loopback alone, `/metrics`, the observer and the publish API
+    /// answer requests whose `Host` is a name of loopback, or one of these (without a port): those
+    /// under which a proxy on this machine passes them on. Default: none.
+    pub trusted_hosts: Vec<String>,
     /// Proxies whose `x-forwarded-for` and `x-forwarded-proto` are believed. Default: none.
     pub trusted_proxies: Vec<IpNet>,
     /// Connections from trusted proxies begin with a PROXY protocol header (v1 or v2). Default:
@@ -111,6 +116,7 @@ impl Default for Config {
             slow_after: Duration::from_secs(10),
             mailbox_bytes_max: 16 << 20,
             check_origin: None,
+            trusted_hosts: Vec::new(),
             trusted_proxies: Vec::new(),
             proxy_protocol: false,
             api_token: None,
@@ -132,7 +138,7 @@ impl Config {
     pub(crate) fn origin_policy(&self) -> CheckOrigin {
         match &self.check_origin {
             Some(policy) => policy.clone(),
-            None if self.is_loopback() => CheckOrigin::Off,
+            None if self.is_loopback() => CheckOrigin::Local,
             None => CheckOrigin::Conn,
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use simurgh_proto::message::{Payload, events};
 use simurgh_reactor as reactor;
@@ -12,11 +13,11 @@ use crate::census::Census;
 use crate::channel::Broadcast;
 use crate::config::Config;
 use crate::error::Error;
-use crate::http;
+use crate::http::{self, Guests};
 use crate::hub::{BroadcastError, Hub, Seats};
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
-use crate::shard::{MOUNTS_MAX, Mail, Permits, Shard};
+use crate::shard::{DRAIN_GRACE, MOUNTS_MAX, Mail, Permits, Shard};
 use crate::signals::Signals;
 use crate::socket::Mount;
 use crate::watchdog::{self, Watch};
@@ -108,7 +109,8 @@ impl Endpoint {
         self.join()
     }
 
-    /// Stops accepting, closes all sockets with 1012 evenly over [`Config::drain_time`], ends.
+    /// Stops accepting, closes all sockets with 1012 evenly over [`Config::drain_time`], waits for
+    /// HTTP requests under way, but 5 s longer than that at most, ends.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -135,6 +137,9 @@ impl Endpoint {
                 tracing::error!(%error, "a shard's event loop broke");
                 result = Err(Error::Broken(error));
             }
+        }
+        if let Some(began) = self.hub.drain_began.get() {
+            http::see_out(&self.hub, *began + self.hub.config.drain_time + DRAIN_GRACE);
         }
         self.http = None;
         if let Some(runtime) = self.runtime.take() {
@@ -201,11 +206,16 @@ impl Handle {
 
     /// Begins a drain and returns; [`Endpoint::wait`] sees its end.
     pub fn drain(&self) {
+        self.0.drain_began.get_or_init(Instant::now);
+        self.0.guests.drain();
+        self.0.admin_guests.drain();
         self.all(|| Mail::Drain(self.0.config.drain_time));
     }
 
     /// Ends the server at once.
     pub fn stop(&self) {
+        self.0.guests.end();
+        self.0.admin_guests.end();
         self.all(|| Mail::Stop);
     }
 
@@ -287,7 +297,7 @@ impl Builder {
         }
         let (descriptors, _) = reactor::raise_descriptor_limit();
         let most = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(HTTP_RESERVE);
-        config.http.connections_max = config.http.connections_max.min(most).max(1);
+        config.http.fit(most, config.admin_listen.is_some());
         if let Some(most) = config.max_connections {
             config.shards = config.shards.max(reactor::shards_for(most, descriptors));
         }
@@ -354,6 +364,7 @@ impl fmt::Debug for Builder {
 fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<Mail>>) -> Hub {
     let shards = mailboxes.len();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let reserved = config.http.connections_reserved;
     Hub {
         origin_policy: config.origin_policy(),
         census: Census::new(mounts.iter().any(|mount| mount.count_members)),
@@ -362,7 +373,9 @@ fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<
         ended: (0..shards).map(|_| AtomicBool::new(false)).collect(),
         permits: Permits::new(shards, cores),
         seats: Seats::new(config.max_connections),
-        http_seats: Seats::new(Some(config.http.connections_max)),
+        guests: Arc::new(Guests::new(config.http.connections_max, reserved)),
+        admin_guests: Arc::new(Guests::new(reserved, 0)),
+        drain_began: OnceLock::new(),
         observer: Observer::new(),
         readers: tokio::sync::Semaphore::new(
             std::thread::available_parallelism().map_or(1, usize::from),

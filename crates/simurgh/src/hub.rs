@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_reactor::{Full, Mailbox};
@@ -11,6 +12,7 @@ use simurgh_reactor::{Full, Mailbox};
 use crate::census::Census;
 use crate::channel::Broadcast;
 use crate::config::Config;
+use crate::http::Guests;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
 use crate::shard::{Mail, Permits, Posted};
@@ -31,8 +33,11 @@ pub(crate) struct Hub {
     pub(crate) census: Census,
     pub(crate) permits: Permits,
     pub(crate) seats: Seats,
-    /// Those of plain HTTP connections.
-    pub(crate) http_seats: Seats,
+    /// Plain HTTP connections, and those to the admin address.
+    pub(crate) guests: Arc<Guests>,
+    pub(crate) admin_guests: Arc<Guests>,
+    /// When a drain began.
+    pub(crate) drain_began: OnceLock<Instant>,
     pub(crate) watches: Vec<Watch>,
     pub(crate) observer: Observer,
     /// Long messages that are read off the shards at once.
@@ -117,7 +122,7 @@ impl Hub {
     }
 }
 
-/// What the server holds, where it holds so many at most: sockets, or plain HTTP connections.
+/// What the server holds, where it holds so many at most.
 pub(crate) struct Seats {
     most: Option<usize>,
     taken: AtomicUsize,

@@ -41,6 +41,11 @@ fn connect(server: &Endpoint) -> Raw {
     Raw::connect(server.addresses()[0])
 }
 
+fn metrics(server: &Endpoint) -> String {
+    let request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    connect(server).send(request).answer().text().to_owned()
+}
+
 /// As the first request of a connection and as a later one: the status, and the end.
 fn refuses(server: &Endpoint, request: &str, status: u16) {
     for is_first in [true, false] {
@@ -184,7 +189,13 @@ fn an_answer_that_is_not_read_is_cut() {
     let server = server(|http| http.write_timeout = SHORT);
     let mut raw = connect(&server);
     raw.send("GET /large HTTP/1.1\r\nhost: a\r\n\r\n");
-    std::thread::sleep(SHORT * 4);
+    std::thread::sleep(SHORT * 2);
+    let until = Instant::now() + SOON;
+    let asker = "simurgh_http_connections{listener=\"main\"} 1\n";
+    while !metrics(&server).contains(asker) {
+        assert!(Instant::now() < until, "it is there yet");
+        std::thread::sleep(SHORT / 10);
+    }
     let received = raw.count_until_the_end();
     assert!(received > 0 && received < 32 << 20, "{received} bytes of an answer not read");
     // Who reads slowly, but reads, gets all of it.
@@ -220,9 +231,12 @@ fn the_last_request_of_a_connection_closes_it() {
 #[test]
 fn connections_beyond_the_most_get_503_and_sockets_do_not_notice() {
     let server = server(|http| http.connections_max = 2);
+    // Each has a request under way; one that were idle would make room.
+    let half = "POST /length HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhe";
     let mut kept: Vec<Raw> = (0..2).map(|_| connect(&server)).collect();
     for raw in &mut kept {
         assert_eq!(raw.send(OK).answer().status, 200);
+        raw.send(half);
     }
     let mut more = connect(&server);
     more.send(OK);
@@ -232,7 +246,8 @@ fn connections_beyond_the_most_get_503_and_sockets_do_not_notice() {
     assert_eq!(answers[0].header("retry-after"), Some("1"));
     // A socket is no plain connection.
     let _socket = Client::v2(&server);
-    assert_eq!(kept[0].send(OK).answer().status, 200, "those that are there stay");
+    assert_eq!(kept[0].send("llo").answer().text(), "5 bytes\n", "those that are there stay");
+    kept[0].send(half);
     // An upgrade leads a connection away from the HTTP side, and its place is free.
     kept.pop();
     let until = Instant::now() + SOON;

@@ -94,8 +94,10 @@ fn room(shards: usize) -> Endpoint {
 }
 
 fn metric(endpoint: &Endpoint, name: &str) -> u64 {
-    let text =
-        support_http(endpoint, "GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    let text = support_http(
+        endpoint,
+        "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
+    );
     text.lines()
         .filter(|line| line.starts_with(name) && line.as_bytes().get(name.len()) == Some(&b'{'))
         .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64)

@@ -138,7 +138,9 @@ fn builder() -> Builder {
 fn metric(endpoint: &Endpoint, name: &str) -> u64 {
     let mut stream = TcpStream::connect(endpoint.addresses()[0]).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let line = text.lines().find(|line| line.starts_with(&format!("{name}{{"))).unwrap();
@@ -317,7 +319,8 @@ fn an_api_request_without_the_token_is_refused_before_its_body() {
     let endpoint = start(builder().configure(|config| config.api_token = Some("secret".into())));
     let mut stream = TcpStream::connect(endpoint.addresses()[0]).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
-    let head = b"POST /api/broadcast HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n{";
+    let head =
+        b"POST /api/broadcast HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n{";
     stream.write_all(head).unwrap();
     let mut answer = [0; 12];
     stream.read_exact(&mut answer).unwrap();

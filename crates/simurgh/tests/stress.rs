@@ -441,7 +441,9 @@ fn cast(endpoint: &Endpoint, topic: &str, payload: Value) {
 fn metrics(endpoint: &Endpoint) -> String {
     let mut stream = std::net::TcpStream::connect(endpoint.addresses()[0]).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text

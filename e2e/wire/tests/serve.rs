@@ -151,8 +151,12 @@ fn joins_are_announced_in_small_rooms_only() {
 #[test]
 fn origin_check_depends_on_the_address() {
     let loopback = Server::serve().start();
-    for any in ["http://evil.com", "null", "127.0.0.1"] {
-        assert_eq!(origin(&loopback, any), 101, "Origin {any} on loopback");
+    let own_host = "http://127.0.0.1:1";
+    for own in ["http://localhost:3000", "https://[::1]", own_host, "127.0.0.1"] {
+        assert_eq!(origin(&loopback, own), 101, "Origin {own} on loopback");
+    }
+    for foreign in ["http://evil.com", "null", "http://127.0.0.1.evil.com"] {
+        assert_eq!(origin(&loopback, foreign), 403, "Origin {foreign} on loopback");
     }
     let public = Server::serve().listen(&["0.0.0.0:0"]).start();
     let port = public.addr().port();

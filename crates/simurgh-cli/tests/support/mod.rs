@@ -195,6 +195,25 @@ impl Server {
         Ok(server)
     }
 
+    /// Reads the log up to the line that has this text, and returns that.
+    #[track_caller]
+    pub(crate) fn logged(&mut self, text: &str) -> String {
+        let stderr = self.child.stderr.as_mut().unwrap();
+        loop {
+            // A byte at a time, so that the rest is there for others.
+            let mut line = Vec::new();
+            while line.last() != Some(&b'\n') {
+                let mut byte = [0];
+                stderr.read_exact(&mut byte).expect("the log ended");
+                line.push(byte[0]);
+            }
+            let line = String::from_utf8(line).unwrap();
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
     /// Sends a signal by name.
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();

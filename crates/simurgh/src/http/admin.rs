@@ -2,12 +2,14 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use axum::Router;
 use axum::http::header;
 use axum::routing::get;
 use simurgh_reactor::{Counts, TURN_BUCKETS_NS};
 
+use super::Guests;
 use crate::hub::Hub;
 use crate::metrics::{ShardMetrics, process};
 
@@ -33,6 +35,7 @@ fn render(hub: &Hub) -> String {
     }
     reactor(&mut out, hub);
     mailboxes(&mut out, hub);
+    guests(&mut out, hub);
     whole(&mut out, hub);
     out
 }
@@ -147,6 +150,38 @@ fn mailboxes(out: &mut String, hub: &Hub) {
     for (shard, (mailbox, counts)) in hub.mailboxes.iter().zip(counts(hub)).enumerate() {
         let waiting = mailbox.posted().saturating_sub(counts.mails);
         let _ = writeln!(out, "{name}{{shard=\"{shard}\"}} {waiting}");
+    }
+}
+
+/// The same of plain HTTP connections.
+#[allow(clippy::type_complexity, reason = "a table of names and readers")]
+const HTTP_METRICS: &[(&str, &str, &str, fn(&Guests) -> u64)] = &[
+    ("http_connections", "gauge", "Plain HTTP connections open now.", |it| it.taken() as u64),
+    ("http_evicted", "counter", "Idle HTTP connections closed in favour of others.", |it| {
+        it.evicted.load(Relaxed)
+    }),
+    (
+        "http_refused",
+        "counter",
+        "HTTP connections refused with 503 because all places were taken.",
+        |it| it.refused.load(Relaxed),
+    ),
+    (
+        "http_lost",
+        "counter",
+        "HTTP connections lost for want of descriptors, or tries to accept one.",
+        |it| it.lost.load(Relaxed),
+    ),
+];
+
+/// Plain HTTP connections, on the server's own port and on the admin address.
+fn guests(out: &mut String, hub: &Hub) {
+    for (name, kind, help, read) in HTTP_METRICS {
+        let name = full_name(name, kind);
+        family(out, &name, kind, help);
+        for (listener, guests) in [("main", &hub.guests), ("admin", &hub.admin_guests)] {
+            let _ = writeln!(out, "{name}{{listener=\"{listener}\"}} {}", read(guests));
+        }
     }
 }
 

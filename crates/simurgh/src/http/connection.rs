@@ -32,6 +32,7 @@ use tower_service::Service;
 
 use super::Pages;
 use super::gate::Gate;
+use super::guests::{Guests, Seat};
 use super::limits::HttpConfig;
 use super::watch::{Overdue, Watch};
 use crate::hub::Hub;
@@ -55,6 +56,7 @@ struct Answers {
     upgrade: Mutex<Option<Vec<u8>>>,
     /// Whether there is a shard to give it to.
     can_go_back: bool,
+    guests: Arc<Guests>,
 }
 
 /// Serves one connection to its end, or to the upgrade that leads it back.
@@ -64,10 +66,12 @@ pub(super) async fn serve(
     back: Option<Back>,
     stream: TcpStream,
     read_ahead: Vec<u8>,
+    mut seat: Seat,
 ) -> io::Result<()> {
     let peer = stream.peer_addr()?;
     let limits = hub.config.http;
     let watch = Arc::new(Watch::new(Instant::now()));
+    seat.sit(&watch);
     let gate = Gate::new(stream, read_ahead, Arc::clone(&watch), limits);
     let answers = Arc::new(Answers {
         hub,
@@ -76,48 +80,70 @@ pub(super) async fn serve(
         watch,
         upgrade: Mutex::new(None),
         can_go_back: back.is_some(),
+        guests: Arc::clone(seat.guests()),
     });
     let service = {
         let answers = Arc::clone(&answers);
         service_fn(move |request| answer(Arc::clone(&answers), request))
     };
-    // Its own time-out of heads would set a timer with each request.
-    let mut connection = http1::Builder::new().serve_connection(TokioIo::new(gate), service);
+    // Its own time-out of heads would set a timer with each request. Whether a client has left the
+    // gate knows better: one that has only shut its side is there for its answers.
+    let mut connection =
+        http1::Builder::new().half_close(true).serve_connection(TokioIo::new(gate), service);
     let mut timer = pin!(sleep(limits.shortest_timeout()));
-    let taken = poll_fn(|context| {
-        match look(&answers.watch, &limits, timer.as_mut(), context) {
+    let ended = poll_fn(|context| {
+        answers.watch.is_watched_by(context);
+        match look(&answers, timer.as_mut(), context) {
             Ok(()) => {}
-            Err(Overdue::Idle) => return Poll::Ready(Ok(None)),
+            Err(Overdue::Idle) => return Poll::Ready(Ok(Ended::Served)),
             Err(_) => return Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut))),
         }
         // With its shutdown, which alone waits for an answer to be written whose request's body was
         // not wanted.
         let served = Pin::new(&mut connection).poll(context);
         match answers.upgrade.lock().map(|mut head| head.take()) {
-            Ok(Some(head)) => Poll::Ready(Ok(Some(head))),
-            _ => served.map(|served| served.map(|()| None).map_err(io::Error::other)),
+            Ok(Some(head)) => Poll::Ready(Ok(Ended::Upgrade(head))),
+            _ if served.is_pending() && answers.watch.has_to_leave() && answers.watch.is_idle() => {
+                Poll::Ready(Ok(Ended::SentAway))
+            }
+            _ => served.map(|served| served.map(|()| Ended::Served).map_err(io::Error::other)),
         }
     })
     .await?;
     let parts = connection.into_parts();
     let (stream, ahead) = parts.io.into_inner().into_parts();
-    let (Some(mut head), Some(back)) = (taken, back) else { return linger(stream).await };
+    let (mut head, back) = match (ended, back) {
+        (Ended::Upgrade(head), Some(back)) => (head, back),
+        // Its place is wanted now, and nothing was asked.
+        (Ended::SentAway, _) => return Ok(()),
+        _ => return linger(stream).await,
+    };
     head.extend_from_slice(&parts.read_buf);
     head.extend_from_slice(&ahead);
     let descriptor = OwnedFd::from(stream.into_std()?);
     back.get_ref().send(descriptor, &head).map_err(|(error, _)| io::Error::other(error))
 }
 
+/// How the serving of a connection ended.
+enum Ended {
+    /// With its last answer, or with its idle time.
+    Served,
+    /// Idle, in favour of others.
+    SentAway,
+    /// With the head of an upgrade request.
+    Upgrade(Vec<u8>),
+}
+
 /// Looks whether somebody is too slow, when it is time to. A request that is gets its answer first;
 /// if that is not the end of it, nothing else is.
 fn look(
-    watch: &Watch,
-    limits: &HttpConfig,
+    answers: &Answers,
     mut timer: Pin<&mut Sleep>,
     context: &mut Context<'_>,
 ) -> Result<(), Overdue> {
+    let (watch, limits) = (&answers.watch, &answers.hub.config.http);
     while timer.as_mut().poll(context).is_ready() {
-        let next = match watch.look(limits) {
+        let next = match watch.look(limits, answers.guests.idle_limit(limits.idle_timeout)) {
             Ok(next) => next,
             Err(Overdue::Request) if !watch.is_given_up() => {
                 watch.give_up();
@@ -178,7 +204,7 @@ async fn answer(
         false => routed.as_mut().poll(context),
     })
     .await?;
-    if number >= limits.requests_max || watch.is_last(number) {
+    if number >= limits.requests_max || answers.is_over(number) {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     if response.body().size_hint().exact().is_some_and(|bytes| bytes <= SMALL_BYTES) {
@@ -240,6 +266,11 @@ fn refusal(status: u16) -> Response<Body> {
 }
 
 impl Answers {
+    /// Whether the connection ends with this request.
+    fn is_over(&self, number: u64) -> bool {
+        self.watch.is_last(number) || self.watch.has_to_leave() || self.guests.is_draining()
+    }
+
     fn is_for_a_mount(&self, request: &Request<Incoming>) -> bool {
         let wants_upgrade = request
             .headers()

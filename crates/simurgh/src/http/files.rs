@@ -5,38 +5,44 @@
     reason = "the directory is opened and used in the process's own table, never by a shard"
 )]
 
-use std::fs::{File as StdFile, Metadata};
-use std::io;
+use std::fs::{File as StdFile, Metadata as StdMetadata};
+use std::io::{self, Cursor, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::SystemTime;
 
 use axum::Router;
-use axum::http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, ETAG};
-use axum::http::{HeaderMap, HeaderValue};
+use axum::body::Bytes;
+use axum::extract::Request;
+use axum::http::HeaderValue;
+use axum::http::header::{CACHE_CONTROL, RANGE};
 use axum::middleware::map_response;
 use axum::response::Response;
 use tokio::fs::File as TokioFile;
 use tokio::io::{AsyncRead, AsyncSeek, ReadBuf};
-use tower_http::CompressionLevel;
-use tower_http::compression::CompressionLayer;
 use tower_http::services::ServeDir;
-use tower_http::services::fs::{Backend, File};
+use tower_http::services::fs::{Backend, File, Metadata};
+use tower_service::Service;
 
+use super::copies::{Copies, Encoding, Version};
 use super::with_security_headers;
 
-/// Of what is compressed while it is sent: more would cost the server more than it spares the line.
-const LEVEL: CompressionLevel = CompressionLevel::Precise(4);
+/// Bytes of compressed copies, unless said otherwise.
+const COPIES_BYTES_MAX: usize = 32 << 20;
 /// Whoever has a file asks whether it is still the same.
 const CACHING: HeaderValue = HeaderValue::from_static("no-cache");
 
 /// Serves the files below a directory, as a router's fallback: `index.html` for a directory, an
 /// `ETag` and `Last-Modified` with 304 for who has it already, ranges, and `br`, `zstd` or `gzip`
-/// as the client takes them: `page.css.br` and the like where they are there, else compressed while
-/// it is sent. Answers bear security headers with `policy`
+/// as the client takes them: `page.css.br` and the like where they are there, else a copy that is
+/// made on a thread of its own and kept. Answers bear security headers with `policy`
 /// ([`with_security_headers`]).
+///
+/// Copies take up to 32 MiB, and a file of more than a quarter of that gets none;
+/// [`static_files_keeping`] takes another number.
 ///
 /// Nothing outside of the directory is served, through whatever link, and nothing whose name or
 /// whose directory's begins with a dot, but for `.well-known` (RFC 8615).
@@ -47,42 +53,51 @@ const CACHING: HeaderValue = HeaderValue::from_static("no-cache");
 /// # Errors
 /// The directory cannot be opened.
 pub fn static_files(directory: impl AsRef<Path>, policy: HeaderValue) -> io::Result<Router> {
+    static_files_keeping(directory, policy, COPIES_BYTES_MAX)
+}
+
+/// As [`static_files`], with so many bytes for compressed copies of files at most; 0: none are
+/// made.
+///
+/// # Errors
+/// As [`static_files`].
+pub fn static_files_keeping(
+    directory: impl AsRef<Path>,
+    policy: HeaderValue,
+    copies_bytes_max: usize,
+) -> io::Result<Router> {
     let beneath = Beneath::open(directory.as_ref())?;
-    let files = ServeDir::with_backend("", beneath)
-        .precompressed_br()
-        .precompressed_zstd()
-        .precompressed_gzip();
-    let router = Router::new()
-        .fallback_service(files)
-        .layer(CompressionLayer::new().quality(LEVEL))
-        .layer(map_response(finish));
+    let copying = Beneath { copies: Some(Copies::new(copies_bytes_max)), ..beneath.clone() };
+    let [as_they_are, copied] = [beneath, copying].map(|backend| {
+        ServeDir::with_backend("", backend)
+            .precompressed_br()
+            .precompressed_zstd()
+            .precompressed_gzip()
+    });
+    let serve = move |request: Request| {
+        // A part is of the file itself; and copies of ours cannot be asked for by name.
+        let is_plain = request.headers().contains_key(RANGE)
+            || Encoding::of(Path::new(request.uri().path())).is_some();
+        let mut files = if is_plain { as_they_are.clone() } else { copied.clone() };
+        async move { files.call(request).await }
+    };
+    let router = Router::new().fallback(serve).layer(map_response(finish));
     Ok(with_security_headers(router, policy))
 }
 
-/// What was compressed while it is sent is the same as the file, but not byte for byte.
 async fn finish(mut response: Response) -> Response {
-    let headers = response.headers_mut();
-    let is_squeezed =
-        headers.contains_key(CONTENT_ENCODING) && !headers.contains_key(CONTENT_LENGTH);
-    if let (true, Some(weak)) = (is_squeezed, weakened(headers)) {
-        headers.insert(ETAG, weak);
-    }
     if response.status().is_success() {
         response.headers_mut().entry(CACHE_CONTROL).or_insert(CACHING);
     }
     response
 }
 
-fn weakened(headers: &HeaderMap) -> Option<HeaderValue> {
-    let strong = headers.get(ETAG)?.as_bytes();
-    let weak = [b"W/", strong].concat();
-    (!strong.starts_with(b"W/")).then(|| HeaderValue::from_bytes(&weak).ok()).flatten()
-}
-
 /// A directory that was opened once; paths are looked up from there.
 #[derive(Clone)]
 struct Beneath {
     directory: Arc<OwnedFd>,
+    /// Of files that have no compressed ones beside them.
+    copies: Option<Arc<Copies>>,
     /// Where the system cannot look up beneath a directory by itself.
     #[cfg(not(target_os = "linux"))]
     path: PathBuf,
@@ -96,26 +111,54 @@ impl Beneath {
         }
         Ok(Self {
             directory: Arc::new(directory.into()),
+            copies: None,
             #[cfg(not(target_os = "linux"))]
             path: path.canonicalize()?,
         })
     }
 
     /// Opens what is at `path`, if it is a file or a directory beneath this one.
-    async fn look_up(self, path: PathBuf) -> io::Result<(StdFile, Metadata)> {
+    async fn look_up(self, path: PathBuf) -> io::Result<Found> {
         if !is_open(&path) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let found = tokio::task::spawn_blocking(move || {
+        let beneath = self.clone();
+        let found = tokio::task::spawn_blocking(move || beneath.look_for(&path));
+        match found.await.map_err(io::Error::other)?? {
+            Looked::Found(file, about) => Ok(Found::File(file, about)),
+            Looked::Original { path, encoding, file, version } => {
+                let copies = self.copies.clone().ok_or(io::ErrorKind::NotFound)?;
+                let for_names = path.clone();
+                let has_own = move || {
+                    Encoding::names(&for_names).any(|name| self.open_beneath(&name).is_ok())
+                };
+                let found = copies.find(path, encoding, file, version, has_own).await;
+                let copy = found.ok_or(io::ErrorKind::NotFound)?;
+                Ok(Found::Copy(copy, version.modified))
+            }
+        }
+    }
+
+    fn look_for(&self, path: &Path) -> io::Result<Looked> {
+        let opened = self.open_beneath(path);
+        if let (Err(error), Some(_)) = (&opened, &self.copies)
+            && error.kind() == io::ErrorKind::NotFound
+            && let Some((path, encoding)) = Encoding::of(path)
+        {
             let file = self.open_beneath(&path)?;
             let about = file.metadata()?;
-            // A pipe or a device would never end, or do something.
-            match about.is_file() || about.is_dir() {
-                true => Ok((file, about)),
-                false => Err(io::ErrorKind::NotFound.into()),
-            }
-        });
-        found.await.map_err(io::Error::other)?
+            let version = Version { modified: about.modified()?, bytes: about.len() };
+            let is_file = about.is_file().then_some(());
+            is_file.ok_or(io::ErrorKind::NotFound)?;
+            return Ok(Looked::Original { path, encoding, file, version });
+        }
+        let file = opened?;
+        let about = file.metadata()?;
+        // A pipe or a device would never end, or do something.
+        match about.is_file() || about.is_dir() {
+            true => Ok(Looked::Found(file, about)),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 
     #[cfg(target_os = "linux")]
@@ -156,32 +199,97 @@ fn is_open(path: &Path) -> bool {
     })
 }
 
+/// What is at a path.
+enum Looked {
+    Found(StdFile, StdMetadata),
+    /// Nothing, but it would be a compressed copy of this file.
+    Original {
+        path: PathBuf,
+        encoding: Encoding,
+        file: StdFile,
+        version: Version,
+    },
+}
+
+/// What can be sent.
+enum Found {
+    File(StdFile, StdMetadata),
+    /// The compressed copy of a file, which was modified then.
+    Copy(Bytes, SystemTime),
+}
+
+/// What is said of it.
+enum About {
+    File(StdMetadata),
+    Copy(u64, SystemTime),
+}
+
+impl Metadata for About {
+    fn is_dir(&self) -> bool {
+        matches!(self, Self::File(about) if about.is_dir())
+    }
+
+    fn modified(&self) -> io::Result<SystemTime> {
+        match self {
+            Self::File(about) => about.modified(),
+            Self::Copy(_, modified) => Ok(*modified),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        match self {
+            Self::File(about) => about.len(),
+            Self::Copy(bytes, _) => *bytes,
+        }
+    }
+}
+
 impl Backend for Beneath {
     type File = Opened;
-    type Metadata = Metadata;
+    type Metadata = About;
     type OpenFuture = Pin<Box<dyn Future<Output = io::Result<Opened>> + Send>>;
-    type MetadataFuture = Pin<Box<dyn Future<Output = io::Result<Metadata>> + Send>>;
+    type MetadataFuture = Pin<Box<dyn Future<Output = io::Result<About>> + Send>>;
 
     fn open(&self, path: PathBuf) -> Self::OpenFuture {
         let found = self.clone().look_up(path);
-        Box::pin(async { found.await.map(|(file, _)| Opened(file.into())) })
+        Box::pin(async {
+            found.await.map(|found| match found {
+                Found::File(file, _) => Opened::File(file.into()),
+                Found::Copy(bytes, modified) => Opened::Copy(Cursor::new(bytes), modified),
+            })
+        })
     }
 
     fn metadata(&self, path: PathBuf) -> Self::MetadataFuture {
         let found = self.clone().look_up(path);
-        Box::pin(async { found.await.map(|(_, about)| about) })
+        Box::pin(async {
+            found.await.map(|found| match found {
+                Found::File(_, about) => About::File(about),
+                Found::Copy(bytes, modified) => About::Copy(bytes.len() as u64, modified),
+            })
+        })
     }
 }
 
-/// A file that is being sent.
-struct Opened(TokioFile);
+/// What is being sent.
+enum Opened {
+    File(TokioFile),
+    Copy(Cursor<Bytes>, SystemTime),
+}
 
 impl File for Opened {
-    type Metadata = Metadata;
-    type MetadataFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Metadata>> + Send + 'a>>;
+    type Metadata = About;
+    type MetadataFuture<'a> = Pin<Box<dyn Future<Output = io::Result<About>> + Send + 'a>>;
 
     fn metadata(&self) -> Self::MetadataFuture<'_> {
-        Box::pin(self.0.metadata())
+        Box::pin(async move {
+            match self {
+                Self::File(file) => file.metadata().await.map(About::File),
+                Self::Copy(bytes, modified) => {
+                    Ok(About::Copy(bytes.get_ref().len() as u64, *modified))
+                }
+            }
+        })
     }
 }
 
@@ -191,16 +299,25 @@ impl AsyncRead for Opened {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(context, buffer)
+        match &mut *self {
+            Self::File(file) => Pin::new(file).poll_read(context, buffer),
+            Self::Copy(bytes, _) => Pin::new(bytes).poll_read(context, buffer),
+        }
     }
 }
 
 impl AsyncSeek for Opened {
-    fn start_seek(mut self: Pin<&mut Self>, to: io::SeekFrom) -> io::Result<()> {
-        Pin::new(&mut self.0).start_seek(to)
+    fn start_seek(mut self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
+        match &mut *self {
+            Self::File(file) => Pin::new(file).start_seek(to),
+            Self::Copy(bytes, _) => Pin::new(bytes).start_seek(to),
+        }
     }
 
     fn poll_complete(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<u64>> {
-        Pin::new(&mut self.0).poll_complete(context)
+        match &mut *self {
+            Self::File(file) => Pin::new(file).poll_complete(context),
+            Self::Copy(bytes, _) => Pin::new(bytes).poll_complete(context),
+        }
     }
 }

@@ -55,6 +55,17 @@ pub(super) struct Gate {
     /// Whether `ahead` has bytes of a head that no judgement has seen.
     is_unjudged: bool,
     pass: Pass,
+    /// What lies unread in the socket, as far as it was looked at.
+    unread: Unread,
+}
+
+/// What lies unread in a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unread {
+    Unknown,
+    Bytes,
+    /// The client has said all that it will say.
+    End,
 }
 
 impl Gate {
@@ -66,7 +77,8 @@ impl Gate {
         limits: HttpConfig,
     ) -> Self {
         let is_unjudged = !ahead.is_empty();
-        Self { stream, watch, limits, ahead, at: 0, is_unjudged, pass: Pass::Head }
+        let unread = Unread::Unknown;
+        Self { stream, watch, limits, ahead, at: 0, is_unjudged, pass: Pass::Head, unread }
     }
 
     /// The socket, and what was read from it and has not passed.
@@ -122,6 +134,7 @@ impl Gate {
             return Poll::Pending;
         };
         read?;
+        self.unread = Unread::Unknown;
         let came = buffer.filled().get(before..).unwrap_or_default();
         if self.pass == Pass::Head {
             if let Err(status) = self.judge(came) {
@@ -151,6 +164,7 @@ impl Gate {
             return Poll::Pending;
         };
         read?;
+        self.unread = Unread::Unknown;
         let came = step.filled();
         self.ahead.extend_from_slice(came);
         // A head ends with a line; judging it anew for each byte of a trickle would cost its
@@ -187,6 +201,25 @@ impl Gate {
             let left = left.saturating_sub(bytes as u64);
             self.pass = if left == 0 { Pass::Head } else { Pass::Bytes(left) };
         }
+    }
+
+    /// While an answer is made nobody reads, so this looks whether the client is still there. One
+    /// that has only shut its side waits for its answer; whether it has left, too, nobody can tell
+    /// before something is written to it, so that waiting has an end.
+    fn look_for_client(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        if !self.watch.is_answering() {
+            return Ok(());
+        }
+        if self.unread == Unread::Unknown {
+            let mut byte = [0];
+            let peeked = self.stream.poll_peek(context, &mut ReadBuf::new(&mut byte));
+            let Poll::Ready(bytes) = peeked else { return Ok(()) };
+            self.unread = if bytes? == 0 { Unread::End } else { Unread::Bytes };
+        }
+        if self.unread == Unread::End {
+            self.watch.wait_for(Wait::Sign);
+        }
+        Ok(())
     }
 
     fn forget_ahead(&mut self) {
@@ -248,6 +281,8 @@ impl AsyncWrite for Gate {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper comes by here whenever it has been at work.
+        self.look_for_client(context)?;
         Pin::new(&mut self.stream).poll_flush(context)
     }
 

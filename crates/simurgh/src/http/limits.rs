@@ -40,8 +40,14 @@ pub struct HttpConfig {
     /// Most requests of a connection; the answer to the last closes it. Default 100,000.
     pub requests_max: u64,
     /// Most connections at once; above: 503 with Retry-After. Default 10,000. They have a
-    /// descriptor table of their own, so that they take none from sockets.
+    /// descriptor table of their own, so that they take none from sockets. From half of them on
+    /// an idle one may stay for less than [`idle_timeout`](Self::idle_timeout), and of the last
+    /// sixteenth the longest idle are closed in favour of those who come.
     pub connections_max: usize,
+    /// Places beyond [`connections_max`](Self::connections_max) for `/healthz`, `/metrics`,
+    /// `POST /api/broadcast` and the observer alone, one request each; and as many on the admin
+    /// address. Default 100.
+    pub connections_reserved: usize,
 }
 
 impl Default for HttpConfig {
@@ -59,6 +65,7 @@ impl Default for HttpConfig {
             idle_timeout: Duration::from_secs(75),
             requests_max: 100_000,
             connections_max: 10_000,
+            connections_reserved: 100,
         }
     }
 }
@@ -73,6 +80,15 @@ impl HttpConfig {
         }
     }
 
+    /// Makes both kinds of places, and those of the admin address, fit into so many descriptors.
+    pub(crate) fn fit(&mut self, most: usize, has_admin: bool) {
+        let reserved = self.connections_reserved.min(most / RESERVED_PART).max(1);
+        let admin = if has_admin { reserved } else { 0 };
+        self.connections_reserved = reserved;
+        let left = most.saturating_sub(reserved + admin);
+        self.connections_max = self.connections_max.min(left).max(1);
+    }
+
     pub(super) fn shortest_timeout(&self) -> Duration {
         self.head_timeout.min(self.body_timeout).min(self.write_timeout).min(self.idle_timeout)
     }
@@ -81,3 +97,5 @@ impl HttpConfig {
 /// What a head may have at most: with bytes that were read behind it, it has to cross from a shard
 /// to the HTTP side in one piece.
 const HEAD_BYTES_MOST: usize = 64 << 10;
+/// With few descriptors one of so many is kept for the server's own paths.
+const RESERVED_PART: usize = 8;

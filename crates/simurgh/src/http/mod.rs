@@ -2,25 +2,30 @@
 //!
 //! Shards give plain connections here with the bytes they have read ([`HandOffEnd`]); `threads`
 //! spreads them, `gate` judges each request's head, hyper serves what it lets through, `watch`
-//! knows who is too slow. A proxy may send an upgrade as a later request on a connection that is
-//! already here: such a connection goes back to its shard the same way, with the request's head
-//! written out again.
+//! knows who is too slow, `guests` who is there. A proxy may send an upgrade as a later request on
+//! a connection that is already here: such a connection goes back to its shard the same way, with
+//! the request's head written out again.
 
 mod admin;
+mod admin_listener;
 mod api;
 mod bearer;
 mod connection;
+mod copies;
 mod files;
 mod gate;
+mod guests;
 mod headers;
+mod hosts;
 mod limits;
+mod seldom;
 mod threads;
 mod watch;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use axum::Router;
 use axum::routing::get;
@@ -32,13 +37,13 @@ use crate::observe;
 
 pub(crate) use admin::REACTOR_METRICS;
 pub(crate) use bearer::{Bearer, bearer};
-pub use files::static_files;
+pub use files::{static_files, static_files_keeping};
+pub(crate) use guests::{Guests, is_reserved};
 pub use headers::with_security_headers;
+pub(crate) use hosts::{FOREIGN, is_known};
 pub use limits::HttpConfig;
 pub(crate) use threads::{Prepared, Threads, prepare};
 
-/// How long the admin address waits after it could not accept.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Threads of the runtime beside the connections' own.
 const WORKERS: usize = 2;
 
@@ -61,16 +66,17 @@ pub(crate) fn serve(
     router: Router,
     hand_offs: Vec<HandOffEnd>,
 ) -> io::Result<(Threads, Option<SocketAddr>)> {
-    let admin = admin::router(hub);
+    let has_admin = hub.config.admin_listen.is_some();
+    let admin = hosts::for_known_hosts(admin::router(hub), hub, has_admin);
     runtime.spawn(observe::run(Arc::downgrade(hub)));
     let mut router = router.route("/healthz", get(|| async { "ok\n" }));
     if hub.config.api_token.is_some() {
-        router = router.merge(api::router(hub));
+        router = router.merge(hosts::for_known_hosts(api::router(hub), hub, false));
     }
     let admin_address = match hub.config.admin_listen {
         Some(address) => {
             let admin = admin.merge(observe::router(hub, true));
-            Some(serve_admin(runtime, hub, address, admin)?)
+            Some(admin_listener::serve(runtime, hub, address, admin)?)
         }
         None => {
             if hub.config.is_loopback() {
@@ -80,6 +86,14 @@ pub(crate) fn serve(
         }
     };
     Ok((threads.start(hub, &Pages::new(hub, router), hand_offs)?, admin_address))
+}
+
+/// The sockets have gone: waits until all requests under way have their answers, but not beyond
+/// `until`.
+pub(crate) fn see_out(hub: &Hub, until: Instant) {
+    for guests in [&hub.guests, &hub.admin_guests] {
+        guests.see_out(until);
+    }
 }
 
 /// What is served on the server's own port.
@@ -107,44 +121,4 @@ impl Pages {
         let router = if path.starts_with("/observer") { &self.observer } else { &self.others };
         router.clone()
     }
-}
-
-#[allow(
-    clippy::disallowed_types,
-    reason = "the admin listener lives in the main table and never meets a shard"
-)]
-fn serve_admin(
-    runtime: &Runtime,
-    hub: &Arc<Hub>,
-    address: SocketAddr,
-    router: Router,
-) -> io::Result<SocketAddr> {
-    let listener = std::net::TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    let actual = listener.local_addr()?;
-    tracing::info!(address = %actual, "metrics and the observer are served");
-    let _entered = runtime.enter();
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let (hub, pages) = (Arc::clone(hub), Pages::of(router));
-    runtime.spawn(async move {
-        loop {
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
-                // A connection that ended while it waited, or no descriptor left for it.
-                Err(error) => {
-                    tracing::warn!(%error, "the admin address cannot accept");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
-            let (hub, pages) = (Arc::clone(&hub), pages.clone());
-            tokio::spawn(async move {
-                let served = connection::serve(hub, pages, None, stream, Vec::new()).await;
-                if let Err(error) = served {
-                    tracing::debug!(%error, "a connection to the admin address broke");
-                }
-            });
-        }
-    });
-    Ok(actual)
 }

@@ -22,6 +22,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Pages;
 use super::connection::{self, Back};
+use super::guests::Seat;
+use super::seldom::Seldom;
 use crate::hub::Hub;
 
 /// Event loops that were made and not started: before the shards part from the process's
@@ -38,7 +40,9 @@ struct Taken {
     stream: StdTcpStream,
     read_ahead: Vec<u8>,
     back: Back,
+    /// Which a shard took for it.
     seat: Seat,
+    counted: Counted,
 }
 
 /// How a thread is reached, and how many connections it has.
@@ -48,18 +52,12 @@ struct Entrance {
     connections: Arc<AtomicUsize>,
 }
 
-/// A connection's place among those that the HTTP side may have, which a shard took for it.
-struct Seat {
-    hub: Arc<Hub>,
-    connections: Option<Arc<AtomicUsize>>,
-}
+/// One of a thread's connections, counted for as long as it is there.
+struct Counted(Arc<AtomicUsize>);
 
-impl Drop for Seat {
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.hub.http_seats.give_back();
-        if let Some(connections) = &self.connections {
-            connections.fetch_sub(1, Relaxed);
-        }
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 
@@ -100,6 +98,9 @@ impl Prepared {
                 for end in ends {
                     runtime.spawn(take_all(Arc::clone(&hub), end, entrances.clone()));
                 }
+                if index == 0 {
+                    runtime.spawn(Arc::clone(&hub.guests).keep_room());
+                }
                 runtime.spawn(serve_all(hub, pages, taken));
                 // Ends with the sender of `stop`, which says nothing.
                 let _ = runtime.block_on(stopped);
@@ -119,23 +120,27 @@ async fn take_all(hub: Arc<Hub>, end: HandOffEnd, entrances: Vec<Entrance>) {
         Ok(end) => Arc::new(end),
         Err(error) => return tracing::error!(%error, "no hand-off from a shard"),
     };
+    let mut complaint = Seldom::default();
     loop {
         let Ok(mut ready) = end.readable().await else { return };
         match ready.get_inner().recv() {
             Ok(Some((descriptor, read_ahead))) => {
-                let mut seat = Seat { hub: Arc::clone(&hub), connections: None };
+                let seat = hub.guests.seat();
+                hub.guests.make_room();
                 let Some(descriptor) = descriptor else {
-                    tracing::warn!("an HTTP connection was lost: no descriptor was left for it");
+                    hub.guests.lost.fetch_add(1, Relaxed);
+                    if let Some(lost) = complaint.again() {
+                        tracing::warn!(lost, "no descriptor is left for HTTP connections");
+                    }
                     continue;
                 };
                 let fewest = |it: &&Entrance| it.connections.load(Relaxed);
                 let Some(entrance) = entrances.iter().min_by_key(fewest) else { return };
                 entrance.connections.fetch_add(1, Relaxed);
-                seat.connections = Some(Arc::clone(&entrance.connections));
-                let stream = StdTcpStream::from(descriptor);
+                let counted = Counted(Arc::clone(&entrance.connections));
+                let (stream, back) = (StdTcpStream::from(descriptor), Arc::clone(&end));
                 // Fails only when that thread has ended, and this one is about to.
-                let _ =
-                    entrance.door.send(Taken { stream, read_ahead, back: Arc::clone(&end), seat });
+                let _ = entrance.door.send(Taken { stream, read_ahead, back, seat, counted });
             }
             Ok(None) => return,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
@@ -146,18 +151,18 @@ async fn take_all(hub: Arc<Hub>, end: HandOffEnd, entrances: Vec<Entrance>) {
 
 /// Serves what this thread is given.
 async fn serve_all(hub: Arc<Hub>, pages: Pages, mut taken: mpsc::UnboundedReceiver<Taken>) {
-    while let Some(Taken { stream, read_ahead, back, seat }) = taken.recv().await {
+    while let Some(Taken { stream, read_ahead, back, seat, counted }) = taken.recv().await {
         let (hub, pages) = (Arc::clone(&hub), pages.clone());
         tokio::spawn(async move {
             let served = async {
                 stream.set_nonblocking(true)?;
                 let stream = TcpStream::from_std(stream)?;
-                connection::serve(hub, pages, Some(back), stream, read_ahead).await
+                connection::serve(hub, pages, Some(back), stream, read_ahead, seat).await
             };
             if let Err(error) = served.await {
                 tracing::debug!(%error, "an HTTP connection broke");
             }
-            drop(seat);
+            drop(counted);
         });
     }
 }

@@ -6,7 +6,10 @@
 //! so it is enough to look that often.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::task::Context;
 use std::time::{Duration, Instant};
+
+use futures_util::task::AtomicWaker;
 
 use super::limits::HttpConfig;
 
@@ -22,9 +25,12 @@ pub(super) enum Wait {
     Head,
     /// More of a body.
     Body,
+    /// Nothing more, since it has shut its side: that it takes some of its answer is the only sign
+    /// that it is still there.
+    Sign,
 }
 
-const WAITS: [Wait; 4] = [Wait::Nothing, Wait::Request, Wait::Head, Wait::Body];
+const WAITS: [Wait; 5] = [Wait::Nothing, Wait::Request, Wait::Head, Wait::Body, Wait::Sign];
 
 /// Whose time is up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +43,8 @@ pub(super) enum Overdue {
     Answer,
 }
 
-/// One connection's. All of it is used by one task: atomics only make that task `Send`.
+/// One connection's, and used by its task; others only look how long it has been idle, and ask it
+/// to leave.
 #[derive(Debug)]
 pub(super) struct Watch {
     began: Instant,
@@ -59,6 +66,9 @@ pub(super) struct Watch {
     /// Nothing behind the last head is to be believed.
     is_last: AtomicBool,
     is_given_up: AtomicBool,
+    /// Nobody else's: when it is idle it goes.
+    has_to_leave: AtomicBool,
+    task: AtomicWaker,
 }
 
 impl Watch {
@@ -76,6 +86,8 @@ impl Watch {
             refusal: AtomicU16::new(0),
             is_last: AtomicBool::new(false),
             is_given_up: AtomicBool::new(false),
+            has_to_leave: AtomicBool::new(false),
+            task: AtomicWaker::new(),
         }
     }
 
@@ -134,6 +146,34 @@ impl Watch {
         self.is_given_up.load(Relaxed)
     }
 
+    /// The task that is woken to leave.
+    pub(super) fn is_watched_by(&self, context: &Context<'_>) {
+        self.task.register(context.waker());
+    }
+
+    /// Its place is wanted: it ends with the answer under way, or at once if there is none. From
+    /// any thread.
+    pub(super) fn ask_to_leave(&self) {
+        self.has_to_leave.store(true, Relaxed);
+        self.task.wake();
+    }
+
+    pub(super) fn has_to_leave(&self) -> bool {
+        self.has_to_leave.load(Relaxed)
+    }
+
+    /// Since when it waits for its next request, unless it was asked to leave already. From any
+    /// thread.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let since = Duration::from_millis(self.since_ms.load(Relaxed));
+        (self.is_idle() && !self.has_to_leave()).then(|| self.began + since)
+    }
+
+    /// Whether nobody has anything to do but to wait for the next request.
+    pub(super) fn is_idle(&self) -> bool {
+        self.wait() == Wait::Request && !self.is_answering()
+    }
+
     /// The service is given a request; its number, from 1 on.
     pub(super) fn request_came(&self) -> u64 {
         let number = self.requests.load(Relaxed) + 1;
@@ -145,6 +185,11 @@ impl Watch {
     pub(super) fn answered(&self) {
         self.answered.store(self.answered.load(Relaxed) + 1, Relaxed);
         self.wait.store(Wait::Nothing as u8, Relaxed);
+    }
+
+    /// Whether an answer is being made.
+    pub(super) fn is_answering(&self) -> bool {
+        self.requests.load(Relaxed) > self.answered.load(Relaxed)
     }
 
     /// The status to refuse this request with, if it is refused.
@@ -159,7 +204,12 @@ impl Watch {
     }
 
     /// Who is too slow; or when to look again.
-    pub(super) fn look(&self, limits: &HttpConfig) -> Result<Duration, Overdue> {
+    /// `idle_limit`: what now holds of that.
+    pub(super) fn look(
+        &self,
+        limits: &HttpConfig,
+        idle_limit: Duration,
+    ) -> Result<Duration, Overdue> {
         let shortest = limits.shortest_timeout();
         let now_ms = self.now_ms();
         let left = |limit: Duration, since_ms: u64| {
@@ -171,14 +221,13 @@ impl Watch {
             since_ms => left(limits.write_timeout, since_ms).ok_or(Overdue::Answer)?,
         };
         let since_ms = self.since_ms.load(Relaxed);
-        let is_answering = self.requests.load(Relaxed) > self.answered.load(Relaxed);
         let read_left = match self.wait() {
             Wait::Nothing => shortest,
-            // hyper only looks whether the client is still there.
-            Wait::Request | Wait::Head if is_answering => shortest,
-            Wait::Request => left(limits.idle_timeout, since_ms).ok_or(Overdue::Idle)?,
+            Wait::Request | Wait::Head if self.is_answering() => shortest,
+            Wait::Request => left(idle_limit, since_ms).ok_or(Overdue::Idle)?,
             Wait::Head => left(limits.head_timeout, since_ms).ok_or(Overdue::Request)?,
             Wait::Body => self.body_left(limits, now_ms).ok_or(Overdue::Request)?,
+            Wait::Sign => left(limits.idle_timeout, since_ms).ok_or(Overdue::Answer)?,
         };
         Ok(shortest.min(write_left).min(read_left))
     }
@@ -204,6 +253,12 @@ impl Watch {
     fn wait(&self) -> Wait {
         let wait = usize::from(self.wait.load(Relaxed));
         WAITS.get(wait).copied().unwrap_or(Wait::Nothing)
+    }
+
+    #[cfg(test)]
+    pub(super) fn idle_from_the_beginning(&self) {
+        self.wait.store(Wait::Request as u8, Relaxed);
+        self.since_ms.store(0, Relaxed);
     }
 
     fn now_ms(&self) -> u64 {

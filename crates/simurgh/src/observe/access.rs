@@ -7,7 +7,7 @@
 //!   and nobody disconnects.
 //! - *Which page:* our own. A page of another site gets neither figures nor its will.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use axum::Json;
 use axum::extract::ConnectInfo;
@@ -16,11 +16,29 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use crate::config::Config;
-use crate::http::{Bearer, bearer};
+use crate::http::{Bearer, FOREIGN, bearer, is_known};
 
-/// Headers by which proxies are known. One of this machine would make everybody local.
-const OF_PROXIES: [&str; 6] =
-    ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via"];
+/// Headers by which proxies say whom they speak for, beside those that begin with `x-forwarded`. A
+/// proxy on this machine would make everybody local.
+const OF_PROXIES: [&str; 17] = [
+    "cf-connecting-ip",
+    "cf-connecting-ipv6",
+    "fastly-client-ip",
+    "fly-client-ip",
+    "forwarded",
+    "forwarded-for",
+    "true-client-ip",
+    "via",
+    "x-azure-clientip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-envoy-external-address",
+    "x-original-forwarded-for",
+    "x-originating-ip",
+    "x-real-ip",
+    "x-remote-addr",
+    "x-remote-ip",
+];
 
 /// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +47,8 @@ pub(super) enum Refusal {
     Off,
     /// On, but there is no token to know friends by.
     NoToken,
+    /// For a host that is not known here.
+    Misdirected,
     /// Of another site.
     Foreign,
     /// Without a token.
@@ -49,6 +69,7 @@ impl Refusal {
             Self::NoToken => {
                 "the observer answers others only with a token: set api_token on the server"
             }
+            Self::Misdirected => FOREIGN,
             Self::Foreign => "a page of another site asks: open the observer's own page",
             Self::Missing => "the API token is missing: authorization: Bearer TOKEN",
             Self::Wrong => "this is not the API token",
@@ -67,6 +88,7 @@ impl IntoResponse for Refusal {
                 let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
                 (StatusCode::UNAUTHORIZED, challenge, body).into_response()
             }
+            Self::Misdirected => (StatusCode::MISDIRECTED_REQUEST, body).into_response(),
             _ => (StatusCode::FORBIDDEN, body).into_response(),
         }
     }
@@ -80,6 +102,9 @@ pub(super) fn check_place(
     headers: &HeaderMap,
     extensions: &Extensions,
 ) -> Result<(), Refusal> {
+    if !is_known(config, is_admin, headers) {
+        return Err(Refusal::Misdirected);
+    }
     let peer = extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
     if is_local(config, headers, peer) {
         return Ok(());
@@ -113,14 +138,32 @@ pub(super) fn check_order(config: &Config) -> Result<(), Refusal> {
 }
 
 fn is_local(config: &Config, headers: &HeaderMap, peer: Option<SocketAddr>) -> bool {
-    let is_proxy = |peer: SocketAddr| {
-        let trusted = &config.trusted_proxies;
-        trusted.iter().any(|net| net.contains(&peer.ip().to_canonical()))
-            || OF_PROXIES.iter().any(|name| headers.contains_key(*name))
+    let Some(peer) = peer.filter(|peer| is_here(peer.ip())) else { return false };
+    let trusted = &config.trusted_proxies;
+    let is_of_proxy = match trusted.iter().any(|net| net.contains(&peer.ip().to_canonical())) {
+        true => !speaks_for_this_machine(headers),
+        false => headers.keys().any(|name| names_client(name.as_str())),
     };
-    let is_here = |peer: SocketAddr| peer.ip().to_canonical().is_loopback();
-    peer.is_some_and(|peer| is_here(peer) && !is_proxy(peer))
-        && simurgh_page::names_this_host(headers)
+    !is_of_proxy && simurgh_page::names_this_host(headers)
+}
+
+/// Whether a trusted proxy says that its client is this machine, and no other header, which it may
+/// have let through from a proxy before it, says otherwise.
+fn speaks_for_this_machine(headers: &HeaderMap) -> bool {
+    let is_here = |hop: &str| hop.trim().parse().is_ok_and(is_here);
+    let says_so = |name: &str| {
+        simurgh_page::one(headers, name).is_some_and(|hops| hops.split(',').all(is_here))
+    };
+    says_so("x-forwarded-for")
+        && OF_PROXIES.iter().all(|name| !headers.contains_key(*name) || says_so(name))
+}
+
+fn names_client(header: &str) -> bool {
+    header.starts_with("x-forwarded") || OF_PROXIES.contains(&header)
+}
+
+fn is_here(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
 }
 
 #[cfg(test)]
@@ -149,20 +192,45 @@ mod tests {
         }
         assert_eq!(place(&config, false, "192.0.2.1:5000", &[HOST]), Err(Refusal::Off));
         let local = "127.0.0.1:5000";
-        assert_eq!(place(&config, false, local, &[("host", "evil.example")]), Err(Refusal::Off));
-        assert_eq!(place(&config, false, local, &[]), Err(Refusal::Off));
-        for name in OF_PROXIES {
-            assert_eq!(place(&config, false, local, &[HOST, (name, "x")]), Err(Refusal::Off));
+        let elsewhere = [("host", "evil.example")];
+        assert_eq!(place(&config, false, local, &elsewhere), Err(Refusal::Misdirected));
+        assert_eq!(place(&config, false, local, &[]), Err(Refusal::Misdirected));
+        let trusted_hosts = vec!["evil.example".to_owned()];
+        let listing = Config { trusted_hosts, ..Config::default() };
+        assert_eq!(place(&listing, false, local, &elsewhere), Err(Refusal::Off), "a proxy's name");
+    }
+
+    #[test]
+    fn whom_a_proxy_speaks_for_is_not_this_machine_unless_the_proxy_is_trusted_and_says_so() {
+        let config = Config::default();
+        let local = "127.0.0.1:5000";
+        let forwarded = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
+        for name in OF_PROXIES.into_iter().chain(forwarded).chain(["x-forwarded", "x-real-ip"]) {
+            for value in ["192.0.2.1", "127.0.0.1", "x"] {
+                let of = [HOST, (name, value)];
+                assert_eq!(place(&config, false, local, &of), Err(Refusal::Off), "{name}");
+            }
         }
         let trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
         let trusting = Config { trusted_proxies, ..Config::default() };
-        assert_eq!(place(&trusting, false, local, &[HOST]), Err(Refusal::Off));
+        let check = |of: &[_]| place(&trusting, false, local, &[&[HOST], of].concat());
+        assert_eq!(check(&[]), Err(Refusal::Off), "it says nothing");
+        assert_eq!(check(&[("x-forwarded-for", "127.0.0.1")]), Ok(()));
+        assert_eq!(check(&[("x-forwarded-for", "::1"), ("x-real-ip", "::1")]), Ok(()));
+        for client in
+            ["192.0.2.1", "127.0.0.1, 192.0.2.1", "192.0.2.1, 127.0.0.1", "x, 127.0.0.1", "x", ""]
+        {
+            assert_eq!(check(&[("x-forwarded-for", client)]), Err(Refusal::Off), "{client}");
+        }
+        let of_another = [("x-forwarded-for", "127.0.0.1"), ("cf-connecting-ip", "192.0.2.1")];
+        assert_eq!(check(&of_another), Err(Refusal::Off));
     }
 
     #[test]
     fn others_need_the_setting_and_a_token() {
         let mut config = Config::default();
         let far = "192.0.2.1:5000";
+        config.listen = vec!["0.0.0.0:4000".parse().unwrap()];
         config.observer = true;
         assert_eq!(place(&config, false, far, &[HOST]), Err(Refusal::NoToken));
         config.api_token = Some("secret".into());

@@ -40,9 +40,12 @@ pub(super) async fn feed(hub: Hubbed, query: RawQuery) -> Result<Response, Respo
     if let Some(wanted) = wanted {
         tokio::spawn(tell_lists(Arc::clone(&hub.0), wanted, sender));
     }
-    let events = stream::unfold((receiver, place), |(mut receiver, place)| async move {
+    let begun = (receiver, place, Arc::clone(&hub.guests));
+    let events = stream::unfold(begun, |(mut receiver, place, guests)| async move {
         let event: Event = receiver.recv().await?;
-        Some((Ok::<_, Infallible>(event), (receiver, place)))
+        // The end of a server does not wait for those who look at it.
+        let goes_on = !guests.is_closing();
+        goes_on.then_some((Ok::<_, Infallible>(event), (receiver, place, guests)))
     });
     Ok(Sse::new(events).into_response())
 }

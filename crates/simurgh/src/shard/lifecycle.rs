@@ -19,7 +19,7 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 /// Records looked at in one turn.
 const SWEEP_RECORDS: usize = 2048;
 /// A drain ends this long after its last close at the latest.
-const DRAIN_GRACE: Duration = Duration::from_secs(5);
+pub(crate) const DRAIN_GRACE: Duration = Duration::from_secs(5);
 /// Sockets a drain closes in one turn at most, however short its time.
 const DRAIN_TURN: usize = 128;
 /// How many times [`SWEEP_RECORDS`] a step of a drain looks at.

@@ -55,6 +55,7 @@ use fanout::Fanout;
 pub(crate) use flow::Posted;
 use hibernation::Hibernation;
 use inbound::Inbound;
+pub(crate) use lifecycle::DRAIN_GRACE;
 use lifecycle::Lifecycle;
 use members::Memberships;
 use observed::Observed;

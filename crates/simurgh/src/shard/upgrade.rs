@@ -18,6 +18,7 @@ use super::conn::{Awaited, NO_MEMBERSHIP, NOBODY, Passing, Phase, Wire};
 use super::decision::Decided;
 use super::members::{Membership, SOCKET_ID};
 use super::{Io, Shard};
+use crate::http::is_reserved;
 use crate::hub::Hub;
 use crate::socket::{Connect, ConnectInfo, ConnectKind, Kind, Mount, SocketState, real_peer};
 use crate::watchdog::Callback;
@@ -73,7 +74,8 @@ impl Shard {
             request.header("upgrade").is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"));
         let mount = hub.mounts.iter().position(|it| it.takes(request.path(), wants_upgrade));
         let Some((index, mount)) = mount.and_then(|at| Some((at, hub.mounts.get(at)?))) else {
-            return self.hand_off(io, key, request_bytes);
+            let is_reserved = is_reserved(request.path());
+            return self.hand_off(io, key, request_bytes, is_reserved);
         };
         if hub.seats.is_full() {
             return self.refuse_full(io, key);
@@ -310,13 +312,14 @@ impl Shard {
         io.shutdown_write(key);
     }
 
-    /// Gives the connection, with the bytes read so far, to the HTTP side.
-    fn hand_off(&mut self, io: &mut Io, key: Key, read_ahead: &[u8]) {
-        if !self.hub.http_seats.take() {
+    /// Gives the connection, with the bytes read so far, to the HTTP side, where some places are
+    /// kept for the server's own paths.
+    fn hand_off(&mut self, io: &mut Io, key: Key, read_ahead: &[u8], is_reserved: bool) {
+        if !self.hub.guests.take(is_reserved) {
             return self.refuse_full(io, key);
         }
         if io.hand_off(key, read_ahead).is_err() {
-            self.hub.http_seats.give_back();
+            self.hub.guests.give_back();
             self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
         }
     }

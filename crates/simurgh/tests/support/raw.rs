@@ -76,6 +76,11 @@ impl Raw {
         all
     }
 
+    /// The next response, if one comes before the server closes or resets.
+    pub fn answer_or_end(&mut self) -> Option<Answer> {
+        self.next(true)
+    }
+
     /// Whether the server closes, or resets, without another byte.
     pub fn is_closed_within(&mut self, time: Duration) -> bool {
         let until = Instant::now() + time;

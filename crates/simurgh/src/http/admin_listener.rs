@@ -1,0 +1,82 @@
+//! The admin address: a listener of its own, for whoever watches the server.
+//!
+//! Its connections have the limits of the others, and places of their own, few of them: they are in
+//! the same descriptor table, and whatever comes here must not take descriptors from the main port.
+#![allow(
+    clippy::disallowed_types,
+    reason = "the admin listener lives in the main table and never meets a shard"
+)]
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use axum::Router;
+use simurgh_proto::ws::handshake;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+
+use super::seldom::Seldom;
+use super::{Pages, connection};
+use crate::hub::Hub;
+
+/// How long it waits after it could not accept.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Listens, and serves what comes on the runtime; returns where.
+pub(super) fn serve(
+    runtime: &Runtime,
+    hub: &Arc<Hub>,
+    address: SocketAddr,
+    router: Router,
+) -> io::Result<SocketAddr> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    let actual = listener.local_addr()?;
+    tracing::info!(address = %actual, "metrics and the observer are served");
+    let _entered = runtime.enter();
+    let listener = TcpListener::from_std(listener)?;
+    runtime.spawn(accept_all(Arc::clone(hub), listener, Pages::of(router)));
+    Ok(actual)
+}
+
+async fn accept_all(hub: Arc<Hub>, listener: TcpListener, pages: Pages) {
+    let mut complaint = Seldom::default();
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            // A connection that ended while it waited, or no descriptor left for it.
+            Err(error) => {
+                hub.admin_guests.lost.fetch_add(1, Relaxed);
+                if let Some(times) = complaint.again() {
+                    tracing::warn!(%error, times, "the admin address cannot accept");
+                }
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        if hub.admin_guests.is_closing() {
+            return;
+        }
+        if !hub.admin_guests.take_soon().await {
+            refuse(&stream);
+            continue;
+        }
+        let (hub, pages, seat) = (Arc::clone(&hub), pages.clone(), hub.admin_guests.seat());
+        tokio::spawn(async move {
+            let served = connection::serve(hub, pages, None, stream, Vec::new(), seat).await;
+            if let Err(error) = served {
+                tracing::debug!(%error, "a connection to the admin address broke");
+            }
+        });
+    }
+}
+
+/// Says that all places are taken, as far as that can be said without waiting.
+fn refuse(stream: &TcpStream) {
+    let mut refusal = Vec::new();
+    handshake::write_refusal(503, &[("retry-after", "1")], "", &mut refusal);
+    let _ = stream.try_write(&refusal);
+}

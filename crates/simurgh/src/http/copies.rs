@@ -1,0 +1,343 @@
+//! Compressed copies of files, made on threads of their own, once each, and kept.
+//!
+//! Compressing a file takes far longer than sending it, so it is no work for a thread that others
+//! wait for, and none to be done again for each request. Only so many copies are made
+//! at a time and kept at once; until there is one the file is sent as it is. What is known of a
+//! file is forgotten when the file has changed.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use async_compression::Level;
+use async_compression::tokio::bufread::{BrotliEncoder, GzipEncoder, ZstdEncoder};
+use axum::body::Bytes;
+use tokio::io::AsyncReadExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// More would cost the server more than it spares the line: brotli's highest levels are made for
+/// archives.
+const LEVEL: Level = Level::Precise(4);
+/// Shorter files are not worth it.
+const FILE_BYTES_MIN: u64 = 256;
+/// A file of more than this part of all that is kept would crowd out too many others.
+const FILE_PART_MAX: u64 = 4;
+/// A request waits for the copy of a file up to this size. That of a larger one is for those who
+/// come later.
+const WAITED_FOR_BYTES: u64 = 1 << 20;
+/// What an entry costs beside its copies.
+const ENTRY_BYTES: usize = 256;
+/// A copy has to spare one byte of so many.
+const SPARED_PART: usize = 10;
+
+/// How a copy is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Encoding {
+    Brotli,
+    Zstd,
+    Gzip,
+}
+
+impl Encoding {
+    /// What the name of a compressed copy of a file ends with.
+    const EXTENSIONS: [(&str, Self); 3] =
+        [("br", Self::Brotli), ("zst", Self::Zstd), ("gz", Self::Gzip)];
+
+    /// Whether a name is that of a compressed copy: whose, and how.
+    pub(super) fn of(path: &Path) -> Option<(PathBuf, Self)> {
+        let extension = path.extension()?;
+        let (_, encoding) = Self::EXTENSIONS.into_iter().find(|(name, _)| extension == *name)?;
+        Some((path.with_extension(""), encoding))
+    }
+
+    /// The names that compressed copies of a file have.
+    pub(super) fn names(path: &Path) -> impl Iterator<Item = PathBuf> {
+        Self::EXTENSIONS.into_iter().map(|(extension, _)| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(".");
+            name.push(extension);
+            name.into()
+        })
+    }
+
+    async fn compress(self, bytes: &[u8]) -> io::Result<Vec<u8>> {
+        let mut out = Vec::with_capacity(bytes.len() / 4);
+        match self {
+            Self::Brotli => BrotliEncoder::with_quality(bytes, LEVEL).read_to_end(&mut out).await?,
+            Self::Zstd => ZstdEncoder::with_quality(bytes, LEVEL).read_to_end(&mut out).await?,
+            Self::Gzip => GzipEncoder::with_quality(bytes, LEVEL).read_to_end(&mut out).await?,
+        };
+        Ok(out)
+    }
+}
+
+/// Of which state of a file a copy is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) modified: SystemTime,
+    pub(super) bytes: u64,
+}
+
+/// All copies.
+#[derive(Debug)]
+pub(super) struct Copies {
+    bytes_max: usize,
+    at_work: Arc<Semaphore>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    files: HashMap<PathBuf, Known>,
+    bytes: usize,
+    /// Counts looks, so that each has a number.
+    looks: u64,
+}
+
+/// What is known of a file.
+#[derive(Debug)]
+struct Known {
+    version: Version,
+    is_at_work: bool,
+    is_worth_it: bool,
+    copies: [Option<Bytes>; Encoding::EXTENSIONS.len()],
+    looked_at: u64,
+}
+
+/// A copy that is being made. However that ends, it is over then.
+struct Work {
+    copies: Arc<Copies>,
+    path: PathBuf,
+    encoding: Encoding,
+    version: Version,
+    made: Option<Bytes>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Copies {
+    /// Keeps so many bytes at most; with 0 no copies are made.
+    pub(super) fn new(bytes_max: usize) -> Arc<Self> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let at_work = Arc::new(Semaphore::new((cores / 2).max(1)));
+        Arc::new(Self { bytes_max, at_work, kept: Mutex::default() })
+    }
+
+    /// The copy of a file, if there is one, or one can be made soon. `has_own` looks whether
+    /// somebody has put a compressed one beside the file.
+    pub(super) async fn find(
+        self: &Arc<Self>,
+        path: PathBuf,
+        encoding: Encoding,
+        file: File,
+        version: Version,
+        has_own: impl FnOnce() -> bool + Send + 'static,
+    ) -> Option<Bytes> {
+        let most = self.bytes_max as u64 / FILE_PART_MAX;
+        if !(FILE_BYTES_MIN..=most).contains(&version.bytes) {
+            return None;
+        }
+        let mut work = match self.look(path, encoding, version) {
+            Look::Copy(copy) => return Some(copy),
+            Look::Nothing => return None,
+            Look::Work(work) => work,
+        };
+        let making = tokio::task::spawn_blocking(move || {
+            if !has_own() {
+                work.made = work.make(&file).ok();
+            }
+            work.made.clone()
+        });
+        if version.bytes > WAITED_FOR_BYTES {
+            return None;
+        }
+        making.await.ok().flatten()
+    }
+
+    fn look(self: &Arc<Self>, path: PathBuf, encoding: Encoding, version: Version) -> Look {
+        let mut kept = self.kept();
+        kept.looks += 1;
+        let now = kept.looks;
+        if kept.files.get(&path).is_some_and(|known| known.version != version) {
+            kept.forget(&path);
+        }
+        if let Some(known) = kept.files.get_mut(&path) {
+            known.looked_at = now;
+            if let Some(Some(copy)) = known.copies.get(encoding as usize) {
+                return Look::Copy(copy.clone());
+            }
+            if known.is_at_work || !known.is_worth_it {
+                return Look::Nothing;
+            }
+        }
+        let Ok(permit) = Arc::clone(&self.at_work).try_acquire_owned() else {
+            return Look::Nothing;
+        };
+        if let Some(known) = kept.files.get_mut(&path) {
+            known.is_at_work = true;
+        } else {
+            let known = Known {
+                version,
+                is_at_work: true,
+                is_worth_it: true,
+                copies: Default::default(),
+                looked_at: now,
+            };
+            kept.bytes += known.bytes();
+            kept.files.insert(path.clone(), known);
+        }
+        let copies = Arc::clone(self);
+        Look::Work(Work { copies, path, encoding, version, made: None, _permit: permit })
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is to be done for a request.
+enum Look {
+    Copy(Bytes),
+    Nothing,
+    Work(Work),
+}
+
+impl Kept {
+    fn forget(&mut self, path: &Path) {
+        if let Some(known) = self.files.remove(path) {
+            self.bytes = self.bytes.saturating_sub(known.bytes());
+        }
+    }
+
+    /// Lets go who was not looked at for longest.
+    fn fit(&mut self, bytes_max: usize) {
+        while self.bytes > bytes_max {
+            let idle = self.files.iter().filter(|(_, known)| !known.is_at_work);
+            let Some(path) = idle.min_by_key(|(_, known)| known.looked_at).map(|(path, _)| path)
+            else {
+                return;
+            };
+            let path = path.clone();
+            self.forget(&path);
+        }
+    }
+}
+
+impl Known {
+    fn bytes(&self) -> usize {
+        ENTRY_BYTES + self.copies.iter().flatten().map(Bytes::len).sum::<usize>()
+    }
+}
+
+impl Work {
+    /// Takes its time.
+    fn make(&self, file: &File) -> io::Result<Bytes> {
+        let mut bytes = Vec::new();
+        file.take(self.version.bytes).read_to_end(&mut bytes)?;
+        // Nothing in here waits: all of it is in memory.
+        let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
+        let copy = runtime.block_on(self.encoding.compress(&bytes))?;
+        match copy.len() <= bytes.len() - bytes.len() / SPARED_PART {
+            true => Ok(copy.into()),
+            false => Err(io::ErrorKind::FileTooLarge.into()),
+        }
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let mut kept = self.copies.kept();
+        let Some(known) = kept.files.get_mut(&self.path) else { return };
+        if known.version != self.version {
+            return;
+        }
+        known.is_at_work = false;
+        let made = self.made.take();
+        known.is_worth_it = made.is_some();
+        let bytes = made.as_ref().map_or(0, Bytes::len);
+        if let Some(copy) = known.copies.get_mut(self.encoding as usize) {
+            *copy = made;
+        }
+        kept.bytes += bytes;
+        kept.fit(self.copies.bytes_max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "All work and no play makes Jack a dull boy.\n";
+
+    /// A file with so many lines.
+    fn file(lines: usize) -> (PathBuf, Version) {
+        let name = format!("simurgh-copies-{}-{lines}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, TEXT.repeat(lines)).unwrap();
+        let about = std::fs::metadata(&path).unwrap();
+        let version = Version { modified: about.modified().unwrap(), bytes: about.len() };
+        (path, version)
+    }
+
+    fn find(copies: &Arc<Copies>, (path, version): &(PathBuf, Version)) -> Option<Bytes> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let opened = File::open(path).unwrap();
+        runtime.block_on(copies.find(path.clone(), Encoding::Gzip, opened, *version, || false))
+    }
+
+    #[test]
+    fn names_say_whose_copy_and_how() {
+        let of = |name: &str| Encoding::of(Path::new(name));
+        assert_eq!(of("a/b.css.br"), Some(("a/b.css".into(), Encoding::Brotli)));
+        assert_eq!(of("b.zst"), Some(("b".into(), Encoding::Zstd)));
+        assert_eq!(of("a.css"), None);
+        let names: Vec<_> = Encoding::names(Path::new("a/b.css")).collect();
+        assert_eq!(names, ["a/b.css.br", "a/b.css.zst", "a/b.css.gz"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_copy_is_made_once_and_again_when_the_file_has_changed() {
+        let copies = Copies::new(1 << 20);
+        let mut one = file(101);
+        let first = find(&copies, &one).unwrap();
+        assert!(first.len() < 400);
+        assert_eq!(first.as_ptr(), find(&copies, &one).unwrap().as_ptr());
+        one.1.modified += std::time::Duration::from_secs(1);
+        assert_ne!(first.as_ptr(), find(&copies, &one).unwrap().as_ptr());
+        assert_eq!(copies.kept().bytes, ENTRY_BYTES + first.len());
+        std::fs::remove_file(one.0).unwrap();
+    }
+
+    #[test]
+    fn no_more_is_kept_than_may_be_and_the_longest_unseen_goes_first() {
+        let copies = Copies::new(6_000);
+        let files: Vec<_> = (6..34).map(file).collect();
+        for one in &files {
+            assert!(find(&copies, one).is_some());
+            assert!(find(&copies, &files[0]).is_some());
+            assert!(copies.kept().bytes <= copies.bytes_max);
+        }
+        assert!(copies.kept().files.contains_key(&files[0].0));
+        assert!(!copies.kept().files.contains_key(&files[1].0));
+        let too_large = file(2_000);
+        assert!(find(&copies, &too_large).is_none());
+        assert!(find(&Copies::new(0), &files[0]).is_none());
+        for (path, _) in files.iter().chain([&too_large]) {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+
+    #[test]
+    fn only_so_many_are_made_at_a_time_and_who_finds_none_free_waits_for_nothing() {
+        let copies = Copies::new(1 << 20);
+        let one = file(102);
+        let free = copies.at_work.available_permits();
+        let permits = copies.at_work.try_acquire_many(u32::try_from(free).unwrap()).unwrap();
+        assert!(find(&copies, &one).is_none());
+        drop(permits);
+        assert!(find(&copies, &one).is_some());
+        std::fs::remove_file(one.0).unwrap();
+    }
+}

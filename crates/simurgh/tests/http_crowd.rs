@@ -1,0 +1,153 @@
+//! Ten thousand connections that had asked for something once, and were kept alive, took every
+//! place there was: health checks, scrapes and publishers got 503, and an orchestrator ended a
+//! server that was well. The server's own paths have places of their own, the longest idle
+//! connection makes room for who comes, and the admin address is nobody's way around that.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_types)]
+
+mod support;
+
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use simurgh::axum::Router;
+use simurgh::axum::routing::get;
+use simurgh::{Config, Endpoint};
+use support::raw::{Answer, Raw};
+use support::start;
+
+/// What must happen soon takes no longer than this.
+const SOON: Duration = Duration::from_secs(5);
+const BROADCAST: &str = "{\"topic\":\"a\",\"event\":\"b\",\"payload\":{}}";
+
+/// Requests for `/never`; one test has them.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+async fn never() -> &'static str {
+    HELD.fetch_add(1, SeqCst);
+    pending().await
+}
+
+fn server(change: impl FnOnce(&mut Config)) -> Endpoint {
+    let router = Router::new().route("/", get(|| async { "ok\n" })).route("/never", get(never));
+    start(Endpoint::builder().http(router).configure(|config| {
+        config.api_token = Some("s3cret".into());
+        change(config);
+    }))
+}
+
+fn get_at(address: SocketAddr, path: &str) -> Raw {
+    let mut raw = Raw::connect(address);
+    raw.send(format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"));
+    raw
+}
+
+/// What came instead of an answer is a refusal, too.
+fn status(mut raw: Raw) -> u16 {
+    raw.answer_or_end().map_or(0, |answer| answer.status)
+}
+
+fn publish(address: SocketAddr) -> Answer {
+    let length = BROADCAST.len();
+    let mut raw = Raw::connect(address);
+    raw.send(format!(
+        "POST /api/broadcast HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer s3cret\r\n\
+         content-length: {length}\r\n\r\n{BROADCAST}"
+    ));
+    raw.answer()
+}
+
+fn figure(address: SocketAddr, name: &str) -> u64 {
+    let mut raw = Raw::connect(address);
+    let request =
+        "GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer s3cret\r\n\r\n";
+    let answer = raw.send(request).answer();
+    let line = answer.text().lines().find_map(|line| line.strip_prefix(name)).expect(name);
+    line.trim().parse().unwrap()
+}
+
+/// Waits for what others do in their own time.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + SOON;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_idle_crowd_takes_nothing_from_health_publishers_and_new_pages() {
+    let server = server(|config| config.http.connections_max = 256);
+    let address = server.addresses()[0];
+    let mut crowd: Vec<Raw> = Vec::new();
+    for n in 0..800 {
+        // As one browser after the other: each is answered before the next comes.
+        let mut raw = get_at(address, "/");
+        assert_eq!(raw.answer().status, 200, "the {n}th");
+        crowd.push(raw);
+    }
+    for _ in 0..20 {
+        assert_eq!(get_at(address, "/healthz").answer().text(), "ok\n");
+        assert_eq!(publish(address).status, 202);
+    }
+    assert!(figure(address, "simurgh_http_connections{listener=\"main\"}") <= 256);
+    assert!(figure(address, "simurgh_http_evicted_total{listener=\"main\"}") >= 500);
+    assert!(crowd[0].is_closed_within(SOON), "the longest idle went");
+    let latest = crowd.last_mut().unwrap();
+    let again = "GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
+    assert_eq!(latest.send(again).answer().text(), "ok\n", "the last one stays");
+}
+
+#[test]
+fn a_busy_crowd_leaves_the_servers_own_paths_their_places() {
+    let server = server(|config| config.http.connections_max = 8);
+    let address = server.addresses()[0];
+    let _crowd: Vec<Raw> = (0..8).map(|_| get_at(address, "/never")).collect();
+    wait_until("all places are taken", || HELD.load(SeqCst) == 8);
+    assert_eq!(status(get_at(address, "/")), 503);
+    for _ in 0..50 {
+        let answer = get_at(address, "/healthz").answer();
+        assert_eq!(answer.text(), "ok\n");
+        assert_eq!(answer.header("connection"), Some("close"), "a place for one request");
+        assert_eq!(publish(address).status, 202);
+    }
+    assert_eq!(status(get_at(address, "/")), 503);
+    assert_eq!(figure(address, "simurgh_http_refused_total{listener=\"main\"}"), 2);
+}
+
+/// Nobody was idle when the last one came, so none was sent away then.
+#[test]
+fn who_was_refused_finds_a_place_as_soon_as_somebody_is_idle() {
+    let server = server(|config| config.http.connections_max = 1);
+    let address = server.addresses()[0];
+    let mut first = get_at(address, "/");
+    assert_eq!(first.answer().status, 200);
+    wait_until("the idle one leaves", || status(get_at(address, "/")) == 200);
+    assert!(first.is_closed_within(SOON));
+}
+
+#[test]
+fn the_admin_address_has_few_places_and_the_main_port_does_not_notice() {
+    let server = server(|config| {
+        config.http.connections_reserved = 16;
+        config.admin_listen = Some("127.0.0.1:0".parse().unwrap());
+    });
+    let (main, admin) = (server.addresses()[0], server.admin_address().unwrap());
+    let mut crowd: Vec<Raw> = Vec::new();
+    for n in 0..100 {
+        let mut raw = get_at(admin, "/metrics");
+        assert_eq!(raw.answer().status, 200, "the {n}th");
+        crowd.push(raw);
+    }
+    // Who says nothing at all is as idle.
+    crowd.extend((0..100).map(|_| Raw::connect(admin)));
+    wait_until("the silent ones leave, too", || {
+        let mut raw = get_at(admin, "/metrics");
+        raw.answer_or_end().is_some_and(|answer| answer.status == 200)
+    });
+    assert!(figure(admin, "simurgh_http_connections{listener=\"admin\"}") <= 16);
+    assert!(figure(admin, "simurgh_http_evicted_total{listener=\"admin\"}") >= 80);
+    assert_eq!(get_at(main, "/healthz").answer().text(), "ok\n");
+    assert!(crowd[0].is_closed_within(SOON));
+}
