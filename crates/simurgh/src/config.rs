@@ -51,8 +51,8 @@ pub struct Config {
     /// How long the application may take to decide about a connect (then 503) or a join (then an
     /// error reply, `join timed out`). Its work is dropped some time after. Default 30 s.
     pub decision_timeout: Duration,
-    /// Bytes that may wait for one reader; above, it is cut with 1013. Broadcasts are there once for
-    /// all who wait for them, and half of this is the largest message and the largest broadcast
+    /// Bytes that may wait for one reader; above, it is cut with 1013. Broadcasts are there once
+    /// for all who wait for them, and half of this is the largest message and the largest broadcast
     /// there may be. Once a reader has a quarter of this before it, what is published on its topic
     /// is slowed to half of it in [`slow_after`](Self::slow_after), so that whoever takes as much
     /// is not cut by others' speed. Default 24 MiB.

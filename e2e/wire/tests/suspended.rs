@@ -1,6 +1,6 @@
-//! A server that was stopped for longer than the idle time-out (a suspended machine, SIGSTOP) closed
-//! everybody when it went on, with their heartbeats unread in its sockets. The gap is nobody's
-//! silence, and what waits is read before anybody is judged.
+//! A server that was stopped for longer than the idle time-out (a suspended machine, SIGSTOP)
+//! closed everybody when it went on, with their heartbeats unread in its sockets. The gap is
+//! nobody's silence, and what waits is read before anybody is judged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;

@@ -175,7 +175,7 @@ impl Drop for Crew {
 
 /// Bytes of mail that wait; what workers are told weighs nothing.
 const MAILBOX_BYTES_MAX: usize = 1 << 20;
-/// Bytes that may wait for one server before its user gives up: more than any message of a scenario.
+/// Bytes that may wait for a server before its user gives up: more than a scenario says at once.
 pub(crate) const OUTBOUND_BYTES_MAX: usize = 256 << 20;
 /// Stack of a worker's thread.
 const STACK_BYTES: usize = 2 << 20;

@@ -127,8 +127,14 @@ pub(crate) enum Awaited {
         /// Where a driver waits for the answer.
         answer: Option<Answer>,
     },
-    /// Whether a join is.
-    Join { topic: Box<str>, join_ref: OwnedRef, message: OwnedRef, replaced: Option<Box<Replaced>> },
+    /// Whether a join is; the rest is what its answer needs.
+    Join {
+        topic: Box<str>,
+        join_ref: OwnedRef,
+        message: OwnedRef,
+        /// The channel that the join has ended.
+        replaced: Option<Box<Replaced>>,
+    },
     /// What a message of so many bytes says, too long to be read in one turn.
     Message(usize),
 }

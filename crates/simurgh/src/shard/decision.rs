@@ -93,7 +93,10 @@ impl Shard {
     /// What was awaited has come, or something that is not awaited any more.
     pub(super) fn decided(&mut self, io: &mut Io, key: Key, ticket: u32, decided: Decided) {
         let Some(conn) = io.conn(key) else { return self.drop_guarded(decided) };
-        let is_it = |passing: &mut Box<Passing>| matches!(&**passing, Passing::Waiting(waiting) if waiting.ticket == ticket);
+        let is_it = |passing: &mut Box<Passing>| match &**passing {
+            Passing::Waiting(waiting) => waiting.ticket == ticket,
+            Passing::Head { .. } => false,
+        };
         let before = conn.inbound_bytes();
         let Some(Passing::Waiting(waiting)) = conn.passing.take_if(is_it).map(|it| *it) else {
             return self.drop_guarded(decided);

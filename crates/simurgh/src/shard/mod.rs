@@ -2,14 +2,15 @@
 //! them.
 //!
 //! The data's way: bytes come in [`Handler::readable`]; before the upgrade they belong to
-//! `upgrade`, afterwards `frames` takes WebSocket messages from them (`inbound` keeps count of those
-//! that are not whole) and `dispatch` decides by PROTOCOL §5–§7 what each is; what has to be waited
-//! for is in `decision`; `callback` runs the application's code and carries out its effects;
-//! broadcasts are posted to all shards (`publish`), appended to the logs of their topics (`topics`,
-//! `log`) and leave in slices at the end of the turn (`fanout`), which publishers wait for that are
-//! faster than their readers (`flow`); `lifecycle` holds what comes with time: deadlines, closing, draining; `driven` is
-//! the transport of sockets that a driver in this process has instead of a network; `observed`
-//! tells somebody who looks. Nothing here is shared with another thread: the one door is [`Mail`].
+//! `upgrade`, afterwards `frames` takes WebSocket messages from them (`inbound` keeps count of
+//! those that are not whole) and `dispatch` decides by PROTOCOL §5–§7 what each is; what has to be
+//! waited for is in `decision`; `callback` runs the application's code and carries out its
+//! effects; broadcasts are posted to all shards (`publish`), appended to the logs of their topics
+//! (`topics`, `log`) and leave in slices at the end of the turn (`fanout`), which publishers wait
+//! for that are faster than their readers (`flow`); `lifecycle` holds what comes with time:
+//! deadlines, closing, draining; `driven` is the transport of sockets that a driver in this process
+//! has instead of a network; `observed` tells somebody who looks. Nothing here is shared with
+//! another thread: the one door is [`Mail`].
 
 mod callback;
 mod conn;

@@ -235,10 +235,10 @@ impl Topics {
     /// left that.
     pub(crate) fn close_if_empty(&mut self, id: TopicId) {
         let Some(place) = self.topics.get_mut(id.0 as usize) else { return };
-        let is_idle = |topic: &Box<Topic>| {
+        let is_idle = |topic: &Topic| {
             topic.members.len() == 0 && !topic.in_fanout && topic.withheld.is_none()
         };
-        if place.as_ref().is_some_and(is_idle)
+        if place.as_deref().is_some_and(is_idle)
             && let Some(topic) = place.take()
         {
             self.by_name.remove(&topic.name);
