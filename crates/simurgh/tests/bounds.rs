@@ -172,7 +172,7 @@ fn a_slow_reader_that_still_sends_is_told_why_it_is_cut() {
     let mount = Mount::new("/socket").channel("rooms:*", |_, _| Join::ok(Room));
     let endpoint = start(Endpoint::builder().mount(mount).configure(|config| {
         config.shards = 1;
-        config.outbound_bytes_max = 64 << 10;
+        config.outbound_bytes_max = 256 << 10;
     }));
     let mut slow = Client::v2(&endpoint);
     slow.join("rooms:a");
