@@ -188,6 +188,7 @@ impl<T> Io<T> {
     }
 
     /// Bytes that the connection's peer has not taken yet, without those of this turn.
+    #[inline]
     pub fn queued(&self, key: Key) -> usize {
         let queue = self.sockets.get(key).and_then(|socket| socket.queue.as_ref());
         queue.map_or(0, |queue| queue.bytes())

@@ -47,10 +47,12 @@ impl Shared {
         let _ = self.0.next.set(next.clone());
     }
 
+    #[inline]
     fn next(&self) -> Option<&Self> {
         self.0.next.get()
     }
 
+    #[inline]
     fn is(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
     }
@@ -125,6 +127,7 @@ impl Run {
 
     /// Bytes of all its frames.
     #[allow(clippy::len_without_is_empty, reason = "a run has at least one frame")]
+    #[inline]
     pub fn len(&self) -> usize {
         self.bytes
     }

@@ -57,6 +57,39 @@ struct Batch {
     except: Vec<u32>,
 }
 
+impl Batch {
+    #[inline(never)]
+    fn new(io: &Io, topic: &mut Topic, from: u32, wire: Wire, errors: &mut u64) -> Self {
+        let except = topic.log.pending(from).filter_map(|it| Some(it.except?.membership)).collect();
+        let (name, to) = (Rc::clone(&topic.name), topic.log.head());
+        let mut batch =
+            Self { topic: name, from, to, run: None, whole: Vec::new(), count: 0, except };
+        let encode = |it: &Broadcast| frame(io, it, wire, errors);
+        topic.log.runs(
+            from,
+            wire,
+            |_| true,
+            encode,
+            |run, count| {
+                batch.run = Some(run.clone());
+                batch.count = count;
+            },
+        );
+        if let Some(run) = batch.run.as_ref().filter(|run| run.single().is_none())
+            && run.len() <= WHOLE_BYTES_MAX
+        {
+            batch.whole.reserve_exact(run.len());
+            run.frames().for_each(|frame| batch.whole.extend_from_slice(frame.as_bytes()));
+        }
+        batch
+    }
+
+    #[inline]
+    fn is_of(&self, topic: &Topic, cursor: u32) -> bool {
+        self.from == cursor && self.to == topic.log.head() && Rc::ptr_eq(&self.topic, &topic.name)
+    }
+}
+
 /// What came of a delivery.
 #[derive(Default)]
 struct Delivered {
@@ -87,6 +120,7 @@ impl Fanout {
     }
 
     /// A topic's broadcasts from `cursor` on for a wire, the same for all who stand there.
+    #[inline]
     fn batch(
         &mut self,
         io: &Io,
@@ -96,41 +130,8 @@ impl Fanout {
         errors: &mut u64,
     ) -> Option<&Batch> {
         let place = self.batches.get_mut(wire as usize)?;
-        let to = topic.log.head();
-        let is_it = |batch: &Batch| {
-            Rc::ptr_eq(&batch.topic, &topic.name) && batch.from == cursor && batch.to == to
-        };
-        if !place.as_deref().is_some_and(is_it) {
-            let except: Vec<u32> =
-                topic.log.pending(cursor).filter_map(|it| Some(it.except?.membership)).collect();
-            let name = Rc::clone(&topic.name);
-            let mut batch = Batch {
-                topic: name,
-                from: cursor,
-                to,
-                run: None,
-                whole: Vec::new(),
-                count: 0,
-                except,
-            };
-            let encode = |it: &Broadcast| frame(io, it, wire, errors);
-            topic.log.runs(
-                cursor,
-                wire,
-                |_| true,
-                encode,
-                |run, count| {
-                    batch.run = Some(run.clone());
-                    batch.count = count;
-                },
-            );
-            if let Some(run) = batch.run.as_ref().filter(|run| run.single().is_none())
-                && run.len() <= WHOLE_BYTES_MAX
-            {
-                batch.whole.reserve_exact(run.len());
-                run.frames().for_each(|frame| batch.whole.extend_from_slice(frame.as_bytes()));
-            }
-            *place = Some(Box::new(batch));
+        if !place.as_deref().is_some_and(|batch| batch.is_of(topic, cursor)) {
+            *place = Some(Box::new(Batch::new(io, topic, cursor, wire, errors)));
         }
         place.as_deref()
     }
@@ -412,6 +413,7 @@ impl Shard {
 
     /// Sends one member the broadcasts from `cursor` on; with `later`, together with what else
     /// this turn has for it.
+    #[inline]
     fn deliver(
         &mut self,
         io: &mut Io,

@@ -61,6 +61,7 @@ impl Posted {
         Self { broadcast, charge }
     }
 
+    #[inline]
     pub(crate) fn broadcast(&self) -> &Arc<Broadcast> {
         &self.broadcast
     }

@@ -37,14 +37,17 @@ pub(crate) struct Log {
 
 impl Log {
     /// Number the next broadcast will bear: the cursor of who has got everything.
+    #[inline]
     pub(crate) fn head(&self) -> u32 {
         self.head
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -89,6 +92,7 @@ impl Log {
     }
 
     /// The broadcasts from `cursor` on.
+    #[inline]
     pub(crate) fn pending(&self, cursor: u32) -> impl Iterator<Item = &Arc<Broadcast>> {
         self.entries.range(self.at(cursor)..).map(|entry| entry.posted.broadcast())
     }
@@ -176,6 +180,7 @@ impl Log {
     }
 
     /// Where the entry of a number is; behind the last for one that is not there.
+    #[inline]
     fn at(&self, cursor: u32) -> usize {
         let count = self.head.wrapping_sub(cursor) as usize;
         self.entries.len().saturating_sub(count)

@@ -37,10 +37,12 @@ impl Member {
         Self { conn, cursor, tag: membership << 1 | u32::from(through_channel) }
     }
 
+    #[inline]
     pub(crate) fn membership(self) -> u32 {
         self.tag >> 1
     }
 
+    #[inline]
     pub(crate) fn through_channel(self) -> bool {
         self.tag & 1 == 1
     }
@@ -145,10 +147,12 @@ impl Topics {
         self.by_name.get(name).copied()
     }
 
+    #[inline]
     pub(crate) fn get(&self, id: TopicId) -> Option<&Topic> {
         self.topics.get(id.0 as usize)?.as_deref()
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, id: TopicId) -> Option<&mut Topic> {
         self.topics.get_mut(id.0 as usize)?.as_deref_mut()
     }
