@@ -148,7 +148,7 @@ fn rustdoc() -> Outcome {
 
 /// Unit, integration and doc tests of every crate, this one included.
 fn cargo_test() -> Outcome {
-    let done = Task::new("cargo", &["test", "--workspace", "--no-fail-fast"], 15).run();
+    let done = Task::new("cargo", &["test", "--workspace", "--no-fail-fast"], 25).run();
     counted(outcome::of_cargo_test(&done.output), &done)
 }
 

@@ -23,7 +23,7 @@ fn fixture(name: &str) -> PathBuf {
 
 /// A server that lets quiet clients stay, as Tsung's are.
 fn patient() -> Server {
-    Server::serve().args("--idle-timeout off").start()
+    Server::serve().args("--idle-timeout off --check-origin off").start()
 }
 
 /// A run of a fixture on this host, whatever hosts it names.
