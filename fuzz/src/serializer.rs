@@ -17,6 +17,9 @@ pub fn run(serializer: Serializer, data: &[u8]) {
     if let Ok(text) = text {
         scan(text);
     }
+    if let Frame::Text(text) = frame {
+        assert_eq!(serializer.decode_owned(text.to_owned()), serializer.decode(frame));
+    }
     if let Ok(message) = serializer.decode(frame) {
         client_message_comes_back(serializer, &message);
         push_comes_back(serializer, &message);

@@ -112,7 +112,7 @@ impl Wire {
             Inbound::Join => {
                 self.joined.remove(topic);
                 if joins {
-                    self.say(&server::reply_join(join_ref, msg_ref, topic, "ok", &response));
+                    self.say(&server::reply_join(join_ref, msg_ref, topic, "ok", response));
                     let new = (OwnedRef::from(join_ref), OwnedRef::from(msg_ref));
                     self.joined.insert(topic, new);
                 } else {
@@ -130,7 +130,7 @@ impl Wire {
             Inbound::LeaveUnjoined => self.say(&server::leave_unjoined(join_ref, msg_ref, topic)),
             Inbound::Push => {
                 let current = current.expect("it is joined");
-                self.say(&server::reply_push(&current, msg_ref, topic, "ok", &response));
+                self.say(&server::reply_push(&current, msg_ref, topic, "ok", response));
             }
             Inbound::Unmatched => self.say(&server::unmatched(msg_ref, topic)),
             Inbound::Stale => assert!(current.is_some_and(|current| current != *join_ref)),
@@ -185,7 +185,7 @@ impl Wire {
         let Some((join_ref, msg_ref)) = self.joined.get(topic).cloned() else { return };
         let (join_ref, msg_ref) = (join_ref.as_ref(), msg_ref.as_ref());
         let join_ref = server::push_join_ref(&join_ref, &msg_ref);
-        self.say(&server::push(&join_ref, topic, "event", payload));
+        self.say(&server::push(&join_ref, topic, "event", payload.borrow()));
     }
 
     fn say(&mut self, message: &ServerMessage<'_>) {

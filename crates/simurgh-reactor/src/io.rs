@@ -236,6 +236,7 @@ impl<T> Io<T> {
     /// else behind that; what the peer does not take is referred to, not copied.
     #[inline]
     pub fn send_shared(&mut self, key: Key, frame: &Shared) {
+        debug_assert!(!frame.goes_on(), "what is in parts is a run");
         self.send_in_one(key, frame.as_bytes(), || Run::of(frame));
     }
 

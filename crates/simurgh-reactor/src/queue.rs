@@ -22,7 +22,7 @@ enum Chunk {
 /// What a slow peer has not taken yet.
 pub(crate) struct Queue {
     chunks: VecDeque<Chunk>,
-    /// Bytes of the first frame that are already written.
+    /// Bytes of the first part of the first frame that are already written.
     offset: usize,
     bytes: usize,
     /// Bytes of the chunks that are nobody else's.
@@ -76,17 +76,18 @@ impl Queue {
                     return;
                 }
                 let mut run = run.clone();
-                let mut skip = written;
+                let (mut skip, mut goes_on) = (written, false);
                 while skip >= run.first().as_bytes().len() && skip > 0 {
-                    let frame = run.first().as_bytes().len();
+                    let (part, more) = (run.first().as_bytes().len(), run.first().goes_on());
                     if !run.advance() {
                         break;
                     }
-                    skip -= frame;
+                    skip -= part;
+                    goes_on = more;
                 }
-                debug_assert!(first || skip == 0, "only what comes first can have begun");
+                debug_assert!(first || written == 0, "only what comes first can have begun");
                 if first {
-                    self.begun = skip > 0;
+                    self.begun = skip > 0 || goes_on;
                     self.offset = skip;
                 }
                 self.chunks.push_back(Chunk::Run(run));
@@ -146,7 +147,7 @@ impl Queue {
             }
             written -= left;
             self.offset = 0;
-            self.begun = false;
+            self.begun = matches!(chunk, Chunk::Run(run) if run.first().goes_on());
             let is_whole = match chunk {
                 Chunk::Run(run) => !run.advance(),
                 Chunk::Owned(bytes) => {
@@ -272,6 +273,35 @@ mod tests {
         long.push(Piece::Bytes(&vec![7; 1 << 20]), 1);
         assert!(!long.cut(b"bye".to_vec()), "a megabyte is no rest");
         assert_eq!((long.bytes(), long.owned()), (0, 0));
+    }
+
+    #[test]
+    fn a_cut_keeps_all_parts_of_what_has_begun() {
+        let part = |text: &str| Shared::from(text.as_bytes().to_vec());
+        let (head, body, tail, next) = (part("<"), part("body"), part(">"), part("next"));
+        head.go_on_in(&body);
+        body.go_on_in(&tail);
+        head.follow(&next);
+        let mut all = Run::of(&head);
+        assert!(all.push(&next));
+        for written in 0..10 {
+            let mut at_once = Queue::new(0);
+            at_once.push(Piece::Run(&all), written);
+            let mut later = Queue::new(0);
+            later.push(Piece::Run(&all), 0);
+            later.advance(written, 0);
+            let rest = match written {
+                0 => "bye".to_owned(),
+                1..6 => format!("{}bye", &"<body>"[written..]),
+                6 => "bye".to_owned(),
+                _ => format!("{}bye", &"<body>next"[written..]),
+            };
+            for mut queue in [at_once, later] {
+                assert!(queue.cut(b"bye".to_vec()));
+                assert_eq!(String::from_utf8(content(&queue)).unwrap(), rest, "{written}");
+                assert_eq!(queue.bytes(), rest.len(), "{written}");
+            }
+        }
     }
 
     #[test]

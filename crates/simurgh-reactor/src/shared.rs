@@ -10,11 +10,16 @@ use std::rc::Rc;
 
 /// Bytes that many connections of a shard are sent: one allocation and one reference count,
 /// however many hold on to it; and what follows them, where [`Shared::follow`] said so.
+///
+/// A frame may consist of parts ([`Shared::go_on_in`]), each of them one of these; the frame then
+/// is its first part.
 #[derive(Clone)]
 pub struct Shared(Rc<Frame<dyn AsRef<[u8]>>>);
 
 struct Frame<B: ?Sized> {
     next: OnceCell<Shared>,
+    /// What follows is a part of the same frame.
+    goes_on: Cell<bool>,
     /// Where its bytes are counted, and how many they are.
     counted: Option<(Rc<Cell<usize>>, usize)>,
     bytes: B,
@@ -23,18 +28,22 @@ struct Frame<B: ?Sized> {
 impl Shared {
     /// Wraps bytes of any kind without copying them: a `Vec<u8>`, an `Arc<[u8]>` …
     pub fn new(bytes: impl AsRef<[u8]> + 'static) -> Self {
-        Self(Rc::new(Frame { next: OnceCell::new(), counted: None, bytes }))
+        Self::of(bytes, None)
     }
 
     /// Wraps bytes that are counted in `count` for as long as they are there.
     pub(crate) fn counted(bytes: impl AsRef<[u8]> + 'static, count: &Rc<Cell<usize>>) -> Self {
         let len = bytes.as_ref().len();
         count.set(count.get() + len);
-        let counted = Some((Rc::clone(count), len));
-        Self(Rc::new(Frame { next: OnceCell::new(), counted, bytes }))
+        Self::of(bytes, Some((Rc::clone(count), len)))
     }
 
-    /// The bytes.
+    fn of(bytes: impl AsRef<[u8]> + 'static, counted: Option<(Rc<Cell<usize>>, usize)>) -> Self {
+        let (next, goes_on) = (OnceCell::new(), Cell::new(false));
+        Self(Rc::new(Frame { next, goes_on, counted, bytes }))
+    }
+
+    /// The bytes; of a frame in parts, those of the first.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         self.0.bytes.as_ref()
@@ -44,7 +53,46 @@ impl Shared {
     /// heard. A chain must not lead back to where it began: nothing of it would ever be freed.
     pub fn follow(&self, next: &Self) {
         debug_assert!(!self.is(next), "nothing follows itself");
-        let _ = self.0.next.set(next.clone());
+        let _ = self.last_part().0.next.set(next.clone());
+    }
+
+    /// Says that `part` belongs to the same frame and comes right behind this: so what is large
+    /// need not be copied for the few bytes around it. To be said before the frame is sent, and of
+    /// a part that nothing follows yet.
+    pub fn go_on_in(&self, part: &Self) {
+        debug_assert!(self.0.next.get().is_none(), "what follows is said only once");
+        self.0.goes_on.set(self.0.next.set(part.clone()).is_ok());
+    }
+
+    /// Whether what follows is a part of the same frame.
+    #[inline]
+    pub(crate) fn goes_on(&self) -> bool {
+        self.0.goes_on.get()
+    }
+
+    /// The last part of the frame that this is, or is a part of.
+    #[inline]
+    pub fn last_part(&self) -> &Self {
+        let mut part = self;
+        while part.goes_on()
+            && let Some(next) = part.next()
+        {
+            part = next;
+        }
+        part
+    }
+
+    /// Bytes from here to the end of the frame.
+    #[inline]
+    fn frame_bytes(&self) -> usize {
+        let (mut part, mut bytes) = (self, self.as_bytes().len());
+        while part.goes_on()
+            && let Some(next) = part.next()
+        {
+            part = next;
+            bytes += part.as_bytes().len();
+        }
+        bytes
     }
 
     #[inline]
@@ -99,9 +147,10 @@ pub struct Run {
 }
 
 impl Run {
-    /// A single frame.
+    /// A single frame, with all its parts.
     pub fn of(frame: &Shared) -> Self {
-        Self { first: frame.clone(), last: frame.clone(), bytes: frame.as_bytes().len() }
+        let bytes = frame.frame_bytes();
+        Self { first: frame.clone(), last: frame.last_part().clone(), bytes }
     }
 
     /// Takes in `next`, which [`Shared::follow`] has put behind the last frame; `false`, and
@@ -109,8 +158,8 @@ impl Run {
     pub fn push(&mut self, next: &Shared) -> bool {
         let follows = self.last.next().is_some_and(|it| it.is(next));
         if follows {
-            self.bytes += next.as_bytes().len();
-            self.last = next.clone();
+            self.bytes += next.frame_bytes();
+            self.last = next.last_part().clone();
         }
         follows
     }
@@ -132,13 +181,13 @@ impl Run {
         self.bytes
     }
 
-    /// Its only frame, if it has no more.
+    /// Its only frame, if it has no more and that is in one part.
     #[inline]
     pub fn single(&self) -> Option<&Shared> {
         self.first.is(&self.last).then_some(&self.first)
     }
 
-    /// Its frames, in order.
+    /// Its frames, in order, part by part.
     pub fn frames(&self) -> impl Iterator<Item = &Shared> {
         let mut next = Some(&self.first);
         std::iter::from_fn(move || {
@@ -148,12 +197,12 @@ impl Run {
         })
     }
 
-    /// The first frame.
+    /// The first part of the first frame.
     pub(crate) fn first(&self) -> &Shared {
         &self.first
     }
 
-    /// Lets the first frame go; `false`, and nothing is done, if there is no other.
+    /// Lets the first part go; `false`, and nothing is done, if there is no other.
     pub(crate) fn advance(&mut self) -> bool {
         if self.first.is(&self.last) {
             return false;
@@ -164,10 +213,9 @@ impl Run {
         true
     }
 
-    /// Leaves nothing but the first frame.
+    /// Leaves nothing but the first frame, as far as it is there.
     pub(crate) fn truncate(&mut self) {
-        self.last = self.first.clone();
-        self.bytes = self.first.as_bytes().len();
+        *self = Self::of(&self.first);
     }
 }
 
@@ -202,6 +250,31 @@ mod tests {
         assert_eq!((text(&run).as_str(), run.len()), ("2,3,", 4));
         run.truncate();
         assert_eq!((text(&run).as_str(), run.len(), run.advance()), ("2,", 2, false));
+    }
+
+    #[test]
+    fn a_frame_in_parts_is_taken_whole() {
+        let count = Rc::default();
+        let part = |text: &str| Shared::counted(text.to_owned(), &count);
+        let (head, body, tail) = (part("<"), part("body"), part(">"));
+        head.go_on_in(&body);
+        body.go_on_in(&tail);
+        let (before, after) = (part("a"), part("b"));
+        before.follow(&head);
+        head.follow(&after);
+        let mut run = Run::of(&before);
+        assert!(run.push(&head) && !run.push(&body) && run.push(&after));
+        assert_eq!((text(&run).as_str(), run.len()), ("a<body>b", 8));
+        assert!(run.advance());
+        assert!(Run::of(&head).single().is_none());
+        run.truncate();
+        assert_eq!((text(&run).as_str(), run.len()), ("<body>", 6));
+        assert!(run.advance());
+        assert_eq!((text(&run).as_str(), run.len()), ("body>", 5));
+        drop((head, body, tail, before, after));
+        assert_eq!(count.get(), 6, "what stands behind the run is part of its chain");
+        drop(run);
+        assert_eq!(count.get(), 0);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use simurgh_proto::message::{OwnedRef, Payload, Ref};
 use simurgh_proto::ws::CloseCode;
 
 use crate::channel::{Reply, Stop};
+use crate::declared::Fields;
 use crate::hub::Hub;
 use crate::shard::{ChannelId, Mail, ToChannel};
 use crate::socket::SocketState;
@@ -23,6 +24,8 @@ pub struct Context<'a> {
     pub(crate) topic: &'a str,
     pub(crate) channel: ChannelId,
     pub(crate) message: Option<Ref<'a>>,
+    /// Where fields of the payload are, if it is so long that it was read elsewhere.
+    pub(crate) fields: Option<Box<Fields>>,
 }
 
 /// One thing a callback did, carried out when it has returned.

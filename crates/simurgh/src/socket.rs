@@ -60,6 +60,8 @@ pub(crate) struct Route {
     pub(crate) join: JoinFn,
     /// What the payload of an event has to be; objects, where nobody says.
     pub(crate) shapes: Option<ShapesFn>,
+    /// Fields that its payloads are asked for.
+    pub(crate) fields: Arc<[Box<str>]>,
 }
 
 /// Which payloads an event of a channel may have.
@@ -125,7 +127,12 @@ impl Mount {
             Err(error) => panic!("channel pattern {pattern:?}: {error}"),
         };
         if let Kind::Channels(routes) = &mut self.kind {
-            routes.push(Route { pattern, join: Arc::new(join), shapes: None });
+            routes.push(Route {
+                pattern,
+                join: Arc::new(join),
+                shapes: None,
+                fields: Arc::default(),
+            });
         }
         self
     }
@@ -139,6 +146,17 @@ impl Mount {
             && let Some(route) = routes.last_mut()
         {
             route.shapes = Some(Arc::new(shapes));
+        }
+        self
+    }
+
+    /// Says which fields the payloads of the channel that was added last are asked for: of long
+    /// ones they are looked for where these are read.
+    pub(crate) fn fields(mut self, names: Arc<[Box<str>]>) -> Self {
+        if let Kind::Channels(routes) = &mut self.kind
+            && let Some(route) = routes.last_mut()
+        {
+            route.fields = names;
         }
         self
     }

@@ -13,6 +13,7 @@ mod v1;
 mod v2;
 
 use alloc::borrow::Cow;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -67,6 +68,25 @@ pub enum ServerMessage<'a> {
     Event(Message<'a>),
 }
 
+impl<'a> ServerMessage<'a> {
+    /// What it carries.
+    pub fn payload(&self) -> &Payload<'a> {
+        match self {
+            ServerMessage::Reply { response, .. } => response,
+            ServerMessage::Event(event) => &event.payload,
+        }
+    }
+
+    /// Puts `payload` in the place of what it carries, which is given back.
+    pub fn replace_payload(&mut self, payload: Payload<'a>) -> Payload<'a> {
+        let place = match self {
+            ServerMessage::Reply { response, .. } => response,
+            ServerMessage::Event(event) => &mut event.payload,
+        };
+        core::mem::replace(place, payload)
+    }
+}
+
 impl Serializer {
     /// The serializer that the `vsn` parameter asks for; none means V1 (PROTOCOL §2, rows 2–6).
     ///
@@ -95,6 +115,29 @@ impl Serializer {
             (Serializer::V2, Frame::Text(text)) => v2::decode_text(text),
             (Serializer::V2, Frame::Binary(bytes)) => v2::decode_push(bytes),
         }
+    }
+
+    /// Reads a text that a client sent and keeps it: what the message carries stays where it lies in
+    /// `text`, without a copy.
+    ///
+    /// # Errors
+    /// As [`Serializer::decode`].
+    pub fn decode_owned(self, mut text: String) -> Result<Message<'static>, DecodeError> {
+        let Message { join_ref, msg_ref, topic, event, payload } =
+            self.decode(Frame::Text(&text))?;
+        let (join_ref, msg_ref) = (join_ref.into_owned(), msg_ref.into_owned());
+        let (topic, event) = (topic.into_owned().into(), event.into_owned().into());
+        let payload = match payload {
+            Payload::Json(Cow::Borrowed(json)) => {
+                let start = json.as_ptr().addr().saturating_sub(text.as_ptr().addr());
+                let end = start + json.len();
+                text.truncate(end);
+                text.drain(..start);
+                Payload::Json(Cow::Owned(text))
+            }
+            other => other.into_owned(),
+        };
+        Ok(Message { join_ref, msg_ref, topic, event, payload })
     }
 
     /// Reads what a server sent: text, or a binary push, reply or broadcast.

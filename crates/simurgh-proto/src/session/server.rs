@@ -63,9 +63,9 @@ pub fn reply_join<'a>(
     msg_ref: &'a Ref<'_>,
     topic: &'a str,
     status: &'a str,
-    response: &'a Payload<'_>,
+    response: Payload<'a>,
 ) -> ServerMessage<'a> {
-    reply(join_ref.borrow(), msg_ref, topic, status, response.borrow())
+    reply(join_ref.borrow(), msg_ref, topic, status, response)
 }
 
 /// Answers a push: with the *channel's* join_ref, which the push itself need not have named, and
@@ -75,9 +75,9 @@ pub fn reply_push<'a>(
     msg_ref: &'a Ref<'_>,
     topic: &'a str,
     status: &'a str,
-    response: &'a Payload<'_>,
+    response: Payload<'a>,
 ) -> ServerMessage<'a> {
-    reply(channel_join_ref.borrow(), msg_ref, topic, status, response.borrow())
+    reply(channel_join_ref.borrow(), msg_ref, topic, status, response)
 }
 
 /// Answers a heartbeat, with null for its join_ref whatever it was.
@@ -131,14 +131,14 @@ pub fn push<'a>(
     join_ref: &'a Ref<'_>,
     topic: &'a str,
     event: &'a str,
-    payload: &'a Payload<'_>,
+    payload: Payload<'a>,
 ) -> ServerMessage<'a> {
     ServerMessage::Event(Message {
         join_ref: join_ref.borrow(),
         msg_ref: Ref::Null,
         topic: topic.into(),
         event: event.into(),
-        payload: payload.borrow(),
+        payload,
     })
 }
 
@@ -293,10 +293,10 @@ mod tests {
         );
         assert_eq!(says(v2, leave_unjoined(join, seven, "t")), array("\"1\"", "t", ok));
         assert_eq!(says(v2, leave_joined(join, seven, "t")), array("\"1\"", "t", ok));
-        let response = &Payload::EMPTY_OBJECT;
-        let joined = says(v2, reply_join(join, seven, "t", "ok", response));
+        let response = || Payload::EMPTY_OBJECT;
+        let joined = says(v2, reply_join(join, seven, "t", "ok", response()));
         assert_eq!(joined, array("\"1\"", "t", ok));
-        let pushed = says(v2, reply_push(join, seven, "t", "ok", response));
+        let pushed = says(v2, reply_push(join, seven, "t", "ok", response()));
         assert_eq!(pushed, array("\"1\"", "t", ok));
     }
 }

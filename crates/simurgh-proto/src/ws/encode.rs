@@ -31,6 +31,13 @@ pub fn encode(opcode: OpCode, payload: &[u8], mask: Option<[u8; 4]>, out: &mut V
     }
 }
 
+/// Appends the head of one unmasked frame to `out`, of which `payload_bytes` are to follow.
+pub fn encode_head(opcode: OpCode, payload_bytes: usize, out: &mut Vec<u8>) {
+    let mut head = [0; HEAD_BYTES_MAX];
+    let head_bytes = write_head(opcode, payload_bytes, None, &mut head);
+    out.extend_from_slice(head.get(..head_bytes).unwrap_or(&head));
+}
+
 /// Appends a close frame to `out`. A reason of more than 123 bytes is cut at a character.
 pub fn encode_close(code: CloseCode, reason: &str, mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
     let reason = &reason.as_bytes()[..reason.floor_char_boundary(REASON_BYTES_MAX)];
@@ -112,6 +119,10 @@ mod tests {
             });
             assert_eq!(done, Ok(()));
             assert!(plain == placed, "{len} bytes");
+            let mut parted = b"before".to_vec();
+            encode_head(OpCode::Text, len, &mut parted);
+            parted.extend_from_slice(&payload);
+            assert!(plain == parted, "{len} bytes");
         }
     }
 

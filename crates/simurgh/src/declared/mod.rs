@@ -45,6 +45,7 @@
 //! addition a join and a leave, to count members across shards.
 
 mod check;
+mod fields;
 mod limit;
 mod shape;
 mod size;
@@ -62,6 +63,7 @@ use simurgh_proto::ws::Limits;
 use crate::channel::{Channel, Join, Outcome, Reply};
 use crate::context::Context;
 use crate::socket::Mount;
+pub(crate) use fields::Fields;
 use limit::Bucket;
 pub use shape::PayloadShape;
 pub use size::parse_bytes;
@@ -238,10 +240,11 @@ pub fn mount(path: &str, specs: &[ChannelSpec], defaults: Defaults) -> Result<Mo
     mount.limits = limits(specs, defaults);
     Ok(declared.into_iter().zip(specs).fold(mount, |mount, (declared, spec)| {
         let declared = Arc::new(declared);
-        let same = Arc::clone(&declared);
+        let (same, fields) = (Arc::clone(&declared), declared.field_names());
         mount
             .channel(&spec.topic, move |ctx, payload| Declared::join(&declared, ctx, &payload))
             .shapes(move |event| same.shape(event))
+            .fields(fields)
     }))
 }
 
@@ -306,7 +309,8 @@ struct Answer {
 
 impl Declared {
     fn join(self: &Arc<Self>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
-        let admission = match self.admit(ctx.topic(), || ctx.member_count().unwrap_or(0), payload) {
+        let members = || ctx.member_count().unwrap_or(0);
+        let admission = match self.admit(ctx.topic(), members, payload, ctx.fields.as_deref()) {
             Ok(admission) => admission,
             Err(refusal) => return Join::error(refusal.counted(ctx)),
         };
@@ -330,6 +334,7 @@ impl Declared {
         topic: &str,
         members: impl Fn() -> u32,
         payload: &Payload<'_>,
+        fields: Option<&Fields>,
     ) -> Result<Admission, Refusal> {
         if self.deny.iter().any(|pattern| pattern.matches(topic)) {
             return Err(Refusal::Because("unauthorized"));
@@ -343,7 +348,8 @@ impl Declared {
         if self.members_max.is_some_and(|max| members() >= max) {
             return Err(Refusal::Because("full"));
         }
-        let source = Source { payload, topic, event: simurgh_proto::message::events::JOIN };
+        let event = simurgh_proto::message::events::JOIN;
+        let source = Source { payload, topic, event, fields };
         let announce = self.announce.as_ref().filter(|it| members() < it.members_max);
         Ok(Admission {
             reply: self.join_reply.fill(&source),
@@ -352,7 +358,9 @@ impl Declared {
     }
 
     fn handle(&self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
-        let Answer { broadcast, outcome } = match self.answer(ctx.topic(), event, payload) {
+        let fields = ctx.fields.take();
+        let answer = self.answer(ctx.topic(), event, payload, fields.as_deref());
+        let Answer { broadcast, outcome } = match answer {
             Ok(answer) => answer,
             Err(refusal) => return Outcome::error(refusal.counted(ctx)),
         };
@@ -364,7 +372,13 @@ impl Declared {
         outcome
     }
 
-    fn answer(&self, topic: &str, event: &str, payload: Payload<'_>) -> Result<Answer, Refusal> {
+    fn answer(
+        &self,
+        topic: &str,
+        event: &str,
+        payload: Payload<'_>,
+        fields: Option<&Fields>,
+    ) -> Result<Answer, Refusal> {
         if payload.len() > self.payload_bytes_max {
             return Err(Refusal::Because("payload_too_large"));
         }
@@ -379,7 +393,7 @@ impl Declared {
         if let Some(found) = declared.shape.misfit(&payload) {
             return Err(Refusal::WrongPayload { expected: declared.shape, found });
         }
-        let source = Source { payload: &payload, topic, event };
+        let source = Source { payload: &payload, topic, event, fields };
         let outcome = match &declared.reply {
             Some((status, reply)) if &**status == "ok" => Outcome::ok(reply.fill(&source)),
             Some((status, reply)) => {
@@ -399,6 +413,21 @@ impl Declared {
     /// What the payload of an event has to be, whoever publishes it.
     fn shape(&self, event: &str) -> PayloadShape {
         self.event(event).map_or(self.shape, |event| event.shape)
+    }
+
+    /// The fields that its templates name.
+    fn field_names(&self) -> Arc<[Box<str>]> {
+        let events = self.events.iter().chain(&self.any_event);
+        let of_events = events.flat_map(|event| {
+            [Some(&event.payload), event.reply.as_ref().map(|(_, reply)| reply)]
+                .into_iter()
+                .flatten()
+        });
+        let of_joins = [Some(&self.join_reply), self.announce.as_ref().map(|it| &it.payload)];
+        let templates = of_joins.into_iter().flatten().chain(of_events);
+        let names: std::collections::BTreeSet<_> =
+            templates.flat_map(Template::fields).cloned().collect();
+        names.into_iter().collect()
     }
 
     fn event(&self, name: &str) -> Option<&Event> {

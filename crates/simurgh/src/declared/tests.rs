@@ -27,7 +27,7 @@ impl Declared {
     /// What an event does, a refusal as the error that its sender gets.
     fn told(&self, topic: &str, event: &str, payload: Payload<'_>) -> Answer {
         let refused = |refusal: Refusal| Outcome::error(refusal.response());
-        self.answer(topic, event, payload)
+        self.answer(topic, event, payload, None)
             .unwrap_or_else(|refusal| Answer { broadcast: None, outcome: refused(refusal) })
     }
 }
@@ -55,7 +55,8 @@ fn the_chat_tells_everybody_and_answers() {
 fn joins_are_announced_in_small_rooms() {
     let chat = chat();
     for (members, announced) in [(0, true), (99, true), (100, false), (5_000, false)] {
-        let admission = chat.admit("rooms:a", || members, &payload(json!({"user": 7, "x": 1})));
+        let admission =
+            chat.admit("rooms:a", || members, &payload(json!({"user": 7, "x": 1})), None);
         let announcement = announced.then(|| payload(json!({"user": 7})));
         assert_eq!(admission, Ok(Admission { reply: Payload::EMPTY_OBJECT, announcement }));
     }
@@ -68,7 +69,7 @@ fn joins_are_refused_by_topic_size_and_room() {
         "payload_bytes_max": 10, "members_max": 3, "join_reply": {"at": "$topic", "who": "$u"},
     }));
     let because = |reason| Err(Refusal::Because(reason));
-    let join = |topic: &str, members, given| rooms.admit(topic, || members, &payload(given));
+    let join = |topic: &str, members, given| rooms.admit(topic, || members, &payload(given), None);
     for topic in ["rooms:private", "rooms:private:1", "rooms:x"] {
         assert_eq!(join(topic, 0, json!({})), because("unauthorized"));
     }
@@ -137,7 +138,7 @@ fn misfits() -> [(Payload<'static>, &'static str); 6] {
 fn what_is_no_object_goes_no_further_and_its_sender_is_told() {
     for (payload, found) in misfits() {
         let wrong = Refusal::WrongPayload { expected: PayloadShape::Object, found };
-        assert_eq!(chat().admit("rooms:a", || 0, &payload), Err(wrong));
+        assert_eq!(chat().admit("rooms:a", || 0, &payload, None), Err(wrong));
         let answer = chat().told("rooms:a", "new:msg", payload);
         assert!(answer.broadcast.is_none(), "{found}");
         let Outcome::Reply(reply) = &answer.outcome else { panic!("no reply: {answer:?}") };
@@ -157,7 +158,7 @@ fn channels_and_events_say_which_payloads_they_take() {
         channel.told("a", event, payload.clone()).broadcast.is_some()
     };
     for (payload, found) in misfits() {
-        assert!(channel.admit("a", || 0, &payload).is_ok(), "{found}");
+        assert!(channel.admit("a", || 0, &payload, None).is_ok(), "{found}");
         assert!(passes("any", &payload), "{found}");
         assert_eq!(passes("json", &payload), found != "binary", "{found}");
         assert!(!passes("object", &payload), "{found}");

@@ -8,16 +8,18 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use simurgh_proto::message::{OwnedRef, Payload, Ref};
-use simurgh_proto::serializer::{Kind, ServerMessage};
+use simurgh_proto::serializer::{EncodeError, Kind, ServerMessage};
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::{self, CloseCode, OpCode};
 use simurgh_reactor::Key;
 
 use super::conn::{NO_MEMBERSHIP, Phase, Replaced, Wire};
 use super::members::{BEHIND, COUNTED, Membership, RELAY};
+use super::parts::{LONG_BYTES, frame_around};
 use super::{ChannelId, Io, Shard};
 use crate::channel::{Broadcast, Channel, Join, JoinFn, Outcome, Reason};
 use crate::context::{Context, Effect};
+use crate::declared::Fields;
 use crate::socket::SocketState;
 use crate::watchdog::Callback;
 
@@ -85,10 +87,10 @@ impl Shard {
         let Some(membership) = self.live(speaker.id) else { return };
         match result {
             Some(Outcome::NoReply) => {}
-            Some(Outcome::Reply(reply)) => self.reply(io, membership, message, &reply),
+            Some(Outcome::Reply(reply)) => self.reply(io, membership, message, reply),
             Some(Outcome::Stop(how)) => self.stop_channel(io, membership, how),
             Some(Outcome::ReplyAndStop(reply, how)) => {
-                self.reply(io, membership, message, &reply);
+                self.reply(io, membership, message, reply);
                 self.stop_channel(io, membership, how);
             }
             None => self.end_channel(io, membership, Reason::Crashed, Notice::Error),
@@ -102,12 +104,15 @@ impl Shard {
         key: Key,
         topic: &str,
         payload: Payload<'_>,
+        fields: Option<Box<Fields>>,
         join: &JoinFn,
     ) -> Option<(Join, Vec<Effect>)> {
         let socket = io.conn_ref(key).and_then(|conn| conn.socket.as_deref());
         let nobody = ChannelId { shard: self.index, membership: NO_MEMBERSHIP, generation: 0 };
-        let (answer, effects) =
-            self.run(socket, topic, nobody, Callback::Join, None, |ctx| join(ctx, payload));
+        let (answer, effects) = self.run(socket, topic, nobody, Callback::Join, None, |ctx| {
+            ctx.fields = fields;
+            join(ctx, payload)
+        });
         match answer {
             Some(join) => Some((join, effects)),
             None => {
@@ -154,7 +159,9 @@ impl Shard {
     ) -> (Option<R>, Vec<Effect>) {
         let mut effects = self.spare_effects.pop().unwrap_or_default();
         let hub = &self.hub;
-        let mut ctx = Context { effects: &mut effects, hub, socket, topic, channel, message };
+        let effects_in = &mut effects;
+        let mut ctx =
+            Context { effects: effects_in, hub, socket, topic, channel, message, fields: None };
         let started = Instant::now();
         let watch = hub.watches.get(usize::from(self.index));
         if let Some(watch) = watch {
@@ -191,7 +198,7 @@ impl Shard {
     pub(super) fn apply(&mut self, io: &mut Io, speaker: &Speaker, mut effects: Vec<Effect>) {
         for effect in effects.drain(..) {
             match effect {
-                Effect::Push { event, payload } => self.push_out(io, speaker, &event, &payload),
+                Effect::Push { event, payload } => self.push_out(io, speaker, &event, payload),
                 Effect::Broadcast { topic, event, payload, others } => {
                     let broadcast = Broadcast {
                         topic: topic.unwrap_or_else(|| (&*speaker.topic).into()),
@@ -213,16 +220,16 @@ impl Shard {
     }
 
     /// A push to one member, after all broadcasts made before it.
-    fn push_out(&mut self, io: &mut Io, speaker: &Speaker, event: &str, payload: &Payload<'_>) {
+    fn push_out(&mut self, io: &mut Io, speaker: &Speaker, event: &str, payload: Payload<'_>) {
         if let Some(membership) = self.live(speaker.id) {
             self.catch_up(io, membership);
         }
         let join_ref = speaker.join_ref.as_ref();
-        self.say(io, speaker.conn, &session::push(&join_ref, &speaker.topic, event, payload));
+        self.say(io, speaker.conn, session::push(&join_ref, &speaker.topic, event, payload));
     }
 
     /// Says something to an open socket; it leaves with all else of this turn.
-    pub(super) fn say(&mut self, io: &mut Io, key: Key, message: &ServerMessage<'_>) {
+    pub(super) fn say(&mut self, io: &mut Io, key: Key, message: ServerMessage<'_>) {
         let Some(conn) = io.conn_ref(key) else { return };
         if !matches!(conn.phase, Phase::Open | Phase::Pending) {
             return;
@@ -230,18 +237,37 @@ impl Shard {
         let wire = conn.wire;
         self.metrics.messages_out.add(1);
         if wire == Wire::Values {
-            return self.hand_out(conn.driver, key, message);
+            return self.hand_out(conn.driver, key, &message);
+        }
+        if message.payload().len() > LONG_BYTES {
+            return self.say_long(io, key, wire, message);
         }
         io.send_with(key, |out| {
-            let written = ws::encode_with(out, |out| match wire.serializer() {
-                Some(serializer) => serializer.server(out, message).map(op_code),
-                None => Ok(op_code(plain_message(out, payload(message)))),
-            });
-            if let Err(error) = written {
-                self.metrics.errors_encode.add(1);
-                tracing::debug!(%error, "a message cannot be encoded for its receiver");
+            if let Err(error) = ws::encode_with(out, |out| write(out, wire, &message)) {
+                self.not_encodable(error);
             }
         });
+    }
+
+    /// Says something of which the payload is not copied; or only if it is borrowed.
+    #[cold]
+    fn say_long(&self, io: &mut Io, key: Key, wire: Wire, mut message: ServerMessage<'_>) {
+        let payload = message.replace_payload(Payload::NULL).into_owned();
+        let made = frame_around(io, payload, |out, hole| {
+            // What stands for the payload outlives the message no longer than this.
+            let mut message = message;
+            message.replace_payload(hole.clone().into_owned());
+            write(out, wire, &message)
+        });
+        match made {
+            Ok(frame) => io.send_shared_later(key, &frame),
+            Err(error) => self.not_encodable(error),
+        }
+    }
+
+    fn not_encodable(&self, error: EncodeError) {
+        self.metrics.errors_encode.add(1);
+        tracing::debug!(%error, "a message cannot be encoded for its receiver");
     }
 
     /// Ends a channel: tells the client, takes it out of every table, lets it clean up.
@@ -282,7 +308,7 @@ impl Shard {
             Notice::Close => session::closed(&join_ref, &speaker.topic),
             Notice::Error => session::crashed(&join_ref, &speaker.topic),
         };
-        self.say(io, speaker.conn, &notice);
+        self.say(io, speaker.conn, notice);
     }
 
     /// Lets a channel clean up and drops it, each under its own guard; returns what it did.
@@ -455,11 +481,15 @@ pub(crate) fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
     }
 }
 
-/// What a message carries.
-fn payload<'m>(message: &'m ServerMessage<'_>) -> &'m Payload<'m> {
-    match message {
-        ServerMessage::Reply { response, .. } => response,
-        ServerMessage::Event(event) => &event.payload,
+/// A message as a wire has it, without its frame's head.
+fn write(
+    out: &mut Vec<u8>,
+    wire: Wire,
+    message: &ServerMessage<'_>,
+) -> Result<OpCode, EncodeError> {
+    match wire.serializer() {
+        Some(serializer) => serializer.server(out, message).map(op_code),
+        None => Ok(op_code(plain_message(out, message.payload()))),
     }
 }
 

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use simurgh_proto::message::{Message, Payload};
-use simurgh_proto::serializer::{Frame, Serializer};
+use simurgh_proto::serializer::Serializer;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
@@ -19,7 +19,8 @@ use super::conn::{Awaited, Joining, Passing, Phase, Waiting};
 use super::lifecycle::TICK;
 use super::{Io, Mail, Shard};
 use crate::channel::Join;
-use crate::socket::Connect;
+use crate::declared::Fields;
+use crate::socket::{Connect, Mount};
 
 /// Longer texts are read elsewhere: one of escapes or blanks takes 8 ns a byte.
 pub(super) const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -28,7 +29,20 @@ pub(super) const TEXT_BYTES_MAX: usize = 64 << 10;
 pub(crate) enum Decided {
     Connect(Option<Connect>),
     Join(Option<Join>),
-    Message(Option<Message<'static>>),
+    Message(Option<Received<'static>>),
+}
+
+/// A message of a client, as it was read.
+pub(crate) struct Received<'a> {
+    pub(crate) message: Message<'a>,
+    /// Where fields are that its channel will ask for: looked for beforehand in long payloads.
+    pub(crate) fields: Option<Box<Fields>>,
+}
+
+impl<'a> From<Message<'a>> for Received<'a> {
+    fn from(message: Message<'a>) -> Self {
+        Self { message, fields: None }
+    }
 }
 
 impl Shard {
@@ -65,15 +79,18 @@ impl Shard {
             return;
         };
         let (hub, shard) = (Arc::clone(&self.hub), self.index);
+        let mount = io.conn_ref(key).map(|conn| usize::from(conn.mount));
         self.hub.spawn(async move {
             // As many at once as there are cores: others wait here and not on a thread each.
             let _permit = hub.readers.acquire().await;
+            let mounts = Arc::clone(&hub);
             let read = move || {
-                let read = || serializer.decode(Frame::Text(&text)).ok().map(Message::into_owned);
+                let mount = mount.and_then(|mount| mounts.mounts.get(mount));
+                let read = || receive(mount, serializer, text);
                 catch_unwind(AssertUnwindSafe(read)).ok().flatten()
             };
-            let message = tokio::task::spawn_blocking(read).await.ok().flatten();
-            hub.post(shard, Mail::Decided(key, ticket, Decided::Message(message)));
+            let received = tokio::task::spawn_blocking(read).await.ok().flatten();
+            hub.post(shard, Mail::Decided(key, ticket, Decided::Message(received)));
         });
     }
 
@@ -126,9 +143,9 @@ impl Shard {
                 let joining = Joining { topic: &topic, join_ref, message, replaced };
                 self.answer_join(io, key, joining, join.map(|join| (join, Vec::new())));
             }
-            (Awaited::Message(_), Decided::Message(message)) => {
+            (Awaited::Message(_), Decided::Message(received)) => {
                 self.is_open_again(io, key, Phase::Open);
-                self.decoded(io, key, message);
+                self.received(io, key, received);
             }
             // Tickets are not given twice.
             (_, decided) => self.drop_guarded(decided),
@@ -188,7 +205,7 @@ impl Shard {
                 let joining = Joining { topic: &topic, join_ref, message, replaced };
                 let reason = Payload::Json(r#"{"reason":"join timed out"}"#.into());
                 self.metrics.joins_refused.add(1);
-                self.refuse_join(io, key, joining, &reason);
+                self.refuse_join(io, key, joining, reason);
                 self.frames(io, key, &mut stash);
             }
             // Never asked for: reading has an end of its own.
@@ -196,4 +213,16 @@ impl Shard {
         }
         self.account_inbound(io, key, before);
     }
+}
+
+/// Reads a long text of a client; none if it is no message.
+fn receive(
+    mount: Option<&Mount>,
+    serializer: Serializer,
+    text: String,
+) -> Option<Received<'static>> {
+    let message = serializer.decode_owned(text).ok()?;
+    let route = mount.and_then(|mount| mount.route(&message.topic));
+    let fields = route.and_then(|route| Fields::find(&route.fields, &message.payload));
+    Some(Received { message, fields })
 }

@@ -10,12 +10,13 @@ use simurgh_reactor::Key;
 
 use super::callback::{Notice, Speaker, guarded};
 use super::conn::{Awaited, Conn, Joining, NO_MEMBERSHIP, Phase, Wire};
-use super::decision::Decided;
+use super::decision::{Decided, Received};
 use super::members::{COUNTED, Membership, WITHOUT_JOIN_REF};
 use super::topics::{Member, TopicId};
 use super::{ChannelId, Io, Shard, ToChannel};
 use crate::channel::{Join, JoinKind, Outcome, Reason, Reply, Stop};
 use crate::context::Effect;
+use crate::declared::Fields;
 use crate::socket::Kind;
 use crate::watchdog::Callback;
 
@@ -31,15 +32,17 @@ impl Shard {
         self.count_message(key);
         let Some(conn) = io.conn_ref(key) else { return };
         match conn.wire.serializer() {
-            Some(serializer) => self.decoded(io, key, serializer.decode(frame).ok()),
+            Some(serializer) => {
+                self.received(io, key, serializer.decode(frame).ok().map(Received::from));
+            }
             None => self.plain_message(io, key, frame),
         }
     }
 
     /// Does what a message asks for; closes the socket if it is none.
-    pub(super) fn decoded(&mut self, io: &mut Io, key: Key, message: Option<Message<'_>>) {
-        match message {
-            Some(message) => self.act(io, key, message),
+    pub(super) fn received(&mut self, io: &mut Io, key: Key, received: Option<Received<'_>>) {
+        match received {
+            Some(received) => self.act(io, key, received),
             None => {
                 self.metrics.errors_bad_message.add(1);
                 self.fail(io, key, CloseCode::INTERNAL);
@@ -56,7 +59,8 @@ impl Shard {
     }
 
     /// Does what a Channels message asks for.
-    pub(super) fn act(&mut self, io: &mut Io, key: Key, message: Message<'_>) {
+    pub(super) fn act(&mut self, io: &mut Io, key: Key, received: Received<'_>) {
+        let Received { message, fields } = received;
         let Some(conn) = io.conn_ref(key) else { return };
         let joined =
             self.topics.find(&message.topic).and_then(|topic| self.joined_in(key, conn, topic));
@@ -66,19 +70,19 @@ impl Shard {
         match (session::classify(&message, join_ref.as_ref()), joined) {
             (Inbound::Heartbeat, _) => {
                 self.metrics.heartbeats.add(1);
-                self.say(io, key, &session::heartbeat(&message.msg_ref));
+                self.say(io, key, session::heartbeat(&message.msg_ref));
             }
-            (Inbound::Push, Some(membership)) => self.push_in(io, membership, message),
-            (Inbound::Join, _) => self.join(io, key, joined, message),
+            (Inbound::Push, Some(membership)) => self.push_in(io, membership, message, fields),
+            (Inbound::Join, _) => self.join(io, key, joined, message, fields),
             (Inbound::Leave, Some(membership)) => self.leave(io, key, membership, &message),
             (Inbound::LeaveUnjoined, _) => {
                 let Message { join_ref, msg_ref, topic, .. } = &message;
-                self.say(io, key, &session::leave_unjoined(join_ref, msg_ref, topic));
+                self.say(io, key, session::leave_unjoined(join_ref, msg_ref, topic));
             }
             (Inbound::Stale, _) => {}
             (Inbound::Unmatched | Inbound::Push | Inbound::Leave, _) => {
                 self.metrics.errors_unmatched_topic.add(1);
-                self.say(io, key, &session::unmatched(&message.msg_ref, &message.topic));
+                self.say(io, key, session::unmatched(&message.msg_ref, &message.topic));
             }
         }
     }
@@ -126,12 +130,19 @@ impl Shard {
             event: event.into(),
             payload,
         };
-        self.push_in(io, membership, message);
+        self.push_in(io, membership, message, None);
     }
 
-    fn push_in(&mut self, io: &mut Io, membership: u32, message: Message<'_>) {
+    fn push_in(
+        &mut self,
+        io: &mut Io,
+        membership: u32,
+        message: Message<'_>,
+        fields: Option<Box<Fields>>,
+    ) {
         let Message { msg_ref, event, payload, .. } = message;
         self.call(io, membership, Callback::HandleIn, Some(msg_ref), |channel, ctx| {
+            ctx.fields = fields;
             channel.handle_in(ctx, &event, payload)
         });
     }
@@ -142,22 +153,29 @@ impl Shard {
             return;
         };
         let Message { msg_ref, topic, .. } = message;
-        self.say(io, key, &session::leave_joined(&join_ref.as_ref(), msg_ref, topic));
+        self.say(io, key, session::leave_joined(&join_ref.as_ref(), msg_ref, topic));
         self.end_channel(io, membership, Reason::Left, Notice::Close);
     }
 
-    fn join(&mut self, io: &mut Io, key: Key, joined: Option<u32>, message: Message<'_>) {
+    fn join(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        joined: Option<u32>,
+        message: Message<'_>,
+        fields: Option<Box<Fields>>,
+    ) {
         let Some(conn) = io.conn(key) else { return };
         let hub = Arc::clone(&self.hub);
         let Some(mount) = hub.mounts.get(usize::from(conn.mount)) else { return };
         let Some(route) = mount.route(&message.topic) else {
             self.metrics.errors_unmatched_topic.add(1);
-            return self.say(io, key, &session::unmatched(&message.msg_ref, &message.topic));
+            return self.say(io, key, session::unmatched(&message.msg_ref, &message.topic));
         };
         if joined.is_none() && conn.channels >= mount.channels_max {
             self.metrics.joins_refused.add(1);
             let Message { join_ref, msg_ref, topic, .. } = &message;
-            return self.say(io, key, &session::too_many_channels(join_ref, msg_ref, topic));
+            return self.say(io, key, session::too_many_channels(join_ref, msg_ref, topic));
         }
         let refs = [&message.join_ref, &message.msg_ref];
         if message.topic.len() > TOPIC_BYTES_MAX
@@ -166,8 +184,8 @@ impl Shard {
             self.metrics.joins_refused.add(1);
             let Message { join_ref, msg_ref, topic, .. } = &message;
             let reason = Payload::Json(r#"{"reason":"topic or join_ref too long"}"#.into());
-            let refusal = session::reply_join(join_ref, msg_ref, topic, "error", &reason);
-            return self.say(io, key, &refusal);
+            let refusal = session::reply_join(join_ref, msg_ref, topic, "error", reason);
+            return self.say(io, key, refusal);
         }
         let replaced = joined.and_then(|old| self.replace(io, old));
         let joining = Joining {
@@ -176,7 +194,7 @@ impl Shard {
             message: OwnedRef::from(&message.msg_ref),
             replaced,
         };
-        let answer = self.run_join(io, key, &message.topic, message.payload, &route.join);
+        let answer = self.run_join(io, key, &message.topic, message.payload, fields, &route.join);
         self.answer_join(io, key, joining, answer);
     }
 
@@ -194,7 +212,7 @@ impl Shard {
             message: OwnedRef::default(),
             replaced: None,
         };
-        let answer = self.run_join(io, key, topic, Payload::EMPTY_OBJECT, join);
+        let answer = self.run_join(io, key, topic, Payload::EMPTY_OBJECT, None, join);
         self.answer_join(io, key, joining, answer);
     }
 
@@ -218,7 +236,7 @@ impl Shard {
                 let membership = self.subscribe_channel(io, key, &joining, channel, intercepts);
                 let Some(membership) = membership else { return };
                 self.metrics.joins.add(1);
-                self.reply_join(io, key, &joining, "ok", &reply);
+                self.reply_join(io, key, &joining, "ok", reply);
                 self.close_replaced(io, joining.replaced);
                 let Some(speaker) = self.speaker(io, membership) else { return };
                 self.apply(io, &speaker, effects);
@@ -230,7 +248,7 @@ impl Shard {
             JoinKind::Error(response) => {
                 self.metrics.joins_refused.add(1);
                 let topic = joining.topic;
-                self.refuse_join(io, key, joining, &response);
+                self.refuse_join(io, key, joining, response);
                 self.apply_unjoined(io, key, topic, effects);
             }
             JoinKind::Later(work) => {
@@ -246,7 +264,7 @@ impl Shard {
     fn join_crashed(&mut self, io: &mut Io, key: Key, joining: Joining<'_>) {
         self.metrics.joins_refused.add(1);
         let response = Payload::Json(r#"{"reason":"join crashed"}"#.into());
-        self.refuse_join(io, key, joining, &response);
+        self.refuse_join(io, key, joining, response);
     }
 
     pub(super) fn refuse_join(
@@ -254,7 +272,7 @@ impl Shard {
         io: &mut Io,
         key: Key,
         joining: Joining<'_>,
-        response: &Payload<'_>,
+        response: Payload<'_>,
     ) {
         self.reply_join(io, key, &joining, "error", response);
         self.close_replaced(io, joining.replaced);
@@ -269,14 +287,14 @@ impl Shard {
         key: Key,
         joining: &Joining<'_>,
         status: &str,
-        response: &Payload<'_>,
+        response: Payload<'_>,
     ) {
         if io.conn_ref(key).is_none_or(|conn| conn.wire == Wire::Plain) {
             return;
         }
         let (join_ref, message) = (joining.join_ref.as_ref(), joining.message.as_ref());
         let reply = session::reply_join(&join_ref, &message, joining.topic, status, response);
-        self.say(io, key, &reply);
+        self.say(io, key, reply);
     }
 
     /// Makes the membership and subscribes it, before anything is answered (PROTOCOL §5.5).
@@ -366,7 +384,7 @@ impl Shard {
                 });
             }
             ToChannel::Reply(to, reply) => {
-                self.reply(io, membership, Some(to.0.as_ref()), &reply);
+                self.reply(io, membership, Some(to.0.as_ref()), reply);
             }
             ToChannel::Push(event, payload) => {
                 let Some(speaker) = self.speaker(io, membership) else { return };
@@ -389,7 +407,7 @@ impl Shard {
         io: &mut Io,
         membership: u32,
         to: Option<Ref<'_>>,
-        reply: &Reply,
+        reply: Reply,
     ) {
         let Some(to) = to else {
             return tracing::debug!("a reply where no message of the client is in hand: dropped");
@@ -400,7 +418,7 @@ impl Shard {
         };
         let Reply { status, response } = reply;
         let (join_ref, topic) = (join_ref.as_ref(), &*topic);
-        self.say(io, conn, &session::reply_push(&join_ref, &to, topic, status, response));
+        self.say(io, conn, session::reply_push(&join_ref, &to, topic, &status, response));
     }
 
     pub(super) fn stop_channel(&mut self, io: &mut Io, membership: u32, how: Stop) {

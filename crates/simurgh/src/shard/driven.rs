@@ -197,7 +197,7 @@ impl Shard {
                     conn.last_heard = tick;
                 }
                 self.count_message(key);
-                self.act(io, key, said.message());
+                self.act(io, key, said.message().into());
             }
             (Asked::Close(_), Wire::Values) => {
                 self.peer_closes(io, key, Some(CloseCode::NORMAL), true);

@@ -10,15 +10,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use simurgh_proto::message::events;
+use simurgh_proto::message::{Payload, events};
 use simurgh_proto::serializer::EncodeError;
-use simurgh_proto::ws::{self, CloseCode};
+use simurgh_proto::ws::{self, CloseCode, OpCode};
 use simurgh_reactor::{Key, Next, Run, Shared};
 
 use super::callback::{Notice, guarded, op_code, plain_message};
 use super::conn::{WIRES, Wire};
 use super::flow::{FlowsElsewhere, Posted, pace};
 use super::members::{BEHIND, DELIVERING, RELAY, SOCKET_ID};
+use super::parts::{LONG_BYTES, frame_around};
 use super::permits::Permit;
 use super::topics::{Member, Topic, TopicId};
 use super::{Io, Mail, Shard};
@@ -64,7 +65,7 @@ impl Batch {
         let (name, to) = (Rc::clone(&topic.name), topic.log.head());
         let mut batch =
             Self { topic: name, from, to, run: None, whole: Vec::new(), count: 0, except };
-        let encode = |it: &Broadcast| frame(io, it, wire, errors);
+        let encode = |it: &Arc<Broadcast>| frame(io, it, wire, errors);
         topic.log.runs(
             from,
             wire,
@@ -145,11 +146,16 @@ impl Fanout {
 }
 
 /// The frame of a broadcast on a wire; none, and an error is counted, if it has no form there.
-fn frame(io: &Io, broadcast: &Broadcast, wire: Wire, errors: &mut u64) -> Option<Shared> {
-    // What it weighs is what its frame comes to, or a little more.
-    let mut bytes = Vec::with_capacity(broadcast.weight());
-    match encode(&mut bytes, broadcast, wire) {
-        Ok(()) => Some(io.share(bytes)),
+fn frame(io: &Io, broadcast: &Arc<Broadcast>, wire: Wire, errors: &mut u64) -> Option<Shared> {
+    let made = if broadcast.payload.len() > LONG_BYTES {
+        frame_around(io, Arc::clone(broadcast), |out, payload| say(out, broadcast, payload, wire))
+    } else {
+        // What it weighs is what its frame comes to, or a little more.
+        let mut bytes = Vec::with_capacity(broadcast.weight());
+        encode(&mut bytes, broadcast, wire).map(|()| io.share(bytes))
+    };
+    match made {
+        Ok(frame) => Some(frame),
         Err(error) => {
             *errors += 1;
             tracing::debug!(topic = broadcast.topic(), %error, "broadcast not encodable");
@@ -159,11 +165,21 @@ fn frame(io: &Io, broadcast: &Broadcast, wire: Wire, errors: &mut u64) -> Option
 }
 
 fn encode(out: &mut Vec<u8>, broadcast: &Broadcast, wire: Wire) -> Result<(), EncodeError> {
-    let Broadcast { topic, event, payload, .. } = broadcast;
-    ws::encode_with(out, |out| match wire.serializer() {
+    ws::encode_with(out, |out| say(out, broadcast, &broadcast.payload, wire))
+}
+
+/// A broadcast, with a payload that may stand for its own, without its frame's head.
+fn say(
+    out: &mut Vec<u8>,
+    broadcast: &Broadcast,
+    payload: &Payload<'_>,
+    wire: Wire,
+) -> Result<OpCode, EncodeError> {
+    let Broadcast { topic, event, .. } = broadcast;
+    match wire.serializer() {
         Some(serializer) => serializer.broadcast(out, topic, event, payload).map(op_code),
         None => Ok(op_code(plain_message(out, payload))),
-    })
+    }
 }
 
 impl Shard {
@@ -489,7 +505,7 @@ impl Shard {
         let Some(topic) = self.topics.get_mut(id) else { return };
         let (mut runs, mut sent) = (Vec::new(), 0);
         // An encoding error was counted when the batch was made.
-        let encode = |it: &Broadcast| frame(io, it, wire, &mut 0);
+        let encode = |it: &Arc<Broadcast>| frame(io, it, wire, &mut 0);
         topic.log.runs(
             cursor,
             wire,
@@ -581,6 +597,13 @@ impl Shard {
                 driven.hear_broadcast(driver, conn, broadcast);
             }
             return;
+        }
+        if payload.len() > LONG_BYTES {
+            let mut errors = 0;
+            if let Some(frame) = frame(io, broadcast, wire, &mut errors) {
+                io.send_shared_later(conn, &frame);
+            }
+            return self.metrics.errors_encode.add(errors);
         }
         let metrics = &self.metrics;
         io.send_with(conn, |out| {

@@ -69,7 +69,7 @@ impl Log {
         let tails = self.tails.get_or_insert_default();
         for (tail, frame) in tails.iter_mut().zip(entry.frames) {
             match frame {
-                Frame::Made(frame) => *tail = Some(frame),
+                Frame::Made(frame) => *tail = Some(frame.last_part().clone()),
                 Frame::NotYet => *tail = None,
                 Frame::Impossible => {}
             }
@@ -105,7 +105,7 @@ impl Log {
         cursor: u32,
         wire: Wire,
         wanted: impl Fn(&Broadcast) -> bool,
-        mut encode: impl FnMut(&Broadcast) -> Option<Shared>,
+        mut encode: impl FnMut(&Arc<Broadcast>) -> Option<Shared>,
         mut found: impl FnMut(&Run, u32),
     ) {
         let mut run: Option<(Run, u32)> = None;
@@ -134,7 +134,7 @@ impl Log {
         &mut self,
         at: usize,
         wire: Wire,
-        encode: &mut impl FnMut(&Broadcast) -> Option<Shared>,
+        encode: &mut impl FnMut(&Arc<Broadcast>) -> Option<Shared>,
     ) {
         let Some(entry) = self.entries.get_mut(at) else { return };
         let Some(place @ Frame::NotYet) = entry.frames.get_mut(wire as usize) else { return };
@@ -216,7 +216,7 @@ mod tests {
     /// The runs from `cursor` on but for an event, as texts; `-` has no form.
     fn runs(log: &mut Log, cursor: u32, but: &str) -> Vec<String> {
         let mut all = Vec::new();
-        let encode = |it: &Broadcast| {
+        let encode = |it: &Arc<Broadcast>| {
             (it.event() != "-").then(|| Shared::from(it.event().as_bytes().to_vec()))
         };
         log.runs(
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(runs(&mut log, 3, ""), ["c"]);
         assert_eq!(runs(&mut log, 1, ""), ["bc"], "what is made later is put before what was");
         assert_eq!(runs(&mut log, 0, "b"), ["a", "c"]);
-        let none = |_: &Broadcast| panic!("made a second time");
+        let none = |_: &Arc<Broadcast>| panic!("made a second time");
         log.runs(0, Wire::V2, |_| true, none, |run, _| assert_eq!(run.len(), 3));
         assert!(runs(&mut log, 4, "").is_empty());
     }
@@ -249,12 +249,12 @@ mod tests {
         for is_awaited in [true, false] {
             let mut log = log(&["a", "b"]);
             let mut behind = None;
-            let made = |it: &Broadcast| Some(Shared::from(it.event().as_bytes().to_vec()));
+            let made = |it: &Arc<Broadcast>| Some(Shared::from(it.event().as_bytes().to_vec()));
             log.runs(0, Wire::V2, |_| true, made, |run, _| behind = Some(run.clone()));
             while log.pop(is_awaited).is_some() {}
             log.push(broadcast("c"));
             let mut next = None;
-            let made = |it: &Broadcast| Some(Shared::from(it.event().as_bytes().to_vec()));
+            let made = |it: &Arc<Broadcast>| Some(Shared::from(it.event().as_bytes().to_vec()));
             log.runs(2, Wire::V2, |_| true, made, |run, _| next = run.single().cloned());
             let (mut behind, next) = (behind.unwrap(), next.unwrap());
             assert_eq!(behind.push(&next), is_awaited);

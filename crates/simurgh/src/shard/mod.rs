@@ -27,6 +27,7 @@ mod log;
 mod members;
 mod observed;
 mod pages;
+mod parts;
 mod permits;
 mod publish;
 mod topics;
