@@ -240,13 +240,13 @@ impl<T> Io<T> {
         self.send_in_one(key, frame.as_bytes(), || Run::of(frame));
     }
 
-    /// The same for several frames. `whole` is what they come to in one piece, for a single write;
-    /// empty, and they are gathered with what else this turn writes. Whether something waits for
-    /// the peer now, as far as can be told.
+    /// The same for several frames, or one in parts. `whole` is what they come to in one piece, for
+    /// a single write; empty, and the system gathers them. Whether something waits for the peer
+    /// now, as far as can be told.
     #[inline]
     pub fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) -> bool {
         if whole.is_empty() {
-            self.run_behind(key, run);
+            self.send_gathered(key, run);
             return self.queued(key) > 0;
         }
         debug_assert_eq!(whole.len(), run.len());

@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_frame_in_parts_is_taken_whole() {
         let count = Rc::default();
-        let part = |text: &str| Shared::counted(text.to_owned(), &count);
+        let part = |text: &'static str| Shared::counted(text, &count);
         let (head, body, tail) = (part("<"), part("body"), part(">"));
         head.go_on_in(&body);
         body.go_on_in(&tail);

@@ -84,6 +84,11 @@ fn flush_one<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty) {
         }
         return;
     }
+    // Others do not wait until the system has taken megabytes.
+    if outbox.spans(dirty).map(Piece::len).sum::<usize>() > DRAIN_BYTES_MAX {
+        queue_rest(io, outbox, dirty, 0);
+        return io.drain_queue(dirty.key);
+    }
     flush_chain(io, outbox, dirty);
 }
 
@@ -192,6 +197,20 @@ impl<T> Io<T> {
         let Some(written) = taken(self, key, outcome) else { return false };
         self.enqueue(key, |queue| queue.push(Piece::Run(run), written));
         true
+    }
+
+    /// Shared frames that do not lie in one piece: written now, some slices' worth at least, unless
+    /// something is before them.
+    #[cold]
+    pub(crate) fn send_gathered(&mut self, key: Key, run: &Run) {
+        let Some(socket) = self.sockets.get(key) else { return };
+        let is_free = socket.flags & (NO_SEND | CONNECTING) == 0
+            && (socket.span == 0 && socket.queue.is_none());
+        if !is_free || socket.fd.is_none() {
+            return self.run_behind(key, run);
+        }
+        self.enqueue(key, |queue| queue.push(Piece::Run(run), 0));
+        self.drain_queue(key);
     }
 
     /// Shared frames for a connection that has something before them.

@@ -8,10 +8,9 @@ use simurgh_proto::message::{OwnedRef, Payload, Ref};
 use simurgh_proto::ws::CloseCode;
 
 use crate::channel::{Reply, Stop};
-use crate::declared::Fields;
 use crate::hub::Hub;
 use crate::shard::{ChannelId, Mail, ToChannel};
-use crate::socket::SocketState;
+use crate::socket::{Prepared, SocketState};
 
 /// What a callback knows of its socket and topic, and everything it may do.
 ///
@@ -24,8 +23,8 @@ pub struct Context<'a> {
     pub(crate) topic: &'a str,
     pub(crate) channel: ChannelId,
     pub(crate) message: Option<Ref<'a>>,
-    /// Where fields of the payload are, if it is so long that it was read elsewhere.
-    pub(crate) fields: Option<Box<Fields>>,
+    /// What was made of the message where it was read, if it is a long one.
+    pub(crate) prepared: Option<Prepared>,
 }
 
 /// One thing a callback did, carried out when it has returned.
@@ -128,6 +127,11 @@ impl Context<'_> {
     /// back.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.hub.spawn(work);
+    }
+
+    /// What was made of the message in hand where it was read, if it is of this type.
+    pub(crate) fn take_prepared<T: Any>(&mut self) -> Option<T> {
+        Some(*self.prepared.take()?.downcast().ok()?)
     }
 
     /// Counts a payload that its channel does not take; on the shard's own thread, where callbacks

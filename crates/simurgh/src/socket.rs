@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_proto::message::Payload;
+use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::Limits;
@@ -60,9 +60,15 @@ pub(crate) struct Route {
     pub(crate) join: JoinFn,
     /// What the payload of an event has to be; objects, where nobody says.
     pub(crate) shapes: Option<ShapesFn>,
-    /// Fields that its payloads are asked for.
-    pub(crate) fields: Arc<[Box<str>]>,
+    /// What its definition makes of a long message where that is read, if it does.
+    pub(crate) prepare: Option<PrepareFn>,
 }
+
+/// Something that only the channel's definition knows.
+pub(crate) type Prepared = Box<dyn Any + Send>;
+
+/// Prepares a message, of which it may take the payload.
+pub(crate) type PrepareFn = Arc<dyn Fn(&mut Message<'static>) -> Prepared + Send + Sync>;
 
 /// Which payloads an event of a channel may have.
 pub(crate) type ShapesFn = Arc<dyn Fn(&str) -> PayloadShape + Send + Sync>;
@@ -127,12 +133,7 @@ impl Mount {
             Err(error) => panic!("channel pattern {pattern:?}: {error}"),
         };
         if let Kind::Channels(routes) = &mut self.kind {
-            routes.push(Route {
-                pattern,
-                join: Arc::new(join),
-                shapes: None,
-                fields: Arc::default(),
-            });
+            routes.push(Route { pattern, join: Arc::new(join), shapes: None, prepare: None });
         }
         self
     }
@@ -150,13 +151,16 @@ impl Mount {
         self
     }
 
-    /// Says which fields the payloads of the channel that was added last are asked for: of long
-    /// ones they are looked for where these are read.
-    pub(crate) fn fields(mut self, names: Arc<[Box<str>]>) -> Self {
+    /// Has long messages for the channel that was added last prepared where they are read, off the
+    /// shard; what comes of it is with the context in which the message is handled.
+    pub(crate) fn prepares(
+        mut self,
+        prepare: impl Fn(&mut Message<'static>) -> Prepared + Send + Sync + 'static,
+    ) -> Self {
         if let Kind::Channels(routes) = &mut self.kind
             && let Some(route) = routes.last_mut()
         {
-            route.fields = names;
+            route.prepare = Some(Arc::new(prepare));
         }
         self
     }

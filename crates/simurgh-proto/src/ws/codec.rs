@@ -341,15 +341,16 @@ impl Message {
     }
 }
 
-/// The capacity for `len` bytes and `more`: doubled, so that gathering stays linear, but never past
-/// what the message can still come to.
+/// The capacity for `len` bytes and `more`: what the message can come to, halved as often as these
+/// still fit. So it doubles, which keeps gathering linear, and never has the whole and nearly as
+/// much again in memory while the last bytes come.
 fn grown(capacity: usize, len: usize, more: usize, room: usize, bytes_max: usize) -> usize {
-    let wanted = len + more;
+    let wanted = (len + more).max(RESERVE_BYTES_MIN);
     if wanted <= capacity {
         return capacity;
     }
-    let end = len.saturating_add(room).min(bytes_max);
-    wanted.max(capacity.saturating_mul(2)).max(RESERVE_BYTES_MIN).min(end).max(wanted)
+    let end = len.saturating_add(room).min(bytes_max).max(len + more);
+    end >> (end / wanted).checked_ilog2().unwrap_or(0)
 }
 
 /// Splits `bytes_max` bytes, or all there are, off the front of `input`.
@@ -505,8 +506,9 @@ mod tests {
     #[test]
     fn growth_doubles_up_to_what_can_come() {
         assert_eq!(grown(0, 0, 10, 10, 1000), 10);
-        assert_eq!(grown(0, 0, 10, usize::MAX, 1000), 64);
-        assert_eq!(grown(64, 60, 10, usize::MAX, 1000), 128);
+        assert_eq!(grown(0, 0, 10, usize::MAX, 1000), 125);
+        assert_eq!(grown(125, 120, 10, usize::MAX, 1000), 250);
+        assert_eq!(grown(250, 250, 251, usize::MAX, 1000), 1000);
         assert_eq!(grown(64, 60, 10, 10, 1000), 70);
         assert_eq!(grown(600, 600, 10, usize::MAX, 1000), 1000);
         assert_eq!(grown(100, 50, 50, 50, 1000), 100);

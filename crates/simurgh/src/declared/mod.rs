@@ -45,7 +45,6 @@
 //! addition a join and a leave, to count members across shards.
 
 mod check;
-mod fields;
 mod limit;
 mod shape;
 mod size;
@@ -56,14 +55,13 @@ use std::time::Instant;
 
 use serde::Deserialize;
 use serde_json::Value;
-use simurgh_proto::message::Payload;
+use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::Limits;
 
 use crate::channel::{Channel, Join, Outcome, Reply};
 use crate::context::Context;
 use crate::socket::Mount;
-pub(crate) use fields::Fields;
 use limit::Bucket;
 pub use shape::PayloadShape;
 pub use size::parse_bytes;
@@ -240,11 +238,11 @@ pub fn mount(path: &str, specs: &[ChannelSpec], defaults: Defaults) -> Result<Mo
     mount.limits = limits(specs, defaults);
     Ok(declared.into_iter().zip(specs).fold(mount, |mount, (declared, spec)| {
         let declared = Arc::new(declared);
-        let (same, fields) = (Arc::clone(&declared), declared.field_names());
+        let [shapes, prepares] = [&declared, &declared].map(Arc::clone);
         mount
             .channel(&spec.topic, move |ctx, payload| Declared::join(&declared, ctx, &payload))
-            .shapes(move |event| same.shape(event))
-            .fields(fields)
+            .shapes(move |event| shapes.shape(event))
+            .prepares(move |message| Box::new(prepares.prepare(message)))
     }))
 }
 
@@ -295,9 +293,17 @@ struct Event {
 
 /// What a join gets.
 #[derive(Debug, PartialEq)]
-struct Admission {
+struct Welcome {
     reply: Payload<'static>,
     announcement: Option<Payload<'static>>,
+}
+
+/// What was made of a long message where it was read: filling templates from megabytes takes longer
+/// than a turn of a shard has.
+#[derive(Debug)]
+enum Prepared {
+    Join(Welcome),
+    Event(Result<Answer, Refusal>),
 }
 
 /// What an event does.
@@ -309,14 +315,18 @@ struct Answer {
 
 impl Declared {
     fn join(self: &Arc<Self>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
+        let prepared = match ctx.take_prepared() {
+            Some(Prepared::Join(welcome)) => Some(welcome),
+            _ => None,
+        };
         let members = || ctx.member_count().unwrap_or(0);
-        let admission = match self.admit(ctx.topic(), members, payload, ctx.fields.as_deref()) {
-            Ok(admission) => admission,
+        let welcome = match self.admit(ctx.topic(), members, payload, prepared) {
+            Ok(welcome) => welcome,
             Err(refusal) => return Join::error(refusal.counted(ctx)),
         };
         // Effects of a join that is ok are carried out after its reply, when the newcomer is a
         // member.
-        if let (Some(announce), Some(payload)) = (&self.announce, admission.announcement) {
+        if let (Some(announce), Some(payload)) = (&self.announce, welcome.announcement) {
             ctx.broadcast(&announce.event, payload);
         }
         let join = match self.events_per_second {
@@ -325,7 +335,18 @@ impl Declared {
             }
             None => Join::ok(Member { declared: Arc::clone(self) }),
         };
-        join.reply(admission.reply)
+        join.reply(welcome.reply)
+    }
+
+    /// Makes of a long message what can be made without knowing who is there. The payload of an
+    /// event is taken.
+    fn prepare(&self, message: &mut Message<'static>) -> Prepared {
+        let Message { topic, event, payload, .. } = message;
+        if event == events::JOIN {
+            return Prepared::Join(self.welcome(topic, payload, true));
+        }
+        let payload = std::mem::replace(payload, Payload::NULL);
+        Prepared::Event(self.answer(topic, event, payload))
     }
 
     /// Decides a join; `members` are there already.
@@ -334,8 +355,8 @@ impl Declared {
         topic: &str,
         members: impl Fn() -> u32,
         payload: &Payload<'_>,
-        fields: Option<&Fields>,
-    ) -> Result<Admission, Refusal> {
+        prepared: Option<Welcome>,
+    ) -> Result<Welcome, Refusal> {
         if self.deny.iter().any(|pattern| pattern.matches(topic)) {
             return Err(Refusal::Because("unauthorized"));
         }
@@ -348,18 +369,25 @@ impl Declared {
         if self.members_max.is_some_and(|max| members() >= max) {
             return Err(Refusal::Because("full"));
         }
-        let event = simurgh_proto::message::events::JOIN;
-        let source = Source { payload, topic, event, fields };
-        let announce = self.announce.as_ref().filter(|it| members() < it.members_max);
-        Ok(Admission {
+        let announces = self.announce.as_ref().is_some_and(|it| members() < it.members_max);
+        let welcome = prepared.unwrap_or_else(|| self.welcome(topic, payload, announces));
+        Ok(Welcome { announcement: welcome.announcement.filter(|_| announces), ..welcome })
+    }
+
+    fn welcome(&self, topic: &str, payload: &Payload<'_>, announces: bool) -> Welcome {
+        let source = Source { payload, topic, event: events::JOIN };
+        let announce = self.announce.as_ref().filter(|_| announces);
+        Welcome {
             reply: self.join_reply.fill(&source),
             announcement: announce.map(|it| it.payload.fill(&source)),
-        })
+        }
     }
 
     fn handle(&self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
-        let fields = ctx.fields.take();
-        let answer = self.answer(ctx.topic(), event, payload, fields.as_deref());
+        let answer = match ctx.take_prepared() {
+            Some(Prepared::Event(answer)) => answer,
+            _ => self.answer(ctx.topic(), event, payload),
+        };
         let Answer { broadcast, outcome } = match answer {
             Ok(answer) => answer,
             Err(refusal) => return Outcome::error(refusal.counted(ctx)),
@@ -372,13 +400,7 @@ impl Declared {
         outcome
     }
 
-    fn answer(
-        &self,
-        topic: &str,
-        event: &str,
-        payload: Payload<'_>,
-        fields: Option<&Fields>,
-    ) -> Result<Answer, Refusal> {
+    fn answer(&self, topic: &str, event: &str, payload: Payload<'_>) -> Result<Answer, Refusal> {
         if payload.len() > self.payload_bytes_max {
             return Err(Refusal::Because("payload_too_large"));
         }
@@ -393,7 +415,7 @@ impl Declared {
         if let Some(found) = declared.shape.misfit(&payload) {
             return Err(Refusal::WrongPayload { expected: declared.shape, found });
         }
-        let source = Source { payload: &payload, topic, event, fields };
+        let source = Source { payload: &payload, topic, event };
         let outcome = match &declared.reply {
             Some((status, reply)) if &**status == "ok" => Outcome::ok(reply.fill(&source)),
             Some((status, reply)) => {
@@ -413,21 +435,6 @@ impl Declared {
     /// What the payload of an event has to be, whoever publishes it.
     fn shape(&self, event: &str) -> PayloadShape {
         self.event(event).map_or(self.shape, |event| event.shape)
-    }
-
-    /// The fields that its templates name.
-    fn field_names(&self) -> Arc<[Box<str>]> {
-        let events = self.events.iter().chain(&self.any_event);
-        let of_events = events.flat_map(|event| {
-            [Some(&event.payload), event.reply.as_ref().map(|(_, reply)| reply)]
-                .into_iter()
-                .flatten()
-        });
-        let of_joins = [Some(&self.join_reply), self.announce.as_ref().map(|it| &it.payload)];
-        let templates = of_joins.into_iter().flatten().chain(of_events);
-        let names: std::collections::BTreeSet<_> =
-            templates.flat_map(Template::fields).cloned().collect();
-        names.into_iter().collect()
     }
 
     fn event(&self, name: &str) -> Option<&Event> {

@@ -1,9 +1,11 @@
 //! Payload templates: checked and cut into pieces at start-up, filled by joining text.
 
-use serde_json::Value;
-use simurgh_proto::message::Payload;
+use std::fmt;
 
-use super::fields::{Fields, NULL, cut};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use simurgh_proto::message::Payload;
 
 /// Fields one template may name: they are gathered on the stack.
 const FIELDS_MAX: usize = 8;
@@ -32,8 +34,6 @@ pub(super) struct Source<'a> {
     pub(super) payload: &'a Payload<'a>,
     pub(super) topic: &'a str,
     pub(super) event: &'a str,
-    /// Where fields of the payload are, if that was looked for beforehand.
-    pub(super) fields: Option<&'a Fields>,
 }
 
 impl Template {
@@ -69,7 +69,10 @@ impl Template {
 
     fn join(&self, pieces: &[Piece], from: &Source<'_>) -> String {
         let json = from.payload.json();
-        let fields = self.cut(json, from.fields);
+        let fields = match json {
+            Some(json) if !self.fields.is_empty() => fields_of(json, &self.fields),
+            _ => [NULL; FIELDS_MAX],
+        };
         let mut out = String::with_capacity(64 + json.map_or(0, str::len));
         for piece in pieces {
             match piece {
@@ -85,26 +88,6 @@ impl Template {
             }
         }
         out
-    }
-
-    /// The texts of the fields it names.
-    fn cut<'j>(&self, json: Option<&'j str>, known: Option<&Fields>) -> [&'j str; FIELDS_MAX] {
-        let mut found = [NULL; FIELDS_MAX];
-        match (json, known) {
-            (Some(json), Some(known)) => {
-                for (name, found) in self.fields.iter().zip(&mut found) {
-                    *found = known.get(json, name);
-                }
-            }
-            (Some(json), None) if !self.fields.is_empty() => cut(json, &self.fields, &mut found),
-            _ => {}
-        }
-        found
-    }
-
-    /// The fields it names.
-    pub(super) fn fields(&self) -> impl Iterator<Item = &Box<str>> {
-        self.fields.iter()
     }
 
     fn add(&mut self, value: &Value) -> Result<(), String> {
@@ -187,6 +170,8 @@ impl Template {
     }
 }
 
+const NULL: &str = "null";
+
 fn is_name(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && text.chars().all(is_part)
@@ -196,6 +181,57 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
+/// The raw text of these fields of a JSON object, `null` where there is none; nothing else of it is
+/// built. Of a field that is there twice the last counts.
+fn fields_of<'j>(json: &'j str, names: &[Box<str>]) -> [&'j str; FIELDS_MAX] {
+    let mut json = serde_json::Deserializer::from_str(json);
+    json.deserialize_map(Fields(names)).unwrap_or([NULL; FIELDS_MAX])
+}
+
+struct Fields<'n>(&'n [Box<str>]);
+
+impl<'de> Visitor<'de> for Fields<'_> {
+    type Value = [&'de str; FIELDS_MAX];
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+        let mut found = [NULL; FIELDS_MAX];
+        while let Some(field) = map.next_key_seed(Name(self.0))? {
+            match field.and_then(|field| found.get_mut(field)) {
+                Some(text) => *text = map.next_value::<&RawValue>()?.get(),
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Tells which of the names a key is, without keeping the key.
+struct Name<'n>(&'n [Box<str>]);
+
+impl<'de> DeserializeSeed<'de> for Name<'_> {
+    type Value = Option<usize>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Name<'_> {
+    type Value = Option<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(self.0.iter().position(|name| **name == *key))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -203,15 +239,8 @@ mod tests {
     use super::*;
 
     fn fill(template: Value, payload: Payload<'_>) -> Payload<'static> {
-        let template = Template::compile(&template).unwrap();
-        let names = template.fields().cloned().collect();
-        let fields = Fields::find(&names, &payload);
-        let [known, looked_for] = [fields.as_deref(), None].map(|fields| {
-            let (topic, event) = ("rooms:a:\"b\"", "new:msg");
-            template.fill(&Source { payload: &payload, topic, event, fields })
-        });
-        assert_eq!(known, looked_for);
-        known
+        let source = Source { payload: &payload, topic: "rooms:a:\"b\"", event: "new:msg" };
+        Template::compile(&template).unwrap().fill(&source)
     }
 
     #[track_caller]

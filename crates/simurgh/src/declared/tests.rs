@@ -1,6 +1,7 @@
 //! What declared channels answer, and what of a declaration is refused.
 
 use serde_json::{Value, json};
+use simurgh_proto::message::Ref;
 
 use super::*;
 
@@ -27,9 +28,14 @@ impl Declared {
     /// What an event does, a refusal as the error that its sender gets.
     fn told(&self, topic: &str, event: &str, payload: Payload<'_>) -> Answer {
         let refused = |refusal: Refusal| Outcome::error(refusal.response());
-        self.answer(topic, event, payload, None)
+        self.answer(topic, event, payload)
             .unwrap_or_else(|refusal| Answer { broadcast: None, outcome: refused(refusal) })
     }
+}
+
+fn message(event: &'static str, payload: Payload<'static>) -> Message<'static> {
+    let (join_ref, msg_ref) = (Ref::Null, Ref::Null);
+    Message { join_ref, msg_ref, topic: "rooms:a".into(), event: event.into(), payload }
 }
 
 fn payload(value: Value) -> Payload<'static> {
@@ -55,10 +61,14 @@ fn the_chat_tells_everybody_and_answers() {
 fn joins_are_announced_in_small_rooms() {
     let chat = chat();
     for (members, announced) in [(0, true), (99, true), (100, false), (5_000, false)] {
-        let admission =
-            chat.admit("rooms:a", || members, &payload(json!({"user": 7, "x": 1})), None);
+        let joins = payload(json!({"user": 7, "x": 1}));
+        let welcome = chat.admit("rooms:a", || members, &joins, None);
         let announcement = announced.then(|| payload(json!({"user": 7})));
-        assert_eq!(admission, Ok(Admission { reply: Payload::EMPTY_OBJECT, announcement }));
+        let expected = Ok(Welcome { reply: Payload::EMPTY_OBJECT, announcement });
+        assert_eq!(welcome, expected);
+        let message = &mut message("phx_join", joins.clone());
+        let Prepared::Join(prepared) = chat.prepare(message) else { panic!("a join") };
+        assert_eq!(chat.admit("rooms:a", || members, &joins, Some(prepared)), expected);
     }
 }
 

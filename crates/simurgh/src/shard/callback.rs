@@ -19,8 +19,7 @@ use super::parts::{LONG_BYTES, frame_around};
 use super::{ChannelId, Io, Shard};
 use crate::channel::{Broadcast, Channel, Join, JoinFn, Outcome, Reason};
 use crate::context::{Context, Effect};
-use crate::declared::Fields;
-use crate::socket::SocketState;
+use crate::socket::{Prepared, SocketState};
 use crate::watchdog::Callback;
 
 /// What is needed to speak for a channel, also when it is already gone.
@@ -104,13 +103,13 @@ impl Shard {
         key: Key,
         topic: &str,
         payload: Payload<'_>,
-        fields: Option<Box<Fields>>,
+        prepared: Option<Prepared>,
         join: &JoinFn,
     ) -> Option<(Join, Vec<Effect>)> {
         let socket = io.conn_ref(key).and_then(|conn| conn.socket.as_deref());
         let nobody = ChannelId { shard: self.index, membership: NO_MEMBERSHIP, generation: 0 };
         let (answer, effects) = self.run(socket, topic, nobody, Callback::Join, None, |ctx| {
-            ctx.fields = fields;
+            ctx.prepared = prepared;
             join(ctx, payload)
         });
         match answer {
@@ -161,7 +160,7 @@ impl Shard {
         let hub = &self.hub;
         let effects_in = &mut effects;
         let mut ctx =
-            Context { effects: effects_in, hub, socket, topic, channel, message, fields: None };
+            Context { effects: effects_in, hub, socket, topic, channel, message, prepared: None };
         let started = Instant::now();
         let watch = hub.watches.get(usize::from(self.index));
         if let Some(watch) = watch {

@@ -19,8 +19,7 @@ use super::conn::{Awaited, Joining, Passing, Phase, Waiting};
 use super::lifecycle::TICK;
 use super::{Io, Mail, Shard};
 use crate::channel::Join;
-use crate::declared::Fields;
-use crate::socket::{Connect, Mount};
+use crate::socket::{Connect, Mount, Prepared};
 
 /// Longer texts are read elsewhere: one of escapes or blanks takes 8 ns a byte.
 pub(super) const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -35,13 +34,13 @@ pub(crate) enum Decided {
 /// A message of a client, as it was read.
 pub(crate) struct Received<'a> {
     pub(crate) message: Message<'a>,
-    /// Where fields are that its channel will ask for: looked for beforehand in long payloads.
-    pub(crate) fields: Option<Box<Fields>>,
+    /// What its channel's definition has made of it, if it is a long one.
+    pub(crate) prepared: Option<Prepared>,
 }
 
 impl<'a> From<Message<'a>> for Received<'a> {
     fn from(message: Message<'a>) -> Self {
-        Self { message, fields: None }
+        Self { message, prepared: None }
     }
 }
 
@@ -221,8 +220,9 @@ fn receive(
     serializer: Serializer,
     text: String,
 ) -> Option<Received<'static>> {
-    let message = serializer.decode_owned(text).ok()?;
+    let mut message = serializer.decode_owned(text).ok()?;
     let route = mount.and_then(|mount| mount.route(&message.topic));
-    let fields = route.and_then(|route| Fields::find(&route.fields, &message.payload));
-    Some(Received { message, fields })
+    let prepare = route.and_then(|route| route.prepare.as_ref());
+    let prepared = prepare.map(|prepare| prepare(&mut message));
+    Some(Received { message, prepared })
 }

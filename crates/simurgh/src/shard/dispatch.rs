@@ -16,8 +16,7 @@ use super::topics::{Member, TopicId};
 use super::{ChannelId, Io, Shard, ToChannel};
 use crate::channel::{Join, JoinKind, Outcome, Reason, Reply, Stop};
 use crate::context::Effect;
-use crate::declared::Fields;
-use crate::socket::Kind;
+use crate::socket::{Kind, Prepared};
 use crate::watchdog::Callback;
 
 /// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic:
@@ -60,7 +59,7 @@ impl Shard {
 
     /// Does what a Channels message asks for.
     pub(super) fn act(&mut self, io: &mut Io, key: Key, received: Received<'_>) {
-        let Received { message, fields } = received;
+        let Received { message, prepared } = received;
         let Some(conn) = io.conn_ref(key) else { return };
         let joined =
             self.topics.find(&message.topic).and_then(|topic| self.joined_in(key, conn, topic));
@@ -72,8 +71,8 @@ impl Shard {
                 self.metrics.heartbeats.add(1);
                 self.say(io, key, session::heartbeat(&message.msg_ref));
             }
-            (Inbound::Push, Some(membership)) => self.push_in(io, membership, message, fields),
-            (Inbound::Join, _) => self.join(io, key, joined, message, fields),
+            (Inbound::Push, Some(membership)) => self.push_in(io, membership, message, prepared),
+            (Inbound::Join, _) => self.join(io, key, joined, message, prepared),
             (Inbound::Leave, Some(membership)) => self.leave(io, key, membership, &message),
             (Inbound::LeaveUnjoined, _) => {
                 let Message { join_ref, msg_ref, topic, .. } = &message;
@@ -138,11 +137,11 @@ impl Shard {
         io: &mut Io,
         membership: u32,
         message: Message<'_>,
-        fields: Option<Box<Fields>>,
+        prepared: Option<Prepared>,
     ) {
         let Message { msg_ref, event, payload, .. } = message;
         self.call(io, membership, Callback::HandleIn, Some(msg_ref), |channel, ctx| {
-            ctx.fields = fields;
+            ctx.prepared = prepared;
             channel.handle_in(ctx, &event, payload)
         });
     }
@@ -163,7 +162,7 @@ impl Shard {
         key: Key,
         joined: Option<u32>,
         message: Message<'_>,
-        fields: Option<Box<Fields>>,
+        prepared: Option<Prepared>,
     ) {
         let Some(conn) = io.conn(key) else { return };
         let hub = Arc::clone(&self.hub);
@@ -194,7 +193,7 @@ impl Shard {
             message: OwnedRef::from(&message.msg_ref),
             replaced,
         };
-        let answer = self.run_join(io, key, &message.topic, message.payload, fields, &route.join);
+        let answer = self.run_join(io, key, &message.topic, message.payload, prepared, &route.join);
         self.answer_join(io, key, joining, answer);
     }
 
