@@ -1,8 +1,14 @@
 //! What goes out: the outbox of a turn, which all connections share.
 
+use std::io::IoSlice;
+
 use crate::handler::Key;
 use crate::shared::{Run, Shared};
 
+/// Most that is written to one connection before others have their turn.
+pub(crate) const DRAIN_BYTES_MAX: usize = 256 << 10;
+/// Most pieces that go into one write call.
+pub(crate) const SLICES_MAX: usize = 64;
 /// What the arena keeps of its memory from turn to turn.
 const ARENA_KEPT_BYTES: usize = 256 << 10;
 /// Most spans that wait for the flush.
@@ -122,6 +128,26 @@ impl Outbox {
 
 fn entry_index(entry: u32) -> usize {
     (entry as usize).wrapping_sub(1)
+}
+
+/// Fills `slices` with the next of `pieces`, up to [`DRAIN_BYTES_MAX`]: the rest of a piece that
+/// passes that is left out. Returns how many are filled, and their bytes.
+pub(crate) fn fill<'a>(
+    slices: &mut [IoSlice<'a>],
+    pieces: &mut impl Iterator<Item = &'a [u8]>,
+) -> (usize, usize) {
+    let (mut filled, mut bytes) = (0, 0);
+    for slot in slices {
+        if bytes >= DRAIN_BYTES_MAX {
+            break;
+        }
+        let Some(piece) = pieces.next() else { break };
+        let piece = piece.get(..DRAIN_BYTES_MAX - bytes).unwrap_or(piece);
+        *slot = IoSlice::new(piece);
+        filled += 1;
+        bytes += piece.len();
+    }
+    (filled, bytes)
 }
 
 /// One span as it is written.

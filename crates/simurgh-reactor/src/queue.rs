@@ -3,11 +3,9 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use crate::outbound::Piece;
+use crate::outbound::{Piece, fill};
 use crate::shared::Run;
 
-/// Most pieces that go into one write call.
-pub(crate) const SLICES_MAX: usize = 64;
 /// A peer that takes less than this in the time it has does not read: who takes a byte now and then
 /// would stay for ever.
 const PROGRESS_BYTES: usize = 16 << 10;
@@ -109,7 +107,7 @@ impl Queue {
         }
     }
 
-    /// Fills `slices` with what to write next; returns how many were filled.
+    /// Fills `slices` with what to write next, as [`fill`] does; returns how many were filled.
     pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let pieces = self.chunks.iter().flat_map(|chunk| {
             match chunk {
@@ -118,13 +116,9 @@ impl Queue {
             }
             .slices()
         });
-        let mut filled = 0;
-        for (slot, piece) in slices.iter_mut().zip(pieces) {
-            let skip = if filled == 0 { self.offset } else { 0 };
-            *slot = IoSlice::new(piece.get(skip..).unwrap_or(&[]));
-            filled += 1;
-        }
-        filled
+        let mut skip = self.offset;
+        let mut rest = pieces.map(|it| it.get(std::mem::take(&mut skip)..).unwrap_or(&[]));
+        fill(slices, &mut rest).0
     }
 
     /// Forgets the first `written` bytes, which the peer has taken by now.

@@ -9,13 +9,10 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::handler::{Closed, Key};
 use crate::io::Io;
-use crate::outbound::{Dirty, Outbox, Piece};
-use crate::queue::{Queue, SLICES_MAX};
-use crate::shared::Run;
+use crate::outbound::{DRAIN_BYTES_MAX, Dirty, Outbox, Piece, SLICES_MAX, fill};
+use crate::queue::Queue;
+use crate::shared::{Run, Shared};
 use crate::slab::{BLOCKED, CLOSING, CONNECTING, DOOMED, MUTE, NO_SEND, OVER, Socket};
-
-/// Most that is written to one connection before others have their turn.
-const DRAIN_BYTES_MAX: usize = 256 << 10;
 
 #[cfg(target_os = "linux")]
 const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
@@ -84,10 +81,10 @@ fn flush_one<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty) {
         }
         return;
     }
-    // Others do not wait until the system has taken megabytes.
+    // Others do not wait until the system has taken megabytes: that they can be written is the next
+    // event.
     if outbox.spans(dirty).map(Piece::len).sum::<usize>() > DRAIN_BYTES_MAX {
-        queue_rest(io, outbox, dirty, 0);
-        return io.drain_queue(dirty.key);
+        return queue_rest(io, outbox, dirty, 0);
     }
     flush_chain(io, outbox, dirty);
 }
@@ -98,12 +95,7 @@ fn flush_chain<T>(io: &mut Io<T>, outbox: &Outbox, dirty: Dirty) {
     let mut done = 0;
     loop {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let (mut filled, mut bytes) = (0, 0);
-        for (slot, piece) in slices.iter_mut().zip(&mut pieces) {
-            *slot = IoSlice::new(piece);
-            bytes += piece.len();
-            filled += 1;
-        }
+        let (filled, bytes) = fill(&mut slices, &mut pieces);
         let Some(slices) = slices.get(..filled).filter(|_| filled > 0) else { return };
         let fd = io.sockets.get(dirty.key).and_then(|socket| socket.fd.as_ref());
         let Some(fd) = fd else { return };
@@ -209,8 +201,30 @@ impl<T> Io<T> {
         if !is_free || socket.fd.is_none() {
             return self.run_behind(key, run);
         }
-        self.enqueue(key, |queue| queue.push(Piece::Run(run), 0));
-        self.drain_queue(key);
+        let mut frames = run.frames().map(Shared::as_bytes);
+        let mut done = 0;
+        while done < run.len() {
+            if done >= DRAIN_BYTES_MAX {
+                // That it can be written on is the next event.
+                return self.enqueue(key, |queue| queue.push(Piece::Run(run), done));
+            }
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let (filled, bytes) = fill(&mut slices, &mut frames);
+            let fd = self.sockets.get(key).and_then(|socket| socket.fd.as_ref());
+            let Some(fd) = fd else { return };
+            self.counts.writes += 1;
+            match send_slices(fd, slices.get(..filled).unwrap_or_default()) {
+                Ok(written) if written == bytes => self.counts.bytes_out += bytes as u64,
+                outcome => {
+                    if let Some(written) = taken(self, key, outcome) {
+                        let written = done + written;
+                        self.enqueue(key, |queue| queue.push(Piece::Run(run), written));
+                    }
+                    return;
+                }
+            }
+            done += bytes;
+        }
     }
 
     /// Shared frames for a connection that has something before them.
