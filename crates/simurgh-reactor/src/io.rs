@@ -25,7 +25,7 @@ use crate::outbound::Outbox;
 use crate::shared::{Run, Shared};
 use crate::slab::{
     CLOSING, CONNECTING, DOOMED, HELD, LISTED, MUTE, NO_READ, NO_SEND, PEER_SHUT, SHUT, Slab,
-    Socket, UNREAD,
+    Socket, UNREAD, WRITABLE,
 };
 use crate::stamps::Stamps;
 use crate::stats::{Counts, ReactorStats};
@@ -83,7 +83,7 @@ pub(crate) struct Lists {
     pub(crate) blocked: VecDeque<Key>,
     /// Whose queue has become empty.
     pub(crate) drained: Vec<Key>,
-    /// Whose socket takes more, and was left for others' sake.
+    /// Whose socket takes more of its queue.
     pub(crate) writable: VecDeque<Key>,
     /// That end with this turn.
     pub(crate) doomed: Vec<(Key, Closed)>,
@@ -448,6 +448,17 @@ impl<T> Io<T> {
         {
             socket.flags |= LISTED;
             self.lists.ready.push_back(key);
+        }
+    }
+
+    /// Puts `key` on the list of sockets whose queue can be written, if it has one.
+    pub(crate) fn list_writable(&mut self, key: Key) {
+        if let Some(socket) = self.sockets.get_mut(key)
+            && socket.queue.is_some()
+            && socket.flags & WRITABLE == 0
+        {
+            socket.flags |= WRITABLE;
+            self.lists.writable.push_back(key);
         }
     }
 

@@ -38,6 +38,8 @@ pub(crate) const CONNECTING: Flags = 1 << 9;
 pub(crate) const RESETS: Flags = 1 << 10;
 /// In the list of those who have a queue.
 pub(crate) const BLOCKED: Flags = 1 << 11;
+/// In the list of those whose queue is to be written.
+pub(crate) const WRITABLE: Flags = 1 << 12;
 
 /// Output is not accepted any more.
 pub(crate) const NO_SEND: Flags = CLOSING | SHUT | DOOMED | MUTE | OVER;

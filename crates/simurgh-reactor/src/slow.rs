@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::handler::{Handler, Key};
 use crate::io::Io;
-use crate::slab::{BLOCKED, DOOMED, MUTE, OVER};
+use crate::slab::{BLOCKED, DOOMED, MUTE, OVER, WRITABLE};
 use crate::turn::{Reactor, Stage, WRITE_MORE};
 
 /// Connections looked at in one turn.
@@ -26,12 +26,15 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Goes on with those who were left in the middle of their queue.
+    /// Writes the queues of those whose sockets take more, each a part.
     pub(crate) fn write_more(&mut self) {
         let mut stage = Stage::begin(WRITE_MORE, self.clock, &self.io);
         for _ in 0..self.io.lists.writable.len() {
             let Some(key) = self.io.lists.writable.pop_front() else { return };
-            self.io.drain_queue(key);
+            if let Some(socket) = self.io.sockets.get_mut(key) {
+                socket.flags &= !WRITABLE;
+                self.io.drain_queue(key);
+            }
             if stage.is_over(self.clock, &self.io) {
                 return;
             }

@@ -339,7 +339,9 @@ impl<H: Handler> Reactor<H> {
             return;
         }
         if event.is_writable() {
-            self.io.drain_queue(key);
+            // Not here: who has megabytes to write would keep those waiting whose events come
+            // behind this one.
+            self.io.list_writable(key);
         }
         let Some(socket) = self.io.sockets.get_mut(key) else { return };
         let broken = event.is_error() || event.is_write_closed();

@@ -255,7 +255,7 @@ impl<T> Io<T> {
             }
             if drained >= DRAIN_BYTES_MAX {
                 // No event announces again what could be written already.
-                return self.lists.writable.push_back(key);
+                return self.list_writable(key);
             }
             self.counts.writes += 1;
             match send_slices(fd, slices.get(..filled).unwrap_or_default()) {
