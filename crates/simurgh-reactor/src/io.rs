@@ -237,7 +237,7 @@ impl<T> Io<T> {
     #[inline]
     pub fn send_shared(&mut self, key: Key, frame: &Shared) {
         debug_assert!(!frame.goes_on(), "what is in parts is a run");
-        self.send_in_one(key, frame.as_bytes(), || Run::of(frame));
+        self.send_chosen(key, |_| Some((frame.as_bytes(), || Run::of(frame))));
     }
 
     /// The same for several frames, or one in parts. `whole` is what they come to in one piece, for
@@ -249,31 +249,37 @@ impl<T> Io<T> {
             self.send_gathered(key, run);
             return self.queued(key) > 0;
         }
-        debug_assert_eq!(whole.len(), run.len());
-        self.send_in_one(key, whole, || run.clone())
+        self.send_chosen(key, |_| Some((whole, || run.clone()))).unwrap_or(false)
     }
 
+    /// The same where the connection's record says what it is sent: the bytes in one piece, and the
+    /// run that they are. `None`, and nothing is done, if the connection is gone or nothing is
+    /// chosen.
     #[inline]
-    fn send_in_one(&mut self, key: Key, bytes: &[u8], run: impl FnOnce() -> Run) -> bool {
-        let Some(socket) = self.sockets.get_mut(key) else { return false };
-        if socket.flags & (NO_SEND | CONNECTING) == 0 && socket.span == 0 && socket.queue.is_none()
+    pub fn send_chosen<'r, R: FnOnce() -> Run>(
+        &mut self,
+        key: Key,
+        choose: impl FnOnce(&T) -> Option<(&'r [u8], R)>,
+    ) -> Option<bool> {
+        let socket = self.sockets.get_mut(key)?;
+        let (bytes, run) = choose(&socket.data)?;
+        if socket.flags & (NO_SEND | CONNECTING) != 0 || socket.span != 0 || socket.queue.is_some()
         {
-            let Some(fd) = &socket.fd else {
-                self.local.add(key, bytes);
-                return false;
-            };
-            self.counts.writes += 1;
-            match write::send(fd, bytes) {
-                Ok(written) if written == bytes.len() => {
-                    self.counts.bytes_out += written as u64;
-                    false
-                }
-                outcome => self.run_cut_short(key, &run(), outcome),
-            }
-        } else {
             self.run_behind(key, &run());
-            self.queued(key) > 0
+            return Some(self.queued(key) > 0);
         }
+        let Some(fd) = &socket.fd else {
+            self.local.add(key, bytes);
+            return Some(false);
+        };
+        self.counts.writes += 1;
+        Some(match write::send(fd, bytes) {
+            Ok(written) if written == bytes.len() => {
+                self.counts.bytes_out += written as u64;
+                false
+            }
+            outcome => self.run_cut_short(key, &run(), outcome),
+        })
     }
 
     /// Adds `frame` to what this turn writes to the connection, by reference: a burst of frames

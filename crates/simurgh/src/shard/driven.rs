@@ -81,11 +81,23 @@ impl Driven {
         self.mouths.get_mut(usize::from(driver))?.as_mut()
     }
 
-    /// A socket hears a broadcast.
-    pub(super) fn hear_broadcast(&mut self, driver: u8, key: Key, broadcast: &Arc<Broadcast>) {
-        if let Some(mouth) = self.mouth(driver) {
-            mouth.hear_broadcast(key, broadcast);
+    /// A socket hears broadcasts; how many.
+    #[inline]
+    pub(super) fn hear_broadcasts<'a>(
+        &mut self,
+        driver: u8,
+        key: Key,
+        broadcasts: impl Iterator<Item = &'a Arc<Broadcast>>,
+    ) -> u64 {
+        let mut mouth = self.mouth(driver);
+        let mut heard = 0;
+        for broadcast in broadcasts {
+            if let Some(mouth) = &mut mouth {
+                mouth.hear_broadcast(key, broadcast);
+            }
+            heard += 1;
         }
+        heard
     }
 }
 

@@ -6,20 +6,19 @@
 //! never change an order that PROTOCOL §6 promises.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use simurgh_proto::message::{Payload, events};
-use simurgh_proto::serializer::EncodeError;
-use simurgh_proto::ws::{self, CloseCode, OpCode};
-use simurgh_reactor::{Key, Next, Run, Shared};
+use simurgh_proto::message::events;
+use simurgh_proto::ws::CloseCode;
+use simurgh_reactor::{Key, Next, Shared};
 
-use super::callback::{Notice, guarded, op_code, plain_message};
+use super::batch::{Batch, encode, frame};
+use super::callback::{Notice, guarded};
 use super::conn::{WIRES, Wire};
 use super::flow::{FlowsElsewhere, Posted, pace};
-use super::members::{BEHIND, DELIVERING, RELAY, SOCKET_ID};
-use super::parts::{LONG_BYTES, frame_around};
+use super::members::{BEHIND, DELIVERING, Memberships, RELAY, SOCKET_ID};
+use super::parts::LONG_BYTES;
 use super::permits::Permit;
 use super::topics::{Member, Topic, TopicId};
 use super::{Io, Mail, Shard};
@@ -34,61 +33,30 @@ const STRIDE: usize = 16;
 /// what they would wait behind a broadcast to everybody.
 const FEW: usize = 32;
 
-/// Largest burst that is put together for single writes; a larger one is gathered by the system.
-const WHOLE_BYTES_MAX: usize = 64 << 10;
 /// Bytes after which a slice looks at the clock.
 const LOOK_BYTES: usize = 16 << 10;
 /// How often it is looked whether withheld bytes may be given back.
 const WITHHELD_LOOK: Duration = Duration::from_millis(5);
 
-/// What members who stand at the same place of a topic's log are sent on one wire.
-struct Batch {
-    /// Which topic: this very name, not one that reads the same and not the slot, which another
-    /// topic may have by now. It cannot be freed and taken anew while it is held here.
-    topic: Rc<str>,
-    from: u32,
-    to: u32,
-    /// Its frames; none if nothing of it has a form on this wire.
-    run: Option<Run>,
-    /// The same in one piece, if it is a short burst of several.
-    whole: Vec<u8>,
-    /// How many broadcasts that is, for the counters.
-    count: u32,
-    /// Memberships that one of these broadcasts is not for.
-    except: Vec<u32>,
+/// What was done since the last look at the clock.
+#[derive(Default)]
+struct Stride {
+    members: usize,
+    bytes: usize,
 }
 
-impl Batch {
-    #[inline(never)]
-    fn new(io: &Io, topic: &mut Topic, from: u32, wire: Wire, errors: &mut u64) -> Self {
-        let except = topic.log.pending(from).filter_map(|it| Some(it.except?.membership)).collect();
-        let (name, to) = (Rc::clone(&topic.name), topic.log.head());
-        let mut batch =
-            Self { topic: name, from, to, run: None, whole: Vec::new(), count: 0, except };
-        let encode = |it: &Arc<Broadcast>| frame(io, it, wire, errors);
-        topic.log.runs(
-            from,
-            wire,
-            |_| true,
-            encode,
-            |run, count| {
-                batch.run = Some(run.clone());
-                batch.count = count;
-            },
-        );
-        if let Some(run) = batch.run.as_ref().filter(|run| run.single().is_none())
-            && run.len() <= WHOLE_BYTES_MAX
-        {
-            batch.whole.reserve_exact(run.len());
-            run.frames().for_each(|frame| batch.whole.extend_from_slice(frame.as_bytes()));
-        }
-        batch
-    }
-
-    #[inline]
-    fn is_of(&self, topic: &Topic, cursor: u32) -> bool {
-        self.from == cursor && self.to == topic.log.head() && Rc::ptr_eq(&self.topic, &topic.name)
-    }
+/// Why deliveries of what is ready stopped.
+enum Step {
+    /// The clock is to be looked at.
+    Look,
+    /// The hand has been round.
+    Round,
+    /// The topic is gone.
+    Gone,
+    /// This member, whose cursor was there, is to get something that is not ready.
+    Other(Member, u32),
+    /// This member's socket has not taken all of it.
+    Behind(Member),
 }
 
 /// What came of a delivery.
@@ -131,7 +99,8 @@ impl Fanout {
         errors: &mut u64,
     ) -> Option<&Batch> {
         let place = self.batches.get_mut(wire as usize)?;
-        if !place.as_deref().is_some_and(|batch| batch.is_of(topic, cursor)) {
+        let head = topic.log.head();
+        if !place.as_deref().is_some_and(|batch| batch.is_of(&topic.name, cursor, head)) {
             *place = Some(Box::new(Batch::new(io, topic, cursor, wire, errors)));
         }
         place.as_deref()
@@ -145,41 +114,15 @@ impl Fanout {
     }
 }
 
-/// The frame of a broadcast on a wire; none, and an error is counted, if it has no form there.
-fn frame(io: &Io, broadcast: &Arc<Broadcast>, wire: Wire, errors: &mut u64) -> Option<Shared> {
-    let made = if broadcast.payload.len() > LONG_BYTES {
-        frame_around(io, Arc::clone(broadcast), |out, payload| say(out, broadcast, payload, wire))
-    } else {
-        // What it weighs is what its frame comes to, or a little more.
-        let mut bytes = Vec::with_capacity(broadcast.weight());
-        encode(&mut bytes, broadcast, wire).map(|()| io.share(bytes))
-    };
-    match made {
-        Ok(frame) => Some(frame),
-        Err(error) => {
-            *errors += 1;
-            tracing::debug!(topic = broadcast.topic(), %error, "broadcast not encodable");
-            None
-        }
-    }
-}
-
-fn encode(out: &mut Vec<u8>, broadcast: &Broadcast, wire: Wire) -> Result<(), EncodeError> {
-    ws::encode_with(out, |out| say(out, broadcast, &broadcast.payload, wire))
-}
-
-/// A broadcast, with a payload that may stand for its own, without its frame's head.
-fn say(
-    out: &mut Vec<u8>,
-    broadcast: &Broadcast,
-    payload: &Payload<'_>,
-    wire: Wire,
-) -> Result<OpCode, EncodeError> {
-    let Broadcast { topic, event, .. } = broadcast;
-    match wire.serializer() {
-        Some(serializer) => serializer.broadcast(out, topic, event, payload).map(op_code),
-        None => Ok(op_code(plain_message(out, payload))),
-    }
+/// Whether a broadcast is not for this membership of a shard: it bears the name of its sender, who
+/// may have left and be somebody else by now.
+#[inline]
+fn is_except(members: &Memberships, shard: u16, broadcast: &Broadcast, membership: u32) -> bool {
+    broadcast.except.is_some_and(|channel| {
+        channel.membership == membership
+            && channel.shard == shard
+            && members.get(membership).is_some_and(|it| it.generation == channel.generation)
+    })
 }
 
 impl Shard {
@@ -294,34 +237,81 @@ impl Shard {
 
     /// Moves a topic's hand on until the deadline; whether all is sent.
     fn slice(&mut self, io: &mut Io, id: TopicId, deadline: Instant) -> bool {
-        let (mut since_look, mut bytes) = (0, 0);
+        let mut stride = Stride::default();
         loop {
-            let Some(topic) = self.topics.get_mut(id) else { return true };
-            let Some(member) = topic.members.get_mut(topic.hand) else {
-                if self.lap_is_over(io, id) {
-                    return true;
+            match self.send_ready(io, id, &mut stride) {
+                Step::Gone => return true,
+                Step::Round => {
+                    if self.lap_is_over(io, id) {
+                        return true;
+                    }
                 }
-                continue;
-            };
-            topic.hand += 1;
-            let head = topic.log.head();
-            if member.cursor != head {
-                let cursor = std::mem::replace(&mut member.cursor, head);
-                let member = *member;
-                let delivered = self.deliver(io, id, member, cursor, false);
-                bytes += delivered.bytes;
-                if delivered.waits {
-                    self.is_behind(io, id, member);
+                Step::Look => {
+                    stride = Stride::default();
+                    if Instant::now() >= deadline {
+                        return false;
+                    }
                 }
-            }
-            since_look += 1;
-            if since_look == STRIDE || bytes >= LOOK_BYTES {
-                (since_look, bytes) = (0, 0);
-                if Instant::now() >= deadline {
-                    return false;
+                Step::Other(member, cursor) => {
+                    let delivered = self.deliver(io, id, member, cursor, false);
+                    stride.bytes += delivered.bytes;
+                    if delivered.waits {
+                        self.is_behind(io, id, member);
+                    }
                 }
+                Step::Behind(member) => self.is_behind(io, id, member),
             }
         }
+    }
+
+    /// Sends to the members at the hand what is ready, until something else is to be done: what
+    /// most deliveries are, so nothing is looked up in it twice.
+    fn send_ready(&mut self, io: &mut Io, id: TopicId, stride: &mut Stride) -> Step {
+        let Some(topic) = self.topics.get_mut(id) else { return Step::Gone };
+        let (head, batches) = (topic.log.head(), &self.fanout.batches);
+        let (members, shard) = (&self.members, self.index);
+        let mut sent = 0;
+        let step = loop {
+            if stride.members == STRIDE || stride.bytes >= LOOK_BYTES {
+                break Step::Look;
+            }
+            let Some(member) = topic.members.get_mut(topic.hand) else { break Step::Round };
+            stride.members += 1;
+            topic.hand += 1;
+            if member.cursor == head {
+                continue;
+            }
+            let cursor = std::mem::replace(&mut member.cursor, head);
+            let member = *member;
+            if member.through_channel() {
+                break Step::Other(member, cursor);
+            }
+            let mut driver = None;
+            let waits = io.send_chosen(member.conn, |conn| {
+                driver = (conn.wire == Wire::Values).then_some(conn.driver);
+                let batch = batches.get(conn.wire as usize)?.as_deref()?;
+                let (run, whole) =
+                    batch.for_all().filter(|_| batch.is_of(&topic.name, cursor, head))?;
+                sent += u64::from(batch.count);
+                stride.bytes += whole.len();
+                Some((whole, || run.clone()))
+            });
+            match (waits, driver, &mut self.driven) {
+                (Some(false), ..) => {}
+                (Some(true), ..) => break Step::Behind(member),
+                (None, Some(driver), Some(driven)) => {
+                    let membership = member.membership();
+                    let is_for = |it: &&Arc<Broadcast>| !is_except(members, shard, it, membership);
+                    let heard = topic.log.pending(cursor).filter(is_for);
+                    sent += driven.hear_broadcasts(driver, member.conn, heard);
+                }
+                (None, ..) => break Step::Other(member, cursor),
+            }
+        };
+        if sent > 0 {
+            self.count_deliveries(sent);
+        }
+        step
     }
 
     /// The hand has been round; whether nothing is left to send.
@@ -476,32 +466,19 @@ impl Shard {
 
     /// For a driven socket: what was broadcast, as it is.
     fn deliver_values(&mut self, id: TopicId, driver: u8, member: Member, cursor: u32) {
-        let Some(topic) = self.topics.get(id) else { return };
-        let mut count = 0;
-        for broadcast in topic.log.pending(cursor) {
-            if self.is_except(broadcast, member.membership()) {
-                continue;
-            }
-            count += 1;
-            if let Some(driven) = &mut self.driven {
-                driven.hear_broadcast(driver, member.conn, broadcast);
-            }
-        }
-        self.count_deliveries(count);
+        let (Some(topic), Some(driven)) = (self.topics.get(id), &mut self.driven) else { return };
+        let (members, shard) = (&self.members, self.index);
+        let is_for = |it: &&Arc<Broadcast>| !is_except(members, shard, it, member.membership());
+        let heard = topic.log.pending(cursor).filter(is_for);
+        let heard = driven.hear_broadcasts(driver, member.conn, heard);
+        self.count_deliveries(heard);
     }
 
     /// For the sender of a `broadcast_from`: all but its own.
     fn deliver_others(&mut self, io: &mut Io, id: TopicId, member: Member, cursor: u32) {
         let Some(wire) = io.conn_ref(member.conn).map(|conn| conn.wire) else { return };
-        // A broadcast bears the name of its sender, who may have left and be somebody else by now.
-        let is_own = self.members.get(member.membership()).map(|it| it.generation);
-        let is_own = |it: &Broadcast| {
-            it.except.is_some_and(|channel| {
-                channel.membership == member.membership()
-                    && channel.shard == self.index
-                    && Some(channel.generation) == is_own
-            })
-        };
+        let (members, shard) = (&self.members, self.index);
+        let is_own = |it: &Broadcast| is_except(members, shard, it, member.membership());
         let Some(topic) = self.topics.get_mut(id) else { return };
         let (mut runs, mut sent) = (Vec::new(), 0);
         // An encoding error was counted when the batch was made.
@@ -527,13 +504,6 @@ impl Shard {
         self.metrics.messages_out.add(count);
     }
 
-    /// Whether a broadcast is not for this membership.
-    fn is_except(&self, broadcast: &Broadcast, membership: u32) -> bool {
-        broadcast
-            .except
-            .is_some_and(|channel| channel.membership == membership && self.live(channel).is_some())
-    }
-
     /// Deliveries that pass application code, or the socket itself.
     fn deliver_through(&mut self, io: &mut Io, id: TopicId, member: Member, cursor: u32) {
         let Some(topic) = self.topics.get(id) else { return };
@@ -554,13 +524,13 @@ impl Shard {
                 }
             } else if it.is(RELAY) {
                 let channel = it.relay_for;
-                if self.is_except(&broadcast, channel) {
+                if is_except(&self.members, self.index, &broadcast, channel) {
                     continue;
                 }
                 self.call(io, channel, Callback::HandleBroadcast, None, |channel, ctx| {
                     channel.handle_broadcast(ctx, &broadcast)
                 });
-            } else if !self.is_except(&broadcast, membership) {
+            } else if !is_except(&self.members, self.index, &broadcast, membership) {
                 self.deliver_intercepted(io, membership, &broadcast);
             }
         }
@@ -594,7 +564,7 @@ impl Shard {
         self.count_deliveries(1);
         if wire == Wire::Values {
             if let Some(driven) = &mut self.driven {
-                driven.hear_broadcast(driver, conn, broadcast);
+                driven.hear_broadcasts(driver, conn, std::iter::once(broadcast));
             }
             return;
         }

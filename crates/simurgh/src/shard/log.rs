@@ -94,7 +94,8 @@ impl Log {
     /// The broadcasts from `cursor` on.
     #[inline]
     pub(crate) fn pending(&self, cursor: u32) -> impl Iterator<Item = &Arc<Broadcast>> {
-        self.entries.range(self.at(cursor)..).map(|entry| entry.posted.broadcast())
+        let entries = (self.at(cursor)..self.entries.len()).filter_map(|at| self.entries.get(at));
+        entries.map(|entry| entry.posted.broadcast())
     }
 
     /// The frames for `wire` of the broadcasts from `cursor` on that `wanted` says are for its

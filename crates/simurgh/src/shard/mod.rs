@@ -12,6 +12,7 @@
 //! has instead of a network; `observed` tells somebody who looks. Nothing here is shared with
 //! another thread: the one door is [`Mail`].
 
+mod batch;
 mod callback;
 mod conn;
 mod decision;
