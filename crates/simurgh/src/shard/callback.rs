@@ -29,8 +29,8 @@ pub(crate) struct Speaker {
     pub(crate) wire: Wire,
     pub(crate) topic: Rc<str>,
     pub(crate) join_ref: OwnedRef,
-    /// The join_ref as the client gave it, for `phx_close` and `phx_error`.
-    pub(crate) given: OwnedRef,
+    /// Whether the client gave that join_ref, or none.
+    pub(crate) is_given: bool,
     pub(crate) id: ChannelId,
 }
 
@@ -52,7 +52,7 @@ impl Shard {
             wire: io.conn_ref(it.conn).map_or(Wire::V2, |conn| conn.wire),
             topic: Rc::clone(&self.topics.get(it.topic)?.name),
             join_ref: it.join_ref.clone(),
-            given: OwnedRef::from(&it.given_join_ref()),
+            is_given: it.has_given_join_ref(),
             id: self.channel_id(membership, it),
         })
     }
@@ -139,7 +139,7 @@ impl Shard {
             wire: io.conn_ref(key).map_or(Wire::V2, |conn| conn.wire),
             topic: topic.into(),
             join_ref: OwnedRef::default(),
-            given: OwnedRef::default(),
+            is_given: false,
             id: ChannelId { shard: self.index, membership: NO_MEMBERSHIP, generation: 0 },
         };
         self.apply(io, &nobody, effects);
@@ -302,7 +302,8 @@ impl Shard {
             };
             return self.close_socket(io, speaker.conn, code);
         }
-        let join_ref = speaker.given.as_ref();
+        // These bear it as the client gave it.
+        let join_ref = if speaker.is_given { speaker.join_ref.as_ref() } else { Ref::Null };
         let notice = match notice {
             Notice::Close => session::closed(&join_ref, &speaker.topic),
             Notice::Error => session::crashed(&join_ref, &speaker.topic),

@@ -236,7 +236,8 @@ impl Shard {
         }
         let topic = self.topics.find(&said.topic)?;
         let membership = self.joined_in(key, io.conn_ref(key)?, topic)?;
-        Some(OwnedRef::from(&self.members.get(membership)?.given_join_ref()))
+        let it = self.members.get(membership)?;
+        Some(if it.has_given_join_ref() { it.join_ref.clone() } else { OwnedRef::NULL })
     }
 
     /// Has a socket receive a frame, as from a client.

@@ -1,7 +1,7 @@
 //! Memberships: the server's side of each joined channel, in one slab for all connections of a
 //! shard.
 
-use simurgh_proto::message::{OwnedRef, Ref};
+use simurgh_proto::message::OwnedRef;
 use simurgh_reactor::{Key, PAGE, Page, Places};
 
 use super::topics::TopicId;
@@ -60,9 +60,9 @@ impl Membership {
         !self.is(SOCKET_ID | RELAY)
     }
 
-    /// The join_ref as the client gave it.
-    pub(crate) fn given_join_ref(&self) -> Ref<'_> {
-        if self.is(WITHOUT_JOIN_REF) { Ref::Null } else { self.join_ref.as_ref() }
+    /// Whether its client gave a join_ref; else it is the ref of the join.
+    pub(crate) fn has_given_join_ref(&self) -> bool {
+        !self.is(WITHOUT_JOIN_REF)
     }
 }
 
