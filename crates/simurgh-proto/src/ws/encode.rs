@@ -80,13 +80,15 @@ impl Tail<'_> {
         let mut head = [0; HEAD_BYTES_MAX];
         let head_bytes = write_head(opcode, payload_bytes, None, &mut head);
         let head = head.get(..head_bytes).unwrap_or(&head);
-        let place = self.start..payload_at.min(self.out.len());
-        if let Some(same) =
-            self.out.get_mut(place.clone()).filter(|place| place.len() == head_bytes)
-        {
-            same.copy_from_slice(head);
-        } else {
-            self.out.splice(place, head.iter().copied());
+        if head_bytes != HEAD_BYTES_GUESSED {
+            let end = self.start + head_bytes;
+            // Longer for the move, or as long as it is.
+            self.out.resize((end + payload_bytes).max(payload_at + payload_bytes), 0);
+            self.out.copy_within(payload_at..payload_at + payload_bytes, end);
+            self.out.truncate(end + payload_bytes);
+        }
+        if let Some(place) = self.out.get_mut(self.start..self.start + head_bytes) {
+            place.copy_from_slice(head);
         }
         self.done = true;
     }
