@@ -14,7 +14,7 @@ use simurgh_proto::ws::{self, CloseCode, OpCode};
 use simurgh_reactor::Key;
 
 use super::conn::{NO_MEMBERSHIP, Phase, Replaced, Wire};
-use super::members::{BEHIND, COUNTED, Membership, RELAY};
+use super::members::{BEHIND, COUNTED, HAS_RELAYS, Holds, Membership, RELAY, Subscriber};
 use super::parts::{LONG_BYTES, frame_around};
 use super::{ChannelId, Io, Shard};
 use crate::channel::{Broadcast, Channel, Join, JoinFn, Outcome, Reason};
@@ -79,7 +79,7 @@ impl Shard {
                 f(&mut *channel, ctx)
             });
         if let Some(it) = self.members.get_mut(membership) {
-            it.channel = Some(channel);
+            it.holds = Holds::Channel(channel);
         }
         self.apply(io, &speaker, effects);
         // The effects may have closed the socket, and the channel with it.
@@ -357,34 +357,27 @@ impl Shard {
 
     /// Takes a membership, and its subscriptions to further topics, out of all tables.
     fn take_out(&mut self, io: &mut Io, membership: u32) -> Option<Box<dyn Channel>> {
-        let key = self.members.get(membership)?.conn;
-        let mut next = io.conn_ref(key)?.memberships;
-        let mut before = NO_MEMBERSHIP;
-        let mut channel = None;
-        while next != NO_MEMBERSHIP {
+        let it = self.members.get(membership)?;
+        let (key, has_relays) = (it.conn, it.is(HAS_RELAYS));
+        let conn = io.conn(key)?;
+        conn.channels -= 1;
+        self.members.unlink(membership, &mut conn.memberships);
+        let mut next = conn.memberships;
+        while has_relays && let Some(it) = self.members.get(next) {
             let current = next;
-            let it = self.members.get(current)?;
             next = it.next;
-            if current != membership && !(it.is(RELAY) && it.relay_for == membership) {
-                before = current;
-                continue;
+            if it.relay_for() == Some(membership) {
+                self.members.unlink(current, &mut io.conn(key)?.memberships);
+                self.forget(current);
             }
-            match self.members.get_mut(before) {
-                Some(it) => it.next = next,
-                None => io.conn(key)?.memberships = next,
-            }
-            if current == membership {
-                io.conn(key)?.channels -= 1;
-            }
-            channel = self.forget(current).or(channel);
         }
-        channel
+        self.forget(membership)
     }
 
     /// Takes one membership out of its topic and the slab (not out of its socket's list).
     pub(super) fn forget(&mut self, membership: u32) -> Option<Box<dyn Channel>> {
         let it = self.members.get_mut(membership)?;
-        let channel = it.channel.take();
+        let channel = it.take_channel();
         let (topic_id, at) = (it.topic, it.at as usize);
         let (counted, joined, behind) = (it.is(COUNTED), it.is_joined(), it.is(BEHIND));
         if let Some(topic) = self.topics.get_mut(topic_id) {
@@ -420,17 +413,11 @@ impl Shard {
         if self.relay(io, speaker, topic).is_some() {
             return;
         }
-        self.subscribe(io, speaker.conn, topic, true, |topic, next| Membership {
-            channel: None,
-            join_ref: OwnedRef::default(),
-            conn: speaker.conn,
-            topic,
-            at: 0,
-            next,
-            generation: 0,
-            relay_for: channel,
-            flags: RELAY,
-        });
+        if let Some(it) = self.members.get_mut(channel) {
+            it.flags |= HAS_RELAYS;
+        }
+        let relay = Subscriber::through(Holds::Relay(channel), RELAY);
+        self.subscribe(io, speaker.conn, topic, relay);
     }
 
     /// A channel's subscription to a further topic.
@@ -439,7 +426,7 @@ impl Shard {
         let mut next = io.conn_ref(speaker.conn)?.memberships;
         while next != NO_MEMBERSHIP {
             let it = self.members.get(next)?;
-            if it.topic == topic && it.is(RELAY) && it.relay_for == speaker.id.membership {
+            if it.topic == topic && it.relay_for() == Some(speaker.id.membership) {
                 return Some(next);
             }
             next = it.next;
@@ -449,20 +436,8 @@ impl Shard {
 
     fn unsubscribe_relay(&mut self, io: &mut Io, speaker: &Speaker, topic: &str) {
         let Some(relay) = self.relay(io, speaker, topic) else { return };
-        let Some(after) = self.members.get(relay).map(|it| it.next) else { return };
         let Some(conn) = io.conn(speaker.conn) else { return };
-        if conn.memberships == relay {
-            conn.memberships = after;
-        } else {
-            let mut next = conn.memberships;
-            while let Some(it) = self.members.get_mut(next) {
-                if it.next == relay {
-                    it.next = after;
-                    break;
-                }
-                next = it.next;
-            }
-        }
+        self.members.unlink(relay, &mut conn.memberships);
         self.forget(relay);
     }
 }

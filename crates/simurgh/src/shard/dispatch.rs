@@ -11,7 +11,7 @@ use simurgh_reactor::Key;
 use super::callback::{Notice, Speaker, guarded};
 use super::conn::{Awaited, Conn, Joining, NO_MEMBERSHIP, Phase, Wire};
 use super::decision::{Decided, Received};
-use super::members::{COUNTED, Membership, WITHOUT_JOIN_REF};
+use super::members::{COUNTED, Holds, Membership, Subscriber, WITHOUT_JOIN_REF};
 use super::topics::{Member, TopicId};
 use super::{ChannelId, Io, Shard, ToChannel};
 use crate::channel::{Join, JoinKind, Outcome, Reason, Reply, Stop};
@@ -323,18 +323,9 @@ impl Shard {
             flags |= COUNTED;
             self.hub.census.add(joining.topic);
         }
-        let membership =
-            self.subscribe(io, key, joining.topic, intercepts, |topic, next| Membership {
-                channel: Some(channel),
-                join_ref,
-                conn: key,
-                topic,
-                at: 0,
-                next,
-                generation: 0,
-                relay_for: NO_MEMBERSHIP,
-                flags,
-            })?;
+        let holds = Holds::Channel(channel);
+        let subscriber = Subscriber { holds, join_ref, through_channel: intercepts, flags };
+        let membership = self.subscribe(io, key, joining.topic, subscriber)?;
         if let Some(conn) = io.conn(key) {
             conn.channels += 1;
         }
@@ -348,18 +339,26 @@ impl Shard {
         io: &mut Io,
         key: Key,
         topic: &str,
-        through_channel: bool,
-        membership: impl FnOnce(TopicId, u32) -> Membership,
+        subscriber: Subscriber,
     ) -> Option<u32> {
+        let Subscriber { holds, join_ref, through_channel, flags } = subscriber;
         let conn = io.conn(key)?;
         let topic_id = self.topics.open(topic);
         let topic = self.topics.get_mut(topic_id)?;
-        let mut membership = membership(topic_id, conn.memberships);
-        membership.at = topic.members.len() as u32;
-        let id = self.members.insert(membership)?;
+        let id = self.members.insert(Membership {
+            holds,
+            join_ref,
+            conn: key,
+            topic: topic_id,
+            at: topic.members.len() as u32,
+            next: NO_MEMBERSHIP,
+            previous: NO_MEMBERSHIP,
+            generation: 0,
+            flags,
+        })?;
         if topic.members.push(Member::new(key, id, through_channel, topic.log.head())).is_err() {
             // No memory is left.
-            let channel = self.members.get_mut(id).and_then(|it| it.channel.take());
+            let channel = self.members.get_mut(id).and_then(Membership::take_channel);
             self.members.remove(id);
             self.topics.close_if_empty(topic_id);
             if let Some(channel) = channel {
@@ -367,7 +366,7 @@ impl Shard {
             }
             return None;
         }
-        conn.memberships = id;
+        self.members.link(id, &mut conn.memberships);
         self.metrics.subscriptions.add(1);
         self.metrics.topics.set(self.topics.len() as u64);
         Some(id)

@@ -523,7 +523,7 @@ impl Shard {
                     self.close_socket(io, member.conn, CloseCode::GOING_AWAY);
                 }
             } else if it.is(RELAY) {
-                let channel = it.relay_for;
+                let Some(channel) = it.relay_for() else { continue };
                 if is_except(&self.members, self.index, &broadcast, channel) {
                     continue;
                 }
@@ -541,8 +541,7 @@ impl Shard {
     }
 
     fn deliver_intercepted(&mut self, io: &mut Io, membership: u32, broadcast: &Arc<Broadcast>) {
-        let Some(channel) = self.members.get(membership).and_then(|it| it.channel.as_deref())
-        else {
+        let Some(channel) = self.members.get(membership).and_then(|it| it.channel()) else {
             return;
         };
         let Broadcast { event, payload, .. } = &**broadcast;

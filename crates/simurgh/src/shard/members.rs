@@ -4,14 +4,14 @@
 use simurgh_proto::message::OwnedRef;
 use simurgh_reactor::{Key, PAGE, Page, Places};
 
+use super::conn::NO_MEMBERSHIP;
 use super::topics::TopicId;
 use crate::channel::Channel;
 
 /// One joined channel. An idle one costs this record, its 16 bytes in the topic's table, and
 /// whatever the application's channel holds.
 pub(crate) struct Membership {
-    /// Absent while one of its callbacks runs.
-    pub(crate) channel: Option<Box<dyn Channel>>,
+    pub(crate) holds: Holds,
     /// What pushes, `phx_close` and `phx_error` bear: the client's join_ref, or the join's ref if
     /// it gave none (PROTOCOL §3).
     pub(crate) join_ref: OwnedRef,
@@ -19,13 +19,40 @@ pub(crate) struct Membership {
     pub(crate) topic: TopicId,
     /// Place in the topic's subscriber table.
     pub(crate) at: u32,
-    /// Next membership of the same socket.
+    /// The memberships of the same socket on both sides of this one.
     pub(crate) next: u32,
+    pub(crate) previous: u32,
     /// Tells this membership from earlier ones in the same slot.
     pub(crate) generation: u32,
-    /// Where this is a channel's subscription to a further topic: the membership of that channel.
-    pub(crate) relay_for: u32,
     pub(crate) flags: u16,
+}
+
+/// What a membership is there for.
+pub(crate) enum Holds {
+    Channel(Box<dyn Channel>),
+    /// A channel's subscription to a further topic: the membership of that channel. None for the
+    /// socket itself, and for a channel of which a callback runs.
+    Relay(u32),
+}
+
+impl Holds {
+    pub(crate) const NOTHING: Self = Self::Relay(NO_MEMBERSHIP);
+}
+
+/// What a membership is made of, beside its place.
+pub(crate) struct Subscriber {
+    pub(crate) holds: Holds,
+    pub(crate) join_ref: OwnedRef,
+    /// Deliveries pass the channel, or the socket itself.
+    pub(crate) through_channel: bool,
+    pub(crate) flags: u16,
+}
+
+impl Subscriber {
+    /// One that is no joined channel.
+    pub(crate) fn through(holds: Holds, flags: u16) -> Self {
+        Self { holds, join_ref: OwnedRef::NULL, through_channel: true, flags }
+    }
 }
 
 const _: () = assert!(size_of::<Membership>() <= 64, "a membership is budgeted at 64 bytes");
@@ -49,6 +76,8 @@ const HIBERNATES: u16 = 64;
 const FREE: u16 = 128;
 /// Its socket has not taken all that it was sent of its topic.
 pub(crate) const BEHIND: u16 = 256;
+/// Its channel has subscribed to a further topic at some time.
+pub(crate) const HAS_RELAYS: u16 = 512;
 
 impl Membership {
     pub(crate) fn is(&self, flag: u16) -> bool {
@@ -58,6 +87,32 @@ impl Membership {
     /// Whether this is a channel the client joined.
     pub(crate) fn is_joined(&self) -> bool {
         !self.is(SOCKET_ID | RELAY)
+    }
+
+    /// The channel, unless one of its callbacks runs.
+    pub(crate) fn channel(&self) -> Option<&dyn Channel> {
+        match &self.holds {
+            Holds::Channel(channel) => Some(&**channel),
+            Holds::Relay(_) => None,
+        }
+    }
+
+    pub(crate) fn take_channel(&mut self) -> Option<Box<dyn Channel>> {
+        match std::mem::replace(&mut self.holds, Holds::NOTHING) {
+            Holds::Channel(channel) => Some(channel),
+            relay @ Holds::Relay(_) => {
+                self.holds = relay;
+                None
+            }
+        }
+    }
+
+    /// Whose subscription to a further topic this is.
+    pub(crate) fn relay_for(&self) -> Option<u32> {
+        match self.holds {
+            Holds::Relay(channel) if self.is(RELAY) => Some(channel),
+            _ => None,
+        }
     }
 
     /// Whether its client gave a join_ref; else it is the ref of the join.
@@ -98,7 +153,7 @@ impl Memberships {
     /// Takes the channel out, for a callback: it does not hibernate any more.
     pub(crate) fn wake(&mut self, id: u32) -> Option<Box<dyn Channel>> {
         let it = self.get_mut(id)?;
-        let channel = it.channel.take();
+        let channel = it.take_channel();
         let has_slept = it.is(HIBERNATES);
         it.flags &= !(QUIET | HIBERNATES);
         if has_slept {
@@ -122,7 +177,33 @@ impl Memberships {
         it.flags |= HIBERNATES;
         self.awake -= 1;
         self.hibernating += 1;
-        self.get_mut(id)?.channel.as_deref_mut()
+        match &mut self.get_mut(id)?.holds {
+            Holds::Channel(channel) => Some(&mut **channel),
+            Holds::Relay(_) => None,
+        }
+    }
+
+    /// Puts a membership before the others of its socket, of which `first` is the first.
+    pub(crate) fn link(&mut self, id: u32, first: &mut u32) {
+        let before = std::mem::replace(first, id);
+        if let Some(it) = self.get_mut(before) {
+            it.previous = id;
+        }
+        if let Some(it) = self.get_mut(id) {
+            (it.previous, it.next) = (NO_MEMBERSHIP, before);
+        }
+    }
+
+    /// Takes a membership out of the list of its socket, wherever it stands there.
+    pub(crate) fn unlink(&mut self, id: u32, first: &mut u32) {
+        let Some((previous, next)) = self.get(id).map(|it| (it.previous, it.next)) else { return };
+        match self.get_mut(previous) {
+            Some(it) => it.next = next,
+            None => *first = next,
+        }
+        if let Some(it) = self.get_mut(next) {
+            it.previous = previous;
+        }
     }
 
     pub(crate) fn get(&self, id: u32) -> Option<&Membership> {
@@ -183,5 +264,58 @@ impl Memberships {
             *page = Page::new();
         }
         Some(join_ref)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: Key = Key { slot: 0, generation: 0 };
+
+    fn insert(members: &mut Memberships) -> u32 {
+        let new = Membership {
+            holds: Holds::NOTHING,
+            join_ref: OwnedRef::NULL,
+            conn: KEY,
+            topic: TopicId::default(),
+            at: 0,
+            next: NO_MEMBERSHIP,
+            previous: NO_MEMBERSHIP,
+            generation: 0,
+            flags: 0,
+        };
+        members.insert(new).unwrap()
+    }
+
+    fn list(members: &Memberships, first: u32) -> Vec<u32> {
+        let (mut next, mut previous, mut all) = (first, NO_MEMBERSHIP, Vec::new());
+        while let Some(it) = members.get(next) {
+            assert_eq!(it.previous, previous);
+            all.push(next);
+            (previous, next) = (next, it.next);
+        }
+        all
+    }
+
+    #[test]
+    fn a_membership_leaves_its_sockets_list_from_any_place() {
+        for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 2, 0, 3], [2, 0, 3, 1]] {
+            let (mut members, mut first) = (Memberships::default(), NO_MEMBERSHIP);
+            let ids: [u32; 4] = std::array::from_fn(|_| {
+                let id = insert(&mut members);
+                members.link(id, &mut first);
+                id
+            });
+            let mut left: Vec<u32> = ids.iter().rev().copied().collect();
+            assert_eq!(list(&members, first), left);
+            for place in order {
+                members.unlink(ids[place], &mut first);
+                members.remove(ids[place]);
+                left.retain(|id| *id != ids[place]);
+                assert_eq!(list(&members, first), left);
+            }
+            assert_eq!(first, NO_MEMBERSHIP);
+        }
     }
 }

@@ -16,7 +16,7 @@ use super::log::Log;
 use super::pages::Pages;
 
 /// Index of a topic in its shard's table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TopicId(u32);
 
 /// One entry of a topic's subscriber table: 16 bytes a member.

@@ -14,9 +14,9 @@ use simurgh_proto::ws::handshake::{self, Framing, Request};
 use simurgh_reactor::Key;
 
 use super::callback::guarded;
-use super::conn::{Awaited, NO_MEMBERSHIP, NOBODY, Passing, Phase, Wire};
+use super::conn::{Awaited, NOBODY, Passing, Phase, Wire};
 use super::decision::Decided;
-use super::members::{Membership, SOCKET_ID};
+use super::members::{Holds, SOCKET_ID, Subscriber};
 use super::{Io, Shard};
 use crate::http::is_reserved;
 use crate::hub::Hub;
@@ -258,17 +258,7 @@ impl Shard {
         self.metrics.upgrades.add(1);
         self.metrics.sockets.set(self.metrics.sockets.value() + 1);
         if let Some(id) = id {
-            self.subscribe(io, key, &id, true, |topic, next| Membership {
-                channel: None,
-                join_ref: Default::default(),
-                conn: key,
-                topic,
-                at: 0,
-                next,
-                generation: 0,
-                relay_for: NO_MEMBERSHIP,
-                flags: SOCKET_ID,
-            });
+            self.subscribe(io, key, &id, Subscriber::through(Holds::NOTHING, SOCKET_ID));
         }
         if wire == Wire::Plain {
             self.join_plain(io, key, mount);
