@@ -276,8 +276,7 @@ pub(crate) fn default_out() -> PathBuf {
     package.join("runs").join(format!("{}-{cpu}", date()))
 }
 
-/// Writes the raw file and the table beside it; returns the raw file's path. Never over an older
-/// one: raw runs are kept.
+/// Keeps everything; returns where.
 pub(crate) fn write(
     out: &Path,
     options: &Run,
@@ -285,25 +284,40 @@ pub(crate) fn write(
     runs: &[Figures],
     rows: &[Row],
 ) -> Result<PathBuf> {
-    let free = free_name(out, "issue2")?;
-    let mut raw = about();
-    raw["command"] = json!(command(options));
-    raw["clients"] = json!(options.clients);
-    raw["order"] =
-        json!("floor, simurgh, floor, …, floor; each simurgh run ÷ mean of its two floors");
-    raw["table"] = json!(rows);
-    raw["floor_runs"] = json!(floors);
-    raw["simurgh_runs"] = json!(runs);
+    let order = "floor, simurgh, floor, …, floor; each simurgh run ÷ mean of its two floors";
+    let fields = [
+        ("command", json!(command(options))),
+        ("clients", json!(options.clients)),
+        ("order", json!(order)),
+        ("table", json!(rows)),
+        ("floor_runs", json!(floors)),
+        ("simurgh_runs", json!(runs)),
+    ];
+    keep(out, "issue2", fields, &format!("{}{}", table(rows), remarks(floors, runs)))
+}
+
+/// Writes a raw file of these fields, and a text beside it, under a free name that begins with
+/// `stem`; where the raw one is. Never over an older one: raw runs are kept.
+pub(crate) fn keep<const N: usize>(
+    out: &Path,
+    stem: &str,
+    fields: [(&str, serde_json::Value); N],
+    text: &str,
+) -> Result<PathBuf> {
     fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
-    let path = out.join(format!("{free}.json"));
+    let name = free_name(out, stem)?;
+    let mut raw = about();
+    for (key, value) in fields {
+        raw[key] = value;
+    }
+    let path = out.join(format!("{name}.json"));
     fs::write(&path, serde_json::to_string_pretty(&raw)? + "\n")?;
-    let text = format!("{}{}", table(rows), remarks(floors, runs));
-    fs::write(out.join(format!("{free}.md")), text)?;
+    fs::write(out.join(format!("{name}.md")), text)?;
     Ok(path)
 }
 
 /// `stem`, or `stem-2` and so on: the first under which nothing has been kept.
-pub(crate) fn free_name(out: &Path, stem: &str) -> Result<String> {
+fn free_name(out: &Path, stem: &str) -> Result<String> {
     let name = |number: u32| match number {
         1 => stem.to_owned(),
         _ => format!("{stem}-{number}"),
@@ -315,7 +329,7 @@ pub(crate) fn free_name(out: &Path, stem: &str) -> Result<String> {
 }
 
 /// When, where and of what a measurement was made.
-pub(crate) fn about() -> serde_json::Value {
+fn about() -> serde_json::Value {
     json!({
         "tool": concat!("simurgh-bench ", env!("CARGO_PKG_VERSION")),
         "date": date(),

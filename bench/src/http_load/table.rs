@@ -1,10 +1,9 @@
 //! From the runs to the table, and to the raw file that is kept.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
 
@@ -133,23 +132,21 @@ pub(super) fn write(
     samples: &[Sample],
     rows: &[Row],
 ) -> Result<PathBuf> {
-    fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
-    let name = report::free_name(out, "issue6-http-load")?;
-    let mut raw = report::about();
     let connections: Vec<String> = options.connections.iter().map(usize::to_string).collect();
-    raw["command"] = json!(format!(
+    let command = format!(
         "simurgh-bench http-load --runs {} --seconds {} --connections {}",
         options.runs,
         options.seconds,
         connections.join(",")
-    ));
-    raw["order"] = json!("each job: wrk and simurgh in turn, who is first changes each round");
-    raw["table"] = json!(rows);
-    raw["samples"] = json!(samples);
-    let path = out.join(format!("{name}.json"));
-    fs::write(&path, serde_json::to_string_pretty(&raw)? + "\n")?;
-    fs::write(out.join(format!("{name}.md")), text(rows))?;
-    Ok(path)
+    );
+    let order = "each job: wrk and simurgh in turn, who is first changes each round";
+    let fields = [
+        ("command", json!(command)),
+        ("order", json!(order)),
+        ("table", json!(rows)),
+        ("samples", json!(samples)),
+    ];
+    report::keep(out, "issue6-http-load", fields, &text(rows))
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! From the figures of all runs to the table, and to the raw file that is kept.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -326,17 +325,13 @@ pub(super) fn write(
     samples: &[Sample],
     rows: &[Row],
 ) -> Result<PathBuf> {
-    fs::create_dir_all(out)?;
-    let name = report::free_name(out, "issue3")?;
-    let mut raw = report::about();
-    raw["command"] = json!(command(options));
-    raw["order"] = json!("in each round: bare, tsung, simurgh; ratios within a round");
-    raw["table"] = json!(rows);
-    raw["samples"] = json!(samples);
-    let path = out.join(format!("{name}.json"));
-    fs::write(&path, serde_json::to_string_pretty(&raw)? + "\n")?;
-    fs::write(out.join(format!("{name}.md")), format!("{}{}", text(rows), remarks(samples)))?;
-    Ok(path)
+    let fields = [
+        ("command", json!(command(options))),
+        ("order", json!("in each round: bare, tsung, simurgh; ratios within a round")),
+        ("table", json!(rows)),
+        ("samples", json!(samples)),
+    ];
+    report::keep(out, "issue3", fields, &format!("{}{}", text(rows), remarks(samples)))
 }
 
 /// The command line without paths: what is committed names no machine's directories.

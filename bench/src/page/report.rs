@@ -1,10 +1,9 @@
 //! From the figures of all runs to the table, and to the raw file that is kept.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
 
@@ -154,23 +153,20 @@ pub(crate) fn write(
     text: &str,
 ) -> Result<PathBuf> {
     let out = options.out.clone().unwrap_or_else(report::default_out);
-    fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
-    let free = report::free_name(&out, "issue6-page")?;
-    let mut raw = report::about();
     let cores = if options.is_shared { 2 } else { 1 };
-    raw["command"] = json!(format!(
+    let command = format!(
         "simurgh-bench page --runs {} --seconds {} --cores {cores}",
         options.runs, options.seconds
-    ));
-    raw["order"] = json!(
-        "each row nginx, hello_page; in every other run the other way round; ratios within a row"
     );
-    raw["sizes"] = json!(sizes);
-    raw["nginx_conf"] = json!(config);
-    raw["table"] = json!(rows);
-    raw["runs"] = json!(figures);
-    let path = out.join(format!("{free}.json"));
-    fs::write(&path, serde_json::to_string_pretty(&raw)? + "\n")?;
-    fs::write(out.join(format!("{free}.md")), text)?;
-    Ok(path)
+    let order =
+        "each row nginx, hello_page; in every other run the other way round; ratios within a row";
+    let fields = [
+        ("command", json!(command)),
+        ("order", json!(order)),
+        ("sizes", json!(sizes)),
+        ("nginx_conf", json!(config)),
+        ("table", json!(rows)),
+        ("runs", json!(figures)),
+    ];
+    report::keep(&out, "issue6-page", fields, text)
 }

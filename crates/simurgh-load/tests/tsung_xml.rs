@@ -22,6 +22,12 @@ fn xml_that_is_not_well_formed() {
             "line 10: not well-formed: <tsung> after the root element",
         ),
         ("</tsung>", "</tsung>\nx", "line 11: not well-formed: text outside of the root element"),
+        // A line end that is written as a reference ends no line.
+        (
+            "</tsung>",
+            "</tsung>\n&#xA;x",
+            "line 11: not well-formed: text outside of the root element",
+        ),
         ("<tsung ", "<tsung version=\"2\" ", "<tsung> has the attribute `version` twice"),
         ("url=\"/\"", "url=\"/?a&b\"", "line 9: not well-formed: a `&` begins no reference"),
         ("url=\"/\"", "url=\"/&nbsp;\"", "line 9: the entity `&nbsp;` is not declared"),

@@ -6,12 +6,12 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::json;
 use simurgh::{Channel, Connect, Context, Endpoint, Join, Mount, Outcome, Payload};
-use support::{Client, PATIENCE, start};
+use support::{Client, PATIENCE, metric, metrics, metrics_at, start};
 
 struct Room;
 
@@ -24,29 +24,6 @@ impl Channel for Room {
         }
         Outcome::NoReply
     }
-}
-
-fn metrics(endpoint: &Endpoint) -> String {
-    metrics_at(endpoint.addresses()[0])
-}
-
-fn metrics_at(address: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-        .unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
-}
-
-fn metric(endpoint: &Endpoint, name: &str) -> u64 {
-    metrics(endpoint)
-        .lines()
-        .filter(|line| line.starts_with(name) && line[name.len()..].starts_with('{'))
-        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64)
-        .sum()
 }
 
 fn small_mailboxes() -> Endpoint {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use simurgh::{Channel, Context, Endpoint, Join, Mount, Outcome, Payload};
-use support::{Client, PATIENCE, start};
+use support::{Client, PATIENCE, metric, start};
 use tungstenite::Message;
 
 struct Room;
@@ -35,20 +35,6 @@ fn server(configure: impl FnOnce(&mut simurgh::Config)) -> Endpoint {
         config.shards = 1;
         configure(config);
     }))
-}
-
-/// The sum of a gauge or counter over all shards.
-fn metric(endpoint: &Endpoint, name: &str) -> u64 {
-    let mut stream = TcpStream::connect(endpoint.addresses()[0]).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let host = endpoint.addresses()[0];
-    let request = format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let samples = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
-    let value = |line: &str| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64;
-    samples.map(value).sum()
 }
 
 fn eventually(what: &str, mut condition: impl FnMut() -> bool) {

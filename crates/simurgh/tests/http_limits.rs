@@ -12,7 +12,7 @@ use simurgh::axum::routing::{get, post};
 use simurgh::http::HttpConfig;
 use simurgh::{Endpoint, Mount};
 use support::raw::Raw;
-use support::{Client, start};
+use support::{Client, metrics, start};
 
 const OK: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 /// A limit that a test waits for.
@@ -39,11 +39,6 @@ fn server(change: impl FnOnce(&mut HttpConfig)) -> Endpoint {
 
 fn connect(server: &Endpoint) -> Raw {
     Raw::connect(server.addresses()[0])
-}
-
-fn metrics(server: &Endpoint) -> String {
-    let request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    connect(server).send(request).answer().text().to_owned()
 }
 
 /// As the first request of a connection and as a later one: the status, and the end.

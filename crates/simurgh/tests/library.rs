@@ -13,7 +13,7 @@ use serde_json::json;
 use simurgh::{
     Channel, Connect, Context, Endpoint, Join, Mount, Outcome, Payload, Reason, Reply, Stop,
 };
-use support::{Client, start};
+use support::{Client, metric, start};
 
 /// Does what its event says.
 struct Room {
@@ -91,28 +91,6 @@ impl Drop for Room {
 fn room(shards: usize) -> Endpoint {
     let mount = Mount::new("/socket").channel("rooms:*", join);
     start(Endpoint::builder().mount(mount).configure(|config| config.shards = shards))
-}
-
-fn metric(endpoint: &Endpoint, name: &str) -> u64 {
-    let text = support_http(
-        endpoint,
-        "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
-    );
-    text.lines()
-        .filter(|line| line.starts_with(name) && line.as_bytes().get(name.len()) == Some(&b'{'))
-        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64)
-        .sum()
-}
-
-#[allow(clippy::disallowed_types, reason = "a test's socket")]
-fn support_http(endpoint: &Endpoint, request: &str) -> String {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(endpoint.addresses()[0]).unwrap();
-    stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
 }
 
 #[test]

@@ -9,12 +9,10 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
-use std::net::TcpStream;
 
 use serde_json::Value;
 use simurgh::{Endpoint, Join, Mount};
-use support::{Client, PATIENCE, start};
+use support::{Client, start};
 
 const PAGE: &str = include_str!("../../../docs/METRICS.md");
 const DASHBOARD: &str = include_str!("../../../docs/grafana/simurgh.json");
@@ -35,13 +33,7 @@ fn metrics() -> String {
     let mount = Mount::new("/socket").channel("*", |_, _| Join::ok(Room));
     let endpoint = start(Endpoint::builder().mount(mount));
     Client::v2(&endpoint).join("rooms:a");
-    let mut stream = TcpStream::connect(endpoint.addresses()[0]).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-        .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let answer = support::metrics(&endpoint);
     answer.split_once("\r\n\r\n").unwrap().1.to_owned()
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use simurgh::{Builder, Channel, Connect, Context, Endpoint, Join, Mount, Outcome, Payload};
-use support::{Client, PATIENCE, start};
+use support::{Client, PATIENCE, metric, start};
 use tungstenite::Message;
 
 /// Does what its events say.
@@ -133,18 +133,6 @@ fn builder() -> Builder {
         })
         .channel("rooms:*", join);
     Endpoint::builder().mount(mount).configure(|config| config.shards = 1)
-}
-
-fn metric(endpoint: &Endpoint, name: &str) -> u64 {
-    let mut stream = TcpStream::connect(endpoint.addresses()[0]).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-        .unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let line = text.lines().find(|line| line.starts_with(&format!("{name}{{"))).unwrap();
-    line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
 /// The bytes of a fan-out are kept for the next member by topic and numbers. A topic that takes the

@@ -17,13 +17,12 @@ mod support;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
 use client::{Expected, Peer, Stream};
 use serde_json::{Value, json};
 use simurgh::{Broadcast, Channel, Connect, Context, Endpoint, Join, Mount, Outcome, Payload};
-use support::{Client, PATIENCE, start};
+use support::{Client, PATIENCE, metrics, start};
 use tungstenite::Message;
 
 const CLIENTS: usize = 60;
@@ -436,17 +435,6 @@ fn cast(endpoint: &Endpoint, topic: &str, payload: Value) {
     while endpoint.broadcast(topic, "cast", payload.clone()).is_err() {
         std::thread::sleep(Duration::from_millis(1));
     }
-}
-
-fn metrics(endpoint: &Endpoint) -> String {
-    let mut stream = std::net::TcpStream::connect(endpoint.addresses()[0]).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-        .unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
 }
 
 fn run(seed: u64, rounds: usize) {

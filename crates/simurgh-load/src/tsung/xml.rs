@@ -98,7 +98,6 @@ pub(super) fn parse(text: &str, world: &dyn World) -> Result<Document, Fault> {
             Node::Break => {}
             Node::Text(text, line) => {
                 if !text.trim().is_empty() {
-                    let line = line + lines(leading_blanks(&text));
                     return Err(Fault::at(
                         line,
                         "not well-formed: text outside of the root element",
@@ -168,10 +167,11 @@ struct Tree {
 
 impl Tree {
     fn push(&mut self, node: Node) {
-        let nodes = match self.open.last_mut() {
-            Some(element) => &mut element.nodes,
-            None => &mut self.done,
+        let Some(element) = self.open.last_mut() else {
+            // Each text for itself: where there may be none, the line is that of the very piece.
+            return self.done.push(node);
         };
+        let nodes = &mut element.nodes;
         match (nodes.last_mut(), node) {
             (Some(Node::Text(before, _)), Node::Text(text, _)) => before.push_str(&text),
             (_, node) => nodes.push(node),
@@ -262,7 +262,9 @@ impl Parser<'_> {
             }
             Event::Text(text) => {
                 let text = String::from_utf8_lossy(&text).into_owned();
-                tree.push(Node::Text(text, line));
+                let is_outside = tree.open.is_empty() && fixed.is_none();
+                let blanks = if is_outside { lines(leading_blanks(&text)) } else { 0 };
+                tree.push(Node::Text(text, line + blanks));
             }
             Event::CData(text) => {
                 let text = String::from_utf8_lossy(&text).into_owned();

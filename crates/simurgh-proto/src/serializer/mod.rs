@@ -117,8 +117,8 @@ impl Serializer {
         }
     }
 
-    /// Reads a text that a client sent and keeps it: what the message carries stays where it lies in
-    /// `text`, without a copy.
+    /// Reads a text that a client sent and keeps it: what the message carries stays where it lies
+    /// in `text`, without a copy.
     ///
     /// # Errors
     /// As [`Serializer::decode`].

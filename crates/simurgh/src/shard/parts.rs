@@ -1,6 +1,6 @@
-//! Frames of long payloads, in parts: the few bytes around a payload are made, and the payload stays
-//! where it lies. So a long broadcast is in memory once, whatever its readers speak and on however
-//! many shards they are, and saying it costs a turn no copy.
+//! Frames of long payloads, in parts: the few bytes around a payload are made, and the payload
+//! stays where it lies. So a long broadcast is in memory once, whatever its readers speak and on
+//! however many shards they are, and saying it costs a turn no copy.
 
 use std::sync::Arc;
 

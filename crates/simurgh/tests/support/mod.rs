@@ -6,6 +6,7 @@
     reason = "shared by tests that each use a part; a test's sockets never meet a shard's table"
 )]
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -20,6 +21,30 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn start(builder: Builder) -> Endpoint {
     builder.listen("127.0.0.1:0").start().unwrap()
+}
+
+/// What `GET /metrics` says there.
+pub fn metrics_at(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+pub fn metrics(endpoint: &Endpoint) -> String {
+    metrics_at(endpoint.addresses()[0])
+}
+
+/// The sum of a gauge or counter over all shards.
+pub fn metric(endpoint: &Endpoint, name: &str) -> u64 {
+    metrics(endpoint)
+        .lines()
+        .filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{')))
+        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64)
+        .sum()
 }
 
 pub struct Client(pub WebSocket<TcpStream>);
