@@ -17,6 +17,7 @@ mod support;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use client::{Expected, Peer, Stream};
