@@ -278,7 +278,7 @@ impl<T> Io<T> {
                 self.counts.bytes_out += written as u64;
                 false
             }
-            outcome => self.run_cut_short(key, &run(), outcome),
+            outcome => self.run_cut_short(key, &run(), 0, outcome),
         })
     }
 

@@ -70,29 +70,22 @@ impl Shared {
         self.0.goes_on.get()
     }
 
+    /// This part and those behind it, to the end of the frame.
+    #[inline]
+    fn parts(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |part| if part.goes_on() { part.next() } else { None })
+    }
+
     /// The last part of the frame that this is, or is a part of.
     #[inline]
     pub fn last_part(&self) -> &Self {
-        let mut part = self;
-        while part.goes_on()
-            && let Some(next) = part.next()
-        {
-            part = next;
-        }
-        part
+        self.parts().last().unwrap_or(self)
     }
 
     /// Bytes from here to the end of the frame.
     #[inline]
     fn frame_bytes(&self) -> usize {
-        let (mut part, mut bytes) = (self, self.as_bytes().len());
-        while part.goes_on()
-            && let Some(next) = part.next()
-        {
-            part = next;
-            bytes += part.as_bytes().len();
-        }
-        bytes
+        self.parts().map(|part| part.as_bytes().len()).sum()
     }
 
     #[inline]

@@ -178,16 +178,18 @@ impl<T> Io<T> {
         }
     }
 
-    /// Shared frames that the kernel took only in part, or not; whether they wait now.
+    /// Shared frames of which a write that began `done` bytes behind their beginning took only a
+    /// part, or failed; whether they wait now.
     #[cold]
     pub(crate) fn run_cut_short(
         &mut self,
         key: Key,
         run: &Run,
+        done: usize,
         outcome: rustix::io::Result<usize>,
     ) -> bool {
         let Some(written) = taken(self, key, outcome) else { return false };
-        self.enqueue(key, |queue| queue.push(Piece::Run(run), written));
+        self.enqueue(key, |queue| queue.push(Piece::Run(run), done + written));
         true
     }
 
@@ -216,10 +218,7 @@ impl<T> Io<T> {
             match send_slices(fd, slices.get(..filled).unwrap_or_default()) {
                 Ok(written) if written == bytes => self.counts.bytes_out += bytes as u64,
                 outcome => {
-                    if let Some(written) = taken(self, key, outcome) {
-                        let written = done + written;
-                        self.enqueue(key, |queue| queue.push(Piece::Run(run), written));
-                    }
+                    self.run_cut_short(key, run, done, outcome);
                     return;
                 }
             }

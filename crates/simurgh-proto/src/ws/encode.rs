@@ -83,7 +83,7 @@ impl Tail<'_> {
         if head_bytes != HEAD_BYTES_GUESSED {
             let end = self.start + head_bytes;
             // Longer for the move, or as long as it is.
-            self.out.resize((end + payload_bytes).max(payload_at + payload_bytes), 0);
+            self.out.resize(end.max(payload_at) + payload_bytes, 0);
             self.out.copy_within(payload_at..payload_at + payload_bytes, end);
             self.out.truncate(end + payload_bytes);
         }

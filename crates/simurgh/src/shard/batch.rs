@@ -18,6 +18,7 @@ use crate::channel::Broadcast;
 
 /// Largest burst that is put together for single writes; a larger one is gathered by the system.
 const WHOLE_BYTES_MAX: usize = 64 << 10;
+
 /// What members who stand at the same place of a topic's log are sent on one wire.
 pub(super) struct Batch {
     /// Which topic: this very name, not one that reads the same and not the slot, which another
@@ -26,9 +27,9 @@ pub(super) struct Batch {
     from: u32,
     to: u32,
     /// Its frames; none if nothing of it has a form on this wire.
-    pub(super) run: Option<Run>,
+    run: Option<Run>,
     /// The same in one piece, if it is a short burst of several.
-    pub(super) whole: Vec<u8>,
+    whole: Vec<u8>,
     /// How many broadcasts that is, for the counters.
     pub(super) count: u32,
     /// Memberships that one of these broadcasts is not for.
@@ -67,12 +68,18 @@ impl Batch {
         self.from == from && self.to == to && Rc::ptr_eq(&self.topic, topic)
     }
 
-    /// Its run and the bytes that it is in one piece, if that is how everybody is sent it.
+    /// Its run, and the bytes that it is in one piece; these are empty if the system is to gather
+    /// them.
+    #[inline]
+    pub(super) fn output(&self) -> Option<(&Run, &[u8])> {
+        let run = self.run.as_ref()?;
+        Some((run, run.single().map_or(&*self.whole, Shared::as_bytes)))
+    }
+
+    /// The same, if it is in one piece and for everybody.
     #[inline]
     pub(super) fn for_all(&self) -> Option<(&Run, &[u8])> {
-        let run = self.run.as_ref().filter(|_| self.except.is_empty())?;
-        let whole = run.single().map_or(&*self.whole, Shared::as_bytes);
-        (!whole.is_empty()).then_some((run, whole))
+        self.output().filter(|(_, whole)| !whole.is_empty() && self.except.is_empty())
     }
 }
 

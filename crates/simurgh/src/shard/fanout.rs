@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use simurgh_proto::message::events;
 use simurgh_proto::ws::CloseCode;
-use simurgh_reactor::{Key, Next, Shared};
+use simurgh_reactor::{Key, Next};
 
 use super::batch::{Batch, encode, frame};
 use super::callback::{Notice, guarded};
 use super::conn::{WIRES, Wire};
 use super::flow::{FlowsElsewhere, Posted, pace};
+use super::log::Log;
 use super::members::{BEHIND, DELIVERING, Memberships, RELAY, SOCKET_ID};
 use super::parts::LONG_BYTES;
 use super::permits::Permit;
@@ -123,6 +124,19 @@ fn is_except(members: &Memberships, shard: u16, broadcast: &Broadcast, membershi
             && channel.shard == shard
             && members.get(membership).is_some_and(|it| it.generation == channel.generation)
     })
+}
+
+/// What a log has from `cursor` on that is for this member of a shard.
+#[inline]
+fn pending_for<'a>(
+    log: &'a Log,
+    cursor: u32,
+    members: &'a Memberships,
+    shard: u16,
+    member: Member,
+) -> impl Iterator<Item = &'a Arc<Broadcast>> {
+    let is_for = move |it: &&Arc<Broadcast>| !is_except(members, shard, it, member.membership());
+    log.pending(cursor).filter(is_for)
 }
 
 impl Shard {
@@ -300,9 +314,7 @@ impl Shard {
                 (Some(false), ..) => {}
                 (Some(true), ..) => break Step::Behind(member),
                 (None, Some(driver), Some(driven)) => {
-                    let membership = member.membership();
-                    let is_for = |it: &&Arc<Broadcast>| !is_except(members, shard, it, membership);
-                    let heard = topic.log.pending(cursor).filter(is_for);
+                    let heard = pending_for(&topic.log, cursor, members, shard, member);
                     sent += driven.hear_broadcasts(driver, member.conn, heard);
                 }
                 (None, ..) => break Step::Other(member, cursor),
@@ -450,13 +462,12 @@ impl Shard {
             self.deliver_others(io, id, member, cursor);
             return Delivered { bytes: 0, waits: io.queued(member.conn) > 0 };
         }
-        let Some(run) = &batch.run else { return Delivered::default() };
+        let Some((run, whole)) = batch.output() else { return Delivered::default() };
         let count = u64::from(batch.count);
         let waits = if later {
             io.send_run_later(member.conn, run.clone());
             false
         } else {
-            let whole = run.single().map_or(&*batch.whole, Shared::as_bytes);
             io.send_run(member.conn, run, whole)
         };
         let bytes = run.len();
@@ -468,8 +479,7 @@ impl Shard {
     fn deliver_values(&mut self, id: TopicId, driver: u8, member: Member, cursor: u32) {
         let (Some(topic), Some(driven)) = (self.topics.get(id), &mut self.driven) else { return };
         let (members, shard) = (&self.members, self.index);
-        let is_for = |it: &&Arc<Broadcast>| !is_except(members, shard, it, member.membership());
-        let heard = topic.log.pending(cursor).filter(is_for);
+        let heard = pending_for(&topic.log, cursor, members, shard, member);
         let heard = driven.hear_broadcasts(driver, member.conn, heard);
         self.count_deliveries(heard);
     }
