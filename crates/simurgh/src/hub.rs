@@ -152,35 +152,3 @@ impl Seats {
         }
     }
 }
-
-/// Why a broadcast was not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BroadcastError {
-    /// Too many bytes of broadcasts are under way; the publisher should try again later.
-    Congested,
-    /// Half of what may wait for one reader ([`Config::outbound_bytes_max`]) is the most.
-    TooLarge {
-        /// Size of the payload.
-        bytes: usize,
-        /// Largest there may be.
-        bytes_max: usize,
-    },
-}
-
-impl std::fmt::Display for BroadcastError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Congested => {
-                f.write_str("too many bytes of broadcasts are under way, try again later")
-            }
-            Self::TooLarge { bytes, bytes_max } => write!(
-                f,
-                "a payload of {bytes} bytes cannot be broadcast: {bytes_max} is the most \
-                 (half of outbound_bytes_max)"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for BroadcastError {}

@@ -8,8 +8,19 @@
 //! topic.
 //!
 //! [`Serializer::server`]: crate::serializer::Serializer::server
+use alloc::borrow::Cow;
+
 use crate::message::{Message, Payload, Ref, events};
 use crate::serializer::ServerMessage;
+
+/// The response to a join whose callback crashed; the socket lives on (PROTOCOL row 22).
+pub const JOIN_CRASHED: Payload<'static> = reason(r#"{"reason":"join crashed"}"#);
+/// The response to a join that the application has not decided about in time.
+pub const JOIN_TIMED_OUT: Payload<'static> = reason(r#"{"reason":"join timed out"}"#);
+
+const fn reason(text: &'static str) -> Payload<'static> {
+    Payload::Json(Cow::Borrowed(text))
+}
 
 /// What a client's message asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,13 +110,13 @@ pub fn too_many_channels<'a>(
     refused(join_ref.borrow(), msg_ref, topic, r#"{"reason":"too many channels joined"}"#)
 }
 
-/// Answers a join whose callback crashed; the socket lives on (PROTOCOL row 22).
-pub fn join_crashed<'a>(
+/// Answers a join whose topic or refs are longer than a server keeps.
+pub fn join_too_long<'a>(
     join_ref: &'a Ref<'_>,
     msg_ref: &'a Ref<'_>,
     topic: &'a str,
 ) -> ServerMessage<'a> {
-    refused(join_ref.borrow(), msg_ref, topic, r#"{"reason":"join crashed"}"#)
+    refused(join_ref.borrow(), msg_ref, topic, r#"{"reason":"topic or join_ref too long"}"#)
 }
 
 /// Answers a leave of a joined topic; [`closed`] follows.
@@ -288,7 +299,7 @@ mod tests {
             array("\"1\"", "t", &error("too many channels joined"))
         );
         assert_eq!(
-            says(v2, join_crashed(join, seven, "t")),
+            says(v2, reply_join(join, seven, "t", "error", JOIN_CRASHED)),
             array("\"1\"", "t", &error("join crashed"))
         );
         assert_eq!(says(v2, leave_unjoined(join, seven, "t")), array("\"1\"", "t", ok));

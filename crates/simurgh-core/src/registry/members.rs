@@ -4,14 +4,14 @@
 use simurgh_proto::message::OwnedRef;
 use simurgh_reactor::{Key, PAGE, Page, Places};
 
-use super::conn::NO_MEMBERSHIP;
 use super::topics::TopicId;
 use crate::channel::Channel;
+use crate::id::NO_MEMBERSHIP;
 
 /// One joined channel. An idle one costs this record, its 16 bytes in the topic's table, and
 /// whatever the application's channel holds.
 pub(crate) struct Membership {
-    pub(crate) holds: Holds,
+    pub(super) holds: Holds,
     /// What pushes, `phx_close` and `phx_error` bear: the client's join_ref, or the join's ref if
     /// it gave none (PROTOCOL §3).
     pub(crate) join_ref: OwnedRef,
@@ -20,11 +20,11 @@ pub(crate) struct Membership {
     /// Place in the topic's subscriber table.
     pub(crate) at: u32,
     /// The memberships of the same socket on both sides of this one.
-    pub(crate) next: u32,
-    pub(crate) previous: u32,
+    pub(super) next: u32,
+    pub(super) previous: u32,
     /// Tells this membership from earlier ones in the same slot.
     pub(crate) generation: u32,
-    pub(crate) flags: u16,
+    pub(super) flags: u16,
 }
 
 /// What a membership is there for.
@@ -37,6 +37,12 @@ pub(crate) enum Holds {
 
 impl Holds {
     pub(crate) const NOTHING: Self = Self::Relay(NO_MEMBERSHIP);
+}
+
+impl Default for Holds {
+    fn default() -> Self {
+        Self::NOTHING
+    }
 }
 
 /// What a membership is made of, beside its place.
@@ -97,7 +103,7 @@ impl Membership {
         }
     }
 
-    pub(crate) fn take_channel(&mut self) -> Option<Box<dyn Channel>> {
+    pub(super) fn take_channel(&mut self) -> Option<Box<dyn Channel>> {
         match std::mem::replace(&mut self.holds, Holds::NOTHING) {
             Holds::Channel(channel) => Some(channel),
             relay @ Holds::Relay(_) => {
@@ -136,22 +142,22 @@ pub(crate) struct Memberships {
 
 impl Memberships {
     /// Numbers that memberships may have are below this.
-    pub(crate) fn end(&self) -> u32 {
+    pub(super) fn end(&self) -> u32 {
         self.places.end() as u32
     }
 
     /// Channels that do not hibernate.
-    pub(crate) fn awake(&self) -> usize {
+    pub(super) fn awake(&self) -> usize {
         self.awake
     }
 
     /// Channels that hibernate.
-    pub(crate) fn hibernating(&self) -> usize {
+    pub(super) fn hibernating(&self) -> usize {
         self.hibernating
     }
 
     /// Takes the channel out, for a callback: it does not hibernate any more.
-    pub(crate) fn wake(&mut self, id: u32) -> Option<Box<dyn Channel>> {
+    pub(super) fn wake(&mut self, id: u32) -> Option<Box<dyn Channel>> {
         let it = self.get_mut(id)?;
         let channel = it.take_channel();
         let has_slept = it.is(HIBERNATES);
@@ -165,7 +171,7 @@ impl Memberships {
 
     /// The channel, if nothing has happened on it since this was last asked and it is not
     /// hibernating already: it is now.
-    pub(crate) fn send_to_sleep(&mut self, id: u32) -> Option<&mut dyn Channel> {
+    pub(super) fn send_to_sleep(&mut self, id: u32) -> Option<&mut dyn Channel> {
         let it = self.get_mut(id)?;
         if !it.is_joined() || it.is(HIBERNATES) {
             return None;
@@ -183,49 +189,26 @@ impl Memberships {
         }
     }
 
-    /// Puts a membership before the others of its socket, of which `first` is the first.
-    pub(crate) fn link(&mut self, id: u32, first: &mut u32) {
-        let before = std::mem::replace(first, id);
-        if let Some(it) = self.get_mut(before) {
-            it.previous = id;
-        }
-        if let Some(it) = self.get_mut(id) {
-            (it.previous, it.next) = (NO_MEMBERSHIP, before);
-        }
-    }
-
-    /// Takes a membership out of the list of its socket, wherever it stands there.
-    pub(crate) fn unlink(&mut self, id: u32, first: &mut u32) {
-        let Some((previous, next)) = self.get(id).map(|it| (it.previous, it.next)) else { return };
-        match self.get_mut(previous) {
-            Some(it) => it.next = next,
-            None => *first = next,
-        }
-        if let Some(it) = self.get_mut(next) {
-            it.previous = previous;
-        }
-    }
-
-    pub(crate) fn get(&self, id: u32) -> Option<&Membership> {
+    pub(super) fn get(&self, id: u32) -> Option<&Membership> {
         let page = self.pages.get(id as usize / PAGE)?;
         page.get(id as usize % PAGE).filter(|membership| !membership.is(FREE))
     }
 
-    pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut Membership> {
+    pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Membership> {
         let page = self.pages.get_mut(id as usize / PAGE)?;
         page.get_mut(id as usize % PAGE).filter(|membership| !membership.is(FREE))
     }
 
-    /// Stores a membership and names it; its generation is set here. `None` when there is no memory
-    /// left, or no number.
-    pub(crate) fn insert(&mut self, mut membership: Membership) -> Option<u32> {
+    /// Stores a membership and names it; its generation is set here. It comes back when there is no
+    /// memory left, or no number.
+    pub(super) fn insert(&mut self, mut membership: Membership) -> Result<u32, Membership> {
         let is_joined = membership.is_joined();
-        let (id, is_new) = self.places.take()?;
+        let Some((id, is_new)) = self.places.take() else { return Err(membership) };
         let index = id as usize / PAGE;
         if is_new && index == self.pages.len() {
             self.pages.push(Page::new());
         }
-        let page = self.pages.get_mut(index)?;
+        let Some(page) = self.pages.get_mut(index) else { return Err(membership) };
         match page.get_mut(id as usize % PAGE) {
             Some(slot) => {
                 membership.generation = slot.generation;
@@ -233,20 +216,19 @@ impl Memberships {
             }
             None => {
                 membership.generation = self.first_generation;
-                if page.push(membership).is_err() {
-                    // No memory is left.
+                if let Err(membership) = page.push(membership) {
                     self.places.give(id);
-                    return None;
+                    return Err(membership);
                 }
             }
         }
         self.awake += usize::from(is_joined);
-        Some(id)
+        Ok(id)
     }
 
     /// Frees the slot; the channel must have been taken out before, since its drop is the
     /// application's.
-    pub(crate) fn remove(&mut self, id: u32) -> Option<OwnedRef> {
+    pub(super) fn remove(&mut self, id: u32) -> Option<OwnedRef> {
         let slot = self.get_mut(id)?;
         let join_ref = std::mem::take(&mut slot.join_ref);
         let (is_joined, hibernates) = (slot.is_joined(), slot.is(HIBERNATES));
@@ -285,37 +267,47 @@ mod tests {
             generation: 0,
             flags: 0,
         };
-        members.insert(new).unwrap()
-    }
-
-    fn list(members: &Memberships, first: u32) -> Vec<u32> {
-        let (mut next, mut previous, mut all) = (first, NO_MEMBERSHIP, Vec::new());
-        while let Some(it) = members.get(next) {
-            assert_eq!(it.previous, previous);
-            all.push(next);
-            (previous, next) = (next, it.next);
-        }
-        all
+        members.insert(new).ok().unwrap()
     }
 
     #[test]
-    fn a_membership_leaves_its_sockets_list_from_any_place() {
-        for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 2, 0, 3], [2, 0, 3, 1]] {
-            let (mut members, mut first) = (Memberships::default(), NO_MEMBERSHIP);
-            let ids: [u32; 4] = std::array::from_fn(|_| {
-                let id = insert(&mut members);
-                members.link(id, &mut first);
-                id
-            });
-            let mut left: Vec<u32> = ids.iter().rev().copied().collect();
-            assert_eq!(list(&members, first), left);
-            for place in order {
-                members.unlink(ids[place], &mut first);
-                members.remove(ids[place]);
-                left.retain(|id| *id != ids[place]);
-                assert_eq!(list(&members, first), left);
-            }
-            assert_eq!(first, NO_MEMBERSHIP);
+    fn a_slot_that_is_used_again_bears_another_generation() {
+        let mut members = Memberships::default();
+        let id = insert(&mut members);
+        let generation = members.get(id).unwrap().generation;
+        members.remove(id);
+        assert!(members.get(id).is_none() && members.remove(id).is_none());
+        assert_eq!(insert(&mut members), id);
+        assert_ne!(members.get(id).unwrap().generation, generation);
+    }
+
+    #[test]
+    fn generations_go_on_when_a_page_was_given_back() {
+        let mut members = Memberships::default();
+        let ids: Vec<u32> = (0..4 * PAGE).map(|_| insert(&mut members)).collect();
+        ids.iter().for_each(|id| assert!(members.remove(*id).is_some()));
+        for _ in 0..4 * PAGE {
+            let id = insert(&mut members);
+            assert!(members.get(id).unwrap().generation > 0, "{id} answers to an old name");
         }
+    }
+
+    #[test]
+    fn sleep_takes_two_looks_and_is_counted() {
+        let mut members = Memberships::default();
+        let id = insert(&mut members);
+        assert_eq!((members.awake(), members.hibernating()), (1, 0));
+        assert!(members.send_to_sleep(id).is_none(), "the first look only notes");
+        members.wake(id);
+        assert!(members.send_to_sleep(id).is_none(), "something has happened meanwhile");
+        // It holds no channel that could be asked; it sleeps all the same.
+        members.send_to_sleep(id);
+        assert_eq!((members.awake(), members.hibernating()), (0, 1));
+        members.wake(id);
+        assert_eq!((members.awake(), members.hibernating()), (1, 0));
+        members.send_to_sleep(id);
+        members.send_to_sleep(id);
+        members.remove(id);
+        assert_eq!((members.awake(), members.hibernating()), (0, 0));
     }
 }

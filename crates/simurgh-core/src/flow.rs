@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::channel::Broadcast;
+use crate::broadcast::Broadcast;
 
 /// Flows of topics without members here that are remembered before those that have ended are
 /// looked for.
@@ -38,7 +38,7 @@ impl Flow {
 
 /// A broadcast's bytes in its flow.
 #[derive(Debug)]
-pub(crate) struct Charge {
+pub struct Charge {
     flow: Arc<Flow>,
     bytes: usize,
 }
@@ -50,33 +50,36 @@ impl Drop for Charge {
 }
 
 /// A broadcast on its way through a shard.
-pub(crate) struct Posted {
+#[derive(Debug)]
+pub struct Posted {
     broadcast: Arc<Broadcast>,
     /// None of one that no socket has published.
     charge: Option<Arc<Charge>>,
 }
 
 impl Posted {
-    pub(crate) fn new(broadcast: Arc<Broadcast>, charge: Option<Arc<Charge>>) -> Self {
+    /// One of those that are posted to all shards; `charge` is its place in its publisher's flow.
+    pub fn new(broadcast: Arc<Broadcast>, charge: Option<Arc<Charge>>) -> Self {
         Self { broadcast, charge }
     }
 
+    /// What is broadcast.
     #[inline]
-    pub(crate) fn broadcast(&self) -> &Arc<Broadcast> {
+    pub fn broadcast(&self) -> &Arc<Broadcast> {
         &self.broadcast
     }
 }
 
 /// Flows of topics that have no members on this shard.
 #[derive(Default)]
-pub(super) struct FlowsElsewhere {
+pub(crate) struct FlowsElsewhere {
     by_topic: HashMap<Box<str>, Weak<Flow>>,
     /// How many there may be before those that have ended are looked for.
     look_at: usize,
 }
 
 impl FlowsElsewhere {
-    pub(super) fn of(&mut self, topic: &str) -> Arc<Flow> {
+    pub(crate) fn of(&mut self, topic: &str) -> Arc<Flow> {
         if let Some(flow) = self.by_topic.get(topic).and_then(Weak::upgrade) {
             return flow;
         }
@@ -104,26 +107,26 @@ pub(crate) struct Withheld {
 }
 
 impl Withheld {
-    pub(super) fn new(now_ns: u64) -> Self {
+    pub(crate) fn new(now_ns: u64) -> Self {
         Self { since_ns: now_ns, ..Self::default() }
     }
 
-    pub(super) fn push(&mut self, posted: Posted) {
+    pub(crate) fn push(&mut self, posted: Posted) {
         let weight = posted.broadcast.weight();
         self.items.push_back((weight, posted.charge));
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
     /// Gives everything back; returns its bytes.
-    pub(super) fn give_all(&mut self) -> usize {
+    pub(crate) fn give_all(&mut self) -> usize {
         self.items.drain(..).map(|(weight, _)| weight).sum()
     }
 
     /// Gives back what `bytes_per_s` allows by now; returns how much.
-    pub(super) fn give(&mut self, now_ns: u64, bytes_per_s: u64) -> usize {
+    pub(crate) fn give(&mut self, now_ns: u64, bytes_per_s: u64) -> usize {
         let passed = now_ns.saturating_sub(self.since_ns).min(BILLION);
         self.since_ns = now_ns;
         self.allowed += u128::from(bytes_per_s) * u128::from(passed);
@@ -143,7 +146,7 @@ impl Withheld {
 /// Bytes a second at which withheld broadcasts are given back: so slowly that a reader who lags (a
 /// quarter of what may wait for it does) and is given a last large message (half of that) cannot
 /// come to all of it before its time is up, if it takes anything worth the name.
-pub(super) fn pace(outbound_bytes_max: usize, slow_after: Duration) -> u64 {
+pub(crate) fn pace(outbound_bytes_max: usize, slow_after: Duration) -> u64 {
     let seconds = slow_after.as_secs_f64().max(0.001);
     ((outbound_bytes_max as f64 / 2.0 / seconds) as u64).max(1)
 }
@@ -155,12 +158,7 @@ mod tests {
     use super::*;
 
     fn posted(flow: &Arc<Flow>) -> Posted {
-        let broadcast = Arc::new(Broadcast {
-            topic: "t".into(),
-            event: "e".into(),
-            payload: Payload::EMPTY_OBJECT,
-            except: None,
-        });
+        let broadcast = Arc::new(Broadcast::new("t", "e", Payload::EMPTY_OBJECT));
         let weight = broadcast.weight();
         Posted::new(broadcast, Some(flow.charge(weight)))
     }

@@ -1,12 +1,10 @@
-//! What an application writes: a [`Channel`], how it is joined ([`Join`]) and what its handlers
-//! answer.
+//! What an application writes: a [`Channel`], and how it is joined ([`Join`]).
 //!
 //! A channel is one membership of one socket in one topic (PROTOCOL §1). It is *joined* by a
 //! function, which either makes the channel or refuses, and then lives on the shard of its socket,
 //! where its callbacks run one at a time, in the order of the messages.
 
 use std::any::Any;
-use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +12,9 @@ use std::sync::Arc;
 
 use simurgh_proto::message::Payload;
 
+use crate::broadcast::Broadcast;
 use crate::context::Context;
+use crate::outcome::{Outcome, Reason};
 
 /// One membership of a socket in a topic, with whatever state the application keeps for it.
 ///
@@ -125,122 +125,5 @@ impl fmt::Debug for Join {
             JoinKind::Error(_) => "Join::error",
             JoinKind::Later(_) => "Join::later",
         })
-    }
-}
-
-/// What a handler answers.
-#[derive(Debug)]
-#[must_use]
-pub enum Outcome {
-    /// Nothing is answered (now).
-    NoReply,
-    /// The message is answered.
-    Reply(Reply),
-    /// The channel ends: `phx_close`, or `phx_error` for [`Stop::Abnormal`].
-    Stop(Stop),
-    /// The message is answered, then the channel ends.
-    ReplyAndStop(Reply, Stop),
-}
-
-impl Outcome {
-    /// Answers with status `ok`.
-    pub fn ok(response: impl Into<Payload<'static>>) -> Self {
-        Self::Reply(Reply::ok(response))
-    }
-
-    /// Answers with status `error`.
-    pub fn error(response: impl Into<Payload<'static>>) -> Self {
-        Self::Reply(Reply::error(response))
-    }
-
-    /// The end of every `match event`: what Phoenix does with an event that no clause takes, which
-    /// is to end the channel with `phx_error`; the client may join again at once.
-    pub fn unknown_event() -> Self {
-        Self::Stop(Stop::Abnormal)
-    }
-}
-
-/// A `phx_reply`: a status, usually `ok` or `error`, and a response.
-#[derive(Debug, Clone)]
-pub struct Reply {
-    pub(crate) status: Cow<'static, str>,
-    pub(crate) response: Payload<'static>,
-}
-
-impl Reply {
-    /// Status `ok`.
-    pub fn ok(response: impl Into<Payload<'static>>) -> Self {
-        Self::new("ok", response)
-    }
-
-    /// Status `error`.
-    pub fn error(response: impl Into<Payload<'static>>) -> Self {
-        Self::new("error", response)
-    }
-
-    /// Any status; clients match on the word.
-    pub fn new(
-        status: impl Into<Cow<'static, str>>,
-        response: impl Into<Payload<'static>>,
-    ) -> Self {
-        Self { status: status.into(), response: response.into() }
-    }
-}
-
-/// How a channel stops itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
-    /// It is done: `phx_close`, the client does not rejoin.
-    Normal,
-    /// It is told to: `phx_close`.
-    Shutdown,
-    /// Something is wrong: `phx_error`, the client rejoins.
-    Abnormal,
-}
-
-/// Why a channel ends, as [`Channel::terminate`] hears it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// The client left.
-    Left,
-    /// The client joined the same topic again.
-    Rejoined,
-    /// The channel stopped itself.
-    Stopped(Stop),
-    /// A callback panicked.
-    Crashed,
-    /// The transport is gone, or the server closes it.
-    Closed,
-}
-
-/// A message to all members of a topic, on every shard.
-#[derive(Debug)]
-pub struct Broadcast {
-    pub(crate) topic: Box<str>,
-    pub(crate) event: Box<str>,
-    pub(crate) payload: Payload<'static>,
-    /// The member who does not get it (`broadcast_from`).
-    pub(crate) except: Option<crate::shard::ChannelId>,
-}
-
-impl Broadcast {
-    /// The topic it was made on.
-    pub fn topic(&self) -> &str {
-        &self.topic
-    }
-
-    /// The event.
-    pub fn event(&self) -> &str {
-        &self.event
-    }
-
-    /// The payload, shared by all who receive it.
-    pub fn payload(&self) -> &Payload<'static> {
-        &self.payload
-    }
-
-    /// Bytes it is counted with while it is under way.
-    pub(crate) fn weight(&self) -> usize {
-        self.payload.len() + self.topic.len() + self.event.len() + 64
     }
 }

@@ -7,10 +7,35 @@ use std::sync::Arc;
 use simurgh_proto::message::{OwnedRef, Payload, Ref};
 use simurgh_proto::ws::CloseCode;
 
-use crate::channel::{Reply, Stop};
-use crate::hub::Hub;
-use crate::shard::{ChannelId, Mail, ToChannel};
-use crate::socket::{Prepared, SocketState};
+use crate::id::ChannelId;
+use crate::metrics::ShardMetrics;
+use crate::outcome::{Reply, ReplyRef, Stop};
+use crate::reach::{Reach, ToChannel};
+
+/// What the application's connect gave a socket; nothing at all where it gave nothing.
+#[derive(Default)]
+pub struct SocketState {
+    /// The id under which the socket hears `disconnect`.
+    pub id: Option<Box<str>>,
+    /// What channels read with [`Context::assigns`].
+    pub assigns: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl SocketState {
+    /// Whether there is nothing to keep.
+    pub fn is_empty(&self) -> bool {
+        self.id.is_none() && self.assigns.is_none()
+    }
+}
+
+impl std::fmt::Debug for SocketState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SocketState").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// What was made of a long message where it was read; only the channel's definition knows it.
+pub type Prepared = Box<dyn Any + Send>;
 
 /// What a callback knows of its socket and topic, and everything it may do.
 ///
@@ -18,7 +43,8 @@ use crate::socket::{Prepared, SocketState};
 /// before a panic.
 pub struct Context<'a> {
     pub(crate) effects: &'a mut Vec<Effect>,
-    pub(crate) hub: &'a Arc<Hub>,
+    pub(crate) reach: &'a Arc<dyn Reach>,
+    pub(crate) metrics: &'a ShardMetrics,
     pub(crate) socket: Option<&'a SocketState>,
     pub(crate) topic: &'a str,
     pub(crate) channel: ChannelId,
@@ -28,6 +54,7 @@ pub struct Context<'a> {
 }
 
 /// One thing a callback did, carried out when it has returned.
+#[derive(Debug)]
 pub(crate) enum Effect {
     Push { event: Box<str>, payload: Payload<'static> },
     Broadcast { topic: Option<Box<str>>, event: Box<str>, payload: Payload<'static>, others: bool },
@@ -120,43 +147,38 @@ impl Context<'_> {
 
     /// A handle with which any thread can reach this channel, for as long as it lives.
     pub fn handle(&self) -> ChannelHandle {
-        ChannelHandle { hub: Arc::clone(self.hub), channel: self.channel }
+        ChannelHandle { reach: Arc::clone(self.reach), channel: self.channel }
     }
 
     /// Runs work on tokio, away from the shard; use [`handle`](Self::handle) to bring its result
     /// back.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.hub.spawn(work);
+        self.reach.spawn(Box::pin(work));
     }
 
     /// What was made of the message in hand where it was read, if it is of this type.
-    pub(crate) fn take_prepared<T: Any>(&mut self) -> Option<T> {
+    #[doc(hidden)]
+    pub fn take_prepared<T: Any>(&mut self) -> Option<T> {
         Some(*self.prepared.take()?.downcast().ok()?)
     }
 
-    /// Counts a payload that its channel does not take; on the shard's own thread, where callbacks
-    /// run.
-    pub(crate) fn count_wrong_payload(&self) {
-        if let Some(metrics) = self.hub.metrics.get(usize::from(self.channel.shard)) {
-            metrics.errors_wrong_payload.add(1);
-        }
+    /// Counts a payload that its channel does not take.
+    #[doc(hidden)]
+    pub fn count_wrong_payload(&self) {
+        self.metrics.errors_wrong_payload.add(1);
     }
 
     /// How many members this topic has on all shards; `None` if no mount counts them
     /// ([`Mount::count_members`](crate::Mount::count_members)).
     pub fn member_count(&self) -> Option<u32> {
-        self.hub.census.is_counting().then(|| self.hub.census.count(self.topic))
+        self.reach.member_count(self.topic)
     }
 }
-
-/// Names a message of a client that is still to be answered.
-#[derive(Debug, Clone)]
-pub struct ReplyRef(pub(crate) OwnedRef);
 
 /// Reaches one channel from any thread. What is sent to a channel that has ended is dropped.
 #[derive(Clone)]
 pub struct ChannelHandle {
-    hub: Arc<Hub>,
+    reach: Arc<dyn Reach>,
     channel: ChannelId,
 }
 
@@ -182,7 +204,13 @@ impl ChannelHandle {
     }
 
     fn post(&self, what: ToChannel) {
-        self.hub.post(self.channel.shard, Mail::ToChannel(self.channel, what));
+        self.reach.tell(self.channel, what);
+    }
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("topic", &self.topic).finish_non_exhaustive()
     }
 }
 

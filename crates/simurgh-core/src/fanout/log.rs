@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use simurgh_reactor::{Run, Shared};
 
-use super::conn::{WIRES, Wire};
-use super::flow::Posted;
-use crate::channel::Broadcast;
+use crate::broadcast::Broadcast;
+use crate::flow::Posted;
+use crate::wire::{WIRES, Wire};
 
 /// A frame of one wire, as far as it was asked for.
 enum Frame {
@@ -195,15 +195,7 @@ mod tests {
     use super::*;
 
     fn broadcast(text: &str) -> Posted {
-        Posted::new(
-            Arc::new(Broadcast {
-                topic: "t".into(),
-                event: text.into(),
-                payload: Payload::EMPTY_OBJECT,
-                except: None,
-            }),
-            None,
-        )
+        Posted::new(Arc::new(Broadcast::new("t", text, Payload::EMPTY_OBJECT)), None)
     }
 
     fn log(events: &[&str]) -> Log {

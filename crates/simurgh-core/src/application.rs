@@ -1,0 +1,173 @@
+//! Running the application's code.
+//!
+//! A callback runs under `catch_unwind` and touches nothing of the core: it fills a list of effects,
+//! which is handed to the caller whether the callback returned or panicked. Nothing is carried out
+//! here.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use simurgh_proto::message::{Payload, Ref};
+
+use crate::channel::{Channel, Join, JoinFn};
+use crate::context::{Context, Effect, Prepared, SocketState};
+use crate::id::{ChannelId, NO_MEMBERSHIP};
+use crate::metrics::ShardMetrics;
+use crate::node::{Callback, Node};
+use crate::outcome::Reason;
+use crate::reach::Reach;
+use crate::socket::Speaker;
+
+/// Lists of effects that are kept for the next callbacks, and how long they may be.
+const SPARE_MAX: usize = 8;
+const SPARE_EFFECTS_MAX: usize = 256;
+
+/// The application as a shard sees it.
+pub(crate) struct Application<N> {
+    node: Arc<N>,
+    reach: Arc<dyn Reach>,
+    metrics: Arc<ShardMetrics>,
+    shard: u16,
+    /// Lists of effects, kept so that callbacks need not allocate them.
+    spare: Vec<Vec<Effect>>,
+}
+
+/// What a callback is about.
+pub(crate) struct About<'a> {
+    pub(crate) socket: Option<&'a SocketState>,
+    pub(crate) topic: &'a str,
+    pub(crate) channel: ChannelId,
+    pub(crate) message: Option<Ref<'a>>,
+    pub(crate) prepared: Option<Prepared>,
+}
+
+impl<N: Node> Application<N> {
+    pub(crate) fn new(node: Arc<N>, metrics: Arc<ShardMetrics>, shard: u16) -> Self {
+        let reach = Arc::clone(&node) as Arc<dyn Reach>;
+        Self { node, reach, metrics, shard, spare: Vec::new() }
+    }
+
+    /// Names no channel of this shard: the join function speaks before there is one.
+    pub(crate) fn nobody(&self) -> ChannelId {
+        ChannelId { shard: self.shard, membership: NO_MEMBERSHIP, generation: 0 }
+    }
+
+    /// Runs application code with a context; `None` when it panicked, with the effects it had by
+    /// then.
+    pub(crate) fn run<R>(
+        &mut self,
+        about: About<'_>,
+        callback: Callback,
+        f: impl FnOnce(&mut Context<'_>) -> R,
+    ) -> (Option<R>, Vec<Effect>) {
+        let About { socket, topic, channel, message, prepared } = about;
+        let mut effects = self.spare.pop().unwrap_or_default();
+        let (reach, metrics, shard) = (&self.reach, &*self.metrics, usize::from(self.shard));
+        let effects_in = &mut effects;
+        let mut ctx = Context {
+            effects: effects_in,
+            reach,
+            metrics,
+            socket,
+            topic,
+            channel,
+            message,
+            prepared,
+        };
+        self.node.enter(shard, callback);
+        let result = guarded(|| f(&mut ctx));
+        let took = self.node.leave(shard);
+        if took > self.node.config().callback_warning {
+            metrics.slow_callbacks.add(1);
+            tracing::warn!(
+                shard,
+                topic,
+                callback = callback.name(),
+                took_ms = took.as_millis() as u64,
+                "a callback held its shard; move what takes long to Context::spawn or Join::later"
+            );
+        }
+        if result.is_none() {
+            metrics.errors_callback_panic.add(1);
+            tracing::error!(shard, topic, callback = callback.name(), "callback panicked");
+        }
+        (result, effects)
+    }
+
+    /// Runs a join function.
+    pub(crate) fn join(
+        &mut self,
+        socket: Option<&SocketState>,
+        topic: &str,
+        payload: Payload<'_>,
+        prepared: Option<Prepared>,
+        join: &JoinFn,
+    ) -> (Option<Join>, Vec<Effect>) {
+        let channel = self.nobody();
+        let about = About { socket, topic, channel, message: None, prepared };
+        self.run(about, Callback::Join, |ctx| join(ctx, payload))
+    }
+
+    /// Lets a channel clean up and drops it, each under its own guard; returns what it did.
+    pub(crate) fn terminate(
+        &mut self,
+        socket: Option<&SocketState>,
+        speaker: &Speaker,
+        channel: Option<Box<dyn Channel>>,
+        reason: Reason,
+    ) -> Vec<Effect> {
+        let Some(mut channel) = channel else { return Vec::new() };
+        let topic = &*speaker.topic;
+        let about = About { socket, topic, channel: speaker.id, message: None, prepared: None };
+        let (_, effects) =
+            self.run(about, Callback::Terminate, |ctx| channel.terminate(ctx, &reason));
+        self.drop_guarded(channel);
+        effects
+    }
+
+    /// Asks a channel to release what it can; whether it did not panic.
+    pub(crate) fn hibernate(&self, channel: &mut dyn Channel) -> bool {
+        let shard = usize::from(self.shard);
+        self.node.enter(shard, Callback::Hibernate);
+        let is_well = self.ask(|| channel.hibernate()).is_some();
+        self.node.leave(shard);
+        is_well
+    }
+
+    /// Asks something that has no effects; `None` when it panicked.
+    pub(crate) fn ask<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
+        let answer = guarded(f);
+        if answer.is_none() {
+            self.metrics.errors_callback_panic.add(1);
+        }
+        answer
+    }
+
+    /// Drops something of the application's.
+    pub(crate) fn drop_guarded<T>(&self, value: T) {
+        self.ask(|| drop(value));
+    }
+
+    /// Keeps a list that was carried out for the next callback, unless it grew beyond what is
+    /// ordinary.
+    pub(crate) fn keep(&mut self, effects: Vec<Effect>) {
+        debug_assert!(effects.is_empty(), "it was carried out");
+        if self.spare.len() < SPARE_MAX && effects.capacity() <= SPARE_EFFECTS_MAX {
+            self.spare.push(effects);
+        }
+    }
+}
+
+/// Runs application code; `None` when it panicked. The panic's own value is the application's too:
+/// its drop is guarded as well, and given up if it panics again.
+pub fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(result) => Some(result),
+        Err(panic) => {
+            if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+                std::mem::forget(again);
+            }
+            None
+        }
+    }
+}

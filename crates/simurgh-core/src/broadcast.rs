@@ -1,0 +1,78 @@
+//! A message to all members of a topic.
+
+use simurgh_proto::message::Payload;
+
+use crate::id::ChannelId;
+
+/// A message to all members of a topic, on every shard.
+#[derive(Debug)]
+pub struct Broadcast {
+    pub(crate) topic: Box<str>,
+    pub(crate) event: Box<str>,
+    pub(crate) payload: Payload<'static>,
+    /// The member who does not get it (`broadcast_from`).
+    pub(crate) except: Option<ChannelId>,
+}
+
+impl Broadcast {
+    /// One that no channel made: it is for all members.
+    pub fn new(
+        topic: impl Into<Box<str>>,
+        event: impl Into<Box<str>>,
+        payload: Payload<'static>,
+    ) -> Self {
+        Self { topic: topic.into(), event: event.into(), payload, except: None }
+    }
+
+    /// The topic it was made on.
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// The event.
+    pub fn event(&self) -> &str {
+        &self.event
+    }
+
+    /// The payload, shared by all who receive it.
+    pub fn payload(&self) -> &Payload<'static> {
+        &self.payload
+    }
+
+    /// Bytes it is counted with while it is under way.
+    pub fn weight(&self) -> usize {
+        self.payload.len() + self.topic.len() + self.event.len() + 64
+    }
+}
+
+/// Why a broadcast was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BroadcastError {
+    /// Too many bytes of broadcasts are under way; the publisher should try again later.
+    Congested,
+    /// Half of what may wait for one reader ([`Config::outbound_bytes_max`](crate::Config)) is the most.
+    TooLarge {
+        /// Size of the payload.
+        bytes: usize,
+        /// Largest there may be.
+        bytes_max: usize,
+    },
+}
+
+impl std::fmt::Display for BroadcastError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Congested => {
+                f.write_str("too many bytes of broadcasts are under way, try again later")
+            }
+            Self::TooLarge { bytes, bytes_max } => write!(
+                f,
+                "a payload of {bytes} bytes cannot be broadcast: {bytes_max} is the most \
+                 (half of outbound_bytes_max)"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for BroadcastError {}

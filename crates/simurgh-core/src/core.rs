@@ -1,0 +1,123 @@
+//! The state of one shard.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_proto::message::Message;
+use simurgh_reactor::{Key, Next};
+
+use crate::application::Application;
+use crate::context::Prepared;
+use crate::fanout::{Fanout, Registry};
+use crate::metrics::ShardMetrics;
+use crate::node::Node;
+use crate::time::{Drain, Hibernation, Sweep};
+
+/// One shard of a node: its sessions, its topics and what they are still to be sent. See the crate's
+/// own page for the kinds of its methods and the order in which they are called.
+pub struct Core<N: Node> {
+    pub(crate) node: Arc<N>,
+    pub(crate) shard: u16,
+    pub(crate) metrics: Arc<ShardMetrics>,
+    pub(crate) registry: Registry,
+    pub(crate) fanout: Fanout<N>,
+    pub(crate) application: Application<N>,
+    pub(crate) sweep: Sweep,
+    pub(crate) hibernation: Hibernation,
+    pub(crate) drain: Option<Drain>,
+    /// Whose channels are brought up to date, to be closed next.
+    pub(crate) closing: Option<Key>,
+    /// What the last join that a socket waits for was named.
+    pub(crate) tickets: u32,
+    /// Something was released since [`Core::take_released`].
+    pub(crate) has_released: bool,
+}
+
+/// A message of a client, as it was read.
+#[derive(Debug)]
+pub struct Received<'a> {
+    /// What it says.
+    pub message: Message<'a>,
+    /// What its channel's definition has made of it, if it is a long one.
+    pub prepared: Option<Prepared>,
+}
+
+impl<'a> From<Message<'a>> for Received<'a> {
+    fn from(message: Message<'a>) -> Self {
+        Self { message, prepared: None }
+    }
+}
+
+impl<N: Node> Core<N> {
+    /// A shard without sockets. `seed` is nobody's to guess: it keys the table of topics.
+    pub fn new(node: Arc<N>, shard: u16, metrics: Arc<ShardMetrics>, seed: u64) -> Self {
+        let config = node.config();
+        let mounts = (0..=u8::MAX).map_while(|index| node.mount(index));
+        let idle = mounts.filter_map(|it| it.idle_timeout.unwrap_or(config.idle_timeout));
+        let others = [config.handshake_timeout, config.close_timeout, config.decision_timeout];
+        let shortest: Option<Duration> = idle.chain(others).min();
+        Self {
+            shard,
+            registry: Registry::new(Arc::clone(&metrics), seed),
+            fanout: Fanout::new(Arc::clone(&node), Arc::clone(&metrics), shard),
+            application: Application::new(Arc::clone(&node), Arc::clone(&metrics), shard),
+            sweep: Sweep::new(shortest.unwrap_or_default()),
+            hibernation: Hibernation::new(config.hibernate_after),
+            drain: None,
+            closing: None,
+            tickets: 0,
+            has_released: false,
+            metrics,
+            node,
+        }
+    }
+
+    /// The node it is a shard of.
+    pub fn node(&self) -> &Arc<N> {
+        &self.node
+    }
+
+    /// Its place among the shards.
+    pub fn shard(&self) -> u16 {
+        self.shard
+    }
+
+    /// What it counts.
+    pub fn metrics(&self) -> &Arc<ShardMetrics> {
+        &self.metrics
+    }
+
+    /// Memberships that ended, ever: memory may be given back after many.
+    pub fn ended(&self) -> u64 {
+        self.registry.ended()
+    }
+
+    /// Whether channels or topics have released memory since this was last asked.
+    pub fn take_released(&mut self) -> bool {
+        std::mem::take(&mut self.has_released)
+    }
+
+    /// Whether a socket is not read for what it published.
+    pub fn is_held_back(&self, key: Key) -> bool {
+        self.fanout.is_held_back(key)
+    }
+
+    /// Puts back what this shard has of what all share: it ends.
+    pub fn retire(&mut self) {
+        self.fanout.put_permit_back();
+    }
+}
+
+impl<N: Node> std::fmt::Debug for Core<N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core")
+            .field("shard", &self.shard)
+            .field("topics", &self.registry.topics())
+            .finish_non_exhaustive()
+    }
+}
+
+/// When it is wanted again: after so long, or when something happens.
+pub(crate) fn after(time: Option<Duration>) -> Next {
+    time.map_or(Next::Idle, Next::After)
+}

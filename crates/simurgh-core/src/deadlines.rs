@@ -1,0 +1,190 @@
+//! Whose time is up: the clockworks of `time` applied to sockets, channels and topics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_proto::ws::CloseCode;
+use simurgh_reactor::{Key, Next};
+
+use crate::clock::TICK;
+use crate::core::{Core, after};
+use crate::effects::Notice;
+use crate::node::Node;
+use crate::outcome::Reason;
+use crate::socket::{Phase, Socket};
+use crate::sockets::{Abandoned, Sockets};
+use crate::time::{Drain, Hand, Hibernation, Step};
+
+/// Records looked at in one turn.
+const SWEEP_RECORDS: usize = 2048;
+/// How many times [`SWEEP_RECORDS`] a step of a drain looks at.
+const DRAIN_SWEEPS: usize = 4;
+
+impl<N: Node> Core<N> {
+    /// Looks at some of the sockets, if it is time for that.
+    pub(crate) fn sweep(&mut self, out: &mut impl Sockets) -> Next {
+        if out.count() == 0 {
+            self.sweep.give_up();
+            return Next::Idle;
+        }
+        let now = out.now();
+        if let Err(wait) = self.sweep.begin(now.ns) {
+            return Next::After(wait);
+        }
+        let node = Arc::clone(&self.node);
+        let mut found = std::mem::take(&mut self.sweep.found);
+        let is_found = |_: Key, socket: &mut Socket| {
+            socket.keep_age(now.tick);
+            is_overdue(socket, now.tick, &*node)
+        };
+        out.sweep(&mut self.sweep.cursor, SWEEP_RECORDS, is_found, &mut found);
+        for key in found.drain(..) {
+            self.overdue(out, key);
+        }
+        self.sweep.found = found;
+        self.sweep.end(now.ns).map_or(Next::Now, Next::After)
+    }
+
+    fn overdue(&mut self, out: &mut impl Sockets, key: Key) {
+        let tick = out.now().tick;
+        // What lies unread in its socket is word of it, too: it has not been silent.
+        let has_spoken = out.has_input(key);
+        let is_late = self.is_decision_overdue(out, key);
+        let Some(socket) = out.socket_mut(key) else { return };
+        match socket.phase {
+            Phase::Head | Phase::Full => {
+                self.metrics.handshake_timeouts.add(1);
+                out.abandon(key, Abandoned::Late);
+            }
+            Phase::Connecting if is_late => {
+                self.metrics.errors_decision_timeout.add(1);
+                out.abandon(key, Abandoned::Late);
+            }
+            Phase::Waiting if is_late => self.join_overdue(out, key),
+            Phase::Connecting | Phase::Waiting => {}
+            Phase::Open | Phase::Closing if has_spoken => socket.heard(tick),
+            // A publisher that is held back is not heard because nobody listens.
+            Phase::Open if self.fanout.is_held_back(key) => socket.heard(tick),
+            Phase::Open => {
+                self.metrics.idle_timeouts.add(1);
+                self.close_socket(out, key, CloseCode::PROTOCOL);
+            }
+            Phase::Closing | Phase::Ending => out.abort(key),
+        }
+    }
+
+    /// Whether a socket has waited too long for the application; if its peer has hung up, that is as
+    /// long as for the answer to a close.
+    fn is_decision_overdue(&self, out: &impl Sockets, key: Key) -> bool {
+        let Some(socket) = out.socket(key) else { return false };
+        let config = self.node.config();
+        let limit = match out.peer_has_shut(key) {
+            true => config.close_timeout,
+            false => config.decision_timeout,
+        };
+        TICK * out.now().tick.wrapping_sub(socket.last_heard) > limit
+    }
+
+    /// Stops accepting and begins to close everything, evenly over this time.
+    pub(crate) fn begin_drain(&mut self, out: &mut impl Sockets, over: Duration) {
+        out.stop_listening();
+        self.drain = Some(Drain::new(over, out.count(), out.now().ns));
+    }
+
+    /// Closes as many as a drain wants to be closed by now.
+    pub(crate) fn drain(&mut self, out: &mut impl Sockets) -> Next {
+        let (left, now_ns) = (out.count(), out.now().ns);
+        let Some(drain) = &mut self.drain else { return Next::Idle };
+        let count = match drain.step(left, now_ns) {
+            Step::Wait(time) => return Next::After(time),
+            Step::Close(count) => count,
+            Step::End => {
+                out.stop();
+                return Next::Idle;
+            }
+        };
+        let (mut keys, mut seen) = (Vec::new(), 0);
+        // Some records a step, until enough are found: looking at all of them would be a long turn.
+        for _ in 0..DRAIN_SWEEPS {
+            let is_next = |_: Key, socket: &mut Socket| {
+                let is_left = !matches!(socket.phase, Phase::Closing | Phase::Ending);
+                let is_next = is_left && seen < count;
+                seen += usize::from(is_next);
+                is_next
+            };
+            out.sweep(&mut drain.cursor, SWEEP_RECORDS, is_next, &mut keys);
+            // Back at the first record, or enough.
+            if drain.cursor == 0 || seen >= count {
+                break;
+            }
+        }
+        let wait = drain.closed(keys.len());
+        for key in keys {
+            match out.socket(key).map(Socket::phase) {
+                Some(Phase::Open | Phase::Waiting | Phase::Connecting) => {
+                    self.close_socket(out, key, CloseCode::RESTART);
+                }
+                Some(_) => out.close(key),
+                None => {}
+            }
+        }
+        Next::After(wait)
+    }
+
+    /// Gets on with a round of hibernation, or begins one.
+    pub(crate) fn hibernate(&mut self, out: &mut impl Sockets) -> Next {
+        let now_ns = out.now().ns;
+        let mut hand = match self.hibernation.begin(self.registry.awake(), now_ns) {
+            Ok(hand) => hand,
+            Err(wait) => return after(wait),
+        };
+        let deadline_ns = Hibernation::deadline_ns(out.clock_ns());
+        loop {
+            hand = match hand {
+                Hand::Membership(id) if id < self.registry.end() => {
+                    self.hibernate_one(out, id);
+                    Hand::Membership(id + 1)
+                }
+                Hand::Membership(_) => Hand::Topic(0),
+                Hand::Topic(place) if place < self.registry.topic_places() => {
+                    self.has_released |= self.registry.shrink_topic(place);
+                    Hand::Topic(place + 1)
+                }
+                Hand::Topic(_) => break,
+            };
+            if self.hibernation.is_stride() && out.clock_ns() >= deadline_ns {
+                self.hibernation.pause(hand);
+                return Next::Now;
+            }
+        }
+        after(self.hibernation.end(self.registry.awake(), now_ns))
+    }
+
+    /// Has a channel hibernate that nothing has happened on since the last round.
+    fn hibernate_one(&mut self, out: &mut impl Sockets, membership: u32) {
+        let Some(channel) = self.registry.send_to_sleep(membership) else { return };
+        self.has_released = true;
+        if !self.application.hibernate(channel) {
+            self.end_channel(out, membership, Reason::Crashed, Notice::Error);
+        }
+    }
+}
+
+fn is_overdue(socket: &Socket, tick: u32, node: &impl Node) -> bool {
+    let config = node.config();
+    let limit = match socket.phase {
+        Phase::Head | Phase::Full => Some(config.handshake_timeout),
+        // Looked at again there: whether its peer is still there is the socket's to say.
+        Phase::Connecting | Phase::Waiting => {
+            Some(config.close_timeout.min(config.decision_timeout))
+        }
+        // Nothing lies between a driver and its sockets that could lose them.
+        Phase::Open if socket.is_driven() => None,
+        Phase::Open => node
+            .mount(socket.mount)
+            .and_then(|mount| mount.idle_timeout.unwrap_or(config.idle_timeout)),
+        Phase::Closing | Phase::Ending => Some(config.close_timeout),
+    };
+    let silent = TICK * tick.wrapping_sub(socket.last_heard);
+    limit.is_some_and(|limit| silent > limit)
+}

@@ -1,0 +1,87 @@
+//! What members at the same place of a topic's log are sent, put together once.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use simurgh_reactor::{Run, Shared};
+
+use super::delivery::Delivery;
+use crate::broadcast::Broadcast;
+use crate::frames::broadcast_frame;
+use crate::registry::Topic;
+use crate::sockets::Sockets;
+use crate::wire::Wire;
+
+/// Largest burst that is put together for single writes; a larger one is gathered by the system.
+const WHOLE_BYTES_MAX: usize = 64 << 10;
+
+/// What members who stand at the same place of a topic's log are sent on one wire.
+pub(super) struct Batch {
+    /// Which topic: this very name, not one that reads the same and not the slot, which another
+    /// topic may have by now. It cannot be freed and taken anew while it is held here.
+    topic: Rc<str>,
+    from: u32,
+    to: u32,
+    /// Its frames; none if nothing of it has a form on this wire.
+    run: Option<Run>,
+    /// The same in one piece, if it is a short burst of several.
+    whole: Vec<u8>,
+    /// How many broadcasts that is, for the counters.
+    pub(super) count: u32,
+    /// Memberships that one of these broadcasts is not for.
+    pub(super) except: Vec<u32>,
+}
+
+impl Batch {
+    #[inline(never)]
+    pub(super) fn new(
+        out: &impl Sockets,
+        topic: &mut Topic<Delivery>,
+        from: u32,
+        wire: Wire,
+        errors: &mut u64,
+    ) -> Self {
+        let log = &mut topic.deliveries.log;
+        let except = log.pending(from).filter_map(|it| Some(it.except?.membership)).collect();
+        let (name, to) = (Rc::clone(&topic.name), log.head());
+        let mut batch =
+            Self { topic: name, from, to, run: None, whole: Vec::new(), count: 0, except };
+        let encode = |it: &Arc<Broadcast>| broadcast_frame(out, it, wire, errors);
+        log.runs(
+            from,
+            wire,
+            |_| true,
+            encode,
+            |run, count| {
+                batch.run = Some(run.clone());
+                batch.count = count;
+            },
+        );
+        if let Some(run) = batch.run.as_ref().filter(|run| run.single().is_none())
+            && run.len() <= WHOLE_BYTES_MAX
+        {
+            batch.whole.reserve_exact(run.len());
+            run.frames().for_each(|frame| batch.whole.extend_from_slice(frame.as_bytes()));
+        }
+        batch
+    }
+
+    #[inline]
+    pub(super) fn is_of(&self, topic: &Rc<str>, from: u32, to: u32) -> bool {
+        self.from == from && self.to == to && Rc::ptr_eq(&self.topic, topic)
+    }
+
+    /// Its run, and the bytes that it is in one piece; these are empty if the system is to gather
+    /// them.
+    #[inline]
+    pub(super) fn output(&self) -> Option<(&Run, &[u8])> {
+        let run = self.run.as_ref()?;
+        Some((run, run.single().map_or(&*self.whole, Shared::as_bytes)))
+    }
+
+    /// The same, if it is in one piece and for everybody.
+    #[inline]
+    pub(super) fn for_all(&self) -> Option<(&Run, &[u8])> {
+        self.output().filter(|(_, whole)| !whole.is_empty() && self.except.is_empty())
+    }
+}

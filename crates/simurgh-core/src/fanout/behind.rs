@@ -1,0 +1,133 @@
+//! Members who have not taken all they were sent, and what that means for the accounts of those who
+//! publish.
+
+use std::time::Duration;
+
+use simurgh_reactor::Next;
+
+use super::delivery::Registry;
+use super::state::Fanout;
+use crate::flow::pace;
+use crate::id::NO_MEMBERSHIP;
+use crate::node::Node;
+use crate::registry::{BEHIND, Left, List, Member, TopicId};
+use crate::sockets::Sockets;
+
+/// How often it is looked whether withheld bytes may be given back.
+const WITHHELD_LOOK: Duration = Duration::from_millis(5);
+
+impl<N: Node> Fanout<N> {
+    /// The hand has been round; whether nothing is left to send.
+    pub(super) fn lap_is_over(
+        &mut self,
+        registry: &mut Registry,
+        out: &impl Sockets,
+        id: TopicId,
+    ) -> bool {
+        let Some(topic) = registry.topic_mut(id) else { return true };
+        topic.begin_round();
+        let members = topic.len();
+        let delivery = &mut topic.deliveries;
+        let has_withheld = delivery.withheld.is_some();
+        let freed = delivery.finish_lap(members, out.now().ns);
+        if delivery.withheld.is_some() && !has_withheld {
+            self.withheld.push(id);
+        }
+        let is_done = delivery.log.is_empty();
+        delivery.in_fanout = !is_done;
+        self.delivered(freed);
+        self.relieve(registry, id);
+        if is_done {
+            registry.close_if_empty(id);
+        }
+        is_done
+    }
+
+    /// A member's socket has not taken all that it was just sent.
+    #[cold]
+    pub(super) fn is_behind(
+        &mut self,
+        registry: &mut Registry,
+        out: &impl Sockets,
+        id: TopicId,
+        member: Member,
+    ) {
+        // It may have ended by what it was sent.
+        if registry.member(member.membership()).is_none_or(|it| it.topic != id) {
+            return;
+        }
+        let is_news = registry.mark(member.membership(), BEHIND, true);
+        let Some(topic) = registry.topic_mut(id) else { return };
+        topic.deliveries.behind += u32::from(is_news);
+        let lags = out.queued(member.conn) > self.node.config().outbound_bytes_max / 4;
+        topic.deliveries.lagging |= lags;
+    }
+
+    /// A socket has taken all it was sent.
+    pub(crate) fn caught_up(&mut self, registry: &mut Registry, list: List) {
+        let mut next = list.first();
+        while let Some(topic) = registry.member(next).map(|it| it.topic) {
+            if registry.mark(next, BEHIND, false) {
+                self.one_less_behind(registry, topic);
+            }
+            next = registry.after(next).map_or(NO_MEMBERSHIP, |(id, _)| id);
+        }
+    }
+
+    /// A membership has left its topic.
+    pub(crate) fn left(&mut self, registry: &mut Registry, left: &Left) {
+        match left.was_behind {
+            true => self.one_less_behind(registry, left.topic),
+            false => self.relieve(registry, left.topic),
+        }
+        registry.close_if_empty(left.topic);
+    }
+
+    fn one_less_behind(&mut self, registry: &mut Registry, id: TopicId) {
+        if let Some(topic) = registry.topic_mut(id) {
+            topic.deliveries.one_less_behind();
+        }
+        self.relieve(registry, id);
+    }
+
+    /// Gives back what was withheld of a topic, if it is not awaited any more.
+    fn relieve(&mut self, registry: &mut Registry, id: TopicId) {
+        let Some(topic) = registry.topic_mut(id) else { return };
+        let members = topic.len();
+        if topic.deliveries.withheld.is_none() || topic.deliveries.is_awaited(members) {
+            return;
+        }
+        let Some(mut withheld) = topic.deliveries.withheld.take() else { return };
+        self.withheld.retain(|it| *it != id);
+        self.delivered(withheld.give_all());
+        registry.close_if_empty(id);
+    }
+
+    /// Gives back what may be given back by now although it is awaited.
+    pub(crate) fn give_back_withheld(
+        &mut self,
+        registry: &mut Registry,
+        out: &impl Sockets,
+    ) -> Next {
+        if self.withheld.is_empty() {
+            return Next::Idle;
+        }
+        let config = self.node.config();
+        let pace = pace(config.outbound_bytes_max, config.slow_after);
+        let mut left = std::mem::take(&mut self.withheld);
+        left.retain(|&id| {
+            let Some(topic) = registry.topic_mut(id) else { return false };
+            let Some(withheld) = &mut topic.deliveries.withheld else { return false };
+            let given = withheld.give(out.now().ns, pace);
+            let is_left = !withheld.is_empty();
+            if !is_left {
+                topic.deliveries.withheld = None;
+                registry.close_if_empty(id);
+            }
+            self.delivered(given);
+            is_left
+        });
+        self.withheld = left;
+        if self.withheld.is_empty() { Next::Idle } else { Next::After(WITHHELD_LOOK) }
+    }
+}

@@ -1,0 +1,318 @@
+//! One member at a time: what it is sent of its topic's log.
+
+use std::sync::Arc;
+
+use simurgh_reactor::{Key, Run};
+
+use super::batch::Batch;
+use super::delivery::{Delivery, Registry};
+use super::log::Log;
+use super::state::Fanout;
+use crate::broadcast::Broadcast;
+use crate::frames::{LONG_BYTES, broadcast_frame, encode_broadcast};
+use crate::node::Node;
+use crate::registry::{DELIVERING, Generations, Member, Topic, TopicId};
+use crate::sockets::Sockets;
+use crate::wire::Wire;
+
+/// Members between two looks at the clock.
+const STRIDE: usize = 16;
+/// Bytes after which a slice looks at the clock.
+const LOOK_BYTES: usize = 16 << 10;
+
+/// What was done since the last look at the clock.
+#[derive(Default)]
+pub(super) struct Stride {
+    members: usize,
+    pub(super) bytes: usize,
+}
+
+/// Why deliveries of what is ready stopped.
+pub(super) enum Step {
+    /// The clock is to be looked at.
+    Look,
+    /// The hand has been round.
+    Round,
+    /// The topic is gone.
+    Gone,
+    /// This member, as it was, is to get something that is not ready.
+    Other(Member),
+    /// This member's socket has not taken all of it.
+    Behind(Member),
+}
+
+/// What came of a delivery.
+pub(super) enum Delivered {
+    Sent {
+        bytes: usize,
+        /// The socket has not taken all of it.
+        waits: bool,
+    },
+    Through(Through),
+}
+
+impl Delivered {
+    const NOTHING: Self = Self::Sent { bytes: 0, waits: false };
+}
+
+/// Broadcasts for one membership that pass application code, or the socket itself, in order.
+pub(crate) struct Through {
+    pub(crate) membership: u32,
+    /// Tells whether that still is who was meant.
+    pub(crate) generation: u32,
+    pub(crate) conn: Key,
+    pub(crate) pending: Vec<Arc<Broadcast>>,
+}
+
+/// Whether a broadcast is not for this membership of a shard: it bears the name of its sender, who
+/// may have left and be somebody else by now.
+#[inline]
+pub(crate) fn is_except(
+    generations: Generations<'_>,
+    shard: u16,
+    broadcast: &Broadcast,
+    membership: u32,
+) -> bool {
+    broadcast.except.is_some_and(|channel| {
+        channel.membership == membership
+            && channel.shard == shard
+            && generations.is(membership, channel.generation)
+    })
+}
+
+/// What a log has for a member of a shard from its cursor on.
+#[inline]
+fn pending_for<'a>(
+    log: &'a Log,
+    generations: Generations<'a>,
+    shard: u16,
+    member: Member,
+) -> impl Iterator<Item = &'a Arc<Broadcast>> {
+    let is_for =
+        move |it: &&Arc<Broadcast>| !is_except(generations, shard, it, member.membership());
+    log.pending(member.cursor).filter(is_for)
+}
+
+impl<N: Node> Fanout<N> {
+    /// Sends to the members at the hand what is ready, until something else is to be done: what
+    /// most deliveries are, so nothing is looked up in it twice.
+    pub(super) fn send_ready(
+        &mut self,
+        registry: &mut Registry,
+        out: &mut impl Sockets,
+        id: TopicId,
+        stride: &mut Stride,
+    ) -> Step {
+        let Some((topic, generations)) = registry.topic_and_members(id) else { return Step::Gone };
+        let (head, batches, shard) = (topic.deliveries.log.head(), &self.batches, self.shard);
+        let mut sent = 0;
+        let step = loop {
+            if stride.members == STRIDE || stride.bytes >= LOOK_BYTES {
+                break Step::Look;
+            }
+            let Some(member) = topic.visit(head) else { break Step::Round };
+            stride.members += 1;
+            if member.cursor == head {
+                continue;
+            }
+            if member.through_channel() {
+                break Step::Other(member);
+            }
+            let mut values = None;
+            let waits = out.send_chosen(member.conn, |socket| {
+                values = (socket.wire == Wire::Values).then_some(socket.transport);
+                let batch = batches.get(socket.wire as usize)?.as_deref()?;
+                let is_ready = batch.is_of(&topic.name, member.cursor, head);
+                let (run, whole) = batch.for_all().filter(|_| is_ready)?;
+                sent += u64::from(batch.count);
+                stride.bytes += whole.len();
+                Some((whole, || run.clone()))
+            });
+            match (waits, values) {
+                (Some(false), _) => {}
+                (Some(true), _) => break Step::Behind(member),
+                (None, Some(transport)) => {
+                    let heard = pending_for(&topic.deliveries.log, generations, shard, member);
+                    sent += out.hear_broadcasts(member.conn, transport, heard);
+                }
+                (None, None) => break Step::Other(member),
+            }
+        };
+        if sent > 0 {
+            self.count_deliveries(sent);
+        }
+        step
+    }
+
+    /// Brings a member up to date before something else is written to it; what passes application
+    /// code is the caller's to deliver. What an interceptor writes while it is being brought up to
+    /// date is no reason to begin anew: what is broadcast meanwhile follows the rest, as it would in
+    /// Phoenix' mailbox, and nothing nests.
+    pub(crate) fn catch_up(
+        &mut self,
+        registry: &mut Registry,
+        out: &mut impl Sockets,
+        membership: u32,
+    ) -> Option<Through> {
+        let it = registry.member(membership).filter(|it| !it.is(DELIVERING))?;
+        let (id, at) = (it.topic, it.at as usize);
+        let topic = registry.topic_mut(id)?;
+        let head = topic.deliveries.log.head();
+        let member = *topic.member_at(at)?;
+        if member.cursor == head {
+            return None;
+        }
+        *topic.cursor_at(at)? = head;
+        match self.deliver(registry, out, id, member, true) {
+            Delivered::Through(through) => Some(through),
+            Delivered::Sent { .. } => None,
+        }
+    }
+
+    /// Sends one member the broadcasts from its cursor on; with `later`, together with what else
+    /// this turn has for it.
+    #[inline]
+    pub(super) fn deliver(
+        &mut self,
+        registry: &mut Registry,
+        out: &mut impl Sockets,
+        id: TopicId,
+        member: Member,
+        later: bool,
+    ) -> Delivered {
+        if member.through_channel() {
+            return through(registry, id, member).map_or(Delivered::NOTHING, Delivered::Through);
+        }
+        let Some((wire, transport)) = out.socket(member.conn).map(|it| (it.wire, it.transport))
+        else {
+            return Delivered::NOTHING;
+        };
+        let Some((topic, generations)) = registry.topic_and_members(id) else {
+            return Delivered::NOTHING;
+        };
+        if wire == Wire::Values {
+            let heard = pending_for(&topic.deliveries.log, generations, self.shard, member);
+            let heard = out.hear_broadcasts(member.conn, transport, heard);
+            self.count_deliveries(heard);
+            return Delivered::NOTHING;
+        }
+        let mut errors = 0;
+        let batch = self.batch(out, topic, member.cursor, wire, &mut errors);
+        let Some(batch) = batch else { return Delivered::NOTHING };
+        let count = u64::from(batch.count);
+        let is_for_some = !batch.except.is_empty() && batch.except.contains(&member.membership());
+        let delivered = match batch.output() {
+            _ if is_for_some => None,
+            None => Some(Delivered::NOTHING),
+            Some((run, _)) if later => {
+                out.send_later(member.conn, run.clone());
+                Some(Delivered::Sent { bytes: run.len(), waits: false })
+            }
+            Some((run, whole)) => {
+                let waits = out.send_run(member.conn, run, whole);
+                Some(Delivered::Sent { bytes: run.len(), waits })
+            }
+        };
+        if errors > 0 {
+            self.metrics.errors_encode.add(errors);
+        }
+        match delivered {
+            Some(delivered) => {
+                self.count_deliveries(count);
+                delivered
+            }
+            None => {
+                self.deliver_others(registry, out, id, member, wire);
+                Delivered::Sent { bytes: 0, waits: out.queued(member.conn) > 0 }
+            }
+        }
+    }
+
+    /// A topic's broadcasts from `cursor` on for a wire, the same for all who stand there.
+    #[inline]
+    fn batch(
+        &mut self,
+        out: &impl Sockets,
+        topic: &mut Topic<Delivery>,
+        cursor: u32,
+        wire: Wire,
+        errors: &mut u64,
+    ) -> Option<&Batch> {
+        let place = self.batches.get_mut(wire as usize)?;
+        let head = topic.deliveries.log.head();
+        if !place.as_deref().is_some_and(|batch| batch.is_of(&topic.name, cursor, head)) {
+            *place = Some(Box::new(Batch::new(out, topic, cursor, wire, errors)));
+        }
+        place.as_deref()
+    }
+
+    /// For the sender of a `broadcast_from`: all but its own.
+    fn deliver_others(
+        &mut self,
+        registry: &mut Registry,
+        out: &mut impl Sockets,
+        id: TopicId,
+        member: Member,
+        wire: Wire,
+    ) {
+        let Some((topic, generations)) = registry.topic_and_members(id) else { return };
+        let shard = self.shard;
+        let is_own = |it: &Broadcast| is_except(generations, shard, it, member.membership());
+        let (mut runs, mut sent): (Vec<Run>, u64) = (Vec::new(), 0);
+        // An encoding error was counted when the batch was made.
+        let encode = |it: &Arc<Broadcast>| broadcast_frame(out, it, wire, &mut 0);
+        topic.deliveries.log.runs(
+            member.cursor,
+            wire,
+            |it| !is_own(it),
+            encode,
+            |run, count| {
+                runs.push(run.clone());
+                sent += u64::from(count);
+            },
+        );
+        for run in runs {
+            out.send_later(member.conn, run);
+        }
+        self.count_deliveries(sent);
+    }
+
+    /// One broadcast for one member, behind all that this turn has for it.
+    pub(crate) fn deliver_one(
+        &self,
+        out: &mut impl Sockets,
+        conn: Key,
+        broadcast: &Arc<Broadcast>,
+    ) {
+        let Some((wire, transport)) = out.socket(conn).map(|it| (it.wire, it.transport)) else {
+            return;
+        };
+        self.count_deliveries(1);
+        if wire == Wire::Values {
+            out.hear_broadcasts(conn, transport, std::iter::once(broadcast));
+            return;
+        }
+        let mut errors = 0;
+        if broadcast.payload().len() > LONG_BYTES {
+            if let Some(frame) = broadcast_frame(out, broadcast, wire, &mut errors) {
+                out.send_later(conn, Run::of(&frame));
+            }
+        } else {
+            out.send_with(conn, |out| {
+                errors += u64::from(encode_broadcast(out, broadcast, wire).is_err());
+            });
+        }
+        self.metrics.errors_encode.add(errors);
+    }
+}
+
+fn through(registry: &Registry, id: TopicId, member: Member) -> Option<Through> {
+    let generation = registry.member(member.membership())?.generation;
+    let pending = registry.topic(id)?.deliveries.log.pending(member.cursor);
+    Some(Through {
+        membership: member.membership(),
+        generation,
+        conn: member.conn,
+        pending: pending.map(Arc::clone).collect(),
+    })
+}

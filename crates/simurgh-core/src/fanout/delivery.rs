@@ -1,0 +1,139 @@
+//! What the fan-out keeps of a topic: what is still to be sent, how far the hand's lap is, and what
+//! is withheld from the publishers' account.
+
+use std::sync::Arc;
+
+use super::log::Log;
+use crate::flow::{Flow, Withheld};
+use crate::registry::{self, Deliveries};
+
+/// The tables of a shard, with what the fan-out keeps of each topic.
+pub(crate) type Registry = registry::Registry<Delivery>;
+
+/// What the fan-out keeps of a topic.
+#[derive(Default)]
+pub(crate) struct Delivery {
+    /// Broadcasts not yet sent to everybody.
+    pub(crate) log: Log,
+    /// The log's head when the hand last stood at the first member: all before it is sent once the
+    /// hand is round.
+    lap_head: u32,
+    /// It is in one of the fan-out's lists.
+    pub(super) in_fanout: bool,
+    /// In this lap a member had more before it than a quarter of what may wait for one.
+    pub(super) lagging: bool,
+    /// Members whose socket has not taken all they were sent.
+    pub(super) behind: u32,
+    /// What its broadcasts come to in deliveries, one for each member there was: since the observer
+    /// last looked, and between its last two looks.
+    pub(crate) deliveries: u32,
+    pub(crate) deliveries_before: u32,
+    /// What members of this shard publish on it; none until they do.
+    pub(super) flow: Option<Arc<Flow>>,
+    /// Broadcasts whose bytes still count although everybody was sent them.
+    pub(super) withheld: Option<Box<Withheld>>,
+}
+
+impl Deliveries for Delivery {
+    fn head(&self) -> u32 {
+        self.log.head()
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.in_fanout && self.withheld.is_none()
+    }
+
+    fn shrink(&mut self) -> bool {
+        // Nobody else has it: nothing is under way in it.
+        self.flow.take_if(|flow| Arc::strong_count(flow) == 1);
+        self.log.shrink()
+    }
+}
+
+impl Delivery {
+    /// A lap begins, with what is there now.
+    pub(super) fn begin_lap(&mut self) {
+        self.lap_head = self.log.head();
+        self.lagging = false;
+    }
+
+    /// Whether what `members` were sent still counts as under way: most have not taken it, or one
+    /// is so far behind that it has to be given time.
+    pub(super) fn is_awaited(&self, members: usize) -> bool {
+        self.lagging || self.behind as usize * 2 > members
+    }
+
+    /// A member whose socket had not taken all has, or is gone.
+    pub(super) fn one_less_behind(&mut self) {
+        self.behind = self.behind.saturating_sub(1);
+        if self.behind == 0 {
+            self.lagging = false;
+            self.log.nobody_waits();
+        }
+    }
+
+    /// Forgets what everybody was sent, now that the hand has been round; returns the bytes set
+    /// free. What is awaited is withheld.
+    pub(super) fn finish_lap(&mut self, members: usize, now_ns: u64) -> usize {
+        let keep = self.log.head().wrapping_sub(self.lap_head) as usize;
+        let is_awaited = self.is_awaited(members);
+        let mut freed = 0;
+        while self.log.len() > keep {
+            let Some(posted) = self.log.pop(self.behind > 0) else { break };
+            if is_awaited {
+                let withheld = || Box::new(Withheld::new(now_ns));
+                self.withheld.get_or_insert_with(withheld).push(posted);
+            } else {
+                freed += posted.broadcast().weight();
+            }
+        }
+        self.lap_head = self.log.head();
+        self.lagging &= self.log.is_empty();
+        freed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use simurgh_proto::message::Payload;
+
+    use super::*;
+    use crate::broadcast::Broadcast;
+    use crate::flow::Posted;
+
+    fn publish(delivery: &mut Delivery) {
+        let broadcast = Broadcast::new("t", "e", Payload::EMPTY_OBJECT);
+        delivery.log.push(Posted::new(Arc::new(broadcast), None));
+    }
+
+    #[test]
+    fn a_lap_forgets_only_what_was_published_before_it_began() {
+        let mut delivery = Delivery::default();
+        publish(&mut delivery);
+        delivery.begin_lap();
+        publish(&mut delivery);
+        assert!(delivery.finish_lap(2, 0) > 0);
+        assert_eq!((delivery.log.len(), delivery.lap_head), (1, 2));
+        assert_eq!(delivery.log.pending(1).count(), 1);
+        assert_eq!(delivery.log.pending(2).count(), 0);
+        delivery.finish_lap(2, 0);
+        assert!(delivery.log.is_empty());
+    }
+
+    #[test]
+    fn bytes_are_withheld_while_most_are_behind_or_one_lags() {
+        let mut delivery = Delivery::default();
+        for (behind, lagging, is_withheld) in
+            [(0, false, false), (2, false, false), (3, false, true), (1, true, true)]
+        {
+            publish(&mut delivery);
+            delivery.begin_lap();
+            (delivery.behind, delivery.lagging) = (behind, lagging);
+            let freed = delivery.finish_lap(4, 0);
+            assert_eq!(freed == 0, is_withheld, "{behind} of 4, lagging: {lagging}");
+            assert_eq!(delivery.withheld.take().is_some(), is_withheld);
+        }
+        delivery.one_less_behind();
+        assert!(!delivery.is_awaited(4));
+    }
+}

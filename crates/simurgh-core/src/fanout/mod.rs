@@ -1,0 +1,23 @@
+//! Broadcasts: taken into a topic's log, and sent to its members in slices at the end of turns.
+//!
+//! A topic numbers its broadcasts; each member keeps a cursor, the number of the next one it is to
+//! get. A member who joined at number s therefore gets exactly the broadcasts from s on, in order,
+//! however the fan-out is cut into slices. A hand walks round the topic's table. Whom it visits
+//! gets everything from their cursor on, in one write of bytes that were encoded once: a burst of
+//! messages costs little more than one. A message that is about to be written to a member first
+//! brings that member up to date, so slices never change an order that PROTOCOL §6 promises.
+//!
+//! What passes application code is not delivered here: it is handed to the caller ([`Through`]).
+
+mod batch;
+mod behind;
+mod deliver;
+mod delivery;
+mod log;
+mod publish;
+mod slice;
+mod state;
+
+pub(crate) use deliver::Through;
+pub(crate) use delivery::{Delivery, Registry};
+pub(crate) use state::Fanout;

@@ -1,0 +1,123 @@
+//! From a publisher to all shards, and what holds a publisher back that is faster than its readers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_reactor::{Key, Next};
+
+use super::delivery::Registry;
+use super::state::{Fanout, Held};
+use crate::broadcast::Broadcast;
+use crate::flow::{Flow, Posted};
+use crate::node::Node;
+use crate::socket::Phase;
+use crate::sockets::Sockets;
+
+/// How often held publishers are looked at while nothing else happens.
+const HELD_LOOK: Duration = Duration::from_millis(5);
+/// Publishers that are read again in one turn: each of them may bring as much as one read holds.
+const RELEASED_MAX: usize = 16;
+
+impl<N: Node> Fanout<N> {
+    /// A broadcast made on this shard by `publisher`: here at once, elsewhere by mail.
+    pub(crate) fn publish(
+        &mut self,
+        registry: &mut Registry,
+        out: &mut impl Sockets,
+        publisher: Key,
+        broadcast: Broadcast,
+    ) {
+        let (weight, config) = (broadcast.weight(), self.node.config());
+        let (bytes, bytes_max) = (broadcast.payload().len(), config.broadcast_bytes_max());
+        if bytes > bytes_max {
+            self.metrics.errors_broadcast_too_big.add(1);
+            let topic = broadcast.topic();
+            return tracing::warn!(topic, bytes, bytes_max, "broadcast too large, not sent");
+        }
+        let flow = self.flow(registry, broadcast.topic());
+        let is_first = flow.bytes() == 0;
+        let charge = Some(flow.charge(weight));
+        let (broadcast, own) = (Arc::new(broadcast), usize::from(self.shard));
+        for shard in (0..self.node.shards()).filter(|shard| *shard != own) {
+            let posted = Posted::new(Arc::clone(&broadcast), charge.clone());
+            self.node.post_charged(shard, posted);
+        }
+        self.node.charge(own, weight);
+        self.enqueue(registry, Posted::new(broadcast, charge));
+        let is_too_much = flow.bytes() > self.node.config().flow_bytes_max()
+            || (self.node.is_congested() && !is_first)
+            || self.node.is_jammed();
+        // Once: what a held socket's channels go on to publish holds it no more than before.
+        if is_too_much && out.socket(publisher).is_some() && !out.is_held(publisher) {
+            self.metrics.publishers_held.add(1);
+            out.hold(publisher);
+            self.held.push_back(Held { key: publisher, flow });
+        }
+    }
+
+    /// Takes a broadcast, whose weight is charged to this shard, into its topic's log.
+    pub(crate) fn enqueue(&mut self, registry: &mut Registry, posted: Posted) {
+        self.metrics.broadcasts.add(1);
+        let found = registry.find(posted.broadcast().topic());
+        let Some((id, topic)) = found.and_then(|id| Some((id, registry.topic_mut(id)?))) else {
+            return self.delivered(posted.broadcast().weight());
+        };
+        let members = topic.len() as u32;
+        let delivery = &mut topic.deliveries;
+        delivery.log.push(posted);
+        delivery.deliveries = delivery.deliveries.saturating_add(members);
+        if !delivery.in_fanout {
+            delivery.in_fanout = true;
+            delivery.begin_lap();
+            topic.begin_round();
+            self.active.push_back(id);
+            self.count_active();
+        }
+    }
+
+    /// What this shard's members have under way on a topic.
+    fn flow(&mut self, registry: &mut Registry, topic: &str) -> Arc<Flow> {
+        match registry.find(topic).and_then(|id| registry.topic_mut(id)) {
+            Some(topic) => Arc::clone(topic.deliveries.flow.get_or_insert_default()),
+            None => self.elsewhere.of(topic),
+        }
+    }
+
+    /// Whether a socket is not read for what it published.
+    pub(crate) fn is_held_back(&self, key: Key) -> bool {
+        self.held.iter().any(|held| held.key == key)
+    }
+
+    /// A socket is gone, and with it what held it back.
+    pub(crate) fn forget(&mut self, key: Key) {
+        self.held.retain(|held| held.key != key);
+    }
+
+    /// Publishers read again once enough of what they published has left; says when they are looked
+    /// at again.
+    pub(crate) fn release_held(&mut self, out: &mut impl Sockets) -> Next {
+        if self.held.is_empty() {
+            return Next::Idle;
+        }
+        let flow_bytes_max = self.node.config().flow_bytes_max();
+        let is_relieved = self.node.is_relieved();
+        let mut released = 0;
+        for _ in 0..self.held.len() {
+            let Some(held) = self.held.pop_front() else { break };
+            let under_way = held.flow.bytes();
+            let may_go = under_way <= flow_bytes_max / 2
+                && (is_relieved || (under_way == 0 && !self.node.is_jammed()));
+            if !may_go || released == RELEASED_MAX {
+                self.held.push_back(held);
+                continue;
+            }
+            released += 1;
+            // A socket that waits for something else stays held for that.
+            let waits = |phase| matches!(phase, Phase::Waiting | Phase::Connecting);
+            if out.socket(held.key).is_some_and(|socket| !waits(socket.phase)) {
+                out.release(held.key);
+            }
+        }
+        if self.held.is_empty() { Next::Idle } else { Next::After(HELD_LOOK) }
+    }
+}

@@ -1,0 +1,175 @@
+//! A slice of the fan-out: topics in turn, until its time is over.
+
+use std::time::Duration;
+
+use simurgh_reactor::Next;
+
+use super::deliver::{Delivered, Step, Stride, Through};
+use super::delivery::Registry;
+use super::state::Fanout;
+use crate::mail::Mail;
+use crate::node::Node;
+use crate::permits::Permit;
+use crate::registry::{Member, TopicId};
+use crate::sockets::Sockets;
+
+/// Longest slice. With the events of a turn it stays well under the 2 ms a turn may take.
+const SLICE: Duration = Duration::from_micros(400);
+/// Members that a topic may have here to be served without a permit: what they take is less than
+/// what they would wait behind a broadcast to everybody.
+const FEW: usize = 32;
+
+/// A slice of the fan-out that is under way.
+pub(crate) struct Slice {
+    deadline_ns: u64,
+    /// Topics that may still be begun.
+    left: usize,
+    /// There is no permit: only topics with few members are served.
+    only_few: bool,
+    is_over: bool,
+    /// The topic that is being served.
+    topic: Option<TopicId>,
+    stride: Stride,
+    /// Who was last served by the caller.
+    through: Option<Member>,
+}
+
+impl<N: Node> Fanout<N> {
+    /// Begins to send what is to be sent; none if there is nothing.
+    pub(crate) fn begin_slice(&mut self, out: &impl Sockets) -> Option<Slice> {
+        if self.active.is_empty() {
+            return None;
+        }
+        let now_ns = out.clock_ns();
+        if self.permit == Permit::None {
+            self.permit = self.node.permits().take(usize::from(self.shard), now_ns);
+        }
+        // A permit that is waited for comes by mail.
+        let only_few = !matches!(self.permit, Permit::Held(_));
+        Some(Slice {
+            deadline_ns: now_ns + SLICE.as_nanos() as u64,
+            left: if only_few { self.active.len() } else { usize::MAX },
+            only_few,
+            is_over: false,
+            topic: None,
+            stride: Stride::default(),
+            through: None,
+        })
+    }
+
+    /// Sends, until the slice is over or somebody is to get something that passes application
+    /// code: the caller delivers that and comes again.
+    pub(crate) fn go_on(
+        &mut self,
+        registry: &mut Registry,
+        out: &mut impl Sockets,
+        slice: &mut Slice,
+    ) -> Option<Through> {
+        loop {
+            let id = slice.topic.or_else(|| self.next_topic(registry, out, slice))?;
+            slice.topic = Some(id);
+            if let Some(member) = slice.through.take()
+                && out.queued(member.conn) > 0
+            {
+                self.is_behind(registry, out, id, member);
+            }
+            match self.send_ready(registry, out, id, &mut slice.stride) {
+                Step::Gone => slice.leave_topic(out),
+                Step::Round if self.lap_is_over(registry, out, id) => slice.leave_topic(out),
+                Step::Round => {}
+                Step::Look => {
+                    slice.stride = Stride::default();
+                    if out.clock_ns() >= slice.deadline_ns {
+                        self.active.push_back(id);
+                        (slice.topic, slice.is_over) = (None, true);
+                    }
+                }
+                Step::Behind(member) => self.is_behind(registry, out, id, member),
+                Step::Other(member) => match self.deliver(registry, out, id, member, false) {
+                    Delivered::Through(through) => {
+                        slice.through = Some(member);
+                        return Some(through);
+                    }
+                    Delivered::Sent { bytes, waits } => {
+                        slice.stride.bytes += bytes;
+                        if waits {
+                            self.is_behind(registry, out, id, member);
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    /// The next topic to be served in a slice.
+    fn next_topic(
+        &mut self,
+        registry: &Registry,
+        out: &impl Sockets,
+        slice: &mut Slice,
+    ) -> Option<TopicId> {
+        while !slice.is_over && slice.left > 0 {
+            let id = self.active.pop_front()?;
+            slice.left -= 1;
+            slice.stride = Stride::default();
+            let is_small = || registry.topic(id).is_none_or(|topic| topic.len() <= FEW);
+            if !slice.only_few || is_small() {
+                return Some(id);
+            }
+            self.active.push_back(id);
+            slice.is_over = out.clock_ns() >= slice.deadline_ns;
+        }
+        None
+    }
+
+    /// Ends a slice; says when there has to be another.
+    pub(crate) fn end_slice(&mut self, out: &impl Sockets, slice: &Slice) -> Next {
+        self.count_active();
+        if slice.only_few {
+            return if slice.is_over { Next::Now } else { Next::Idle };
+        }
+        if self.active.is_empty() {
+            // Nothing is under way that the bytes could be wanted for.
+            self.batches = Default::default();
+            self.put_permit_back();
+            return Next::Idle;
+        }
+        if let Permit::Held(since_ns) = self.permit
+            && self.node.permits().is_to_pass(since_ns, out.clock_ns())
+        {
+            self.put_permit_back();
+        }
+        // Without a permit now, it takes a place in the line.
+        Next::Now
+    }
+
+    /// The permit this shard stood in line for.
+    pub(crate) fn permit_came(&mut self, out: &impl Sockets) {
+        self.permit = Permit::Held(out.clock_ns());
+        if self.active.is_empty() {
+            self.put_permit_back();
+        }
+    }
+
+    /// Puts the permit back that is held, or leaves the line.
+    pub(crate) fn put_permit_back(&mut self) {
+        let shard = usize::from(self.shard);
+        let node = &self.node;
+        let is_held = match std::mem::replace(&mut self.permit, Permit::None) {
+            Permit::None => false,
+            Permit::Waits => !node.permits().leave(shard),
+            Permit::Held(_) => true,
+        };
+        if is_held {
+            node.permits().put_back(shard, |next| node.post(next, Mail::Permit));
+        }
+    }
+}
+
+impl Slice {
+    /// Its topic has nothing more to send.
+    fn leave_topic(&mut self, out: &impl Sockets) {
+        self.topic = None;
+        self.is_over = out.clock_ns() >= self.deadline_ns;
+    }
+}

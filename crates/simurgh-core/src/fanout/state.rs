@@ -1,0 +1,72 @@
+//! What the fan-out of a shard has in hand.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use simurgh_reactor::Key;
+
+use super::batch::Batch;
+use crate::flow::{Flow, FlowsElsewhere};
+use crate::metrics::ShardMetrics;
+use crate::node::Node;
+use crate::permits::Permit;
+use crate::registry::TopicId;
+use crate::wire::WIRES;
+
+/// The topics with something left to send, and the bytes in use.
+pub(crate) struct Fanout<N: Node> {
+    pub(super) node: Arc<N>,
+    pub(super) metrics: Arc<ShardMetrics>,
+    pub(super) shard: u16,
+    pub(super) permit: Permit,
+    pub(super) active: VecDeque<TopicId>,
+    pub(super) batches: [Option<Box<Batch>>; WIRES],
+    /// Topics of which bytes are withheld.
+    pub(super) withheld: Vec<TopicId>,
+    pub(super) elsewhere: FlowsElsewhere,
+    /// Sockets that are not read because they published more than is under way may be.
+    pub(super) held: VecDeque<Held>,
+}
+
+/// A socket that is not read because it published more than is to be under way.
+pub(super) struct Held {
+    pub(super) key: Key,
+    pub(super) flow: Arc<Flow>,
+}
+
+impl<N: Node> Fanout<N> {
+    pub(crate) fn new(node: Arc<N>, metrics: Arc<ShardMetrics>, shard: u16) -> Self {
+        Self {
+            node,
+            metrics,
+            shard,
+            permit: Permit::None,
+            active: VecDeque::new(),
+            batches: [const { None }; WIRES],
+            withheld: Vec::new(),
+            elsewhere: FlowsElsewhere::default(),
+            held: VecDeque::new(),
+        }
+    }
+
+    /// Notes how many topics have something left to send.
+    pub(super) fn count_active(&self) {
+        self.metrics.fanout_topics.set(self.active.len() as u64);
+    }
+
+    /// Gives bytes of broadcasts back that everybody here has got.
+    pub(super) fn delivered(&self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        let shard = usize::from(self.shard);
+        self.node.done(shard, bytes);
+        self.metrics.fanout_bytes.set(self.node.charged(shard) as u64);
+    }
+
+    /// Counts what members were sent.
+    pub(super) fn count_deliveries(&self, count: u64) {
+        self.metrics.deliveries.add(count);
+        self.metrics.messages_out.add(count);
+    }
+}

@@ -1,0 +1,227 @@
+//! What is said on a wire: messages as frames, whole or in parts.
+//!
+//! A long payload is not copied into its frame: the few bytes around it are made, and the payload
+//! stays where it lies. So a long broadcast is in memory once, whatever its readers speak and on
+//! however many shards they are, and saying it costs a turn no copy.
+
+use std::sync::Arc;
+
+use simurgh_proto::message::Payload;
+use simurgh_proto::serializer::{EncodeError, Kind, ServerMessage};
+use simurgh_proto::ws::{self, CloseCode, OpCode};
+use simurgh_reactor::{Key, Run, Shared};
+
+use crate::broadcast::Broadcast;
+use crate::metrics::ShardMetrics;
+use crate::sockets::Sockets;
+use crate::wire::Wire;
+
+/// Longer payloads are not copied into their frames.
+pub(crate) const LONG_BYTES: usize = 64 << 10;
+/// Stands for the payload while the rest of a text is written: no JSON text holds it, for strings
+/// have their control characters escaped.
+const HOLE: char = '\0';
+
+/// Says something to an open socket; it leaves with all else of this turn.
+pub(crate) fn say(
+    out: &mut impl Sockets,
+    metrics: &ShardMetrics,
+    key: Key,
+    message: ServerMessage<'_>,
+) {
+    let Some(socket) = out.socket(key).filter(|socket| socket.is_open()) else { return };
+    let wire = socket.wire;
+    metrics.messages_out.add(1);
+    if wire == Wire::Values {
+        return out.hear(key, &message);
+    }
+    if message.payload().len() > LONG_BYTES {
+        return say_long(out, metrics, key, wire, message);
+    }
+    out.send_with(key, |out| {
+        if let Err(error) = ws::encode_with(out, |out| write(out, wire, &message)) {
+            not_encodable(metrics, error);
+        }
+    });
+}
+
+/// Says something of which the payload is not copied; or only if it is borrowed.
+#[cold]
+fn say_long(
+    out: &mut impl Sockets,
+    metrics: &ShardMetrics,
+    key: Key,
+    wire: Wire,
+    mut message: ServerMessage<'_>,
+) {
+    let payload = message.replace_payload(Payload::NULL).into_owned();
+    let made = frame_around(out, payload, |out, hole| {
+        // What stands for the payload outlives the message no longer than this.
+        let mut message = message;
+        message.replace_payload(hole.clone().into_owned());
+        write(out, wire, &message)
+    });
+    match made {
+        Ok(frame) => out.send_later(key, Run::of(&frame)),
+        Err(error) => not_encodable(metrics, error),
+    }
+}
+
+fn not_encodable(metrics: &ShardMetrics, error: EncodeError) {
+    metrics.errors_encode.add(1);
+    tracing::debug!(%error, "a message cannot be encoded for its receiver");
+}
+
+/// Tells a socket that it is closed.
+pub(crate) fn say_close(out: &mut impl Sockets, key: Key, code: Option<CloseCode>, reason: &str) {
+    match out.socket(key).map(|socket| socket.wire) {
+        None => {}
+        Some(Wire::Values) => out.hear_close(key, code),
+        Some(Wire::V1 | Wire::V2 | Wire::Plain) => {
+            out.send_with(key, |out| match code {
+                Some(code) => ws::encode_close(code, reason, None, out),
+                None => ws::encode(OpCode::Close, &[], None, out),
+            });
+        }
+    }
+}
+
+/// A message as a wire has it, without its frame's head.
+fn write(
+    out: &mut Vec<u8>,
+    wire: Wire,
+    message: &ServerMessage<'_>,
+) -> Result<OpCode, EncodeError> {
+    match wire.serializer() {
+        Some(serializer) => serializer.server(out, message).map(op_code),
+        None => Ok(op_code(plain_message(out, message.payload()))),
+    }
+}
+
+/// A message without any serializer.
+fn plain_message(out: &mut Vec<u8>, payload: &Payload<'_>) -> Kind {
+    match payload {
+        Payload::Json(text) => {
+            out.extend_from_slice(text.as_bytes());
+            Kind::Text
+        }
+        Payload::Binary(data) => {
+            out.extend_from_slice(data);
+            Kind::Binary
+        }
+    }
+}
+
+/// The frames of a kind of message.
+pub fn op_code(kind: Kind) -> OpCode {
+    match kind {
+        Kind::Text => OpCode::Text,
+        Kind::Binary => OpCode::Binary,
+    }
+}
+
+/// The frame of a broadcast on a wire; none, and an error is counted, if it has no form there.
+pub(crate) fn broadcast_frame(
+    out: &impl Sockets,
+    broadcast: &Arc<Broadcast>,
+    wire: Wire,
+    errors: &mut u64,
+) -> Option<Shared> {
+    let made = if broadcast.payload().len() > LONG_BYTES {
+        frame_around(out, Arc::clone(broadcast), |out, payload| {
+            write_broadcast(out, broadcast, payload, wire)
+        })
+    } else {
+        // What it weighs is what its frame comes to, or a little more.
+        let mut bytes = Vec::with_capacity(broadcast.weight());
+        encode_broadcast(&mut bytes, broadcast, wire).map(|()| out.share(bytes))
+    };
+    match made {
+        Ok(frame) => Some(frame),
+        Err(error) => {
+            *errors += 1;
+            tracing::debug!(topic = broadcast.topic(), %error, "broadcast not encodable");
+            None
+        }
+    }
+}
+
+/// Appends the frame of a broadcast.
+pub(crate) fn encode_broadcast(
+    out: &mut Vec<u8>,
+    broadcast: &Broadcast,
+    wire: Wire,
+) -> Result<(), EncodeError> {
+    ws::encode_with(out, |out| write_broadcast(out, broadcast, broadcast.payload(), wire))
+}
+
+/// A broadcast, with a payload that may stand for its own, without its frame's head.
+fn write_broadcast(
+    out: &mut Vec<u8>,
+    broadcast: &Broadcast,
+    payload: &Payload<'_>,
+    wire: Wire,
+) -> Result<OpCode, EncodeError> {
+    let (topic, event) = (broadcast.topic(), broadcast.event());
+    match wire.serializer() {
+        Some(serializer) => serializer.broadcast(out, topic, event, payload).map(op_code),
+        None => Ok(op_code(plain_message(out, payload))),
+    }
+}
+
+/// What keeps a payload.
+trait Keeps: 'static {
+    fn payload(&self) -> &Payload<'static>;
+}
+
+impl Keeps for Payload<'static> {
+    fn payload(&self) -> &Payload<'static> {
+        self
+    }
+}
+
+impl Keeps for Arc<Broadcast> {
+    fn payload(&self) -> &Payload<'static> {
+        Broadcast::payload(self)
+    }
+}
+
+struct Kept<K>(K);
+
+impl<K: Keeps> AsRef<[u8]> for Kept<K> {
+    fn as_ref(&self) -> &[u8] {
+        match self.0.payload() {
+            Payload::Json(text) => text.as_bytes(),
+            Payload::Binary(data) => data,
+        }
+    }
+}
+
+/// A frame in parts. `write` appends a message without its frame's head, and is given what stands
+/// for the payload.
+fn frame_around<K: Keeps>(
+    out: &impl Sockets,
+    keeper: K,
+    write: impl FnOnce(&mut Vec<u8>, &Payload<'_>) -> Result<OpCode, EncodeError>,
+) -> Result<Shared, EncodeError> {
+    let hole = match keeper.payload() {
+        Payload::Json(_) => Payload::from_json(HOLE.encode_utf8(&mut [0; 4]).to_owned()),
+        // Binary comes last in all that it is written into.
+        Payload::Binary(_) => Payload::from_bytes(&[][..]),
+    };
+    let mut text = Vec::new();
+    let op = write(&mut text, &hole)?;
+    let place = text.iter().position(|byte| hole.json().is_some() && *byte == HOLE as u8);
+    let tail = place.map(|at| text.split_off(at)).and_then(|tail| Some(tail.get(1..)?.to_vec()));
+    let tail = tail.unwrap_or_default();
+    let bytes = text.len() + keeper.payload().len() + tail.len();
+    let mut head = Vec::with_capacity(16 + text.len());
+    ws::encode_head(op, bytes, &mut head);
+    head.append(&mut text);
+    let (head, body) = (out.share(head), out.share(Kept(keeper)));
+    if !tail.is_empty() {
+        body.go_on_in(&out.share(tail));
+    }
+    head.go_on_in(&body);
+    Ok(head)
+}

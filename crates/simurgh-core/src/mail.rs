@@ -1,0 +1,26 @@
+//! What other threads ask of a core: the one door.
+
+use std::time::Duration;
+
+use simurgh_reactor::Key;
+
+use crate::channel::Join;
+use crate::flow::Posted;
+use crate::id::ChannelId;
+use crate::reach::ToChannel;
+
+/// All that other threads may ask of a core.
+#[derive(Debug)]
+pub enum Mail {
+    /// A broadcast made elsewhere; its weight was charged to this shard.
+    Broadcast(Posted),
+    /// For one channel.
+    ToChannel(ChannelId, ToChannel),
+    /// The join a socket waits for is decided, or its decision panicked; the number tells it from
+    /// what the socket waited for before.
+    Joined(Key, u32, Option<Join>),
+    /// A permit to fan out, for which this shard stood in line.
+    Permit,
+    /// Close everything with 1012 over this time, then end.
+    Drain(Duration),
+}

@@ -1,0 +1,122 @@
+//! Who speaks for a membership, and what its coming and going touches beside the registry.
+
+use std::rc::Rc;
+
+use crate::channel::Channel;
+use crate::context::Effect;
+use crate::core::Core;
+use crate::id::ChannelId;
+use crate::node::Node;
+use crate::outcome::Reason;
+use crate::registry::{HAS_RELAYS, Holds, Left, Membership, RELAY, Subscriber};
+use crate::socket::{Socket, Speaker};
+use crate::sockets::Sockets;
+use crate::wire::Wire;
+
+impl<N: Node> Core<N> {
+    /// Who speaks for a membership.
+    pub(crate) fn speaker(&self, out: &impl Sockets, membership: u32) -> Option<Speaker> {
+        let it = self.registry.member(membership)?;
+        let generation = it.generation;
+        Some(Speaker {
+            conn: it.conn,
+            wire: out.socket(it.conn).map_or(Wire::V2, |socket| socket.wire),
+            topic: Rc::clone(&self.registry.topic(it.topic)?.name),
+            join_ref: it.join_ref.clone(),
+            is_given: it.has_given_join_ref(),
+            id: ChannelId { shard: self.shard, membership, generation },
+        })
+    }
+
+    /// The slot of a channel, if it still is that channel.
+    pub(crate) fn live(&self, channel: ChannelId) -> Option<u32> {
+        let membership = self.registry.member(channel.membership)?;
+        (membership.generation == channel.generation && channel.shard == self.shard)
+            .then_some(channel.membership)
+    }
+
+    /// The channels that a socket has joined.
+    pub(crate) fn channels_of(&self, socket: &Socket) -> Vec<ChannelId> {
+        let all = self.registry.of(socket.list).filter(|(_, it)| it.is_joined());
+        let name = |(membership, it): (u32, &Membership)| ChannelId {
+            shard: self.shard,
+            membership,
+            generation: it.generation,
+        };
+        all.map(name).collect()
+    }
+
+    /// Takes a channel, and its subscriptions to further topics, out of all tables and lets it clean
+    /// up; returns what it did then.
+    pub(crate) fn take_out(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        reason: Reason,
+    ) -> Vec<Effect> {
+        let membership = speaker.id.membership;
+        let has_relays = self.registry.member(membership).is_some_and(|it| it.is(HAS_RELAYS));
+        let Some(socket) = out.socket_mut(speaker.conn) else { return Vec::new() };
+        let mut channel = None;
+        if let Some(left) = self.registry.leave(&mut socket.list, membership) {
+            channel = self.left(left);
+        }
+        if has_relays {
+            let all = self.registry.of(socket.list);
+            let own = all.filter(|(_, it)| it.relay_for() == Some(membership));
+            let relays: Vec<u32> = own.map(|(id, _)| id).collect();
+            for relay in relays {
+                if let Some(left) = self.registry.leave(&mut socket.list, relay) {
+                    self.left(left);
+                }
+            }
+        }
+        self.application.terminate(socket.state(), speaker, channel, reason)
+    }
+
+    /// Does what follows when a membership has left; returns its channel.
+    pub(crate) fn left(&mut self, left: Left) -> Option<Box<dyn Channel>> {
+        if let Some(topic) = &left.counted {
+            self.node.count_out(topic);
+        }
+        self.fanout.left(&mut self.registry, &left);
+        left.channel
+    }
+
+    pub(crate) fn subscribe_relay(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        topic: &str,
+    ) {
+        let Some(channel) = self.live(speaker.id) else { return };
+        let Some(socket) = out.socket_mut(speaker.conn) else { return };
+        if self.registry.relay(socket.list, channel, topic).is_some() {
+            return;
+        }
+        self.registry.mark(channel, HAS_RELAYS, true);
+        let relay = Subscriber::through(Holds::Relay(channel), RELAY);
+        // Without memory it hears nothing of that topic.
+        let _ = self.registry.subscribe(&mut socket.list, speaker.conn, topic, relay);
+    }
+
+    pub(crate) fn unsubscribe_relay(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        topic: &str,
+    ) {
+        let Some(channel) = self.live(speaker.id) else { return };
+        let Some(socket) = out.socket_mut(speaker.conn) else { return };
+        let Some(relay) = self.registry.relay(socket.list, channel, topic) else { return };
+        if let Some(left) = self.registry.leave(&mut socket.list, relay) {
+            self.left(left);
+        }
+    }
+
+    /// A socket that was open is open no more.
+    pub(crate) fn socket_ended(&self) {
+        self.metrics.sockets.set(self.metrics.sockets.value().saturating_sub(1));
+        self.node.free_seat();
+    }
+}

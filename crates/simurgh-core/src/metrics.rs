@@ -1,0 +1,123 @@
+//! Counters of a shard: written by its thread alone, read by any, with plain relaxed loads and
+//! stores.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A counter with one writer: no locked instruction, only a load and a store.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds; only the owning shard may call this.
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// Sets a gauge; only the owning shard may call this.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
+    /// The value now.
+    pub fn value(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Name, Prometheus type, help text and reader of a counter.
+pub type Described = (&'static str, &'static str, &'static str, fn(&ShardMetrics) -> u64);
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])* $field:ident: $kind:ident,)*) => {
+        /// What one shard's sockets and channels did.
+        #[derive(Debug, Default)]
+        pub struct ShardMetrics { $($(#[doc = $doc])* pub $field: Counter,)* }
+
+        impl ShardMetrics {
+            /// All counters, in the order of the fields.
+            pub const ALL: &'static [Described] = &[$((
+                stringify!($field),
+                stringify!($kind),
+                concat!($($doc),*),
+                |all| all.$field.value(),
+            ),)*];
+        }
+    };
+}
+
+counters! {
+    /// Sockets open now, upgraded.
+    sockets: gauge,
+    /// Channels joined now.
+    channels: gauge,
+    /// Channels that hibernate: nothing has happened on them for a while.
+    channels_hibernating: gauge,
+    /// Topics with members now.
+    topics: gauge,
+    /// Entries of the subscriber tables now: channels, ids of sockets, channels' further topics.
+    subscriptions: gauge,
+    /// Upgrades accepted.
+    upgrades: counter,
+    /// Upgrades refused with an HTTP error.
+    upgrades_refused: counter,
+    /// Connections refused with 503 because the shard or the server was full.
+    refused_full: counter,
+    /// Joins that were ok.
+    joins: counter,
+    /// Joins refused by the application or a limit.
+    joins_refused: counter,
+    /// Messages received from clients, heartbeats included.
+    messages_in: counter,
+    /// Heartbeats answered.
+    heartbeats: counter,
+    /// Messages sent to clients: replies, pushes, and broadcasts once for each member.
+    messages_out: counter,
+    /// Broadcasts taken by this shard.
+    broadcasts: counter,
+    /// Broadcasts delivered, one for each member.
+    deliveries: counter,
+    /// Bytes of broadcasts under way.
+    fanout_bytes: gauge,
+    /// Topics with broadcasts under way.
+    fanout_topics: gauge,
+    /// Times a publisher was held back.
+    publishers_held: counter,
+    /// Bytes of half-received messages and heads.
+    inbound_bytes: gauge,
+    /// Peers cut because they read too slowly (1013).
+    slow_peer_disconnects: counter,
+    /// Connections closed for saying nothing (1002).
+    idle_timeouts: counter,
+    /// Connections closed because their upgrade request took too long.
+    handshake_timeouts: counter,
+    /// Sockets that somebody disconnected by way of the observer (1001).
+    observer_disconnects: counter,
+    /// Frames against RFC 6455 (1002).
+    errors_protocol: counter,
+    /// Text that is not UTF-8 (1007).
+    errors_utf8: counter,
+    /// Frames or messages over the limit (1009).
+    errors_too_big: counter,
+    /// Messages that are no Channels message (1011).
+    errors_bad_message: counter,
+    /// Messages cut because the shard's budget for half-received ones was used up (1013).
+    errors_inbound_budget: counter,
+    /// Messages and heads that took too long to become whole (1013).
+    errors_message_timeout: counter,
+    /// Broadcasts of the application larger than half of `outbound_bytes_max`, not sent.
+    errors_broadcast_too_big: counter,
+    /// Connects and joins that the application did not decide about in time.
+    errors_decision_timeout: counter,
+    /// Messages for topics that are not joined or have no channel.
+    errors_unmatched_topic: counter,
+    /// Payloads that a declared channel does not take, by their shape.
+    errors_wrong_payload: counter,
+    /// Callbacks that panicked.
+    errors_callback_panic: counter,
+    /// Channels that stopped abnormally.
+    errors_abnormal_stop: counter,
+    /// Broadcasts that a member's serializer cannot carry.
+    errors_encode: counter,
+    /// Callbacks that held the shard longer than `callback_warning`.
+    slow_callbacks: counter,
+}

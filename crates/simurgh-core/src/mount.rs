@@ -1,0 +1,83 @@
+//! Which topics lead to which channel, on which terms.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_proto::message::Message;
+use simurgh_proto::topic::Pattern;
+
+use crate::channel::JoinFn;
+use crate::context::Prepared;
+
+/// Prepares a message, of which it may take the payload, where it is read.
+pub type PrepareFn = Arc<dyn Fn(&mut Message<'static>) -> Prepared + Send + Sync>;
+
+/// The channels of a mount, and the terms of its sockets.
+#[derive(Clone, Debug)]
+pub struct Mount {
+    /// What its sockets speak of.
+    pub kind: Kind,
+    /// Closes a socket that said nothing for so long, or never; `None`: as the server's
+    /// [`Config`](crate::Config) says.
+    pub idle_timeout: Option<Option<Duration>>,
+    /// How many channels one socket may hold (PROTOCOL §5.2).
+    pub channels_max: u16,
+    /// Whether members are counted over all shards.
+    pub count_members: bool,
+}
+
+/// What the sockets of a mount speak of.
+#[derive(Clone)]
+pub enum Kind {
+    /// Phoenix Channels; the first route whose pattern matches takes a topic.
+    Channels(Vec<Route>),
+    /// Plain WebSocket: one channel a connection, on this topic, without any serializer.
+    Plain {
+        /// The topic that all its sockets are on.
+        topic: String,
+        /// Makes their channels.
+        join: JoinFn,
+    },
+}
+
+/// Where a topic leads.
+#[derive(Clone)]
+pub struct Route {
+    /// The topics that are meant.
+    pub pattern: Pattern,
+    /// Makes their channels.
+    pub join: JoinFn,
+    /// What the definition makes of a long message where that is read, if it does.
+    pub prepare: Option<PrepareFn>,
+}
+
+impl Mount {
+    /// One of this kind on the usual terms.
+    pub fn new(kind: Kind) -> Self {
+        Self { kind, idle_timeout: None, channels_max: 100, count_members: false }
+    }
+
+    /// Where a topic leads.
+    pub fn route(&self, topic: &str) -> Option<&Route> {
+        match &self.kind {
+            Kind::Channels(routes) => routes.iter().find(|route| route.pattern.matches(topic)),
+            Kind::Plain { .. } => None,
+        }
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Channels(routes) => f.debug_tuple("Channels").field(&routes.len()).finish(),
+            Self::Plain { topic, .. } => f.debug_tuple("Plain").field(topic).finish(),
+        }
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Route").field("pattern", &self.pattern).finish_non_exhaustive()
+    }
+}

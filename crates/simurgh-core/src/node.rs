@@ -1,0 +1,171 @@
+//! What a core has of the node that it is a shard of.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_reactor::Key;
+
+use crate::broadcast::{Broadcast, BroadcastError};
+use crate::channel::Join;
+use crate::config::Config;
+use crate::flow::Posted;
+use crate::mail::Mail;
+use crate::mount::Mount;
+use crate::permits::Permits;
+use crate::reach::Reach;
+
+/// The work that decides about a join.
+pub type Deciding = Pin<Box<dyn Future<Output = Join> + Send>>;
+
+/// Which of the application's functions a shard is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Callback {
+    /// Whether a connection is let in.
+    Connect = 1,
+    /// Whether a join is.
+    Join,
+    /// [`Channel::after_join`](crate::Channel::after_join).
+    AfterJoin,
+    /// [`Channel::handle_in`](crate::Channel::handle_in).
+    HandleIn,
+    /// [`Channel::handle_info`](crate::Channel::handle_info).
+    HandleInfo,
+    /// [`Channel::handle_out`](crate::Channel::handle_out).
+    HandleOut,
+    /// [`Channel::handle_broadcast`](crate::Channel::handle_broadcast).
+    HandleBroadcast,
+    /// [`Channel::terminate`](crate::Channel::terminate).
+    Terminate,
+    /// [`Channel::hibernate`](crate::Channel::hibernate).
+    Hibernate,
+}
+
+impl Callback {
+    /// All of them, in the order of their numbers, which begin with 1.
+    pub const ALL: [Self; 9] = [
+        Self::Connect,
+        Self::Join,
+        Self::AfterJoin,
+        Self::HandleIn,
+        Self::HandleInfo,
+        Self::HandleOut,
+        Self::HandleBroadcast,
+        Self::Terminate,
+        Self::Hibernate,
+    ];
+
+    /// As the application's code names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Join => "join",
+            Self::AfterJoin => "after_join",
+            Self::HandleIn => "handle_in",
+            Self::HandleInfo => "handle_info",
+            Self::HandleOut => "handle_out",
+            Self::HandleBroadcast => "handle_broadcast",
+            Self::Terminate => "terminate",
+            Self::Hibernate => "hibernate",
+        }
+    }
+}
+
+/// The node that a core is a shard of: the other shards' doors, and what all of them share. The
+/// bytes of broadcasts under way are counted by shard, wherever they are made.
+pub trait Node: Reach + Sized + 'static {
+    /// Limits and times.
+    fn config(&self) -> &Config;
+
+    /// A mount by its place.
+    fn mount(&self, index: u8) -> Option<&Mount>;
+
+    /// Who may fan out.
+    fn permits(&self) -> &Permits;
+
+    /// How many shards there are.
+    fn shards(&self) -> usize;
+
+    /// Posts to a shard; `false` if that has ended.
+    fn post(&self, shard: usize, mail: Mail) -> bool;
+
+    /// Counts bytes as under way in a shard.
+    fn charge(&self, shard: usize, bytes: usize);
+
+    /// Gives bytes back that were charged.
+    fn done(&self, shard: usize, bytes: usize);
+
+    /// Bytes under way in a shard; none in one that has ended, since those never come back.
+    fn charged(&self, shard: usize) -> usize;
+
+    /// Has a join decided elsewhere: [`Mail::Joined`] comes back, unless it takes far too long.
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: Deciding);
+
+    /// A shard enters the application's code.
+    fn enter(&self, shard: usize, callback: Callback);
+
+    /// It is back; for how long it was away.
+    fn leave(&self, shard: usize) -> Duration;
+
+    /// A topic has a member more, over all shards.
+    fn count_in(&self, topic: &str);
+
+    /// A topic has a member less.
+    fn count_out(&self, topic: &str);
+
+    /// A socket is open no more.
+    fn free_seat(&self);
+
+    /// Whether publishers have to wait.
+    fn is_congested(&self) -> bool {
+        self.any_above(self.config().mailbox_bytes_max)
+    }
+
+    /// Whether even those wait who publish where nothing is under way.
+    fn is_jammed(&self) -> bool {
+        self.any_above(self.config().mailbox_bytes_max.saturating_mul(4))
+    }
+
+    /// Whether held publishers may go on: half the limit, so that they do not flutter.
+    fn is_relieved(&self) -> bool {
+        !self.any_above(self.config().mailbox_bytes_max / 2)
+    }
+
+    /// Whether more bytes than this are under way in some shard.
+    fn any_above(&self, bytes: usize) -> bool {
+        (0..self.shards()).any(|shard| self.charged(shard) > bytes)
+    }
+
+    /// A broadcast that no channel makes, from any thread: to all shards, or to none when one of
+    /// them has too much under way. What is posted meanwhile by others may pass the limit by a
+    /// little, which bounds the queue all the same and keeps all shards of one mind.
+    ///
+    /// # Errors
+    /// The payload is too large, or too much is under way.
+    fn broadcast(&self, broadcast: Broadcast) -> Result<(), BroadcastError> {
+        let (bytes, bytes_max) = (broadcast.payload().len(), self.config().broadcast_bytes_max());
+        if bytes > bytes_max {
+            return Err(BroadcastError::TooLarge { bytes, bytes_max });
+        }
+        if self.is_congested() {
+            return Err(BroadcastError::Congested);
+        }
+        let broadcast = Arc::new(broadcast);
+        for shard in 0..self.shards() {
+            let posted = Posted::new(Arc::clone(&broadcast), None);
+            self.post_charged(shard, posted);
+        }
+        Ok(())
+    }
+
+    /// Posts a broadcast to a shard, to whose bytes it counts from here on.
+    fn post_charged(&self, shard: usize, posted: Posted) {
+        let weight = posted.broadcast().weight();
+        self.charge(shard, weight);
+        if !self.post(shard, Mail::Broadcast(posted)) {
+            self.done(shard, weight);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! A socket's end of the registry: where the list of its memberships begins, and how many of them
+//! are channels. It lies in the socket's record, and only the registry changes it.
+
+use crate::id::NO_MEMBERSHIP;
+
+/// See the module. Two halves of a number, so that it needs no more room than it has bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct List {
+    first: [u16; 2],
+    channels: u16,
+}
+
+const _: () = assert!(size_of::<List>() == 6, "a socket's list is budgeted at 6 bytes");
+
+impl Default for List {
+    fn default() -> Self {
+        let mut list = Self { first: [0; 2], channels: 0 };
+        list.begin_with(NO_MEMBERSHIP);
+        list
+    }
+}
+
+impl List {
+    /// The membership that came last, or [`NO_MEMBERSHIP`].
+    #[inline]
+    pub(crate) fn first(self) -> u32 {
+        let [low, high] = self.first;
+        u32::from(low) | u32::from(high) << 16
+    }
+
+    /// How many of them are channels that the client joined.
+    #[inline]
+    pub(crate) fn channels(self) -> u16 {
+        self.channels
+    }
+
+    pub(super) fn begin_with(&mut self, membership: u32) {
+        self.first = [membership as u16, (membership >> 16) as u16];
+    }
+
+    pub(super) fn one_more(&mut self) {
+        self.channels += 1;
+    }
+
+    pub(super) fn one_less(&mut self) {
+        self.channels = self.channels.saturating_sub(1);
+    }
+}

@@ -1,0 +1,325 @@
+//! Who is on which topic: the one owner of topics, memberships and each socket's list of them, and
+//! of what is counted of these.
+//!
+//! ```text
+//!   socket's List ──► Membership ⇄ Membership ⇄ …      one slab for all sockets of a shard
+//!                         │ topic, at
+//!                         ▼
+//!   name ──► Topic: [ Member | Member | ▼hand  Member ]   a table for each topic
+//! ```
+//!
+//! A membership knows its place in its topic's table and its neighbours in its socket's list, so
+//! leaving walks nothing. All changes are commands of [`Registry`]; what a topic's broadcasts need
+//! hangs off the topic as `D` and is not looked at here.
+
+mod list;
+mod members;
+mod pages;
+mod topics;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use simurgh_reactor::Key;
+
+use crate::channel::Channel;
+use crate::id::NO_MEMBERSHIP;
+use crate::metrics::ShardMetrics;
+pub(crate) use list::List;
+use members::Memberships;
+pub(crate) use members::{
+    BEHIND, COUNTED, DELIVERING, HAS_RELAYS, Holds, Membership, RELAY, SOCKET_ID, Subscriber,
+    WITHOUT_JOIN_REF,
+};
+pub use topics::TopicId;
+use topics::Topics;
+pub(crate) use topics::{Deliveries, Member, Topic};
+
+/// See the module.
+pub(crate) struct Registry<D> {
+    topics: Topics<D>,
+    members: Memberships,
+    metrics: Arc<ShardMetrics>,
+    /// Memberships that ended, ever.
+    ended: u64,
+}
+
+/// A membership that has left.
+pub(crate) struct Left {
+    /// Its channel, whose end is the application's to hear.
+    pub(crate) channel: Option<Box<dyn Channel>>,
+    pub(crate) topic: TopicId,
+    /// The name of its topic, if it was counted over all shards.
+    pub(crate) counted: Option<Rc<str>>,
+    /// Its socket had not taken all that it was sent of the topic.
+    pub(crate) was_behind: bool,
+}
+
+impl<D: Deliveries> Registry<D> {
+    /// An empty one; `seed` keys the table of names.
+    pub(crate) fn new(metrics: Arc<ShardMetrics>, seed: u64) -> Self {
+        let (topics, members) = (Topics::new(seed), Memberships::default());
+        Self { topics, members, metrics, ended: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, name: &str) -> Option<TopicId> {
+        self.topics.find(name)
+    }
+
+    #[inline]
+    pub(crate) fn topic(&self, id: TopicId) -> Option<&Topic<D>> {
+        self.topics.get(id)
+    }
+
+    #[inline]
+    pub(crate) fn topic_mut(&mut self, id: TopicId) -> Option<&mut Topic<D>> {
+        self.topics.get_mut(id)
+    }
+
+    /// A topic to be changed, with the memberships to look at.
+    #[inline]
+    pub(crate) fn topic_and_members(
+        &mut self,
+        id: TopicId,
+    ) -> Option<(&mut Topic<D>, Generations<'_>)> {
+        Some((self.topics.get_mut(id)?, Generations(&self.members)))
+    }
+
+    #[inline]
+    pub(crate) fn member(&self, id: u32) -> Option<&Membership> {
+        self.members.get(id)
+    }
+
+    /// The next membership of the same socket.
+    pub(crate) fn after(&self, id: u32) -> Option<(u32, &Membership)> {
+        let next = self.members.get(id)?.next;
+        Some((next, self.members.get(next)?))
+    }
+
+    /// A socket's memberships, the last to come first.
+    pub(crate) fn of(&self, list: List) -> impl Iterator<Item = (u32, &Membership)> {
+        let first = self.members.get(list.first()).map(|it| (list.first(), it));
+        std::iter::successors(first, |(id, _)| self.after(*id))
+    }
+
+    /// A socket's channel in a topic: looked for where fewer are, among the socket's memberships or
+    /// among the topic's members, since a socket may have ten thousand of them.
+    pub(crate) fn joined_in(&self, key: Key, list: List, topic: TopicId) -> Option<u32> {
+        let table = self.topics.get(topic)?;
+        if table.len() >= usize::from(list.channels()) {
+            let is_it = |it: &Membership| it.is_joined() && it.topic == topic;
+            return self.of(list).find(|(_, it)| is_it(it)).map(|(id, _)| id);
+        }
+        let mut all = (0..table.len()).filter_map(|at| table.member_at(at));
+        let is_it = |member: &&Member| {
+            let membership = || self.members.get(member.membership());
+            member.conn == key && membership().is_some_and(Membership::is_joined)
+        };
+        all.find(is_it).map(|member| member.membership())
+    }
+
+    /// A channel's subscription to a further topic.
+    pub(crate) fn relay(&self, list: List, channel: u32, topic: &str) -> Option<u32> {
+        let topic = self.find(topic)?;
+        let is_it = |it: &Membership| it.topic == topic && it.relay_for() == Some(channel);
+        self.of(list).find(|(_, it)| is_it(it)).map(|(id, _)| id)
+    }
+
+    /// Enters a membership into its topic's table and its socket's list. It comes back when there
+    /// is no memory left.
+    pub(crate) fn subscribe(
+        &mut self,
+        list: &mut List,
+        key: Key,
+        topic: &str,
+        subscriber: Subscriber,
+    ) -> Result<u32, Holds> {
+        let Subscriber { holds, join_ref, through_channel, flags } = subscriber;
+        let topic_id = self.topics.open(topic);
+        let Some(topic) = self.topics.get_mut(topic_id) else { return Err(holds) };
+        let new = Membership {
+            holds,
+            join_ref,
+            conn: key,
+            topic: topic_id,
+            at: topic.len() as u32,
+            next: NO_MEMBERSHIP,
+            previous: NO_MEMBERSHIP,
+            generation: 0,
+            flags,
+        };
+        let is_joined = new.is_joined();
+        let id = match self.members.insert(new) {
+            Ok(id) => id,
+            Err(refused) => {
+                self.topics.close_if_empty(topic_id);
+                return Err(refused.holds);
+            }
+        };
+        if topic.push(Member::new(key, id, through_channel, topic.deliveries.head())).is_err() {
+            let holds = self.members.get_mut(id).map(|it| std::mem::take(&mut it.holds));
+            self.members.remove(id);
+            self.topics.close_if_empty(topic_id);
+            return Err(holds.unwrap_or_default());
+        }
+        self.link(list, id);
+        if is_joined {
+            list.one_more();
+            self.metrics.channels.set(self.metrics.channels.value() + 1);
+        }
+        self.metrics.subscriptions.add(1);
+        self.metrics.topics.set(self.topics.len() as u64);
+        Ok(id)
+    }
+
+    /// Takes a membership out of its topic, its socket's list and the slab. Its topic stays until
+    /// [`close_if_empty`](Self::close_if_empty).
+    pub(crate) fn leave(&mut self, list: &mut List, id: u32) -> Option<Left> {
+        self.unlink(list, id);
+        let it = self.members.get_mut(id)?;
+        let channel = it.take_channel();
+        let (topic, at) = (it.topic, it.at as usize);
+        let (is_joined, is_counted) = (it.is_joined(), it.is(COUNTED));
+        let mut left = Left { channel, topic, counted: None, was_behind: it.is(BEHIND) };
+        if let Some(topic) = self.topics.get_mut(topic) {
+            left.counted = is_counted.then(|| Rc::clone(&topic.name));
+            topic.remove(at, |member, to| {
+                if let Some(it) = self.members.get_mut(member.membership()) {
+                    it.at = to;
+                }
+            });
+        }
+        self.members.remove(id);
+        self.ended += 1;
+        let metrics = &self.metrics;
+        metrics.subscriptions.set(metrics.subscriptions.value().saturating_sub(1));
+        if is_joined {
+            list.one_less();
+            metrics.channels.set(metrics.channels.value().saturating_sub(1));
+        }
+        metrics.channels_hibernating.set(self.members.hibernating() as u64);
+        Some(left)
+    }
+
+    /// Lets a topic go that has no members, once nothing of it is under way.
+    pub(crate) fn close_if_empty(&mut self, topic: TopicId) {
+        self.topics.close_if_empty(topic);
+        self.metrics.topics.set(self.topics.len() as u64);
+    }
+
+    /// Puts a membership before the others of its socket.
+    fn link(&mut self, list: &mut List, id: u32) {
+        let before = list.first();
+        list.begin_with(id);
+        if let Some(it) = self.members.get_mut(before) {
+            it.previous = id;
+        }
+        if let Some(it) = self.members.get_mut(id) {
+            (it.previous, it.next) = (NO_MEMBERSHIP, before);
+        }
+    }
+
+    /// Takes a membership out of the list of its socket, wherever it stands there.
+    fn unlink(&mut self, list: &mut List, id: u32) {
+        let Some((previous, next)) = self.members.get(id).map(|it| (it.previous, it.next)) else {
+            return;
+        };
+        match self.members.get_mut(previous) {
+            Some(it) => it.next = next,
+            None => list.begin_with(next),
+        }
+        if let Some(it) = self.members.get_mut(next) {
+            it.previous = previous;
+        }
+    }
+
+    /// Marks a membership, or takes the mark away; whether that is a change.
+    pub(crate) fn mark(&mut self, id: u32, flag: u16, on: bool) -> bool {
+        let Some(it) = self.members.get_mut(id).filter(|it| it.is(flag) != on) else {
+            return false;
+        };
+        it.flags ^= flag;
+        true
+    }
+
+    /// Takes the channel out, for a callback: it does not hibernate any more.
+    pub(crate) fn wake(&mut self, id: u32) -> Option<Box<dyn Channel>> {
+        let channel = self.members.wake(id);
+        self.metrics.channels_hibernating.set(self.members.hibernating() as u64);
+        channel
+    }
+
+    /// Puts a channel back whose callback has returned.
+    pub(crate) fn put_back(&mut self, id: u32, channel: Box<dyn Channel>) {
+        if let Some(it) = self.members.get_mut(id) {
+            it.holds = Holds::Channel(channel);
+        }
+    }
+
+    /// The channel, if nothing has happened on it since this was last asked and it is not
+    /// hibernating already: it is now.
+    pub(crate) fn send_to_sleep(&mut self, id: u32) -> Option<&mut dyn Channel> {
+        let Self { members, metrics, .. } = self;
+        let hibernating = members.hibernating() as u64;
+        let channel = members.send_to_sleep(id)?;
+        metrics.channels_hibernating.set(hibernating + 1);
+        Some(channel)
+    }
+
+    /// Channels that do not hibernate.
+    pub(crate) fn awake(&self) -> usize {
+        self.members.awake()
+    }
+
+    /// Numbers that memberships may have are below this.
+    pub(crate) fn end(&self) -> u32 {
+        self.members.end()
+    }
+
+    /// Memberships that ended, ever.
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended
+    }
+
+    /// Topics there are.
+    pub(crate) fn topics(&self) -> usize {
+        self.topics.len()
+    }
+
+    /// Places that topics may have.
+    pub(crate) fn topic_places(&self) -> usize {
+        self.topics.slots()
+    }
+
+    /// Has a topic on which nothing is under way keep no more memory than it uses; whether it did.
+    pub(crate) fn shrink_topic(&mut self, place: usize) -> bool {
+        self.topics.shrink(place)
+    }
+
+    /// Shows `visit` the topics of the next `places` places from `cursor` on, which is 0 again
+    /// after the last.
+    pub(crate) fn visit_topics(
+        &mut self,
+        cursor: &mut u32,
+        places: usize,
+        visit: impl FnMut(TopicId, &mut Topic<D>),
+    ) {
+        self.topics.visit(cursor, places, visit);
+    }
+}
+
+/// The memberships, to ask who is who.
+#[derive(Clone, Copy)]
+pub(crate) struct Generations<'a>(&'a Memberships);
+
+impl Generations<'_> {
+    /// Whether the slot of a membership is still used by who had it in that generation.
+    #[inline]
+    pub(crate) fn is(self, membership: u32, generation: u32) -> bool {
+        self.0.get(membership).is_some_and(|it| it.generation == generation)
+    }
+}
+
+#[cfg(test)]
+mod tests;

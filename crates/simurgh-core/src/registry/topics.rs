@@ -1,0 +1,342 @@
+//! The subscriber tables: which members a topic has on this shard.
+//!
+//! A hand goes round each table. Members before the hand have been visited in this lap and those
+//! from it on have not, and that stays so when members leave. Each member has a cursor; what it
+//! counts is the fan-out's to know.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, DefaultHasher, Hasher};
+use std::rc::Rc;
+
+use simurgh_reactor::Key;
+
+use super::pages::Pages;
+
+/// Index of a topic in its shard's table.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopicId(u32);
+
+/// One entry of a topic's subscriber table: 16 bytes a member.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Member {
+    pub(crate) conn: Key,
+    /// Number of the next broadcast this member gets.
+    pub(crate) cursor: u32,
+    /// Membership index, and in the lowest bit whether deliveries pass the channel (an
+    /// intercepting channel, or a subscription to a further topic).
+    tag: u32,
+}
+
+const _: () = assert!(size_of::<Member>() == 16, "a subscriber entry is budgeted at 16 bytes");
+
+impl Member {
+    pub(super) fn new(conn: Key, membership: u32, through_channel: bool, cursor: u32) -> Self {
+        Self { conn, cursor, tag: membership << 1 | u32::from(through_channel) }
+    }
+
+    #[inline]
+    pub(crate) fn membership(self) -> u32 {
+        self.tag >> 1
+    }
+
+    #[inline]
+    pub(crate) fn through_channel(self) -> bool {
+        self.tag & 1 == 1
+    }
+}
+
+/// What whoever sends to a topic's members keeps of it.
+pub(crate) trait Deliveries: Default {
+    /// The cursor of who is to get nothing of what was.
+    fn head(&self) -> u32;
+
+    /// Whether nothing is left of it that a member who has gone could still be waited for in.
+    fn is_idle(&self) -> bool;
+
+    /// Gives room back that nothing needs; whether there was any.
+    fn shrink(&mut self) -> bool;
+}
+
+/// A topic with its members on this shard.
+pub(crate) struct Topic<D> {
+    pub(crate) name: Rc<str>,
+    members: Pages<Member>,
+    /// Next member the fan-out visits.
+    hand: usize,
+    pub(crate) deliveries: D,
+}
+
+impl<D> Topic<D> {
+    /// How many members there are.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    #[inline]
+    pub(crate) fn member_at(&self, at: usize) -> Option<&Member> {
+        self.members.get(at)
+    }
+
+    /// The cursor of the member at a place, to be set.
+    #[inline]
+    pub(crate) fn cursor_at(&mut self, at: usize) -> Option<&mut u32> {
+        self.members.get_mut(at).map(|member| &mut member.cursor)
+    }
+
+    /// Visits the member at the hand: its cursor becomes `head`. Returns it as it was; `None` at
+    /// the end of the round.
+    #[inline]
+    pub(crate) fn visit(&mut self, head: u32) -> Option<Member> {
+        let member = self.members.get_mut(self.hand)?;
+        self.hand += 1;
+        let before = *member;
+        member.cursor = head;
+        Some(before)
+    }
+
+    /// Puts the hand back to the first member.
+    pub(crate) fn begin_round(&mut self) {
+        self.hand = 0;
+    }
+
+    /// Enters a member at the end of the table; it comes back when there is no memory left.
+    pub(super) fn push(&mut self, member: Member) -> Result<(), Member> {
+        self.members.push(member)
+    }
+
+    /// Takes a member out; `moved` is told of each member that changed its place.
+    pub(super) fn remove(&mut self, at: usize, mut moved: impl FnMut(Member, u32)) {
+        let last = self.members.len().saturating_sub(1);
+        let mut hole = at;
+        if at < self.hand && self.hand <= last {
+            self.hand -= 1;
+            if let Some(&visited) = self.members.get(self.hand)
+                && let Some(place) = self.members.get_mut(at)
+            {
+                *place = visited;
+                moved(visited, at as u32);
+            }
+            hole = self.hand;
+        }
+        self.members.swap_remove(hole);
+        if hole < last
+            && let Some(&member) = self.members.get(hole)
+        {
+            moved(member, hole as u32);
+        }
+        self.hand = self.hand.min(self.members.len());
+    }
+}
+
+/// Keys the table of names, so that nobody who does not know the seed can choose names that meet.
+#[derive(Clone, Copy)]
+struct Seeded(u64);
+
+impl BuildHasher for Seeded {
+    type Hasher = DefaultHasher;
+
+    fn build_hasher(&self) -> DefaultHasher {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.0);
+        hasher
+    }
+}
+
+/// All topics of a shard.
+pub(crate) struct Topics<D> {
+    by_name: HashMap<Rc<str>, TopicId, Seeded>,
+    topics: Vec<Option<Box<Topic<D>>>>,
+    free: Vec<u32>,
+}
+
+impl<D: Deliveries> Topics<D> {
+    pub(super) fn new(seed: u64) -> Self {
+        let by_name = HashMap::with_hasher(Seeded(seed));
+        Self { by_name, topics: Vec::new(), free: Vec::new() }
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<TopicId> {
+        self.by_name.get(name).copied()
+    }
+
+    #[inline]
+    pub(super) fn get(&self, id: TopicId) -> Option<&Topic<D>> {
+        self.topics.get(id.0 as usize)?.as_deref()
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, id: TopicId) -> Option<&mut Topic<D>> {
+        self.topics.get_mut(id.0 as usize)?.as_deref_mut()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Shows `visit` the topics of the next `places` places from `cursor` on, which is 0 again
+    /// after the last.
+    pub(super) fn visit(
+        &mut self,
+        cursor: &mut u32,
+        places: usize,
+        mut visit: impl FnMut(TopicId, &mut Topic<D>),
+    ) {
+        let first = *cursor as usize;
+        let end = first.saturating_add(places).min(self.topics.len());
+        let found = self.topics.get_mut(first..end).unwrap_or_default();
+        for (ahead, topic) in found.iter_mut().enumerate() {
+            if let Some(topic) = topic {
+                visit(TopicId((first + ahead) as u32), topic);
+            }
+        }
+        *cursor = if end >= self.topics.len() { 0 } else { end as u32 };
+    }
+
+    /// The topic of this name, made if there is none.
+    pub(super) fn open(&mut self, name: &str) -> TopicId {
+        if let Some(id) = self.find(name) {
+            return id;
+        }
+        let name: Rc<str> = name.into();
+        let (members, deliveries) = (Pages::default(), D::default());
+        let topic = Box::new(Topic { name: Rc::clone(&name), members, hand: 0, deliveries });
+        let id = match self.free.pop() {
+            Some(slot) => {
+                if let Some(place) = self.topics.get_mut(slot as usize) {
+                    *place = Some(topic);
+                }
+                TopicId(slot)
+            }
+            None => {
+                self.topics.push(Some(topic));
+                TopicId(self.topics.len() as u32 - 1)
+            }
+        };
+        self.by_name.insert(name, id);
+        id
+    }
+
+    /// Places that topics may have.
+    pub(super) fn slots(&self) -> usize {
+        self.topics.len()
+    }
+
+    /// Has a topic on which nothing is under way keep no more memory than it uses; whether it did.
+    pub(super) fn shrink(&mut self, slot: usize) -> bool {
+        let Some(topic) = self.topics.get_mut(slot).and_then(Option::as_deref_mut) else {
+            return false;
+        };
+        if !topic.deliveries.is_idle() {
+            return false;
+        }
+        let has_room = topic.deliveries.shrink();
+        topic.members.shrink() || has_room
+    }
+
+    /// Lets a topic without members go, once nothing of it is under way.
+    pub(super) fn close_if_empty(&mut self, id: TopicId) {
+        let Some(place) = self.topics.get_mut(id.0 as usize) else { return };
+        let is_over = |topic: &Topic<D>| topic.members.len() == 0 && topic.deliveries.is_idle();
+        if place.as_deref().is_some_and(is_over)
+            && let Some(topic) = place.take()
+        {
+            self.by_name.remove(&topic.name);
+            self.free.push(id.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Nothing;
+    use super::*;
+
+    fn topic(members: u32) -> (Topics<Nothing>, TopicId) {
+        let mut topics = Topics::new(7);
+        let id = topics.open("rooms:lobby");
+        let topic = topics.get_mut(id).unwrap();
+        for n in 0..members {
+            let member = Member::new(Key { slot: n, generation: 0 }, n, false, 0);
+            assert!(topic.push(member).is_ok());
+        }
+        (topics, id)
+    }
+
+    #[test]
+    fn removing_keeps_visited_before_the_hand_and_the_rest_behind() {
+        for hand in 0..=6 {
+            for at in 0..6 {
+                let (mut topics, id) = topic(6);
+                let topic = topics.get_mut(id).unwrap();
+                topic.hand = hand;
+                let mut places: Vec<u32> = (0..6).collect();
+                topic.remove(at, |member, to| places[member.membership() as usize] = to);
+                assert_eq!(topic.len(), 5);
+                for n in (0..6).filter(|&n| n != at) {
+                    let place = places[n] as usize;
+                    assert_eq!(topic.member_at(place).unwrap().membership() as usize, n);
+                    assert_eq!(place < topic.hand, n < hand, "hand {hand}, at {at}, member {n}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_hand_visits_each_member_once_a_round() {
+        let (mut topics, id) = topic(3);
+        let topic = topics.get_mut(id).unwrap();
+        for head in [5, 9] {
+            topic.begin_round();
+            let visited: Vec<u32> =
+                std::iter::from_fn(|| topic.visit(head)).map(Member::membership).collect();
+            assert_eq!(visited, [0, 1, 2]);
+        }
+        assert_eq!(topic.visit(10).map(|member| member.cursor), None);
+        topic.begin_round();
+        assert_eq!(topic.visit(10).map(|member| member.cursor), Some(9));
+    }
+
+    #[test]
+    fn topics_are_found_reused_and_let_go() {
+        let mut topics = Topics::<Nothing>::new(0);
+        let first = topics.open("a");
+        assert_eq!(topics.open("a"), first);
+        topics.close_if_empty(first);
+        assert_eq!(topics.find("a"), None);
+        assert_eq!(topics.open("b"), first);
+        assert_eq!((topics.len(), topics.slots()), (1, 1));
+    }
+
+    #[test]
+    fn a_topic_stays_while_it_has_members_or_something_is_under_way() {
+        let (mut topics, id) = topic(1);
+        topics.close_if_empty(id);
+        assert_eq!(topics.len(), 1, "it has a member");
+        let it = topics.get_mut(id).unwrap();
+        it.remove(0, |_, _| panic!("nobody is left to be moved"));
+        it.deliveries.is_busy = true;
+        topics.close_if_empty(id);
+        assert!(!topics.shrink(0), "something is under way");
+        assert_eq!(topics.len(), 1, "something is under way");
+        topics.get_mut(id).unwrap().deliveries.is_busy = false;
+        assert!(topics.shrink(0), "the table had room for one");
+        topics.close_if_empty(id);
+        assert_eq!(topics.len(), 0);
+    }
+
+    #[test]
+    fn a_walk_shows_every_topic_once() {
+        let mut topics = Topics::<Nothing>::new(0);
+        let ids: Vec<TopicId> = ["a", "b", "c", "d", "e"].map(|name| topics.open(name)).into();
+        topics.close_if_empty(ids[1]);
+        let (mut cursor, mut seen) = (0, Vec::new());
+        loop {
+            topics.visit(&mut cursor, 2, |_, topic| seen.push(topic.name.to_string()));
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!(seen, ["a", "c", "d", "e"]);
+    }
+}

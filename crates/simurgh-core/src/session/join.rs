@@ -1,0 +1,348 @@
+//! Joins: what is asked before the application is, what it decides, at once or later, and what
+//! follows from that.
+
+use std::sync::Arc;
+
+use simurgh_proto::message::{Message, OwnedRef, Payload};
+use simurgh_proto::session::server as session;
+use simurgh_proto::ws::CloseCode;
+use simurgh_reactor::Key;
+
+use crate::channel::{Channel, Join, JoinFn, JoinKind};
+use crate::context::{Effect, Prepared};
+use crate::core::{Core, Received};
+use crate::effects::{InHand, Notice};
+use crate::frames::say;
+use crate::mount::{Kind, Mount};
+use crate::node::{Callback, Deciding, Node};
+use crate::outcome::{Outcome, Reason};
+use crate::registry::{COUNTED, Holds, Subscriber, WITHOUT_JOIN_REF};
+use crate::socket::{AwaitedJoin, Phase, Replaced, Socket};
+use crate::sockets::Sockets;
+use crate::wire::Wire;
+
+/// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic:
+/// without one, a socket could pin a whole message for each of its channels.
+const TOPIC_BYTES_MAX: usize = 16 << 10;
+/// Longest join_ref, or ref of a join, of which a membership keeps one too.
+const REF_BYTES_MAX: usize = 1 << 10;
+
+/// A join on its way through the application, with what its reply will need.
+struct Joining<'a> {
+    topic: &'a str,
+    join_ref: OwnedRef,
+    message: OwnedRef,
+    replaced: Option<Box<Replaced>>,
+}
+
+impl<N: Node> Core<N> {
+    /// A client wants to join; `joined` is the channel it has in that topic.
+    pub(crate) fn join(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joined: Option<u32>,
+        received: Received<'_>,
+    ) {
+        let Received { message, prepared } = received;
+        let Some((mount, list)) = out.socket(key).map(|it| (it.mount, it.list)) else { return };
+        let node = Arc::clone(&self.node);
+        let Some(mount) = node.mount(mount) else { return };
+        let Message { join_ref, msg_ref, topic, payload, .. } = message;
+        let Some(route) = mount.route(&topic) else {
+            self.metrics.errors_unmatched_topic.add(1);
+            return say(out, &self.metrics, key, session::unmatched(&msg_ref, &topic));
+        };
+        if joined.is_none() && list.channels() >= mount.channels_max {
+            self.metrics.joins_refused.add(1);
+            let refusal = session::too_many_channels(&join_ref, &msg_ref, &topic);
+            return say(out, &self.metrics, key, refusal);
+        }
+        let is_long = |raw: &str| raw.len() > REF_BYTES_MAX;
+        if topic.len() > TOPIC_BYTES_MAX || is_long(&join_ref.raw()) || is_long(&msg_ref.raw()) {
+            self.metrics.joins_refused.add(1);
+            let refusal = session::join_too_long(&join_ref, &msg_ref, &topic);
+            return say(out, &self.metrics, key, refusal);
+        }
+        let replaced = joined.and_then(|old| self.replace(out, old));
+        let joining = Joining {
+            topic: &topic,
+            join_ref: OwnedRef::from(&join_ref),
+            message: OwnedRef::from(&msg_ref),
+            replaced,
+        };
+        self.ask(out, key, joining, payload, prepared, &route.join);
+    }
+
+    /// Asks a plain mount's join function, right after the upgrade.
+    pub(crate) fn join_plain(&mut self, out: &mut impl Sockets, key: Key, mount: u8) {
+        let node = Arc::clone(&self.node);
+        let Some(Mount { kind: Kind::Plain { topic, join }, .. }) = node.mount(mount) else {
+            return;
+        };
+        let (join_ref, message) = (OwnedRef::NULL, OwnedRef::NULL);
+        let joining = Joining { topic, join_ref, message, replaced: None };
+        self.ask(out, key, joining, Payload::EMPTY_OBJECT, None, join);
+    }
+
+    fn ask(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: Joining<'_>,
+        payload: Payload<'_>,
+        prepared: Option<Prepared>,
+        join: &JoinFn,
+    ) {
+        let state = out.socket(key).and_then(|socket| socket.state());
+        let answer = self.application.join(state, joining.topic, payload, prepared, join);
+        match answer {
+            (Some(join), effects) => self.answer_join(out, key, joining, join, effects),
+            (None, effects) => {
+                self.apply_unjoined(out, key, joining.topic, effects);
+                self.join_crashed(out, key, joining);
+            }
+        }
+    }
+
+    /// Carries out what a join function said.
+    fn answer_join(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: Joining<'_>,
+        join: Join,
+        effects: Vec<Effect>,
+    ) {
+        let topic = joining.topic;
+        match join.0 {
+            JoinKind::Ok { channel, reply } => {
+                self.let_in(out, key, joining, channel, reply, effects);
+            }
+            JoinKind::Error(response) => {
+                self.metrics.joins_refused.add(1);
+                self.refuse_join(out, key, joining, response);
+                self.apply_unjoined(out, key, topic, effects);
+            }
+            JoinKind::Later(work) => {
+                self.await_join(out, key, joining, work);
+                self.apply_unjoined(out, key, topic, effects);
+            }
+        }
+    }
+
+    /// Makes the membership, and only then answers (PROTOCOL §5.5).
+    fn let_in(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: Joining<'_>,
+        channel: Box<dyn Channel>,
+        reply: Payload<'static>,
+        effects: Vec<Effect>,
+    ) {
+        // Which events it wants to see is the application's to say, and may panic too.
+        let Some(intercepts) = self.application.ask(|| !channel.intercept().is_empty()) else {
+            self.application.drop_guarded(channel);
+            return self.join_crashed(out, key, joining);
+        };
+        let Some(membership) = self.subscribe(out, key, &joining, channel, intercepts) else {
+            return;
+        };
+        self.metrics.joins.add(1);
+        self.reply_join(out, key, &joining, "ok", reply);
+        self.close_replaced(out, joining.replaced);
+        let Some(speaker) = self.speaker(out, membership) else { return };
+        self.apply(out, &speaker, effects);
+        let Some(membership) = self.live(speaker.id) else { return };
+        self.call(out, membership, Callback::AfterJoin, InHand::default(), |channel, ctx| {
+            channel.after_join(ctx);
+            Outcome::NoReply
+        });
+    }
+
+    fn subscribe(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: &Joining<'_>,
+        channel: Box<dyn Channel>,
+        intercepts: bool,
+    ) -> Option<u32> {
+        let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
+            // The channel that this join replaced has closed the socket with its last breath.
+            self.application.drop_guarded(channel);
+            return None;
+        };
+        let is_counted = self.node.mount(socket.mount).is_some_and(|it| it.count_members);
+        let (given, message) = (joining.join_ref.as_ref(), joining.message.as_ref());
+        let join_ref = OwnedRef::from(session::push_join_ref(&given, &message));
+        let mut flags = 0;
+        if joining.join_ref.is_null() {
+            flags |= WITHOUT_JOIN_REF;
+        }
+        if is_counted {
+            flags |= COUNTED;
+        }
+        let holds = Holds::Channel(channel);
+        let subscriber = Subscriber { holds, join_ref, through_channel: intercepts, flags };
+        let entered = self.registry.subscribe(&mut socket.list, key, joining.topic, subscriber);
+        match entered {
+            Ok(membership) => {
+                if is_counted {
+                    self.node.count_in(joining.topic);
+                }
+                Some(membership)
+            }
+            Err(holds) => {
+                // No memory is left.
+                self.application.drop_guarded(holds);
+                None
+            }
+        }
+    }
+
+    fn join_crashed(&mut self, out: &mut impl Sockets, key: Key, joining: Joining<'_>) {
+        self.metrics.joins_refused.add(1);
+        self.refuse_join(out, key, joining, session::JOIN_CRASHED);
+    }
+
+    fn refuse_join(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: Joining<'_>,
+        response: Payload<'static>,
+    ) {
+        self.reply_join(out, key, &joining, "error", response);
+        self.close_replaced(out, joining.replaced);
+        if out.socket(key).is_some_and(|socket| socket.wire == Wire::Plain) {
+            self.close_socket(out, key, CloseCode::POLICY);
+        }
+    }
+
+    fn reply_join(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: &Joining<'_>,
+        status: &str,
+        response: Payload<'static>,
+    ) {
+        if out.socket(key).is_none_or(|socket| socket.wire == Wire::Plain) {
+            return;
+        }
+        let (join_ref, message) = (joining.join_ref.as_ref(), joining.message.as_ref());
+        let reply = session::reply_join(&join_ref, &message, joining.topic, status, response);
+        say(out, &self.metrics, key, reply);
+    }
+
+    /// Ends the old channel of a topic that is joined again; its last words wait for the new reply.
+    fn replace(&mut self, out: &mut impl Sockets, membership: u32) -> Option<Box<Replaced>> {
+        let id = self.speaker(out, membership)?.id;
+        self.catch_up(out, membership);
+        let speaker = self.live(id).and_then(|it| self.speaker(out, it))?;
+        let effects = self.take_out(out, &speaker, Reason::Rejoined);
+        let (pushes, others): (Vec<_>, Vec<_>) =
+            effects.into_iter().partition(|effect| matches!(effect, Effect::Push { .. }));
+        self.apply(out, &speaker, others);
+        Some(Box::new(Replaced { speaker, pushes }))
+    }
+
+    fn close_replaced(&mut self, out: &mut impl Sockets, replaced: Option<Box<Replaced>>) {
+        if let Some(replaced) = replaced {
+            self.notify(out, &replaced.speaker, Notice::Close);
+            self.apply(out, &replaced.speaker, replaced.pushes);
+        }
+    }
+
+    /// Has a socket wait for the application's word on its join. It is not read meanwhile, and what
+    /// came behind waits with it; so everything is handled in the order in which it came (PROTOCOL
+    /// §5.4).
+    fn await_join(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: Joining<'_>,
+        work: Deciding,
+    ) {
+        self.tickets = self.tickets.wrapping_add(1);
+        let (ticket, tick) = (self.tickets, out.now().tick);
+        let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
+            return self.application.drop_guarded(work);
+        };
+        socket.enter(Phase::Waiting, tick);
+        let Joining { topic, join_ref, message, replaced } = joining;
+        let awaited = AwaitedJoin { topic: topic.into(), join_ref, message, replaced, ticket };
+        socket.own.get_or_insert_default().awaited = Some(awaited);
+        out.hold(key);
+        self.node.decide(usize::from(self.shard), key, ticket, work);
+    }
+
+    /// What was awaited has come, or something that is not awaited any more; no answer is one that
+    /// panicked.
+    pub(crate) fn joined(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        ticket: u32,
+        answer: Option<Join>,
+    ) {
+        let Some(awaited) = self.no_longer_awaited(out, key, |it| it.ticket == ticket) else {
+            return self.application.drop_guarded(answer);
+        };
+        let joining = Joining {
+            topic: &awaited.topic,
+            join_ref: awaited.join_ref,
+            message: awaited.message,
+            replaced: awaited.replaced,
+        };
+        match answer {
+            Some(join) => self.answer_join(out, key, joining, join, Vec::new()),
+            None => {
+                self.metrics.errors_callback_panic.add(1);
+                self.join_crashed(out, key, joining);
+            }
+        }
+    }
+
+    /// The application has not decided in time: the client is told so.
+    pub(crate) fn join_overdue(&mut self, out: &mut impl Sockets, key: Key) {
+        let Some(awaited) = self.no_longer_awaited(out, key, |_| true) else { return };
+        self.metrics.errors_decision_timeout.add(1);
+        self.metrics.joins_refused.add(1);
+        let joining = Joining {
+            topic: &awaited.topic,
+            join_ref: awaited.join_ref,
+            message: awaited.message,
+            replaced: awaited.replaced,
+        };
+        self.refuse_join(out, key, joining, session::JOIN_TIMED_OUT);
+    }
+
+    /// Has a socket go on that waits for a join, if that is the one.
+    fn no_longer_awaited(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        is_it: impl FnOnce(&AwaitedJoin) -> bool,
+    ) -> Option<AwaitedJoin> {
+        let own = out.socket_mut(key)?.own.as_mut()?;
+        let awaited = own.awaited.take_if(|awaited| is_it(awaited))?;
+        self.go_on(out, key);
+        Some(awaited)
+    }
+
+    /// A socket waits no more; it is read again, unless it is held for what it published.
+    pub fn go_on(&mut self, out: &mut impl Sockets, key: Key) {
+        let tick = out.now().tick;
+        let waits = |socket: &&mut Socket| socket.phase == Phase::Waiting;
+        let Some(socket) = out.socket_mut(key).filter(waits) else { return };
+        socket.enter(Phase::Open, tick);
+        // A socket that has nothing of its own keeps no memory for that.
+        socket.own.take_if(|own| own.awaited.is_none() && own.state.is_empty());
+        if !self.fanout.is_held_back(key) {
+            out.release(key);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What a message is, by PROTOCOL §5–§7, and what is done with it; how a socket's session begins and
+//! ends.
+
+mod join;
+
+use simurgh_proto::message::{Message, Payload, Ref};
+use simurgh_proto::serializer::Frame;
+use simurgh_proto::session::server::{self as session, Inbound};
+use simurgh_proto::ws::CloseCode;
+use simurgh_reactor::Key;
+
+use crate::context::SocketState;
+use crate::core::{Core, Received};
+use crate::effects::{InHand, Notice, close_reason};
+use crate::frames::{say, say_close};
+use crate::id::ChannelId;
+use crate::node::{Callback, Node};
+use crate::outcome::Reason;
+use crate::reach::ToChannel;
+use crate::registry::{Holds, SOCKET_ID, Subscriber};
+use crate::socket::{Phase, Socket};
+use crate::sockets::Sockets;
+use crate::wire::Wire;
+
+impl<N: Node> Core<N> {
+    /// A socket is let in: its session begins.
+    pub(crate) fn open(&mut self, out: &mut impl Sockets, key: Key, state: SocketState) {
+        let tick = out.now().tick;
+        let Some(socket) = out.socket_mut(key) else {
+            return self.application.drop_guarded(state);
+        };
+        socket.enter(Phase::Open, tick);
+        let (wire, mount, id) = (socket.wire, socket.mount, state.id.clone());
+        if !state.is_empty() {
+            socket.own.get_or_insert_default().state = state;
+        }
+        self.metrics.upgrades.add(1);
+        self.metrics.sockets.set(self.metrics.sockets.value() + 1);
+        if let Some(id) = id {
+            let itself = Subscriber::through(Holds::NOTHING, SOCKET_ID);
+            // Without memory it hears no `disconnect`.
+            let _ = self.registry.subscribe(&mut socket.list, key, &id, itself);
+        }
+        if wire == Wire::Plain {
+            self.join_plain(out, key, mount);
+        }
+    }
+
+    /// Does what a Channels message asks for.
+    pub(crate) fn act(&mut self, out: &mut impl Sockets, key: Key, received: Received<'_>) {
+        let message = &received.message;
+        let Some(list) = out.socket(key).map(|socket| socket.list) else { return };
+        let topic = self.registry.find(&message.topic);
+        let joined = topic.and_then(|topic| self.registry.joined_in(key, list, topic));
+        let join_ref = joined
+            .and_then(|membership| self.registry.member(membership))
+            .map(|membership| membership.join_ref.as_ref());
+        match (session::classify(message, join_ref.as_ref()), joined) {
+            (Inbound::Heartbeat, _) => {
+                self.metrics.heartbeats.add(1);
+                say(out, &self.metrics, key, session::heartbeat(&message.msg_ref));
+            }
+            (Inbound::Push, Some(membership)) => self.push_in(out, membership, received),
+            (Inbound::Join, _) => self.join(out, key, joined, received),
+            (Inbound::Leave, Some(membership)) => self.leave(out, key, membership, message),
+            (Inbound::LeaveUnjoined, _) => {
+                let Message { join_ref, msg_ref, topic, .. } = message;
+                let answer = session::leave_unjoined(join_ref, msg_ref, topic);
+                say(out, &self.metrics, key, answer);
+            }
+            (Inbound::Stale, _) => {}
+            (Inbound::Unmatched | Inbound::Push | Inbound::Leave, _) => {
+                self.metrics.errors_unmatched_topic.add(1);
+                let answer = session::unmatched(&message.msg_ref, &message.topic);
+                say(out, &self.metrics, key, answer);
+            }
+        }
+    }
+
+    /// A message of a socket that speaks no Channels, for its one channel, which may have subscribed
+    /// to further topics.
+    pub(crate) fn act_plain(&mut self, out: &mut impl Sockets, key: Key, frame: Frame<'_>) {
+        let Some(list) = out.socket(key).map(|socket| socket.list) else { return };
+        let joined = self.registry.of(list).find(|(_, it)| it.is_joined());
+        let Some(membership) = joined.map(|(id, _)| id) else { return };
+        let (event, payload) = match frame {
+            Frame::Text(text) => ("text", Payload::Json(text.into())),
+            Frame::Binary(data) => ("binary", Payload::Binary(data.into())),
+        };
+        let message = Message {
+            join_ref: Ref::Null,
+            msg_ref: Ref::Null,
+            topic: "".into(),
+            event: event.into(),
+            payload,
+        };
+        self.push_in(out, membership, message.into());
+    }
+
+    fn push_in(&mut self, out: &mut impl Sockets, membership: u32, received: Received<'_>) {
+        let Received { message: Message { msg_ref, event, payload, .. }, prepared } = received;
+        let in_hand = InHand { message: Some(msg_ref), prepared };
+        self.call(out, membership, Callback::HandleIn, in_hand, |channel, ctx| {
+            channel.handle_in(ctx, &event, payload)
+        });
+    }
+
+    fn leave(&mut self, out: &mut impl Sockets, key: Key, membership: u32, message: &Message<'_>) {
+        let Some(id) = self.speaker(out, membership).map(|speaker| speaker.id) else { return };
+        self.catch_up(out, membership);
+        let Message { join_ref, msg_ref, topic, .. } = message;
+        let Some(membership) = self.live(id) else {
+            // What it intercepted on the way has ended it: there is nothing to leave any more.
+            let answer = session::leave_unjoined(join_ref, msg_ref, topic);
+            return say(out, &self.metrics, key, answer);
+        };
+        if let Some(it) = self.registry.member(membership) {
+            let join_ref = it.join_ref.as_ref();
+            let answer = session::leave_joined(&join_ref, msg_ref, topic);
+            say(out, &self.metrics, key, answer);
+        }
+        self.end_channel(out, membership, Reason::Left, Notice::Close);
+    }
+
+    /// Something a handle sent to a channel.
+    pub(crate) fn told(&mut self, out: &mut impl Sockets, channel: ChannelId, what: ToChannel) {
+        let Some(membership) = self.live(channel) else {
+            return self.application.drop_guarded(what);
+        };
+        match what {
+            ToChannel::Info(info) => {
+                let in_hand = InHand::default();
+                self.call(out, membership, Callback::HandleInfo, in_hand, |channel, ctx| {
+                    channel.handle_info(ctx, info)
+                });
+            }
+            ToChannel::Reply(to, reply) => {
+                self.reply(out, membership, Some(to.0.as_ref()), reply);
+            }
+            ToChannel::Push(event, payload) => {
+                let Some(speaker) = self.speaker(out, membership) else { return };
+                self.push(out, &speaker, &event, payload);
+            }
+            ToChannel::Stop(how) => self.stop_channel(out, membership, how),
+        }
+    }
+
+    /// The client closes, or answers our close.
+    pub(crate) fn peer_closes(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        code: Option<CloseCode>,
+    ) {
+        if out.socket(key).is_some_and(Socket::is_open) {
+            self.end_channels(out, key);
+            say_close(out, key, code, "");
+        }
+        out.close(key);
+    }
+
+    /// Closes a socket whose peer broke the protocol: what else it sends is not looked at.
+    pub(crate) fn fail_socket(&mut self, out: &mut impl Sockets, key: Key, code: CloseCode) {
+        self.end_channels(out, key);
+        let tick = out.now().tick;
+        let Some(socket) = out.socket_mut(key) else { return };
+        if matches!(socket.phase, Phase::Head | Phase::Full | Phase::Connecting) {
+            return out.close(key);
+        }
+        socket.enter(Phase::Ending, tick);
+        say_close(out, key, Some(code), close_reason(code));
+        out.shutdown_write(key);
+        out.release(key);
+    }
+
+    /// The connection is gone; its record is all that is left.
+    pub(crate) fn gone(&mut self, out: &mut impl Sockets, key: Key, mut socket: Socket) {
+        self.fanout.forget(key);
+        if socket.is_open() {
+            self.socket_ended();
+        }
+        let (list, own) = (std::mem::take(&mut socket.list), socket.own.take());
+        self.end_memberships(out, list, own);
+    }
+}

@@ -1,0 +1,123 @@
+//! The sockets' side: what a core wants done with its peers.
+
+use std::sync::Arc;
+
+use simurgh_proto::serializer::ServerMessage;
+use simurgh_proto::ws::CloseCode;
+use simurgh_reactor::{Key, Now, Run, Shared};
+
+use crate::broadcast::Broadcast;
+use crate::socket::Socket;
+
+/// Why a core gives a connection back to its transport that has no session yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Abandoned {
+    /// Its time is up.
+    Late,
+    /// The server drains.
+    Drain,
+}
+
+/// Everything that leaves a core: what is said to peers, and what becomes of their connections.
+/// None of these calls back into the core; a transport that has something to do for one does it
+/// when the core has returned.
+///
+/// A key that names nobody is no error anywhere: peers go when they want.
+pub trait Sockets {
+    /// The time of this turn.
+    fn now(&self) -> Now;
+
+    /// A fresh reading of the same clock, nanoseconds: slices of work end by it.
+    fn clock_ns(&self) -> u64;
+
+    /// The record of a socket.
+    fn socket(&self, key: Key) -> Option<&Socket>;
+
+    /// The same, to be changed.
+    fn socket_mut(&mut self, key: Key) -> Option<&mut Socket>;
+
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// Shows `visit` the records of the next `records` places from `cursor` on, and collects the
+    /// keys it says `true` for. The cursor is 0 again after the last.
+    fn sweep(
+        &mut self,
+        cursor: &mut u32,
+        records: usize,
+        visit: impl FnMut(Key, &mut Socket) -> bool,
+        found: &mut Vec<Key>,
+    );
+
+    /// Bytes the peer has not taken yet, without those of this turn.
+    fn queued(&self, key: Key) -> usize;
+
+    /// Whether the peer has sent bytes that were not read yet.
+    fn has_input(&self, key: Key) -> bool;
+
+    /// Whether the peer has closed its sending half.
+    fn peer_has_shut(&self, key: Key) -> bool;
+
+    /// Wraps bytes that many are sent.
+    fn share(&self, bytes: impl AsRef<[u8]> + 'static) -> Shared;
+
+    /// Appends to what this turn says to the peer; `false`, and `write` is not called, if nothing
+    /// can be said.
+    fn send_with(&mut self, key: Key, write: impl FnOnce(&mut Vec<u8>)) -> bool;
+
+    /// Appends frames, by reference, to what this turn says to the peer.
+    fn send_later(&mut self, key: Key, run: Run);
+
+    /// Sends frames now, behind all that waits. `whole` is what they come to in one piece, or empty.
+    /// Whether something waits for the peer now, as far as can be told.
+    fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) -> bool;
+
+    /// The same where the record says what is sent: bytes in one piece, and the run that they are.
+    /// `None`, and nothing is done, if the socket is gone or nothing is chosen.
+    fn send_chosen<'r, R: FnOnce() -> Run>(
+        &mut self,
+        key: Key,
+        choose: impl FnOnce(&Socket) -> Option<(&'r [u8], R)>,
+    ) -> Option<bool>;
+
+    /// Hands a message to a socket that speaks in values.
+    fn hear(&mut self, key: Key, message: &ServerMessage<'_>);
+
+    /// Hands broadcasts to a socket of this transport that speaks in values; how many.
+    fn hear_broadcasts<'a>(
+        &mut self,
+        key: Key,
+        transport: u8,
+        broadcasts: impl Iterator<Item = &'a Arc<Broadcast>>,
+    ) -> u64;
+
+    /// Tells a socket that speaks in values that it is closed.
+    fn hear_close(&mut self, key: Key, code: Option<CloseCode>);
+
+    /// Stops listening to the peer, until [`release`](Self::release).
+    fn hold(&mut self, key: Key);
+
+    /// Listens again, also to what came meanwhile.
+    fn release(&mut self, key: Key);
+
+    /// Whether [`hold`](Self::hold) is in force.
+    fn is_held(&self, key: Key) -> bool;
+
+    /// Closes the connection once all is said.
+    fn close(&mut self, key: Key);
+
+    /// Tells the peer, once all is said, that no more will come.
+    fn shutdown_write(&mut self, key: Key);
+
+    /// Resets the connection; nothing more is said.
+    fn abort(&mut self, key: Key);
+
+    /// Gives a connection back that has no session yet.
+    fn abandon(&mut self, key: Key, why: Abandoned);
+
+    /// Takes no new connections from here on.
+    fn stop_listening(&mut self);
+
+    /// Ends the shard.
+    fn stop(&mut self);
+}

@@ -1,0 +1,99 @@
+//! A drain: how many sockets are to be closed by now, so that all are within its time, evenly.
+
+use std::time::Duration;
+
+use crate::clock::{nanoseconds, until};
+
+/// A drain ends this long after its last close at the latest.
+pub const DRAIN_GRACE: Duration = Duration::from_secs(5);
+/// Sockets a drain closes in one turn at most, however short its time.
+const TURN: usize = 128;
+/// How often a drain closes a part.
+const EVERY: Duration = Duration::from_millis(5);
+
+pub(crate) struct Drain {
+    began_ns: u64,
+    over: Duration,
+    /// Connections there were at its beginning.
+    total: usize,
+    closed: usize,
+    next_ns: u64,
+    /// The next record.
+    pub(crate) cursor: u32,
+}
+
+/// What a drain wants.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing, for so long.
+    Wait(Duration),
+    /// So many sockets are to be closed.
+    Close(usize),
+    /// The shard ends now, whoever is left.
+    End,
+}
+
+impl Drain {
+    pub(crate) fn new(over: Duration, total: usize, now_ns: u64) -> Self {
+        Self { began_ns: now_ns, over, total, closed: 0, next_ns: now_ns, cursor: 0 }
+    }
+
+    /// What is to be done now, with so many connections left.
+    pub(crate) fn step(&mut self, left: usize, now_ns: u64) -> Step {
+        let end_ns = self.began_ns.saturating_add(nanoseconds(self.over + DRAIN_GRACE));
+        if left == 0 || now_ns > end_ns {
+            return Step::End;
+        }
+        if now_ns < self.next_ns {
+            return Step::Wait(until(self.next_ns, now_ns));
+        }
+        self.next_ns = now_ns + nanoseconds(EVERY);
+        let passed = until(now_ns, self.began_ns) + EVERY;
+        let share = passed.as_secs_f64() / self.over.as_secs_f64().max(1e-3);
+        let due = (self.total as f64 * share.min(1.0)).ceil() as usize;
+        // More than there were at the beginning come from the backlog and from the HTTP side.
+        let now_due = if share < 1.0 { due.saturating_sub(self.closed) } else { TURN };
+        match now_due.min(TURN) {
+            0 => Step::Wait(EVERY),
+            count => Step::Close(count),
+        }
+    }
+
+    /// So many were closed; in how long it wants to go on.
+    pub(crate) fn closed(&mut self, count: usize) -> Duration {
+        self.closed += count;
+        EVERY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_closed_evenly_over_the_time() {
+        let mut drain = Drain::new(Duration::from_secs(1), 1000, 0);
+        let (mut left, mut at) = (1000, Vec::new());
+        for ms in 0..2000 {
+            if let Step::Close(count) = drain.step(left, ms * 1_000_000) {
+                drain.closed(count);
+                left -= count;
+                at.push((ms, 1000 - left));
+            }
+        }
+        assert_eq!(left, 0);
+        for (ms, closed) in at {
+            assert!(closed.abs_diff(ms as usize + 5) <= 5, "{closed} closed after {ms} ms");
+        }
+        assert_eq!(drain.step(0, 3_000_000_000), Step::End);
+    }
+
+    #[test]
+    fn no_turn_closes_too_many_and_none_waits_for_ever() {
+        let mut drain = Drain::new(Duration::ZERO, 1_000_000, 0);
+        assert_eq!(drain.step(1_000_000, 0), Step::Close(TURN));
+        assert_eq!(drain.step(999_872, 1), Step::Wait(EVERY - Duration::from_nanos(1)));
+        let late = nanoseconds(DRAIN_GRACE) + 1;
+        assert_eq!(drain.step(1, late), Step::End);
+    }
+}

@@ -1,0 +1,103 @@
+//! Hibernation: when channels and topics are asked to release what they can.
+//!
+//! A hand goes round the memberships once in each [`Config::hibernate_after`](crate::Config). Whom
+//! it finds as it left them has said and heard nothing through its channel since; its channel is
+//! asked once to release what it can. Neither a timer nor a time stamp is kept for that, only two
+//! bits, and when all hibernate there is no hand.
+
+use std::time::Duration;
+
+use crate::clock::{nanoseconds, until};
+
+/// Longest slice of a round.
+const SLICE: Duration = Duration::from_micros(200);
+/// Records between two looks at the clock.
+const STRIDE: u32 = 32;
+
+pub(crate) struct Hibernation {
+    every: Option<Duration>,
+    /// When the next round begins; not known before the first turn.
+    next_ns: Option<u64>,
+    /// The next record of a round that has begun.
+    hand: Option<Hand>,
+    steps: u32,
+}
+
+/// Which record is looked at next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hand {
+    Membership(u32),
+    Topic(usize),
+}
+
+impl Hibernation {
+    pub(crate) fn new(every: Option<Duration>) -> Self {
+        Self { every, next_ns: None, hand: None, steps: 0 }
+    }
+
+    /// Where the hand stands if a round is under way or begins now; else in how long it is to be
+    /// asked again, or `None` for not before something happens.
+    pub(crate) fn begin(&mut self, awake: usize, now_ns: u64) -> Result<Hand, Option<Duration>> {
+        let every = self.every.map(nanoseconds).ok_or(None)?;
+        let next_ns = *self.next_ns.get_or_insert(now_ns.saturating_add(every));
+        if let Some(hand) = self.hand {
+            return Ok(hand);
+        }
+        if awake == 0 {
+            return Err(None);
+        }
+        if now_ns < next_ns {
+            return Err(Some(until(next_ns, now_ns)));
+        }
+        self.next_ns = Some(now_ns.saturating_add(every));
+        Ok(Hand::Membership(0))
+    }
+
+    /// A record was looked at; whether it is time to look at the clock.
+    pub(crate) fn is_stride(&mut self) -> bool {
+        self.steps = self.steps.wrapping_add(1);
+        self.steps.is_multiple_of(STRIDE)
+    }
+
+    /// Until when a slice may last that begins now.
+    pub(crate) fn deadline_ns(clock_ns: u64) -> u64 {
+        clock_ns.saturating_add(nanoseconds(SLICE))
+    }
+
+    /// A slice ends here; the round goes on with the next.
+    pub(crate) fn pause(&mut self, hand: Hand) {
+        self.hand = Some(hand);
+    }
+
+    /// The round is over; in how long there is another, if anybody is awake.
+    pub(crate) fn end(&mut self, awake: usize, now_ns: u64) -> Option<Duration> {
+        self.hand = None;
+        self.next_ns.filter(|_| awake > 0).map(|next_ns| until(next_ns, now_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_comes_only_while_somebody_is_awake() {
+        let mut hibernation = Hibernation::new(Some(Duration::from_nanos(100)));
+        assert_eq!(hibernation.begin(0, 0), Err(None));
+        assert_eq!(hibernation.begin(1, 60), Err(Some(Duration::from_nanos(40))));
+        assert_eq!(hibernation.begin(1, 100), Ok(Hand::Membership(0)));
+        hibernation.pause(Hand::Topic(3));
+        assert_eq!(hibernation.begin(0, 101), Ok(Hand::Topic(3)), "what has begun goes on");
+        assert_eq!(hibernation.end(1, 150), Some(Duration::from_nanos(50)));
+        assert_eq!(hibernation.begin(1, 199), Err(Some(Duration::from_nanos(1))));
+        assert_eq!(hibernation.begin(1, 200), Ok(Hand::Membership(0)));
+        assert_eq!(hibernation.end(0, 201), None);
+        assert_eq!(Hibernation::new(None).begin(1, 0), Err(None));
+    }
+
+    #[test]
+    fn the_clock_is_looked_at_now_and_then() {
+        let mut hibernation = Hibernation::new(None);
+        assert_eq!((0..320).filter(|_| hibernation.is_stride()).count(), 10);
+    }
+}

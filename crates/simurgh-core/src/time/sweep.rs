@@ -1,0 +1,89 @@
+//! The sweep over the records of sockets: a slice a turn, a round in an eighth of the shortest time
+//! that any socket has.
+
+use std::time::Duration;
+
+use crate::clock::{TICK, nanoseconds, until};
+
+/// Longest time between two rounds.
+const ROUND_MAX: Duration = Duration::from_secs(5);
+
+pub(crate) struct Sweep {
+    every: Duration,
+    /// When the next round begins; not known before the first turn.
+    next_ns: Option<u64>,
+    is_under_way: bool,
+    /// The next record.
+    pub(crate) cursor: u32,
+    /// What was found, kept so that no round allocates it.
+    pub(crate) found: Vec<simurgh_reactor::Key>,
+}
+
+impl Sweep {
+    /// With the shortest time that a socket may have.
+    pub(crate) fn new(shortest: Duration) -> Self {
+        Self {
+            every: (shortest / 8).clamp(TICK, ROUND_MAX),
+            next_ns: None,
+            is_under_way: false,
+            cursor: 0,
+            found: Vec::new(),
+        }
+    }
+
+    /// Whether records are to be looked at now, or in how long.
+    pub(crate) fn begin(&mut self, now_ns: u64) -> Result<(), Duration> {
+        if self.is_under_way {
+            return Ok(());
+        }
+        let every = nanoseconds(self.every);
+        let next_ns = *self.next_ns.get_or_insert(now_ns.saturating_add(every));
+        if now_ns < next_ns {
+            return Err(until(next_ns, now_ns));
+        }
+        (self.is_under_way, self.cursor) = (true, 0);
+        Ok(())
+    }
+
+    /// Some were looked at; if the cursor is back at the first, in how long the next round begins.
+    pub(crate) fn end(&mut self, now_ns: u64) -> Option<Duration> {
+        if self.cursor != 0 {
+            return None;
+        }
+        self.is_under_way = false;
+        self.next_ns = Some(now_ns.saturating_add(nanoseconds(self.every)));
+        Some(self.every)
+    }
+
+    /// There is nobody to look at.
+    pub(crate) fn give_up(&mut self) {
+        self.is_under_way = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_begins_in_its_time_and_goes_on_until_it_is_round() {
+        let mut sweep = Sweep::new(Duration::from_secs(8));
+        assert_eq!(sweep.begin(5), Err(Duration::from_secs(1)));
+        let second = 1_000_000_000;
+        assert_eq!(sweep.begin(5 + second / 2), Err(Duration::from_millis(500)));
+        assert_eq!(sweep.begin(5 + second), Ok(()));
+        sweep.cursor = 2048;
+        assert_eq!(sweep.end(6 + second), None);
+        assert_eq!(sweep.begin(6 + second), Ok(()), "in the next turn");
+        assert_eq!(sweep.cursor, 2048);
+        sweep.cursor = 0;
+        assert_eq!(sweep.end(7 + second), Some(Duration::from_secs(1)));
+        assert_eq!(sweep.begin(7 + second), Err(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn rounds_are_neither_rare_nor_too_frequent() {
+        assert_eq!(Sweep::new(Duration::from_millis(1)).every, TICK);
+        assert_eq!(Sweep::new(Duration::from_secs(3600)).every, ROUND_MAX);
+    }
+}

@@ -1,0 +1,92 @@
+//! What somebody who looks is shown of a core; nothing is changed by it but what is counted between
+//! two looks.
+
+use std::rc::Rc;
+
+use simurgh_proto::message::OwnedRef;
+use simurgh_reactor::Key;
+
+use crate::core::Core;
+use crate::fanout::Delivery;
+use crate::node::Node;
+use crate::registry::{Membership, RELAY, SOCKET_ID, Topic, TopicId};
+use crate::socket::Socket;
+
+/// Of a socket that idles: its record.
+pub const SOCKET_BYTES: usize = size_of::<Socket>();
+/// Of a membership with its entry in the topic's table.
+pub const SUBSCRIPTION_BYTES: usize =
+    size_of::<Membership>() + size_of::<crate::registry::Member>();
+/// Of a topic with its places in the tables and a name of usual length.
+pub const TOPIC_BYTES: usize = size_of::<Topic<Delivery>>() + 100;
+
+/// A topic, as it is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct TopicView<'a> {
+    /// What it is called.
+    pub name: &'a str,
+    /// Its members on this shard.
+    pub members: usize,
+    /// What its broadcasts came to in deliveries between the last two looks.
+    pub deliveries_before: u32,
+}
+
+impl<N: Node> Core<N> {
+    /// The topic of this name, if it has members here or something under way.
+    pub fn find_topic(&self, name: &str) -> Option<TopicId> {
+        self.registry.find(name)
+    }
+
+    /// A topic.
+    pub fn topic(&self, id: TopicId) -> Option<TopicView<'_>> {
+        self.registry.topic(id).map(view)
+    }
+
+    /// The sockets of a topic's members on this shard.
+    pub fn members(&self, id: TopicId) -> impl Iterator<Item = Key> {
+        let topic = self.registry.topic(id);
+        let members = topic.map_or(0, Topic::len);
+        (0..members).filter_map(move |at| Some(topic?.member_at(at)?.conn))
+    }
+
+    /// Shows `visit` the topics of the next `places` places from `cursor` on, which is 0 again after
+    /// the last. With `roll` what is counted between two looks begins anew.
+    pub fn visit_topics(
+        &mut self,
+        cursor: &mut u32,
+        places: usize,
+        roll: bool,
+        mut visit: impl FnMut(TopicId, TopicView<'_>),
+    ) {
+        self.registry.visit_topics(cursor, places, |id, topic| {
+            if roll {
+                let deliveries = &mut topic.deliveries;
+                deliveries.deliveries_before = std::mem::take(&mut deliveries.deliveries);
+            }
+            visit(id, view(topic));
+        });
+    }
+
+    /// The topics of the channels that a socket has joined, the last first.
+    pub fn topics_of<'a>(&'a self, socket: &'a Socket) -> impl Iterator<Item = Rc<str>> + 'a {
+        let joined = self.registry.of(socket.list).filter(|(_, it)| !it.is(SOCKET_ID | RELAY));
+        joined.filter_map(|(_, it)| Some(Rc::clone(&self.registry.topic(it.topic)?.name)))
+    }
+
+    /// The join_ref that a client of this socket sends along with messages for a topic it has
+    /// joined: null if it joined without.
+    pub fn join_ref(&self, key: Key, socket: &Socket, topic: &str) -> Option<OwnedRef> {
+        let topic = self.registry.find(topic)?;
+        let membership = self.registry.joined_in(key, socket.list, topic)?;
+        let it = self.registry.member(membership)?;
+        Some(if it.has_given_join_ref() { it.join_ref.clone() } else { OwnedRef::NULL })
+    }
+}
+
+fn view(topic: &Topic<Delivery>) -> TopicView<'_> {
+    TopicView {
+        name: &topic.name,
+        members: topic.len(),
+        deliveries_before: topic.deliveries.deliveries_before,
+    }
+}
