@@ -7,7 +7,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-proto", &[]),
     ("simurgh-reactor", &[]),
     ("simurgh-page", &[]),
-    ("simurgh", &["simurgh-page", "simurgh-proto", "simurgh-reactor"]),
+    // Of the reactor its plain data only, and within it rooms have arrows too: see rooms.rs.
+    ("simurgh-core", &["simurgh-proto", "simurgh-reactor"]),
+    ("simurgh-sim", &["simurgh-core", "simurgh-proto", "simurgh-reactor"]),
+    ("simurgh", &["simurgh-core", "simurgh-page", "simurgh-proto", "simurgh-reactor"]),
     ("simurgh-load", &["simurgh-page", "simurgh-proto", "simurgh-reactor"]),
     // The binary shows everything, the examples it serves included.
     ("simurgh-cli", &["simurgh", "simurgh-load", "simurgh-proto", "simurgh-reactor", "chat"]),

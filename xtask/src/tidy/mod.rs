@@ -1,9 +1,11 @@
 //! The house rules that rustc, rustfmt and clippy do not know, as a test: budgets for files and
-//! functions, a word at the top of each module, arrows between crates, where `unsafe` and panics
-//! may be. Exceptions are listed with a reason in `tidy.toml`; they may shrink and never grow.
+//! functions, a word at the top of each module, arrows between crates and between the rooms of the
+//! core, where `unsafe` and panics may be. Exceptions are listed with a reason in `tidy.toml`; they
+//! may shrink and never grow.
 
 mod arrows;
 mod ratchet;
+mod rooms;
 mod source;
 mod text;
 
@@ -82,6 +84,7 @@ fn all_findings(files: &[File]) -> Result<Vec<Finding>, String> {
         findings.extend(text::check(file));
     }
     findings.extend(source::check(files)?);
+    findings.extend(rooms::check(files)?);
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     Ok(findings)
 }

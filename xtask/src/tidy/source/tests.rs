@@ -37,6 +37,23 @@ fn a_file_is_held_to_its_budget_without_its_tests() {
 }
 
 #[test]
+fn a_file_of_the_core_has_a_smaller_budget_and_its_tests_have_not() {
+    let code = "const A: u8 = 0;\n".repeat(399);
+    let room = "crates/simurgh-core/src/a.rs";
+    assert_eq!(found(room, &code), []);
+    assert_eq!(found(room, &format!("{code}const B: u8 = 0;\n")), [("file-lines", 1)]);
+    assert_eq!(found(room, &format!("{code}#[cfg(test)]\nmod tests {{\n{code}}}\n")), []);
+    let files = [
+        file(room, "//! A.\n#[cfg(test)]\nmod tests;\n"),
+        file(
+            "crates/simurgh-core/src/a/tests.rs",
+            &format!("//! Tests.\n{code}{}", "\n".repeat(9)),
+        ),
+    ];
+    assert_eq!(check(&files).unwrap(), []);
+}
+
+#[test]
 fn a_function_is_held_to_its_budget() {
     let long = |lines: usize| format!("fn f() {{\n{}}}\n", "    g();\n".repeat(lines - 2));
     assert_eq!(found(PRODUCT, &long(70)), []);

@@ -1,0 +1,271 @@
+//! Rules on `simurgh-core`, which is a pure machine: it reaches for nothing outside itself, and its
+//! modules are rooms with one-way arrows. A room uses only rooms below it, and since the blocks of
+//! `impl Core` are spread over files, it may not call upwards either.
+
+mod calls;
+mod code;
+
+use std::collections::BTreeSet;
+use std::iter;
+
+use self::code::{Code, Path};
+use super::source::{self, CORE};
+use super::{File, Finding};
+
+/// The rooms from the bottom up: each may use those before it, and `lib.rs` may use all. A part of
+/// a room has its own place, before the room when the room uses it; `registry` is
+/// `registry/mod.rs` or `registry.rs`.
+const ROOMS: &[&str] = &[
+    "id",
+    "outcome",
+    "broadcast",
+    "flow",
+    "metrics",
+    "config",
+    "reach",
+    "context",
+    "channel",
+    "mount",
+    "mail",
+    "node",
+    "registry/pages",
+    "registry/topics",
+    "registry/members",
+    "registry/list",
+    "registry",
+    "socket",
+    "sockets",
+    "frames",
+    "fanout/permits",
+    "fanout/log",
+    "fanout/batch",
+    "fanout/delivery",
+    "fanout/publish",
+    "fanout",
+    "application",
+    "effects",
+    "session/join",
+    "session",
+    "time/drain",
+    "time/hibernation",
+    "time/sweep",
+    "time",
+    "core",
+];
+
+/// This table, for a finding on itself.
+const TABLE: &str = "xtask/src/tidy/rooms.rs";
+
+/// Of the standard library: what reaches outside, or differs from run to run.
+const OUTSIDE: &[&str] = &["fs", "io", "net", "process", "thread"];
+const OUTSIDE_TYPES: &[&str] = &["Instant", "RandomState", "SystemTime"];
+const OUTSIDE_CRATES: &[&str] =
+    &["fastrand", "getrandom", "libc", "mio", "rand", "rustix", "tokio"];
+
+/// Of the reactor: plain data that does nothing by itself.
+const REACTOR_DATA: &[&str] = &["Key", "Next", "Now", "PAGE", "Page", "Places", "Run", "Shared"];
+
+/// A file of the core that is not a test.
+struct Room<'a> {
+    file: &'a File,
+    /// `registry/members`; empty for `lib.rs`.
+    name: &'a str,
+    /// How far up it stands; None without a place in the table.
+    place: Option<usize>,
+    code: Code,
+}
+
+/// All rooms there are, and the table of where they should be.
+struct House<'a> {
+    table: &'a [&'a str],
+    rooms: Vec<Room<'a>>,
+}
+
+pub(super) fn check(files: &[File]) -> Result<Vec<Finding>, String> {
+    check_by(ROOMS, files)
+}
+
+fn check_by(table: &[&str], files: &[File]) -> Result<Vec<Finding>, String> {
+    let house = House { table, rooms: rooms(table, files)? };
+    let mut findings = house.places();
+    for room in &house.rooms {
+        findings.extend(pure(room));
+        findings.extend(house.arrows(room));
+    }
+    findings.extend(calls::check(&house, &calls::foreign(files)?));
+    Ok(findings)
+}
+
+fn rooms<'a>(table: &[&str], files: &'a [File]) -> Result<Vec<Room<'a>>, String> {
+    let sources = files.iter().filter(|file| room_name(&file.path).is_some());
+    let parsed = source::parse(sources)?;
+    let tests = source::all_test_modules(&parsed);
+    let mut rooms = Vec::new();
+    for (file, _) in &parsed {
+        let is_test = file.path.ends_with("/tests.rs") || source::is_test(&file.path, &tests);
+        if let Some(name) = room_name(&file.path)
+            && !is_test
+        {
+            let place = match name {
+                "" => Some(table.len()),
+                name => table.iter().position(|room| *room == name),
+            };
+            rooms.push(Room { file, name, place, code: code::read(file)? });
+        }
+    }
+    Ok(rooms)
+}
+
+/// `registry/members` for its file in the core; None for a file elsewhere.
+fn room_name(path: &str) -> Option<&str> {
+    let stem = path.strip_prefix(CORE)?.strip_suffix(".rs")?;
+    Some(if stem == "lib" { "" } else { stem.strip_suffix("/mod").unwrap_or(stem) })
+}
+
+/// What a room must not reach for, wherever its code names it.
+fn pure(room: &Room<'_>) -> Vec<Finding> {
+    let mut seen = BTreeSet::new();
+    for path in &room.code.paths {
+        if let Some(found) = outside(path) {
+            let text = format!("`{found}`: a core gets this as an argument or by its traits");
+            seen.insert((path.line, found, text));
+        } else if let Some(found) = of_reactor(path) {
+            let data = REACTOR_DATA.join(", ");
+            let text = format!(
+                "`{found}`: of the reactor a core uses plain data only ({data}); the rest it gets \
+                 as arguments or by its traits"
+            );
+            seen.insert((path.line, found, text));
+        }
+    }
+    let finding =
+        |(line, subject, text)| Finding { subject, ..room.file.finding("pure", line, text) };
+    seen.into_iter().map(finding).collect()
+}
+
+fn outside(path: &Path) -> Option<String> {
+    let words: Vec<&str> = path.segments.iter().map(String::as_str).collect();
+    if let Some(word) = words.iter().find(|word| OUTSIDE_TYPES.contains(word)) {
+        return Some((*word).to_owned());
+    }
+    if let ["std", module, ..] = words[..]
+        && OUTSIDE.contains(&module)
+    {
+        return Some(format!("std::{module}"));
+    }
+    // A name alone, or last in a path, may be a variable's or a function's.
+    let crates = if path.import.is_some() { &words[..] } else { words.split_last()?.1 };
+    crates.iter().find(|word| OUTSIDE_CRATES.contains(word)).map(|word| (*word).to_owned())
+}
+
+fn of_reactor(path: &Path) -> Option<String> {
+    match &path.segments[..] {
+        [root, item, ..] if root == "simurgh_reactor" => {
+            let plain = REACTOR_DATA.contains(&item.as_str());
+            (!plain).then(|| format!("simurgh_reactor::{item}"))
+        }
+        [root] if root == "simurgh_reactor" => Some(root.clone()),
+        _ => None,
+    }
+}
+
+impl House<'_> {
+    /// Rooms without a place, and places without a room.
+    fn places(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for room in self.rooms.iter().filter(|room| room.place.is_none()) {
+            let text = format!("{} has no place among the rooms (see rooms.rs)", room.name);
+            findings.push(room.file.finding("rooms", 1, text));
+        }
+        if self.has_room("") {
+            for empty in self.table.iter().filter(|name| !self.has_room(name)) {
+                findings.push(Finding {
+                    rule: "rooms",
+                    path: TABLE.into(),
+                    line: 1,
+                    subject: (*empty).to_owned(),
+                    amount: 1,
+                    text: format!("{empty} stands among the rooms and has no file in {CORE}"),
+                });
+            }
+        }
+        findings
+    }
+
+    fn has_room(&self, name: &str) -> bool {
+        self.rooms.iter().any(|room| room.name == name)
+    }
+
+    /// Uses of rooms that stand above this one.
+    fn arrows(&self, room: &Room<'_>) -> Vec<Finding> {
+        let Some(own) = room.place else { return Vec::new() };
+        let mut seen = BTreeSet::new();
+        for path in &room.code.paths {
+            // `self` alone is a value.
+            if path.segments.len() < 2 && path.import.is_none() {
+                continue;
+            }
+            let Some(used) = self.absolute(room, path).and_then(|used| self.place(&used)) else {
+                continue;
+            };
+            if used > own {
+                let target = self.table.get(used).copied().unwrap_or("lib.rs");
+                let text = format!(
+                    "{} may not use {target} (`{}`), which stands above it (see rooms.rs)",
+                    room.name,
+                    path.segments.join("::"),
+                );
+                seen.insert((path.line, target.to_owned(), text));
+            }
+        }
+        let finding =
+            |(line, subject, text)| Finding { subject, ..room.file.finding("rooms", line, text) };
+        seen.into_iter().map(finding).collect()
+    }
+
+    /// Where a path of `room` leads, from the root of the crate; None when out of the crate, or to
+    /// what only rustc can tell.
+    fn absolute<'p>(&self, room: &'p Room<'_>, path: &'p Path) -> Option<Vec<&'p str>> {
+        let own = room.name.split('/').filter(|part| !part.is_empty());
+        let mut at: Vec<&str> = own.chain(iter::repeat_n("{", path.inline)).collect();
+        let mut rest = path.segments.iter().map(String::as_str).peekable();
+        match *rest.peek()? {
+            "crate" => {
+                rest.next();
+                at.clear();
+            }
+            "self" | "super" => {
+                while let Some(step) = rest.next_if(|word| matches!(*word, "self" | "super")) {
+                    if step == "super" {
+                        at.pop()?;
+                    }
+                }
+            }
+            child => {
+                at.push(child);
+                if !self.has_room(&at.join("/")) {
+                    return None;
+                }
+                rest.next();
+            }
+        }
+        at.extend(rest);
+        Some(at)
+    }
+
+    /// The place of the innermost room on the way; None for a room without one, which is a finding
+    /// already. What is in no room is in `lib.rs`.
+    fn place(&self, path: &[&str]) -> Option<usize> {
+        for parts in (1..=path.len()).rev() {
+            let name = path.get(..parts)?.join("/");
+            let place = self.table.iter().position(|room| *room == name);
+            if place.is_some() || self.has_room(&name) {
+                return place;
+            }
+        }
+        Some(self.table.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! No calls upwards: blocks of `impl Core` in several files see each other's functions without any
+//! `use`, so circles of calls between them are looked for by name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::code::{self, By, Call};
+use super::{File, Finding, House, Room};
+
+/// Whose functions a core calls on their values.
+const FOREIGN: &[&str] = &["crates/simurgh-proto/src/", "crates/simurgh-reactor/src/"];
+
+/// What a type may have without anybody writing it in its file.
+const DERIVED: &str = "\
+    as_mut as_ref borrow borrow_mut clone cmp default deref drop eq fmt from hash into \
+    into_iter ne partial_cmp to_owned to_string try_from try_into";
+
+/// What values of the standard library have: of these, a call counts on `self` alone.
+const COMMON: &str = "\
+    all and_then any append as_bytes as_slice as_str back chain chars clear contains \
+    contains_key copied count dedup downgrade drain end entry extend fetch_add fill filter \
+    find finish first fold for_each front get get_mut insert is_empty is_none is_some iter \
+    iter_mut join keys last len lines load map max min new next or_insert parse peek pop \
+    pop_back pop_front position push push_back push_front push_str remove repeat replace \
+    reserve resize retain rev reverse rotate_left set shrink_to skip sort split split_at \
+    split_off start store sum swap swap_remove take trim truncate update upgrade values \
+    with_capacity write write_str zip";
+
+fn holds(names: &str, name: &str) -> bool {
+    names.split(' ').any(|one| one == name)
+}
+
+/// Public functions of the crates below the core, which are no names of its own.
+pub(super) fn foreign(files: &[File]) -> Result<BTreeSet<String>, String> {
+    let below = |file: &&File| {
+        file.has_extension(&["rs"]) && FOREIGN.iter().any(|home| file.path.starts_with(home))
+    };
+    let mut names = BTreeSet::new();
+    for file in files.iter().filter(below) {
+        names.extend(code::read(file)?.public);
+    }
+    Ok(names)
+}
+
+pub(super) fn check(house: &House<'_>, foreign: &BTreeSet<String>) -> Vec<Finding> {
+    let homes = homes(house);
+    let types: BTreeSet<&str> =
+        house.rooms.iter().flat_map(|room| &room.code.types).map(String::as_str).collect();
+    let mut findings = Vec::new();
+    for room in &house.rooms {
+        let caller = Caller::new(house, room, foreign, &types);
+        let mut seen = BTreeSet::new();
+        for call in &room.code.calls {
+            let Some(home) = homes.get(&call.name[..]) else { continue };
+            // None is a room without a place, which is a finding already.
+            let upwards = room.place.is_some() && home.place > room.place;
+            if upwards && caller.means_ours(call) && seen.insert(&call.name) {
+                let text = format!(
+                    "{} calls `{}` of {}, which stands above it (see rooms.rs)",
+                    room.name, call.name, home.file.path,
+                );
+                let found = room.file.finding("calls", call.line, text);
+                findings.push(Finding { subject: call.name.clone(), ..found });
+            }
+        }
+    }
+    findings
+}
+
+/// For each function that is defined in one file only: that file.
+fn homes<'a>(house: &'a House<'_>) -> BTreeMap<&'a str, &'a Room<'a>> {
+    let mut homes: BTreeMap<&str, Option<&Room<'_>>> = BTreeMap::new();
+    for room in &house.rooms {
+        for name in &room.code.functions {
+            homes.entry(name).and_modify(|home| *home = None).or_insert(Some(room));
+        }
+    }
+    homes.into_iter().filter_map(|(name, home)| Some((name, home?))).collect()
+}
+
+/// What tells, in one file, a function of the core from another's that is called the same.
+struct Caller<'a> {
+    room: &'a Room<'a>,
+    foreign: &'a BTreeSet<String>,
+    types: &'a BTreeSet<&'a str>,
+    /// Names that a `use` brought from within the crate, and from elsewhere.
+    ours: BTreeSet<&'a str>,
+    theirs: BTreeSet<&'a str>,
+}
+
+impl<'a> Caller<'a> {
+    fn new(
+        house: &House<'_>,
+        room: &'a Room<'a>,
+        foreign: &'a BTreeSet<String>,
+        types: &'a BTreeSet<&'a str>,
+    ) -> Self {
+        let (mut ours, mut theirs) = (BTreeSet::new(), BTreeSet::new());
+        for path in &room.code.paths {
+            if let Some(name) = path.import.as_deref() {
+                let within = house.absolute(room, path).is_some();
+                if within {
+                    ours.insert(name)
+                } else {
+                    theirs.insert(name)
+                };
+            }
+        }
+        Self { room, foreign, types, ours, theirs }
+    }
+
+    fn means_ours(&self, call: &Call) -> bool {
+        let name = &call.name[..];
+        let common = holds(COMMON, name) || self.foreign.contains(name);
+        !holds(DERIVED, name)
+            && match &call.by {
+                By::OwnSelf => true,
+                By::Value => !common,
+                By::Name => !self.theirs.contains(name) && !self.room.code.bound.contains(name),
+                By::Path(first) => !common && self.is_ours(first),
+            }
+    }
+
+    fn is_ours(&self, first: &str) -> bool {
+        matches!(first, "crate" | "self" | "super")
+            || self.ours.contains(first)
+            || (self.types.contains(first) && !self.theirs.contains(first))
+    }
+}

@@ -1,0 +1,386 @@
+//! What the code of a file says, without its tests, comments, strings and attributes: the paths it
+//! names, what it calls and what it defines. Read from tokens, because to the tree that `syn` makes
+//! the inside of a macro call is closed.
+
+use std::collections::BTreeSet;
+
+use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
+use syn::Attribute;
+use syn::parse::Parser;
+
+use super::super::{File, source};
+
+/// All that the rules ask about a file.
+#[derive(Default)]
+pub(super) struct Code {
+    pub(super) paths: Vec<Path>,
+    pub(super) calls: Vec<Call>,
+    pub(super) functions: BTreeSet<String>,
+    /// Of those functions the ones that are plainly `pub`.
+    pub(super) public: BTreeSet<String>,
+    pub(super) types: BTreeSet<String>,
+    /// Names of variables, parameters and fields.
+    pub(super) bound: BTreeSet<String>,
+}
+
+/// One path as written; each leaf of a `use` is one, and so is a name that stands alone.
+pub(super) struct Path {
+    pub(super) segments: Vec<String>,
+    pub(super) line: usize,
+    /// In how many modules within the file it stands.
+    pub(super) inline: usize,
+    /// For a leaf of a `use`: the name it gets here.
+    pub(super) import: Option<String>,
+}
+
+pub(super) struct Call {
+    pub(super) name: String,
+    pub(super) line: usize,
+    pub(super) by: By,
+}
+
+/// What stands before a function's name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// `name(`
+    Name,
+    /// `self.name(` and `Self::name`
+    OwnSelf,
+    /// `x.name(` and `<X>::name`, of which tokens do not tell the type.
+    Value,
+    /// `first::…::name`, called or handed on to be called.
+    Path(String),
+}
+
+const DEFINES_TYPE: &[&str] = &["enum", "struct", "trait", "type", "union"];
+
+/// What an item begins with; an item ends with `;` or a block, all else with `,` too.
+const OPENS_ITEM: &[&str] = &[
+    "async", "const", "enum", "extern", "fn", "impl", "let", "mod", "static", "struct", "trait",
+    "type", "union", "unsafe", "use",
+];
+
+pub(super) fn read(file: &File) -> Result<Code, String> {
+    let stream: TokenStream =
+        file.text.parse().map_err(|error| format!("{}: {error}", file.path))?;
+    let mut tokens = Vec::new();
+    flatten(stream, 0, &mut tokens);
+    let mut reader = Reader { tokens, at: 0, code: Code::default() };
+    reader.read();
+    Ok(reader.code)
+}
+
+struct Token {
+    kind: Kind,
+    line: usize,
+    inline: usize,
+}
+
+#[derive(PartialEq, Eq)]
+enum Kind {
+    Word(String),
+    /// `::`
+    Path,
+    Mark(char),
+    Open(Delimiter),
+    Close,
+    Literal,
+}
+
+/// Puts tokens in a row, without what is not code of the product.
+fn flatten(stream: TokenStream, inline: usize, tokens: &mut Vec<Token>) {
+    let trees: Vec<TokenTree> = stream.into_iter().collect();
+    let mut rest = &trees[..];
+    while let [first, after @ ..] = rest {
+        if let Some(after) = behind_no_code(rest) {
+            rest = after;
+            continue;
+        }
+        let line = first.span().start().line;
+        let token = |kind| Token { kind, line, inline };
+        rest = match (first, after) {
+            (TokenTree::Punct(one), [TokenTree::Punct(two), after @ ..])
+                if (one.as_char(), one.spacing(), two.as_char()) == (':', Spacing::Joint, ':') =>
+            {
+                tokens.push(token(Kind::Path));
+                after
+            }
+            (
+                TokenTree::Ident(word),
+                [TokenTree::Ident(_), TokenTree::Group(group), after @ ..],
+            ) if word == "mod" && group.delimiter() == Delimiter::Brace => {
+                flatten(group.stream(), inline + 1, tokens);
+                after
+            }
+            (TokenTree::Group(group), _) => {
+                tokens.push(token(Kind::Open(group.delimiter())));
+                flatten(group.stream(), inline, tokens);
+                tokens.push(token(Kind::Close));
+                after
+            }
+            (TokenTree::Ident(word), _) => {
+                tokens.push(token(Kind::Word(word.to_string())));
+                after
+            }
+            (TokenTree::Punct(mark), _) => {
+                tokens.push(token(Kind::Mark(mark.as_char())));
+                after
+            }
+            (TokenTree::Literal(_), _) => {
+                tokens.push(token(Kind::Literal));
+                after
+            }
+        };
+    }
+}
+
+/// What comes behind an attribute (with the item, when that is for tests), a lifetime, or a
+/// visibility, which names a module without using it; None when `trees` begin with code.
+fn behind_no_code(trees: &[TokenTree]) -> Option<&[TokenTree]> {
+    match trees {
+        [TokenTree::Punct(mark), TokenTree::Punct(inner), TokenTree::Group(group), after @ ..]
+            if (mark.as_char(), inner.as_char()) == ('#', '!') && is_bracket(group) =>
+        {
+            Some(after)
+        }
+        [hash @ TokenTree::Punct(mark), TokenTree::Group(group), after @ ..]
+            if mark.as_char() == '#' && is_bracket(group) =>
+        {
+            Some(if is_for_tests(hash, group) { behind_item(after) } else { after })
+        }
+        [TokenTree::Punct(tick), TokenTree::Ident(_), after @ ..] if tick.as_char() == '\'' => {
+            Some(after)
+        }
+        [TokenTree::Ident(word), TokenTree::Group(group), after @ ..]
+            if word == "pub" && is_visibility(group) =>
+        {
+            Some(after)
+        }
+        _ => None,
+    }
+}
+
+fn is_bracket(group: &Group) -> bool {
+    group.delimiter() == Delimiter::Bracket
+}
+
+fn is_for_tests(hash: &TokenTree, group: &Group) -> bool {
+    let attribute = TokenStream::from_iter([hash.clone(), TokenTree::Group(group.clone())]);
+    let parsed = Attribute::parse_outer.parse2(attribute);
+    parsed.is_ok_and(|attributes| source::for_tests(&attributes))
+}
+
+/// Whether `(…)` after `pub` says where, and is not the type of a field.
+fn is_visibility(group: &Group) -> bool {
+    let words: Vec<String> = group.stream().into_iter().map(|tree| tree.to_string()).collect();
+    let first = words.first().map(String::as_str);
+    group.delimiter() == Delimiter::Parenthesis
+        && (first == Some("in")
+            || (words.len() == 1 && matches!(first, Some("crate" | "self" | "super"))))
+}
+
+/// What comes behind the item (or field, arm, statement) that begins with `trees`.
+fn behind_item(mut trees: &[TokenTree]) -> &[TokenTree] {
+    let mut is_item = None;
+    while let [first, after @ ..] = trees {
+        trees = after;
+        match first {
+            TokenTree::Ident(word) if word != "pub" => {
+                is_item.get_or_insert_with(|| OPENS_ITEM.contains(&word.to_string().as_str()));
+            }
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => break,
+            TokenTree::Punct(mark) if mark.as_char() == ';' => break,
+            TokenTree::Punct(mark) if mark.as_char() == ',' && is_item != Some(true) => break,
+            _ => {}
+        }
+    }
+    trees
+}
+
+/// The walk over the tokens of one file.
+struct Reader {
+    tokens: Vec<Token>,
+    at: usize,
+    code: Code,
+}
+
+impl Reader {
+    fn read(&mut self) {
+        while self.at < self.tokens.len() {
+            match self.word(self.at) {
+                None => self.at += 1,
+                // `use<'a>` is part of a type.
+                Some("use") if !self.is(self.at + 1, &Kind::Mark('<')) => self.import(),
+                Some("fn") => self.function(),
+                Some("let") => self.variable(),
+                Some(word) if DEFINES_TYPE.contains(&word) => self.type_name(),
+                Some(_) => self.path(),
+            }
+        }
+    }
+
+    fn import(&mut self) {
+        self.at += 1;
+        if self.is(self.at, &Kind::Path) {
+            self.at += 1;
+        }
+        self.tree(&[]);
+    }
+
+    /// One branch of a `use`, with all that hangs on it.
+    fn tree(&mut self, trunk: &[String]) {
+        let mut segments = trunk.to_vec();
+        while let Some(token) = self.tokens.get(self.at) {
+            match &token.kind {
+                Kind::Word(word) if word == "as" => break,
+                Kind::Word(word) => segments.push(word.clone()),
+                Kind::Mark('*') => segments.push("*".into()),
+                Kind::Open(_) => {
+                    self.at += 1;
+                    while self.at < self.tokens.len() && !self.is(self.at, &Kind::Close) {
+                        if self.is(self.at, &Kind::Mark(',')) {
+                            self.at += 1;
+                        } else {
+                            self.tree(&segments);
+                        }
+                    }
+                    self.at += 1;
+                    return;
+                }
+                _ => break,
+            }
+            self.at += 1;
+            if self.is(self.at, &Kind::Path) {
+                self.at += 1;
+            } else {
+                break;
+            }
+        }
+        self.leaf(trunk.len(), segments);
+    }
+
+    fn leaf(&mut self, trunk: usize, mut segments: Vec<String>) {
+        let (line, inline) = self.here(self.at.saturating_sub(1));
+        // Whatever stands where a name should, the walk goes on.
+        if segments.len() == trunk {
+            self.at += 1;
+            return;
+        }
+        // `{self}` is the trunk itself.
+        if trunk > 0 && segments.last().is_some_and(|last| last == "self") {
+            segments.pop();
+        }
+        let mut name = segments.last().cloned();
+        if self.word(self.at) == Some("as") {
+            name = self.word(self.at + 1).map(str::to_owned);
+            self.at += 2;
+        }
+        let import = Some(name.unwrap_or_default());
+        self.code.paths.push(Path { segments, line, inline, import });
+    }
+
+    fn function(&mut self) {
+        if let Some(name) = self.word(self.at + 1).map(str::to_owned) {
+            let mut before = self.at;
+            while self.before(before).is_some_and(|kind| match kind {
+                Kind::Word(word) => matches!(&word[..], "async" | "const" | "extern" | "unsafe"),
+                kind => *kind == Kind::Literal,
+            }) {
+                before -= 1;
+            }
+            if self.before(before) == Some(&Kind::Word("pub".into())) {
+                self.code.public.insert(name.clone());
+            }
+            self.code.functions.insert(name);
+            self.at += 1;
+        }
+        self.at += 1;
+    }
+
+    fn variable(&mut self) {
+        self.at += 1;
+        if self.word(self.at) == Some("mut") {
+            self.at += 1;
+        }
+        if let Some(name) = self.word(self.at).map(str::to_owned) {
+            self.code.bound.insert(name);
+        }
+    }
+
+    fn type_name(&mut self) {
+        self.at += 1;
+        if let Some(name) = self.word(self.at).map(str::to_owned) {
+            self.code.types.insert(name);
+        }
+    }
+
+    fn path(&mut self) {
+        let start = self.at;
+        let (line, inline) = self.here(start);
+        let mut segments = Vec::new();
+        while let Some(word) = self.word(self.at).map(str::to_owned) {
+            segments.push(word);
+            self.at += 1;
+            if !self.is(self.at, &Kind::Path) || self.word(self.at + 1).is_none() {
+                break;
+            }
+            self.at += 1;
+        }
+        if segments.len() == 1 && self.is(self.at, &Kind::Mark(':')) {
+            self.code.bound.extend(segments.first().cloned());
+        }
+        if let Some(by) = self.called_by(start, &segments)
+            && let Some(name) = segments.last().cloned()
+        {
+            self.code.calls.push(Call { name, line, by });
+        }
+        self.code.paths.push(Path { segments, line, inline, import: None });
+    }
+
+    /// How the path from `start` up to here calls a function; None when it does not.
+    fn called_by(&self, start: usize, segments: &[String]) -> Option<By> {
+        let open = Kind::Open(Delimiter::Parenthesis);
+        let turbofish = self.is(self.at, &Kind::Path) && self.is(self.at + 1, &Kind::Mark('<'));
+        let called = self.is(self.at, &open) || turbofish;
+        let last = |back| start.checked_sub(back).and_then(|at| self.tokens.get(at));
+        let before = |back| last(back).map(|token| &token.kind);
+        match (before(2), before(1), segments) {
+            // A range ends with the second dot.
+            (Some(Kind::Mark('.')), Some(Kind::Mark('.')), [_]) => called.then_some(By::Name),
+            (Some(Kind::Word(own)), Some(Kind::Mark('.')), _) if own == "self" => {
+                called.then_some(By::OwnSelf)
+            }
+            (_, Some(Kind::Mark('.')), _) => called.then_some(By::Value),
+            (Some(Kind::Mark('>')), Some(Kind::Path), _) => called.then_some(By::Value),
+            // A path from the root of all crates; a name that a macro was given.
+            (_, Some(Kind::Path), _) | (_, Some(Kind::Mark('$')), [_]) => None,
+            (_, _, [_]) => called.then_some(By::Name),
+            _ if self.is(self.at, &Kind::Mark('!')) && !self.is(self.at + 1, &Kind::Mark('=')) => {
+                None
+            }
+            (_, _, [first, _]) if first == "Self" => Some(By::OwnSelf),
+            (_, _, [first, ..]) => Some(By::Path(first.clone())),
+            (_, _, []) => None,
+        }
+    }
+
+    fn word(&self, at: usize) -> Option<&str> {
+        match &self.tokens.get(at)?.kind {
+            Kind::Word(word) => Some(word),
+            _ => None,
+        }
+    }
+
+    fn is(&self, at: usize, kind: &Kind) -> bool {
+        self.tokens.get(at).is_some_and(|token| token.kind == *kind)
+    }
+
+    fn before(&self, at: usize) -> Option<&Kind> {
+        self.tokens.get(at.checked_sub(1)?).map(|token| &token.kind)
+    }
+
+    /// Line, and modules within the file.
+    fn here(&self, at: usize) -> (usize, usize) {
+        self.tokens.get(at).map_or((1, 0), |token| (token.line, token.inline))
+    }
+}
