@@ -26,15 +26,15 @@
 //!
 //! 1. *Input*, as it happens: [`opened`](Core::opened) once for each socket, when it is let in;
 //!    [`message`](Core::message) or [`plain_message`](Core::plain_message) for each message, one at
-//!    a time, and none while its socket is held ([`Sockets::hold`]); [`drained`](Core::drained) when
-//!    a peer that had output waiting has taken all of it; [`peer_closed`](Core::peer_closed) for its
-//!    close frame; [`closed`](Core::closed) once, with the record, when the connection is gone;
-//!    [`mail`](Core::mail) for what other threads posted.
+//!    a time, and none while its socket is held ([`Sockets::hold`]); [`drained`](Core::drained)
+//!    when a peer that had output waiting has taken all of it;
+//!    [`peer_closed`](Core::peer_closed) for its close frame; [`closed`](Core::closed) once, with
+//!    the record, when the connection is gone; [`mail`](Core::mail) for what other threads posted.
 //! 2. *Commands*, when the transport wants something: [`close`](Core::close),
 //!    [`fail`](Core::fail), [`go_on`](Core::go_on).
 //! 3. *Time*, at the end of each turn and in this order: [`tick`](Core::tick) (whose time is up),
-//!    [`fan_out`](Core::fan_out) (a slice of what is broadcast), [`settle`](Core::settle). Each says
-//!    when it wants to be called again at the latest.
+//!    [`fan_out`](Core::fan_out) (a slice of what is broadcast), [`settle`](Core::settle). Each
+//!    says when it wants to be called again at the latest.
 //! 4. *Getters*: what a shard shows of itself.
 //!
 //! # Rooms
@@ -43,8 +43,8 @@
 //! caller carries out. From the bottom: the words (`id`, `outcome`, `broadcast`, `mail`, `mount` …)
 //! and the traits; `registry`, the one owner of topics, memberships and each socket's list;
 //! `frames`, what is said on a wire; `fanout`; `application`, callbacks under their guard; `time`,
-//! the clockworks; `core`, the state of a shard; `membership` and `effects`, carrying out; `session`,
-//! what a message means; `deadlines`, whose time is up; `input`, the methods above.
+//! the clockworks; `core`, the state of a shard; `membership` and `effects`, carrying out;
+//! `session`, what a message means; `deadlines`, whose time is up; `input`, the methods above.
 
 mod application;
 mod broadcast;

@@ -210,7 +210,8 @@ impl Shard {
     }
 }
 
-/// Takes what a connection owns in passing, if that is what is meant; with the bytes it owned before.
+/// Takes what a connection owns in passing, if that is what is meant; with the bytes it owned
+/// before.
 fn take_passing(
     io: &mut Io,
     key: Key,
