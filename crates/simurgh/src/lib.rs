@@ -57,6 +57,7 @@ mod shard;
 mod signals;
 mod socket;
 mod watchdog;
+mod websocket;
 
 pub use config::Config;
 pub use endpoint::{Builder, Endpoint, Handle, Pulse};

@@ -24,8 +24,9 @@ use super::Error;
 use super::event::{Received, SocketId, Sort, What, sort};
 use super::outlet::{Answer, Asked, Connect, Mouth, Order, Said};
 use crate::hub::Hub;
-use crate::shard::{Conn, Io, Shard, check, client};
+use crate::shard::{Conn, Io, Shard};
 use crate::socket::{self, ConnectInfo, ConnectKind};
+use crate::websocket::{check, client};
 
 /// Longest slice of what drivers ask.
 const SLICE_NS: u64 = Duration::from_micros(400).as_nanos() as u64;

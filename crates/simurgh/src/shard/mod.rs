@@ -1,20 +1,14 @@
 //! A shard: one thread's connections, and the transport between them and the shard's core.
 //!
-//! The data's way: bytes come in [`Handler::readable`]; before the upgrade they belong to
-//! `upgrade`, afterwards `frames` takes WebSocket messages from them (`inbound` keeps count of
-//! those that are not whole) and gives them to the core (`simurgh_core`), which says through
-//! `transport` what is to be done with the sockets. What has to be waited for is in `waiting`;
-//! `memory` gives back what a crowd leaves. Sockets that a driver in this process has instead of a
-//! network are in `driver::driven`, what somebody who looks is shown in `observe::survey`. Nothing
-//! here is shared with another thread: the one door is [`Mail`].
+//! The data's way: bytes come in [`Handler::readable`]; `websocket` makes messages of them and gives
+//! them to the core (`simurgh_core`), which says through `transport` what is to be done with the
+//! sockets. `memory` gives back what a crowd leaves. Sockets that a driver in this process has
+//! instead of a network are in `driver::driven`, what somebody who looks is shown in
+//! `observe::survey`. Nothing here is shared with another thread: the one door is [`Mail`].
 
 mod conn;
-mod frames;
-mod inbound;
 mod memory;
 mod transport;
-mod upgrade;
-mod waiting;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -29,12 +23,11 @@ use crate::hub::Hub;
 use crate::mail::Mail;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observed;
-pub(crate) use conn::{Conn, MOUNTS_MAX};
-use inbound::Inbound;
+use crate::websocket::Inbound;
+pub(crate) use conn::{Conn, MOUNTS_MAX, Passing, Waiting};
 use memory::Tidying;
 use transport::Later;
 pub(crate) use transport::Transport;
-pub(crate) use upgrade::{check, client};
 
 /// What a handler of the reactor is handed: the sockets of this shard.
 pub(crate) type Io = simurgh_reactor::Io<Conn>;
@@ -52,10 +45,10 @@ pub(crate) struct Shard {
     later: Vec<Later>,
     /// None until there is a driver.
     pub(crate) driven: Option<Box<Driven>>,
-    inbound: Inbound,
+    pub(crate) inbound: Inbound,
     tidying: Tidying,
     /// What the last thing that a connection waits for was named.
-    tickets: u32,
+    pub(crate) tickets: u32,
     /// Only while somebody looks.
     pub(crate) observed: Option<Box<Observed>>,
 }

@@ -12,7 +12,7 @@ use simurgh_core::{Phase, TICK};
 use simurgh_proto::ws::{self, CloseCode};
 use simurgh_reactor::{Key, Next};
 
-use super::{Io, Shard};
+use crate::shard::{Io, Shard};
 
 /// What a message has to bring in a second to be waited for beyond its time.
 const PROGRESS_BYTES_PER_S: u128 = 8 << 10;
@@ -24,12 +24,12 @@ const AGE_UNIT_TICKS: u64 = 10;
 
 /// What a shard holds of messages that are not whole.
 #[derive(Default)]
-pub(super) struct Inbound {
+pub(crate) struct Inbound {
     /// Heap bytes of all of them.
     bytes: usize,
     holders: HashMap<Key, Holder>,
     /// In what is being read now a message became whole: what is held from here on is the next.
-    pub(super) is_whole: bool,
+    pub(crate) is_whole: bool,
     /// When it is looked next whose time is up, ns.
     next_look_ns: Option<u64>,
 }
@@ -52,7 +52,7 @@ impl Holder {
 
 impl Shard {
     /// Keeps the count of half-received bytes, and its budget.
-    pub(super) fn account_inbound(&mut self, io: &mut Io, key: Key, before: usize) {
+    pub(crate) fn account_inbound(&mut self, io: &mut Io, key: Key, before: usize) {
         let is_whole = std::mem::take(&mut self.inbound.is_whole);
         let after = io.conn_ref(key).map_or(0, |conn| conn.inbound_bytes());
         if after == before && !(is_whole && after > 0) {
@@ -107,7 +107,7 @@ impl Shard {
     }
 
     /// What a connection held is let go.
-    pub(super) fn forget_inbound(&mut self, key: Key, bytes: usize) {
+    pub(crate) fn forget_inbound(&mut self, key: Key, bytes: usize) {
         if bytes == 0 {
             return;
         }
@@ -117,7 +117,7 @@ impl Shard {
     }
 
     /// Ends those whose message has taken too long.
-    pub(super) fn judge_inbound(&mut self, io: &mut Io) -> Next {
+    pub(crate) fn judge_inbound(&mut self, io: &mut Io) -> Next {
         let now_ns = io.now().ns;
         let Some(at_ns) = self.inbound.next_look_ns else { return Next::Idle };
         if now_ns < at_ns {

@@ -14,14 +14,14 @@ use simurgh_core::{Abandoned, Phase, Received};
 use simurgh_proto::serializer::Serializer;
 use simurgh_reactor::Key;
 
-use super::conn::{Passing, Waiting};
-use super::{Io, Shard};
 use crate::driver::Answer;
 use crate::mail::Mail;
+use crate::shard::{Io, Shard};
+use crate::shard::{Passing, Waiting};
 use crate::socket::{Connect, Mount};
 
 /// Longer texts are read elsewhere: one of escapes or blanks takes 8 ns a byte.
-pub(super) const TEXT_BYTES_MAX: usize = 64 << 10;
+pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
 
 impl Shard {
     /// Has a connection wait for the application's word on its connect; `rest` is what came behind
@@ -45,7 +45,7 @@ impl Shard {
     }
 
     /// Has a long text read where nobody else waits for it.
-    pub(super) fn read_elsewhere(
+    pub(crate) fn read_elsewhere(
         &mut self,
         io: &mut Io,
         key: Key,
@@ -90,7 +90,7 @@ impl Shard {
     }
 
     /// The application has decided about a connect; `None`: it panicked.
-    pub(super) fn connected(
+    pub(crate) fn connected(
         &mut self,
         io: &mut Io,
         key: Key,
@@ -131,7 +131,7 @@ impl Shard {
     }
 
     /// A long message was read; `None`: it is none.
-    pub(super) fn was_read(
+    pub(crate) fn was_read(
         &mut self,
         io: &mut Io,
         key: Key,
@@ -155,7 +155,7 @@ impl Shard {
 
     /// Keeps what came behind something that is awaited. The connection is held, so this is at most
     /// what one read brought.
-    pub(super) fn stash(&mut self, io: &mut Io, key: Key, data: &[u8]) {
+    pub(crate) fn stash(&mut self, io: &mut Io, key: Key, data: &[u8]) {
         let Some(conn) = io.conn(key).filter(|_| !data.is_empty()) else { return };
         match conn.passing.as_deref_mut() {
             Some(passing) => passing.stash(data),
@@ -165,7 +165,7 @@ impl Shard {
 
     /// A connection is read again that something came behind: that is handled first, unless it has
     /// ended meanwhile.
-    pub(super) fn resume(&mut self, io: &mut Io, key: Key) {
+    pub(crate) fn resume(&mut self, io: &mut Io, key: Key) {
         let waits = |phase| matches!(phase, Phase::Connecting | Phase::Waiting | Phase::Head);
         if io.conn_ref(key).is_none_or(|conn| waits(conn.socket.phase())) {
             return;
@@ -178,7 +178,7 @@ impl Shard {
     }
 
     /// The core has given up on a connection that has no session yet.
-    pub(super) fn abandoned(&mut self, io: &mut Io, key: Key, why: Abandoned) {
+    pub(crate) fn abandoned(&mut self, io: &mut Io, key: Key, why: Abandoned) {
         let Some(conn) = io.conn_ref(key) else { return };
         let is_connecting = conn.socket.phase() == Phase::Connecting;
         let Some((before, passing)) = take_passing(io, key, |_| true) else {

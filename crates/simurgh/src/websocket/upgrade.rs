@@ -13,10 +13,10 @@ use simurgh_proto::serializer::Serializer;
 use simurgh_proto::ws::handshake::{self, Framing, Request};
 use simurgh_reactor::Key;
 
-use super::conn::Passing;
-use super::{Io, Shard};
 use crate::http::is_reserved;
 use crate::hub::Hub;
+use crate::shard::Passing;
+use crate::shard::{Io, Shard};
 use crate::socket::{Connect, ConnectInfo, ConnectKind, Mount, real_peer};
 
 /// Seconds after which a client that met a full shard may try again.
@@ -31,7 +31,7 @@ pub(crate) struct Checked {
 
 impl Shard {
     /// Bytes of an upgrade request, which may come in parts.
-    pub(super) fn head(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
+    pub(crate) fn head(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
         let Some(conn) = io.conn(key) else { return };
         match conn.passing.take().map(|passing| *passing) {
             Some(Passing::Head { mut bytes, peer }) => {
@@ -207,7 +207,7 @@ impl Shard {
         decided
     }
 
-    pub(super) fn answer_connect(
+    pub(crate) fn answer_connect(
         &mut self,
         io: &mut Io,
         key: Key,
@@ -247,11 +247,11 @@ impl Shard {
     }
 
     /// It may come again in a while.
-    pub(super) fn refuse_for_now(&mut self, io: &mut Io, key: Key) {
+    pub(crate) fn refuse_for_now(&mut self, io: &mut Io, key: Key) {
         self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
     }
 
-    pub(super) fn refuse(&mut self, io: &mut Io, key: Key, status: u16, body: &str) {
+    pub(crate) fn refuse(&mut self, io: &mut Io, key: Key, status: u16, body: &str) {
         self.refuse_with(io, key, status, &[], body);
     }
 

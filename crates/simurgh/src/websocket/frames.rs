@@ -8,7 +8,7 @@ use simurgh_proto::ws::{self, CloseCode, Event, FrameError, OpCode, Role};
 use simurgh_reactor::Key;
 
 use super::waiting::TEXT_BYTES_MAX;
-use super::{Io, Shard};
+use crate::shard::{Io, Shard};
 
 impl Shard {
     /// Handles the messages in `data`; what is incomplete stays with the decoder.
