@@ -90,6 +90,9 @@ impl<N: Node> Core<N> {
         speaker: &Speaker,
         mut effects: Vec<Effect>,
     ) {
+        if effects.is_empty() {
+            return self.application.keep(effects);
+        }
         for effect in effects.drain(..) {
             match effect {
                 Effect::Push { event, payload } => self.push(out, speaker, &event, payload),
