@@ -60,22 +60,15 @@ pub(super) fn plain_len(bytes: &[u8]) -> usize {
     // Marks bytes below `n` (n ≤ 128); bytes above a marked one may be marked wrongly, so only the
     // lowest mark counts, and in little-endian order that is the first byte.
     let below = |word: u64, n: u64| word.wrapping_sub(ONES * n) & !word & TOPS;
-    let special = |word: &[u8; 8]| {
+    let (words, tail) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
         let special = below(word, 0x20)
             | below(word ^ (ONES * u64::from(b'"')), 1)
             | below(word ^ (ONES * u64::from(b'\\')), 1);
-        (special != 0).then(|| (special.trailing_zeros() / 8) as usize)
-    };
-    let (words, tail) = bytes.as_chunks::<8>();
-    for (index, word) in words.iter().enumerate() {
-        if let Some(at) = special(word) {
-            return index * 8 + at;
+        if special != 0 {
+            return index * 8 + (special.trailing_zeros() / 8) as usize;
         }
-    }
-    // The last eight, of which the first were just looked at: nothing special is among those.
-    if let (false, Some(last)) = (tail.is_empty(), bytes.last_chunk::<8>()) {
-        return special(last).map_or(bytes.len(), |at| bytes.len() - 8 + at);
     }
     let plain = tail.iter().take_while(|byte| !matches!(byte, ..0x20 | b'"' | b'\\')).count();
     words.len() * 8 + plain
