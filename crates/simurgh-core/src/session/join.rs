@@ -251,7 +251,7 @@ impl<N: Node> Core<N> {
 
     /// Ends the old channel of a topic that is joined again; its last words wait for the new reply.
     fn replace(&mut self, out: &mut impl Sockets, membership: u32) -> Option<Box<Replaced>> {
-        let id = self.speaker(out, membership)?.id;
+        let id = self.name(membership)?;
         self.catch_up(out, membership);
         let speaker = self.live(id).and_then(|it| self.speaker(out, it))?;
         let effects = self.take_out(out, &speaker, Reason::Rejoined);

@@ -113,7 +113,7 @@ impl<N: Node> Core<N> {
     }
 
     fn leave(&mut self, out: &mut impl Sockets, key: Key, membership: u32, message: &Message<'_>) {
-        let Some(id) = self.speaker(out, membership).map(|speaker| speaker.id) else { return };
+        let Some(id) = self.name(membership) else { return };
         self.catch_up(out, membership);
         let Message { join_ref, msg_ref, topic, .. } = message;
         let Some(membership) = self.live(id) else {
