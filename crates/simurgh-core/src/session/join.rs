@@ -346,3 +346,6 @@ impl<N: Node> Core<N> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
