@@ -13,8 +13,8 @@ use crate::metrics::ShardMetrics;
 use crate::node::Node;
 use crate::time::{Drain, Hibernation, Sweep};
 
-/// One shard of a node: its sessions, its topics and what they are still to be sent. See the crate's
-/// own page for the kinds of its methods and the order in which they are called.
+/// One shard of a node: its sessions, its topics and what they are still to be sent. See the
+/// crate's own page for the kinds of its methods and the order in which they are called.
 pub struct Core<N: Node> {
     pub(crate) node: Arc<N>,
     pub(crate) shard: u16,

@@ -73,8 +73,8 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Whether a socket has waited too long for the application; if its peer has hung up, that is as
-    /// long as for the answer to a close.
+    /// Whether a socket has waited too long for the application; if its peer has hung up, that is
+    /// as long as for the answer to a close.
     fn is_decision_overdue(&self, out: &impl Sockets, key: Key) -> bool {
         let Some(socket) = out.socket(key) else { return false };
         let config = self.node.config();

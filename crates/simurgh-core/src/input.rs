@@ -73,8 +73,9 @@ impl<N: Node> Core<N> {
 
 /// Time: what is due at the end of a turn. Each says when it wants to be called again.
 impl<N: Node> Core<N> {
-    /// Ends what has taken too long, gets on with a drain, has idle channels hibernate. Comes before
-    /// [`fan_out`](Self::fan_out): whose time is up has channels that may broadcast their end.
+    /// Ends what has taken too long, gets on with a drain, has idle channels hibernate. Comes
+    /// before [`fan_out`](Self::fan_out): whose time is up has channels that may broadcast their
+    /// end.
     pub fn tick(&mut self, out: &mut impl Sockets) -> Next {
         let swept = self.sweep(out);
         let drained = self.drain(out);

@@ -46,8 +46,8 @@ impl<N: Node> Core<N> {
         all.map(name).collect()
     }
 
-    /// Takes a channel, and its subscriptions to further topics, out of all tables and lets it clean
-    /// up; returns what it did then.
+    /// Takes a channel, and its subscriptions to further topics, out of all tables and lets it
+    /// clean up; returns what it did then.
     pub(crate) fn take_out(
         &mut self,
         out: &mut impl Sockets,

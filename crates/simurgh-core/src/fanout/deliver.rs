@@ -146,8 +146,8 @@ impl<N: Node> Fanout<N> {
 
     /// Brings a member up to date before something else is written to it; what passes application
     /// code is the caller's to deliver. What an interceptor writes while it is being brought up to
-    /// date is no reason to begin anew: what is broadcast meanwhile follows the rest, as it would in
-    /// Phoenix' mailbox, and nothing nests.
+    /// date is no reason to begin anew: what is broadcast meanwhile follows the rest, as it would
+    /// in Phoenix' mailbox, and nothing nests.
     pub(crate) fn catch_up(
         &mut self,
         registry: &mut Registry,

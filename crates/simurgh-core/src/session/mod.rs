@@ -1,5 +1,5 @@
-//! What a message is, by PROTOCOL §5–§7, and what is done with it; how a socket's session begins and
-//! ends.
+//! What a message is, by PROTOCOL §5–§7, and what is done with it; how a socket's session begins
+//! and ends.
 
 mod join;
 
@@ -77,8 +77,8 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A message of a socket that speaks no Channels, for its one channel, which may have subscribed
-    /// to further topics.
+    /// A message of a socket that speaks no Channels, for its one channel, which may have
+    /// subscribed to further topics.
     pub(crate) fn act_plain(&mut self, out: &mut impl Sockets, key: Key, frame: Frame<'_>) {
         let Some(list) = out.socket(key).map(|socket| socket.list) else { return };
         let joined = self.registry.of(list).find(|(_, it)| it.is_joined());
