@@ -371,3 +371,6 @@ pub(crate) fn close_reason(code: CloseCode) -> &'static str {
         _ => "",
     }
 }
+
+#[cfg(test)]
+mod tests;
