@@ -31,7 +31,9 @@ pub(crate) struct TestSockets {
     pub(crate) clock_ns: Cell<u64>,
     pub(crate) step_ns: u64,
     /// What was done to connections, by the number of their slot.
-    pub(crate) deeds: Vec<String>,
+    deeds: Vec<String>,
+    /// Writes of which the system was to gather the pieces.
+    pub(crate) gathered: usize,
 }
 
 impl TestSockets {
@@ -205,6 +207,7 @@ impl Sockets for TestSockets {
     fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) -> bool {
         let all: Vec<u8> = run.frames().flat_map(|it| it.as_bytes().to_vec()).collect();
         assert!(whole.is_empty() || whole == all, "the same in one piece");
+        self.gathered += usize::from(whole.is_empty());
         self.send_chosen(key, |_| Some((&*all, || run.clone()))).unwrap_or(false)
     }
 
@@ -241,7 +244,10 @@ impl Sockets for TestSockets {
         let peer = self.peer(key);
         assert_eq!(transport, peer.socket.transport);
         let before = peer.said.len();
-        peer.said.extend(broadcasts.map(|it| format!("{} {}", it.topic(), it.event())));
+        let heard = |it: &Arc<Broadcast>| {
+            format!("{} {} {}", it.topic(), it.event(), it.payload().json().unwrap_or("binary"))
+        };
+        peer.said.extend(broadcasts.map(heard));
         (peer.said.len() - before) as u64
     }
 

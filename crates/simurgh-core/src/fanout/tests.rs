@@ -1,0 +1,3 @@
+//! Broadcasts on their way through a shard.
+
+mod model;
