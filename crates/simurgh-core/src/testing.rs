@@ -196,6 +196,7 @@ impl Stage {
             self.says(key, &format!(r#"[1,1,"{topic}","phx_join",{{}}]"#));
             assert_eq!(self.hears(key), [ok(1, 1, topic, "{}")]);
         }
+        self.out.end_turn();
         key
     }
 
@@ -204,6 +205,7 @@ impl Stage {
         let key = self.opens(Wire::V2);
         self.says(key, join);
         self.hears(key);
+        self.out.end_turn();
         key
     }
 
