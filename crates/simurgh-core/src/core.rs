@@ -92,7 +92,8 @@ impl<N: Node> Core<N> {
         self.registry.ended()
     }
 
-    /// Whether channels or topics have released memory since this was last asked.
+    /// Whether a round of hibernation has ended since this was last asked in which channels or
+    /// topics have released memory.
     pub fn take_released(&mut self) -> bool {
         std::mem::take(&mut self.has_released)
     }

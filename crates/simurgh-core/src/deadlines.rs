@@ -147,7 +147,7 @@ impl<N: Node> Core<N> {
                 }
                 Hand::Membership(_) => Hand::Topic(0),
                 Hand::Topic(place) if place < self.registry.topic_places() => {
-                    self.has_released |= self.registry.shrink_topic(place);
+                    self.hibernation.has_released |= self.registry.shrink_topic(place);
                     Hand::Topic(place + 1)
                 }
                 Hand::Topic(_) => break,
@@ -157,13 +157,14 @@ impl<N: Node> Core<N> {
                 return Next::Now;
             }
         }
+        self.has_released |= std::mem::take(&mut self.hibernation.has_released);
         after(self.hibernation.end(self.registry.awake(), now_ns))
     }
 
     /// Has a channel hibernate that nothing has happened on since the last round.
     fn hibernate_one(&mut self, out: &mut impl Sockets, membership: u32) {
         let Some(channel) = self.registry.send_to_sleep(membership) else { return };
-        self.has_released = true;
+        self.hibernation.has_released = true;
         if !self.application.hibernate(channel) {
             self.end_channel(out, membership, Reason::Crashed, Notice::Error);
         }

@@ -90,6 +90,9 @@ impl<N: Node> Core<N> {
         speaker: &Speaker,
         mut effects: Vec<Effect>,
     ) {
+        if effects.is_empty() {
+            return self.application.keep(effects);
+        }
         for effect in effects.drain(..) {
             match effect {
                 Effect::Push { event, payload } => self.push(out, speaker, &event, payload),
@@ -235,7 +238,7 @@ impl<N: Node> Core<N> {
         reason: Reason,
         notice: Notice,
     ) {
-        let Some(id) = self.speaker(out, membership).map(|speaker| speaker.id) else { return };
+        let Some(id) = self.name(membership) else { return };
         self.catch_up(out, membership);
         // Bringing it up to date may have ended it.
         let Some(speaker) = self.live(id).and_then(|it| self.speaker(out, it)) else { return };

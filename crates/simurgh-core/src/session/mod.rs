@@ -5,7 +5,7 @@ mod join;
 
 use simurgh_proto::message::{Message, Payload, Ref};
 use simurgh_proto::serializer::Frame;
-use simurgh_proto::session::server::{self as session, Inbound};
+use simurgh_proto::session::server::{self as session, Asks};
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
@@ -49,32 +49,39 @@ impl<N: Node> Core<N> {
     /// Does what a Channels message asks for.
     pub(crate) fn act(&mut self, out: &mut impl Sockets, key: Key, received: Received<'_>) {
         let message = &received.message;
+        let asks = session::asks(message);
+        // Most of what clients say, and for no channel: nothing is looked up.
+        if asks == Asks::Heartbeat {
+            self.metrics.heartbeats.add(1);
+            return say(out, &self.metrics, key, session::heartbeat(&message.msg_ref));
+        }
         let Some(list) = out.socket(key).map(|socket| socket.list) else { return };
         let topic = self.registry.find(&message.topic);
         let joined = topic.and_then(|topic| self.registry.joined_in(key, list, topic));
-        let join_ref = joined
-            .and_then(|membership| self.registry.member(membership))
-            .map(|membership| membership.join_ref.as_ref());
-        match (session::classify(message, join_ref.as_ref()), joined) {
-            (Inbound::Heartbeat, _) => {
-                self.metrics.heartbeats.add(1);
-                say(out, &self.metrics, key, session::heartbeat(&message.msg_ref));
-            }
-            (Inbound::Push, Some(membership)) => self.push_in(out, membership, received),
-            (Inbound::Join, _) => self.join(out, key, joined, received),
-            (Inbound::Leave, Some(membership)) => self.leave(out, key, membership, message),
-            (Inbound::LeaveUnjoined, _) => {
-                let Message { join_ref, msg_ref, topic, .. } = message;
-                let answer = session::leave_unjoined(join_ref, msg_ref, topic);
-                say(out, &self.metrics, key, answer);
-            }
-            (Inbound::Stale, _) => {}
-            (Inbound::Unmatched | Inbound::Push | Inbound::Leave, _) => {
-                self.metrics.errors_unmatched_topic.add(1);
-                let answer = session::unmatched(&message.msg_ref, &message.topic);
-                say(out, &self.metrics, key, answer);
-            }
+        if asks == Asks::Join {
+            return self.join(out, key, joined, received);
         }
+        let Some((membership, it)) = joined.and_then(|id| Some((id, self.registry.member(id)?)))
+        else {
+            return self.unjoined(out, key, asks, message);
+        };
+        if session::is_stale(message, &it.join_ref.as_ref()) {
+            return;
+        }
+        match asks == Asks::Leave {
+            true => self.leave(out, key, membership, message),
+            false => self.push_in(out, membership, received),
+        }
+    }
+
+    /// A leave or a push of a topic that is not joined.
+    fn unjoined(&mut self, out: &mut impl Sockets, key: Key, asks: Asks, message: &Message<'_>) {
+        let Message { join_ref, msg_ref, topic, .. } = message;
+        if asks == Asks::Leave {
+            return say(out, &self.metrics, key, session::leave_unjoined(join_ref, msg_ref, topic));
+        }
+        self.metrics.errors_unmatched_topic.add(1);
+        say(out, &self.metrics, key, session::unmatched(msg_ref, topic));
     }
 
     /// A message of a socket that speaks no Channels, for its one channel, which may have
@@ -106,7 +113,7 @@ impl<N: Node> Core<N> {
     }
 
     fn leave(&mut self, out: &mut impl Sockets, key: Key, membership: u32, message: &Message<'_>) {
-        let Some(id) = self.speaker(out, membership).map(|speaker| speaker.id) else { return };
+        let Some(id) = self.name(membership) else { return };
         self.catch_up(out, membership);
         let Message { join_ref, msg_ref, topic, .. } = message;
         let Some(membership) = self.live(id) else {

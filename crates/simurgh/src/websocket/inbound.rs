@@ -129,8 +129,9 @@ impl Shard {
         let mut overdue = Vec::new();
         for (key, holder) in &mut self.inbound.holders {
             let Some(conn) = io.conn_ref(*key) else { continue };
-            // Heads have a time of their own; who waits for us is not late.
+            // Heads have a time of their own; who waits for us, or is not read, is not late.
             if conn.socket.phase() != Phase::Open
+                || io.is_held(*key)
                 || TICK * tick.wrapping_sub(holder.mark_tick) <= timeout
             {
                 continue;
