@@ -273,7 +273,9 @@ fn a_drain_closes_whatever_is_connected() {
         (Phase::Closing, ""),
         (Phase::Ending, ""),
     ];
-    phases.iter().for_each(|(phase, _)| drop(in_phase(&mut it, *phase)));
+    for (phase, _) in phases {
+        in_phase(&mut it, phase);
+    }
     it.core.mail(&mut it.out, Mail::Drain(Duration::ZERO));
     it.out.deeds();
     it.core.tick(&mut it.out);
@@ -287,7 +289,9 @@ fn a_drain_closes_whatever_is_connected() {
 fn a_drain_looks_at_so_many_records_in_one_turn() {
     let mut it = Stage::with(Config { close_timeout: 100 * SECOND, ..config() }, Vec::new());
     let records = DRAIN_SWEEPS * SWEEP_RECORDS;
-    (0..records).for_each(|_| drop(in_phase(&mut it, Phase::Closing)));
+    for _ in 0..records {
+        in_phase(&mut it, Phase::Closing);
+    }
     let last = in_phase(&mut it, Phase::Open);
     it.core.mail(&mut it.out, Mail::Drain(Duration::ZERO));
     it.core.drain(&mut it.out);
@@ -313,17 +317,23 @@ fn a_drain_closes_no_more_than_are_due() {
     }
 }
 
+/// A channel that counts how often it is asked to hibernate.
+fn counting() -> (Scripted, Arc<AtomicU32>) {
+    let slept = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&slept);
+    let sleeps = move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    };
+    (scripted(standard).sleeping(sleeps), slept)
+}
+
 /// Two looks without anything between them; what is not intercepted passes a channel by.
 #[test]
 fn a_channel_on_which_nothing_happens_hibernates_once() {
-    let slept = Arc::new(AtomicU32::new(0));
-    let sleeping = {
-        let slept = Arc::clone(&slept);
-        scripted(standard).sleeping(move || drop(slept.fetch_add(1, Ordering::Relaxed)))
-    };
+    let (sleeping, slept) = counting();
     let mut it = Stage::playing(sleeping);
     let key = it.joined(&["t"]);
-    let mut round = |it: &mut Stage| {
+    let round = |it: &mut Stage| {
         it.passes(15 * SECOND);
         let next = it.core.hibernate(&mut it.out);
         (slept.swap(0, Ordering::Relaxed), next)
@@ -374,13 +384,11 @@ fn a_channel_may_crash_over_hibernating() {
 /// A slice of a round ends at the first look at the clock that is late; the next goes on there.
 #[test]
 fn a_round_of_hibernation_is_no_long_turn() {
-    let slept = Arc::new(AtomicU32::new(0));
-    let sleeping = {
-        let slept = Arc::clone(&slept);
-        scripted(standard).sleeping(move || drop(slept.fetch_add(1, Ordering::Relaxed)))
-    };
+    let (sleeping, slept) = counting();
     let mut it = Stage::playing(sleeping);
-    (0..100).for_each(|_| drop(it.joined(&["t"])));
+    for _ in 0..100 {
+        it.joined(&["t"]);
+    }
     it.core.hibernate(&mut it.out);
     it.passes(15 * SECOND);
     assert_eq!(it.core.hibernate(&mut it.out), Next::After(15 * SECOND), "it has all the time");

@@ -21,8 +21,8 @@ fn pushed(json: &str) -> String {
     format!(r#"[1,null,"t","pushed",{json}]"#)
 }
 
-/// A channel that sees `shout` and `whisper` first: it passes the one on with what it adds, swallows
-/// the other, and does the rest of what it is told.
+/// A channel that sees `shout` and `whisper` first: it passes the one on with what it adds, and
+/// swallows the other.
 fn interceptor() -> Scripted {
     let it = scripted(|ctx, heard| {
         let Heard::Out(event, payload) = heard else { return standard(ctx, heard) };

@@ -408,7 +408,9 @@ impl Pair {
                 is_there.into_iter().for_each(|id| self.registry.close_if_empty(id));
             }
             Step::Shrink => {
-                (0..TOPICS.len()).for_each(|place| drop(self.registry.shrink_topic(place)));
+                for place in 0..TOPICS.len() {
+                    self.registry.shrink_topic(place);
+                }
             }
         }
     }
@@ -451,9 +453,8 @@ impl Pair {
             (0..TOPICS.len()).filter(is_there).map(|it| TOPICS[it]).collect();
         let (mut seen, mut cursor) = (Vec::new(), 0);
         for _ in 0..TOPICS.len() {
-            self.registry.visit_topics(&mut cursor, 1, |id, it| {
-                seen.push((it.name.to_string(), id, it.len()))
-            });
+            let show = |id, it: &mut Topic<_>| seen.push((it.name.to_string(), id, it.len()));
+            self.registry.visit_topics(&mut cursor, 1, show);
             if cursor == 0 {
                 break;
             }
@@ -470,7 +471,11 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 48,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn tables_and_lists_and_counters_agree_whatever_happens(

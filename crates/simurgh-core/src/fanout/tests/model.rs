@@ -117,9 +117,10 @@ impl Pair {
     fn says(&mut self, peer: usize, topic: usize, event: &str, payload: &str) {
         let (key, topic) = (self.keys[peer], TOPICS[topic]);
         let text = match self.stage.out.peer(key).socket.wire() {
-            Wire::V1 => format!(
-                r#"{{"topic":"{topic}","event":"{event}","payload":{payload},"ref":1,"join_ref":1}}"#
-            ),
+            Wire::V1 => {
+                let refs = r#""ref":1,"join_ref":1"#;
+                format!(r#"{{"topic":"{topic}","event":"{event}","payload":{payload},{refs}}}"#)
+            }
             _ => format!(r#"[1,1,"{topic}","{event}",{payload}]"#),
         };
         self.stage.says(key, &text);

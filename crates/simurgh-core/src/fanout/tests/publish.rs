@@ -85,7 +85,7 @@ fn a_broadcast_that_is_too_large_is_not_sent() {
     assert_eq!((it.node.charged(0), posted(&it, 1).len(), it.fans_out()), (0, 0, Next::Idle));
     says(&mut it, key, "bcast", 1000);
     assert_eq!((posted(&it, 1).len(), it.core.metrics().broadcasts.value()), (1, 1));
-    let mut broadcast = |bytes: usize| {
+    let broadcast = |bytes: usize| {
         it.node.told().bytes = vec![0; 2];
         it.node.broadcast(Broadcast::new("t", "news", Payload::from_json(text(bytes))))
     };
