@@ -171,3 +171,6 @@ pub fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

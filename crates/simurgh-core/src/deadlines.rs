@@ -189,3 +189,6 @@ fn is_overdue(socket: &Socket, tick: u32, node: &impl Node) -> bool {
     let silent = TICK * tick.wrapping_sub(socket.last_heard);
     limit.is_some_and(|limit| silent > limit)
 }
+
+#[cfg(test)]
+mod tests;

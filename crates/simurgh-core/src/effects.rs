@@ -374,3 +374,6 @@ pub(crate) fn close_reason(code: CloseCode) -> &'static str {
         _ => "",
     }
 }
+
+#[cfg(test)]
+mod tests;

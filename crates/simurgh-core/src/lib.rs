@@ -72,6 +72,8 @@ mod registry;
 mod session;
 mod socket;
 mod sockets;
+#[cfg(test)]
+mod testing;
 mod time;
 mod view;
 mod wire;

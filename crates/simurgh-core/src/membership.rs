@@ -120,3 +120,6 @@ impl<N: Node> Core<N> {
         self.node.free_seat();
     }
 }
+
+#[cfg(test)]
+mod tests;

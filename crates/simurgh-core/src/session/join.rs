@@ -349,3 +349,6 @@ impl<N: Node> Core<N> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -190,3 +190,6 @@ impl<N: Node> Core<N> {
         self.end_memberships(out, list, own);
     }
 }
+
+#[cfg(test)]
+mod tests;
