@@ -95,6 +95,8 @@ pub use outcome::{Outcome, Reason, Reply, ReplyRef, Stop};
 pub use permits::Permits;
 pub use reach::{Reach, ToChannel, Work};
 pub use registry::TopicId;
+#[cfg(feature = "fuzz")]
+pub use registry::model::run as fuzz_registry;
 pub use socket::{NETWORK, Phase, Socket};
 pub use sockets::{Abandoned, Sockets};
 pub use time::DRAIN_GRACE;
