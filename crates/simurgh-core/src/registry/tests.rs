@@ -187,6 +187,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+#[path = "../../../../fuzz/src/corpus.rs"]
+mod corpus;
+
+#[test]
+fn what_the_fuzzer_kept_is_taken() {
+    corpus::run("registry", model::run);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 48,
