@@ -1,0 +1,487 @@
+//! Callbacks: which may run when, and what follows from what they did.
+
+use simurgh_core::{Reason, Stop, Wire};
+
+use super::{
+    Chan, Frame, Joining, Life, Line, Model, NONE, Relay, Replaced, Sort, code_bit, notice_of,
+};
+use crate::model::steps::Due;
+use crate::profile::EVENTS;
+
+/// A callback, with the number of the payload it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Join { id: u32 },
+    AfterJoin,
+    HandleIn { id: u32 },
+    HandleInfo { id: u32 },
+    HandleOut { id: u32 },
+    HandleBroadcast { id: u32 },
+    Terminate(Reason),
+    Hibernate,
+}
+
+/// Something a callback did, by the numbers of payloads and topics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Eff {
+    Push(u32),
+    Broadcast(u32),
+    Subscribe(u8),
+    Unsubscribe(u8),
+    Close(u16),
+}
+
+/// How a callback ended.
+#[derive(Clone, Debug)]
+pub(crate) enum Out {
+    Nothing,
+    Reply(u8, u32),
+    Stop(Stop),
+    ReplyAndStop(u8, u32, Stop),
+    Panic,
+    /// The join is refused for its panic once its effects have taken place.
+    JoinCrashed(Joining),
+}
+
+/// What a join is answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    Ok { chan: u32, reply: u32, intercept_panics: bool },
+    Error(u32),
+    Later,
+    Panic,
+}
+
+/// All that a callback did.
+#[derive(Debug)]
+pub(crate) struct Did {
+    pub(crate) chan: u32,
+    pub(crate) conn: u32,
+    pub(crate) call: Call,
+    pub(crate) effects: Vec<Eff>,
+    pub(crate) out: Out,
+    /// The ref of the message in hand.
+    pub(crate) msg_ref: u32,
+    /// The broadcast in hand, by the order of acceptance.
+    pub(crate) seq: u64,
+}
+
+impl Model {
+    /// A callback begins; returns the ref of its message and the place of its broadcast.
+    pub(crate) fn begin(&mut self, chan: u32, call: Call) -> (u32, u64) {
+        self.counts.callbacks += 1;
+        let Some(it) = self.chan_mut(chan) else { return (0, 0) };
+        if it.life != Life::Live {
+            let text = format!("{call:?} of channel {chan}, which is {:?}", it.life);
+            self.fail("callback", text);
+            return (0, 0);
+        }
+        if call != Call::Hibernate {
+            it.hibernates = false;
+        }
+        match call {
+            Call::Join { .. } => {}
+            Call::AfterJoin => {
+                if !std::mem::take(&mut it.owes_after_join) {
+                    self.fail("callback", format!("channel {chan}: after_join again"));
+                }
+            }
+            Call::HandleIn { id } => return (self.take_due(Due::HandleIn { chan, id }), 0),
+            Call::HandleInfo { id } => return (self.take_due(Due::HandleInfo { chan, id }), 0),
+            Call::HandleOut { id } => return (0, self.intercepted(chan, id)),
+            Call::HandleBroadcast { id } => self.relayed(chan, id),
+            Call::Terminate(reason) => self.terminated(chan, reason),
+            Call::Hibernate => {
+                if std::mem::replace(&mut it.hibernates, true) {
+                    self.fail("callback", format!("channel {chan} hibernates twice"));
+                }
+                self.counts.hibernated += 1;
+            }
+        }
+        (0, 0)
+    }
+
+    fn intercepted(&mut self, chan: u32, id: u32) -> u64 {
+        self.counts.intercepted += 1;
+        let pending = self.chan_mut(chan).and_then(|it| it.pending.pop_front());
+        match pending {
+            Some((seq, next)) if next == id => seq,
+            _ => {
+                let text = format!("channel {chan} intercepts {id} where {pending:?} is next");
+                self.fail("interception", text);
+                0
+            }
+        }
+    }
+
+    fn relayed(&mut self, chan: u32, id: u32) {
+        self.counts.relayed += 1;
+        let topic = self.made(id).map(|it| it.topic);
+        let step = self.step;
+        let relays = self.chan_mut(chan).map(|it| &mut it.relays);
+        let relay = relays.into_iter().flatten().find(|it| Some(it.topic) == topic);
+        let Some(relay) = relay else {
+            return self.fail("relay", format!("channel {chan} hears {id}: not subscribed"));
+        };
+        // What was accepted in the step in which it subscribed may have come before that.
+        let mut next = relay.pending.pop_front();
+        while let Some((_, other)) = next.filter(|(since, it)| *it != id && *since < step)
+            && relay.since == next.map_or(0, |(at, _)| at)
+        {
+            let _ = other;
+            next = relay.pending.pop_front();
+        }
+        if next.is_none_or(|(_, it)| it != id) {
+            self.fail("relay", format!("channel {chan} hears {id} where {next:?} is next"));
+        }
+    }
+
+    /// A channel hears that it ends.
+    fn terminated(&mut self, chan: u32, reason: Reason) {
+        let step_seq = self.now.seq;
+        let Some(it) = self.chan(chan) else { return };
+        let (conn, topic, must_end, ended_in) = (it.conn, it.topic, it.must_end, it.ended_in);
+        let left_out = it.pending.front().is_some_and(|(seq, _)| *seq < step_seq);
+        let wire = self.conn(conn).map_or(Wire::V2, |it| it.wire);
+        let mut leave_ref = None;
+        match reason {
+            Reason::Closed => self.now.closed.push(chan),
+            Reason::Left => leave_ref = Some(self.take_due(Due::Leave { chan })),
+            Reason::Rejoined => {
+                if !self.is_rejoin(conn, topic) {
+                    self.fail("reason", format!("channel {chan} ends by {reason:?}"));
+                }
+            }
+            _ if must_end == Some(reason) => {}
+            _ => {
+                let text = format!("channel {chan} ends by {reason:?}, not by {must_end:?}");
+                self.fail("reason", text);
+            }
+        }
+        if reason != Reason::Closed && left_out && ended_in.is_none() {
+            self.fail("interception", format!("channel {chan} ends before it saw all it had to"));
+        }
+        match ended_in {
+            Some(seq) if reason != Reason::Closed => self.cut_short(chan, seq),
+            _ => {}
+        }
+        if let Some(msg_ref) = leave_ref {
+            let join_ref = self.chan(chan).map_or(0, |it| it.join_ref);
+            let line = Line::reply(join_ref, msg_ref, b'o', crate::payload::EMPTY);
+            self.say(chan, line);
+        }
+        match notice_of(reason) {
+            Some(sort) if wire == Wire::Plain => {
+                let code = if sort == Sort::Close { 1000 } else { 1011 };
+                self.may_close(conn, code);
+                self.now.closing.push(conn);
+            }
+            Some(sort) => self.notify(chan, sort),
+            None => {}
+        }
+        if reason == Reason::Rejoined
+            && let Some(it) = self.conn_mut(conn)
+        {
+            it.replaced = Some(Replaced { chan, pushes: Vec::new() });
+        }
+        self.take_out(chan);
+    }
+
+    /// `phx_close` or `phx_error`.
+    pub(crate) fn notify(&mut self, chan: u32, sort: Sort) {
+        let Some(it) = self.chan(chan) else { return };
+        let join_ref = if it.is_given { it.join_ref } else { 0 };
+        let said = match sort {
+            Sort::Close => crate::payload::EMPTY,
+            _ => crate::payload::CHANNEL_CRASH,
+        };
+        self.say(chan, Line { sort, word: 0, join_ref, msg_ref: join_ref, said });
+    }
+
+    /// An interceptor has ended its own channel: what it was still to be given it does not get, and
+    /// what it said meanwhile may be in another order.
+    fn cut_short(&mut self, chan: u32, seq: u64) {
+        let step = self.step;
+        let Some(it) = self.chan_mut(chan) else { return };
+        it.is_flexible = true;
+        let (conn, topic) = (it.conn, usize::from(it.topic));
+        let Some(queue) = self.conn_mut(conn).and_then(|it| it.queues.get_mut(topic)) else {
+            return;
+        };
+        queue.out.retain(|it| it.horizon <= seq);
+        for expected in queue.own.iter_mut().rev().take_while(|it| it.step == step) {
+            expected.is_flexible = true;
+            expected.is_optional |= expected.line.sort == Sort::Reply;
+            expected.horizon = expected.horizon.min(seq + 1);
+        }
+    }
+
+    /// Something that a channel says for itself.
+    pub(crate) fn say(&mut self, chan: u32, line: Line) {
+        let seq = self.seq;
+        let Some(it) = self.chan(chan) else { return };
+        let (conn, topic, is_flexible) = (it.conn, it.topic, it.is_flexible);
+        let horizon = if is_flexible { it.ended_in.map_or(seq, |it| it + 1) } else { seq };
+        if it.intercepts > 0 && it.life == Life::Live && !is_flexible {
+            self.now.said.push((chan, seq));
+        }
+        self.expect(conn, topic, line, false);
+        if is_flexible
+            && let Some(queue) =
+                self.conn_mut(conn).and_then(|it| it.queues.get_mut(usize::from(topic)))
+            && let Some(last) = queue.own.back_mut()
+        {
+            (last.is_flexible, last.horizon) = (true, horizon);
+        }
+    }
+
+    /// Takes a channel out of all tables.
+    fn take_out(&mut self, chan: u32) {
+        let Some(it) = self.chan_mut(chan) else { return };
+        (it.life, it.owes_after_join) = (Life::Ended, false);
+        let (conn, topic) = (it.conn, usize::from(it.topic));
+        it.pending.clear();
+        let relays: Vec<Relay> = std::mem::take(&mut it.relays);
+        let Some(it) = self.conn_mut(conn) else { return };
+        it.channels.retain(|(_, it)| *it != chan);
+        let shard = it.shard;
+        let Some(shard) = self.shards.get_mut(shard) else { return };
+        shard.channels -= 1;
+        let forget = |list: Option<&mut Vec<u32>>| {
+            if let Some(list) = list {
+                list.retain(|it| *it != chan);
+            }
+        };
+        forget(shard.members.get_mut(topic));
+        for relay in relays {
+            forget(shard.relays.get_mut(usize::from(relay.topic)));
+        }
+    }
+
+    /// A callback has returned, or panicked: what it did takes place.
+    pub(crate) fn end(&mut self, did: Did) {
+        if did.effects.is_empty() && matches!(did.out, Out::Nothing) {
+            return self.spare.push(did.effects);
+        }
+        self.frames.push(Frame { did, at: 0 });
+        self.advance();
+    }
+
+    /// Goes on with what callbacks did, up to the next broadcast: that is seen to be accepted.
+    pub(crate) fn advance(&mut self) {
+        while let Some(top) = self.frames.last_mut() {
+            let Some(effect) = top.did.effects.get(top.at).copied() else {
+                let Some(done) = self.frames.pop() else { return };
+                self.outcome(done.did);
+                continue;
+            };
+            if let Eff::Broadcast(id) = effect {
+                let bytes = self.made.get(id as usize).map_or(0, |it| it.weight);
+                if bytes != 0 {
+                    return;
+                }
+                // Too large to be broadcast at all.
+                top.at += 1;
+                continue;
+            }
+            top.at += 1;
+            let did = &top.did;
+            let (chan, conn, call, seq) = (did.chan, did.conn, did.call, did.seq);
+            match effect {
+                Eff::Push(id) => self.pushed(chan, call, seq, id),
+                Eff::Subscribe(topic) => self.subscribed(chan, topic),
+                Eff::Unsubscribe(topic) => self.unsubscribed(chan, topic),
+                Eff::Close(code) => {
+                    if call != Call::Terminate(Reason::Closed) {
+                        self.counts.closes += 1;
+                        self.may_close(conn, code);
+                        self.now.closing.push(conn);
+                    }
+                }
+                Eff::Broadcast(_) => {}
+            }
+        }
+    }
+
+    pub(crate) fn may_close(&mut self, conn: u32, code: u16) {
+        if let Some(it) = self.conn_mut(conn) {
+            it.codes |= code_bit(code);
+        }
+    }
+
+    fn pushed(&mut self, chan: u32, call: Call, seq: u64, id: u32) {
+        let Some(it) = self.chan(chan) else { return };
+        let (conn, topic) = (it.conn, it.topic);
+        let word = self.made(id).map_or(0, |it| event_letter(it.event));
+        let line = Line { sort: Sort::Event, word, join_ref: it.join_ref, msg_ref: 0, said: id };
+        match call {
+            Call::Terminate(Reason::Closed) => {}
+            Call::Terminate(Reason::Rejoined) => {
+                let replaced = self.conn_mut(conn).and_then(|it| it.replaced.as_mut());
+                if let Some(replaced) = replaced.filter(|it| it.chan == chan) {
+                    replaced.pushes.push(id);
+                }
+            }
+            Call::HandleOut { .. } => self.expect_out(conn, topic, line, seq),
+            _ => self.say(chan, line),
+        }
+    }
+
+    fn subscribed(&mut self, chan: u32, topic: u8) {
+        let step = self.step;
+        let Some(it) = self.chan_mut(chan).filter(|it| it.life == Life::Live) else { return };
+        if it.relays.iter().any(|it| it.topic == topic) {
+            return;
+        }
+        it.relays.push(Relay { topic, since: step, pending: Default::default() });
+        if let Some(list) = self.shard_of(chan).and_then(|it| it.relays.get_mut(usize::from(topic)))
+        {
+            list.push(chan);
+        }
+    }
+
+    fn unsubscribed(&mut self, chan: u32, topic: u8) {
+        let Some(it) = self.chan_mut(chan).filter(|it| it.life == Life::Live) else { return };
+        it.relays.retain(|it| it.topic != topic);
+        if let Some(list) = self.shard_of(chan).and_then(|it| it.relays.get_mut(usize::from(topic)))
+        {
+            list.retain(|it| *it != chan);
+        }
+    }
+
+    fn shard_of(&mut self, chan: u32) -> Option<&mut super::Shard> {
+        let conn = self.chan(chan)?.conn;
+        let shard = self.conn(conn)?.shard;
+        self.shards.get_mut(shard)
+    }
+
+    /// All that a callback did has taken place: what it answered does.
+    fn outcome(&mut self, did: Did) {
+        let Did { chan, out, msg_ref, seq, call, mut effects, .. } = did;
+        effects.clear();
+        self.spare.push(effects);
+        if let Out::JoinCrashed(joining) = out {
+            return self.refused(joining, crate::payload::JOIN_CRASHED);
+        }
+        if chan == NONE || !self.is_live(chan) {
+            return;
+        }
+        let (reply, end) = match out {
+            Out::Nothing | Out::JoinCrashed(_) => (None, None),
+            Out::Reply(word, id) => (Some((word, id)), None),
+            Out::Stop(how) => (None, Some(Reason::Stopped(how))),
+            Out::ReplyAndStop(word, id, how) => (Some((word, id)), Some(Reason::Stopped(how))),
+            Out::Panic => (None, Some(Reason::Crashed)),
+        };
+        if let (Some((word, id)), Call::HandleIn { .. }) = (reply, call) {
+            let join_ref = self.chan(chan).map_or(0, |it| it.join_ref);
+            self.say(chan, Line::reply(join_ref, msg_ref, word, id));
+        }
+        if let Some(reason) = end {
+            let is_out = matches!(call, Call::HandleOut { .. });
+            self.must_end(chan, reason, is_out.then_some(seq));
+        }
+    }
+
+    /// A channel has to end in this step.
+    pub(crate) fn must_end(&mut self, chan: u32, reason: Reason, ended_in: Option<u64>) {
+        match reason {
+            Reason::Crashed => self.counts.panics += 1,
+            _ => self.counts.stops += 1,
+        }
+        self.now.ending.push(chan);
+        if let Some(it) = self.chan_mut(chan) {
+            (it.must_end, it.ended_in) = (Some(reason), ended_in.or(it.ended_in));
+        }
+    }
+
+    /// The shard that runs counts bytes as its own: it accepts what is broadcast next.
+    pub(crate) fn own_charge(&mut self, shard: usize, bytes: usize) {
+        loop {
+            let Some(top) = self.frames.last_mut() else {
+                return self.fail("broadcast", format!("{bytes} bytes that nobody broadcasts"));
+            };
+            let next = top.did.effects.get(top.at).copied();
+            if let Some(Eff::Broadcast(id)) = next
+                && self.made.get(id as usize).is_some_and(|it| it.weight as usize == bytes)
+            {
+                top.at += 1;
+                self.accept(shard, id);
+                return self.advance();
+            }
+            // A join that came to nothing has no effects.
+            if matches!(top.did.call, Call::Join { .. }) {
+                self.frames.pop();
+                continue;
+            }
+            return self.fail("broadcast", format!("{bytes} bytes where {next:?} is next"));
+        }
+    }
+
+    /// A shard accepts a broadcast: it is for all members that there are.
+    pub(crate) fn accept(&mut self, shard: usize, id: u32) {
+        self.seq += 1;
+        self.counts.broadcasts += 1;
+        let (seq, step) = (self.seq - 1, self.step);
+        let Some(made) = self.made(id).copied() else { return };
+        let Some(it) = self.shards.get_mut(shard) else { return };
+        it.accepted += 1;
+        let topic = usize::from(made.topic);
+        if made.event == DISCONNECT {
+            let sockets = it.sockets.clone();
+            return sockets.into_iter().for_each(|conn| self.disconnected(conn, made.topic));
+        }
+        let members = it.members.get_mut(topic).map(std::mem::take).unwrap_or_default();
+        let word = event_letter(made.event);
+        let line = Line { sort: Sort::Event, word, join_ref: 0, msg_ref: 0, said: id };
+        for &chan in members.iter().filter(|chan| **chan != made.except) {
+            let Some(it) = self.chan_mut(chan) else { continue };
+            let conn = it.conn;
+            match it.intercepts {
+                0 => self.expect(conn, made.topic, line, true),
+                some if made.event < some => it.pending.push_back((seq, id)),
+                _ => self.expect_out(conn, made.topic, line, seq),
+            }
+        }
+        let Some(it) = self.shards.get_mut(shard) else { return };
+        if let Some(place) = it.members.get_mut(topic) {
+            *place = members;
+        }
+        let relays = it.relays.get(topic).cloned().unwrap_or_default();
+        for chan in relays.into_iter().filter(|chan| *chan != made.except) {
+            let relays = self.chan_mut(chan).map(|it| &mut it.relays);
+            let relay = relays.into_iter().flatten().find(|it| it.topic == made.topic);
+            if let Some(relay) = relay {
+                relay.pending.push_back((step, id));
+            }
+        }
+    }
+
+    fn disconnected(&mut self, conn: u32, id: u8) {
+        if let Some(it) = self.conn_mut(conn).filter(|it| it.is_open && it.id == Some(id)) {
+            it.is_disconnected = true;
+            it.codes |= code_bit(1001);
+            self.counts.disconnects += 1;
+        }
+    }
+
+    /// A channel's value is dropped.
+    pub(crate) fn dropped(&mut self, chan: u32) {
+        self.alive -= 1;
+        if self.is_live(chan) {
+            self.fail("callback", format!("channel {chan} is dropped and was not told"));
+        }
+        let _: Option<&Chan> = self.chan(chan);
+    }
+}
+
+/// The number of `disconnect` among events.
+pub(crate) const DISCONNECT: u8 = 200;
+/// The number of a push's event.
+pub(crate) const PUSHED: u8 = 100;
+
+/// The first letter of an event.
+pub(crate) fn event_letter(event: u8) -> u8 {
+    let name = EVENTS.get(usize::from(event)).map(|it| it.as_bytes());
+    name.and_then(|it| it.first()).copied().unwrap_or(b'p')
+}
