@@ -22,45 +22,45 @@ macro_rules! kinds {
 
 kinds! {
     /// A client opens a socket: `a` the client, `c` its shard, wire, id.
-    Connect "connect" 10,
+    Connect "connect" 24,
     /// A client joins: topic `b`.
-    Join "join" 16,
+    Join "join" 50,
     /// A client pushes to topic `b`; `c` is the application's word.
-    Push "push" 40,
+    Push "push" 140,
     /// A client leaves topic `b`.
-    Leave "leave" 5,
+    Leave "leave" 16,
     /// A client sends a heartbeat.
-    Heartbeat "heartbeat" 3,
+    Heartbeat "heartbeat" 6,
     /// A client sends a message with refs of its own making.
-    Odd "odd" 4,
+    Odd "odd" 20,
     /// The server reads up to `b` messages of client `a`.
-    Read "read" 60,
+    Read "read" 200,
     /// Client `a` takes `c` bytes, or all there are.
-    Take "take" 40,
+    Take "take" 90,
     /// What a client's connection has room for is written.
-    Write "write" 12,
+    Write "write" 50,
     /// Client `a` takes nothing for a while, or takes again.
-    Stall "stall" 3,
+    Stall "stall" 6,
     /// Client `a` is gone.
-    Vanish "vanish" 2,
+    Vanish "vanish" 3,
     /// Client `a` closes its socket.
     Close "close" 2,
     /// Client `a` closes its sending half.
-    HalfClose "half-close" 1,
+    HalfClose "half-close" 2,
     /// Core `a` takes up to `b` mails.
-    Mail "mail" 40,
+    Mail "mail" 90,
     /// Core `a` comes to the end of its turn; `c` says how the clock goes.
-    Turn "turn" 60,
+    Turn "turn" 80,
     /// The application decides about a join.
-    Decide "decide" 12,
+    Decide "decide" 40,
     /// Somebody outside broadcasts on topic `b`.
-    Publish "publish" 12,
+    Publish "publish" 20,
     /// A handle of a channel is used.
-    Handle "handle" 8,
+    Handle "handle" 30,
     /// A socket id is disconnected from outside.
     Disconnect "disconnect" 1,
     /// Time passes.
-    Wait "wait" 12,
+    Wait "wait" 30,
     /// Core `a` begins to drain.
     Drain "drain" 0,
     /// The transport finds a client's bytes wrong.

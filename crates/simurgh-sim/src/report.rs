@@ -52,9 +52,7 @@ fn story(plan: &Plan, ops: &[Op]) -> bool {
         "{} shards, {} clients, {} topics; {:?}",
         profile.shards, profile.clients, profile.topics, profile.config
     );
-    for (number, line) in lines.iter().enumerate() {
-        println!("{number:5}  {}", if line.is_empty() { "(nothing)" } else { line });
-    }
+    lines.iter().for_each(|line| println!("{line}"));
     match result.failure {
         Some(Failure { rule, text, step }) => {
             println!("step {step}: {rule}: {text}");

@@ -67,15 +67,28 @@ pub(crate) fn told(plan: &Plan, ops: &[Op]) -> (Vec<String>, Result) {
     let mut lines = Vec::new();
     let result = guarded(|| {
         let mut world = World::new(&plan.profile, plan.fault);
-        for op in ops {
+        for (number, op) in ops.iter().enumerate() {
             if world.has_failed() {
                 break;
             }
             world.story = Some(String::new());
+            world.stage.model().log = Some(Vec::new());
             world.run(*op);
-            lines.push(world.story.take().unwrap_or_default());
+            let step = world.stage.model().step;
+            lines.push(format!(
+                "{number:5}  {} [step {step}]",
+                world.story.take().unwrap_or_default()
+            ));
+            let log = world.stage.model().log.take().unwrap_or_default();
+            lines.extend(log.into_iter().map(|it| format!("    {it}")));
         }
-        world.finish()
+        world.stage.model().log = Some(Vec::new());
+        let stage = std::sync::Arc::clone(&world.stage);
+        let result = world.finish();
+        lines.push("       everybody goes".to_owned());
+        let log = stage.model().log.take().unwrap_or_default();
+        lines.extend(log.into_iter().map(|it| format!("    {it}")));
+        result
     });
     (lines, result)
 }

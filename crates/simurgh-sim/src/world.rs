@@ -8,7 +8,7 @@ use simurgh_reactor::{Key, Next};
 
 use crate::client::Link;
 use crate::counts::Counts;
-use crate::model::{Doing, Failure, Over};
+use crate::model::{Doing, Failure, Model, Over};
 use crate::net::{Net, Peer};
 use crate::node::{Fault, Letter, SimNode, Stage, Tag};
 use crate::profile::Profile;
@@ -50,6 +50,25 @@ impl Server {
     /// The time of its turn.
     pub(crate) fn turn_ns(&self, clock_ns: u64) -> u64 {
         if self.is_in_turn { self.net.now.ns } else { clock_ns }
+    }
+
+    /// Holds what the core counts against the account.
+    fn account(&self, model: &mut Model) {
+        let shard = usize::from(self.core.shard());
+        let (metrics, account) = (&self.metrics, model.shards.get(shard));
+        let Some(account) = account else { return };
+        let counted =
+            [metrics.broadcasts.value(), metrics.sockets.value(), metrics.channels.value()];
+        let expected = [account.accepted, account.open, account.channels];
+        if counted != expected {
+            let text = format!("broadcasts, sockets, channels: {counted:?}, not {expected:?}");
+            model.fail("metrics", text);
+        }
+        let open: u64 = model.shards.iter().map(|it| it.open).sum();
+        if model.seats != open as i64 {
+            let text = format!("{} seats are taken, {open} sockets open", model.seats);
+            model.fail("seats", text);
+        }
     }
 }
 
@@ -136,8 +155,25 @@ impl World {
         let mut model = self.stage.model();
         let config = &self.stage.profile.config;
         let tick = server.net.now.tick;
-        let limit = |time: std::time::Duration| (time.as_nanos() / TICK.as_nanos()) as u32;
-        let idle = config.idle_timeout.map(limit);
+        if doing == Doing::Tick && !model.waiting.is_empty() {
+            for conn in model.waiting.clone() {
+                let link = self.links.get(conn as usize).filter(|it| it.shard == shard);
+                let Some(peer) = link.and_then(|it| server.net.peer(it.key)) else { continue };
+                let since = model.conn(conn).and_then(|it| it.awaiting.as_ref());
+                let waited = tick.wrapping_sub(since.map_or(tick, |it| it.since_tick));
+                let longest = match peer.has_shut {
+                    true => config.close_timeout,
+                    false => config.decision_timeout,
+                };
+                // One that a drain closes in the same step may have been told before.
+                match peer.socket.phase() {
+                    Phase::Waiting => {}
+                    Phase::Closing | Phase::Ending if waited <= ticks(longest) => {}
+                    _ => model.timed_out(conn, waited, ticks(longest)),
+                }
+            }
+        }
+        let idle = config.idle_timeout.map(ticks);
         while let Some(key) = server.net.touched.pop() {
             let Some(peer) = server.net.peer(key) else { continue };
             if matches!(peer.socket.phase(), Phase::Closing | Phase::Ending) {
@@ -146,39 +182,11 @@ impl World {
                 model.over(Over { conn: peer.conn, is_silent });
             }
         }
-        if doing == Doing::Tick && !model.waiting.is_empty() {
-            for conn in model.waiting.clone() {
-                let link = self.links.get(conn as usize).filter(|it| it.shard == shard);
-                let Some(peer) = link.and_then(|it| server.net.peer(it.key)) else { continue };
-                if peer.socket.phase() != Phase::Waiting {
-                    let since = model.conn(conn).and_then(|it| it.awaiting.as_ref());
-                    let since = since.map_or(tick, |it| it.since_tick);
-                    let longest = match peer.has_shut {
-                        true => config.close_timeout,
-                        false => config.decision_timeout,
-                    };
-                    model.timed_out(conn, tick.wrapping_sub(since), limit(longest));
-                }
-            }
-        }
         if let Doing::Ended(conn) = doing {
             model.over(Over { conn, is_silent: false });
         }
         model.end_step();
-        let (metrics, account) = (&server.metrics, model.shards.get(shard));
-        let Some(account) = account else { return };
-        let counted =
-            [metrics.broadcasts.value(), metrics.sockets.value(), metrics.channels.value()];
-        let expected = [account.accepted, account.open, account.channels];
-        if counted != expected {
-            let text = format!("broadcasts, sockets, channels: {counted:?}, not {expected:?}");
-            model.fail("metrics", text);
-        }
-        let open: u64 = model.shards.iter().map(|it| it.open).sum();
-        if model.seats != open as i64 {
-            let text = format!("{} seats are taken, {open} sockets open", model.seats);
-            model.fail("seats", text);
-        }
+        server.account(&mut model);
     }
 
     /// Sockets that are read again: goes on with what was read and not handed in.
@@ -265,7 +273,11 @@ impl World {
                 if let Some(link) = self.links.get_mut(conn as usize) {
                     link.is_lost = true;
                 }
-                self.stage.model().counts.slow += 1;
+                let mut model = self.stage.model();
+                model.counts.slow += 1;
+                if let Some(it) = model.conn_mut(conn) {
+                    it.is_lost = true;
+                }
             }
             let Some(key) = server.net.doomed.pop() else { return };
             self.end_connection(shard, key);
@@ -318,6 +330,11 @@ impl World {
         let failure = self.stage.model().failure.clone();
         Result { failure, counts, hash }
     }
+}
+
+/// A time in ticks.
+fn ticks(time: std::time::Duration) -> u32 {
+    (time.as_nanos() / TICK.as_nanos()) as u32
 }
 
 fn mail_text(mail: &Mail, tag: Tag) -> String {

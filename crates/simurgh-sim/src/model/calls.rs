@@ -144,6 +144,9 @@ impl Model {
         let left_out = it.pending.front().is_some_and(|(seq, _)| *seq < step_seq);
         let wire = self.conn(conn).map_or(Wire::V2, |it| it.wire);
         let mut leave_ref = None;
+        if ended_in.is_none() && reason != Reason::Closed {
+            self.forgo(chan);
+        }
         match reason {
             Reason::Closed => self.now.closed.push(chan),
             Reason::Left => leave_ref = Some(self.take_due(Due::Leave { chan })),
@@ -216,6 +219,17 @@ impl Model {
         }
     }
 
+    /// What was broadcast while an interceptor was brought up to date for its end it need not hear.
+    fn forgo(&mut self, chan: u32) {
+        let step = self.step;
+        let Some(it) = self.chan(chan).filter(|it| it.intercepts > 0) else { return };
+        let (conn, topic) = (it.conn, usize::from(it.topic));
+        let queue = self.conn_mut(conn).and_then(|it| it.queues.get_mut(topic));
+        for expected in queue.into_iter().flat_map(|it| &mut it.out) {
+            expected.is_optional |= expected.step == step;
+        }
+    }
+
     /// Something that a channel says for itself.
     pub(crate) fn say(&mut self, chan: u32, line: Line) {
         let seq = self.seq;
@@ -260,6 +274,11 @@ impl Model {
 
     /// A callback has returned, or panicked: what it did takes place.
     pub(crate) fn end(&mut self, did: Did) {
+        self.note(|| {
+            let Did { chan, conn, call, effects, out, .. } = &did;
+            let who = if *chan == NONE { String::new() } else { format!("channel {chan}, ") };
+            format!("{who}#{conn}: {call:?} does {effects:?}, {out:?}")
+        });
         if did.effects.is_empty() && matches!(did.out, Out::Nothing) {
             return self.spare.push(did.effects);
         }
@@ -422,6 +441,7 @@ impl Model {
     pub(crate) fn accept(&mut self, shard: usize, id: u32) {
         self.seq += 1;
         self.counts.broadcasts += 1;
+        self.note(|| format!("shard {shard} accepts broadcast #{id}"));
         let (seq, step) = (self.seq - 1, self.step);
         let Some(made) = self.made(id).copied() else { return };
         let Some(it) = self.shards.get_mut(shard) else { return };

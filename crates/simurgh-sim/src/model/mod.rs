@@ -141,6 +141,8 @@ pub(crate) struct Conn {
     /// Whether it was closed without everything accepted before being sent.
     pub(crate) is_cut: bool,
     pub(crate) has_said_close: bool,
+    /// Its client hears nothing any more.
+    pub(crate) is_lost: bool,
 }
 
 /// A join that is being decided.
@@ -245,6 +247,8 @@ pub(crate) struct Model {
     pub(crate) seats: i64,
     /// Lists that were used, for the next.
     pub(crate) spare: Vec<Vec<Eff>>,
+    /// What callbacks did, if somebody wants to know.
+    pub(crate) log: Option<Vec<String>>,
 }
 
 /// What the step under way has led to so far.
@@ -302,6 +306,7 @@ impl Model {
             alive: 0,
             seats: 0,
             spare: Vec::new(),
+            log: None,
         }
     }
 
@@ -310,6 +315,14 @@ impl Model {
     pub(crate) fn fail(&mut self, rule: &'static str, text: impl Into<String>) {
         let step = self.step;
         self.failure.get_or_insert_with(|| Failure { rule, text: text.into(), step });
+    }
+
+    /// Notes something for a story.
+    #[inline]
+    pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
+        if let Some(log) = &mut self.log {
+            log.push(text());
+        }
     }
 
     /// Gives a payload its number.
@@ -389,6 +402,7 @@ impl Model {
             closed_step: 0,
             is_cut: false,
             has_said_close: false,
+            is_lost: false,
         });
         self.seats += 1;
         if let Some(shard) = self.shards.get_mut(shard) {

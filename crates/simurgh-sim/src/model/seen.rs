@@ -140,13 +140,14 @@ impl Model {
     /// Everything has come to rest: whoever is open has heard everything.
     pub(crate) fn at_rest(&mut self) {
         for conn in 0..self.conns.len() as u32 {
-            let missing = self.conn(conn).filter(|it| it.is_open).and_then(missing);
+            let is_there = |it: &&Conn| it.is_open && !it.is_lost;
+            let missing = self.conn(conn).filter(is_there).and_then(missing);
             if let Some((topic, expected)) = missing {
                 let topic = self.topics.name(topic).to_owned();
                 self.fail("lost", format!("socket {conn} has not heard on {topic}: {expected:?}"));
                 return;
             }
-            if self.conn(conn).is_some_and(|it| it.is_open && it.is_disconnected) {
+            if self.conn(conn).is_some_and(|it| is_there(&it) && it.is_disconnected) {
                 return self.fail("disconnect", format!("socket {conn} is still open"));
             }
         }
@@ -175,27 +176,28 @@ fn missing(conn: &Conn) -> Option<(u8, Expected)> {
 
 /// Takes a line out of those that may come now.
 fn take(queue: &mut Queue, line: Line) -> Result<(), &'static str> {
-    while queue.own.front().is_some_and(|it| it.is_optional && it.line != line && !it.is_flexible) {
-        queue.own.pop_front();
-    }
-    let flexible = queue.own.iter().take_while(|it| it.is_flexible || it.is_optional);
-    let within = flexible.count().max(1);
-    if let Some(at) = queue.own.iter().take(within).position(|it| it.line == line) {
-        let horizon = queue.own.get(at).map_or(0, |it| it.horizon);
-        while queue.out.front().is_some_and(|it| it.horizon < horizon && it.is_optional) {
-            queue.out.pop_front();
-        }
-        if queue.out.front().is_some_and(|it| it.horizon < horizon) {
+    let loose = queue.own.iter().take_while(|it| it.is_flexible || it.is_optional).count();
+    if let Some(at) = queue.own.iter().take(loose + 1).position(|it| it.line == line) {
+        // Behind those that may change places comes the next when all that must come have.
+        let must = |it: &Expected| !it.is_optional && (at == loose || !it.is_flexible);
+        if queue.own.iter().take(at).any(must) {
             return Err("order");
         }
-        queue.own.remove(at);
+        let horizon = queue.own.get(at).map_or(0, |it| it.horizon);
+        let is_before = |it: &&Expected| it.horizon < horizon;
+        if queue.out.iter().take_while(is_before).any(|it| !it.is_optional) {
+            return Err("order");
+        }
+        if at == loose {
+            queue.own.drain(..=at);
+        } else {
+            queue.own.remove(at);
+        }
         return Ok(());
     }
-    while queue.out.front().is_some_and(|it| it.is_optional && it.line != line) {
-        queue.out.pop_front();
-    }
-    if queue.out.front().is_some_and(|it| it.line == line) {
-        queue.out.pop_front();
+    let optional = queue.out.iter().take_while(|it| it.is_optional).count();
+    if let Some(at) = queue.out.iter().take(optional + 1).position(|it| it.line == line) {
+        queue.out.drain(..=at);
         return Ok(());
     }
     let later = queue.own.iter().chain(&queue.out).any(|it| it.line == line);
