@@ -85,7 +85,8 @@ impl Profile {
             170..245 => rng.usize(3..=5),
             _ => 8,
         };
-        let cores = if rng.u8(..) < 240 { 1 } else { 0 };
+        // Without any permit topics with many members are never served.
+        let cores = if is_large || rng.u8(..) < 240 { 1 } else { 0 };
         let clients = if is_large { rng.usize(20..90) } else { rng.usize(1..=7) };
         let topics = if is_large { 1 } else { rng.usize(1..=4) };
         Self {

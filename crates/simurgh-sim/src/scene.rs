@@ -344,7 +344,11 @@ impl World {
                 }
             }
             for conn in self.open_links() {
-                is_busy |= self.read(conn, usize::MAX) | self.take(conn, usize::MAX);
+                is_busy |= self.read(conn, usize::MAX);
+                while self.take(conn, usize::MAX) {
+                    is_busy = true;
+                    self.write(conn);
+                }
                 self.write(conn);
             }
             for shard in 0..self.servers.len() {
@@ -390,7 +394,8 @@ impl World {
             if peer.is_held && !waits {
                 return Some(format!("socket {conn} is held"));
             }
-            if (peer.waits() > 0 || !peer.pipe.is_empty()) && !is_lost {
+            let has_all = peer.waits() == 0 && peer.pipe.is_empty() && peer.heard.is_empty();
+            if !has_all && !is_lost {
                 return Some(format!("socket {conn} has not taken all"));
             }
         }

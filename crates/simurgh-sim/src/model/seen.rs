@@ -63,6 +63,16 @@ impl Model {
         }
     }
 
+    /// What is to come last on a topic may change places with its neighbours, or not come at all.
+    pub(crate) fn loosen(&mut self, conn: u32, topic: u8, is_optional: bool) {
+        let queue = self.conn_mut(conn).and_then(|it| it.queues.get_mut(usize::from(topic)));
+        if let Some(last) = queue.and_then(|it| it.own.back_mut()) {
+            (last.is_flexible, last.is_optional) = (true, is_optional);
+            // What the interceptor was given meanwhile may come behind it, too.
+            last.horizon = 0;
+        }
+    }
+
     /// Something is to come by way of an interceptor, or past it: `seq` numbers the broadcast.
     pub(crate) fn expect_out(&mut self, conn: u32, topic: u8, line: Line, seq: u64) {
         let step = self.step;

@@ -254,8 +254,15 @@ impl Model {
         let joining = self.joining;
         match (due, joining) {
             // What it intercepted on the way has ended it: there is nothing to leave any more.
+            // Before or after the reply; that bears the channel's join_ref or that of the message.
             (Due::Leave { chan }, Some(it)) if !self.is_live(chan) => {
+                let join_ref = self.chan(chan).map_or(0, |it| it.join_ref);
                 self.left_unjoined(it.conn, it.topic, it.join_ref, it.msg_ref);
+                self.loosen(it.conn, it.topic, join_ref != it.join_ref);
+                if join_ref != it.join_ref {
+                    self.left_unjoined(it.conn, it.topic, join_ref, it.msg_ref);
+                    self.loosen(it.conn, it.topic, true);
+                }
             }
             _ => self.fail("callback", format!("{due:?} has not come")),
         }
