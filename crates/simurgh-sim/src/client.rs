@@ -189,9 +189,6 @@ impl World {
             }
             let Some(sent) = peer.stash.pop_front() else { return };
             self.hand_in(shard, key, &sent);
-            if self.stage.is_faulty(Fault::Repeat) {
-                self.hand_in(shard, key, &sent);
-            }
         }
     }
 
@@ -252,6 +249,9 @@ impl World {
         };
         self.step(shard, Doing::Other, 1, |core, net, stage| {
             stage.model().message(conn, Asked { join_ref, ..asked });
+            if stage.is_faulty(Fault::Repeat) {
+                core.message(net, key, Received::from(message.clone()));
+            }
             core.message(net, key, Received::from(message));
         });
     }

@@ -5,7 +5,7 @@ use simurgh_core::{Reason, Stop, Wire};
 use super::{
     Chan, Frame, Joining, Life, Line, Model, NONE, Relay, Replaced, Sort, code_bit, notice_of,
 };
-use crate::model::steps::Due;
+use crate::model::steps::{Doing, Due};
 use crate::profile::EVENTS;
 
 /// A callback, with the number of the payload it is about.
@@ -117,21 +117,13 @@ impl Model {
     fn relayed(&mut self, chan: u32, id: u32) {
         self.counts.relayed += 1;
         let topic = self.made(id).map(|it| it.topic);
-        let step = self.step;
         let relays = self.chan_mut(chan).map(|it| &mut it.relays);
         let relay = relays.into_iter().flatten().find(|it| Some(it.topic) == topic);
         let Some(relay) = relay else {
             return self.fail("relay", format!("channel {chan} hears {id}: not subscribed"));
         };
-        // What was accepted in the step in which it subscribed may have come before that.
-        let mut next = relay.pending.pop_front();
-        while let Some((_, other)) = next.filter(|(since, it)| *it != id && *since < step)
-            && relay.since == next.map_or(0, |(at, _)| at)
-        {
-            let _ = other;
-            next = relay.pending.pop_front();
-        }
-        if next.is_none_or(|(_, it)| it != id) {
+        let next = relay.pending.pop_front();
+        if next != Some(id) {
             self.fail("relay", format!("channel {chan} hears {id} where {next:?} is next"));
         }
     }
@@ -168,10 +160,16 @@ impl Model {
             Some(seq) if reason != Reason::Closed => self.cut_short(chan, seq),
             _ => {}
         }
+        // A leave is answered when what was accepted before it has been seen; what its interceptor
+        // broadcasts meanwhile it sees after that, and may end itself yet.
+        let is_late = ended_in.is_some_and(|seq| seq >= step_seq) && reason != Reason::Closed;
+        if is_late && self.doing == Doing::Message(Some(Due::Leave { chan })) {
+            leave_ref = Some(self.take_due(Due::Leave { chan }));
+        }
         if let Some(msg_ref) = leave_ref {
             let join_ref = self.chan(chan).map_or(0, |it| it.join_ref);
             let line = Line::reply(join_ref, msg_ref, b'o', crate::payload::EMPTY);
-            self.say(chan, line);
+            self.say_behind(chan, line, step_seq);
         }
         match notice_of(reason) {
             Some(sort) if wire == Wire::Plain => {
@@ -201,21 +199,13 @@ impl Model {
         self.say(chan, Line { sort, word: 0, join_ref, msg_ref: join_ref, said });
     }
 
-    /// An interceptor has ended its own channel: what it was still to be given it does not get, and
-    /// what it said meanwhile may be in another order.
+    /// An interceptor has ended its own channel: what it was still to be given it does not get.
     fn cut_short(&mut self, chan: u32, seq: u64) {
-        let step = self.step;
-        let Some(it) = self.chan_mut(chan) else { return };
-        it.is_flexible = true;
+        let Some(it) = self.chan(chan) else { return };
         let (conn, topic) = (it.conn, usize::from(it.topic));
-        let Some(queue) = self.conn_mut(conn).and_then(|it| it.queues.get_mut(topic)) else {
-            return;
-        };
-        queue.out.retain(|it| it.horizon <= seq);
-        for expected in queue.own.iter_mut().rev().take_while(|it| it.step == step) {
-            expected.is_flexible = true;
-            expected.is_optional |= expected.line.sort == Sort::Reply;
-            expected.horizon = expected.horizon.min(seq + 1);
+        let queue = self.conn_mut(conn).and_then(|it| it.queues.get_mut(topic));
+        if let Some(queue) = queue {
+            queue.out.retain(|it| it.horizon <= seq);
         }
     }
 
@@ -230,22 +220,20 @@ impl Model {
         }
     }
 
-    /// Something that a channel says for itself.
+    /// Something that a channel says for itself, behind what was broadcast by now.
     pub(crate) fn say(&mut self, chan: u32, line: Line) {
-        let seq = self.seq;
+        self.say_behind(chan, line, self.seq);
+    }
+
+    /// The same, behind what was accepted before this.
+    fn say_behind(&mut self, chan: u32, line: Line, horizon: u64) {
         let Some(it) = self.chan(chan) else { return };
-        let (conn, topic, is_flexible) = (it.conn, it.topic, it.is_flexible);
-        let horizon = if is_flexible { it.ended_in.map_or(seq, |it| it + 1) } else { seq };
-        if it.intercepts > 0 && it.life == Life::Live && !is_flexible {
-            self.now.said.push((chan, seq));
-        }
+        let (conn, topic) = (it.conn, it.topic);
+        let horizon = it.ended_in.map_or(horizon, |it| horizon.min(it + 1));
         self.expect(conn, topic, line, false);
-        if is_flexible
-            && let Some(queue) =
-                self.conn_mut(conn).and_then(|it| it.queues.get_mut(usize::from(topic)))
-            && let Some(last) = queue.own.back_mut()
-        {
-            (last.is_flexible, last.horizon) = (true, horizon);
+        let queue = self.conn_mut(conn).and_then(|it| it.queues.get_mut(usize::from(topic)));
+        if let Some(last) = queue.and_then(|it| it.own.back_mut()) {
+            last.horizon = last.horizon.min(horizon);
         }
     }
 
@@ -279,19 +267,22 @@ impl Model {
             let who = if *chan == NONE { String::new() } else { format!("channel {chan}, ") };
             format!("{who}#{conn}: {call:?} does {effects:?}, {out:?}")
         });
-        if did.effects.is_empty() && matches!(did.out, Out::Nothing) {
-            return self.spare.push(did.effects);
-        }
-        self.frames.push(Frame { did, at: 0 });
+        self.frames.push(Frame { did, at: 0, horizon: None });
         self.advance();
     }
 
-    /// Goes on with what callbacks did, up to the next broadcast: that is seen to be accepted.
+    /// Goes on with what callbacks did, up to what has to be seen first: that a broadcast is
+    /// accepted, that an interceptor is brought up to date.
     pub(crate) fn advance(&mut self) {
-        while let Some(top) = self.frames.last_mut() {
+        loop {
+            if self.is_blocked() {
+                return;
+            }
+            let Some(top) = self.frames.last_mut() else { return };
+            let horizon = top.horizon.take();
             let Some(effect) = top.did.effects.get(top.at).copied() else {
                 let Some(done) = self.frames.pop() else { return };
-                self.outcome(done.did);
+                self.outcome(done.did, horizon);
                 continue;
             };
             if let Eff::Broadcast(id) = effect {
@@ -307,7 +298,7 @@ impl Model {
             let did = &top.did;
             let (chan, conn, call, seq) = (did.chan, did.conn, did.call, did.seq);
             match effect {
-                Eff::Push(id) => self.pushed(chan, call, seq, id),
+                Eff::Push(id) => self.pushed(chan, call, horizon.unwrap_or(seq), id),
                 Eff::Subscribe(topic) => self.subscribed(chan, topic),
                 Eff::Unsubscribe(topic) => self.unsubscribed(chan, topic),
                 Eff::Close(code) => {
@@ -322,12 +313,35 @@ impl Model {
         }
     }
 
+    /// Whether what comes next is something said by an interceptor that has not seen all that was
+    /// accepted before: it sees that first. Not while it is seeing it.
+    fn is_blocked(&mut self) -> bool {
+        let Some(top) = self.frames.last_mut() else { return false };
+        let is_said = match (top.did.effects.get(top.at), top.did.call) {
+            (_, Call::HandleOut { .. } | Call::Terminate(_)) => return false,
+            (Some(Eff::Push(_)), _) => true,
+            (None, Call::HandleIn { .. }) => {
+                matches!(top.did.out, Out::Reply(..) | Out::ReplyAndStop(..))
+            }
+            _ => false,
+        };
+        if !is_said {
+            return false;
+        }
+        let horizon = *top.horizon.get_or_insert(self.seq);
+        let chan = top.did.chan;
+        let Some(it) = self.chan(chan).filter(|it| it.life == Life::Live) else { return false };
+        // What it saw may have ended it, which comes first.
+        it.must_end.is_some() || it.pending.front().is_some_and(|(seq, _)| *seq < horizon)
+    }
+
     pub(crate) fn may_close(&mut self, conn: u32, code: u16) {
         if let Some(it) = self.conn_mut(conn) {
             it.codes |= code_bit(code);
         }
     }
 
+    /// A push; `seq` is the place of the broadcast it is made of, or what it comes behind.
     fn pushed(&mut self, chan: u32, call: Call, seq: u64, id: u32) {
         let Some(it) = self.chan(chan) else { return };
         let (conn, topic) = (it.conn, it.topic);
@@ -342,17 +356,17 @@ impl Model {
                 }
             }
             Call::HandleOut { .. } => self.expect_out(conn, topic, line, seq),
-            _ => self.say(chan, line),
+            Call::Terminate(_) => self.say(chan, line),
+            _ => self.say_behind(chan, line, seq),
         }
     }
 
     fn subscribed(&mut self, chan: u32, topic: u8) {
-        let step = self.step;
         let Some(it) = self.chan_mut(chan).filter(|it| it.life == Life::Live) else { return };
         if it.relays.iter().any(|it| it.topic == topic) {
             return;
         }
-        it.relays.push(Relay { topic, since: step, pending: Default::default() });
+        it.relays.push(Relay { topic, pending: Default::default() });
         if let Some(list) = self.shard_of(chan).and_then(|it| it.relays.get_mut(usize::from(topic)))
         {
             list.push(chan);
@@ -375,7 +389,7 @@ impl Model {
     }
 
     /// All that a callback did has taken place: what it answered does.
-    fn outcome(&mut self, did: Did) {
+    fn outcome(&mut self, did: Did, horizon: Option<u64>) {
         let Did { chan, out, msg_ref, seq, call, mut effects, .. } = did;
         effects.clear();
         self.spare.push(effects);
@@ -394,7 +408,8 @@ impl Model {
         };
         if let (Some((word, id)), Call::HandleIn { .. }) = (reply, call) {
             let join_ref = self.chan(chan).map_or(0, |it| it.join_ref);
-            self.say(chan, Line::reply(join_ref, msg_ref, word, id));
+            let horizon = horizon.unwrap_or(self.seq);
+            self.say_behind(chan, Line::reply(join_ref, msg_ref, word, id), horizon);
         }
         if let Some(reason) = end {
             let is_out = matches!(call, Call::HandleOut { .. });
@@ -442,7 +457,7 @@ impl Model {
         self.seq += 1;
         self.counts.broadcasts += 1;
         self.note(|| format!("shard {shard} accepts broadcast #{id}"));
-        let (seq, step) = (self.seq - 1, self.step);
+        let seq = self.seq - 1;
         let Some(made) = self.made(id).copied() else { return };
         let Some(it) = self.shards.get_mut(shard) else { return };
         it.accepted += 1;
@@ -472,7 +487,7 @@ impl Model {
             let relays = self.chan_mut(chan).map(|it| &mut it.relays);
             let relay = relays.into_iter().flatten().find(|it| it.topic == made.topic);
             if let Some(relay) = relay {
-                relay.pending.push_back((step, id));
+                relay.pending.push_back(id);
             }
         }
     }

@@ -9,9 +9,8 @@
 //! Of a channel that does, what its interceptor makes (and what passes it by) is the line `out`; an
 //! entry of `own` bears a horizon, and comes behind all of `out` that was accepted before it.
 //!
-//! Exact but for this: what a socket is said in the very step in which it closes may be missing; if
-//! an interceptor ends its own channel while something else is said on it, the order of what that
-//! step says is not held against it, and a reply may be missing.
+//! Exact but for this: what a socket is said in the very step in which it closes may be missing; and
+//! of what is broadcast to an interceptor within the step in which it ends it may get any part.
 
 mod calls;
 mod joins;
@@ -118,8 +117,6 @@ pub(crate) struct Expected {
     pub(crate) horizon: u64,
     pub(crate) is_broadcast: bool,
     pub(crate) is_optional: bool,
-    /// It may change places with its neighbours that may, too.
-    pub(crate) is_flexible: bool,
 }
 
 /// A connection with a session.
@@ -186,7 +183,6 @@ pub(crate) struct Chan {
     pub(crate) must_end: Option<Reason>,
     /// The broadcast in whose interception it has ended itself.
     pub(crate) ended_in: Option<u64>,
-    pub(crate) is_flexible: bool,
     pub(crate) owes_after_join: bool,
     pub(crate) hibernates: bool,
     pub(crate) handle: Option<ChannelHandle>,
@@ -197,8 +193,7 @@ pub(crate) struct Chan {
 #[derive(Debug)]
 pub(crate) struct Relay {
     pub(crate) topic: u8,
-    pub(crate) since: u32,
-    pub(crate) pending: VecDeque<(u32, u32)>,
+    pub(crate) pending: VecDeque<u32>,
 }
 
 /// Callbacks whose effects are still taking place.
@@ -206,6 +201,8 @@ pub(crate) struct Relay {
 pub(crate) struct Frame {
     pub(crate) did: Did,
     pub(crate) at: usize,
+    /// What its channel is brought up to date with before it says something.
+    pub(crate) horizon: Option<u64>,
 }
 
 /// The members of a shard.
@@ -263,8 +260,6 @@ pub(crate) struct Now {
     pub(crate) closed: Vec<u32>,
     /// Sockets that the application closes.
     pub(crate) closing: Vec<u32>,
-    /// What interceptors said for themselves, and when.
-    pub(crate) said: Vec<(u32, u64)>,
     pub(crate) joined: Vec<u32>,
 }
 
@@ -375,7 +370,6 @@ impl Model {
             relays: Vec::new(),
             must_end: None,
             ended_in: None,
-            is_flexible: false,
             owes_after_join: false,
             hibernates: false,
             handle: None,

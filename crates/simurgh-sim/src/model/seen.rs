@@ -63,16 +63,6 @@ impl Model {
         }
     }
 
-    /// What is to come last on a topic may change places with its neighbours, or not come at all.
-    pub(crate) fn loosen(&mut self, conn: u32, topic: u8, is_optional: bool) {
-        let queue = self.conn_mut(conn).and_then(|it| it.queues.get_mut(usize::from(topic)));
-        if let Some(last) = queue.and_then(|it| it.own.back_mut()) {
-            (last.is_flexible, last.is_optional) = (true, is_optional);
-            // What the interceptor was given meanwhile may come behind it, too.
-            last.horizon = 0;
-        }
-    }
-
     /// Something is to come by way of an interceptor, or past it: `seq` numbers the broadcast.
     pub(crate) fn expect_out(&mut self, conn: u32, topic: u8, line: Line, seq: u64) {
         let step = self.step;
@@ -82,14 +72,8 @@ impl Model {
             return;
         }
         let line = line.on(it.wire);
-        let expected = Expected {
-            line,
-            step,
-            horizon: seq,
-            is_broadcast: true,
-            is_optional: false,
-            is_flexible: false,
-        };
+        let expected =
+            Expected { line, step, horizon: seq, is_broadcast: true, is_optional: false };
         if let Some(Queue { out, .. }) = it.queues.get_mut(usize::from(topic)) {
             let at = out.iter().rposition(|it| it.horizon <= seq).map_or(0, |at| at + 1);
             out.insert(at, expected);
@@ -186,23 +170,12 @@ fn missing(conn: &Conn) -> Option<(u8, Expected)> {
 
 /// Takes a line out of those that may come now.
 fn take(queue: &mut Queue, line: Line) -> Result<(), &'static str> {
-    let loose = queue.own.iter().take_while(|it| it.is_flexible || it.is_optional).count();
-    if let Some(at) = queue.own.iter().take(loose + 1).position(|it| it.line == line) {
-        // Behind those that may change places comes the next when all that must come have.
-        let must = |it: &Expected| !it.is_optional && (at == loose || !it.is_flexible);
-        if queue.own.iter().take(at).any(must) {
-            return Err("order");
-        }
-        let horizon = queue.own.get(at).map_or(0, |it| it.horizon);
-        let is_before = |it: &&Expected| it.horizon < horizon;
+    if let Some(own) = queue.own.front().filter(|it| it.line == line) {
+        let is_before = |it: &&Expected| it.horizon < own.horizon;
         if queue.out.iter().take_while(is_before).any(|it| !it.is_optional) {
             return Err("order");
         }
-        if at == loose {
-            queue.own.drain(..=at);
-        } else {
-            queue.own.remove(at);
-        }
+        queue.own.pop_front();
         return Ok(());
     }
     let optional = queue.out.iter().take_while(|it| it.is_optional).count();

@@ -2,7 +2,7 @@
 
 use simurgh_core::{Reason, Stop};
 
-use super::{Joining, Line, Model, NONE, Now, code_bit};
+use super::{Call, Did, Eff, Joining, Line, Model, NONE, Now, Out, code_bit};
 use crate::payload::{EMPTY, TOO_MANY, UNMATCHED};
 
 /// What a core is given.
@@ -72,11 +72,10 @@ impl Model {
         self.counts.steps += 1;
         self.running = Some(shard);
         self.doing = doing;
-        let Now { ending, closed, closing, said, joined, .. } = &mut self.now;
+        let Now { ending, closed, closing, joined, .. } = &mut self.now;
         for list in [ending, closed, closing, joined] {
             list.clear();
         }
-        said.clear();
         (self.now.seq, self.now.tick) = (self.seq, tick);
     }
 
@@ -141,18 +140,21 @@ impl Model {
             return;
         }
         self.counts.told += 1;
-        let join_ref = self.chan(chan).map_or(0, |it| it.join_ref);
         match intent {
             Intent::Info { id } => self.doing = Doing::Mail(Some(Due::HandleInfo { chan, id })),
-            Intent::Push { id } => {
-                let sort = super::Sort::Event;
-                self.say(chan, Line { sort, word: b'p', join_ref, msg_ref: 0, said: id });
-            }
+            Intent::Push { id } => self.told_to(chan, vec![Eff::Push(id)], Out::Nothing, 0),
             Intent::Reply { msg_ref, id } => {
-                self.say(chan, Line::reply(join_ref, msg_ref, b'o', id));
+                self.told_to(chan, Vec::new(), Out::Reply(b'o', id), msg_ref);
             }
             Intent::Stop(how) => self.must_end(chan, Reason::Stopped(how), None),
         }
+    }
+
+    /// What a handle has a channel do is as if that did it in a callback.
+    fn told_to(&mut self, chan: u32, effects: Vec<Eff>, out: Out, msg_ref: u32) {
+        let conn = self.chan(chan).map_or(NONE, |it| it.conn);
+        let call = Call::HandleIn { id: NONE };
+        self.end(Did { chan, conn, call, effects, out, msg_ref, seq: 0 });
     }
 
     /// What was due has come; returns the ref of its message.
@@ -218,7 +220,7 @@ impl Model {
         self.joining = None;
         while let Some(frame) = self.frames.pop() {
             // A join that came to nothing has no effects.
-            if !matches!(frame.did.call, super::Call::Join { .. }) {
+            if !matches!(frame.did.call, Call::Join { .. }) {
                 self.fail("broadcast", format!("never accepted: {:?}", frame.did));
             }
         }
@@ -241,28 +243,14 @@ impl Model {
         if let Some(chan) = self.now.joined.iter().find(|it| owes(**it)) {
             return self.fail("callback", format!("channel {chan}: no after_join"));
         }
-        let is_behind = |(chan, seq): &(u32, u64)| {
-            let chan = self.chan(*chan).filter(|it| it.life == super::Life::Live);
-            chan.and_then(|it| it.pending.front()).is_some_and(|(it, _)| it < seq)
-        };
-        if let Some((chan, _)) = self.now.said.iter().find(|it| is_behind(it)) {
-            self.fail("order", format!("channel {chan} spoke before it saw what came before"));
-        }
     }
 
     fn still_due(&mut self, due: Due) {
         let joining = self.joining;
         match (due, joining) {
             // What it intercepted on the way has ended it: there is nothing to leave any more.
-            // Before or after the reply; that bears the channel's join_ref or that of the message.
             (Due::Leave { chan }, Some(it)) if !self.is_live(chan) => {
-                let join_ref = self.chan(chan).map_or(0, |it| it.join_ref);
                 self.left_unjoined(it.conn, it.topic, it.join_ref, it.msg_ref);
-                self.loosen(it.conn, it.topic, join_ref != it.join_ref);
-                if join_ref != it.join_ref {
-                    self.left_unjoined(it.conn, it.topic, join_ref, it.msg_ref);
-                    self.loosen(it.conn, it.topic, true);
-                }
             }
             _ => self.fail("callback", format!("{due:?} has not come")),
         }
