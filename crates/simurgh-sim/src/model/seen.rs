@@ -56,8 +56,7 @@ impl Model {
             return;
         }
         let line = line.on(it.wire);
-        let expected =
-            Expected { line, step, horizon, is_broadcast, is_optional: false, is_flexible: false };
+        let expected = Expected { line, step, horizon, is_broadcast, is_optional: false };
         if let Some(queue) = it.queues.get_mut(usize::from(topic)) {
             queue.own.push_back(expected);
         }
