@@ -7,6 +7,7 @@ mod fuzz;
 mod outcome;
 mod process;
 mod provide;
+mod sim;
 mod suite;
 mod tidy;
 
@@ -42,6 +43,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Run whole servers from seeds in the simulator, built for release; all arguments are passed
+    /// on (it has --help)
+    Sim {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -52,6 +59,7 @@ fn main() -> ExitCode {
         Command::Dist(options) => dist::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Bench { arguments } => bench::run(&arguments),
+        Command::Sim { arguments } => sim::run(&arguments),
     }
 }
 
