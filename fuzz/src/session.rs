@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use simurgh_proto::message::{OwnedRef, Payload, Ref};
 use simurgh_proto::serializer::{Frame, Kind, Serializer, ServerMessage};
 use simurgh_proto::session::client::{Client, Incoming, Topic};
-use simurgh_proto::session::server::{self, Inbound};
+use simurgh_proto::session::server::{self, Asks};
 
 /// Further operations of one input are not carried out.
 const OPERATIONS_MAX: usize = 2000;
@@ -100,40 +100,40 @@ impl Wire {
         let message = self.serializer.decode(frame(kind, &bytes)).expect("a client's message");
         let (join_ref, msg_ref) = (&message.join_ref, &message.msg_ref);
         let Some(topic) = TOPICS.into_iter().find(|topic| *topic == message.topic) else {
-            assert_eq!(server::classify(&message, None), Inbound::Heartbeat);
+            assert_eq!(server::asks(&message), Asks::Heartbeat);
             self.say(&server::heartbeat(msg_ref));
             return true;
         };
         let before = self.joined.get(topic).cloned();
         let current = before.as_ref().map(|(join_ref, _)| join_ref.as_ref());
         let response = Payload::EMPTY_OBJECT;
-        match server::classify(&message, current.as_ref()) {
-            Inbound::Heartbeat => panic!("a heartbeat has a topic of its own"),
-            Inbound::Join => {
+        let stale = current.as_ref().is_some_and(|current| server::is_stale(&message, current));
+        match (server::asks(&message), current) {
+            (Asks::Heartbeat, _) => panic!("a heartbeat has a topic of its own"),
+            (Asks::Join, _) => {
                 self.joined.remove(topic);
                 if joins {
                     self.say(&server::reply_join(join_ref, msg_ref, topic, "ok", response));
                     let new = (OwnedRef::from(join_ref), OwnedRef::from(msg_ref));
                     self.joined.insert(topic, new);
                 } else {
-                    self.say(&server::join_crashed(join_ref, msg_ref, topic));
+                    let crashed = server::JOIN_CRASHED;
+                    self.say(&server::reply_join(join_ref, msg_ref, topic, "error", crashed));
                 }
-                if let Some((join_ref, msg_ref)) = before {
-                    self.say_end(&join_ref, &msg_ref, topic, server::closed);
+                if let Some((join_ref, msg_ref)) = &before {
+                    self.say_end(join_ref, msg_ref, topic, server::closed);
                 }
             }
-            Inbound::Leave => {
-                let current = current.expect("it is joined");
+            (_, Some(current)) if stale => assert_ne!(current, *join_ref),
+            (Asks::Leave, Some(current)) => {
                 self.say(&server::leave_joined(&current, msg_ref, topic));
                 self.end(topic, server::closed);
             }
-            Inbound::LeaveUnjoined => self.say(&server::leave_unjoined(join_ref, msg_ref, topic)),
-            Inbound::Push => {
-                let current = current.expect("it is joined");
+            (Asks::Leave, None) => self.say(&server::leave_unjoined(join_ref, msg_ref, topic)),
+            (Asks::Push, Some(current)) => {
                 self.say(&server::reply_push(&current, msg_ref, topic, "ok", response));
             }
-            Inbound::Unmatched => self.say(&server::unmatched(msg_ref, topic)),
-            Inbound::Stale => assert!(current.is_some_and(|current| current != *join_ref)),
+            (Asks::Push, None) => self.say(&server::unmatched(msg_ref, topic)),
         }
         true
     }

@@ -4,6 +4,7 @@
 mod bench;
 mod dist;
 mod fuzz;
+mod mutants;
 mod outcome;
 mod process;
 mod provide;
@@ -36,6 +37,8 @@ enum Command {
     Dist(dist::Options),
     /// Run the fuzz targets, guided by coverage; what they find goes into their corpus
     Fuzz(fuzz::Options),
+    /// Change the core one thing at a time, and see whether its tests and the simulator notice
+    Mutants(mutants::Options),
     /// Measure, with `bench/` built for release; all arguments are passed on. With --all:
     /// everything a release is judged by; with --instructions: what CI counts (each has --help);
     /// with --tables: docs/BENCHMARKS.md from its raw files again
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(&root()),
         Command::Dist(options) => dist::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
+        Command::Mutants(options) => mutants::run(&options),
         Command::Bench { arguments } => bench::run(&arguments),
         Command::Sim { arguments } => sim::run(&arguments),
     }

@@ -11,7 +11,7 @@ use crate::item::{Item, give_up};
 /// Each message that a driven socket says: from the frame to the answer's bytes.
 const SAYING: &[&str] = &["*shard*Shard*obey*"];
 /// Each round of a fan-out.
-const FANNING_OUT: &[&str] = &["*fanout*Shard*slice*"];
+const FANNING_OUT: &[&str] = &["*fanout*Fanout*go_on*"];
 
 pub(crate) const ITEMS: &[Item] = &[
     Item { name: "join-v2", times: 1000, inside: SAYING, run: |n| join(n, V2) },

@@ -1,8 +1,8 @@
 //! Running the application's code.
 //!
-//! A callback runs under `catch_unwind` and touches nothing of the core: it fills a list of effects,
-//! which is handed to the caller whether the callback returned or panicked. Nothing is carried out
-//! here.
+//! A callback runs under `catch_unwind` and touches nothing of the core: it fills a list of
+//! effects, which is handed to the caller whether the callback returned or panicked. Nothing is
+//! carried out here.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -171,3 +171,6 @@ pub fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

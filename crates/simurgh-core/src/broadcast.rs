@@ -51,7 +51,8 @@ impl Broadcast {
 pub enum BroadcastError {
     /// Too many bytes of broadcasts are under way; the publisher should try again later.
     Congested,
-    /// Half of what may wait for one reader ([`Config::outbound_bytes_max`](crate::Config)) is the most.
+    /// Half of what may wait for one reader ([`Config::outbound_bytes_max`](crate::Config)) is the
+    /// most.
     TooLarge {
         /// Size of the payload.
         bytes: usize,

@@ -13,8 +13,8 @@ use crate::metrics::ShardMetrics;
 use crate::node::Node;
 use crate::time::{Drain, Hibernation, Sweep};
 
-/// One shard of a node: its sessions, its topics and what they are still to be sent. See the crate's
-/// own page for the kinds of its methods and the order in which they are called.
+/// One shard of a node: its sessions, its topics and what they are still to be sent. See the
+/// crate's own page for the kinds of its methods and the order in which they are called.
 pub struct Core<N: Node> {
     pub(crate) node: Arc<N>,
     pub(crate) shard: u16,
@@ -92,14 +92,15 @@ impl<N: Node> Core<N> {
         self.registry.ended()
     }
 
-    /// Whether channels or topics have released memory since this was last asked.
+    /// Whether a round of hibernation has ended since this was last asked in which channels or
+    /// topics have released memory.
     pub fn take_released(&mut self) -> bool {
         std::mem::take(&mut self.has_released)
     }
 
     /// Whether a socket is not read for what it published.
     pub fn is_held_back(&self, key: Key) -> bool {
-        self.fanout.is_held_back(key)
+        self.fanout.holds_back(key)
     }
 
     /// Puts back what this shard has of what all share: it ends.
@@ -118,6 +119,6 @@ impl<N: Node> std::fmt::Debug for Core<N> {
 }
 
 /// When it is wanted again: after so long, or when something happens.
-pub(crate) fn after(time: Option<Duration>) -> Next {
+pub(crate) fn in_time(time: Option<Duration>) -> Next {
     time.map_or(Next::Idle, Next::After)
 }

@@ -225,3 +225,6 @@ fn frame_around<K: Keeps>(
     head.go_on_in(&body);
     Ok(head)
 }
+
+#[cfg(test)]
+mod tests;

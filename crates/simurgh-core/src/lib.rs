@@ -1,4 +1,50 @@
-//! One shard of a channels server as a pure machine: without sockets, threads, clocks or randomness.
+//! One shard of a channels server as a pure machine: its sessions, channels, topics and fan-out,
+//! without sockets, threads, clocks or randomness.
+//!
+//! A transport (the server's reactor with its WebSockets, the driver of sockets within the process,
+//! the simulator) says what happened; what is to be done with its peers it is told by the trait
+//! [`Sockets`], and what is to be done on other shards by [`Node`]. Time and seed are arguments, so
+//! the same inputs give the same outputs, bit by bit.
+//!
+//! ```text
+//!                 opened, message, peer_closed, drained, closed          mail
+//!    transport ─────────────────────────┐           ┌──────────────────────────── other threads
+//!                                       ▼           ▼
+//!        ┌────────────────────────────────  Core  ────────────────────────────────────┐
+//!        │  session ──► effects ──► application   the application's callbacks         │
+//!        │  deadlines ──┘  │  │                                                       │
+//!        │                 │  └───► membership                                        │
+//!        │                 └──► fanout ──► registry   topics, memberships, lists      │
+//!        └──────┬──────────────────┬───────────────────────────┬──────────────────────┘
+//!               ▼                  ▼                           ▼
+//!    Sockets: send_with, send_run, hold, release, close …      Node: post, charge, decide …
+//! ```
+//!
+//! # The kinds of methods, and their order
+//!
+//! All are methods of [`Core`]; none is called from within another.
+//!
+//! 1. *Input*, as it happens: [`opened`](Core::opened) once for each socket, when it is let in;
+//!    [`message`](Core::message) or [`plain_message`](Core::plain_message) for each message, one at
+//!    a time, and none while its socket is held ([`Sockets::hold`]); [`drained`](Core::drained)
+//!    when a peer that had output waiting has taken all of it;
+//!    [`peer_closed`](Core::peer_closed) for its close frame; [`closed`](Core::closed) once, with
+//!    the record, when the connection is gone; [`mail`](Core::mail) for what other threads posted.
+//! 2. *Commands*, when the transport wants something: [`close`](Core::close),
+//!    [`fail`](Core::fail), [`resume`](Core::resume).
+//! 3. *Time*, at the end of each turn and in this order: [`tick`](Core::tick) (whose time is up),
+//!    [`fan_out`](Core::fan_out) (a slice of what is broadcast), [`settle`](Core::settle). Each
+//!    says when it wants to be called again at the latest.
+//! 4. *Getters*: what a shard shows of itself.
+//!
+//! # Rooms
+//!
+//! Each uses only what stands below it; what a callback wants done is a list of effects that the
+//! caller carries out. From the bottom: the words (`id`, `outcome`, `broadcast`, `mail`, `mount` …)
+//! and the traits; `registry`, the one owner of topics, memberships and each socket's list;
+//! `frames`, what is said on a wire; `fanout`; `application`, callbacks under their guard; `time`,
+//! the clockworks; `core`, the state of a shard; `membership` and `effects`, carrying out;
+//! `session`, what a message means; `deadlines`, whose time is up; `input`, the methods above.
 
 mod application;
 mod broadcast;
@@ -26,6 +72,8 @@ mod registry;
 mod session;
 mod socket;
 mod sockets;
+#[cfg(test)]
+mod testing;
 mod time;
 mod view;
 mod wire;
@@ -47,6 +95,8 @@ pub use outcome::{Outcome, Reason, Reply, ReplyRef, Stop};
 pub use permits::Permits;
 pub use reach::{Reach, ToChannel, Work};
 pub use registry::TopicId;
+#[cfg(feature = "fuzz")]
+pub use registry::model::run as fuzz_registry;
 pub use socket::{NETWORK, Phase, Socket};
 pub use sockets::{Abandoned, Sockets};
 pub use time::DRAIN_GRACE;

@@ -8,7 +8,7 @@ use crate::core::Core;
 use crate::id::ChannelId;
 use crate::node::Node;
 use crate::outcome::Reason;
-use crate::registry::{HAS_RELAYS, Holds, Left, Membership, RELAY, Subscriber};
+use crate::registry::{HAS_RELAYS, Holds, Left, RELAY, Subscriber};
 use crate::socket::{Socket, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
@@ -17,15 +17,20 @@ impl<N: Node> Core<N> {
     /// Who speaks for a membership.
     pub(crate) fn speaker(&self, out: &impl Sockets, membership: u32) -> Option<Speaker> {
         let it = self.registry.member(membership)?;
-        let generation = it.generation;
         Some(Speaker {
             conn: it.conn,
             wire: out.socket(it.conn).map_or(Wire::V2, |socket| socket.wire),
             topic: Rc::clone(&self.registry.topic(it.topic)?.name),
             join_ref: it.join_ref.clone(),
             is_given: it.has_given_join_ref(),
-            id: ChannelId { shard: self.shard, membership, generation },
+            id: ChannelId { shard: self.shard, membership, generation: it.generation },
         })
+    }
+
+    /// How a membership is named.
+    pub(crate) fn name_of(&self, membership: u32) -> Option<ChannelId> {
+        let generation = self.registry.member(membership)?.generation;
+        Some(ChannelId { shard: self.shard, membership, generation })
     }
 
     /// The slot of a channel, if it still is that channel.
@@ -38,16 +43,11 @@ impl<N: Node> Core<N> {
     /// The channels that a socket has joined.
     pub(crate) fn channels_of(&self, socket: &Socket) -> Vec<ChannelId> {
         let all = self.registry.of(socket.list).filter(|(_, it)| it.is_joined());
-        let name = |(membership, it): (u32, &Membership)| ChannelId {
-            shard: self.shard,
-            membership,
-            generation: it.generation,
-        };
-        all.map(name).collect()
+        all.filter_map(|(membership, _)| self.name_of(membership)).collect()
     }
 
-    /// Takes a channel, and its subscriptions to further topics, out of all tables and lets it clean
-    /// up; returns what it did then.
+    /// Takes a channel, and its subscriptions to further topics, out of all tables and lets it
+    /// clean up; returns what it did then.
     pub(crate) fn take_out(
         &mut self,
         out: &mut impl Sockets,
@@ -59,7 +59,7 @@ impl<N: Node> Core<N> {
         let Some(socket) = out.socket_mut(speaker.conn) else { return Vec::new() };
         let mut channel = None;
         if let Some(left) = self.registry.leave(&mut socket.list, membership) {
-            channel = self.left(left);
+            channel = self.has_left(left);
         }
         if has_relays {
             let all = self.registry.of(socket.list);
@@ -67,7 +67,7 @@ impl<N: Node> Core<N> {
             let relays: Vec<u32> = own.map(|(id, _)| id).collect();
             for relay in relays {
                 if let Some(left) = self.registry.leave(&mut socket.list, relay) {
-                    self.left(left);
+                    self.has_left(left);
                 }
             }
         }
@@ -75,7 +75,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Does what follows when a membership has left; returns its channel.
-    pub(crate) fn left(&mut self, left: Left) -> Option<Box<dyn Channel>> {
+    pub(crate) fn has_left(&mut self, left: Left) -> Option<Box<dyn Channel>> {
         if let Some(topic) = &left.counted {
             self.node.count_out(topic);
         }
@@ -110,7 +110,7 @@ impl<N: Node> Core<N> {
         let Some(socket) = out.socket_mut(speaker.conn) else { return };
         let Some(relay) = self.registry.relay(socket.list, channel, topic) else { return };
         if let Some(left) = self.registry.leave(&mut socket.list, relay) {
-            self.left(left);
+            self.has_left(left);
         }
     }
 
@@ -120,3 +120,6 @@ impl<N: Node> Core<N> {
         self.node.free_seat();
     }
 }
+
+#[cfg(test)]
+mod tests;

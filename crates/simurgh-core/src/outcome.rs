@@ -61,6 +61,16 @@ impl Reply {
     ) -> Self {
         Self { status: status.into(), response: response.into() }
     }
+
+    /// The status.
+    pub fn status(&self) -> &str {
+        &self.status
+    }
+
+    /// The response.
+    pub fn response(&self) -> &Payload<'static> {
+        &self.response
+    }
 }
 
 /// How a channel stops itself.

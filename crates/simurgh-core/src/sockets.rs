@@ -68,8 +68,8 @@ pub trait Sockets {
     /// Appends frames, by reference, to what this turn says to the peer.
     fn send_later(&mut self, key: Key, run: Run);
 
-    /// Sends frames now, behind all that waits. `whole` is what they come to in one piece, or empty.
-    /// Whether something waits for the peer now, as far as can be told.
+    /// Sends frames now, behind all that waits. `whole` is what they come to in one piece, or
+    /// empty. Whether something waits for the peer now, as far as can be told.
     fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) -> bool;
 
     /// The same where the record says what is sent: bytes in one piece, and the run that they are.

@@ -49,8 +49,8 @@ impl<N: Node> Core<N> {
         (0..members).filter_map(move |at| Some(topic?.member_at(at)?.conn))
     }
 
-    /// Shows `visit` the topics of the next `places` places from `cursor` on, which is 0 again after
-    /// the last. With `roll` what is counted between two looks begins anew.
+    /// Shows `visit` the topics of the next `places` places from `cursor` on, which is 0 again
+    /// after the last. With `roll` what is counted between two looks begins anew.
     pub fn visit_topics(
         &mut self,
         cursor: &mut u32,

@@ -134,6 +134,21 @@ impl Config {
         self.listen.iter().all(|address| address.ip().is_loopback())
     }
 
+    /// What the core of each shard is told of this.
+    pub(crate) fn limits_of_core(&self) -> simurgh_core::Config {
+        simurgh_core::Config {
+            idle_timeout: self.idle_timeout,
+            hibernate_after: self.hibernate_after,
+            handshake_timeout: self.handshake_timeout,
+            close_timeout: self.close_timeout,
+            decision_timeout: self.decision_timeout,
+            outbound_bytes_max: self.outbound_bytes_max,
+            slow_after: self.slow_after,
+            mailbox_bytes_max: self.mailbox_bytes_max,
+            callback_warning: self.callback_warning,
+        }
+    }
+
     /// The origin policy in force where a mount has none of its own.
     pub(crate) fn origin_policy(&self) -> CheckOrigin {
         match &self.check_origin {

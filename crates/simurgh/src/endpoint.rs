@@ -6,21 +6,23 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use simurgh_core::{DRAIN_GRACE, Node, Permits};
 use simurgh_proto::message::{Payload, events};
 use simurgh_reactor as reactor;
 
 use crate::census::Census;
-use crate::channel::Broadcast;
 use crate::config::Config;
 use crate::error::Error;
 use crate::http::{self, Guests};
-use crate::hub::{BroadcastError, Hub, Seats};
+use crate::hub::{Hub, Seats};
+use crate::mail::Mail;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
-use crate::shard::{DRAIN_GRACE, MOUNTS_MAX, Mail, Permits, Shard};
+use crate::shard::{MOUNTS_MAX, Shard};
 use crate::signals::Signals;
 use crate::socket::Mount;
 use crate::watchdog::{self, Watch};
+use crate::{Broadcast, BroadcastError};
 
 /// Descriptors of the process's own table that are not for HTTP connections: wakers, hand-offs,
 /// files that are served.
@@ -173,12 +175,7 @@ impl Handle {
         event: &str,
         payload: impl Into<Payload<'static>>,
     ) -> Result<(), BroadcastError> {
-        self.0.broadcast(Broadcast {
-            topic: topic.into(),
-            event: event.into(),
-            payload: payload.into(),
-            except: None,
-        })
+        self.0.broadcast(Broadcast::new(topic, event, payload.into()))
     }
 
     /// The counters of each shard, to be read at any time.
@@ -209,7 +206,7 @@ impl Handle {
         self.0.drain_began.get_or_init(Instant::now);
         self.0.guests.drain();
         self.0.admin_guests.drain();
-        self.all(|| Mail::Drain(self.0.config.drain_time));
+        self.all(|| Mail::Core(simurgh_core::Mail::Drain(self.0.config.drain_time)));
     }
 
     /// Ends the server at once.
@@ -221,7 +218,7 @@ impl Handle {
 
     fn all(&self, mail: impl Fn() -> Mail) {
         for shard in 0..self.0.mailboxes.len() {
-            self.0.post(shard as u16, mail());
+            self.0.post_to(shard as u16, mail());
         }
     }
 }
@@ -367,7 +364,7 @@ fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<
     let reserved = config.http.connections_reserved;
     Hub {
         origin_policy: config.origin_policy(),
-        census: Census::new(mounts.iter().any(|mount| mount.count_members)),
+        census: Census::new(mounts.iter().any(|mount| mount.channels.count_members)),
         metrics: (0..shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
         watches: (0..shards).map(|_| Watch::new()).collect(),
         ended: (0..shards).map(|_| AtomicBool::new(false)).collect(),
@@ -381,6 +378,7 @@ fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<
             std::thread::available_parallelism().map_or(1, usize::from),
         ),
         runtime: OnceLock::new(),
+        limits: config.limits_of_core(),
         config,
         mounts,
         mailboxes,

@@ -4,24 +4,26 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use simurgh_core::{Callback, ChannelId, Deciding, Node, Permits, Reach, ToChannel, Work};
 use simurgh_proto::origin::CheckOrigin;
-use simurgh_reactor::{Full, Mailbox};
+use simurgh_reactor::{Key, Mailbox};
 
 use crate::census::Census;
-use crate::channel::Broadcast;
 use crate::config::Config;
 use crate::http::Guests;
+use crate::mail::Mail;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
-use crate::shard::{Mail, Permits, Posted};
 use crate::socket::Mount;
 use crate::watchdog::Watch;
 
 /// The doors into all shards. Nothing here is written after start but counters.
 pub(crate) struct Hub {
     pub(crate) config: Config,
+    /// The same, as the shards' cores are told.
+    pub(crate) limits: simurgh_core::Config,
     /// In force where a mount has none of its own.
     pub(crate) origin_policy: CheckOrigin,
     pub(crate) mounts: Vec<Mount>,
@@ -47,71 +49,28 @@ pub(crate) struct Hub {
 
 impl Hub {
     /// Control mail and answers: never refused.
-    pub(crate) fn post(&self, shard: u16, mail: Mail) {
+    pub(crate) fn post_to(&self, shard: u16, mail: Mail) {
         if let Some(mailbox) = self.mailboxes.get(usize::from(shard)) {
             mailbox.post_anyway(mail);
         }
     }
 
-    /// From any thread: to all shards, or to none when one of them has too much under way.
-    pub(crate) fn broadcast(&self, broadcast: Broadcast) -> Result<(), BroadcastError> {
-        let (bytes, bytes_max) = (broadcast.payload.len(), self.broadcast_bytes_max());
-        if bytes > bytes_max {
-            return Err(BroadcastError::TooLarge { bytes, bytes_max });
-        }
-        if self.is_congested() {
-            return Err(BroadcastError::Congested);
-        }
-        let broadcast = Arc::new(broadcast);
-        for mailbox in &self.mailboxes {
-            let weight = broadcast.weight();
-            // Just seen below its limit: what is posted meanwhile by others may pass it by a
-            // little, which bounds the queue all the same and keeps all shards of one
-            // mind.
-            let posted = Posted::new(Arc::clone(&broadcast), None);
-            if let Err(Full(mail)) = mailbox.post(Mail::Broadcast(posted), weight) {
-                mailbox.charge(weight);
-                if !mailbox.post_anyway(mail) {
-                    mailbox.done(weight);
-                }
+    /// Has the application decide something on tokio, and its decision posted to a shard; none if
+    /// it panics.
+    pub(crate) fn decide_and<T: Send + 'static>(
+        &self,
+        shard: usize,
+        work: impl Future<Output = T> + Send + 'static,
+        decided: impl FnOnce(Option<T>) -> Mail + Send + 'static,
+    ) {
+        let Some(mailbox) = self.mailboxes.get(shard).cloned() else { return };
+        // By then the shard has given up; the work need not go on for nobody.
+        let longest = 2 * self.config.decision_timeout;
+        self.spawn(async move {
+            if let Ok(result) = tokio::time::timeout(longest, tokio::spawn(work)).await {
+                mailbox.post_anyway(decided(result.ok()));
             }
-        }
-        Ok(())
-    }
-
-    /// Whether publishers have to wait.
-    pub(crate) fn is_congested(&self) -> bool {
-        self.mailbox_bytes().any(|bytes| bytes > self.config.mailbox_bytes_max)
-    }
-
-    /// Largest payload that is broadcast: what waits for a reader can hold two of them.
-    pub(crate) fn broadcast_bytes_max(&self) -> usize {
-        self.config.outbound_bytes_max / 2
-    }
-
-    /// Bytes that one topic's publishers on one shard may have under way: so little of the whole
-    /// that one topic is no reason to hold the others back.
-    pub(crate) fn flow_bytes_max(&self) -> usize {
-        self.config.mailbox_bytes_max / 8
-    }
-
-    /// Whether even those wait who publish where nothing is under way.
-    pub(crate) fn is_jammed(&self) -> bool {
-        self.mailbox_bytes().any(|bytes| bytes > self.config.mailbox_bytes_max.saturating_mul(4))
-    }
-
-    /// Whether held publishers may go on: half the limit, so that they do not flutter.
-    pub(crate) fn is_relieved(&self) -> bool {
-        self.mailbox_bytes().all(|bytes| bytes <= self.config.mailbox_bytes_max / 2)
-    }
-
-    /// Bytes under way in each shard that still takes them.
-    fn mailbox_bytes(&self) -> impl Iterator<Item = usize> {
-        self.mailboxes
-            .iter()
-            .zip(&self.ended)
-            .filter(|(_, ended)| !ended.load(Relaxed))
-            .map(|(mailbox, _)| mailbox.bytes())
+        });
     }
 
     /// Runs work on tokio.
@@ -119,6 +78,93 @@ impl Hub {
         if let Some(runtime) = self.runtime.get() {
             runtime.spawn(work);
         }
+    }
+}
+
+/// What applications reach from any thread.
+impl Reach for Hub {
+    fn tell(&self, channel: ChannelId, what: ToChannel) {
+        let mail = simurgh_core::Mail::ToChannel(channel, what);
+        self.post_to(channel.shard, Mail::Core(mail));
+    }
+
+    fn spawn(&self, work: Work) {
+        Self::spawn(self, work);
+    }
+
+    fn member_count(&self, topic: &str) -> Option<u32> {
+        self.census.is_counting().then(|| self.census.count(topic))
+    }
+}
+
+/// What each shard's core has of the others, and of what all share.
+impl Node for Hub {
+    fn config(&self) -> &simurgh_core::Config {
+        &self.limits
+    }
+
+    fn mount(&self, index: u8) -> Option<&simurgh_core::Mount> {
+        self.mounts.get(usize::from(index)).map(|mount| &mount.channels)
+    }
+
+    fn permits(&self) -> &Permits {
+        &self.permits
+    }
+
+    fn shards(&self) -> usize {
+        self.mailboxes.len()
+    }
+
+    fn post(&self, shard: usize, mail: simurgh_core::Mail) -> bool {
+        self.mailboxes.get(shard).is_some_and(|mailbox| mailbox.post_anyway(Mail::Core(mail)))
+    }
+
+    fn charge(&self, shard: usize, bytes: usize) {
+        if let Some(mailbox) = self.mailboxes.get(shard) {
+            mailbox.charge(bytes);
+        }
+    }
+
+    fn done(&self, shard: usize, bytes: usize) {
+        if let Some(mailbox) = self.mailboxes.get(shard) {
+            mailbox.done(bytes);
+        }
+    }
+
+    fn charged(&self, shard: usize) -> usize {
+        let is_there = |ended: &AtomicBool| !ended.load(Relaxed);
+        match (self.mailboxes.get(shard), self.ended.get(shard)) {
+            (Some(mailbox), Some(ended)) if is_there(ended) => mailbox.bytes(),
+            _ => 0,
+        }
+    }
+
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: Deciding) {
+        self.decide_and(shard, work, move |join| {
+            Mail::Core(simurgh_core::Mail::Joined(key, ticket, join))
+        });
+    }
+
+    fn enter(&self, shard: usize, callback: Callback) {
+        if let Some(watch) = self.watches.get(shard) {
+            watch.enter(callback);
+        }
+    }
+
+    fn leave(&self, shard: usize) -> Duration {
+        self.watches.get(shard).map_or(Duration::ZERO, Watch::leave)
+    }
+
+    fn count_in(&self, topic: &str) {
+        self.census.add(topic);
+    }
+
+    fn count_out(&self, topic: &str) {
+        self.census.subtract(topic);
+    }
+
+    fn free_seat(&self) {
+        self.seats.give_back();
     }
 }
 

@@ -43,29 +43,30 @@
 //! take what takes long to tokio.
 
 mod census;
-mod channel;
 mod config;
-mod context;
 pub mod declared;
 pub mod driver;
 mod endpoint;
 mod error;
 pub mod http;
 mod hub;
+mod mail;
 pub mod metrics;
 pub mod observe;
 mod shard;
 mod signals;
 mod socket;
 mod watchdog;
+mod websocket;
 
-pub use channel::{Broadcast, Channel, Join, JoinFn, Outcome, Reason, Reply, Stop};
 pub use config::Config;
-pub use context::{ChannelHandle, Context, ReplyRef};
 pub use endpoint::{Builder, Endpoint, Handle, Pulse};
 pub use error::Error;
-pub use hub::BroadcastError;
 pub use signals::Signals;
+pub use simurgh_core::{
+    Broadcast, BroadcastError, Channel, ChannelHandle, Context, Join, JoinFn, Outcome, Reason,
+    Reply, ReplyRef, Stop,
+};
 pub use simurgh_proto::message::Payload;
 pub use simurgh_proto::origin::CheckOrigin;
 pub use simurgh_proto::serializer::Serializer;

@@ -9,15 +9,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_core::{Kind, Prepared, Route, SocketState};
 use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::Limits;
 use simurgh_proto::ws::handshake::Request;
 
-use crate::channel::{Join, JoinFn};
-use crate::context::Context;
 use crate::declared::PayloadShape;
+use crate::{Context, Join};
 
 /// A socket's place on the server: a path, its policy, and its channels.
 ///
@@ -36,39 +36,16 @@ use crate::declared::PayloadShape;
 pub struct Mount {
     pub(crate) path: String,
     pub(crate) connect: Option<ConnectFn>,
-    pub(crate) kind: Kind,
+    /// Its channels, and the terms of its sockets.
+    pub(crate) channels: simurgh_core::Mount,
+    /// What the payload of an event has to be, in the order of the routes; objects, where nobody
+    /// says.
+    shapes: Vec<Option<ShapesFn>>,
     pub(crate) check_origin: Option<CheckOrigin>,
     pub(crate) auth_token: bool,
     pub(crate) subprotocols: Vec<String>,
-    pub(crate) idle_timeout: Option<Option<Duration>>,
     pub(crate) limits: Option<Limits>,
-    pub(crate) channels_max: u16,
-    pub(crate) count_members: bool,
 }
-
-#[derive(Clone)]
-pub(crate) enum Kind {
-    /// Phoenix Channels.
-    Channels(Vec<Route>),
-    /// Plain WebSocket: one channel a connection, on this topic, without any serializer.
-    Plain { topic: String, join: JoinFn },
-}
-
-#[derive(Clone)]
-pub(crate) struct Route {
-    pub(crate) pattern: Pattern,
-    pub(crate) join: JoinFn,
-    /// What the payload of an event has to be; objects, where nobody says.
-    pub(crate) shapes: Option<ShapesFn>,
-    /// What its definition makes of a long message where that is read, if it does.
-    pub(crate) prepare: Option<PrepareFn>,
-}
-
-/// Something that only the channel's definition knows.
-pub(crate) type Prepared = Box<dyn Any + Send>;
-
-/// Prepares a message, of which it may take the payload.
-pub(crate) type PrepareFn = Arc<dyn Fn(&mut Message<'static>) -> Prepared + Send + Sync>;
 
 /// Which payloads an event of a channel may have.
 pub(crate) type ShapesFn = Arc<dyn Fn(&str) -> PayloadShape + Send + Sync>;
@@ -97,14 +74,12 @@ impl Mount {
         Self {
             path: path.to_owned(),
             connect: None,
-            kind,
+            channels: simurgh_core::Mount::new(kind),
+            shapes: Vec::new(),
             check_origin: None,
             auth_token: false,
             subprotocols: Vec::new(),
-            idle_timeout: None,
             limits: None,
-            channels_max: 100,
-            count_members: false,
         }
     }
 
@@ -132,8 +107,9 @@ impl Mount {
             #[allow(clippy::panic, reason = "a wrong literal in the program, met at start-up")]
             Err(error) => panic!("channel pattern {pattern:?}: {error}"),
         };
-        if let Kind::Channels(routes) = &mut self.kind {
-            routes.push(Route { pattern, join: Arc::new(join), shapes: None, prepare: None });
+        if let Kind::Channels(routes) = &mut self.channels.kind {
+            routes.push(Route { pattern, join: Arc::new(join), prepare: None });
+            self.shapes.push(None);
         }
         self
     }
@@ -143,10 +119,8 @@ impl Mount {
         mut self,
         shapes: impl Fn(&str) -> PayloadShape + Send + Sync + 'static,
     ) -> Self {
-        if let Kind::Channels(routes) = &mut self.kind
-            && let Some(route) = routes.last_mut()
-        {
-            route.shapes = Some(Arc::new(shapes));
+        if let Some(last) = self.shapes.last_mut() {
+            *last = Some(Arc::new(shapes));
         }
         self
     }
@@ -157,7 +131,7 @@ impl Mount {
         mut self,
         prepare: impl Fn(&mut Message<'static>) -> Prepared + Send + Sync + 'static,
     ) -> Self {
-        if let Kind::Channels(routes) = &mut self.kind
+        if let Kind::Channels(routes) = &mut self.channels.kind
             && let Some(route) = routes.last_mut()
         {
             route.prepare = Some(Arc::new(prepare));
@@ -186,7 +160,7 @@ impl Mount {
     /// Closes a connection that said nothing for so long (1002); `None` for never. Without it, the
     /// endpoint's own setting.
     pub fn idle_timeout(mut self, timeout: Option<Duration>) -> Self {
-        self.idle_timeout = Some(timeout);
+        self.channels.idle_timeout = Some(timeout);
         self
     }
 
@@ -198,28 +172,29 @@ impl Mount {
 
     /// How many channels one socket may hold, 100 by default (PROTOCOL §5.2).
     pub fn channels_max(mut self, max: u16) -> Self {
-        self.channels_max = max;
+        self.channels.channels_max = max;
         self
     }
 
     /// Keeps [`Context::member_count`] for the topics of this mount. Costs one atomic addition a
     /// join.
     pub fn count_members(mut self, on: bool) -> Self {
-        self.count_members = on;
+        self.channels.count_members = on;
         self
     }
 
-    pub(crate) fn route(&self, topic: &str) -> Option<&Route> {
-        match &self.kind {
-            Kind::Channels(routes) => routes.iter().find(|route| route.pattern.matches(topic)),
-            Kind::Plain { .. } => None,
-        }
+    /// Which payload an event may have on a topic; `None` if no channel takes that.
+    pub(crate) fn shape(&self, topic: &str, event: &str) -> Option<PayloadShape> {
+        let Kind::Channels(routes) = &self.channels.kind else { return None };
+        let at = routes.iter().position(|route| route.pattern.matches(topic))?;
+        let shapes = self.shapes.get(at)?.as_ref();
+        Some(shapes.map(|shapes| shapes(event)).unwrap_or_default())
     }
 
     /// Whether a request belongs to this mount. On the path of a plain mount there may be a page as
     /// well: only upgrades are for the mount.
     pub(crate) fn takes(&self, path: &str, wants_upgrade: bool) -> bool {
-        (wants_upgrade || matches!(self.kind, Kind::Channels(_))) && self.matches(path)
+        (wants_upgrade || matches!(self.channels.kind, Kind::Channels(_))) && self.matches(path)
     }
 
     /// Whether `path` leads here.
@@ -348,19 +323,6 @@ pub(crate) enum ConnectKind {
     Ok(SocketState),
     Refuse { status: u16, body: String },
     Later(Pin<Box<dyn Future<Output = Connect> + Send>>),
-}
-
-/// What a socket keeps of its connect; nothing at all where the application gave nothing.
-#[derive(Default)]
-pub(crate) struct SocketState {
-    pub(crate) id: Option<Box<str>>,
-    pub(crate) assigns: Option<Box<dyn Any + Send + Sync>>,
-}
-
-impl SocketState {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.id.is_none() && self.assigns.is_none()
-    }
 }
 
 impl Connect {

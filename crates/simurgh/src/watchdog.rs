@@ -7,53 +7,12 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use simurgh_core::Callback;
+
 use crate::hub::Hub;
 
 /// How often shards are looked at, and how long a callback may run before it is named.
 const PERIOD: Duration = Duration::from_secs(1);
-
-/// Which callback a shard is in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Callback {
-    Connect = 1,
-    Join,
-    AfterJoin,
-    HandleIn,
-    HandleInfo,
-    HandleOut,
-    HandleBroadcast,
-    Terminate,
-    Hibernate,
-}
-
-impl Callback {
-    const ALL: [Self; 9] = [
-        Self::Connect,
-        Self::Join,
-        Self::AfterJoin,
-        Self::HandleIn,
-        Self::HandleInfo,
-        Self::HandleOut,
-        Self::HandleBroadcast,
-        Self::Terminate,
-        Self::Hibernate,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Join => "join",
-            Self::AfterJoin => "after_join",
-            Self::HandleIn => "handle_in",
-            Self::HandleInfo => "handle_info",
-            Self::HandleOut => "handle_out",
-            Self::HandleBroadcast => "handle_broadcast",
-            Self::Terminate => "terminate",
-            Self::Hibernate => "hibernate",
-        }
-    }
-}
 
 /// What a shard shows the watchdog.
 pub(crate) struct Watch {
@@ -68,14 +27,17 @@ impl Watch {
         Self { origin: Instant::now(), entered_us: AtomicU64::new(0), callback: AtomicU8::new(0) }
     }
 
-    pub(crate) fn enter(&self, callback: Callback, now: Instant) {
+    pub(crate) fn enter(&self, callback: Callback) {
         self.callback.store(callback as u8, Relaxed);
-        let since = now.saturating_duration_since(self.origin).as_micros() as u64;
+        let since = self.origin.elapsed().as_micros() as u64;
         self.entered_us.store(since.max(1), Relaxed);
     }
 
-    pub(crate) fn leave(&self) {
+    /// The shard has left it; after how long.
+    pub(crate) fn leave(&self) -> Duration {
+        let entered = Duration::from_micros(self.entered_us.load(Relaxed));
         self.entered_us.store(0, Relaxed);
+        self.origin.elapsed().saturating_sub(entered)
     }
 
     /// The callback the shard has been in for longer than `limit`, and since when (µs).
@@ -128,12 +90,12 @@ mod tests {
     fn names_the_callback_a_shard_is_stuck_in() {
         let watch = Watch::new();
         assert_eq!(watch.stuck(Duration::ZERO), None);
-        watch.enter(Callback::HandleIn, Instant::now());
+        watch.enter(Callback::HandleIn);
         std::thread::sleep(Duration::from_millis(2));
         let (callback, held, _) = watch.stuck(Duration::from_millis(1)).unwrap();
         assert_eq!(callback.name(), "handle_in");
         assert!(held >= Duration::from_millis(1));
-        watch.leave();
+        assert!(watch.leave() >= Duration::from_millis(1));
         assert_eq!(watch.stuck(Duration::ZERO), None);
     }
 }

@@ -95,7 +95,9 @@ fn pending_for<'a>(
 
 impl<N: Node> Fanout<N> {
     /// Sends to the members at the hand what is ready, until something else is to be done: what
-    /// most deliveries are, so nothing is looked up in it twice.
+    /// most deliveries are, so nothing is looked up in it twice. By itself, so that what the loop
+    /// needs has registers.
+    #[inline(never)]
     pub(super) fn send_ready(
         &mut self,
         registry: &mut Registry,
@@ -105,13 +107,14 @@ impl<N: Node> Fanout<N> {
     ) -> Step {
         let Some((topic, generations)) = registry.topic_and_members(id) else { return Step::Gone };
         let (head, batches, shard) = (topic.deliveries.log.head(), &self.batches, self.shard);
+        let Stride { mut members, mut bytes } = *stride;
         let mut sent = 0;
         let step = loop {
-            if stride.members == STRIDE || stride.bytes >= LOOK_BYTES {
+            if members == STRIDE || bytes >= LOOK_BYTES {
                 break Step::Look;
             }
             let Some(member) = topic.visit(head) else { break Step::Round };
-            stride.members += 1;
+            members += 1;
             if member.cursor == head {
                 continue;
             }
@@ -122,10 +125,12 @@ impl<N: Node> Fanout<N> {
             let waits = out.send_chosen(member.conn, |socket| {
                 values = (socket.wire == Wire::Values).then_some(socket.transport);
                 let batch = batches.get(socket.wire as usize)?.as_deref()?;
-                let is_ready = batch.is_of(&topic.name, member.cursor, head);
-                let (run, whole) = batch.for_all().filter(|_| is_ready)?;
+                if !batch.is_of(&topic.name, member.cursor, head) {
+                    return None;
+                }
+                let (run, whole) = batch.for_all()?;
                 sent += u64::from(batch.count);
-                stride.bytes += whole.len();
+                bytes += whole.len();
                 Some((whole, || run.clone()))
             });
             match (waits, values) {
@@ -138,6 +143,7 @@ impl<N: Node> Fanout<N> {
                 (None, None) => break Step::Other(member),
             }
         };
+        *stride = Stride { members, bytes };
         if sent > 0 {
             self.count_deliveries(sent);
         }
@@ -146,8 +152,8 @@ impl<N: Node> Fanout<N> {
 
     /// Brings a member up to date before something else is written to it; what passes application
     /// code is the caller's to deliver. What an interceptor writes while it is being brought up to
-    /// date is no reason to begin anew: what is broadcast meanwhile follows the rest, as it would in
-    /// Phoenix' mailbox, and nothing nests.
+    /// date is no reason to begin anew: what is broadcast meanwhile follows the rest, as it would
+    /// in Phoenix' mailbox, and nothing nests.
     pub(crate) fn catch_up(
         &mut self,
         registry: &mut Registry,

@@ -21,3 +21,6 @@ mod state;
 pub(crate) use deliver::Through;
 pub(crate) use delivery::{Delivery, Registry};
 pub(crate) use state::Fanout;
+
+#[cfg(test)]
+mod tests;

@@ -59,6 +59,7 @@ impl<N: Node> Fanout<N> {
 
     /// Sends, until the slice is over or somebody is to get something that passes application
     /// code: the caller delivers that and comes again.
+    #[inline(never)]
     pub(crate) fn go_on(
         &mut self,
         registry: &mut Registry,

@@ -130,16 +130,22 @@ impl<D> Topic<D> {
 }
 
 /// Keys the table of names, so that nobody who does not know the seed can choose names that meet.
-#[derive(Clone, Copy)]
-struct Seeded(u64);
+struct Seeded(DefaultHasher);
+
+impl Seeded {
+    fn new(seed: u64) -> Self {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(seed);
+        Self(hasher)
+    }
+}
 
 impl BuildHasher for Seeded {
     type Hasher = DefaultHasher;
 
+    #[inline]
     fn build_hasher(&self) -> DefaultHasher {
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u64(self.0);
-        hasher
+        self.0.clone()
     }
 }
 
@@ -152,7 +158,7 @@ pub(crate) struct Topics<D> {
 
 impl<D: Deliveries> Topics<D> {
     pub(super) fn new(seed: u64) -> Self {
-        let by_name = HashMap::with_hasher(Seeded(seed));
+        let by_name = HashMap::with_hasher(Seeded::new(seed));
         Self { by_name, topics: Vec::new(), free: Vec::new() }
     }
 
@@ -249,7 +255,7 @@ impl<D: Deliveries> Topics<D> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::Nothing;
+    use super::super::model::Nothing;
     use super::*;
 
     fn topic(members: u32) -> (Topics<Nothing>, TopicId) {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use simurgh_proto::message::{Message, OwnedRef, Payload};
+use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
@@ -30,14 +30,26 @@ const REF_BYTES_MAX: usize = 1 << 10;
 /// A join on its way through the application, with what its reply will need.
 struct Joining<'a> {
     topic: &'a str,
-    join_ref: OwnedRef,
-    message: OwnedRef,
+    join_ref: Ref<'a>,
+    message: Ref<'a>,
     replaced: Option<Box<Replaced>>,
+}
+
+impl<'a> Joining<'a> {
+    /// One that was awaited.
+    fn again(awaited: &'a mut AwaitedJoin) -> Self {
+        Self {
+            topic: &awaited.topic,
+            join_ref: awaited.join_ref.as_ref(),
+            message: awaited.message.as_ref(),
+            replaced: awaited.replaced.take(),
+        }
+    }
 }
 
 impl<N: Node> Core<N> {
     /// A client wants to join; `joined` is the channel it has in that topic.
-    pub(crate) fn join(
+    pub(crate) fn join_topic(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
@@ -59,19 +71,14 @@ impl<N: Node> Core<N> {
             return say(out, &self.metrics, key, refusal);
         }
         let is_long = |raw: &str| raw.len() > REF_BYTES_MAX;
-        if topic.len() > TOPIC_BYTES_MAX || is_long(&join_ref.raw()) || is_long(&msg_ref.raw()) {
+        if topic.len() > TOPIC_BYTES_MAX || is_long(join_ref.raw()) || is_long(msg_ref.raw()) {
             self.metrics.joins_refused.add(1);
             let refusal = session::join_too_long(&join_ref, &msg_ref, &topic);
             return say(out, &self.metrics, key, refusal);
         }
         let replaced = joined.and_then(|old| self.replace(out, old));
-        let joining = Joining {
-            topic: &topic,
-            join_ref: OwnedRef::from(&join_ref),
-            message: OwnedRef::from(&msg_ref),
-            replaced,
-        };
-        self.ask(out, key, joining, payload, prepared, &route.join);
+        let joining = Joining { topic: &topic, join_ref, message: msg_ref, replaced };
+        self.ask_to_join(out, key, joining, payload, prepared, &route.join);
     }
 
     /// Asks a plain mount's join function, right after the upgrade.
@@ -80,12 +87,11 @@ impl<N: Node> Core<N> {
         let Some(Mount { kind: Kind::Plain { topic, join }, .. }) = node.mount(mount) else {
             return;
         };
-        let (join_ref, message) = (OwnedRef::NULL, OwnedRef::NULL);
-        let joining = Joining { topic, join_ref, message, replaced: None };
-        self.ask(out, key, joining, Payload::EMPTY_OBJECT, None, join);
+        let joining = Joining { topic, join_ref: Ref::Null, message: Ref::Null, replaced: None };
+        self.ask_to_join(out, key, joining, Payload::EMPTY_OBJECT, None, join);
     }
 
-    fn ask(
+    fn ask_to_join(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
@@ -146,22 +152,28 @@ impl<N: Node> Core<N> {
             self.application.drop_guarded(channel);
             return self.join_crashed(out, key, joining);
         };
-        let Some(membership) = self.subscribe(out, key, &joining, channel, intercepts) else {
+        let Some(membership) = self.enter_topic(out, key, &joining, channel, intercepts) else {
             return;
         };
         self.metrics.joins.add(1);
         self.reply_join(out, key, &joining, "ok", reply);
         self.close_replaced(out, joining.replaced);
-        let Some(speaker) = self.speaker(out, membership) else { return };
-        self.apply(out, &speaker, effects);
-        let Some(membership) = self.live(speaker.id) else { return };
+        let membership = match effects.is_empty() {
+            true => membership,
+            false => {
+                let Some(speaker) = self.speaker(out, membership) else { return };
+                self.apply(out, &speaker, effects);
+                let Some(membership) = self.live(speaker.id) else { return };
+                membership
+            }
+        };
         self.call(out, membership, Callback::AfterJoin, InHand::default(), |channel, ctx| {
             channel.after_join(ctx);
             Outcome::NoReply
         });
     }
 
-    fn subscribe(
+    fn enter_topic(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
@@ -175,10 +187,10 @@ impl<N: Node> Core<N> {
             return None;
         };
         let is_counted = self.node.mount(socket.mount).is_some_and(|it| it.count_members);
-        let (given, message) = (joining.join_ref.as_ref(), joining.message.as_ref());
-        let join_ref = OwnedRef::from(session::push_join_ref(&given, &message));
+        let Joining { topic, join_ref: given, message, .. } = joining;
+        let join_ref = OwnedRef::from(session::push_join_ref(given, message));
         let mut flags = 0;
-        if joining.join_ref.is_null() {
+        if given.is_null() {
             flags |= WITHOUT_JOIN_REF;
         }
         if is_counted {
@@ -186,11 +198,11 @@ impl<N: Node> Core<N> {
         }
         let holds = Holds::Channel(channel);
         let subscriber = Subscriber { holds, join_ref, through_channel: intercepts, flags };
-        let entered = self.registry.subscribe(&mut socket.list, key, joining.topic, subscriber);
+        let entered = self.registry.subscribe(&mut socket.list, key, topic, subscriber);
         match entered {
             Ok(membership) => {
                 if is_counted {
-                    self.node.count_in(joining.topic);
+                    self.node.count_in(topic);
                 }
                 Some(membership)
             }
@@ -217,7 +229,7 @@ impl<N: Node> Core<N> {
         self.reply_join(out, key, &joining, "error", response);
         self.close_replaced(out, joining.replaced);
         if out.socket(key).is_some_and(|socket| socket.wire == Wire::Plain) {
-            self.close_socket(out, key, CloseCode::POLICY);
+            self.close_with(out, key, CloseCode::POLICY);
         }
     }
 
@@ -232,15 +244,15 @@ impl<N: Node> Core<N> {
         if out.socket(key).is_none_or(|socket| socket.wire == Wire::Plain) {
             return;
         }
-        let (join_ref, message) = (joining.join_ref.as_ref(), joining.message.as_ref());
-        let reply = session::reply_join(&join_ref, &message, joining.topic, status, response);
+        let Joining { topic, join_ref, message, .. } = joining;
+        let reply = session::reply_join(join_ref, message, topic, status, response);
         say(out, &self.metrics, key, reply);
     }
 
     /// Ends the old channel of a topic that is joined again; its last words wait for the new reply.
     fn replace(&mut self, out: &mut impl Sockets, membership: u32) -> Option<Box<Replaced>> {
-        let id = self.speaker(out, membership)?.id;
-        self.catch_up(out, membership);
+        let id = self.name_of(membership)?;
+        self.bring_up_to_date(out, membership);
         let speaker = self.live(id).and_then(|it| self.speaker(out, it))?;
         let effects = self.take_out(out, &speaker, Reason::Rejoined);
         let (pushes, others): (Vec<_>, Vec<_>) =
@@ -273,6 +285,7 @@ impl<N: Node> Core<N> {
         };
         socket.enter(Phase::Waiting, tick);
         let Joining { topic, join_ref, message, replaced } = joining;
+        let (join_ref, message) = (OwnedRef::from(join_ref), OwnedRef::from(message));
         let awaited = AwaitedJoin { topic: topic.into(), join_ref, message, replaced, ticket };
         socket.own.get_or_insert_default().awaited = Some(awaited);
         out.hold(key);
@@ -288,15 +301,10 @@ impl<N: Node> Core<N> {
         ticket: u32,
         answer: Option<Join>,
     ) {
-        let Some(awaited) = self.no_longer_awaited(out, key, |it| it.ticket == ticket) else {
+        let Some(mut awaited) = self.no_longer_awaited(out, key, |it| it.ticket == ticket) else {
             return self.application.drop_guarded(answer);
         };
-        let joining = Joining {
-            topic: &awaited.topic,
-            join_ref: awaited.join_ref,
-            message: awaited.message,
-            replaced: awaited.replaced,
-        };
+        let joining = Joining::again(&mut awaited);
         match answer {
             Some(join) => self.answer_join(out, key, joining, join, Vec::new()),
             None => {
@@ -308,15 +316,10 @@ impl<N: Node> Core<N> {
 
     /// The application has not decided in time: the client is told so.
     pub(crate) fn join_overdue(&mut self, out: &mut impl Sockets, key: Key) {
-        let Some(awaited) = self.no_longer_awaited(out, key, |_| true) else { return };
+        let Some(mut awaited) = self.no_longer_awaited(out, key, |_| true) else { return };
         self.metrics.errors_decision_timeout.add(1);
         self.metrics.joins_refused.add(1);
-        let joining = Joining {
-            topic: &awaited.topic,
-            join_ref: awaited.join_ref,
-            message: awaited.message,
-            replaced: awaited.replaced,
-        };
+        let joining = Joining::again(&mut awaited);
         self.refuse_join(out, key, joining, session::JOIN_TIMED_OUT);
     }
 
@@ -329,20 +332,23 @@ impl<N: Node> Core<N> {
     ) -> Option<AwaitedJoin> {
         let own = out.socket_mut(key)?.own.as_mut()?;
         let awaited = own.awaited.take_if(|awaited| is_it(awaited))?;
-        self.go_on(out, key);
+        self.resume(out, key);
         Some(awaited)
     }
 
     /// A socket waits no more; it is read again, unless it is held for what it published.
-    pub fn go_on(&mut self, out: &mut impl Sockets, key: Key) {
+    pub fn resume(&mut self, out: &mut impl Sockets, key: Key) {
         let tick = out.now().tick;
         let waits = |socket: &&mut Socket| socket.phase == Phase::Waiting;
         let Some(socket) = out.socket_mut(key).filter(waits) else { return };
         socket.enter(Phase::Open, tick);
         // A socket that has nothing of its own keeps no memory for that.
         socket.own.take_if(|own| own.awaited.is_none() && own.state.is_empty());
-        if !self.fanout.is_held_back(key) {
+        if !self.fanout.holds_back(key) {
             out.release(key);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,11 @@
-//! What a message is, by PROTOCOL §5–§7, and what is done with it; how a socket's session begins and
-//! ends.
+//! What a message is, by PROTOCOL §5–§7, and what is done with it; how a socket's session begins
+//! and ends.
 
 mod join;
 
 use simurgh_proto::message::{Message, Payload, Ref};
 use simurgh_proto::serializer::Frame;
-use simurgh_proto::session::server::{self as session, Inbound};
+use simurgh_proto::session::server::{self as session, Asks};
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
@@ -24,7 +24,7 @@ use crate::wire::Wire;
 
 impl<N: Node> Core<N> {
     /// A socket is let in: its session begins.
-    pub(crate) fn open(&mut self, out: &mut impl Sockets, key: Key, state: SocketState) {
+    pub(crate) fn begin_session(&mut self, out: &mut impl Sockets, key: Key, state: SocketState) {
         let tick = out.now().tick;
         let Some(socket) = out.socket_mut(key) else {
             return self.application.drop_guarded(state);
@@ -49,36 +49,43 @@ impl<N: Node> Core<N> {
     /// Does what a Channels message asks for.
     pub(crate) fn act(&mut self, out: &mut impl Sockets, key: Key, received: Received<'_>) {
         let message = &received.message;
+        let asks = session::asks(message);
+        // Most of what clients say, and for no channel: nothing is looked up.
+        if asks == Asks::Heartbeat {
+            self.metrics.heartbeats.add(1);
+            return say(out, &self.metrics, key, session::heartbeat(&message.msg_ref));
+        }
         let Some(list) = out.socket(key).map(|socket| socket.list) else { return };
         let topic = self.registry.find(&message.topic);
         let joined = topic.and_then(|topic| self.registry.joined_in(key, list, topic));
-        let join_ref = joined
-            .and_then(|membership| self.registry.member(membership))
-            .map(|membership| membership.join_ref.as_ref());
-        match (session::classify(message, join_ref.as_ref()), joined) {
-            (Inbound::Heartbeat, _) => {
-                self.metrics.heartbeats.add(1);
-                say(out, &self.metrics, key, session::heartbeat(&message.msg_ref));
-            }
-            (Inbound::Push, Some(membership)) => self.push_in(out, membership, received),
-            (Inbound::Join, _) => self.join(out, key, joined, received),
-            (Inbound::Leave, Some(membership)) => self.leave(out, key, membership, message),
-            (Inbound::LeaveUnjoined, _) => {
-                let Message { join_ref, msg_ref, topic, .. } = message;
-                let answer = session::leave_unjoined(join_ref, msg_ref, topic);
-                say(out, &self.metrics, key, answer);
-            }
-            (Inbound::Stale, _) => {}
-            (Inbound::Unmatched | Inbound::Push | Inbound::Leave, _) => {
-                self.metrics.errors_unmatched_topic.add(1);
-                let answer = session::unmatched(&message.msg_ref, &message.topic);
-                say(out, &self.metrics, key, answer);
-            }
+        if asks == Asks::Join {
+            return self.join_topic(out, key, joined, received);
+        }
+        let Some((membership, it)) = joined.and_then(|id| Some((id, self.registry.member(id)?)))
+        else {
+            return self.unjoined(out, key, asks, message);
+        };
+        if session::is_stale(message, &it.join_ref.as_ref()) {
+            return;
+        }
+        match asks == Asks::Leave {
+            true => self.leave_topic(out, key, membership, message),
+            false => self.push_in(out, membership, received),
         }
     }
 
-    /// A message of a socket that speaks no Channels, for its one channel, which may have subscribed
-    /// to further topics.
+    /// A leave or a push of a topic that is not joined.
+    fn unjoined(&mut self, out: &mut impl Sockets, key: Key, asks: Asks, message: &Message<'_>) {
+        let Message { join_ref, msg_ref, topic, .. } = message;
+        if asks == Asks::Leave {
+            return say(out, &self.metrics, key, session::leave_unjoined(join_ref, msg_ref, topic));
+        }
+        self.metrics.errors_unmatched_topic.add(1);
+        say(out, &self.metrics, key, session::unmatched(msg_ref, topic));
+    }
+
+    /// A message of a socket that speaks no Channels, for its one channel, which may have
+    /// subscribed to further topics.
     pub(crate) fn act_plain(&mut self, out: &mut impl Sockets, key: Key, frame: Frame<'_>) {
         let Some(list) = out.socket(key).map(|socket| socket.list) else { return };
         let joined = self.registry.of(list).find(|(_, it)| it.is_joined());
@@ -105,9 +112,15 @@ impl<N: Node> Core<N> {
         });
     }
 
-    fn leave(&mut self, out: &mut impl Sockets, key: Key, membership: u32, message: &Message<'_>) {
-        let Some(id) = self.speaker(out, membership).map(|speaker| speaker.id) else { return };
-        self.catch_up(out, membership);
+    fn leave_topic(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        membership: u32,
+        message: &Message<'_>,
+    ) {
+        let Some(id) = self.name_of(membership) else { return };
+        self.bring_up_to_date(out, membership);
         let Message { join_ref, msg_ref, topic, .. } = message;
         let Some(membership) = self.live(id) else {
             // What it intercepted on the way has ended it: there is nothing to leave any more.
@@ -135,11 +148,11 @@ impl<N: Node> Core<N> {
                 });
             }
             ToChannel::Reply(to, reply) => {
-                self.reply(out, membership, Some(to.0.as_ref()), reply);
+                self.reply_to(out, membership, Some(to.0.as_ref()), reply);
             }
             ToChannel::Push(event, payload) => {
                 let Some(speaker) = self.speaker(out, membership) else { return };
-                self.push(out, &speaker, &event, payload);
+                self.push_to(out, &speaker, &event, payload);
             }
             ToChannel::Stop(how) => self.stop_channel(out, membership, how),
         }
@@ -174,7 +187,7 @@ impl<N: Node> Core<N> {
     }
 
     /// The connection is gone; its record is all that is left.
-    pub(crate) fn gone(&mut self, out: &mut impl Sockets, key: Key, mut socket: Socket) {
+    pub(crate) fn end_session(&mut self, out: &mut impl Sockets, key: Key, mut socket: Socket) {
         self.fanout.forget(key);
         if socket.is_open() {
             self.socket_ended();
@@ -183,3 +196,6 @@ impl<N: Node> Core<N> {
         self.end_memberships(out, list, own);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,8 @@ pub(crate) struct Hibernation {
     /// The next record of a round that has begun.
     hand: Option<Hand>,
     steps: u32,
+    /// Something was released in this round.
+    pub(crate) has_released: bool,
 }
 
 /// Which record is looked at next.
@@ -32,7 +34,7 @@ pub(crate) enum Hand {
 
 impl Hibernation {
     pub(crate) fn new(every: Option<Duration>) -> Self {
-        Self { every, next_ns: None, hand: None, steps: 0 }
+        Self { every, next_ns: None, hand: None, steps: 0, has_released: false }
     }
 
     /// Where the hand stands if a round is under way or begins now; else in how long it is to be

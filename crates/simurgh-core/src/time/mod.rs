@@ -1,6 +1,6 @@
 //! What comes with time: when records are swept, when channels are asked to hibernate, how fast a
-//! drain goes. Each is a small clockwork that is asked at the end of turns what is due; nobody has a
-//! timer of its own.
+//! drain goes. Each is a small clockwork that is asked at the end of turns what is due; nobody has
+//! a timer of its own.
 
 mod drain;
 mod hibernation;

@@ -4,7 +4,7 @@
 //!
 //! Both are tables of the protocol, so both are functions without state; who is joined to what is
 //! the caller's to keep. For each join that succeeds it keeps three things: the join's join_ref as
-//! sent (for replies, `phx_close` and [`classify`]), its [`push_join_ref`] (for pushes), and the
+//! sent (for replies, `phx_close` and [`is_stale`]), its [`push_join_ref`] (for pushes), and the
 //! topic.
 //!
 //! [`Serializer::server`]: crate::serializer::Serializer::server
@@ -22,44 +22,39 @@ const fn reason(text: &'static str) -> Payload<'static> {
     Payload::Json(Cow::Borrowed(text))
 }
 
-/// What a client's message asks for.
+/// What a client's message asks for; whether there is a channel that it is for is another question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Inbound {
-    /// A sign of life: answer with [`heartbeat`].
+pub enum Asks {
+    /// For a sign of life: answer with [`heartbeat`].
     Heartbeat,
-    /// Join the topic, in place of the channel that may be there: the new join is answered first,
-    /// then the old channel closed (PROTOCOL §5).
+    /// To join the topic, in place of the channel that may be there: the new join is answered
+    /// first, then the old channel closed (PROTOCOL §5).
     Join,
-    /// Leave the joined topic: reply `ok`, then close, then what the channel says while it ends.
+    /// To leave the topic: reply `ok`, then close, then what the channel says while it ends; where
+    /// it is not joined, [`leave_unjoined`].
     Leave,
-    /// Leave a topic that is not joined: answer with [`leave_unjoined`].
-    LeaveUnjoined,
-    /// An event for the joined channel.
+    /// An event for the channel; where the topic is not joined, [`unmatched`].
     Push,
-    /// An event on a topic that is not joined: answer with [`unmatched`].
-    Unmatched,
-    /// Meant for a channel that a newer join has replaced: nothing is answered (PROTOCOL row 42).
-    Stale,
 }
 
-/// Says what `message` asks for. `joined` is the join_ref that the channel of its topic was joined
-/// with (null if it had none), or None if that topic is not joined.
-///
-/// A message is for the joined channel if its join_ref is null or that channel's.
-pub fn classify(message: &Message<'_>, joined: Option<&Ref<'_>>) -> Inbound {
+/// Says what a message asks for.
+pub fn asks(message: &Message<'_>) -> Asks {
     if message.is_heartbeat() {
-        return Inbound::Heartbeat;
+        return Asks::Heartbeat;
     }
-    let current =
-        joined.map(|join_ref| message.join_ref.is_null() || message.join_ref == *join_ref);
-    match (&*message.event, current) {
-        (events::JOIN, _) => Inbound::Join,
-        (events::LEAVE, None) => Inbound::LeaveUnjoined,
-        (events::LEAVE, Some(true)) => Inbound::Leave,
-        (_, None) => Inbound::Unmatched,
-        (_, Some(true)) => Inbound::Push,
-        (_, Some(false)) => Inbound::Stale,
+    match &*message.event {
+        events::JOIN => Asks::Join,
+        events::LEAVE => Asks::Leave,
+        _ => Asks::Push,
     }
+}
+
+/// Whether a leave or a push is meant for a channel that a newer join has replaced: nothing is
+/// answered (PROTOCOL row 42). `joined` is the join_ref that the channel of its topic was joined
+/// with (null if it had none). A message is for the joined channel if its join_ref is null or that
+/// channel's.
+pub fn is_stale(message: &Message<'_>, joined: &Ref<'_>) -> bool {
+    !message.join_ref.is_null() && message.join_ref != *joined
 }
 
 /// The join_ref that a channel's pushes bear: its join's, or the join's ref if it had none
@@ -213,8 +208,8 @@ mod tests {
 
     const JOINED: Ref<'_> = Ref::Json(alloc::borrow::Cow::Borrowed("\"1\""));
 
-    fn asks(text: &str, joined: Option<&Ref<'_>>) -> Inbound {
-        classify(&Serializer::V2.decode(Frame::Text(text)).unwrap(), joined)
+    fn read(text: &str) -> Message<'_> {
+        Serializer::V2.decode(Frame::Text(text)).unwrap()
     }
 
     fn says(serializer: Serializer, message: ServerMessage<'_>) -> String {
@@ -230,43 +225,28 @@ mod tests {
             r#"["",null,"phoenix","heartbeat",null]"#,
             r#"["9",2,"phoenix","heartbeat",[1]]"#,
         ] {
-            assert_eq!(asks(text, None), Inbound::Heartbeat, "{text}");
+            assert_eq!(asks(&read(text)), Asks::Heartbeat, "{text}");
         }
-        assert_eq!(asks(r#"[null,"2","phoenix","beat",{}]"#, None), Inbound::Unmatched);
-        assert_eq!(asks(r#"[null,"2","rooms","heartbeat",{}]"#, None), Inbound::Unmatched);
-        assert_eq!(asks(r#"["2","2","phoenix","phx_join",{}]"#, None), Inbound::Join);
-    }
-
-    #[test]
-    fn joins_are_joins_joined_or_not() {
-        for joined in [None, Some(&JOINED), Some(&Ref::Null)] {
-            assert_eq!(asks(r#"["2","2","t","phx_join",{}]"#, joined), Inbound::Join);
-            assert_eq!(asks(r#"[null,"2","t","phx_join",{}]"#, joined), Inbound::Join);
-        }
+        assert_eq!(asks(&read(r#"[null,"2","phoenix","beat",{}]"#)), Asks::Push);
+        assert_eq!(asks(&read(r#"[null,"2","rooms","heartbeat",{}]"#)), Asks::Push);
+        assert_eq!(asks(&read(r#"["2","2","phoenix","phx_join",{}]"#)), Asks::Join);
+        assert_eq!(asks(&read(r#"["2","2","phoenix","phx_leave",{}]"#)), Asks::Leave);
     }
 
     #[test]
     fn leaves_and_pushes_are_for_the_channel_they_name() {
-        for (event, here, absent) in [
-            ("phx_leave", Inbound::Leave, Inbound::LeaveUnjoined),
-            ("new:msg", Inbound::Push, Inbound::Unmatched),
-        ] {
-            let asks = |join_ref: &str, joined| {
-                asks(&alloc::format!(r#"[{join_ref},"5","t","{event}",{{}}]"#), joined)
-            };
-            for join_ref in ["null", "\"1\"", "\"0\"", "1"] {
-                assert_eq!(asks(join_ref, None), absent);
-            }
-            assert_eq!(asks("null", Some(&JOINED)), here);
-            assert_eq!(asks("\"1\"", Some(&JOINED)), here);
-            assert_eq!(asks("\"\\u0031\"", Some(&JOINED)), here);
-            // A number is not the string that spells it.
-            for stale in ["\"0\"", "1", "\"\"", "true"] {
-                assert_eq!(asks(stale, Some(&JOINED)), Inbound::Stale, "{stale}");
-            }
-            assert_eq!(asks("null", Some(&Ref::Null)), here);
-            assert_eq!(asks("\"5\"", Some(&Ref::Null)), Inbound::Stale);
+        let is_stale = |join_ref: &str, joined: &Ref<'_>| {
+            super::is_stale(&read(&alloc::format!(r#"[{join_ref},"5","t","e",{{}}]"#)), joined)
+        };
+        for current in ["null", "\"1\"", "\"\\u0031\""] {
+            assert!(!is_stale(current, &JOINED), "{current}");
         }
+        // A number is not the string that spells it.
+        for stale in ["\"0\"", "1", "\"\"", "true"] {
+            assert!(is_stale(stale, &JOINED), "{stale}");
+        }
+        assert!(!is_stale("null", &Ref::Null));
+        assert!(is_stale("\"5\"", &Ref::Null));
     }
 
     #[test]

@@ -59,9 +59,8 @@ use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::Limits;
 
-use crate::channel::{Channel, Join, Outcome, Reply};
-use crate::context::Context;
 use crate::socket::Mount;
+use crate::{Channel, Context, Join, Outcome, Reply};
 use limit::Bucket;
 pub use shape::PayloadShape;
 pub use size::parse_bytes;

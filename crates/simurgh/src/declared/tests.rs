@@ -45,7 +45,7 @@ fn payload(value: Value) -> Payload<'static> {
 #[track_caller]
 fn replied(answer: &Answer, status: &str, response: Value) {
     let Outcome::Reply(reply) = &answer.outcome else { panic!("no reply: {answer:?}") };
-    assert_eq!((&*reply.status, &reply.response), (status, &payload(response)));
+    assert_eq!((reply.status(), reply.response()), (status, &payload(response)));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn what_is_no_object_goes_no_further_and_its_sender_is_told() {
         assert!(answer.broadcast.is_none(), "{found}");
         let Outcome::Reply(reply) = &answer.outcome else { panic!("no reply: {answer:?}") };
         let told = json!({"reason": "wrong_payload", "expected": "object", "found": found});
-        assert_eq!((&*reply.status, reply.response.parse::<Value>().unwrap()), ("error", told));
+        assert_eq!((reply.status(), reply.response().parse::<Value>().unwrap()), ("error", told));
     }
 }
 

@@ -7,7 +7,7 @@ use simurgh_proto::message::{Message, Payload, Ref, events};
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_reactor::Key;
 
-use crate::channel::Broadcast;
+use crate::Broadcast;
 
 /// Names a driven socket of one server, for as long as it is open; never used again afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,7 +109,7 @@ impl Received {
     /// The topic; empty for a message of a plain socket.
     pub fn topic(&self) -> &str {
         match &self.0 {
-            Held::Shared(broadcast) => &broadcast.topic,
+            Held::Shared(broadcast) => broadcast.topic(),
             Held::Own(own) => &own.0,
         }
     }
@@ -117,7 +117,7 @@ impl Received {
     /// The event; `text` or `binary` for a message of a plain socket.
     pub fn event(&self) -> &str {
         match &self.0 {
-            Held::Shared(broadcast) => &broadcast.event,
+            Held::Shared(broadcast) => broadcast.event(),
             Held::Own(own) => &own.1,
         }
     }
@@ -125,7 +125,7 @@ impl Received {
     /// What it carries.
     pub fn payload(&self) -> &Payload<'static> {
         match &self.0 {
-            Held::Shared(broadcast) => &broadcast.payload,
+            Held::Shared(broadcast) => broadcast.payload(),
             Held::Own(own) => &own.2,
         }
     }

@@ -45,6 +45,7 @@
 //! Driven sockets are not closed for being silent: there is no network that could lose them. They
 //! need no descriptor, and no limit but [`Config::max_connections`](crate::Config) counts them.
 
+mod driven;
 mod event;
 mod outlet;
 
@@ -55,6 +56,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use simurgh_core::Kind;
 use simurgh_proto::message::{Payload, Ref, events};
 use simurgh_proto::params;
 use simurgh_proto::serializer::Serializer;
@@ -62,10 +64,9 @@ use simurgh_reactor::Key;
 
 use crate::endpoint::Endpoint;
 use crate::hub::Hub;
-use crate::socket::Kind;
 
+pub(crate) use driven::Driven;
 pub use event::{Event, MessageRef, Received, Reply, SocketId, What};
-pub(crate) use event::{Sort, sort};
 pub use outlet::Counts;
 pub(crate) use outlet::{Answer, Asked, Connect, Mouth, Order, Outlet, Said};
 
@@ -499,7 +500,7 @@ impl Driver {
             Some((path, at, mounts.get(at)?))
         });
         let (path, at, mount) = found.ok_or_else(|| refused(404, ""))?;
-        let vsn = match (&mount.kind, self.options.serializer) {
+        let vsn = match (&mount.channels.kind, self.options.serializer) {
             (Kind::Plain { .. }, _) => "",
             (Kind::Channels(_), Some(Serializer::V1)) => "vsn=1.0.0&",
             (Kind::Channels(_), _) => "vsn=2.0.0&",

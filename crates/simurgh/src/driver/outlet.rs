@@ -10,10 +10,10 @@ use simurgh_reactor::Key;
 
 use super::event::{Event, Received, Sort, What};
 use super::{Error, SocketId};
-use crate::channel::Broadcast;
+use crate::Broadcast;
 use crate::hub::Hub;
+use crate::mail::Mail;
 use crate::metrics::Counter;
-use crate::shard::Mail;
 
 /// Most keys of one batch of the same broadcast.
 const KEYS_MAX: usize = 16 << 10;

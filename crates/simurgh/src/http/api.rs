@@ -11,14 +11,15 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
+use simurgh_core::Node;
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::json::compact;
 
 use super::bearer::{Bearer, bearer};
-use crate::channel::Broadcast;
 use crate::declared::PayloadShape;
-use crate::hub::{BroadcastError, Hub};
+use crate::hub::Hub;
 use crate::socket::Mount;
+use crate::{Broadcast, BroadcastError};
 
 /// Largest body, bytes.
 const BODY_MAX: usize = 8_000_000;
@@ -75,7 +76,8 @@ async fn broadcast(State(hub): State<Arc<Hub>>, request: Request) -> Response {
                 BroadcastError::TooLarge { .. } => {
                     (StatusCode::PAYLOAD_TOO_LARGE, said).into_response()
                 }
-                BroadcastError::Congested => {
+                // Whatever else there may be, it may be tried again.
+                _ => {
                     let later = [(header::RETRY_AFTER, "1")];
                     (StatusCode::SERVICE_UNAVAILABLE, later, said).into_response()
                 }
@@ -115,10 +117,8 @@ fn parse(body: &[u8]) -> Result<Vec<Message>, String> {
 fn fitting(mounts: &[Mount], messages: Vec<Message>) -> Result<Vec<Message>, String> {
     for (index, message) in messages.iter().enumerate() {
         let Message { topic, event, payload } = message;
-        let routes = mounts.iter().filter_map(|mount| mount.route(topic));
-        let mut shapes: Vec<PayloadShape> = routes
-            .map(|route| route.shapes.as_ref().map(|shapes| shapes(event)).unwrap_or_default())
-            .collect();
+        let mut shapes: Vec<PayloadShape> =
+            mounts.iter().filter_map(|mount| mount.shape(topic, event)).collect();
         if shapes.is_empty() {
             shapes.push(PayloadShape::default());
         }
@@ -135,12 +135,8 @@ fn fitting(mounts: &[Mount], messages: Vec<Message>) -> Result<Vec<Message>, Str
 }
 
 fn to_broadcast(message: &Message) -> Broadcast {
-    Broadcast {
-        topic: message.topic.as_str().into(),
-        event: message.event.as_str().into(),
-        payload: Payload::Json(compact(message.payload.get()).into_owned().into()),
-        except: None,
-    }
+    let payload = Payload::Json(compact(message.payload.get()).into_owned().into());
+    Broadcast::new(message.topic.as_str(), message.event.as_str(), payload)
 }
 
 #[cfg(test)]

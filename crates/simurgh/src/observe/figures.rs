@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use simurgh_core::{SUBSCRIPTION_BYTES, TOPIC_BYTES};
 use simurgh_reactor::{Counts, TURN_BUCKETS_NS};
 
 use super::view::{ErrorRow, Memory, Overview, Point, ShardRow};
@@ -14,7 +15,7 @@ use super::{Observer, unix_s};
 use crate::http::REACTOR_METRICS;
 use crate::hub::Hub;
 use crate::metrics::{ShardMetrics, process};
-use crate::shard::{CONNECTION_BYTES, SUBSCRIPTION_BYTES, TOPIC_BYTES};
+use crate::shard::CONNECTION_BYTES;
 
 /// How often.
 const EVERY: Duration = Duration::from_secs(1);

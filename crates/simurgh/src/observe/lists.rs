@@ -17,7 +17,7 @@ use super::ask::{Answer, Ask, Peer, Surveyed, TopicCount};
 use super::unix_s;
 use super::view::{ConnectionOrder, ConnectionRow, List, Members, TopicOrder, TopicRow};
 use crate::hub::Hub;
-use crate::shard::Mail;
+use crate::mail::Mail;
 
 /// A list is kept for so many times what it cost.
 const PACE: u32 = 200;
@@ -250,7 +250,7 @@ pub(super) fn parse_id(id: &str) -> Option<(u16, Key)> {
 
 async fn ask_one<T>(hub: &Arc<Hub>, shard: u16, ask: impl FnOnce(Answer<T>) -> Ask) -> Option<T> {
     let (answer, answered) = oneshot::channel();
-    hub.post(shard, Mail::Observe(Box::new(ask(answer))));
+    hub.post_to(shard, Mail::Observe(Box::new(ask(answer))));
     tokio::time::timeout(ANSWER_MAX, answered).await.ok()?.ok()
 }
 
@@ -259,7 +259,7 @@ async fn ask_all<T>(hub: &Arc<Hub>, ask: impl Fn(Answer<T>) -> Ask) -> Vec<T> {
     let asked: Vec<_> = (0..hub.mailboxes.len())
         .map(|shard| {
             let (answer, answered) = oneshot::channel();
-            hub.post(shard as u16, Mail::Observe(Box::new(ask(answer))));
+            hub.post_to(shard as u16, Mail::Observe(Box::new(ask(answer))));
             answered
         })
         .collect();

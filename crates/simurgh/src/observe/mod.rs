@@ -15,6 +15,7 @@ mod ask;
 mod feed;
 mod figures;
 mod lists;
+mod survey;
 pub mod view;
 
 use std::sync::{Arc, OnceLock};
@@ -24,9 +25,10 @@ use simurgh_reactor::ReactorStats;
 use tokio::sync::{Semaphore, watch};
 
 pub(crate) use api::router;
-pub(crate) use ask::{Answer, Ask, Peer, Surveyed, TopicCount};
+pub(crate) use ask::Ask;
 pub(crate) use figures::run;
-pub(crate) use view::{ConnectionOrder, ConnectionRow, TopicOrder};
+
+pub(crate) use survey::Observed;
 
 use figures::History;
 use lists::Lists;

@@ -1,140 +1,56 @@
-//! A shard: one thread's connections, memberships and subscriber tables, and what it does with
-//! them.
+//! A shard: one thread's connections, and the transport between them and the shard's core.
 //!
-//! The data's way: bytes come in [`Handler::readable`]; before the upgrade they belong to
-//! `upgrade`, afterwards `frames` takes WebSocket messages from them (`inbound` keeps count of
-//! those that are not whole) and `dispatch` decides by PROTOCOL §5–§7 what each is; what has to be
-//! waited for is in `decision`; `callback` runs the application's code and carries out its
-//! effects; broadcasts are posted to all shards (`publish`), appended to the logs of their topics
-//! (`topics`, `log`) and leave in slices at the end of the turn (`fanout`), which publishers wait
-//! for that are faster than their readers (`flow`); `lifecycle` holds what comes with time:
-//! deadlines, closing, draining; `driven` is the transport of sockets that a driver in this process
-//! has instead of a network; `observed` tells somebody who looks. Nothing here is shared with
-//! another thread: the one door is [`Mail`].
+//! The data's way: bytes come in [`Handler::readable`]; `websocket` makes messages of them and
+//! gives them to the core (`simurgh_core`), which says through `transport` what is to be done with
+//! the sockets. `memory` gives back what a crowd leaves. Sockets that a driver in this process has
+//! instead of a network are in `driver::driven`, what somebody who looks is shown in
+//! `observe::survey`. Nothing here is shared with another thread: the one door is [`Mail`].
 
-mod batch;
-mod callback;
 mod conn;
-mod decision;
-mod dispatch;
-mod driven;
-mod fanout;
-mod flow;
-mod frames;
-mod hibernation;
-mod inbound;
-mod lifecycle;
-mod log;
-mod members;
-mod observed;
-mod pages;
-mod parts;
-mod permits;
-mod publish;
-mod topics;
-mod upgrade;
+mod memory;
+mod transport;
 
-use std::any::Any;
-use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use simurgh_proto::message::Payload;
+use simurgh_core::{Core, NETWORK, Phase, guarded};
 use simurgh_proto::ws::{self, CloseCode};
 use simurgh_reactor::{Accepted, Closed, Handler, Key, LocalOutput, Next, Slow};
 
-use crate::channel::{Reply, Stop};
-use crate::context::{Effect, ReplyRef};
-use crate::driver::Order;
+use crate::driver::Driven;
 use crate::hub::Hub;
+use crate::mail::Mail;
 use crate::metrics::ShardMetrics;
-use crate::observe::Ask;
-pub(crate) use conn::MOUNTS_MAX;
-use conn::{Conn, Phase};
-use decision::Decided;
-use driven::Driven;
-use fanout::Fanout;
-pub(crate) use flow::Posted;
-use hibernation::Hibernation;
-use inbound::Inbound;
-pub(crate) use lifecycle::DRAIN_GRACE;
-use lifecycle::Lifecycle;
-use members::Memberships;
-use observed::Observed;
-pub(crate) use permits::Permits;
-use publish::Held;
-use topics::{Member, Topics};
+use crate::observe::Observed;
+use crate::websocket::Inbound;
+pub(crate) use conn::{Conn, MOUNTS_MAX, Passing, Waiting};
+use memory::Tidying;
+use transport::Later;
+pub(crate) use transport::Transport;
 
 /// What a handler of the reactor is handed: the sockets of this shard.
 pub(crate) type Io = simurgh_reactor::Io<Conn>;
 
 /// Of a connection that idles: its record with the reactor's part.
 pub(crate) const CONNECTION_BYTES: usize = size_of::<Conn>() + 24;
-/// Of a membership with its entry in the topic's table.
-pub(crate) const SUBSCRIPTION_BYTES: usize = size_of::<members::Membership>() + size_of::<Member>();
-/// Of a topic with its places in the tables and a name of usual length.
-pub(crate) const TOPIC_BYTES: usize = size_of::<topics::Topic>() + 100;
-
-/// Names a channel across shards; a reused slot never answers to an old name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct ChannelId {
-    pub(crate) shard: u16,
-    pub(crate) membership: u32,
-    pub(crate) generation: u32,
-}
-
-/// All that other threads may ask of a shard.
-pub(crate) enum Mail {
-    /// A broadcast made elsewhere; its weight was charged to this mailbox.
-    Broadcast(Posted),
-    /// For one channel.
-    ToChannel(ChannelId, ToChannel),
-    /// What a socket waits for has come; the number tells it from what it waited for before.
-    Decided(Key, u32, Decided),
-    /// What a driver asks of its sockets.
-    Drive(Box<Order>),
-    /// A permit to fan out, for which this shard stood in line.
-    Permit,
-    /// Somebody looks, or disconnects what he has looked at.
-    Observe(Box<Ask>),
-    /// Asks nothing: that it is taken shows that the shard lives.
-    Pulse,
-    /// Stop accepting, close everything with 1012 over this time, then end.
-    Drain(Duration),
-    /// End now.
-    Stop,
-}
-
-/// What a [`ChannelHandle`](crate::ChannelHandle) sends.
-pub(crate) enum ToChannel {
-    Info(Box<dyn Any + Send>),
-    Reply(ReplyRef, Reply),
-    Push(Box<str>, Payload<'static>),
-    Stop(Stop),
-}
 
 /// The state of one shard.
 pub(crate) struct Shard {
-    hub: Arc<Hub>,
-    index: u16,
-    metrics: Arc<ShardMetrics>,
-    topics: Topics,
-    members: Memberships,
-    fanout: Fanout,
-    lifecycle: Lifecycle,
-    hibernation: Hibernation,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) index: u16,
+    pub(crate) metrics: Arc<ShardMetrics>,
+    pub(crate) core: Core<Hub>,
+    /// What the core has asked for that needs it again.
+    later: Vec<Later>,
     /// None until there is a driver.
-    driven: Option<Box<Driven>>,
-    /// Lists of effects, kept so that callbacks need not allocate them.
-    spare_effects: Vec<Vec<Effect>>,
-    /// Sockets that are not read because they published more than is under way may be.
-    held: VecDeque<Held>,
-    inbound: Inbound,
-    /// What the last thing that a socket waits for was named.
-    tickets: u32,
+    pub(crate) driven: Option<Box<Driven>>,
+    pub(crate) inbound: Inbound,
+    tidying: Tidying,
+    /// What the last thing that a connection waits for was named.
+    pub(crate) tickets: u32,
     /// Only while somebody looks.
-    observed: Option<Box<Observed>>,
+    pub(crate) observed: Option<Box<Observed>>,
 }
 
 const _: () = assert!(size_of::<Shard>() <= 1024, "a shard without clients is budgeted at 1 KiB");
@@ -142,43 +58,69 @@ const _: () = assert!(size_of::<Shard>() <= 1024, "a shard without clients is bu
 impl Shard {
     pub(crate) fn new(hub: Arc<Hub>, index: u16) -> Self {
         let metrics = hub.metrics.get(usize::from(index)).cloned().unwrap_or_default();
+        let seed = RandomState::new().hash_one(index);
         Self {
-            fanout: Fanout::new(),
-            lifecycle: Lifecycle::new(&hub),
-            hibernation: Hibernation::new(&hub),
+            core: Core::new(Arc::clone(&hub), index, Arc::clone(&metrics), seed),
+            later: Vec::new(),
             driven: None,
             hub,
             index,
             metrics,
-            topics: Topics::default(),
-            members: Memberships::default(),
-            spare_effects: Vec::new(),
-            held: VecDeque::new(),
             inbound: Inbound::default(),
+            tidying: Tidying::default(),
             tickets: 0,
             observed: None,
         }
     }
-}
 
-impl Shard {
+    /// The core, and the sockets that it is lent for a call.
+    pub(crate) fn parts<'a>(&'a mut self, io: &'a mut Io) -> (&'a mut Core<Hub>, Transport<'a>) {
+        let Self { core, driven, later, .. } = self;
+        (core, Transport { io, driven, later })
+    }
+
+    /// Does what the core has asked for that needs it again.
+    pub(crate) fn do_later(&mut self, io: &mut Io) {
+        while !self.later.is_empty() {
+            for later in std::mem::take(&mut self.later) {
+                match later {
+                    Later::Resume(key) => self.resume(io, key),
+                    Later::Abandon(key, why) => self.abandoned(io, key, why),
+                }
+            }
+        }
+    }
+
     /// Bytes of a client, in whichever state its connection is.
-    fn readable_bytes(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
+    pub(crate) fn readable_bytes(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
         let Some(conn) = io.conn(key) else { return };
         let before = conn.inbound_bytes();
-        match conn.phase {
+        match conn.socket.phase() {
             Phase::Head | Phase::Full => self.head(io, key, data),
             Phase::Open | Phase::Closing => self.frames(io, key, data),
-            Phase::Pending => self.stash(io, key, data),
+            Phase::Connecting | Phase::Waiting => self.stash(io, key, data),
             Phase::Ending => {}
         }
         self.account_inbound(io, key, before);
+    }
+
+    /// Drops something of the application's.
+    pub(crate) fn drop_guarded<T>(&self, value: T) {
+        if guarded(|| drop(value)).is_none() {
+            self.metrics.errors_callback_panic.add(1);
+        }
+    }
+
+    /// Closes a connection whose peer broke the protocol, or costs too much.
+    pub(crate) fn fail(&mut self, io: &mut Io, key: Key, code: CloseCode) {
+        let (core, mut out) = self.parts(io);
+        core.fail(&mut out, key, code);
     }
 }
 
 impl Drop for Shard {
     fn drop(&mut self) {
-        self.put_permit_back();
+        self.core.retire();
         if let Some(ended) = self.hub.ended.get(usize::from(self.index)) {
             ended.store(true, std::sync::atomic::Ordering::Relaxed);
         }
@@ -187,7 +129,7 @@ impl Drop for Shard {
         // it again.
         if std::thread::panicking() {
             for shard in 0..self.hub.mailboxes.len() {
-                self.hub.post(shard as u16, Mail::Stop);
+                self.hub.post_to(shard as u16, Mail::Stop);
             }
         }
     }
@@ -199,11 +141,11 @@ impl Handler for Shard {
 
     fn accepted(&mut self, io: &mut Io, from: Accepted) -> Option<Conn> {
         let phase = if from.over_capacity { Phase::Full } else { Phase::Head };
-        Some(Conn::new(phase, io.now().tick))
+        Some(Conn::new(phase, io.now().tick, NETWORK))
     }
 
     fn adopted(&mut self, io: &mut Io, _key: Key, _peer: SocketAddr) -> Option<Conn> {
-        Some(Conn::new(Phase::Head, io.now().tick))
+        Some(Conn::new(Phase::Head, io.now().tick, NETWORK))
     }
 
     fn readable(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
@@ -211,6 +153,7 @@ impl Handler for Shard {
             true => self.resume_driven(io, key),
             false => self.readable_bytes(io, key, data),
         }
+        self.do_later(io);
     }
 
     fn local(&mut self, io: &mut Io, output: &mut LocalOutput) {
@@ -218,25 +161,33 @@ impl Handler for Shard {
     }
 
     fn closed(&mut self, io: &mut Io, key: Key, conn: Conn, _why: Closed) {
-        self.gone(io, key, conn);
+        self.forget_inbound(key, conn.inbound_bytes());
+        self.tidying.one_left();
+        self.driven_gone(key, &conn);
+        let (core, mut out) = self.parts(io);
+        core.closed(&mut out, key, conn.socket);
+        self.do_later(io);
     }
 
     fn mail(&mut self, io: &mut Io, mail: Mail) {
         match mail {
-            Mail::Broadcast(posted) => self.enqueue(posted),
-            Mail::ToChannel(channel, what) => self.channel_mail(io, channel, what),
-            Mail::Decided(key, ticket, decided) => self.decided(io, key, ticket, decided),
+            Mail::Core(mail) => {
+                let (core, mut out) = self.parts(io);
+                core.mail(&mut out, mail);
+            }
+            Mail::Connected(key, ticket, connect) => self.connected(io, key, ticket, connect),
+            Mail::Read(key, ticket, received) => self.was_read(io, key, ticket, received),
             Mail::Drive(order) => self.driver_asks(*order),
-            Mail::Permit => self.permit_came(),
             Mail::Observe(ask) => self.asked(io, *ask),
             Mail::Pulse => {}
-            Mail::Drain(over) => self.begin_drain(io, over),
             Mail::Stop => io.stop(),
         }
+        self.do_later(io);
     }
 
     fn drained(&mut self, io: &mut Io, key: Key) {
-        self.caught_up(io, key);
+        let (core, out) = self.parts(io);
+        core.drained(&out, key);
     }
 
     fn slow(&mut self, _io: &mut Io, _key: Key) -> Slow {
@@ -247,17 +198,28 @@ impl Handler for Shard {
     }
 
     fn turn_end(&mut self, io: &mut Io) -> Next {
-        // Whose time is up has channels that may broadcast their end, so the fan-out comes second.
-        let due = self.keep_time(io);
-        let driving = self.drive(io);
-        let fanning_out = self.fan_out(io);
-        let looking = self.survey(io);
-        let withheld = self.give_back_withheld(io);
-        self.release_held(io);
-        self.send_heard();
         let now = io.now();
-        let next = fanning_out.sooner(due, now).sooner(self.held_due(), now);
-        let next = next.sooner(withheld, now);
-        next.sooner(driving, now).sooner(looking, now)
+        // Whose time is up has channels that may broadcast their end, so the fan-out comes second.
+        let due = {
+            let (core, mut out) = self.parts(io);
+            core.tick(&mut out)
+        };
+        self.do_later(io);
+        let judged = self.judge_inbound(io);
+        let tidied = self.tidy(now);
+        let driving = self.drive(io);
+        let fanning_out = {
+            let (core, mut out) = self.parts(io);
+            core.fan_out(&mut out)
+        };
+        let looking = self.survey(io);
+        let settling = {
+            let (core, mut out) = self.parts(io);
+            core.settle(&mut out)
+        };
+        self.do_later(io);
+        self.send_heard();
+        let next = fanning_out.sooner(due, now).sooner(judged, now).sooner(tidied, now);
+        next.sooner(settling, now).sooner(driving, now).sooner(looking, now)
     }
 }

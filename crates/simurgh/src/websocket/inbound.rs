@@ -6,31 +6,32 @@
 //! whoever has held most for longest goes, and not whoever comes next.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use simurgh_core::{Phase, TICK};
 use simurgh_proto::ws::{self, CloseCode};
 use simurgh_reactor::{Key, Next};
 
-use super::conn::Phase;
-use super::lifecycle::TICK;
-use super::{Io, Shard};
+use crate::shard::{Io, Shard};
 
 /// What a message has to bring in a second to be waited for beyond its time.
 const PROGRESS_BYTES_PER_S: u128 = 8 << 10;
 /// How often it is looked whose time is up.
 const LOOK: Duration = Duration::from_secs(1);
+const LOOK_NS: u64 = LOOK.as_nanos() as u64;
 /// One who holds as much as another for so much longer counts as much as if it held twice as much.
 const AGE_UNIT_TICKS: u64 = 10;
 
 /// What a shard holds of messages that are not whole.
 #[derive(Default)]
-pub(super) struct Inbound {
+pub(crate) struct Inbound {
     /// Heap bytes of all of them.
     bytes: usize,
     holders: HashMap<Key, Holder>,
     /// In what is being read now a message became whole: what is held from here on is the next.
-    pub(super) is_whole: bool,
-    next_look: Option<Instant>,
+    pub(crate) is_whole: bool,
+    /// When it is looked next whose time is up, ns.
+    next_look_ns: Option<u64>,
 }
 
 struct Holder {
@@ -51,7 +52,7 @@ impl Holder {
 
 impl Shard {
     /// Keeps the count of half-received bytes, and its budget.
-    pub(super) fn account_inbound(&mut self, io: &mut Io, key: Key, before: usize) {
+    pub(crate) fn account_inbound(&mut self, io: &mut Io, key: Key, before: usize) {
         let is_whole = std::mem::take(&mut self.inbound.is_whole);
         let after = io.conn_ref(key).map_or(0, |conn| conn.inbound_bytes());
         if after == before && !(is_whole && after > 0) {
@@ -69,7 +70,7 @@ impl Shard {
                 *holder = new();
             }
             holder.bytes = after;
-            inbound.next_look.get_or_insert_with(|| Instant::now() + LOOK);
+            inbound.next_look_ns.get_or_insert(io.now().ns + LOOK_NS);
         }
         if after > before && inbound.bytes > self.hub.config.inbound_budget_bytes {
             self.free_inbound(io);
@@ -106,7 +107,7 @@ impl Shard {
     }
 
     /// What a connection held is let go.
-    pub(super) fn forget_inbound(&mut self, key: Key, bytes: usize) {
+    pub(crate) fn forget_inbound(&mut self, key: Key, bytes: usize) {
         if bytes == 0 {
             return;
         }
@@ -116,10 +117,11 @@ impl Shard {
     }
 
     /// Ends those whose message has taken too long.
-    pub(super) fn judge_inbound(&mut self, io: &mut Io, now: Instant) -> Next {
-        let Some(at) = self.inbound.next_look else { return Next::Idle };
-        if now < at {
-            return Next::After(at - now);
+    pub(crate) fn judge_inbound(&mut self, io: &mut Io) -> Next {
+        let now_ns = io.now().ns;
+        let Some(at_ns) = self.inbound.next_look_ns else { return Next::Idle };
+        if now_ns < at_ns {
+            return Next::After(Duration::from_nanos(at_ns - now_ns));
         }
         let tick = io.now().tick;
         let timeout = self.hub.config.message_timeout;
@@ -127,8 +129,11 @@ impl Shard {
         let mut overdue = Vec::new();
         for (key, holder) in &mut self.inbound.holders {
             let Some(conn) = io.conn_ref(*key) else { continue };
-            // Heads have a time of their own; who waits for us is not late.
-            if conn.phase != Phase::Open || TICK * tick.wrapping_sub(holder.mark_tick) <= timeout {
+            // Heads have a time of their own; who waits for us, or is not read, is not late.
+            if conn.socket.phase() != Phase::Open
+                || io.is_held(*key)
+                || TICK * tick.wrapping_sub(holder.mark_tick) <= timeout
+            {
                 continue;
             }
             let came = conn.decoder.received();
@@ -145,7 +150,7 @@ impl Shard {
                 self.give_up(io, key);
             }
         }
-        self.inbound.next_look = (!self.inbound.holders.is_empty()).then(|| now + LOOK);
-        self.inbound.next_look.map_or(Next::Idle, |_| Next::After(LOOK))
+        self.inbound.next_look_ns = (!self.inbound.holders.is_empty()).then_some(now_ns + LOOK_NS);
+        self.inbound.next_look_ns.map_or(Next::Idle, |_| Next::After(LOOK))
     }
 }

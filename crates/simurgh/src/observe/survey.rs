@@ -1,4 +1,4 @@
-//! What somebody who looks is shown of a shard.
+//! What somebody who looks is shown of a shard, on the shard.
 //!
 //! Lists come from a walk over the records, some 100 µs in a millisecond, so that nobody notices; a
 //! list is a heap of as many as are wanted. A record has no counter of its messages: while somebody
@@ -7,19 +7,15 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use simurgh_core::{Phase, TICK, TopicId, TopicView, Wire};
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
 
-use super::conn::{Phase, Wire};
-use super::lifecycle::TICK;
-use super::members::{RELAY, SOCKET_ID};
-use super::topics::{Topic, TopicId};
-use super::{Io, Shard};
-use crate::observe::{
-    Answer, Ask, ConnectionOrder, ConnectionRow, Peer, Surveyed, TopicCount, TopicOrder,
-};
+use super::ask::{Answer, Ask, Peer, Surveyed, TopicCount};
+use super::view::{ConnectionOrder, ConnectionRow, TopicOrder};
+use crate::shard::{Io, Shard};
 
 /// Longest slice of a walk, and the time between two.
 const SLICE: Duration = Duration::from_micros(100);
@@ -42,10 +38,10 @@ const TOPICS_ALONE: usize = 100;
 const NAME_BYTES_MAX: usize = 200;
 
 /// Kept while somebody looks.
-pub(super) struct Observed {
+pub(crate) struct Observed {
     walk: Option<Walk>,
-    next_slice: Instant,
-    asked: Instant,
+    next_slice: u64,
+    asked: u64,
     topics: Window,
     talkers: Talkers,
 }
@@ -53,19 +49,20 @@ pub(super) struct Observed {
 /// A stretch of time over which something is counted.
 #[derive(Default)]
 struct Window {
-    since: Option<Instant>,
+    /// When it began, ns.
+    since: Option<u64>,
     /// How long the one before was, seconds.
     before_s: Option<f64>,
 }
 
 impl Window {
     /// Begins the next if this one is long enough; whether it did.
-    fn roll(&mut self, now: Instant) -> bool {
-        let length = self.since.map(|since| now.saturating_duration_since(since));
+    fn roll(&mut self, now_ns: u64) -> bool {
+        let length = self.since.map(|since| between(since, now_ns));
         if length.is_some_and(|length| length < WINDOW_MIN) {
             return false;
         }
-        self.since = Some(now);
+        self.since = Some(now_ns);
         self.before_s = length.map(|length| length.as_secs_f64());
         true
     }
@@ -97,8 +94,8 @@ impl Talkers {
         *self.counts.entry(key).or_default() += 1;
     }
 
-    fn roll(&mut self, now: Instant) {
-        if self.window.roll(now) {
+    fn roll(&mut self, now_ns: u64) {
+        if self.window.roll(now_ns) {
             self.before = std::mem::take(&mut self.counts);
         }
     }
@@ -187,18 +184,18 @@ enum Over {
 }
 
 impl Observed {
-    fn new(now: Instant) -> Self {
+    fn new(now_ns: u64) -> Self {
         Self {
             walk: None,
-            next_slice: now,
-            asked: now,
+            next_slice: now_ns,
+            asked: now_ns,
             topics: Window::default(),
             talkers: Talkers::default(),
         }
     }
 
     /// A message came from a client.
-    pub(super) fn heard(&mut self, key: Key) {
+    pub(crate) fn heard(&mut self, key: Key) {
         self.talkers.heard(key);
     }
 }
@@ -206,8 +203,8 @@ impl Observed {
 impl Shard {
     /// Answers, or begins a walk for the answer. A walk that is under way is given up: whoever asks
     /// waits for the last, so nobody waits for that any more.
-    pub(super) fn asked(&mut self, io: &mut Io, ask: Ask) {
-        let now = Instant::now();
+    pub(crate) fn asked(&mut self, io: &mut Io, ask: Ask) {
+        let now_ns = io.now().ns;
         // A receiver that is gone wants no answer.
         match ask {
             Ask::Counts { topics, answer } => {
@@ -224,31 +221,31 @@ impl Shard {
                 let _ = answer.send(self.disconnect(io, key));
             }
             Ask::Topics { by, search, most, answer } => {
-                let observed = self.observed(now);
-                let roll = observed.topics.roll(now);
+                let observed = self.observed(now_ns);
+                let roll = observed.topics.roll(now_ns);
                 let rows = Rows::new(most, answer);
                 observed.begin(Over::Topics { by, search, roll, rows });
             }
             Ask::Connections { by, peer, most, answer } => {
-                let observed = self.observed(now);
-                observed.talkers.roll(now);
+                let observed = self.observed(now_ns);
+                observed.talkers.roll(now_ns);
                 observed.begin(Over::Connections { by, peer, rows: Rows::new(most, answer) });
             }
         }
     }
 
-    fn observed(&mut self, now: Instant) -> &mut Observed {
-        let observed = self.observed.get_or_insert_with(|| Box::new(Observed::new(now)));
-        observed.asked = now;
+    fn observed(&mut self, now_ns: u64) -> &mut Observed {
+        let observed = self.observed.get_or_insert_with(|| Box::new(Observed::new(now_ns)));
+        observed.asked = now_ns;
         observed
     }
 
     /// Goes on with a walk, for one slice; says when it has to run again.
-    pub(super) fn survey(&mut self, io: &mut Io) -> Next {
+    pub(crate) fn survey(&mut self, io: &mut Io) -> Next {
         let Some(observed) = &mut self.observed else { return Next::Idle };
-        let began = Instant::now();
+        let began = io.clock_ns();
         let Some(mut walk) = observed.walk.take() else {
-            let quiet = began.saturating_duration_since(observed.asked);
+            let quiet = between(observed.asked, began);
             if quiet < KEPT {
                 return Next::After(KEPT - quiet);
             }
@@ -256,14 +253,14 @@ impl Shard {
             return Next::Idle;
         };
         if began < observed.next_slice {
-            let wait = observed.next_slice - began;
+            let wait = between(began, observed.next_slice);
             observed.walk = Some(walk);
             return Next::After(wait);
         }
-        observed.next_slice = began + SLICE_EVERY;
+        observed.next_slice = began + SLICE_EVERY.as_nanos() as u64;
         loop {
             let is_over = self.step(io, &mut walk);
-            let took = began.elapsed();
+            let took = between(began, io.clock_ns());
             if is_over {
                 walk.answer(took);
                 return Next::After(KEPT);
@@ -283,19 +280,16 @@ impl Shard {
     fn step(&mut self, io: &mut Io, walk: &mut Walk) -> bool {
         let is_over = match &mut walk.over {
             Over::Topics { rows, .. } if rows.found.is_some() => {
-                return rows.put_together(|id| Some(self.counted(self.topics.get(id)?)));
+                return rows.put_together(|id| Some(self.counted(self.core.topic(id)?)));
             }
             Over::Connections { rows, .. } if rows.found.is_some() => {
                 return rows.put_together(|key| self.row(io, key, TOPICS_IN_ROW));
             }
             Over::Topics { by, search, roll, rows } => {
                 let places = if search.is_empty() { STRIDE } else { SLOW_STRIDE };
-                self.topics.visit(&mut walk.cursor, places, |id, topic| {
-                    if *roll {
-                        topic.deliveries_before = std::mem::take(&mut topic.deliveries);
-                    }
+                self.core.visit_topics(&mut walk.cursor, places, *roll, |id, topic| {
                     // One that only waits to leave the fan-out has no members.
-                    if topic.members.len() > 0 && topic.name.contains(&**search) {
+                    if topic.members > 0 && topic.name.contains(&**search) {
                         walk.total += 1;
                         rows.top.offer(topic_value(topic, *by), id);
                     }
@@ -341,55 +335,47 @@ impl Shard {
     }
 
     fn topic_count(&self, name: &str) -> TopicCount {
-        let topic = self.topics.find(name).and_then(|id| self.topics.get(id));
+        let topic = self.core.find_topic(name).and_then(|id| self.core.topic(id));
         topic.map_or_else(TopicCount::default, |topic| self.counted(topic))
     }
 
-    fn counted(&self, topic: &Topic) -> TopicCount {
+    fn counted(&self, topic: TopicView<'_>) -> TopicCount {
         let window = self.observed.as_ref().map(|observed| &observed.topics);
         TopicCount {
-            topic: (&*topic.name).into(),
-            members: topic.members.len() as u64,
+            topic: topic.name.into(),
+            members: topic.members as u64,
             deliveries_per_s: window.and_then(|window| window.rate(topic.deliveries_before)),
         }
     }
 
     fn members_of(&self, io: &Io, name: &str, most: usize) -> (u64, Vec<ConnectionRow>) {
-        let topic = self.topics.find(name).and_then(|id| self.topics.get(id));
-        let Some(topic) = topic else { return (0, Vec::new()) };
-        let members = (0..topic.members.len()).filter_map(|at| topic.members.get(at));
-        let rows = members.take(most).filter_map(|it| self.row(io, it.conn, TOPICS_IN_ROW));
-        (topic.members.len() as u64, rows.collect())
+        let Some(id) = self.core.find_topic(name) else { return (0, Vec::new()) };
+        let members = self.core.topic(id).map_or(0, |topic| topic.members as u64);
+        let first = self.core.members(id).take(most);
+        (members, first.filter_map(|key| self.row(io, key, TOPICS_IN_ROW)).collect())
     }
 
     fn row(&self, io: &Io, key: Key, topics_most: usize) -> Option<ConnectionRow> {
-        let conn = io.conn_ref(key)?;
+        let socket = &io.conn_ref(key)?.socket;
         let now = io.now().tick;
-        let (age, age_is_more) = conn.age_ticks(now);
-        let has_request = !matches!(conn.phase, Phase::Head | Phase::Full);
-        let mount = self.hub.mounts.get(usize::from(conn.mount)).filter(|_| has_request);
-        let mut topics = Vec::new();
-        let mut next = conn.memberships;
-        while let Some(it) = self.members.get(next).filter(|_| topics.len() < topics_most) {
-            next = it.next;
-            if !it.is(SOCKET_ID | RELAY) {
-                topics.extend(self.topics.get(it.topic).map(|topic| shortened(&topic.name)));
-            }
-        }
-        let socket_id = conn.socket.as_ref().and_then(|socket| socket.id.as_deref());
+        let (age, age_is_more) = socket.age_ticks(now);
+        let has_request = !matches!(socket.phase(), Phase::Head | Phase::Full);
+        let mount = self.hub.mounts.get(usize::from(socket.mount())).filter(|_| has_request);
+        let topics = self.core.topics_of(socket).take(topics_most).map(|name| shortened(&name));
+        let socket_id = socket.state().and_then(|state| state.id.as_deref());
         let talkers = self.observed.as_ref().map(|observed| &observed.talkers);
         Some(ConnectionRow {
             id: format!("{}.{}.{}", self.index, key.slot, key.generation),
             peer: io.peer_addr(key).ok().map(|peer| peer.to_string()),
             path: mount.map(|mount| mount.path.clone()).unwrap_or_default(),
-            wire: wire_name(conn.wire).to_owned(),
-            state: phase_name(conn.phase).to_owned(),
+            wire: wire_name(socket.wire()).to_owned(),
+            state: phase_name(socket.phase()).to_owned(),
             socket_id: socket_id.map(shortened),
-            channels: u64::from(conn.channels),
-            topics,
+            channels: u64::from(socket.channels()),
+            topics: topics.collect(),
             age_s: (TICK * age).as_secs(),
             age_is_more,
-            quiet_s: (TICK * now.saturating_sub(conn.last_heard)).as_secs_f64(),
+            quiet_s: (TICK * now.saturating_sub(socket.last_heard())).as_secs_f64(),
             queued_bytes: io.queued(key) as u64,
             messages_per_s: talkers.and_then(|talkers| talkers.rate(key)),
         })
@@ -398,17 +384,16 @@ impl Shard {
     /// Closes a connection for somebody who looks.
     fn disconnect(&mut self, io: &mut Io, key: Key) -> bool {
         let Some(conn) = io.conn_ref(key) else { return false };
-        let is_open = match conn.phase {
-            Phase::Open => true,
-            Phase::Pending => conn.is_upgraded(),
-            Phase::Closing | Phase::Ending => return false,
-            Phase::Head | Phase::Full => false,
-        };
+        if matches!(conn.socket.phase(), Phase::Closing | Phase::Ending) {
+            return false;
+        }
+        let is_open = conn.socket.is_open();
         self.metrics.observer_disconnects.add(1);
         let peer = io.peer_addr(key).ok();
         tracing::info!(shard = self.index, slot = key.slot, ?peer, "disconnected by an observer");
         if is_open {
-            self.close_socket(io, key, CloseCode::GOING_AWAY);
+            let (core, mut out) = self.parts(io);
+            core.close(&mut out, key, CloseCode::GOING_AWAY);
         } else {
             io.close(key);
         }
@@ -433,9 +418,14 @@ impl Observed {
     }
 }
 
-fn topic_value(topic: &Topic, by: TopicOrder) -> u64 {
+/// From one time to another, in nanoseconds of the clock.
+fn between(since_ns: u64, now_ns: u64) -> Duration {
+    Duration::from_nanos(now_ns.saturating_sub(since_ns))
+}
+
+fn topic_value(topic: TopicView<'_>, by: TopicOrder) -> u64 {
     match by {
-        TopicOrder::Members => topic.members.len() as u64,
+        TopicOrder::Members => topic.members as u64,
         TopicOrder::Deliveries => u64::from(topic.deliveries_before),
     }
 }
@@ -445,8 +435,8 @@ fn connection_value(io: &Io, key: Key, by: ConnectionOrder) -> u64 {
     match by {
         ConnectionOrder::Queue => io.queued(key) as u64,
         // Everybody has an age.
-        ConnectionOrder::Age => u64::from(conn.age_ticks(io.now().tick).0) + 1,
-        ConnectionOrder::Channels => u64::from(conn.channels),
+        ConnectionOrder::Age => u64::from(conn.socket.age_ticks(io.now().tick).0) + 1,
+        ConnectionOrder::Channels => u64::from(conn.socket.channels()),
         ConnectionOrder::Rate => 0,
     }
 }
@@ -475,7 +465,7 @@ fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Head => "head",
         Phase::Full => "full",
-        Phase::Pending => "pending",
+        Phase::Connecting | Phase::Waiting => "pending",
         Phase::Open => "open",
         Phase::Closing => "closing",
         Phase::Ending => "ending",
@@ -517,11 +507,11 @@ mod tests {
 
     #[test]
     fn a_rate_needs_two_looks_that_are_apart() {
-        let (mut window, now) = (Window::default(), Instant::now());
-        assert!(window.roll(now));
+        let mut window = Window::default();
+        assert!(window.roll(7));
         assert_eq!(window.rate(5), None);
-        assert!(!window.roll(now + WINDOW_MIN / 2));
-        assert!(window.roll(now + Duration::from_secs(2)));
+        assert!(!window.roll(7 + WINDOW_MIN.as_nanos() as u64 / 2));
+        assert!(window.roll(7 + 2_000_000_000));
         assert_eq!(window.rate(5), Some(2.5));
     }
 }

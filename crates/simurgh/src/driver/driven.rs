@@ -1,18 +1,18 @@
-//! Driven sockets: the transport between a [`Driver`](crate::driver::Driver) and the sessions of
-//! this shard.
+//! Driven sockets: the transport between a [`Driver`](crate::driver::Driver) and the sessions of a
+//! shard.
 //!
 //! A driven socket is a local connection of the reactor. What a driver asks comes as orders, many
 //! sockets at a time, that are carried out in order and in slices at the end of turns. Where values
-//! are spoken ([`Wire::Values`]) a message goes straight to `dispatch`, and what `say` and the
-//! fan-out have for the socket straight to the driver's mouth; otherwise both pass frames, as those
-//! of a client do.
+//! are spoken ([`Wire::Values`]) a message goes straight to the core, and what that has for the
+//! socket straight to the driver's mouth; otherwise both pass frames, as those of a client do.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use simurgh_core::{Broadcast, NETWORK, Phase, Wire, op_code};
 use simurgh_proto::message::{Message, OwnedRef, Payload};
 use simurgh_proto::params;
 use simurgh_proto::serializer::{Frame, ServerMessage};
@@ -20,20 +20,16 @@ use simurgh_proto::ws::handshake::{HeadLimits, Request};
 use simurgh_proto::ws::{self, CloseCode, Decoder, Event, Limits, OpCode, Role};
 use simurgh_reactor::{Key, LocalOutput, Next};
 
-use super::callback::op_code;
-use super::conn::{Awaited, Conn, NOBODY, Phase, Wire};
-use super::decision::Decided;
-use super::upgrade::{check, client};
-use super::{Io, Shard};
-use crate::channel::Broadcast;
-use crate::driver::{
-    Answer, Asked, Connect, Error, Mouth, Order, Received, Said, SocketId, Sort, What, sort,
-};
+use super::Error;
+use super::event::{Received, SocketId, Sort, What, sort};
+use super::outlet::{Answer, Asked, Connect, Mouth, Order, Said};
 use crate::hub::Hub;
+use crate::shard::{Conn, Io, Shard};
 use crate::socket::{self, ConnectInfo, ConnectKind};
+use crate::websocket::{check, client};
 
 /// Longest slice of what drivers ask.
-const SLICE: Duration = Duration::from_micros(400);
+const SLICE_NS: u64 = Duration::from_micros(400).as_nanos() as u64;
 /// Sockets between two looks at the clock.
 const STRIDE: usize = 16;
 /// Waiting orders of one socket that are carried out at once.
@@ -47,8 +43,8 @@ const NOT_YET: Key = Key { slot: u32::MAX, generation: u32::MAX };
 
 /// All of a shard that concerns drivers; made for the first of them.
 #[derive(Default)]
-pub(super) struct Driven {
-    /// By [`Conn::driver`].
+pub(crate) struct Driven {
+    /// By what the record of a socket says of its transport.
     mouths: Vec<Option<Mouth>>,
     agenda: VecDeque<Task>,
     /// What was asked of sockets that are not read now.
@@ -71,7 +67,7 @@ impl Driven {
         let places = self.mouths.len();
         match self.mouths.iter_mut().find(|mouth| mouth.is_none()) {
             Some(place) => *place = Some(mouth),
-            None if places < usize::from(NOBODY) => self.mouths.push(Some(mouth)),
+            None if places < usize::from(NETWORK) => self.mouths.push(Some(mouth)),
             // Its orders find nobody, and are answered with that.
             None => {}
         }
@@ -83,7 +79,7 @@ impl Driven {
 
     /// A socket hears broadcasts; how many.
     #[inline]
-    pub(super) fn hear_broadcasts<'a>(
+    pub(crate) fn hear_broadcasts<'a>(
         &mut self,
         driver: u8,
         key: Key,
@@ -99,11 +95,25 @@ impl Driven {
         }
         heard
     }
+
+    /// A socket hears a message as a value.
+    pub(crate) fn hear(&mut self, driver: u8, key: Key, message: &ServerMessage<'_>) {
+        if let Some(mouth) = self.mouth(driver) {
+            mouth.hear(key, sort(message), || What::of(message));
+        }
+    }
+
+    /// A socket hears that it is closed.
+    pub(crate) fn hear_close(&mut self, driver: u8, key: Key, code: Option<CloseCode>) {
+        if let Some(mouth) = self.mouth(driver) {
+            mouth.hear(key, Sort::Closed, || What::Closed { code: code.map(|code| code.0) });
+        }
+    }
 }
 
 impl Shard {
     /// Takes what a driver asks.
-    pub(super) fn driver_asks(&mut self, order: Order) {
+    pub(crate) fn driver_asks(&mut self, order: Order) {
         let driven = self.driven.get_or_insert_default();
         if let Asked::Attach(mouth) = order.what {
             return driven.attach(mouth);
@@ -116,8 +126,8 @@ impl Shard {
     }
 
     /// Carries out what drivers ask, for at most one slice.
-    pub(super) fn drive(&mut self, io: &mut Io) -> Next {
-        let deadline = Instant::now() + SLICE;
+    pub(crate) fn drive(&mut self, io: &mut Io) -> Next {
+        let deadline = io.clock_ns() + SLICE_NS;
         let mut is_first = true;
         loop {
             let next = self.driven.as_deref_mut().and_then(|driven| driven.agenda.pop_front());
@@ -135,7 +145,7 @@ impl Shard {
     }
 
     /// Sends drivers what their sockets heard in this turn.
-    pub(super) fn send_heard(&mut self) {
+    pub(crate) fn send_heard(&mut self) {
         let mouths = self.driven.as_deref_mut().map(|driven| driven.mouths.iter_mut().flatten());
         for mouth in mouths.into_iter().flatten() {
             mouth.send();
@@ -143,7 +153,7 @@ impl Shard {
     }
 
     /// Gets on with an order; whether it is done.
-    fn work(&mut self, io: &mut Io, task: &mut Task, deadline: Instant) -> bool {
+    fn work(&mut self, io: &mut Io, task: &mut Task, deadline: u64) -> bool {
         let order = Rc::clone(&task.order);
         match &order.what {
             Asked::Attach(_) => true,
@@ -157,7 +167,7 @@ impl Shard {
                 while let Some(key) = keys.get(task.done) {
                     task.done += 1;
                     self.ask(io, *key, task.driver, &order);
-                    if task.done.is_multiple_of(STRIDE) && Instant::now() >= deadline {
+                    if task.done.is_multiple_of(STRIDE) && io.clock_ns() >= deadline {
                         return false;
                     }
                 }
@@ -169,8 +179,10 @@ impl Shard {
 
     /// Has one socket do what its driver asks, once it is read.
     fn ask(&mut self, io: &mut Io, key: Key, driver: u8, order: &Rc<Order>) {
-        let Some(conn) = io.conn_ref(key).filter(|conn| conn.driver == driver) else { return };
-        let is_pending = conn.phase == Phase::Pending;
+        let Some(conn) = io.conn_ref(key).filter(|conn| conn.socket.transport == driver) else {
+            return;
+        };
+        let is_pending = matches!(conn.socket.phase(), Phase::Connecting | Phase::Waiting);
         let Some(driven) = self.driven.as_deref_mut() else { return };
         if is_pending || io.is_held(key) || driven.waiting.contains_key(&key) {
             driven.waiting.entry(key).or_default().push_back(Rc::clone(order));
@@ -180,10 +192,10 @@ impl Shard {
     }
 
     /// A socket is read again: goes on with what was asked meanwhile.
-    pub(super) fn resume_driven(&mut self, io: &mut Io, key: Key) {
+    pub(crate) fn resume_driven(&mut self, io: &mut Io, key: Key) {
         for _ in 0..RESUMED_MAX {
-            let Some(phase) = io.conn_ref(key).map(|conn| conn.phase) else { return };
-            if phase == Phase::Pending || io.is_held(key) {
+            let Some(phase) = io.conn_ref(key).map(|conn| conn.socket.phase()) else { return };
+            if matches!(phase, Phase::Connecting | Phase::Waiting) || io.is_held(key) {
                 break;
             }
             let Some(driven) = self.driven.as_deref_mut() else { return };
@@ -198,7 +210,9 @@ impl Shard {
     }
 
     fn obey(&mut self, io: &mut Io, key: Key, order: &Order) {
-        let Some((phase, wire)) = io.conn_ref(key).map(|conn| (conn.phase, conn.wire)) else {
+        let Some((phase, wire)) =
+            io.conn_ref(key).map(|conn| (conn.socket.phase(), conn.socket.wire()))
+        else {
             return;
         };
         match (&order.what, wire) {
@@ -206,13 +220,13 @@ impl Shard {
             (Asked::Say(_, said), Wire::Values) => {
                 let tick = io.now().tick;
                 if let Some(conn) = io.conn(key) {
-                    conn.last_heard = tick;
+                    conn.socket.heard(tick);
                 }
                 self.count_message(key);
-                self.act(io, key, said.message().into());
+                self.received(io, key, Some(said.message().into()));
             }
             (Asked::Close(_), Wire::Values) => {
-                self.peer_closes(io, key, Some(CloseCode::NORMAL), true);
+                self.peer_closes(io, key, Some(CloseCode::NORMAL));
             }
             (Asked::Say(_, said), _) => {
                 let join_ref = self.join_ref(io, key, said);
@@ -234,10 +248,13 @@ impl Shard {
         if !said.join_ref.is_null() {
             return None;
         }
-        let topic = self.topics.find(&said.topic)?;
-        let membership = self.joined_in(key, io.conn_ref(key)?, topic)?;
-        let it = self.members.get(membership)?;
-        Some(if it.has_given_join_ref() { it.join_ref.clone() } else { OwnedRef::NULL })
+        self.core.join_ref(key, &io.conn_ref(key)?.socket, &said.topic)
+    }
+
+    /// The peer of a socket closes it.
+    fn peer_closes(&mut self, io: &mut Io, key: Key, code: Option<CloseCode>) {
+        let (core, mut out) = self.parts(io);
+        core.peer_closed(&mut out, key, code);
     }
 
     /// Has a socket receive a frame, as from a client.
@@ -256,7 +273,7 @@ impl Shard {
     }
 
     /// What was said to driven sockets that speak in frames.
-    pub(super) fn hear_frames(&mut self, io: &mut Io, output: &mut LocalOutput) {
+    pub(crate) fn hear_frames(&mut self, io: &mut Io, output: &mut LocalOutput) {
         while let Some((key, data)) = output.next() {
             self.hear_frames_of(io, key, data);
         }
@@ -265,7 +282,7 @@ impl Shard {
 
     fn hear_frames_of(&mut self, io: &mut Io, key: Key, mut data: &mut [u8]) {
         let Some(conn) = io.conn_ref(key) else { return };
-        let (driver, wire) = (conn.driver, conn.wire);
+        let (driver, wire) = (conn.socket.transport, conn.socket.wire());
         let Some(mouth) = self.driven.as_deref_mut().and_then(|driven| driven.mouth(driver)) else {
             return;
         };
@@ -293,41 +310,19 @@ impl Shard {
         }
     }
 
-    /// A socket of a driver hears a message as a value.
-    pub(super) fn hand_out(&mut self, driver: u8, key: Key, message: &ServerMessage<'_>) {
-        if let Some(mouth) = self.driven.as_deref_mut().and_then(|driven| driven.mouth(driver)) {
-            mouth.hear(key, sort(message), || What::of(message));
-        }
-    }
-
-    /// A driven socket hears that it is closed.
-    pub(super) fn hand_out_close(&mut self, driver: u8, key: Key, code: Option<CloseCode>) {
-        if let Some(mouth) = self.driven.as_deref_mut().and_then(|driven| driven.mouth(driver)) {
-            mouth.hear(key, Sort::Closed, || What::Closed { code: code.map(|code| code.0) });
-        }
-    }
-
     /// A driven socket is gone. Whoever closed it has said so, unless nobody had the time.
-    pub(super) fn driven_gone(&mut self, key: Key, conn: &Conn) {
-        if conn.driver == NOBODY {
-            return;
-        }
-        if conn.is_upgraded() {
-            self.hand_out_close(conn.driver, key, None);
-        }
-        if let Some(driven) = self.driven.as_deref_mut() {
+    pub(crate) fn driven_gone(&mut self, key: Key, conn: &Conn) {
+        let driver = conn.socket.transport;
+        if let Some(driven) = self.driven.as_deref_mut().filter(|_| driver != NETWORK) {
+            if conn.socket.is_open() {
+                driven.hear_close(driver, key, None);
+            }
             driven.waiting.remove(&key);
         }
     }
 
     /// Opens sockets; whether all have been tried.
-    fn connect(
-        &mut self,
-        io: &mut Io,
-        connect: &Connect,
-        task: &mut Task,
-        deadline: Instant,
-    ) -> bool {
+    fn connect(&mut self, io: &mut Io, connect: &Connect, task: &mut Task, deadline: u64) -> bool {
         let hub = Arc::clone(&self.hub);
         let mut answers = Vec::new();
         let asked = request(io, &hub, connect, |io, wire, info| {
@@ -336,7 +331,7 @@ impl Shard {
                 let decided = self.ask_connect(info);
                 let place = Place { driver: task.driver, mount: connect.mount, wire };
                 answers.extend(self.let_in(io, place, &connect.answer, decided));
-                if task.done.is_multiple_of(STRIDE) && Instant::now() >= deadline {
+                if task.done.is_multiple_of(STRIDE) && io.clock_ns() >= deadline {
                     return;
                 }
             }
@@ -380,18 +375,17 @@ impl Shard {
                 }
             }
             ConnectKind::Later(work) => {
-                let conn = place.conn(Phase::Pending, io.now().tick);
+                let conn = place.conn(Phase::Connecting, io.now().tick);
                 let answer = Some(answer.clone());
                 let Ok(key) = io.open_local(conn) else { return Some(self.no_place()) };
-                let what = Awaited::Connect { response: Vec::new(), answer };
-                self.await_decision(io, key, what, &[], work, Decided::Connect);
+                self.await_connect(io, key, Vec::new(), answer, &[], work);
                 None
             }
         }
     }
 
     /// The application has decided about a driven socket elsewhere.
-    pub(super) fn driven_decided(
+    pub(crate) fn driven_decided(
         &mut self,
         io: &mut Io,
         key: Key,
@@ -406,22 +400,22 @@ impl Shard {
             Some(ConnectKind::Refuse { status, body }) => self.turn_away(status, body),
             Some(ConnectKind::Later(work)) => {
                 let answer = Some(answer.clone());
-                let what = Awaited::Connect { response: Vec::new(), answer };
-                return self.await_decision(io, key, what, &[], work, Decided::Connect);
+                return self.await_connect(io, key, Vec::new(), answer, &[], work);
             }
             Some(ConnectKind::Ok(state)) if !self.hub.seats.take() => {
                 self.drop_guarded(state);
                 self.no_place()
             }
             Some(ConnectKind::Ok(state)) => {
-                self.is_open_again(io, key, Phase::Head);
+                self.read_again(io, key);
                 self.open(io, key, &[], state);
                 Ok(SocketId { key, shard: self.index })
             }
         };
         if outcome.is_err() {
+            let tick = io.now().tick;
             if let Some(conn) = io.conn(key) {
-                conn.phase = Phase::Ending;
+                conn.socket.enter(Phase::Ending, tick);
             }
             io.close(key);
         }
@@ -429,7 +423,7 @@ impl Shard {
         let _ = answer.send(vec![outcome]);
     }
 
-    pub(super) fn turn_away(&self, status: u16, body: String) -> Result<SocketId, Error> {
+    pub(crate) fn turn_away(&self, status: u16, body: String) -> Result<SocketId, Error> {
         self.metrics.upgrades_refused.add(1);
         refused(status, body)
     }
@@ -440,15 +434,19 @@ impl Shard {
     }
 
     /// Closes what a driver leaves behind; whether nothing is left.
-    fn detach(&mut self, io: &mut Io, task: &mut Task, deadline: Instant) -> bool {
+    fn detach(&mut self, io: &mut Io, task: &mut Task, deadline: u64) -> bool {
         let driver = task.driver;
         let mut keys = Vec::new();
         loop {
-            io.sweep(&mut task.cursor, SWEEP_RECORDS, |_, conn| conn.driver == driver, &mut keys);
+            io.sweep(
+                &mut task.cursor,
+                SWEEP_RECORDS,
+                |_, conn| conn.socket.transport == driver,
+                &mut keys,
+            );
             task.has_found |= !keys.is_empty();
             for key in keys.drain(..) {
-                let is_open = io.conn_ref(key).is_some_and(Conn::is_upgraded);
-                self.peer_closes(io, key, None, is_open);
+                self.peer_closes(io, key, None);
             }
             // A round that finds none is the last. Who was found is there until the turn ends.
             if task.cursor == 0 {
@@ -461,7 +459,7 @@ impl Shard {
                 }
                 return false;
             }
-            if Instant::now() >= deadline {
+            if io.clock_ns() >= deadline {
                 return false;
             }
         }
@@ -479,7 +477,9 @@ struct Place {
 impl Place {
     fn conn(self, phase: Phase, tick: u32) -> Conn {
         let Self { driver, mount, wire } = self;
-        Conn { driver, mount, wire, ..Conn::new(phase, tick) }
+        let mut conn = Conn::new(phase, tick, driver);
+        conn.socket.lead_to(mount, wire);
+        conn
     }
 }
 

@@ -5,37 +5,33 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
+use simurgh_core::{Callback, Kind, NETWORK, Node, Phase, SocketState, Wire, guarded};
 use simurgh_proto::origin::Own;
 use simurgh_proto::params;
 use simurgh_proto::serializer::Serializer;
 use simurgh_proto::ws::handshake::{self, Framing, Request};
 use simurgh_reactor::Key;
 
-use super::callback::guarded;
-use super::conn::{Awaited, NOBODY, Passing, Phase, Wire};
-use super::decision::Decided;
-use super::members::{Holds, SOCKET_ID, Subscriber};
-use super::{Io, Shard};
 use crate::http::is_reserved;
 use crate::hub::Hub;
-use crate::socket::{Connect, ConnectInfo, ConnectKind, Kind, Mount, SocketState, real_peer};
-use crate::watchdog::Callback;
+use crate::shard::Passing;
+use crate::shard::{Io, Shard};
+use crate::socket::{Connect, ConnectInfo, ConnectKind, Mount, real_peer};
 
 /// Seconds after which a client that met a full shard may try again.
 const RETRY_AFTER_S: &str = "1";
 
 /// What the checks before the application's own decided.
-pub(super) struct Checked {
-    pub(super) wire: Wire,
+pub(crate) struct Checked {
+    pub(crate) wire: Wire,
     subprotocol: Option<String>,
-    pub(super) token: Option<String>,
+    pub(crate) token: Option<String>,
 }
 
 impl Shard {
     /// Bytes of an upgrade request, which may come in parts.
-    pub(super) fn head(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
+    pub(crate) fn head(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
         let Some(conn) = io.conn(key) else { return };
         match conn.passing.take().map(|passing| *passing) {
             Some(Passing::Head { mut bytes, peer }) => {
@@ -66,7 +62,7 @@ impl Shard {
             Ok(None) => return keep_head(io, key, request_bytes, peer),
             Err(error) => return self.refuse(io, key, error.status(), ""),
         };
-        if io.conn_ref(key).is_some_and(|conn| conn.phase == Phase::Full) {
+        if io.conn_ref(key).is_some_and(|conn| conn.socket.phase() == Phase::Full) {
             return self.refuse_full(io, key);
         }
         let hub = Arc::clone(&self.hub);
@@ -93,8 +89,7 @@ impl Shard {
             Answer::Refused { status, body } => self.refuse(io, key, status, &body),
             Answer::Accepted { wire, response, connect } => {
                 if let Some(conn) = io.conn(key) {
-                    conn.mount = index as u8;
-                    conn.wire = wire;
+                    conn.socket.lead_to(index as u8, wire);
                 }
                 self.answer_connect(io, key, response, connect, rest);
             }
@@ -200,23 +195,19 @@ impl Shard {
     }
 
     /// What the application's connect says; `None` when it panicked.
-    pub(super) fn ask_connect(&mut self, info: &ConnectInfo<'_>) -> Option<Connect> {
+    pub(crate) fn ask_connect(&mut self, info: &ConnectInfo<'_>) -> Option<Connect> {
         let Some(connect) = &info.mount.connect else { return Some(Connect::ok()) };
-        let watch = self.hub.watches.get(usize::from(self.index));
-        if let Some(watch) = watch {
-            watch.enter(Callback::Connect, Instant::now());
-        }
+        let shard = usize::from(self.index);
+        self.hub.enter(shard, Callback::Connect);
         let decided = guarded(|| connect(info));
-        if let Some(watch) = watch {
-            watch.leave();
-        }
+        self.hub.leave(shard);
         if decided.is_none() {
             self.metrics.errors_callback_panic.add(1);
         }
         decided
     }
 
-    pub(super) fn answer_connect(
+    pub(crate) fn answer_connect(
         &mut self,
         io: &mut Io,
         key: Key,
@@ -237,32 +228,16 @@ impl Shard {
             }
             ConnectKind::Refuse { status, body } => self.refuse(io, key, status, &body),
             ConnectKind::Later(work) => {
-                let what = Awaited::Connect { response, answer: None };
-                self.await_decision(io, key, what, rest, work, Decided::Connect);
+                self.await_connect(io, key, response, None, rest, work);
             }
         }
     }
 
     /// The socket is open from here on.
-    pub(super) fn open(&mut self, io: &mut Io, key: Key, response: &[u8], state: SocketState) {
-        let ticks = io.now().tick;
+    pub(crate) fn open(&mut self, io: &mut Io, key: Key, response: &[u8], state: SocketState) {
         io.send(key, response);
-        let Some(conn) = io.conn(key) else { return };
-        conn.phase = Phase::Open;
-        conn.last_heard = ticks;
-        let (wire, mount) = (conn.wire, conn.mount);
-        let id = state.id.clone();
-        if !state.is_empty() {
-            conn.socket = Some(Box::new(state));
-        }
-        self.metrics.upgrades.add(1);
-        self.metrics.sockets.set(self.metrics.sockets.value() + 1);
-        if let Some(id) = id {
-            self.subscribe(io, key, &id, Subscriber::through(Holds::NOTHING, SOCKET_ID));
-        }
-        if wire == Wire::Plain {
-            self.join_plain(io, key, mount);
-        }
+        let (core, mut out) = self.parts(io);
+        core.opened(&mut out, key, state);
     }
 
     /// There is no place for it, in this shard or in the whole server.
@@ -272,11 +247,11 @@ impl Shard {
     }
 
     /// It may come again in a while.
-    pub(super) fn refuse_for_now(&mut self, io: &mut Io, key: Key) {
+    pub(crate) fn refuse_for_now(&mut self, io: &mut Io, key: Key) {
         self.refuse_with(io, key, 503, &[("retry-after", RETRY_AFTER_S)], "");
     }
 
-    pub(super) fn refuse(&mut self, io: &mut Io, key: Key, status: u16, body: &str) {
+    pub(crate) fn refuse(&mut self, io: &mut Io, key: Key, status: u16, body: &str) {
         self.refuse_with(io, key, status, &[], body);
     }
 
@@ -291,10 +266,9 @@ impl Shard {
         self.metrics.upgrades_refused.add(1);
         let ticks = io.now().tick;
         let Some(conn) = io.conn(key) else { return };
-        conn.phase = Phase::Ending;
+        conn.socket.enter(Phase::Ending, ticks);
         conn.passing = None;
-        conn.last_heard = ticks;
-        if conn.driver != NOBODY {
+        if conn.socket.transport != NETWORK {
             // It speaks no HTTP; its driver hears that it has gone.
             return io.close(key);
         }
@@ -334,7 +308,7 @@ fn keep_head(io: &mut Io, key: Key, bytes: &[u8], peer: Option<SocketAddr>) {
 
 /// Origin, auth token, subprotocols, serializer: all that comes before the application's connect.
 /// The error is an HTTP status.
-pub(super) fn check(
+pub(crate) fn check(
     hub: &Hub,
     mount: &Mount,
     request: &Request<'_>,
@@ -359,7 +333,7 @@ pub(super) fn check(
     let configured: Vec<&str> = mount.subprotocols.iter().map(String::as_str).collect();
     let negotiated =
         handshake::negotiate(request, &configured, mount.auth_token).map_err(|_| 403_u16)?;
-    let wire = match &mount.kind {
+    let wire = match &mount.channels.kind {
         Kind::Plain { .. } => Wire::Plain,
         Kind::Channels(_) => {
             let vsn = vsn.map_err(|_| 403_u16)?;
@@ -378,7 +352,7 @@ fn proxy_is_trusted(hub: &Hub, io: &Io, key: Key) -> bool {
 }
 
 /// Who the client is: what a PROXY header said, else what trusted proxies say in `x-forwarded-for`.
-pub(super) fn client(
+pub(crate) fn client(
     hub: &Hub,
     request: &Request<'_>,
     io: &Io,

@@ -1,34 +1,37 @@
-//! From bytes to WebSocket messages, and what the protocol itself answers: pongs, closes, errors.
+//! From bytes to WebSocket messages, and what the protocol itself answers: pongs and errors.
 
 use std::borrow::Cow;
 
+use simurgh_core::{Phase, Received};
 use simurgh_proto::serializer::Frame;
 use simurgh_proto::ws::{self, CloseCode, Event, FrameError, OpCode, Role};
 use simurgh_reactor::Key;
 
-use super::conn::{Passing, Phase, Wire};
-use super::decision::TEXT_BYTES_MAX;
-use super::{Io, Shard};
+use super::waiting::TEXT_BYTES_MAX;
+use crate::shard::{Io, Shard};
 
 impl Shard {
     /// Handles the messages in `data`; what is incomplete stays with the decoder.
     pub(crate) fn frames(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
         let ticks = io.now().tick;
         let Some(conn) = io.conn_ref(key) else { return };
-        let own = self.hub.mounts.get(usize::from(conn.mount)).and_then(|mount| mount.limits);
+        let own =
+            self.hub.mounts.get(usize::from(conn.socket.mount())).and_then(|mount| mount.limits);
         let mut limits = own.unwrap_or(self.hub.config.limits);
         // What could not be passed on is not taken.
-        limits.message_bytes_max = limits.message_bytes_max.min(self.hub.broadcast_bytes_max());
+        limits.message_bytes_max =
+            limits.message_bytes_max.min(self.hub.limits.broadcast_bytes_max());
         let mut rest = data;
         loop {
             let Some(conn) = io.conn(key) else { return };
-            match conn.phase {
-                Phase::Open => conn.last_heard = ticks,
+            let phase = conn.socket.phase();
+            match phase {
+                Phase::Open => conn.socket.heard(ticks),
                 Phase::Closing => {}
-                Phase::Pending => return self.stash(io, key, rest),
+                Phase::Connecting | Phase::Waiting => return self.stash(io, key, rest),
                 Phase::Head | Phase::Full | Phase::Ending => return,
             }
-            let is_open = conn.phase == Phase::Open;
+            let is_open = phase == Phase::Open;
             let mut decoder = std::mem::take(&mut conn.decoder);
             let event = decoder.next(Role::Server, &limits, &mut rest);
             if let Some(conn) = io.conn(key) {
@@ -37,8 +40,8 @@ impl Shard {
             match event {
                 Ok(None) => return,
                 Ok(Some(Event::Close(frame))) => {
-                    let code = frame.map(|frame| frame.code);
-                    return self.peer_closes(io, key, code, is_open);
+                    let (core, mut out) = self.parts(io);
+                    return core.peer_closed(&mut out, key, frame.map(|frame| frame.code));
                 }
                 // While our close waits for its answer nothing else is listened to.
                 Ok(Some(_)) if !is_open => {}
@@ -61,7 +64,7 @@ impl Shard {
 
     /// A text: read here, or elsewhere if it is long.
     fn text(&mut self, io: &mut Io, key: Key, text: Cow<'_, str>) {
-        let Some(wire) = io.conn_ref(key).map(|conn| conn.wire) else { return };
+        let Some(wire) = io.conn_ref(key).map(|conn| conn.socket.wire()) else { return };
         match wire.serializer().filter(|_| text.len() > TEXT_BYTES_MAX) {
             Some(serializer) => {
                 self.count_message(key);
@@ -71,47 +74,41 @@ impl Shard {
         }
     }
 
-    /// Keeps what came behind something that is awaited. The socket is held, so this is at most
-    /// what one read brought.
-    pub(super) fn stash(&mut self, io: &mut Io, key: Key, data: &[u8]) {
-        let Some(conn) = io.conn(key) else { return };
-        if let Some(Passing::Waiting(waiting)) = conn.passing.as_deref_mut() {
-            waiting.stash.extend_from_slice(data);
+    /// One message of a client.
+    fn message(&mut self, io: &mut Io, key: Key, frame: Frame<'_>) {
+        self.count_message(key);
+        let Some(wire) = io.conn_ref(key).map(|conn| conn.socket.wire()) else { return };
+        match wire.serializer() {
+            Some(serializer) => {
+                self.received(io, key, serializer.decode(frame).ok().map(Received::from));
+            }
+            None => {
+                let (core, mut out) = self.parts(io);
+                core.plain_message(&mut out, key, frame);
+            }
         }
     }
 
-    /// The client closes, or answers our close.
-    pub(super) fn peer_closes(
-        &mut self,
-        io: &mut Io,
-        key: Key,
-        code: Option<CloseCode>,
-        is_open: bool,
-    ) {
-        if is_open {
-            self.end_channels(io, key);
-            self.say_close(io, key, code, "");
+    /// Does what a message asks for; closes the socket if it is none.
+    pub(crate) fn received(&mut self, io: &mut Io, key: Key, received: Option<Received<'_>>) {
+        match received {
+            Some(received) => {
+                let (core, mut out) = self.parts(io);
+                core.message(&mut out, key, received);
+            }
+            None => {
+                self.metrics.errors_bad_message.add(1);
+                self.fail(io, key, CloseCode::INTERNAL);
+            }
         }
-        io.close(key);
     }
 
-    /// Tells a socket that it is closed.
-    pub(super) fn say_close(
-        &mut self,
-        io: &mut Io,
-        key: Key,
-        code: Option<CloseCode>,
-        reason: &str,
-    ) {
-        let Some(conn) = io.conn_ref(key) else { return };
-        if conn.wire == Wire::Values {
-            let driver = conn.driver;
-            return self.hand_out_close(driver, key, code);
+    /// Counts a message of a client; whose it was only while somebody looks.
+    pub(crate) fn count_message(&mut self, key: Key) {
+        self.metrics.messages_in.add(1);
+        if let Some(observed) = &mut self.observed {
+            observed.heard(key);
         }
-        io.send_with(key, |out| match code {
-            Some(code) => ws::encode_close(code, reason, None, out),
-            None => ws::encode(OpCode::Close, &[], None, out),
-        });
     }
 
     fn frame_error(&mut self, io: &mut Io, key: Key, error: FrameError) {

@@ -1,0 +1,182 @@
+//! The application's code, as a shard runs it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_proto::message::Payload;
+use simurgh_proto::ws::CloseCode;
+
+use super::*;
+use crate::config::Config;
+use crate::outcome::{Outcome, Stop};
+use crate::testing::*;
+
+fn application() -> (Application<TestNode>, Arc<ShardMetrics>, Arc<TestNode>) {
+    let node = Arc::new(TestNode::new(1, Config::default(), Vec::new()));
+    let metrics = Arc::<ShardMetrics>::default();
+    (Application::new(Arc::clone(&node), Arc::clone(&metrics), 0), metrics, node)
+}
+
+fn about(socket: Option<&SocketState>) -> About<'_> {
+    let channel = ChannelId { shard: 0, membership: 3, generation: 5 };
+    About { socket, topic: "rooms:lobby:1", channel, message: None, prepared: None }
+}
+
+#[test]
+fn a_callback_that_holds_its_shard_too_long_is_counted() {
+    let (mut application, metrics, node) = application();
+    let limit = Config::default().callback_warning;
+    for (took, count) in [(limit, 0), (limit + Duration::from_nanos(1), 1)] {
+        node.told().slowness = took;
+        assert_eq!(application.run(about(None), Callback::HandleIn, |_| 7).0, Some(7));
+        assert_eq!(metrics.slow_callbacks.value(), count);
+    }
+    assert_eq!(metrics.errors_callback_panic.value(), 0);
+}
+
+#[test]
+fn what_a_callback_did_is_handed_over_whether_it_panicked_or_not() {
+    let (mut application, metrics, node) = application();
+    for is_crash in [false, true] {
+        let (result, effects) = application.run(about(None), Callback::HandleIn, |ctx| {
+            ctx.push("e", Payload::NULL);
+            if is_crash {
+                crash();
+            }
+        });
+        assert_eq!((result.is_none(), effects.len()), (is_crash, 1));
+        assert_eq!(metrics.errors_callback_panic.value(), u64::from(is_crash));
+    }
+    assert_eq!(node.told().callbacks, [Callback::HandleIn, Callback::HandleIn]);
+}
+
+#[test]
+fn a_few_short_lists_are_kept_for_the_next_callbacks() {
+    let (mut application, _, _) = application();
+    application.keep(Vec::with_capacity(SPARE_EFFECTS_MAX + 1));
+    assert!(application.spare.is_empty(), "one that grew is not kept");
+    for _ in 0..=SPARE_MAX {
+        application.keep(Vec::with_capacity(SPARE_EFFECTS_MAX));
+    }
+    assert_eq!(application.spare.len(), SPARE_MAX);
+    let (_, effects) = application.run(about(None), Callback::HandleIn, |_| ());
+    assert_eq!((application.spare.len(), effects.capacity()), (SPARE_MAX - 1, SPARE_EFFECTS_MAX));
+}
+
+#[test]
+fn a_callback_knows_where_it_is() {
+    let (mut application, metrics, node) = application();
+    node.told().census.insert("rooms:lobby:1".into(), 4);
+    let state = SocketState { id: Some("id".into()), assigns: Some(Box::new("text")) };
+    let (result, effects) = application.run(about(Some(&state)), Callback::HandleIn, |ctx| {
+        assert_eq!((ctx.topic(), ctx.subtopic()), ("rooms:lobby:1", "lobby:1"));
+        assert_eq!((ctx.socket_id(), ctx.assigns()), (Some("id"), Some(&"text")));
+        assert_eq!(ctx.member_count(), Some(4));
+        ctx.count_wrong_payload();
+        ctx.handle().stop(Stop::Normal);
+    });
+    assert!(result.is_some() && effects.is_empty());
+    assert_eq!(metrics.errors_wrong_payload.value(), 1);
+    let mail = format!("{:?}", node.told().mail[0]);
+    assert_eq!(mail, "[ToChannel(ChannelId { shard: 0, membership: 3, generation: 5 }, Stop)]");
+    let plain = About { topic: "plain", ..about(None) };
+    application.run(plain, Callback::HandleIn, |ctx| {
+        assert_eq!((ctx.subtopic(), ctx.socket_id()), ("plain", None));
+        assert_eq!((ctx.assigns::<u8>(), ctx.member_count()), (None, None));
+    });
+}
+
+#[test]
+fn everything_a_callback_does_is_one_effect() {
+    let (mut application, _, _) = application();
+    let (_, effects) = application.run(about(None), Callback::HandleIn, |ctx| {
+        ctx.broadcast("a", Payload::NULL);
+        ctx.broadcast_from("b", Payload::NULL);
+        ctx.broadcast_to("t", "c", Payload::NULL);
+        ctx.disconnect("id");
+        ctx.subscribe("u");
+        ctx.unsubscribe("v");
+        ctx.close_socket(CloseCode::NORMAL);
+    });
+    let broadcast = |topic: Option<&str>, event: &str, payload, others| Effect::Broadcast {
+        topic: topic.map(Into::into),
+        event: event.into(),
+        payload,
+        others,
+    };
+    let expected = [
+        broadcast(None, "a", Payload::NULL, false),
+        broadcast(None, "b", Payload::NULL, true),
+        broadcast(Some("t"), "c", Payload::NULL, false),
+        broadcast(Some("id"), "disconnect", Payload::EMPTY_OBJECT, false),
+        Effect::Subscribe("u".into()),
+        Effect::Unsubscribe("v".into()),
+        Effect::Close(CloseCode::NORMAL),
+    ];
+    assert_eq!(format!("{effects:?}"), format!("{expected:?}"));
+}
+
+/// A join function speaks before there is a channel: whom it leaves out is nobody.
+#[test]
+fn a_join_function_speaks_for_nobody() {
+    let (mut application, _, node) = application();
+    let join: JoinFn = Arc::new(|ctx, payload| {
+        ctx.handle().stop(Stop::Normal);
+        assert!(ctx.reply_ref().is_none() && ctx.take_prepared::<u8>() == Some(9));
+        Join::error(payload.into_owned())
+    });
+    let prepared = Some(Box::new(9_u8) as Prepared);
+    let (answer, _) = application.join(None, "t", Payload::NULL, prepared, &join);
+    assert_eq!(format!("{answer:?}"), "Some(Join::error)");
+    let nobody = ChannelId { shard: 0, membership: NO_MEMBERSHIP, generation: 0 };
+    assert_eq!(application.nobody(), nobody);
+    assert_eq!(format!("{:?}", node.told().mail[0]), format!("[ToChannel({nobody:?}, Stop)]"));
+    assert_eq!(node.told().callbacks, [Callback::Join]);
+}
+
+/// Who hibernates has no context, and is watched all the same.
+#[test]
+fn a_channel_may_crash_as_it_hibernates() {
+    let (application, metrics, node) = application();
+    let quiet = || Outcome::NoReply;
+    let mut well = scripted(move |_, _| quiet());
+    let mut ill = scripted(move |_, _| quiet()).sleeping(|| crash());
+    assert!(application.hibernate(&mut well));
+    assert_eq!(metrics.errors_callback_panic.value(), 0);
+    assert!(!application.hibernate(&mut ill));
+    assert_eq!(metrics.errors_callback_panic.value(), 1);
+    assert_eq!(node.told().callbacks, [Callback::Hibernate, Callback::Hibernate]);
+}
+
+/// The drop of what was thrown is the application's, too, and so is what that throws.
+#[test]
+fn a_panic_may_panic_as_it_is_dropped() {
+    struct Again(#[allow(dead_code, reason = "for its drop")] Bomb);
+    impl Drop for Again {
+        fn drop(&mut self) {}
+    }
+    assert_eq!(guarded(|| 7), Some(7));
+    assert_eq!(guarded(|| std::panic::resume_unwind(Box::new(Again(Bomb)))), None::<()>);
+    struct Deep;
+    impl Drop for Deep {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new(Bomb));
+        }
+    }
+    assert_eq!(guarded(|| std::panic::resume_unwind(Box::new(Deep))), None::<()>);
+}
+
+#[test]
+fn a_channel_that_is_gone_has_no_last_words() {
+    let (mut application, _, node) = application();
+    let speaker = Speaker {
+        conn: simurgh_reactor::Key { slot: 0, generation: 0 },
+        wire: crate::wire::Wire::V2,
+        topic: "t".into(),
+        join_ref: simurgh_proto::message::OwnedRef::NULL,
+        is_given: false,
+        id: application.nobody(),
+    };
+    assert!(application.terminate(None, &speaker, None, Reason::Left).is_empty());
+    assert!(node.told().callbacks.is_empty());
+}

@@ -1,0 +1,27 @@
+//! What other threads ask of a shard.
+
+use simurgh_core::Received;
+use simurgh_reactor::Key;
+
+use crate::driver::Order;
+use crate::observe::Ask;
+use crate::socket::Connect;
+
+/// All that other threads may ask of a shard.
+pub(crate) enum Mail {
+    /// What its core is asked.
+    Core(simurgh_core::Mail),
+    /// The application has decided about a connect, or panicked over it; the number tells it from
+    /// what the connection waited for before.
+    Connected(Key, u32, Option<Connect>),
+    /// A long message was read; none, if it is none.
+    Read(Key, u32, Option<Received<'static>>),
+    /// What a driver asks of its sockets.
+    Drive(Box<Order>),
+    /// Somebody looks, or disconnects what he has looked at.
+    Observe(Box<Ask>),
+    /// Asks nothing: that it is taken shows that the shard lives.
+    Pulse,
+    /// End now.
+    Stop,
+}

@@ -1,0 +1,167 @@
+//! The sockets' side of a shard's core: connections of the reactor, with or without a network.
+
+use std::sync::Arc;
+
+use simurgh_core::{Abandoned, Broadcast, Socket, Sockets};
+use simurgh_proto::serializer::ServerMessage;
+use simurgh_proto::ws::CloseCode;
+use simurgh_reactor::{Key, Now, Run, Shared};
+
+use super::Io;
+use crate::driver::Driven;
+
+/// What a core is lent for a call.
+pub(crate) struct Transport<'a> {
+    pub(super) io: &'a mut Io,
+    /// None until there is a driver.
+    pub(super) driven: &'a mut Option<Box<Driven>>,
+    /// What is to be done when the core has returned.
+    pub(super) later: &'a mut Vec<Later>,
+}
+
+/// What a core asks of a connection that needs the core again.
+pub(super) enum Later {
+    /// What came behind something that was awaited is to be handled now.
+    Resume(Key),
+    /// A connection without a session is given back.
+    Abandon(Key, Abandoned),
+}
+
+impl Sockets for Transport<'_> {
+    fn now(&self) -> Now {
+        self.io.now()
+    }
+
+    fn clock_ns(&self) -> u64 {
+        self.io.clock_ns()
+    }
+
+    #[inline]
+    fn socket(&self, key: Key) -> Option<&Socket> {
+        self.io.conn_ref(key).map(|conn| &conn.socket)
+    }
+
+    #[inline]
+    fn socket_mut(&mut self, key: Key) -> Option<&mut Socket> {
+        self.io.conn(key).map(|conn| &mut conn.socket)
+    }
+
+    fn count(&self) -> usize {
+        self.io.len()
+    }
+
+    fn sweep(
+        &mut self,
+        cursor: &mut u32,
+        records: usize,
+        mut visit: impl FnMut(Key, &mut Socket) -> bool,
+        found: &mut Vec<Key>,
+    ) {
+        self.io.sweep(cursor, records, |key, conn| visit(key, &mut conn.socket), found);
+    }
+
+    #[inline]
+    fn queued(&self, key: Key) -> usize {
+        self.io.queued(key)
+    }
+
+    fn has_input(&self, key: Key) -> bool {
+        self.io.has_input(key)
+    }
+
+    fn peer_has_shut(&self, key: Key) -> bool {
+        self.io.peer_has_shut(key)
+    }
+
+    fn share(&self, bytes: impl AsRef<[u8]> + 'static) -> Shared {
+        self.io.share(bytes)
+    }
+
+    #[inline]
+    fn send_with(&mut self, key: Key, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+        self.io.send_with(key, write)
+    }
+
+    #[inline]
+    fn send_later(&mut self, key: Key, run: Run) {
+        self.io.send_run_later(key, run);
+    }
+
+    #[inline]
+    fn send_run(&mut self, key: Key, run: &Run, whole: &[u8]) -> bool {
+        self.io.send_run(key, run, whole)
+    }
+
+    #[inline]
+    fn send_chosen<'r, R: FnOnce() -> Run>(
+        &mut self,
+        key: Key,
+        choose: impl FnOnce(&Socket) -> Option<(&'r [u8], R)>,
+    ) -> Option<bool> {
+        self.io.send_chosen(key, |conn| choose(&conn.socket))
+    }
+
+    fn hear(&mut self, key: Key, message: &ServerMessage<'_>) {
+        let driver = self.socket(key).map(|socket| socket.transport);
+        if let (Some(driver), Some(driven)) = (driver, self.driven.as_deref_mut()) {
+            driven.hear(driver, key, message);
+        }
+    }
+
+    #[inline]
+    fn hear_broadcasts<'a>(
+        &mut self,
+        key: Key,
+        transport: u8,
+        broadcasts: impl Iterator<Item = &'a Arc<Broadcast>>,
+    ) -> u64 {
+        let Some(driven) = self.driven.as_deref_mut() else { return 0 };
+        driven.hear_broadcasts(transport, key, broadcasts)
+    }
+
+    fn hear_close(&mut self, key: Key, code: Option<CloseCode>) {
+        let driver = self.socket(key).map(|socket| socket.transport);
+        if let (Some(driver), Some(driven)) = (driver, self.driven.as_deref_mut()) {
+            driven.hear_close(driver, key, code);
+        }
+    }
+
+    fn hold(&mut self, key: Key) {
+        self.io.hold(key);
+    }
+
+    fn release(&mut self, key: Key) {
+        self.io.release(key);
+        if self.io.conn_ref(key).is_some_and(|conn| conn.passing.is_some()) {
+            self.later.push(Later::Resume(key));
+        }
+    }
+
+    fn is_held(&self, key: Key) -> bool {
+        self.io.is_held(key)
+    }
+
+    fn close(&mut self, key: Key) {
+        self.io.close(key);
+    }
+
+    fn shutdown_write(&mut self, key: Key) {
+        self.io.shutdown_write(key);
+    }
+
+    fn abort(&mut self, key: Key) {
+        self.io.abort(key);
+    }
+
+    fn abandon(&mut self, key: Key, why: Abandoned) {
+        self.later.push(Later::Abandon(key, why));
+    }
+
+    fn stop_listening(&mut self) {
+        self.io.stop_listening();
+    }
+
+    fn stop(&mut self) {
+        self.io.stop();
+    }
+}

@@ -1,0 +1,236 @@
+//! What a connection waits for without being read: the application's word on its connect, or the
+//! reading of a message too long for a turn. What came behind waits with it, so everything is
+//! handled in the order in which it came (PROTOCOL §5.4). Joins are waited for by the core; what
+//! came behind those is kept here, too.
+//!
+//! No wait is for ever: what the application has not decided in `decision_timeout` is refused, and
+//! a peer that has hung up is not waited for longer than for the answer to a close.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use simurgh_core::{Abandoned, Phase, Received};
+use simurgh_proto::serializer::Serializer;
+use simurgh_reactor::Key;
+
+use crate::driver::Answer;
+use crate::mail::Mail;
+use crate::shard::{Io, Shard};
+use crate::shard::{Passing, Waiting};
+use crate::socket::{Connect, Mount};
+
+/// Longer texts are read elsewhere: one of escapes or blanks takes 8 ns a byte.
+pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
+
+impl Shard {
+    /// Has a connection wait for the application's word on its connect; `rest` is what came behind
+    /// its request.
+    pub(crate) fn await_connect(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        response: Vec<u8>,
+        answer: Option<Answer>,
+        rest: &[u8],
+        work: impl Future<Output = Connect> + Send + 'static,
+    ) {
+        let waiting = self.ticket(rest);
+        let ticket = waiting.ticket;
+        let passing = Passing::Connecting { response, answer, waiting };
+        if self.wait(io, key, Phase::Connecting, passing) {
+            let decided = move |connect| Mail::Connected(key, ticket, connect);
+            self.hub.decide_and(usize::from(self.index), work, decided);
+        }
+    }
+
+    /// Has a long text read where nobody else waits for it.
+    pub(crate) fn read_elsewhere(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        serializer: Serializer,
+        text: String,
+    ) {
+        let waiting = self.ticket(&[]);
+        let ticket = waiting.ticket;
+        let passing = Passing::Reading { bytes: text.len(), waiting };
+        if !self.wait(io, key, Phase::Waiting, passing) {
+            return;
+        }
+        let (hub, shard) = (Arc::clone(&self.hub), self.index);
+        let mount = io.conn_ref(key).map(|conn| usize::from(conn.socket.mount()));
+        self.hub.spawn(async move {
+            // As many at once as there are cores: others wait here and not on a thread each.
+            let _permit = hub.readers.acquire().await;
+            let mounts = Arc::clone(&hub);
+            let read = move || {
+                let mount = mount.and_then(|mount| mounts.mounts.get(mount));
+                let read = || receive(mount, serializer, text);
+                catch_unwind(AssertUnwindSafe(read)).ok().flatten()
+            };
+            let received = tokio::task::spawn_blocking(read).await.ok().flatten();
+            hub.post_to(shard, Mail::Read(key, ticket, received));
+        });
+    }
+
+    fn ticket(&mut self, rest: &[u8]) -> Waiting {
+        self.tickets = self.tickets.wrapping_add(1);
+        Waiting { ticket: self.tickets, behind: rest.to_vec() }
+    }
+
+    /// Holds a connection; whether it is there.
+    fn wait(&self, io: &mut Io, key: Key, phase: Phase, passing: Passing) -> bool {
+        let tick = io.now().tick;
+        let Some(conn) = io.conn(key) else { return false };
+        conn.socket.enter(phase, tick);
+        conn.passing = Some(Box::new(passing));
+        io.hold(key);
+        true
+    }
+
+    /// The application has decided about a connect; `None`: it panicked.
+    pub(crate) fn connected(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        ticket: u32,
+        connect: Option<Connect>,
+    ) {
+        let is_it = |passing: &mut Box<Passing>| {
+            matches!(&**passing,
+            Passing::Connecting { waiting, .. } if waiting.ticket == ticket)
+        };
+        let Some((before, passing)) = take_passing(io, key, is_it) else {
+            return self.drop_guarded(connect);
+        };
+        let Passing::Connecting { response, answer, mut waiting } = passing else { return };
+        match answer {
+            Some(answer) => return self.driven_decided(io, key, &answer, connect),
+            None => self.read_again(io, key),
+        }
+        match connect {
+            Some(connect) => {
+                self.answer_connect(io, key, response, connect, &mut waiting.behind);
+            }
+            None => {
+                self.metrics.errors_callback_panic.add(1);
+                self.refuse(io, key, 500, "");
+            }
+        }
+        self.account_inbound(io, key, before);
+    }
+
+    /// A connection that is not let in yet waits no more.
+    pub(crate) fn read_again(&self, io: &mut Io, key: Key) {
+        let tick = io.now().tick;
+        if let Some(conn) = io.conn(key) {
+            conn.socket.enter(Phase::Head, tick);
+        }
+        io.release(key);
+    }
+
+    /// A long message was read; `None`: it is none.
+    pub(crate) fn was_read(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        ticket: u32,
+        received: Option<Received<'static>>,
+    ) {
+        let is_it = |passing: &mut Box<Passing>| {
+            matches!(&**passing,
+            Passing::Reading { waiting, .. } if waiting.ticket == ticket)
+        };
+        let Some((before, passing)) = take_passing(io, key, is_it) else {
+            return self.drop_guarded(received);
+        };
+        let Passing::Reading { mut waiting, .. } = passing else { return };
+        let (core, mut out) = self.parts(io);
+        core.resume(&mut out, key);
+        self.received(io, key, received);
+        self.frames(io, key, &mut waiting.behind);
+        self.account_inbound(io, key, before);
+    }
+
+    /// Keeps what came behind something that is awaited. The connection is held, so this is at most
+    /// what one read brought.
+    pub(crate) fn stash(&mut self, io: &mut Io, key: Key, data: &[u8]) {
+        let Some(conn) = io.conn(key).filter(|_| !data.is_empty()) else { return };
+        match conn.passing.as_deref_mut() {
+            Some(passing) => passing.stash(data),
+            None => conn.passing = Some(Box::new(Passing::Behind(data.to_vec()))),
+        }
+    }
+
+    /// A connection is read again that something came behind: that is handled first, unless it has
+    /// ended meanwhile.
+    pub(crate) fn resume(&mut self, io: &mut Io, key: Key) {
+        let waits = |phase| matches!(phase, Phase::Connecting | Phase::Waiting | Phase::Head);
+        if io.conn_ref(key).is_none_or(|conn| waits(conn.socket.phase())) {
+            return;
+        }
+        let Some((before, passing)) = take_passing(io, key, |_| true) else { return };
+        if let Passing::Behind(mut behind) = passing {
+            self.frames(io, key, &mut behind);
+        }
+        self.account_inbound(io, key, before);
+    }
+
+    /// The core has given up on a connection that has no session yet.
+    pub(crate) fn abandoned(&mut self, io: &mut Io, key: Key, why: Abandoned) {
+        let Some(conn) = io.conn_ref(key) else { return };
+        let is_connecting = conn.socket.phase() == Phase::Connecting;
+        let Some((before, passing)) = take_passing(io, key, |_| true) else {
+            // Who has said nothing hears nothing.
+            return io.close(key);
+        };
+        match passing {
+            Passing::Connecting { answer: Some(answer), .. } => {
+                let tick = io.now().tick;
+                if let Some(conn) = io.conn(key) {
+                    conn.socket.enter(Phase::Ending, tick);
+                }
+                io.close(key);
+                // Who asked may have gone.
+                let _ = answer.send(vec![self.turn_away(503, String::new())]);
+            }
+            _ if why == Abandoned::Drain => {
+                self.refuse(io, key, 503, "");
+                io.release(key);
+            }
+            _ if is_connecting => {
+                self.read_again(io, key);
+                self.refuse_for_now(io, key);
+            }
+            // Who has begun to ask is told.
+            _ => self.refuse(io, key, 408, ""),
+        }
+        self.account_inbound(io, key, before);
+    }
+}
+
+/// Takes what a connection owns in passing, if that is what is meant; with the bytes it owned
+/// before.
+fn take_passing(
+    io: &mut Io,
+    key: Key,
+    is_it: impl FnOnce(&mut Box<Passing>) -> bool,
+) -> Option<(usize, Passing)> {
+    let conn = io.conn(key)?;
+    let before = conn.inbound_bytes();
+    Some((before, *conn.passing.take_if(is_it)?))
+}
+
+/// Reads a long text of a client; none if it is no message.
+fn receive(
+    mount: Option<&Mount>,
+    serializer: Serializer,
+    text: String,
+) -> Option<Received<'static>> {
+    let mut message = serializer.decode_owned(text).ok()?;
+    let route = mount.and_then(|mount| mount.channels.route(&message.topic));
+    let prepare = route.and_then(|route| route.prepare.as_ref());
+    let prepared = prepare.map(|prepare| prepare(&mut message));
+    Some(Received { message, prepared })
+}

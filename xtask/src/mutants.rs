@@ -1,0 +1,234 @@
+//! `cargo xtask mutants`: do the tests notice when a line of the core is wrong?
+//!
+//! cargo-mutants changes one thing at a time (a function returns at once, a `<` becomes `<=`) in a
+//! copy of the sources and runs the judges: the unit tests of `simurgh-core` and those of the
+//! simulator. What no judge notices is a survivor; docs/TESTING.md lists each with its reason.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Deserialize;
+
+use crate::process::Task;
+
+/// The tool, installed under `target/` where it is missing.
+const VERSION: &str = "27.1.0";
+/// How long building the tool, or listing, may take.
+const INSTALL_MINUTES: u64 = 20;
+/// How long all mutants may take.
+const RUN_MINUTES: u64 = 600;
+/// Whose tests judge.
+const JUDGES: [&str; 2] = ["simurgh-core", "simurgh-sim"];
+/// The rooms that are judged, and their files below the sources of the core.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("registry", &["registry/**"]),
+    ("fan-out", &["fanout/**", "flow.rs", "permits.rs"]),
+    ("session", &["session/**", "membership.rs"]),
+    ("application", &["application.rs", "effects.rs"]),
+    ("time", &["time/**", "deadlines.rs"]),
+];
+const SOURCES: &str = "crates/simurgh-core/src/";
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Judge these rooms only (several with commas): registry, fan-out, session, application, time
+    #[arg(long, value_delimiter = ',', value_name = "ROOM")]
+    room: Vec<String>,
+    /// Only one mutant of N, the K-th of each: 0/3 is a third of all
+    #[arg(long, value_name = "K/N")]
+    shard: Option<String>,
+    /// Mutants that are built and judged at once
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// Show the last run's figures again, without a run
+    #[arg(long)]
+    table: bool,
+}
+
+/// What became of the mutants of a room.
+#[derive(Default)]
+struct Room {
+    caught: usize,
+    timed_out: usize,
+    unviable: usize,
+    missed: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Outcomes {
+    outcomes: Vec<OneOutcome>,
+}
+
+#[derive(Deserialize)]
+struct OneOutcome {
+    scenario: Scenario,
+    summary: String,
+}
+
+#[derive(Deserialize)]
+enum Scenario {
+    Baseline,
+    Mutant(Mutant),
+}
+
+#[derive(Deserialize)]
+struct Mutant {
+    file: String,
+    name: String,
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let out = crate::root().join("target/mutants");
+    let judged = if options.table { Ok(()) } else { judge(options, &out) };
+    match judged.and_then(|()| report(&out)) {
+        Ok(report) => {
+            println!("\n{report}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("mutants: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn judge(options: &Options, out: &Path) -> Result<(), String> {
+    let tool = install()?;
+    let files = files(&options.room)?;
+    let mut arguments = vec!["mutants".to_owned(), "--package".into(), "simurgh-core".into()];
+    for file in files {
+        arguments.extend(["--file".into(), format!("{SOURCES}{file}")]);
+    }
+    for judge in JUDGES {
+        arguments.extend(["--test-package".into(), judge.into()]);
+    }
+    if let Some(shard) = &options.shard {
+        arguments.extend(["--shard".into(), shard.clone()]);
+    }
+    arguments.extend(["--output".into(), out.display().to_string()]);
+    arguments.extend(["--jobs".into(), options.jobs.to_string()]);
+    // What loops for ever is caught by that; a machine that is busy makes nothing a survivor.
+    arguments.extend(["--timeout", "120", "--no-times", "--colors", "never"].map(str::to_owned));
+    fs::create_dir_all(out).map_err(|error| format!("{}: {error}", out.display()))?;
+    let done = Task::new(&tool.display().to_string(), &arguments, RUN_MINUTES).run();
+    match done.code {
+        // 2: some were missed, 3: some took too long; both are in the report.
+        Some(0 | 2 | 3) => Ok(()),
+        _ => Err(format!("cargo-mutants: {}", done.reason())),
+    }
+}
+
+/// The files of the rooms that are named, or of all.
+fn files(rooms: &[String]) -> Result<Vec<&'static str>, String> {
+    let names: Vec<&str> = ROOMS.iter().map(|(name, _)| *name).collect();
+    if let Some(unknown) = rooms.iter().find(|room| !names.contains(&room.as_str())) {
+        return Err(format!("there is no room {unknown:?}: {}", names.join(", ")));
+    }
+    let is_wanted = |name: &str| rooms.is_empty() || rooms.iter().any(|room| room == name);
+    let wanted = ROOMS.iter().filter(|(name, _)| is_wanted(name));
+    Ok(wanted.flat_map(|(_, files)| files.iter().copied()).collect())
+}
+
+/// Where the tool is; built if this version is not there.
+fn install() -> Result<PathBuf, String> {
+    let root = crate::root().join("target/tools").join(VERSION);
+    let tool = root.join("bin/cargo-mutants");
+    if !tool.exists() {
+        let root = root.display().to_string();
+        let version = format!("={VERSION}");
+        let wanted =
+            ["install", "cargo-mutants", "--locked", "--version", &version, "--root", &root];
+        let done = Task::new("cargo", &wanted, INSTALL_MINUTES).run();
+        if !done.ok() {
+            return Err(format!("cargo-mutants cannot be installed: {}", done.reason()));
+        }
+    }
+    Ok(tool)
+}
+
+/// The figures of the last run, as Markdown.
+fn report(out: &Path) -> Result<String, String> {
+    let path = out.join("mutants.out/outcomes.json");
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    table(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn table(outcomes: &str) -> Result<String, serde_json::Error> {
+    let all: Outcomes = serde_json::from_str(outcomes)?;
+    let mut rooms: BTreeMap<&str, Room> = BTreeMap::new();
+    for OneOutcome { scenario, summary } in all.outcomes {
+        let Scenario::Mutant(Mutant { file, name }) = scenario else { continue };
+        let room = rooms.entry(room_of(&file)).or_default();
+        match summary.as_str() {
+            "CaughtMutant" => room.caught += 1,
+            "Timeout" => room.timed_out += 1,
+            "Unviable" => room.unviable += 1,
+            _ => room.missed.push(name),
+        }
+    }
+    let mut text = "| room | viable | caught | of these by time-out | missed | caught |\n\
+                    |---|---|---|---|---|---|\n"
+        .to_owned();
+    for (name, room) in &rooms {
+        let caught = room.caught + room.timed_out;
+        let (missed, slow) = (room.missed.len(), room.timed_out);
+        let viable = caught + missed;
+        let share = 100.0 * caught as f64 / viable.max(1) as f64;
+        let _ =
+            writeln!(text, "| {name} | {viable} | {caught} | {slow} | {missed} | {share:.1} % |");
+    }
+    let survivors = rooms.values().flat_map(|room| &room.missed);
+    for survivor in survivors {
+        let _ = write!(text, "\n- {}", survivor.trim_start_matches(SOURCES));
+    }
+    Ok(text)
+}
+
+/// The room that a file belongs to.
+fn room_of(file: &str) -> &'static str {
+    let file = file.trim_start_matches(SOURCES);
+    let is_of = |pattern: &&str| match pattern.strip_suffix("**") {
+        Some(folder) => file.starts_with(folder),
+        None => file == *pattern,
+    };
+    let found = ROOMS.iter().find(|(_, files)| files.iter().any(|pattern| is_of(pattern)));
+    found.map_or("others", |(name, _)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mutants_are_counted_by_room_and_survivors_named() {
+        let one = |file: &str, summary: &str| {
+            format!(
+                r#"{{"scenario": {{"Mutant": {{"file": "{SOURCES}{file}", "name": "{file}: x"}}}},
+                    "summary": "{summary}"}}"#
+            )
+        };
+        let outcomes = [
+            r#"{"scenario": "Baseline", "summary": "Success"}"#.to_owned(),
+            one("registry/list.rs", "CaughtMutant"),
+            one("registry/mod.rs", "MissedMutant"),
+            one("registry/mod.rs", "Unviable"),
+            one("session/mod.rs", "Timeout"),
+        ];
+        let text = table(&format!(r#"{{"outcomes": [{}]}}"#, outcomes.join(","))).unwrap();
+        assert!(text.contains("| registry | 2 | 1 | 0 | 1 | 50.0 % |"), "{text}");
+        assert!(text.contains("| session | 1 | 1 | 1 | 0 | 100.0 % |"), "{text}");
+        assert!(text.ends_with("- registry/mod.rs: x"), "{text}");
+    }
+
+    #[test]
+    fn rooms_are_known_by_name() {
+        assert_eq!(files(&["registry".into()]).unwrap(), ["registry/**"]);
+        assert!(files(&["attic".into()]).is_err());
+        assert_eq!(room_of("crates/simurgh-core/src/effects.rs"), "application");
+        assert_eq!(room_of("crates/simurgh-core/src/view.rs"), "others");
+    }
+}
