@@ -47,7 +47,6 @@ pub(crate) fn try_out() -> Outcome {
 
 fn start(arguments: &[String], minutes: u64) -> Finished {
     let cargo = ["run", "--release", "--quiet", "--package", NAME, "--bin", NAME, "--"];
-    let all: Vec<&str> =
-        cargo.into_iter().chain(arguments.iter().map(String::as_str)).collect();
+    let all: Vec<&str> = cargo.into_iter().chain(arguments.iter().map(String::as_str)).collect();
     Task::new("cargo", &all, minutes).run()
 }

@@ -115,21 +115,18 @@ impl Draw<'_> {
                 ctx.unsubscribe(model.topics.name(some_topic));
                 effects.push(Eff::Unsubscribe(some_topic));
             }
-            Some(Habit::CloseSocket) => {
-                // Rarer than all else, or nobody would live to see anything.
-                if self.rng.u8(..) < 80 {
-                    ctx.close_socket(CloseCode::RESTART);
-                    effects.push(Eff::Close(1012));
-                }
+            // Rarer than all else, or nobody would live to see anything.
+            Some(Habit::CloseSocket) if self.rng.u8(..) < 80 => {
+                ctx.close_socket(CloseCode::RESTART);
+                effects.push(Eff::Close(1012));
             }
-            Some(Habit::Tell) => {
-                if self.chan != NONE && self.depth < DEPTH_MAX {
-                    let made = Made { depth: self.depth + 1, ..self.plain() };
-                    let id = model.make(made);
-                    *locked(&self.stage.intent) = Some((self.chan, Intent::Info { id }));
-                    ctx.handle().send(id);
-                }
+            Some(Habit::Tell) if self.chan != NONE && self.depth < DEPTH_MAX => {
+                let made = Made { depth: self.depth + 1, ..self.plain() };
+                let id = model.make(made);
+                *locked(&self.stage.intent) = Some((self.chan, Intent::Info { id }));
+                ctx.handle().send(id);
             }
+            Some(Habit::CloseSocket | Habit::Tell) => {}
             Some(Habit::Keep) => {
                 let chan = model.chan_mut(self.chan);
                 if let Some(it) = chan {

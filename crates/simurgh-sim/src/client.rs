@@ -8,9 +8,10 @@ use simurgh_proto::ws::{CloseCode, Decoder, Event, Limits, Role};
 use simurgh_reactor::Key;
 
 use crate::model::{Asked, Asks, Doing, Line, Made, NONE, PUSHED, Sort, code_bit};
-use crate::net::{Heard, Sent, What, line_of};
+
 use crate::node::Fault;
 use crate::payload;
+use crate::peer::{Heard, Sent, What, line_of};
 use crate::world::World;
 
 /// The client's end of a connection.

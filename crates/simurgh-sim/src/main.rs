@@ -8,6 +8,7 @@ mod net;
 mod node;
 mod op;
 mod payload;
+mod peer;
 mod profile;
 mod report;
 mod run;

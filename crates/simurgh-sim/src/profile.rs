@@ -1,5 +1,6 @@
-//! What a seed makes of a run: how many of everything, which features, how often. Each seed switches
-//! some features off altogether (swarm testing), so that rare ones meet each other undisturbed.
+//! What a seed makes of a run: how many of everything, which features, how often. Each seed
+//! switches some features off altogether (swarm testing), so that rare ones meet each other
+//! undisturbed.
 
 use std::time::Duration;
 

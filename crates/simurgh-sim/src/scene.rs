@@ -1,23 +1,23 @@
 //! What operations do.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use simurgh_core::{Broadcast, Mail, Node, Reply, SocketState, Stop, Wire, guarded};
+use simurgh_core::{
+    Broadcast, Mail, NETWORK, Node, Phase, Reply, SocketState, Stop, Wire, guarded,
+};
 use simurgh_proto::message::Payload;
 use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::{CloseCode, Decoder};
 
 use crate::client::Link;
 use crate::model::{Answer, Asks, Doing, Due, Intent, Joining, Life, Made, NONE, PUSHED, code_bit};
-use crate::net::hashed;
 use crate::node::{CHANNELS, Decision, Letter, PLAIN, Tag, locked};
 use crate::op::{Kind, Op};
 use crate::payload;
 use crate::profile::{EVENTS, IDS};
-use crate::world::World;
+use crate::world::{World, ticks};
 
 impl World {
     /// Does what an operation says, if it makes sense now.
@@ -51,7 +51,7 @@ impl World {
             (Kind::Write, Some(conn)) => self.write(conn),
             (Kind::Stall, Some(conn)) => {
                 if let Some(link) = self.links.get_mut(conn as usize) {
-                    link.is_stalled = c % 2 == 0;
+                    link.is_stalled = c.is_multiple_of(2);
                 }
             }
             (Kind::Vanish | Kind::Close | Kind::HalfClose | Kind::Fail, Some(conn)) => {
@@ -160,7 +160,7 @@ impl World {
             return;
         }
         let who = link.name();
-        let most = if c % 4 == 0 { (c >> 8) as usize % 400 } else { usize::MAX };
+        let most = if c.is_multiple_of(4) { (c >> 8) as usize % 400 } else { usize::MAX };
         if self.take(conn, most) {
             self.tell(|| format!("{who} takes what has come"));
         }
@@ -200,7 +200,7 @@ impl World {
                 }
                 self.bury(shard);
             }
-            Kind::Close => self.send_close(conn, (c % 2 == 0).then_some(1000)),
+            Kind::Close => self.send_close(conn, c.is_multiple_of(2).then_some(1000)),
             Kind::HalfClose => {
                 if let Some(peer) = self.peer_mut(conn) {
                     peer.has_shut = true;
@@ -389,7 +389,7 @@ impl World {
         drop(state);
         for conn in self.open_links() {
             let Some(peer) = self.peer(conn) else { continue };
-            let waits = peer.socket.phase() == simurgh_core::Phase::Waiting;
+            let waits = peer.socket.phase() == Phase::Waiting;
             let is_lost = self.links.get(conn as usize).is_none_or(|it| it.is_lost);
             if peer.is_held && !waits {
                 return Some(format!("socket {conn} is held"));
@@ -425,6 +425,9 @@ impl World {
         if !self.has_failed() {
             self.rest();
         }
+        if self.stage.profile.seed.is_multiple_of(4) {
+            self.fall_silent();
+        }
         for conn in self.open_links() {
             if let Some(link) = self.links.get(conn as usize).filter(|it| !it.is_over) {
                 let (shard, key) = (link.shard, link.key);
@@ -445,6 +448,47 @@ impl World {
         }
         let chans = std::mem::take(&mut self.stage.model().chans);
         drop(chans);
+    }
+
+    /// Nobody says anything any more: whoever waits for a join is told that it takes too long, and
+    /// all but the driven are closed for their silence, if they may be.
+    fn fall_silent(&mut self) {
+        let config = self.stage.profile.config.clone();
+        let longest = config.decision_timeout + config.idle_timeout.unwrap_or_default();
+        let slack = Duration::from_secs(20);
+        let until_ns = self.clock_ns + (longest + slack).as_nanos() as u64;
+        while self.clock_ns < until_ns && !self.has_failed() {
+            for shard in 0..self.servers.len() {
+                self.end_turn(shard, 1);
+            }
+            for conn in self.open_links() {
+                while self.take(conn, usize::MAX) {
+                    self.write(conn);
+                }
+            }
+            self.clock_ns += 500_000_000;
+        }
+        if let Some(conn) = self.open_links().into_iter().find(|conn| self.is_forgotten(*conn)) {
+            let text = format!("socket {conn} is open after {longest:?} of silence");
+            self.stage.model().fail("silence", text);
+        }
+    }
+
+    /// Whether a socket's time has been up for long.
+    fn is_forgotten(&self, conn: u32) -> bool {
+        const SLACK: u32 = 100;
+        let config = &self.stage.profile.config;
+        let Some(peer) = self.peer(conn) else { return false };
+        let tick = simurgh_reactor::Now::from_ns(self.clock_ns).tick;
+        let silent = tick.saturating_sub(peer.socket.last_heard());
+        let limit = match peer.socket.phase() {
+            Phase::Waiting => Some(config.decision_timeout),
+            Phase::Open if peer.socket.transport == NETWORK && peer.inbound.is_empty() => {
+                config.idle_timeout
+            }
+            _ => None,
+        };
+        limit.is_some_and(|limit| silent > ticks(limit) + SLACK)
     }
 
     fn check_end(&mut self) {
@@ -483,8 +527,6 @@ impl World {
         if model.alive != 0 || model.seats != 0 {
             found.push(format!("{} channels, {} seats", model.alive, model.seats));
         }
-        let _ = Arc::strong_count(&self.stage);
-        let _ = hashed(0, &[]);
         if !found.is_empty() {
             model.fail("left", found.join("; "));
         }

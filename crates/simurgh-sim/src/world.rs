@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use simurgh_core::metrics::ShardMetrics;
-use simurgh_core::{Core, Mail, Phase, TICK};
+use simurgh_core::{Core, Mail, Node, Phase, TICK};
 use simurgh_reactor::{Key, Next};
 
 use crate::client::Link;
 use crate::counts::Counts;
 use crate::model::{Doing, Failure, Model, Over};
-use crate::net::{Net, Peer};
+use crate::net::Net;
 use crate::node::{Fault, Letter, SimNode, Stage, Tag};
+use crate::peer::Peer;
 use crate::profile::Profile;
 
 /// One shard with its transport.
@@ -186,7 +187,24 @@ impl World {
             model.over(Over { conn, is_silent: false });
         }
         model.end_step();
+        let published = model.now.publishers.clone();
         server.account(&mut model);
+        drop(model);
+        // Whoever publishes where far too much is under way is not read.
+        if !published.is_empty() && self.node.is_jammed() {
+            self.check_held(shard, &published);
+        }
+    }
+
+    fn check_held(&self, shard: usize, published: &[u32]) {
+        let Some(server) = self.servers.get(shard) else { return };
+        for conn in published {
+            let link = self.links.get(*conn as usize).filter(|it| it.shard == shard);
+            let Some(peer) = link.and_then(|it| server.net.peer(it.key)) else { continue };
+            if peer.socket.is_open() && !peer.is_held {
+                self.stage.model().fail("held", format!("socket {conn} publishes and is read"));
+            }
+        }
     }
 
     /// Sockets that are read again: goes on with what was read and not handed in.
@@ -333,7 +351,7 @@ impl World {
 }
 
 /// A time in ticks.
-fn ticks(time: std::time::Duration) -> u32 {
+pub(crate) fn ticks(time: std::time::Duration) -> u32 {
     (time.as_nanos() / TICK.as_nanos()) as u32
 }
 

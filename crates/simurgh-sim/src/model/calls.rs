@@ -161,8 +161,8 @@ impl Model {
             _ => {}
         }
         // A leave is answered when what was accepted before it has been seen; what its interceptor
-        // broadcasts meanwhile it sees after that, and may end itself yet.
-        let is_late = ended_in.is_some_and(|seq| seq >= step_seq) && reason != Reason::Closed;
+        // broadcasts meanwhile it sees after that, and may end itself, or its socket, yet.
+        let is_late = reason == Reason::Closed || ended_in.is_some_and(|seq| seq >= step_seq);
         if is_late && self.doing == Doing::Message(Some(Due::Leave { chan })) {
             leave_ref = Some(self.take_due(Due::Leave { chan }));
         }
@@ -440,6 +440,8 @@ impl Model {
                 && self.made.get(id as usize).is_some_and(|it| it.weight as usize == bytes)
             {
                 top.at += 1;
+                let publisher = top.did.conn;
+                self.now.publishers.push(publisher);
                 self.accept(shard, id);
                 return self.advance();
             }

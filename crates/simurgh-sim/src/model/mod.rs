@@ -5,12 +5,13 @@
 //! everything each member is to get, as it would be in a mailbox of Phoenix. What a callback does
 //! becomes a [`Frame`]: its effects take place in order, those of a callback in between first.
 //!
-//! A topic of a socket has two lines. `own` is everything in its order, where no channel intercepts.
-//! Of a channel that does, what its interceptor makes (and what passes it by) is the line `out`; an
-//! entry of `own` bears a horizon, and comes behind all of `out` that was accepted before it.
+//! A topic of a socket has two lines. `own` is everything in its order, where no channel
+//! intercepts. Of a channel that does, what its interceptor makes (and what passes it by) is the
+//! line `out`; an entry of `own` bears a horizon, and comes behind all of `out` that was accepted
+//! before it.
 //!
-//! Exact but for this: what a socket is said in the very step in which it closes may be missing; and
-//! of what is broadcast to an interceptor within the step in which it ends it may get any part.
+//! Exact but for this: what a socket is said in the very step in which it closes may be missing;
+//! and of what is broadcast to an interceptor within the step in which it ends it may get any part.
 
 mod calls;
 mod joins;
@@ -261,6 +262,8 @@ pub(crate) struct Now {
     /// Sockets that the application closes.
     pub(crate) closing: Vec<u32>,
     pub(crate) joined: Vec<u32>,
+    /// Sockets whose channels broadcast.
+    pub(crate) publishers: Vec<u32>,
 }
 
 impl Model {

@@ -72,8 +72,8 @@ impl Model {
         self.counts.steps += 1;
         self.running = Some(shard);
         self.doing = doing;
-        let Now { ending, closed, closing, joined, .. } = &mut self.now;
-        for list in [ending, closed, closing, joined] {
+        let Now { ending, closed, closing, joined, publishers, .. } = &mut self.now;
+        for list in [ending, closed, closing, joined, publishers] {
             list.clear();
         }
         (self.now.seq, self.now.tick) = (self.seq, tick);
@@ -241,7 +241,7 @@ impl Model {
         }
         let owes = |it: u32| self.chan(it).is_some_and(|it| it.owes_after_join);
         if let Some(chan) = self.now.joined.iter().find(|it| owes(**it)) {
-            return self.fail("callback", format!("channel {chan}: no after_join"));
+            self.fail("callback", format!("channel {chan}: no after_join"));
         }
     }
 
