@@ -357,6 +357,8 @@ impl Model {
             }
             Call::HandleOut { .. } => self.expect_out(conn, topic, line, seq),
             Call::Terminate(_) => self.say(chan, line),
+            // What comes behind the end of its socket nobody hears.
+            _ if self.now.closing.contains(&conn) => {}
             _ => self.say_behind(chan, line, seq),
         }
     }
@@ -390,7 +392,7 @@ impl Model {
 
     /// All that a callback did has taken place: what it answered does.
     fn outcome(&mut self, did: Did, horizon: Option<u64>) {
-        let Did { chan, out, msg_ref, seq, call, mut effects, .. } = did;
+        let Did { chan, conn: did_conn, out, msg_ref, seq, call, mut effects } = did;
         effects.clear();
         self.spare.push(effects);
         if let Out::JoinCrashed(joining) = out {
@@ -406,7 +408,8 @@ impl Model {
             Out::ReplyAndStop(word, id, how) => (Some((word, id)), Some(Reason::Stopped(how))),
             Out::Panic => (None, Some(Reason::Crashed)),
         };
-        if let (Some((word, id)), Call::HandleIn { .. }) = (reply, call) {
+        let is_closed = self.now.closing.contains(&did_conn);
+        if let (Some((word, id)), Call::HandleIn { .. }, false) = (reply, call, is_closed) {
             let join_ref = self.chan(chan).map_or(0, |it| it.join_ref);
             let horizon = horizon.unwrap_or(self.seq);
             self.say_behind(chan, Line::reply(join_ref, msg_ref, word, id), horizon);

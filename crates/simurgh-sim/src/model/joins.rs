@@ -102,7 +102,8 @@ impl Model {
 
     fn replied(&mut self, joining: Joining, word: u8, response: u32) {
         let Joining { conn, topic, join_ref, msg_ref } = joining;
-        if self.conn(conn).is_some_and(|it| it.wire != Wire::Plain) {
+        let is_closed = self.now.closing.contains(&conn);
+        if !is_closed && self.conn(conn).is_some_and(|it| it.wire != Wire::Plain) {
             self.expect(conn, topic, Line::reply(join_ref, msg_ref, word, response), false);
         }
     }
