@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn numbers_wrap() {
         let mut log = Log { head: u32::MAX, ..Log::default() };
-        ["a", "b", "c"].map(|event| log.push(broadcast(event)));
+        ["a", "b", "c"].iter().for_each(|event| log.push(broadcast(event)));
         assert_eq!((log.head(), log.len(), log.is_empty()), (2, 3, false));
         assert_eq!(runs(&mut log, u32::MAX, ""), ["abc"]);
         assert_eq!(runs(&mut log, 1, ""), ["c"]);
