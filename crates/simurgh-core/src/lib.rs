@@ -74,6 +74,8 @@ mod socket;
 mod sockets;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod time;
 mod view;
 mod wire;

@@ -238,6 +238,25 @@ mod tests {
     }
 
     #[test]
+    fn numbers_wrap() {
+        let mut log = Log { head: u32::MAX, ..Log::default() };
+        ["a", "b", "c"].iter().for_each(|event| log.push(broadcast(event)));
+        assert_eq!((log.head(), log.len(), log.is_empty()), (2, 3, false));
+        assert_eq!(runs(&mut log, u32::MAX, ""), ["abc"]);
+        assert_eq!(runs(&mut log, 1, ""), ["c"]);
+        assert_eq!(log.pending(0).map(|it| it.event().to_owned()).collect::<String>(), "bc");
+        assert_eq!(log.pending(2).count(), 0);
+    }
+
+    #[test]
+    fn a_log_gives_back_its_room_when_it_is_empty() {
+        let mut log = log(&["a"]);
+        assert!(!log.shrink(), "it is in use");
+        assert!(log.pop(false).is_some() && log.pop(false).is_none());
+        assert!(log.is_empty() && log.shrink() && !log.shrink(), "once");
+    }
+
+    #[test]
     fn what_comes_next_follows_what_was_let_go_only_while_somebody_is_behind() {
         for is_awaited in [true, false] {
             let mut log = log(&["a", "b"]);

@@ -128,9 +128,37 @@ fn what_cannot_be_encoded_is_left_out() {
     );
     publish(&mut it, Payload::from_bytes(vec![7]));
     it.fans_out();
-    assert_eq!(told(&mut it, &v1, &[]), 0);
+    assert_eq!(told(&mut it, &v1, &[]), 0, "for nobody of them is anything left");
     let changes = ["messages_out +1", "broadcasts +1", "deliveries +1", "errors_encode +1"];
     assert_eq!(it.counts(), changes);
+}
+
+/// The same one by one, where deliveries pass channels that do not want to see them.
+#[test]
+fn what_passes_a_channel_may_have_no_form_either() {
+    for bytes in [1, LONG_BYTES + 1] {
+        let mut it = Stage::playing(scripted(standard).intercepting(&["other"]));
+        let v1 = it.opens(Wire::V1);
+        it.says(v1, r#"{"topic":"t","event":"phx_join","payload":{},"ref":1}"#);
+        it.hears(v1);
+        let (v2, values) = (it.joined(&["t"]), it.out.connect(Phase::Connecting, Wire::Values));
+        it.core.opened(&mut it.out, values, SocketState::default());
+        it.says(values, r#"[1,1,"t","phx_join",{}]"#);
+        it.hears(values);
+        it.counts();
+        publish(&mut it, Payload::from_bytes(vec![b'x'; bytes]));
+        it.broadcasts("t", "news", "1");
+        it.fans_out();
+        let form = r#"{"topic":"t","event":"news","payload":1,"ref":null}"#;
+        assert_eq!(it.hears(v1), [form]);
+        let binary = format!(r"binary \x02\x01\x04tnews{}", "x".repeat(bytes));
+        assert_eq!(it.hears(v2), [binary, news("1")]);
+        assert_eq!(it.hears(values), ["t news binary", "t news 1"]);
+        assert_eq!(
+            it.counts(),
+            ["messages_out +6", "broadcasts +2", "deliveries +6", "errors_encode +1"]
+        );
+    }
 }
 
 /// Row 52: the one that is left out may have been somebody else, or on another shard.

@@ -290,6 +290,19 @@ mod tests {
             let id = insert(&mut members);
             assert!(members.get(id).unwrap().generation > 0, "{id} answers to an old name");
         }
+        assert_eq!(members.pages.len() * PAGE, members.end() as usize, "no page is there twice");
+    }
+
+    #[test]
+    fn a_page_that_nobody_is_on_is_given_back() {
+        let mut members = Memberships::default();
+        (0..4 * PAGE).for_each(|_| assert!(insert(&mut members) < 4 * PAGE as u32));
+        let middle = PAGE as u32..3 * PAGE as u32;
+        middle.clone().for_each(|id| assert!(members.remove(id).is_some()));
+        let lens = members.pages.iter().map(|page| page.len());
+        assert_eq!(Vec::from_iter(lens), [PAGE, PAGE, 0, PAGE], "some room is kept");
+        let left = (0..members.end()).filter(|id| members.get(*id).is_some());
+        assert!(left.eq((0..middle.start).chain(middle.end..members.end())));
     }
 
     #[test]

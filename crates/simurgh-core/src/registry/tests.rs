@@ -167,6 +167,8 @@ fn a_topic_gives_back_what_it_does_not_use() {
     registry.topic_mut(topic).unwrap().deliveries.has_room = true;
     registry.topic_mut(topic).unwrap().deliveries.is_busy = true;
     assert!(!registry.shrink_topic(0) && !registry.shrink_topic(1));
+    join(&mut registry, &mut list, 1, "u");
+    assert_eq!((registry.topics(), registry.topic_places()), (2, 2));
 }
 
 fn step() -> impl Strategy<Value = Step> {

@@ -331,6 +331,14 @@ mod tests {
         assert_eq!(topics.len(), 0);
     }
 
+    /// Else names could be chosen that all meet in one place of the table.
+    #[test]
+    fn where_a_name_stands_depends_on_the_seed() {
+        let hash = |seed| Topics::<Nothing>::new(seed).by_name.hasher().hash_one("a");
+        assert_eq!(hash(1), hash(1));
+        assert_ne!(hash(1), hash(2));
+    }
+
     #[test]
     fn a_walk_shows_every_topic_once() {
         let mut topics = Topics::<Nothing>::new(0);

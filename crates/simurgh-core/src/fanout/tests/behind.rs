@@ -144,6 +144,7 @@ fn what_is_withheld_is_given_back_at_a_pace() {
     assert_eq!(under_way(&mut it), (3 * WEIGHT, LOOK));
     it.passes(Duration::from_nanos(1));
     assert_eq!(under_way(&mut it), (2 * WEIGHT, LOOK));
+    assert_eq!(it.core.metrics().fanout_bytes.value(), 2 * WEIGHT as u64);
     // More is withheld behind what is.
     it.broadcasts("t", "news", "null");
     it.fans_out();
