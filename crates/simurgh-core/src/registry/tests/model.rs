@@ -335,6 +335,7 @@ fn read(data: &mut std::slice::Iter<'_, u8>) -> Option<Step> {
 }
 
 /// Carries out the operations that an input of the fuzzer means, at most some hundreds of them.
+#[allow(unreachable_pub, reason = "the fuzz target calls it")]
 pub fn run(data: &[u8]) {
     let (mut pair, mut data) = (Pair::new(), data.iter());
     for _ in 0..400 {
