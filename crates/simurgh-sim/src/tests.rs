@@ -127,5 +127,5 @@ fn an_application_that_does_more_than_it_says_is_noticed() {
 
 #[test]
 fn a_message_handled_twice_is_noticed() {
-    notices(Fault::Repeat, &["callback", "unexpected", "order"]);
+    notices(Fault::Repeat, &["callback", "reason", "unexpected", "order"]);
 }

@@ -158,7 +158,10 @@ impl Model {
             it.replaced = replaced;
         }
         self.counts.join_timeouts += 1;
+        // That came before whatever else closes the socket in the same step.
+        let closing = std::mem::take(&mut self.now.closing);
         self.refused(joining, JOIN_TIMED_OUT);
+        self.now.closing.extend(closing);
     }
 
     /// The reply to a leave where nothing is joined.
