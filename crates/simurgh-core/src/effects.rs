@@ -230,7 +230,7 @@ impl<N: Node> Core<N> {
         self.end_channel(out, membership, Reason::Stopped(how), notice);
     }
 
-    /// Ends a channel: tells the client, takes it out of every table, lets it clean up.
+    /// Ends a channel, once it has seen what was broadcast before.
     pub(crate) fn end_channel(
         &mut self,
         out: &mut impl Sockets,
@@ -241,7 +241,20 @@ impl<N: Node> Core<N> {
         let Some(id) = self.name_of(membership) else { return };
         self.bring_up_to_date(out, membership);
         // Bringing it up to date may have ended it.
-        let Some(speaker) = self.live(id).and_then(|it| self.speaker(out, it)) else { return };
+        if let Some(membership) = self.live(id) {
+            self.end_now(out, membership, reason, notice);
+        }
+    }
+
+    /// Ends a channel: tells the client, takes it out of every table, lets it clean up.
+    pub(crate) fn end_now(
+        &mut self,
+        out: &mut impl Sockets,
+        membership: u32,
+        reason: Reason,
+        notice: Notice,
+    ) {
+        let Some(speaker) = self.speaker(out, membership) else { return };
         // What tells a plain client is the end of its socket, which ends the channel too: that
         // comes last, for the channel to hear its own reason.
         let is_plain = speaker.wire == Wire::Plain;

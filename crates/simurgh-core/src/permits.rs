@@ -50,11 +50,17 @@ impl Permits {
         Self::of(shards, cores * PER_CORE)
     }
 
-    fn of(shards: usize, permits: usize) -> Self {
+    /// For so many shards, however many cores there are: for simulations.
+    pub fn of(shards: usize, permits: usize) -> Self {
         Self((shards > permits).then(|| Line {
             left: AtomicUsize::new(permits),
             waits: (0..shards).map(|_| AtomicBool::new(false)).collect(),
         }))
+    }
+
+    /// How many are left to be taken; none where every shard may fan out when it wants.
+    pub fn left(&self) -> Option<usize> {
+        Some(self.0.as_ref()?.left.load(Ordering::SeqCst))
     }
 
     /// Takes a permit, or a place in the line.

@@ -213,7 +213,7 @@ mod tests {
         let tests = read("crates/simurgh-proto/tests/fuzz_corpus.rs")
             + &read("crates/simurgh-load/tests/fuzz_corpus.rs")
             + &read("crates/simurgh-core/src/registry/tests.rs")
-            + &read("crates/simurgh-sim/src/tests.rs");
+            + &read("crates/simurgh-sim/src/fuzz.rs");
         let targets = build::targets(&root).unwrap();
         assert!(targets.len() >= 11, "{targets:?}");
         for target in targets {

@@ -126,12 +126,14 @@ impl<N: Node> Fanout<N> {
     /// Ends a slice; says when there has to be another.
     pub(crate) fn end_slice(&mut self, out: &impl Sockets, slice: &Slice) -> Next {
         self.count_active();
+        if self.active.is_empty() {
+            // Nothing is under way that the bytes could be wanted for.
+            self.batches = Default::default();
+        }
         if slice.only_few {
             return if slice.is_over { Next::Now } else { Next::Idle };
         }
         if self.active.is_empty() {
-            // Nothing is under way that the bytes could be wanted for.
-            self.batches = Default::default();
             self.put_permit_back();
             return Next::Idle;
         }

@@ -150,7 +150,9 @@ impl<N: Node> Core<N> {
         // Which events it wants to see is the application's to say, and may panic too.
         let Some(intercepts) = self.application.ask(|| !channel.intercept().is_empty()) else {
             self.application.drop_guarded(channel);
-            return self.join_crashed(out, key, joining);
+            let topic = joining.topic;
+            self.join_crashed(out, key, joining);
+            return self.apply_unjoined(out, key, topic, effects);
         };
         let Some(membership) = self.enter_topic(out, key, &joining, channel, intercepts) else {
             return;

@@ -132,7 +132,8 @@ impl<N: Node> Core<N> {
             let answer = session::leave_joined(&join_ref, msg_ref, topic);
             say(out, &self.metrics, key, answer);
         }
-        self.end_channel(out, membership, Reason::Left, Notice::Close);
+        // Its interceptor may have broadcast meanwhile: that follows its end, and is not for it.
+        self.end_now(out, membership, Reason::Left, Notice::Close);
     }
 
     /// Something a handle sent to a channel.

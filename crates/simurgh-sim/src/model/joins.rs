@@ -27,6 +27,7 @@ impl Model {
             Answer::Ok { intercept_panics: true, .. } => {
                 self.refused(joining, JOIN_CRASHED);
                 self.counts.panics += 1;
+                self.spoken(joining, effects, Out::Nothing);
             }
             Answer::Ok { chan, reply, .. } => self.let_in(joining, chan, reply, effects),
             Answer::Error(reply) => {

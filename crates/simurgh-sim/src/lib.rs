@@ -1,0 +1,35 @@
+//! Whole servers of `simurgh-core` in one thread, from one seed, and an account of what must be.
+//!
+//! ```text
+//!   seed ─► Profile (how many of what) ─► Source ─► Op, Op, Op … ─► World
+//!                                                     │
+//!          clients ⇄ network ⇄ cores ⇄ mailboxes ◄────┤ who runs, what is read, how time goes
+//!             │                  │                    ▼
+//!             └── what is heard ─┴─ what is done ─► Model: what ought to be
+//! ```
+//!
+//! A run is a list of operations, each of which says all it needs by itself; so a failing one is
+//! shrunk by leaving operations out, and a fuzzer may write them.
+
+mod app;
+mod cli;
+mod client;
+mod counts;
+mod fuzz;
+mod model;
+mod net;
+mod node;
+mod op;
+mod payload;
+mod peer;
+mod profile;
+mod report;
+mod run;
+mod scene;
+mod shrink;
+#[cfg(test)]
+mod tests;
+mod world;
+
+pub use cli::main;
+pub use fuzz::fuzz;
