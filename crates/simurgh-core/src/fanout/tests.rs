@@ -284,6 +284,7 @@ fn a_burst_is_put_together_once() {
         publish(&mut it, payload_of_frame(bytes - half));
         it.fans_out();
         assert_eq!(it.out.gathered, gathered);
+        assert_eq!(it.out.ready, if gathered == 0 { 2 } else { 0 }, "all but the first");
         assert!(keys.iter().all(|key| it.hears(*key).len() == 2));
     }
 }
@@ -447,6 +448,8 @@ fn a_permit_of_a_shard_that_ends_is_put_back() {
     assert!(has_permit(&it, 6));
     it.core.fan_out(&mut it.out);
     it.core.retire();
+    assert_eq!(it.node.permits.take(0, 0), Permit::Waits, "it had none to put back");
+    assert!(it.node.permits.leave(0));
     it.node.permits.put_back(6, |_| panic!("it has left the line"));
 }
 
