@@ -8,6 +8,7 @@ mod mutants;
 mod outcome;
 mod process;
 mod provide;
+mod sim;
 mod suite;
 mod tidy;
 
@@ -45,6 +46,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Run whole servers from seeds in the simulator, built for release; all arguments are passed
+    /// on (it has --help)
+    Sim {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -56,6 +63,7 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Mutants(options) => mutants::run(&options),
         Command::Bench { arguments } => bench::run(&arguments),
+        Command::Sim { arguments } => sim::run(&arguments),
     }
 }
 

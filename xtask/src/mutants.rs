@@ -195,7 +195,7 @@ fn room_of(file: &str) -> &'static str {
         Some(folder) => file.starts_with(folder),
         None => file == *pattern,
     };
-    let found = ROOMS.iter().find(|(_, files)| files.iter().any(|pattern| is_of(pattern)));
+    let found = ROOMS.iter().find(|(_, files)| files.iter().any(&is_of));
     found.map_or("others", |(name, _)| *name)
 }
 

@@ -12,7 +12,7 @@ use clap::Args;
 use crate::bench::instructions::{self, Verdict};
 use crate::outcome::{self, Outcome, Step};
 use crate::process::{Finished, Task};
-use crate::{dist, fuzz, provide, tidy};
+use crate::{dist, fuzz, provide, sim, tidy};
 
 /// The exit code by which a script says that it did not run, and why, on a line `SKIPPED: …`.
 const EXIT_SKIPPED: i32 = 77;
@@ -40,6 +40,7 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("clippy", true, |_| clippy()),
     ("rustdoc", true, |_| rustdoc()),
     ("cargo test", false, |_| cargo_test()),
+    ("sim", false, |_| sim::try_out()),
     ("phoenix-js", false, |ready| node_tests(ready, "phoenix-js", None)),
     ("nginx", false, |ready| node_tests(ready, "nginx", Some("/usr/sbin/nginx"))),
     ("playwright", false, |ready| node_tests(ready, "playwright", Some("/usr/bin/chromium"))),

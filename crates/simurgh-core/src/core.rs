@@ -100,7 +100,7 @@ impl<N: Node> Core<N> {
 
     /// Whether a socket is not read for what it published.
     pub fn is_held_back(&self, key: Key) -> bool {
-        self.fanout.is_held_back(key)
+        self.fanout.holds_back(key)
     }
 
     /// Puts back what this shard has of what all share: it ends.
@@ -119,6 +119,6 @@ impl<N: Node> std::fmt::Debug for Core<N> {
 }
 
 /// When it is wanted again: after so long, or when something happens.
-pub(crate) fn after(time: Option<Duration>) -> Next {
+pub(crate) fn in_time(time: Option<Duration>) -> Next {
     time.map_or(Next::Idle, Next::After)
 }

@@ -7,7 +7,7 @@ use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
 
 use crate::clock::TICK;
-use crate::core::{Core, after};
+use crate::core::{Core, in_time};
 use crate::effects::Notice;
 use crate::node::Node;
 use crate::outcome::Reason;
@@ -22,7 +22,7 @@ const DRAIN_SWEEPS: usize = 4;
 
 impl<N: Node> Core<N> {
     /// Looks at some of the sockets, if it is time for that.
-    pub(crate) fn sweep(&mut self, out: &mut impl Sockets) -> Next {
+    pub(crate) fn sweep_sockets(&mut self, out: &mut impl Sockets) -> Next {
         if out.count() == 0 {
             self.sweep.give_up();
             return Next::Idle;
@@ -64,10 +64,10 @@ impl<N: Node> Core<N> {
             Phase::Connecting | Phase::Waiting => {}
             Phase::Open | Phase::Closing if has_spoken => socket.heard(tick),
             // A publisher that is held back is not heard because nobody listens.
-            Phase::Open if self.fanout.is_held_back(key) => socket.heard(tick),
+            Phase::Open if self.fanout.holds_back(key) => socket.heard(tick),
             Phase::Open => {
                 self.metrics.idle_timeouts.add(1);
-                self.close_socket(out, key, CloseCode::PROTOCOL);
+                self.close_with(out, key, CloseCode::PROTOCOL);
             }
             Phase::Closing | Phase::Ending => out.abort(key),
         }
@@ -92,7 +92,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Closes as many as a drain wants to be closed by now.
-    pub(crate) fn drain(&mut self, out: &mut impl Sockets) -> Next {
+    pub(crate) fn drain_sockets(&mut self, out: &mut impl Sockets) -> Next {
         let (left, now_ns) = (out.count(), out.now().ns);
         let Some(drain) = &mut self.drain else { return Next::Idle };
         let count = match drain.step(left, now_ns) {
@@ -118,11 +118,11 @@ impl<N: Node> Core<N> {
                 break;
             }
         }
-        let wait = drain.closed(keys.len());
+        let wait = drain.note_closed(keys.len());
         for key in keys {
             match out.socket(key).map(Socket::phase) {
                 Some(Phase::Open | Phase::Waiting | Phase::Connecting) => {
-                    self.close_socket(out, key, CloseCode::RESTART);
+                    self.close_with(out, key, CloseCode::RESTART);
                 }
                 Some(_) => out.close(key),
                 None => {}
@@ -132,11 +132,11 @@ impl<N: Node> Core<N> {
     }
 
     /// Gets on with a round of hibernation, or begins one.
-    pub(crate) fn hibernate(&mut self, out: &mut impl Sockets) -> Next {
+    pub(crate) fn hibernate_channels(&mut self, out: &mut impl Sockets) -> Next {
         let now_ns = out.now().ns;
         let mut hand = match self.hibernation.begin(self.registry.awake(), now_ns) {
             Ok(hand) => hand,
-            Err(wait) => return after(wait),
+            Err(wait) => return in_time(wait),
         };
         let deadline_ns = Hibernation::deadline_ns(out.clock_ns());
         loop {
@@ -158,7 +158,7 @@ impl<N: Node> Core<N> {
             }
         }
         self.has_released |= std::mem::take(&mut self.hibernation.has_released);
-        after(self.hibernation.end(self.registry.awake(), now_ns))
+        in_time(self.hibernation.end(self.registry.awake(), now_ns))
     }
 
     /// Has a channel hibernate that nothing has happened on since the last round.

@@ -70,10 +70,10 @@ impl<N: Node> Core<N> {
         let Some(membership) = self.live(speaker.id) else { return };
         match result {
             Some(Outcome::NoReply) => {}
-            Some(Outcome::Reply(reply)) => self.reply(out, membership, message, reply),
+            Some(Outcome::Reply(reply)) => self.reply_to(out, membership, message, reply),
             Some(Outcome::Stop(how)) => self.stop_channel(out, membership, how),
             Some(Outcome::ReplyAndStop(reply, how)) => {
-                self.reply(out, membership, message, reply);
+                self.reply_to(out, membership, message, reply);
                 // What an interceptor saw before the reply may have ended it.
                 if let Some(membership) = self.live(speaker.id) {
                     self.stop_channel(out, membership, how);
@@ -95,7 +95,7 @@ impl<N: Node> Core<N> {
         }
         for effect in effects.drain(..) {
             match effect {
-                Effect::Push { event, payload } => self.push(out, speaker, &event, payload),
+                Effect::Push { event, payload } => self.push_to(out, speaker, &event, payload),
                 Effect::Broadcast { topic, event, payload, others } => {
                     let broadcast = Broadcast {
                         topic: topic.unwrap_or_else(|| (&*speaker.topic).into()),
@@ -107,14 +107,14 @@ impl<N: Node> Core<N> {
                 }
                 Effect::Subscribe(topic) => self.subscribe_relay(out, speaker, &topic),
                 Effect::Unsubscribe(topic) => self.unsubscribe_relay(out, speaker, &topic),
-                Effect::Close(code) => self.close_socket(out, speaker.conn, code),
+                Effect::Close(code) => self.close_with(out, speaker.conn, code),
             }
         }
         self.application.keep(effects);
     }
 
     /// A push to one member, after all broadcasts made before it.
-    pub(crate) fn push(
+    pub(crate) fn push_to(
         &mut self,
         out: &mut impl Sockets,
         speaker: &Speaker,
@@ -122,7 +122,7 @@ impl<N: Node> Core<N> {
         payload: Payload<'_>,
     ) {
         if let Some(membership) = self.live(speaker.id) {
-            self.catch_up(out, membership);
+            self.bring_up_to_date(out, membership);
         }
         let join_ref = speaker.join_ref.as_ref();
         let push = session::push(&join_ref, &speaker.topic, event, payload);
@@ -130,7 +130,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Answers a message of a member, after all broadcasts that were made before.
-    pub(crate) fn reply(
+    pub(crate) fn reply_to(
         &mut self,
         out: &mut impl Sockets,
         membership: u32,
@@ -140,7 +140,7 @@ impl<N: Node> Core<N> {
         let Some(to) = to else {
             return tracing::debug!("a reply where no message of the client is in hand: dropped");
         };
-        self.catch_up(out, membership);
+        self.bring_up_to_date(out, membership);
         let Some(Speaker { conn, topic, join_ref, .. }) = self.speaker(out, membership) else {
             return;
         };
@@ -151,7 +151,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Brings a member up to date before something else is written to it.
-    pub(crate) fn catch_up(&mut self, out: &mut impl Sockets, membership: u32) {
+    pub(crate) fn bring_up_to_date(&mut self, out: &mut impl Sockets, membership: u32) {
         if let Some(through) = self.fanout.catch_up(&mut self.registry, out, membership) {
             self.deliver_through(out, through);
         }
@@ -170,7 +170,7 @@ impl<N: Node> Core<N> {
             };
             if it.is(SOCKET_ID) {
                 if broadcast.event() == events::DISCONNECT {
-                    self.close_socket(out, conn, CloseCode::GOING_AWAY);
+                    self.close_with(out, conn, CloseCode::GOING_AWAY);
                 }
                 continue;
             }
@@ -238,8 +238,8 @@ impl<N: Node> Core<N> {
         reason: Reason,
         notice: Notice,
     ) {
-        let Some(id) = self.name(membership) else { return };
-        self.catch_up(out, membership);
+        let Some(id) = self.name_of(membership) else { return };
+        self.bring_up_to_date(out, membership);
         // Bringing it up to date may have ended it.
         let Some(speaker) = self.live(id).and_then(|it| self.speaker(out, it)) else { return };
         // What tells a plain client is the end of its socket, which ends the channel too: that
@@ -262,7 +262,7 @@ impl<N: Node> Core<N> {
                 Notice::Close => CloseCode::NORMAL,
                 Notice::Error => CloseCode::INTERNAL,
             };
-            return self.close_socket(out, speaker.conn, code);
+            return self.close_with(out, speaker.conn, code);
         }
         // These bear it as the client gave it.
         let join_ref = if speaker.is_given { speaker.join_ref.as_ref() } else { Ref::Null };
@@ -274,7 +274,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Closes a socket from our side and waits a while for the peer's answer.
-    pub(crate) fn close_socket(&mut self, out: &mut impl Sockets, key: Key, code: CloseCode) {
+    pub(crate) fn close_with(&mut self, out: &mut impl Sockets, key: Key, code: CloseCode) {
         let Some(socket) = out.socket(key) else { return };
         match socket.phase {
             Phase::Connecting => return out.abandon(key, Abandoned::Drain),
@@ -286,7 +286,7 @@ impl<N: Node> Core<N> {
         self.closing = Some(key);
         for channel in self.channels_of(socket) {
             if let Some(membership) = self.live(channel) {
-                self.catch_up(out, membership);
+                self.bring_up_to_date(out, membership);
             }
         }
         self.closing = None;
@@ -326,7 +326,7 @@ impl<N: Node> Core<N> {
             let (current, is_joined) = (list.first(), it.is_joined());
             let speaker = if is_joined { self.speaker(out, current) } else { None };
             let Some(left) = self.registry.leave(&mut list, current) else { break };
-            let channel = self.left(left);
+            let channel = self.has_left(left);
             if let Some(speaker) = speaker {
                 let mut effects =
                     self.application.terminate(state, &speaker, channel, Reason::Closed);

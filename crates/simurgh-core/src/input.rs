@@ -15,7 +15,7 @@ use crate::sockets::Sockets;
 impl<N: Node> Core<N> {
     /// A socket was let in: its record says where it leads and what is spoken.
     pub fn opened(&mut self, out: &mut impl Sockets, key: Key, state: SocketState) {
-        self.open(out, key, state);
+        self.begin_session(out, key, state);
     }
 
     /// A Channels message of a client.
@@ -43,7 +43,7 @@ impl<N: Node> Core<N> {
 
     /// The connection is gone, and this was its record.
     pub fn closed(&mut self, out: &mut impl Sockets, key: Key, socket: Socket) {
-        self.gone(out, key, socket);
+        self.end_session(out, key, socket);
     }
 
     /// Something came from another thread.
@@ -62,7 +62,7 @@ impl<N: Node> Core<N> {
 impl<N: Node> Core<N> {
     /// Closes a socket and waits a while for the peer's answer; with the code that its reason has.
     pub fn close(&mut self, out: &mut impl Sockets, key: Key, code: CloseCode) {
-        self.close_socket(out, key, code);
+        self.close_with(out, key, code);
     }
 
     /// Closes a socket whose peer broke the protocol: what else it sends is not looked at.
@@ -77,9 +77,9 @@ impl<N: Node> Core<N> {
     /// before [`fan_out`](Self::fan_out): whose time is up has channels that may broadcast their
     /// end.
     pub fn tick(&mut self, out: &mut impl Sockets) -> Next {
-        let swept = self.sweep(out);
-        let drained = self.drain(out);
-        let hibernated = self.hibernate(out);
+        let swept = self.sweep_sockets(out);
+        let drained = self.drain_sockets(out);
+        let hibernated = self.hibernate_channels(out);
         let now = out.now();
         swept.sooner(drained, now).sooner(hibernated, now)
     }

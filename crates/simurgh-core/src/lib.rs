@@ -31,7 +31,7 @@
 //!    [`peer_closed`](Core::peer_closed) for its close frame; [`closed`](Core::closed) once, with
 //!    the record, when the connection is gone; [`mail`](Core::mail) for what other threads posted.
 //! 2. *Commands*, when the transport wants something: [`close`](Core::close),
-//!    [`fail`](Core::fail), [`go_on`](Core::go_on).
+//!    [`fail`](Core::fail), [`resume`](Core::resume).
 //! 3. *Time*, at the end of each turn and in this order: [`tick`](Core::tick) (whose time is up),
 //!    [`fan_out`](Core::fan_out) (a slice of what is broadcast), [`settle`](Core::settle). Each
 //!    says when it wants to be called again at the latest.
@@ -97,6 +97,8 @@ pub use outcome::{Outcome, Reason, Reply, ReplyRef, Stop};
 pub use permits::Permits;
 pub use reach::{Reach, ToChannel, Work};
 pub use registry::TopicId;
+#[cfg(feature = "fuzz")]
+pub use registry::model::run as fuzz_registry;
 pub use socket::{NETWORK, Phase, Socket};
 pub use sockets::{Abandoned, Sockets};
 pub use time::DRAIN_GRACE;

@@ -28,7 +28,7 @@ impl<N: Node> Core<N> {
     }
 
     /// How a membership is named.
-    pub(crate) fn name(&self, membership: u32) -> Option<ChannelId> {
+    pub(crate) fn name_of(&self, membership: u32) -> Option<ChannelId> {
         let generation = self.registry.member(membership)?.generation;
         Some(ChannelId { shard: self.shard, membership, generation })
     }
@@ -43,7 +43,7 @@ impl<N: Node> Core<N> {
     /// The channels that a socket has joined.
     pub(crate) fn channels_of(&self, socket: &Socket) -> Vec<ChannelId> {
         let all = self.registry.of(socket.list).filter(|(_, it)| it.is_joined());
-        all.filter_map(|(membership, _)| self.name(membership)).collect()
+        all.filter_map(|(membership, _)| self.name_of(membership)).collect()
     }
 
     /// Takes a channel, and its subscriptions to further topics, out of all tables and lets it
@@ -59,7 +59,7 @@ impl<N: Node> Core<N> {
         let Some(socket) = out.socket_mut(speaker.conn) else { return Vec::new() };
         let mut channel = None;
         if let Some(left) = self.registry.leave(&mut socket.list, membership) {
-            channel = self.left(left);
+            channel = self.has_left(left);
         }
         if has_relays {
             let all = self.registry.of(socket.list);
@@ -67,7 +67,7 @@ impl<N: Node> Core<N> {
             let relays: Vec<u32> = own.map(|(id, _)| id).collect();
             for relay in relays {
                 if let Some(left) = self.registry.leave(&mut socket.list, relay) {
-                    self.left(left);
+                    self.has_left(left);
                 }
             }
         }
@@ -75,7 +75,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Does what follows when a membership has left; returns its channel.
-    pub(crate) fn left(&mut self, left: Left) -> Option<Box<dyn Channel>> {
+    pub(crate) fn has_left(&mut self, left: Left) -> Option<Box<dyn Channel>> {
         if let Some(topic) = &left.counted {
             self.node.count_out(topic);
         }
@@ -110,7 +110,7 @@ impl<N: Node> Core<N> {
         let Some(socket) = out.socket_mut(speaker.conn) else { return };
         let Some(relay) = self.registry.relay(socket.list, channel, topic) else { return };
         if let Some(left) = self.registry.leave(&mut socket.list, relay) {
-            self.left(left);
+            self.has_left(left);
         }
     }
 

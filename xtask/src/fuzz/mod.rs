@@ -211,7 +211,9 @@ mod tests {
         let root = crate::root();
         let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
         let tests = read("crates/simurgh-proto/tests/fuzz_corpus.rs")
-            + &read("crates/simurgh-load/tests/fuzz_corpus.rs");
+            + &read("crates/simurgh-load/tests/fuzz_corpus.rs")
+            + &read("crates/simurgh-core/src/registry/tests.rs")
+            + &read("crates/simurgh-sim/src/tests.rs");
         let targets = build::targets(&root).unwrap();
         assert!(targets.len() >= 11, "{targets:?}");
         for target in targets {

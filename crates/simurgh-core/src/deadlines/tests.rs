@@ -294,10 +294,10 @@ fn a_drain_looks_at_so_many_records_in_one_turn() {
     }
     let last = in_phase(&mut it, Phase::Open);
     it.core.mail(&mut it.out, Mail::Drain(Duration::ZERO));
-    it.core.drain(&mut it.out);
+    it.core.drain_sockets(&mut it.out);
     assert!(it.hears(last).is_empty());
     it.passes(Duration::from_millis(5));
-    it.core.drain(&mut it.out);
+    it.core.drain_sockets(&mut it.out);
     assert_eq!(it.hears(last), ["close 1012 server restarts"]);
 }
 
@@ -311,7 +311,7 @@ fn a_drain_closes_no_more_than_are_due() {
         keys.iter().filter(|key| it.out.peer(**key).socket.phase() == Phase::Open).count()
     };
     for expected in [172, 44, 0] {
-        it.core.drain(&mut it.out);
+        it.core.drain_sockets(&mut it.out);
         assert_eq!(left(&mut it), expected);
         it.passes(Duration::from_millis(5));
     }
@@ -335,10 +335,10 @@ fn a_channel_on_which_nothing_happens_hibernates_once() {
     let key = it.joined(&["t"]);
     let round = |it: &mut Stage| {
         it.passes(15 * SECOND);
-        let next = it.core.hibernate(&mut it.out);
+        let next = it.core.hibernate_channels(&mut it.out);
         (slept.swap(0, Ordering::Relaxed), next)
     };
-    assert_eq!(it.core.hibernate(&mut it.out), Next::After(15 * SECOND));
+    assert_eq!(it.core.hibernate_channels(&mut it.out), Next::After(15 * SECOND));
     let again = Next::After(15 * SECOND);
     assert_eq!(round(&mut it), (0, again), "something may have happened since it came");
     it.says(key, r#"[1,2,"t","noreply",{}]"#);
@@ -361,11 +361,11 @@ fn a_channel_on_which_nothing_happens_hibernates_once() {
 fn a_channel_may_crash_over_hibernating() {
     let mut it = Stage::playing(scripted(standard).sleeping(|| crash()));
     let key = it.joined(&["t"]);
-    it.core.hibernate(&mut it.out);
+    it.core.hibernate_channels(&mut it.out);
     for _ in 0..2 {
         it.passes(15 * SECOND);
         it.counts();
-        it.core.hibernate(&mut it.out);
+        it.core.hibernate_channels(&mut it.out);
     }
     let crashed = r#"[1,1,"t","phx_error",{"reason":"channel_crash"}]"#;
     assert_eq!(it.hears(key), [crashed, r#"[1,null,"t","you_left",{}]"#]);
@@ -389,16 +389,20 @@ fn a_round_of_hibernation_is_no_long_turn() {
     for _ in 0..100 {
         it.joined(&["t"]);
     }
-    it.core.hibernate(&mut it.out);
+    it.core.hibernate_channels(&mut it.out);
     it.passes(15 * SECOND);
-    assert_eq!(it.core.hibernate(&mut it.out), Next::After(15 * SECOND), "it has all the time");
+    assert_eq!(
+        it.core.hibernate_channels(&mut it.out),
+        Next::After(15 * SECOND),
+        "it has all the time"
+    );
     it.passes(15 * SECOND);
     // The round before had a page of memberships, the step to the topics, and one of those.
     let steps = 256 + 1 + 1;
     it.out.step_ns = 200_000;
     let mut total = 0;
     for slice in 1..=9 {
-        let next = it.core.hibernate(&mut it.out);
+        let next = it.core.hibernate_channels(&mut it.out);
         let by_now = (32 * slice - steps % 32).min(100);
         let expected = if slice == 9 { Next::Idle } else { Next::Now };
         total += slept.swap(0, Ordering::Relaxed);
@@ -412,14 +416,14 @@ fn topics_release_what_they_do_not_use() {
     let mut it = Stage::new();
     let keys: Vec<Key> = (0..9).map(|_| it.joined(&["t"])).collect();
     keys[1..].iter().for_each(|key| it.goes(*key));
-    it.core.hibernate(&mut it.out);
+    it.core.hibernate_channels(&mut it.out);
     it.passes(15 * SECOND);
     assert!(!it.core.take_released());
-    it.core.hibernate(&mut it.out);
+    it.core.hibernate_channels(&mut it.out);
     assert!(it.core.take_released());
     it.says(keys[0], r#"[1,2,"t","noreply",{}]"#);
     it.passes(15 * SECOND);
-    it.core.hibernate(&mut it.out);
+    it.core.hibernate_channels(&mut it.out);
     assert!(!it.core.take_released(), "there is nothing left to release");
 }
 

@@ -84,7 +84,7 @@ impl<N: Node> Fanout<N> {
     }
 
     /// Whether a socket is not read for what it published.
-    pub(crate) fn is_held_back(&self, key: Key) -> bool {
+    pub(crate) fn holds_back(&self, key: Key) -> bool {
         self.held.iter().any(|held| held.key == key)
     }
 

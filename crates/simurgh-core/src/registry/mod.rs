@@ -321,5 +321,8 @@ impl Generations<'_> {
     }
 }
 
+#[cfg(any(test, feature = "fuzz"))]
+#[path = "tests/model.rs"]
+pub(crate) mod model;
 #[cfg(test)]
 mod tests;

@@ -255,7 +255,7 @@ impl<D: Deliveries> Topics<D> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::Nothing;
+    use super::super::model::Nothing;
     use super::*;
 
     fn topic(members: u32) -> (Topics<Nothing>, TopicId) {

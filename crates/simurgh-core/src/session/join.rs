@@ -49,7 +49,7 @@ impl<'a> Joining<'a> {
 
 impl<N: Node> Core<N> {
     /// A client wants to join; `joined` is the channel it has in that topic.
-    pub(crate) fn join(
+    pub(crate) fn join_topic(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
@@ -78,7 +78,7 @@ impl<N: Node> Core<N> {
         }
         let replaced = joined.and_then(|old| self.replace(out, old));
         let joining = Joining { topic: &topic, join_ref, message: msg_ref, replaced };
-        self.ask(out, key, joining, payload, prepared, &route.join);
+        self.ask_to_join(out, key, joining, payload, prepared, &route.join);
     }
 
     /// Asks a plain mount's join function, right after the upgrade.
@@ -88,10 +88,10 @@ impl<N: Node> Core<N> {
             return;
         };
         let joining = Joining { topic, join_ref: Ref::Null, message: Ref::Null, replaced: None };
-        self.ask(out, key, joining, Payload::EMPTY_OBJECT, None, join);
+        self.ask_to_join(out, key, joining, Payload::EMPTY_OBJECT, None, join);
     }
 
-    fn ask(
+    fn ask_to_join(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
@@ -152,7 +152,7 @@ impl<N: Node> Core<N> {
             self.application.drop_guarded(channel);
             return self.join_crashed(out, key, joining);
         };
-        let Some(membership) = self.subscribe(out, key, &joining, channel, intercepts) else {
+        let Some(membership) = self.enter_topic(out, key, &joining, channel, intercepts) else {
             return;
         };
         self.metrics.joins.add(1);
@@ -173,7 +173,7 @@ impl<N: Node> Core<N> {
         });
     }
 
-    fn subscribe(
+    fn enter_topic(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
@@ -229,7 +229,7 @@ impl<N: Node> Core<N> {
         self.reply_join(out, key, &joining, "error", response);
         self.close_replaced(out, joining.replaced);
         if out.socket(key).is_some_and(|socket| socket.wire == Wire::Plain) {
-            self.close_socket(out, key, CloseCode::POLICY);
+            self.close_with(out, key, CloseCode::POLICY);
         }
     }
 
@@ -251,8 +251,8 @@ impl<N: Node> Core<N> {
 
     /// Ends the old channel of a topic that is joined again; its last words wait for the new reply.
     fn replace(&mut self, out: &mut impl Sockets, membership: u32) -> Option<Box<Replaced>> {
-        let id = self.name(membership)?;
-        self.catch_up(out, membership);
+        let id = self.name_of(membership)?;
+        self.bring_up_to_date(out, membership);
         let speaker = self.live(id).and_then(|it| self.speaker(out, it))?;
         let effects = self.take_out(out, &speaker, Reason::Rejoined);
         let (pushes, others): (Vec<_>, Vec<_>) =
@@ -332,19 +332,19 @@ impl<N: Node> Core<N> {
     ) -> Option<AwaitedJoin> {
         let own = out.socket_mut(key)?.own.as_mut()?;
         let awaited = own.awaited.take_if(|awaited| is_it(awaited))?;
-        self.go_on(out, key);
+        self.resume(out, key);
         Some(awaited)
     }
 
     /// A socket waits no more; it is read again, unless it is held for what it published.
-    pub fn go_on(&mut self, out: &mut impl Sockets, key: Key) {
+    pub fn resume(&mut self, out: &mut impl Sockets, key: Key) {
         let tick = out.now().tick;
         let waits = |socket: &&mut Socket| socket.phase == Phase::Waiting;
         let Some(socket) = out.socket_mut(key).filter(waits) else { return };
         socket.enter(Phase::Open, tick);
         // A socket that has nothing of its own keeps no memory for that.
         socket.own.take_if(|own| own.awaited.is_none() && own.state.is_empty());
-        if !self.fanout.is_held_back(key) {
+        if !self.fanout.holds_back(key) {
             out.release(key);
         }
     }

@@ -24,7 +24,7 @@ use crate::wire::Wire;
 
 impl<N: Node> Core<N> {
     /// A socket is let in: its session begins.
-    pub(crate) fn open(&mut self, out: &mut impl Sockets, key: Key, state: SocketState) {
+    pub(crate) fn begin_session(&mut self, out: &mut impl Sockets, key: Key, state: SocketState) {
         let tick = out.now().tick;
         let Some(socket) = out.socket_mut(key) else {
             return self.application.drop_guarded(state);
@@ -59,7 +59,7 @@ impl<N: Node> Core<N> {
         let topic = self.registry.find(&message.topic);
         let joined = topic.and_then(|topic| self.registry.joined_in(key, list, topic));
         if asks == Asks::Join {
-            return self.join(out, key, joined, received);
+            return self.join_topic(out, key, joined, received);
         }
         let Some((membership, it)) = joined.and_then(|id| Some((id, self.registry.member(id)?)))
         else {
@@ -69,7 +69,7 @@ impl<N: Node> Core<N> {
             return;
         }
         match asks == Asks::Leave {
-            true => self.leave(out, key, membership, message),
+            true => self.leave_topic(out, key, membership, message),
             false => self.push_in(out, membership, received),
         }
     }
@@ -112,9 +112,15 @@ impl<N: Node> Core<N> {
         });
     }
 
-    fn leave(&mut self, out: &mut impl Sockets, key: Key, membership: u32, message: &Message<'_>) {
-        let Some(id) = self.name(membership) else { return };
-        self.catch_up(out, membership);
+    fn leave_topic(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        membership: u32,
+        message: &Message<'_>,
+    ) {
+        let Some(id) = self.name_of(membership) else { return };
+        self.bring_up_to_date(out, membership);
         let Message { join_ref, msg_ref, topic, .. } = message;
         let Some(membership) = self.live(id) else {
             // What it intercepted on the way has ended it: there is nothing to leave any more.
@@ -142,11 +148,11 @@ impl<N: Node> Core<N> {
                 });
             }
             ToChannel::Reply(to, reply) => {
-                self.reply(out, membership, Some(to.0.as_ref()), reply);
+                self.reply_to(out, membership, Some(to.0.as_ref()), reply);
             }
             ToChannel::Push(event, payload) => {
                 let Some(speaker) = self.speaker(out, membership) else { return };
-                self.push(out, &speaker, &event, payload);
+                self.push_to(out, &speaker, &event, payload);
             }
             ToChannel::Stop(how) => self.stop_channel(out, membership, how),
         }
@@ -181,7 +187,7 @@ impl<N: Node> Core<N> {
     }
 
     /// The connection is gone; its record is all that is left.
-    pub(crate) fn gone(&mut self, out: &mut impl Sockets, key: Key, mut socket: Socket) {
+    pub(crate) fn end_session(&mut self, out: &mut impl Sockets, key: Key, mut socket: Socket) {
         self.fanout.forget(key);
         if socket.is_open() {
             self.socket_ended();

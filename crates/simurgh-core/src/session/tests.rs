@@ -471,7 +471,7 @@ fn nobody_says_anything_after_the_end() {
     it.core.message(&mut it.out, key, message.into());
     it.core.plain_message(&mut it.out, key, Frame::Text("x"));
     it.core.drained(&it.out, key);
-    it.core.go_on(&mut it.out, key);
+    it.core.resume(&mut it.out, key);
     it.core.close(&mut it.out, key, CloseCode::NORMAL);
     assert!(it.counts().is_empty());
 }

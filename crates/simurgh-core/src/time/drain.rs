@@ -60,7 +60,7 @@ impl Drain {
     }
 
     /// So many were closed; in how long it wants to go on.
-    pub(crate) fn closed(&mut self, count: usize) -> Duration {
+    pub(crate) fn note_closed(&mut self, count: usize) -> Duration {
         self.closed += count;
         EVERY
     }
@@ -78,7 +78,7 @@ mod tests {
             if let Step::Close(count) = drain.step(left, ms * 1_000_000) {
                 // At the end it takes as many as it finds.
                 let count = count.min(left);
-                drain.closed(count);
+                drain.note_closed(count);
                 left -= count;
                 at.push((ms, 1000 - left));
             }

@@ -27,8 +27,8 @@ const fn reason(text: &'static str) -> Payload<'static> {
 pub enum Asks {
     /// For a sign of life: answer with [`heartbeat`].
     Heartbeat,
-    /// To join the topic, in place of the channel that may be there: the new join is answered first,
-    /// then the old channel closed (PROTOCOL §5).
+    /// To join the topic, in place of the channel that may be there: the new join is answered
+    /// first, then the old channel closed (PROTOCOL §5).
     Join,
     /// To leave the topic: reply `ok`, then close, then what the channel says while it ends; where
     /// it is not joined, [`leave_unjoined`].

@@ -1,8 +1,8 @@
 //! A shard: one thread's connections, and the transport between them and the shard's core.
 //!
-//! The data's way: bytes come in [`Handler::readable`]; `websocket` makes messages of them and gives
-//! them to the core (`simurgh_core`), which says through `transport` what is to be done with the
-//! sockets. `memory` gives back what a crowd leaves. Sockets that a driver in this process has
+//! The data's way: bytes come in [`Handler::readable`]; `websocket` makes messages of them and
+//! gives them to the core (`simurgh_core`), which says through `transport` what is to be done with
+//! the sockets. `memory` gives back what a crowd leaves. Sockets that a driver in this process has
 //! instead of a network are in `driver::driven`, what somebody who looks is shown in
 //! `observe::survey`. Nothing here is shared with another thread: the one door is [`Mail`].
 

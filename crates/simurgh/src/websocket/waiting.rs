@@ -147,7 +147,7 @@ impl Shard {
         };
         let Passing::Reading { mut waiting, .. } = passing else { return };
         let (core, mut out) = self.parts(io);
-        core.go_on(&mut out, key);
+        core.resume(&mut out, key);
         self.received(io, key, received);
         self.frames(io, key, &mut waiting.behind);
         self.account_inbound(io, key, before);

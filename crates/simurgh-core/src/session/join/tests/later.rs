@@ -102,7 +102,7 @@ fn a_socket_that_closes_waits_for_no_decision() {
     assert!(it.hears(key).is_empty());
     assert_eq!(it.out.peer(key).socket.phase(), Phase::Closing);
     assert_eq!(it.core.metrics().joins.value(), 1);
-    it.core.go_on(&mut it.out, key);
+    it.core.resume(&mut it.out, key);
     assert_eq!(it.out.peer(key).socket.phase(), Phase::Closing, "only who waits goes on");
 }
 

@@ -1,0 +1,369 @@
+//! Clients: what they say, and how they take what is said to them.
+
+use simurgh_core::{Phase, Received, Wire};
+use simurgh_proto::message::{Message, Payload, Ref, events};
+use simurgh_proto::serializer::{Frame, Kind, Serializer};
+use simurgh_proto::session::client::{Client, Topic};
+use simurgh_proto::ws::{CloseCode, Decoder, Event, Limits, Role};
+use simurgh_reactor::Key;
+
+use crate::model::{Asked, Asks, Doing, Line, Made, NONE, PUSHED, Sort, code_bit};
+
+use crate::node::Fault;
+use crate::payload;
+use crate::peer::{Heard, Sent, What, line_of};
+use crate::world::World;
+
+/// The client's end of a connection.
+pub(crate) struct Link {
+    pub(crate) client: usize,
+    pub(crate) shard: usize,
+    pub(crate) key: Key,
+    pub(crate) wire: Wire,
+    pub(crate) session: Client,
+    pub(crate) decoder: Decoder,
+    /// What its socket left behind.
+    pub(crate) pipe: Vec<u8>,
+    pub(crate) heard: Vec<Heard>,
+    /// The server has no record of it any more.
+    pub(crate) is_over: bool,
+    /// Nothing is taken any more.
+    pub(crate) is_lost: bool,
+    pub(crate) is_stalled: bool,
+    /// Messages with refs of its own making.
+    pub(crate) odd: u32,
+}
+
+impl Link {
+    /// How it is called in stories.
+    pub(crate) fn name(&self) -> String {
+        format!("client {} ({:?}, shard {})", self.client, self.wire, self.shard)
+    }
+
+    /// What reads and writes its messages.
+    pub(crate) fn serializer(&self) -> Serializer {
+        if self.wire == Wire::V1 { Serializer::V1 } else { Serializer::V2 }
+    }
+}
+
+/// The refs of messages that are not a session's.
+const ODD_REFS: u32 = 1_000_000;
+
+impl World {
+    /// The connection that a client has.
+    pub(crate) fn link_of(&self, client: u16) -> Option<u32> {
+        let client = usize::from(client) % self.current.len().max(1);
+        self.current.get(client).copied().flatten()
+    }
+
+    fn number(&self, topic: u8) -> u32 {
+        let made =
+            Made { topic, event: PUSHED, is_binary: false, depth: 0, except: NONE, weight: 0 };
+        self.stage.model().make(made)
+    }
+
+    /// A client says something with its session.
+    pub(crate) fn say(&mut self, conn: u32, asks: Asks, topic: u8, word: u32, is_binary: bool) {
+        let id = self.number(topic);
+        let name = self.stage.model().topics.name(topic).to_owned();
+        let Some(link) = self.links.get_mut(conn as usize) else { return };
+        if link.wire == Wire::Plain {
+            return self.say_plain(conn, asks, id, word, is_binary);
+        }
+        let is_binary = is_binary && link.wire != Wire::V1;
+        let payload = payload::make(id, word, 0, is_binary);
+        let mut bytes = Vec::with_capacity(96);
+        let sent = match asks {
+            Asks::Heartbeat => link.session.heartbeat(&mut bytes),
+            Asks::Join => link.session.join(&mut bytes, &Topic::from(&*name), &payload),
+            Asks::Leave => link.session.leave(&mut bytes, &name),
+            Asks::Event => link.session.push(&mut bytes, &name, "x", &payload),
+        };
+        let Ok(sent) = sent else { return };
+        let what = match asks {
+            Asks::Heartbeat => "sends a heartbeat".to_owned(),
+            Asks::Join => format!("joins {name}"),
+            Asks::Leave => format!("leaves {name}"),
+            Asks::Event => format!("pushes #{id} to {name}"),
+        };
+        let who = link.name();
+        self.tell(|| format!("{who} {what} (ref {})", sent.msg_ref));
+        let asked = Asked { asks, topic, join_ref: 0, msg_ref: sent.msg_ref, id };
+        self.send(conn, Sent { kind: sent.kind, bytes, what: What::Asked(asked) });
+    }
+
+    fn say_plain(&mut self, conn: u32, asks: Asks, id: u32, word: u32, is_binary: bool) {
+        if asks != Asks::Event {
+            return;
+        }
+        let payload = payload::make(id, word, 0, false);
+        let bytes = payload::bytes(&payload).to_vec();
+        let kind = if is_binary { Kind::Binary } else { Kind::Text };
+        let who = self.links.get(conn as usize).map(Link::name).unwrap_or_default();
+        self.tell(|| format!("{who} sends #{id}"));
+        self.send(conn, Sent { kind, bytes, what: What::Plain(id) });
+    }
+
+    /// A client says something with refs of its own making: none, or of a join that is long over.
+    pub(crate) fn say_oddly(&mut self, conn: u32, topic: u8, word: u32) {
+        let id = self.number(topic);
+        let name = self.stage.model().topics.name(topic).to_owned();
+        let Some(link) = self.links.get_mut(conn as usize) else { return };
+        if link.wire == Wire::Plain {
+            return;
+        }
+        link.odd += 1;
+        let msg_ref = ODD_REFS + link.odd;
+        let join_ref = match word >> 8 & 7 {
+            0..4 => 0,
+            4 => ODD_REFS + (word >> 12) % link.odd.max(1),
+            _ => (word >> 12) % 24 + 1,
+        };
+        let (asks, event) = match word & 7 {
+            0 | 1 => (Asks::Join, events::JOIN),
+            2 => (Asks::Leave, events::LEAVE),
+            _ => (Asks::Event, "x"),
+        };
+        let join_ref = if asks == Asks::Join { join_ref.min(ODD_REFS - 1) } else { join_ref };
+        let text = |it: u32| if it == 0 { Ref::Null } else { Ref::from_text(&it.to_string()) };
+        let message = Message {
+            join_ref: text(join_ref),
+            msg_ref: text(msg_ref),
+            topic: (&*name).into(),
+            event: event.into(),
+            payload: payload::make(id, word, 0, false),
+        };
+        let mut bytes = Vec::with_capacity(96);
+        let Ok(kind) = link.serializer().message(&mut bytes, &message) else { return };
+        let who = link.name();
+        self.tell(|| format!("{who} sends {event} #{id} to {name} (refs {join_ref}, {msg_ref})"));
+        let asked = Asked { asks, topic, join_ref, msg_ref, id };
+        self.send(conn, Sent { kind, bytes, what: What::Asked(asked) });
+    }
+
+    fn send(&mut self, conn: u32, sent: Sent) {
+        let is_lost = self.links.get(conn as usize).is_none_or(|it| it.is_lost);
+        if let Some(peer) = self.peer_mut(conn).filter(|it| !is_lost && !it.has_shut) {
+            peer.inbound.push_back(sent);
+        }
+    }
+
+    pub(crate) fn send_close(&mut self, conn: u32, code: Option<u16>) {
+        self.send(conn, Sent { kind: Kind::Binary, bytes: Vec::new(), what: What::Close(code) });
+    }
+
+    /// The server reads some messages of a client.
+    pub(crate) fn read(&mut self, conn: u32, messages: usize) -> bool {
+        let Some(link) = self.links.get(conn as usize) else { return false };
+        let (shard, key) = (link.shard, link.key);
+        let Some(peer) = self.peer_mut(conn).filter(|it| !it.is_held) else { return false };
+        let count = messages.min(peer.inbound.len());
+        if count == 0 {
+            if peer.has_shut && peer.inbound.is_empty() && peer.stash.is_empty() {
+                if let Some(server) = self.servers.get_mut(shard) {
+                    server.net.doom(key);
+                }
+                self.bury(shard);
+                return true;
+            }
+            return false;
+        }
+        let read: Vec<Sent> = peer.inbound.drain(..count).collect();
+        peer.stash.extend(read);
+        self.feed(shard, key);
+        true
+    }
+
+    /// Hands in what was read, until the socket waits for something.
+    pub(crate) fn feed(&mut self, shard: usize, key: Key) {
+        loop {
+            let server = self.servers.get_mut(shard);
+            let Some(peer) = server.and_then(|it| it.net.peer_mut(key)) else { return };
+            match peer.socket.phase() {
+                Phase::Open | Phase::Closing => {}
+                Phase::Waiting => {
+                    let left = peer.stash.len() as u64;
+                    self.stage.model().counts.stashed += left;
+                    return;
+                }
+                _ => return peer.stash.clear(),
+            }
+            let Some(sent) = peer.stash.pop_front() else { return };
+            self.hand_in(shard, key, &sent);
+        }
+    }
+
+    fn hand_in(&mut self, shard: usize, key: Key, sent: &Sent) {
+        let Some(server) = self.servers.get_mut(shard) else { return };
+        let tick = simurgh_reactor::Now::from_ns(server.turn_ns(self.clock_ns)).tick;
+        let Some(peer) = server.net.peer_mut(key) else { return };
+        let is_open = peer.socket.phase() == Phase::Open;
+        let conn = peer.conn;
+        if let What::Close(code) = sent.what {
+            if let Some(it) = self.stage.model().conn_mut(conn) {
+                it.codes |= code.map_or(0, code_bit);
+            }
+            self.step(shard, Doing::Ended(conn), 1, |core, net, _| {
+                core.peer_closed(net, key, code.map(CloseCode));
+            });
+            return;
+        }
+        if !is_open {
+            return;
+        }
+        peer.socket.heard(tick);
+        peer.heard_tick = tick;
+        let text;
+        let frame = match sent.kind {
+            Kind::Text => {
+                text = String::from_utf8_lossy(&sent.bytes);
+                Frame::Text(&text)
+            }
+            Kind::Binary => Frame::Binary(&sent.bytes),
+        };
+        let id = match sent.what {
+            What::Plain(id) => id,
+            What::Asked(_) | What::Close(_) => return self.hand_in_asked(shard, key, sent, frame),
+        };
+        self.step(shard, Doing::Other, 1, |core, net, stage| {
+            let mut model = stage.model();
+            let topic = model.topics.plain();
+            if model.joined(conn, topic).is_some() {
+                let asks = Asks::Event;
+                model.message(conn, Asked { asks, topic, join_ref: 0, msg_ref: 0, id });
+            }
+            drop(model);
+            core.plain_message(net, key, frame);
+        });
+    }
+
+    fn hand_in_asked(&mut self, shard: usize, key: Key, sent: &Sent, frame: Frame<'_>) {
+        let What::Asked(asked) = sent.what else { return };
+        let Some(peer) = self.servers.get(shard).and_then(|it| it.net.peer(key)) else { return };
+        let conn = peer.conn;
+        let serializer = peer.socket.wire().serializer().unwrap_or(Serializer::V2);
+        let Ok(message) = serializer.decode(frame) else { return };
+        // A binary frame has an empty string for null, which is nobody's.
+        let join_ref = match message.join_ref.raw() {
+            "\"\"" => NONE,
+            raw => payload::ref_number(raw),
+        };
+        self.step(shard, Doing::Other, 1, |core, net, stage| {
+            stage.model().message(conn, Asked { join_ref, ..asked });
+            if stage.is_faulty(Fault::Repeat) {
+                core.message(net, key, Received::from(message.clone()));
+            }
+            core.message(net, key, Received::from(message));
+        });
+    }
+
+    /// A client takes what has come, or so many bytes of it.
+    pub(crate) fn take(&mut self, conn: u32, most: usize) -> bool {
+        let Some(link) = self.links.get_mut(conn as usize) else { return false };
+        if link.is_lost {
+            return self.let_go(conn);
+        }
+        let key = link.key;
+        let is_values = link.wire == Wire::Values;
+        let net = self.servers.get_mut(link.shard).map(|it| &mut it.net);
+        let peer = net.and_then(|it| it.peer_mut(key));
+        let (pipe, heard) = match peer {
+            Some(peer) => (&mut peer.pipe, &mut peer.heard),
+            None => (&mut link.pipe, &mut link.heard),
+        };
+        if is_values {
+            let heard = std::mem::take(heard);
+            let is_some = !heard.is_empty();
+            self.listen(conn, heard);
+            return self.let_go(conn) || is_some;
+        }
+        if pipe.is_empty() {
+            return self.let_go(conn);
+        }
+        let mut bytes: Vec<u8> = match pipe.len() <= most {
+            true => std::mem::take(pipe),
+            false => pipe.drain(..most).collect(),
+        };
+        self.take_bytes(conn, &mut bytes);
+        true
+    }
+
+    fn take_bytes(&mut self, conn: u32, bytes: &mut [u8]) {
+        let Some(link) = self.links.get_mut(conn as usize) else { return };
+        let (serializer, wire) = (link.serializer(), link.wire);
+        let mut model = self.stage.model();
+        let mut rest = bytes;
+        let mut answers = None;
+        loop {
+            let frame = match link.decoder.next(Role::Client, &Limits::default(), &mut rest) {
+                Ok(Some(Event::Text(text))) => Ok(text),
+                Ok(Some(Event::Binary(data))) => Err(data),
+                Ok(Some(Event::Close(frame))) => {
+                    let code = frame.map(|it| it.code.0);
+                    model.seen_close(conn, code);
+                    answers = Some(code);
+                    continue;
+                }
+                Ok(Some(_)) => continue,
+                Ok(None) => break,
+                Err(error) => {
+                    model.fail("frame", format!("socket {conn}: {error:?}"));
+                    break;
+                }
+            };
+            let frame = match &frame {
+                Ok(text) => Frame::Text(text),
+                Err(data) => Frame::Binary(data),
+            };
+            if wire == Wire::Plain {
+                let payload = match frame {
+                    Frame::Text(text) => Payload::Json(text.into()),
+                    Frame::Binary(data) => Payload::Binary(data.into()),
+                };
+                let said = payload::parse(&payload).0;
+                let line = Line { sort: Sort::Raw, word: 0, join_ref: 0, msg_ref: 0, said };
+                let topic = model.topics.plain();
+                model.seen(conn, Some(topic), line);
+                continue;
+            }
+            match serializer.decode_server(frame) {
+                Ok(message) => {
+                    let (topic, line) = line_of(&model.topics, &message);
+                    model.seen(conn, topic, line);
+                    link.session.handle(&message);
+                }
+                Err(error) => model.fail("frame", format!("socket {conn}: {error:?}")),
+            }
+        }
+        drop(model);
+        if let Some(code) = answers {
+            self.send_close(conn, code);
+        }
+    }
+
+    /// A socket that speaks in values.
+    fn listen(&mut self, conn: u32, heard: Vec<Heard>) {
+        let mut model = self.stage.model();
+        for it in heard {
+            match it {
+                Heard::Line(topic, line) => model.seen(conn, topic, line),
+                Heard::Close(code) => model.seen_close(conn, code),
+            }
+        }
+    }
+
+    /// A client whose connection is over has none any more.
+    fn let_go(&mut self, conn: u32) -> bool {
+        let Some(link) = self.links.get(conn as usize) else { return false };
+        let client = link.client;
+        let has_left = link.is_lost || (link.pipe.is_empty() && link.heard.is_empty());
+        let is_over = link.is_over && has_left;
+        match self.current.get_mut(client) {
+            Some(place) if is_over && *place == Some(conn) => {
+                *place = None;
+                true
+            }
+            _ => false,
+        }
+    }
+}

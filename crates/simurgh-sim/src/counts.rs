@@ -1,0 +1,64 @@
+//! What was exercised: so that one sees whether a run came by what it was meant to.
+
+macro_rules! counts {
+    ($($field:ident $text:literal,)*) => {
+        /// How often what happened.
+        #[derive(Clone, Debug, Default)]
+        pub(crate) struct Counts { $(pub(crate) $field: u64,)* }
+
+        impl Counts {
+            /// Adds those of another run.
+            pub(crate) fn add(&mut self, other: &Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
+
+        impl std::fmt::Display for Counts {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let all = [$((self.$field, $text),)*];
+                let mut sep = "";
+                for (count, text) in all {
+                    write!(f, "{sep}{count} {text}")?;
+                    sep = ", ";
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+counts! {
+    steps "steps",
+    opened "sockets",
+    messages "messages",
+    joins "joins",
+    rejoins "rejoins",
+    refused "refused joins",
+    later "joins decided later",
+    decided_late "decided too late",
+    join_timeouts "join timeouts",
+    leaves "leaves",
+    stale "stale messages",
+    callbacks "callbacks",
+    intercepted "interceptions",
+    relayed "relayed",
+    panics "panics",
+    stops "stops",
+    broadcasts "broadcasts accepted",
+    congested "broadcasts turned away",
+    seen "things heard",
+    deliveries "deliveries",
+    told "handles used",
+    disconnects "sockets disconnected",
+    closes "closes by the application",
+    idle "idle timeouts",
+    hibernated "hibernations",
+    drains "drains",
+    slow "slow cuts",
+    caught_up "caught up",
+    held "publishers held",
+    stashed "messages stashed",
+    vanished "vanished",
+    slices "slices cut",
+    rests "rests",
+}

@@ -1,0 +1,194 @@
+//! `simurgh-sim`: whole servers of `simurgh-core` in one thread, from one seed.
+
+mod app;
+mod client;
+mod counts;
+mod model;
+mod net;
+mod node;
+mod op;
+mod payload;
+mod peer;
+mod profile;
+mod report;
+mod run;
+mod scene;
+mod shrink;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+
+use counts::Counts;
+use run::Plan;
+
+/// Runs whole servers in one thread, from seeds, and holds what clients hear against what they
+/// were to hear.
+#[derive(Parser)]
+#[command(name = "simurgh-sim")]
+struct Options {
+    /// This seed alone
+    #[arg(long, conflicts_with_all = ["seeds", "minutes", "replay"])]
+    seed: Option<u64>,
+    /// Seeds from the first up to, and without, the second
+    #[arg(long, value_name = "FROM..TO", value_parser = range)]
+    seeds: Option<(u64, u64)>,
+    /// As many seeds from 0 on
+    #[arg(long, default_value_t = 1000)]
+    runs: u64,
+    /// The seeds of a file, one a line, with the steps of each behind it
+    #[arg(long, value_name = "FILE")]
+    list: Option<PathBuf>,
+    /// Steps of each seed
+    #[arg(long, default_value_t = 2000)]
+    steps: u64,
+    /// Fresh seeds, drawn from the time, for so long
+    #[arg(long, value_name = "T")]
+    minutes: Option<f64>,
+    /// How many seeds run at the same time
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
+    /// Whether what fails is shrunk
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    shrink: bool,
+    /// Where what fails is written, to be replayed
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Runs what was written
+    #[arg(long, value_name = "FILE")]
+    replay: Option<PathBuf>,
+}
+
+fn range(text: &str) -> Result<(u64, u64), String> {
+    let ends = text.split_once("..").and_then(|(from, to)| {
+        let from: u64 = from.parse().ok()?;
+        Some((from, to.parse().ok()?))
+    });
+    ends.ok_or_else(|| format!("{text} is not FROM..TO"))
+}
+
+/// Which seeds are run, and with how many steps.
+enum Seeds {
+    Range { from: u64, to: u64, steps: u64 },
+    List(Vec<(u64, u64)>),
+    Fresh { from: u64, until: Instant, steps: u64 },
+}
+
+impl Seeds {
+    fn get(&self, number: u64) -> Option<(u64, u64)> {
+        match self {
+            Self::Range { from, to, steps } => {
+                Some((from + number, *steps)).filter(|(seed, _)| seed < to)
+            }
+            Self::List(list) => list.get(usize::try_from(number).ok()?).copied(),
+            Self::Fresh { from, until, steps } => {
+                (Instant::now() < *until).then_some((from + number, *steps))
+            }
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    // Applications' panics are meant, and all others are reported as failures.
+    std::panic::set_hook(Box::new(|_| {}));
+    let done = match &options.replay {
+        Some(file) => report::replay(file),
+        None => seeds(&options).and_then(|seeds| run_all(&options, &seeds)),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("simurgh-sim: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn seeds(options: &Options) -> Result<Seeds, String> {
+    let steps = options.steps;
+    if let Some(minutes) = options.minutes {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let from = now.as_nanos() as u64 / 1000;
+        println!("fresh seeds from {from} on");
+        let until = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
+        return Ok(Seeds::Fresh { from, until, steps });
+    }
+    if let Some(file) = &options.list {
+        return list(file, steps).map(Seeds::List);
+    }
+    let (from, to) = match (options.seed, options.seeds) {
+        (Some(seed), _) => (seed, seed + 1),
+        (None, Some(ends)) => ends,
+        (None, None) => (0, options.runs),
+    };
+    Ok(Seeds::Range { from, to, steps })
+}
+
+/// The seeds of a file: a number a line, perhaps its steps, and a comment.
+fn list(file: &Path, steps: u64) -> Result<Vec<(u64, u64)>, String> {
+    let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let lines = text.lines().filter_map(|line| line.split('#').next());
+    let mut seeds = Vec::new();
+    for line in lines.filter(|it| !it.trim().is_empty()) {
+        let mut numbers = line.split_whitespace().map(str::parse::<u64>);
+        let wrong = || format!("{}: {line:?}", file.display());
+        let seed = numbers.next().and_then(Result::ok).ok_or_else(wrong)?;
+        let steps = numbers.next().map_or(Ok(steps), |it| it.map_err(|_| wrong()))?;
+        seeds.push((seed, steps));
+    }
+    Ok(seeds)
+}
+
+/// Runs seeds until one fails or all have been run; whether none did.
+fn run_all(options: &Options, seeds: &Seeds) -> Result<bool, String> {
+    let (next, stops) = (AtomicU64::new(0), AtomicBool::new(false));
+    let total = Mutex::new((Counts::default(), 0_u64));
+    let failed = Mutex::new(None);
+    let before = report::cpu_seconds();
+    let work = || {
+        while !stops.load(Ordering::Relaxed) {
+            let Some((seed, steps)) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                return;
+            };
+            let plan = Plan::of(seed);
+            let (result, ops) = run::seeded(&plan, steps);
+            let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+            total.0.add(&result.counts);
+            total.1 += 1;
+            if let Some(failure) = result.failure {
+                stops.store(true, Ordering::Relaxed);
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                failed.get_or_insert((plan, ops, failure, steps));
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..options.jobs.max(1) {
+            scope.spawn(work);
+        }
+    });
+    let seconds = report::cpu_seconds() - before;
+    let (counts, runs) = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let rate = counts.steps as f64 / seconds.max(1e-9);
+    println!("{runs} seeds, {} steps, {rate:.0} steps per CPU second", counts.steps);
+    println!("{counts}");
+    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        None => Ok(true),
+        Some((plan, ops, failure, steps)) => {
+            let save = options.save.as_deref();
+            report::failed(&plan, ops, &failure, steps, options.shrink, save)?;
+            Ok(false)
+        }
+    }
+}

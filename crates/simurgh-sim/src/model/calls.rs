@@ -1,0 +1,527 @@
+//! Callbacks: which may run when, and what follows from what they did.
+
+use simurgh_core::{Reason, Stop, Wire};
+
+use super::{
+    Chan, Frame, Joining, Life, Line, Model, NONE, Relay, Replaced, Sort, code_bit, notice_of,
+};
+use crate::model::steps::{Doing, Due};
+use crate::profile::EVENTS;
+
+/// A callback, with the number of the payload it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Join { id: u32 },
+    AfterJoin,
+    HandleIn { id: u32 },
+    HandleInfo { id: u32 },
+    HandleOut { id: u32 },
+    HandleBroadcast { id: u32 },
+    Terminate(Reason),
+    Hibernate,
+}
+
+/// Something a callback did, by the numbers of payloads and topics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Eff {
+    Push(u32),
+    Broadcast(u32),
+    Subscribe(u8),
+    Unsubscribe(u8),
+    Close(u16),
+}
+
+/// How a callback ended.
+#[derive(Clone, Debug)]
+pub(crate) enum Out {
+    Nothing,
+    Reply(u8, u32),
+    Stop(Stop),
+    ReplyAndStop(u8, u32, Stop),
+    Panic,
+    /// The join is refused for its panic once its effects have taken place.
+    JoinCrashed(Joining),
+}
+
+/// What a join is answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    Ok { chan: u32, reply: u32, intercept_panics: bool },
+    Error(u32),
+    Later,
+    Panic,
+}
+
+/// All that a callback did.
+#[derive(Debug)]
+pub(crate) struct Did {
+    pub(crate) chan: u32,
+    pub(crate) conn: u32,
+    pub(crate) call: Call,
+    pub(crate) effects: Vec<Eff>,
+    pub(crate) out: Out,
+    /// The ref of the message in hand.
+    pub(crate) msg_ref: u32,
+    /// The broadcast in hand, by the order of acceptance.
+    pub(crate) seq: u64,
+}
+
+impl Model {
+    /// A callback begins; returns the ref of its message and the place of its broadcast.
+    pub(crate) fn begin(&mut self, chan: u32, call: Call) -> (u32, u64) {
+        self.counts.callbacks += 1;
+        let Some(it) = self.chan_mut(chan) else { return (0, 0) };
+        if it.life != Life::Live {
+            let text = format!("{call:?} of channel {chan}, which is {:?}", it.life);
+            self.fail("callback", text);
+            return (0, 0);
+        }
+        if call != Call::Hibernate {
+            it.hibernates = false;
+        }
+        match call {
+            Call::Join { .. } => {}
+            Call::AfterJoin => {
+                if !std::mem::take(&mut it.owes_after_join) {
+                    self.fail("callback", format!("channel {chan}: after_join again"));
+                }
+            }
+            Call::HandleIn { id } => return (self.take_due(Due::HandleIn { chan, id }), 0),
+            Call::HandleInfo { id } => return (self.take_due(Due::HandleInfo { chan, id }), 0),
+            Call::HandleOut { id } => return (0, self.intercepted(chan, id)),
+            Call::HandleBroadcast { id } => self.relayed(chan, id),
+            Call::Terminate(reason) => self.terminated(chan, reason),
+            Call::Hibernate => {
+                if std::mem::replace(&mut it.hibernates, true) {
+                    self.fail("callback", format!("channel {chan} hibernates twice"));
+                }
+                self.counts.hibernated += 1;
+            }
+        }
+        (0, 0)
+    }
+
+    fn intercepted(&mut self, chan: u32, id: u32) -> u64 {
+        self.counts.intercepted += 1;
+        let pending = self.chan_mut(chan).and_then(|it| it.pending.pop_front());
+        match pending {
+            Some((seq, next)) if next == id => seq,
+            _ => {
+                let text = format!("channel {chan} intercepts {id} where {pending:?} is next");
+                self.fail("interception", text);
+                0
+            }
+        }
+    }
+
+    fn relayed(&mut self, chan: u32, id: u32) {
+        self.counts.relayed += 1;
+        let topic = self.made(id).map(|it| it.topic);
+        let relays = self.chan_mut(chan).map(|it| &mut it.relays);
+        let relay = relays.into_iter().flatten().find(|it| Some(it.topic) == topic);
+        let Some(relay) = relay else {
+            return self.fail("relay", format!("channel {chan} hears {id}: not subscribed"));
+        };
+        let next = relay.pending.pop_front();
+        if next != Some(id) {
+            self.fail("relay", format!("channel {chan} hears {id} where {next:?} is next"));
+        }
+    }
+
+    /// A channel hears that it ends.
+    fn terminated(&mut self, chan: u32, reason: Reason) {
+        let step_seq = self.now.seq;
+        let Some(it) = self.chan(chan) else { return };
+        let (conn, topic, must_end, ended_in) = (it.conn, it.topic, it.must_end, it.ended_in);
+        let left_out = it.pending.front().is_some_and(|(seq, _)| *seq < step_seq);
+        let wire = self.conn(conn).map_or(Wire::V2, |it| it.wire);
+        let mut leave_ref = None;
+        if ended_in.is_none() && reason != Reason::Closed {
+            self.forgo(chan);
+        }
+        match reason {
+            Reason::Closed => self.now.closed.push(chan),
+            Reason::Left => leave_ref = Some(self.take_due(Due::Leave { chan })),
+            Reason::Rejoined => {
+                if !self.is_rejoin(conn, topic) {
+                    self.fail("reason", format!("channel {chan} ends by {reason:?}"));
+                }
+            }
+            _ if must_end == Some(reason) => {}
+            _ => {
+                let text = format!("channel {chan} ends by {reason:?}, not by {must_end:?}");
+                self.fail("reason", text);
+            }
+        }
+        if reason != Reason::Closed && left_out && ended_in.is_none() {
+            self.fail("interception", format!("channel {chan} ends before it saw all it had to"));
+        }
+        match ended_in {
+            Some(seq) if reason != Reason::Closed => self.cut_short(chan, seq),
+            _ => {}
+        }
+        // A leave is answered when what was accepted before it has been seen; what its interceptor
+        // broadcasts meanwhile it sees after that, and may end itself, or its socket, yet.
+        let is_late = reason == Reason::Closed || ended_in.is_some_and(|seq| seq >= step_seq);
+        if is_late && self.doing == Doing::Message(Some(Due::Leave { chan })) {
+            leave_ref = Some(self.take_due(Due::Leave { chan }));
+        }
+        if let Some(msg_ref) = leave_ref {
+            let join_ref = self.chan(chan).map_or(0, |it| it.join_ref);
+            let line = Line::reply(join_ref, msg_ref, b'o', crate::payload::EMPTY);
+            self.say_behind(chan, line, step_seq);
+        }
+        match notice_of(reason) {
+            Some(sort) if wire == Wire::Plain => {
+                let code = if sort == Sort::Close { 1000 } else { 1011 };
+                self.may_close(conn, code);
+                self.now.closing.push(conn);
+            }
+            Some(sort) => self.notify(chan, sort),
+            None => {}
+        }
+        if reason == Reason::Rejoined
+            && let Some(it) = self.conn_mut(conn)
+        {
+            it.replaced = Some(Replaced { chan, pushes: Vec::new() });
+        }
+        self.take_out(chan);
+    }
+
+    /// `phx_close` or `phx_error`.
+    pub(crate) fn notify(&mut self, chan: u32, sort: Sort) {
+        let Some(it) = self.chan(chan) else { return };
+        let join_ref = if it.is_given { it.join_ref } else { 0 };
+        let said = match sort {
+            Sort::Close => crate::payload::EMPTY,
+            _ => crate::payload::CHANNEL_CRASH,
+        };
+        self.say(chan, Line { sort, word: 0, join_ref, msg_ref: join_ref, said });
+    }
+
+    /// An interceptor has ended its own channel: what it was still to be given it does not get.
+    fn cut_short(&mut self, chan: u32, seq: u64) {
+        let Some(it) = self.chan(chan) else { return };
+        let (conn, topic) = (it.conn, usize::from(it.topic));
+        let queue = self.conn_mut(conn).and_then(|it| it.queues.get_mut(topic));
+        if let Some(queue) = queue {
+            queue.out.retain(|it| it.horizon <= seq);
+        }
+    }
+
+    /// What was broadcast while an interceptor was brought up to date for its end it need not hear.
+    fn forgo(&mut self, chan: u32) {
+        let step = self.step;
+        let Some(it) = self.chan(chan).filter(|it| it.intercepts > 0) else { return };
+        let (conn, topic) = (it.conn, usize::from(it.topic));
+        let queue = self.conn_mut(conn).and_then(|it| it.queues.get_mut(topic));
+        for expected in queue.into_iter().flat_map(|it| &mut it.out) {
+            expected.is_optional |= expected.step == step;
+        }
+    }
+
+    /// Something that a channel says for itself, behind what was broadcast by now.
+    pub(crate) fn say(&mut self, chan: u32, line: Line) {
+        self.say_behind(chan, line, self.seq);
+    }
+
+    /// The same, behind what was accepted before this.
+    fn say_behind(&mut self, chan: u32, line: Line, horizon: u64) {
+        let Some(it) = self.chan(chan) else { return };
+        let (conn, topic) = (it.conn, it.topic);
+        let horizon = it.ended_in.map_or(horizon, |it| horizon.min(it + 1));
+        self.expect(conn, topic, line, false);
+        let queue = self.conn_mut(conn).and_then(|it| it.queues.get_mut(usize::from(topic)));
+        if let Some(last) = queue.and_then(|it| it.own.back_mut()) {
+            last.horizon = last.horizon.min(horizon);
+        }
+    }
+
+    /// Takes a channel out of all tables.
+    fn take_out(&mut self, chan: u32) {
+        let Some(it) = self.chan_mut(chan) else { return };
+        (it.life, it.owes_after_join) = (Life::Ended, false);
+        let (conn, topic) = (it.conn, usize::from(it.topic));
+        it.pending.clear();
+        let relays: Vec<Relay> = std::mem::take(&mut it.relays);
+        let Some(it) = self.conn_mut(conn) else { return };
+        it.channels.retain(|(_, it)| *it != chan);
+        let shard = it.shard;
+        let Some(shard) = self.shards.get_mut(shard) else { return };
+        shard.channels -= 1;
+        let forget = |list: Option<&mut Vec<u32>>| {
+            if let Some(list) = list {
+                list.retain(|it| *it != chan);
+            }
+        };
+        forget(shard.members.get_mut(topic));
+        for relay in relays {
+            forget(shard.relays.get_mut(usize::from(relay.topic)));
+        }
+    }
+
+    /// A callback has returned, or panicked: what it did takes place.
+    pub(crate) fn end(&mut self, did: Did) {
+        self.note(|| {
+            let Did { chan, conn, call, effects, out, .. } = &did;
+            let who = if *chan == NONE { String::new() } else { format!("channel {chan}, ") };
+            format!("{who}#{conn}: {call:?} does {effects:?}, {out:?}")
+        });
+        self.frames.push(Frame { did, at: 0, horizon: None });
+        self.advance();
+    }
+
+    /// Goes on with what callbacks did, up to what has to be seen first: that a broadcast is
+    /// accepted, that an interceptor is brought up to date.
+    pub(crate) fn advance(&mut self) {
+        loop {
+            if self.is_blocked() {
+                return;
+            }
+            let Some(top) = self.frames.last_mut() else { return };
+            let horizon = top.horizon.take();
+            let Some(effect) = top.did.effects.get(top.at).copied() else {
+                let Some(done) = self.frames.pop() else { return };
+                self.outcome(done.did, horizon);
+                continue;
+            };
+            if let Eff::Broadcast(id) = effect {
+                let bytes = self.made.get(id as usize).map_or(0, |it| it.weight);
+                if bytes != 0 {
+                    return;
+                }
+                // Too large to be broadcast at all.
+                top.at += 1;
+                continue;
+            }
+            top.at += 1;
+            let did = &top.did;
+            let (chan, conn, call, seq) = (did.chan, did.conn, did.call, did.seq);
+            match effect {
+                Eff::Push(id) => self.pushed(chan, call, horizon.unwrap_or(seq), id),
+                Eff::Subscribe(topic) => self.subscribed(chan, topic),
+                Eff::Unsubscribe(topic) => self.unsubscribed(chan, topic),
+                Eff::Close(code) => {
+                    if call != Call::Terminate(Reason::Closed) {
+                        self.counts.closes += 1;
+                        self.may_close(conn, code);
+                        self.now.closing.push(conn);
+                    }
+                }
+                Eff::Broadcast(_) => {}
+            }
+        }
+    }
+
+    /// Whether what comes next is something said by an interceptor that has not seen all that was
+    /// accepted before: it sees that first. Not while it is seeing it.
+    fn is_blocked(&mut self) -> bool {
+        let Some(top) = self.frames.last_mut() else { return false };
+        let is_said = match (top.did.effects.get(top.at), top.did.call) {
+            (_, Call::HandleOut { .. } | Call::Terminate(_)) => return false,
+            (Some(Eff::Push(_)), _) => true,
+            (None, Call::HandleIn { .. }) => {
+                matches!(top.did.out, Out::Reply(..) | Out::ReplyAndStop(..))
+            }
+            _ => false,
+        };
+        if !is_said {
+            return false;
+        }
+        let horizon = *top.horizon.get_or_insert(self.seq);
+        let chan = top.did.chan;
+        let Some(it) = self.chan(chan).filter(|it| it.life == Life::Live) else { return false };
+        // What it saw may have ended it, which comes first.
+        it.must_end.is_some() || it.pending.front().is_some_and(|(seq, _)| *seq < horizon)
+    }
+
+    pub(crate) fn may_close(&mut self, conn: u32, code: u16) {
+        if let Some(it) = self.conn_mut(conn) {
+            it.codes |= code_bit(code);
+        }
+    }
+
+    /// A push; `seq` is the place of the broadcast it is made of, or what it comes behind.
+    fn pushed(&mut self, chan: u32, call: Call, seq: u64, id: u32) {
+        let Some(it) = self.chan(chan) else { return };
+        let (conn, topic) = (it.conn, it.topic);
+        let word = self.made(id).map_or(0, |it| event_letter(it.event));
+        let line = Line { sort: Sort::Event, word, join_ref: it.join_ref, msg_ref: 0, said: id };
+        match call {
+            Call::Terminate(Reason::Closed) => {}
+            Call::Terminate(Reason::Rejoined) => {
+                let replaced = self.conn_mut(conn).and_then(|it| it.replaced.as_mut());
+                if let Some(replaced) = replaced.filter(|it| it.chan == chan) {
+                    replaced.pushes.push(id);
+                }
+            }
+            Call::HandleOut { .. } => self.expect_out(conn, topic, line, seq),
+            Call::Terminate(_) => self.say(chan, line),
+            // What comes behind the end of its socket nobody hears.
+            _ if self.now.closing.contains(&conn) => {}
+            _ => self.say_behind(chan, line, seq),
+        }
+    }
+
+    fn subscribed(&mut self, chan: u32, topic: u8) {
+        let Some(it) = self.chan_mut(chan).filter(|it| it.life == Life::Live) else { return };
+        if it.relays.iter().any(|it| it.topic == topic) {
+            return;
+        }
+        it.relays.push(Relay { topic, pending: Default::default() });
+        if let Some(list) = self.shard_of(chan).and_then(|it| it.relays.get_mut(usize::from(topic)))
+        {
+            list.push(chan);
+        }
+    }
+
+    fn unsubscribed(&mut self, chan: u32, topic: u8) {
+        let Some(it) = self.chan_mut(chan).filter(|it| it.life == Life::Live) else { return };
+        it.relays.retain(|it| it.topic != topic);
+        if let Some(list) = self.shard_of(chan).and_then(|it| it.relays.get_mut(usize::from(topic)))
+        {
+            list.retain(|it| *it != chan);
+        }
+    }
+
+    fn shard_of(&mut self, chan: u32) -> Option<&mut super::Shard> {
+        let conn = self.chan(chan)?.conn;
+        let shard = self.conn(conn)?.shard;
+        self.shards.get_mut(shard)
+    }
+
+    /// All that a callback did has taken place: what it answered does.
+    fn outcome(&mut self, did: Did, horizon: Option<u64>) {
+        let Did { chan, conn: did_conn, out, msg_ref, seq, call, mut effects } = did;
+        effects.clear();
+        self.spare.push(effects);
+        if let Out::JoinCrashed(joining) = out {
+            return self.refused(joining, crate::payload::JOIN_CRASHED);
+        }
+        if chan == NONE || !self.is_live(chan) {
+            return;
+        }
+        let (reply, end) = match out {
+            Out::Nothing | Out::JoinCrashed(_) => (None, None),
+            Out::Reply(word, id) => (Some((word, id)), None),
+            Out::Stop(how) => (None, Some(Reason::Stopped(how))),
+            Out::ReplyAndStop(word, id, how) => (Some((word, id)), Some(Reason::Stopped(how))),
+            Out::Panic => (None, Some(Reason::Crashed)),
+        };
+        let is_closed = self.now.closing.contains(&did_conn);
+        if let (Some((word, id)), Call::HandleIn { .. }, false) = (reply, call, is_closed) {
+            let join_ref = self.chan(chan).map_or(0, |it| it.join_ref);
+            let horizon = horizon.unwrap_or(self.seq);
+            self.say_behind(chan, Line::reply(join_ref, msg_ref, word, id), horizon);
+        }
+        if let Some(reason) = end {
+            let is_out = matches!(call, Call::HandleOut { .. });
+            self.must_end(chan, reason, is_out.then_some(seq));
+        }
+    }
+
+    /// A channel has to end in this step.
+    pub(crate) fn must_end(&mut self, chan: u32, reason: Reason, ended_in: Option<u64>) {
+        match reason {
+            Reason::Crashed => self.counts.panics += 1,
+            _ => self.counts.stops += 1,
+        }
+        self.now.ending.push(chan);
+        if let Some(it) = self.chan_mut(chan) {
+            (it.must_end, it.ended_in) = (Some(reason), ended_in.or(it.ended_in));
+        }
+    }
+
+    /// The shard that runs counts bytes as its own: it accepts what is broadcast next.
+    pub(crate) fn own_charge(&mut self, shard: usize, bytes: usize) {
+        loop {
+            let Some(top) = self.frames.last_mut() else {
+                return self.fail("broadcast", format!("{bytes} bytes that nobody broadcasts"));
+            };
+            let next = top.did.effects.get(top.at).copied();
+            if let Some(Eff::Broadcast(id)) = next
+                && self.made.get(id as usize).is_some_and(|it| it.weight as usize == bytes)
+            {
+                top.at += 1;
+                let publisher = top.did.conn;
+                self.now.publishers.push(publisher);
+                self.accept(shard, id);
+                return self.advance();
+            }
+            // A join that came to nothing has no effects.
+            if matches!(top.did.call, Call::Join { .. }) {
+                self.frames.pop();
+                continue;
+            }
+            return self.fail("broadcast", format!("{bytes} bytes where {next:?} is next"));
+        }
+    }
+
+    /// A shard accepts a broadcast: it is for all members that there are.
+    pub(crate) fn accept(&mut self, shard: usize, id: u32) {
+        self.seq += 1;
+        self.counts.broadcasts += 1;
+        self.note(|| format!("shard {shard} accepts broadcast #{id}"));
+        let seq = self.seq - 1;
+        let Some(made) = self.made(id).copied() else { return };
+        let Some(it) = self.shards.get_mut(shard) else { return };
+        it.accepted += 1;
+        let topic = usize::from(made.topic);
+        if made.event == DISCONNECT {
+            let sockets = it.sockets.clone();
+            return sockets.into_iter().for_each(|conn| self.disconnected(conn, made.topic));
+        }
+        let members = it.members.get_mut(topic).map(std::mem::take).unwrap_or_default();
+        let word = event_letter(made.event);
+        let line = Line { sort: Sort::Event, word, join_ref: 0, msg_ref: 0, said: id };
+        for &chan in members.iter().filter(|chan| **chan != made.except) {
+            let Some(it) = self.chan_mut(chan) else { continue };
+            let conn = it.conn;
+            match it.intercepts {
+                0 => self.expect(conn, made.topic, line, true),
+                some if made.event < some => it.pending.push_back((seq, id)),
+                _ => self.expect_out(conn, made.topic, line, seq),
+            }
+        }
+        let Some(it) = self.shards.get_mut(shard) else { return };
+        if let Some(place) = it.members.get_mut(topic) {
+            *place = members;
+        }
+        let relays = it.relays.get(topic).cloned().unwrap_or_default();
+        for chan in relays.into_iter().filter(|chan| *chan != made.except) {
+            let relays = self.chan_mut(chan).map(|it| &mut it.relays);
+            let relay = relays.into_iter().flatten().find(|it| it.topic == made.topic);
+            if let Some(relay) = relay {
+                relay.pending.push_back(id);
+            }
+        }
+    }
+
+    fn disconnected(&mut self, conn: u32, id: u8) {
+        if let Some(it) = self.conn_mut(conn).filter(|it| it.is_open && it.id == Some(id)) {
+            it.is_disconnected = true;
+            it.codes |= code_bit(1001);
+            self.counts.disconnects += 1;
+        }
+    }
+
+    /// A channel's value is dropped.
+    pub(crate) fn dropped(&mut self, chan: u32) {
+        self.alive -= 1;
+        if self.is_live(chan) {
+            self.fail("callback", format!("channel {chan} is dropped and was not told"));
+        }
+        let _: Option<&Chan> = self.chan(chan);
+    }
+}
+
+/// The number of `disconnect` among events.
+pub(crate) const DISCONNECT: u8 = 200;
+/// The number of a push's event.
+pub(crate) const PUSHED: u8 = 100;
+
+/// The first letter of an event.
+pub(crate) fn event_letter(event: u8) -> u8 {
+    let name = EVENTS.get(usize::from(event)).map(|it| it.as_bytes());
+    name.and_then(|it| it.first()).copied().unwrap_or(b'p')
+}

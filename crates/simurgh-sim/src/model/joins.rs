@@ -1,0 +1,171 @@
+//! Joins: what is answered, and what follows.
+
+use simurgh_core::Wire;
+
+use super::{Answer, Awaiting, Call, Did, Eff, Life, Line, Model, NONE, Out, SPEAKER, Sort};
+use crate::payload::{EMPTY, JOIN_CRASHED, JOIN_TIMED_OUT};
+
+/// A join on its way through the application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Joining {
+    pub(crate) conn: u32,
+    pub(crate) topic: u8,
+    /// 0 for one that was not given.
+    pub(crate) join_ref: u32,
+    pub(crate) msg_ref: u32,
+}
+
+impl Model {
+    /// A join function has returned, or what it left to be decided later is decided.
+    pub(crate) fn answer(&mut self, joining: Joining, answer: Answer, effects: Vec<Eff>) {
+        let conn = joining.conn;
+        let is_open = self.conn(conn).is_some_and(|it| it.is_open);
+        let is_closing = !is_open || self.now.closing.contains(&conn);
+        match answer {
+            // The channel that it replaced has closed the socket with its last breath.
+            Answer::Ok { .. } if is_closing => {}
+            Answer::Ok { intercept_panics: true, .. } => {
+                self.refused(joining, JOIN_CRASHED);
+                self.counts.panics += 1;
+            }
+            Answer::Ok { chan, reply, .. } => self.let_in(joining, chan, reply, effects),
+            Answer::Error(reply) => {
+                self.refused(joining, reply);
+                self.spoken(joining, effects, Out::Nothing);
+            }
+            Answer::Later => {
+                let since_tick = self.now.tick;
+                if let Some(it) = self.conn_mut(conn).filter(|_| !is_closing) {
+                    let replaced = it.replaced.take();
+                    it.awaiting = Some(Awaiting { joining, replaced, ticket: None, since_tick });
+                    self.waiting.push(conn);
+                    self.counts.later += 1;
+                }
+                self.spoken(joining, effects, Out::Nothing);
+            }
+            Answer::Panic => {
+                self.counts.panics += 1;
+                self.spoken(joining, effects, Out::JoinCrashed(joining));
+            }
+        }
+    }
+
+    fn let_in(&mut self, joining: Joining, chan: u32, reply: u32, effects: Vec<Eff>) {
+        let Joining { conn, topic, join_ref, msg_ref } = joining;
+        let Some(it) = self.chan_mut(chan) else { return };
+        (it.life, it.owes_after_join) = (Life::Live, true);
+        (it.is_given, it.join_ref) =
+            (join_ref != 0, if join_ref != 0 { join_ref } else { msg_ref });
+        let Some(it) = self.conn_mut(conn) else { return };
+        it.channels.push((topic, chan));
+        let shard = it.shard;
+        if let Some(shard) = self.shards.get_mut(shard) {
+            shard.channels += 1;
+            if let Some(members) = shard.members.get_mut(usize::from(topic)) {
+                members.push(chan);
+            }
+        }
+        for effect in &effects {
+            if let Eff::Broadcast(id) = effect
+                && let Some(made) = self.made.get_mut(*id as usize)
+                && made.except == SPEAKER
+            {
+                made.except = chan;
+            }
+        }
+        self.counts.joins += 1;
+        self.now.joined.push(chan);
+        self.replied(joining, b'o', reply);
+        self.close_replaced(conn);
+        let call = Call::Join { id: NONE };
+        self.end(Did { chan, conn, call, effects, out: Out::Nothing, msg_ref: 0, seq: 0 });
+    }
+
+    /// The effects of a join that has made no channel: what concerns others, or the socket.
+    fn spoken(&mut self, joining: Joining, mut effects: Vec<Eff>, out: Out) {
+        let conn = joining.conn;
+        effects.retain(|it| matches!(it, Eff::Broadcast(_) | Eff::Close(_)));
+        let call = Call::Join { id: NONE };
+        self.end(Did { chan: NONE, conn, call, effects, out, msg_ref: 0, seq: 0 });
+    }
+
+    /// A join is refused.
+    pub(crate) fn refused(&mut self, joining: Joining, response: u32) {
+        self.counts.refused += 1;
+        self.replied(joining, b'e', response);
+        self.close_replaced(joining.conn);
+        if self.conn(joining.conn).is_some_and(|it| it.wire == Wire::Plain) {
+            self.may_close(joining.conn, 1008);
+            self.now.closing.push(joining.conn);
+        }
+    }
+
+    fn replied(&mut self, joining: Joining, word: u8, response: u32) {
+        let Joining { conn, topic, join_ref, msg_ref } = joining;
+        let is_closed = self.now.closing.contains(&conn);
+        if !is_closed && self.conn(conn).is_some_and(|it| it.wire != Wire::Plain) {
+            self.expect(conn, topic, Line::reply(join_ref, msg_ref, word, response), false);
+        }
+    }
+
+    /// The old channel's end, and its last words, follow the new reply.
+    fn close_replaced(&mut self, conn: u32) {
+        let Some(replaced) = self.conn_mut(conn).and_then(|it| it.replaced.take()) else { return };
+        self.counts.rejoins += 1;
+        let chan = replaced.chan;
+        self.notify(chan, Sort::Close);
+        let join_ref = self.chan(chan).map_or(0, |it| it.join_ref);
+        for said in replaced.pushes {
+            let line = Line { sort: Sort::Event, word: b'p', join_ref, msg_ref: 0, said };
+            self.say(chan, line);
+        }
+    }
+
+    /// The core has a join decided elsewhere.
+    pub(crate) fn decides(&mut self, conn: u32, ticket: u32) {
+        let awaiting = self.conn_mut(conn).and_then(|it| it.awaiting.as_mut());
+        match awaiting.filter(|it| it.ticket.is_none()) {
+            Some(awaiting) => awaiting.ticket = Some(ticket),
+            None => self.fail("join", format!("socket {conn} waits for nothing new")),
+        }
+    }
+
+    /// What was decided comes to its shard; whether it is still awaited.
+    pub(crate) fn decided(&mut self, conn: u32, ticket: u32, answer: Answer) {
+        let awaiting = self.conn_mut(conn).filter(|it| it.is_open).map(|it| &mut it.awaiting);
+        let awaiting = awaiting.and_then(|it| it.take_if(|it| it.ticket == Some(ticket)));
+        let Some(Awaiting { joining, replaced, .. }) = awaiting else {
+            self.counts.decided_late += 1;
+            return;
+        };
+        self.waiting.retain(|it| *it != conn);
+        if let Some(it) = self.conn_mut(conn) {
+            it.replaced = replaced;
+        }
+        self.joining = Some(joining);
+        self.answer(joining, answer, Vec::new());
+    }
+
+    /// A socket does not wait any more although nothing was decided.
+    pub(crate) fn timed_out(&mut self, conn: u32, waited_ticks: u32, limit_ticks: u32) {
+        self.waiting.retain(|it| *it != conn);
+        let awaiting = self.conn_mut(conn).and_then(|it| it.awaiting.take());
+        let Some(Awaiting { joining, replaced, .. }) = awaiting else { return };
+        if waited_ticks <= limit_ticks {
+            self.fail("join", format!("socket {conn}: timed out after {waited_ticks} ticks"));
+        }
+        if let Some(it) = self.conn_mut(conn) {
+            it.replaced = replaced;
+        }
+        self.counts.join_timeouts += 1;
+        // That came before whatever else closes the socket in the same step.
+        let closing = std::mem::take(&mut self.now.closing);
+        self.refused(joining, JOIN_TIMED_OUT);
+        self.now.closing.extend(closing);
+    }
+
+    /// The reply to a leave where nothing is joined.
+    pub(crate) fn left_unjoined(&mut self, conn: u32, topic: u8, join_ref: u32, msg_ref: u32) {
+        self.expect(conn, topic, Line::reply(join_ref, msg_ref, b'o', EMPTY), false);
+    }
+}

@@ -1,0 +1,425 @@
+//! What ought to be: an independent account of every socket, channel and broadcast, kept from what
+//! is handed to the cores and from what the application does, and held against what clients see.
+//!
+//! It knows no cursors, logs or slices: a broadcast that a shard accepts is at once in the line of
+//! everything each member is to get, as it would be in a mailbox of Phoenix. What a callback does
+//! becomes a [`Frame`]: its effects take place in order, those of a callback in between first.
+//!
+//! A topic of a socket has two lines. `own` is everything in its order, where no channel
+//! intercepts. Of a channel that does, what its interceptor makes (and what passes it by) is the
+//! line `out`; an entry of `own` bears a horizon, and comes behind all of `out` that was accepted
+//! before it.
+//!
+//! Exact but for this: what a socket is said in the very step in which it closes may be missing;
+//! and of what is broadcast to an interceptor within the step in which it ends it may get any part.
+
+mod calls;
+mod joins;
+mod seen;
+mod steps;
+
+use std::collections::VecDeque;
+
+use simurgh_core::{ChannelHandle, Reason, ReplyRef, Stop, Wire};
+
+use crate::counts::Counts;
+use crate::profile::IDS;
+pub(crate) use calls::{Answer, Call, DISCONNECT, Did, Eff, Out, PUSHED};
+pub(crate) use joins::Joining;
+pub(crate) use seen::{Line, Sort};
+pub(crate) use steps::{Asked, Asks, Doing, Due, Intent, Over};
+
+/// Nobody, nothing.
+pub(crate) const NONE: u32 = u32::MAX;
+/// The channel that a join makes, which has no number yet.
+pub(crate) const SPEAKER: u32 = u32::MAX - 1;
+
+/// What was found wrong, once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) rule: &'static str,
+    pub(crate) text: String,
+    pub(crate) step: u32,
+}
+
+/// Names of topics by their numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Topics {
+    pub(crate) names: Vec<String>,
+    pub(crate) rooms: usize,
+}
+
+impl Topics {
+    pub(crate) fn new(rooms: usize) -> Self {
+        let rooms_of = (0..rooms).map(|n| format!("rooms:{n}"));
+        let fixed = ["other:0", "phoenix", "plain:0"].map(str::to_owned);
+        let ids = (0..IDS).map(|n| format!("ids:{n}"));
+        Self { names: rooms_of.chain(fixed).chain(ids).collect(), rooms }
+    }
+
+    pub(crate) fn unmatched(&self) -> u8 {
+        self.rooms as u8
+    }
+
+    pub(crate) fn phoenix(&self) -> u8 {
+        self.rooms as u8 + 1
+    }
+
+    pub(crate) fn plain(&self) -> u8 {
+        self.rooms as u8 + 2
+    }
+
+    pub(crate) fn id(&self, n: usize) -> u8 {
+        (self.rooms + 3 + n % IDS) as u8
+    }
+
+    pub(crate) fn name(&self, topic: u8) -> &str {
+        self.names.get(usize::from(topic)).map_or("", |it| it)
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Option<u8> {
+        let digit = || name.bytes().next_back().map_or(0, |it| usize::from(it.wrapping_sub(b'0')));
+        let guess = match name.as_bytes().first()? {
+            b'r' => digit(),
+            b'i' => usize::from(self.id(digit())),
+            b'o' => self.rooms,
+            _ if name == "phoenix" => self.rooms + 1,
+            _ => self.rooms + 2,
+        };
+        (self.names.get(guess).is_some_and(|it| it == name)).then_some(guess as u8)
+    }
+}
+
+/// A payload that was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
+    pub(crate) topic: u8,
+    pub(crate) event: u8,
+    pub(crate) is_binary: bool,
+    /// How many broadcasts led to it, one out of the other.
+    pub(crate) depth: u8,
+    pub(crate) except: u32,
+    pub(crate) weight: u32,
+}
+
+/// What is still to come on a topic of a socket.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    pub(crate) own: VecDeque<Expected>,
+    pub(crate) out: VecDeque<Expected>,
+}
+
+/// Something that is still to come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected {
+    pub(crate) line: Line,
+    pub(crate) step: u32,
+    /// Of `own`: all of `out` below this comes first. Of `out`: its number.
+    pub(crate) horizon: u64,
+    pub(crate) is_broadcast: bool,
+    pub(crate) is_optional: bool,
+}
+
+/// A connection with a session.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) shard: usize,
+    pub(crate) wire: Wire,
+    pub(crate) is_open: bool,
+    pub(crate) id: Option<u8>,
+    pub(crate) channels: Vec<(u8, u32)>,
+    pub(crate) queues: Vec<Queue>,
+    pub(crate) awaiting: Option<Awaiting>,
+    pub(crate) replaced: Option<Replaced>,
+    /// Codes it may be closed with.
+    pub(crate) codes: u32,
+    /// Who bears this id was told to go.
+    pub(crate) is_disconnected: bool,
+    pub(crate) closed_step: u32,
+    /// Whether it was closed without everything accepted before being sent.
+    pub(crate) is_cut: bool,
+    pub(crate) has_said_close: bool,
+    /// Its client hears nothing any more.
+    pub(crate) is_lost: bool,
+}
+
+/// A join that is being decided.
+#[derive(Debug)]
+pub(crate) struct Awaiting {
+    pub(crate) joining: Joining,
+    pub(crate) replaced: Option<Replaced>,
+    pub(crate) ticket: Option<u32>,
+    pub(crate) since_tick: u32,
+}
+
+/// A channel that a join has replaced.
+#[derive(Debug)]
+pub(crate) struct Replaced {
+    pub(crate) chan: u32,
+    pub(crate) pushes: Vec<u32>,
+}
+
+/// A channel's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Unborn,
+    Live,
+    Ended,
+}
+
+/// A channel.
+#[derive(Debug)]
+pub(crate) struct Chan {
+    pub(crate) conn: u32,
+    pub(crate) topic: u8,
+    pub(crate) life: Life,
+    /// How many of [`EVENTS`](crate::profile::EVENTS) it intercepts.
+    pub(crate) intercepts: u8,
+    /// What its pushes bear, and whether the client gave it.
+    pub(crate) join_ref: u32,
+    pub(crate) is_given: bool,
+    /// Intercepted broadcasts that it has not seen.
+    pub(crate) pending: VecDeque<(u64, u32)>,
+    pub(crate) relays: Vec<Relay>,
+    pub(crate) must_end: Option<Reason>,
+    /// The broadcast in whose interception it has ended itself.
+    pub(crate) ended_in: Option<u64>,
+    pub(crate) owes_after_join: bool,
+    pub(crate) hibernates: bool,
+    pub(crate) handle: Option<ChannelHandle>,
+    pub(crate) refs: Vec<(ReplyRef, u32)>,
+}
+
+/// A channel's subscription to a further topic.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    pub(crate) topic: u8,
+    pub(crate) pending: VecDeque<u32>,
+}
+
+/// Callbacks whose effects are still taking place.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) did: Did,
+    pub(crate) at: usize,
+    /// What its channel is brought up to date with before it says something.
+    pub(crate) horizon: Option<u64>,
+}
+
+/// The members of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Shard {
+    pub(crate) members: Vec<Vec<u32>>,
+    pub(crate) relays: Vec<Vec<u32>>,
+    pub(crate) sockets: Vec<u32>,
+    pub(crate) accepted: u64,
+    pub(crate) open: u64,
+    pub(crate) channels: u64,
+    pub(crate) drains: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) topics: Topics,
+    pub(crate) channels_max: usize,
+    pub(crate) broadcast_bytes_max: usize,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) step: u32,
+    /// Broadcasts accepted by any shard.
+    pub(crate) seq: u64,
+    pub(crate) conns: Vec<Conn>,
+    pub(crate) chans: Vec<Chan>,
+    pub(crate) made: Vec<Made>,
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) frames: Vec<Frame>,
+    pub(crate) running: Option<usize>,
+    pub(crate) doing: Doing,
+    pub(crate) now: Now,
+    pub(crate) joining: Option<Joining>,
+    /// Sockets that wait for a join.
+    pub(crate) waiting: Vec<u32>,
+    pub(crate) counts: Counts,
+    /// Values of channels that there are.
+    pub(crate) alive: i64,
+    pub(crate) seats: i64,
+    /// Lists that were used, for the next.
+    pub(crate) spare: Vec<Vec<Eff>>,
+    /// What callbacks did, if somebody wants to know.
+    pub(crate) log: Option<Vec<String>>,
+}
+
+/// What the step under way has led to so far.
+#[derive(Debug, Default)]
+pub(crate) struct Now {
+    /// [`Model::seq`] when it began.
+    pub(crate) seq: u64,
+    pub(crate) tick: u32,
+    /// Channels that have to end in it.
+    pub(crate) ending: Vec<u32>,
+    /// Channels that were told their sockets are gone.
+    pub(crate) closed: Vec<u32>,
+    /// Sockets that the application closes.
+    pub(crate) closing: Vec<u32>,
+    pub(crate) joined: Vec<u32>,
+    /// Sockets whose channels broadcast.
+    pub(crate) publishers: Vec<u32>,
+}
+
+impl Model {
+    pub(crate) fn new(rooms: usize, shards: usize, channels_max: usize, bytes_max: usize) -> Self {
+        let topics = Topics::new(rooms);
+        let shard = |_| Shard {
+            members: vec![Vec::new(); topics.names.len()],
+            relays: vec![Vec::new(); topics.names.len()],
+            ..Shard::default()
+        };
+        let shards = (0..shards).map(shard).collect();
+        // The first are the `disconnect`s of socket ids, whose payload says nothing.
+        let disconnect = |n| {
+            let topic = topics.id(n);
+            let weight = (2 + topics.name(topic).len() + "disconnect".len() + 64) as u32;
+            let event = DISCONNECT;
+            Made { topic, event, is_binary: false, depth: 9, except: NONE, weight }
+        };
+        let made = (0..IDS).map(disconnect).collect();
+        Self {
+            topics,
+            channels_max,
+            broadcast_bytes_max: bytes_max,
+            failure: None,
+            step: 0,
+            seq: 1,
+            conns: Vec::new(),
+            chans: Vec::new(),
+            made,
+            shards,
+            frames: Vec::new(),
+            running: None,
+            doing: Doing::Nothing,
+            now: Now::default(),
+            joining: None,
+            waiting: Vec::new(),
+            counts: Counts::default(),
+            alive: 0,
+            seats: 0,
+            spare: Vec::new(),
+            log: None,
+        }
+    }
+
+    /// Notes what is wrong; the first is what counts.
+    #[cold]
+    pub(crate) fn fail(&mut self, rule: &'static str, text: impl Into<String>) {
+        let step = self.step;
+        self.failure.get_or_insert_with(|| Failure { rule, text: text.into(), step });
+    }
+
+    /// Notes something for a story.
+    #[inline]
+    pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
+        if let Some(log) = &mut self.log {
+            log.push(text());
+        }
+    }
+
+    /// Gives a payload its number.
+    pub(crate) fn make(&mut self, made: Made) -> u32 {
+        self.made.push(made);
+        self.made.len() as u32 - 1
+    }
+
+    pub(crate) fn made(&self, id: u32) -> Option<&Made> {
+        self.made.get(id as usize)
+    }
+
+    pub(crate) fn conn(&self, conn: u32) -> Option<&Conn> {
+        self.conns.get(conn as usize)
+    }
+
+    pub(crate) fn conn_mut(&mut self, conn: u32) -> Option<&mut Conn> {
+        self.conns.get_mut(conn as usize)
+    }
+
+    pub(crate) fn chan(&self, chan: u32) -> Option<&Chan> {
+        self.chans.get(chan as usize)
+    }
+
+    pub(crate) fn chan_mut(&mut self, chan: u32) -> Option<&mut Chan> {
+        self.chans.get_mut(chan as usize)
+    }
+
+    pub(crate) fn is_live(&self, chan: u32) -> bool {
+        self.chan(chan).is_some_and(|it| it.life == Life::Live)
+    }
+
+    /// The channel of a socket in a topic.
+    pub(crate) fn joined(&self, conn: u32, topic: u8) -> Option<u32> {
+        let channels = &self.conn(conn)?.channels;
+        channels.iter().find(|(it, _)| *it == topic).map(|(_, chan)| *chan)
+    }
+
+    /// A channel's value that is made, for a socket's topic.
+    pub(crate) fn new_chan(&mut self, conn: u32, topic: u8, intercepts: u8) -> u32 {
+        self.alive += 1;
+        self.chans.push(Chan {
+            conn,
+            topic,
+            life: Life::Unborn,
+            intercepts,
+            join_ref: 0,
+            is_given: false,
+            pending: VecDeque::new(),
+            relays: Vec::new(),
+            must_end: None,
+            ended_in: None,
+            owes_after_join: false,
+            hibernates: false,
+            handle: None,
+            refs: Vec::new(),
+        });
+        self.chans.len() as u32 - 1
+    }
+
+    /// A socket that is let in.
+    pub(crate) fn open(&mut self, shard: usize, wire: Wire, id: Option<u8>) -> u32 {
+        let conn = self.conns.len() as u32;
+        let queues = (0..self.topics.names.len()).map(|_| Queue::default()).collect();
+        self.conns.push(Conn {
+            shard,
+            wire,
+            is_open: true,
+            id,
+            channels: Vec::new(),
+            queues,
+            awaiting: None,
+            replaced: None,
+            codes: 0,
+            is_disconnected: false,
+            closed_step: 0,
+            is_cut: false,
+            has_said_close: false,
+            is_lost: false,
+        });
+        self.seats += 1;
+        if let Some(shard) = self.shards.get_mut(shard) {
+            shard.open += 1;
+            shard.sockets.push(conn);
+        }
+        conn
+    }
+}
+
+/// The place of a close code in [`Conn::codes`].
+pub(crate) fn code_bit(code: u16) -> u32 {
+    1 << (code.wrapping_sub(1000) & 31)
+}
+
+/// What tells the client that a channel ended for this reason, if anything does.
+pub(crate) fn notice_of(reason: Reason) -> Option<Sort> {
+    match reason {
+        Reason::Left | Reason::Stopped(Stop::Normal | Stop::Shutdown) => Some(Sort::Close),
+        Reason::Stopped(Stop::Abnormal) | Reason::Crashed => Some(Sort::Error),
+        Reason::Rejoined | Reason::Closed => None,
+    }
+}

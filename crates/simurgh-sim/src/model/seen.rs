@@ -1,0 +1,187 @@
+//! What clients see, held against what was to come.
+
+use simurgh_core::Wire;
+
+use super::{Conn, Expected, Model, Queue, code_bit};
+
+/// The sorts of what a client sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    Reply,
+    /// A push or a broadcast: V1 cannot tell them apart.
+    Event,
+    Close,
+    Error,
+    /// A message without serializer.
+    Raw,
+}
+
+/// One thing that a client sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) sort: Sort,
+    /// The first letter of the event, or of the status.
+    pub(crate) word: u8,
+    pub(crate) join_ref: u32,
+    pub(crate) msg_ref: u32,
+    /// The number of the payload.
+    pub(crate) said: u32,
+}
+
+impl Line {
+    pub(crate) fn reply(join_ref: u32, msg_ref: u32, word: u8, said: u32) -> Self {
+        Self { sort: Sort::Reply, word, join_ref, msg_ref, said }
+    }
+
+    /// As it looks on a wire.
+    pub(crate) fn on(self, wire: Wire) -> Self {
+        match wire {
+            Wire::V2 | Wire::Values => self,
+            Wire::V1 => Self { join_ref: 0, ..self },
+            Wire::Plain => {
+                Self { sort: Sort::Raw, word: 0, join_ref: 0, msg_ref: 0, said: self.said }
+            }
+        }
+    }
+}
+
+impl Model {
+    /// Something is to come on a topic of a socket.
+    pub(crate) fn expect(&mut self, conn: u32, topic: u8, line: Line, is_broadcast: bool) {
+        let (step, horizon) = (self.step, self.seq);
+        let is_binary = self.made(line.said).is_some_and(|it| it.is_binary);
+        let Some(it) = self.conn_mut(conn).filter(|it| it.is_open) else { return };
+        // A binary payload has no form in V1.
+        if is_binary && it.wire == Wire::V1 {
+            return;
+        }
+        let line = line.on(it.wire);
+        let expected = Expected { line, step, horizon, is_broadcast, is_optional: false };
+        if let Some(queue) = it.queues.get_mut(usize::from(topic)) {
+            queue.own.push_back(expected);
+        }
+    }
+
+    /// Something is to come by way of an interceptor, or past it: `seq` numbers the broadcast.
+    pub(crate) fn expect_out(&mut self, conn: u32, topic: u8, line: Line, seq: u64) {
+        let step = self.step;
+        let is_binary = self.made(line.said).is_some_and(|it| it.is_binary);
+        let Some(it) = self.conn_mut(conn).filter(|it| it.is_open) else { return };
+        if is_binary && it.wire == Wire::V1 {
+            return;
+        }
+        let line = line.on(it.wire);
+        let expected =
+            Expected { line, step, horizon: seq, is_broadcast: true, is_optional: false };
+        if let Some(Queue { out, .. }) = it.queues.get_mut(usize::from(topic)) {
+            let at = out.iter().rposition(|it| it.horizon <= seq).map_or(0, |at| at + 1);
+            out.insert(at, expected);
+        }
+    }
+
+    /// A client sees something.
+    pub(crate) fn seen(&mut self, conn: u32, topic: Option<u8>, line: Line) {
+        let Some(it) = self.conn_mut(conn) else { return };
+        if it.has_said_close {
+            return self.fail("said after close", format!("socket {conn} hears {line:?}"));
+        }
+        let queue = topic.and_then(|topic| it.queues.get_mut(usize::from(topic)));
+        let Some(queue) = queue else {
+            return self.fail("unexpected", format!("socket {conn} hears {line:?}: no such topic"));
+        };
+        match take(queue, line) {
+            Ok(()) => {
+                self.counts.seen += 1;
+                if self.made(line.said).is_some_and(|it| it.event < 3) {
+                    self.counts.deliveries += 1;
+                }
+            }
+            Err(rule) => {
+                let next = queue.own.front().map(|it| (it.line, it.horizon, it.step));
+                let out = queue.out.front().map(|it| (it.line, it.horizon, it.step));
+                let topic = topic.map(|it| self.topics.name(it).to_owned()).unwrap_or_default();
+                let text = format!(
+                    "socket {conn} hears on {topic}: {line:?}\n  next is {next:?}\n  or {out:?} \
+                     (line, horizon, step)"
+                );
+                self.fail(rule, text);
+            }
+        }
+    }
+
+    /// A client sees its socket closed.
+    pub(crate) fn seen_close(&mut self, conn: u32, code: Option<u16>) {
+        let Some(it) = self.conn_mut(conn) else { return };
+        if it.has_said_close {
+            return self.fail("said after close", format!("socket {conn} is closed twice"));
+        }
+        it.has_said_close = true;
+        if it.is_open {
+            return self.fail("close", format!("socket {conn} is open and hears {code:?}"));
+        }
+        if let Some(code) = code.filter(|code| it.codes & code_bit(*code) == 0) {
+            let codes = it.codes;
+            return self.fail("close code", format!("socket {conn}: {code} ({codes:b} may be)"));
+        }
+        if let Some((topic, expected)) = missing(it) {
+            let topic = self.topics.name(topic).to_owned();
+            let text = format!("socket {conn} is closed before it heard on {topic}: {expected:?}");
+            self.fail("lost", text);
+        }
+    }
+
+    /// Everything has come to rest: whoever is open has heard everything.
+    pub(crate) fn at_rest(&mut self) {
+        for conn in 0..self.conns.len() as u32 {
+            let is_there = |it: &&Conn| it.is_open && !it.is_lost;
+            let missing = self.conn(conn).filter(is_there).and_then(missing);
+            if let Some((topic, expected)) = missing {
+                let topic = self.topics.name(topic).to_owned();
+                self.fail("lost", format!("socket {conn} has not heard on {topic}: {expected:?}"));
+                return;
+            }
+            if self.conn(conn).is_some_and(|it| is_there(&it) && it.is_disconnected) {
+                return self.fail("disconnect", format!("socket {conn} is still open"));
+            }
+        }
+        let waits = |it: &super::Chan| {
+            let relays = || it.relays.iter().any(|it| !it.pending.is_empty());
+            it.life == super::Life::Live && (!it.pending.is_empty() || relays())
+        };
+        if let Some(at) = self.chans.iter().position(waits) {
+            self.fail("lost", format!("channel {at} has not seen all broadcasts for it"));
+        }
+    }
+}
+
+/// What a socket should have heard, and has not.
+fn missing(conn: &Conn) -> Option<(u8, Expected)> {
+    let is_missing = |it: &&Expected| {
+        let before = conn.is_open || it.step < conn.closed_step;
+        before && !it.is_optional && !(it.is_broadcast && conn.is_cut)
+    };
+    conn.queues.iter().enumerate().find_map(|(topic, queue)| {
+        let out = queue.out.iter().filter(|_| conn.is_open);
+        let found = queue.own.iter().chain(out).find(is_missing)?;
+        Some((topic as u8, *found))
+    })
+}
+
+/// Takes a line out of those that may come now.
+fn take(queue: &mut Queue, line: Line) -> Result<(), &'static str> {
+    if let Some(own) = queue.own.front().filter(|it| it.line == line) {
+        let is_before = |it: &&Expected| it.horizon < own.horizon;
+        if queue.out.iter().take_while(is_before).any(|it| !it.is_optional) {
+            return Err("order");
+        }
+        queue.own.pop_front();
+        return Ok(());
+    }
+    let optional = queue.out.iter().take_while(|it| it.is_optional).count();
+    if let Some(at) = queue.out.iter().take(optional + 1).position(|it| it.line == line) {
+        queue.out.drain(..=at);
+        return Ok(());
+    }
+    let later = queue.own.iter().chain(&queue.out).any(|it| it.line == line);
+    Err(if later { "order" } else { "unexpected" })
+}

@@ -1,0 +1,258 @@
+//! Steps: what a core is given, and what must have come of it when the core returns.
+
+use simurgh_core::{Reason, Stop};
+
+use super::{Call, Did, Eff, Joining, Line, Model, NONE, Now, Out, code_bit};
+use crate::payload::{EMPTY, TOO_MANY, UNMATCHED};
+
+/// What a core is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    Nothing,
+    /// A message, of which this is due.
+    Message(Option<Due>),
+    Mail(Option<Due>),
+    Tick,
+    FanOut,
+    Settle,
+    /// The connection is gone, or its client closes.
+    Ended(u32),
+    Other,
+}
+
+/// A callback, or an end, that a step has to lead to; with the ref of its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    HandleIn { chan: u32, id: u32 },
+    HandleInfo { chan: u32, id: u32 },
+    Leave { chan: u32 },
+    Join { id: u32 },
+}
+
+/// What somebody does with the handle of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    Info { id: u32 },
+    Push { id: u32 },
+    Reply { msg_ref: u32, id: u32 },
+    Stop(Stop),
+}
+
+/// A message of a client, as it asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    Heartbeat,
+    Join,
+    Leave,
+    Event,
+}
+
+/// A message of a client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) asks: Asks,
+    pub(crate) topic: u8,
+    pub(crate) join_ref: u32,
+    pub(crate) msg_ref: u32,
+    pub(crate) id: u32,
+}
+
+/// A connection whose session is over, as its transport knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Over {
+    pub(crate) conn: u32,
+    /// The client was silent for longer than it may be.
+    pub(crate) is_silent: bool,
+}
+
+impl Model {
+    /// A core is given something.
+    pub(crate) fn begin_step(&mut self, shard: usize, doing: Doing, tick: u32) {
+        self.step += 1;
+        self.counts.steps += 1;
+        self.running = Some(shard);
+        self.doing = doing;
+        let Now { ending, closed, closing, joined, publishers, .. } = &mut self.now;
+        for list in [ending, closed, closing, joined, publishers] {
+            list.clear();
+        }
+        (self.now.seq, self.now.tick) = (self.seq, tick);
+    }
+
+    /// A core is given a message.
+    pub(crate) fn message(&mut self, conn: u32, asked: Asked) {
+        self.counts.messages += 1;
+        let Asked { asks, topic, join_ref, msg_ref, id } = asked;
+        let joined = self.joined(conn, topic);
+        let current = joined.and_then(|it| self.chan(it)).map(|it| it.join_ref);
+        let is_meant = join_ref == 0 || current == Some(join_ref);
+        let due = match (asks, joined) {
+            (Asks::Heartbeat, _) => {
+                self.expect(conn, topic, Line::reply(0, msg_ref, b'o', EMPTY), false);
+                None
+            }
+            (Asks::Join, _) => self.asks_to_join(conn, asked),
+            (Asks::Leave, None) => {
+                self.left_unjoined(conn, topic, join_ref, msg_ref);
+                None
+            }
+            (Asks::Event, None) => {
+                self.expect(conn, topic, Line::reply(0, msg_ref, b'e', UNMATCHED), false);
+                None
+            }
+            (_, Some(_)) if !is_meant => {
+                self.counts.stale += 1;
+                None
+            }
+            (Asks::Leave, Some(chan)) => {
+                self.counts.leaves += 1;
+                self.joining = Some(Joining { conn, topic, join_ref, msg_ref });
+                Some(Due::Leave { chan })
+            }
+            (Asks::Event, Some(chan)) => {
+                self.joining = Some(Joining { conn, topic, join_ref, msg_ref });
+                Some(Due::HandleIn { chan, id })
+            }
+        };
+        self.doing = Doing::Message(due);
+    }
+
+    fn asks_to_join(&mut self, conn: u32, asked: Asked) -> Option<Due> {
+        let Asked { topic, join_ref, msg_ref, id, .. } = asked;
+        if topic == self.topics.unmatched() {
+            self.expect(conn, topic, Line::reply(0, msg_ref, b'e', UNMATCHED), false);
+            return None;
+        }
+        let channels = self.conn(conn).map_or(0, |it| it.channels.len());
+        if self.joined(conn, topic).is_none() && channels >= self.channels_max {
+            self.counts.refused += 1;
+            self.expect(conn, topic, Line::reply(join_ref, msg_ref, b'e', TOO_MANY), false);
+            return None;
+        }
+        self.joining = Some(Joining { conn, topic, join_ref, msg_ref });
+        Some(Due::Join { id })
+    }
+
+    /// A core is given what a handle sent.
+    pub(crate) fn told(&mut self, chan: u32, intent: Intent) {
+        self.doing = Doing::Mail(None);
+        if !self.is_live(chan) {
+            return;
+        }
+        self.counts.told += 1;
+        match intent {
+            Intent::Info { id } => self.doing = Doing::Mail(Some(Due::HandleInfo { chan, id })),
+            Intent::Push { id } => self.told_to(chan, vec![Eff::Push(id)], Out::Nothing, 0),
+            Intent::Reply { msg_ref, id } => {
+                self.told_to(chan, Vec::new(), Out::Reply(b'o', id), msg_ref);
+            }
+            Intent::Stop(how) => self.must_end(chan, Reason::Stopped(how), None),
+        }
+    }
+
+    /// What a handle has a channel do is as if that did it in a callback.
+    fn told_to(&mut self, chan: u32, effects: Vec<Eff>, out: Out, msg_ref: u32) {
+        let conn = self.chan(chan).map_or(NONE, |it| it.conn);
+        let call = Call::HandleIn { id: NONE };
+        self.end(Did { chan, conn, call, effects, out, msg_ref, seq: 0 });
+    }
+
+    /// What was due has come; returns the ref of its message.
+    pub(crate) fn take_due(&mut self, what: Due) -> u32 {
+        match &mut self.doing {
+            Doing::Message(due) | Doing::Mail(due) if *due == Some(what) => {
+                *due = None;
+                self.joining.map_or(0, |it| it.msg_ref)
+            }
+            other => {
+                let text = format!("{what:?} within {other:?}");
+                self.fail("callback", text);
+                0
+            }
+        }
+    }
+
+    /// Whether the step is a join of this topic.
+    pub(crate) fn is_rejoin(&self, conn: u32, topic: u8) -> bool {
+        let is_it = self.joining.is_some_and(|it| it.conn == conn && it.topic == topic);
+        is_it && matches!(self.doing, Doing::Message(Some(Due::Join { .. })))
+    }
+
+    /// The session of a socket is over.
+    pub(crate) fn over(&mut self, over: Over) {
+        let step = self.step;
+        let Over { conn, is_silent } = over;
+        let Some(it) = self.conn_mut(conn).filter(|it| it.is_open) else { return };
+        (it.is_open, it.closed_step) = (false, step);
+        let (shard, is_gone) = (it.shard, self.doing == Doing::Ended(conn));
+        self.waiting.retain(|it| *it != conn);
+        let drains = self.shards.get(shard).is_some_and(|it| it.drains);
+        let is_tick = self.doing == Doing::Tick;
+        if let Some(shard) = self.shards.get_mut(shard) {
+            shard.open -= 1;
+            shard.sockets.retain(|it| *it != conn);
+        }
+        let Some(it) = self.conns.get_mut(conn as usize) else { return };
+        (it.awaiting, it.replaced) = (None, None);
+        if is_tick && is_silent {
+            it.codes |= code_bit(1002);
+        }
+        if is_tick && drains {
+            it.codes |= code_bit(1012);
+        }
+        it.is_cut |= is_gone;
+        let (codes, left) = (it.codes, it.channels.len());
+        if codes == 0 && !is_gone {
+            self.fail("close", format!("socket {conn} is closed for no reason"));
+        }
+        if left > 0 {
+            self.fail("terminate", format!("socket {conn} is closed, {left} channels are not"));
+        }
+    }
+
+    /// A core returns.
+    pub(crate) fn end_step(&mut self) {
+        self.running = None;
+        let doing = std::mem::replace(&mut self.doing, Doing::Nothing);
+        if let Doing::Message(Some(due)) | Doing::Mail(Some(due)) = doing {
+            self.still_due(due);
+        }
+        self.joining = None;
+        while let Some(frame) = self.frames.pop() {
+            // A join that came to nothing has no effects.
+            if !matches!(frame.did.call, Call::Join { .. }) {
+                self.fail("broadcast", format!("never accepted: {:?}", frame.did));
+            }
+        }
+        let ending = std::mem::take(&mut self.now.ending);
+        if let Some(chan) = ending.iter().find(|it| self.is_live(**it)) {
+            self.fail("terminate", format!("channel {chan} goes on after its end"));
+        }
+        self.now.ending = ending;
+        let is_open = |it: u32| self.conn(it).is_some_and(|it| it.is_open);
+        if let Some(conn) = self.now.closing.iter().find(|it| is_open(**it)) {
+            let text = format!("socket {conn} is open although the application closes it");
+            return self.fail("close", text);
+        }
+        let conn_of = |it: u32| self.chan(it).map_or(NONE, |it| it.conn);
+        if let Some(chan) = self.now.closed.iter().find(|it| is_open(conn_of(**it))) {
+            let text = format!("channel {chan} was told its socket is gone, which is not so");
+            return self.fail("reason", text);
+        }
+        let owes = |it: u32| self.chan(it).is_some_and(|it| it.owes_after_join);
+        if let Some(chan) = self.now.joined.iter().find(|it| owes(**it)) {
+            self.fail("callback", format!("channel {chan}: no after_join"));
+        }
+    }
+
+    fn still_due(&mut self, due: Due) {
+        let joining = self.joining;
+        match (due, joining) {
+            // What it intercepted on the way has ended it: there is nothing to leave any more.
+            (Due::Leave { chan }, Some(it)) if !self.is_live(chan) => {
+                self.left_unjoined(it.conn, it.topic, it.join_ref, it.msg_ref);
+            }
+            _ => self.fail("callback", format!("{due:?} has not come")),
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The simulated node: mailboxes, byte accounts, decisions, seats; and the stage that applications,
+//! nodes and transports of a run share.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use simurgh_core::{
+    Broadcast, Callback, ChannelId, Config, Deciding, Kind, Mail, Mount, Node, Permits, Reach,
+    Route, ToChannel, Work,
+};
+use simurgh_proto::topic::Pattern;
+use simurgh_reactor::Key;
+
+use crate::app;
+use crate::model::{Answer, Intent, Model};
+use crate::payload;
+use crate::profile::Profile;
+
+/// The mount of clients, and that of those without serializer.
+pub(crate) const CHANNELS: u8 = 0;
+pub(crate) const PLAIN: u8 = 1;
+
+/// What a deliberately wrong world gets wrong, to see that it is noticed; `0` the next time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The transport loses, doubles, or holds back what is said.
+    Lose,
+    Double,
+    Swap,
+    /// A mailbox loses a mail, or has it twice.
+    LoseMail,
+    DoubleMail,
+    /// Bytes are given back that were not.
+    Forget,
+    /// The census, or the seats, miss one.
+    Miscount,
+    Seat,
+    /// The application does more than it says.
+    Lie,
+    /// A message is handed in twice.
+    Repeat,
+}
+
+/// What all parts of a run share.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    model: Mutex<Model>,
+    pub(crate) profile: Profile,
+    /// What is being sent with a handle.
+    pub(crate) intent: Mutex<Option<(u32, Intent)>>,
+    /// What a join that was left to be decided later was just decided to be.
+    pub(crate) answer: Mutex<Option<Answer>>,
+    fault: Mutex<Option<(Fault, u32)>>,
+}
+
+impl Stage {
+    pub(crate) fn new(profile: Profile, fault: Option<(Fault, u32)>) -> Self {
+        let bytes_max = profile.config.broadcast_bytes_max();
+        let channels_max = usize::from(profile.channels_max);
+        let model = Model::new(profile.topics, profile.shards, channels_max, bytes_max);
+        Self {
+            model: Mutex::new(model),
+            profile,
+            intent: Mutex::default(),
+            answer: Mutex::default(),
+            fault: Mutex::new(fault),
+        }
+    }
+
+    /// The account of everything. Nobody panics while it is held.
+    pub(crate) fn model(&self) -> MutexGuard<'_, Model> {
+        locked(&self.model)
+    }
+
+    /// Whether this is to go wrong now.
+    #[inline]
+    pub(crate) fn is_faulty(&self, what: Fault) -> bool {
+        if !cfg!(test) {
+            return false;
+        }
+        let mut fault = locked(&self.fault);
+        match &mut *fault {
+            Some((it, 0)) if *it == what => {
+                *fault = None;
+                true
+            }
+            Some((it, left)) if *it == what => {
+                *left -= 1;
+                false
+            }
+            _ => false,
+        }
+    }
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is in a mailbox.
+#[derive(Debug)]
+pub(crate) struct Letter {
+    pub(crate) mail: Mail,
+    pub(crate) tag: Tag,
+}
+
+/// What the account has to know of a mail.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tag {
+    Nothing,
+    Broadcast(u32),
+    Told(u32, Intent),
+    Joined(u32, u32, Answer),
+}
+
+/// A join that is being decided.
+pub(crate) struct Decision {
+    pub(crate) conn: u32,
+    pub(crate) shard: usize,
+    pub(crate) key: Key,
+    pub(crate) ticket: u32,
+    pub(crate) work: Deciding,
+}
+
+/// What changes of a node.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) mailboxes: Vec<VecDeque<Letter>>,
+    pub(crate) charged: Vec<usize>,
+    pub(crate) charged_max: usize,
+    pub(crate) ended: Vec<bool>,
+    pub(crate) deciding: VecDeque<Decision>,
+    pub(crate) census: Vec<i64>,
+    /// To whom the broadcast in hand was posted.
+    posted: Vec<(usize, u32)>,
+}
+
+/// The node.
+pub(crate) struct SimNode {
+    pub(crate) stage: Arc<Stage>,
+    mounts: [Mount; 2],
+    permits: Permits,
+    shards: usize,
+    state: Mutex<State>,
+}
+
+impl SimNode {
+    pub(crate) fn new(stage: Arc<Stage>) -> Self {
+        let profile = &stage.profile;
+        let (shards, topics) = (profile.shards, stage.model().topics.names.len());
+        let state = State {
+            mailboxes: (0..shards).map(|_| VecDeque::new()).collect(),
+            charged: vec![0; shards],
+            ended: vec![false; shards],
+            census: vec![0; topics],
+            ..State::default()
+        };
+        let permits = Permits::new(shards, profile.cores);
+        Self { mounts: mounts(&stage), permits, shards, state: Mutex::new(state), stage }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+
+    /// Puts something into a mailbox.
+    pub(crate) fn put(&self, shard: usize, letter: Letter) -> bool {
+        let mut state = self.state();
+        if state.ended.get(shard).copied().unwrap_or(true) {
+            return false;
+        }
+        if let Some(mailbox) = state.mailboxes.get_mut(shard) {
+            mailbox.push_back(letter);
+        }
+        true
+    }
+}
+
+fn mounts(stage: &Arc<Stage>) -> [Mount; 2] {
+    let profile = &stage.profile;
+    let join = app::join(stage);
+    // All names that begin so; it cannot fail.
+    let pattern = Pattern::parse("rooms:*");
+    let route = pattern.ok().map(|pattern| Route { pattern, join: join.clone(), prepare: None });
+    let mut channels = Mount::new(Kind::Channels(route.into_iter().collect()));
+    (channels.channels_max, channels.count_members) =
+        (profile.channels_max, profile.counts_members);
+    let mut plain = Mount::new(Kind::Plain { topic: "plain:0".to_owned(), join });
+    plain.count_members = profile.counts_members;
+    [channels, plain]
+}
+
+impl Reach for SimNode {
+    fn tell(&self, channel: ChannelId, what: ToChannel) {
+        let Some((chan, intent)) = locked(&self.stage.intent).take() else { return };
+        let letter = Letter { mail: Mail::ToChannel(channel, what), tag: Tag::Told(chan, intent) };
+        self.put(usize::from(channel.shard), letter);
+    }
+
+    fn spawn(&self, _work: Work) {}
+
+    fn member_count(&self, topic: &str) -> Option<u32> {
+        let topic = self.stage.model().topics.number(topic)?;
+        let count = self.state().census.get(usize::from(topic)).copied();
+        self.stage.profile.counts_members.then_some(count.unwrap_or(0).max(0) as u32)
+    }
+}
+
+impl Node for SimNode {
+    fn config(&self) -> &Config {
+        &self.stage.profile.config
+    }
+
+    fn mount(&self, index: u8) -> Option<&Mount> {
+        self.mounts.get(usize::from(index))
+    }
+
+    fn permits(&self) -> &Permits {
+        &self.permits
+    }
+
+    fn shards(&self) -> usize {
+        self.shards
+    }
+
+    fn post(&self, shard: usize, mail: Mail) -> bool {
+        let tag = match &mail {
+            Mail::Broadcast(posted) => Tag::Broadcast(number_of(posted.broadcast())),
+            _ => Tag::Nothing,
+        };
+        if let Tag::Broadcast(id) = tag {
+            if self.stage.model().running.is_some() {
+                self.state().posted.push((shard, id));
+            }
+            if self.stage.is_faulty(Fault::LoseMail) {
+                return true;
+            }
+            if self.stage.is_faulty(Fault::DoubleMail)
+                && let Mail::Broadcast(posted) = &mail
+            {
+                let again = simurgh_core::Posted::new(Arc::clone(posted.broadcast()), None);
+                self.put(shard, Letter { mail: Mail::Broadcast(again), tag });
+            }
+        }
+        self.put(shard, Letter { mail, tag })
+    }
+
+    fn charge(&self, shard: usize, bytes: usize) {
+        let mut model = self.stage.model();
+        let mut state = self.state();
+        if let Some(charged) = state.charged.get_mut(shard) {
+            *charged += bytes;
+            let charged = *charged;
+            state.charged_max = state.charged_max.max(charged);
+        }
+        if model.running != Some(shard) {
+            return;
+        }
+        let posted = std::mem::take(&mut state.posted);
+        let others = posted.iter().map(|(shard, _)| *shard);
+        let is_same = posted.windows(2).all(|it| matches!(it, [one, two] if one.1 == two.1));
+        if !is_same || !others.eq((0..self.shards).filter(|it| *it != shard)) {
+            model.fail("post", format!("shard {shard} has posted {posted:?}"));
+        }
+        state.posted = posted;
+        state.posted.clear();
+        model.own_charge(shard, bytes);
+    }
+
+    fn done(&self, shard: usize, bytes: usize) {
+        if self.stage.is_faulty(Fault::Forget) {
+            return;
+        }
+        let mut state = self.state();
+        let Some(charged) = state.charged.get_mut(shard) else { return };
+        match charged.checked_sub(bytes) {
+            Some(left) => *charged = left,
+            None => {
+                let text = format!("shard {shard} gives back {bytes} of {charged} bytes");
+                drop(state);
+                self.stage.model().fail("bytes", text);
+            }
+        }
+    }
+
+    fn charged(&self, shard: usize) -> usize {
+        let state = self.state();
+        match state.ended.get(shard) {
+            Some(false) => state.charged.get(shard).copied().unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: Deciding) {
+        let mut model = self.stage.model();
+        let conn = model.joining.map_or(crate::model::NONE, |it| it.conn);
+        model.decides(conn, ticket);
+        drop(model);
+        self.state().deciding.push_back(Decision { conn, shard, key, ticket, work });
+    }
+
+    fn enter(&self, _shard: usize, _callback: Callback) {}
+
+    fn leave(&self, _shard: usize) -> Duration {
+        Duration::ZERO
+    }
+
+    fn count_in(&self, topic: &str) {
+        if !self.stage.is_faulty(Fault::Miscount) {
+            self.count(topic, 1);
+        }
+    }
+
+    fn count_out(&self, topic: &str) {
+        self.count(topic, -1);
+    }
+
+    fn free_seat(&self) {
+        if !self.stage.is_faulty(Fault::Seat) {
+            self.stage.model().seats -= 1;
+        }
+    }
+}
+
+/// The number of a broadcast.
+fn number_of(broadcast: &Broadcast) -> u32 {
+    match broadcast.event() {
+        // Its payload says nothing; the first numbers are theirs.
+        "disconnect" => payload::number(broadcast.topic().as_bytes().get(4..).unwrap_or(&[])).0,
+        _ => payload::parse(broadcast.payload()).0,
+    }
+}
+
+impl SimNode {
+    fn count(&self, topic: &str, by: i64) {
+        let topic = self.stage.model().topics.number(topic);
+        let mut state = self.state();
+        if let Some(count) = topic.and_then(|it| state.census.get_mut(usize::from(it))) {
+            *count += by;
+        }
+    }
+}

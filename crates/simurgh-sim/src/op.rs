@@ -1,0 +1,158 @@
+//! Operations: all that a scheduler decides. A run is a list of them; each says all it needs by
+//! itself, so that any may be left out and the others mean what they meant. What makes no sense at
+//! its time is skipped.
+
+use fastrand::Rng;
+
+use crate::profile::Profile;
+
+macro_rules! kinds {
+    ($($(#[doc = $doc:literal])* $kind:ident $name:literal $weight:literal,)*) => {
+        /// The kinds of operations.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(crate) enum Kind { $($(#[doc = $doc])* $kind,)* }
+
+        impl Kind {
+            pub(crate) const ALL: &'static [(Self, &'static str, u32)] =
+                &[$((Self::$kind, $name, $weight),)*];
+        }
+    };
+}
+
+kinds! {
+    /// A client opens a socket: `a` the client, `c` its shard, wire, id.
+    Connect "connect" 24,
+    /// A client joins: topic `b`.
+    Join "join" 50,
+    /// A client pushes to topic `b`; `c` is the application's word.
+    Push "push" 140,
+    /// A client leaves topic `b`.
+    Leave "leave" 16,
+    /// A client sends a heartbeat.
+    Heartbeat "heartbeat" 6,
+    /// A client sends a message with refs of its own making.
+    Odd "odd" 20,
+    /// The server reads up to `b` messages of client `a`.
+    Read "read" 200,
+    /// Client `a` takes `c` bytes, or all there are.
+    Take "take" 90,
+    /// What a client's connection has room for is written.
+    Write "write" 50,
+    /// Client `a` takes nothing for a while, or takes again.
+    Stall "stall" 6,
+    /// Client `a` is gone.
+    Vanish "vanish" 3,
+    /// Client `a` closes its socket.
+    Close "close" 2,
+    /// Client `a` closes its sending half.
+    HalfClose "half-close" 2,
+    /// Core `a` takes up to `b` mails.
+    Mail "mail" 90,
+    /// Core `a` comes to the end of its turn; `c` says how the clock goes.
+    Turn "turn" 80,
+    /// The application decides about a join.
+    Decide "decide" 40,
+    /// Somebody outside broadcasts on topic `b`.
+    Publish "publish" 20,
+    /// A handle of a channel is used.
+    Handle "handle" 30,
+    /// A socket id is disconnected from outside.
+    Disconnect "disconnect" 1,
+    /// Time passes.
+    Wait "wait" 30,
+    /// Core `a` begins to drain.
+    Drain "drain" 0,
+    /// The transport finds a client's bytes wrong.
+    Fail "fail" 1,
+    /// Everything comes to rest, and is looked at.
+    Rest "rest" 0,
+}
+
+/// One operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Op {
+    pub(crate) kind: Kind,
+    pub(crate) a: u16,
+    pub(crate) b: u16,
+    pub(crate) c: u32,
+}
+
+/// Draws operations from a seed.
+pub(crate) struct Source {
+    rng: Rng,
+    /// Sums of the weights.
+    sums: Vec<u32>,
+}
+
+impl Source {
+    pub(crate) fn new(profile: &Profile) -> Self {
+        let mut sum = 0;
+        let weigh = |((kind, _, weight), factor): (&(Kind, &str, u32), &u16)| {
+            // Without these nothing happens at all.
+            let factor = match kind {
+                Kind::Connect | Kind::Join | Kind::Read | Kind::Turn | Kind::Mail => {
+                    (*factor).max(4)
+                }
+                _ => *factor,
+            };
+            sum += weight * u32::from(factor);
+            sum
+        };
+        let sums = Kind::ALL.iter().zip(&profile.weights).map(weigh).collect();
+        Self { rng: Rng::with_seed(profile.seed), sums }
+    }
+
+    pub(crate) fn next(&mut self) -> Op {
+        let rng = &mut self.rng;
+        // Rare ones, whatever the weights.
+        let kind = match rng.u32(..40_000) {
+            0..8 => Kind::Drain,
+            8..60 => Kind::Rest,
+            _ => {
+                let at = rng.u32(..self.sums.last().copied().unwrap_or(1));
+                let place = self.sums.partition_point(|sum| *sum <= at);
+                Kind::ALL.get(place).map_or(Kind::Turn, |(kind, ..)| *kind)
+            }
+        };
+        Op { kind, a: rng.u16(..), b: rng.u16(..), c: rng.u32(..) }
+    }
+}
+
+impl std::fmt::Display for Op {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = Kind::ALL.get(self.kind as usize).map_or("", |(_, name, _)| name);
+        write!(f, "{name} {} {} {}", self.a, self.b, self.c)
+    }
+}
+
+impl std::str::FromStr for Op {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let wrong = || format!("no operation: {line:?}");
+        let mut words = line.split_whitespace();
+        let name = words.next().ok_or_else(wrong)?;
+        let (kind, ..) = Kind::ALL.iter().find(|(_, it, _)| *it == name).ok_or_else(wrong)?;
+        let mut number = || words.next().and_then(|word| word.parse::<u32>().ok());
+        let (a, b, c) = (number(), number(), number());
+        let (Some(a), Some(b), Some(c)) = (a, b, c) else { return Err(wrong()) };
+        Ok(Self { kind: *kind, a: a as u16, b: b as u16, c })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_is_read_as_it_was_written() {
+        let profile = Profile::of(7, Kind::ALL.len());
+        let mut source = Source::new(&profile);
+        for _ in 0..1000 {
+            let op = source.next();
+            assert_eq!(op.to_string().parse(), Ok(op));
+        }
+        assert!("push 1".parse::<Op>().is_err());
+    }
+}

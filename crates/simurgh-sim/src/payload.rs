@@ -1,0 +1,108 @@
+//! What payloads say: each that the application makes bears a number of its own, so that whatever
+//! arrives anywhere says which one it is.
+
+use simurgh_proto::message::Payload;
+
+/// The response of a bare `ok`.
+pub(crate) const EMPTY: u32 = u32::MAX;
+/// A payload that nobody here can have made.
+pub(crate) const STRANGE: u32 = u32::MAX - 1;
+/// `{"reason":…}`, by the word.
+pub(crate) const UNMATCHED: u32 = u32::MAX - 2;
+pub(crate) const TOO_MANY: u32 = u32::MAX - 3;
+pub(crate) const JOIN_CRASHED: u32 = u32::MAX - 4;
+pub(crate) const JOIN_TIMED_OUT: u32 = u32::MAX - 5;
+pub(crate) const CHANNEL_CRASH: u32 = u32::MAX - 6;
+
+/// Makes a payload that bears a number and a word for the application, with so many bytes more.
+pub(crate) fn make(id: u32, word: u32, pad: usize, is_binary: bool) -> Payload<'static> {
+    let mut text = String::with_capacity(40 + pad);
+    text.push_str("{\"i\":");
+    digits(&mut text, id);
+    text.push_str(",\"s\":");
+    digits(&mut text, word);
+    if pad > 0 {
+        text.push_str(",\"p\":\"");
+        text.extend(std::iter::repeat_n('p', pad));
+        text.push('"');
+    }
+    text.push('}');
+    if is_binary { Payload::from_bytes(text.into_bytes()) } else { Payload::from_json(text) }
+}
+
+fn digits(out: &mut String, number: u32) {
+    let mut bytes = [b'0'; 10];
+    let (mut at, mut left) = (bytes.len(), number);
+    loop {
+        at -= 1;
+        if let Some(place) = bytes.get_mut(at) {
+            *place = b'0' + (left % 10) as u8;
+        }
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    out.extend(bytes.get(at..).unwrap_or_default().iter().map(|&it| char::from(it)));
+}
+
+/// The number and the word of a payload.
+pub(crate) fn parse(payload: &Payload<'_>) -> (u32, u32) {
+    let bytes = bytes(payload);
+    if !bytes.starts_with(b"{\"i\":") {
+        return (fixed(bytes), 0);
+    }
+    let (id, rest) = number(bytes.get(5..).unwrap_or_default());
+    (id, number(rest.get(5..).unwrap_or_default()).0)
+}
+
+/// The bytes of a payload, whichever it is.
+pub(crate) fn bytes<'a>(payload: &'a Payload<'_>) -> &'a [u8] {
+    match payload {
+        Payload::Json(text) => text.as_bytes(),
+        Payload::Binary(data) => data,
+    }
+}
+
+fn fixed(bytes: &[u8]) -> u32 {
+    match bytes {
+        b"{}" => EMPTY,
+        b"{\"reason\":\"unmatched topic\"}" => UNMATCHED,
+        b"{\"reason\":\"too many channels joined\"}" => TOO_MANY,
+        b"{\"reason\":\"join crashed\"}" => JOIN_CRASHED,
+        b"{\"reason\":\"join timed out\"}" => JOIN_TIMED_OUT,
+        b"{\"reason\":\"channel_crash\"}" => CHANNEL_CRASH,
+        _ => STRANGE,
+    }
+}
+
+/// The number at the beginning, and what is behind it.
+pub(crate) fn number(bytes: &[u8]) -> (u32, &[u8]) {
+    let len = bytes.iter().take_while(|it| it.is_ascii_digit()).count();
+    let (digits, rest) = bytes.split_at(len);
+    let add = |sum: u32, digit: &u8| sum.wrapping_mul(10).wrapping_add(u32::from(digit - b'0'));
+    (digits.iter().fold(0, add), rest)
+}
+
+/// The number of a ref as clients here make them, `"7"`; 0 for null.
+pub(crate) fn ref_number(raw: &str) -> u32 {
+    let digits = raw.as_bytes().strip_prefix(b"\"");
+    digits.map_or(0, |digits| number(digits).0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_is_read() {
+        for (id, word, pad, is_binary) in
+            [(0, 0, 0, false), (12, 345, 7, true), (9, 1 << 31, 0, true)]
+        {
+            assert_eq!(parse(&make(id, word, pad, is_binary)), (id, word));
+        }
+        assert_eq!(parse(&Payload::EMPTY_OBJECT).0, EMPTY);
+        assert_eq!(parse(&simurgh_proto::session::server::JOIN_CRASHED).0, JOIN_CRASHED);
+        assert_eq!((ref_number("\"17\""), ref_number("null")), (17, 0));
+    }
+}

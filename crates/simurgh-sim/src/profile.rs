@@ -1,0 +1,187 @@
+//! What a seed makes of a run: how many of everything, which features, how often. Each seed
+//! switches some features off altogether (swarm testing), so that rare ones meet each other
+//! undisturbed.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use simurgh_core::Config;
+
+/// Events of broadcasts; interceptors take the first, or the first two.
+pub(crate) const EVENTS: [&str; 3] = ["a", "b", "c"];
+/// Ids that sockets may have.
+pub(crate) const IDS: usize = 3;
+
+/// Which effects callbacks have, each with its weight; and what else may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Habit {
+    Push,
+    Broadcast,
+    BroadcastFrom,
+    BroadcastTo,
+    Disconnect,
+    Subscribe,
+    Unsubscribe,
+    CloseSocket,
+    Tell,
+    Keep,
+}
+
+/// How many habits there are.
+pub(crate) const HABITS: usize = 10;
+
+/// All that a seed decides before the first operation.
+#[derive(Clone, Debug)]
+pub(crate) struct Profile {
+    pub(crate) seed: u64,
+    pub(crate) shards: usize,
+    /// By which the permits to fan out are counted; none at all: everybody waits.
+    pub(crate) cores: usize,
+    pub(crate) clients: usize,
+    pub(crate) topics: usize,
+    pub(crate) channels_max: u16,
+    pub(crate) counts_members: bool,
+    /// Weights of what callbacks do.
+    pub(crate) habits: [u8; HABITS],
+    /// Most effects of a callback.
+    pub(crate) effects_max: u8,
+    /// Of 256 callbacks, how many panic, stop their channel.
+    pub(crate) panics: u8,
+    pub(crate) stops: u8,
+    /// Of 256 joins, how many are refused, decided later, intercept, intercept all.
+    pub(crate) refused: u8,
+    pub(crate) later: u8,
+    pub(crate) intercepts: u8,
+    /// Of 256 payloads, how many are binary, long.
+    pub(crate) binary: u8,
+    pub(crate) long: u8,
+    /// Bytes of a long payload.
+    pub(crate) pad: usize,
+    /// Most nanoseconds between two readings of the clock.
+    pub(crate) jump_ns: u32,
+    /// Bytes that lie between a peer and its socket.
+    pub(crate) window: usize,
+    pub(crate) config: Config,
+    /// Weights of operations, by their places.
+    pub(crate) weights: Vec<u16>,
+}
+
+impl Profile {
+    /// What a seed makes.
+    pub(crate) fn of(seed: u64, kinds: usize) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x51_4d_55_52);
+        let is_large = rng.u8(..) < 8;
+        let mut habits = [0; HABITS];
+        for (place, usual) in habits.iter_mut().zip([12, 10, 4, 4, 1, 2, 1, 1, 3, 2]) {
+            *place = if rng.u8(..) < 170 { usual } else { 0 };
+        }
+        let some = |rng: &mut Rng, of_256: u8, value: u8| match rng.u8(..) < of_256 {
+            true => value,
+            false => 0,
+        };
+        let shards = match rng.u8(..) {
+            0..90 => 1,
+            90..170 => 2,
+            170..245 => rng.usize(3..=5),
+            _ => 8,
+        };
+        // Without any permit topics with many members are never served.
+        let cores = if is_large || rng.u8(..) < 240 { 1 } else { 0 };
+        let clients = if is_large { rng.usize(20..90) } else { rng.usize(1..=7) };
+        let topics = if is_large { 1 } else { rng.usize(1..=4) };
+        Self {
+            seed,
+            shards,
+            cores,
+            clients,
+            topics,
+            channels_max: if rng.u8(..) < 40 { rng.u16(1..=2) } else { 100 },
+            counts_members: rng.bool(),
+            habits,
+            effects_max: rng.u8(1..=4),
+            panics: some(&mut rng, 128, 6),
+            stops: some(&mut rng, 150, 12),
+            refused: some(&mut rng, 128, 30),
+            later: some(&mut rng, 110, 90),
+            intercepts: some(&mut rng, 110, 110),
+            binary: some(&mut rng, 90, 60),
+            long: some(&mut rng, 40, 40),
+            pad: [200, 3_000, 70_000][rng.usize(..3)],
+            jump_ns: [50, 5_000, 300_000, 600_000][rng.usize(..4)],
+            window: [1 << 20, 4_000, 300][rng.usize(..3)],
+            config: config(&mut rng),
+            weights: (0..kinds).map(|_| swarm(&mut rng)).collect(),
+        }
+    }
+
+    /// Whether there are fewer permits to fan out than shards.
+    pub(crate) fn has_few_permits(&self) -> bool {
+        self.shards > 6 * self.cores
+    }
+
+    /// Whether something happens that happens so often of 256 times.
+    pub(crate) fn is(rng: &mut Rng, of_256: u8) -> bool {
+        of_256 > 0 && rng.u8(..) < of_256
+    }
+}
+
+/// A factor for the weight of an operation: most seeds do without some.
+fn swarm(rng: &mut Rng) -> u16 {
+    match rng.u8(..) {
+        0..40 => 0,
+        40..200 => 4,
+        _ => 16,
+    }
+}
+
+fn config(rng: &mut Rng) -> Config {
+    let (second, ms) = (Duration::from_secs(1), Duration::from_millis(1));
+    Config {
+        idle_timeout: rng.bool().then_some(60 * second),
+        hibernate_after: rng.bool().then_some(15 * second),
+        handshake_timeout: 10 * second,
+        close_timeout: 3 * second,
+        decision_timeout: 30 * second,
+        outbound_bytes_max: [24 << 20, 200_000, 20_000][rng.usize(..3)],
+        slow_after: 10 * second,
+        mailbox_bytes_max: [16 << 20, 100_000, 8_000][rng.usize(..3)],
+        callback_warning: 10 * ms,
+    }
+}
+
+/// The numbers that a shrunk world may have others of than its seed.
+impl Profile {
+    /// As a line of a file.
+    pub(crate) fn line(&self) -> String {
+        let Self { seed, shards, clients, topics, panics, stops, intercepts, later, .. } = self;
+        let Self { binary, long, effects_max, .. } = self;
+        format!(
+            "seed {seed} {shards} {clients} {topics} {panics} {stops} {intercepts} {later} \
+             {binary} {long} {effects_max}"
+        )
+    }
+
+    /// From such a line.
+    pub(crate) fn from_line(line: &str, kinds: usize) -> Option<Self> {
+        let mut words = line.strip_prefix("seed ")?.split_whitespace();
+        let mut it = Self::of(words.next()?.parse().ok()?, kinds);
+        let numbers: Vec<usize> = words.map_while(|word| word.parse().ok()).collect();
+        let [shards, clients, topics, rest @ ..] = numbers.as_slice() else { return None };
+        (it.shards, it.clients, it.topics) = (*shards, *clients, *topics);
+        let places = [
+            &mut it.panics,
+            &mut it.stops,
+            &mut it.intercepts,
+            &mut it.later,
+            &mut it.binary,
+            &mut it.long,
+            &mut it.effects_max,
+        ];
+        for (place, number) in places.into_iter().zip(rest) {
+            *place = u8::try_from(*number).ok()?;
+        }
+        let is_whole = rest.len() == 7 && it.shards > 0 && it.clients > 0 && it.topics > 0;
+        is_whole.then_some(it)
+    }
+}

@@ -1,0 +1,85 @@
+//! What is said of a run that failed, and replays.
+
+use std::fs;
+use std::path::Path;
+
+use crate::model::Failure;
+use crate::op::{Kind, Op};
+use crate::profile::Profile;
+use crate::run::{self, Plan};
+use crate::shrink;
+
+/// Tells of a failure: shrunk if that is wanted, as a story, and written to a file.
+pub(crate) fn failed(
+    plan: &Plan,
+    ops: usize,
+    failure: &Failure,
+    steps: u64,
+    shrinks: bool,
+    save: Option<&Path>,
+) -> Result<(), String> {
+    let Failure { rule, text, step } = failure;
+    let seed = plan.profile.seed;
+    println!("\nFAILED: seed {seed}, step {step} of {steps}: {rule}\n  {text}");
+    println!("  again with: --seed {seed} --steps {steps}");
+    let list = run::operations(plan, ops);
+    let (plan, list) = match shrinks {
+        true => {
+            let shrunk = shrink::shrink(plan, list, rule);
+            println!("shrunk from {ops} operations to {}:", shrunk.ops.len());
+            (shrunk.plan, shrunk.ops)
+        }
+        false => (plan.clone(), list),
+    };
+    if shrinks {
+        story(&plan, &list);
+    }
+    match save {
+        None => Ok(()),
+        Some(file) => {
+            let lines: Vec<String> = list.iter().map(Op::to_string).collect();
+            let text = format!("{}\n{}\n", plan.profile.line(), lines.join("\n"));
+            fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))
+        }
+    }
+}
+
+/// Prints a list of operations as a story; whether nothing was wrong.
+fn story(plan: &Plan, ops: &[Op]) -> bool {
+    let (lines, result) = run::told(plan, ops);
+    let profile = &plan.profile;
+    println!(
+        "{} shards, {} clients, {} topics; {:?}",
+        profile.shards, profile.clients, profile.topics, profile.config
+    );
+    lines.iter().for_each(|line| println!("{line}"));
+    match result.failure {
+        Some(Failure { rule, text, step }) => {
+            println!("step {step}: {rule}: {text}");
+            false
+        }
+        None => {
+            println!("nothing is wrong; fingerprint {:016x}", result.hash);
+            true
+        }
+    }
+}
+
+/// Runs what was written to a file; whether nothing was wrong.
+pub(crate) fn replay(file: &Path) -> Result<bool, String> {
+    let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let mut lines = text.lines().filter(|it| !it.trim().is_empty());
+    let profile = lines.next().and_then(|it| Profile::from_line(it, Kind::ALL.len()));
+    let profile = profile.ok_or_else(|| format!("{}: no seed", file.display()))?;
+    let ops: Vec<Op> = lines.map(str::parse).collect::<Result<_, String>>()?;
+    Ok(story(&Plan { profile, fault: None }, &ops))
+}
+
+/// Processor time of this process so far, user and system.
+pub(crate) fn cpu_seconds() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let behind = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = behind.split_whitespace().skip(11).take(2);
+    // A hundred of them make a second on Linux.
+    ticks.filter_map(|it| it.parse::<f64>().ok()).sum::<f64>() / 100.0
+}

@@ -1,0 +1,131 @@
+//! The simulator held against itself: the same seed is the same run, and each rule of the account
+//! is broken on purpose.
+
+use crate::node::Fault;
+use crate::op::Kind;
+use crate::profile::Profile;
+use crate::run::{self, Plan};
+use crate::shrink::shrink;
+
+/// Seeds until this fault is noticed, by one of these rules.
+fn notices(fault: Fault, rules: &[&str]) {
+    let mut found = None;
+    for seed in 0..400 {
+        let mut plan = Plan::of(seed);
+        plan.fault = Some((fault, 3));
+        if let Some(failure) = run::seeded(&plan, 400).0.failure {
+            found = Some(failure);
+            break;
+        }
+    }
+    let failure = found.expect("it is noticed");
+    assert!(rules.contains(&failure.rule), "{failure:?}");
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in 0..40 {
+        let plan = Plan::of(seed);
+        let ((one, ops), (two, _)) = (run::seeded(&plan, 500), run::seeded(&plan, 500));
+        assert_eq!(one.failure, None, "seed {seed}");
+        assert_eq!((one.hash, one.counts.to_string()), (two.hash, two.counts.to_string()));
+        let listed = run::listed(&plan, &run::operations(&plan, ops));
+        assert_eq!(listed.hash, one.hash, "a list of its operations does the same");
+    }
+}
+
+#[test]
+fn another_seed_is_another_run() {
+    let hash = |seed| run::seeded(&Plan::of(seed), 500).0.hash;
+    assert_ne!(hash(1), hash(2));
+}
+
+#[test]
+fn nothing_is_found_wrong_with_fixed_seeds() {
+    for seed in 1000..1200 {
+        let (result, _) = run::seeded(&Plan::of(seed), 500);
+        assert_eq!(result.failure, None, "seed {seed}");
+    }
+}
+
+#[test]
+fn what_was_planted_shrinks_to_a_few_operations() {
+    let mut plan = Plan::of(0);
+    plan.fault = Some((Fault::Lose, 2));
+    let mut seeds = (0..100).map(|seed| Plan { profile: profile(seed), ..plan.clone() });
+    let (plan, ops, failure) = seeds
+        .find_map(|plan| {
+            let (result, ops) = run::seeded(&plan, 400);
+            Some((plan, ops, result.failure?))
+        })
+        .expect("one of them loses something");
+    let list = run::operations(&plan, ops);
+    let shrunk = shrink(&plan, list.clone(), failure.rule);
+    assert!(shrunk.ops.len() < 12, "{} of {ops}", shrunk.ops.len());
+    let (story, result) = run::told(&shrunk.plan, &shrunk.ops);
+    assert_eq!(result.failure.map(|it| it.rule), Some(failure.rule));
+    assert!(story.iter().any(|line| line.contains("connects")), "{story:?}");
+}
+
+fn profile(seed: u64) -> Profile {
+    Profile::of(seed, Kind::ALL.len())
+}
+
+#[test]
+fn a_profile_is_read_as_it_was_written() {
+    let mut it = profile(5);
+    (it.shards, it.panics) = (1, 0);
+    let read = Profile::from_line(&it.line(), Kind::ALL.len()).expect("it is one");
+    assert_eq!(read.line(), it.line());
+    assert!(Profile::from_line("seed 5 1", Kind::ALL.len()).is_none());
+}
+
+#[test]
+fn what_is_lost_is_noticed() {
+    notices(Fault::Lose, &["lost", "order", "close", "unexpected"]);
+}
+
+#[test]
+fn what_comes_twice_is_noticed() {
+    notices(Fault::Double, &["unexpected", "said after close"]);
+}
+
+#[test]
+fn what_changes_places_is_noticed() {
+    notices(Fault::Swap, &["order", "lost", "said after close"]);
+}
+
+#[test]
+fn a_mail_that_is_lost_is_noticed() {
+    notices(Fault::LoseMail, &["rest", "left"]);
+}
+
+#[test]
+fn a_broadcast_taken_twice_is_noticed() {
+    notices(Fault::DoubleMail, &["bytes"]);
+}
+
+#[test]
+fn bytes_that_are_not_given_back_are_noticed() {
+    notices(Fault::Forget, &["rest", "left"]);
+}
+
+#[test]
+fn a_census_that_misses_one_is_noticed() {
+    notices(Fault::Miscount, &["census"]);
+}
+
+#[test]
+fn a_seat_that_stays_taken_is_noticed() {
+    notices(Fault::Seat, &["seats"]);
+}
+
+#[test]
+fn an_application_that_does_more_than_it_says_is_noticed() {
+    notices(Fault::Lie, &["unexpected", "order"]);
+}
+
+#[test]
+fn a_message_handled_twice_is_noticed() {
+    notices(Fault::Repeat, &["callback", "reason", "unexpected", "order"]);
+}

@@ -1,0 +1,367 @@
+//! A run: servers, clients and the network between them, driven by operations.
+
+use std::sync::Arc;
+
+use simurgh_core::metrics::ShardMetrics;
+use simurgh_core::{Core, Mail, Node, Phase, TICK};
+use simurgh_reactor::{Key, Next};
+
+use crate::client::Link;
+use crate::counts::Counts;
+use crate::model::{Doing, Failure, Model, Over};
+use crate::net::Net;
+use crate::node::{Fault, Letter, SimNode, Stage, Tag};
+use crate::peer::Peer;
+use crate::profile::Profile;
+
+/// One shard with its transport.
+pub(crate) struct Server {
+    pub(crate) core: Core<SimNode>,
+    pub(crate) net: Net,
+    pub(crate) metrics: Arc<ShardMetrics>,
+    is_in_turn: bool,
+    pub(crate) has_ended: bool,
+}
+
+/// See the module.
+pub(crate) struct World {
+    pub(crate) stage: Arc<Stage>,
+    pub(crate) node: Arc<SimNode>,
+    pub(crate) servers: Vec<Server>,
+    /// By the number of the connection.
+    pub(crate) links: Vec<Link>,
+    /// Which connection each client has.
+    pub(crate) current: Vec<Option<u32>>,
+    pub(crate) clock_ns: u64,
+    /// What the operation in hand comes to, if somebody wants to know.
+    pub(crate) story: Option<String>,
+    released: Vec<Key>,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub(crate) struct Result {
+    pub(crate) failure: Option<Failure>,
+    pub(crate) counts: Counts,
+    /// Of everything that was said.
+    pub(crate) hash: u64,
+}
+
+impl Server {
+    /// The time of its turn.
+    pub(crate) fn turn_ns(&self, clock_ns: u64) -> u64 {
+        if self.is_in_turn { self.net.now.ns } else { clock_ns }
+    }
+
+    /// Holds what the core counts against the account.
+    fn account(&self, model: &mut Model) {
+        let shard = usize::from(self.core.shard());
+        let (metrics, account) = (&self.metrics, model.shards.get(shard));
+        let Some(account) = account else { return };
+        let counted =
+            [metrics.broadcasts.value(), metrics.sockets.value(), metrics.channels.value()];
+        let expected = [account.accepted, account.open, account.channels];
+        if counted != expected {
+            let text = format!("broadcasts, sockets, channels: {counted:?}, not {expected:?}");
+            model.fail("metrics", text);
+        }
+        let open: u64 = model.shards.iter().map(|it| it.open).sum();
+        if model.seats != open as i64 {
+            let text = format!("{} seats are taken, {open} sockets open", model.seats);
+            model.fail("seats", text);
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn new(profile: &Profile, fault: Option<(Fault, u32)>) -> Self {
+        let stage = Arc::new(Stage::new(profile.clone(), fault));
+        let node = Arc::new(SimNode::new(Arc::clone(&stage)));
+        let server = |shard: usize| {
+            let metrics = Arc::new(ShardMetrics::default());
+            let (node, seed) = (Arc::clone(&node), profile.seed);
+            Server {
+                core: Core::new(node, shard as u16, Arc::clone(&metrics), seed),
+                net: Net::new(Arc::clone(&stage)),
+                metrics,
+                is_in_turn: false,
+                has_ended: false,
+            }
+        };
+        let servers = (0..profile.shards).map(server).collect();
+        Self {
+            servers,
+            node,
+            links: Vec::new(),
+            current: vec![None; profile.clients],
+            clock_ns: 1_000_000_000,
+            story: None,
+            released: Vec::new(),
+            stage,
+        }
+    }
+
+    /// Says what the operation in hand comes to.
+    pub(crate) fn tell(&mut self, text: impl FnOnce() -> String) {
+        if let Some(story) = &mut self.story {
+            if !story.is_empty() {
+                story.push_str("; ");
+            }
+            story.push_str(&text());
+        }
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.stage.model().failure.is_some()
+    }
+
+    /// The shard that a number means, unless it has ended.
+    pub(crate) fn shard(&self, number: u16) -> Option<usize> {
+        let shard = usize::from(number) % self.servers.len().max(1);
+        self.servers.get(shard).filter(|it| !it.has_ended).map(|_| shard)
+    }
+
+    pub(crate) fn peer(&self, conn: u32) -> Option<&Peer> {
+        let link = self.links.get(conn as usize)?;
+        self.servers.get(link.shard)?.net.peer(link.key)
+    }
+
+    pub(crate) fn peer_mut(&mut self, conn: u32) -> Option<&mut Peer> {
+        let link = self.links.get(conn as usize)?;
+        self.servers.get_mut(link.shard)?.net.peer_mut(link.key)
+    }
+
+    /// A core handles one event.
+    pub(crate) fn step(
+        &mut self,
+        shard: usize,
+        doing: Doing,
+        jumps: u64,
+        act: impl FnOnce(&mut Core<SimNode>, &mut Net, &Stage),
+    ) {
+        let Some(server) = self.servers.get_mut(shard).filter(|it| !it.has_ended) else { return };
+        let now_ns = if server.is_in_turn { server.net.now.ns } else { self.clock_ns };
+        server.is_in_turn = true;
+        server.net.at(now_ns, jumps);
+        let tick = server.net.now.tick;
+        self.stage.model().begin_step(shard, doing, tick);
+        act(&mut server.core, &mut server.net, &self.stage);
+        self.after(shard, doing);
+        self.feed_released(shard);
+    }
+
+    /// What is to be looked at when a core has returned.
+    fn after(&mut self, shard: usize, doing: Doing) {
+        let Some(server) = self.servers.get_mut(shard) else { return };
+        let mut model = self.stage.model();
+        let config = &self.stage.profile.config;
+        let tick = server.net.now.tick;
+        if doing == Doing::Tick && !model.waiting.is_empty() {
+            for conn in model.waiting.clone() {
+                let link = self.links.get(conn as usize).filter(|it| it.shard == shard);
+                let Some(peer) = link.and_then(|it| server.net.peer(it.key)) else { continue };
+                let since = model.conn(conn).and_then(|it| it.awaiting.as_ref());
+                let waited = tick.wrapping_sub(since.map_or(tick, |it| it.since_tick));
+                let longest = match peer.has_shut {
+                    true => config.close_timeout,
+                    false => config.decision_timeout,
+                };
+                // One that a drain closes in the same step may have been told before.
+                match peer.socket.phase() {
+                    Phase::Waiting => {}
+                    Phase::Closing | Phase::Ending if waited <= ticks(longest) => {}
+                    _ => model.timed_out(conn, waited, ticks(longest)),
+                }
+            }
+        }
+        let idle = config.idle_timeout.map(ticks);
+        while let Some(key) = server.net.touched.pop() {
+            let Some(peer) = server.net.peer(key) else { continue };
+            if matches!(peer.socket.phase(), Phase::Closing | Phase::Ending) {
+                let silent = tick.wrapping_sub(peer.heard_tick);
+                let is_silent = idle.is_some_and(|idle| silent > idle);
+                model.over(Over { conn: peer.conn, is_silent });
+            }
+        }
+        if let Doing::Ended(conn) = doing {
+            model.over(Over { conn, is_silent: false });
+        }
+        model.end_step();
+        let published = model.now.publishers.clone();
+        server.account(&mut model);
+        drop(model);
+        // Whoever publishes where far too much is under way is not read.
+        if !published.is_empty() && self.node.is_jammed() {
+            self.check_held(shard, &published);
+        }
+    }
+
+    fn check_held(&self, shard: usize, published: &[u32]) {
+        let Some(server) = self.servers.get(shard) else { return };
+        for conn in published {
+            let link = self.links.get(*conn as usize).filter(|it| it.shard == shard);
+            let Some(peer) = link.and_then(|it| server.net.peer(it.key)) else { continue };
+            if peer.socket.is_open() && !peer.is_held {
+                self.stage.model().fail("held", format!("socket {conn} publishes and is read"));
+            }
+        }
+    }
+
+    /// Sockets that are read again: goes on with what was read and not handed in.
+    fn feed_released(&mut self, shard: usize) {
+        let Some(server) = self.servers.get_mut(shard) else { return };
+        if server.net.released.is_empty() {
+            return;
+        }
+        self.released.append(&mut server.net.released);
+        while let Some(key) = self.released.pop() {
+            let Some(server) = self.servers.get(shard) else { return };
+            if server.net.peer(key).is_some_and(|it| !it.stash.is_empty() && !it.is_held) {
+                self.feed(shard, key);
+            }
+        }
+    }
+
+    /// Takes one letter out of a mailbox.
+    pub(crate) fn take_mail(&mut self, shard: usize) -> bool {
+        let letter = self.node.state().mailboxes.get_mut(shard).and_then(|it| it.pop_front());
+        let Some(Letter { mail, tag }) = letter else { return false };
+        self.tell(|| format!("core {shard} takes {}", mail_text(&mail, tag)));
+        let is_drain = matches!(mail, Mail::Drain(_));
+        self.step(shard, Doing::Mail(None), 1, |core, net, stage| {
+            let mut model = stage.model();
+            match tag {
+                Tag::Nothing => {}
+                Tag::Broadcast(id) => model.accept(shard, id),
+                Tag::Told(chan, intent) => model.told(chan, intent),
+                Tag::Joined(conn, ticket, answer) => model.decided(conn, ticket, answer),
+            }
+            if is_drain && let Some(it) = model.shards.get_mut(shard) {
+                it.drains = true;
+                model.counts.drains += 1;
+            }
+            drop(model);
+            core.mail(net, mail);
+        });
+        true
+    }
+
+    /// A core comes to the end of its turn.
+    pub(crate) fn end_turn(&mut self, shard: usize, jumps: u64) -> Next {
+        let Some(server) = self.servers.get_mut(shard).filter(|it| !it.has_ended) else {
+            return Next::Idle;
+        };
+        if !server.is_in_turn {
+            server.is_in_turn = true;
+            server.net.at(self.clock_ns, jumps);
+        }
+        server.net.judge();
+        server.net.flush();
+        self.bury(shard);
+        let mut next = Next::Idle;
+        self.step(shard, Doing::Tick, jumps, |core, net, _| {
+            core.tick(net);
+        });
+        self.step(shard, Doing::FanOut, jumps.rotate_left(9), |core, net, _| {
+            next = core.fan_out(net);
+        });
+        self.step(shard, Doing::Settle, jumps, |core, net, _| {
+            core.settle(net);
+        });
+        let Some(server) = self.servers.get_mut(shard) else { return next };
+        server.net.flush();
+        server.is_in_turn = false;
+        let (clock_ns, stops) = (server.net.clock.get(), server.net.stops);
+        self.clock_ns = self.clock_ns.max(clock_ns);
+        self.bury(shard);
+        if stops {
+            self.end_shard(shard);
+        }
+        if next == Next::Now {
+            self.stage.model().counts.slices += 1;
+        }
+        next
+    }
+
+    /// Connections that are over: their records go back.
+    pub(crate) fn bury(&mut self, shard: usize) {
+        loop {
+            let Some(server) = self.servers.get_mut(shard) else { return };
+            for conn in server.net.cut.drain(..) {
+                if let Some(link) = self.links.get_mut(conn as usize) {
+                    link.is_lost = true;
+                }
+                let mut model = self.stage.model();
+                model.counts.slow += 1;
+                if let Some(it) = model.conn_mut(conn) {
+                    it.is_lost = true;
+                }
+            }
+            let Some(key) = server.net.doomed.pop() else { return };
+            self.end_connection(shard, key);
+        }
+    }
+
+    fn end_connection(&mut self, shard: usize, key: Key) {
+        let Some(server) = self.servers.get_mut(shard) else { return };
+        let Some(peer) = server.net.remove(key) else { return };
+        let Peer { conn, socket, pipe, heard, .. } = *peer;
+        if let Some(link) = self.links.get_mut(conn as usize) {
+            (link.pipe, link.heard, link.is_over) = (pipe, heard, true);
+        }
+        self.step(shard, Doing::Ended(conn), 1, |core, net, _| core.closed(net, key, socket));
+        // Its turn may have been over: what it did in this one is to be said.
+        if let Some(server) = self.servers.get_mut(shard) {
+            server.net.flush();
+        }
+    }
+
+    /// A shard ends, with whoever is left.
+    fn end_shard(&mut self, shard: usize) {
+        self.tell(|| format!("shard {shard} ends"));
+        let Some(server) = self.servers.get_mut(shard) else { return };
+        let keys = server.net.keys();
+        for key in keys {
+            self.end_connection(shard, key);
+        }
+        let Some(server) = self.servers.get_mut(shard) else { return };
+        server.core.retire();
+        server.has_ended = true;
+        let mut state = self.node.state();
+        if let Some(ended) = state.ended.get_mut(shard) {
+            *ended = true;
+        }
+        let letters = state.mailboxes.get_mut(shard).map(std::mem::take);
+        drop(state);
+        drop(letters);
+    }
+
+    /// The result, once everything is over.
+    pub(crate) fn finish(mut self) -> Result {
+        self.come_to_an_end();
+        let hash = self.servers.iter().fold(0, |hash, it| hash ^ it.net.hash.rotate_left(7));
+        let mut counts = self.stage.model().counts.clone();
+        for server in &self.servers {
+            counts.held += server.metrics.publishers_held.value();
+            counts.idle += server.metrics.idle_timeouts.value();
+        }
+        let failure = self.stage.model().failure.clone();
+        Result { failure, counts, hash }
+    }
+}
+
+/// A time in ticks.
+pub(crate) fn ticks(time: std::time::Duration) -> u32 {
+    (time.as_nanos() / TICK.as_nanos()) as u32
+}
+
+fn mail_text(mail: &Mail, tag: Tag) -> String {
+    match (mail, tag) {
+        (Mail::Broadcast(posted), Tag::Broadcast(id)) => {
+            format!("broadcast #{id} on {}", posted.broadcast().topic())
+        }
+        (_, Tag::Told(chan, intent)) => format!("{intent:?} for channel {chan}"),
+        (_, Tag::Joined(conn, _, answer)) => format!("the word on a join of #{conn}: {answer:?}"),
+        (mail, _) => format!("{mail:?}"),
+    }
+}

@@ -1,0 +1,52 @@
+//! `cargo xtask sim`: the simulator of whole servers, built for release; all arguments are passed
+//! on. As a step of the tests: seeds that once found something, fixed ones, and fresh ones for two
+//! minutes.
+
+use std::process::ExitCode;
+
+use crate::outcome::Outcome;
+use crate::process::{Finished, Task};
+
+/// The package, and its binary.
+const NAME: &str = "simurgh-sim";
+/// Seeds that once found something.
+const SEEDS: &str = "crates/simurgh-sim/seeds.txt";
+/// Whoever runs it by hand may do so over night.
+const MINUTES_MAX: u64 = 24 * 60;
+
+/// Builds it and runs it with these arguments.
+pub(crate) fn run(arguments: &[String]) -> ExitCode {
+    let done = start(arguments, MINUTES_MAX);
+    if done.ok() {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("sim: {}", done.reason());
+    ExitCode::FAILURE
+}
+
+/// A step of the tests, which fails by the first seed that does.
+pub(crate) fn try_out() -> Outcome {
+    let runs: [&[&str]; 3] = [
+        &["--list", SEEDS],
+        &["--seeds", "0..2000", "--steps", "2000"],
+        &["--minutes", "2", "--steps", "2000", "--jobs", "2"],
+    ];
+    let mut passed = 0;
+    for arguments in runs {
+        let arguments: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
+        let done = start(&arguments, 15);
+        if !done.ok() {
+            // The line says by which seed, and how to run it again.
+            let line = done.output.lines().find(|line| line.starts_with("FAILED"));
+            return Outcome::failed(line.map_or_else(|| done.reason(), str::to_owned));
+        }
+        passed += 1;
+    }
+    Outcome::passed(passed)
+}
+
+fn start(arguments: &[String], minutes: u64) -> Finished {
+    let cargo = ["run", "--release", "--quiet", "--package", NAME, "--bin", NAME, "--"];
+    let all: Vec<&str> = cargo.into_iter().chain(arguments.iter().map(String::as_str)).collect();
+    Task::new("cargo", &all, minutes).run()
+}
