@@ -32,9 +32,11 @@ pub(crate) struct TestSockets {
     pub(crate) step_ns: u64,
     /// What was done to connections, by the number of their slot.
     deeds: Vec<String>,
-    /// Writes of which the system was to gather the pieces, and those that were ready.
+    /// Writes of which the system was to gather the pieces, those that were ready, and runs that
+    /// waited for their turn's end.
     pub(crate) gathered: usize,
     pub(crate) ready: usize,
+    pub(crate) later: usize,
 }
 
 impl TestSockets {
@@ -214,6 +216,7 @@ impl Sockets for TestSockets {
     fn send_later(&mut self, key: Key, run: Run) {
         let whole: Vec<u8> = run.frames().flat_map(|it| it.as_bytes().to_vec()).collect();
         assert_eq!(whole.len(), run.len());
+        self.later += 1;
         self.send_with(key, |out| out.extend_from_slice(&whole));
     }
 
