@@ -200,6 +200,29 @@ mod tests {
         assert!(flows.by_topic.len() <= ELSEWHERE_MIN + 1, "{}", flows.by_topic.len());
     }
 
+    /// The more there are that have not ended, the rarer it is looked for those that have.
+    #[test]
+    fn many_flows_are_looked_through_now_and_then() {
+        let mut flows = FlowsElsewhere::default();
+        let kept: Vec<_> = (0..100).map(|n| flows.of(&format!("kept {n}"))).collect();
+        let mut lens = (0..).map(|n| {
+            flows.of(&format!("t{n}"));
+            flows.by_topic.len()
+        });
+        assert!(lens.by_ref().take(28).eq(101..=128));
+        assert!(lens.by_ref().take(100).eq(101..=200));
+        assert_eq!(lens.next(), Some(101));
+        drop(kept);
+        flows.by_topic.reserve(1000);
+        let kept: Vec<_> = (0..10).map(|n| flows.of(&format!("few {n}"))).collect();
+        let mut lens = (0..).map(|n| {
+            flows.of(&format!("u{n}"));
+            flows.by_topic.len()
+        });
+        assert_eq!(lens.find(|len| *len == kept.len() + 1), Some(11));
+        assert!((2 * kept.len()..100).contains(&flows.by_topic.capacity()), "room for as many");
+    }
+
     #[test]
     fn half_of_what_may_wait_takes_all_of_the_time() {
         assert_eq!(pace(16 << 20, Duration::from_secs(8)), 1 << 20);

@@ -197,8 +197,26 @@ mod tests {
         assert_eq!(permits.take(1, now_ns), Permit::Held(now_ns));
     }
 
+    /// Who came into the line behind the look through it gets the permit all the same.
+    #[test]
+    fn one_that_comes_into_the_line_too_late_is_found() {
+        let permits = Permits::of(3, 1);
+        assert_eq!(permits.take(0, 0), Permit::Held(0));
+        assert_eq!(permits.take(2, 0), Permit::Waits);
+        let handed = std::cell::RefCell::new(Vec::new());
+        permits.put_back(0, |next| {
+            handed.borrow_mut().push(next);
+            // Shard 2 has ended; meanwhile shard 1, which was asked before, takes a place.
+            next == 1 || permits.take(1, 0) != Permit::Waits
+        });
+        assert_eq!(*handed.borrow(), [2, 1]);
+        assert_eq!(permits.take(0, 0), Permit::Waits, "there was one, and it was handed on");
+        assert!(permits.leave(0) && !permits.leave(0));
+    }
+
     #[test]
     fn shards_with_a_core_each_need_none() {
+        assert!(Permits::of(2, 2).0.is_none() && Permits::of(3, 2).0.is_some());
         let permits = Permits::new(2, 2);
         let now_ns = 0;
         assert_eq!([0, 1].map(|shard| permits.take(shard, now_ns)), [Permit::Held(now_ns); 2]);

@@ -182,6 +182,23 @@ fn a_sender_is_left_out_by_its_whole_name() {
     assert_eq!(from(&mut it, ChannelId { membership: 9, ..id }), [1, 1]);
 }
 
+/// Who is left out of one gets the others of a burst; for all the others it is what it was.
+#[test]
+fn a_sender_gets_what_is_not_its_own() {
+    let mut it = Stage::new();
+    let keys = members(&mut it, 3);
+    it.counts();
+    it.broadcasts("t", "news", "1");
+    it.says(keys[1], r#"[1,2,"t","bcast_from",2]"#);
+    it.broadcasts("t", "news", "3");
+    it.broadcasts("t", "news", "4");
+    it.fans_out();
+    assert_eq!(it.hears(keys[1]), ["1", "3", "4"].map(news));
+    assert_eq!(told(&mut it, &keys, &["1", "2", "3", "4"].map(news)), 2);
+    assert_eq!(it.counts(), ["messages_out +11", "broadcasts +4", "deliveries +11"]);
+    assert_eq!(it.out.later, 2, "two runs, with the second left out between them");
+}
+
 /// Row 53 and §5.5: from the join on, to the leave, however the fan-out is cut.
 #[test]
 fn a_member_gets_what_is_made_while_it_is_one() {
@@ -284,6 +301,7 @@ fn a_burst_is_put_together_once() {
         publish(&mut it, payload_of_frame(bytes - half));
         it.fans_out();
         assert_eq!(it.out.gathered, gathered);
+        assert_eq!(it.out.ready, if gathered == 0 { 2 } else { 0 }, "all but the first");
         assert!(keys.iter().all(|key| it.hears(*key).len() == 2));
     }
 }
@@ -447,6 +465,8 @@ fn a_permit_of_a_shard_that_ends_is_put_back() {
     assert!(has_permit(&it, 6));
     it.core.fan_out(&mut it.out);
     it.core.retire();
+    assert_eq!(it.node.permits.take(0, 0), Permit::Waits, "it had none to put back");
+    assert!(it.node.permits.leave(0));
     it.node.permits.put_back(6, |_| panic!("it has left the line"));
 }
 

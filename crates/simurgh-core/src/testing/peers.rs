@@ -32,8 +32,11 @@ pub(crate) struct TestSockets {
     pub(crate) step_ns: u64,
     /// What was done to connections, by the number of their slot.
     deeds: Vec<String>,
-    /// Writes of which the system was to gather the pieces.
+    /// Writes of which the system was to gather the pieces, those that were ready, and runs that
+    /// waited for their turn's end.
     pub(crate) gathered: usize,
+    pub(crate) ready: usize,
+    pub(crate) later: usize,
 }
 
 impl TestSockets {
@@ -114,6 +117,18 @@ impl Peer {
         let taken = if self.queued > 0 { 0 } else { bytes.min(self.window) };
         self.window -= if self.window == usize::MAX { 0 } else { taken };
         self.queued += bytes - taken;
+    }
+
+    /// It is sent something at once, behind all that waits; whether something does.
+    fn is_sent(&mut self, bytes: &[u8]) -> bool {
+        if !self.is_mute {
+            self.reads(bytes);
+            match self.turn {
+                0 => self.takes(bytes.len()),
+                _ => self.turn += bytes.len(),
+            }
+        }
+        self.queued > 0
     }
 
     /// Reads whole frames, as a client does.
@@ -201,6 +216,7 @@ impl Sockets for TestSockets {
     fn send_later(&mut self, key: Key, run: Run) {
         let whole: Vec<u8> = run.frames().flat_map(|it| it.as_bytes().to_vec()).collect();
         assert_eq!(whole.len(), run.len());
+        self.later += 1;
         self.send_with(key, |out| out.extend_from_slice(&whole));
     }
 
@@ -208,7 +224,7 @@ impl Sockets for TestSockets {
         let all: Vec<u8> = run.frames().flat_map(|it| it.as_bytes().to_vec()).collect();
         assert!(whole.is_empty() || whole == all, "the same in one piece");
         self.gathered += usize::from(whole.is_empty());
-        self.send_chosen(key, |_| Some((&*all, || run.clone()))).unwrap_or(false)
+        self.try_peer(key).is_some_and(|peer| peer.is_sent(&all))
     }
 
     fn send_chosen<'r, R: FnOnce() -> Run>(
@@ -219,14 +235,9 @@ impl Sockets for TestSockets {
         let peer = self.try_peer(key)?;
         let (bytes, run) = choose(&peer.socket)?;
         assert_eq!(run().len(), bytes.len(), "the same in one piece");
-        if !peer.is_mute {
-            peer.reads(bytes);
-            match peer.turn {
-                0 => peer.takes(bytes.len()),
-                _ => peer.turn += bytes.len(),
-            }
-        }
-        Some(peer.queued > 0)
+        let waits = peer.is_sent(bytes);
+        self.ready += 1;
+        Some(waits)
     }
 
     fn hear(&mut self, key: Key, message: &ServerMessage<'_>) {

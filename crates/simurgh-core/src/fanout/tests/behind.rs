@@ -50,6 +50,7 @@ fn bytes_are_withheld_while_most_have_not_taken_them() {
         assert!(keys.iter().all(|key| it.hears(*key).len() == 2));
         assert_eq!(behind(&it) as usize, slow);
         let next = if withheld == 0 { Next::Idle } else { LOOK };
+        assert_eq!(it.core.fanout.withheld.len(), usize::from(withheld > 0));
         assert_eq!(under_way(&mut it), (withheld, next));
         assert_eq!(it.core.metrics().fanout_topics.value(), 0, "there is nothing to be sent");
         takes_all(&mut it, keys[0]);
@@ -148,6 +149,7 @@ fn what_is_withheld_is_given_back_at_a_pace() {
     // More is withheld behind what is.
     it.broadcasts("t", "news", "null");
     it.fans_out();
+    assert_eq!(it.core.fanout.withheld.len(), 1, "the topic is there once");
     assert_eq!(under_way(&mut it), (3 * WEIGHT, LOOK));
     for left in [2, 1] {
         it.passes(Duration::from_secs(1));
@@ -156,6 +158,24 @@ fn what_is_withheld_is_given_back_at_a_pace() {
     it.passes(Duration::from_secs(1));
     assert_eq!(under_way(&mut it), (0, Next::Idle));
     assert_eq!((behind(&it), it.core.metrics().fanout_bytes.value()), (1, 0));
+}
+
+/// What is given back of one topic is no word on the others.
+#[test]
+fn each_topic_has_what_is_withheld_of_it() {
+    let config = Config { slow_after: Duration::from_millis(1), ..Config::default() };
+    let mut it = Stage::with(config, vec![scripted(standard).mount()]);
+    let keys = ["t", "u"].map(|topic| it.joined(&[topic]));
+    for (key, topic) in keys.iter().zip(["t", "u"]) {
+        it.out.peer(*key).window = 0;
+        it.broadcasts(topic, "news", "null");
+    }
+    it.fans_out();
+    assert_eq!(under_way(&mut it), (2 * WEIGHT, LOOK));
+    takes_all(&mut it, keys[0]);
+    assert_eq!(under_way(&mut it), (WEIGHT, LOOK));
+    it.passes(Duration::from_secs(1));
+    assert_eq!(under_way(&mut it), (0, Next::Idle));
 }
 
 /// A topic that everybody has left stays for what is withheld of it, and no longer.

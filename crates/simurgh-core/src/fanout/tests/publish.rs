@@ -256,3 +256,21 @@ fn a_publisher_that_is_gone_is_not_held() {
     assert!(it.out.deeds().is_empty() && !it.core.is_held_back(key));
     assert_eq!(it.core.metrics().publishers_held.value(), 0);
 }
+
+/// A topic remembers what was published on it for as long as something of that is under way.
+#[test]
+fn a_topic_lets_its_flow_go() {
+    let mut it = stage(2);
+    let key = it.joined(&["t"]);
+    says(&mut it, key, "bcast", 10);
+    let topic = it.core.find_topic("t").unwrap();
+    assert!(!it.core.registry.shrink_topic(0), "something is to be sent here");
+    it.fans_out();
+    let elsewhere = posted(&it, 1);
+    let has_flow = |it: &Stage| it.core.registry.topic(topic).unwrap().deliveries.flow.is_some();
+    assert!(it.core.registry.shrink_topic(0) && has_flow(&it), "there was room in its log");
+    drop(elsewhere);
+    assert!(has_flow(&it));
+    it.core.registry.shrink_topic(0);
+    assert!(!has_flow(&it));
+}
