@@ -22,13 +22,13 @@ impl Model {
         let is_open = self.conn(conn).is_some_and(|it| it.is_open);
         let is_closing = !is_open || self.now.closing.contains(&conn);
         match answer {
-            // The channel that it replaced has closed the socket with its last breath.
-            Answer::Ok { .. } if is_closing => {}
             Answer::Ok { intercept_panics: true, .. } => {
                 self.refused(joining, JOIN_CRASHED);
                 self.counts.panics += 1;
                 self.spoken(joining, effects, Out::Nothing);
             }
+            // The channel that it replaced has closed the socket with its last breath.
+            Answer::Ok { .. } if is_closing => {}
             Answer::Ok { chan, reply, .. } => self.let_in(joining, chan, reply, effects),
             Answer::Error(reply) => {
                 self.refused(joining, reply);
