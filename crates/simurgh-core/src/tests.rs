@@ -7,7 +7,9 @@ use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
 use crate::clock::{nanoseconds, until};
+use crate::fanout::Delivery;
 use crate::metrics::{Counter, ShardMetrics};
+use crate::registry::Topic;
 use crate::testing::*;
 use crate::*;
 
@@ -125,6 +127,13 @@ fn a_socket_says_how_it_is() {
     let socket = Socket::new(Phase::Open, 999, NETWORK);
     assert_eq!(socket.age_ticks(1000), (100, false), "it came in the unit before");
     assert_eq!((socket.is_driven(), Socket::new(Phase::Open, 0, 0).is_driven()), (false, true));
+}
+
+/// What a crowd costs is reckoned with these.
+#[test]
+fn records_are_as_large_as_they_are_said_to_be() {
+    assert_eq!((SOCKET_BYTES, SUBSCRIPTION_BYTES), (24, 64 + 16));
+    assert_eq!(TOPIC_BYTES, size_of::<Topic<Delivery>>() + 100);
 }
 
 #[test]

@@ -36,12 +36,14 @@ fn json(bytes: usize) -> Payload<'static> {
     Payload::from_json(format!("\"{}\"", "x".repeat(bytes - 2)))
 }
 
-/// The bytes that one who speaks so is sent, and what was counted.
+/// The bytes that one who speaks so is sent, and what was counted. A long payload is not copied.
 fn sent(wire: Wire, message: ServerMessage<'_>) -> (Vec<u8>, u64, u64) {
+    let is_long = message.payload().len() > LONG_BYTES;
     let (mut out, metrics) = (TestSockets::default(), ShardMetrics::default());
     let key = out.connect(Phase::Open, wire);
     say(&mut out, &metrics, key, message);
     let bytes = std::mem::take(&mut out.peer(key).bytes);
+    assert_eq!(out.later, usize::from(is_long && !bytes.is_empty()));
     (bytes, metrics.messages_out.value(), metrics.errors_encode.value())
 }
 

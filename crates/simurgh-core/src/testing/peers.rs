@@ -10,6 +10,9 @@ pub(crate) struct Peer {
     said: Vec<String>,
     /// The same as the bytes they were.
     pub(crate) bytes: Vec<u8>,
+    /// What it was last sent at once, and how often what came next was put behind that.
+    last: Option<Run>,
+    pub(crate) follows: usize,
     /// Bytes it takes before it is slow.
     pub(crate) window: usize,
     /// What it was sent and has not taken; and what it is sent at the end of this turn.
@@ -49,6 +52,8 @@ impl TestSockets {
             socket,
             said: Vec::new(),
             bytes: Vec::new(),
+            last: None,
+            follows: 0,
             window: usize::MAX,
             queued: 0,
             turn: 0,
@@ -120,9 +125,14 @@ impl Peer {
     }
 
     /// It is sent something at once, behind all that waits; whether something does.
-    fn is_sent(&mut self, bytes: &[u8]) -> bool {
+    fn is_sent(&mut self, bytes: &[u8], run: Run) -> bool {
         if !self.is_mute {
             self.reads(bytes);
+            let last = self.last.as_mut();
+            match last.is_some_and(|last| run.frames().all(|frame| last.push(frame))) {
+                true => self.follows += 1,
+                false => self.last = Some(run),
+            }
             match self.turn {
                 0 => self.takes(bytes.len()),
                 _ => self.turn += bytes.len(),
@@ -224,7 +234,7 @@ impl Sockets for TestSockets {
         let all: Vec<u8> = run.frames().flat_map(|it| it.as_bytes().to_vec()).collect();
         assert!(whole.is_empty() || whole == all, "the same in one piece");
         self.gathered += usize::from(whole.is_empty());
-        self.try_peer(key).is_some_and(|peer| peer.is_sent(&all))
+        self.try_peer(key).is_some_and(|peer| peer.is_sent(&all, run.clone()))
     }
 
     fn send_chosen<'r, R: FnOnce() -> Run>(
@@ -234,8 +244,9 @@ impl Sockets for TestSockets {
     ) -> Option<bool> {
         let peer = self.try_peer(key)?;
         let (bytes, run) = choose(&peer.socket)?;
-        assert_eq!(run().len(), bytes.len(), "the same in one piece");
-        let waits = peer.is_sent(bytes);
+        let run = run();
+        assert_eq!(run.len(), bytes.len(), "the same in one piece");
+        let waits = peer.is_sent(bytes, run);
         self.ready += 1;
         Some(waits)
     }

@@ -160,6 +160,26 @@ fn what_is_withheld_is_given_back_at_a_pace() {
     assert_eq!((behind(&it), it.core.metrics().fanout_bytes.value()), (1, 0));
 }
 
+/// While somebody is behind, what comes next is put behind what they wait for: their queues grow
+/// by nothing. Else what was sent would be kept for what comes.
+#[test]
+fn what_comes_next_follows_while_somebody_is_behind() {
+    let mut it = Stage::new();
+    let keys = members(&mut it, 3, 1);
+    let follows = |it: &mut Stage| {
+        it.broadcasts("t", "news", "null");
+        it.fans_out();
+        [0, 2].map(|at| std::mem::take(&mut it.out.peer(keys[at]).follows))
+    };
+    assert_eq!(follows(&mut it), [0, 0], "the first");
+    assert_eq!(follows(&mut it), [1, 1]);
+    assert_eq!(follows(&mut it), [1, 1]);
+    takes_all(&mut it, keys[0]);
+    for _ in 0..3 {
+        assert_eq!(follows(&mut it), [0, 0]);
+    }
+}
+
 /// What is given back of one topic is no word on the others.
 #[test]
 fn each_topic_has_what_is_withheld_of_it() {
