@@ -393,6 +393,36 @@ fn a_slice_without_a_permit_ends_in_its_time() {
     assert_eq!(it.hears(few).len(), 1);
 }
 
+/// What an interceptor publishes in a slice may be for few, too: these do not wait for the permit.
+#[test]
+fn a_small_topic_that_comes_in_a_slice_without_a_permit_is_served() {
+    let speaking = scripted(|ctx, heard| match heard {
+        Heard::Out(..) => {
+            ctx.broadcast_to("v", "news", Payload::from_json("9"));
+            Outcome::NoReply
+        }
+        other => standard(ctx, other),
+    });
+    let passing = speaking.intercepting(&["shout"]);
+    let mut it = Stage::on(permits_of(1, 0, vec![passing.mount()]));
+    let many = members(&mut it, FEW + 1);
+    let (few, third) = (it.joined(&["u"]), it.joined(&["v"]));
+    it.broadcasts("t", "news", "1");
+    it.broadcasts("u", "shout", "2");
+    it.broadcasts("t", "news", "3");
+    assert_eq!(it.core.fan_out(&mut it.out), Next::Idle, "only the large one is left");
+    assert_eq!((told(&mut it, &many, &[]), it.hears(few).len()), (0, 0));
+    assert_eq!(it.hears(third).len(), 1);
+    // The same where its time ends before that is seen.
+    it.broadcasts("u", "shout", "4");
+    it.out.step_ns = SLICE_NS / 2;
+    assert_eq!(it.core.fan_out(&mut it.out), Next::Now);
+    assert!(it.hears(third).is_empty());
+    it.out.step_ns = 0;
+    assert_eq!(it.core.fan_out(&mut it.out), Next::Idle);
+    assert_eq!(it.hears(third).len(), 1);
+}
+
 /// Who has nothing to send leaves its permit to the next in line, by mail.
 #[test]
 fn a_permit_goes_to_the_next_in_line() {
