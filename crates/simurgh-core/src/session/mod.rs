@@ -175,14 +175,21 @@ impl<N: Node> Core<N> {
 
     /// Closes a socket whose peer broke the protocol: what else it sends is not looked at.
     pub(crate) fn fail_socket(&mut self, out: &mut impl Sockets, key: Key, code: CloseCode) {
-        self.end_channels(out, key);
-        let tick = out.now().tick;
-        let Some(socket) = out.socket_mut(key) else { return };
-        if matches!(socket.phase, Phase::Head | Phase::Full | Phase::Connecting) {
-            return out.close(key);
+        let Some(phase) = out.socket(key).map(Socket::phase) else { return };
+        match phase {
+            Phase::Head | Phase::Full | Phase::Connecting => return out.close(key),
+            Phase::Open | Phase::Waiting => {
+                self.end_channels(out, key);
+                say_close(out, key, Some(code), close_reason(code));
+            }
+            // Our close frame has been sent, and nothing may follow it (RFC 6455, 5.5.1).
+            Phase::Closing => {}
+            Phase::Ending => return,
         }
-        socket.enter(Phase::Ending, tick);
-        say_close(out, key, Some(code), close_reason(code));
+        let tick = out.now().tick;
+        if let Some(socket) = out.socket_mut(key) {
+            socket.enter(Phase::Ending, tick);
+        }
         out.shutdown_write(key);
         out.release(key);
     }

@@ -338,6 +338,28 @@ fn a_socket_that_breaks_the_protocol_is_told_so() {
     }
 }
 
+/// RFC 6455, 5.5.1: nothing follows a close frame, another close frame neither.
+#[test]
+fn a_peer_that_answers_a_close_with_nonsense_is_told_nothing_more() {
+    let mut it = Stage::new();
+    let key = it.joined(&["t"]);
+    it.core.close(&mut it.out, key, CloseCode::RESTART);
+    assert_eq!(it.hears(key), ["close 1012 server restarts"]);
+    it.out.deeds();
+    it.passes(TICK * 9);
+    it.core.fail(&mut it.out, key, CloseCode::PROTOCOL);
+    assert!(it.hears(key).is_empty());
+    assert_eq!(it.out.deeds(), ["shutdown 0", "release 0"]);
+    let socket = &it.out.peer(key).socket;
+    assert_eq!((socket.phase(), socket.last_heard()), (Phase::Ending, 9));
+    // Its time to go is not begun anew either.
+    it.passes(TICK);
+    it.core.fail(&mut it.out, key, CloseCode::PROTOCOL);
+    assert_eq!(it.out.peer(key).socket.last_heard(), 9);
+    assert!(it.out.deeds().is_empty() && it.hears(key).is_empty());
+    assert_eq!(it.node.told().seats_freed, 1);
+}
+
 /// What handles bring from elsewhere.
 #[test]
 fn a_handle_reaches_its_channel_from_any_thread() {
