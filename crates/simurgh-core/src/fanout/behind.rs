@@ -90,7 +90,8 @@ impl<N: Node> Fanout<N> {
         self.relieve(registry, id);
     }
 
-    /// Gives back what was withheld of a topic, if it is not awaited any more.
+    /// Gives back what was withheld of a topic, if it is not awaited any more. One that has no
+    /// members is the caller's to close.
     fn relieve(&mut self, registry: &mut Registry, id: TopicId) {
         let Some(topic) = registry.topic_mut(id) else { return };
         let members = topic.len();
@@ -100,7 +101,6 @@ impl<N: Node> Fanout<N> {
         let Some(mut withheld) = topic.deliveries.withheld.take() else { return };
         self.withheld.retain(|it| *it != id);
         self.delivered(withheld.give_all());
-        registry.close_if_empty(id);
     }
 
     /// Gives back what may be given back by now although it is awaited.

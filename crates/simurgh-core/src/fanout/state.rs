@@ -54,14 +54,17 @@ impl<N: Node> Fanout<N> {
         self.metrics.fanout_topics.set(self.active.len() as u64);
     }
 
+    /// Notes how many bytes are under way here: they come from all shards, so this is done once a
+    /// turn.
+    pub(crate) fn count_bytes(&self) {
+        self.metrics.fanout_bytes.set(self.node.charged(usize::from(self.shard)) as u64);
+    }
+
     /// Gives bytes of broadcasts back that everybody here has got.
     pub(super) fn delivered(&self, bytes: usize) {
-        if bytes == 0 {
-            return;
+        if bytes > 0 {
+            self.node.done(usize::from(self.shard), bytes);
         }
-        let shard = usize::from(self.shard);
-        self.node.done(shard, bytes);
-        self.metrics.fanout_bytes.set(self.node.charged(shard) as u64);
     }
 
     /// Counts what members were sent.

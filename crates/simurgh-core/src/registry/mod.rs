@@ -204,8 +204,9 @@ impl<D: Deliveries> Registry<D> {
 
     /// Lets a topic go that has no members, once nothing of it is under way.
     pub(crate) fn close_if_empty(&mut self, topic: TopicId) {
-        self.topics.close_if_empty(topic);
-        self.metrics.topics.set(self.topics.len() as u64);
+        if self.topics.close_if_empty(topic) {
+            self.metrics.topics.set(self.topics.len() as u64);
+        }
     }
 
     /// Puts a membership before the others of its socket.

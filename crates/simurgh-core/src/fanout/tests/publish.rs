@@ -61,6 +61,25 @@ fn a_broadcast_is_posted_to_all_other_shards() {
     assert_eq!(it.node.charged(0), 0);
 }
 
+/// While they are under way, and not only when some of them come back.
+#[test]
+fn bytes_under_way_are_counted_at_the_end_of_each_turn() {
+    let mut it = stage(2);
+    let key = it.joined(&["t"]);
+    let counted = |it: &mut Stage| {
+        it.core.settle(&mut it.out);
+        it.core.metrics().fanout_bytes.value() as usize
+    };
+    says(&mut it, key, "bcast", 10);
+    assert_eq!(counted(&mut it), weight(10));
+    it.node.charge(0, 7);
+    assert_eq!(counted(&mut it), weight(10) + 7, "what another shard has posted");
+    it.fans_out();
+    assert_eq!(counted(&mut it), 7);
+    it.node.done(0, 7);
+    assert_eq!(counted(&mut it), 0);
+}
+
 /// Nobody here is on its topic: it is done as it comes.
 #[test]
 fn a_broadcast_for_nobody_is_done() {
