@@ -161,7 +161,10 @@ impl<N: Node> Core<N> {
         self.reply_join(out, key, &joining, "ok", reply);
         self.close_replaced(out, joining.replaced);
         let membership = match effects.is_empty() {
-            true => membership,
+            true => {
+                self.application.keep(effects);
+                membership
+            }
             false => {
                 let Some(speaker) = self.speaker(out, membership) else { return };
                 self.apply(out, &speaker, effects);
