@@ -47,8 +47,9 @@ impl<N: Node> Fanout<N> {
         let is_too_much = flow.bytes() > self.node.config().flow_bytes_max()
             || (self.node.is_congested() && !is_first)
             || self.node.is_jammed();
-        // Once: what a held socket's channels go on to publish holds it no more than before.
-        if is_too_much && out.socket(publisher).is_some() && !out.is_held(publisher) {
+        // Once: what a held socket's channels go on to publish holds it no more than before. One
+        // that is held for something else is to be held when that has come.
+        if is_too_much && out.socket(publisher).is_some() && self.held_keys.insert(publisher) {
             self.metrics.publishers_held.add(1);
             out.hold(publisher);
             self.held.push_back(Held { key: publisher, flow });
@@ -85,12 +86,12 @@ impl<N: Node> Fanout<N> {
 
     /// Whether a socket is not read for what it published.
     pub(crate) fn holds_back(&self, key: Key) -> bool {
-        self.held.iter().any(|held| held.key == key)
+        self.held_keys.contains(&key)
     }
 
     /// A socket is gone, and with it what held it back.
     pub(crate) fn forget(&mut self, key: Key) {
-        self.held.retain(|held| held.key != key);
+        self.held_keys.remove(&key);
     }
 
     /// Publishers read again once enough of what they published has left; says when they are looked
@@ -104,6 +105,9 @@ impl<N: Node> Fanout<N> {
         let mut released = 0;
         for _ in 0..self.held.len() {
             let Some(held) = self.held.pop_front() else { break };
+            if !self.holds_back(held.key) {
+                continue;
+            }
             let under_way = held.flow.bytes();
             let may_go = under_way <= flow_bytes_max / 2
                 && (is_relieved || (under_way == 0 && !self.node.is_jammed()));
@@ -112,6 +116,7 @@ impl<N: Node> Fanout<N> {
                 continue;
             }
             released += 1;
+            self.held_keys.remove(&held.key);
             // A socket that waits for something else stays held for that.
             let waits = |phase| matches!(phase, Phase::Waiting | Phase::Connecting);
             if out.socket(held.key).is_some_and(|socket| !waits(socket.phase)) {

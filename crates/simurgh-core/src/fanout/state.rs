@@ -1,6 +1,7 @@
 //! What the fan-out of a shard has in hand.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 use simurgh_reactor::Key;
@@ -24,9 +25,14 @@ pub(crate) struct Fanout<N: Node> {
     /// Topics of which bytes are withheld.
     pub(super) withheld: Vec<TopicId>,
     pub(super) elsewhere: FlowsElsewhere,
-    /// Sockets that are not read because they published more than is under way may be.
+    /// Sockets that are not read because they published more than is to be under way: in the order
+    /// in which they are read again, some of whom may be gone; and who they are.
     pub(super) held: VecDeque<Held>,
+    pub(super) held_keys: Keys,
 }
+
+/// Keys of sockets, which nobody chooses who would want them to meet.
+pub(super) type Keys = HashSet<Key, BuildHasherDefault<DefaultHasher>>;
 
 /// A socket that is not read because it published more than is to be under way.
 pub(super) struct Held {
@@ -46,6 +52,7 @@ impl<N: Node> Fanout<N> {
             withheld: Vec::new(),
             elsewhere: FlowsElsewhere::default(),
             held: VecDeque::new(),
+            held_keys: Keys::default(),
         }
     }
 

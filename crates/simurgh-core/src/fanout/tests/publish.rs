@@ -254,6 +254,21 @@ fn a_publisher_that_waits_or_is_gone_is_not_released() {
     assert!(!keys.iter().any(|key| it.core.is_held_back(*key)));
 }
 
+/// Who is gone keeps nobody from being looked at, nor its place.
+#[test]
+fn a_publisher_that_is_gone_leaves_nothing_behind() {
+    let mut it = stage(1);
+    let keys: Vec<Key> = (0..40).map(|_| it.joined(&["t"])).collect();
+    keys.iter().for_each(|key| says(&mut it, *key, "bcast", 101));
+    keys[1..].iter().for_each(|key| it.goes(*key));
+    it.out.deeds();
+    assert_eq!(it.core.settle(&mut it.out), Next::After(Duration::from_millis(5)));
+    assert_eq!((it.core.fanout.held.len(), it.core.fanout.held_keys.len()), (1, 1));
+    it.fans_out();
+    assert_eq!(it.core.settle(&mut it.out), Next::Idle);
+    assert_eq!((it.out.deeds(), it.core.fanout.held_keys.len()), (vec!["release 0".into()], 0));
+}
+
 /// Its end may be what a channel broadcasts: whoever is gone is not held.
 #[test]
 fn a_publisher_that_is_gone_is_not_held() {
