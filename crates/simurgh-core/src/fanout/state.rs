@@ -25,14 +25,18 @@ pub(crate) struct Fanout<N: Node> {
     /// Topics of which bytes are withheld.
     pub(super) withheld: Vec<TopicId>,
     pub(super) elsewhere: FlowsElsewhere,
-    /// Sockets that are not read because they published more than is to be under way: in the order
-    /// in which they are read again, some of whom may be gone; and who they are.
-    pub(super) held: VecDeque<Held>,
-    pub(super) held_keys: Keys,
+    /// None until the first is held.
+    pub(super) held: Option<Box<Publishers>>,
 }
 
-/// Keys of sockets, which nobody chooses who would want them to meet.
-pub(super) type Keys = HashSet<Key, BuildHasherDefault<DefaultHasher>>;
+/// Sockets that are not read because they published more than is to be under way.
+#[derive(Default)]
+pub(super) struct Publishers {
+    /// In the order in which they are read again; some may be gone.
+    pub(super) queue: VecDeque<Held>,
+    /// Who they are. Nobody who would want keys to meet in one place chooses them.
+    pub(super) keys: HashSet<Key, BuildHasherDefault<DefaultHasher>>,
+}
 
 /// A socket that is not read because it published more than is to be under way.
 pub(super) struct Held {
@@ -51,8 +55,7 @@ impl<N: Node> Fanout<N> {
             batches: [const { None }; WIRES],
             withheld: Vec::new(),
             elsewhere: FlowsElsewhere::default(),
-            held: VecDeque::new(),
-            held_keys: Keys::default(),
+            held: None,
         }
     }
 
