@@ -9,8 +9,10 @@ use simurgh_reactor::{Key, Next};
 use crate::application::Application;
 use crate::context::Prepared;
 use crate::fanout::{Fanout, Registry};
+use crate::id::ChannelId;
 use crate::metrics::ShardMetrics;
 use crate::node::Node;
+use crate::outcome::Reason;
 use crate::time::{Drain, Hibernation, Sweep};
 
 /// One shard of a node: its sessions, its topics and what they are still to be sent. See the
@@ -27,6 +29,9 @@ pub struct Core<N: Node> {
     pub(crate) drain: Option<Drain>,
     /// Whose channels are brought up to date, to be closed next.
     pub(crate) closing: Option<Key>,
+    /// Channels that end by what they have intercepted, once what they were brought up to date for
+    /// is said; and why.
+    pub(crate) ends: Vec<(ChannelId, Reason)>,
     /// What the last join that a socket waits for was named.
     pub(crate) tickets: u32,
     /// Something was released since [`Core::take_released`].
@@ -65,6 +70,7 @@ impl<N: Node> Core<N> {
             hibernation: Hibernation::new(config.hibernate_after),
             drain: None,
             closing: None,
+            ends: Vec::new(),
             tickets: 0,
             has_released: false,
             metrics,

@@ -8,7 +8,6 @@ use simurgh_reactor::{Key, Next};
 
 use crate::clock::TICK;
 use crate::core::{Core, in_time};
-use crate::effects::Notice;
 use crate::node::Node;
 use crate::outcome::Reason;
 use crate::socket::{Phase, Socket};
@@ -166,7 +165,7 @@ impl<N: Node> Core<N> {
         let Some(channel) = self.registry.send_to_sleep(membership) else { return };
         self.hibernation.has_released = true;
         if !self.application.hibernate(channel) {
-            self.end_channel(out, membership, Reason::Crashed, Notice::Error);
+            self.end_channel(out, membership, Reason::Crashed);
         }
     }
 }

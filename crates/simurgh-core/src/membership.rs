@@ -23,14 +23,18 @@ impl<N: Node> Core<N> {
             topic: Rc::clone(&self.registry.topic(it.topic)?.name),
             join_ref: it.join_ref.clone(),
             is_given: it.has_given_join_ref(),
-            id: ChannelId { shard: self.shard, membership, generation: it.generation },
+            id: self.id_of(membership, it.generation),
         })
     }
 
     /// How a membership is named.
     pub(crate) fn name_of(&self, membership: u32) -> Option<ChannelId> {
-        let generation = self.registry.member(membership)?.generation;
-        Some(ChannelId { shard: self.shard, membership, generation })
+        Some(self.id_of(membership, self.registry.member(membership)?.generation))
+    }
+
+    /// How a membership is named that has, or had, this generation.
+    pub(crate) fn id_of(&self, membership: u32, generation: u32) -> ChannelId {
+        ChannelId { shard: self.shard, membership, generation }
     }
 
     /// The slot of a channel, if it still is that channel.

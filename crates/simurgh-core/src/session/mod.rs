@@ -11,8 +11,8 @@ use simurgh_reactor::Key;
 
 use crate::context::SocketState;
 use crate::core::{Core, Received};
-use crate::effects::{InHand, Notice, close_reason};
-use crate::frames::{say, say_close};
+use crate::effects::InHand;
+use crate::frames::{close_reason, say, say_close};
 use crate::id::ChannelId;
 use crate::node::{Callback, Node};
 use crate::outcome::Reason;
@@ -133,7 +133,7 @@ impl<N: Node> Core<N> {
             say(out, &self.metrics, key, answer);
         }
         // Its interceptor may have broadcast meanwhile: that follows its end, and is not for it.
-        self.end_now(out, membership, Reason::Left, Notice::Close);
+        self.end_now(out, membership, Reason::Left);
     }
 
     /// Something a handle sent to a channel.
@@ -155,8 +155,9 @@ impl<N: Node> Core<N> {
                 let Some(speaker) = self.speaker(out, membership) else { return };
                 self.push_to(out, &speaker, &event, payload);
             }
-            ToChannel::Stop(how) => self.stop_channel(out, membership, how),
+            ToChannel::Stop(how) => self.end_channel(out, membership, Reason::Stopped(how)),
         }
+        self.end_as_wanted(out, channel);
     }
 
     /// The client closes, or answers our close.
