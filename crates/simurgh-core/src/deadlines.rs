@@ -156,7 +156,6 @@ impl<N: Node> Core<N> {
                 return Next::Now;
             }
         }
-        self.has_released |= std::mem::take(&mut self.hibernation.has_released);
         in_time(self.hibernation.end(self.registry.awake(), now_ns))
     }
 

@@ -105,8 +105,8 @@ impl<N: Node> Core<N> {
                     };
                     self.fanout.publish(&mut self.registry, out, speaker.conn, broadcast);
                 }
-                Effect::Subscribe(topic) => self.subscribe_relay(out, speaker, &topic),
-                Effect::Unsubscribe(topic) => self.unsubscribe_relay(out, speaker, &topic),
+                Effect::Subscribe(topic) => self.relay(out, speaker, &topic, true),
+                Effect::Unsubscribe(topic) => self.relay(out, speaker, &topic, false),
                 Effect::Close(code) => self.close_with(out, speaker.conn, code),
             }
         }

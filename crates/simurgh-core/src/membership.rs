@@ -47,7 +47,7 @@ impl<N: Node> Core<N> {
     /// The channels that a socket has joined.
     pub(crate) fn channels_of(&self, socket: &Socket) -> Vec<ChannelId> {
         let all = self.registry.of(socket.list).filter(|(_, it)| it.is_joined());
-        all.filter_map(|(membership, _)| self.name_of(membership)).collect()
+        all.map(|(membership, it)| self.id_of(membership, it.generation)).collect()
     }
 
     /// Takes a channel, and its subscriptions to further topics, out of all tables and lets it
@@ -87,34 +87,29 @@ impl<N: Node> Core<N> {
         left.channel
     }
 
-    pub(crate) fn subscribe_relay(
+    /// Has a channel hear a further topic, or no longer.
+    pub(crate) fn relay(
         &mut self,
         out: &mut impl Sockets,
         speaker: &Speaker,
         topic: &str,
+        is_wanted: bool,
     ) {
         let Some(channel) = self.live(speaker.id) else { return };
         let Some(socket) = out.socket_mut(speaker.conn) else { return };
-        if self.registry.relay(socket.list, channel, topic).is_some() {
-            return;
-        }
-        self.registry.mark(channel, HAS_RELAYS, true);
-        let relay = Subscriber::through(Holds::Relay(channel), RELAY);
-        // Without memory it hears nothing of that topic.
-        let _ = self.registry.subscribe(&mut socket.list, speaker.conn, topic, relay);
-    }
-
-    pub(crate) fn unsubscribe_relay(
-        &mut self,
-        out: &mut impl Sockets,
-        speaker: &Speaker,
-        topic: &str,
-    ) {
-        let Some(channel) = self.live(speaker.id) else { return };
-        let Some(socket) = out.socket_mut(speaker.conn) else { return };
-        let Some(relay) = self.registry.relay(socket.list, channel, topic) else { return };
-        if let Some(left) = self.registry.leave(&mut socket.list, relay) {
-            self.has_left(left);
+        match self.registry.relay(socket.list, channel, topic) {
+            None if is_wanted => {
+                self.registry.mark(channel, HAS_RELAYS, true);
+                let relay = Subscriber::through(Holds::Relay(channel), RELAY);
+                // Without memory it hears nothing of that topic.
+                let _ = self.registry.subscribe(&mut socket.list, speaker.conn, topic, relay);
+            }
+            Some(relay) if !is_wanted => {
+                if let Some(left) = self.registry.leave(&mut socket.list, relay) {
+                    self.has_left(left);
+                }
+            }
+            Some(_) | None => {}
         }
     }
 

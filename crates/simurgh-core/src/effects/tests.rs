@@ -396,7 +396,7 @@ fn a_socket_that_closes_does_not_close_again() {
     let closed = r#"[1,1,"u","phx_close",{}]"#.to_owned();
     assert_eq!(said[..3], [u("heard", "\"stop\""), closed, u("you_left", "{}")]);
     assert_eq!(said[3..], [heard("\"close\""), "close 1001 disconnected".into()]);
-    assert_eq!(it.core.metrics().subscriptions.value(), 0);
+    assert_eq!(it.core.metrics.subscriptions.value(), 0);
 }
 
 #[test]
@@ -487,7 +487,7 @@ fn last_words_on_a_closed_socket_are_for_others() {
     it.fans_out();
     assert_eq!(it.hears(key), ["close 1000 "]);
     assert_eq!(it.hears(other), [news("1"), news("2")]);
-    assert_eq!(it.core.metrics().subscriptions.value(), 1);
+    assert_eq!(it.core.metrics.subscriptions.value(), 1);
 }
 
 #[test]

@@ -10,7 +10,6 @@ use super::state::{Fanout, Held, Publishers};
 use crate::broadcast::Broadcast;
 use crate::flow::{Flow, Posted};
 use crate::node::Node;
-use crate::socket::Phase;
 use crate::sockets::Sockets;
 
 /// How often held publishers are looked at while nothing else happens.
@@ -122,8 +121,7 @@ impl<N: Node> Fanout<N> {
             released += 1;
             keys.remove(&held.key);
             // A socket that waits for something else stays held for that.
-            let waits = |phase| matches!(phase, Phase::Waiting | Phase::Connecting);
-            if out.socket(held.key).is_some_and(|socket| !waits(socket.phase)) {
+            if out.socket(held.key).is_some_and(|socket| !socket.phase.is_pending()) {
                 out.release(held.key);
             }
         }

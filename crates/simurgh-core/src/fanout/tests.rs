@@ -231,10 +231,10 @@ fn a_slice_ends_at_the_first_look_at_the_clock_that_is_late() {
         assert_eq!(it.core.fan_out(&mut it.out), Next::Now);
         let first = if step == SLICE_NS / 3 { first + STRIDE } else { first };
         assert_eq!(told(&mut it, &keys, &[news("1")]), first);
-        assert_eq!(it.core.metrics().fanout_topics.value(), 1);
+        assert_eq!(it.core.metrics.fanout_topics.value(), 1);
         it.fans_out();
         assert_eq!(told(&mut it, &keys, &[news("1")]), keys.len() - first);
-        assert_eq!(it.core.metrics().fanout_topics.value(), 0);
+        assert_eq!(it.core.metrics.fanout_topics.value(), 0);
     }
 }
 
@@ -248,7 +248,7 @@ fn a_slice_looks_at_the_clock_after_some_bytes() {
         it.out.step_ns = SLICE_NS;
         let mut left = keys.len();
         while left > 0 {
-            assert!(left == 5 || it.core.metrics().fanout_topics.value() == 1);
+            assert!(left == 5 || it.core.metrics.fanout_topics.value() == 1);
             it.core.fan_out(&mut it.out);
             let said = keys.iter().filter(|key| !it.out.peer(**key).said().is_empty()).count();
             assert_eq!(said, first.min(left), "{bytes} bytes each");
@@ -368,7 +368,7 @@ fn a_shard_without_a_permit_serves_few() {
     it.broadcasts("u", "news", "4");
     assert_eq!(it.core.fan_out(&mut it.out), Next::Idle, "the permit will come");
     assert_eq!((told(&mut it, &many, &[news("3")]), it.hears(few).len()), (0, 1));
-    assert_eq!(it.core.metrics().fanout_topics.value(), 1);
+    assert_eq!(it.core.metrics.fanout_topics.value(), 1);
     let node = Arc::clone(&it.node);
     node.permits.put_back(0, |next| node.post(next, Mail::Permit));
     it.takes_mail();

@@ -287,7 +287,7 @@ fn a_seat_is_freed_once() {
     let key = it.opens(Wire::V2);
     it.core.close(&mut it.out, key, CloseCode::NORMAL);
     it.goes(key);
-    assert_eq!((it.node.told().seats_freed, it.core.metrics().sockets.value()), (1, 0));
+    assert_eq!((it.node.told().seats_freed, it.core.metrics.sockets.value()), (1, 0));
     let key = it.out.connect(Phase::Head, Wire::V2);
     it.goes(key);
     assert_eq!(it.node.told().seats_freed, 1);
@@ -304,7 +304,7 @@ fn a_close_of_the_peer_is_answered() {
         assert_eq!(it.hears(key), [answer]);
         assert_eq!(it.out.deeds(), [format!("close {}", key.slot)]);
         assert_eq!(notes.take(), ["t Closed"]);
-        assert_eq!(it.core.metrics().sockets.value(), 0);
+        assert_eq!(it.core.metrics.sockets.value(), 0);
     }
     let mut it = Stage::new();
     let key = it.opens(Wire::V2);
@@ -478,7 +478,7 @@ fn a_plain_socket_speaks_to_its_only_channel() {
     it.core.plain_message(&mut it.out, keys[1], Frame::Text("hello"));
     it.goes(keys[1]);
     assert_eq!(notes.take(), ["text", "Closed"]);
-    assert_eq!(it.core.metrics().subscriptions.value(), 0);
+    assert_eq!(it.core.metrics.subscriptions.value(), 0);
 }
 
 /// A message that comes when its socket is gone is nobody's.

@@ -68,7 +68,7 @@ fn bytes_under_way_are_counted_at_the_end_of_each_turn() {
     let key = it.joined(&["t"]);
     let counted = |it: &mut Stage| {
         it.core.settle(&mut it.out);
-        it.core.metrics().fanout_bytes.value() as usize
+        it.core.metrics.fanout_bytes.value() as usize
     };
     says(&mut it, key, "bcast", 10);
     assert_eq!(counted(&mut it), weight(10));
@@ -103,7 +103,7 @@ fn a_broadcast_that_is_too_large_is_not_sent() {
     assert_eq!(it.counts(), ["errors_broadcast_too_big +1"]);
     assert_eq!((it.node.charged(0), posted(&it, 1).len(), it.fans_out()), (0, 0, Next::Idle));
     says(&mut it, key, "bcast", 1000);
-    assert_eq!((posted(&it, 1).len(), it.core.metrics().broadcasts.value()), (1, 1));
+    assert_eq!((posted(&it, 1).len(), it.core.metrics.broadcasts.value()), (1, 1));
     let broadcast = |bytes: usize| {
         it.node.told().bytes = vec![0; 2];
         it.node.broadcast(Broadcast::new("t", "news", Payload::from_json(text(bytes))))
@@ -136,11 +136,11 @@ fn a_publisher_with_more_than_its_share_under_way_is_held() {
     let key = it.joined(&["t"]);
     it.counts();
     says(&mut it, key, "bcast", 100 - weight(0));
-    assert!(it.out.deeds().is_empty() && !it.core.is_held_back(key), "just its share");
+    assert!(it.out.deeds().is_empty() && !it.core.fanout.holds_back(key), "just its share");
     it.fans_out();
     it.counts();
     says(&mut it, key, "bcast", 101 - weight(0));
-    assert_eq!((it.out.deeds(), it.core.is_held_back(key)), (vec!["hold 0".into()], true));
+    assert_eq!((it.out.deeds(), it.core.fanout.holds_back(key)), (vec!["hold 0".into()], true));
     says(&mut it, key, "bcast", 90);
     assert!(it.out.deeds().is_empty(), "once");
     let changes = it.counts();
@@ -148,7 +148,7 @@ fn a_publisher_with_more_than_its_share_under_way_is_held() {
     assert_eq!(it.core.settle(&mut it.out), Next::After(Duration::from_millis(5)));
     it.fans_out();
     assert_eq!(it.core.settle(&mut it.out), Next::Idle);
-    assert_eq!((it.out.deeds(), it.core.is_held_back(key)), (vec!["release 0".into()], false));
+    assert_eq!((it.out.deeds(), it.core.fanout.holds_back(key)), (vec!["release 0".into()], false));
     assert_eq!(it.core.settle(&mut it.out), Next::Idle);
 }
 
@@ -177,7 +177,11 @@ fn a_congested_node_holds_publishers() {
             // What another shard has by then, since what this one has changes as well.
             it.node.told().bytes = vec![0, bytes - weight(1)];
             it.says(key, r#"[1,2,"t","bcast",1]"#);
-            assert_eq!(it.core.is_held_back(key), is_held, "{bytes} bytes under way elsewhere");
+            assert_eq!(
+                it.core.fanout.holds_back(key),
+                is_held,
+                "{bytes} bytes under way elsewhere"
+            );
         }
     }
 }
@@ -198,7 +202,7 @@ fn a_publisher_is_read_again_when_enough_has_left() {
         let mut it = stage(2);
         let key = it.joined(&["t"]);
         says(&mut it, key, "bcast", 101 - weight(0) + 4);
-        assert!(it.core.is_held_back(key));
+        assert!(it.core.fanout.holds_back(key));
         it.fans_out();
         drop(posted(&it, 1));
         let topic = it.core.find_topic("t").unwrap();
@@ -209,7 +213,7 @@ fn a_publisher_is_read_again_when_enough_has_left() {
         it.node.told().bytes = vec![0, bytes];
         it.out.deeds();
         let next = it.core.settle(&mut it.out);
-        assert_eq!(!it.core.is_held_back(key), goes_on, "{bytes} bytes, {left} left");
+        assert_eq!(!it.core.fanout.holds_back(key), goes_on, "{bytes} bytes, {left} left");
         assert_eq!(next, if goes_on { Next::Idle } else { Next::After(Duration::from_millis(5)) });
         assert_eq!(it.out.deeds().len(), usize::from(goes_on));
         drop(charge);
@@ -222,7 +226,7 @@ fn so_many_publishers_are_read_again_in_one_turn() {
     let mut it = stage(1);
     let keys: Vec<Key> = (0..40).map(|_| it.joined(&["t"])).collect();
     keys.iter().for_each(|key| says(&mut it, *key, "bcast", 101));
-    assert!(keys.iter().all(|key| it.core.is_held_back(*key)));
+    assert!(keys.iter().all(|key| it.core.fanout.holds_back(*key)));
     it.fans_out();
     it.out.deeds();
     for (released, next) in [
@@ -247,11 +251,11 @@ fn a_publisher_that_waits_or_is_gone_is_not_released() {
         it.out.peer(key).socket.enter(phase, 0);
     }
     it.goes(keys[2]);
-    assert!(!it.core.is_held_back(keys[2]));
+    assert!(!it.core.fanout.holds_back(keys[2]));
     it.out.deeds();
     assert_eq!(it.core.settle(&mut it.out), Next::Idle);
     assert_eq!(it.out.deeds(), ["release 3"]);
-    assert!(!keys.iter().any(|key| it.core.is_held_back(*key)));
+    assert!(!keys.iter().any(|key| it.core.fanout.holds_back(*key)));
 }
 
 /// Who is gone keeps nobody from being looked at, nor its place.
@@ -288,8 +292,8 @@ fn a_publisher_that_is_gone_is_not_held() {
     ));
     let (_listener, key) = (it.joined(&["hall"]), it.joined(&["t"]));
     it.goes(key);
-    assert!(it.out.deeds().is_empty() && !it.core.is_held_back(key));
-    assert_eq!(it.core.metrics().publishers_held.value(), 0);
+    assert!(it.out.deeds().is_empty() && !it.core.fanout.holds_back(key));
+    assert_eq!(it.core.metrics.publishers_held.value(), 0);
 }
 
 /// A topic remembers what was published on it for as long as something of that is under way.
