@@ -125,6 +125,12 @@ impl<N: Node> Fanout<N> {
                 out.release(held.key);
             }
         }
-        if queue.is_empty() { Next::Idle } else { Next::After(HELD_LOOK) }
+        match queue.is_empty() {
+            // What came behind what they published may be handled in this very turn, in which the
+            // fan-out has been.
+            _ if released > 0 => Next::Now,
+            true => Next::Idle,
+            false => Next::After(HELD_LOOK),
+        }
     }
 }
