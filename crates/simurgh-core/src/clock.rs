@@ -6,11 +6,11 @@ use std::time::Duration;
 pub const TICK: Duration = Duration::from_millis(100);
 
 /// A time as nanoseconds of the clock.
-pub(crate) fn nanoseconds(time: Duration) -> u64 {
+pub fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// From now until then.
-pub(crate) fn until(then_ns: u64, now_ns: u64) -> Duration {
+/// From now until then, both in nanoseconds of the clock; no time if then has been.
+pub fn until(then_ns: u64, now_ns: u64) -> Duration {
     Duration::from_nanos(then_ns.saturating_sub(now_ns))
 }

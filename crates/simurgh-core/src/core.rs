@@ -9,8 +9,10 @@ use simurgh_reactor::{Key, Next};
 use crate::application::Application;
 use crate::context::Prepared;
 use crate::fanout::{Fanout, Registry};
+use crate::id::ChannelId;
 use crate::metrics::ShardMetrics;
 use crate::node::Node;
+use crate::outcome::Reason;
 use crate::time::{Drain, Hibernation, Sweep};
 
 /// One shard of a node: its sessions, its topics and what they are still to be sent. See the
@@ -27,10 +29,11 @@ pub struct Core<N: Node> {
     pub(crate) drain: Option<Drain>,
     /// Whose channels are brought up to date, to be closed next.
     pub(crate) closing: Option<Key>,
+    /// Channels that end by what they have intercepted, once what they were brought up to date for
+    /// is said; and why.
+    pub(crate) ends: Vec<(ChannelId, Reason)>,
     /// What the last join that a socket waits for was named.
     pub(crate) tickets: u32,
-    /// Something was released since [`Core::take_released`].
-    pub(crate) has_released: bool,
 }
 
 /// A message of a client, as it was read.
@@ -65,26 +68,16 @@ impl<N: Node> Core<N> {
             hibernation: Hibernation::new(config.hibernate_after),
             drain: None,
             closing: None,
+            ends: Vec::new(),
             tickets: 0,
-            has_released: false,
             metrics,
             node,
         }
     }
 
-    /// The node it is a shard of.
-    pub fn node(&self) -> &Arc<N> {
-        &self.node
-    }
-
     /// Its place among the shards.
     pub fn shard(&self) -> u16 {
         self.shard
-    }
-
-    /// What it counts.
-    pub fn metrics(&self) -> &Arc<ShardMetrics> {
-        &self.metrics
     }
 
     /// Memberships that ended, ever: memory may be given back after many.
@@ -95,12 +88,7 @@ impl<N: Node> Core<N> {
     /// Whether a round of hibernation has ended since this was last asked in which channels or
     /// topics have released memory.
     pub fn take_released(&mut self) -> bool {
-        std::mem::take(&mut self.has_released)
-    }
-
-    /// Whether a socket is not read for what it published.
-    pub fn is_held_back(&self, key: Key) -> bool {
-        self.fanout.holds_back(key)
+        self.hibernation.take_released()
     }
 
     /// Puts back what this shard has of what all share: it ends.

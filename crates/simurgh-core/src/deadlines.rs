@@ -8,7 +8,6 @@ use simurgh_reactor::{Key, Next};
 
 use crate::clock::TICK;
 use crate::core::{Core, in_time};
-use crate::effects::Notice;
 use crate::node::Node;
 use crate::outcome::Reason;
 use crate::socket::{Phase, Socket};
@@ -157,7 +156,6 @@ impl<N: Node> Core<N> {
                 return Next::Now;
             }
         }
-        self.has_released |= std::mem::take(&mut self.hibernation.has_released);
         in_time(self.hibernation.end(self.registry.awake(), now_ns))
     }
 
@@ -166,7 +164,7 @@ impl<N: Node> Core<N> {
         let Some(channel) = self.registry.send_to_sleep(membership) else { return };
         self.hibernation.has_released = true;
         if !self.application.hibernate(channel) {
-            self.end_channel(out, membership, Reason::Crashed, Notice::Error);
+            self.end_channel(out, membership, Reason::Crashed);
         }
     }
 }

@@ -5,6 +5,10 @@
 //! its last words. All such chains are in this file and nowhere else. They end: a member that is
 //! being brought up to date is not brought up to date again (`DELIVERING`), a socket that closes
 //! does not close again, a channel that has been taken out of the tables is not found any more.
+//!
+//! A channel may want to end by what it intercepts while it is brought up to date for something
+//! that it is about to say. Nothing but its last words is said behind the notice of its end
+//! (PROTOCOL §6), so its end waits until that is said ([`Core::end_as_wanted`]).
 
 use std::sync::Arc;
 
@@ -19,22 +23,14 @@ use crate::channel::Channel;
 use crate::context::{Context, Effect, Prepared, SocketState};
 use crate::core::Core;
 use crate::fanout::Through;
-use crate::frames::{say, say_close};
+use crate::frames::{close_reason, say, say_close};
+use crate::id::ChannelId;
 use crate::node::{Callback, Node};
 use crate::outcome::{Outcome, Reason, Reply, Stop};
 use crate::registry::{DELIVERING, List, RELAY, SOCKET_ID};
 use crate::socket::{Own, Phase, Speaker};
 use crate::sockets::{Abandoned, Sockets};
 use crate::wire::Wire;
-
-/// What the client is told when a channel ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Notice {
-    /// `phx_close`.
-    Close,
-    /// `phx_error`.
-    Error,
-}
 
 /// A message of a client that is in a channel's hand.
 #[derive(Default)]
@@ -66,20 +62,24 @@ impl<N: Node> Core<N> {
         let (result, effects) = self.application.run(about, callback, |ctx| f(&mut *channel, ctx));
         self.registry.put_back(membership, channel);
         self.apply(out, &speaker, effects);
-        // The effects may have closed the socket, and the channel with it.
-        let Some(membership) = self.live(speaker.id) else { return };
-        match result {
-            Some(Outcome::NoReply) => {}
-            Some(Outcome::Reply(reply)) => self.reply_to(out, membership, message, reply),
-            Some(Outcome::Stop(how)) => self.stop_channel(out, membership, how),
-            Some(Outcome::ReplyAndStop(reply, how)) => {
-                self.reply_to(out, membership, message, reply);
-                // What an interceptor saw before the reply may have ended it.
-                if let Some(membership) = self.live(speaker.id) {
-                    self.stop_channel(out, membership, how);
-                }
-            }
-            None => self.end_channel(out, membership, Reason::Crashed, Notice::Error),
+        let (reply, end) = match result {
+            Some(Outcome::NoReply) => (None, None),
+            Some(Outcome::Reply(reply)) => (Some(reply), None),
+            Some(Outcome::Stop(how)) => (None, Some(Reason::Stopped(how))),
+            Some(Outcome::ReplyAndStop(reply, how)) => (Some(reply), Some(Reason::Stopped(how))),
+            None => (None, Some(Reason::Crashed)),
+        };
+        // The effects, or what was intercepted before the reply, may have closed the socket, and
+        // the channel with it.
+        if let (Some(reply), Some(membership)) = (reply, self.live(speaker.id)) {
+            self.reply_to(out, membership, message, reply);
+        }
+        if let (Some(reason), Some(membership)) = (end, self.live(speaker.id)) {
+            self.end_channel(out, membership, reason);
+        }
+        // What it intercepts ends it when whoever had it brought up to date has had a say.
+        if callback != Callback::HandleOut {
+            self.end_as_wanted(out, speaker.id);
         }
     }
 
@@ -105,8 +105,8 @@ impl<N: Node> Core<N> {
                     };
                     self.fanout.publish(&mut self.registry, out, speaker.conn, broadcast);
                 }
-                Effect::Subscribe(topic) => self.subscribe_relay(out, speaker, &topic),
-                Effect::Unsubscribe(topic) => self.unsubscribe_relay(out, speaker, &topic),
+                Effect::Subscribe(topic) => self.relay(out, speaker, &topic, true),
+                Effect::Unsubscribe(topic) => self.relay(out, speaker, &topic, false),
                 Effect::Close(code) => self.close_with(out, speaker.conn, code),
             }
         }
@@ -122,7 +122,7 @@ impl<N: Node> Core<N> {
         payload: Payload<'_>,
     ) {
         if let Some(membership) = self.live(speaker.id) {
-            self.bring_up_to_date(out, membership);
+            self.catch_up(out, membership);
         }
         let join_ref = speaker.join_ref.as_ref();
         let push = session::push(&join_ref, &speaker.topic, event, payload);
@@ -140,7 +140,7 @@ impl<N: Node> Core<N> {
         let Some(to) = to else {
             return tracing::debug!("a reply where no message of the client is in hand: dropped");
         };
-        self.bring_up_to_date(out, membership);
+        self.catch_up(out, membership);
         let Some(Speaker { conn, topic, join_ref, .. }) = self.speaker(out, membership) else {
             return;
         };
@@ -150,24 +150,38 @@ impl<N: Node> Core<N> {
         say(out, &self.metrics, conn, reply);
     }
 
-    /// Brings a member up to date before something else is written to it.
-    pub(crate) fn bring_up_to_date(&mut self, out: &mut impl Sockets, membership: u32) {
+    /// Brings a member up to date before something else is written to it. If it wants to end by
+    /// that, it does when this is said ([`end_as_wanted`](Self::end_as_wanted)).
+    fn catch_up(&mut self, out: &mut impl Sockets, membership: u32) {
         if let Some(through) = self.fanout.catch_up(&mut self.registry, out, membership) {
-            self.deliver_through(out, through);
+            self.pass_through(out, through);
         }
     }
 
-    /// Deliveries that pass application code, or the socket itself.
+    /// Brings a member up to date of whom nothing is to be said; if it wants to end by that, it
+    /// has.
+    pub(crate) fn bring_up_to_date(&mut self, out: &mut impl Sockets, membership: u32) {
+        let Some(id) = self.name_of(membership) else { return };
+        self.catch_up(out, membership);
+        self.end_as_wanted(out, id);
+    }
+
+    /// Deliveries that pass application code, or the socket itself; who wants to end by them has.
     pub(crate) fn deliver_through(&mut self, out: &mut impl Sockets, through: Through) {
+        let id = self.id_of(through.membership, through.generation);
+        self.pass_through(out, through);
+        self.end_as_wanted(out, id);
+    }
+
+    fn pass_through(&mut self, out: &mut impl Sockets, through: Through) {
         let Through { membership, generation, conn, pending } = through;
+        let id = self.id_of(membership, generation);
         self.registry.mark(membership, DELIVERING, true);
         for broadcast in pending {
-            // A callback of the one before may have ended this membership.
-            let Some(it) =
-                self.registry.member(membership).filter(|it| it.generation == generation)
-            else {
-                return;
-            };
+            // Who wants to end gets nothing more, and stays marked: it is brought up to date no
+            // more. A callback of the one before may also have closed the socket.
+            let it = self.registry.member(membership).filter(|it| it.generation == generation);
+            let Some(it) = it.filter(|_| !self.wants_to_end(id)) else { return };
             if it.is(SOCKET_ID) {
                 if broadcast.event() == events::DISCONNECT {
                     self.close_with(out, conn, CloseCode::GOING_AWAY);
@@ -189,7 +203,7 @@ impl<N: Node> Core<N> {
                 self.deliver_intercepted(out, channel, conn, &broadcast);
             }
         }
-        if self.registry.member(membership).is_some_and(|it| it.generation == generation) {
+        if self.live(id).is_some() && !self.wants_to_end(id) {
             self.registry.mark(membership, DELIVERING, false);
         }
     }
@@ -206,7 +220,7 @@ impl<N: Node> Core<N> {
         };
         let (event, payload) = (broadcast.event(), broadcast.payload());
         match self.application.ask(|| channel.intercept().contains(&event)) {
-            None => self.end_channel(out, membership, Reason::Crashed, Notice::Error),
+            None => self.end_channel(out, membership, Reason::Crashed),
             Some(false) => self.fanout.deliver_one(out, conn, broadcast),
             Some(true) => {
                 // What the channel makes of it counts as a message of its own.
@@ -218,70 +232,65 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Ends a channel that wants it.
-    pub(crate) fn stop_channel(&mut self, out: &mut impl Sockets, membership: u32, how: Stop) {
-        let notice = match how {
-            Stop::Normal | Stop::Shutdown => Notice::Close,
-            Stop::Abnormal => {
-                self.metrics.errors_abnormal_stop.add(1);
-                Notice::Error
+    /// Ends a channel, once it has seen what was broadcast before; or, if it is just seeing that,
+    /// once whoever had it brought up to date has had a say. The first reason is what counts.
+    pub(crate) fn end_channel(&mut self, out: &mut impl Sockets, membership: u32, reason: Reason) {
+        let Some(it) = self.registry.member(membership) else { return };
+        let (id, is_seeing) = (self.id_of(membership, it.generation), it.is(DELIVERING));
+        if reason == Reason::Stopped(Stop::Abnormal) {
+            self.metrics.errors_abnormal_stop.add(1);
+        }
+        if !is_seeing {
+            self.bring_up_to_date(out, membership);
+            if let Some(membership) = self.live(id) {
+                self.end_now(out, membership, reason);
             }
-        };
-        self.end_channel(out, membership, Reason::Stopped(how), notice);
+        } else if !self.wants_to_end(id) {
+            self.ends.push((id, reason));
+        }
     }
 
-    /// Ends a channel, once it has seen what was broadcast before.
-    pub(crate) fn end_channel(
-        &mut self,
-        out: &mut impl Sockets,
-        membership: u32,
-        reason: Reason,
-        notice: Notice,
-    ) {
-        let Some(id) = self.name_of(membership) else { return };
-        self.bring_up_to_date(out, membership);
-        // Bringing it up to date may have ended it.
-        if let Some(membership) = self.live(id) {
-            self.end_now(out, membership, reason, notice);
+    fn wants_to_end(&self, channel: ChannelId) -> bool {
+        self.ends.iter().any(|(it, _)| *it == channel)
+    }
+
+    /// Ends a channel that wants it by what it has intercepted, now that all is said.
+    pub(crate) fn end_as_wanted(&mut self, out: &mut impl Sockets, channel: ChannelId) {
+        let Some(at) = self.ends.iter().position(|(it, _)| *it == channel) else { return };
+        let (_, reason) = self.ends.swap_remove(at);
+        if let Some(membership) = self.live(channel) {
+            self.end_now(out, membership, reason);
         }
     }
 
     /// Ends a channel: tells the client, takes it out of every table, lets it clean up.
-    pub(crate) fn end_now(
-        &mut self,
-        out: &mut impl Sockets,
-        membership: u32,
-        reason: Reason,
-        notice: Notice,
-    ) {
+    pub(crate) fn end_now(&mut self, out: &mut impl Sockets, membership: u32, reason: Reason) {
         let Some(speaker) = self.speaker(out, membership) else { return };
         // What tells a plain client is the end of its socket, which ends the channel too: that
         // comes last, for the channel to hear its own reason.
         let is_plain = speaker.wire == Wire::Plain;
         if !is_plain {
-            self.notify(out, &speaker, notice);
+            self.notify(out, &speaker, reason);
         }
         let effects = self.take_out(out, &speaker, reason);
         self.apply(out, &speaker, effects);
         if is_plain {
-            self.notify(out, &speaker, notice);
+            self.notify(out, &speaker, reason);
         }
     }
 
-    /// Tells a client that its channel has ended.
-    pub(crate) fn notify(&mut self, out: &mut impl Sockets, speaker: &Speaker, notice: Notice) {
+    /// Tells a client that its channel has ended, by `phx_close` or `phx_error`.
+    pub(crate) fn notify(&mut self, out: &mut impl Sockets, speaker: &Speaker, reason: Reason) {
+        let is_fault = matches!(reason, Reason::Crashed | Reason::Stopped(Stop::Abnormal));
         if speaker.wire == Wire::Plain {
-            let code = match notice {
-                Notice::Close => CloseCode::NORMAL,
-                Notice::Error => CloseCode::INTERNAL,
-            };
+            let code = if is_fault { CloseCode::INTERNAL } else { CloseCode::NORMAL };
             return self.close_with(out, speaker.conn, code);
         }
         // These bear it as the client gave it.
         let join_ref = if speaker.is_given { speaker.join_ref.as_ref() } else { Ref::Null };
-        let notice = match notice {
-            Notice::Close => session::closed(&join_ref, &speaker.topic),
-            Notice::Error => session::crashed(&join_ref, &speaker.topic),
+        let notice = match is_fault {
+            true => session::crashed(&join_ref, &speaker.topic),
+            false => session::closed(&join_ref, &speaker.topic),
         };
         say(out, &self.metrics, speaker.conn, notice);
     }
@@ -374,17 +383,6 @@ impl<N: Node> Core<N> {
             id: self.application.nobody(),
         };
         self.apply(out, &nobody, effects);
-    }
-}
-
-/// What a close frame says beside its code.
-pub(crate) fn close_reason(code: CloseCode) -> &'static str {
-    match code {
-        CloseCode::GOING_AWAY => "disconnected",
-        CloseCode::TRY_AGAIN => "too much unfinished",
-        CloseCode::RESTART => "server restarts",
-        CloseCode::PROTOCOL => "protocol error or idle",
-        _ => "",
     }
 }
 

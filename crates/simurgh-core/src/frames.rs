@@ -86,6 +86,17 @@ pub(crate) fn say_close(out: &mut impl Sockets, key: Key, code: Option<CloseCode
     }
 }
 
+/// What a close frame says beside its code.
+pub(crate) fn close_reason(code: CloseCode) -> &'static str {
+    match code {
+        CloseCode::GOING_AWAY => "disconnected",
+        CloseCode::TRY_AGAIN => "too much unfinished",
+        CloseCode::RESTART => "server restarts",
+        CloseCode::PROTOCOL => "protocol error or idle",
+        _ => "",
+    }
+}
+
 /// A message as a wire has it, without its frame's head.
 fn write(
     out: &mut Vec<u8>,

@@ -93,10 +93,11 @@ impl<N: Node> Core<N> {
         self.fanout.end_slice(out, &slice)
     }
 
-    /// Settles accounts at the very end of a turn: gives back what was withheld, reads publishers
-    /// again that were held.
+    /// Settles accounts at the very end of a turn: gives back what was withheld, counts what is
+    /// under way, reads publishers again that were held.
     pub fn settle(&mut self, out: &mut impl Sockets) -> Next {
         let withheld = self.fanout.give_back_withheld(&mut self.registry, out);
+        self.fanout.count_bytes();
         let held = self.fanout.release_held(out);
         withheld.sooner(held, out.now())
     }

@@ -23,14 +23,18 @@ impl<N: Node> Core<N> {
             topic: Rc::clone(&self.registry.topic(it.topic)?.name),
             join_ref: it.join_ref.clone(),
             is_given: it.has_given_join_ref(),
-            id: ChannelId { shard: self.shard, membership, generation: it.generation },
+            id: self.id_of(membership, it.generation),
         })
     }
 
     /// How a membership is named.
     pub(crate) fn name_of(&self, membership: u32) -> Option<ChannelId> {
-        let generation = self.registry.member(membership)?.generation;
-        Some(ChannelId { shard: self.shard, membership, generation })
+        Some(self.id_of(membership, self.registry.member(membership)?.generation))
+    }
+
+    /// How a membership is named that has, or had, this generation.
+    pub(crate) fn id_of(&self, membership: u32, generation: u32) -> ChannelId {
+        ChannelId { shard: self.shard, membership, generation }
     }
 
     /// The slot of a channel, if it still is that channel.
@@ -43,7 +47,7 @@ impl<N: Node> Core<N> {
     /// The channels that a socket has joined.
     pub(crate) fn channels_of(&self, socket: &Socket) -> Vec<ChannelId> {
         let all = self.registry.of(socket.list).filter(|(_, it)| it.is_joined());
-        all.filter_map(|(membership, _)| self.name_of(membership)).collect()
+        all.map(|(membership, it)| self.id_of(membership, it.generation)).collect()
     }
 
     /// Takes a channel, and its subscriptions to further topics, out of all tables and lets it
@@ -83,34 +87,29 @@ impl<N: Node> Core<N> {
         left.channel
     }
 
-    pub(crate) fn subscribe_relay(
+    /// Has a channel hear a further topic, or no longer.
+    pub(crate) fn relay(
         &mut self,
         out: &mut impl Sockets,
         speaker: &Speaker,
         topic: &str,
+        is_wanted: bool,
     ) {
         let Some(channel) = self.live(speaker.id) else { return };
         let Some(socket) = out.socket_mut(speaker.conn) else { return };
-        if self.registry.relay(socket.list, channel, topic).is_some() {
-            return;
-        }
-        self.registry.mark(channel, HAS_RELAYS, true);
-        let relay = Subscriber::through(Holds::Relay(channel), RELAY);
-        // Without memory it hears nothing of that topic.
-        let _ = self.registry.subscribe(&mut socket.list, speaker.conn, topic, relay);
-    }
-
-    pub(crate) fn unsubscribe_relay(
-        &mut self,
-        out: &mut impl Sockets,
-        speaker: &Speaker,
-        topic: &str,
-    ) {
-        let Some(channel) = self.live(speaker.id) else { return };
-        let Some(socket) = out.socket_mut(speaker.conn) else { return };
-        let Some(relay) = self.registry.relay(socket.list, channel, topic) else { return };
-        if let Some(left) = self.registry.leave(&mut socket.list, relay) {
-            self.has_left(left);
+        match self.registry.relay(socket.list, channel, topic) {
+            None if is_wanted => {
+                self.registry.mark(channel, HAS_RELAYS, true);
+                let relay = Subscriber::through(Holds::Relay(channel), RELAY);
+                // Without memory it hears nothing of that topic.
+                let _ = self.registry.subscribe(&mut socket.list, speaker.conn, topic, relay);
+            }
+            Some(relay) if !is_wanted => {
+                if let Some(left) = self.registry.leave(&mut socket.list, relay) {
+                    self.has_left(left);
+                }
+            }
+            Some(_) | None => {}
         }
     }
 

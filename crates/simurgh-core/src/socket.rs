@@ -61,6 +61,14 @@ pub enum Phase {
     Ending,
 }
 
+impl Phase {
+    /// Whether something is being decided, and nothing is read meanwhile.
+    #[inline]
+    pub fn is_pending(self) -> bool {
+        matches!(self, Self::Connecting | Self::Waiting)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Own {
     /// What the application's connect gave it.

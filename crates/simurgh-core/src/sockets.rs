@@ -100,9 +100,6 @@ pub trait Sockets {
     /// Listens again, also to what came meanwhile.
     fn release(&mut self, key: Key);
 
-    /// Whether [`hold`](Self::hold) is in force.
-    fn is_held(&self, key: Key) -> bool;
-
     /// Closes the connection once all is said.
     fn close(&mut self, key: Key);
 

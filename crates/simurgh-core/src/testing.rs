@@ -279,7 +279,7 @@ impl Stage {
     pub(crate) fn counts(&mut self) -> Vec<String> {
         let mut changes = Vec::new();
         for ((name, _, _, value), seen) in ShardMetrics::ALL.iter().zip(&mut self.seen) {
-            let now = value(self.core.metrics());
+            let now = value(&self.core.metrics);
             if now != *seen {
                 changes.push(format!("{name} {:+}", now as i64 - *seen as i64));
                 *seen = now;

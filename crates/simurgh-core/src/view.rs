@@ -9,11 +9,9 @@ use simurgh_reactor::Key;
 use crate::core::Core;
 use crate::fanout::Delivery;
 use crate::node::Node;
-use crate::registry::{Membership, RELAY, SOCKET_ID, Topic, TopicId};
+use crate::registry::{Membership, Topic, TopicId};
 use crate::socket::Socket;
 
-/// Of a socket that idles: its record.
-pub const SOCKET_BYTES: usize = size_of::<Socket>();
 /// Of a membership with its entry in the topic's table.
 pub const SUBSCRIPTION_BYTES: usize =
     size_of::<Membership>() + size_of::<crate::registry::Member>();
@@ -69,7 +67,7 @@ impl<N: Node> Core<N> {
 
     /// The topics of the channels that a socket has joined, the last first.
     pub fn topics_of<'a>(&'a self, socket: &'a Socket) -> impl Iterator<Item = Rc<str>> + 'a {
-        let joined = self.registry.of(socket.list).filter(|(_, it)| !it.is(SOCKET_ID | RELAY));
+        let joined = self.registry.of(socket.list).filter(|(_, it)| it.is_joined());
         joined.filter_map(|(_, it)| Some(Rc::clone(&self.registry.topic(it.topic)?.name)))
     }
 

@@ -440,10 +440,6 @@ impl Sockets for Net {
         }
     }
 
-    fn is_held(&self, key: Key) -> bool {
-        self.peer(key).is_some_and(|it| it.is_held)
-    }
-
     fn close(&mut self, key: Key) {
         if let Some(peer) = self.peer_mut(key)
             && !peer.is_closing

@@ -63,6 +63,18 @@ fn a_few_short_lists_are_kept_for_the_next_callbacks() {
     assert_eq!((application.spare.len(), effects.capacity()), (SPARE_MAX - 1, SPARE_EFFECTS_MAX));
 }
 
+/// No join allocates a list of effects that another callback has used, nor loses one.
+#[test]
+fn a_join_that_does_nothing_leaves_its_list() {
+    let mut it = Stage::new();
+    it.core.application.keep(Vec::with_capacity(SPARE_EFFECTS_MAX));
+    for _ in 0..3 {
+        it.joined(&["t"]);
+        let spare: Vec<_> = it.core.application.spare.iter().map(Vec::capacity).collect();
+        assert_eq!(spare, [SPARE_EFFECTS_MAX]);
+    }
+}
+
 #[test]
 fn a_callback_knows_where_it_is() {
     let (mut application, metrics, node) = application();

@@ -1,11 +1,13 @@
 //! What callbacks do and answer, by PROTOCOL §6 and §7.
 
+mod ends;
+
 use std::sync::Mutex;
 
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
-use super::close_reason;
+use crate::frames::close_reason;
 use crate::testing::*;
 use crate::*;
 
@@ -317,37 +319,6 @@ fn what_an_interceptor_broadcasts_follows_what_it_is_given() {
     assert_eq!(it.hears(key), [heard("5"), pushed("6")], "it is brought up to date again");
 }
 
-/// Whoever stops or crashes over a broadcast gets no more of them.
-#[test]
-fn an_interceptor_may_end_by_what_it_is_given() {
-    for (how, last) in [("\"stop\"", CLOSED), ("\"crash\"", CRASHED)] {
-        let mut it = Stage::playing(interceptor());
-        let key = it.joined(&["t"]);
-        it.node.broadcast(Broadcast::new("t", "shout", Payload::from_json(how))).unwrap();
-        it.takes_mail();
-        it.broadcasts("t", "shout", "2");
-        it.broadcasts("t", "news", "3");
-        it.fans_out();
-        assert_eq!(it.hears(key), [&*heard(how), last, BYE]);
-        assert_eq!(it.core.metrics().topics.value(), 0);
-        assert_eq!(it.node.charged(0), 0);
-    }
-}
-
-/// The same on the way to an answer: it has ended by then, and is told so once.
-#[test]
-fn an_answer_comes_too_late_for_a_channel_that_has_ended() {
-    for (event, how) in [("stop_reply", "\"stop\""), ("echo", "\"stop\""), ("stop_bad", "\"stop\"")]
-    {
-        let mut it = Stage::playing(interceptor());
-        let key = it.joined(&["t"]);
-        it.node.broadcast(Broadcast::new("t", "shout", Payload::from_json(how))).unwrap();
-        it.takes_mail();
-        it.says(key, &format!(r#"[1,2,"t","{event}",{{}}]"#));
-        assert_eq!(it.hears(key), [&*heard(how), CLOSED, BYE]);
-    }
-}
-
 /// What a channel wants to see is asked with each broadcast, and may crash.
 #[test]
 fn an_interceptor_may_crash_when_it_is_asked() {
@@ -425,7 +396,7 @@ fn a_socket_that_closes_does_not_close_again() {
     let closed = r#"[1,1,"u","phx_close",{}]"#.to_owned();
     assert_eq!(said[..3], [u("heard", "\"stop\""), closed, u("you_left", "{}")]);
     assert_eq!(said[3..], [heard("\"close\""), "close 1001 disconnected".into()]);
-    assert_eq!(it.core.metrics().subscriptions.value(), 0);
+    assert_eq!(it.core.metrics.subscriptions.value(), 0);
 }
 
 #[test]
@@ -516,7 +487,7 @@ fn last_words_on_a_closed_socket_are_for_others() {
     it.fans_out();
     assert_eq!(it.hears(key), ["close 1000 "]);
     assert_eq!(it.hears(other), [news("1"), news("2")]);
-    assert_eq!(it.core.metrics().subscriptions.value(), 1);
+    assert_eq!(it.core.metrics.subscriptions.value(), 1);
 }
 
 #[test]

@@ -8,7 +8,6 @@ use simurgh_reactor::Next;
 use super::delivery::Registry;
 use super::state::Fanout;
 use crate::flow::pace;
-use crate::id::NO_MEMBERSHIP;
 use crate::node::Node;
 use crate::registry::{BEHIND, Left, List, Member, TopicId};
 use crate::sockets::Sockets;
@@ -66,11 +65,11 @@ impl<N: Node> Fanout<N> {
     /// A socket has taken all it was sent.
     pub(crate) fn caught_up(&mut self, registry: &mut Registry, list: List) {
         let mut next = list.first();
-        while let Some(topic) = registry.member(next).map(|it| it.topic) {
+        while let Some((topic, after)) = registry.step(next) {
             if registry.mark(next, BEHIND, false) {
                 self.one_less_behind(registry, topic);
             }
-            next = registry.after(next).map_or(NO_MEMBERSHIP, |(id, _)| id);
+            next = after;
         }
     }
 
@@ -90,7 +89,8 @@ impl<N: Node> Fanout<N> {
         self.relieve(registry, id);
     }
 
-    /// Gives back what was withheld of a topic, if it is not awaited any more.
+    /// Gives back what was withheld of a topic, if it is not awaited any more. One that has no
+    /// members is the caller's to close.
     fn relieve(&mut self, registry: &mut Registry, id: TopicId) {
         let Some(topic) = registry.topic_mut(id) else { return };
         let members = topic.len();
@@ -100,7 +100,6 @@ impl<N: Node> Fanout<N> {
         let Some(mut withheld) = topic.deliveries.withheld.take() else { return };
         self.withheld.retain(|it| *it != id);
         self.delivered(withheld.give_all());
-        registry.close_if_empty(id);
     }
 
     /// Gives back what may be given back by now although it is awaited.

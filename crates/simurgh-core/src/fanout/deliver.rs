@@ -293,10 +293,9 @@ impl<N: Node> Fanout<N> {
         let Some((wire, transport)) = out.socket(conn).map(|it| (it.wire, it.transport)) else {
             return;
         };
-        self.count_deliveries(1);
         if wire == Wire::Values {
-            out.hear_broadcasts(conn, transport, std::iter::once(broadcast));
-            return;
+            let heard = out.hear_broadcasts(conn, transport, std::iter::once(broadcast));
+            return self.count_deliveries(heard);
         }
         let mut errors = 0;
         if broadcast.payload().len() > LONG_BYTES {
@@ -308,7 +307,10 @@ impl<N: Node> Fanout<N> {
                 errors += u64::from(encode_broadcast(out, broadcast, wire).is_err());
             });
         }
-        self.metrics.errors_encode.add(errors);
+        match errors {
+            0 => self.count_deliveries(1),
+            _ => self.metrics.errors_encode.add(errors),
+        }
     }
 }
 

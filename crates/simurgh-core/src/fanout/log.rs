@@ -13,8 +13,9 @@ use crate::wire::{WIRES, Wire};
 /// A frame of one wire, as far as it was asked for.
 enum Frame {
     NotYet,
-    /// A binary payload has no form in V1.
-    Impossible,
+    /// A binary payload has no form in V1. Of several in a row the first and the last say how many
+    /// they are, so that nobody walks over them.
+    Impossible(u32),
     Made(Shared),
 }
 
@@ -33,6 +34,9 @@ pub(crate) struct Log {
     /// The last frames of those that were let go, kept for who is behind: what comes next follows
     /// them, and makes no queue longer.
     tails: Option<Box<[Option<Shared>; WIRES]>>,
+    /// Frames that were looked at for being neighbours of others.
+    #[cfg(test)]
+    looks: std::cell::Cell<usize>,
 }
 
 impl Log {
@@ -71,7 +75,7 @@ impl Log {
             match frame {
                 Frame::Made(frame) => *tail = Some(frame.last_part().clone()),
                 Frame::NotYet => *tail = None,
-                Frame::Impossible => {}
+                Frame::Impossible(_) => {}
             }
         }
         Some(entry.posted)
@@ -140,12 +144,11 @@ impl Log {
         let Some(entry) = self.entries.get_mut(at) else { return };
         let Some(place @ Frame::NotYet) = entry.frames.get_mut(wire as usize) else { return };
         let Some(frame) = encode(entry.posted.broadcast()) else {
-            *place = Frame::Impossible;
             // Those on both sides of it are neighbours now.
             if let (Some(before), Some(after)) = (self.before(at, wire), self.after(at, wire)) {
                 before.follow(after);
             }
-            return;
+            return self.has_no_form(at, wire);
         };
         *place = Frame::Made(frame.clone());
         if let Some(before) = self.before(at, wire) {
@@ -156,28 +159,56 @@ impl Log {
         }
     }
 
-    /// The frame that was sent before the one at a place.
-    fn before(&self, at: usize, wire: Wire) -> Option<&Shared> {
-        for place in (0..at).rev() {
-            match self.entries.get(place)?.frames.get(wire as usize)? {
-                Frame::Made(frame) => return Some(frame),
-                Frame::NotYet => return None,
-                Frame::Impossible => {}
+    /// Enters that there is no frame at a place, in one row with those on both sides of it.
+    fn has_no_form(&mut self, at: usize, wire: Wire) {
+        // Some of the row may have been let go.
+        let first = at - self.row_before(at, wire).min(at);
+        let last = at + self.row(at + 1, wire);
+        let row = (last - first + 1) as u32;
+        for at in [first, at, last] {
+            let frames = self.entries.get_mut(at).map(|entry| &mut entry.frames);
+            if let Some(place) = frames.and_then(|frames| frames.get_mut(wire as usize)) {
+                *place = Frame::Impossible(row);
             }
         }
-        self.tails.as_ref()?.get(wire as usize)?.as_ref()
+    }
+
+    /// How long the row is that begins or ends at a place.
+    fn row(&self, at: usize, wire: Wire) -> usize {
+        match self.frame(at, wire) {
+            Some(Frame::Impossible(row)) => *row as usize,
+            _ => 0,
+        }
+    }
+
+    fn row_before(&self, at: usize, wire: Wire) -> usize {
+        at.checked_sub(1).map_or(0, |at| self.row(at, wire))
+    }
+
+    /// The frame that was sent before the one at a place.
+    fn before(&self, at: usize, wire: Wire) -> Option<&Shared> {
+        let Some(at) = at.checked_sub(self.row_before(at, wire) + 1) else {
+            return self.tails.as_ref()?.get(wire as usize)?.as_ref();
+        };
+        self.made(at, wire)
     }
 
     /// The frame that is sent after the one at a place, if it is made.
     fn after(&self, at: usize, wire: Wire) -> Option<&Shared> {
-        for entry in self.entries.range(at + 1..) {
-            match entry.frames.get(wire as usize)? {
-                Frame::Made(frame) => return Some(frame),
-                Frame::NotYet => return None,
-                Frame::Impossible => {}
-            }
+        self.made(at + 1 + self.row(at + 1, wire), wire)
+    }
+
+    fn made(&self, at: usize, wire: Wire) -> Option<&Shared> {
+        match self.frame(at, wire)? {
+            Frame::Made(frame) => Some(frame),
+            Frame::NotYet | Frame::Impossible(_) => None,
         }
-        None
+    }
+
+    fn frame(&self, at: usize, wire: Wire) -> Option<&Frame> {
+        #[cfg(test)]
+        self.looks.set(self.looks.get() + 1);
+        self.entries.get(at)?.frames.get(wire as usize)
     }
 
     /// Where the entry of a number is; behind the last for one that is not there.
@@ -235,6 +266,66 @@ mod tests {
         let none = |_: &Arc<Broadcast>| panic!("made a second time");
         log.runs(0, Wire::V2, |_| true, none, |run, _| assert_eq!(run.len(), 3));
         assert!(runs(&mut log, 4, "").is_empty());
+    }
+
+    /// However many have no form, and in whatever order they are asked for: those in a row are
+    /// passed in one step.
+    #[test]
+    fn what_has_no_form_is_not_walked_over() {
+        const COUNT: u32 = 2_000;
+        let cursors: [Vec<u32>; 4] = [
+            vec![0],
+            (0..COUNT).rev().collect(),
+            (0..COUNT).rev().step_by(7).collect(),
+            (0..COUNT / 2).flat_map(|n| [COUNT / 2 + n, COUNT / 2 - n]).collect(),
+        ];
+        for cursors in cursors {
+            let mut log = log(&["-"; COUNT as usize]);
+            for cursor in cursors {
+                assert!(runs(&mut log, cursor, "").is_empty());
+            }
+            let looks = log.looks.take();
+            assert!(looks <= 6 * COUNT as usize, "{looks} for {COUNT}");
+            // The same for what comes next, one by one.
+            for n in 0..COUNT {
+                log.push(broadcast("-"));
+                assert!(runs(&mut log, COUNT + n, "").is_empty());
+            }
+            let looks = log.looks.take();
+            assert!(looks <= 6 * COUNT as usize, "{looks} for {COUNT} more");
+        }
+    }
+
+    /// In whatever order frames are asked for and let go: all that have a form are one chain.
+    #[test]
+    fn what_has_no_form_parts_no_chain() {
+        for seed in 0..300_u32 {
+            let mut random = seed.wrapping_mul(0x9e37_79b9) | 1;
+            let mut draw = |below: u32| {
+                random ^= random << 13;
+                random ^= random >> 17;
+                random ^= random << 5;
+                random % below
+            };
+            let (mut log, mut forms) = (Log::default(), String::new());
+            for _ in 0..40 {
+                match draw(4) {
+                    0 | 1 => {
+                        let form = if draw(3) == 0 { "x" } else { "-" };
+                        log.push(broadcast(form));
+                        forms.push_str(form);
+                    }
+                    2 => {
+                        let back = draw(log.len() as u32 + 1);
+                        let wanted = forms[forms.len() - back as usize..].replace('-', "");
+                        let cursor = log.head() - back;
+                        let found = runs(&mut log, cursor, "");
+                        assert_eq!(found, Vec::from_iter((!wanted.is_empty()).then_some(wanted)));
+                    }
+                    _ => drop(log.pop(draw(2) == 0)),
+                }
+            }
+        }
     }
 
     #[test]

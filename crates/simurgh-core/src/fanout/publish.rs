@@ -6,11 +6,10 @@ use std::time::Duration;
 use simurgh_reactor::{Key, Next};
 
 use super::delivery::Registry;
-use super::state::{Fanout, Held};
+use super::state::{Fanout, Held, Publishers};
 use crate::broadcast::Broadcast;
 use crate::flow::{Flow, Posted};
 use crate::node::Node;
-use crate::socket::Phase;
 use crate::sockets::Sockets;
 
 /// How often held publishers are looked at while nothing else happens.
@@ -47,11 +46,15 @@ impl<N: Node> Fanout<N> {
         let is_too_much = flow.bytes() > self.node.config().flow_bytes_max()
             || (self.node.is_congested() && !is_first)
             || self.node.is_jammed();
-        // Once: what a held socket's channels go on to publish holds it no more than before.
-        if is_too_much && out.socket(publisher).is_some() && !out.is_held(publisher) {
-            self.metrics.publishers_held.add(1);
-            out.hold(publisher);
-            self.held.push_back(Held { key: publisher, flow });
+        // Once: what a held socket's channels go on to publish holds it no more than before. One
+        // that is held for something else is to be held when that has come.
+        if is_too_much && out.socket(publisher).is_some() {
+            let held = self.held.get_or_insert_default();
+            if held.keys.insert(publisher) {
+                self.metrics.publishers_held.add(1);
+                out.hold(publisher);
+                held.queue.push_back(Held { key: publisher, flow });
+            }
         }
     }
 
@@ -85,39 +88,49 @@ impl<N: Node> Fanout<N> {
 
     /// Whether a socket is not read for what it published.
     pub(crate) fn holds_back(&self, key: Key) -> bool {
-        self.held.iter().any(|held| held.key == key)
+        self.held.as_ref().is_some_and(|held| held.keys.contains(&key))
     }
 
     /// A socket is gone, and with it what held it back.
     pub(crate) fn forget(&mut self, key: Key) {
-        self.held.retain(|held| held.key != key);
+        if let Some(held) = &mut self.held {
+            held.keys.remove(&key);
+        }
     }
 
     /// Publishers read again once enough of what they published has left; says when they are looked
     /// at again.
     pub(crate) fn release_held(&mut self, out: &mut impl Sockets) -> Next {
-        if self.held.is_empty() {
-            return Next::Idle;
-        }
+        let held = self.held.as_deref_mut().filter(|held| !held.queue.is_empty());
+        let Some(Publishers { queue, keys }) = held else { return Next::Idle };
         let flow_bytes_max = self.node.config().flow_bytes_max();
         let is_relieved = self.node.is_relieved();
         let mut released = 0;
-        for _ in 0..self.held.len() {
-            let Some(held) = self.held.pop_front() else { break };
+        for _ in 0..queue.len() {
+            let Some(held) = queue.pop_front() else { break };
+            if !keys.contains(&held.key) {
+                continue;
+            }
             let under_way = held.flow.bytes();
             let may_go = under_way <= flow_bytes_max / 2
                 && (is_relieved || (under_way == 0 && !self.node.is_jammed()));
             if !may_go || released == RELEASED_MAX {
-                self.held.push_back(held);
+                queue.push_back(held);
                 continue;
             }
             released += 1;
+            keys.remove(&held.key);
             // A socket that waits for something else stays held for that.
-            let waits = |phase| matches!(phase, Phase::Waiting | Phase::Connecting);
-            if out.socket(held.key).is_some_and(|socket| !waits(socket.phase)) {
+            if out.socket(held.key).is_some_and(|socket| !socket.phase.is_pending()) {
                 out.release(held.key);
             }
         }
-        if self.held.is_empty() { Next::Idle } else { Next::After(HELD_LOOK) }
+        match queue.is_empty() {
+            // What came behind what they published may be handled in this very turn, in which the
+            // fan-out has been.
+            _ if released > 0 => Next::Now,
+            true => Next::Idle,
+            false => Next::After(HELD_LOOK),
+        }
     }
 }

@@ -22,10 +22,10 @@ const FEW: usize = 32;
 /// A slice of the fan-out that is under way.
 pub(crate) struct Slice {
     deadline_ns: u64,
-    /// Topics that may still be begun.
-    left: usize,
     /// There is no permit: only topics with few members are served.
     only_few: bool,
+    /// Topics that were passed over since one was served, which may have brought others.
+    passed: usize,
     is_over: bool,
     /// The topic that is being served.
     topic: Option<TopicId>,
@@ -48,8 +48,8 @@ impl<N: Node> Fanout<N> {
         let only_few = !matches!(self.permit, Permit::Held(_));
         Some(Slice {
             deadline_ns: now_ns + SLICE.as_nanos() as u64,
-            left: if only_few { self.active.len() } else { usize::MAX },
             only_few,
+            passed: 0,
             is_over: false,
             topic: None,
             stride: Stride::default(),
@@ -109,15 +109,16 @@ impl<N: Node> Fanout<N> {
         out: &impl Sockets,
         slice: &mut Slice,
     ) -> Option<TopicId> {
-        while !slice.is_over && slice.left > 0 {
+        while !slice.is_over && slice.passed < self.active.len() {
             let id = self.active.pop_front()?;
-            slice.left -= 1;
             slice.stride = Stride::default();
             let is_small = || registry.topic(id).is_none_or(|topic| topic.len() <= FEW);
             if !slice.only_few || is_small() {
+                slice.passed = 0;
                 return Some(id);
             }
             self.active.push_back(id);
+            slice.passed += 1;
             slice.is_over = out.clock_ns() >= slice.deadline_ns;
         }
         None
@@ -131,7 +132,8 @@ impl<N: Node> Fanout<N> {
             self.batches = Default::default();
         }
         if slice.only_few {
-            return if slice.is_over { Next::Now } else { Next::Idle };
+            // What was passed over waits for the permit, which comes by mail.
+            return if slice.passed < self.active.len() { Next::Now } else { Next::Idle };
         }
         if self.active.is_empty() {
             self.put_permit_back();

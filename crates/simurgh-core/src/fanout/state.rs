@@ -1,6 +1,7 @@
 //! What the fan-out of a shard has in hand.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 use simurgh_reactor::Key;
@@ -24,8 +25,17 @@ pub(crate) struct Fanout<N: Node> {
     /// Topics of which bytes are withheld.
     pub(super) withheld: Vec<TopicId>,
     pub(super) elsewhere: FlowsElsewhere,
-    /// Sockets that are not read because they published more than is under way may be.
-    pub(super) held: VecDeque<Held>,
+    /// None until the first is held.
+    pub(super) held: Option<Box<Publishers>>,
+}
+
+/// Sockets that are not read because they published more than is to be under way.
+#[derive(Default)]
+pub(super) struct Publishers {
+    /// In the order in which they are read again; some may be gone.
+    pub(super) queue: VecDeque<Held>,
+    /// Who they are. Nobody who would want keys to meet in one place chooses them.
+    pub(super) keys: HashSet<Key, BuildHasherDefault<DefaultHasher>>,
 }
 
 /// A socket that is not read because it published more than is to be under way.
@@ -45,7 +55,7 @@ impl<N: Node> Fanout<N> {
             batches: [const { None }; WIRES],
             withheld: Vec::new(),
             elsewhere: FlowsElsewhere::default(),
-            held: VecDeque::new(),
+            held: None,
         }
     }
 
@@ -54,14 +64,17 @@ impl<N: Node> Fanout<N> {
         self.metrics.fanout_topics.set(self.active.len() as u64);
     }
 
+    /// Notes how many bytes are under way here: they come from all shards, so this is done once a
+    /// turn.
+    pub(crate) fn count_bytes(&self) {
+        self.metrics.fanout_bytes.set(self.node.charged(usize::from(self.shard)) as u64);
+    }
+
     /// Gives bytes of broadcasts back that everybody here has got.
     pub(super) fn delivered(&self, bytes: usize) {
-        if bytes == 0 {
-            return;
+        if bytes > 0 {
+            self.node.done(usize::from(self.shard), bytes);
         }
-        let shard = usize::from(self.shard);
-        self.node.done(shard, bytes);
-        self.metrics.fanout_bytes.set(self.node.charged(shard) as u64);
     }
 
     /// Counts what members were sent.

@@ -82,8 +82,8 @@ fn further_topics_go_with_their_channel_and_no_other() {
     it.fans_out();
     assert_eq!(it.hears(key), [r#"[1,null,"w","news",1]"#]);
     it.says(key, r#"[1,3,"w","stop",{}]"#);
-    assert_eq!(it.core.metrics().subscriptions.value(), 0);
-    assert_eq!(it.core.metrics().topics.value(), 0);
+    assert_eq!(it.core.metrics.subscriptions.value(), 0);
+    assert_eq!(it.core.metrics.topics.value(), 0);
     assert_eq!(it.core.ended(), 5);
 }
 
@@ -139,7 +139,7 @@ fn a_relayed_broadcast_ends_whom_it_crashes() {
     it.fans_out();
     let pushed = r#"[1,null,"t","pushed",null]"#.to_owned();
     assert_eq!(it.hears(key), [news("t", "2"), pushed, CLOSED.into(), BYE.into()]);
-    assert_eq!((it.node.charged(0), it.core.metrics().topics.value()), (0, 0));
+    assert_eq!((it.node.charged(0), it.core.metrics.topics.value()), (0, 0));
     let asked = Callback::HandleBroadcast;
     assert_eq!(it.node.told().callbacks.iter().filter(|it| **it == asked).count(), 1);
 }
@@ -162,5 +162,5 @@ fn further_topics_and_ids_are_no_channels() {
     assert_eq!((topics, socket.channels()), (vec!["t".to_owned()], 1));
     assert_eq!(it.core.channels_of(socket).len(), 1);
     it.goes(key);
-    assert_eq!(it.core.metrics().subscriptions.value(), 0);
+    assert_eq!(it.core.metrics.subscriptions.value(), 0);
 }

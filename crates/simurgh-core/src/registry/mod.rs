@@ -91,16 +91,15 @@ impl<D: Deliveries> Registry<D> {
         self.members.get(id)
     }
 
-    /// The next membership of the same socket.
-    pub(crate) fn after(&self, id: u32) -> Option<(u32, &Membership)> {
-        let next = self.members.get(id)?.next;
-        Some((next, self.members.get(next)?))
+    /// The topic of a membership, and the next membership of the same socket.
+    pub(crate) fn step(&self, id: u32) -> Option<(TopicId, u32)> {
+        self.members.get(id).map(|it| (it.topic, it.next))
     }
 
     /// A socket's memberships, the last to come first.
     pub(crate) fn of(&self, list: List) -> impl Iterator<Item = (u32, &Membership)> {
-        let first = self.members.get(list.first()).map(|it| (list.first(), it));
-        std::iter::successors(first, |(id, _)| self.after(*id))
+        let at = |id: u32| Some((id, self.members.get(id)?));
+        std::iter::successors(at(list.first()), move |(_, it)| at(it.next))
     }
 
     /// A socket's channel in a topic: looked for where fewer are, among the socket's memberships or
@@ -204,8 +203,9 @@ impl<D: Deliveries> Registry<D> {
 
     /// Lets a topic go that has no members, once nothing of it is under way.
     pub(crate) fn close_if_empty(&mut self, topic: TopicId) {
-        self.topics.close_if_empty(topic);
-        self.metrics.topics.set(self.topics.len() as u64);
+        if self.topics.close_if_empty(topic) {
+            self.metrics.topics.set(self.topics.len() as u64);
+        }
     }
 
     /// Puts a membership before the others of its socket.

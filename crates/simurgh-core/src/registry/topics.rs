@@ -240,16 +240,15 @@ impl<D: Deliveries> Topics<D> {
         topic.members.shrink() || has_room
     }
 
-    /// Lets a topic without members go, once nothing of it is under way.
-    pub(super) fn close_if_empty(&mut self, id: TopicId) {
-        let Some(place) = self.topics.get_mut(id.0 as usize) else { return };
-        let is_over = |topic: &Topic<D>| topic.members.len() == 0 && topic.deliveries.is_idle();
-        if place.as_deref().is_some_and(is_over)
-            && let Some(topic) = place.take()
-        {
-            self.by_name.remove(&topic.name);
-            self.free.push(id.0);
-        }
+    /// Lets a topic without members go, once nothing of it is under way; whether it went.
+    pub(super) fn close_if_empty(&mut self, id: TopicId) -> bool {
+        let Some(place) = self.topics.get_mut(id.0 as usize) else { return false };
+        let is_over =
+            |topic: &mut Box<Topic<D>>| topic.members.len() == 0 && topic.deliveries.is_idle();
+        let Some(topic) = place.take_if(is_over) else { return false };
+        self.by_name.remove(&topic.name);
+        self.free.push(id.0);
+        true
     }
 }
 
@@ -308,7 +307,7 @@ mod tests {
         let mut topics = Topics::<Nothing>::new(0);
         let first = topics.open("a");
         assert_eq!(topics.open("a"), first);
-        topics.close_if_empty(first);
+        assert!(topics.close_if_empty(first) && !topics.close_if_empty(first));
         assert_eq!(topics.find("a"), None);
         assert_eq!(topics.open("b"), first);
         assert_eq!((topics.len(), topics.slots()), (1, 1));

@@ -11,7 +11,7 @@ use simurgh_reactor::Key;
 use crate::channel::{Channel, Join, JoinFn, JoinKind};
 use crate::context::{Effect, Prepared};
 use crate::core::{Core, Received};
-use crate::effects::{InHand, Notice};
+use crate::effects::InHand;
 use crate::frames::say;
 use crate::mount::{Kind, Mount};
 use crate::node::{Callback, Deciding, Node};
@@ -161,10 +161,14 @@ impl<N: Node> Core<N> {
         self.reply_join(out, key, &joining, "ok", reply);
         self.close_replaced(out, joining.replaced);
         let membership = match effects.is_empty() {
-            true => membership,
+            true => {
+                self.application.keep(effects);
+                membership
+            }
             false => {
                 let Some(speaker) = self.speaker(out, membership) else { return };
                 self.apply(out, &speaker, effects);
+                self.end_as_wanted(out, speaker.id);
                 let Some(membership) = self.live(speaker.id) else { return };
                 membership
             }
@@ -265,7 +269,7 @@ impl<N: Node> Core<N> {
 
     fn close_replaced(&mut self, out: &mut impl Sockets, replaced: Option<Box<Replaced>>) {
         if let Some(replaced) = replaced {
-            self.notify(out, &replaced.speaker, Notice::Close);
+            self.notify(out, &replaced.speaker, Reason::Rejoined);
             self.apply(out, &replaced.speaker, replaced.pushes);
         }
     }

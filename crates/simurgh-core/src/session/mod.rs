@@ -11,8 +11,8 @@ use simurgh_reactor::Key;
 
 use crate::context::SocketState;
 use crate::core::{Core, Received};
-use crate::effects::{InHand, Notice, close_reason};
-use crate::frames::{say, say_close};
+use crate::effects::InHand;
+use crate::frames::{close_reason, say, say_close};
 use crate::id::ChannelId;
 use crate::node::{Callback, Node};
 use crate::outcome::Reason;
@@ -133,7 +133,7 @@ impl<N: Node> Core<N> {
             say(out, &self.metrics, key, answer);
         }
         // Its interceptor may have broadcast meanwhile: that follows its end, and is not for it.
-        self.end_now(out, membership, Reason::Left, Notice::Close);
+        self.end_now(out, membership, Reason::Left);
     }
 
     /// Something a handle sent to a channel.
@@ -155,8 +155,9 @@ impl<N: Node> Core<N> {
                 let Some(speaker) = self.speaker(out, membership) else { return };
                 self.push_to(out, &speaker, &event, payload);
             }
-            ToChannel::Stop(how) => self.stop_channel(out, membership, how),
+            ToChannel::Stop(how) => self.end_channel(out, membership, Reason::Stopped(how)),
         }
+        self.end_as_wanted(out, channel);
     }
 
     /// The client closes, or answers our close.
@@ -175,14 +176,21 @@ impl<N: Node> Core<N> {
 
     /// Closes a socket whose peer broke the protocol: what else it sends is not looked at.
     pub(crate) fn fail_socket(&mut self, out: &mut impl Sockets, key: Key, code: CloseCode) {
-        self.end_channels(out, key);
-        let tick = out.now().tick;
-        let Some(socket) = out.socket_mut(key) else { return };
-        if matches!(socket.phase, Phase::Head | Phase::Full | Phase::Connecting) {
-            return out.close(key);
+        let Some(phase) = out.socket(key).map(Socket::phase) else { return };
+        match phase {
+            Phase::Head | Phase::Full | Phase::Connecting => return out.close(key),
+            Phase::Open | Phase::Waiting => {
+                self.end_channels(out, key);
+                say_close(out, key, Some(code), close_reason(code));
+            }
+            // Our close frame has been sent, and nothing may follow it (RFC 6455, 5.5.1).
+            Phase::Closing => {}
+            Phase::Ending => return,
         }
-        socket.enter(Phase::Ending, tick);
-        say_close(out, key, Some(code), close_reason(code));
+        let tick = out.now().tick;
+        if let Some(socket) = out.socket_mut(key) {
+            socket.enter(Phase::Ending, tick);
+        }
         out.shutdown_write(key);
         out.release(key);
     }

@@ -287,7 +287,7 @@ fn a_seat_is_freed_once() {
     let key = it.opens(Wire::V2);
     it.core.close(&mut it.out, key, CloseCode::NORMAL);
     it.goes(key);
-    assert_eq!((it.node.told().seats_freed, it.core.metrics().sockets.value()), (1, 0));
+    assert_eq!((it.node.told().seats_freed, it.core.metrics.sockets.value()), (1, 0));
     let key = it.out.connect(Phase::Head, Wire::V2);
     it.goes(key);
     assert_eq!(it.node.told().seats_freed, 1);
@@ -304,7 +304,7 @@ fn a_close_of_the_peer_is_answered() {
         assert_eq!(it.hears(key), [answer]);
         assert_eq!(it.out.deeds(), [format!("close {}", key.slot)]);
         assert_eq!(notes.take(), ["t Closed"]);
-        assert_eq!(it.core.metrics().sockets.value(), 0);
+        assert_eq!(it.core.metrics.sockets.value(), 0);
     }
     let mut it = Stage::new();
     let key = it.opens(Wire::V2);
@@ -336,6 +336,28 @@ fn a_socket_that_breaks_the_protocol_is_told_so() {
         assert_eq!(it.out.deeds(), [format!("close {}", key.slot)]);
         assert_eq!(it.out.peer(key).socket.phase(), phase);
     }
+}
+
+/// RFC 6455, 5.5.1: nothing follows a close frame, another close frame neither.
+#[test]
+fn a_peer_that_answers_a_close_with_nonsense_is_told_nothing_more() {
+    let mut it = Stage::new();
+    let key = it.joined(&["t"]);
+    it.core.close(&mut it.out, key, CloseCode::RESTART);
+    assert_eq!(it.hears(key), ["close 1012 server restarts"]);
+    it.out.deeds();
+    it.passes(TICK * 9);
+    it.core.fail(&mut it.out, key, CloseCode::PROTOCOL);
+    assert!(it.hears(key).is_empty());
+    assert_eq!(it.out.deeds(), ["shutdown 0", "release 0"]);
+    let socket = &it.out.peer(key).socket;
+    assert_eq!((socket.phase(), socket.last_heard()), (Phase::Ending, 9));
+    // Its time to go is not begun anew either.
+    it.passes(TICK);
+    it.core.fail(&mut it.out, key, CloseCode::PROTOCOL);
+    assert_eq!(it.out.peer(key).socket.last_heard(), 9);
+    assert!(it.out.deeds().is_empty() && it.hears(key).is_empty());
+    assert_eq!(it.node.told().seats_freed, 1);
 }
 
 /// What handles bring from elsewhere.
@@ -456,7 +478,7 @@ fn a_plain_socket_speaks_to_its_only_channel() {
     it.core.plain_message(&mut it.out, keys[1], Frame::Text("hello"));
     it.goes(keys[1]);
     assert_eq!(notes.take(), ["text", "Closed"]);
-    assert_eq!(it.core.metrics().subscriptions.value(), 0);
+    assert_eq!(it.core.metrics.subscriptions.value(), 0);
 }
 
 /// A message that comes when its socket is gone is nobody's.

@@ -81,6 +81,10 @@ impl TestSockets {
         self.peers[key.slot as usize].take().expect("it is connected").socket
     }
 
+    pub(crate) fn is_held(&self, key: Key) -> bool {
+        self.find(key).is_some_and(|peer| peer.is_held)
+    }
+
     /// What was done since this was last asked.
     pub(crate) fn deeds(&mut self) -> Vec<String> {
         std::mem::take(&mut self.deeds)
@@ -285,10 +289,6 @@ impl Sockets for TestSockets {
     fn release(&mut self, key: Key) {
         self.does("release", key);
         self.peer(key).is_held = false;
-    }
-
-    fn is_held(&self, key: Key) -> bool {
-        self.find(key).is_some_and(|peer| peer.is_held)
     }
 
     fn close(&mut self, key: Key) {

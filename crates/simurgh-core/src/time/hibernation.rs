@@ -21,7 +21,7 @@ pub(crate) struct Hibernation {
     /// The next record of a round that has begun.
     hand: Option<Hand>,
     steps: u32,
-    /// Something was released in this round.
+    /// Something was released since this was last asked.
     pub(crate) has_released: bool,
 }
 
@@ -71,6 +71,11 @@ impl Hibernation {
         self.hand = Some(hand);
     }
 
+    /// Whether something was released in a round that has ended since this was last asked.
+    pub(crate) fn take_released(&mut self) -> bool {
+        self.hand.is_none() && std::mem::take(&mut self.has_released)
+    }
+
     /// The round is over; in how long there is another, if anybody is awake.
     pub(crate) fn end(&mut self, awake: usize, now_ns: u64) -> Option<Duration> {
         self.hand = None;
@@ -95,6 +100,19 @@ mod tests {
         assert_eq!(hibernation.begin(1, 200), Ok(Hand::Membership(0)));
         assert_eq!(hibernation.end(0, 201), None);
         assert_eq!(Hibernation::new(None).begin(1, 0), Err(None));
+    }
+
+    /// Not while it is under way: there may be more.
+    #[test]
+    fn what_a_round_has_released_is_told_at_its_end() {
+        let mut hibernation = Hibernation::new(Some(Duration::from_nanos(100)));
+        assert_eq!(hibernation.begin(1, 100), Err(Some(Duration::from_nanos(100))));
+        assert_eq!(hibernation.begin(1, 200), Ok(Hand::Membership(0)));
+        hibernation.has_released = true;
+        hibernation.pause(Hand::Topic(3));
+        assert!(!hibernation.take_released());
+        hibernation.end(1, 201);
+        assert!(hibernation.take_released() && !hibernation.take_released());
     }
 
     #[test]

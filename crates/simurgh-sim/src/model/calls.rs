@@ -331,8 +331,8 @@ impl Model {
         let horizon = *top.horizon.get_or_insert(self.seq);
         let chan = top.did.chan;
         let Some(it) = self.chan(chan).filter(|it| it.life == Life::Live) else { return false };
-        // What it saw may have ended it, which comes first.
-        it.must_end.is_some() || it.pending.front().is_some_and(|(seq, _)| *seq < horizon)
+        // What it saw may end it: it sees nothing more, and this is said before it does.
+        it.must_end.is_none() && it.pending.front().is_some_and(|(seq, _)| *seq < horizon)
     }
 
     pub(crate) fn may_close(&mut self, conn: u32, code: u16) {
@@ -428,7 +428,10 @@ impl Model {
         }
         self.now.ending.push(chan);
         if let Some(it) = self.chan_mut(chan) {
-            (it.must_end, it.ended_in) = (Some(reason), ended_in.or(it.ended_in));
+            // What it does by what it intercepts comes before all else.
+            if it.ended_in.is_none() {
+                (it.must_end, it.ended_in) = (Some(reason), ended_in);
+            }
         }
     }
 

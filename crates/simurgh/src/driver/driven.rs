@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_core::{Broadcast, NETWORK, Phase, Wire, op_code};
+use simurgh_core::{Broadcast, NETWORK, Phase, Wire, nanoseconds, op_code};
 use simurgh_proto::message::{Message, OwnedRef, Payload};
 use simurgh_proto::params;
 use simurgh_proto::serializer::{Frame, ServerMessage};
@@ -29,7 +29,7 @@ use crate::socket::{self, ConnectInfo, ConnectKind};
 use crate::websocket::{check, client};
 
 /// Longest slice of what drivers ask.
-const SLICE_NS: u64 = Duration::from_micros(400).as_nanos() as u64;
+const SLICE: Duration = Duration::from_micros(400);
 /// Sockets between two looks at the clock.
 const STRIDE: usize = 16;
 /// Waiting orders of one socket that are carried out at once.
@@ -127,7 +127,7 @@ impl Shard {
 
     /// Carries out what drivers ask, for at most one slice.
     pub(crate) fn drive(&mut self, io: &mut Io) -> Next {
-        let deadline = io.clock_ns() + SLICE_NS;
+        let deadline = io.clock_ns() + nanoseconds(SLICE);
         let mut is_first = true;
         loop {
             let next = self.driven.as_deref_mut().and_then(|driven| driven.agenda.pop_front());
@@ -182,7 +182,7 @@ impl Shard {
         let Some(conn) = io.conn_ref(key).filter(|conn| conn.socket.transport == driver) else {
             return;
         };
-        let is_pending = matches!(conn.socket.phase(), Phase::Connecting | Phase::Waiting);
+        let is_pending = conn.socket.phase().is_pending();
         let Some(driven) = self.driven.as_deref_mut() else { return };
         if is_pending || io.is_held(key) || driven.waiting.contains_key(&key) {
             driven.waiting.entry(key).or_default().push_back(Rc::clone(order));
@@ -195,7 +195,7 @@ impl Shard {
     pub(crate) fn resume_driven(&mut self, io: &mut Io, key: Key) {
         for _ in 0..RESUMED_MAX {
             let Some(phase) = io.conn_ref(key).map(|conn| conn.socket.phase()) else { return };
-            if matches!(phase, Phase::Connecting | Phase::Waiting) || io.is_held(key) {
+            if phase.is_pending() || io.is_held(key) {
                 break;
             }
             let Some(driven) = self.driven.as_deref_mut() else { return };
@@ -413,11 +413,7 @@ impl Shard {
             }
         };
         if outcome.is_err() {
-            let tick = io.now().tick;
-            if let Some(conn) = io.conn(key) {
-                conn.socket.enter(Phase::Ending, tick);
-            }
-            io.close(key);
+            self.end_unopened(io, key);
         }
         // Who asked may have gone.
         let _ = answer.send(vec![outcome]);

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
-use simurgh_core::{Phase, TICK, TopicId, TopicView, Wire};
+use simurgh_core::{Phase, TICK, TopicId, TopicView, Wire, nanoseconds, until};
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
 
@@ -58,7 +58,7 @@ struct Window {
 impl Window {
     /// Begins the next if this one is long enough; whether it did.
     fn roll(&mut self, now_ns: u64) -> bool {
-        let length = self.since.map(|since| between(since, now_ns));
+        let length = self.since.map(|since| until(now_ns, since));
         if length.is_some_and(|length| length < WINDOW_MIN) {
             return false;
         }
@@ -245,7 +245,7 @@ impl Shard {
         let Some(observed) = &mut self.observed else { return Next::Idle };
         let began = io.clock_ns();
         let Some(mut walk) = observed.walk.take() else {
-            let quiet = between(observed.asked, began);
+            let quiet = until(began, observed.asked);
             if quiet < KEPT {
                 return Next::After(KEPT - quiet);
             }
@@ -253,14 +253,14 @@ impl Shard {
             return Next::Idle;
         };
         if began < observed.next_slice {
-            let wait = between(began, observed.next_slice);
+            let wait = until(observed.next_slice, began);
             observed.walk = Some(walk);
             return Next::After(wait);
         }
-        observed.next_slice = began + SLICE_EVERY.as_nanos() as u64;
+        observed.next_slice = began + nanoseconds(SLICE_EVERY);
         loop {
             let is_over = self.step(io, &mut walk);
-            let took = between(began, io.clock_ns());
+            let took = until(io.clock_ns(), began);
             if is_over {
                 walk.answer(took);
                 return Next::After(KEPT);
@@ -416,11 +416,6 @@ impl Observed {
     fn begin(&mut self, over: Over) {
         self.walk = Some(Walk { cursor: 0, total: 0, busy: Duration::ZERO, over });
     }
-}
-
-/// From one time to another, in nanoseconds of the clock.
-fn between(since_ns: u64, now_ns: u64) -> Duration {
-    Duration::from_nanos(now_ns.saturating_sub(since_ns))
 }
 
 fn topic_value(topic: TopicView<'_>, by: TopicOrder) -> u64 {

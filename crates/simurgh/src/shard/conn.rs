@@ -61,6 +61,16 @@ impl Passing {
         }
     }
 
+    /// What the thing that is awaited was named: no two of a shard bear the same ticket.
+    pub(crate) fn ticket(&self) -> Option<u32> {
+        match self {
+            Self::Connecting { waiting, .. } | Self::Reading { waiting, .. } => {
+                Some(waiting.ticket)
+            }
+            Self::Head { .. } | Self::Behind(_) => None,
+        }
+    }
+
     /// Takes more bytes that came behind what is awaited.
     pub(crate) fn stash(&mut self, data: &[u8]) {
         match self {

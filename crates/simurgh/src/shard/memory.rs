@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use simurgh_core::{nanoseconds, until};
 use simurgh_reactor::{Next, Now};
 
 use super::Shard;
@@ -73,7 +74,7 @@ impl Shard {
             tidying.before = ended;
             tidying.soon(now.ns, self.index);
         }
-        let after = |at_ns: u64| Next::After(Duration::from_nanos(at_ns.saturating_sub(now.ns)));
+        let after = |at_ns: u64| Next::After(until(at_ns, now.ns));
         match tidying.at_ns {
             None => tidying.few_left(ended - tidying.before, now.ns).map_or(Next::Idle, after),
             Some(at_ns) if at_ns > now.ns => after(at_ns),
@@ -84,8 +85,4 @@ impl Shard {
             }
         }
     }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -137,10 +137,6 @@ impl Sockets for Transport<'_> {
         }
     }
 
-    fn is_held(&self, key: Key) -> bool {
-        self.io.is_held(key)
-    }
-
     fn close(&mut self, key: Key) {
         self.io.close(key);
     }

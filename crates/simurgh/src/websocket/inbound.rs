@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use simurgh_core::{Phase, TICK};
+use simurgh_core::{Phase, TICK, nanoseconds};
 use simurgh_proto::ws::{self, CloseCode};
 use simurgh_reactor::{Key, Next};
 
@@ -18,7 +18,6 @@ use crate::shard::{Io, Shard};
 const PROGRESS_BYTES_PER_S: u128 = 8 << 10;
 /// How often it is looked whose time is up.
 const LOOK: Duration = Duration::from_secs(1);
-const LOOK_NS: u64 = LOOK.as_nanos() as u64;
 /// One who holds as much as another for so much longer counts as much as if it held twice as much.
 const AGE_UNIT_TICKS: u64 = 10;
 
@@ -70,7 +69,7 @@ impl Shard {
                 *holder = new();
             }
             holder.bytes = after;
-            inbound.next_look_ns.get_or_insert(io.now().ns + LOOK_NS);
+            inbound.next_look_ns.get_or_insert(io.now().ns + nanoseconds(LOOK));
         }
         if after > before && inbound.bytes > self.hub.config.inbound_budget_bytes {
             self.free_inbound(io);
@@ -150,7 +149,8 @@ impl Shard {
                 self.give_up(io, key);
             }
         }
-        self.inbound.next_look_ns = (!self.inbound.holders.is_empty()).then_some(now_ns + LOOK_NS);
+        self.inbound.next_look_ns =
+            (!self.inbound.holders.is_empty()).then_some(now_ns + nanoseconds(LOOK));
         self.inbound.next_look_ns.map_or(Next::Idle, |_| Next::After(LOOK))
     }
 }

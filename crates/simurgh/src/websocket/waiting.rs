@@ -97,10 +97,7 @@ impl Shard {
         ticket: u32,
         connect: Option<Connect>,
     ) {
-        let is_it = |passing: &mut Box<Passing>| {
-            matches!(&**passing,
-            Passing::Connecting { waiting, .. } if waiting.ticket == ticket)
-        };
+        let is_it = |passing: &Passing| passing.ticket() == Some(ticket);
         let Some((before, passing)) = take_passing(io, key, is_it) else {
             return self.drop_guarded(connect);
         };
@@ -130,6 +127,15 @@ impl Shard {
         io.release(key);
     }
 
+    /// A connection ends that was not let in.
+    pub(crate) fn end_unopened(&self, io: &mut Io, key: Key) {
+        let tick = io.now().tick;
+        if let Some(conn) = io.conn(key) {
+            conn.socket.enter(Phase::Ending, tick);
+        }
+        io.close(key);
+    }
+
     /// A long message was read; `None`: it is none.
     pub(crate) fn was_read(
         &mut self,
@@ -138,10 +144,7 @@ impl Shard {
         ticket: u32,
         received: Option<Received<'static>>,
     ) {
-        let is_it = |passing: &mut Box<Passing>| {
-            matches!(&**passing,
-            Passing::Reading { waiting, .. } if waiting.ticket == ticket)
-        };
+        let is_it = |passing: &Passing| passing.ticket() == Some(ticket);
         let Some((before, passing)) = take_passing(io, key, is_it) else {
             return self.drop_guarded(received);
         };
@@ -166,7 +169,7 @@ impl Shard {
     /// A connection is read again that something came behind: that is handled first, unless it has
     /// ended meanwhile.
     pub(crate) fn resume(&mut self, io: &mut Io, key: Key) {
-        let waits = |phase| matches!(phase, Phase::Connecting | Phase::Waiting | Phase::Head);
+        let waits = |phase: Phase| phase.is_pending() || phase == Phase::Head;
         if io.conn_ref(key).is_none_or(|conn| waits(conn.socket.phase())) {
             return;
         }
@@ -187,11 +190,7 @@ impl Shard {
         };
         match passing {
             Passing::Connecting { answer: Some(answer), .. } => {
-                let tick = io.now().tick;
-                if let Some(conn) = io.conn(key) {
-                    conn.socket.enter(Phase::Ending, tick);
-                }
-                io.close(key);
+                self.end_unopened(io, key);
                 // Who asked may have gone.
                 let _ = answer.send(vec![self.turn_away(503, String::new())]);
             }
@@ -215,11 +214,11 @@ impl Shard {
 fn take_passing(
     io: &mut Io,
     key: Key,
-    is_it: impl FnOnce(&mut Box<Passing>) -> bool,
+    is_it: impl FnOnce(&Passing) -> bool,
 ) -> Option<(usize, Passing)> {
     let conn = io.conn(key)?;
     let before = conn.inbound_bytes();
-    Some((before, *conn.passing.take_if(is_it)?))
+    Some((before, *conn.passing.take_if(|passing| is_it(passing))?))
 }
 
 /// Reads a long text of a client; none if it is no message.

@@ -52,7 +52,7 @@ fn bytes_are_withheld_while_most_have_not_taken_them() {
         let next = if withheld == 0 { Next::Idle } else { LOOK };
         assert_eq!(it.core.fanout.withheld.len(), usize::from(withheld > 0));
         assert_eq!(under_way(&mut it), (withheld, next));
-        assert_eq!(it.core.metrics().fanout_topics.value(), 0, "there is nothing to be sent");
+        assert_eq!(it.core.metrics.fanout_topics.value(), 0, "there is nothing to be sent");
         takes_all(&mut it, keys[0]);
         assert_eq!((behind(&it) as usize, under_way(&mut it)), (slow - 1, (0, Next::Idle)));
         keys[1..slow].iter().for_each(|key| takes_all(&mut it, *key));
@@ -75,7 +75,7 @@ fn who_is_gone_is_not_waited_for() {
     it.goes(keys[1]);
     it.goes(keys[2]);
     assert_eq!(under_way(&mut it), (0, Next::Idle));
-    assert_eq!(it.core.metrics().topics.value(), 0);
+    assert_eq!(it.core.metrics.topics.value(), 0);
 }
 
 /// A member that was not behind may be the one whose leave turns the others into few.
@@ -145,7 +145,7 @@ fn what_is_withheld_is_given_back_at_a_pace() {
     assert_eq!(under_way(&mut it), (3 * WEIGHT, LOOK));
     it.passes(Duration::from_nanos(1));
     assert_eq!(under_way(&mut it), (2 * WEIGHT, LOOK));
-    assert_eq!(it.core.metrics().fanout_bytes.value(), 2 * WEIGHT as u64);
+    assert_eq!(it.core.metrics.fanout_bytes.value(), 2 * WEIGHT as u64);
     // More is withheld behind what is.
     it.broadcasts("t", "news", "null");
     it.fans_out();
@@ -157,7 +157,7 @@ fn what_is_withheld_is_given_back_at_a_pace() {
     }
     it.passes(Duration::from_secs(1));
     assert_eq!(under_way(&mut it), (0, Next::Idle));
-    assert_eq!((behind(&it), it.core.metrics().fanout_bytes.value()), (1, 0));
+    assert_eq!((behind(&it), it.core.metrics.fanout_bytes.value()), (1, 0));
 }
 
 /// While somebody is behind, what comes next is put behind what they wait for: their queues grow
@@ -207,9 +207,9 @@ fn a_topic_goes_with_what_is_withheld() {
     it.fans_out();
     it.broadcasts("t", "news", "null");
     keys.iter().for_each(|key| it.goes(*key));
-    assert_eq!(it.core.metrics().topics.value(), 1, "something is to be sent");
+    assert_eq!(it.core.metrics.topics.value(), 1, "something is to be sent");
     it.fans_out();
-    assert_eq!(it.core.metrics().topics.value(), 0);
+    assert_eq!(it.core.metrics.topics.value(), 0);
     assert_eq!(under_way(&mut it), (0, Next::Idle));
 }
 
@@ -288,5 +288,5 @@ fn whoever_ends_by_what_it_is_sent_is_not_behind() {
     it.goes(keys[1]);
     it.fans_out();
     assert_eq!(under_way(&mut it), (0, Next::Idle));
-    assert_eq!(it.core.metrics().topics.value(), 0);
+    assert_eq!(it.core.metrics.topics.value(), 0);
 }

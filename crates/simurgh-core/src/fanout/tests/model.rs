@@ -248,7 +248,7 @@ impl Pair {
             assert!(!self.stage.out.is_held(*key), "nobody is held for what is done");
         }
         self.keys.clone().into_iter().for_each(|key| self.stage.goes(key));
-        let metrics = self.stage.core.metrics();
+        let metrics = self.stage.core.metrics;
         assert_eq!((metrics.topics.value(), metrics.fanout_topics.value()), (0, 0));
     }
 }

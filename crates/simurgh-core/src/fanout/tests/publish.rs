@@ -61,6 +61,25 @@ fn a_broadcast_is_posted_to_all_other_shards() {
     assert_eq!(it.node.charged(0), 0);
 }
 
+/// While they are under way, and not only when some of them come back.
+#[test]
+fn bytes_under_way_are_counted_at_the_end_of_each_turn() {
+    let mut it = stage(2);
+    let key = it.joined(&["t"]);
+    let counted = |it: &mut Stage| {
+        it.core.settle(&mut it.out);
+        it.core.metrics.fanout_bytes.value() as usize
+    };
+    says(&mut it, key, "bcast", 10);
+    assert_eq!(counted(&mut it), weight(10));
+    it.node.charge(0, 7);
+    assert_eq!(counted(&mut it), weight(10) + 7, "what another shard has posted");
+    it.fans_out();
+    assert_eq!(counted(&mut it), 7);
+    it.node.done(0, 7);
+    assert_eq!(counted(&mut it), 0);
+}
+
 /// Nobody here is on its topic: it is done as it comes.
 #[test]
 fn a_broadcast_for_nobody_is_done() {
@@ -84,7 +103,7 @@ fn a_broadcast_that_is_too_large_is_not_sent() {
     assert_eq!(it.counts(), ["errors_broadcast_too_big +1"]);
     assert_eq!((it.node.charged(0), posted(&it, 1).len(), it.fans_out()), (0, 0, Next::Idle));
     says(&mut it, key, "bcast", 1000);
-    assert_eq!((posted(&it, 1).len(), it.core.metrics().broadcasts.value()), (1, 1));
+    assert_eq!((posted(&it, 1).len(), it.core.metrics.broadcasts.value()), (1, 1));
     let broadcast = |bytes: usize| {
         it.node.told().bytes = vec![0; 2];
         it.node.broadcast(Broadcast::new("t", "news", Payload::from_json(text(bytes))))
@@ -117,19 +136,19 @@ fn a_publisher_with_more_than_its_share_under_way_is_held() {
     let key = it.joined(&["t"]);
     it.counts();
     says(&mut it, key, "bcast", 100 - weight(0));
-    assert!(it.out.deeds().is_empty() && !it.core.is_held_back(key), "just its share");
+    assert!(it.out.deeds().is_empty() && !it.core.fanout.holds_back(key), "just its share");
     it.fans_out();
     it.counts();
     says(&mut it, key, "bcast", 101 - weight(0));
-    assert_eq!((it.out.deeds(), it.core.is_held_back(key)), (vec!["hold 0".into()], true));
+    assert_eq!((it.out.deeds(), it.core.fanout.holds_back(key)), (vec!["hold 0".into()], true));
     says(&mut it, key, "bcast", 90);
     assert!(it.out.deeds().is_empty(), "once");
     let changes = it.counts();
     assert!(changes.contains(&"publishers_held +1".into()), "{changes:?}");
     assert_eq!(it.core.settle(&mut it.out), Next::After(Duration::from_millis(5)));
     it.fans_out();
-    assert_eq!(it.core.settle(&mut it.out), Next::Idle);
-    assert_eq!((it.out.deeds(), it.core.is_held_back(key)), (vec!["release 0".into()], false));
+    assert_eq!(it.core.settle(&mut it.out), Next::Now, "it may publish again");
+    assert_eq!((it.out.deeds(), it.core.fanout.holds_back(key)), (vec!["release 0".into()], false));
     assert_eq!(it.core.settle(&mut it.out), Next::Idle);
 }
 
@@ -158,7 +177,11 @@ fn a_congested_node_holds_publishers() {
             // What another shard has by then, since what this one has changes as well.
             it.node.told().bytes = vec![0, bytes - weight(1)];
             it.says(key, r#"[1,2,"t","bcast",1]"#);
-            assert_eq!(it.core.is_held_back(key), is_held, "{bytes} bytes under way elsewhere");
+            assert_eq!(
+                it.core.fanout.holds_back(key),
+                is_held,
+                "{bytes} bytes under way elsewhere"
+            );
         }
     }
 }
@@ -179,7 +202,7 @@ fn a_publisher_is_read_again_when_enough_has_left() {
         let mut it = stage(2);
         let key = it.joined(&["t"]);
         says(&mut it, key, "bcast", 101 - weight(0) + 4);
-        assert!(it.core.is_held_back(key));
+        assert!(it.core.fanout.holds_back(key));
         it.fans_out();
         drop(posted(&it, 1));
         let topic = it.core.find_topic("t").unwrap();
@@ -190,8 +213,8 @@ fn a_publisher_is_read_again_when_enough_has_left() {
         it.node.told().bytes = vec![0, bytes];
         it.out.deeds();
         let next = it.core.settle(&mut it.out);
-        assert_eq!(!it.core.is_held_back(key), goes_on, "{bytes} bytes, {left} left");
-        assert_eq!(next, if goes_on { Next::Idle } else { Next::After(Duration::from_millis(5)) });
+        assert_eq!(!it.core.fanout.holds_back(key), goes_on, "{bytes} bytes, {left} left");
+        assert_eq!(next, if goes_on { Next::Now } else { Next::After(Duration::from_millis(5)) });
         assert_eq!(it.out.deeds().len(), usize::from(goes_on));
         drop(charge);
     }
@@ -203,14 +226,10 @@ fn so_many_publishers_are_read_again_in_one_turn() {
     let mut it = stage(1);
     let keys: Vec<Key> = (0..40).map(|_| it.joined(&["t"])).collect();
     keys.iter().for_each(|key| says(&mut it, *key, "bcast", 101));
-    assert!(keys.iter().all(|key| it.core.is_held_back(*key)));
+    assert!(keys.iter().all(|key| it.core.fanout.holds_back(*key)));
     it.fans_out();
     it.out.deeds();
-    for (released, next) in [
-        (16, Next::After(Duration::from_millis(5))),
-        (16, Next::After(Duration::from_millis(5))),
-        (8, Next::Idle),
-    ] {
+    for (released, next) in [(16, Next::Now), (16, Next::Now), (8, Next::Now), (0, Next::Idle)] {
         assert_eq!(it.core.settle(&mut it.out), next);
         assert_eq!(it.out.deeds().len(), released);
     }
@@ -228,11 +247,27 @@ fn a_publisher_that_waits_or_is_gone_is_not_released() {
         it.out.peer(key).socket.enter(phase, 0);
     }
     it.goes(keys[2]);
-    assert!(!it.core.is_held_back(keys[2]));
+    assert!(!it.core.fanout.holds_back(keys[2]));
     it.out.deeds();
-    assert_eq!(it.core.settle(&mut it.out), Next::Idle);
+    assert_eq!(it.core.settle(&mut it.out), Next::Now);
     assert_eq!(it.out.deeds(), ["release 3"]);
-    assert!(!keys.iter().any(|key| it.core.is_held_back(*key)));
+    assert!(!keys.iter().any(|key| it.core.fanout.holds_back(*key)));
+}
+
+/// Who is gone keeps nobody from being looked at, nor its place.
+#[test]
+fn a_publisher_that_is_gone_leaves_nothing_behind() {
+    let mut it = stage(1);
+    let keys: Vec<Key> = (0..40).map(|_| it.joined(&["t"])).collect();
+    keys.iter().for_each(|key| says(&mut it, *key, "bcast", 101));
+    keys[1..].iter().for_each(|key| it.goes(*key));
+    it.out.deeds();
+    assert_eq!(it.core.settle(&mut it.out), Next::After(Duration::from_millis(5)));
+    let left = |it: &Stage| it.core.fanout.held.as_ref().map(|it| (it.queue.len(), it.keys.len()));
+    assert_eq!(left(&it), Some((1, 1)));
+    it.fans_out();
+    assert_eq!(it.core.settle(&mut it.out), Next::Now);
+    assert_eq!((it.out.deeds(), left(&it)), (vec!["release 0".into()], Some((0, 0))));
 }
 
 /// Its end may be what a channel broadcasts: whoever is gone is not held.
@@ -253,8 +288,8 @@ fn a_publisher_that_is_gone_is_not_held() {
     ));
     let (_listener, key) = (it.joined(&["hall"]), it.joined(&["t"]));
     it.goes(key);
-    assert!(it.out.deeds().is_empty() && !it.core.is_held_back(key));
-    assert_eq!(it.core.metrics().publishers_held.value(), 0);
+    assert!(it.out.deeds().is_empty() && !it.core.fanout.holds_back(key));
+    assert_eq!(it.core.metrics.publishers_held.value(), 0);
 }
 
 /// A topic remembers what was published on it for as long as something of that is under way.

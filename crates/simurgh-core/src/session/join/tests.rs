@@ -293,7 +293,7 @@ fn a_rejoin_that_fails_has_ended_the_old_channel() {
         let bye = r#"[1,null,"t","you_left",{}]"#.to_owned();
         assert_eq!(said, [reply(2, 2, "t", status, response), closed(1), bye]);
         let channels = u64::from(status == "ok");
-        assert_eq!(it.core.metrics().channels.value(), channels);
+        assert_eq!(it.core.metrics.channels.value(), channels);
         assert_eq!(u64::from(it.out.peer(key).socket.channels()), channels);
     }
 }
@@ -316,8 +316,8 @@ fn an_old_channel_may_close_the_socket_that_joins_again() {
         let key = it.joined_as(JOIN);
         it.says(key, &format!(r#"[2,2,"t","phx_join",{payload}]"#));
         assert_eq!(it.hears(key), ["close 1012 server restarts"]);
-        assert_eq!(it.core.metrics().channels.value(), 0);
-        assert_eq!(it.core.metrics().topics.value(), 0);
+        assert_eq!(it.core.metrics.channels.value(), 0);
+        assert_eq!(it.core.metrics.topics.value(), 0);
         assert_eq!(it.out.peer(key).socket.phase(), Phase::Closing);
     }
     assert!(it.node.told().decides.is_empty(), "nobody waits for it");
@@ -336,7 +336,7 @@ fn an_old_channel_may_end_before_it_is_replaced() {
     it.says(key, REJOIN);
     let bye = r#"[1,null,"t","you_left",{}]"#.to_owned();
     assert_eq!(it.hears(key), [closed(1), bye, ok(2, 2, "t", "{}")]);
-    assert_eq!(it.core.metrics().channels.value(), 1);
+    assert_eq!(it.core.metrics.channels.value(), 1);
 }
 
 /// §5.5: the channel is there before its reply leaves; what it broadcasts then reaches itself.
@@ -475,7 +475,7 @@ fn a_plain_socket_that_is_refused_is_closed() {
         let mut it = stage(Mount::new(Kind::Plain { topic: "chat".into(), join }));
         let key = it.opens(Wire::Plain);
         assert_eq!(it.hears(key), ["close 1008 "]);
-        assert_eq!(it.core.metrics().joins_refused.value(), 1);
+        assert_eq!(it.core.metrics.joins_refused.value(), 1);
     }
     let mut it = stage(scripted(standard).mount());
     let key = it.opens(Wire::Plain);

@@ -1,5 +1,6 @@
 //! Joins that are not decided at once (PROTOCOL §5.4).
 
+use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
 use super::{JOIN, deciding, listener_and_joiner, stage};
@@ -101,7 +102,7 @@ fn a_socket_that_closes_waits_for_no_decision() {
     it.decides();
     assert!(it.hears(key).is_empty());
     assert_eq!(it.out.peer(key).socket.phase(), Phase::Closing);
-    assert_eq!(it.core.metrics().joins.value(), 1);
+    assert_eq!(it.core.metrics.joins.value(), 1);
     it.core.resume(&mut it.out, key);
     assert_eq!(it.out.peer(key).socket.phase(), Phase::Closing, "only who waits goes on");
 }
@@ -120,6 +121,52 @@ fn a_socket_with_an_id_keeps_it_after_a_decision() {
     assert_eq!(socket.last_heard(), 7, "its silence begins anew");
 }
 
+/// One that publishes too much while it waits is held for that when its join is decided: else
+/// whoever joins and leaves could have any amount under way.
+#[test]
+fn who_publishes_too_much_while_it_waits_is_not_read_after_it() {
+    for by_join in [true, false] {
+        let config = Config { mailbox_bytes_max: 800, ..Config::default() };
+        let long = || Payload::from_json(format!("\"{}\"", "x".repeat(100)));
+        let mount = mount(move |ctx, payload| {
+            if payload.json() != Some("\"later\"") {
+                return Join::ok(scripted(move |ctx, heard| {
+                    if let Heard::Info(_) = heard {
+                        ctx.broadcast("news", long());
+                    }
+                    Outcome::NoReply
+                }));
+            }
+            if by_join {
+                ctx.broadcast_to("t", "news", long());
+            }
+            Join::later(async { Join::error(Payload::NULL) })
+        });
+        let mut it = Stage::with(config, vec![mount]);
+        let key = it.joined(&["t"]);
+        it.says(key, r#"[1,1,"u","phx_join","later"]"#);
+        if !by_join {
+            let id = it.core.channels_of(it.out.socket(key).unwrap())[0];
+            it.core.mail(&mut it.out, Mail::ToChannel(id, ToChannel::Info(Box::new(()))));
+        }
+        it.decides();
+        assert!(it.out.is_held(key) && it.out.peer(key).socket.phase() == Phase::Open);
+        it.core.settle(&mut it.out);
+        assert!(it.out.is_held(key), "too much is under way");
+        it.fans_out();
+        it.core.settle(&mut it.out);
+        assert!(!it.out.is_held(key));
+        assert_eq!(it.core.metrics.publishers_held.value(), 1);
+        // Where that has left before, it is read as soon as its join is decided.
+        it.says(key, r#"[1,1,"u","phx_join","later"]"#);
+        it.fans_out();
+        it.core.settle(&mut it.out);
+        assert!(it.out.is_held(key), "it waits");
+        it.decides();
+        assert!(!it.out.is_held(key));
+    }
+}
+
 /// A socket that is held for what it published stays held when its join is decided.
 #[test]
 fn a_decision_does_not_release_who_published_too_much() {
@@ -127,7 +174,7 @@ fn a_decision_does_not_release_who_published_too_much() {
     let mut it = Stage::with(config, vec![deciding()]);
     let key = it.joined_as(JOIN);
     it.says(key, r#"[1,2,"t","bcast","0123456789012345678901234567890123456789"]"#);
-    assert!(it.core.is_held_back(key));
+    assert!(it.core.fanout.holds_back(key));
     it.says(key, r#"[1,1,"u","phx_join","later"]"#);
     it.out.deeds();
     it.decides();
