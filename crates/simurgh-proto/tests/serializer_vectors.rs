@@ -55,7 +55,7 @@ fn decoded(serializer: Serializer, text: &str) -> Result<Message<'_>, DecodeErro
     serializer.decode(Frame::Text(text))
 }
 
-// --- vsn (rows 2–7)
+// --- vsn (PROTOCOL rows 2–7)
 
 #[test]
 fn vsn_picks_the_serializer() {

@@ -1,7 +1,7 @@
 //! Support for the black-box tests: real server binaries as child processes, and a client that
 //! shares no code with the server under test.
 //!
-//! The tests hold the binaries to the wire contract row by row; nothing in here links the server's
+//! The tests hold the binaries to PROTOCOL §14 row by row; nothing in here links the server's
 //! crates. [`Server`] starts a binary and ends it by its pid when dropped. [`Client`] is a blocking
 //! Channels client of both serializers over tungstenite. [`Raw`] speaks bytes, for everything a
 //! well-behaved client cannot say. [`Load`] is a run of the load generator. Every wait ends after

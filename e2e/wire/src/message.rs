@@ -1,4 +1,4 @@
-//! What a server said, parsed as strictly as the contract words it.
+//! What a server said, parsed as strictly as PROTOCOL §3 words it.
 
 use serde_json::{Value, json};
 

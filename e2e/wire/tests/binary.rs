@@ -1,4 +1,4 @@
-//! Rows 80–85 of the wire contract: V2 binary frames, byte for byte.
+//! Rows 80–85 of PROTOCOL §14: V2 binary frames, byte for byte.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Rows 51–59 of the wire contract: who gets a broadcast, in which form and order, and what an
+//! Rows 51–59 of PROTOCOL §14: who gets a broadcast, in which form and order, and what an
 //! intercept or a further subscription makes of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

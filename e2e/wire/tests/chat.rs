@@ -1,4 +1,4 @@
-//! Rows 106–108 of the wire contract: the seeds' chat. Each test has a server of its own, because
+//! Rows 106–108 of PROTOCOL §14: the seeds' chat. Each test has a server of its own, because
 //! the room's name is given.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

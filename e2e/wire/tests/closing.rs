@@ -1,4 +1,4 @@
-//! Rows 67–79 of the wire contract: heartbeats and time-outs, pings, and every way a whole socket
+//! Rows 67–79 of PROTOCOL §14: heartbeats and time-outs, pings, and every way a whole socket
 //! ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

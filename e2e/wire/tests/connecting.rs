@@ -1,4 +1,4 @@
-//! Rows 1–18 of the wire contract: which upgrades are accepted, which serializer they pick, and
+//! Rows 1–18 of PROTOCOL §14: which upgrades are accepted, which serializer they pick, and
 //! what the connect callback gets to see.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

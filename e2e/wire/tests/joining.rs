@@ -1,4 +1,4 @@
-//! Rows 19–33 of the wire contract: joins, their replies, refusals and crashes, patterns, refs as
+//! Rows 19–33 of PROTOCOL §14: joins, their replies, refusals and crashes, patterns, refs as
 //! sent, joining twice, the limit of channels, and messages behind a slow join.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! Rows 60–66 of the wire contract: leaving, and every other way a channel ends.
+//! Rows 60–66 of PROTOCOL §14: leaving, and every other way a channel ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Rows 34–50 of the wire contract: pushes and every way a handler may answer them, in which order,
+//! Rows 34–50 of PROTOCOL §14: pushes and every way a handler may answer them, in which order,
 //! and that payloads pass through unchanged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

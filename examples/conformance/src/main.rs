@@ -1,4 +1,4 @@
-//! The conformance application: the tests hold a server to the wire contract through it, and a
+//! The conformance application: the tests hold a server to PROTOCOL §14 through it, and a
 //! reader finds every feature of the library in one place.
 //!
 //! | where | what |
@@ -17,7 +17,7 @@ use std::time::Duration;
 use clap::Parser;
 use simurgh::{CheckOrigin, Endpoint, Mount};
 
-/// The application the wire contract is tested against.
+/// The application that the rows of docs/PROTOCOL.md are tested against.
 #[derive(Parser)]
 struct Args {
     /// Address to listen on; port 0 takes a free one.

@@ -1,9 +1,10 @@
 //! The house rules that rustc, rustfmt and clippy do not know, as a test: budgets for files and
 //! functions, a word at the top of each module, arrows between crates and between the rooms of the
-//! core, where `unsafe` and panics may be. Exceptions are listed with a reason in `tidy.toml`; they
-//! may shrink and never grow.
+//! core, where `unsafe` and panics may be, that what is cited of the protocol is there. Exceptions
+//! are listed with a reason in `tidy.toml`; they may shrink and never grow.
 
 mod arrows;
+mod citations;
 mod ratchet;
 mod rooms;
 mod source;
@@ -85,6 +86,7 @@ fn all_findings(files: &[File]) -> Result<Vec<Finding>, String> {
     }
     findings.extend(source::check(files)?);
     findings.extend(rooms::check(files)?);
+    findings.extend(citations::check(files)?);
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     Ok(findings)
 }

@@ -1,4 +1,5 @@
-//! Broadcasts on their way through a shard: rows 51–57, and how long a slice lasts.
+//! Broadcasts on their way through a shard (PROTOCOL rows 51–57), and how long a slice
+//! lasts.
 
 mod behind;
 mod model;

@@ -116,7 +116,7 @@ fn a_leave_is_answered_before_the_close() {
         it.fans_out();
         assert_eq!(it.counts(), ["topics -1", "fanout_topics -1"]);
         it.says(key, r#"[1,3,"t","echo",{}]"#);
-        assert_eq!(it.hears(key), [refused("null", 3, "t", "unmatched topic")], "row 63");
+        assert_eq!(it.hears(key), [refused("null", 3, "t", "unmatched topic")], "PROTOCOL row 63");
     }
 }
 

@@ -403,7 +403,7 @@ impl<'t> Evaluation<'t> {
         })
     }
 
-    /// §4.1, `id`: elements whose attribute `id` is one of these words.
+    /// XPath 1.0 §4.1, `id`: elements whose attribute `id` is one of these words.
     fn with_ids(&mut self, wanted: Value<'t>) -> Option<Value<'t>> {
         let mut words = HashSet::new();
         let mut add = |text: &str| words.extend(text.split_ascii_whitespace().map(str::to_owned));
@@ -430,7 +430,7 @@ impl<'t> Evaluation<'t> {
         Some(Value::Nodes(in_order(found)))
     }
 
-    /// §4.3, `lang`: of the nearest element that says one.
+    /// XPath 1.0 §4.3, `lang`: of the nearest element that says one.
     fn is_language(&mut self, node: NodeId, wanted: &str) -> Option<bool> {
         let mut above = Some(node);
         while let Some(node) = above {
