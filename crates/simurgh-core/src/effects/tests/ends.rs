@@ -24,8 +24,8 @@ fn an_interceptor_may_end_by_what_it_is_given() {
     }
 }
 
-/// The same on the way to something said: that was due, and nothing may follow the notice (§6). It
-/// ends once, for the first reason, and sees nothing more.
+/// The same on the way to something said: that was due, and nothing may follow the notice (PROTOCOL
+/// §6). It ends once, for the first reason, and sees nothing more.
 #[test]
 fn an_interceptor_that_ends_says_first_what_is_due() {
     let answer = ok(1, 2, "t", "{}");
