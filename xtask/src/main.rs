@@ -4,6 +4,7 @@
 mod bench;
 mod dist;
 mod fuzz;
+mod msrv;
 mod mutants;
 mod outcome;
 mod process;

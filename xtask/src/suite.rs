@@ -12,7 +12,7 @@ use clap::Args;
 use crate::bench::instructions::{self, Verdict};
 use crate::outcome::{self, Outcome, Step};
 use crate::process::{Finished, Task};
-use crate::{dist, fuzz, provide, sim, tidy};
+use crate::{dist, fuzz, msrv, provide, sim, tidy};
 
 /// The exit code by which a script says that it did not run, and why, on a line `SKIPPED: …`.
 const EXIT_SKIPPED: i32 = 77;
@@ -22,8 +22,8 @@ const FUZZ_EACH: Duration = Duration::from_secs(10);
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Also check formatting, clippy and rustdoc with warnings as errors, count instructions, and
-    /// fuzz each target for some seconds (implied by CI=true)
+    /// Also check formatting, clippy and rustdoc with warnings as errors, rust-version, count
+    /// instructions, and fuzz each target for some seconds (implied by CI=true)
     #[arg(long)]
     pub(crate) lints: bool,
     /// Run these steps only, by the names of the summary (several with commas)
@@ -39,6 +39,7 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("fmt", true, |_| fmt()),
     ("clippy", true, |_| clippy()),
     ("rustdoc", true, |_| rustdoc()),
+    ("msrv", true, |_| msrv::check()),
     ("cargo test", false, |_| cargo_test()),
     ("sim", false, |_| sim::try_out()),
     ("phoenix-js", false, |ready| node_tests(ready, "phoenix-js", None)),
