@@ -12,7 +12,8 @@ use clap::Args;
 use crate::bench::instructions::{self, Verdict};
 use crate::outcome::{self, Outcome, Step};
 use crate::process::{Finished, Task};
-use crate::{dist, fuzz, msrv, provide, sim, tidy};
+use crate::provide::{self, Tool};
+use crate::{dist, fuzz, msrv, sim, tidy};
 
 /// The exit code by which a script says that it did not run, and why, on a line `SKIPPED: …`.
 const EXIT_SKIPPED: i32 = 77;
@@ -20,10 +21,13 @@ const EXIT_SKIPPED: i32 = 77;
 /// How long CI fuzzes each target; the corpus has been run by the tests.
 const FUZZ_EACH: Duration = Duration::from_secs(10);
 
+/// Judges licences, duplicates and sources of all that is depended on, by deny.toml.
+const DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2", debug: true };
+
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Also check formatting, clippy and rustdoc with warnings as errors, rust-version, count
-    /// instructions, and fuzz each target for some seconds (implied by CI=true)
+    /// Also check formatting, clippy and rustdoc with warnings as errors, rust-version and what is
+    /// depended on, count instructions, and fuzz each target for some seconds (implied by CI=true)
     #[arg(long)]
     pub(crate) lints: bool,
     /// Run these steps only, by the names of the summary (several with commas)
@@ -40,6 +44,7 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("clippy", true, |_| clippy()),
     ("rustdoc", true, |_| rustdoc()),
     ("msrv", true, |_| msrv::check()),
+    ("deny", true, |_| deny()),
     ("cargo test", false, |_| cargo_test()),
     ("sim", false, |_| sim::try_out()),
     ("phoenix-js", false, |ready| node_tests(ready, "phoenix-js", None)),
@@ -146,6 +151,16 @@ fn clippy() -> Outcome {
 fn rustdoc() -> Outcome {
     let arguments = ["doc", "--workspace", "--no-deps", "--document-private-items"];
     by_exit(&Task::new("cargo", &arguments, 10).env("RUSTDOCFLAGS", "-D warnings").run())
+}
+
+/// Not the advisories: they come from another place than crates.io, and change by themselves.
+fn deny() -> Outcome {
+    let tool = match provide::cargo_tool(&DENY) {
+        Ok(tool) => tool.display().to_string(),
+        Err(why) => return Outcome::skipped(why),
+    };
+    let arguments = ["--workspace", "--locked", "check", "bans", "licenses", "sources"];
+    by_exit(&Task::new(&tool, &arguments, 5).run())
 }
 
 /// Unit, integration and doc tests of every crate, this one included.
