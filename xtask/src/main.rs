@@ -2,6 +2,7 @@
 //! `cargo xtask <command>`, on a developer's machine and in CI alike.
 
 mod bench;
+mod crates;
 mod dist;
 mod fuzz;
 mod msrv;

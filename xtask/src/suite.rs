@@ -13,7 +13,7 @@ use crate::bench::instructions::{self, Verdict};
 use crate::outcome::{self, Outcome, Step};
 use crate::process::{Finished, Task};
 use crate::provide::{self, Tool};
-use crate::{dist, fuzz, msrv, sim, tidy};
+use crate::{crates, dist, fuzz, msrv, sim, tidy};
 
 /// The exit code by which a script says that it did not run, and why, on a line `SKIPPED: …`.
 const EXIT_SKIPPED: i32 = 77;
@@ -46,6 +46,7 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("msrv", true, |_| msrv::check()),
     ("deny", true, |_| deny()),
     ("cargo test", false, |_| cargo_test()),
+    ("crates", false, |_| crates::try_out()),
     ("sim", false, |_| sim::try_out()),
     ("phoenix-js", false, |ready| node_tests(ready, "phoenix-js", None)),
     ("nginx", false, |ready| node_tests(ready, "nginx", Some("/usr/sbin/nginx"))),
@@ -139,8 +140,12 @@ fn tidy() -> Outcome {
     }
 }
 
+/// The workspace, and the project that is not of it.
 fn fmt() -> Outcome {
-    by_exit(&Task::new("cargo", &["fmt", "--all", "--check"], 2).run())
+    let format = || Task::new("cargo", &["fmt", "--all", "--check"], 2);
+    let mut all = by_exit(&format().run());
+    all.add(by_exit(&format().directory(&crate::root().join(crates::PROJECT)).run()));
+    all
 }
 
 fn clippy() -> Outcome {
@@ -148,9 +153,22 @@ fn clippy() -> Outcome {
     by_exit(&Task::new("cargo", &arguments, 12).run())
 }
 
+/// All pages for ourselves, then those that docs.rs shows: a link from there to what is private
+/// leads nowhere.
 fn rustdoc() -> Outcome {
-    let arguments = ["doc", "--workspace", "--no-deps", "--document-private-items"];
-    by_exit(&Task::new("cargo", &arguments, 10).env("RUSTDOCFLAGS", "-D warnings").run())
+    let published = match crates::published() {
+        Ok(published) => published,
+        Err(why) => return Outcome::failed(why),
+    };
+    let mut shown = vec!["doc", "--no-deps", "--all-features"];
+    shown.extend(published.packages.iter().flat_map(|package| ["--package", &package.name]));
+    let all = ["doc", "--workspace", "--no-deps", "--document-private-items"];
+    let mut pages = Outcome::default();
+    for arguments in [all.as_slice(), &shown] {
+        let task = Task::new("cargo", arguments, 10).env("RUSTDOCFLAGS", "-D warnings");
+        pages.add(by_exit(&task.run()));
+    }
+    pages
 }
 
 /// Not the advisories: they come from another place than crates.io, and change by themselves.
