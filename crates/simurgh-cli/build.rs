@@ -1,8 +1,9 @@
 //! Says which commit the commands are built from, by asking git; without any dependency.
 //!
-//! `SIMURGH_COMMIT` in the environment wins, for builds of a source tree that has no history. What
-//! is looked at again is what can change the answer: where HEAD is, and every file that the binary
-//! is made of, since an edit makes it `-dirty`. An edit of those builds this crate anew anyway.
+//! `SIMURGH_COMMIT` in the environment wins, for builds of a source tree that has no history. In a
+//! published crate `cargo package` has noted the commit. What is looked at again is what can change
+//! the answer: where HEAD is, and every file that the binary is made of, since an edit makes it
+//! `-dirty`. An edit of those builds this crate anew anyway.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ fn main() {
     let root = manifest.join("../..");
     let (commit, date) = match env::var("SIMURGH_COMMIT") {
         Ok(commit) if !commit.is_empty() => (commit, String::new()),
-        _ => from_git(&root).unwrap_or_default(),
+        _ => from_git(&root).or_else(|| from_package(&manifest)).unwrap_or_default(),
     };
     // It goes into labels and log lines.
     let commit = commit.chars().filter(|c| c.is_ascii_alphanumeric() || "-._".contains(*c));
@@ -46,6 +47,18 @@ fn from_git(root: &Path) -> Option<(String, String)> {
         commit.push_str("-dirty");
     }
     Some((commit, date))
+}
+
+/// The commit that a published crate was packed from. Its day is not noted.
+fn from_package(manifest: &Path) -> Option<(String, String)> {
+    let note = std::fs::read_to_string(manifest.join(".cargo_vcs_info.json")).ok()?;
+    let (_, hash) = note.split_once("\"sha1\": \"")?;
+    let hash = hash.chars().take_while(char::is_ascii_hexdigit);
+    let mut commit: String = hash.take(COMMIT_CHARS).collect();
+    if note.contains("\"dirty\": true") {
+        commit.push_str("-dirty");
+    }
+    Some((commit, String::new()))
 }
 
 /// Names what can change the answer. What does not exist is left out: cargo would run this always.

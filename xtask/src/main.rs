@@ -2,8 +2,10 @@
 //! `cargo xtask <command>`, on a developer's machine and in CI alike.
 
 mod bench;
+mod crates;
 mod dist;
 mod fuzz;
+mod msrv;
 mod mutants;
 mod outcome;
 mod process;

@@ -7,18 +7,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Deserialize;
 
 use crate::process::Task;
+use crate::provide::{self, Tool};
 
-/// The tool, installed under `target/` where it is missing.
-const VERSION: &str = "27.1.0";
-/// How long building the tool, or listing, may take.
-const INSTALL_MINUTES: u64 = 20;
+const TOOL: Tool = Tool { name: "cargo-mutants", version: "27.1.0", debug: false };
 /// How long all mutants may take.
 const RUN_MINUTES: u64 = 600;
 /// Whose tests judge.
@@ -97,7 +95,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 fn judge(options: &Options, out: &Path) -> Result<(), String> {
-    let tool = install()?;
+    let tool = provide::cargo_tool(&TOOL)?;
     let files = files(&options.room)?;
     let mut arguments = vec!["mutants".to_owned(), "--package".into(), "simurgh-core".into()];
     for file in files {
@@ -131,23 +129,6 @@ fn files(rooms: &[String]) -> Result<Vec<&'static str>, String> {
     let is_wanted = |name: &str| rooms.is_empty() || rooms.iter().any(|room| room == name);
     let wanted = ROOMS.iter().filter(|(name, _)| is_wanted(name));
     Ok(wanted.flat_map(|(_, files)| files.iter().copied()).collect())
-}
-
-/// Where the tool is; built if this version is not there.
-fn install() -> Result<PathBuf, String> {
-    let root = crate::root().join("target/tools").join(VERSION);
-    let tool = root.join("bin/cargo-mutants");
-    if !tool.exists() {
-        let root = root.display().to_string();
-        let version = format!("={VERSION}");
-        let wanted =
-            ["install", "cargo-mutants", "--locked", "--version", &version, "--root", &root];
-        let done = Task::new("cargo", &wanted, INSTALL_MINUTES).run();
-        if !done.ok() {
-            return Err(format!("cargo-mutants cannot be installed: {}", done.reason()));
-        }
-    }
-    Ok(tool)
 }
 
 /// The figures of the last run, as Markdown.

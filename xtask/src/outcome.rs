@@ -26,6 +26,17 @@ impl Outcome {
         Self { skipped: 1, note: note.into(), ..Self::default() }
     }
 
+    /// Takes in another part of the same step.
+    pub(crate) fn add(&mut self, part: Self) {
+        self.passed += part.passed;
+        self.failed += part.failed;
+        self.skipped += part.skipped;
+        if !part.note.is_empty() {
+            let between = if self.note.is_empty() { "" } else { "; " };
+            self.note = format!("{}{between}{}", self.note, part.note);
+        }
+    }
+
     fn word(&self) -> &'static str {
         match self {
             Self { failed: 1.., .. } => "FAILED",
@@ -161,6 +172,16 @@ test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 7 filtered out; 
         let names = |count: usize| (0..count).map(|n| n.to_string()).collect();
         assert_eq!(some_of(names(5)), "0; 1; 2; and 2 more");
         assert_eq!(some_of(names(0)), "");
+    }
+
+    #[test]
+    fn parts_of_a_step_are_added() {
+        let mut sum = Outcome::passed(2);
+        sum.add(Outcome::failed("one"));
+        sum.add(Outcome::passed(1));
+        sum.add(Outcome::skipped("two"));
+        let note = "one; two".to_owned();
+        assert_eq!(sum, Outcome { passed: 3, failed: 1, skipped: 1, note });
     }
 
     #[test]

@@ -148,6 +148,17 @@ impl Task {
     }
 }
 
+/// Runs a program whose output nobody wants while it works; what it wrote.
+pub(crate) fn program(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let done = Task::new(program, arguments, 10).quiet().run();
+    match done.ok() {
+        true => Ok(done.output),
+        false => {
+            Err(format!("{program} {}: {}\n{}", arguments.join(" "), done.reason(), done.output))
+        }
+    }
+}
+
 /// Copies `from` as it comes to `to`, and gives back its last megabytes.
 fn tee<R, W>(mut from: R, mut to: Option<W>) -> thread::JoinHandle<String>
 where

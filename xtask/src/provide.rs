@@ -1,8 +1,9 @@
 //! Installs what the tests need and the machine lacks: Debian packages when we may, npm packages in
-//! `e2e/`. What cannot be had is named, and the steps that need it say so.
+//! `e2e/`, programs of crates.io under `target/tools`. What cannot be had is named, and the steps
+//! that need it say so.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::process::Task;
 
@@ -75,6 +76,40 @@ pub(crate) fn npm_packages() -> Result<(), String> {
         return Err(format!("npm ci: {}", done.reason()));
     }
     fs::write(&stamp, lock).map_err(|error| format!("{}: {error}", stamp.display()))
+}
+
+/// A program of crates.io, always of this version: what it says must not change by itself.
+pub(crate) struct Tool {
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+    /// Unoptimised, for what is built in CI and runs for a second.
+    pub(crate) debug: bool,
+}
+
+/// How long building a program may take.
+const TOOL_MINUTES_MAX: u64 = 20;
+
+/// Where the program is; built if this version is not there.
+pub(crate) fn cargo_tool(tool: &Tool) -> Result<PathBuf, String> {
+    let Tool { name, version, debug } = tool;
+    let root = crate::root().join("target/tools").join(format!("{name}-{version}"));
+    let program = root.join("bin").join(name);
+    if !program.exists() {
+        let root = root.display().to_string();
+        let exactly = format!("={version}");
+        let mut wanted = vec!["install", name, "--locked", "--version", &exactly, "--root", &root];
+        wanted.extend(debug.then_some("--debug"));
+        // Nobody debugs it.
+        let task =
+            Task::new("cargo", &wanted, TOOL_MINUTES_MAX).env("CARGO_PROFILE_DEV_DEBUG", "0");
+        let done = task.run();
+        if !done.ok() {
+            let said = done.output.lines().rfind(|line| !line.trim().is_empty());
+            let said = said.unwrap_or_default().trim();
+            return Err(format!("{name} cannot be installed: {}: {said}", done.reason()));
+        }
+    }
+    Ok(program)
 }
 
 fn apt_get(arguments: &[&str]) -> Result<(), String> {

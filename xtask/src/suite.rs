@@ -12,7 +12,8 @@ use clap::Args;
 use crate::bench::instructions::{self, Verdict};
 use crate::outcome::{self, Outcome, Step};
 use crate::process::{Finished, Task};
-use crate::{dist, fuzz, provide, sim, tidy};
+use crate::provide::{self, Tool};
+use crate::{crates, dist, fuzz, msrv, sim, tidy};
 
 /// The exit code by which a script says that it did not run, and why, on a line `SKIPPED: …`.
 const EXIT_SKIPPED: i32 = 77;
@@ -20,10 +21,13 @@ const EXIT_SKIPPED: i32 = 77;
 /// How long CI fuzzes each target; the corpus has been run by the tests.
 const FUZZ_EACH: Duration = Duration::from_secs(10);
 
+/// Judges licences, duplicates and sources of all that is depended on, by deny.toml.
+const DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2", debug: true };
+
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Also check formatting, clippy and rustdoc with warnings as errors, count instructions, and
-    /// fuzz each target for some seconds (implied by CI=true)
+    /// Also check formatting, clippy and rustdoc with warnings as errors, rust-version and what is
+    /// depended on, count instructions, and fuzz each target for some seconds (implied by CI=true)
     #[arg(long)]
     pub(crate) lints: bool,
     /// Run these steps only, by the names of the summary (several with commas)
@@ -39,7 +43,10 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("fmt", true, |_| fmt()),
     ("clippy", true, |_| clippy()),
     ("rustdoc", true, |_| rustdoc()),
+    ("msrv", true, |_| msrv::check()),
+    ("deny", true, |_| deny()),
     ("cargo test", false, |_| cargo_test()),
+    ("crates", false, |_| crates::try_out()),
     ("sim", false, |_| sim::try_out()),
     ("phoenix-js", false, |ready| node_tests(ready, "phoenix-js", None)),
     ("nginx", false, |ready| node_tests(ready, "nginx", Some("/usr/sbin/nginx"))),
@@ -133,8 +140,12 @@ fn tidy() -> Outcome {
     }
 }
 
+/// The workspace, and the project that is not of it.
 fn fmt() -> Outcome {
-    by_exit(&Task::new("cargo", &["fmt", "--all", "--check"], 2).run())
+    let format = || Task::new("cargo", &["fmt", "--all", "--check"], 2);
+    let mut all = by_exit(&format().run());
+    all.add(by_exit(&format().directory(&crate::root().join(crates::PROJECT)).run()));
+    all
 }
 
 fn clippy() -> Outcome {
@@ -142,9 +153,32 @@ fn clippy() -> Outcome {
     by_exit(&Task::new("cargo", &arguments, 12).run())
 }
 
+/// All pages for ourselves, then those that docs.rs shows: a link from there to what is private
+/// leads nowhere.
 fn rustdoc() -> Outcome {
-    let arguments = ["doc", "--workspace", "--no-deps", "--document-private-items"];
-    by_exit(&Task::new("cargo", &arguments, 10).env("RUSTDOCFLAGS", "-D warnings").run())
+    let published = match crates::published() {
+        Ok(published) => published,
+        Err(why) => return Outcome::failed(why),
+    };
+    let mut shown = vec!["doc", "--no-deps", "--all-features"];
+    shown.extend(published.packages.iter().flat_map(|package| ["--package", &package.name]));
+    let all = ["doc", "--workspace", "--no-deps", "--document-private-items"];
+    let mut pages = Outcome::default();
+    for arguments in [all.as_slice(), &shown] {
+        let task = Task::new("cargo", arguments, 10).env("RUSTDOCFLAGS", "-D warnings");
+        pages.add(by_exit(&task.run()));
+    }
+    pages
+}
+
+/// Not the advisories: they come from another place than crates.io, and change by themselves.
+fn deny() -> Outcome {
+    let tool = match provide::cargo_tool(&DENY) {
+        Ok(tool) => tool.display().to_string(),
+        Err(why) => return Outcome::skipped(why),
+    };
+    let arguments = ["--workspace", "--locked", "check", "bans", "licenses", "sources"];
+    by_exit(&Task::new(&tool, &arguments, 5).run())
 }
 
 /// Unit, integration and doc tests of every crate, this one included.

@@ -158,6 +158,22 @@ fn sources_without_a_history_of_their_own_have_no_commit() {
 }
 
 #[test]
+fn a_published_crate_has_the_commit_it_was_packed_from() {
+    let script = Script::new();
+    let note = script.tree().join("crates/simurgh-cli/.cargo_vcs_info.json");
+    let sha1 = "49c0b605d9a0dcd9223bbe7243d7c1bb284263a5";
+    let write = |text: String| fs::write(&note, text).unwrap();
+    write(format!("{{\n  \"git\": {{\n    \"sha1\": \"{sha1}\"\n  }}\n}}"));
+    assert_eq!(script.run(None).0, "49c0b605d9");
+    write(format!("{{\n  \"git\": {{\n    \"sha1\": \"{sha1}\",\n    \"dirty\": true\n  }}\n}}"));
+    let (commit, date, _) = script.run(None);
+    assert_eq!((commit.as_str(), date.as_str()), ("49c0b605d9-dirty", ""));
+    write("{}".into());
+    assert_eq!(script.run(None).0, "");
+    assert_eq!(script.run(Some("v1")).0, "v1");
+}
+
+#[test]
 fn the_commit_is_head_and_dirty_once_a_source_is_changed() {
     let script = Script::new();
     let tree = script.tree();

@@ -45,6 +45,10 @@
 //! `frames`, what is said on a wire; `fanout`; `application`, callbacks under their guard; `time`,
 //! the clockworks; `core`, the state of a shard; `membership` and `effects`, carrying out;
 //! `session`, what a message means; `deadlines`, whose time is up; `input`, the methods above.
+//!
+//! # Features
+//!
+//! None is on by default. `fuzz` opens the model of the registry to this project's fuzz targets.
 
 mod application;
 mod broadcast;

@@ -1,4 +1,9 @@
-//! The load generator.
+//! The load generator behind `simurgh load`: scenarios and Tsung's own files, virtual users, what
+//! was measured, reports and a dashboard. It knows nothing of the server.
+//!
+//! [`scenario`] is the one form of a run; [`toml`] and [`tsung`] read it, [`engine`] runs it,
+//! [`record`] measures, [`report`] writes, [`dashboard`] and [`terminal`] show, [`fleet`] spans
+//! hosts. [`benchmark`] sends one HTTP request again and again.
 
 pub mod answer;
 pub mod benchmark;

@@ -38,6 +38,11 @@
 //!
 //! On Linux each shard has its own descriptor table. Elsewhere tables are shared and connections
 //! are not spread over shards by the kernel; it builds and is not tested.
+//!
+//! # Features
+//!
+//! None is on by default. `mimalloc` is for binaries whose allocator that is: see
+//! [`give_back_memory`].
 
 mod accept;
 mod affinity;

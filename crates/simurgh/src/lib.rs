@@ -41,6 +41,13 @@
 //! Callbacks run on *shards*: threads that share nothing, each with its own event loop and its own
 //! connections. They must not block; [`Context::spawn`], [`Join::later`] and [`Connect::later`]
 //! take what takes long to tokio.
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! - `mimalloc`: for binaries whose `#[global_allocator]` is mimalloc (this sets none). What a
+//!   crowd leaves behind, or channels release when they hibernate, goes back to the system.
 
 mod census;
 mod config;
@@ -75,3 +82,8 @@ pub use socket::{Connect, ConnectFn, ConnectInfo, Mount};
 
 pub use axum;
 pub use serde_json::json;
+
+/// What the README shows has to compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -16,7 +16,7 @@ mod build;
 mod check;
 mod deb;
 mod documents;
-mod files;
+pub(crate) mod files;
 mod licences;
 mod trial;
 mod twice;
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use crate::outcome::Outcome;
-use crate::process::Task;
+use crate::process::{Task, program};
 use files::text;
 
 #[derive(Args)]
@@ -218,17 +218,6 @@ fn stamp(version: &str) -> String {
 fn git(arguments: &[&str]) -> Option<String> {
     let done = Task::new("git", arguments, 1).env("TZ", "UTC").quiet().run();
     done.ok().then(|| done.output.trim().to_owned())
-}
-
-/// Runs a program whose output nobody wants while it works; what it wrote.
-fn program(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let done = Task::new(program, arguments, 10).quiet().run();
-    match done.ok() {
-        true => Ok(done.output),
-        false => {
-            Err(format!("{program} {}: {}\n{}", arguments.join(" "), done.reason(), done.output))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh", &["simurgh-core", "simurgh-page", "simurgh-proto", "simurgh-reactor"]),
     ("simurgh-load", &["simurgh-page", "simurgh-proto", "simurgh-reactor"]),
     // The binary shows everything, the examples it serves included.
-    ("simurgh-cli", &["simurgh", "simurgh-load", "simurgh-proto", "simurgh-reactor", "chat"]),
+    (
+        "simurgh-cli",
+        &["simurgh", "simurgh-chat", "simurgh-load", "simurgh-proto", "simurgh-reactor"],
+    ),
 ];
 
 struct Manifest<'a> {

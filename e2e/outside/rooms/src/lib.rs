@@ -1,0 +1,37 @@
+//! Rooms that count what is said in them.
+
+use simurgh::{Channel, Context, Join, Mount, Outcome, Payload, Reason, json};
+
+/// A member of a room.
+struct Room {
+    said: u64,
+}
+
+impl Channel for Room {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        match event {
+            "new:msg" => {
+                self.said += 1;
+                ctx.broadcast(event, payload.into_owned());
+                Outcome::ok(json!({"said": self.said}))
+            }
+            _ => Outcome::unknown_event(),
+        }
+    }
+
+    fn terminate(&mut self, ctx: &mut Context<'_>, _: &Reason) {
+        ctx.broadcast_from("left", json!({"said": self.said}));
+    }
+}
+
+fn join(ctx: &mut Context<'_>, _: Payload<'_>) -> Join {
+    match ctx.subtopic() {
+        "private" => Join::error(json!({"reason": "unauthorized"})),
+        _ => Join::ok(Room { said: 0 }),
+    }
+}
+
+/// Where the rooms are.
+pub fn mount() -> Mount {
+    Mount::new("/socket").channel("rooms:*", join)
+}

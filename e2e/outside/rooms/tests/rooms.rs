@@ -1,0 +1,35 @@
+//! Members of a room, without a network.
+
+use std::error::Error;
+
+use simurgh::driver::Driver;
+use simurgh::{Endpoint, Payload, json};
+
+#[test]
+fn who_is_in_the_room_hears_what_is_said() -> Result<(), Box<dyn Error>> {
+    let endpoint = Endpoint::builder().mount(rooms::mount()).start_local()?;
+    let mut driver = Driver::start(&endpoint);
+    let ada = driver.connect("/socket", json!({}))?;
+    let bob = driver.connect("/socket", json!({}))?;
+    for socket in [ada, bob] {
+        let joined = driver.join(socket, "rooms:lobby", json!({}))?;
+        driver.reply(joined)?;
+    }
+    let hello = json!({"body": "hello"});
+    let said = driver.push(ada, "rooms:lobby", "new:msg", hello.clone())?;
+    assert_eq!(driver.reply(said)?.response, json!({"said": 1}).into());
+    assert_eq!(*driver.message(bob, "new:msg")?.payload(), Payload::from(hello));
+    driver.leave(ada, "rooms:lobby")?;
+    assert_eq!(*driver.message(bob, "left")?.payload(), Payload::from(json!({"said": 1})));
+    Ok(())
+}
+
+#[test]
+fn not_everybody_gets_into_every_room() -> Result<(), Box<dyn Error>> {
+    let endpoint = Endpoint::builder().mount(rooms::mount()).start_local()?;
+    let mut driver = Driver::start(&endpoint);
+    let socket = driver.connect("/socket", json!({}))?;
+    let joined = driver.join(socket, "rooms:private", json!({}))?;
+    assert_eq!(driver.reply(joined)?.response, json!({"reason": "unauthorized"}).into());
+    Ok(())
+}

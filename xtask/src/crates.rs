@@ -1,0 +1,297 @@
+//! The crates that are published, as others get them: packed, looked at, and built from what was
+//! packed by a project that has nothing else of ours (`e2e/outside`).
+//!
+//! ```text
+//! cargo package ─► *.crate ─► outside/packages/NAME-VERSION ─┐ its .cargo/config.toml
+//! e2e/outside, Cargo.lock ──► outside/project ───────────────┴─► its tests, the program simurgh
+//! ```
+//!
+//! Cargo's own verification would build each crate alone once more; the project builds the same
+//! files, the library without and then with what the command line turns on.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::dist::files::text;
+use crate::outcome::{self, Outcome};
+use crate::process::{Finished, Task, program};
+
+/// The project, whose copy is built.
+pub(crate) const PROJECT: &str = "e2e/outside";
+
+/// What each of its parts builds and tests: the library by itself, and the commands.
+const PARTS: [&str; 2] = ["rooms", "server"];
+
+/// The package whose program is installed by name.
+const PROGRAM: &str = "simurgh-cli";
+
+/// What cargo says of any crate here: that the sources have no address yet, and what is left out.
+const KNOWN_WARNINGS: &[&str] = &[
+    "manifest has no documentation, homepage or repository",
+    "is not included in the published package",
+];
+
+/// Bytes of a packed crate. Who goes beyond has packed tests, corpora or pictures.
+const PACKED_BYTES_MAX: u64 = 1 << 20;
+
+/// From nothing, on two slow cores.
+const MINUTES_MAX: u64 = 12;
+
+/// What of the workspace is published, by the manifests.
+#[derive(Debug)]
+pub(crate) struct Published {
+    pub(crate) packages: Vec<Package>,
+    target: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    version: String,
+    /// The registries that it may go to: none for what is not published, and not said for all.
+    publish: Option<Vec<String>>,
+}
+
+impl Package {
+    fn is_published(&self) -> bool {
+        self.publish.as_ref().is_none_or(|registries| !registries.is_empty())
+    }
+
+    fn stem(&self) -> String {
+        format!("{}-{}", self.name, self.version)
+    }
+}
+
+/// Asks cargo.
+pub(crate) fn published() -> Result<Published, String> {
+    #[derive(Deserialize)]
+    struct Metadata {
+        packages: Vec<Package>,
+        target_directory: PathBuf,
+    }
+    let said = program("cargo", &["metadata", "--no-deps", "--format-version", "1"])?;
+    // It may warn, too.
+    let json = said.lines().find(|line| line.starts_with('{')).unwrap_or_default();
+    let metadata: Metadata =
+        serde_json::from_str(json).map_err(|error| format!("cargo metadata: {error}"))?;
+    let packages = metadata.packages.into_iter().filter(Package::is_published).collect();
+    Ok(Published { packages, target: metadata.target_directory })
+}
+
+/// A step of the tests.
+pub(crate) fn try_out() -> Outcome {
+    build_outside().unwrap_or_else(Outcome::failed)
+}
+
+fn build_outside() -> Result<Outcome, String> {
+    let published = published()?;
+    let outside = published.target.join("outside");
+    // What was built stays: the rest is made anew.
+    for part in ["packages", "project"] {
+        let _ = fs::remove_dir_all(outside.join(part));
+    }
+    pack(&published)?;
+    for package in &published.packages {
+        unpack(package, &published.target, &outside.join("packages"))?;
+    }
+    let project = outside.join("project");
+    copy(&crate::root().join(PROJECT), &project)?;
+    patch(&published, &outside)?;
+    // The versions that the rest was built with, as far as they are needed.
+    let lock = project.join("Cargo.lock");
+    fs::copy(crate::root().join("Cargo.lock"), &lock).map_err(|error| error.to_string())?;
+    let mut outcome = Outcome::passed(published.packages.len() as u64);
+    for part in PARTS {
+        let done = cargo(&published, &outside, &["test", "--package", part]);
+        let counts = outcome::of_cargo_test(&done.output);
+        if counts.failed == 0 && (!done.ok() || counts.passed == 0) {
+            return Err(format!("{part}, built with the packed crates: {}", done.reason()));
+        }
+        outcome.add(counts);
+    }
+    let done = cargo(&published, &outside, &["build", "--package", PROGRAM]);
+    if !done.ok() {
+        return Err(format!("{PROGRAM}, of the packed crates: {}", done.reason()));
+    }
+    are_of_ours(&published, &text(&lock)?)?;
+    Ok(outcome)
+}
+
+fn pack(published: &Published) -> Result<(), String> {
+    let mut arguments = vec!["package", "--no-verify", "--allow-dirty"];
+    arguments.extend(published.packages.iter().flat_map(|it| ["--package", &it.name]));
+    // Quietly: it names each test that is left out.
+    let done = Task::new("cargo", &arguments, MINUTES_MAX).quiet().run();
+    if !done.ok() {
+        println!("{}", done.output);
+        return Err(format!("cargo package: {}", done.reason()));
+    }
+    match done.output.lines().find(|line| is_news(line)) {
+        Some(line) => Err(format!("cargo package: {line}")),
+        None => Ok(()),
+    }
+}
+
+/// Whether cargo warns of something that is not known.
+fn is_news(line: &str) -> bool {
+    line.starts_with("warning: ") && !KNOWN_WARNINGS.iter().any(|known| line.contains(known))
+}
+
+fn unpack(package: &Package, target: &Path, to: &Path) -> Result<(), String> {
+    let packed = target.join("package").join(format!("{}.crate", package.stem()));
+    let bytes = fs::metadata(&packed).map_err(|e| format!("{}: {e}", packed.display()))?.len();
+    println!("{bytes:>9} bytes  {}", packed.display());
+    if bytes > PACKED_BYTES_MAX {
+        return Err(format!("{}: {bytes} bytes, at most {PACKED_BYTES_MAX}", package.name));
+    }
+    fs::create_dir_all(to).map_err(|error| format!("{}: {error}", to.display()))?;
+    let (packed, into) = (packed.to_string_lossy(), to.to_string_lossy());
+    program("tar", &["-xzf", &packed, "-C", &into])?;
+    let directory = to.join(package.stem());
+    for file in ["LICENSE-APACHE", "LICENSE-MIT", "README.md"] {
+        if !directory.join(file).is_file() {
+            return Err(format!("{} is published without {file}", package.name));
+        }
+    }
+    match lacks(&text(&directory.join("Cargo.toml"))?)?.as_slice() {
+        [] => Ok(()),
+        lacking => Err(format!("{} is published without {}", package.name, lacking.join(", "))),
+    }
+}
+
+/// What a manifest does not say that people look for.
+fn lacks(manifest: &str) -> Result<Vec<&'static str>, String> {
+    let table: toml::Table = manifest.parse().map_err(|error| format!("Cargo.toml: {error}"))?;
+    let package = table.get("package");
+    let is_there = |name: &str| match package.and_then(|package| package.get(name)) {
+        Some(toml::Value::String(text)) => !text.is_empty(),
+        Some(toml::Value::Array(list)) => !list.is_empty(),
+        _ => false,
+    };
+    let wanted = ["description", "license", "readme", "keywords", "categories", "rust-version"];
+    let mut lacking: Vec<_> = wanted.into_iter().filter(|name| !is_there(name)).collect();
+    let metadata = package.and_then(|package| package.get("metadata")?.get("docs")?.get("rs"));
+    lacking.extend(metadata.is_none().then_some("metadata.docs.rs"));
+    Ok(lacking)
+}
+
+/// In the project the packed crates stand for those of crates.io, as somebody would write it who
+/// tries them before they are published.
+fn patch(published: &Published, outside: &Path) -> Result<(), String> {
+    let mut patches = "[patch.crates-io]\n".to_owned();
+    for package in &published.packages {
+        let path = outside.join("packages").join(package.stem());
+        let _ = writeln!(patches, "{} = {{ path = {path:?} }}", package.name);
+    }
+    let directory = outside.join("project/.cargo");
+    fs::create_dir_all(&directory)
+        .and_then(|()| fs::write(directory.join("config.toml"), patches))
+        .map_err(|error| format!("{}: {error}", directory.display()))
+}
+
+/// Cargo in the project. What of the dependencies is built for the tests anyway is not built twice:
+/// it lies in the same place, and has the same profile.
+fn cargo(published: &Published, outside: &Path, arguments: &[&str]) -> Finished {
+    Task::new("cargo", arguments, MINUTES_MAX)
+        .directory(&outside.join("project"))
+        .env("CARGO_TARGET_DIR", outside.join("target"))
+        .env("CARGO_BUILD_BUILD_DIR", &published.target)
+        .env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
+        .run()
+}
+
+/// That each crate of ours was built from its package: one that no requirement of the project fits
+/// would silently come from crates.io.
+fn are_of_ours(published: &Published, lock: &str) -> Result<(), String> {
+    #[derive(Deserialize)]
+    struct Lock {
+        package: Vec<Locked>,
+    }
+    #[derive(Deserialize)]
+    struct Locked {
+        name: String,
+        version: String,
+        source: Option<String>,
+    }
+    let lock: Lock = toml::from_str(lock).map_err(|error| format!("Cargo.lock: {error}"))?;
+    for Package { name, version, .. } in &published.packages {
+        let is_it = |it: &&Locked| it.name == *name;
+        match lock.package.iter().find(is_it) {
+            Some(found) if found.source.is_none() && found.version == *version => {}
+            Some(found) => {
+                let from = found.source.as_deref().unwrap_or("elsewhere");
+                return Err(format!("{PROJECT} was built with {name} {} of {from}", found.version));
+            }
+            None => return Err(format!("{PROJECT} was built without {name}")),
+        }
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    let say = |error: std::io::Error| format!("{}: {error}", from.display());
+    fs::create_dir_all(to).map_err(say)?;
+    for entry in fs::read_dir(from).map_err(say)? {
+        let entry = entry.map_err(say)?;
+        let (path, copied) = (entry.path(), to.join(entry.file_name()));
+        match path.is_dir() {
+            // Who tried the project where it stands has built it there.
+            true if entry.file_name() == "target" => {}
+            true => copy(&path, &copied)?,
+            false => fs::copy(&path, &copied).map(|_| ()).map_err(say)?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_and_all_it_is_made_of_are_published() {
+        let published = published().unwrap();
+        let names: Vec<&str> = published.packages.iter().map(|it| it.name.as_str()).collect();
+        for part in ["core", "page", "proto", "reactor", "load", "cli", "chat"] {
+            assert!(names.contains(&format!("simurgh-{part}").as_str()), "{part}: {names:?}");
+        }
+        assert!(names.contains(&"simurgh"));
+        for inner in ["simurgh-sim", "simurgh-bench", "xtask", "wire-tests", "hello_page"] {
+            assert!(!names.contains(&inner), "{inner} is nobody else's");
+        }
+    }
+
+    #[test]
+    fn what_a_manifest_does_not_say_is_named() {
+        let said = "[package]\nlicense = \"MIT\"\nkeywords = []\nreadme = false\n";
+        let wanted = ["description", "readme", "keywords", "categories", "rust-version"];
+        let lacking = lacks(said).unwrap();
+        assert_eq!(lacking[..5], wanted);
+        assert_eq!(lacking[5..], ["metadata.docs.rs"]);
+        assert_eq!(lacks(&format!("{said}[package.metadata.docs.rs]")).unwrap(), wanted);
+    }
+
+    #[test]
+    fn warnings_are_news_unless_they_are_known() {
+        assert!(is_news("warning: readme `READ` does not appear to exist"));
+        assert!(!is_news(
+            "warning: ignoring test `a` as `a` is not included in the published package"
+        ));
+        assert!(!is_news("   Packaged 12 files"));
+    }
+
+    #[test]
+    fn a_crate_of_elsewhere_is_noticed() {
+        let package = Package { name: "simurgh".into(), version: "0.1.0".into(), publish: None };
+        let published = Published { packages: vec![package], target: PathBuf::new() };
+        let lock = |rest: &str| format!("[[package]]\nname = \"simurgh\"\n{rest}");
+        assert_eq!(are_of_ours(&published, &lock("version = \"0.1.0\"")), Ok(()));
+        for other in ["version = \"0.2.0\"", "version = \"0.1.0\"\nsource = \"registry\""] {
+            assert!(are_of_ours(&published, &lock(other)).is_err(), "{other}");
+        }
+        assert!(are_of_ours(&published, "package = []").is_err());
+    }
+}

@@ -1,0 +1,86 @@
+//! Whether what `rust-version` promises is what CI builds with: an older compiler that nobody has
+//! tried may be refused by any line.
+
+use crate::bench::machine::first_line;
+use crate::dist::files::text;
+use crate::outcome::Outcome;
+
+/// A step of the tests. That everything builds is seen by the others; this says by which version.
+pub(crate) fn check() -> Outcome {
+    let told = first_line("rustc", &["--version"]).unwrap_or_default();
+    match promised() {
+        Ok((promised, channel)) => judge(&promised, &channel, &told),
+        Err(why) => Outcome::failed(why),
+    }
+}
+
+/// The workspace's `rust-version`, and the version that rust-toolchain.toml has.
+fn promised() -> Result<(String, String), String> {
+    let of = |path: &str, words: &[&str]| {
+        let text = text(&crate::root().join(path))?;
+        let table: toml::Table = text.parse().map_err(|error| format!("{path}: {error}"))?;
+        let table = toml::Value::Table(table);
+        let found = words.iter().try_fold(&table, |table, word| table.get(word));
+        let found = found.and_then(toml::Value::as_str).map(str::to_owned);
+        found.ok_or_else(|| format!("{path} has no {}", words.join(".")))
+    };
+    let promised = of("Cargo.toml", &["workspace", "package", "rust-version"])?;
+    Ok((promised, of("rust-toolchain.toml", &["toolchain", "channel"])?))
+}
+
+/// `told` is the first line of `rustc --version`.
+fn judge(promised: &str, channel: &str, told: &str) -> Outcome {
+    let built = told.split_whitespace().nth(1).unwrap_or_default();
+    let (Some(wanted), Some(pinned), Some(found)) = (minor(promised), minor(channel), minor(built))
+    else {
+        return Outcome::failed(format!("{promised:?}, {channel:?} or {told:?} is no version"));
+    };
+    if pinned != wanted {
+        return Outcome::failed(format!(
+            "rust-toolchain.toml has {channel}, and rust-version promises {promised}: only the \
+             version that builds in CI is known to build"
+        ));
+    }
+    if found == wanted {
+        return Outcome::passed(1);
+    }
+    if found < wanted {
+        return Outcome::failed(format!("{told} is older than rust-version, {promised}"));
+    }
+    let not = format!("whether {promised} (rust-version) builds it: {told} is newer");
+    Outcome::skipped(format!("not verified: {not}"))
+}
+
+/// The first two numbers of a version: patches add nothing to the language.
+fn minor(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split(['.', '-']);
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(promised: &str, channel: &str, told: &str) -> (u64, u64, u64) {
+        let outcome = judge(promised, channel, told);
+        (outcome.passed, outcome.failed, outcome.skipped)
+    }
+
+    #[test]
+    fn only_the_promised_version_verifies_it() {
+        assert_eq!(word("1.95", "1.95.0", "rustc 1.95.0 (abc 2026-01-01)"), (1, 0, 0));
+        assert_eq!(word("1.95", "1.95.0", "rustc 1.97.0-nightly (abc 2026-01-01)"), (0, 0, 1));
+        assert_eq!(word("1.95", "1.95.0", "rustc 1.94.1 (abc 2026-01-01)"), (0, 1, 0));
+        let note = judge("1.95", "1.95.0", "rustc 1.96.0 (abc)").note;
+        assert!(note.starts_with("not verified: whether 1.95"), "{note}");
+    }
+
+    #[test]
+    fn what_is_promised_is_what_is_built_with() {
+        assert_eq!(word("1.94", "1.95.0", "rustc 1.95.0 (abc)"), (0, 1, 0));
+        assert_eq!(word("1.95", "stable", "rustc 1.95.0 (abc)"), (0, 1, 0));
+        assert_eq!(word("1.95", "1.95.0", ""), (0, 1, 0));
+        let (promised, channel) = promised().unwrap();
+        assert_eq!(minor(&promised), minor(&channel));
+    }
+}
