@@ -61,4 +61,5 @@ counts! {
     vanished "vanished",
     slices "slices cut",
     rests "rests",
+    kicks "kicked",
 }

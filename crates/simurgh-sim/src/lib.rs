@@ -12,14 +12,17 @@
 //! shrunk by leaving operations out, and a fuzzer may write them.
 
 mod app;
+mod checks;
 mod cli;
 mod client;
 mod counts;
+mod extras;
 mod fuzz;
 mod model;
 mod net;
 mod node;
 mod op;
+mod outside;
 mod payload;
 mod peer;
 mod profile;

@@ -31,6 +31,8 @@ pub(crate) enum Fault {
     /// A mailbox loses a mail, or has it twice.
     LoseMail,
     DoubleMail,
+    /// A permit is lost on its way.
+    LosePermit,
     /// Bytes are given back that were not.
     Forget,
     /// The census, or the seats, miss one.
@@ -134,6 +136,8 @@ pub(crate) struct State {
     pub(crate) census: Vec<i64>,
     /// To whom the broadcast in hand was posted.
     posted: Vec<(usize, u32)>,
+    /// Permits on their way by mail.
+    pub(crate) permits_posted: usize,
 }
 
 /// The node.
@@ -141,6 +145,7 @@ pub(crate) struct SimNode {
     pub(crate) stage: Arc<Stage>,
     mounts: [Mount; 2],
     permits: Permits,
+    permits_all: Option<usize>,
     shards: usize,
     state: Mutex<State>,
 }
@@ -156,12 +161,18 @@ impl SimNode {
             census: vec![0; topics],
             ..State::default()
         };
-        let permits = Permits::new(shards, profile.cores);
-        Self { mounts: mounts(&stage), permits, shards, state: Mutex::new(state), stage }
+        let permits = profile.permits();
+        let (permits_all, state) = (permits.left(), Mutex::new(state));
+        Self { mounts: mounts(&stage), permits, permits_all, shards, state, stage }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         locked(&self.state)
+    }
+
+    /// How many permits are left of how many, if they are counted.
+    pub(crate) fn permits_left(&self) -> Option<(usize, usize)> {
+        self.permits.left().zip(self.permits_all)
     }
 
     /// Puts something into a mailbox.
@@ -170,10 +181,36 @@ impl SimNode {
         if state.ended.get(shard).copied().unwrap_or(true) {
             return false;
         }
+        state.permits_posted += usize::from(letter.is_permit());
         if let Some(mailbox) = state.mailboxes.get_mut(shard) {
             mailbox.push_back(letter);
         }
         true
+    }
+
+    /// Takes the next letter out of a mailbox.
+    pub(crate) fn take(&self, shard: usize) -> Option<Letter> {
+        let mut state = self.state();
+        let letter = state.mailboxes.get_mut(shard)?.pop_front()?;
+        state.permits_posted -= usize::from(letter.is_permit());
+        Some(letter)
+    }
+
+    /// A shard ends: nothing is put into its mailbox any more, and what is in it is lost.
+    pub(crate) fn end(&self, shard: usize) -> VecDeque<Letter> {
+        let mut state = self.state();
+        if let Some(ended) = state.ended.get_mut(shard) {
+            *ended = true;
+        }
+        let letters = state.mailboxes.get_mut(shard).map(std::mem::take).unwrap_or_default();
+        state.permits_posted -= letters.iter().filter(|it| it.is_permit()).count();
+        letters
+    }
+}
+
+impl Letter {
+    fn is_permit(&self) -> bool {
+        matches!(self.mail, Mail::Permit)
     }
 }
 
@@ -242,6 +279,9 @@ impl Node for SimNode {
                 let again = simurgh_core::Posted::new(Arc::clone(posted.broadcast()), None);
                 self.put(shard, Letter { mail: Mail::Broadcast(again), tag });
             }
+        }
+        if matches!(mail, Mail::Permit) && self.stage.is_faulty(Fault::LosePermit) {
+            return true;
         }
         self.put(shard, Letter { mail, tag })
     }

@@ -67,6 +67,13 @@ kinds! {
     Fail "fail" 1,
     /// Everything comes to rest, and is looked at.
     Rest "rest" 0,
+    /// Somebody outside has the core close the socket of client `a`.
+    Kick "kick" 2,
+}
+
+impl Kind {
+    /// How many there were before there was anything else: profiles draw the others apart.
+    pub(crate) const EARLY: usize = Self::Rest as usize + 1;
 }
 
 /// One operation.
@@ -147,7 +154,7 @@ mod tests {
 
     #[test]
     fn an_operation_is_read_as_it_was_written() {
-        let profile = Profile::of(7, Kind::ALL.len());
+        let profile = Profile::of(7);
         let mut source = Source::new(&profile);
         for _ in 0..1000 {
             let op = source.next();

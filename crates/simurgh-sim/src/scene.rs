@@ -12,7 +12,7 @@ use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::{CloseCode, Decoder};
 
 use crate::client::Link;
-use crate::model::{Answer, Asks, Doing, Due, Intent, Joining, Life, Made, NONE, PUSHED, code_bit};
+use crate::model::{Answer, Asks, Doing, Due, Intent, Joining, Life, Made, NONE, PUSHED};
 use crate::node::{CHANNELS, Decision, Letter, PLAIN, Tag, locked};
 use crate::op::{Kind, Op};
 use crate::payload;
@@ -76,6 +76,7 @@ impl World {
             (Kind::Disconnect, _) => self.disconnect(usize::from(b)),
             (Kind::Wait, _) => self.wait(c),
             (Kind::Drain, _) => self.drain(a, c),
+            (Kind::Kick, Some(conn)) => self.kick(conn),
             (Kind::Rest, _) => {
                 self.tell(|| "all comes to rest".to_owned());
                 self.rest();
@@ -207,16 +208,12 @@ impl World {
                 }
             }
             _ => {
-                if !is_open {
-                    return;
+                let codes = [CloseCode::PROTOCOL, CloseCode::INVALID_DATA, CloseCode::INTERNAL];
+                let which = if self.stage.profile.is_early() { 0 } else { c as usize % 3 };
+                let code = codes.get(which).copied().unwrap_or(CloseCode::PROTOCOL);
+                if is_open {
+                    self.fail_socket(conn, code);
                 }
-                if let Some(it) = self.stage.model().conn_mut(conn) {
-                    it.codes |= code_bit(1002);
-                    it.is_cut = true;
-                }
-                self.step(shard, Doing::Other, 1, |core, net, _| {
-                    core.fail(net, key, CloseCode::PROTOCOL);
-                });
             }
         }
     }
@@ -506,8 +503,6 @@ impl World {
             // What is under way in a shard that ends is gone with it.
             let (gauges, frames) = match server.has_ended {
                 true => ([0; 6], 0),
-                // A shard without a permit keeps the last frames of each wire until it has one.
-                false if self.stage.profile.has_few_permits() => (gauges, 0),
                 false => (gauges, server.net.frames.get()),
             };
             if gauges != [0; 6] || frames != 0 {

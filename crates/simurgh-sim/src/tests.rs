@@ -2,7 +2,6 @@
 //! is broken on purpose.
 
 use crate::node::Fault;
-use crate::op::Kind;
 use crate::profile::Profile;
 use crate::run::{self, Plan};
 use crate::shrink::shrink;
@@ -68,16 +67,16 @@ fn what_was_planted_shrinks_to_a_few_operations() {
 }
 
 fn profile(seed: u64) -> Profile {
-    Profile::of(seed, Kind::ALL.len())
+    Profile::of(seed)
 }
 
 #[test]
 fn a_profile_is_read_as_it_was_written() {
     let mut it = profile(5);
-    (it.shards, it.panics) = (1, 0);
-    let read = Profile::from_line(&it.line(), Kind::ALL.len()).expect("it is one");
+    (it.shards, it.panics, it.extras.permits) = (1, 0, Some(2));
+    let read = Profile::from_line(&it.line()).expect("it is one");
     assert_eq!(read.line(), it.line());
-    assert!(Profile::from_line("seed 5 1", Kind::ALL.len()).is_none());
+    assert!(Profile::from_line("seed 5 1").is_none());
 }
 
 #[test]
@@ -98,6 +97,11 @@ fn what_changes_places_is_noticed() {
 #[test]
 fn a_mail_that_is_lost_is_noticed() {
     notices(Fault::LoseMail, &["rest", "left"]);
+}
+
+#[test]
+fn a_permit_that_is_lost_is_noticed() {
+    notices(Fault::LosePermit, &["permits"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use simurgh_reactor::{Key, Next};
 
 use crate::client::Link;
 use crate::counts::Counts;
-use crate::model::{Doing, Failure, Model, Over};
+use crate::model::{Doing, Failure, Over};
 use crate::net::Net;
 use crate::node::{Fault, Letter, SimNode, Stage, Tag};
 use crate::peer::Peer;
@@ -51,25 +51,6 @@ impl Server {
     /// The time of its turn.
     pub(crate) fn turn_ns(&self, clock_ns: u64) -> u64 {
         if self.is_in_turn { self.net.now.ns } else { clock_ns }
-    }
-
-    /// Holds what the core counts against the account.
-    fn account(&self, model: &mut Model) {
-        let shard = usize::from(self.core.shard());
-        let (metrics, account) = (&self.metrics, model.shards.get(shard));
-        let Some(account) = account else { return };
-        let counted =
-            [metrics.broadcasts.value(), metrics.sockets.value(), metrics.channels.value()];
-        let expected = [account.accepted, account.open, account.channels];
-        if counted != expected {
-            let text = format!("broadcasts, sockets, channels: {counted:?}, not {expected:?}");
-            model.fail("metrics", text);
-        }
-        let open: u64 = model.shards.iter().map(|it| it.open).sum();
-        if model.seats != open as i64 {
-            let text = format!("{} seats are taken, {open} sockets open", model.seats);
-            model.fail("seats", text);
-        }
     }
 }
 
@@ -190,19 +171,11 @@ impl World {
         // When those before it published there may have been less under way.
         let published = model.now.publishers.last().copied();
         server.account(&mut model);
+        self.check_permits(&mut model);
         drop(model);
         // Whoever publishes where far too much is under way is not read.
         if let Some(conn) = published.filter(|_| self.node.is_jammed()) {
             self.check_held(shard, conn);
-        }
-    }
-
-    fn check_held(&self, shard: usize, conn: u32) {
-        let link = self.links.get(conn as usize).filter(|it| it.shard == shard);
-        let server = self.servers.get(shard);
-        let peer = link.zip(server).and_then(|(link, server)| server.net.peer(link.key));
-        if peer.is_some_and(|peer| peer.socket.is_open() && !peer.is_held) {
-            self.stage.model().fail("held", format!("socket {conn} publishes and is read"));
         }
     }
 
@@ -223,8 +196,7 @@ impl World {
 
     /// Takes one letter out of a mailbox.
     pub(crate) fn take_mail(&mut self, shard: usize) -> bool {
-        let letter = self.node.state().mailboxes.get_mut(shard).and_then(|it| it.pop_front());
-        let Some(Letter { mail, tag }) = letter else { return false };
+        let Some(Letter { mail, tag }) = self.node.take(shard) else { return false };
         self.tell(|| format!("core {shard} takes {}", mail_text(&mail, tag)));
         let is_drain = matches!(mail, Mail::Drain(_));
         self.step(shard, Doing::Mail(None), 1, |core, net, stage| {
@@ -326,13 +298,7 @@ impl World {
         let Some(server) = self.servers.get_mut(shard) else { return };
         server.core.retire();
         server.has_ended = true;
-        let mut state = self.node.state();
-        if let Some(ended) = state.ended.get_mut(shard) {
-            *ended = true;
-        }
-        let letters = state.mailboxes.get_mut(shard).map(std::mem::take);
-        drop(state);
-        drop(letters);
+        drop(self.node.end(shard));
     }
 
     /// The result, once everything is over.
