@@ -10,6 +10,8 @@ pub(crate) struct Extras {
     pub(crate) permits: Option<u8>,
     /// Members that are too many on a shard to be served without a permit.
     pub(crate) is_crowded: bool,
+    /// Texts of clients that are longer are read, and prepared, away from their shard; 0: none.
+    pub(crate) prepare_above: u32,
 }
 
 impl Extras {
@@ -22,21 +24,29 @@ impl Extras {
             0..150 => Some(rng.usize(1..=shards) as u8),
             _ => None,
         };
-        Self { permits, is_crowded }
+        let prepare_above = match rng.u8(..) {
+            0..80 => 200,
+            80..84 => 64 << 10,
+            _ => 0,
+        };
+        Self { permits, is_crowded, prepare_above }
     }
 
     /// As a word of a file.
     pub(crate) fn word(self) -> String {
-        let Self { permits, is_crowded } = self;
-        let permits = permits.map_or_else(|| "-".to_owned(), |it| it.to_string());
-        format!("{permits},{}", u8::from(is_crowded))
+        let Self { permits, is_crowded, prepare_above } = self;
+        let permits = permits.map_or(0, |it| u32::from(it) + 1);
+        format!("{permits},{},{prepare_above}", u8::from(is_crowded))
     }
 
     /// From such a word.
     pub(crate) fn from_word(word: &str) -> Option<Self> {
-        let (permits, switches) = word.split_once(',')?;
-        let permits = if permits == "-" { None } else { Some(permits.parse().ok()?) };
-        let switches: u8 = switches.parse().ok()?;
-        Some(Self { permits, is_crowded: switches & 1 != 0 })
+        let numbers: Option<Vec<u32>> = word.split(',').map(|it| it.parse().ok()).collect();
+        let [permits, is_crowded, prepare_above] = *numbers?.as_slice() else { return None };
+        Some(Self {
+            permits: permits.checked_sub(1).map(|it| it as u8),
+            is_crowded: is_crowded == 1,
+            prepare_above,
+        })
     }
 }

@@ -26,6 +26,7 @@ mod outside;
 mod payload;
 mod peer;
 mod profile;
+mod ready;
 mod report;
 mod run;
 mod scene;

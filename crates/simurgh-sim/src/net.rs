@@ -119,6 +119,7 @@ impl Net {
             stash: Default::default(),
             heard: Vec::new(),
             is_held: false,
+            reading: 0,
             is_closing: false,
             is_mute: false,
             is_listed: false,
@@ -250,6 +251,9 @@ impl Net {
             return;
         }
         peer.span.extend_from_slice(bytes);
+        if stage.is_faulty(Fault::Garble) {
+            garble(&mut peer.span);
+        }
         if stage.is_faulty(Fault::Double) {
             peer.span.extend_from_slice(bytes);
         }
@@ -398,8 +402,8 @@ impl Sockets for Net {
     }
 
     fn hear(&mut self, key: Key, message: &ServerMessage<'_>) {
-        let (topic, line) = line_of(&self.topics, message);
-        self.hear_line(key, topic, line);
+        let (topic, line, sum) = line_of(&self.topics, message);
+        self.hear_line(key, topic, line, sum);
     }
 
     fn hear_broadcasts<'a>(
@@ -414,7 +418,7 @@ impl Sockets for Net {
             let word = broadcast.event().as_bytes().first().copied().unwrap_or_default();
             let line = Line { sort: Sort::Event, word, join_ref: 0, msg_ref: 0, said };
             let topic = self.topics.number(broadcast.topic());
-            self.hear_line(key, topic, line);
+            self.hear_line(key, topic, line, payload::sum(broadcast.payload()));
             heard += 1;
         }
         heard
@@ -482,7 +486,7 @@ impl Sockets for Net {
 }
 
 impl Net {
-    fn hear_line(&mut self, key: Key, topic: Option<u8>, line: Line) {
+    fn hear_line(&mut self, key: Key, topic: Option<u8>, line: Line, sum: u32) {
         let word = [line.word, line.sort as u8, topic.unwrap_or(255)];
         let refs = u64::from(line.said) << 32 | u64::from(line.msg_ref ^ line.join_ref << 16);
         self.hash = hashed(hashed(self.hash, &word), &refs.to_le_bytes());
@@ -491,10 +495,18 @@ impl Net {
             return;
         }
         if let Some(peer) = self.peer_mut(key) {
-            peer.heard.push(Heard::Line(topic, line));
+            peer.heard.push(Heard::Line(topic, line, sum));
             if stage.is_faulty(Fault::Double) {
-                peer.heard.push(Heard::Line(topic, line));
+                peer.heard.push(Heard::Line(topic, line, sum));
             }
         }
+    }
+}
+
+/// Makes another word of the last that is said.
+fn garble(bytes: &mut [u8]) {
+    let at = bytes.windows(4).rposition(|it| it == b"\"s\":");
+    if let Some(digit) = at.and_then(|at| bytes.get_mut(at + 4)) {
+        *digit ^= 1;
     }
 }

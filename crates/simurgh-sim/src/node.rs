@@ -16,6 +16,7 @@ use crate::app;
 use crate::model::{Answer, Intent, Model};
 use crate::payload;
 use crate::profile::Profile;
+use crate::ready;
 
 /// The mount of clients, and that of those without serializer.
 pub(crate) const CHANNELS: u8 = 0;
@@ -40,6 +41,8 @@ pub(crate) enum Fault {
     Seat,
     /// The application does more than it says.
     Lie,
+    /// A payload becomes another.
+    Garble,
     /// A message is handed in twice.
     Repeat,
 }
@@ -53,6 +56,8 @@ pub(crate) struct Stage {
     pub(crate) intent: Mutex<Option<(u32, Intent)>>,
     /// What a join that was left to be decided later was just decided to be.
     pub(crate) answer: Mutex<Option<Answer>>,
+    /// What was made of long messages, and not dropped.
+    pub(crate) ready: ready::Count,
     fault: Mutex<Option<(Fault, u32)>>,
 }
 
@@ -66,6 +71,7 @@ impl Stage {
             profile,
             intent: Mutex::default(),
             answer: Mutex::default(),
+            ready: ready::Count::default(),
             fault: Mutex::new(fault),
         }
     }
@@ -219,7 +225,8 @@ fn mounts(stage: &Arc<Stage>) -> [Mount; 2] {
     let join = app::join(stage);
     // All names that begin so; it cannot fail.
     let pattern = Pattern::parse("rooms:*");
-    let route = pattern.ok().map(|pattern| Route { pattern, join: join.clone(), prepare: None });
+    let prepare = (profile.extras.prepare_above > 0).then(|| ready::prepare(stage));
+    let route = pattern.ok().map(|pattern| Route { pattern, join: join.clone(), prepare });
     let mut channels = Mount::new(Kind::Channels(route.into_iter().collect()));
     (channels.channels_max, channels.count_members) =
         (profile.channels_max, profile.counts_members);

@@ -69,6 +69,8 @@ kinds! {
     Rest "rest" 0,
     /// Somebody outside has the core close the socket of client `a`.
     Kick "kick" 2,
+    /// A message that was being read away from its shard has been.
+    Reading "reading" 40,
 }
 
 impl Kind {

@@ -3,6 +3,8 @@
 
 use simurgh_proto::message::Payload;
 
+use crate::peer::hashed;
+
 /// The response of a bare `ok`.
 pub(crate) const EMPTY: u32 = u32::MAX;
 /// A payload that nobody here can have made.
@@ -62,6 +64,12 @@ pub(crate) fn bytes<'a>(payload: &'a Payload<'_>) -> &'a [u8] {
         Payload::Json(text) => text.as_bytes(),
         Payload::Binary(data) => data,
     }
+}
+
+/// What tells its very bytes, and whether they are text.
+pub(crate) fn sum(payload: &Payload<'_>) -> u32 {
+    let hash = hashed(u64::from(payload.binary().is_some()), bytes(payload));
+    (hash >> 32) as u32
 }
 
 fn fixed(bytes: &[u8]) -> u32 {

@@ -1,6 +1,7 @@
 //! What operations do.
 
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::{CloseCode, Decoder};
 
 use crate::client::Link;
-use crate::model::{Answer, Asks, Doing, Due, Intent, Joining, Life, Made, NONE, PUSHED};
+use crate::model::{Answer, Asks, Doing, Due, Intent, Joining, Life, Made, Model};
 use crate::node::{CHANNELS, Decision, Letter, PLAIN, Tag, locked};
 use crate::op::{Kind, Op};
 use crate::payload;
@@ -76,6 +77,9 @@ impl World {
             (Kind::Disconnect, _) => self.disconnect(usize::from(b)),
             (Kind::Wait, _) => self.wait(c),
             (Kind::Drain, _) => self.drain(a, c),
+            (Kind::Reading, _) => {
+                self.was_read(usize::from(a));
+            }
             (Kind::Kick, Some(conn)) => self.kick(conn),
             (Kind::Rest, _) => {
                 self.tell(|| "all comes to rest".to_owned());
@@ -247,10 +251,10 @@ impl World {
         let is_binary = self.stage.profile.binary > 0 && c >> 8 & 7 == 0;
         let is_long = self.stage.profile.long > 0 && c >> 12 & 3 == 0;
         let pad = if is_long { self.stage.profile.pad } else { 0 };
-        let id = model.make(Made { topic, event, is_binary, depth: 1, except: NONE, weight: 0 });
+        let made = Made { event, is_binary, ..Made::plain(topic, 1) };
+        let (id, payload) = model.payload(made, c, pad);
         let name = model.topics.name(topic).to_owned();
         drop(model);
-        let payload = payload::make(id, c, pad, is_binary);
         let word = EVENTS.get(usize::from(event)).copied().unwrap_or_default();
         let done = self.node.broadcast(Broadcast::new(&*name, word, payload));
         self.tell(|| format!("somebody broadcasts #{id} on {name}: {done:?}"));
@@ -280,11 +284,8 @@ impl World {
             it.handle = None;
         }
         let topic = it.topic;
-        let made =
-            Made { topic, event: PUSHED, is_binary: false, depth: 0, except: NONE, weight: 0 };
-        let id = model.make(made);
+        let (id, payload) = model.payload(Made::plain(topic, 0), c, 0);
         drop(model);
-        let payload = payload::make(id, c, 0, false);
         let intent = match (&answers, c >> 9 & 7) {
             (Some((_, msg_ref)), _) => Intent::Reply { msg_ref: *msg_ref, id },
             (None, 0) => Intent::Stop(Stop::Normal),
@@ -339,6 +340,9 @@ impl World {
                 while self.take_mail(shard) {
                     is_busy = true;
                 }
+            }
+            while self.was_read(0) {
+                is_busy = true;
             }
             for conn in self.open_links() {
                 is_busy |= self.read(conn, usize::MAX);
@@ -458,6 +462,7 @@ impl World {
             for shard in 0..self.servers.len() {
                 self.end_turn(shard, 1);
             }
+            while self.was_read(0) {}
             for conn in self.open_links() {
                 while self.take(conn, usize::MAX) {
                     self.write(conn);
@@ -519,8 +524,10 @@ impl World {
         if state.census.iter().any(|it| *it != 0) && self.stage.profile.counts_members {
             found.push(format!("census {:?}", state.census));
         }
-        if model.alive != 0 || model.seats != 0 {
-            found.push(format!("{} channels, {} seats", model.alive, model.seats));
+        let ready = self.stage.ready.load(Ordering::Relaxed);
+        if model.alive != 0 || model.seats != 0 || ready != 0 {
+            let Model { alive, seats, .. } = &*model;
+            found.push(format!("{alive} channels, {seats} seats, {ready} prepared"));
         }
         if !found.is_empty() {
             model.fail("left", found.join("; "));

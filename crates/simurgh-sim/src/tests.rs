@@ -95,6 +95,11 @@ fn what_changes_places_is_noticed() {
 }
 
 #[test]
+fn other_bytes_are_noticed() {
+    notices(Fault::Garble, &["payload"]);
+}
+
+#[test]
 fn a_mail_that_is_lost_is_noticed() {
     notices(Fault::LoseMail, &["rest", "left"]);
 }

@@ -1,5 +1,6 @@
 //! A run: servers, clients and the network between them, driven by operations.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use simurgh_core::metrics::ShardMetrics;
@@ -13,6 +14,7 @@ use crate::net::Net;
 use crate::node::{Fault, Letter, SimNode, Stage, Tag};
 use crate::peer::Peer;
 use crate::profile::Profile;
+use crate::ready::Reading;
 
 /// One shard with its transport.
 pub(crate) struct Server {
@@ -35,6 +37,8 @@ pub(crate) struct World {
     pub(crate) clock_ns: u64,
     /// What the operation in hand comes to, if somebody wants to know.
     pub(crate) story: Option<String>,
+    pub(crate) readings: VecDeque<Reading>,
+    pub(crate) tickets: u32,
     released: Vec<Key>,
 }
 
@@ -77,6 +81,8 @@ impl World {
             current: vec![None; profile.clients],
             clock_ns: 1_000_000_000,
             story: None,
+            readings: VecDeque::new(),
+            tickets: 0,
             released: Vec::new(),
             stage,
         }

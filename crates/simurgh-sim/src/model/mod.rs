@@ -21,8 +21,10 @@ mod steps;
 use std::collections::VecDeque;
 
 use simurgh_core::{ChannelHandle, Reason, ReplyRef, Stop, Wire};
+use simurgh_proto::message::Payload;
 
 use crate::counts::Counts;
+use crate::payload;
 use crate::profile::IDS;
 pub(crate) use calls::{Answer, Call, DISCONNECT, Did, Eff, Out, PUSHED};
 pub(crate) use joins::Joining;
@@ -100,6 +102,15 @@ pub(crate) struct Made {
     pub(crate) depth: u8,
     pub(crate) except: u32,
     pub(crate) weight: u32,
+    /// What tells its bytes.
+    pub(crate) sum: u32,
+}
+
+impl Made {
+    /// One that is not broadcast.
+    pub(crate) fn plain(topic: u8, depth: u8) -> Self {
+        Self { topic, event: PUSHED, is_binary: false, depth, except: NONE, weight: 0, sum: 0 }
+    }
 }
 
 /// What is still to come on a topic of a socket.
@@ -237,6 +248,8 @@ pub(crate) struct Model {
     pub(crate) doing: Doing,
     pub(crate) now: Now,
     pub(crate) joining: Option<Joining>,
+    /// The message in hand, if it was prepared where it was read.
+    pub(crate) prepared: Option<u32>,
     /// Sockets that wait for a join.
     pub(crate) waiting: Vec<u32>,
     pub(crate) counts: Counts,
@@ -280,7 +293,7 @@ impl Model {
             let topic = topics.id(n);
             let weight = (2 + topics.name(topic).len() + "disconnect".len() + 64) as u32;
             let event = DISCONNECT;
-            Made { topic, event, is_binary: false, depth: 9, except: NONE, weight }
+            Made { event, weight, ..Made::plain(topic, 9) }
         };
         let made = (0..IDS).map(disconnect).collect();
         Self {
@@ -299,6 +312,7 @@ impl Model {
             doing: Doing::Nothing,
             now: Now::default(),
             joining: None,
+            prepared: None,
             waiting: Vec::new(),
             counts: Counts::default(),
             alive: 0,
@@ -327,6 +341,32 @@ impl Model {
     pub(crate) fn make(&mut self, made: Made) -> u32 {
         self.made.push(made);
         self.made.len() as u32 - 1
+    }
+
+    /// Makes a payload, with a number of its own.
+    pub(crate) fn payload(&mut self, made: Made, word: u32, pad: usize) -> (u32, Payload<'static>) {
+        let id = self.make(made);
+        let payload = payload::make(id, word, pad, made.is_binary);
+        if let Some(made) = self.made.last_mut() {
+            made.sum = payload::sum(&payload);
+        }
+        (id, payload)
+    }
+
+    /// What a broadcast is counted with; 0 for one that is too large.
+    pub(crate) fn weight(&self, topic: u8, event: &str, payload: &Payload<'_>) -> u32 {
+        let bytes = payload.len();
+        let weight = bytes + self.topics.name(topic).len() + event.len() + 64;
+        if bytes > self.broadcast_bytes_max { 0 } else { weight as u32 }
+    }
+
+    /// The number and the word of a payload that is handed over, in the very bytes it was made of.
+    pub(crate) fn given(&mut self, payload: &Payload<'_>) -> (u32, u32) {
+        let (id, word) = payload::parse(payload);
+        if self.made(id).is_some_and(|it| it.sum != payload::sum(payload)) {
+            self.fail("payload", format!("#{id} is handed over in other bytes"));
+        }
+        (id, word)
     }
 
     pub(crate) fn made(&self, id: u32) -> Option<&Made> {

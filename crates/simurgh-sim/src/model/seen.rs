@@ -79,8 +79,11 @@ impl Model {
         }
     }
 
-    /// A client sees something.
-    pub(crate) fn seen(&mut self, conn: u32, topic: Option<u8>, line: Line) {
+    /// A client sees something; `sum` is that of its payload.
+    pub(crate) fn seen(&mut self, conn: u32, topic: Option<u8>, line: Line, sum: u32) {
+        if self.made(line.said).is_some_and(|it| it.sum != sum) {
+            return self.fail("payload", format!("socket {conn} hears {line:?} in other bytes"));
+        }
         let Some(it) = self.conn_mut(conn) else { return };
         if it.has_said_close {
             return self.fail("said after close", format!("socket {conn} hears {line:?}"));

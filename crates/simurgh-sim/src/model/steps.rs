@@ -217,7 +217,7 @@ impl Model {
         if let Doing::Message(Some(due)) | Doing::Mail(Some(due)) = doing {
             self.still_due(due);
         }
-        self.joining = None;
+        (self.joining, self.prepared) = (None, None);
         while let Some(frame) = self.frames.pop() {
             // A join that came to nothing has no effects.
             if !matches!(frame.did.call, Call::Join { .. }) {
