@@ -1,19 +1,31 @@
 //! What has to hold between steps, whatever was done in them.
 
-use crate::model::Model;
+use crate::model::{Model, Shard};
 use crate::world::{Server, World};
 
 impl Server {
     /// Holds what the core counts against the account.
     pub(crate) fn account(&self, model: &mut Model) {
         let shard = usize::from(self.core.shard());
-        let (metrics, account) = (&self.metrics, model.shards.get(shard));
+        let (metrics, account) = (&self.metrics, model.shards.get_mut(shard));
         let Some(account) = account else { return };
-        let counted =
-            [metrics.broadcasts.value(), metrics.sockets.value(), metrics.channels.value()];
-        let expected = [account.accepted, account.open, account.channels];
+        let counted = [
+            metrics.broadcasts.value(),
+            metrics.sockets.value(),
+            metrics.channels.value(),
+            metrics.joins_refused.value(),
+            metrics.errors_unmatched_topic.value(),
+        ];
+        let refused = metrics.joins_refused.value();
+        let perhaps = std::mem::take(&mut account.refused_perhaps);
+        if (account.refused.saturating_sub(perhaps)..account.refused).contains(&refused) {
+            account.refused = refused;
+        }
+        let Shard { accepted, open, channels, refused, unmatched, .. } = *account;
+        let expected = [accepted, open, channels, refused, unmatched];
         if counted != expected {
-            let text = format!("broadcasts, sockets, channels: {counted:?}, not {expected:?}");
+            let names = "broadcasts, sockets, channels, refused joins, unmatched topics";
+            let text = format!("{names}: {counted:?}, not {expected:?}");
             model.fail("metrics", text);
         }
         let open: u64 = model.shards.iter().map(|it| it.open).sum();

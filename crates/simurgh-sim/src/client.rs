@@ -1,7 +1,7 @@
 //! Clients: what they say, and how they take what is said to them.
 
 use simurgh_core::{Phase, Received, Wire};
-use simurgh_proto::message::{Message, Payload, Ref, events};
+use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::serializer::{Frame, Kind, Serializer};
 use simurgh_proto::session::client::{Client, Topic};
 use simurgh_proto::ws::{CloseCode, Decoder, Event, Limits, Role};
@@ -12,6 +12,7 @@ use crate::model::{Asked, Asks, Doing, Line, Made, NONE, Sort, code_bit};
 use crate::node::Fault;
 use crate::payload;
 use crate::peer::{Heard, Sent, What, line_of};
+use crate::refs;
 use crate::world::World;
 
 /// The client's end of a connection.
@@ -133,10 +134,19 @@ impl World {
             _ => (Asks::Event, "x"),
         };
         let join_ref = if asks == Asks::Join { join_ref.min(ODD_REFS - 1) } else { join_ref };
-        let text = |it: u32| if it == 0 { Ref::Null } else { Ref::from_text(&it.to_string()) };
+        // Of every form, if there are any: a join's own join_ref is meant, later or never.
+        let (join_ref, msg_ref) = match self.stage.profile.extras.has_odd_refs {
+            true if join_ref == 0 => (0, refs::in_form(msg_ref, word >> 17)),
+            true if asks == Asks::Join => {
+                let form = word >> 20;
+                (refs::in_form(join_ref, form), refs::in_form(msg_ref, word >> 17 & 3))
+            }
+            true => (refs::in_form(join_ref, word >> 20), refs::in_form(msg_ref, word >> 17)),
+            false => (join_ref, msg_ref),
+        };
         let message = Message {
-            join_ref: text(join_ref),
-            msg_ref: text(msg_ref),
+            join_ref: refs::of(join_ref),
+            msg_ref: refs::of(msg_ref),
             topic: (&*name).into(),
             event: event.into(),
             payload,
@@ -389,6 +399,6 @@ impl World {
 pub(crate) fn join_ref(message: &Message<'_>) -> u32 {
     match message.join_ref.raw() {
         "\"\"" => NONE,
-        raw => payload::ref_number(raw),
+        raw => refs::number(raw, false),
     }
 }

@@ -62,6 +62,7 @@ counts! {
     slices "slices cut",
     rests "rests",
     kicks "kicked",
+    too_long "joins with something too long",
     too_big "messages too big",
     read_elsewhere "messages read elsewhere",
     prepared "of them handled as prepared",

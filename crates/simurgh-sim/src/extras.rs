@@ -12,6 +12,10 @@ pub(crate) struct Extras {
     pub(crate) is_crowded: bool,
     /// Texts of clients that are longer are read, and prepared, away from their shard; 0: none.
     pub(crate) prepare_above: u32,
+    /// Names of topics about as long as fits a binary frame (1), or as can be joined (2).
+    pub(crate) long_names: u8,
+    /// Clients give refs of every form.
+    pub(crate) has_odd_refs: bool,
 }
 
 impl Extras {
@@ -29,21 +33,33 @@ impl Extras {
             80..84 => 64 << 10,
             _ => 0,
         };
-        Self { permits, is_crowded, prepare_above }
+        let long_names = match rng.u8(..) {
+            0..40 => 1,
+            40..46 => 2,
+            _ => 0,
+        };
+        let has_odd_refs = rng.u8(..) < 60;
+        Self { permits, is_crowded, prepare_above, long_names, has_odd_refs }
     }
 
     /// As a word of a file.
     pub(crate) fn word(self) -> String {
-        let Self { permits, is_crowded, prepare_above } = self;
+        let Self { permits, is_crowded, prepare_above, long_names, has_odd_refs } = self;
         let permits = permits.map_or(0, |it| u32::from(it) + 1);
-        format!("{permits},{},{prepare_above}", u8::from(is_crowded))
+        let [is_crowded, has_odd_refs] = [is_crowded, has_odd_refs].map(u8::from);
+        format!("{permits},{is_crowded},{prepare_above},{long_names},{has_odd_refs}")
     }
 
     /// From such a word.
     pub(crate) fn from_word(word: &str) -> Option<Self> {
         let numbers: Option<Vec<u32>> = word.split(',').map(|it| it.parse().ok()).collect();
-        let [permits, is_crowded, prepare_above] = *numbers?.as_slice() else { return None };
+        let [permits, is_crowded, prepare_above, long_names, has_odd_refs] = *numbers?.as_slice()
+        else {
+            return None;
+        };
         Some(Self {
+            long_names: long_names as u8,
+            has_odd_refs: has_odd_refs == 1,
             permits: permits.checked_sub(1).map(|it| it as u8),
             is_crowded: is_crowded == 1,
             prepare_above,

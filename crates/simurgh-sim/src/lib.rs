@@ -27,6 +27,7 @@ mod payload;
 mod peer;
 mod profile;
 mod ready;
+mod refs;
 mod report;
 mod run;
 mod scene;

@@ -13,7 +13,7 @@ use simurgh_proto::topic::Pattern;
 use simurgh_reactor::Key;
 
 use crate::app;
-use crate::model::{Answer, Intent, Model};
+use crate::model::{Answer, Intent, Model, Topics};
 use crate::payload;
 use crate::profile::Profile;
 use crate::ready;
@@ -65,7 +65,8 @@ impl Stage {
     pub(crate) fn new(profile: Profile, fault: Option<(Fault, u32)>) -> Self {
         let bytes_max = profile.config.broadcast_bytes_max();
         let channels_max = usize::from(profile.channels_max);
-        let model = Model::new(profile.topics, profile.shards, channels_max, bytes_max);
+        let topics = Topics::new(profile.topics, profile.extras.long_names);
+        let model = Model::new(topics, profile.shards, channels_max, bytes_max);
         Self {
             model: Mutex::new(model),
             profile,

@@ -9,6 +9,7 @@ use simurgh_reactor::Key;
 
 use crate::model::{Asked, Line, Sort, Topics};
 use crate::payload;
+use crate::refs;
 
 /// A message of a client on its way.
 #[derive(Debug)]
@@ -103,8 +104,8 @@ pub(crate) fn line_of(topics: &Topics, message: &ServerMessage<'_>) -> (Option<u
     let letter = |word: &str| word.as_bytes().first().copied().unwrap_or_default();
     match message {
         ServerMessage::Reply { join_ref, msg_ref, topic, status, response } => {
-            let (one, two) =
-                (payload::ref_number(join_ref.raw()), payload::ref_number(msg_ref.raw()));
+            let is_binary = response.binary().is_some();
+            let [one, two] = [join_ref, msg_ref].map(|it| refs::number(it.raw(), is_binary));
             let line = Line::reply(one, two, letter(status), payload::parse(response).0);
             (topics.number(topic), line, payload::sum(response))
         }
@@ -114,8 +115,9 @@ pub(crate) fn line_of(topics: &Topics, message: &ServerMessage<'_>) -> (Option<u
                 events::ERROR => (Sort::Error, 0),
                 other => (Sort::Event, letter(other)),
             };
-            let join_ref = payload::ref_number(it.join_ref.raw());
-            let msg_ref = payload::ref_number(it.msg_ref.raw());
+            let is_binary = it.payload.binary().is_some();
+            let [join_ref, msg_ref] =
+                [&it.join_ref, &it.msg_ref].map(|it| refs::number(it.raw(), is_binary));
             let said = payload::parse(&it.payload).0;
             let line = Line { sort, word, join_ref, msg_ref, said };
             (topics.number(&it.topic), line, payload::sum(&it.payload))

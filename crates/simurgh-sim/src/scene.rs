@@ -97,6 +97,7 @@ impl World {
         let topics = &self.stage.model().topics;
         match b % 32 {
             31 => topics.unmatched(),
+            29 | 30 => topics.over.unwrap_or((usize::from(b / 32) % topics.rooms) as u8),
             _ => (usize::from(b / 32) % topics.rooms) as u8,
         }
     }

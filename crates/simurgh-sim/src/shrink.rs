@@ -54,7 +54,7 @@ impl Shrinking<'_> {
 
     /// A smaller world, if it fails there as well.
     fn simpler(&mut self, plan: &mut Plan, ops: &[Op]) -> bool {
-        let changes: [fn(&mut Profile); 12] = [
+        let changes: [fn(&mut Profile); 15] = [
             |it| it.shards = 1,
             |it| it.shards = it.shards.min(2),
             |it| it.clients = it.clients.div_ceil(2),
@@ -67,6 +67,9 @@ impl Shrinking<'_> {
             |it| it.effects_max = it.effects_max.saturating_sub(1),
             |it| it.extras = Extras { permits: it.extras.permits, ..Extras::default() },
             |it| it.extras.permits = None,
+            |it| it.extras.prepare_above = 0,
+            |it| it.extras.long_names = 0,
+            |it| it.extras.has_odd_refs = false,
         ];
         let mut is_simpler = false;
         for change in changes {

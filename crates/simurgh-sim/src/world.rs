@@ -154,10 +154,16 @@ impl World {
                     false => config.decision_timeout,
                 };
                 // One that a drain closes in the same step may have been told before.
+                let is_closed = matches!(peer.socket.phase(), Phase::Closing | Phase::Ending);
                 match peer.socket.phase() {
                     Phase::Waiting => {}
-                    Phase::Closing | Phase::Ending if waited <= ticks(longest) => {}
-                    _ => model.timed_out(conn, waited, ticks(longest)),
+                    _ if is_closed && waited <= ticks(longest) => {}
+                    _ => {
+                        if let Some(it) = model.shards.get_mut(shard).filter(|_| is_closed) {
+                            it.refused_perhaps += 1;
+                        }
+                        model.timed_out(conn, waited, ticks(longest));
+                    }
                 }
             }
         }

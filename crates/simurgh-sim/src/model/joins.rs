@@ -92,7 +92,7 @@ impl Model {
 
     /// A join is refused.
     pub(crate) fn refused(&mut self, joining: Joining, response: u32) {
-        self.counts.refused += 1;
+        self.refuses(joining.conn);
         self.replied(joining, b'e', response);
         self.close_replaced(joining.conn);
         if self.conn(joining.conn).is_some_and(|it| it.wire == Wire::Plain) {

@@ -26,6 +26,7 @@ use simurgh_proto::message::Payload;
 use crate::counts::Counts;
 use crate::payload;
 use crate::profile::IDS;
+use crate::refs;
 pub(crate) use calls::{Answer, Call, DISCONNECT, Did, Eff, Out, PUSHED};
 pub(crate) use joins::Joining;
 pub(crate) use seen::{Line, Sort};
@@ -49,14 +50,37 @@ pub(crate) struct Failure {
 pub(crate) struct Topics {
     pub(crate) names: Vec<String>,
     pub(crate) rooms: usize,
+    /// One whose name is too long to be joined.
+    pub(crate) over: Option<u8>,
 }
 
+/// Longest name that can be joined.
+const TOPIC_BYTES_MAX: usize = 16 << 10;
+/// Longest field of a binary frame.
+const FIELD_BYTES_MAX: usize = 255;
+
 impl Topics {
-    pub(crate) fn new(rooms: usize) -> Self {
-        let rooms_of = (0..rooms).map(|n| format!("rooms:{n}"));
+    /// So many rooms, with short names, names about as long as a binary frame has room for, or
+    /// about as long as can be joined.
+    pub(crate) fn new(rooms: usize, long: u8) -> Self {
+        let bytes = |n: usize| match long {
+            0 => 7,
+            1 => FIELD_BYTES_MAX + [1, 0, 2, 40][n % 4],
+            _ => [TOPIC_BYTES_MAX, FIELD_BYTES_MAX + 1, TOPIC_BYTES_MAX - 1, 7][n % 4],
+        };
+        let name = |bytes: usize, n: usize| format!("rooms:{}{n}", "x".repeat(bytes - 7));
+        let rooms_of = (0..rooms).map(|n| name(bytes(n), n));
         let fixed = ["other:0", "phoenix", "plain:0"].map(str::to_owned);
         let ids = (0..IDS).map(|n| format!("ids:{n}"));
-        Self { names: rooms_of.chain(fixed).chain(ids).collect(), rooms }
+        let mut names: Vec<String> = rooms_of.chain(fixed).chain(ids).collect();
+        let over = (long > 1).then_some(names.len() as u8);
+        names.extend(over.map(|_| name(TOPIC_BYTES_MAX + 1, 9)));
+        Self { names, rooms, over }
+    }
+
+    /// Whether a binary frame has no room for its name.
+    pub(crate) fn is_wide(&self, topic: u8) -> bool {
+        self.name(topic).len() > FIELD_BYTES_MAX
     }
 
     pub(crate) fn unmatched(&self) -> u8 {
@@ -82,6 +106,7 @@ impl Topics {
     pub(crate) fn number(&self, name: &str) -> Option<u8> {
         let digit = || name.bytes().next_back().map_or(0, |it| usize::from(it.wrapping_sub(b'0')));
         let guess = match name.as_bytes().first()? {
+            b'r' if digit() == 9 => usize::from(self.over?),
             b'r' => digit(),
             b'i' => usize::from(self.id(digit())),
             b'o' => self.rooms,
@@ -129,6 +154,8 @@ pub(crate) struct Expected {
     pub(crate) horizon: u64,
     pub(crate) is_broadcast: bool,
     pub(crate) is_optional: bool,
+    /// It is no channel's, and may come before what its socket is brought up to date with.
+    pub(crate) overtakes: bool,
 }
 
 /// A connection with a session.
@@ -226,6 +253,11 @@ pub(crate) struct Shard {
     pub(crate) accepted: u64,
     pub(crate) open: u64,
     pub(crate) channels: u64,
+    /// Joins that were refused, and messages for topics that are not joined or not known.
+    pub(crate) refused: u64,
+    pub(crate) unmatched: u64,
+    /// Of the refused those of this step of which that is not certain.
+    pub(crate) refused_perhaps: u64,
     pub(crate) drains: bool,
 }
 
@@ -280,8 +312,12 @@ pub(crate) struct Now {
 }
 
 impl Model {
-    pub(crate) fn new(rooms: usize, shards: usize, channels_max: usize, bytes_max: usize) -> Self {
-        let topics = Topics::new(rooms);
+    pub(crate) fn new(
+        topics: Topics,
+        shards: usize,
+        channels_max: usize,
+        bytes_max: usize,
+    ) -> Self {
         let shard = |_| Shard {
             members: vec![Vec::new(); topics.names.len()],
             relays: vec![Vec::new(); topics.names.len()],
@@ -397,6 +433,24 @@ impl Model {
     pub(crate) fn joined(&self, conn: u32, topic: u8) -> Option<u32> {
         let channels = &self.conn(conn)?.channels;
         channels.iter().find(|(it, _)| *it == topic).map(|(_, chan)| *chan)
+    }
+
+    /// Whether a binary payload has no form in what a socket speaks.
+    pub(crate) fn has_no_form(&self, wire: Wire, topic: u8, line: &Line) -> bool {
+        let is_wide = |it: u32| refs::field_bytes(it) > FIELD_BYTES_MAX;
+        match wire {
+            Wire::V1 => true,
+            Wire::V2 => {
+                self.topics.is_wide(topic) || is_wide(line.join_ref) || is_wide(line.msg_ref)
+            }
+            Wire::Plain | Wire::Values => false,
+        }
+    }
+
+    /// The shard of a socket.
+    pub(crate) fn shard_of_conn(&mut self, conn: u32) -> Option<&mut Shard> {
+        let shard = self.conn(conn)?.shard;
+        self.shards.get_mut(shard)
     }
 
     /// A channel's value that is made, for a socket's topic.
