@@ -16,6 +16,8 @@ pub(crate) struct Extras {
     pub(crate) long_names: u8,
     /// Clients give refs of every form.
     pub(crate) has_odd_refs: bool,
+    /// Servers drain more often, and start again.
+    pub(crate) restarts: bool,
 }
 
 impl Extras {
@@ -39,25 +41,29 @@ impl Extras {
             _ => 0,
         };
         let has_odd_refs = rng.u8(..) < 60;
-        Self { permits, is_crowded, prepare_above, long_names, has_odd_refs }
+        let restarts = rng.u8(..) < 40;
+        Self { permits, is_crowded, prepare_above, long_names, has_odd_refs, restarts }
     }
 
     /// As a word of a file.
     pub(crate) fn word(self) -> String {
-        let Self { permits, is_crowded, prepare_above, long_names, has_odd_refs } = self;
+        let Self { permits, is_crowded, prepare_above, long_names, has_odd_refs, restarts } = self;
         let permits = permits.map_or(0, |it| u32::from(it) + 1);
-        let [is_crowded, has_odd_refs] = [is_crowded, has_odd_refs].map(u8::from);
-        format!("{permits},{is_crowded},{prepare_above},{long_names},{has_odd_refs}")
+        let switches = [is_crowded, has_odd_refs, restarts];
+        let [is_crowded, has_odd_refs, restarts] = switches.map(u8::from);
+        format!("{permits},{is_crowded},{prepare_above},{long_names},{has_odd_refs},{restarts}")
     }
 
     /// From such a word.
     pub(crate) fn from_word(word: &str) -> Option<Self> {
         let numbers: Option<Vec<u32>> = word.split(',').map(|it| it.parse().ok()).collect();
-        let [permits, is_crowded, prepare_above, long_names, has_odd_refs] = *numbers?.as_slice()
+        let [permits, is_crowded, prepare_above, long_names, has_odd_refs, restarts] =
+            *numbers?.as_slice()
         else {
             return None;
         };
         Some(Self {
+            restarts: restarts == 1,
             long_names: long_names as u8,
             has_odd_refs: has_odd_refs == 1,
             permits: permits.checked_sub(1).map(|it| it as u8),

@@ -12,6 +12,7 @@
 //! shrunk by leaving operations out, and a fuzzer may write them.
 
 mod app;
+mod bounds;
 mod checks;
 mod cli;
 mod client;

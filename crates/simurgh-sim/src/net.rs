@@ -44,6 +44,8 @@ pub(crate) struct Net {
     pub(crate) touched: Vec<Key>,
     closing: Vec<Key>,
     pub(crate) drained: Vec<Key>,
+    /// Who was held in the step under way.
+    pub(crate) holds: Vec<Key>,
     pub(crate) cut: Vec<u32>,
     pub(crate) stops: bool,
     pub(crate) is_deaf: bool,
@@ -84,10 +86,18 @@ impl Net {
             touched: Vec::new(),
             closing: Vec::new(),
             drained: Vec::new(),
+            holds: Vec::new(),
             cut: Vec::new(),
             stops: false,
             is_deaf: false,
         }
+    }
+
+    /// The same for another core: its keys go on, so that old ones mean nobody.
+    pub(crate) fn again(self) -> Self {
+        let Self { stage, now, clock, jumps, places, free, frames, hash, .. } = self;
+        let fresh = Self::new(stage);
+        Self { now, clock, jumps, places, free, frames, hash, ..fresh }
     }
 
     /// A turn begins, or goes on, at this time; `jumps` says how the clock goes.
@@ -119,6 +129,7 @@ impl Net {
             stash: Default::default(),
             heard: Vec::new(),
             is_held: false,
+            held_for: None,
             reading: 0,
             is_closing: false,
             is_mute: false,
@@ -144,6 +155,10 @@ impl Net {
     pub(crate) fn peer_mut(&mut self, key: Key) -> Option<&mut Peer> {
         let place = self.places.get_mut(key.slot as usize)?;
         place.peer.as_deref_mut().filter(|_| place.generation == key.generation)
+    }
+
+    pub(crate) fn peers(&self) -> impl Iterator<Item = &Peer> {
+        self.places.iter().filter_map(|it| it.peer.as_deref())
     }
 
     pub(crate) fn keys(&self) -> Vec<Key> {
@@ -431,8 +446,10 @@ impl Sockets for Net {
     }
 
     fn hold(&mut self, key: Key) {
-        if let Some(peer) = self.peer_mut(key) {
-            peer.is_held = true;
+        if let Some(peer) = self.peer_mut(key)
+            && !std::mem::replace(&mut peer.is_held, true)
+        {
+            self.holds.push(key);
         }
     }
 

@@ -13,6 +13,7 @@ use simurgh_proto::topic::Pattern;
 use simurgh_reactor::Key;
 
 use crate::app;
+use crate::bounds::{Flow, Flows};
 use crate::model::{Answer, Intent, Model, Topics};
 use crate::payload;
 use crate::profile::Profile;
@@ -112,6 +113,8 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Letter {
     pub(crate) mail: Mail,
     pub(crate) tag: Tag,
+    /// A broadcast's flow, and what it weighs.
+    flow: Option<(Flow, usize)>,
 }
 
 /// What the account has to know of a mail.
@@ -145,6 +148,12 @@ pub(crate) struct State {
     posted: Vec<(usize, u32)>,
     /// Permits on their way by mail.
     pub(crate) permits_posted: usize,
+    /// What certainly is under way.
+    pub(crate) flows: Flows,
+    /// Bytes given back in the step under way.
+    pub(crate) done_in_step: usize,
+    /// What the heaviest broadcast weighs.
+    pub(crate) heaviest: usize,
 }
 
 /// The node.
@@ -166,6 +175,7 @@ impl SimNode {
             charged: vec![0; shards],
             ended: vec![false; shards],
             census: vec![0; topics],
+            flows: Flows::new(shards, topics),
             ..State::default()
         };
         let permits = profile.permits();
@@ -189,10 +199,22 @@ impl SimNode {
             return false;
         }
         state.permits_posted += usize::from(letter.is_permit());
+        state.mail(shard, &letter, true);
         if let Some(mailbox) = state.mailboxes.get_mut(shard) {
             mailbox.push_back(letter);
         }
         true
+    }
+
+    /// All shards have ended, and others take their places.
+    pub(crate) fn restart(&self) {
+        let mut state = self.state();
+        let deciding = std::mem::take(&mut state.deciding);
+        state.charged.fill(0);
+        state.ended.fill(false);
+        state.flows = Flows::new(self.shards, state.census.len());
+        drop(state);
+        drop(deciding);
     }
 
     /// Takes the next letter out of a mailbox.
@@ -200,6 +222,7 @@ impl SimNode {
         let mut state = self.state();
         let letter = state.mailboxes.get_mut(shard)?.pop_front()?;
         state.permits_posted -= usize::from(letter.is_permit());
+        state.mail(shard, &letter, false);
         Some(letter)
     }
 
@@ -211,11 +234,24 @@ impl SimNode {
         }
         let letters = state.mailboxes.get_mut(shard).map(std::mem::take).unwrap_or_default();
         state.permits_posted -= letters.iter().filter(|it| it.is_permit()).count();
+        letters.iter().for_each(|it| state.mail(shard, it, false));
         letters
     }
 }
 
+impl State {
+    fn mail(&mut self, shard: usize, letter: &Letter, comes: bool) {
+        if let Some((flow, bytes)) = letter.flow {
+            self.flows.mail(shard, flow, bytes, comes);
+        }
+    }
+}
+
 impl Letter {
+    pub(crate) fn new(mail: Mail, tag: Tag) -> Self {
+        Self { mail, tag, flow: None }
+    }
+
     fn is_permit(&self) -> bool {
         matches!(self.mail, Mail::Permit)
     }
@@ -239,7 +275,7 @@ fn mounts(stage: &Arc<Stage>) -> [Mount; 2] {
 impl Reach for SimNode {
     fn tell(&self, channel: ChannelId, what: ToChannel) {
         let Some((chan, intent)) = locked(&self.stage.intent).take() else { return };
-        let letter = Letter { mail: Mail::ToChannel(channel, what), tag: Tag::Told(chan, intent) };
+        let letter = Letter::new(Mail::ToChannel(channel, what), Tag::Told(chan, intent));
         self.put(usize::from(channel.shard), letter);
     }
 
@@ -274,10 +310,15 @@ impl Node for SimNode {
             Mail::Broadcast(posted) => Tag::Broadcast(number_of(posted.broadcast())),
             _ => Tag::Nothing,
         };
+        let mut flow = None;
         if let Tag::Broadcast(id) = tag {
-            if self.stage.model().running.is_some() {
+            let model = self.stage.model();
+            if let (Some(running), Mail::Broadcast(posted)) = (model.running, &mail) {
+                let topic = model.made(id).map_or(0, |it| it.topic);
+                flow = Some((model.flow(running, topic), posted.broadcast().weight()));
                 self.state().posted.push((shard, id));
             }
+            drop(model);
             if self.stage.is_faulty(Fault::LoseMail) {
                 return true;
             }
@@ -285,13 +326,13 @@ impl Node for SimNode {
                 && let Mail::Broadcast(posted) = &mail
             {
                 let again = simurgh_core::Posted::new(Arc::clone(posted.broadcast()), None);
-                self.put(shard, Letter { mail: Mail::Broadcast(again), tag });
+                self.put(shard, Letter::new(Mail::Broadcast(again), tag));
             }
         }
         if matches!(mail, Mail::Permit) && self.stage.is_faulty(Fault::LosePermit) {
             return true;
         }
-        self.put(shard, Letter { mail, tag })
+        self.put(shard, Letter { mail, tag, flow })
     }
 
     fn charge(&self, shard: usize, bytes: usize) {
@@ -301,6 +342,7 @@ impl Node for SimNode {
             *charged += bytes;
             let charged = *charged;
             state.charged_max = state.charged_max.max(charged);
+            state.heaviest = state.heaviest.max(bytes);
         }
         if model.running != Some(shard) {
             return;
@@ -314,6 +356,7 @@ impl Node for SimNode {
         state.posted = posted;
         state.posted.clear();
         model.own_charge(shard, bytes);
+        self.judge(&mut model, &mut state, shard, bytes);
     }
 
     fn done(&self, shard: usize, bytes: usize) {
@@ -321,6 +364,7 @@ impl Node for SimNode {
             return;
         }
         let mut state = self.state();
+        state.done_in_step += bytes;
         let Some(charged) = state.charged.get_mut(shard) else { return };
         match charged.checked_sub(bytes) {
             Some(left) => *charged = left,

@@ -3,7 +3,7 @@
 use simurgh_core::{NETWORK, Phase};
 use simurgh_proto::ws::CloseCode;
 
-use crate::model::{Doing, code_bit};
+use crate::model::{Asks, Doing, code_bit};
 use crate::world::World;
 
 impl World {
@@ -52,6 +52,48 @@ impl World {
             let (phase, held) = (peer.socket.phase(), peer.is_held);
             let text = format!("socket {conn} is {phase:?} (held: {held}) although {why}");
             self.stage.model().fail("close", text);
+        }
+    }
+
+    /// New cores start where all have drained and ended, as another process does. Who had channels
+    /// comes back, to whichever shard, and joins them again.
+    pub(crate) fn restart(&mut self, c: u32) {
+        if !self.servers.iter().all(|it| it.has_ended) {
+            return;
+        }
+        self.tell(|| "new cores start".to_owned());
+        self.readings.clear();
+        self.node.restart();
+        let servers = std::mem::take(&mut self.servers);
+        self.servers = servers.into_iter().map(|it| it.again(&self.node)).collect();
+        self.stage.model().restart();
+        self.check_end();
+        for client in 0..self.current.len() {
+            self.come_back(
+                client,
+                c.wrapping_mul(0x9e37_79b1).wrapping_add(client as u32 * 0x9_1d3),
+            );
+        }
+    }
+
+    fn come_back(&mut self, client: usize, c: u32) {
+        let Some(last) = self.links.iter().rposition(|it| it.client == client) else { return };
+        // What the old server said reaches it first.
+        while self.take(last as u32, usize::MAX) {}
+        let held: Vec<u8> = {
+            let model = self.stage.model();
+            let Some(link) = self.links.get(last) else { return };
+            let holds = |it: &u8| link.session.holds(model.topics.name(*it));
+            (0..model.topics.rooms as u8).filter(holds).collect()
+        };
+        if held.is_empty() {
+            return;
+        }
+        self.connect(client as u16, c);
+        let Some(conn) = self.link_of(client as u16) else { return };
+        for topic in held {
+            self.stage.model().counts.returns += 1;
+            self.say(conn, Asks::Join, topic, c >> 3, false);
         }
     }
 }

@@ -7,6 +7,7 @@ use simurgh_proto::message::events;
 use simurgh_proto::serializer::{Kind, ServerMessage};
 use simurgh_reactor::Key;
 
+use crate::bounds::Flow;
 use crate::model::{Asked, Line, Sort, Topics};
 use crate::payload;
 use crate::refs;
@@ -52,6 +53,8 @@ pub(crate) struct Peer {
     pub(crate) stash: VecDeque<Sent>,
     pub(crate) heard: Vec<Heard>,
     pub(crate) is_held: bool,
+    /// For which flow it is held, if that is certain.
+    pub(crate) held_for: Option<Flow>,
     /// The ticket of the message that is being read away from the shard; 0 for none.
     pub(crate) reading: u32,
     pub(crate) is_closing: bool,

@@ -80,6 +80,9 @@ impl Profile {
         let mut it = Self { extras, ..early };
         let mut rng = Rng::with_seed(seed ^ 0x57_45_49_47);
         it.weights.extend((Kind::EARLY..Kind::ALL.len()).map(|_| swarm(&mut rng)));
+        if let Some(weight) = it.weights.get_mut(Kind::Restart as usize) {
+            *weight = if extras.restarts { 16 } else { 0 };
+        }
         if extras.is_crowded {
             it.crowd();
         }

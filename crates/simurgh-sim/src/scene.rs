@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use simurgh_core::{
-    Broadcast, Mail, NETWORK, Node, Phase, Reply, SocketState, Stop, Wire, guarded,
+    Broadcast, BroadcastError, Mail, NETWORK, Node, Phase, Reply, SocketState, Stop, Wire, guarded,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::session::client::Client;
@@ -77,6 +77,7 @@ impl World {
             (Kind::Disconnect, _) => self.disconnect(usize::from(b)),
             (Kind::Wait, _) => self.wait(c),
             (Kind::Drain, _) => self.drain(a, c),
+            (Kind::Restart, _) => self.restart(c),
             (Kind::Reading, _) => {
                 self.was_read(usize::from(a));
             }
@@ -102,7 +103,7 @@ impl World {
         }
     }
 
-    fn connect(&mut self, client: u16, c: u32) {
+    pub(crate) fn connect(&mut self, client: u16, c: u32) {
         let client = usize::from(client) % self.current.len();
         let Some(shard) = self.shard((c >> 8) as u16) else { return };
         let Some(server) = self.servers.get_mut(shard).filter(|it| !it.net.is_deaf) else { return };
@@ -242,7 +243,7 @@ impl World {
             None => None,
         };
         let mail = Mail::Joined(key, ticket, joined);
-        self.node.put(shard, Letter { mail, tag: Tag::Joined(conn, ticket, answer) });
+        self.node.put(shard, Letter::new(mail, Tag::Joined(conn, ticket, answer)));
     }
 
     fn publish(&mut self, b: u16, c: u32) {
@@ -257,7 +258,16 @@ impl World {
         let name = model.topics.name(topic).to_owned();
         drop(model);
         let word = EVENTS.get(usize::from(event)).copied().unwrap_or_default();
+        let (bytes, bytes_max) = (payload.len(), self.stage.profile.config.broadcast_bytes_max());
+        let expected = match self.node.is_congested() {
+            _ if bytes > bytes_max => Err(BroadcastError::TooLarge { bytes, bytes_max }),
+            true => Err(BroadcastError::Congested),
+            false => Ok(()),
+        };
         let done = self.node.broadcast(Broadcast::new(&*name, word, payload));
+        if done != expected {
+            self.stage.model().fail("bounds", format!("{done:?}, not {expected:?}"));
+        }
         self.tell(|| format!("somebody broadcasts #{id} on {name}: {done:?}"));
         if done.is_err() {
             self.stage.model().counts.congested += 1;
@@ -321,7 +331,7 @@ impl World {
         let shards = self.servers.len();
         for shard in 0..shards {
             if c >> 16 & 1 == 0 || usize::from(a) % shards == shard {
-                let letter = Letter { mail: Mail::Drain(over), tag: Tag::Nothing };
+                let letter = Letter::new(Mail::Drain(over), Tag::Nothing);
                 self.node.put(shard, letter);
             }
         }
@@ -494,7 +504,8 @@ impl World {
         limit.is_some_and(|limit| silent > ticks(limit) + SLACK)
     }
 
-    fn check_end(&mut self) {
+    /// Nobody is there: nothing is left.
+    pub(crate) fn check_end(&mut self) {
         let mut found = Vec::new();
         for (shard, server) in self.servers.iter().enumerate() {
             let it = &server.metrics;

@@ -54,7 +54,7 @@ impl Shrinking<'_> {
 
     /// A smaller world, if it fails there as well.
     fn simpler(&mut self, plan: &mut Plan, ops: &[Op]) -> bool {
-        let changes: [fn(&mut Profile); 15] = [
+        let changes: [fn(&mut Profile); 16] = [
             |it| it.shards = 1,
             |it| it.shards = it.shards.min(2),
             |it| it.clients = it.clients.div_ceil(2),
@@ -70,6 +70,7 @@ impl Shrinking<'_> {
             |it| it.extras.prepare_above = 0,
             |it| it.extras.long_names = 0,
             |it| it.extras.has_odd_refs = false,
+            |it| it.extras.restarts = false,
         ];
         let mut is_simpler = false;
         for change in changes {

@@ -33,6 +33,15 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
+/// All cores drain and end; others take their places, and clients join again.
+#[test]
+fn servers_start_again() {
+    let results: Vec<_> = (0..60).map(|seed| run::seeded(&Plan::of(seed), 2000).0).collect();
+    assert!(results.iter().all(|it| it.failure.is_none()), "{results:?}");
+    let returns: u64 = results.iter().map(|it| it.counts.returns).sum();
+    assert!(returns > 0, "somebody comes back");
+}
+
 #[test]
 fn another_seed_is_another_run() {
     let hash = |seed| run::seeded(&Plan::of(seed), 500).0.hash;

@@ -7,6 +7,7 @@ use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{Core, Mail, Node, Phase, TICK};
 use simurgh_reactor::{Key, Next};
 
+use crate::bounds::Pace;
 use crate::client::Link;
 use crate::counts::Counts;
 use crate::model::{Doing, Failure, Over};
@@ -22,7 +23,41 @@ pub(crate) struct Server {
     pub(crate) net: Net,
     pub(crate) metrics: Arc<ShardMetrics>,
     is_in_turn: bool,
+    pub(crate) pace: Pace,
     pub(crate) has_ended: bool,
+}
+
+impl Server {
+    fn new(node: &Arc<SimNode>, shard: usize, net: Net) -> Self {
+        let metrics = Arc::new(ShardMetrics::default());
+        let seed = node.stage.profile.seed;
+        Self {
+            core: Core::new(Arc::clone(node), shard as u16, Arc::clone(&metrics), seed),
+            net,
+            metrics,
+            is_in_turn: false,
+            pace: Pace::default(),
+            has_ended: false,
+        }
+    }
+
+    /// Another one takes its place, once all that it had is gone.
+    pub(crate) fn again(self, node: &Arc<SimNode>) -> Self {
+        let Self { core, net, metrics, .. } = self;
+        let shard = usize::from(core.shard());
+        drop(core);
+        let it = &metrics;
+        let gauges = [&it.sockets, &it.channels, &it.subscriptions, &it.channels_hibernating];
+        let (gauges, frames) = (gauges.map(|it| it.value()), net.frames.get());
+        let mut model = node.stage.model();
+        model.counts.held += metrics.publishers_held.value();
+        model.counts.idle += metrics.idle_timeouts.value();
+        if gauges != [0; 4] || frames != 0 || net.peers().next().is_some() {
+            model.fail("left", format!("shard {shard}: gauges {gauges:?}, {frames} frames"));
+        }
+        drop(model);
+        Self::new(node, shard, net.again())
+    }
 }
 
 /// See the module.
@@ -62,17 +97,7 @@ impl World {
     pub(crate) fn new(profile: &Profile, fault: Option<(Fault, u32)>) -> Self {
         let stage = Arc::new(Stage::new(profile.clone(), fault));
         let node = Arc::new(SimNode::new(Arc::clone(&stage)));
-        let server = |shard: usize| {
-            let metrics = Arc::new(ShardMetrics::default());
-            let (node, seed) = (Arc::clone(&node), profile.seed);
-            Server {
-                core: Core::new(node, shard as u16, Arc::clone(&metrics), seed),
-                net: Net::new(Arc::clone(&stage)),
-                metrics,
-                is_in_turn: false,
-                has_ended: false,
-            }
-        };
+        let server = |shard: usize| Server::new(&node, shard, Net::new(Arc::clone(&stage)));
         let servers = (0..profile.shards).map(server).collect();
         Self {
             servers,
@@ -130,7 +155,14 @@ impl World {
         let now_ns = if server.is_in_turn { server.net.now.ns } else { self.clock_ns };
         server.is_in_turn = true;
         server.net.at(now_ns, jumps);
+        server.net.holds.clear();
         let tick = server.net.now.tick;
+        let mut state = self.node.state();
+        state.done_in_step = 0;
+        if doing == Doing::FanOut {
+            state.flows.fanned_out(shard);
+        }
+        drop(state);
         self.stage.model().begin_step(shard, doing, tick);
         act(&mut server.core, &mut server.net, &self.stage);
         self.after(shard, doing);
@@ -183,8 +215,14 @@ impl World {
         // When those before it published there may have been less under way.
         let published = model.now.publishers.last().copied();
         server.account(&mut model);
+        if doing == Doing::Settle {
+            server.check_settled(&self.node, &mut model);
+        }
+        self.check_publishers(shard, &mut model);
         self.check_permits(&mut model);
+        let flows = std::mem::take(&mut model.now.flows);
         drop(model);
+        self.note_holds(shard, &flows);
         // Whoever publishes where far too much is under way is not read.
         if let Some(conn) = published.filter(|_| self.node.is_jammed()) {
             self.check_held(shard, conn);
@@ -208,7 +246,7 @@ impl World {
 
     /// Takes one letter out of a mailbox.
     pub(crate) fn take_mail(&mut self, shard: usize) -> bool {
-        let Some(Letter { mail, tag }) = self.node.take(shard) else { return false };
+        let Some(Letter { mail, tag, .. }) = self.node.take(shard) else { return false };
         self.tell(|| format!("core {shard} takes {}", mail_text(&mail, tag)));
         let is_drain = matches!(mail, Mail::Drain(_));
         self.step(shard, Doing::Mail(None), 1, |core, net, stage| {

@@ -65,6 +65,7 @@ impl Model {
             if let Some(members) = shard.members.get_mut(usize::from(topic)) {
                 members.push(chan);
             }
+            shard.note_members(topic);
         }
         for effect in &effects {
             if let Eff::Broadcast(id) = effect

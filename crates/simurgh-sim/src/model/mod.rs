@@ -23,6 +23,7 @@ use std::collections::VecDeque;
 use simurgh_core::{ChannelHandle, Reason, ReplyRef, Stop, Wire};
 use simurgh_proto::message::Payload;
 
+use crate::bounds::Flow;
 use crate::counts::Counts;
 use crate::payload;
 use crate::profile::IDS;
@@ -249,6 +250,8 @@ pub(crate) struct Frame {
 pub(crate) struct Shard {
     pub(crate) members: Vec<Vec<u32>>,
     pub(crate) relays: Vec<Vec<u32>>,
+    /// How often each topic has got its first member, or lost its last.
+    pub(crate) epochs: Vec<u32>,
     pub(crate) sockets: Vec<u32>,
     pub(crate) accepted: u64,
     pub(crate) open: u64,
@@ -309,6 +312,50 @@ pub(crate) struct Now {
     pub(crate) joined: Vec<u32>,
     /// Sockets whose channels broadcast.
     pub(crate) publishers: Vec<u32>,
+    pub(crate) published: Option<Published>,
+    /// Into which flows, and for whom.
+    pub(crate) flows: Vec<(u32, Flow)>,
+    /// What all of it weighs.
+    pub(crate) published_bytes: usize,
+    /// Sockets that certainly have too much under way.
+    pub(crate) must_hold: Vec<u32>,
+}
+
+/// A broadcast that a shard makes for one of its sockets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Published {
+    pub(crate) conn: u32,
+    pub(crate) flow: Flow,
+    /// Somebody on this shard is certainly on its topic.
+    pub(crate) has_members: bool,
+}
+
+impl Shard {
+    fn new(topics: usize) -> Self {
+        Self {
+            members: vec![Vec::new(); topics],
+            relays: vec![Vec::new(); topics],
+            epochs: vec![0; topics],
+            ..Self::default()
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let lists = self.members.iter().chain(&self.relays).chain([&self.sockets]);
+        lists.into_iter().all(Vec::is_empty) && self.open + self.channels == 0
+    }
+
+    /// Who is on a topic has changed: it may be the first, or the last.
+    pub(crate) fn note_members(&mut self, topic: u8) {
+        let topic = usize::from(topic);
+        let count = |lists: &[Vec<u32>]| lists.get(topic).map_or(0, Vec::len);
+        let is_empty = count(&self.members) + count(&self.relays) == 0;
+        if let Some(epoch) = self.epochs.get_mut(topic)
+            && epoch.is_multiple_of(2) != is_empty
+        {
+            *epoch += 1;
+        }
+    }
 }
 
 impl Model {
@@ -318,12 +365,7 @@ impl Model {
         channels_max: usize,
         bytes_max: usize,
     ) -> Self {
-        let shard = |_| Shard {
-            members: vec![Vec::new(); topics.names.len()],
-            relays: vec![Vec::new(); topics.names.len()],
-            ..Shard::default()
-        };
-        let shards = (0..shards).map(shard).collect();
+        let shards = (0..shards).map(|_| Shard::new(topics.names.len())).collect();
         // The first are the `disconnect`s of socket ids, whose payload says nothing.
         let disconnect = |n| {
             let topic = topics.id(n);
@@ -447,10 +489,35 @@ impl Model {
         }
     }
 
+    /// The flow of what a shard's members publish on a topic.
+    pub(crate) fn flow(&self, shard: usize, topic: u8) -> Flow {
+        let epochs = self.shards.get(shard).map(|it| &it.epochs);
+        let epoch = epochs.and_then(|it| it.get(usize::from(topic))).copied().unwrap_or(0);
+        Flow { shard, topic, epoch }
+    }
+
     /// The shard of a socket.
     pub(crate) fn shard_of_conn(&mut self, conn: u32) -> Option<&mut Shard> {
         let shard = self.conn(conn)?.shard;
         self.shards.get_mut(shard)
+    }
+
+    /// All shards have ended, and others take their places. What clients have heard of the old
+    /// ones, and are still to hear, stays as it is; nobody reaches their channels any more.
+    pub(crate) fn restart(&mut self) {
+        if let Some(shard) = self.shards.iter().position(|it| !it.is_empty()) {
+            self.fail("left", format!("shard {shard} has ended, and not all that was on it"));
+        }
+        if !self.waiting.is_empty() {
+            self.fail("left", format!("{:?} wait for joins", self.waiting));
+        }
+        let topics = self.topics.names.len();
+        self.shards.iter_mut().for_each(|it| *it = Shard::new(topics));
+        for chan in &mut self.chans {
+            chan.handle = None;
+            chan.refs.clear();
+        }
+        self.counts.restarts += 1;
     }
 
     /// A channel's value that is made, for a socket's topic.

@@ -73,10 +73,11 @@ impl Model {
         self.counts.steps += 1;
         self.running = Some(shard);
         self.doing = doing;
-        let Now { ending, closed, closing, joined, publishers, .. } = &mut self.now;
-        for list in [ending, closed, closing, joined, publishers] {
+        let Now { ending, closed, closing, joined, publishers, must_hold, .. } = &mut self.now;
+        for list in [ending, closed, closing, joined, publishers, must_hold] {
             list.clear();
         }
+        self.now.published_bytes = 0;
         (self.now.seq, self.now.tick) = (self.seq, tick);
     }
 
