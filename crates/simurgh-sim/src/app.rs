@@ -10,12 +10,11 @@ use simurgh_core::{Broadcast, Channel, Context, Join, JoinFn, Outcome, Reason, R
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
-use crate::model::{
-    Answer, Call, Did, Due, Eff, Intent, Joining, Made, Model, NONE, Out, PUSHED, SPEAKER,
-};
+use crate::model::{Answer, Call, Did, Due, Eff, Intent, Joining, Made, Model, NONE, Out, SPEAKER};
 use crate::node::{Fault, Stage, locked};
 use crate::payload;
 use crate::profile::{EVENTS, HABITS, Habit, IDS, Profile};
+use crate::ready::{self, Ready};
 
 /// What interceptors may intercept.
 const INTERCEPTS: [&[&str]; 3] = [&[], &["a"], &["a", "b"]];
@@ -37,13 +36,21 @@ impl Drop for Member {
     }
 }
 
+/// What a callback is given beside its word.
+#[derive(Default)]
+struct Given<'a> {
+    /// What an interceptor may pass on.
+    passed: Option<&'a Payload<'a>>,
+    ready: Option<Ready>,
+}
+
 /// One word out of two.
 fn mixed(one: u32, two: u32) -> u64 {
     (u64::from(one) << 32 | u64::from(two)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// A panic of the application's, without the hook: it is meant.
-fn give_up() -> ! {
+pub(crate) fn give_up() -> ! {
     std::panic::resume_unwind(Box::new("meant"))
 }
 
@@ -63,20 +70,35 @@ impl Draw<'_> {
         let is_binary = Profile::is(&mut self.rng, profile.binary);
         let is_long = Profile::is(&mut self.rng, profile.long);
         let pad = if is_long { profile.pad } else { 0 };
-        let id = model.make(Made { is_binary, ..made });
-        let payload = payload::make(id, self.rng.u32(..), pad, is_binary);
-        (id, payload)
+        model.payload(Made { is_binary, ..made }, self.rng.u32(..), pad)
     }
 
     fn plain(&self) -> Made {
-        Made {
-            topic: self.topic,
-            event: PUSHED,
-            is_binary: false,
-            depth: self.depth,
-            except: NONE,
-            weight: 0,
+        Made::plain(self.topic, self.depth)
+    }
+
+    /// Broadcasts a message as it came in: nobody copies its payload.
+    fn echo(
+        &mut self,
+        model: &mut Model,
+        ctx: &mut Context<'_>,
+        id: u32,
+        payload: Payload<'static>,
+        effects: &mut Vec<Eff>,
+    ) {
+        let event = self.rng.u8(..EVENTS.len() as u8);
+        let name = EVENTS.get(usize::from(event)).copied().unwrap_or_default();
+        let is_for_others = self.rng.bool();
+        let weight = model.weight(self.topic, name, &payload);
+        if let Some(made) = model.made.get_mut(id as usize) {
+            (made.event, made.depth, made.weight) = (event, 1, weight);
+            made.except = if is_for_others { self.chan } else { NONE };
         }
+        match is_for_others {
+            true => ctx.broadcast_from(name, payload),
+            false => ctx.broadcast(name, payload),
+        }
+        effects.push(Eff::Broadcast(id));
     }
 
     /// One effect.
@@ -158,10 +180,9 @@ impl Draw<'_> {
         let made = Made { topic, event, except, depth: self.depth + 1, ..self.plain() };
         let (id, payload) = self.payload(model, made);
         let name = EVENTS.get(usize::from(event)).copied().unwrap_or_default();
-        let bytes = payload.len();
-        let weight = bytes + model.topics.name(topic).len() + name.len() + 64;
+        let weight = model.weight(topic, name, &payload);
         if let Some(made) = model.made.get_mut(id as usize) {
-            made.weight = if bytes > model.broadcast_bytes_max { 0 } else { weight as u32 };
+            made.weight = weight;
         }
         match how {
             Habit::BroadcastTo => {
@@ -192,14 +213,12 @@ fn habit(place: usize) -> Option<Habit> {
 
 impl Member {
     /// A callback: draws what it does, does it, and tells.
-    fn act(
-        &self,
-        ctx: &mut Context<'_>,
-        call: Call,
-        word: u32,
-        passed: Option<&Payload<'_>>,
-    ) -> Outcome {
+    fn act(&self, ctx: &mut Context<'_>, call: Call, word: u32, given: Given<'_>) -> Outcome {
         let stage = &*self.stage;
+        let Given { passed, mut ready } = given;
+        // Only the message that was prepared has anything in hand.
+        let stray = if ready.is_none() { ready::taken(stage, ctx, None) } else { None };
+        drop(stray);
         let mut guard = stage.model();
         let model = &mut *guard;
         let (msg_ref, seq) = model.begin(self.chan, call);
@@ -224,10 +243,17 @@ impl Member {
         for _ in 0..draw.rng.u8(..=most) {
             draw.effect(model, ctx, &mut effects);
         }
+        if let Some(it) = &mut ready
+            && let Some(payload) = it.payload.take()
+            && draw.rng.bool()
+        {
+            draw.echo(model, ctx, it.id, payload, &mut effects);
+        }
         if stage.is_faulty(Fault::Lie) {
             ctx.push("p", Payload::NULL);
         }
-        let (outcome, out) = self.outcome(&mut draw, model, ctx, call, msg_ref);
+        let answer = ready.as_mut().and_then(|it| it.answer.take());
+        let (outcome, out) = self.outcome(&mut draw, model, ctx, (call, msg_ref), answer);
         let is_panic = matches!(out, Out::Panic);
         model.end(Did { chan: self.chan, conn, call, effects, out, msg_ref, seq });
         drop(guard);
@@ -242,8 +268,8 @@ impl Member {
         draw: &mut Draw<'_>,
         model: &mut Model,
         ctx: &Context<'_>,
-        call: Call,
-        msg_ref: u32,
+        (call, msg_ref): (Call, u32),
+        answer: Option<(u32, Payload<'static>)>,
     ) -> (Outcome, Out) {
         let profile = &self.stage.profile;
         if Profile::is(&mut draw.rng, profile.panics) {
@@ -271,7 +297,7 @@ impl Member {
             };
         }
         let made = draw.plain();
-        let (id, payload) = draw.payload(model, made);
+        let (id, payload) = answer.unwrap_or_else(|| draw.payload(model, made));
         let word = ["ok", "error", "weird"][draw.rng.usize(..3)];
         let letter = word.as_bytes().first().copied().unwrap_or_default();
         let reply = Reply::new(word, payload);
@@ -312,17 +338,21 @@ fn event_name(event: u8) -> &'static str {
 
 impl Channel for Member {
     fn after_join(&mut self, ctx: &mut Context<'_>) {
-        let _ = self.act(ctx, Call::AfterJoin, 1, None);
+        let _ = self.act(ctx, Call::AfterJoin, 1, Given::default());
     }
 
     fn handle_in(&mut self, ctx: &mut Context<'_>, _event: &str, payload: Payload<'_>) -> Outcome {
-        let (id, word) = payload::parse(&payload);
-        self.act(ctx, Call::HandleIn { id }, word, None)
+        let ready = ready::taken(&self.stage, ctx, Some(&payload));
+        let (id, word) = match &ready {
+            Some(it) => (it.id, it.word),
+            None => self.stage.model().given(&payload),
+        };
+        self.act(ctx, Call::HandleIn { id }, word, Given { ready, passed: None })
     }
 
     fn handle_info(&mut self, ctx: &mut Context<'_>, info: Box<dyn Any + Send>) -> Outcome {
         let id = info.downcast::<u32>().map_or(NONE, |id| *id);
-        self.act(ctx, Call::HandleInfo { id }, id, None)
+        self.act(ctx, Call::HandleInfo { id }, id, Given::default())
     }
 
     fn intercept(&self) -> &'static [&'static str] {
@@ -338,13 +368,13 @@ impl Channel for Member {
         _event: &str,
         payload: &Payload<'_>,
     ) -> Outcome {
-        let (id, word) = payload::parse(payload);
-        self.act(ctx, Call::HandleOut { id }, word, Some(payload))
+        let (id, word) = self.stage.model().given(payload);
+        self.act(ctx, Call::HandleOut { id }, word, Given { passed: Some(payload), ready: None })
     }
 
     fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
-        let (id, word) = payload::parse(broadcast.payload());
-        self.act(ctx, Call::HandleBroadcast { id }, word, None)
+        let (id, word) = self.stage.model().given(broadcast.payload());
+        self.act(ctx, Call::HandleBroadcast { id }, word, Given::default())
     }
 
     fn hibernate(&mut self) {
@@ -362,7 +392,7 @@ impl Channel for Member {
     }
 
     fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
-        let _ = self.act(ctx, Call::Terminate(*reason), 2, None);
+        let _ = self.act(ctx, Call::Terminate(*reason), 2, Given::default());
     }
 }
 
@@ -376,9 +406,10 @@ pub(crate) fn join(stage: &Arc<Stage>) -> JoinFn {
 }
 
 fn ask(stage: &Arc<Stage>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
-    let (id, word) = payload::parse(payload);
+    let mut ready = ready::taken(stage, ctx, Some(payload));
     let mut guard = stage.model();
     let model = &mut *guard;
+    let (id, word) = model.given(payload);
     model.take_due(Due::Join { id });
     let Some(joining) = model.joining else { return Join::error(Payload::NULL) };
     if model.joined(joining.conn, joining.topic).is_some() {
@@ -390,33 +421,33 @@ fn ask(stage: &Arc<Stage>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join
     if draw.rng.u8(..) < 60 {
         draw.effect(model, ctx, &mut effects);
     }
-    let (join, answer) = decide(stage, &mut draw.rng, model, joining, true);
+    let prepared = ready.as_mut().and_then(|it| it.answer.take());
+    let (join, answer) = decide(stage, &mut draw.rng, model, joining, Some(prepared));
     model.answer(joining, answer, effects);
     drop(guard);
     join.unwrap_or_else(|| give_up())
 }
 
-/// Decides about a join; none: it panics.
+/// Decides about a join; none: it panics. The first time what was prepared for it may be there.
 fn decide(
     stage: &Arc<Stage>,
     rng: &mut Rng,
     model: &mut Model,
     joining: Joining,
-    is_first: bool,
+    first: Option<Option<(u32, Payload<'static>)>>,
 ) -> (Option<Join>, Answer) {
     let profile = &stage.profile;
     if Profile::is(rng, profile.panics) {
         return (None, Answer::Panic);
     }
-    let later = if is_first { profile.later } else { profile.later / 8 };
+    let later = if first.is_some() { profile.later } else { profile.later / 8 };
     if Profile::is(rng, later) {
         let word = rng.u32(..);
         return (Some(Join::later(decide_later(Arc::clone(stage), joining, word))), Answer::Later);
     }
     let Joining { conn, topic, .. } = joining;
-    let made = Made { topic, event: PUSHED, is_binary: false, depth: 0, except: NONE, weight: 0 };
-    let reply = model.make(made);
-    let response = payload::make(reply, 0, 0, false);
+    let made = || model.payload(Made::plain(topic, 0), 0, 0);
+    let (reply, response) = first.flatten().unwrap_or_else(made);
     if Profile::is(rng, profile.refused) {
         return (Some(Join::error(response)), Answer::Error(reply));
     }
@@ -436,7 +467,7 @@ fn decide(
 async fn decide_later(stage: Arc<Stage>, joining: Joining, word: u32) -> Join {
     let mut model = stage.model();
     let mut rng = Rng::with_seed(u64::from(word));
-    let (join, answer) = decide(&stage, &mut rng, &mut model, joining, false);
+    let (join, answer) = decide(&stage, &mut rng, &mut model, joining, None);
     drop(model);
     *locked(&stage.answer) = Some(answer);
     join.unwrap_or_else(|| give_up())

@@ -25,6 +25,9 @@ struct Options {
     /// Seeds from the first up to, and without, the second
     #[arg(long, value_name = "FROM..TO", value_parser = range)]
     seeds: Option<(u64, u64)>,
+    /// The one seed without what came to the simulator later
+    #[arg(long, requires = "seed")]
+    early: bool,
     /// As many seeds from 0 on
     #[arg(long, default_value_t = 1000)]
     runs: u64,
@@ -59,22 +62,25 @@ fn range(text: &str) -> Result<(u64, u64), String> {
     ends.ok_or_else(|| format!("{text} is not FROM..TO"))
 }
 
+/// A seed, its steps, and whether it is run without extras.
+type Listed = (u64, u64, bool);
+
 /// Which seeds are run, and with how many steps.
 enum Seeds {
     Range { from: u64, to: u64, steps: u64 },
-    List(Vec<(u64, u64)>),
+    List(Vec<Listed>),
     Fresh { from: u64, until: Instant, steps: u64 },
 }
 
 impl Seeds {
-    fn get(&self, number: u64) -> Option<(u64, u64)> {
+    fn get(&self, number: u64) -> Option<Listed> {
         match self {
             Self::Range { from, to, steps } => {
-                Some((from + number, *steps)).filter(|(seed, _)| seed < to)
+                Some((from + number, *steps, false)).filter(|(seed, ..)| seed < to)
             }
             Self::List(list) => list.get(usize::try_from(number).ok()?).copied(),
             Self::Fresh { from, until, steps } => {
-                (Instant::now() < *until).then_some((from + number, *steps))
+                (Instant::now() < *until).then_some((from + number, *steps, false))
             }
         }
     }
@@ -112,6 +118,7 @@ fn seeds(options: &Options) -> Result<Seeds, String> {
         return list(file, steps).map(Seeds::List);
     }
     let (from, to) = match (options.seed, options.seeds) {
+        (Some(seed), _) if options.early => return Ok(Seeds::List(vec![(seed, steps, true)])),
         (Some(seed), _) => (seed, seed + 1),
         (None, Some(ends)) => ends,
         (None, None) => (0, options.runs),
@@ -119,17 +126,22 @@ fn seeds(options: &Options) -> Result<Seeds, String> {
     Ok(Seeds::Range { from, to, steps })
 }
 
-/// The seeds of a file: a number a line, perhaps its steps, and a comment.
-fn list(file: &Path, steps: u64) -> Result<Vec<(u64, u64)>, String> {
+/// The seeds of a file: a number a line, perhaps its steps, `early` for one that was found before
+/// there were extras, and a comment.
+fn list(file: &Path, steps: u64) -> Result<Vec<Listed>, String> {
     let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     let lines = text.lines().filter_map(|line| line.split('#').next());
     let mut seeds = Vec::new();
     for line in lines.filter(|it| !it.trim().is_empty()) {
-        let mut numbers = line.split_whitespace().map(str::parse::<u64>);
         let wrong = || format!("{}: {line:?}", file.display());
-        let seed = numbers.next().and_then(Result::ok).ok_or_else(wrong)?;
-        let steps = numbers.next().map_or(Ok(steps), |it| it.map_err(|_| wrong()))?;
-        seeds.push((seed, steps));
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (is_early, numbers) = match words.as_slice() {
+            [numbers @ .., "early"] => (true, numbers),
+            numbers => (false, numbers),
+        };
+        let mut numbers = numbers.iter().map(|it| it.parse::<u64>().map_err(|_| wrong()));
+        let seed = numbers.next().ok_or_else(wrong)??;
+        seeds.push((seed, numbers.next().unwrap_or(Ok(steps))?, is_early));
     }
     Ok(seeds)
 }
@@ -142,10 +154,11 @@ fn run_all(options: &Options, seeds: &Seeds) -> Result<bool, String> {
     let before = report::cpu_seconds();
     let work = || {
         while !stops.load(Ordering::Relaxed) {
-            let Some((seed, steps)) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) else {
+            let Some((seed, steps, is_early)) = seeds.get(next.fetch_add(1, Ordering::Relaxed))
+            else {
                 return;
             };
-            let plan = Plan::of(seed);
+            let plan = if is_early { Plan::early(seed) } else { Plan::of(seed) };
             let (result, ops) = run::seeded(&plan, steps);
             let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
             total.0.add(&result.counts);

@@ -1,17 +1,18 @@
 //! Clients: what they say, and how they take what is said to them.
 
 use simurgh_core::{Phase, Received, Wire};
-use simurgh_proto::message::{Message, Payload, Ref, events};
+use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::serializer::{Frame, Kind, Serializer};
 use simurgh_proto::session::client::{Client, Topic};
 use simurgh_proto::ws::{CloseCode, Decoder, Event, Limits, Role};
 use simurgh_reactor::Key;
 
-use crate::model::{Asked, Asks, Doing, Line, Made, NONE, PUSHED, Sort, code_bit};
+use crate::model::{Asked, Asks, Doing, Line, Made, NONE, Sort, code_bit};
 
 use crate::node::Fault;
 use crate::payload;
 use crate::peer::{Heard, Sent, What, line_of};
+use crate::refs;
 use crate::world::World;
 
 /// The client's end of a connection.
@@ -56,22 +57,29 @@ impl World {
         self.current.get(client).copied().flatten()
     }
 
-    fn number(&self, topic: u8) -> u32 {
-        let made =
-            Made { topic, event: PUSHED, is_binary: false, depth: 0, except: NONE, weight: 0 };
-        self.stage.model().make(made)
+    /// How much longer than it need be a client's message is.
+    fn pad(&self, asks: Asks, word: u32) -> usize {
+        let above = self.stage.profile.extras.prepare_above as usize;
+        match word >> 20 & 7 {
+            0..2 if above > 0 && matches!(asks, Asks::Join | Asks::Event) => above,
+            2 if above > 0 => above / 2,
+            _ => 0,
+        }
     }
 
     /// A client says something with its session.
     pub(crate) fn say(&mut self, conn: u32, asks: Asks, topic: u8, word: u32, is_binary: bool) {
-        let id = self.number(topic);
-        let name = self.stage.model().topics.name(topic).to_owned();
-        let Some(link) = self.links.get_mut(conn as usize) else { return };
-        if link.wire == Wire::Plain {
-            return self.say_plain(conn, asks, id, word, is_binary);
+        let Some(wire) = self.links.get(conn as usize).map(|it| it.wire) else { return };
+        let is_binary = is_binary && wire != Wire::V1;
+        let (pad, made) = (self.pad(asks, word), Made { is_binary, ..Made::plain(topic, 0) });
+        let mut model = self.stage.model();
+        let (id, payload) = model.payload(made, word, pad);
+        let name = model.topics.name(topic).to_owned();
+        drop(model);
+        if wire == Wire::Plain {
+            return self.say_plain(conn, asks, id, &payload);
         }
-        let is_binary = is_binary && link.wire != Wire::V1;
-        let payload = payload::make(id, word, 0, is_binary);
+        let Some(link) = self.links.get_mut(conn as usize) else { return };
         let mut bytes = Vec::with_capacity(96);
         let sent = match asks {
             Asks::Heartbeat => link.session.heartbeat(&mut bytes),
@@ -92,13 +100,12 @@ impl World {
         self.send(conn, Sent { kind: sent.kind, bytes, what: What::Asked(asked) });
     }
 
-    fn say_plain(&mut self, conn: u32, asks: Asks, id: u32, word: u32, is_binary: bool) {
+    fn say_plain(&mut self, conn: u32, asks: Asks, id: u32, payload: &Payload<'_>) {
         if asks != Asks::Event {
             return;
         }
-        let payload = payload::make(id, word, 0, false);
-        let bytes = payload::bytes(&payload).to_vec();
-        let kind = if is_binary { Kind::Binary } else { Kind::Text };
+        let bytes = payload::bytes(payload).to_vec();
+        let kind = if payload.binary().is_some() { Kind::Binary } else { Kind::Text };
         let who = self.links.get(conn as usize).map(Link::name).unwrap_or_default();
         self.tell(|| format!("{who} sends #{id}"));
         self.send(conn, Sent { kind, bytes, what: What::Plain(id) });
@@ -106,9 +113,11 @@ impl World {
 
     /// A client says something with refs of its own making: none, or of a join that is long over.
     pub(crate) fn say_oddly(&mut self, conn: u32, topic: u8, word: u32) {
-        let id = self.number(topic);
-        let name = self.stage.model().topics.name(topic).to_owned();
         let Some(link) = self.links.get_mut(conn as usize) else { return };
+        let mut model = self.stage.model();
+        let (id, payload) = model.payload(Made::plain(topic, 0), word, 0);
+        let name = model.topics.name(topic).to_owned();
+        drop(model);
         if link.wire == Wire::Plain {
             return;
         }
@@ -125,13 +134,22 @@ impl World {
             _ => (Asks::Event, "x"),
         };
         let join_ref = if asks == Asks::Join { join_ref.min(ODD_REFS - 1) } else { join_ref };
-        let text = |it: u32| if it == 0 { Ref::Null } else { Ref::from_text(&it.to_string()) };
+        // Of every form, if there are any: a join's own join_ref is meant, later or never.
+        let (join_ref, msg_ref) = match self.stage.profile.extras.has_odd_refs {
+            true if join_ref == 0 => (0, refs::in_form(msg_ref, word >> 17)),
+            true if asks == Asks::Join => {
+                let form = word >> 20;
+                (refs::in_form(join_ref, form), refs::in_form(msg_ref, word >> 17 & 3))
+            }
+            true => (refs::in_form(join_ref, word >> 20), refs::in_form(msg_ref, word >> 17)),
+            false => (join_ref, msg_ref),
+        };
         let message = Message {
-            join_ref: text(join_ref),
-            msg_ref: text(msg_ref),
+            join_ref: refs::of(join_ref),
+            msg_ref: refs::of(msg_ref),
             topic: (&*name).into(),
             event: event.into(),
-            payload: payload::make(id, word, 0, false),
+            payload,
         };
         let mut bytes = Vec::with_capacity(96);
         let Ok(kind) = link.serializer().message(&mut bytes, &message) else { return };
@@ -189,11 +207,11 @@ impl World {
                 _ => return peer.stash.clear(),
             }
             let Some(sent) = peer.stash.pop_front() else { return };
-            self.hand_in(shard, key, &sent);
+            self.hand_in(shard, key, sent);
         }
     }
 
-    fn hand_in(&mut self, shard: usize, key: Key, sent: &Sent) {
+    fn hand_in(&mut self, shard: usize, key: Key, sent: Sent) {
         let Some(server) = self.servers.get_mut(shard) else { return };
         let tick = simurgh_reactor::Now::from_ns(server.turn_ns(self.clock_ns)).tick;
         let Some(peer) = server.net.peer_mut(key) else { return };
@@ -213,6 +231,16 @@ impl World {
         }
         peer.socket.heard(tick);
         peer.heard_tick = tick;
+        // What could not be passed on is not taken.
+        if sent.bytes.len() > self.stage.profile.config.broadcast_bytes_max() {
+            self.stage.model().counts.too_big += 1;
+            return self.fail_socket(conn, CloseCode::TOO_BIG);
+        }
+        let above = self.stage.profile.extras.prepare_above as usize;
+        let has_serializer = peer.socket.wire().serializer().is_some();
+        if above > 0 && has_serializer && sent.kind == Kind::Text && sent.bytes.len() > above {
+            return self.read_elsewhere(shard, key, sent);
+        }
         let text;
         let frame = match sent.kind {
             Kind::Text => {
@@ -223,7 +251,9 @@ impl World {
         };
         let id = match sent.what {
             What::Plain(id) => id,
-            What::Asked(_) | What::Close(_) => return self.hand_in_asked(shard, key, sent, frame),
+            What::Asked(_) | What::Close(_) => {
+                return self.hand_in_asked(shard, key, sent.what, frame);
+            }
         };
         self.step(shard, Doing::Other, 1, |core, net, stage| {
             let mut model = stage.model();
@@ -237,17 +267,13 @@ impl World {
         });
     }
 
-    fn hand_in_asked(&mut self, shard: usize, key: Key, sent: &Sent, frame: Frame<'_>) {
-        let What::Asked(asked) = sent.what else { return };
+    fn hand_in_asked(&mut self, shard: usize, key: Key, what: What, frame: Frame<'_>) {
+        let What::Asked(asked) = what else { return };
         let Some(peer) = self.servers.get(shard).and_then(|it| it.net.peer(key)) else { return };
         let conn = peer.conn;
         let serializer = peer.socket.wire().serializer().unwrap_or(Serializer::V2);
         let Ok(message) = serializer.decode(frame) else { return };
-        // A binary frame has an empty string for null, which is nobody's.
-        let join_ref = match message.join_ref.raw() {
-            "\"\"" => NONE,
-            raw => payload::ref_number(raw),
-        };
+        let join_ref = join_ref(&message);
         self.step(shard, Doing::Other, 1, |core, net, stage| {
             stage.model().message(conn, Asked { join_ref, ..asked });
             if stage.is_faulty(Fault::Repeat) {
@@ -323,13 +349,13 @@ impl World {
                 let said = payload::parse(&payload).0;
                 let line = Line { sort: Sort::Raw, word: 0, join_ref: 0, msg_ref: 0, said };
                 let topic = model.topics.plain();
-                model.seen(conn, Some(topic), line);
+                model.seen(conn, Some(topic), line, payload::sum(&payload));
                 continue;
             }
             match serializer.decode_server(frame) {
                 Ok(message) => {
-                    let (topic, line) = line_of(&model.topics, &message);
-                    model.seen(conn, topic, line);
+                    let (topic, line, sum) = line_of(&model.topics, &message);
+                    model.seen(conn, topic, line, sum);
                     link.session.handle(&message);
                 }
                 Err(error) => model.fail("frame", format!("socket {conn}: {error:?}")),
@@ -346,7 +372,7 @@ impl World {
         let mut model = self.stage.model();
         for it in heard {
             match it {
-                Heard::Line(topic, line) => model.seen(conn, topic, line),
+                Heard::Line(topic, line, sum) => model.seen(conn, topic, line, sum),
                 Heard::Close(code) => model.seen_close(conn, code),
             }
         }
@@ -365,5 +391,14 @@ impl World {
             }
             _ => false,
         }
+    }
+}
+
+/// The number of a message's join_ref. A binary frame has an empty string for null, which is
+/// nobody's.
+pub(crate) fn join_ref(message: &Message<'_>) -> u32 {
+    match message.join_ref.raw() {
+        "\"\"" => NONE,
+        raw => refs::number(raw, false),
     }
 }

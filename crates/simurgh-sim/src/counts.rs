@@ -61,4 +61,11 @@ counts! {
     vanished "vanished",
     slices "slices cut",
     rests "rests",
+    restarts "restarts",
+    returns "channels joined again after one",
+    kicks "kicked",
+    too_long "joins with something too long",
+    too_big "messages too big",
+    read_elsewhere "messages read elsewhere",
+    prepared "of them handled as prepared",
 }

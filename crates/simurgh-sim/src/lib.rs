@@ -12,17 +12,23 @@
 //! shrunk by leaving operations out, and a fuzzer may write them.
 
 mod app;
+mod bounds;
+mod checks;
 mod cli;
 mod client;
 mod counts;
+mod extras;
 mod fuzz;
 mod model;
 mod net;
 mod node;
 mod op;
+mod outside;
 mod payload;
 mod peer;
 mod profile;
+mod ready;
+mod refs;
 mod report;
 mod run;
 mod scene;

@@ -44,6 +44,8 @@ pub(crate) struct Net {
     pub(crate) touched: Vec<Key>,
     closing: Vec<Key>,
     pub(crate) drained: Vec<Key>,
+    /// Who was held in the step under way.
+    pub(crate) holds: Vec<Key>,
     pub(crate) cut: Vec<u32>,
     pub(crate) stops: bool,
     pub(crate) is_deaf: bool,
@@ -84,10 +86,18 @@ impl Net {
             touched: Vec::new(),
             closing: Vec::new(),
             drained: Vec::new(),
+            holds: Vec::new(),
             cut: Vec::new(),
             stops: false,
             is_deaf: false,
         }
+    }
+
+    /// The same for another core: its keys go on, so that old ones mean nobody.
+    pub(crate) fn again(self) -> Self {
+        let Self { stage, now, clock, jumps, places, free, frames, hash, .. } = self;
+        let fresh = Self::new(stage);
+        Self { now, clock, jumps, places, free, frames, hash, ..fresh }
     }
 
     /// A turn begins, or goes on, at this time; `jumps` says how the clock goes.
@@ -119,6 +129,8 @@ impl Net {
             stash: Default::default(),
             heard: Vec::new(),
             is_held: false,
+            held_for: None,
+            reading: 0,
             is_closing: false,
             is_mute: false,
             is_listed: false,
@@ -143,6 +155,10 @@ impl Net {
     pub(crate) fn peer_mut(&mut self, key: Key) -> Option<&mut Peer> {
         let place = self.places.get_mut(key.slot as usize)?;
         place.peer.as_deref_mut().filter(|_| place.generation == key.generation)
+    }
+
+    pub(crate) fn peers(&self) -> impl Iterator<Item = &Peer> {
+        self.places.iter().filter_map(|it| it.peer.as_deref())
     }
 
     pub(crate) fn keys(&self) -> Vec<Key> {
@@ -250,6 +266,9 @@ impl Net {
             return;
         }
         peer.span.extend_from_slice(bytes);
+        if stage.is_faulty(Fault::Garble) {
+            garble(&mut peer.span);
+        }
         if stage.is_faulty(Fault::Double) {
             peer.span.extend_from_slice(bytes);
         }
@@ -398,8 +417,8 @@ impl Sockets for Net {
     }
 
     fn hear(&mut self, key: Key, message: &ServerMessage<'_>) {
-        let (topic, line) = line_of(&self.topics, message);
-        self.hear_line(key, topic, line);
+        let (topic, line, sum) = line_of(&self.topics, message);
+        self.hear_line(key, topic, line, sum);
     }
 
     fn hear_broadcasts<'a>(
@@ -414,7 +433,7 @@ impl Sockets for Net {
             let word = broadcast.event().as_bytes().first().copied().unwrap_or_default();
             let line = Line { sort: Sort::Event, word, join_ref: 0, msg_ref: 0, said };
             let topic = self.topics.number(broadcast.topic());
-            self.hear_line(key, topic, line);
+            self.hear_line(key, topic, line, payload::sum(broadcast.payload()));
             heard += 1;
         }
         heard
@@ -427,8 +446,10 @@ impl Sockets for Net {
     }
 
     fn hold(&mut self, key: Key) {
-        if let Some(peer) = self.peer_mut(key) {
-            peer.is_held = true;
+        if let Some(peer) = self.peer_mut(key)
+            && !std::mem::replace(&mut peer.is_held, true)
+        {
+            self.holds.push(key);
         }
     }
 
@@ -478,7 +499,7 @@ impl Sockets for Net {
 }
 
 impl Net {
-    fn hear_line(&mut self, key: Key, topic: Option<u8>, line: Line) {
+    fn hear_line(&mut self, key: Key, topic: Option<u8>, line: Line, sum: u32) {
         let word = [line.word, line.sort as u8, topic.unwrap_or(255)];
         let refs = u64::from(line.said) << 32 | u64::from(line.msg_ref ^ line.join_ref << 16);
         self.hash = hashed(hashed(self.hash, &word), &refs.to_le_bytes());
@@ -487,10 +508,18 @@ impl Net {
             return;
         }
         if let Some(peer) = self.peer_mut(key) {
-            peer.heard.push(Heard::Line(topic, line));
+            peer.heard.push(Heard::Line(topic, line, sum));
             if stage.is_faulty(Fault::Double) {
-                peer.heard.push(Heard::Line(topic, line));
+                peer.heard.push(Heard::Line(topic, line, sum));
             }
         }
+    }
+}
+
+/// Makes another word of the last that is said.
+fn garble(bytes: &mut [u8]) {
+    let at = bytes.windows(4).rposition(|it| it == b"\"s\":");
+    if let Some(digit) = at.and_then(|at| bytes.get_mut(at + 4)) {
+        *digit ^= 1;
     }
 }

@@ -13,9 +13,11 @@ use simurgh_proto::topic::Pattern;
 use simurgh_reactor::Key;
 
 use crate::app;
-use crate::model::{Answer, Intent, Model};
+use crate::bounds::{Flow, Flows};
+use crate::model::{Answer, Intent, Model, Topics};
 use crate::payload;
 use crate::profile::Profile;
+use crate::ready;
 
 /// The mount of clients, and that of those without serializer.
 pub(crate) const CHANNELS: u8 = 0;
@@ -31,6 +33,8 @@ pub(crate) enum Fault {
     /// A mailbox loses a mail, or has it twice.
     LoseMail,
     DoubleMail,
+    /// A permit is lost on its way.
+    LosePermit,
     /// Bytes are given back that were not.
     Forget,
     /// The census, or the seats, miss one.
@@ -38,6 +42,8 @@ pub(crate) enum Fault {
     Seat,
     /// The application does more than it says.
     Lie,
+    /// A payload becomes another.
+    Garble,
     /// A message is handed in twice.
     Repeat,
 }
@@ -51,6 +57,8 @@ pub(crate) struct Stage {
     pub(crate) intent: Mutex<Option<(u32, Intent)>>,
     /// What a join that was left to be decided later was just decided to be.
     pub(crate) answer: Mutex<Option<Answer>>,
+    /// What was made of long messages, and not dropped.
+    pub(crate) ready: ready::Count,
     fault: Mutex<Option<(Fault, u32)>>,
 }
 
@@ -58,12 +66,14 @@ impl Stage {
     pub(crate) fn new(profile: Profile, fault: Option<(Fault, u32)>) -> Self {
         let bytes_max = profile.config.broadcast_bytes_max();
         let channels_max = usize::from(profile.channels_max);
-        let model = Model::new(profile.topics, profile.shards, channels_max, bytes_max);
+        let topics = Topics::new(profile.topics, profile.extras.long_names);
+        let model = Model::new(topics, profile.shards, channels_max, bytes_max);
         Self {
             model: Mutex::new(model),
             profile,
             intent: Mutex::default(),
             answer: Mutex::default(),
+            ready: ready::Count::default(),
             fault: Mutex::new(fault),
         }
     }
@@ -103,6 +113,8 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Letter {
     pub(crate) mail: Mail,
     pub(crate) tag: Tag,
+    /// A broadcast's flow, and what it weighs.
+    flow: Option<(Flow, usize)>,
 }
 
 /// What the account has to know of a mail.
@@ -134,6 +146,14 @@ pub(crate) struct State {
     pub(crate) census: Vec<i64>,
     /// To whom the broadcast in hand was posted.
     posted: Vec<(usize, u32)>,
+    /// Permits on their way by mail.
+    pub(crate) permits_posted: usize,
+    /// What certainly is under way.
+    pub(crate) flows: Flows,
+    /// Bytes given back in the step under way.
+    pub(crate) done_in_step: usize,
+    /// What the heaviest broadcast weighs.
+    pub(crate) heaviest: usize,
 }
 
 /// The node.
@@ -141,6 +161,7 @@ pub(crate) struct SimNode {
     pub(crate) stage: Arc<Stage>,
     mounts: [Mount; 2],
     permits: Permits,
+    permits_all: Option<usize>,
     shards: usize,
     state: Mutex<State>,
 }
@@ -154,14 +175,21 @@ impl SimNode {
             charged: vec![0; shards],
             ended: vec![false; shards],
             census: vec![0; topics],
+            flows: Flows::new(shards, topics),
             ..State::default()
         };
-        let permits = Permits::new(shards, profile.cores);
-        Self { mounts: mounts(&stage), permits, shards, state: Mutex::new(state), stage }
+        let permits = profile.permits();
+        let (permits_all, state) = (permits.left(), Mutex::new(state));
+        Self { mounts: mounts(&stage), permits, permits_all, shards, state, stage }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         locked(&self.state)
+    }
+
+    /// How many permits are left of how many, if they are counted.
+    pub(crate) fn permits_left(&self) -> Option<(usize, usize)> {
+        self.permits.left().zip(self.permits_all)
     }
 
     /// Puts something into a mailbox.
@@ -170,10 +198,62 @@ impl SimNode {
         if state.ended.get(shard).copied().unwrap_or(true) {
             return false;
         }
+        state.permits_posted += usize::from(letter.is_permit());
+        state.mail(shard, &letter, true);
         if let Some(mailbox) = state.mailboxes.get_mut(shard) {
             mailbox.push_back(letter);
         }
         true
+    }
+
+    /// All shards have ended, and others take their places.
+    pub(crate) fn restart(&self) {
+        let mut state = self.state();
+        let deciding = std::mem::take(&mut state.deciding);
+        state.charged.fill(0);
+        state.ended.fill(false);
+        state.flows = Flows::new(self.shards, state.census.len());
+        drop(state);
+        drop(deciding);
+    }
+
+    /// Takes the next letter out of a mailbox.
+    pub(crate) fn take(&self, shard: usize) -> Option<Letter> {
+        let mut state = self.state();
+        let letter = state.mailboxes.get_mut(shard)?.pop_front()?;
+        state.permits_posted -= usize::from(letter.is_permit());
+        state.mail(shard, &letter, false);
+        Some(letter)
+    }
+
+    /// A shard ends: nothing is put into its mailbox any more, and what is in it is lost.
+    pub(crate) fn end(&self, shard: usize) -> VecDeque<Letter> {
+        let mut state = self.state();
+        if let Some(ended) = state.ended.get_mut(shard) {
+            *ended = true;
+        }
+        let letters = state.mailboxes.get_mut(shard).map(std::mem::take).unwrap_or_default();
+        state.permits_posted -= letters.iter().filter(|it| it.is_permit()).count();
+        letters.iter().for_each(|it| state.mail(shard, it, false));
+        letters
+    }
+}
+
+impl State {
+    fn mail(&mut self, shard: usize, letter: &Letter, comes: bool) {
+        if let Some((flow, bytes)) = letter.flow {
+            self.flows.mail(shard, flow, bytes, comes);
+        }
+    }
+}
+
+impl Letter {
+    pub(crate) fn new(mail: Mail, tag: Tag) -> Self {
+        Self { mail, tag, flow: None }
+    }
+
+    fn is_permit(&self) -> bool {
+        matches!(self.mail, Mail::Permit)
     }
 }
 
@@ -182,7 +262,8 @@ fn mounts(stage: &Arc<Stage>) -> [Mount; 2] {
     let join = app::join(stage);
     // All names that begin so; it cannot fail.
     let pattern = Pattern::parse("rooms:*");
-    let route = pattern.ok().map(|pattern| Route { pattern, join: join.clone(), prepare: None });
+    let prepare = (profile.extras.prepare_above > 0).then(|| ready::prepare(stage));
+    let route = pattern.ok().map(|pattern| Route { pattern, join: join.clone(), prepare });
     let mut channels = Mount::new(Kind::Channels(route.into_iter().collect()));
     (channels.channels_max, channels.count_members) =
         (profile.channels_max, profile.counts_members);
@@ -194,7 +275,7 @@ fn mounts(stage: &Arc<Stage>) -> [Mount; 2] {
 impl Reach for SimNode {
     fn tell(&self, channel: ChannelId, what: ToChannel) {
         let Some((chan, intent)) = locked(&self.stage.intent).take() else { return };
-        let letter = Letter { mail: Mail::ToChannel(channel, what), tag: Tag::Told(chan, intent) };
+        let letter = Letter::new(Mail::ToChannel(channel, what), Tag::Told(chan, intent));
         self.put(usize::from(channel.shard), letter);
     }
 
@@ -229,10 +310,15 @@ impl Node for SimNode {
             Mail::Broadcast(posted) => Tag::Broadcast(number_of(posted.broadcast())),
             _ => Tag::Nothing,
         };
+        let mut flow = None;
         if let Tag::Broadcast(id) = tag {
-            if self.stage.model().running.is_some() {
+            let model = self.stage.model();
+            if let (Some(running), Mail::Broadcast(posted)) = (model.running, &mail) {
+                let topic = model.made(id).map_or(0, |it| it.topic);
+                flow = Some((model.flow(running, topic), posted.broadcast().weight()));
                 self.state().posted.push((shard, id));
             }
+            drop(model);
             if self.stage.is_faulty(Fault::LoseMail) {
                 return true;
             }
@@ -240,10 +326,13 @@ impl Node for SimNode {
                 && let Mail::Broadcast(posted) = &mail
             {
                 let again = simurgh_core::Posted::new(Arc::clone(posted.broadcast()), None);
-                self.put(shard, Letter { mail: Mail::Broadcast(again), tag });
+                self.put(shard, Letter::new(Mail::Broadcast(again), tag));
             }
         }
-        self.put(shard, Letter { mail, tag })
+        if matches!(mail, Mail::Permit) && self.stage.is_faulty(Fault::LosePermit) {
+            return true;
+        }
+        self.put(shard, Letter { mail, tag, flow })
     }
 
     fn charge(&self, shard: usize, bytes: usize) {
@@ -253,6 +342,7 @@ impl Node for SimNode {
             *charged += bytes;
             let charged = *charged;
             state.charged_max = state.charged_max.max(charged);
+            state.heaviest = state.heaviest.max(bytes);
         }
         if model.running != Some(shard) {
             return;
@@ -266,6 +356,7 @@ impl Node for SimNode {
         state.posted = posted;
         state.posted.clear();
         model.own_charge(shard, bytes);
+        self.judge(&mut model, &mut state, shard, bytes);
     }
 
     fn done(&self, shard: usize, bytes: usize) {
@@ -273,6 +364,7 @@ impl Node for SimNode {
             return;
         }
         let mut state = self.state();
+        state.done_in_step += bytes;
         let Some(charged) = state.charged.get_mut(shard) else { return };
         match charged.checked_sub(bytes) {
             Some(left) => *charged = left,

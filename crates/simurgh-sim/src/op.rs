@@ -67,6 +67,17 @@ kinds! {
     Fail "fail" 1,
     /// Everything comes to rest, and is looked at.
     Rest "rest" 0,
+    /// Somebody outside has the core close the socket of client `a`.
+    Kick "kick" 2,
+    /// A message that was being read away from its shard has been.
+    Reading "reading" 40,
+    /// New cores start where all have drained and ended.
+    Restart "restart" 20,
+}
+
+impl Kind {
+    /// How many there were before there was anything else: profiles draw the others apart.
+    pub(crate) const EARLY: usize = Self::Rest as usize + 1;
 }
 
 /// One operation.
@@ -83,6 +94,8 @@ pub(crate) struct Source {
     rng: Rng,
     /// Sums of the weights.
     sums: Vec<u32>,
+    /// Drains in 40,000 operations.
+    drains: u32,
 }
 
 impl Source {
@@ -100,15 +113,16 @@ impl Source {
             sum
         };
         let sums = Kind::ALL.iter().zip(&profile.weights).map(weigh).collect();
-        Self { rng: Rng::with_seed(profile.seed), sums }
+        let drains = if profile.extras.restarts { 80 } else { 8 };
+        Self { rng: Rng::with_seed(profile.seed), sums, drains }
     }
 
     pub(crate) fn next(&mut self) -> Op {
-        let rng = &mut self.rng;
+        let (rng, drains) = (&mut self.rng, self.drains);
         // Rare ones, whatever the weights.
         let kind = match rng.u32(..40_000) {
-            0..8 => Kind::Drain,
-            8..60 => Kind::Rest,
+            it if it < drains => Kind::Drain,
+            it if it < drains + 52 => Kind::Rest,
             _ => {
                 let at = rng.u32(..self.sums.last().copied().unwrap_or(1));
                 let place = self.sums.partition_point(|sum| *sum <= at);
@@ -147,7 +161,7 @@ mod tests {
 
     #[test]
     fn an_operation_is_read_as_it_was_written() {
-        let profile = Profile::of(7, Kind::ALL.len());
+        let profile = Profile::of(7);
         let mut source = Source::new(&profile);
         for _ in 0..1000 {
             let op = source.next();

@@ -3,6 +3,8 @@
 
 use simurgh_proto::message::Payload;
 
+use crate::peer::hashed;
+
 /// The response of a bare `ok`.
 pub(crate) const EMPTY: u32 = u32::MAX;
 /// A payload that nobody here can have made.
@@ -13,6 +15,7 @@ pub(crate) const TOO_MANY: u32 = u32::MAX - 3;
 pub(crate) const JOIN_CRASHED: u32 = u32::MAX - 4;
 pub(crate) const JOIN_TIMED_OUT: u32 = u32::MAX - 5;
 pub(crate) const CHANNEL_CRASH: u32 = u32::MAX - 6;
+pub(crate) const TOO_LONG: u32 = u32::MAX - 8;
 
 /// Makes a payload that bears a number and a word for the application, with so many bytes more.
 pub(crate) fn make(id: u32, word: u32, pad: usize, is_binary: bool) -> Payload<'static> {
@@ -64,6 +67,12 @@ pub(crate) fn bytes<'a>(payload: &'a Payload<'_>) -> &'a [u8] {
     }
 }
 
+/// What tells its very bytes, and whether they are text.
+pub(crate) fn sum(payload: &Payload<'_>) -> u32 {
+    let hash = hashed(u64::from(payload.binary().is_some()), bytes(payload));
+    (hash >> 32) as u32
+}
+
 fn fixed(bytes: &[u8]) -> u32 {
     match bytes {
         b"{}" => EMPTY,
@@ -72,6 +81,7 @@ fn fixed(bytes: &[u8]) -> u32 {
         b"{\"reason\":\"join crashed\"}" => JOIN_CRASHED,
         b"{\"reason\":\"join timed out\"}" => JOIN_TIMED_OUT,
         b"{\"reason\":\"channel_crash\"}" => CHANNEL_CRASH,
+        b"{\"reason\":\"topic or join_ref too long\"}" => TOO_LONG,
         _ => STRANGE,
     }
 }
@@ -82,12 +92,6 @@ pub(crate) fn number(bytes: &[u8]) -> (u32, &[u8]) {
     let (digits, rest) = bytes.split_at(len);
     let add = |sum: u32, digit: &u8| sum.wrapping_mul(10).wrapping_add(u32::from(digit - b'0'));
     (digits.iter().fold(0, add), rest)
-}
-
-/// The number of a ref as clients here make them, `"7"`; 0 for null.
-pub(crate) fn ref_number(raw: &str) -> u32 {
-    let digits = raw.as_bytes().strip_prefix(b"\"");
-    digits.map_or(0, |digits| number(digits).0)
 }
 
 #[cfg(test)]
@@ -103,6 +107,5 @@ mod tests {
         }
         assert_eq!(parse(&Payload::EMPTY_OBJECT).0, EMPTY);
         assert_eq!(parse(&simurgh_proto::session::server::JOIN_CRASHED).0, JOIN_CRASHED);
-        assert_eq!((ref_number("\"17\""), ref_number("null")), (17, 0));
     }
 }

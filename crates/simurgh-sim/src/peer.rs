@@ -7,8 +7,10 @@ use simurgh_proto::message::events;
 use simurgh_proto::serializer::{Kind, ServerMessage};
 use simurgh_reactor::Key;
 
+use crate::bounds::Flow;
 use crate::model::{Asked, Line, Sort, Topics};
 use crate::payload;
+use crate::refs;
 
 /// A message of a client on its way.
 #[derive(Debug)]
@@ -31,7 +33,7 @@ pub(crate) enum What {
 /// What a socket that speaks in values has heard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Heard {
-    Line(Option<u8>, Line),
+    Line(Option<u8>, Line, u32),
     Close(Option<u16>),
 }
 
@@ -51,6 +53,10 @@ pub(crate) struct Peer {
     pub(crate) stash: VecDeque<Sent>,
     pub(crate) heard: Vec<Heard>,
     pub(crate) is_held: bool,
+    /// For which flow it is held, if that is certain.
+    pub(crate) held_for: Option<Flow>,
+    /// The ticket of the message that is being read away from the shard; 0 for none.
+    pub(crate) reading: u32,
     pub(crate) is_closing: bool,
     /// Nothing more is said.
     pub(crate) is_mute: bool,
@@ -96,15 +102,15 @@ pub(crate) fn hashed(hash: u64, bytes: &[u8]) -> u64 {
     mix(hash, rest ^ bytes.len() as u64)
 }
 
-/// What a message of a server says, and on which topic.
-pub(crate) fn line_of(topics: &Topics, message: &ServerMessage<'_>) -> (Option<u8>, Line) {
+/// What a message of a server says, and on which topic; with the sum of its payload.
+pub(crate) fn line_of(topics: &Topics, message: &ServerMessage<'_>) -> (Option<u8>, Line, u32) {
     let letter = |word: &str| word.as_bytes().first().copied().unwrap_or_default();
     match message {
         ServerMessage::Reply { join_ref, msg_ref, topic, status, response } => {
-            let (one, two) =
-                (payload::ref_number(join_ref.raw()), payload::ref_number(msg_ref.raw()));
+            let is_binary = response.binary().is_some();
+            let [one, two] = [join_ref, msg_ref].map(|it| refs::number(it.raw(), is_binary));
             let line = Line::reply(one, two, letter(status), payload::parse(response).0);
-            (topics.number(topic), line)
+            (topics.number(topic), line, payload::sum(response))
         }
         ServerMessage::Event(it) => {
             let (sort, word) = match &*it.event {
@@ -112,10 +118,12 @@ pub(crate) fn line_of(topics: &Topics, message: &ServerMessage<'_>) -> (Option<u
                 events::ERROR => (Sort::Error, 0),
                 other => (Sort::Event, letter(other)),
             };
-            let join_ref = payload::ref_number(it.join_ref.raw());
-            let msg_ref = payload::ref_number(it.msg_ref.raw());
+            let is_binary = it.payload.binary().is_some();
+            let [join_ref, msg_ref] =
+                [&it.join_ref, &it.msg_ref].map(|it| refs::number(it.raw(), is_binary));
             let said = payload::parse(&it.payload).0;
-            (topics.number(&it.topic), Line { sort, word, join_ref, msg_ref, said })
+            let line = Line { sort, word, join_ref, msg_ref, said };
+            (topics.number(&it.topic), line, payload::sum(&it.payload))
         }
     }
 }

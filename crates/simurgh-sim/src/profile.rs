@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use simurgh_core::Config;
+use simurgh_core::{Config, Permits};
+
+use crate::extras::Extras;
+use crate::op::Kind;
 
 /// Events of broadcasts; interceptors take the first, or the first two.
 pub(crate) const EVENTS: [&str; 3] = ["a", "b", "c"];
@@ -36,7 +39,8 @@ pub(crate) const HABITS: usize = 10;
 pub(crate) struct Profile {
     pub(crate) seed: u64,
     pub(crate) shards: usize,
-    /// By which the permits to fan out are counted; none at all: everybody waits.
+    /// By which the permits to fan out are counted, if nothing else says how many there are; none
+    /// at all: everybody waits.
     pub(crate) cores: usize,
     pub(crate) clients: usize,
     pub(crate) topics: usize,
@@ -65,11 +69,28 @@ pub(crate) struct Profile {
     pub(crate) config: Config,
     /// Weights of operations, by their places.
     pub(crate) weights: Vec<u16>,
+    pub(crate) extras: Extras,
 }
 
 impl Profile {
     /// What a seed makes.
-    pub(crate) fn of(seed: u64, kinds: usize) -> Self {
+    pub(crate) fn of(seed: u64) -> Self {
+        let early = Self::early(seed);
+        let extras = Extras::of(seed, early.shards);
+        let mut it = Self { extras, ..early };
+        let mut rng = Rng::with_seed(seed ^ 0x57_45_49_47);
+        it.weights.extend((Kind::EARLY..Kind::ALL.len()).map(|_| swarm(&mut rng)));
+        if let Some(weight) = it.weights.get_mut(Kind::Restart as usize) {
+            *weight = if extras.restarts { 16 } else { 0 };
+        }
+        if extras.is_crowded {
+            it.crowd();
+        }
+        it
+    }
+
+    /// What it makes without any extras.
+    pub(crate) fn early(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x51_4d_55_52);
         let is_large = rng.u8(..) < 8;
         let mut habits = [0; HABITS];
@@ -111,13 +132,33 @@ impl Profile {
             jump_ns: [50, 5_000, 300_000, 600_000][rng.usize(..4)],
             window: [1 << 20, 4_000, 300][rng.usize(..3)],
             config: config(&mut rng),
-            weights: (0..kinds).map(|_| swarm(&mut rng)).collect(),
+            weights: (0..Kind::EARLY).map(|_| swarm(&mut rng)).collect(),
+            extras: Extras::default(),
         }
     }
 
-    /// Whether there are fewer permits to fan out than shards.
-    pub(crate) fn has_few_permits(&self) -> bool {
-        self.shards > 6 * self.cores
+    /// Whether it is without extras, and the operations that came with them.
+    pub(crate) fn is_early(&self) -> bool {
+        self.weights.len() == Kind::EARLY
+    }
+
+    /// So many in one topic that no shard serves them without a permit.
+    fn crowd(&mut self) {
+        (self.shards, self.topics) = (2 + self.shards % 2, 1);
+        self.clients = 100 + self.clients % 7 * 10;
+        for kind in [Kind::Connect, Kind::Join] {
+            if let Some(weight) = self.weights.get_mut(kind as usize) {
+                *weight = 60;
+            }
+        }
+    }
+
+    /// Who may fan out.
+    pub(crate) fn permits(&self) -> Permits {
+        match self.extras.permits {
+            Some(permits) => Permits::of(self.shards, usize::from(permits)),
+            None => Permits::new(self.shards, self.cores),
+        }
     }
 
     /// Whether something happens that happens so often of 256 times.
@@ -155,18 +196,20 @@ impl Profile {
     /// As a line of a file.
     pub(crate) fn line(&self) -> String {
         let Self { seed, shards, clients, topics, panics, stops, intercepts, later, .. } = self;
-        let Self { binary, long, effects_max, .. } = self;
+        let Self { binary, long, effects_max, extras, .. } = self;
         format!(
             "seed {seed} {shards} {clients} {topics} {panics} {stops} {intercepts} {later} \
-             {binary} {long} {effects_max}"
+             {binary} {long} {effects_max} {}",
+            extras.word()
         )
     }
 
     /// From such a line.
-    pub(crate) fn from_line(line: &str, kinds: usize) -> Option<Self> {
+    pub(crate) fn from_line(line: &str) -> Option<Self> {
         let mut words = line.strip_prefix("seed ")?.split_whitespace();
-        let mut it = Self::of(words.next()?.parse().ok()?, kinds);
-        let numbers: Vec<usize> = words.map_while(|word| word.parse().ok()).collect();
+        let mut it = Self::of(words.next()?.parse().ok()?);
+        let numbers: Vec<usize> = words.by_ref().take(10).flat_map(str::parse).collect();
+        it.extras = Extras::from_word(words.next()?)?;
         let [shards, clients, topics, rest @ ..] = numbers.as_slice() else { return None };
         (it.shards, it.clients, it.topics) = (*shards, *clients, *topics);
         let places = [

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::model::Failure;
-use crate::op::{Kind, Op};
+use crate::op::Op;
 use crate::profile::Profile;
 use crate::run::{self, Plan};
 use crate::shrink;
@@ -21,7 +21,8 @@ pub(crate) fn failed(
     let Failure { rule, text, step } = failure;
     let seed = plan.profile.seed;
     println!("\nFAILED: seed {seed}, step {step} of {steps}: {rule}\n  {text}");
-    println!("  again with: --seed {seed} --steps {steps}");
+    let early = if plan.profile.is_early() { " --early" } else { "" };
+    println!("  again with: --seed {seed} --steps {steps}{early}");
     let list = run::operations(plan, ops);
     let (plan, list) = match shrinks {
         true => {
@@ -52,7 +53,7 @@ fn story(plan: &Plan, ops: &[Op]) -> bool {
         "{} shards, {} clients, {} topics; {:?}",
         profile.shards, profile.clients, profile.topics, profile.config
     );
-    lines.iter().for_each(|line| println!("{line}"));
+    lines.iter().for_each(|line| println!("{}", shortened(line)));
     match result.failure {
         Some(Failure { rule, text, step }) => {
             println!("step {step}: {rule}: {text}");
@@ -65,11 +66,19 @@ fn story(plan: &Plan, ops: &[Op]) -> bool {
     }
 }
 
+/// A line without the middle of long names.
+fn shortened(line: &str) -> String {
+    const RUN: &str = "xxxxxxxxxxxxxxxx";
+    let mut parts = line.split(RUN).filter(|it| !it.is_empty());
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |line, part| format!("{line}…{part}"))
+}
+
 /// Runs what was written to a file; whether nothing was wrong.
 pub(crate) fn replay(file: &Path) -> Result<bool, String> {
     let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     let mut lines = text.lines().filter(|it| !it.trim().is_empty());
-    let profile = lines.next().and_then(|it| Profile::from_line(it, Kind::ALL.len()));
+    let profile = lines.next().and_then(Profile::from_line);
     let profile = profile.ok_or_else(|| format!("{}: no seed", file.display()))?;
     let ops: Vec<Op> = lines.map(str::parse).collect::<Result<_, String>>()?;
     Ok(story(&Plan { profile, fault: None }, &ops))

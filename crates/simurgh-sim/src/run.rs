@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::model::Failure;
 use crate::node::Fault;
-use crate::op::{Kind, Op, Source};
+use crate::op::{Op, Source};
 use crate::profile::Profile;
 use crate::world::{Result, World};
 
@@ -17,7 +17,12 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn of(seed: u64) -> Self {
-        Self { profile: Profile::of(seed, Kind::ALL.len()), fault: None }
+        Self { profile: Profile::of(seed), fault: None }
+    }
+
+    /// A seed as it was before there were extras.
+    pub(crate) fn early(seed: u64) -> Self {
+        Self { profile: Profile::early(seed), fault: None }
     }
 }
 

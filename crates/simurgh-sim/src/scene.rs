@@ -1,18 +1,19 @@
 //! What operations do.
 
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use simurgh_core::{
-    Broadcast, Mail, NETWORK, Node, Phase, Reply, SocketState, Stop, Wire, guarded,
+    Broadcast, BroadcastError, Mail, NETWORK, Node, Phase, Reply, SocketState, Stop, Wire, guarded,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::{CloseCode, Decoder};
 
 use crate::client::Link;
-use crate::model::{Answer, Asks, Doing, Due, Intent, Joining, Life, Made, NONE, PUSHED, code_bit};
+use crate::model::{Answer, Asks, Doing, Due, Intent, Joining, Life, Made, Model};
 use crate::node::{CHANNELS, Decision, Letter, PLAIN, Tag, locked};
 use crate::op::{Kind, Op};
 use crate::payload;
@@ -76,6 +77,11 @@ impl World {
             (Kind::Disconnect, _) => self.disconnect(usize::from(b)),
             (Kind::Wait, _) => self.wait(c),
             (Kind::Drain, _) => self.drain(a, c),
+            (Kind::Restart, _) => self.restart(c),
+            (Kind::Reading, _) => {
+                self.was_read(usize::from(a));
+            }
+            (Kind::Kick, Some(conn)) => self.kick(conn),
             (Kind::Rest, _) => {
                 self.tell(|| "all comes to rest".to_owned());
                 self.rest();
@@ -92,11 +98,12 @@ impl World {
         let topics = &self.stage.model().topics;
         match b % 32 {
             31 => topics.unmatched(),
+            29 | 30 => topics.over.unwrap_or((usize::from(b / 32) % topics.rooms) as u8),
             _ => (usize::from(b / 32) % topics.rooms) as u8,
         }
     }
 
-    fn connect(&mut self, client: u16, c: u32) {
+    pub(crate) fn connect(&mut self, client: u16, c: u32) {
         let client = usize::from(client) % self.current.len();
         let Some(shard) = self.shard((c >> 8) as u16) else { return };
         let Some(server) = self.servers.get_mut(shard).filter(|it| !it.net.is_deaf) else { return };
@@ -207,16 +214,12 @@ impl World {
                 }
             }
             _ => {
-                if !is_open {
-                    return;
+                let codes = [CloseCode::PROTOCOL, CloseCode::INVALID_DATA, CloseCode::INTERNAL];
+                let which = if self.stage.profile.is_early() { 0 } else { c as usize % 3 };
+                let code = codes.get(which).copied().unwrap_or(CloseCode::PROTOCOL);
+                if is_open {
+                    self.fail_socket(conn, code);
                 }
-                if let Some(it) = self.stage.model().conn_mut(conn) {
-                    it.codes |= code_bit(1002);
-                    it.is_cut = true;
-                }
-                self.step(shard, Doing::Other, 1, |core, net, _| {
-                    core.fail(net, key, CloseCode::PROTOCOL);
-                });
             }
         }
     }
@@ -240,7 +243,7 @@ impl World {
             None => None,
         };
         let mail = Mail::Joined(key, ticket, joined);
-        self.node.put(shard, Letter { mail, tag: Tag::Joined(conn, ticket, answer) });
+        self.node.put(shard, Letter::new(mail, Tag::Joined(conn, ticket, answer)));
     }
 
     fn publish(&mut self, b: u16, c: u32) {
@@ -250,12 +253,21 @@ impl World {
         let is_binary = self.stage.profile.binary > 0 && c >> 8 & 7 == 0;
         let is_long = self.stage.profile.long > 0 && c >> 12 & 3 == 0;
         let pad = if is_long { self.stage.profile.pad } else { 0 };
-        let id = model.make(Made { topic, event, is_binary, depth: 1, except: NONE, weight: 0 });
+        let made = Made { event, is_binary, ..Made::plain(topic, 1) };
+        let (id, payload) = model.payload(made, c, pad);
         let name = model.topics.name(topic).to_owned();
         drop(model);
-        let payload = payload::make(id, c, pad, is_binary);
         let word = EVENTS.get(usize::from(event)).copied().unwrap_or_default();
+        let (bytes, bytes_max) = (payload.len(), self.stage.profile.config.broadcast_bytes_max());
+        let expected = match self.node.is_congested() {
+            _ if bytes > bytes_max => Err(BroadcastError::TooLarge { bytes, bytes_max }),
+            true => Err(BroadcastError::Congested),
+            false => Ok(()),
+        };
         let done = self.node.broadcast(Broadcast::new(&*name, word, payload));
+        if done != expected {
+            self.stage.model().fail("bounds", format!("{done:?}, not {expected:?}"));
+        }
         self.tell(|| format!("somebody broadcasts #{id} on {name}: {done:?}"));
         if done.is_err() {
             self.stage.model().counts.congested += 1;
@@ -283,11 +295,8 @@ impl World {
             it.handle = None;
         }
         let topic = it.topic;
-        let made =
-            Made { topic, event: PUSHED, is_binary: false, depth: 0, except: NONE, weight: 0 };
-        let id = model.make(made);
+        let (id, payload) = model.payload(Made::plain(topic, 0), c, 0);
         drop(model);
-        let payload = payload::make(id, c, 0, false);
         let intent = match (&answers, c >> 9 & 7) {
             (Some((_, msg_ref)), _) => Intent::Reply { msg_ref: *msg_ref, id },
             (None, 0) => Intent::Stop(Stop::Normal),
@@ -322,7 +331,7 @@ impl World {
         let shards = self.servers.len();
         for shard in 0..shards {
             if c >> 16 & 1 == 0 || usize::from(a) % shards == shard {
-                let letter = Letter { mail: Mail::Drain(over), tag: Tag::Nothing };
+                let letter = Letter::new(Mail::Drain(over), Tag::Nothing);
                 self.node.put(shard, letter);
             }
         }
@@ -342,6 +351,9 @@ impl World {
                 while self.take_mail(shard) {
                     is_busy = true;
                 }
+            }
+            while self.was_read(0) {
+                is_busy = true;
             }
             for conn in self.open_links() {
                 is_busy |= self.read(conn, usize::MAX);
@@ -461,6 +473,7 @@ impl World {
             for shard in 0..self.servers.len() {
                 self.end_turn(shard, 1);
             }
+            while self.was_read(0) {}
             for conn in self.open_links() {
                 while self.take(conn, usize::MAX) {
                     self.write(conn);
@@ -491,7 +504,8 @@ impl World {
         limit.is_some_and(|limit| silent > ticks(limit) + SLACK)
     }
 
-    fn check_end(&mut self) {
+    /// Nobody is there: nothing is left.
+    pub(crate) fn check_end(&mut self) {
         let mut found = Vec::new();
         for (shard, server) in self.servers.iter().enumerate() {
             let it = &server.metrics;
@@ -506,8 +520,6 @@ impl World {
             // What is under way in a shard that ends is gone with it.
             let (gauges, frames) = match server.has_ended {
                 true => ([0; 6], 0),
-                // A shard without a permit keeps the last frames of each wire until it has one.
-                false if self.stage.profile.has_few_permits() => (gauges, 0),
                 false => (gauges, server.net.frames.get()),
             };
             if gauges != [0; 6] || frames != 0 {
@@ -524,8 +536,10 @@ impl World {
         if state.census.iter().any(|it| *it != 0) && self.stage.profile.counts_members {
             found.push(format!("census {:?}", state.census));
         }
-        if model.alive != 0 || model.seats != 0 {
-            found.push(format!("{} channels, {} seats", model.alive, model.seats));
+        let ready = self.stage.ready.load(Ordering::Relaxed);
+        if model.alive != 0 || model.seats != 0 || ready != 0 {
+            let Model { alive, seats, .. } = &*model;
+            found.push(format!("{alive} channels, {seats} seats, {ready} prepared"));
         }
         if !found.is_empty() {
             model.fail("left", found.join("; "));

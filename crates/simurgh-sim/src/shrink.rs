@@ -1,6 +1,7 @@
 //! The shortest list of operations that still fails in the same manner: chunks are left out, then
 //! single ones, for as long as that gets anywhere; then fewer clients, shards and features.
 
+use crate::extras::Extras;
 use crate::op::Op;
 use crate::profile::Profile;
 use crate::run::{self, Plan};
@@ -53,7 +54,7 @@ impl Shrinking<'_> {
 
     /// A smaller world, if it fails there as well.
     fn simpler(&mut self, plan: &mut Plan, ops: &[Op]) -> bool {
-        let changes: [fn(&mut Profile); 10] = [
+        let changes: [fn(&mut Profile); 16] = [
             |it| it.shards = 1,
             |it| it.shards = it.shards.min(2),
             |it| it.clients = it.clients.div_ceil(2),
@@ -64,6 +65,12 @@ impl Shrinking<'_> {
             |it| it.later = 0,
             |it| (it.binary, it.long) = (0, 0),
             |it| it.effects_max = it.effects_max.saturating_sub(1),
+            |it| it.extras = Extras { permits: it.extras.permits, ..Extras::default() },
+            |it| it.extras.permits = None,
+            |it| it.extras.prepare_above = 0,
+            |it| it.extras.long_names = 0,
+            |it| it.extras.has_odd_refs = false,
+            |it| it.extras.restarts = false,
         ];
         let mut is_simpler = false;
         for change in changes {

@@ -2,7 +2,6 @@
 //! is broken on purpose.
 
 use crate::node::Fault;
-use crate::op::Kind;
 use crate::profile::Profile;
 use crate::run::{self, Plan};
 use crate::shrink::shrink;
@@ -32,6 +31,15 @@ fn the_same_seed_is_the_same_run() {
         let listed = run::listed(&plan, &run::operations(&plan, ops));
         assert_eq!(listed.hash, one.hash, "a list of its operations does the same");
     }
+}
+
+/// All cores drain and end; others take their places, and clients join again.
+#[test]
+fn servers_start_again() {
+    let results: Vec<_> = (0..60).map(|seed| run::seeded(&Plan::of(seed), 2000).0).collect();
+    assert!(results.iter().all(|it| it.failure.is_none()), "{results:?}");
+    let returns: u64 = results.iter().map(|it| it.counts.returns).sum();
+    assert!(returns > 0, "somebody comes back");
 }
 
 #[test]
@@ -68,16 +76,16 @@ fn what_was_planted_shrinks_to_a_few_operations() {
 }
 
 fn profile(seed: u64) -> Profile {
-    Profile::of(seed, Kind::ALL.len())
+    Profile::of(seed)
 }
 
 #[test]
 fn a_profile_is_read_as_it_was_written() {
     let mut it = profile(5);
-    (it.shards, it.panics) = (1, 0);
-    let read = Profile::from_line(&it.line(), Kind::ALL.len()).expect("it is one");
+    (it.shards, it.panics, it.extras.permits) = (1, 0, Some(2));
+    let read = Profile::from_line(&it.line()).expect("it is one");
     assert_eq!(read.line(), it.line());
-    assert!(Profile::from_line("seed 5 1", Kind::ALL.len()).is_none());
+    assert!(Profile::from_line("seed 5 1").is_none());
 }
 
 #[test]
@@ -96,8 +104,18 @@ fn what_changes_places_is_noticed() {
 }
 
 #[test]
+fn other_bytes_are_noticed() {
+    notices(Fault::Garble, &["payload"]);
+}
+
+#[test]
 fn a_mail_that_is_lost_is_noticed() {
     notices(Fault::LoseMail, &["rest", "left"]);
+}
+
+#[test]
+fn a_permit_that_is_lost_is_noticed() {
+    notices(Fault::LosePermit, &["permits"]);
 }
 
 #[test]

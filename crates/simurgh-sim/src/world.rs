@@ -1,18 +1,21 @@
 //! A run: servers, clients and the network between them, driven by operations.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{Core, Mail, Node, Phase, TICK};
 use simurgh_reactor::{Key, Next};
 
+use crate::bounds::Pace;
 use crate::client::Link;
 use crate::counts::Counts;
-use crate::model::{Doing, Failure, Model, Over};
+use crate::model::{Doing, Failure, Over};
 use crate::net::Net;
 use crate::node::{Fault, Letter, SimNode, Stage, Tag};
 use crate::peer::Peer;
 use crate::profile::Profile;
+use crate::ready::Reading;
 
 /// One shard with its transport.
 pub(crate) struct Server {
@@ -20,7 +23,41 @@ pub(crate) struct Server {
     pub(crate) net: Net,
     pub(crate) metrics: Arc<ShardMetrics>,
     is_in_turn: bool,
+    pub(crate) pace: Pace,
     pub(crate) has_ended: bool,
+}
+
+impl Server {
+    fn new(node: &Arc<SimNode>, shard: usize, net: Net) -> Self {
+        let metrics = Arc::new(ShardMetrics::default());
+        let seed = node.stage.profile.seed;
+        Self {
+            core: Core::new(Arc::clone(node), shard as u16, Arc::clone(&metrics), seed),
+            net,
+            metrics,
+            is_in_turn: false,
+            pace: Pace::default(),
+            has_ended: false,
+        }
+    }
+
+    /// Another one takes its place, once all that it had is gone.
+    pub(crate) fn again(self, node: &Arc<SimNode>) -> Self {
+        let Self { core, net, metrics, .. } = self;
+        let shard = usize::from(core.shard());
+        drop(core);
+        let it = &metrics;
+        let gauges = [&it.sockets, &it.channels, &it.subscriptions, &it.channels_hibernating];
+        let (gauges, frames) = (gauges.map(|it| it.value()), net.frames.get());
+        let mut model = node.stage.model();
+        model.counts.held += metrics.publishers_held.value();
+        model.counts.idle += metrics.idle_timeouts.value();
+        if gauges != [0; 4] || frames != 0 || net.peers().next().is_some() {
+            model.fail("left", format!("shard {shard}: gauges {gauges:?}, {frames} frames"));
+        }
+        drop(model);
+        Self::new(node, shard, net.again())
+    }
 }
 
 /// See the module.
@@ -35,6 +72,8 @@ pub(crate) struct World {
     pub(crate) clock_ns: u64,
     /// What the operation in hand comes to, if somebody wants to know.
     pub(crate) story: Option<String>,
+    pub(crate) readings: VecDeque<Reading>,
+    pub(crate) tickets: u32,
     released: Vec<Key>,
 }
 
@@ -52,42 +91,13 @@ impl Server {
     pub(crate) fn turn_ns(&self, clock_ns: u64) -> u64 {
         if self.is_in_turn { self.net.now.ns } else { clock_ns }
     }
-
-    /// Holds what the core counts against the account.
-    fn account(&self, model: &mut Model) {
-        let shard = usize::from(self.core.shard());
-        let (metrics, account) = (&self.metrics, model.shards.get(shard));
-        let Some(account) = account else { return };
-        let counted =
-            [metrics.broadcasts.value(), metrics.sockets.value(), metrics.channels.value()];
-        let expected = [account.accepted, account.open, account.channels];
-        if counted != expected {
-            let text = format!("broadcasts, sockets, channels: {counted:?}, not {expected:?}");
-            model.fail("metrics", text);
-        }
-        let open: u64 = model.shards.iter().map(|it| it.open).sum();
-        if model.seats != open as i64 {
-            let text = format!("{} seats are taken, {open} sockets open", model.seats);
-            model.fail("seats", text);
-        }
-    }
 }
 
 impl World {
     pub(crate) fn new(profile: &Profile, fault: Option<(Fault, u32)>) -> Self {
         let stage = Arc::new(Stage::new(profile.clone(), fault));
         let node = Arc::new(SimNode::new(Arc::clone(&stage)));
-        let server = |shard: usize| {
-            let metrics = Arc::new(ShardMetrics::default());
-            let (node, seed) = (Arc::clone(&node), profile.seed);
-            Server {
-                core: Core::new(node, shard as u16, Arc::clone(&metrics), seed),
-                net: Net::new(Arc::clone(&stage)),
-                metrics,
-                is_in_turn: false,
-                has_ended: false,
-            }
-        };
+        let server = |shard: usize| Server::new(&node, shard, Net::new(Arc::clone(&stage)));
         let servers = (0..profile.shards).map(server).collect();
         Self {
             servers,
@@ -96,6 +106,8 @@ impl World {
             current: vec![None; profile.clients],
             clock_ns: 1_000_000_000,
             story: None,
+            readings: VecDeque::new(),
+            tickets: 0,
             released: Vec::new(),
             stage,
         }
@@ -143,7 +155,14 @@ impl World {
         let now_ns = if server.is_in_turn { server.net.now.ns } else { self.clock_ns };
         server.is_in_turn = true;
         server.net.at(now_ns, jumps);
+        server.net.holds.clear();
         let tick = server.net.now.tick;
+        let mut state = self.node.state();
+        state.done_in_step = 0;
+        if doing == Doing::FanOut {
+            state.flows.fanned_out(shard);
+        }
+        drop(state);
         self.stage.model().begin_step(shard, doing, tick);
         act(&mut server.core, &mut server.net, &self.stage);
         self.after(shard, doing);
@@ -167,10 +186,16 @@ impl World {
                     false => config.decision_timeout,
                 };
                 // One that a drain closes in the same step may have been told before.
+                let is_closed = matches!(peer.socket.phase(), Phase::Closing | Phase::Ending);
                 match peer.socket.phase() {
                     Phase::Waiting => {}
-                    Phase::Closing | Phase::Ending if waited <= ticks(longest) => {}
-                    _ => model.timed_out(conn, waited, ticks(longest)),
+                    _ if is_closed && waited <= ticks(longest) => {}
+                    _ => {
+                        if let Some(it) = model.shards.get_mut(shard).filter(|_| is_closed) {
+                            it.refused_perhaps += 1;
+                        }
+                        model.timed_out(conn, waited, ticks(longest));
+                    }
                 }
             }
         }
@@ -190,19 +215,17 @@ impl World {
         // When those before it published there may have been less under way.
         let published = model.now.publishers.last().copied();
         server.account(&mut model);
+        if doing == Doing::Settle {
+            server.check_settled(&self.node, &mut model);
+        }
+        self.check_publishers(shard, &mut model);
+        self.check_permits(&mut model);
+        let flows = std::mem::take(&mut model.now.flows);
         drop(model);
+        self.note_holds(shard, &flows);
         // Whoever publishes where far too much is under way is not read.
         if let Some(conn) = published.filter(|_| self.node.is_jammed()) {
             self.check_held(shard, conn);
-        }
-    }
-
-    fn check_held(&self, shard: usize, conn: u32) {
-        let link = self.links.get(conn as usize).filter(|it| it.shard == shard);
-        let server = self.servers.get(shard);
-        let peer = link.zip(server).and_then(|(link, server)| server.net.peer(link.key));
-        if peer.is_some_and(|peer| peer.socket.is_open() && !peer.is_held) {
-            self.stage.model().fail("held", format!("socket {conn} publishes and is read"));
         }
     }
 
@@ -223,8 +246,7 @@ impl World {
 
     /// Takes one letter out of a mailbox.
     pub(crate) fn take_mail(&mut self, shard: usize) -> bool {
-        let letter = self.node.state().mailboxes.get_mut(shard).and_then(|it| it.pop_front());
-        let Some(Letter { mail, tag }) = letter else { return false };
+        let Some(Letter { mail, tag, .. }) = self.node.take(shard) else { return false };
         self.tell(|| format!("core {shard} takes {}", mail_text(&mail, tag)));
         let is_drain = matches!(mail, Mail::Drain(_));
         self.step(shard, Doing::Mail(None), 1, |core, net, stage| {
@@ -326,13 +348,7 @@ impl World {
         let Some(server) = self.servers.get_mut(shard) else { return };
         server.core.retire();
         server.has_ended = true;
-        let mut state = self.node.state();
-        if let Some(ended) = state.ended.get_mut(shard) {
-            *ended = true;
-        }
-        let letters = state.mailboxes.get_mut(shard).map(std::mem::take);
-        drop(state);
-        drop(letters);
+        drop(self.node.end(shard));
     }
 
     /// The result, once everything is over.

@@ -3,7 +3,8 @@
 use simurgh_core::{Reason, Stop, Wire};
 
 use super::{
-    Chan, Frame, Joining, Life, Line, Model, NONE, Relay, Replaced, Sort, code_bit, notice_of,
+    Chan, Frame, Joining, Life, Line, Model, NONE, Published, Relay, Replaced, Sort, code_bit,
+    notice_of,
 };
 use crate::model::steps::{Doing, Due};
 use crate::profile::EVENTS;
@@ -255,9 +256,11 @@ impl Model {
             }
         };
         forget(shard.members.get_mut(topic));
-        for relay in relays {
+        for relay in &relays {
             forget(shard.relays.get_mut(usize::from(relay.topic)));
         }
+        shard.note_members(topic as u8);
+        relays.iter().for_each(|it| shard.note_members(it.topic));
     }
 
     /// A callback has returned, or panicked: what it did takes place.
@@ -369,19 +372,21 @@ impl Model {
             return;
         }
         it.relays.push(Relay { topic, pending: Default::default() });
-        if let Some(list) = self.shard_of(chan).and_then(|it| it.relays.get_mut(usize::from(topic)))
-        {
+        let Some(shard) = self.shard_of(chan) else { return };
+        if let Some(list) = shard.relays.get_mut(usize::from(topic)) {
             list.push(chan);
         }
+        shard.note_members(topic);
     }
 
     fn unsubscribed(&mut self, chan: u32, topic: u8) {
         let Some(it) = self.chan_mut(chan).filter(|it| it.life == Life::Live) else { return };
         it.relays.retain(|it| it.topic != topic);
-        if let Some(list) = self.shard_of(chan).and_then(|it| it.relays.get_mut(usize::from(topic)))
-        {
+        let Some(shard) = self.shard_of(chan) else { return };
+        if let Some(list) = shard.relays.get_mut(usize::from(topic)) {
             list.retain(|it| *it != chan);
         }
+        shard.note_members(topic);
     }
 
     fn shard_of(&mut self, chan: u32) -> Option<&mut super::Shard> {
@@ -446,8 +451,12 @@ impl Model {
                 && self.made.get(id as usize).is_some_and(|it| it.weight as usize == bytes)
             {
                 top.at += 1;
-                let publisher = top.did.conn;
-                self.now.publishers.push(publisher);
+                let (chan, conn) = (top.did.chan, top.did.conn);
+                self.now.publishers.push(conn);
+                let topic = self.made(id).map_or(0, |it| it.topic);
+                let has_members = self.has_members(shard, topic, chan, conn);
+                let flow = self.flow(shard, topic);
+                self.now.published = Some(Published { conn, flow, has_members });
                 self.accept(shard, id);
                 return self.advance();
             }
@@ -458,6 +467,14 @@ impl Model {
             }
             return self.fail("broadcast", format!("{bytes} bytes where {next:?} is next"));
         }
+    }
+
+    /// Whether a shard has members on a topic beside those of a socket that speaks, which may be
+    /// about to go; the channel that speaks counts.
+    fn has_members(&self, shard: usize, topic: u8, chan: u32, conn: u32) -> bool {
+        let members = self.shards.get(shard).and_then(|it| it.members.get(usize::from(topic)));
+        let is_other = |it: &u32| *it == chan || self.chan(*it).is_some_and(|it| it.conn != conn);
+        members.is_some_and(|it| it.iter().any(is_other))
     }
 
     /// A shard accepts a broadcast: it is for all members that there are.

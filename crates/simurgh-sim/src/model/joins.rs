@@ -65,6 +65,7 @@ impl Model {
             if let Some(members) = shard.members.get_mut(usize::from(topic)) {
                 members.push(chan);
             }
+            shard.note_members(topic);
         }
         for effect in &effects {
             if let Eff::Broadcast(id) = effect
@@ -92,7 +93,7 @@ impl Model {
 
     /// A join is refused.
     pub(crate) fn refused(&mut self, joining: Joining, response: u32) {
-        self.counts.refused += 1;
+        self.refuses(joining.conn);
         self.replied(joining, b'e', response);
         self.close_replaced(joining.conn);
         if self.conn(joining.conn).is_some_and(|it| it.wire == Wire::Plain) {

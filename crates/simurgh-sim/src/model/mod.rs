@@ -21,9 +21,13 @@ mod steps;
 use std::collections::VecDeque;
 
 use simurgh_core::{ChannelHandle, Reason, ReplyRef, Stop, Wire};
+use simurgh_proto::message::Payload;
 
+use crate::bounds::Flow;
 use crate::counts::Counts;
+use crate::payload;
 use crate::profile::IDS;
+use crate::refs;
 pub(crate) use calls::{Answer, Call, DISCONNECT, Did, Eff, Out, PUSHED};
 pub(crate) use joins::Joining;
 pub(crate) use seen::{Line, Sort};
@@ -47,14 +51,37 @@ pub(crate) struct Failure {
 pub(crate) struct Topics {
     pub(crate) names: Vec<String>,
     pub(crate) rooms: usize,
+    /// One whose name is too long to be joined.
+    pub(crate) over: Option<u8>,
 }
 
+/// Longest name that can be joined.
+const TOPIC_BYTES_MAX: usize = 16 << 10;
+/// Longest field of a binary frame.
+const FIELD_BYTES_MAX: usize = 255;
+
 impl Topics {
-    pub(crate) fn new(rooms: usize) -> Self {
-        let rooms_of = (0..rooms).map(|n| format!("rooms:{n}"));
+    /// So many rooms, with short names, names about as long as a binary frame has room for, or
+    /// about as long as can be joined.
+    pub(crate) fn new(rooms: usize, long: u8) -> Self {
+        let bytes = |n: usize| match long {
+            0 => 7,
+            1 => FIELD_BYTES_MAX + [1, 0, 2, 40][n % 4],
+            _ => [TOPIC_BYTES_MAX, FIELD_BYTES_MAX + 1, TOPIC_BYTES_MAX - 1, 7][n % 4],
+        };
+        let name = |bytes: usize, n: usize| format!("rooms:{}{n}", "x".repeat(bytes - 7));
+        let rooms_of = (0..rooms).map(|n| name(bytes(n), n));
         let fixed = ["other:0", "phoenix", "plain:0"].map(str::to_owned);
         let ids = (0..IDS).map(|n| format!("ids:{n}"));
-        Self { names: rooms_of.chain(fixed).chain(ids).collect(), rooms }
+        let mut names: Vec<String> = rooms_of.chain(fixed).chain(ids).collect();
+        let over = (long > 1).then_some(names.len() as u8);
+        names.extend(over.map(|_| name(TOPIC_BYTES_MAX + 1, 9)));
+        Self { names, rooms, over }
+    }
+
+    /// Whether a binary frame has no room for its name.
+    pub(crate) fn is_wide(&self, topic: u8) -> bool {
+        self.name(topic).len() > FIELD_BYTES_MAX
     }
 
     pub(crate) fn unmatched(&self) -> u8 {
@@ -80,6 +107,7 @@ impl Topics {
     pub(crate) fn number(&self, name: &str) -> Option<u8> {
         let digit = || name.bytes().next_back().map_or(0, |it| usize::from(it.wrapping_sub(b'0')));
         let guess = match name.as_bytes().first()? {
+            b'r' if digit() == 9 => usize::from(self.over?),
             b'r' => digit(),
             b'i' => usize::from(self.id(digit())),
             b'o' => self.rooms,
@@ -100,6 +128,15 @@ pub(crate) struct Made {
     pub(crate) depth: u8,
     pub(crate) except: u32,
     pub(crate) weight: u32,
+    /// What tells its bytes.
+    pub(crate) sum: u32,
+}
+
+impl Made {
+    /// One that is not broadcast.
+    pub(crate) fn plain(topic: u8, depth: u8) -> Self {
+        Self { topic, event: PUSHED, is_binary: false, depth, except: NONE, weight: 0, sum: 0 }
+    }
 }
 
 /// What is still to come on a topic of a socket.
@@ -118,6 +155,8 @@ pub(crate) struct Expected {
     pub(crate) horizon: u64,
     pub(crate) is_broadcast: bool,
     pub(crate) is_optional: bool,
+    /// It is no channel's, and may come before what its socket is brought up to date with.
+    pub(crate) overtakes: bool,
 }
 
 /// A connection with a session.
@@ -211,10 +250,17 @@ pub(crate) struct Frame {
 pub(crate) struct Shard {
     pub(crate) members: Vec<Vec<u32>>,
     pub(crate) relays: Vec<Vec<u32>>,
+    /// How often each topic has got its first member, or lost its last.
+    pub(crate) epochs: Vec<u32>,
     pub(crate) sockets: Vec<u32>,
     pub(crate) accepted: u64,
     pub(crate) open: u64,
     pub(crate) channels: u64,
+    /// Joins that were refused, and messages for topics that are not joined or not known.
+    pub(crate) refused: u64,
+    pub(crate) unmatched: u64,
+    /// Of the refused those of this step of which that is not certain.
+    pub(crate) refused_perhaps: u64,
     pub(crate) drains: bool,
 }
 
@@ -237,6 +283,8 @@ pub(crate) struct Model {
     pub(crate) doing: Doing,
     pub(crate) now: Now,
     pub(crate) joining: Option<Joining>,
+    /// The message in hand, if it was prepared where it was read.
+    pub(crate) prepared: Option<u32>,
     /// Sockets that wait for a join.
     pub(crate) waiting: Vec<u32>,
     pub(crate) counts: Counts,
@@ -264,23 +312,66 @@ pub(crate) struct Now {
     pub(crate) joined: Vec<u32>,
     /// Sockets whose channels broadcast.
     pub(crate) publishers: Vec<u32>,
+    pub(crate) published: Option<Published>,
+    /// Into which flows, and for whom.
+    pub(crate) flows: Vec<(u32, Flow)>,
+    /// What all of it weighs.
+    pub(crate) published_bytes: usize,
+    /// Sockets that certainly have too much under way.
+    pub(crate) must_hold: Vec<u32>,
+}
+
+/// A broadcast that a shard makes for one of its sockets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Published {
+    pub(crate) conn: u32,
+    pub(crate) flow: Flow,
+    /// Somebody on this shard is certainly on its topic.
+    pub(crate) has_members: bool,
+}
+
+impl Shard {
+    fn new(topics: usize) -> Self {
+        Self {
+            members: vec![Vec::new(); topics],
+            relays: vec![Vec::new(); topics],
+            epochs: vec![0; topics],
+            ..Self::default()
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let lists = self.members.iter().chain(&self.relays).chain([&self.sockets]);
+        lists.into_iter().all(Vec::is_empty) && self.open + self.channels == 0
+    }
+
+    /// Who is on a topic has changed: it may be the first, or the last.
+    pub(crate) fn note_members(&mut self, topic: u8) {
+        let topic = usize::from(topic);
+        let count = |lists: &[Vec<u32>]| lists.get(topic).map_or(0, Vec::len);
+        let is_empty = count(&self.members) + count(&self.relays) == 0;
+        if let Some(epoch) = self.epochs.get_mut(topic)
+            && epoch.is_multiple_of(2) != is_empty
+        {
+            *epoch += 1;
+        }
+    }
 }
 
 impl Model {
-    pub(crate) fn new(rooms: usize, shards: usize, channels_max: usize, bytes_max: usize) -> Self {
-        let topics = Topics::new(rooms);
-        let shard = |_| Shard {
-            members: vec![Vec::new(); topics.names.len()],
-            relays: vec![Vec::new(); topics.names.len()],
-            ..Shard::default()
-        };
-        let shards = (0..shards).map(shard).collect();
+    pub(crate) fn new(
+        topics: Topics,
+        shards: usize,
+        channels_max: usize,
+        bytes_max: usize,
+    ) -> Self {
+        let shards = (0..shards).map(|_| Shard::new(topics.names.len())).collect();
         // The first are the `disconnect`s of socket ids, whose payload says nothing.
         let disconnect = |n| {
             let topic = topics.id(n);
             let weight = (2 + topics.name(topic).len() + "disconnect".len() + 64) as u32;
             let event = DISCONNECT;
-            Made { topic, event, is_binary: false, depth: 9, except: NONE, weight }
+            Made { event, weight, ..Made::plain(topic, 9) }
         };
         let made = (0..IDS).map(disconnect).collect();
         Self {
@@ -299,6 +390,7 @@ impl Model {
             doing: Doing::Nothing,
             now: Now::default(),
             joining: None,
+            prepared: None,
             waiting: Vec::new(),
             counts: Counts::default(),
             alive: 0,
@@ -329,6 +421,32 @@ impl Model {
         self.made.len() as u32 - 1
     }
 
+    /// Makes a payload, with a number of its own.
+    pub(crate) fn payload(&mut self, made: Made, word: u32, pad: usize) -> (u32, Payload<'static>) {
+        let id = self.make(made);
+        let payload = payload::make(id, word, pad, made.is_binary);
+        if let Some(made) = self.made.last_mut() {
+            made.sum = payload::sum(&payload);
+        }
+        (id, payload)
+    }
+
+    /// What a broadcast is counted with; 0 for one that is too large.
+    pub(crate) fn weight(&self, topic: u8, event: &str, payload: &Payload<'_>) -> u32 {
+        let bytes = payload.len();
+        let weight = bytes + self.topics.name(topic).len() + event.len() + 64;
+        if bytes > self.broadcast_bytes_max { 0 } else { weight as u32 }
+    }
+
+    /// The number and the word of a payload that is handed over, in the very bytes it was made of.
+    pub(crate) fn given(&mut self, payload: &Payload<'_>) -> (u32, u32) {
+        let (id, word) = payload::parse(payload);
+        if self.made(id).is_some_and(|it| it.sum != payload::sum(payload)) {
+            self.fail("payload", format!("#{id} is handed over in other bytes"));
+        }
+        (id, word)
+    }
+
     pub(crate) fn made(&self, id: u32) -> Option<&Made> {
         self.made.get(id as usize)
     }
@@ -357,6 +475,49 @@ impl Model {
     pub(crate) fn joined(&self, conn: u32, topic: u8) -> Option<u32> {
         let channels = &self.conn(conn)?.channels;
         channels.iter().find(|(it, _)| *it == topic).map(|(_, chan)| *chan)
+    }
+
+    /// Whether a binary payload has no form in what a socket speaks.
+    pub(crate) fn has_no_form(&self, wire: Wire, topic: u8, line: &Line) -> bool {
+        let is_wide = |it: u32| refs::field_bytes(it) > FIELD_BYTES_MAX;
+        match wire {
+            Wire::V1 => true,
+            Wire::V2 => {
+                self.topics.is_wide(topic) || is_wide(line.join_ref) || is_wide(line.msg_ref)
+            }
+            Wire::Plain | Wire::Values => false,
+        }
+    }
+
+    /// The flow of what a shard's members publish on a topic.
+    pub(crate) fn flow(&self, shard: usize, topic: u8) -> Flow {
+        let epochs = self.shards.get(shard).map(|it| &it.epochs);
+        let epoch = epochs.and_then(|it| it.get(usize::from(topic))).copied().unwrap_or(0);
+        Flow { shard, topic, epoch }
+    }
+
+    /// The shard of a socket.
+    pub(crate) fn shard_of_conn(&mut self, conn: u32) -> Option<&mut Shard> {
+        let shard = self.conn(conn)?.shard;
+        self.shards.get_mut(shard)
+    }
+
+    /// All shards have ended, and others take their places. What clients have heard of the old
+    /// ones, and are still to hear, stays as it is; nobody reaches their channels any more.
+    pub(crate) fn restart(&mut self) {
+        if let Some(shard) = self.shards.iter().position(|it| !it.is_empty()) {
+            self.fail("left", format!("shard {shard} has ended, and not all that was on it"));
+        }
+        if !self.waiting.is_empty() {
+            self.fail("left", format!("{:?} wait for joins", self.waiting));
+        }
+        let topics = self.topics.names.len();
+        self.shards.iter_mut().for_each(|it| *it = Shard::new(topics));
+        for chan in &mut self.chans {
+            chan.handle = None;
+            chan.refs.clear();
+        }
+        self.counts.restarts += 1;
     }
 
     /// A channel's value that is made, for a socket's topic.

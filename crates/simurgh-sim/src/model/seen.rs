@@ -50,13 +50,14 @@ impl Model {
     pub(crate) fn expect(&mut self, conn: u32, topic: u8, line: Line, is_broadcast: bool) {
         let (step, horizon) = (self.step, self.seq);
         let is_binary = self.made(line.said).is_some_and(|it| it.is_binary);
-        let Some(it) = self.conn_mut(conn).filter(|it| it.is_open) else { return };
-        // A binary payload has no form in V1.
-        if is_binary && it.wire == Wire::V1 {
+        let Some(wire) = self.conn(conn).filter(|it| it.is_open).map(|it| it.wire) else { return };
+        if is_binary && self.has_no_form(wire, topic, &line) {
             return;
         }
+        let Some(it) = self.conn_mut(conn) else { return };
         let line = line.on(it.wire);
-        let expected = Expected { line, step, horizon, is_broadcast, is_optional: false };
+        let (is_optional, overtakes) = (false, false);
+        let expected = Expected { line, step, horizon, is_broadcast, is_optional, overtakes };
         if let Some(queue) = it.queues.get_mut(usize::from(topic)) {
             queue.own.push_back(expected);
         }
@@ -66,21 +67,25 @@ impl Model {
     pub(crate) fn expect_out(&mut self, conn: u32, topic: u8, line: Line, seq: u64) {
         let step = self.step;
         let is_binary = self.made(line.said).is_some_and(|it| it.is_binary);
-        let Some(it) = self.conn_mut(conn).filter(|it| it.is_open) else { return };
-        if is_binary && it.wire == Wire::V1 {
+        let Some(wire) = self.conn(conn).filter(|it| it.is_open).map(|it| it.wire) else { return };
+        if is_binary && self.has_no_form(wire, topic, &line) {
             return;
         }
+        let Some(it) = self.conn_mut(conn) else { return };
         let line = line.on(it.wire);
-        let expected =
-            Expected { line, step, horizon: seq, is_broadcast: true, is_optional: false };
+        let (is_broadcast, is_optional, overtakes) = (true, false, false);
+        let expected = Expected { line, step, horizon: seq, is_broadcast, is_optional, overtakes };
         if let Some(Queue { out, .. }) = it.queues.get_mut(usize::from(topic)) {
             let at = out.iter().rposition(|it| it.horizon <= seq).map_or(0, |at| at + 1);
             out.insert(at, expected);
         }
     }
 
-    /// A client sees something.
-    pub(crate) fn seen(&mut self, conn: u32, topic: Option<u8>, line: Line) {
+    /// A client sees something; `sum` is that of its payload.
+    pub(crate) fn seen(&mut self, conn: u32, topic: Option<u8>, line: Line, sum: u32) {
+        if self.made(line.said).is_some_and(|it| it.sum != sum) {
+            return self.fail("payload", format!("socket {conn} hears {line:?} in other bytes"));
+        }
         let Some(it) = self.conn_mut(conn) else { return };
         if it.has_said_close {
             return self.fail("said after close", format!("socket {conn} hears {line:?}"));
@@ -169,12 +174,16 @@ fn missing(conn: &Conn) -> Option<(u8, Expected)> {
 
 /// Takes a line out of those that may come now.
 fn take(queue: &mut Queue, line: Line) -> Result<(), &'static str> {
-    if let Some(own) = queue.own.front().filter(|it| it.line == line) {
+    if let Some(own) = queue.own.front().filter(|it| it.line == line && !it.overtakes) {
         let is_before = |it: &&Expected| it.horizon < own.horizon;
         if queue.out.iter().take_while(is_before).any(|it| !it.is_optional) {
             return Err("order");
         }
         queue.own.pop_front();
+        return Ok(());
+    }
+    if let Some(at) = queue.own.iter().position(|it| it.overtakes && it.line == line) {
+        queue.own.remove(at);
         return Ok(());
     }
     let optional = queue.out.iter().take_while(|it| it.is_optional).count();

@@ -3,7 +3,8 @@
 use simurgh_core::{Reason, Stop};
 
 use super::{Call, Did, Eff, Joining, Line, Model, NONE, Now, Out, code_bit};
-use crate::payload::{EMPTY, TOO_MANY, UNMATCHED};
+use crate::payload::{EMPTY, TOO_LONG, TOO_MANY, UNMATCHED};
+use crate::refs;
 
 /// What a core is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,10 +73,11 @@ impl Model {
         self.counts.steps += 1;
         self.running = Some(shard);
         self.doing = doing;
-        let Now { ending, closed, closing, joined, publishers, .. } = &mut self.now;
-        for list in [ending, closed, closing, joined, publishers] {
+        let Now { ending, closed, closing, joined, publishers, must_hold, .. } = &mut self.now;
+        for list in [ending, closed, closing, joined, publishers, must_hold] {
             list.clear();
         }
+        self.now.published_bytes = 0;
         (self.now.seq, self.now.tick) = (self.seq, tick);
     }
 
@@ -97,6 +99,7 @@ impl Model {
                 None
             }
             (Asks::Event, None) => {
+                self.unmatched(conn);
                 self.expect(conn, topic, Line::reply(0, msg_ref, b'e', UNMATCHED), false);
                 None
             }
@@ -120,17 +123,45 @@ impl Model {
     fn asks_to_join(&mut self, conn: u32, asked: Asked) -> Option<Due> {
         let Asked { topic, join_ref, msg_ref, id, .. } = asked;
         if topic == self.topics.unmatched() {
+            self.unmatched(conn);
             self.expect(conn, topic, Line::reply(0, msg_ref, b'e', UNMATCHED), false);
             return None;
         }
         let channels = self.conn(conn).map_or(0, |it| it.channels.len());
         if self.joined(conn, topic).is_none() && channels >= self.channels_max {
-            self.counts.refused += 1;
+            self.refuses(conn);
             self.expect(conn, topic, Line::reply(join_ref, msg_ref, b'e', TOO_MANY), false);
+            return None;
+        }
+        let is_long = [join_ref, msg_ref].into_iter().any(refs::is_too_long);
+        if is_long || self.topics.over == Some(topic) {
+            self.refuses(conn);
+            self.counts.too_long += 1;
+            self.expect(conn, topic, Line::reply(join_ref, msg_ref, b'e', TOO_LONG), false);
+            // Whoever is joined with another ref stays so, and is not brought up to date first.
+            let queue = self.conn_mut(conn).and_then(|it| it.queues.get_mut(usize::from(topic)));
+            if let Some(last) = queue.and_then(|it| it.own.back_mut()) {
+                last.overtakes = true;
+            }
             return None;
         }
         self.joining = Some(Joining { conn, topic, join_ref, msg_ref });
         Some(Due::Join { id })
+    }
+
+    /// A join is refused.
+    pub(crate) fn refuses(&mut self, conn: u32) {
+        self.counts.refused += 1;
+        if let Some(shard) = self.shard_of_conn(conn) {
+            shard.refused += 1;
+        }
+    }
+
+    /// A message is for a topic that is not joined, or not known.
+    fn unmatched(&mut self, conn: u32) {
+        if let Some(shard) = self.shard_of_conn(conn) {
+            shard.unmatched += 1;
+        }
     }
 
     /// A core is given what a handle sent.
@@ -217,7 +248,7 @@ impl Model {
         if let Doing::Message(Some(due)) | Doing::Mail(Some(due)) = doing {
             self.still_due(due);
         }
-        self.joining = None;
+        (self.joining, self.prepared) = (None, None);
         while let Some(frame) = self.frames.pop() {
             // A join that came to nothing has no effects.
             if !matches!(frame.did.call, Call::Join { .. }) {

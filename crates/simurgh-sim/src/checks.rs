@@ -1,0 +1,61 @@
+//! What has to hold between steps, whatever was done in them.
+
+use crate::model::{Model, Shard};
+use crate::world::{Server, World};
+
+impl Server {
+    /// Holds what the core counts against the account.
+    pub(crate) fn account(&self, model: &mut Model) {
+        let shard = usize::from(self.core.shard());
+        let (metrics, account) = (&self.metrics, model.shards.get_mut(shard));
+        let Some(account) = account else { return };
+        let counted = [
+            metrics.broadcasts.value(),
+            metrics.sockets.value(),
+            metrics.channels.value(),
+            metrics.joins_refused.value(),
+            metrics.errors_unmatched_topic.value(),
+        ];
+        let refused = metrics.joins_refused.value();
+        let perhaps = std::mem::take(&mut account.refused_perhaps);
+        if (account.refused.saturating_sub(perhaps)..account.refused).contains(&refused) {
+            account.refused = refused;
+        }
+        let Shard { accepted, open, channels, refused, unmatched, .. } = *account;
+        let expected = [accepted, open, channels, refused, unmatched];
+        if counted != expected {
+            let names = "broadcasts, sockets, channels, refused joins, unmatched topics";
+            let text = format!("{names}: {counted:?}, not {expected:?}");
+            model.fail("metrics", text);
+        }
+        let open: u64 = model.shards.iter().map(|it| it.open).sum();
+        if model.seats != open as i64 {
+            let text = format!("{} seats are taken, {open} sockets open", model.seats);
+            model.fail("seats", text);
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn check_held(&self, shard: usize, conn: u32) {
+        let link = self.links.get(conn as usize).filter(|it| it.shard == shard);
+        let server = self.servers.get(shard);
+        let peer = link.zip(server).and_then(|(link, server)| server.net.peer(link.key));
+        if peer.is_some_and(|peer| peer.socket.is_open() && !peer.is_held) {
+            self.stage.model().fail("held", format!("socket {conn} publishes and is read"));
+        }
+    }
+
+    /// Every permit is left, on its way, or with a shard that has something to fan out.
+    pub(crate) fn check_permits(&self, model: &mut Model) {
+        let Some((left, all)) = self.node.permits_left() else { return };
+        let on_the_way = self.node.state().permits_posted;
+        let is_busy = |it: &&Server| !it.has_ended && it.metrics.fanout_topics.value() > 0;
+        let busy = self.servers.iter().filter(is_busy).count();
+        let is_right = (left + on_the_way..=left + on_the_way + busy).contains(&all);
+        if !is_right {
+            let text = format!("{left} of {all} left, {on_the_way} on the way, {busy} shards busy");
+            model.fail("permits", text);
+        }
+    }
+}

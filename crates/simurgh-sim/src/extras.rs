@@ -1,0 +1,74 @@
+//! What seeds have beside the rest of their profile, drawn by itself: what was found before there
+//! was any of it is found again by the same seeds, which run without (`early` in `seeds.txt`).
+
+use fastrand::Rng;
+
+/// See the module. Each may be switched off, to shrink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extras {
+    /// How many shards may fan out at once, if that is not for the cores to say.
+    pub(crate) permits: Option<u8>,
+    /// Members that are too many on a shard to be served without a permit.
+    pub(crate) is_crowded: bool,
+    /// Texts of clients that are longer are read, and prepared, away from their shard; 0: none.
+    pub(crate) prepare_above: u32,
+    /// Names of topics about as long as fits a binary frame (1), or as can be joined (2).
+    pub(crate) long_names: u8,
+    /// Clients give refs of every form.
+    pub(crate) has_odd_refs: bool,
+    /// Servers drain more often, and start again.
+    pub(crate) restarts: bool,
+}
+
+impl Extras {
+    /// What a seed makes, for so many shards.
+    pub(crate) fn of(seed: u64, shards: usize) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x0045_5854_5241_53ff);
+        let is_crowded = rng.u8(..) < 3;
+        let permits = match rng.u8(..) {
+            _ if is_crowded => Some(1),
+            0..150 => Some(rng.usize(1..=shards) as u8),
+            _ => None,
+        };
+        let prepare_above = match rng.u8(..) {
+            0..80 => 200,
+            80..84 => 64 << 10,
+            _ => 0,
+        };
+        let long_names = match rng.u8(..) {
+            0..40 => 1,
+            40..46 => 2,
+            _ => 0,
+        };
+        let has_odd_refs = rng.u8(..) < 60;
+        let restarts = rng.u8(..) < 40;
+        Self { permits, is_crowded, prepare_above, long_names, has_odd_refs, restarts }
+    }
+
+    /// As a word of a file.
+    pub(crate) fn word(self) -> String {
+        let Self { permits, is_crowded, prepare_above, long_names, has_odd_refs, restarts } = self;
+        let permits = permits.map_or(0, |it| u32::from(it) + 1);
+        let switches = [is_crowded, has_odd_refs, restarts];
+        let [is_crowded, has_odd_refs, restarts] = switches.map(u8::from);
+        format!("{permits},{is_crowded},{prepare_above},{long_names},{has_odd_refs},{restarts}")
+    }
+
+    /// From such a word.
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        let numbers: Option<Vec<u32>> = word.split(',').map(|it| it.parse().ok()).collect();
+        let [permits, is_crowded, prepare_above, long_names, has_odd_refs, restarts] =
+            *numbers?.as_slice()
+        else {
+            return None;
+        };
+        Some(Self {
+            restarts: restarts == 1,
+            long_names: long_names as u8,
+            has_odd_refs: has_odd_refs == 1,
+            permits: permits.checked_sub(1).map(|it| it as u8),
+            is_crowded: is_crowded == 1,
+            prepare_above,
+        })
+    }
+}

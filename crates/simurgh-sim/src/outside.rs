@@ -1,0 +1,99 @@
+//! What others than clients do: the transport and observers with their commands.
+
+use simurgh_core::{NETWORK, Phase};
+use simurgh_proto::ws::CloseCode;
+
+use crate::model::{Asks, Doing, code_bit};
+use crate::world::World;
+
+impl World {
+    /// An observer has a socket closed.
+    pub(crate) fn kick(&mut self, conn: u32) {
+        let Some((shard, key, who)) =
+            self.links.get(conn as usize).map(|it| (it.shard, it.key, it.name()))
+        else {
+            return;
+        };
+        let Some(was_open) = self.peer(conn).map(|it| it.socket.is_open()) else { return };
+        self.tell(|| format!("somebody has {who} closed"));
+        let mut model = self.stage.model();
+        if let Some(it) = model.conn_mut(conn).filter(|_| was_open) {
+            it.codes |= code_bit(1001);
+        }
+        model.counts.kicks += u64::from(was_open);
+        drop(model);
+        self.step(shard, Doing::Other, 1, |core, net, _| {
+            core.close(net, key, CloseCode::GOING_AWAY)
+        });
+        if was_open {
+            self.must_be_over(conn, "somebody has it closed");
+        }
+    }
+
+    /// The transport finds a client's bytes wrong, or too many.
+    pub(crate) fn fail_socket(&mut self, conn: u32, code: CloseCode) {
+        let Some((shard, key)) = self.links.get(conn as usize).map(|it| (it.shard, it.key)) else {
+            return;
+        };
+        if let Some(it) = self.stage.model().conn_mut(conn) {
+            it.codes |= code_bit(code.0);
+            it.is_cut = true;
+        }
+        self.step(shard, Doing::Other, 1, |core, net, _| core.fail(net, key, code));
+        self.must_be_over(conn, "its bytes are wrong");
+    }
+
+    /// A socket that was to be closed has no session any more, and is a peer that answers is heard.
+    fn must_be_over(&self, conn: u32, why: &str) {
+        let Some(peer) = self.peer(conn) else { return };
+        let is_over = matches!(peer.socket.phase(), Phase::Closing | Phase::Ending);
+        let is_unheard = peer.is_held && peer.socket.transport == NETWORK;
+        if !is_over || is_unheard || peer.socket.channels() > 0 {
+            let (phase, held) = (peer.socket.phase(), peer.is_held);
+            let text = format!("socket {conn} is {phase:?} (held: {held}) although {why}");
+            self.stage.model().fail("close", text);
+        }
+    }
+
+    /// New cores start where all have drained and ended, as another process does. Who had channels
+    /// comes back, to whichever shard, and joins them again.
+    pub(crate) fn restart(&mut self, c: u32) {
+        if !self.servers.iter().all(|it| it.has_ended) {
+            return;
+        }
+        self.tell(|| "new cores start".to_owned());
+        self.readings.clear();
+        self.node.restart();
+        let servers = std::mem::take(&mut self.servers);
+        self.servers = servers.into_iter().map(|it| it.again(&self.node)).collect();
+        self.stage.model().restart();
+        self.check_end();
+        for client in 0..self.current.len() {
+            self.come_back(
+                client,
+                c.wrapping_mul(0x9e37_79b1).wrapping_add(client as u32 * 0x9_1d3),
+            );
+        }
+    }
+
+    fn come_back(&mut self, client: usize, c: u32) {
+        let Some(last) = self.links.iter().rposition(|it| it.client == client) else { return };
+        // What the old server said reaches it first.
+        while self.take(last as u32, usize::MAX) {}
+        let held: Vec<u8> = {
+            let model = self.stage.model();
+            let Some(link) = self.links.get(last) else { return };
+            let holds = |it: &u8| link.session.holds(model.topics.name(*it));
+            (0..model.topics.rooms as u8).filter(holds).collect()
+        };
+        if held.is_empty() {
+            return;
+        }
+        self.connect(client as u16, c);
+        let Some(conn) = self.link_of(client as u16) else { return };
+        for topic in held {
+            self.stage.model().counts.returns += 1;
+            self.say(conn, Asks::Join, topic, c >> 3, false);
+        }
+    }
+}
