@@ -1,5 +1,8 @@
 //! What has to hold between steps, whatever was done in them.
 
+use simurgh_core::{NETWORK, Phase};
+use simurgh_reactor::Key;
+
 use crate::model::{Model, Shard};
 use crate::world::{Server, World};
 
@@ -43,6 +46,19 @@ impl World {
         let peer = link.zip(server).and_then(|(link, server)| server.net.peer(link.key));
         if peer.is_some_and(|peer| peer.socket.is_open() && !peer.is_held) {
             self.stage.model().fail("held", format!("socket {conn} publishes and is read"));
+        }
+    }
+
+    /// A socket that waits for the answer to its close hears it.
+    pub(crate) fn check_closing(&self, shard: usize, model: &mut Model) {
+        let Some(server) = self.servers.get(shard) else { return };
+        let is_deaf = |it: &&Key| {
+            server.net.peer(**it).is_some_and(|it| {
+                it.socket.phase() == Phase::Closing && it.socket.transport == NETWORK && it.is_held
+            })
+        };
+        if let Some(key) = server.net.holds.iter().find(is_deaf) {
+            model.fail("deaf", format!("{key:?} closes, and its answer is not read"));
         }
     }
 

@@ -217,7 +217,8 @@ impl World {
                 let codes = [CloseCode::PROTOCOL, CloseCode::INVALID_DATA, CloseCode::INTERNAL];
                 let which = if self.stage.profile.is_early() { 0 } else { c as usize % 3 };
                 let code = codes.get(which).copied().unwrap_or(CloseCode::PROTOCOL);
-                if is_open {
+                let closes = self.peer(conn).is_some_and(|it| it.socket.phase() == Phase::Closing);
+                if is_open || (closes && !self.stage.profile.is_early()) {
                     self.fail_socket(conn, code);
                 }
             }

@@ -220,6 +220,7 @@ impl World {
         }
         self.check_publishers(shard, &mut model);
         self.check_permits(&mut model);
+        self.check_closing(shard, &mut model);
         let flows = std::mem::take(&mut model.now.flows);
         drop(model);
         self.note_holds(shard, &flows);
