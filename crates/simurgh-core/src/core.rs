@@ -91,6 +91,11 @@ impl<N: Node> Core<N> {
         self.hibernation.take_released()
     }
 
+    /// Whether a socket is not read for what it published.
+    pub fn is_held_back(&self, key: Key) -> bool {
+        self.fanout.holds_back(key)
+    }
+
     /// Puts back what this shard has of what all share: it ends.
     pub fn retire(&mut self) {
         self.fanout.put_permit_back();

@@ -80,17 +80,27 @@ pub(crate) struct FlowsElsewhere {
 
 impl FlowsElsewhere {
     pub(crate) fn of(&mut self, topic: &str) -> Arc<Flow> {
-        if let Some(flow) = self.by_topic.get(topic).and_then(Weak::upgrade) {
+        if let Some(flow) = self.kept(topic) {
             return flow;
         }
+        let flow = Arc::default();
+        self.keep(topic, &flow);
+        flow
+    }
+
+    /// The flow of a topic that has had none here, or no more, if something of it is under way.
+    pub(crate) fn kept(&self, topic: &str) -> Option<Arc<Flow>> {
+        self.by_topic.get(topic).and_then(Weak::upgrade)
+    }
+
+    /// Remembers a flow for as long as something of it is under way.
+    pub(crate) fn keep(&mut self, topic: &str, flow: &Arc<Flow>) {
         if self.by_topic.len() >= self.look_at.max(ELSEWHERE_MIN) {
             self.by_topic.retain(|_, flow| flow.strong_count() > 0);
             self.by_topic.shrink_to(2 * self.by_topic.len());
             self.look_at = 2 * self.by_topic.len();
         }
-        let flow = Arc::default();
-        self.by_topic.insert(topic.into(), Arc::downgrade(&flow));
-        flow
+        self.by_topic.insert(topic.into(), Arc::downgrade(flow));
     }
 }
 

@@ -79,6 +79,12 @@ impl<N: Node> Fanout<N> {
             true => self.one_less_behind(registry, left.topic),
             false => self.relieve(registry, left.topic),
         }
+        // Its flow may be under way on other shards when the topic is gone here.
+        if let Some(topic) = registry.topic_mut(left.topic).filter(|it| it.len() == 0)
+            && let Some(flow) = topic.deliveries.flow.as_ref().filter(|flow| flow.bytes() > 0)
+        {
+            self.elsewhere.keep(&topic.name, flow);
+        }
         registry.close_if_empty(left.topic);
     }
 

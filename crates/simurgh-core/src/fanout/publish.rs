@@ -10,6 +10,7 @@ use super::state::{Fanout, Held, Publishers};
 use crate::broadcast::Broadcast;
 use crate::flow::{Flow, Posted};
 use crate::node::Node;
+use crate::socket::Socket;
 use crate::sockets::Sockets;
 
 /// How often held publishers are looked at while nothing else happens.
@@ -47,8 +48,9 @@ impl<N: Node> Fanout<N> {
             || (self.node.is_congested() && !is_first)
             || self.node.is_jammed();
         // Once: what a held socket's channels go on to publish holds it no more than before. One
-        // that is held for something else is to be held when that has come.
-        if is_too_much && out.socket(publisher).is_some() {
+        // that is held for something else is to be held when that has come; one that closes is to
+        // be read, for the answer to its close.
+        if is_too_much && out.socket(publisher).is_some_and(Socket::is_open) {
             let held = self.held.get_or_insert_default();
             if held.keys.insert(publisher) {
                 self.metrics.publishers_held.add(1);
@@ -81,7 +83,11 @@ impl<N: Node> Fanout<N> {
     /// What this shard's members have under way on a topic.
     fn flow(&mut self, registry: &mut Registry, topic: &str) -> Arc<Flow> {
         match registry.find(topic).and_then(|id| registry.topic_mut(id)) {
-            Some(topic) => Arc::clone(topic.deliveries.flow.get_or_insert_default()),
+            Some(topic) => {
+                let flow = &mut topic.deliveries.flow;
+                let kept = || self.elsewhere.kept(&topic.name).unwrap_or_default();
+                Arc::clone(flow.get_or_insert_with(kept))
+            }
             None => self.elsewhere.of(topic),
         }
     }

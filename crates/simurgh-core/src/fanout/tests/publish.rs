@@ -309,3 +309,38 @@ fn a_topic_lets_its_flow_go() {
     it.core.registry.shrink_topic(0);
     assert!(!has_flow(&it));
 }
+
+/// Whoever leaves and comes back is the same publisher.
+#[test]
+fn what_is_under_way_counts_when_the_last_member_has_left() {
+    let config = Config { mailbox_bytes_max: 1600, ..Config::default() };
+    let mut it = Stage::on(TestNode::new(2, config, vec![scripted(standard).mount()]));
+    let key = it.joined(&["t"]);
+    says(&mut it, key, "bcast", 90);
+    it.fans_out();
+    assert!(!it.out.is_held(key));
+    // Its first broadcast still lies in the mailbox of the other shard.
+    it.says(key, r#"[1,2,"t","phx_leave",{}]"#);
+    it.says(key, r#"[1,1,"t","phx_join",{}]"#);
+    says(&mut it, key, "bcast", 90);
+    assert!(it.out.is_held(key), "both count");
+}
+
+/// Its answer to the close is to be read.
+#[test]
+fn a_publisher_whose_socket_closes_is_not_held() {
+    let mut it = Stage::playing(scripted(|ctx, heard| match heard {
+        Heard::In("last", _) => {
+            ctx.close_socket(simurgh_proto::ws::CloseCode::RESTART);
+            for _ in 0..2 {
+                ctx.broadcast("news", Payload::from_json(format!("\"{}\"", "x".repeat(9 << 20))));
+            }
+            Outcome::NoReply
+        }
+        other => standard(ctx, other),
+    }));
+    let (key, _) = (it.joined(&["t"]), it.joined(&["t"]));
+    it.says(key, r#"[1,2,"t","last",{}]"#);
+    assert_eq!(it.out.peer(key).socket.phase(), Phase::Closing);
+    assert!(!it.out.is_held(key));
+}
