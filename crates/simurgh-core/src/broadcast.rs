@@ -41,8 +41,13 @@ impl Broadcast {
 
     /// Bytes it is counted with while it is under way.
     pub fn weight(&self) -> usize {
-        self.payload.len() + self.topic.len() + self.event.len() + 64
+        weight(&self.topic, &self.event, &self.payload)
     }
+}
+
+/// Bytes that a broadcast is counted with while it is under way.
+pub(crate) fn weight(topic: &str, event: &str, payload: &Payload<'_>) -> usize {
+    payload.len() + topic.len() + event.len() + 64
 }
 
 /// Why a broadcast was not taken.

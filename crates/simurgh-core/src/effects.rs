@@ -20,13 +20,14 @@ use simurgh_reactor::Key;
 use crate::application::About;
 use crate::broadcast::Broadcast;
 use crate::channel::Channel;
-use crate::context::{Context, Effect, Prepared, SocketState};
+use crate::context::{Assigns, Context, Effect, Prepared, SocketState};
 use crate::core::Core;
 use crate::fanout::Through;
 use crate::frames::{close_reason, say, say_close};
 use crate::id::ChannelId;
 use crate::node::{Callback, Node};
 use crate::outcome::{Outcome, Reason, Reply, Stop};
+use crate::reach::Audience;
 use crate::registry::{DELIVERING, List, RELAY, SOCKET_ID};
 use crate::socket::{Own, Phase, Speaker};
 use crate::sockets::{Abandoned, Sockets};
@@ -95,22 +96,52 @@ impl<N: Node> Core<N> {
         }
         for effect in effects.drain(..) {
             match effect {
-                Effect::Push { event, payload } => self.push_to(out, speaker, &event, payload),
-                Effect::Broadcast { topic, event, payload, others } => {
-                    let broadcast = Broadcast {
-                        topic: topic.unwrap_or_else(|| (&*speaker.topic).into()),
-                        event,
-                        payload,
-                        except: others.then_some(speaker.id),
-                    };
-                    self.fanout.publish(&mut self.registry, out, speaker.conn, broadcast);
+                Effect::Push(event, payload) => self.push_to(out, speaker, &event, payload),
+                Effect::Broadcast(topic, event, payload, audience) => {
+                    let topic = topic.unwrap_or_else(|| (&*speaker.topic).into());
+                    self.broadcast(out, speaker, topic, event, payload, audience);
                 }
                 Effect::Subscribe(topic) => self.relay(out, speaker, &topic, true),
                 Effect::Unsubscribe(topic) => self.relay(out, speaker, &topic, false),
+                Effect::Reply(to, reply) => {
+                    if let Some(membership) = self.live(speaker.id) {
+                        self.reply_to(out, membership, Some(to.0.as_ref()), reply);
+                    }
+                }
+                Effect::Assign(value) => self.assign(out, speaker.conn, value),
+                Effect::Link(work) => match self.live(speaker.id) {
+                    Some(membership) => self.application.link(membership, work),
+                    None => self.application.drop_guarded(work),
+                },
+                Effect::Hold => self.hold_for(out, speaker.conn, speaker.id),
+                Effect::Proceed => self.proceed(out, speaker.conn, speaker.id),
                 Effect::Close(code) => self.close_with(out, speaker.conn, code),
             }
         }
         self.application.keep(effects);
+    }
+
+    /// What a channel broadcasts.
+    pub(crate) fn broadcast(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        topic: Box<str>,
+        event: Box<str>,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) {
+        let except = (audience == Audience::Others).then_some(speaker.id);
+        let broadcast = Broadcast { topic, event, payload, except };
+        self.fanout.publish(&mut self.registry, out, speaker.conn, broadcast);
+    }
+
+    /// Keeps a value with a socket.
+    fn assign(&mut self, out: &mut impl Sockets, key: Key, value: Assigns) {
+        let Some(socket) = out.socket_mut(key) else { return self.application.drop_guarded(value) };
+        let state = &mut socket.own.get_or_insert_default().state;
+        let before = state.assigns.replace(value);
+        self.application.drop_guarded(before);
     }
 
     /// A push to one member, after all broadcasts made before it.
@@ -352,7 +383,7 @@ impl<N: Node> Core<N> {
             if let Some(speaker) = speaker {
                 let mut effects =
                     self.application.terminate(state, &speaker, channel, Reason::Closed);
-                effects.retain(|effect| matches!(effect, Effect::Broadcast { .. }));
+                effects.retain(|effect| matches!(effect, Effect::Broadcast(..)));
                 self.apply(out, &speaker, effects);
             }
         }
@@ -370,7 +401,19 @@ impl<N: Node> Core<N> {
         topic: &str,
         mut effects: Vec<Effect>,
     ) {
-        effects.retain(|it| matches!(it, Effect::Broadcast { .. } | Effect::Close(_)));
+        let has_a_place = |it: &Effect| {
+            matches!(it, Effect::Broadcast(..) | Effect::Close(_) | Effect::Assign(_))
+        };
+        for lost in effects.extract_if(.., |it| !has_a_place(it)) {
+            self.metrics.errors_before_join.add(1);
+            let what = lost.name();
+            tracing::warn!(
+                topic,
+                what,
+                "a join function did this before its join was decided, and \
+                there is no channel: dropped; after_join is the place for it"
+            );
+        }
         if effects.is_empty() {
             return self.application.keep(effects);
         }

@@ -8,7 +8,7 @@ use crate::core::Core;
 use crate::id::ChannelId;
 use crate::node::Node;
 use crate::outcome::Reason;
-use crate::registry::{HAS_RELAYS, Holds, Left, RELAY, Subscriber};
+use crate::registry::{HAS_RELAYS, HOLDS, Holds, Left, RELAY, Subscriber};
 use crate::socket::{Socket, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
@@ -59,7 +59,8 @@ impl<N: Node> Core<N> {
         reason: Reason,
     ) -> Vec<Effect> {
         let membership = speaker.id.membership;
-        let has_relays = self.registry.member(membership).is_some_and(|it| it.is(HAS_RELAYS));
+        let is = |flag| self.registry.member(membership).is_some_and(|it| it.is(flag));
+        let (has_relays, holds) = (is(HAS_RELAYS), is(HOLDS));
         let Some(socket) = out.socket_mut(speaker.conn) else { return Vec::new() };
         let mut channel = None;
         if let Some(left) = self.registry.leave(&mut socket.list, membership) {
@@ -75,7 +76,11 @@ impl<N: Node> Core<N> {
                 }
             }
         }
-        self.application.terminate(socket.state(), speaker, channel, reason)
+        let effects = self.application.terminate(socket.state(), speaker, channel, reason);
+        if holds {
+            self.proceed(out, speaker.conn, speaker.id);
+        }
+        effects
     }
 
     /// Does what follows when a membership has left; returns its channel.

@@ -108,6 +108,8 @@ counters! {
     errors_broadcast_too_big: counter,
     /// Connects and joins that the application did not decide about in time.
     errors_decision_timeout: counter,
+    /// What a join function said to its client before the join was decided, dropped.
+    errors_before_join: counter,
     /// Messages for topics that are not joined or have no channel.
     errors_unmatched_topic: counter,
     /// Payloads that a declared channel does not take, by their shape.

@@ -49,6 +49,7 @@
 //! - `mimalloc`: for binaries whose `#[global_allocator]` is mimalloc (this sets none). What a
 //!   crowd leaves behind, or channels release when they hibernate, goes back to the system.
 
+pub mod asynchronous;
 mod census;
 mod config;
 pub mod declared;
@@ -66,15 +67,19 @@ mod socket;
 mod watchdog;
 mod websocket;
 
+pub use asynchronous::{
+    Async, AsyncChannel, AsyncContext, AsyncHandleInfo, ConnectRequest, IntoJoin, JoinContext,
+    Reject,
+};
 pub use config::Config;
 pub use endpoint::{Builder, Endpoint, Handle, Pulse};
 pub use error::Error;
 pub use signals::Signals;
 pub use simurgh_core::{
-    Broadcast, BroadcastError, Channel, ChannelHandle, Context, Join, JoinFn, Outcome, Reason,
-    Reply, ReplyRef, Stop,
+    Broadcast, BroadcastError, Channel, ChannelHandle, Context, HandleInfo, Join, JoinFn, Outcome,
+    Reason, Reply, ReplyRef, Stop,
 };
-pub use simurgh_proto::message::Payload;
+pub use simurgh_proto::message::{Payload, PayloadError};
 pub use simurgh_proto::origin::CheckOrigin;
 pub use simurgh_proto::serializer::Serializer;
 pub use simurgh_proto::ws::{CloseCode, Limits};

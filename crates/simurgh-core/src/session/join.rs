@@ -17,7 +17,7 @@ use crate::mount::{Kind, Mount};
 use crate::node::{Callback, Deciding, Node};
 use crate::outcome::{Outcome, Reason};
 use crate::registry::{COUNTED, Holds, Subscriber, WITHOUT_JOIN_REF};
-use crate::socket::{AwaitedJoin, Phase, Replaced, Socket};
+use crate::socket::{AwaitedJoin, Phase, Replaced};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
@@ -262,7 +262,7 @@ impl<N: Node> Core<N> {
         let speaker = self.live(id).and_then(|it| self.speaker(out, it))?;
         let effects = self.take_out(out, &speaker, Reason::Rejoined);
         let (pushes, others): (Vec<_>, Vec<_>) =
-            effects.into_iter().partition(|effect| matches!(effect, Effect::Push { .. }));
+            effects.into_iter().partition(|effect| matches!(effect, Effect::Push(..)));
         self.apply(out, &speaker, others);
         Some(Box::new(Replaced { speaker, pushes }))
     }
@@ -340,19 +340,6 @@ impl<N: Node> Core<N> {
         let awaited = own.awaited.take_if(|awaited| is_it(awaited))?;
         self.resume(out, key);
         Some(awaited)
-    }
-
-    /// A socket waits no more; it is read again, unless it is held for what it published.
-    pub fn resume(&mut self, out: &mut impl Sockets, key: Key) {
-        let tick = out.now().tick;
-        let waits = |socket: &&mut Socket| socket.phase == Phase::Waiting;
-        let Some(socket) = out.socket_mut(key).filter(waits) else { return };
-        socket.enter(Phase::Open, tick);
-        // A socket that has nothing of its own keeps no memory for that.
-        socket.own.take_if(|own| own.awaited.is_none() && own.state.is_empty());
-        if !self.fanout.holds_back(key) {
-            out.release(key);
-        }
     }
 }
 
