@@ -24,6 +24,12 @@ impl Broadcast {
         Self { topic: topic.into(), event: event.into(), payload, except: None }
     }
 
+    /// The same for all but a listener, by its name.
+    pub fn but_for(mut self, name: ChannelId) -> Self {
+        self.except = Some(name);
+        self
+    }
+
     /// The topic it was made on.
     pub fn topic(&self) -> &str {
         &self.topic
@@ -56,6 +62,8 @@ pub(crate) fn weight(topic: &str, event: &str, payload: &Payload<'_>) -> usize {
 pub enum BroadcastError {
     /// Too many bytes of broadcasts are under way; the publisher should try again later.
     Congested,
+    /// No node has this name.
+    UnknownNode,
     /// Half of what may wait for one reader ([`Config::outbound_bytes_max`](crate::Config)) is the
     /// most.
     TooLarge {
@@ -72,6 +80,7 @@ impl std::fmt::Display for BroadcastError {
             Self::Congested => {
                 f.write_str("too many bytes of broadcasts are under way, try again later")
             }
+            Self::UnknownNode => f.write_str("no node has this name"),
             Self::TooLarge { bytes, bytes_max } => write!(
                 f,
                 "a payload of {bytes} bytes cannot be broadcast: {bytes_max} is the most \

@@ -89,6 +89,8 @@ pub struct Config {
     pub http: HttpConfig,
     /// A callback that holds its shard longer than this is named in the log. Default 10 ms.
     pub callback_warning: Duration,
+    /// How this node is called ([`PubSub::direct`](crate::PubSub::direct)). Default: `simurgh`.
+    pub node_name: String,
     /// The commit that the program was built from, for `/metrics` and the observer; empty where it
     /// is not known. Default: empty.
     pub commit: String,
@@ -123,6 +125,7 @@ impl Default for Config {
             observer: false,
             http: HttpConfig::default(),
             callback_warning: Duration::from_millis(10),
+            node_name: "simurgh".to_owned(),
             commit: String::new(),
         }
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use simurgh_core::{DRAIN_GRACE, Node, Permits};
-use simurgh_proto::message::{Payload, events};
+use simurgh_core::{DRAIN_GRACE, Permits};
+use simurgh_proto::message::Payload;
 use simurgh_reactor as reactor;
 
 use crate::census::Census;
@@ -18,11 +18,12 @@ use crate::hub::{Hub, Seats};
 use crate::mail::Mail;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
+use crate::pubsub::PubSub;
 use crate::shard::{MOUNTS_MAX, Shard};
 use crate::signals::Signals;
 use crate::socket::Mount;
 use crate::watchdog::{self, Watch};
-use crate::{Broadcast, BroadcastError};
+use crate::BroadcastError;
 
 /// Descriptors of the process's own table that are not for HTTP connections: wakers, hand-offs,
 /// files that are served.
@@ -46,6 +47,7 @@ pub struct Builder {
     mounts: Vec<Mount>,
     router: axum::Router,
     wrong_address: Option<String>,
+    ready: Option<Box<dyn FnOnce(&Endpoint)>>,
 }
 
 impl Endpoint {
@@ -56,6 +58,7 @@ impl Endpoint {
             mounts: Vec::new(),
             router: axum::Router::new(),
             wrong_address: None,
+            ready: None,
         }
     }
 
@@ -77,29 +80,31 @@ impl Endpoint {
         event: &str,
         payload: impl Into<Payload<'static>>,
     ) -> Result<(), BroadcastError> {
-        self.handle().broadcast(topic, event, payload)
+        self.pubsub().broadcast(topic, event, payload)
     }
 
     /// Closes every socket with this id, with 1001.
     pub fn disconnect(&self, socket_id: &str) -> Result<(), BroadcastError> {
-        self.broadcast(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT)
+        self.pubsub().disconnect(socket_id)
     }
 
-    /// A cheap clone for other threads and tasks: broadcasts and drains, without owning the server.
+    /// A cheap clone for other threads and tasks: looks at the server and drains it, without owning
+    /// it.
     pub fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.hub))
     }
 
-    /// Says on standard output where it listens, and serves until a signal has drained it; a second
-    /// one ends the process at once.
+    /// A cheap clone for other threads and tasks: subscribes and broadcasts.
+    pub fn pubsub(&self) -> PubSub {
+        PubSub::new(Arc::clone(&self.hub))
+    }
+
+    /// Serves until a signal has drained it; a second one ends the process at once.
     ///
     /// # Errors
     /// The system gives no thread to wait for signals.
     pub fn serve(self, signals: Signals) -> Result<(), Error> {
         signals.drain(self.handle()).map_err(Error::Prepare)?;
-        for address in self.addresses() {
-            println!("listening on http://{address}");
-        }
         self.wait()
     }
 
@@ -168,14 +173,9 @@ impl fmt::Debug for Endpoint {
 pub struct Handle(pub(crate) Arc<Hub>);
 
 impl Handle {
-    /// As [`Endpoint::broadcast`].
-    pub fn broadcast(
-        &self,
-        topic: &str,
-        event: &str,
-        payload: impl Into<Payload<'static>>,
-    ) -> Result<(), BroadcastError> {
-        self.0.broadcast(Broadcast::new(topic, event, payload.into()))
+    /// As [`Endpoint::pubsub`].
+    pub fn pubsub(&self) -> PubSub {
+        PubSub::new(Arc::clone(&self.0))
     }
 
     /// The counters of each shard, to be read at any time.
@@ -341,14 +341,36 @@ impl Builder {
         Ok(endpoint)
     }
 
-    /// Starts the server, says on standard output where it listens, and serves until SIGTERM or
-    /// SIGINT has drained it; a second signal ends the process at once.
+    /// Has [`run`](Self::run) call this once the server listens, to say where: what a program prints
+    /// is not the library's to choose.
+    ///
+    /// ```no_run
+    /// use simurgh::Endpoint;
+    ///
+    /// fn main() -> Result<(), simurgh::Error> {
+    ///     let endpoint = Endpoint::builder().listen("127.0.0.1:4000");
+    ///     endpoint.on_ready(|it| println!("listening on {:?}", it.addresses())).run()
+    /// }
+    /// ```
+    pub fn on_ready(mut self, ready: impl FnOnce(&Endpoint) + 'static) -> Self {
+        self.ready = Some(Box::new(ready));
+        self
+    }
+
+    /// Starts the server, and serves until SIGTERM or SIGINT has drained it; a second signal ends
+    /// the process at once.
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn run(self) -> Result<(), Error> {
+    pub fn run(mut self) -> Result<(), Error> {
         let signals = Signals::block().map_err(Error::Prepare)?;
-        self.start()?.serve(signals)
+        let ready = self.ready.take();
+        let endpoint = self.start()?;
+        tracing::info!(addresses = ?endpoint.addresses(), "listening");
+        if let Some(ready) = ready {
+            ready(&endpoint);
+        }
+        endpoint.serve(signals)
     }
 }
 

@@ -61,6 +61,7 @@ mod hub;
 mod mail;
 pub mod metrics;
 pub mod observe;
+pub mod pubsub;
 mod shard;
 mod signals;
 mod socket;
@@ -74,6 +75,7 @@ pub use asynchronous::{
 pub use config::Config;
 pub use endpoint::{Builder, Endpoint, Handle, Pulse};
 pub use error::Error;
+pub use pubsub::{PubSub, Subscription};
 pub use signals::Signals;
 pub use simurgh_core::{
     Broadcast, BroadcastError, Channel, ChannelHandle, Context, HandleInfo, Join, JoinFn, Outcome,

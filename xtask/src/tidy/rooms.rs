@@ -28,6 +28,7 @@ const ROOMS: &[&str] = &[
     "channel",
     "handle",
     "mount",
+    "listeners",
     "mail",
     "permits",
     "node",
