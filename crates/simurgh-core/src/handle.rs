@@ -114,3 +114,6 @@ impl<C> fmt::Debug for ChannelHandle<C> {
         f.debug_tuple("ChannelHandle").field(&self.channel).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

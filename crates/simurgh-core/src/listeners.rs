@@ -45,6 +45,11 @@ impl Listeners {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn topics(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -45,3 +45,6 @@ impl<N: Node> Core<N> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -87,6 +87,11 @@ pub use simurgh_proto::serializer::Serializer;
 pub use simurgh_proto::ws::{CloseCode, Limits};
 pub use socket::{Connect, ConnectFn, ConnectInfo, Mount};
 
+/// The document's programs are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/CHANNELS.md")]
+mod channels_document {}
+
 pub use axum;
 pub use serde_json::json;
 

@@ -297,12 +297,13 @@ impl ConnectInfo<'_> {
         params
     }
 
-    /// One param, if it is there and a string.
+    /// One param, if it is there and a string. A path variable counts before a query parameter of
+    /// the same name, as in [`params`](Self::params): which path it is was decided by the mount.
     pub fn param(&self, name: &str) -> Option<String> {
-        let variable = || self.mount.variables(self.request.path()).find(|(own, _)| *own == name);
-        match self.params.get(name) {
-            Some(value) => value.as_str().map(str::to_owned),
-            None => variable().map(|(_, value)| value.to_owned()),
+        let variable = self.mount.variables(self.request.path()).find(|(own, _)| *own == name);
+        match variable {
+            Some((_, value)) => Some(value.to_owned()),
+            None => Some(self.params.get(name)?.as_str()?.to_owned()),
         }
     }
 

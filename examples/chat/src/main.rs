@@ -23,5 +23,10 @@ fn main() -> Result<(), simurgh::Error> {
         )
         .http(chat::page())
         .listen(&args.listen)
+        .on_ready(|endpoint| {
+            for address in endpoint.addresses() {
+                println!("listening on http://{address}");
+            }
+        })
         .run()
 }

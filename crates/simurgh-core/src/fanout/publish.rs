@@ -98,6 +98,12 @@ impl<N: Node> Fanout<N> {
         self.listeners.take_if(|it| it.is_empty());
     }
 
+    /// Topics that somebody hears.
+    #[cfg(test)]
+    pub(crate) fn listens(&self) -> usize {
+        self.listeners.as_ref().map_or(0, |it| it.topics())
+    }
+
     /// What this shard's members have under way on a topic.
     fn flow(&mut self, registry: &mut Registry, topic: &str) -> Arc<Flow> {
         match registry.find(topic).and_then(|id| registry.topic_mut(id)) {
