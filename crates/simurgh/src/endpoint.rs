@@ -40,6 +40,9 @@ pub struct Endpoint {
     http: Option<http::Threads>,
 }
 
+/// What is done once a server listens.
+type Ready = Box<dyn FnOnce(&Endpoint) + Send>;
+
 /// Collects what an [`Endpoint`] is made of.
 #[must_use]
 pub struct Builder {
@@ -47,7 +50,7 @@ pub struct Builder {
     mounts: Vec<Mount>,
     router: axum::Router,
     wrong_address: Option<String>,
-    ready: Option<Box<dyn FnOnce(&Endpoint)>>,
+    ready: Option<Ready>,
 }
 
 impl Endpoint {
@@ -352,7 +355,7 @@ impl Builder {
     ///     endpoint.on_ready(|it| println!("listening on {:?}", it.addresses())).run()
     /// }
     /// ```
-    pub fn on_ready(mut self, ready: impl FnOnce(&Endpoint) + 'static) -> Self {
+    pub fn on_ready(mut self, ready: impl FnOnce(&Endpoint) + Send + 'static) -> Self {
         self.ready = Some(Box::new(ready));
         self
     }

@@ -39,8 +39,9 @@
 //! An [`Endpoint`] holds [`Mount`]s; a mount says who may connect and which topics lead to which
 //! [`Channel`]; a channel's callbacks get a [`Context`] with which they push, broadcast and reply.
 //! Callbacks run on *shards*: threads that share nothing, each with its own event loop and its own
-//! connections. They must not block; [`Context::spawn`], [`Join::later`] and [`Connect::later`]
-//! take what takes long to tokio.
+//! connections. They must not block: an [`AsyncChannel`]'s handlers may wait, and
+//! [`Context::spawn`], [`Join::later`] and [`Connect::later`] take what takes long to tokio.
+//! [`PubSub`] is for code outside of channels.
 //!
 //! # Features
 //!
