@@ -80,9 +80,6 @@ pub trait Reach: Send + Sync {
         audience: Audience,
     ) -> Result<(), BroadcastError>;
 
-    /// Does something that may begin work of its own, as on the threads of [`spawn`](Self::spawn).
-    fn within_runtime(&self, f: &mut dyn FnMut());
-
     /// Runs work away from the shards.
     fn spawn(&self, work: Work);
 

@@ -75,10 +75,6 @@ impl Reach for TestNode {
         self.broadcast_for(channel, event, payload, audience)
     }
 
-    fn within_runtime(&self, f: &mut dyn FnMut()) {
-        f();
-    }
-
     fn spawn_linked(&self, work: Work) -> Box<dyn LinkedWork> {
         Box::new(Kept(Some(work)))
     }

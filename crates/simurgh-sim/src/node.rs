@@ -301,10 +301,6 @@ impl Reach for SimNode {
 
     fn spawn(&self, _work: Work) {}
 
-    fn within_runtime(&self, f: &mut dyn FnMut()) {
-        f();
-    }
-
     fn spawn_linked(&self, work: Work) -> Box<dyn LinkedWork> {
         Box::new(Nothing(work))
     }

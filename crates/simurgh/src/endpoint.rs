@@ -10,6 +10,7 @@ use simurgh_core::{DRAIN_GRACE, Permits};
 use simurgh_proto::message::Payload;
 use simurgh_reactor as reactor;
 
+use crate::BroadcastError;
 use crate::census::Census;
 use crate::config::Config;
 use crate::error::Error;
@@ -23,7 +24,6 @@ use crate::shard::{MOUNTS_MAX, Shard};
 use crate::signals::Signals;
 use crate::socket::Mount;
 use crate::watchdog::{self, Watch};
-use crate::BroadcastError;
 
 /// Descriptors of the process's own table that are not for HTTP connections: wakers, hand-offs,
 /// files that are served.

@@ -102,11 +102,6 @@ impl Reach for Hub {
         self.broadcast_for(channel, event, payload, audience)
     }
 
-    fn within_runtime(&self, f: &mut dyn FnMut()) {
-        let _runtime = self.runtime.get().map(tokio::runtime::Handle::enter);
-        f();
-    }
-
     fn spawn(&self, work: Work) {
         Self::spawn(self, work);
     }

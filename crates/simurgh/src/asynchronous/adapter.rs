@@ -6,7 +6,8 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::task::{Context as TaskContext, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
 
 use simurgh_core::{
     Broadcast, Channel, ChannelHandle, Context, Effect, HandleInfo, LinkedWork, Outcome, Reason,
@@ -30,7 +31,7 @@ enum State<C> {
     Idle(C),
     /// A handler waits, and has the channel.
     Busy(Box<Busy<C>>),
-    /// A handler has panicked, or is just being asked for the first time.
+    /// It has ended.
     Gone,
 }
 
@@ -71,97 +72,45 @@ impl<C: AsyncChannel> Async<C> {
     }
 
     /// Handles something, now or behind what is handled.
-    fn take(&mut self, ctx: &mut Context<'_>, job: Job<C>) -> Outcome {
+    fn take(&mut self, ctx: &mut Context<'_>, job: Job<C>) {
         match std::mem::replace(&mut self.0, State::Gone) {
-            State::Idle(channel) => self.work(ctx, channel, Some(job), Behind::default()),
+            State::Idle(channel) => self.begin(ctx, channel, job, Behind::default()),
             State::Busy(mut busy) => {
                 busy.behind.push(ctx, job);
                 self.0 = State::Busy(busy);
-                Outcome::NoReply
             }
-            // It has panicked, and ends.
-            State::Gone => Outcome::NoReply,
+            // It has ended.
+            State::Gone => {}
         }
     }
 
-    /// Handles one thing after the other, until a handler waits, or nothing is left, or the channel
-    /// ends, which is what it returns.
-    fn work(
-        &mut self,
-        ctx: &mut Context<'_>,
-        mut channel: C,
-        mut next: Option<Job<C>>,
-        mut behind: Behind<C>,
-    ) -> Outcome {
-        while let Some(job) = next.take().or_else(|| behind.pop(ctx)) {
-            let Job { start, at, message, .. } = job;
-            match self.begin(ctx, channel, start, at, message.clone()) {
-                Begun::Done(given_back, handled) => {
-                    channel = given_back;
-                    if let Some(end) = answer(ctx, at, message, handled) {
-                        self.0 = State::Idle(channel);
-                        return end;
-                    }
-                }
-                Begun::Waits(handler) => {
-                    self.0 = State::Busy(Box::new(Busy { _handler: handler, behind }));
-                    return Outcome::NoReply;
-                }
-            }
-        }
-        self.0 = State::Idle(channel);
-        Outcome::NoReply
-    }
-
-    /// Asks a handler once, on the shard; if it waits, it goes on elsewhere.
-    fn begin(
-        &self,
-        ctx: &mut Context<'_>,
-        channel: C,
-        start: Box<dyn FnOnce(C, AsyncContext) -> Running<C> + Send>,
-        at: &'static str,
-        message: Option<ReplyRef>,
-    ) -> Begun<C> {
+    /// Begins a handler, on tokio.
+    fn begin(&mut self, ctx: &mut Context<'_>, channel: C, job: Job<C>, behind: Behind<C>) {
+        let Job { start, at, message, .. } = job;
         let context = AsyncContext::of::<C>(ctx, message.clone());
-        let outbox = context.outbox().clone();
-        let handle = ctx.handle::<Self>();
-        let mut running = start(channel, context);
-        let mut polled = Ok(Poll::Pending);
-        handle.reach().within_runtime(&mut || {
-            // Whom it would wake does not matter: it is asked again where it goes.
-            let mut nobody = TaskContext::from_waker(Waker::noop());
-            polled = catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(&mut nobody)));
-        });
-        ctx.carry_out(outbox.take());
-        match polled {
-            Ok(Poll::Ready((channel, handled))) => Begun::Done(channel, handled),
-            Ok(Poll::Pending) => {
-                let waiting = Waiting { running, outbox, handle: handle.clone(), at, message };
-                Begun::Waits(handle.reach().spawn_linked(Box::pin(waiting)))
-            }
-            Err(panic) => resume_unwind(panic),
-        }
+        let (outbox, handle) = (context.outbox().clone(), ctx.handle::<Self>());
+        let reach = Arc::clone(handle.reach());
+        let running = start(channel, context);
+        let waiting = Waiting { running, outbox, handle, at, message };
+        let handler = reach.spawn_linked(Box::pin(waiting));
+        self.0 = State::Busy(Box::new(Busy { _handler: handler, behind }));
     }
 
-    /// The handler that waited is done.
+    /// A handler is done, and the channel is back; the next one, if the channel does not end.
     fn done(&mut self, ctx: &mut Context<'_>, channel: C, end: Option<Outcome>) -> Outcome {
         let State::Busy(busy) = std::mem::replace(&mut self.0, State::Gone) else {
             return Outcome::NoReply;
         };
-        match end {
-            None => self.work(ctx, channel, None, busy.behind),
-            Some(end) => {
-                self.0 = State::Idle(channel);
-                end
-            }
+        let mut behind = busy.behind;
+        if end.is_none()
+            && let Some(job) = behind.pop(ctx)
+        {
+            self.begin(ctx, channel, job, behind);
+        } else {
+            self.0 = State::Idle(channel);
         }
+        end.unwrap_or(Outcome::NoReply)
     }
-}
-
-/// What became of a handler that was asked once.
-enum Begun<C> {
-    Done(C, Handled),
-    Waits(Box<dyn LinkedWork>),
 }
 
 /// Answers a message; returns how the channel ends, if it does.
@@ -278,13 +227,13 @@ impl<C: AsyncChannel> Job<C> {
 
 impl<C: AsyncChannel> Channel for Async<C> {
     fn after_join(&mut self, ctx: &mut Context<'_>) {
-        let job = Job::new("after_join", |mut channel: C, mut ctx| async move {
-            let handled = channel.after_join(&mut ctx).await;
-            (channel, handled.map(|()| Outcome::NoReply))
-        });
-        // There is no outcome of this callback: how the channel ends is the handle's to say.
-        if let Outcome::Stop(how) = self.take(ctx, job) {
-            ctx.handle::<Self>().stop(how);
+        // What captures nothing, not even its channel, is the default: no task for each join.
+        if size_of_future(C::after_join) > 0 {
+            let job = Job::new("after_join", |mut channel: C, mut ctx| async move {
+                let handled = channel.after_join(&mut ctx).await;
+                (channel, handled.map(|()| Outcome::NoReply))
+            });
+            self.take(ctx, job);
         }
     }
 
@@ -296,7 +245,8 @@ impl<C: AsyncChannel> Channel for Async<C> {
             (channel, handled)
         });
         let message = ctx.reply_ref();
-        self.take(ctx, Job { message, bytes: Some(bytes), ..job })
+        self.take(ctx, Job { message, bytes: Some(bytes), ..job });
+        Outcome::NoReply
     }
 
     fn intercept(&self) -> &'static [&'static str] {
@@ -309,7 +259,8 @@ impl<C: AsyncChannel> Channel for Async<C> {
             let handled = channel.handle_out(&mut ctx, &event, payload).await;
             (channel, handled)
         });
-        self.take(ctx, job)
+        self.take(ctx, job);
+        Outcome::NoReply
     }
 
     fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
@@ -319,7 +270,8 @@ impl<C: AsyncChannel> Channel for Async<C> {
             let handled = channel.handle_broadcast(&mut ctx, broadcast).await;
             (channel, handled)
         });
-        self.take(ctx, job)
+        self.take(ctx, job);
+        Outcome::NoReply
     }
 
     fn hibernate(&mut self) {
@@ -329,9 +281,28 @@ impl<C: AsyncChannel> Channel for Async<C> {
     }
 
     fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
-        if let State::Idle(channel) = &mut self.0 {
-            channel.terminate(ctx, reason);
+        let State::Idle(mut channel) = std::mem::replace(&mut self.0, State::Gone) else { return };
+        channel.terminate(ctx, reason);
+        // A descriptor that it owns was opened on tokio, and has another meaning on this thread.
+        if std::mem::needs_drop::<C>() {
+            ctx.spawn(async move { drop(channel) });
         }
+    }
+}
+
+/// Bytes of the future that a handler returns.
+fn size_of_future<'a, C: 'a, F>(_: impl FnOnce(&'a mut C, &'a mut AsyncContext) -> F) -> usize {
+    size_of::<F>()
+}
+
+/// The default of handlers that have nothing to do: it is told from others by its size.
+pub(super) struct Nothing;
+
+impl Future for Nothing {
+    type Output = Result<(), Reject>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -341,7 +312,8 @@ impl<M: Send + 'static, C: AsyncHandleInfo<M>> HandleInfo<M> for Async<C> {
             let handled = channel.handle_info(&mut ctx, message).await;
             (channel, handled)
         });
-        self.take(ctx, job)
+        self.take(ctx, job);
+        Outcome::NoReply
     }
 }
 

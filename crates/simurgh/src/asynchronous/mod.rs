@@ -41,12 +41,15 @@
 //! ```
 //!
 //! # The way of a message
-//! A handler is begun on the shard of its socket, and asked once there: one that has nothing to
-//! wait for is done at once, as a [`Channel`]'s would be. One that waits goes on to tokio, together
-//! with its channel, and comes back with its result as mail. While it waits, further messages of
-//! this channel wait behind it in their order; all other channels of the socket go on. What a
-//! handler does with its [`AsyncContext`] leaves when it next waits or is done, in its order; its
-//! reply follows that.
+//! A handler runs on tokio, with its channel, which comes back with the result as mail. Until then
+//! further messages of this channel wait behind it, in their order; all other channels of the
+//! socket go on. What a handler does with its [`AsyncContext`] leaves when it next waits or is done,
+//! in its order; its reply follows that.
+//!
+//! Never on the shard, not even the first step: a shard has a descriptor table of its own, in which
+//! a connection that a handler opens would be lost. For the same reason a channel is dropped on
+//! tokio, too. [`hibernate`](AsyncChannel::hibernate) and [`terminate`](AsyncChannel::terminate)
+//! do run on the shard, and must neither block nor use a connection.
 //!
 //! # Bounds
 //! [`BEHIND_MAX`] messages of the client, or [`BEHIND_BYTES_MAX`] bytes of them, wait behind one
@@ -94,7 +97,7 @@ pub trait AsyncChannel: Send + Sized + 'static {
         ctx: &mut AsyncContext,
     ) -> impl Future<Output = Result<(), Reject>> + Send {
         let _ = ctx;
-        async { Ok(()) }
+        adapter::Nothing
     }
 
     /// A message of the client; as [`Channel::handle_in`].
@@ -131,7 +134,7 @@ pub trait AsyncChannel: Send + Sized + 'static {
     fn hibernate(&mut self) {}
 
     /// The channel ends, and no handler of it waits: one that does is dropped with its channel
-    /// instead. As [`Channel::terminate`], and as there, it must not block.
+    /// instead. As [`Channel::terminate`].
     fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
         let _ = (ctx, reason);
     }
