@@ -56,15 +56,25 @@ impl PubSub {
         let shards = self.0.mailboxes.len().max(1) as u64;
         let shard = (hasher.finish() % shards) as u16;
         let name = Listener::id(shard, NUMBER.fetch_add(1, Relaxed));
-        let (sender, inbox) = unbounded_channel();
+        let (from_shard, mut heard) = unbounded_channel();
+        let (to_subscriber, inbox) = unbounded_channel();
         let held = Arc::new(Held::default());
         let of_shard = Arc::clone(&held);
         let hear = move |broadcast: &Arc<Broadcast>| {
             if of_shard.has_room(broadcast.weight()) {
                 // Nobody is there any more who would take it: that is on its way here as mail.
-                let _ = sender.send(Arc::clone(broadcast));
+                let _ = from_shard.send(Arc::clone(broadcast));
             }
         };
+        // Whoever waits for it may do so on a runtime of its own, whose waker a shard must not touch:
+        // its descriptor is another in a shard's table. Ours is known to all shards.
+        self.0.spawn(async move {
+            while let Some(broadcast) = heard.recv().await {
+                if to_subscriber.send(broadcast).is_err() {
+                    return;
+                }
+            }
+        });
         let listener = Listener { name, hear: Box::new(hear) };
         self.post(shard, simurgh_core::Mail::Listen(topic.clone(), listener));
         Subscription { pubsub: self.clone(), topic, name, inbox, held }

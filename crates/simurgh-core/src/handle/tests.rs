@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use simurgh_proto::message::Payload;
+use simurgh_reactor::Key;
 
 use crate::channel::Message;
 use crate::context::Effect;
