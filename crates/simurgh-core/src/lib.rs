@@ -98,7 +98,7 @@ pub use flow::Posted;
 pub use frames::op_code;
 pub use handle::ChannelHandle;
 pub use id::ChannelId;
-pub use listeners::Listener;
+pub use listeners::{Hear, Listener};
 pub use mail::Mail;
 pub use mount::{Kind, Mount, PrepareFn, Route};
 pub use node::{Callback, Deciding, Node};

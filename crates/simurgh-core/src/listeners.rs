@@ -7,12 +7,15 @@ use std::sync::Arc;
 use crate::broadcast::Broadcast;
 use crate::id::{ChannelId, NO_MEMBERSHIP};
 
+/// Takes a broadcast.
+pub type Hear = dyn Fn(&Arc<Broadcast>) + Send;
+
 /// Somebody outside of all channels who hears a topic.
 pub struct Listener {
     /// Its name, and what it broadcasts itself with: [`Listener::id`].
     pub name: ChannelId,
     /// Where it hears; must not block.
-    pub hear: Box<dyn Fn(&Arc<Broadcast>) + Send>,
+    pub hear: Box<Hear>,
 }
 
 impl Listener {
