@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use simurgh_proto::message::{OwnedRef, Payload, Ref, events};
+use simurgh_proto::message::{Payload, Ref, events};
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
@@ -20,14 +20,13 @@ use simurgh_reactor::Key;
 use crate::application::About;
 use crate::broadcast::Broadcast;
 use crate::channel::Channel;
-use crate::context::{Assigns, Context, Effect, Prepared, SocketState};
+use crate::context::{Context, Effect, Prepared, SocketState};
 use crate::core::Core;
 use crate::fanout::Through;
 use crate::frames::{close_reason, say, say_close};
 use crate::id::ChannelId;
 use crate::node::{Callback, Node};
 use crate::outcome::{Outcome, Reason, Reply, Stop};
-use crate::reach::Audience;
 use crate::registry::{DELIVERING, List, RELAY, SOCKET_ID};
 use crate::socket::{Own, Phase, Speaker};
 use crate::sockets::{Abandoned, Sockets};
@@ -119,29 +118,6 @@ impl<N: Node> Core<N> {
             }
         }
         self.application.keep(effects);
-    }
-
-    /// What a channel broadcasts.
-    pub(crate) fn broadcast(
-        &mut self,
-        out: &mut impl Sockets,
-        speaker: &Speaker,
-        topic: Box<str>,
-        event: Box<str>,
-        payload: Payload<'static>,
-        audience: Audience,
-    ) {
-        let except = (audience == Audience::Others).then_some(speaker.id);
-        let broadcast = Broadcast { topic, event, payload, except };
-        self.fanout.publish(&mut self.registry, out, speaker.conn, broadcast);
-    }
-
-    /// Keeps a value with a socket.
-    fn assign(&mut self, out: &mut impl Sockets, key: Key, value: Assigns) {
-        let Some(socket) = out.socket_mut(key) else { return self.application.drop_guarded(value) };
-        let state = &mut socket.own.get_or_insert_default().state;
-        let before = state.assigns.replace(value);
-        self.application.drop_guarded(before);
     }
 
     /// A push to one member, after all broadcasts made before it.
@@ -390,42 +366,6 @@ impl<N: Node> Core<N> {
         if let Some(own) = own {
             self.application.drop_guarded(own);
         }
-    }
-
-    /// Speaks for a join that has made no channel (yet): carries out all that concerns others, or
-    /// the socket.
-    pub(crate) fn apply_unjoined(
-        &mut self,
-        out: &mut impl Sockets,
-        key: Key,
-        topic: &str,
-        mut effects: Vec<Effect>,
-    ) {
-        let has_a_place = |it: &Effect| {
-            matches!(it, Effect::Broadcast(..) | Effect::Close(_) | Effect::Assign(_))
-        };
-        for lost in effects.extract_if(.., |it| !has_a_place(it)) {
-            self.metrics.errors_before_join.add(1);
-            let what = lost.name();
-            tracing::warn!(
-                topic,
-                what,
-                "a join function did this before its join was decided, and \
-                there is no channel: dropped; after_join is the place for it"
-            );
-        }
-        if effects.is_empty() {
-            return self.application.keep(effects);
-        }
-        let nobody = Speaker {
-            conn: key,
-            wire: out.socket(key).map_or(Wire::V2, |socket| socket.wire),
-            topic: topic.into(),
-            join_ref: OwnedRef::NULL,
-            is_given: false,
-            id: self.application.nobody(),
-        };
-        self.apply(out, &nobody, effects);
     }
 }
 

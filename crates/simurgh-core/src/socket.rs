@@ -53,8 +53,8 @@ pub enum Phase {
     Connecting,
     /// It has a session.
     Open,
-    /// A join is being decided, a message read elsewhere, or a channel wants no more for now; nothing
-    /// is read meanwhile.
+    /// A join is being decided, a message read elsewhere, or a channel wants no more for now;
+    /// nothing is read meanwhile.
     Waiting,
     /// A close frame was sent, its answer is awaited; nothing else is listened to.
     Closing,

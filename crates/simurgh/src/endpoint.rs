@@ -344,8 +344,8 @@ impl Builder {
         Ok(endpoint)
     }
 
-    /// Has [`run`](Self::run) call this once the server listens, to say where: what a program prints
-    /// is not the library's to choose.
+    /// Has [`run`](Self::run) call this once the server listens, to say where: what a program
+    /// prints is not the library's to choose.
     ///
     /// ```no_run
     /// use simurgh::Endpoint;

@@ -1,4 +1,5 @@
-//! Topics for code outside of channels: a [`PubSub`] hears them and speaks on them, from any thread.
+//! Topics for code outside of channels: a [`PubSub`] hears them and speaks on them, from any
+//! thread.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -66,8 +67,8 @@ impl PubSub {
                 let _ = from_shard.send(Arc::clone(broadcast));
             }
         };
-        // Whoever waits for it may do so on a runtime of its own, whose waker a shard must not touch:
-        // its descriptor is another in a shard's table. Ours is known to all shards.
+        // Whoever waits for it may do so on a runtime of its own, whose waker a shard must not
+        // touch: its descriptor is another in a shard's table. Ours is known to all shards.
         self.0.spawn(async move {
             while let Some(broadcast) = heard.recv().await {
                 if to_subscriber.send(broadcast).is_err() {

@@ -1,5 +1,5 @@
-//! Channels whose handlers wait: Phoenix' order for one channel, no delay for any other, and nothing
-//! left of a handler whose channel has ended.
+//! Channels whose handlers wait: Phoenix' order for one channel, no delay for any other, and
+//! nothing left of a handler whose channel has ended.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::fmt;
@@ -408,8 +408,8 @@ fn a_handler_is_dropped_where_it_waits_when_its_channel_ends() {
     }
 }
 
-/// So many behind one that the socket is not read: nobody else notices, and all are handled in their
-/// order when it is done.
+/// So many behind one that the socket is not read: nobody else notices, and all are handled in
+/// their order when it is done.
 #[test]
 fn a_thousand_messages_wait_behind_one_and_none_is_lost() {
     let mut it = Stage::new();

@@ -17,7 +17,7 @@ use crate::mount::{Kind, Mount};
 use crate::node::{Callback, Deciding, Node};
 use crate::outcome::{Outcome, Reason};
 use crate::registry::{COUNTED, Holds, Subscriber, WITHOUT_JOIN_REF};
-use crate::socket::{AwaitedJoin, Phase, Replaced};
+use crate::socket::{AwaitedJoin, Phase, Replaced, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
@@ -218,6 +218,42 @@ impl<N: Node> Core<N> {
                 None
             }
         }
+    }
+
+    /// Speaks for a join that has made no channel (yet): carries out all that concerns others, or
+    /// the socket.
+    fn apply_unjoined(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        topic: &str,
+        mut effects: Vec<Effect>,
+    ) {
+        let has_a_place = |it: &Effect| {
+            matches!(it, Effect::Broadcast(..) | Effect::Close(_) | Effect::Assign(_))
+        };
+        for lost in effects.extract_if(.., |it| !has_a_place(it)) {
+            self.metrics.errors_before_join.add(1);
+            let what = lost.name();
+            tracing::warn!(
+                topic,
+                what,
+                "a join function did this before its join was decided, and \
+                there is no channel: dropped; after_join is the place for it"
+            );
+        }
+        if effects.is_empty() {
+            return self.application.keep(effects);
+        }
+        let nobody = Speaker {
+            conn: key,
+            wire: out.socket(key).map_or(Wire::V2, |socket| socket.wire),
+            topic: topic.into(),
+            join_ref: OwnedRef::NULL,
+            is_given: false,
+            id: self.application.nobody(),
+        };
+        self.apply(out, &nobody, effects);
     }
 
     fn join_crashed(&mut self, out: &mut impl Sockets, key: Key, joining: Joining<'_>) {

@@ -43,8 +43,8 @@
 //! # The way of a message
 //! A handler runs on tokio, with its channel, which comes back with the result as mail. Until then
 //! further messages of this channel wait behind it, in their order; all other channels of the
-//! socket go on. What a handler does with its [`AsyncContext`] leaves when it next waits or is done,
-//! in its order; its reply follows that.
+//! socket go on. What a handler does with its [`AsyncContext`] leaves when it next waits or is
+//! done, in its order; its reply follows that.
 //!
 //! Never on the shard, not even the first step: a shard has a descriptor table of its own, in which
 //! a connection that a handler opens would be lost. For the same reason a channel is dropped on
