@@ -11,7 +11,7 @@ use simurgh_proto::message::{Payload, events};
 use simurgh_reactor as reactor;
 
 use crate::census::Census;
-use crate::config::Config;
+use crate::config::{Config, cores};
 use crate::error::Error;
 use crate::http::{self, Guests};
 use crate::hub::{Hub, Seats};
@@ -21,7 +21,7 @@ use crate::observe::Observer;
 use crate::shard::{MOUNTS_MAX, Shard};
 use crate::signals::Signals;
 use crate::socket::Mount;
-use crate::watchdog::{self, Watch};
+use crate::watchdog::{self, Watch, Watchdog};
 use crate::{Broadcast, BroadcastError};
 
 /// Descriptors of the process's own table that are not for HTTP connections: wakers, hand-offs,
@@ -35,8 +35,9 @@ pub struct Endpoint {
     admin_address: Option<SocketAddr>,
     shards: Vec<reactor::ShardHandle>,
     runtime: Option<tokio::runtime::Runtime>,
-    /// Those of plain HTTP.
+    /// Those of plain HTTP; none where there is no address.
     http: Option<http::Threads>,
+    _watchdog: Watchdog,
 }
 
 /// Collects what an [`Endpoint`] is made of.
@@ -280,7 +281,7 @@ impl Builder {
     }
 
     /// As [`start`](Self::start), also without any address: then only sockets of a
-    /// [`Driver`](crate::driver::Driver) come to it.
+    /// [`Driver`](crate::driver::Driver) come to it, and there are no threads for HTTP.
     ///
     /// # Errors
     /// As [`start`](Self::start), but for a missing address.
@@ -303,9 +304,11 @@ impl Builder {
             .map_err(Error::Prepare)?;
         let addresses = set.bind(&config.listen).map_err(|error| Error::Listen(error.into()))?;
         let hub = Arc::new(make_hub(config, mounts, set.mailboxes().to_vec()));
-        watchdog::start(&hub).map_err(Error::Prepare)?;
+        let watchdog = watchdog::start(&hub).map_err(Error::Prepare)?;
         let runtime = http::runtime().map_err(Error::Prepare)?;
-        let http_threads = http::prepare(hub.config.http.threads).map_err(Error::Prepare)?;
+        let is_listening = !hub.config.listen.is_empty();
+        let loops = if is_listening { hub.config.http.threads.max(1) } else { 0 };
+        let http_threads = http::prepare(loops).map_err(Error::Prepare)?;
         let _ = hub.runtime.set(runtime.handle().clone());
         // From here on dropping it ends what was started, should the rest fail.
         let mut endpoint = Endpoint {
@@ -315,6 +318,7 @@ impl Builder {
             shards: Vec::with_capacity(hub.config.shards),
             runtime: Some(runtime),
             http: None,
+            _watchdog: watchdog,
         };
         for index in 0..hub.config.shards {
             let for_shard = Arc::clone(&hub);
@@ -330,7 +334,9 @@ impl Builder {
         }
         let stats = endpoint.shards.iter().map(|shard| Arc::clone(shard.stats())).collect();
         let _ = hub.observer.stats.set(stats);
-        if let Some(runtime) = &endpoint.runtime {
+        // Where there is no address nobody asks for a page, and nobody looks at the observer's.
+        let is_served = is_listening || hub.config.admin_listen.is_some();
+        if let Some(runtime) = endpoint.runtime.as_ref().filter(|_| is_served) {
             let hand_offs = set.take_hand_off_ends();
             let (threads, admin_address) =
                 http::serve(runtime, http_threads, &hub, router, hand_offs)
@@ -360,7 +366,6 @@ impl fmt::Debug for Builder {
 
 fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<Mail>>) -> Hub {
     let shards = mailboxes.len();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let reserved = config.http.connections_reserved;
     Hub {
         origin_policy: config.origin_policy(),
@@ -368,15 +373,13 @@ fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<
         metrics: (0..shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
         watches: (0..shards).map(|_| Watch::new()).collect(),
         ended: (0..shards).map(|_| AtomicBool::new(false)).collect(),
-        permits: Permits::new(shards, cores),
+        permits: Permits::new(shards, cores()),
         seats: Seats::new(config.max_connections),
         guests: Arc::new(Guests::new(config.http.connections_max, reserved)),
         admin_guests: Arc::new(Guests::new(reserved, 0)),
         drain_began: OnceLock::new(),
         observer: Observer::new(),
-        readers: tokio::sync::Semaphore::new(
-            std::thread::available_parallelism().map_or(1, usize::from),
-        ),
+        readers: tokio::sync::Semaphore::new(cores()),
         runtime: OnceLock::new(),
         limits: config.limits_of_core(),
         config,
@@ -387,13 +390,12 @@ fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<
 
 #[allow(clippy::field_reassign_with_default, reason = "the struct is non-exhaustive")]
 fn reactor_config(config: &Config, index: usize) -> reactor::Config {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut reactor = reactor::Config::default();
     reactor.outbound_bytes_max = config.outbound_bytes_max;
     reactor.outbound_budget_bytes = config.outbound_budget_bytes;
     reactor.slow_after = Some(config.slow_after);
     reactor.half_close = true;
     reactor.linger = config.close_timeout;
-    reactor.core = config.pin_shards.then_some(index % cores);
+    reactor.core = config.pin_shards.then_some(index % cores());
     reactor
 }
