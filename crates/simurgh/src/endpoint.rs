@@ -269,6 +269,10 @@ impl Builder {
         self
     }
 
+    pub(crate) fn mounts(&self) -> &[Mount] {
+        &self.mounts
+    }
+
     /// Starts the server and returns once all shards listen.
     ///
     /// # Errors

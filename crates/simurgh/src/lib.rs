@@ -56,6 +56,7 @@ pub mod observe;
 mod shard;
 mod signals;
 mod socket;
+pub mod testing;
 mod watchdog;
 mod websocket;
 
