@@ -1,6 +1,7 @@
 //! The knobs of a server: each with its unit, its default and what it costs.
 
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -101,7 +102,7 @@ impl Default for Config {
         Self {
             listen: Vec::new(),
             admin_listen: None,
-            shards: std::thread::available_parallelism().map_or(1, usize::from),
+            shards: cores(),
             max_connections: None,
             pin_shards: false,
             idle_timeout: Some(Duration::from_secs(60)),
@@ -160,4 +161,11 @@ impl Config {
             None => CheckOrigin::Conn,
         }
     }
+}
+
+/// Cores that the process may use. Asked once: to answer, the system reads files of control groups,
+/// and a server would ask a handful of times at its start.
+pub(crate) fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }

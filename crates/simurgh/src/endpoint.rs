@@ -12,7 +12,7 @@ use simurgh_reactor as reactor;
 
 use crate::BroadcastError;
 use crate::census::Census;
-use crate::config::Config;
+use crate::config::{Config, cores};
 use crate::error::Error;
 use crate::http::{self, Guests};
 use crate::hub::{Hub, Seats};
@@ -23,7 +23,7 @@ use crate::pubsub::PubSub;
 use crate::shard::{MOUNTS_MAX, Shard};
 use crate::signals::Signals;
 use crate::socket::Mount;
-use crate::watchdog::{self, Watch};
+use crate::watchdog::{self, Watch, Watchdog};
 
 /// Descriptors of the process's own table that are not for HTTP connections: wakers, hand-offs,
 /// files that are served.
@@ -36,8 +36,9 @@ pub struct Endpoint {
     admin_address: Option<SocketAddr>,
     shards: Vec<reactor::ShardHandle>,
     runtime: Option<tokio::runtime::Runtime>,
-    /// Those of plain HTTP.
+    /// Those of plain HTTP; none where there is no address.
     http: Option<http::Threads>,
+    _watchdog: Watchdog,
 }
 
 /// What is done once a server listens.
@@ -271,6 +272,10 @@ impl Builder {
         self
     }
 
+    pub(crate) fn mounts(&self) -> &[Mount] {
+        &self.mounts
+    }
+
     /// Starts the server and returns once all shards listen.
     ///
     /// # Errors
@@ -283,7 +288,7 @@ impl Builder {
     }
 
     /// As [`start`](Self::start), also without any address: then only sockets of a
-    /// [`Driver`](crate::driver::Driver) come to it.
+    /// [`Driver`](crate::driver::Driver) come to it, and there are no threads for HTTP.
     ///
     /// # Errors
     /// As [`start`](Self::start), but for a missing address.
@@ -306,9 +311,11 @@ impl Builder {
             .map_err(Error::Prepare)?;
         let addresses = set.bind(&config.listen).map_err(|error| Error::Listen(error.into()))?;
         let hub = Arc::new(make_hub(config, mounts, set.mailboxes().to_vec()));
-        watchdog::start(&hub).map_err(Error::Prepare)?;
+        let watchdog = watchdog::start(&hub).map_err(Error::Prepare)?;
         let runtime = http::runtime().map_err(Error::Prepare)?;
-        let http_threads = http::prepare(hub.config.http.threads).map_err(Error::Prepare)?;
+        let is_listening = !hub.config.listen.is_empty();
+        let loops = if is_listening { hub.config.http.threads.max(1) } else { 0 };
+        let http_threads = http::prepare(loops).map_err(Error::Prepare)?;
         let _ = hub.runtime.set(runtime.handle().clone());
         // From here on dropping it ends what was started, should the rest fail.
         let mut endpoint = Endpoint {
@@ -318,6 +325,7 @@ impl Builder {
             shards: Vec::with_capacity(hub.config.shards),
             runtime: Some(runtime),
             http: None,
+            _watchdog: watchdog,
         };
         for index in 0..hub.config.shards {
             let for_shard = Arc::clone(&hub);
@@ -333,7 +341,9 @@ impl Builder {
         }
         let stats = endpoint.shards.iter().map(|shard| Arc::clone(shard.stats())).collect();
         let _ = hub.observer.stats.set(stats);
-        if let Some(runtime) = &endpoint.runtime {
+        // Where there is no address nobody asks for a page, and nobody looks at the observer's.
+        let is_served = is_listening || hub.config.admin_listen.is_some();
+        if let Some(runtime) = endpoint.runtime.as_ref().filter(|_| is_served) {
             let hand_offs = set.take_hand_off_ends();
             let (threads, admin_address) =
                 http::serve(runtime, http_threads, &hub, router, hand_offs)
@@ -385,7 +395,6 @@ impl fmt::Debug for Builder {
 
 fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<Mail>>) -> Hub {
     let shards = mailboxes.len();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let reserved = config.http.connections_reserved;
     Hub {
         origin_policy: config.origin_policy(),
@@ -393,15 +402,13 @@ fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<
         metrics: (0..shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
         watches: (0..shards).map(|_| Watch::new()).collect(),
         ended: (0..shards).map(|_| AtomicBool::new(false)).collect(),
-        permits: Permits::new(shards, cores),
+        permits: Permits::new(shards, cores()),
         seats: Seats::new(config.max_connections),
         guests: Arc::new(Guests::new(config.http.connections_max, reserved)),
         admin_guests: Arc::new(Guests::new(reserved, 0)),
         drain_began: OnceLock::new(),
         observer: Observer::new(),
-        readers: tokio::sync::Semaphore::new(
-            std::thread::available_parallelism().map_or(1, usize::from),
-        ),
+        readers: tokio::sync::Semaphore::new(cores()),
         runtime: OnceLock::new(),
         limits: config.limits_of_core(),
         config,
@@ -412,13 +419,12 @@ fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<
 
 #[allow(clippy::field_reassign_with_default, reason = "the struct is non-exhaustive")]
 fn reactor_config(config: &Config, index: usize) -> reactor::Config {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut reactor = reactor::Config::default();
     reactor.outbound_bytes_max = config.outbound_bytes_max;
     reactor.outbound_budget_bytes = config.outbound_budget_bytes;
     reactor.slow_after = Some(config.slow_after);
     reactor.half_close = true;
     reactor.linger = config.close_timeout;
-    reactor.core = config.pin_shards.then_some(index % cores);
+    reactor.core = config.pin_shards.then_some(index % cores());
     reactor
 }

@@ -66,6 +66,7 @@ pub mod pubsub;
 mod shard;
 mod signals;
 mod socket;
+pub mod testing;
 mod watchdog;
 mod websocket;
 
