@@ -278,8 +278,8 @@ impl TestServer {
     #[doc = include_str!("example.md")]
     /// let server = TestServer::start(mount());
     /// let room = server.connect(()).join("rooms:1", json!({}));
-    /// let handle = server.endpoint().handle();
-    /// std::thread::spawn(move || handle.broadcast("rooms:1", "news", json!({"n": 1})));
+    /// let pubsub = server.endpoint().pubsub();
+    /// std::thread::spawn(move || pubsub.broadcast("rooms:1", "news", json!({"n": 1})));
     /// assert_push!(room, "news", {"n": 1});
     /// ```
     pub fn endpoint(&self) -> &Endpoint {
