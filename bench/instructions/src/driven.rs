@@ -116,10 +116,10 @@ fn converse(times: u32) {
 fn cast(times: u32, serializer: Option<Serializer>) {
     let mut server = Server::start(times / BROADCASTS, serializer);
     server.join();
-    let handle = server.endpoint.handle();
+    let pubsub = server.endpoint.pubsub();
     for heard in 1..=BROADCASTS {
         let body = "x".repeat(64);
-        let sent = handle.broadcast(ROOM, "new:msg", json!({"body": body}));
+        let sent = pubsub.broadcast(ROOM, "new:msg", json!({"body": body}));
         sent.unwrap_or_else(|error| give_up(&error));
         server.wait_for(|counts| counts.messages, heard);
     }

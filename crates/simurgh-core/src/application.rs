@@ -4,6 +4,8 @@
 //! effects, which is handed to the caller whether the callback returned or panicked. Nothing is
 //! carried out here.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -15,7 +17,7 @@ use crate::id::{ChannelId, NO_MEMBERSHIP};
 use crate::metrics::ShardMetrics;
 use crate::node::{Callback, Node};
 use crate::outcome::Reason;
-use crate::reach::Reach;
+use crate::reach::{LinkedWork, Reach};
 use crate::socket::Speaker;
 
 /// Lists of effects that are kept for the next callbacks, and how long they may be.
@@ -30,7 +32,12 @@ pub(crate) struct Application<N> {
     shard: u16,
     /// Lists of effects, kept so that callbacks need not allocate them.
     spare: Vec<Vec<Effect>>,
+    /// Work that ends with its channel, by membership. None until there is some.
+    linked: Option<Box<Linked>>,
 }
+
+/// Nobody who would want memberships to meet in one place chooses them.
+type Linked = HashMap<u32, Vec<Box<dyn LinkedWork>>, BuildHasherDefault<DefaultHasher>>;
 
 /// What a callback is about.
 pub(crate) struct About<'a> {
@@ -44,7 +51,7 @@ pub(crate) struct About<'a> {
 impl<N: Node> Application<N> {
     pub(crate) fn new(node: Arc<N>, metrics: Arc<ShardMetrics>, shard: u16) -> Self {
         let reach = Arc::clone(&node) as Arc<dyn Reach>;
-        Self { node, reach, metrics, shard, spare: Vec::new() }
+        Self { node, reach, metrics, shard, spare: Vec::new(), linked: None }
     }
 
     /// Names no channel of this shard: the join function speaks before there is one.
@@ -116,6 +123,7 @@ impl<N: Node> Application<N> {
         channel: Option<Box<dyn Channel>>,
         reason: Reason,
     ) -> Vec<Effect> {
+        self.unlink(speaker.id.membership);
         let Some(mut channel) = channel else { return Vec::new() };
         let topic = &*speaker.topic;
         let about = About { socket, topic, channel: speaker.id, message: None, prepared: None };
@@ -123,6 +131,24 @@ impl<N: Node> Application<N> {
             self.run(about, Callback::Terminate, |ctx| channel.terminate(ctx, &reason));
         self.drop_guarded(channel);
         effects
+    }
+
+    /// Has work end with a channel.
+    pub(crate) fn link(&mut self, membership: u32, work: Box<dyn LinkedWork>) {
+        let all = self.linked.get_or_insert_default().entry(membership).or_default();
+        // What has ended is let go of as the list grows, so that it stays within twice what runs.
+        if all.len() == all.capacity() {
+            all.retain(|work| !work.is_finished());
+        }
+        all.push(work);
+    }
+
+    /// Ends the work that is to end with a channel.
+    fn unlink(&mut self, membership: u32) {
+        let works = self.linked.as_mut().and_then(|linked| linked.remove(&membership));
+        if let Some(works) = works {
+            self.drop_guarded(works);
+        }
     }
 
     /// Asks a channel to release what it can; whether it did not panic.

@@ -24,6 +24,12 @@ impl Broadcast {
         Self { topic: topic.into(), event: event.into(), payload, except: None }
     }
 
+    /// The same for all but a listener, by its name.
+    pub fn but_for(mut self, name: ChannelId) -> Self {
+        self.except = Some(name);
+        self
+    }
+
     /// The topic it was made on.
     pub fn topic(&self) -> &str {
         &self.topic
@@ -41,8 +47,13 @@ impl Broadcast {
 
     /// Bytes it is counted with while it is under way.
     pub fn weight(&self) -> usize {
-        self.payload.len() + self.topic.len() + self.event.len() + 64
+        weight(&self.topic, &self.event, &self.payload)
     }
+}
+
+/// Bytes that a broadcast is counted with while it is under way.
+pub(crate) fn weight(topic: &str, event: &str, payload: &Payload<'_>) -> usize {
+    payload.len() + topic.len() + event.len() + 64
 }
 
 /// Why a broadcast was not taken.
@@ -51,6 +62,8 @@ impl Broadcast {
 pub enum BroadcastError {
     /// Too many bytes of broadcasts are under way; the publisher should try again later.
     Congested,
+    /// No node has this name.
+    UnknownNode,
     /// Half of what may wait for one reader ([`Config::outbound_bytes_max`](crate::Config)) is the
     /// most.
     TooLarge {
@@ -67,6 +80,7 @@ impl std::fmt::Display for BroadcastError {
             Self::Congested => {
                 f.write_str("too many bytes of broadcasts are under way, try again later")
             }
+            Self::UnknownNode => f.write_str("no node has this name"),
             Self::TooLarge { bytes, bytes_max } => write!(
                 f,
                 "a payload of {bytes} bytes cannot be broadcast: {bytes_max} is the most \

@@ -24,7 +24,7 @@ use crate::outcome::{Outcome, Reason};
 ///
 /// A channel is `Send` so that [`Join::later`] may build it away from its shard; it never moves
 /// again after that.
-pub trait Channel: Send + 'static {
+pub trait Channel: Any + Send {
     /// The member is subscribed and its reply has been made: what is pushed or broadcast here
     /// follows the reply, and its own broadcasts reach it (PROTOCOL §5.5).
     fn after_join(&mut self, ctx: &mut Context<'_>) {
@@ -35,13 +35,6 @@ pub trait Channel: Send + 'static {
     /// an unknown event, so neither does this: return [`Outcome::unknown_event`] for what is not
     /// known.
     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome;
-
-    /// A message of the application itself, sent with
-    /// [`ChannelHandle::send`](crate::ChannelHandle::send).
-    fn handle_info(&mut self, ctx: &mut Context<'_>, info: Box<dyn Any + Send>) -> Outcome {
-        let _ = (ctx, info);
-        Outcome::NoReply
-    }
 
     /// The events of which this channel wants to see every broadcast before it leaves, in
     /// [`handle_out`](Self::handle_out). Asked once, right after the join.
@@ -76,6 +69,54 @@ pub trait Channel: Send + 'static {
     /// (PROTOCOL §6); nothing leaves when the transport is gone.
     fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
         let _ = (ctx, reason);
+    }
+}
+
+/// A channel that hears messages of the application itself, of one type; a channel may hear as many
+/// types as it likes. They are sent with [`ChannelHandle::send`](crate::ChannelHandle::send), from
+/// any thread.
+pub trait HandleInfo<M>: Channel {
+    /// A message has come. What it returns is acted on as in
+    /// [`handle_in`](Channel::handle_in); there is no message of the client to reply to.
+    fn handle_info(&mut self, ctx: &mut Context<'_>, message: M) -> Outcome;
+}
+
+/// A message on its way to a channel, whose type it knows.
+pub(crate) struct Message(Box<Hear>);
+
+type Hear = dyn FnOnce(&mut dyn Channel, &mut Context<'_>) -> Outcome + Send;
+
+impl Message {
+    /// One for a channel of type `C`.
+    pub(crate) fn new<C: HandleInfo<M>, M: Send + 'static>(message: M) -> Self {
+        Self::of(|channel: &mut C, ctx| channel.handle_info(ctx, message))
+    }
+
+    /// Something to be done with a channel of type `C`, on its shard.
+    pub(crate) fn of<C: Channel>(
+        f: impl FnOnce(&mut C, &mut Context<'_>) -> Outcome + Send + 'static,
+    ) -> Self {
+        Self(Box::new(move |channel, ctx| {
+            let channel: &mut dyn Any = channel;
+            if let Some(channel) = channel.downcast_mut() {
+                return f(channel, ctx);
+            }
+            // The handle was made in a callback of another channel than it says.
+            let (topic, wanted) = (ctx.topic(), std::any::type_name::<C>());
+            tracing::error!(topic, wanted, "a message for a channel of another type, dropped");
+            Outcome::NoReply
+        }))
+    }
+
+    /// Has the channel hear it.
+    pub(crate) fn be_heard(self, channel: &mut dyn Channel, ctx: &mut Context<'_>) -> Outcome {
+        (self.0)(channel, ctx)
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Message")
     }
 }
 

@@ -9,8 +9,11 @@ use simurgh_proto::ws::CloseCode;
 
 use crate::id::ChannelId;
 use crate::metrics::ShardMetrics;
-use crate::outcome::{Reply, ReplyRef, Stop};
-use crate::reach::{Reach, ToChannel};
+use crate::outcome::{Reply, ReplyRef};
+use crate::reach::{Audience, LinkedWork, Reach};
+
+/// What an application keeps with a socket.
+pub type Assigns = Arc<dyn Any + Send + Sync>;
 
 /// What the application's connect gave a socket; nothing at all where it gave nothing.
 #[derive(Default)]
@@ -18,7 +21,7 @@ pub struct SocketState {
     /// The id under which the socket hears `disconnect`.
     pub id: Option<Box<str>>,
     /// What channels read with [`Context::assigns`].
-    pub assigns: Option<Box<dyn Any + Send + Sync>>,
+    pub assigns: Option<Assigns>,
 }
 
 impl SocketState {
@@ -55,12 +58,44 @@ pub struct Context<'a> {
 
 /// One thing a callback did, carried out when it has returned.
 #[derive(Debug)]
-pub(crate) enum Effect {
-    Push { event: Box<str>, payload: Payload<'static> },
-    Broadcast { topic: Option<Box<str>>, event: Box<str>, payload: Payload<'static>, others: bool },
+pub enum Effect {
+    /// An event for this member alone.
+    Push(Box<str>, Payload<'static>),
+    /// An event for the members of this topic, or of another.
+    Broadcast(Option<Box<str>>, Box<str>, Payload<'static>, Audience),
+    /// A further topic is heard.
     Subscribe(Box<str>),
+    /// A further topic is heard no more.
     Unsubscribe(Box<str>),
+    /// The answer to a message.
+    Reply(ReplyRef, Reply),
+    /// Something is kept with the socket.
+    Assign(Assigns),
+    /// Work that ends with the channel.
+    Link(Box<dyn LinkedWork>),
+    /// No more messages of the client are wanted until [`Effect::Proceed`].
+    Hold,
+    /// More messages of the client are wanted.
+    Proceed,
+    /// The socket closes.
     Close(CloseCode),
+}
+
+impl Effect {
+    /// What its documentation calls it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Push(..) => "push",
+            Self::Broadcast(..) => "broadcast",
+            Self::Subscribe(_) => "subscribe",
+            Self::Unsubscribe(_) => "unsubscribe",
+            Self::Reply(..) => "reply",
+            Self::Assign(_) => "assign",
+            Self::Link(_) => "spawn_linked",
+            Self::Hold | Self::Proceed => "hold",
+            Self::Close(_) => "close_socket",
+        }
+    }
 }
 
 impl Context<'_> {
@@ -79,29 +114,36 @@ impl Context<'_> {
         self.socket.and_then(|socket| socket.id.as_deref())
     }
 
-    /// What the connect function assigned to the socket, if it is of this type.
+    /// What the connect function, or a channel since, has assigned to the socket, if it is of this
+    /// type.
     pub fn assigns<T: Any>(&self) -> Option<&T> {
-        self.socket?.assigns.as_deref()?.downcast_ref()
+        self.assigned()?.downcast_ref()
+    }
+
+    /// Keeps a value with the socket, in place of what was kept before: all its channels read it
+    /// with [`assigns`](Self::assigns).
+    pub fn assign(&mut self, value: impl Any + Send + Sync) {
+        self.effects.push(Effect::Assign(Arc::new(value)));
     }
 
     /// Pushes an event to this member alone.
     pub fn push(&mut self, event: &str, payload: impl Into<Payload<'static>>) {
-        self.effects.push(Effect::Push { event: event.into(), payload: payload.into() });
+        self.effects.push(Effect::Push(event.into(), payload.into()));
     }
 
     /// Broadcasts to all members of this topic, this one included.
     pub fn broadcast(&mut self, event: &str, payload: impl Into<Payload<'static>>) {
-        self.publish(None, event, payload.into(), false);
+        self.publish(None, event, payload.into(), Audience::All);
     }
 
     /// Broadcasts to all members of this topic but this one.
     pub fn broadcast_from(&mut self, event: &str, payload: impl Into<Payload<'static>>) {
-        self.publish(None, event, payload.into(), true);
+        self.publish(None, event, payload.into(), Audience::Others);
     }
 
     /// Broadcasts to all members of another topic.
     pub fn broadcast_to(&mut self, topic: &str, event: &str, payload: impl Into<Payload<'static>>) {
-        self.publish(Some(topic.into()), event, payload.into(), false);
+        self.publish(Some(topic.into()), event, payload.into(), Audience::All);
     }
 
     fn publish(
@@ -109,9 +151,9 @@ impl Context<'_> {
         topic: Option<Box<str>>,
         event: &str,
         payload: Payload<'static>,
-        others: bool,
+        audience: Audience,
     ) {
-        self.effects.push(Effect::Broadcast { topic, event: event.into(), payload, others });
+        self.effects.push(Effect::Broadcast(topic, event.into(), payload, audience));
     }
 
     /// Subscribes this channel to a further topic: its broadcasts come to
@@ -145,15 +187,32 @@ impl Context<'_> {
         self.message.as_ref().map(|message| ReplyRef(OwnedRef::from(message)))
     }
 
-    /// A handle with which any thread can reach this channel, for as long as it lives.
-    pub fn handle(&self) -> ChannelHandle {
-        ChannelHandle { reach: Arc::clone(self.reach), channel: self.channel }
-    }
-
-    /// Runs work on tokio, away from the shard; use [`handle`](Self::handle) to bring its result
-    /// back.
+    /// Runs work on tokio, away from the shard, to its end, whatever becomes of the channel; use
+    /// [`handle`](Self::handle) to bring its result back.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.reach.spawn(Box::pin(work));
+    }
+
+    /// Runs work on tokio that is for this channel alone: it is dropped when the channel ends.
+    pub fn spawn_linked(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        let work = self.reach.spawn_linked(Box::pin(work));
+        self.effects.push(Effect::Link(work));
+    }
+
+    /// What is kept with the socket.
+    #[doc(hidden)]
+    pub fn assigned(&self) -> Option<&Assigns> {
+        let assigned = self.effects.iter().rev().find_map(|effect| match effect {
+            Effect::Assign(value) => Some(value),
+            _ => None,
+        });
+        assigned.or_else(|| self.socket?.assigns.as_ref())
+    }
+
+    /// Does what was recorded elsewhere.
+    #[doc(hidden)]
+    pub fn carry_out(&mut self, effects: impl IntoIterator<Item = Effect>) {
+        self.effects.extend(effects);
     }
 
     /// What was made of the message in hand where it was read, if it is of this type.
@@ -175,47 +234,8 @@ impl Context<'_> {
     }
 }
 
-/// Reaches one channel from any thread. What is sent to a channel that has ended is dropped.
-#[derive(Clone)]
-pub struct ChannelHandle {
-    reach: Arc<dyn Reach>,
-    channel: ChannelId,
-}
-
-impl ChannelHandle {
-    /// Calls [`Channel::handle_info`](crate::Channel::handle_info) with this value.
-    pub fn send(&self, info: impl Any + Send) {
-        self.post(ToChannel::Info(Box::new(info)));
-    }
-
-    /// Answers a message.
-    pub fn reply(&self, to: ReplyRef, reply: Reply) {
-        self.post(ToChannel::Reply(to, reply));
-    }
-
-    /// Pushes an event to the member.
-    pub fn push(&self, event: &str, payload: impl Into<Payload<'static>>) {
-        self.post(ToChannel::Push(event.into(), payload.into()));
-    }
-
-    /// Ends the channel.
-    pub fn stop(&self, how: Stop) {
-        self.post(ToChannel::Stop(how));
-    }
-
-    fn post(&self, what: ToChannel) {
-        self.reach.tell(self.channel, what);
-    }
-}
-
 impl std::fmt::Debug for Context<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Context").field("topic", &self.topic).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for ChannelHandle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("ChannelHandle").field(&self.channel).finish()
     }
 }

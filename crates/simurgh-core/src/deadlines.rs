@@ -59,7 +59,7 @@ impl<N: Node> Core<N> {
                 self.metrics.errors_decision_timeout.add(1);
                 out.abandon(key, Abandoned::Late);
             }
-            Phase::Waiting if is_late => self.join_overdue(out, key),
+            Phase::Waiting if is_late => self.wait_overdue(out, key),
             Phase::Connecting | Phase::Waiting => {}
             Phase::Open | Phase::Closing if has_spoken => socket.heard(tick),
             // A publisher that is held back is not heard because nobody listens.
@@ -69,6 +69,19 @@ impl<N: Node> Core<N> {
                 self.close_with(out, key, CloseCode::PROTOCOL);
             }
             Phase::Closing | Phase::Ending => out.abort(key),
+        }
+    }
+
+    /// A join has not been decided in time; or a channel has handled a message for so long, with so
+    /// many behind it that the socket is not read, that it is given up.
+    fn wait_overdue(&mut self, out: &mut impl Sockets, key: Key) {
+        let full = out.socket(key).and_then(|socket| socket.own.as_ref()?.full);
+        match full.and_then(|channel| self.live(channel)) {
+            Some(membership) => {
+                self.metrics.errors_decision_timeout.add(1);
+                self.end_channel(out, membership, Reason::Crashed);
+            }
+            None => self.join_overdue(out, key),
         }
     }
 

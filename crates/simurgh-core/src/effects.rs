@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use simurgh_proto::message::{OwnedRef, Payload, Ref, events};
+use simurgh_proto::message::{Payload, Ref, events};
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
@@ -95,18 +95,25 @@ impl<N: Node> Core<N> {
         }
         for effect in effects.drain(..) {
             match effect {
-                Effect::Push { event, payload } => self.push_to(out, speaker, &event, payload),
-                Effect::Broadcast { topic, event, payload, others } => {
-                    let broadcast = Broadcast {
-                        topic: topic.unwrap_or_else(|| (&*speaker.topic).into()),
-                        event,
-                        payload,
-                        except: others.then_some(speaker.id),
-                    };
-                    self.fanout.publish(&mut self.registry, out, speaker.conn, broadcast);
+                Effect::Push(event, payload) => self.push_to(out, speaker, &event, payload),
+                Effect::Broadcast(topic, event, payload, audience) => {
+                    let topic = topic.unwrap_or_else(|| (&*speaker.topic).into());
+                    self.broadcast(out, speaker, topic, event, payload, audience);
                 }
                 Effect::Subscribe(topic) => self.relay(out, speaker, &topic, true),
                 Effect::Unsubscribe(topic) => self.relay(out, speaker, &topic, false),
+                Effect::Reply(to, reply) => {
+                    if let Some(membership) = self.live(speaker.id) {
+                        self.reply_to(out, membership, Some(to.0.as_ref()), reply);
+                    }
+                }
+                Effect::Assign(value) => self.assign(out, speaker.conn, value),
+                Effect::Link(work) => match self.live(speaker.id) {
+                    Some(membership) => self.application.link(membership, work),
+                    None => self.application.drop_guarded(work),
+                },
+                Effect::Hold => self.hold_for(out, speaker.conn, speaker.id),
+                Effect::Proceed => self.proceed(out, speaker.conn, speaker.id),
                 Effect::Close(code) => self.close_with(out, speaker.conn, code),
             }
         }
@@ -352,37 +359,13 @@ impl<N: Node> Core<N> {
             if let Some(speaker) = speaker {
                 let mut effects =
                     self.application.terminate(state, &speaker, channel, Reason::Closed);
-                effects.retain(|effect| matches!(effect, Effect::Broadcast { .. }));
+                effects.retain(|effect| matches!(effect, Effect::Broadcast(..)));
                 self.apply(out, &speaker, effects);
             }
         }
         if let Some(own) = own {
             self.application.drop_guarded(own);
         }
-    }
-
-    /// Speaks for a join that has made no channel (yet): carries out all that concerns others, or
-    /// the socket.
-    pub(crate) fn apply_unjoined(
-        &mut self,
-        out: &mut impl Sockets,
-        key: Key,
-        topic: &str,
-        mut effects: Vec<Effect>,
-    ) {
-        effects.retain(|it| matches!(it, Effect::Broadcast { .. } | Effect::Close(_)));
-        if effects.is_empty() {
-            return self.application.keep(effects);
-        }
-        let nobody = Speaker {
-            conn: key,
-            wire: out.socket(key).map_or(Wire::V2, |socket| socket.wire),
-            topic: topic.into(),
-            join_ref: OwnedRef::NULL,
-            is_given: false,
-            id: self.application.nobody(),
-        };
-        self.apply(out, &nobody, effects);
     }
 }
 

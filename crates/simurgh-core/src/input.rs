@@ -52,6 +52,8 @@ impl<N: Node> Core<N> {
             Mail::Broadcast(posted) => self.fanout.enqueue(&mut self.registry, posted),
             Mail::ToChannel(channel, what) => self.told(out, channel, what),
             Mail::Joined(key, ticket, answer) => self.joined(out, key, ticket, answer),
+            Mail::Listen(topic, listener) => self.fanout.listen(topic, listener),
+            Mail::Unlisten(topic, name) => self.fanout.unlisten(&topic, name),
             Mail::Permit => self.fanout.permit_came(out),
             Mail::Drain(over) => self.begin_drain(out, over),
         }

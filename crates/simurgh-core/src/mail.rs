@@ -7,6 +7,7 @@ use simurgh_reactor::Key;
 use crate::channel::Join;
 use crate::flow::Posted;
 use crate::id::ChannelId;
+use crate::listeners::Listener;
 use crate::reach::ToChannel;
 
 /// All that other threads may ask of a core.
@@ -19,6 +20,10 @@ pub enum Mail {
     /// The join a socket waits for is decided, or its decision panicked; the number tells it from
     /// what the socket waited for before.
     Joined(Key, u32, Option<Join>),
+    /// Somebody outside of all channels wants to hear a topic.
+    Listen(Box<str>, Listener),
+    /// And no longer.
+    Unlisten(Box<str>, ChannelId),
     /// A permit to fan out, for which this shard stood in line.
     Permit,
     /// Close everything with 1012 over this time, then end.

@@ -2,13 +2,18 @@
 
 use std::rc::Rc;
 
+use simurgh_proto::message::Payload;
+use simurgh_reactor::Key;
+
+use crate::broadcast::Broadcast;
 use crate::channel::Channel;
-use crate::context::Effect;
+use crate::context::{Assigns, Effect};
 use crate::core::Core;
 use crate::id::ChannelId;
 use crate::node::Node;
 use crate::outcome::Reason;
-use crate::registry::{HAS_RELAYS, Holds, Left, RELAY, Subscriber};
+use crate::reach::Audience;
+use crate::registry::{HAS_RELAYS, HOLDS, Holds, Left, RELAY, Subscriber};
 use crate::socket::{Socket, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
@@ -59,7 +64,8 @@ impl<N: Node> Core<N> {
         reason: Reason,
     ) -> Vec<Effect> {
         let membership = speaker.id.membership;
-        let has_relays = self.registry.member(membership).is_some_and(|it| it.is(HAS_RELAYS));
+        let is = |flag| self.registry.member(membership).is_some_and(|it| it.is(flag));
+        let (has_relays, holds) = (is(HAS_RELAYS), is(HOLDS));
         let Some(socket) = out.socket_mut(speaker.conn) else { return Vec::new() };
         let mut channel = None;
         if let Some(left) = self.registry.leave(&mut socket.list, membership) {
@@ -75,7 +81,11 @@ impl<N: Node> Core<N> {
                 }
             }
         }
-        self.application.terminate(socket.state(), speaker, channel, reason)
+        let effects = self.application.terminate(socket.state(), speaker, channel, reason);
+        if holds {
+            self.proceed(out, speaker.conn, speaker.id);
+        }
+        effects
     }
 
     /// Does what follows when a membership has left; returns its channel.
@@ -111,6 +121,29 @@ impl<N: Node> Core<N> {
             }
             Some(_) | None => {}
         }
+    }
+
+    /// What a channel broadcasts.
+    pub(crate) fn broadcast(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        topic: Box<str>,
+        event: Box<str>,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) {
+        let except = (audience == Audience::Others).then_some(speaker.id);
+        let broadcast = Broadcast { topic, event, payload, except };
+        self.fanout.publish(&mut self.registry, out, speaker.conn, broadcast);
+    }
+
+    /// Keeps a value with a socket.
+    pub(crate) fn assign(&mut self, out: &mut impl Sockets, key: Key, value: Assigns) {
+        let Some(socket) = out.socket_mut(key) else { return self.application.drop_guarded(value) };
+        let state = &mut socket.own.get_or_insert_default().state;
+        let before = state.assigns.replace(value);
+        self.application.drop_guarded(before);
     }
 
     /// A socket that was open is open no more.

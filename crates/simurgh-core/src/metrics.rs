@@ -106,8 +106,11 @@ counters! {
     errors_message_timeout: counter,
     /// Broadcasts of the application larger than half of `outbound_bytes_max`, not sent.
     errors_broadcast_too_big: counter,
-    /// Connects and joins that the application did not decide about in time.
+    /// Connects, joins and messages with too much behind them that the application took too long
+    /// for.
     errors_decision_timeout: counter,
+    /// What a join function did for a channel before its join was decided, dropped.
+    errors_before_join: counter,
     /// Messages for topics that are not joined or have no channel.
     errors_unmatched_topic: counter,
     /// Payloads that a declared channel does not take, by their shape.

@@ -5,16 +5,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
-use crate::broadcast::{Broadcast, BroadcastError};
+use crate::broadcast::{Broadcast, BroadcastError, weight};
 use crate::channel::Join;
 use crate::config::Config;
 use crate::flow::Posted;
+use crate::id::ChannelId;
 use crate::mail::Mail;
 use crate::mount::Mount;
 use crate::permits::Permits;
-use crate::reach::Reach;
+use crate::reach::{Audience, Reach, ToChannel};
 
 /// The work that decides about a join.
 pub type Deciding = Pin<Box<dyn Future<Output = Join> + Send>>;
@@ -145,17 +147,44 @@ pub trait Node: Reach + Sized + 'static {
     /// # Errors
     /// The payload is too large, or too much is under way.
     fn broadcast(&self, broadcast: Broadcast) -> Result<(), BroadcastError> {
-        let (bytes, bytes_max) = (broadcast.payload().len(), self.config().broadcast_bytes_max());
+        self.may_broadcast(broadcast.payload().len())?;
+        let broadcast = Arc::new(broadcast);
+        for shard in 0..self.shards() {
+            let posted = Posted::new(Arc::clone(&broadcast), None);
+            self.post_charged(shard, posted);
+        }
+        Ok(())
+    }
+
+    /// What [`Reach::broadcast_by`] does.
+    ///
+    /// # Errors
+    /// The payload is too large, or too much is under way.
+    fn broadcast_for(
+        &self,
+        channel: ChannelId,
+        event: &str,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) -> Result<(), BroadcastError> {
+        self.may_broadcast(payload.len())?;
+        let (shard, bytes) = (usize::from(channel.shard), weight("", event, &payload));
+        let what = ToChannel::Broadcast(event.into(), payload, audience);
+        self.charge(shard, bytes);
+        if !self.post(shard, Mail::ToChannel(channel, what)) {
+            self.done(shard, bytes);
+        }
+        Ok(())
+    }
+
+    /// Whether a broadcast of so many bytes is taken that may be refused.
+    fn may_broadcast(&self, bytes: usize) -> Result<(), BroadcastError> {
+        let bytes_max = self.config().broadcast_bytes_max();
         if bytes > bytes_max {
             return Err(BroadcastError::TooLarge { bytes, bytes_max });
         }
         if self.is_congested() {
             return Err(BroadcastError::Congested);
-        }
-        let broadcast = Arc::new(broadcast);
-        for shard in 0..self.shards() {
-            let posted = Posted::new(Arc::clone(&broadcast), None);
-            self.post_charged(shard, posted);
         }
         Ok(())
     }

@@ -8,30 +8,56 @@ use std::pin::Pin;
 
 use simurgh_proto::message::Payload;
 
+use crate::broadcast::BroadcastError;
 use crate::id::ChannelId;
 use crate::outcome::{Reply, ReplyRef, Stop};
 
 /// Work that runs away from the shards.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// Work that runs away from the shards for a channel; dropping this ends it, if it has not ended.
+pub trait LinkedWork: Send {
+    /// Whether it has ended.
+    fn is_finished(&self) -> bool;
+}
+
+impl fmt::Debug for dyn LinkedWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkedWork").field("is_finished", &self.is_finished()).finish()
+    }
+}
+
 /// What a [`ChannelHandle`](crate::ChannelHandle) sends to its channel.
 pub enum ToChannel {
-    /// For [`Channel::handle_info`](crate::Channel::handle_info).
-    Info(Box<dyn Any + Send>),
+    /// A [`Message`](crate::channel::Message), which knows the type of its channel.
+    Message(Box<dyn Any + Send>),
     /// The answer to a message.
     Reply(ReplyRef, Reply),
     /// An event for the member.
     Push(Box<str>, Payload<'static>),
+    /// An event for all members, the channel itself included or not; its weight was charged to the
+    /// channel's shard.
+    Broadcast(Box<str>, Payload<'static>, Audience),
     /// The channel is to end.
     Stop(Stop),
+}
+
+/// Who hears what a channel broadcasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// All members.
+    All,
+    /// All but the channel that broadcasts.
+    Others,
 }
 
 impl fmt::Debug for ToChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Info(_) => "Info",
+            Self::Message(_) => "Message",
             Self::Reply(..) => "Reply",
             Self::Push(..) => "Push",
+            Self::Broadcast(..) => "Broadcast",
             Self::Stop(_) => "Stop",
         })
     }
@@ -42,8 +68,23 @@ pub trait Reach: Send + Sync {
     /// Sends something to a channel, which may have ended.
     fn tell(&self, channel: ChannelId, what: ToChannel);
 
+    /// Has a channel broadcast on its topic, if it has not ended.
+    ///
+    /// # Errors
+    /// The payload is too large, or too much is under way.
+    fn broadcast_by(
+        &self,
+        channel: ChannelId,
+        event: &str,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) -> Result<(), BroadcastError>;
+
     /// Runs work away from the shards.
     fn spawn(&self, work: Work);
+
+    /// Runs work away from the shards, for as long as what is returned is kept.
+    fn spawn_linked(&self, work: Work) -> Box<dyn LinkedWork>;
 
     /// How many members a topic has on all shards; `None` if no mount counts them.
     fn member_count(&self, topic: &str) -> Option<u32>;

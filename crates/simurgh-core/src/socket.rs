@@ -53,7 +53,8 @@ pub enum Phase {
     Connecting,
     /// It has a session.
     Open,
-    /// A join is being decided, or a message read elsewhere; nothing is read meanwhile.
+    /// A join is being decided, a message read elsewhere, or a channel wants no more for now;
+    /// nothing is read meanwhile.
     Waiting,
     /// A close frame was sent, its answer is awaited; nothing else is listened to.
     Closing,
@@ -74,6 +75,15 @@ pub(crate) struct Own {
     /// What the application's connect gave it.
     pub(crate) state: SocketState,
     pub(crate) awaited: Option<AwaitedJoin>,
+    /// The channel that wants no more messages for now.
+    pub(crate) full: Option<ChannelId>,
+}
+
+impl Own {
+    /// Whether it could as well be missing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.awaited.is_none() && self.full.is_none() && self.state.is_empty()
+    }
 }
 
 /// A join that the application decides about, with what its answer needs.

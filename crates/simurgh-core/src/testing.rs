@@ -65,6 +65,20 @@ impl Reach for TestNode {
         self.post(usize::from(channel.shard), Mail::ToChannel(channel, what));
     }
 
+    fn broadcast_by(
+        &self,
+        channel: ChannelId,
+        event: &str,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) -> Result<(), BroadcastError> {
+        self.broadcast_for(channel, event, payload, audience)
+    }
+
+    fn spawn_linked(&self, work: Work) -> Box<dyn LinkedWork> {
+        Box::new(Kept(Some(work)))
+    }
+
     fn spawn(&self, mut work: Work) {
         let ready = work.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
         assert!(ready.is_ready(), "tests spawn nothing that waits");
@@ -72,6 +86,15 @@ impl Reach for TestNode {
 
     fn member_count(&self, topic: &str) -> Option<u32> {
         self.told().census.get(topic).copied()
+    }
+}
+
+/// Work that nobody gets on with; it is dropped with its channel.
+struct Kept(Option<Work>);
+
+impl LinkedWork for Kept {
+    fn is_finished(&self) -> bool {
+        self.0.is_none()
     }
 }
 

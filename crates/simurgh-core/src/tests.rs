@@ -145,14 +145,11 @@ fn a_wire_has_a_serializer_or_none() {
 /// What it shows is what a log needs, and no secret of the application's.
 #[test]
 fn things_are_shown_in_a_log() {
-    let state = SocketState { id: Some("id".into()), assigns: Some(Box::new("secret")) };
+    let state = SocketState { id: Some("id".into()), assigns: Some(Arc::new("secret")) };
     assert_eq!(format!("{state:?}"), r#"SocketState { id: Some("id"), .. }"#);
-    let tells = [
-        ToChannel::Info(Box::new(7)),
-        ToChannel::Push("e".into(), Payload::NULL),
-        ToChannel::Stop(Stop::Normal),
-    ];
-    assert_eq!(format!("{tells:?}"), "[Info, Push, Stop]");
+    let tells =
+        [info(7), ToChannel::Push("e".into(), Payload::NULL), ToChannel::Stop(Stop::Normal)];
+    assert_eq!(format!("{tells:?}"), "[Message, Push, Stop]");
     let joins = [
         Join::ok(scripted(standard)),
         Join::error(Payload::NULL),
@@ -170,7 +167,10 @@ fn things_are_shown_in_a_log() {
     assert_eq!(format!("{:?}", Kind::Channels(vec![route])), "Channels(1)");
     let mut it = Stage::playing(scripted(|ctx, _| {
         assert_eq!(format!("{ctx:?}"), r#"Context { topic: "t", .. }"#);
-        assert!(format!("{:?}", ctx.handle()).starts_with("ChannelHandle(ChannelId { shard: 0,"));
+        assert!(
+            format!("{:?}", ctx.handle::<Scripted>())
+                .starts_with("ChannelHandle(ChannelId { shard: 0,")
+        );
         Outcome::NoReply
     }));
     it.joined(&["t"]);
@@ -184,7 +184,7 @@ fn a_channel_need_not_write_what_it_does_not_use() {
     impl Channel for Least {
         fn handle_in(&mut self, ctx: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
             ctx.subscribe("u");
-            ctx.handle().send(());
+            ctx.handle::<Scripted>().send(());
             Outcome::unknown_event()
         }
     }

@@ -135,9 +135,9 @@ impl<'a> Payload<'a> {
     ///
     /// # Errors
     /// The payload is binary, or of another shape.
-    pub fn parse<'p, T: serde::Deserialize<'p>>(&'p self) -> Result<T, serde_json::Error> {
-        // Binary is answered like text that is no JSON: the caller wanted an object.
-        serde_json::from_str(self.json().unwrap_or(""))
+    pub fn parse<'p, T: serde::Deserialize<'p>>(&'p self) -> Result<T, PayloadError> {
+        let json = self.json().ok_or(PayloadError(None))?;
+        serde_json::from_str(json).map_err(|error| PayloadError(Some(error)))
     }
 
     /// Size in bytes of the text or the data.
@@ -161,6 +161,20 @@ impl From<serde_json::Value> for Payload<'static> {
     }
 }
 
+/// Any type that serde serializes, as JSON.
+///
+/// # Panics
+/// It cannot be serialized, such as a map whose keys are no texts: as in [`serde_json::json!`].
+impl<T: serde::Serialize + ?Sized> From<&T> for Payload<'static> {
+    fn from(value: &T) -> Self {
+        match serde_json::to_string(value) {
+            Ok(json) => Payload::Json(Cow::Owned(json)),
+            #[allow(clippy::panic, reason = "the program's own type, not anything a peer sent")]
+            Err(error) => panic!("a payload cannot be serialized: {error}"),
+        }
+    }
+}
+
 impl From<&Payload<'_>> for Payload<'static> {
     fn from(payload: &Payload<'_>) -> Self {
         payload.clone().into_owned()
@@ -172,6 +186,22 @@ impl From<alloc::vec::Vec<u8>> for Payload<'static> {
         Payload::Binary(Cow::Owned(bytes))
     }
 }
+
+/// Why a payload is not what was wanted: binary, where JSON was, or JSON of another shape. It says
+/// what is wrong with it and repeats little of it, so it may be told to whoever sent it.
+#[derive(Debug)]
+pub struct PayloadError(Option<serde_json::Error>);
+
+impl core::fmt::Display for PayloadError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match &self.0 {
+            Some(error) => write!(f, "wrong payload: {error}"),
+            None => f.write_str("wrong payload: binary, where JSON is wanted"),
+        }
+    }
+}
+
+impl core::error::Error for PayloadError {}
 
 /// A ref or join_ref: any JSON value, chosen by the client and echoed with its type.
 ///

@@ -1,12 +1,13 @@
 //! The application: channels that do whatever the word of a message draws, and tell the account
 //! ([`Model`]) what they did.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use simurgh_core::{Broadcast, Channel, Context, Join, JoinFn, Outcome, Reason, Reply, Stop};
+use simurgh_core::{
+    Broadcast, Channel, Context, HandleInfo, Join, JoinFn, Outcome, Reason, Reply, Stop,
+};
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
@@ -146,7 +147,7 @@ impl Draw<'_> {
                 let made = Made { depth: self.depth + 1, ..self.plain() };
                 let id = model.make(made);
                 *locked(&self.stage.intent) = Some((self.chan, Intent::Info { id }));
-                ctx.handle().send(id);
+                ctx.handle::<Member>().send(id);
             }
             Some(Habit::CloseSocket | Habit::Tell) => {}
             Some(Habit::Keep) => {
@@ -336,6 +337,12 @@ fn event_name(event: u8) -> &'static str {
     EVENTS.get(usize::from(event)).copied().unwrap_or("p")
 }
 
+impl HandleInfo<u32> for Member {
+    fn handle_info(&mut self, ctx: &mut Context<'_>, id: u32) -> Outcome {
+        self.act(ctx, Call::HandleInfo { id }, id, Given::default())
+    }
+}
+
 impl Channel for Member {
     fn after_join(&mut self, ctx: &mut Context<'_>) {
         let _ = self.act(ctx, Call::AfterJoin, 1, Given::default());
@@ -348,11 +355,6 @@ impl Channel for Member {
             None => self.stage.model().given(&payload),
         };
         self.act(ctx, Call::HandleIn { id }, word, Given { ready, passed: None })
-    }
-
-    fn handle_info(&mut self, ctx: &mut Context<'_>, info: Box<dyn Any + Send>) -> Outcome {
-        let id = info.downcast::<u32>().map_or(NONE, |id| *id);
-        self.act(ctx, Call::HandleInfo { id }, id, Given::default())
     }
 
     fn intercept(&self) -> &'static [&'static str] {

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use simurgh_core::{
-    Broadcast, Callback, ChannelId, Config, Deciding, Kind, Mail, Mount, Node, Permits, Reach,
-    Route, ToChannel, Work,
+    Audience, Broadcast, BroadcastError, Callback, ChannelId, Config, Deciding, Kind, LinkedWork,
+    Mail, Mount, Node, Permits, Reach, Route, ToChannel, Work,
 };
+use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 use simurgh_reactor::Key;
 
@@ -272,6 +273,15 @@ fn mounts(stage: &Arc<Stage>) -> [Mount; 2] {
     [channels, plain]
 }
 
+/// Work that nobody gets on with.
+struct Nothing(#[expect(dead_code, reason = "it is kept as long as its channel")] Work);
+
+impl LinkedWork for Nothing {
+    fn is_finished(&self) -> bool {
+        false
+    }
+}
+
 impl Reach for SimNode {
     fn tell(&self, channel: ChannelId, what: ToChannel) {
         let Some((chan, intent)) = locked(&self.stage.intent).take() else { return };
@@ -279,7 +289,21 @@ impl Reach for SimNode {
         self.put(usize::from(channel.shard), letter);
     }
 
+    fn broadcast_by(
+        &self,
+        channel: ChannelId,
+        event: &str,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) -> Result<(), BroadcastError> {
+        self.broadcast_for(channel, event, payload, audience)
+    }
+
     fn spawn(&self, _work: Work) {}
+
+    fn spawn_linked(&self, work: Work) -> Box<dyn LinkedWork> {
+        Box::new(Nothing(work))
+    }
 
     fn member_count(&self, topic: &str) -> Option<u32> {
         let topic = self.stage.model().topics.number(topic)?;

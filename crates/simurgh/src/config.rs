@@ -1,6 +1,7 @@
 //! The knobs of a server: each with its unit, its default and what it costs.
 
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -89,6 +90,8 @@ pub struct Config {
     pub http: HttpConfig,
     /// A callback that holds its shard longer than this is named in the log. Default 10 ms.
     pub callback_warning: Duration,
+    /// How this node is called ([`PubSub::direct`](crate::PubSub::direct)). Default: `simurgh`.
+    pub node_name: String,
     /// The commit that the program was built from, for `/metrics` and the observer; empty where it
     /// is not known. Default: empty.
     pub commit: String,
@@ -99,7 +102,7 @@ impl Default for Config {
         Self {
             listen: Vec::new(),
             admin_listen: None,
-            shards: std::thread::available_parallelism().map_or(1, usize::from),
+            shards: cores(),
             max_connections: None,
             pin_shards: false,
             idle_timeout: Some(Duration::from_secs(60)),
@@ -123,6 +126,7 @@ impl Default for Config {
             observer: false,
             http: HttpConfig::default(),
             callback_warning: Duration::from_millis(10),
+            node_name: "simurgh".to_owned(),
             commit: String::new(),
         }
     }
@@ -157,4 +161,11 @@ impl Config {
             None => CheckOrigin::Conn,
         }
     }
+}
+
+/// Cores that the process may use. Asked once: to answer, the system reads files of control groups,
+/// and a server would ask a handful of times at its start.
+pub(crate) fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }

@@ -6,23 +6,24 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use simurgh_core::{DRAIN_GRACE, Node, Permits};
-use simurgh_proto::message::{Payload, events};
+use simurgh_core::{DRAIN_GRACE, Permits};
+use simurgh_proto::message::Payload;
 use simurgh_reactor as reactor;
 
+use crate::BroadcastError;
 use crate::census::Census;
-use crate::config::Config;
+use crate::config::{Config, cores};
 use crate::error::Error;
 use crate::http::{self, Guests};
 use crate::hub::{Hub, Seats};
 use crate::mail::Mail;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
+use crate::pubsub::PubSub;
 use crate::shard::{MOUNTS_MAX, Shard};
 use crate::signals::Signals;
 use crate::socket::Mount;
-use crate::watchdog::{self, Watch};
-use crate::{Broadcast, BroadcastError};
+use crate::watchdog::{self, Watch, Watchdog};
 
 /// Descriptors of the process's own table that are not for HTTP connections: wakers, hand-offs,
 /// files that are served.
@@ -35,9 +36,13 @@ pub struct Endpoint {
     admin_address: Option<SocketAddr>,
     shards: Vec<reactor::ShardHandle>,
     runtime: Option<tokio::runtime::Runtime>,
-    /// Those of plain HTTP.
+    /// Those of plain HTTP; none where there is no address.
     http: Option<http::Threads>,
+    _watchdog: Watchdog,
 }
+
+/// What is done once a server listens.
+type Ready = Box<dyn FnOnce(&Endpoint) + Send>;
 
 /// Collects what an [`Endpoint`] is made of.
 #[must_use]
@@ -46,6 +51,7 @@ pub struct Builder {
     mounts: Vec<Mount>,
     router: axum::Router,
     wrong_address: Option<String>,
+    ready: Option<Ready>,
 }
 
 impl Endpoint {
@@ -56,6 +62,7 @@ impl Endpoint {
             mounts: Vec::new(),
             router: axum::Router::new(),
             wrong_address: None,
+            ready: None,
         }
     }
 
@@ -77,29 +84,31 @@ impl Endpoint {
         event: &str,
         payload: impl Into<Payload<'static>>,
     ) -> Result<(), BroadcastError> {
-        self.handle().broadcast(topic, event, payload)
+        self.pubsub().broadcast(topic, event, payload)
     }
 
     /// Closes every socket with this id, with 1001.
     pub fn disconnect(&self, socket_id: &str) -> Result<(), BroadcastError> {
-        self.broadcast(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT)
+        self.pubsub().disconnect(socket_id)
     }
 
-    /// A cheap clone for other threads and tasks: broadcasts and drains, without owning the server.
+    /// A cheap clone for other threads and tasks: looks at the server and drains it, without owning
+    /// it.
     pub fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.hub))
     }
 
-    /// Says on standard output where it listens, and serves until a signal has drained it; a second
-    /// one ends the process at once.
+    /// A cheap clone for other threads and tasks: subscribes and broadcasts.
+    pub fn pubsub(&self) -> PubSub {
+        PubSub::new(Arc::clone(&self.hub))
+    }
+
+    /// Serves until a signal has drained it; a second one ends the process at once.
     ///
     /// # Errors
     /// The system gives no thread to wait for signals.
     pub fn serve(self, signals: Signals) -> Result<(), Error> {
         signals.drain(self.handle()).map_err(Error::Prepare)?;
-        for address in self.addresses() {
-            println!("listening on http://{address}");
-        }
         self.wait()
     }
 
@@ -168,14 +177,9 @@ impl fmt::Debug for Endpoint {
 pub struct Handle(pub(crate) Arc<Hub>);
 
 impl Handle {
-    /// As [`Endpoint::broadcast`].
-    pub fn broadcast(
-        &self,
-        topic: &str,
-        event: &str,
-        payload: impl Into<Payload<'static>>,
-    ) -> Result<(), BroadcastError> {
-        self.0.broadcast(Broadcast::new(topic, event, payload.into()))
+    /// As [`Endpoint::pubsub`].
+    pub fn pubsub(&self) -> PubSub {
+        PubSub::new(Arc::clone(&self.0))
     }
 
     /// The counters of each shard, to be read at any time.
@@ -268,6 +272,10 @@ impl Builder {
         self
     }
 
+    pub(crate) fn mounts(&self) -> &[Mount] {
+        &self.mounts
+    }
+
     /// Starts the server and returns once all shards listen.
     ///
     /// # Errors
@@ -280,7 +288,7 @@ impl Builder {
     }
 
     /// As [`start`](Self::start), also without any address: then only sockets of a
-    /// [`Driver`](crate::driver::Driver) come to it.
+    /// [`Driver`](crate::driver::Driver) come to it, and there are no threads for HTTP.
     ///
     /// # Errors
     /// As [`start`](Self::start), but for a missing address.
@@ -303,9 +311,11 @@ impl Builder {
             .map_err(Error::Prepare)?;
         let addresses = set.bind(&config.listen).map_err(|error| Error::Listen(error.into()))?;
         let hub = Arc::new(make_hub(config, mounts, set.mailboxes().to_vec()));
-        watchdog::start(&hub).map_err(Error::Prepare)?;
+        let watchdog = watchdog::start(&hub).map_err(Error::Prepare)?;
         let runtime = http::runtime().map_err(Error::Prepare)?;
-        let http_threads = http::prepare(hub.config.http.threads).map_err(Error::Prepare)?;
+        let is_listening = !hub.config.listen.is_empty();
+        let loops = if is_listening { hub.config.http.threads.max(1) } else { 0 };
+        let http_threads = http::prepare(loops).map_err(Error::Prepare)?;
         let _ = hub.runtime.set(runtime.handle().clone());
         // From here on dropping it ends what was started, should the rest fail.
         let mut endpoint = Endpoint {
@@ -315,6 +325,7 @@ impl Builder {
             shards: Vec::with_capacity(hub.config.shards),
             runtime: Some(runtime),
             http: None,
+            _watchdog: watchdog,
         };
         for index in 0..hub.config.shards {
             let for_shard = Arc::clone(&hub);
@@ -330,7 +341,9 @@ impl Builder {
         }
         let stats = endpoint.shards.iter().map(|shard| Arc::clone(shard.stats())).collect();
         let _ = hub.observer.stats.set(stats);
-        if let Some(runtime) = &endpoint.runtime {
+        // Where there is no address nobody asks for a page, and nobody looks at the observer's.
+        let is_served = is_listening || hub.config.admin_listen.is_some();
+        if let Some(runtime) = endpoint.runtime.as_ref().filter(|_| is_served) {
             let hand_offs = set.take_hand_off_ends();
             let (threads, admin_address) =
                 http::serve(runtime, http_threads, &hub, router, hand_offs)
@@ -341,14 +354,36 @@ impl Builder {
         Ok(endpoint)
     }
 
-    /// Starts the server, says on standard output where it listens, and serves until SIGTERM or
-    /// SIGINT has drained it; a second signal ends the process at once.
+    /// Has [`run`](Self::run) call this once the server listens, to say where: what a program
+    /// prints is not the library's to choose.
+    ///
+    /// ```no_run
+    /// use simurgh::Endpoint;
+    ///
+    /// fn main() -> Result<(), simurgh::Error> {
+    ///     let endpoint = Endpoint::builder().listen("127.0.0.1:4000");
+    ///     endpoint.on_ready(|it| println!("listening on {:?}", it.addresses())).run()
+    /// }
+    /// ```
+    pub fn on_ready(mut self, ready: impl FnOnce(&Endpoint) + Send + 'static) -> Self {
+        self.ready = Some(Box::new(ready));
+        self
+    }
+
+    /// Starts the server, and serves until SIGTERM or SIGINT has drained it; a second signal ends
+    /// the process at once.
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn run(self) -> Result<(), Error> {
+    pub fn run(mut self) -> Result<(), Error> {
         let signals = Signals::block().map_err(Error::Prepare)?;
-        self.start()?.serve(signals)
+        let ready = self.ready.take();
+        let endpoint = self.start()?;
+        tracing::info!(addresses = ?endpoint.addresses(), "listening");
+        if let Some(ready) = ready {
+            ready(&endpoint);
+        }
+        endpoint.serve(signals)
     }
 }
 
@@ -360,7 +395,6 @@ impl fmt::Debug for Builder {
 
 fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<Mail>>) -> Hub {
     let shards = mailboxes.len();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let reserved = config.http.connections_reserved;
     Hub {
         origin_policy: config.origin_policy(),
@@ -368,15 +402,13 @@ fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<
         metrics: (0..shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
         watches: (0..shards).map(|_| Watch::new()).collect(),
         ended: (0..shards).map(|_| AtomicBool::new(false)).collect(),
-        permits: Permits::new(shards, cores),
+        permits: Permits::new(shards, cores()),
         seats: Seats::new(config.max_connections),
         guests: Arc::new(Guests::new(config.http.connections_max, reserved)),
         admin_guests: Arc::new(Guests::new(reserved, 0)),
         drain_began: OnceLock::new(),
         observer: Observer::new(),
-        readers: tokio::sync::Semaphore::new(
-            std::thread::available_parallelism().map_or(1, usize::from),
-        ),
+        readers: tokio::sync::Semaphore::new(cores()),
         runtime: OnceLock::new(),
         limits: config.limits_of_core(),
         config,
@@ -387,13 +419,12 @@ fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<
 
 #[allow(clippy::field_reassign_with_default, reason = "the struct is non-exhaustive")]
 fn reactor_config(config: &Config, index: usize) -> reactor::Config {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut reactor = reactor::Config::default();
     reactor.outbound_bytes_max = config.outbound_bytes_max;
     reactor.outbound_budget_bytes = config.outbound_budget_bytes;
     reactor.slow_after = Some(config.slow_after);
     reactor.half_close = true;
     reactor.linger = config.close_timeout;
-    reactor.core = config.pin_shards.then_some(index % cores);
+    reactor.core = config.pin_shards.then_some(index % cores());
     reactor
 }

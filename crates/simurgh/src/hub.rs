@@ -6,7 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use simurgh_core::{Callback, ChannelId, Deciding, Node, Permits, Reach, ToChannel, Work};
+use simurgh_core::{
+    Audience, BroadcastError, Callback, ChannelId, Deciding, LinkedWork, Node, Permits, Reach,
+    ToChannel, Work,
+};
+use simurgh_proto::message::Payload;
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_reactor::{Key, Mailbox};
 
@@ -88,12 +92,44 @@ impl Reach for Hub {
         self.post_to(channel.shard, Mail::Core(mail));
     }
 
+    fn broadcast_by(
+        &self,
+        channel: ChannelId,
+        event: &str,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) -> Result<(), BroadcastError> {
+        self.broadcast_for(channel, event, payload, audience)
+    }
+
     fn spawn(&self, work: Work) {
         Self::spawn(self, work);
     }
 
+    fn spawn_linked(&self, work: Work) -> Box<dyn LinkedWork> {
+        let task = self.runtime.get().map(|runtime| runtime.spawn(work).abort_handle());
+        Box::new(Task(task))
+    }
+
     fn member_count(&self, topic: &str) -> Option<u32> {
         self.census.is_counting().then(|| self.census.count(topic))
+    }
+}
+
+/// Work on tokio that is dropped with this; none on a server that has no runtime (any more).
+struct Task(Option<tokio::task::AbortHandle>);
+
+impl LinkedWork for Task {
+    fn is_finished(&self) -> bool {
+        self.0.as_ref().is_none_or(tokio::task::AbortHandle::is_finished)
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
     }
 }
 

@@ -39,8 +39,9 @@
 //! An [`Endpoint`] holds [`Mount`]s; a mount says who may connect and which topics lead to which
 //! [`Channel`]; a channel's callbacks get a [`Context`] with which they push, broadcast and reply.
 //! Callbacks run on *shards*: threads that share nothing, each with its own event loop and its own
-//! connections. They must not block; [`Context::spawn`], [`Join::later`] and [`Connect::later`]
-//! take what takes long to tokio.
+//! connections. They must not block: an [`AsyncChannel`]'s handlers may wait, and
+//! [`Context::spawn`], [`Join::later`] and [`Connect::later`] take what takes long to tokio.
+//! [`PubSub`] is for code outside of channels.
 //!
 //! # Features
 //!
@@ -49,6 +50,7 @@
 //! - `mimalloc`: for binaries whose `#[global_allocator]` is mimalloc (this sets none). What a
 //!   crowd leaves behind, or channels release when they hibernate, goes back to the system.
 
+pub mod asynchronous;
 mod census;
 mod config;
 pub mod declared;
@@ -60,25 +62,37 @@ mod hub;
 mod mail;
 pub mod metrics;
 pub mod observe;
+pub mod pubsub;
 mod shard;
 mod signals;
 mod socket;
+pub mod testing;
 mod watchdog;
 mod websocket;
 
+pub use asynchronous::{
+    Async, AsyncChannel, AsyncContext, AsyncHandleInfo, ConnectRequest, IntoJoin, JoinContext,
+    Reject,
+};
 pub use config::Config;
 pub use endpoint::{Builder, Endpoint, Handle, Pulse};
 pub use error::Error;
+pub use pubsub::{PubSub, Subscription};
 pub use signals::Signals;
 pub use simurgh_core::{
-    Broadcast, BroadcastError, Channel, ChannelHandle, Context, Join, JoinFn, Outcome, Reason,
-    Reply, ReplyRef, Stop,
+    Broadcast, BroadcastError, Channel, ChannelHandle, Context, HandleInfo, Join, JoinFn, Outcome,
+    Reason, Reply, ReplyRef, Stop,
 };
-pub use simurgh_proto::message::Payload;
+pub use simurgh_proto::message::{Payload, PayloadError};
 pub use simurgh_proto::origin::CheckOrigin;
 pub use simurgh_proto::serializer::Serializer;
 pub use simurgh_proto::ws::{CloseCode, Limits};
 pub use socket::{Connect, ConnectFn, ConnectInfo, Mount};
+
+/// The document's programs are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/CHANNELS.md")]
+mod channels_document {}
 
 pub use axum;
 pub use serde_json::json;

@@ -16,6 +16,7 @@ use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::Limits;
 use simurgh_proto::ws::handshake::Request;
 
+use crate::asynchronous::{self, ConnectRequest, IntoJoin, JoinContext, Reject};
 use crate::declared::PayloadShape;
 use crate::{Context, Join};
 
@@ -112,6 +113,50 @@ impl Mount {
             self.shapes.push(None);
         }
         self
+    }
+
+    /// As [`channel`](Self::channel), joined by an `async fn` that returns an
+    /// [`AsyncChannel`](crate::AsyncChannel), or one with the payload of its reply. Until it is
+    /// decided, nothing more is read from the socket; after
+    /// [`Config::decision_timeout`](crate::Config) (30 s by default) the client hears an error.
+    ///
+    /// # Panics
+    /// As [`channel`](Self::channel).
+    pub fn async_channel<F, J>(
+        self,
+        pattern: &str,
+        join: impl Fn(JoinContext, Payload<'static>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<J, Reject>> + Send + 'static,
+        J: IntoJoin,
+    {
+        self.channel(pattern, move |ctx, payload| asynchronous::join(ctx, payload, &join))
+    }
+
+    /// As [`connect`](Self::connect), decided by an `async fn`. An `Err` refuses with 403 and its
+    /// reason, or with 500 where the application failed. After
+    /// [`Config::decision_timeout`](crate::Config) the connection is refused with 503.
+    ///
+    /// ```
+    /// use simurgh::{Connect, ConnectRequest, Mount, Reject};
+    ///
+    /// async fn connect(request: ConnectRequest) -> Result<Connect, Reject> {
+    ///     let token = request.param("token").ok_or_else(|| Reject::new("no token"))?;
+    ///     Ok(Connect::ok().id(format!("user:{token}")))
+    /// }
+    ///
+    /// let mount = Mount::new("/socket").async_connect(connect);
+    /// # let _ = mount;
+    /// ```
+    pub fn async_connect<F>(
+        self,
+        connect: impl Fn(ConnectRequest) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<Connect, Reject>> + Send + 'static,
+    {
+        self.connect(move |info| asynchronous::connect(info, &connect))
     }
 
     /// Says which payloads the events of the channel that was added last may have.
@@ -252,12 +297,13 @@ impl ConnectInfo<'_> {
         params
     }
 
-    /// One param, if it is there and a string.
+    /// One param, if it is there and a string. A path variable counts before a query parameter of
+    /// the same name, as in [`params`](Self::params): which path it is was decided by the mount.
     pub fn param(&self, name: &str) -> Option<String> {
-        let variable = || self.mount.variables(self.request.path()).find(|(own, _)| *own == name);
-        match self.params.get(name) {
-            Some(value) => value.as_str().map(str::to_owned),
-            None => variable().map(|(_, value)| value.to_owned()),
+        let variable = self.mount.variables(self.request.path()).find(|(own, _)| *own == name);
+        match variable {
+            Some((_, value)) => Some(value.to_owned()),
+            None => Some(self.params.get(name)?.as_str()?.to_owned()),
         }
     }
 
@@ -364,10 +410,11 @@ impl Connect {
     }
 
     /// Keeps a value with the socket, for its channels to read with
-    /// [`Context::assigns`](crate::Context::assigns).
+    /// [`Context::assigns`](crate::Context::assigns), and to replace with
+    /// [`Context::assign`](crate::Context::assign).
     pub fn assign<T: Any + Send + Sync>(mut self, value: T) -> Self {
         if let ConnectKind::Ok(state) = &mut self.0 {
-            state.assigns = Some(Box::new(value));
+            state.assigns = Some(Arc::new(value));
         }
         self
     }

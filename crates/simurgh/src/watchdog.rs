@@ -4,6 +4,7 @@
 //! is named by the shard itself once it returns; one that never returns is named by this thread.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -50,20 +51,27 @@ impl Watch {
     }
 }
 
-/// Starts the thread; it ends when the hub is gone.
-pub(crate) fn start(hub: &Arc<Hub>) -> std::io::Result<()> {
+/// The thread that watches, which ends when this is dropped.
+pub(crate) struct Watchdog {
+    _leash: Sender<()>,
+}
+
+/// Starts the thread.
+pub(crate) fn start(hub: &Arc<Hub>) -> std::io::Result<Watchdog> {
     let hub = Arc::downgrade(hub);
+    let (leash, end) = channel();
     std::thread::Builder::new()
         .name("simurgh-watchdog".into())
         .stack_size(128 << 10)
-        .spawn(move || watch(&hub))
-        .map(drop)
+        .spawn(move || watch(&hub, &end))?;
+    Ok(Watchdog { _leash: leash })
 }
 
-fn watch(hub: &Weak<Hub>) {
+fn watch(hub: &Weak<Hub>, end: &Receiver<()>) {
     let mut named = Vec::new();
-    loop {
-        std::thread::sleep(PERIOD);
+    // Not by sleeping: of a process that starts a server for each of its tests, threads that
+    // sleep on would be most.
+    while end.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
         let Some(hub) = hub.upgrade() else { return };
         named.resize(hub.watches.len(), 0);
         for ((shard, watch), named) in hub.watches.iter().enumerate().zip(&mut named) {

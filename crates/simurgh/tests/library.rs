@@ -4,14 +4,14 @@
 
 mod support;
 
-use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::json;
 use simurgh::{
-    Channel, Connect, Context, Endpoint, Join, Mount, Outcome, Payload, Reason, Reply, Stop,
+    Channel, Connect, Context, Endpoint, HandleInfo, Join, Mount, Outcome, Payload, Reason, Reply,
+    Stop,
 };
 use support::{Client, metric, start};
 
@@ -57,7 +57,7 @@ impl Channel for Room {
                 Outcome::NoReply
             }
             "later" => {
-                let (handle, to) = (ctx.handle(), ctx.reply_ref().unwrap());
+                let (handle, to) = (ctx.handle::<Self>(), ctx.reply_ref().unwrap());
                 let payload = Payload::from(&payload);
                 ctx.spawn(async move {
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -72,13 +72,15 @@ impl Channel for Room {
         }
     }
 
-    fn handle_info(&mut self, ctx: &mut Context<'_>, info: Box<dyn Any + Send>) -> Outcome {
-        ctx.push("info", json!({"n": info.downcast_ref::<u32>()}));
-        Outcome::NoReply
-    }
-
     fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
         ctx.broadcast("left", json!({"reason": format!("{reason:?}")}));
+    }
+}
+
+impl HandleInfo<u32> for Room {
+    fn handle_info(&mut self, ctx: &mut Context<'_>, n: u32) -> Outcome {
+        ctx.push("info", json!({"n": n}));
+        Outcome::NoReply
     }
 }
 

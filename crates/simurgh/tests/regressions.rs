@@ -4,14 +4,15 @@
 
 mod support;
 
-use std::any::Any;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use simurgh::{Builder, Channel, Connect, Context, Endpoint, Join, Mount, Outcome, Payload};
+use simurgh::{
+    Builder, Channel, Connect, Context, Endpoint, HandleInfo, Join, Mount, Outcome, Payload,
+};
 use support::{Client, PATIENCE, metric, start};
 use tungstenite::Message;
 
@@ -38,7 +39,7 @@ impl Channel for Room {
             "count" => ctx.broadcast("count", &payload),
             "tick" => ctx.broadcast("tick", &payload),
             "late_info" => {
-                let handle = ctx.handle();
+                let handle = ctx.handle::<Self>();
                 ctx.spawn(async move {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     handle.send(Mine);
@@ -49,9 +50,11 @@ impl Channel for Room {
         }
         Outcome::NoReply
     }
+}
 
-    fn handle_info(&mut self, _: &mut Context<'_>, info: Box<dyn Any + Send>) -> Outcome {
-        std::mem::forget(info);
+impl HandleInfo<Mine> for Room {
+    fn handle_info(&mut self, _: &mut Context<'_>, message: Mine) -> Outcome {
+        std::mem::forget(message);
         Outcome::NoReply
     }
 }

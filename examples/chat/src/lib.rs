@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use simurgh::{Channel, Context, Join, Outcome, Payload, json};
+use simurgh::{Channel, Context, Join, Mount, Outcome, Payload, json};
 
 mod page;
 
@@ -15,6 +15,14 @@ pub use page::page;
 /// members n announcements to everybody are n²/2 deliveries: nice among ten, ruinous among ten
 /// thousand.
 pub const ANNOUNCE_JOINS_UP_TO: u32 = 100;
+
+/// The chat's socket: everybody may connect, and join any room.
+pub fn mount() -> Mount {
+    Mount::new("/socket")
+        // So that a room knows when it has grown too large to announce everybody.
+        .count_members(true)
+        .channel("rooms:*", RoomChannel::join)
+}
 
 /// One member of one room. Its mount has to
 /// [count members](simurgh::Mount::count_members), or rooms never seem to grow.

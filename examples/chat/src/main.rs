@@ -1,8 +1,7 @@
 //! Serves the chat: the page at `/`, its socket at `/socket`.
 
-use chat::RoomChannel;
 use clap::Parser;
-use simurgh::{Endpoint, Mount};
+use simurgh::Endpoint;
 
 /// A chat for browsers and for any client of Phoenix Channels.
 #[derive(Parser)]
@@ -15,13 +14,13 @@ struct Args {
 fn main() -> Result<(), simurgh::Error> {
     let args = Args::parse();
     Endpoint::builder()
-        .mount(
-            Mount::new("/socket")
-                // So that a room knows when it has grown too large to announce everybody.
-                .count_members(true)
-                .channel("rooms:*", RoomChannel::join),
-        )
+        .mount(chat::mount())
         .http(chat::page())
         .listen(&args.listen)
+        .on_ready(|endpoint| {
+            for address in endpoint.addresses() {
+                println!("listening on http://{address}");
+            }
+        })
         .run()
 }

@@ -40,6 +40,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             config.shards = args.shards.unwrap_or(config.shards);
         })
         .listen(&args.listen)
+        .on_ready(|endpoint| {
+            for address in endpoint.addresses() {
+                println!("listening on http://{address}");
+            }
+        })
         .run()?;
     Ok(())
 }

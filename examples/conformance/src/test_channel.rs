@@ -116,7 +116,7 @@ impl Channel for Test {
 /// The channel is free meanwhile, and answers what comes in between.
 fn answer_later(ctx: &mut Context<'_>, payload: Payload<'static>) -> Outcome {
     if let Some(message) = ctx.reply_ref() {
-        let channel = ctx.handle();
+        let channel = ctx.handle::<Test>();
         ctx.spawn(async move {
             sleep(Duration::from_millis(50)).await;
             channel.reply(message, Reply::ok(payload));

@@ -17,5 +17,13 @@ struct Args {
 
 fn main() -> Result<(), simurgh::Error> {
     let args = Args::parse();
-    Endpoint::builder().http(hello_page::router()).listen(&args.listen).run()
+    Endpoint::builder()
+        .http(hello_page::router())
+        .listen(&args.listen)
+        .on_ready(|endpoint| {
+            for address in endpoint.addresses() {
+                println!("listening on http://{address}");
+            }
+        })
+        .run()
 }

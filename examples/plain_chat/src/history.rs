@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use simurgh::{Handle, Payload};
+use simurgh::{Payload, PubSub};
 
 /// Bytes all kept messages may have together. Each of them is sent to everybody on every message,
 /// so this says what a message costs; the newest is kept whatever its size.
@@ -46,13 +46,13 @@ impl Keeper {
 }
 
 /// Keeps what comes and tells everybody on `topic` the whole list each time.
-pub(crate) fn keep(kept: Kept, messages_max: usize, topic: &'static str, server: Handle) {
+pub(crate) fn keep(kept: Kept, messages_max: usize, topic: &'static str, pubsub: PubSub) {
     let mut history = History::new(messages_max);
     thread::spawn(move || {
         for message in kept {
             history.add(&message);
             let list = Payload::from_json(history.list());
-            while server.broadcast(topic, "text", &list).is_err() {
+            while pubsub.broadcast(topic, "text", &list).is_err() {
                 thread::sleep(CONGESTED);
             }
         }

@@ -72,7 +72,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         .listen(&args.listen)
         .start()?;
     if mode == Mode::History {
-        history::keep(kept, args.history_max, TOPIC, endpoint.handle());
+        history::keep(kept, args.history_max, TOPIC, endpoint.pubsub());
+    }
+    for address in endpoint.addresses() {
+        println!("listening on http://{address}");
     }
     endpoint.serve(signals)?;
     if mode == Mode::Silent {

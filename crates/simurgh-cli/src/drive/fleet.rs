@@ -208,7 +208,7 @@ impl Fleet {
         let (before, clocks) = (self.driver.counts().messages, Clocks::now());
         let payload = Payload::from(payload.clone());
         patiently(stop, || {
-            let sent = self.server.broadcast(topic, event, payload.clone());
+            let sent = self.server.pubsub().broadcast(topic, event, payload.clone());
             sent.map_err(|_| Error::Congested)
         })?;
         // Who is in it is the server's to know, so what counts is that no more comes.

@@ -185,7 +185,8 @@ impl Run<'_> {
         for _ in 0..self.plan.broadcasts {
             let asked = self.driver.counts().messages + self.sockets.len() as u64;
             let clocks = Clocks::now();
-            let said = self.server.broadcast(topic, "news", Payload::from_json(r#"{"n":1}"#));
+            let said =
+                self.server.pubsub().broadcast(topic, "news", Payload::from_json(r#"{"n":1}"#));
             said.map_err(|error| Failure::Because(error.to_string()))?;
             self.await_heard(asked, |counts| counts.messages)?;
             times.push(clocks.spent());

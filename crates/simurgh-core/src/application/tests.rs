@@ -79,13 +79,13 @@ fn a_join_that_does_nothing_leaves_its_list() {
 fn a_callback_knows_where_it_is() {
     let (mut application, metrics, node) = application();
     node.told().census.insert("rooms:lobby:1".into(), 4);
-    let state = SocketState { id: Some("id".into()), assigns: Some(Box::new("text")) };
+    let state = SocketState { id: Some("id".into()), assigns: Some(Arc::new("text")) };
     let (result, effects) = application.run(about(Some(&state)), Callback::HandleIn, |ctx| {
         assert_eq!((ctx.topic(), ctx.subtopic()), ("rooms:lobby:1", "lobby:1"));
         assert_eq!((ctx.socket_id(), ctx.assigns()), (Some("id"), Some(&"text")));
         assert_eq!(ctx.member_count(), Some(4));
         ctx.count_wrong_payload();
-        ctx.handle().stop(Stop::Normal);
+        ctx.handle::<Scripted>().stop(Stop::Normal);
     });
     assert!(result.is_some() && effects.is_empty());
     assert_eq!(metrics.errors_wrong_payload.value(), 1);
@@ -110,17 +110,15 @@ fn everything_a_callback_does_is_one_effect() {
         ctx.unsubscribe("v");
         ctx.close_socket(CloseCode::NORMAL);
     });
-    let broadcast = |topic: Option<&str>, event: &str, payload, others| Effect::Broadcast {
-        topic: topic.map(Into::into),
-        event: event.into(),
-        payload,
-        others,
+    let broadcast = |topic: Option<&str>, event: &str, payload, audience| {
+        Effect::Broadcast(topic.map(Into::into), event.into(), payload, audience)
     };
+    use crate::Audience::{All, Others};
     let expected = [
-        broadcast(None, "a", Payload::NULL, false),
-        broadcast(None, "b", Payload::NULL, true),
-        broadcast(Some("t"), "c", Payload::NULL, false),
-        broadcast(Some("id"), "disconnect", Payload::EMPTY_OBJECT, false),
+        broadcast(None, "a", Payload::NULL, All),
+        broadcast(None, "b", Payload::NULL, Others),
+        broadcast(Some("t"), "c", Payload::NULL, All),
+        broadcast(Some("id"), "disconnect", Payload::EMPTY_OBJECT, All),
         Effect::Subscribe("u".into()),
         Effect::Unsubscribe("v".into()),
         Effect::Close(CloseCode::NORMAL),
@@ -133,7 +131,7 @@ fn everything_a_callback_does_is_one_effect() {
 fn a_join_function_speaks_for_nobody() {
     let (mut application, _, node) = application();
     let join: JoinFn = Arc::new(|ctx, payload| {
-        ctx.handle().stop(Stop::Normal);
+        ctx.handle::<Scripted>().stop(Stop::Normal);
         assert!(ctx.reply_ref().is_none() && ctx.take_prepared::<u8>() == Some(9));
         Join::error(payload.into_owned())
     });

@@ -9,6 +9,8 @@ use super::delivery::Registry;
 use super::state::{Fanout, Held, Publishers};
 use crate::broadcast::Broadcast;
 use crate::flow::{Flow, Posted};
+use crate::id::ChannelId;
+use crate::listeners::Listener;
 use crate::node::Node;
 use crate::socket::Socket;
 use crate::sockets::Sockets;
@@ -63,6 +65,9 @@ impl<N: Node> Fanout<N> {
     /// Takes a broadcast, whose weight is charged to this shard, into its topic's log.
     pub(crate) fn enqueue(&mut self, registry: &mut Registry, posted: Posted) {
         self.metrics.broadcasts.add(1);
+        if let Some(listeners) = &self.listeners {
+            listeners.hear(posted.broadcast());
+        }
         let found = registry.find(posted.broadcast().topic());
         let Some((id, topic)) = found.and_then(|id| Some((id, registry.topic_mut(id)?))) else {
             return self.delivered(posted.broadcast().weight());
@@ -78,6 +83,25 @@ impl<N: Node> Fanout<N> {
             self.active.push_back(id);
             self.count_active();
         }
+    }
+
+    /// Somebody outside of all channels hears a topic.
+    pub(crate) fn listen(&mut self, topic: Box<str>, listener: Listener) {
+        self.listeners.get_or_insert_default().add(topic, listener);
+    }
+
+    /// And no longer.
+    pub(crate) fn unlisten(&mut self, topic: &str, name: ChannelId) {
+        if let Some(listeners) = &mut self.listeners {
+            listeners.remove(topic, name);
+        }
+        self.listeners.take_if(|it| it.is_empty());
+    }
+
+    /// Topics that somebody hears.
+    #[cfg(test)]
+    pub(crate) fn listens(&self) -> usize {
+        self.listeners.as_ref().map_or(0, |it| it.topics())
     }
 
     /// What this shard's members have under way on a topic.

@@ -8,6 +8,7 @@ use simurgh_reactor::Key;
 
 use super::batch::Batch;
 use crate::flow::{Flow, FlowsElsewhere};
+use crate::listeners::Listeners;
 use crate::metrics::ShardMetrics;
 use crate::node::Node;
 use crate::permits::Permit;
@@ -25,6 +26,8 @@ pub(crate) struct Fanout<N: Node> {
     /// Topics of which bytes are withheld.
     pub(super) withheld: Vec<TopicId>,
     pub(super) elsewhere: FlowsElsewhere,
+    /// None until the first listens.
+    pub(super) listeners: Option<Box<Listeners>>,
     /// None until the first is held.
     pub(super) held: Option<Box<Publishers>>,
 }
@@ -55,6 +58,7 @@ impl<N: Node> Fanout<N> {
             batches: [const { None }; WIRES],
             withheld: Vec::new(),
             elsewhere: FlowsElsewhere::default(),
+            listeners: None,
             held: None,
         }
     }

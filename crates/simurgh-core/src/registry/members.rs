@@ -84,6 +84,8 @@ const FREE: u16 = 128;
 pub(crate) const BEHIND: u16 = 256;
 /// Its channel has subscribed to a further topic at some time.
 pub(crate) const HAS_RELAYS: u16 = 512;
+/// Its socket is not read because its channel wants no more for now.
+pub(crate) const HOLDS: u16 = 1024;
 
 impl Membership {
     pub(crate) fn is(&self, flag: u16) -> bool {

@@ -17,7 +17,7 @@ use crate::mount::{Kind, Mount};
 use crate::node::{Callback, Deciding, Node};
 use crate::outcome::{Outcome, Reason};
 use crate::registry::{COUNTED, Holds, Subscriber, WITHOUT_JOIN_REF};
-use crate::socket::{AwaitedJoin, Phase, Replaced, Socket};
+use crate::socket::{AwaitedJoin, Phase, Replaced, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
@@ -220,6 +220,42 @@ impl<N: Node> Core<N> {
         }
     }
 
+    /// Speaks for a join that has made no channel (yet): carries out all that concerns others, or
+    /// the socket.
+    fn apply_unjoined(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        topic: &str,
+        mut effects: Vec<Effect>,
+    ) {
+        let has_a_place = |it: &Effect| {
+            matches!(it, Effect::Broadcast(..) | Effect::Close(_) | Effect::Assign(_))
+        };
+        for lost in effects.extract_if(.., |it| !has_a_place(it)) {
+            self.metrics.errors_before_join.add(1);
+            let what = lost.name();
+            tracing::warn!(
+                topic,
+                what,
+                "a join function did this before its join was decided, and \
+                there is no channel: dropped; after_join is the place for it"
+            );
+        }
+        if effects.is_empty() {
+            return self.application.keep(effects);
+        }
+        let nobody = Speaker {
+            conn: key,
+            wire: out.socket(key).map_or(Wire::V2, |socket| socket.wire),
+            topic: topic.into(),
+            join_ref: OwnedRef::NULL,
+            is_given: false,
+            id: self.application.nobody(),
+        };
+        self.apply(out, &nobody, effects);
+    }
+
     fn join_crashed(&mut self, out: &mut impl Sockets, key: Key, joining: Joining<'_>) {
         self.metrics.joins_refused.add(1);
         self.refuse_join(out, key, joining, session::JOIN_CRASHED);
@@ -262,7 +298,7 @@ impl<N: Node> Core<N> {
         let speaker = self.live(id).and_then(|it| self.speaker(out, it))?;
         let effects = self.take_out(out, &speaker, Reason::Rejoined);
         let (pushes, others): (Vec<_>, Vec<_>) =
-            effects.into_iter().partition(|effect| matches!(effect, Effect::Push { .. }));
+            effects.into_iter().partition(|effect| matches!(effect, Effect::Push(..)));
         self.apply(out, &speaker, others);
         Some(Box::new(Replaced { speaker, pushes }))
     }
@@ -340,19 +376,6 @@ impl<N: Node> Core<N> {
         let awaited = own.awaited.take_if(|awaited| is_it(awaited))?;
         self.resume(out, key);
         Some(awaited)
-    }
-
-    /// A socket waits no more; it is read again, unless it is held for what it published.
-    pub fn resume(&mut self, out: &mut impl Sockets, key: Key) {
-        let tick = out.now().tick;
-        let waits = |socket: &&mut Socket| socket.phase == Phase::Waiting;
-        let Some(socket) = out.socket_mut(key).filter(waits) else { return };
-        socket.enter(Phase::Open, tick);
-        // A socket that has nothing of its own keeps no memory for that.
-        socket.own.take_if(|own| own.awaited.is_none() && own.state.is_empty());
-        if !self.fanout.holds_back(key) {
-            out.release(key);
-        }
     }
 }
 

@@ -9,11 +9,13 @@ use simurgh_proto::session::server::{self as session, Asks};
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
+use crate::broadcast::weight;
+use crate::channel::Message as Heard;
 use crate::context::SocketState;
 use crate::core::{Core, Received};
 use crate::effects::InHand;
 use crate::frames::{close_reason, say, say_close};
-use crate::id::ChannelId;
+use crate::id::{ChannelId, NO_MEMBERSHIP};
 use crate::node::{Callback, Node};
 use crate::outcome::Reason;
 use crate::reach::ToChannel;
@@ -138,14 +140,18 @@ impl<N: Node> Core<N> {
 
     /// Something a handle sent to a channel.
     pub(crate) fn told(&mut self, out: &mut impl Sockets, channel: ChannelId, what: ToChannel) {
+        if let ToChannel::Broadcast(event, payload, _) = &what {
+            self.node.done(usize::from(self.shard), weight("", event, payload));
+        }
         let Some(membership) = self.live(channel) else {
-            return self.application.drop_guarded(what);
+            return self.told_nobody(channel, what);
         };
         match what {
-            ToChannel::Info(info) => {
+            ToChannel::Message(message) => {
+                let Ok(message) = message.downcast::<Heard>() else { return };
                 let in_hand = InHand::default();
                 self.call(out, membership, Callback::HandleInfo, in_hand, |channel, ctx| {
-                    channel.handle_info(ctx, info)
+                    message.be_heard(channel, ctx)
                 });
             }
             ToChannel::Reply(to, reply) => {
@@ -155,9 +161,27 @@ impl<N: Node> Core<N> {
                 let Some(speaker) = self.speaker(out, membership) else { return };
                 self.push_to(out, &speaker, &event, payload);
             }
+            ToChannel::Broadcast(event, payload, audience) => {
+                let Some(speaker) = self.speaker(out, membership) else { return };
+                let topic = (&*speaker.topic).into();
+                self.broadcast(out, &speaker, topic, event, payload, audience);
+            }
             ToChannel::Stop(how) => self.end_channel(out, membership, Reason::Stopped(how)),
         }
         self.end_as_wanted(out, channel);
+    }
+
+    /// Something a handle sent to a channel that has ended, or that never was: a join function's.
+    fn told_nobody(&self, channel: ChannelId, what: ToChannel) {
+        if channel.membership == NO_MEMBERSHIP {
+            self.metrics.errors_before_join.add(1);
+            tracing::warn!(
+                ?what,
+                "a handle of a join function reaches no channel: dropped; \
+                after_join is the place to make one"
+            );
+        }
+        self.application.drop_guarded(what);
     }
 
     /// The client closes, or answers our close.

@@ -221,12 +221,12 @@ fn a_session_begins_with_what_connect_gave() {
         })],
     );
     it.out.turn_ns = 300_000_000;
-    let state = SocketState { id: Some("a".into()), assigns: Some(Box::new(7_u32)) };
+    let state = SocketState { id: Some("a".into()), assigns: Some(Arc::new(7_u32)) };
     let key = it.opens_with(Wire::V2, state);
     let socket = &it.out.peer(key).socket;
     assert_eq!((socket.phase(), socket.last_heard()), (Phase::Open, 3));
     it.says(key, r#"[1,1,"t","phx_join",{}]"#);
-    let assigns = SocketState { id: None, assigns: Some(Box::new(8_u32)) };
+    let assigns = SocketState { id: None, assigns: Some(Arc::new(8_u32)) };
     let key = it.opens_with(Wire::V2, assigns);
     it.says(key, r#"[1,1,"t","phx_join",{}]"#);
     let key = it.opens(Wire::V2);
@@ -243,10 +243,10 @@ fn a_session_of_nobody_does_not_begin() {
     it.goes(key);
     it.counts();
     struct Crashing(#[allow(dead_code, reason = "for its drop")] Bomb);
-    let state = SocketState { id: None, assigns: Some(Box::new(Crashing(Bomb))) };
+    let state = SocketState { id: None, assigns: Some(Arc::new(Crashing(Bomb))) };
     it.core.opened(&mut it.out, key, state);
     assert_eq!(it.counts(), ["errors_callback_panic +1"]);
-    let state = SocketState { id: None, assigns: Some(Box::new(Crashing(Bomb))) };
+    let state = SocketState { id: None, assigns: Some(Arc::new(Crashing(Bomb))) };
     let key = it.opens_with(Wire::V2, state);
     it.goes(key);
     assert_eq!(it.counts(), ["upgrades +1", "errors_callback_panic +1"]);
@@ -367,7 +367,7 @@ fn a_handle_reaches_its_channel_from_any_thread() {
     let told = notes.clone();
     let mut it = Stage::playing(scripted(move |ctx, heard| match heard {
         Heard::In("later", payload) => {
-            let (handle, message) = (ctx.handle(), ctx.reply_ref().unwrap());
+            let (handle, message) = (ctx.handle::<Scripted>(), ctx.reply_ref().unwrap());
             let payload = payload.into_owned();
             ctx.spawn(async move {
                 handle.send(7_u32);
@@ -377,7 +377,7 @@ fn a_handle_reaches_its_channel_from_any_thread() {
             Outcome::NoReply
         }
         Heard::In("end", _) => {
-            ctx.handle().stop(Stop::Normal);
+            ctx.handle::<Scripted>().stop(Stop::Normal);
             Outcome::NoReply
         }
         Heard::Info(info) => {
@@ -409,7 +409,7 @@ fn a_handle_reaches_its_channel_from_any_thread() {
 fn a_handle_of_a_channel_that_has_ended_reaches_nobody() {
     let mut it = Stage::playing(scripted(|ctx, heard| match heard {
         Heard::In("handle", _) => {
-            let handle = ctx.handle();
+            let handle = ctx.handle::<Scripted>();
             handle.push("late", Payload::EMPTY_OBJECT);
             handle.reply(ctx.reply_ref().unwrap(), Reply::ok(Payload::NULL));
             handle.stop(Stop::Abnormal);

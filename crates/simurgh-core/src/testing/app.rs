@@ -82,10 +82,6 @@ impl Channel for Scripted {
         (self.script)(ctx, Heard::In(event, payload))
     }
 
-    fn handle_info(&mut self, ctx: &mut Context<'_>, info: Box<dyn Any + Send>) -> Outcome {
-        (self.script)(ctx, Heard::Info(info))
-    }
-
     fn intercept(&self) -> &'static [&'static str] {
         self.intercepts
     }
@@ -105,6 +101,17 @@ impl Channel for Scripted {
     fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
         let _ = (self.script)(ctx, Heard::Ends(*reason));
     }
+}
+
+impl<M: Any + Send> HandleInfo<M> for Scripted {
+    fn handle_info(&mut self, ctx: &mut Context<'_>, message: M) -> Outcome {
+        (self.script)(ctx, Heard::Info(Box::new(message)))
+    }
+}
+
+/// What a handle sends a scripted channel with a message.
+pub(crate) fn info<M: Any + Send>(message: M) -> ToChannel {
+    ToChannel::Message(Box::new(crate::channel::Message::new::<Scripted, M>(message)))
 }
 
 /// A mount that asks `join` whatever the topic.

@@ -23,6 +23,7 @@ use std::collections::VecDeque;
 use simurgh_core::{ChannelHandle, Reason, ReplyRef, Stop, Wire};
 use simurgh_proto::message::Payload;
 
+use crate::app::Member;
 use crate::bounds::Flow;
 use crate::counts::Counts;
 use crate::payload;
@@ -225,7 +226,7 @@ pub(crate) struct Chan {
     pub(crate) ended_in: Option<u64>,
     pub(crate) owes_after_join: bool,
     pub(crate) hibernates: bool,
-    pub(crate) handle: Option<ChannelHandle>,
+    pub(crate) handle: Option<ChannelHandle<Member>>,
     pub(crate) refs: Vec<(ReplyRef, u32)>,
 }
 

@@ -332,13 +332,18 @@ impl Driver {
     /// # Errors
     /// The server has ended, or too much is under way.
     pub fn settle(&mut self) -> Result<(), Error> {
+        self.settle_within(Duration::MAX)
+    }
+
+    /// As [`settle`](Self::settle), but [`Error::TimedOut`] for a shard that takes longer.
+    pub(crate) fn settle_within(&mut self, time: Duration) -> Result<(), Error> {
         let (answer, answers) = channel();
         for shard in 0..self.hub.mailboxes.len() as u16 {
             self.ask(shard, Asked::Settle(answer.clone()))?;
         }
         drop(answer);
         for _ in 0..self.hub.mailboxes.len() {
-            answers.recv().map_err(|_| Error::Ended)?;
+            answers.recv_timeout(time).map_err(gave_nothing)?;
         }
         Ok(())
     }
@@ -437,10 +442,7 @@ impl Driver {
             if let Some(event) = self.batch.next() {
                 return Ok(event);
             }
-            let batch = self.inbox.recv_timeout(time).map_err(|error| match error {
-                RecvTimeoutError::Timeout => Error::TimedOut,
-                RecvTimeoutError::Disconnected => Error::Ended,
-            })?;
+            let batch = self.inbox.recv_timeout(time).map_err(gave_nothing)?;
             self.batch = batch.into();
         }
     }
@@ -507,6 +509,14 @@ impl Driver {
         };
         let head = format!("GET {path}?{vsn}{query} HTTP/1.1\r\nhost: localhost\r\n\r\n");
         Ok((at as u8, head.into_bytes().into()))
+    }
+}
+
+/// Why a channel from the shards gave nothing.
+fn gave_nothing(error: RecvTimeoutError) -> Error {
+    match error {
+        RecvTimeoutError::Timeout => Error::TimedOut,
+        RecvTimeoutError::Disconnected => Error::Ended,
     }
 }
 

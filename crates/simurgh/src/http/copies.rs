@@ -18,6 +18,8 @@ use axum::body::Bytes;
 use tokio::io::AsyncReadExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::config::cores;
+
 /// More would cost the server more than it spares the line: brotli's highest levels are made for
 /// archives.
 const LEVEL: Level = Level::Precise(4);
@@ -120,8 +122,7 @@ struct Work {
 impl Copies {
     /// Keeps so many bytes at most; with 0 no copies are made.
     pub(super) fn new(bytes_max: usize) -> Arc<Self> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let at_work = Arc::new(Semaphore::new((cores / 2).max(1)));
+        let at_work = Arc::new(Semaphore::new((cores() / 2).max(1)));
         Arc::new(Self { bytes_max, at_work, kept: Mutex::default() })
     }
 

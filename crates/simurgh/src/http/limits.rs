@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use simurgh_proto::ws::handshake::HeadLimits;
 
+use crate::config::cores;
+
 /// The knobs of the HTTP side: all that is not on a socket's mount. Part of
 /// [`Config`](crate::Config).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +55,7 @@ pub struct HttpConfig {
 impl Default for HttpConfig {
     fn default() -> Self {
         Self {
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            threads: cores(),
             head_bytes_max: 16 << 10,
             headers_max: 100,
             target_bytes_max: 8 << 10,

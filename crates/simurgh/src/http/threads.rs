@@ -64,7 +64,7 @@ impl Drop for Counted {
 /// Makes the event loops.
 pub(crate) fn prepare(threads: usize) -> io::Result<Prepared> {
     let make = |_| Builder::new_current_thread().enable_all().build();
-    Ok(Prepared((0..threads.max(1)).map(make).collect::<io::Result<_>>()?))
+    Ok(Prepared((0..threads).map(make).collect::<io::Result<_>>()?))
 }
 
 impl Prepared {
@@ -76,6 +76,10 @@ impl Prepared {
         ends: Vec<HandOffEnd>,
     ) -> io::Result<Threads> {
         let loops = self.0.len();
+        if loops == 0 {
+            // Only the admin address is served, and that on the runtime.
+            return Ok(Threads { _stop: Vec::new() });
+        }
         let (entrances, doors): (Vec<_>, Vec<_>) = (0..loops)
             .map(|_| {
                 let (door, taken) = mpsc::unbounded_channel();

@@ -95,7 +95,7 @@ fn a_channel_that_ends_by_its_own_broadcast_says_all_it_has_to() {
     assert_eq!(it.hears(key), [&*pushed("1"), &*pushed("2"), CLOSED, "close 1008 "]);
     let key = it.joined(&["t"]);
     let id = it.core.channels_of(it.out.socket(key).unwrap())[0];
-    it.core.mail(&mut it.out, Mail::ToChannel(id, ToChannel::Info(Box::new(()))));
+    it.core.mail(&mut it.out, Mail::ToChannel(id, info(())));
     assert_eq!(it.hears(key), [pushed("1"), CLOSED.into()]);
     // The same where a handle has it say something, or its join function does.
     let key = it.joined(&["t"]);

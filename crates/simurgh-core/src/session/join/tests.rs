@@ -104,7 +104,13 @@ fn a_refused_join_makes_no_channel() {
     assert_eq!(it.hears(listener), [r#"[null,null,"hall","came",{}]"#]);
     assert_eq!(
         it.counts(),
-        ["joins_refused +1", "messages_out +2", "broadcasts +1", "deliveries +1"]
+        [
+            "joins_refused +1",
+            "messages_out +2",
+            "broadcasts +1",
+            "deliveries +1",
+            "errors_before_join +1"
+        ]
     );
     it.says(key, r#"[1,2,"t","echo",{}]"#);
     assert_eq!(it.hears(key), [refused("null", 2, "t", "unmatched topic")]);
@@ -127,6 +133,7 @@ fn a_join_that_crashes_leaves_the_socket() {
             "messages_out +2",
             "broadcasts +1",
             "deliveries +1",
+            "errors_before_join +1",
             "errors_callback_panic +1"
         ]
     );

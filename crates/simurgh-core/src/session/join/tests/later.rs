@@ -147,7 +147,7 @@ fn who_publishes_too_much_while_it_waits_is_not_read_after_it() {
         it.says(key, r#"[1,1,"u","phx_join","later"]"#);
         if !by_join {
             let id = it.core.channels_of(it.out.socket(key).unwrap())[0];
-            it.core.mail(&mut it.out, Mail::ToChannel(id, ToChannel::Info(Box::new(()))));
+            it.core.mail(&mut it.out, Mail::ToChannel(id, info(())));
         }
         it.decides();
         assert!(it.out.is_held(key) && it.out.peer(key).socket.phase() == Phase::Open);

@@ -1,0 +1,50 @@
+//! Sockets that are not read: what came behind waits with them, so that everything is handled in
+//! the order in which it came (PROTOCOL §5.4).
+
+use simurgh_reactor::Key;
+
+use crate::core::Core;
+use crate::id::ChannelId;
+use crate::node::Node;
+use crate::registry::HOLDS;
+use crate::socket::{Phase, Socket};
+use crate::sockets::Sockets;
+
+impl<N: Node> Core<N> {
+    /// A channel wants no more messages of its client for now. Only while it handles one: at other
+    /// times its socket may wait for something else, which has an end of its own.
+    pub(crate) fn hold_for(&mut self, out: &mut impl Sockets, key: Key, channel: ChannelId) {
+        let tick = out.now().tick;
+        let is_open = |socket: &&mut Socket| socket.phase == Phase::Open;
+        let Some(socket) = out.socket_mut(key).filter(is_open) else { return };
+        socket.enter(Phase::Waiting, tick);
+        socket.own.get_or_insert_default().full = Some(channel);
+        self.registry.mark(channel.membership, HOLDS, true);
+        out.hold(key);
+    }
+
+    /// A channel wants messages again, or has ended.
+    pub(crate) fn proceed(&mut self, out: &mut impl Sockets, key: Key, channel: ChannelId) {
+        let own = out.socket_mut(key).and_then(|socket| socket.own.as_mut());
+        if own.and_then(|own| own.full.take_if(|it| *it == channel)).is_some() {
+            self.registry.mark(channel.membership, HOLDS, false);
+            self.resume(out, key);
+        }
+    }
+
+    /// A socket waits no more; it is read again, unless it is held for what it published.
+    pub fn resume(&mut self, out: &mut impl Sockets, key: Key) {
+        let tick = out.now().tick;
+        let waits = |socket: &&mut Socket| socket.phase == Phase::Waiting;
+        let Some(socket) = out.socket_mut(key).filter(waits) else { return };
+        socket.enter(Phase::Open, tick);
+        // A socket that has nothing of its own keeps no memory for that.
+        socket.own.take_if(|own| own.is_empty());
+        if !self.fanout.holds_back(key) {
+            out.release(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,344 @@
+//! What the macros of this module become: a [`Check`] is looked for in what a socket has heard.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::expect::{Expect, Misfit, Seen};
+use super::report::{self, Findings};
+use super::socket::{Push, Subscription, TestChannel, TestSocket};
+use super::state::{Mailbox, Shared, State};
+use crate::driver::{MessageRef, What};
+
+pub use super::ends::{Code, Ends, closed, closed_with, crashed};
+pub use super::expect::{Anything, Exactly, matching, meeting, meeting_json, typed};
+pub use super::pattern::Pattern;
+
+/// While something is under way, a refutation looks again so often.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Something that is looked for in what one socket has heard.
+pub struct Check {
+    pub(super) shared: Arc<Shared>,
+    /// The place of the socket's mailbox.
+    pub(super) at: usize,
+    pub(super) sort: Sort,
+}
+
+/// What is looked for.
+pub(super) enum Sort {
+    /// A push or a broadcast, on one topic or on any.
+    Push(Option<Box<str>>),
+    /// A broadcast, by the test's own socket.
+    Broadcast(Box<str>),
+    /// The reply to a message.
+    Reply(MessageRef, Box<str>),
+    /// The reply to a join, which may have been taken.
+    Joined(MessageRef, Box<str>),
+}
+
+/// Events, or the statuses of replies.
+#[derive(Debug)]
+pub struct Words(pub(super) Option<Vec<String>>);
+
+impl Words {
+    /// Whatever it is.
+    pub fn any() -> Self {
+        Self(None)
+    }
+
+    /// This word.
+    pub fn one(word: impl AsRef<str>) -> Self {
+        Self::these(&[word.as_ref()])
+    }
+
+    /// One of these.
+    pub fn these(words: &[&str]) -> Self {
+        Self(Some(words.iter().map(|word| (*word).to_owned()).collect()))
+    }
+
+    fn take(&self, word: &str) -> bool {
+        self.0.as_ref().is_none_or(|words| words.iter().any(|it| it == word))
+    }
+}
+
+/// What can be pushed to: a socket hears on all its topics, a channel on its own.
+pub trait Ears {
+    /// Looks for a push.
+    fn pushes(&self) -> Check;
+}
+
+impl Ears for TestSocket {
+    fn pushes(&self) -> Check {
+        Check { shared: Arc::clone(&self.shared), at: self.at, sort: Sort::Push(None) }
+    }
+}
+
+impl Ears for TestChannel {
+    fn pushes(&self) -> Check {
+        let sort = Sort::Push(Some(self.topic().into()));
+        Check { sort, ..self.socket().pushes() }
+    }
+}
+
+impl<E: Ears> Ears for &E {
+    fn pushes(&self) -> Check {
+        E::pushes(self)
+    }
+}
+
+/// What can be replied to: a push, and the join of a channel.
+pub trait Asks {
+    /// Looks for the reply.
+    fn replies(&self) -> Check;
+}
+
+impl Asks for Push {
+    fn replies(&self) -> Check {
+        let sort = Sort::Reply(self.to, self.topic.clone());
+        Check { shared: Arc::clone(&self.shared), at: self.at, sort }
+    }
+}
+
+impl Asks for TestChannel {
+    fn replies(&self) -> Check {
+        let sort = Sort::Reply(self.join, self.topic().into());
+        Check { sort, ..self.socket().pushes() }
+    }
+}
+
+impl<A: Asks> Asks for &A {
+    fn replies(&self) -> Check {
+        A::replies(self)
+    }
+}
+
+/// What has a topic whose broadcasts the test hears.
+pub trait Overhears {
+    /// Looks for a broadcast.
+    fn broadcasts(&self) -> Check;
+}
+
+impl Overhears for Subscription {
+    fn broadcasts(&self) -> Check {
+        let sort = Sort::Broadcast(self.topic.clone());
+        Check { shared: Arc::clone(&self.shared), at: self.at, sort }
+    }
+}
+
+impl Overhears for TestChannel {
+    #[track_caller]
+    fn broadcasts(&self) -> Check {
+        let shared = Arc::clone(&self.socket().shared);
+        let state = shared.lock();
+        let listener = state.listener.filter(|_| state.topics.contains(self.topic()));
+        drop(state);
+        let Some(at) = listener else { super::fail(&report::not_subscribed(self.topic())) };
+        Check { shared, at, sort: Sort::Broadcast(self.topic().into()) }
+    }
+}
+
+impl<O: Overhears> Overhears for &O {
+    #[track_caller]
+    fn broadcasts(&self) -> Check {
+        O::broadcasts(self)
+    }
+}
+
+/// Looks for a push to a socket or a channel.
+pub fn pushes(ears: &impl Ears) -> Check {
+    ears.pushes()
+}
+
+/// Looks for a reply.
+pub fn replies(asked: &impl Asks) -> Check {
+    asked.replies()
+}
+
+/// Looks for a broadcast.
+#[track_caller]
+pub fn broadcasts(of: &impl Overhears) -> Check {
+    of.broadcasts()
+}
+
+/// Looks for the reply to a channel's join.
+pub fn joined(channel: &TestChannel) -> Check {
+    let sort = Sort::Joined(channel.join, channel.topic().into());
+    Check { sort, ..channel.socket().pushes() }
+}
+
+/// How something that was heard is what is looked for.
+enum Fit<T> {
+    /// It is of another sort.
+    Not,
+    /// It is on another topic, or has another word; whether it would fit but for that.
+    Elsewhere(String, bool),
+    Misfit(Misfit),
+    Fits(T),
+}
+
+impl Check {
+    /// Waits for it; what was found is not found again.
+    ///
+    /// # Panics
+    /// It did not come in time.
+    #[track_caller]
+    pub fn assert<E: Expect>(self, words: Words, expect: E, timeout_ms: Option<u64>) -> E::Value {
+        let time = match timeout_ms {
+            Some(ms) => Duration::from_millis(ms),
+            None => self.shared.lock().assert_time,
+        };
+        match self.find(&words, &expect, time) {
+            Some((value, _)) => value,
+            None => super::fail(&self.missing(&words, &expect, time)),
+        }
+    }
+
+    /// Waits until it is certain, or time is over, that it does not come.
+    ///
+    /// # Panics
+    /// It came.
+    #[track_caller]
+    pub fn refute<E: Expect>(self, words: Words, expect: E, timeout_ms: Option<u64>) {
+        let time = match timeout_ms {
+            Some(ms) => Duration::from_millis(ms),
+            None => self.shared.lock().refute_time,
+        };
+        let end = Instant::now() + time;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let is_over = left.is_zero() || self.shared.is_quiet(left);
+            let found = self.shared.look(Duration::ZERO, |state| {
+                let mailbox = state.mailbox(self.at)?;
+                mailbox.left().find_map(|(number, what)| match self.fit(what, &words, &expect) {
+                    Fit::Fits(_) => Some(number),
+                    _ => None,
+                })
+            });
+            if let Some(number) = found {
+                let state = self.shared.lock();
+                let text = report::unwanted(&self, &state, &words, expect.text(), number);
+                drop(state);
+                super::fail(&text);
+            }
+            if is_over {
+                return;
+            }
+            self.shared.lock().wait(left.min(LOOK_AGAIN));
+        }
+    }
+
+    /// Waits for it; also returns its event, or its status.
+    pub(super) fn find<E: Expect>(
+        &self,
+        words: &Words,
+        expect: &E,
+        time: Duration,
+    ) -> Option<(E::Value, Box<str>)> {
+        let found = self.shared.look(time, |state| {
+            let mailbox = state.mailboxes.get_mut(self.at)?;
+            let mut is_decided = mailbox.closed().is_some();
+            let mut found = None;
+            for (number, entry) in mailbox.entries() {
+                if entry.is_taken && !matches!(self.sort, Sort::Joined(..)) {
+                    continue;
+                }
+                match self.fit(&entry.what, words, expect) {
+                    Fit::Fits(value) => {
+                        found = Some((number, value, word(&entry.what).into()));
+                        break;
+                    }
+                    Fit::Not => {}
+                    // There is one reply to a message.
+                    Fit::Elsewhere(..) | Fit::Misfit(_) => is_decided |= self.is_for_reply(),
+                }
+            }
+            if let Some((number, value, word)) = found {
+                mailbox.take(number);
+                return Some(Some((value, word)));
+            }
+            is_decided.then_some(None)
+        });
+        found.flatten()
+    }
+
+    fn is_for_reply(&self) -> bool {
+        matches!(self.sort, Sort::Reply(..) | Sort::Joined(..))
+    }
+
+    fn fit<E: Expect>(&self, what: &What, words: &Words, expect: &E) -> Fit<E::Value> {
+        let (topic, payload, wanted) = match (&self.sort, what) {
+            (Sort::Push(topic), What::Message(it)) => (it.topic(), it.payload(), topic.as_deref()),
+            (Sort::Broadcast(topic), What::Message(it)) => {
+                (it.topic(), it.payload(), Some(&**topic))
+            }
+            (Sort::Reply(to, _) | Sort::Joined(to, _), What::Reply(it)) if it.to == Some(*to) => {
+                (&*it.topic, &it.response, None)
+            }
+            _ => return Fit::Not,
+        };
+        let read = expect.read(Seen { payload, is_plain: topic.is_empty() });
+        let (word, is_right) = (word(what), words.take(word(what)));
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != topic) {
+            let is_it = is_right && read.is_ok();
+            return Fit::Elsewhere(format!("came on {topic}, not on {wanted}"), is_it);
+        }
+        match read {
+            Ok(value) if is_right => Fit::Fits(value),
+            Err(misfit) if is_right => Fit::Misfit(misfit),
+            read => Fit::Elsewhere(format!("is {word:?}"), read.is_ok() && expect.text().is_some()),
+        }
+    }
+
+    /// What to tell about it where it did not come.
+    pub(super) fn missing<E: Expect>(&self, words: &Words, expect: &E, time: Duration) -> String {
+        let state = self.shared.lock();
+        let mut findings = Findings::default();
+        for (number, entry) in state.mailbox(self.at).into_iter().flat_map(Mailbox::entries) {
+            let is_taken = entry.is_taken && !matches!(self.sort, Sort::Joined(..));
+            match (self.fit(&entry.what, words, expect), is_taken) {
+                (Fit::Fits(_), true) => findings.hint(format!(
+                    "message {number} is one, but an earlier assertion has taken it"
+                )),
+                (Fit::Misfit(misfit), false) => findings.near(number, &misfit),
+                (Fit::Elsewhere(..), false) if self.is_for_reply() => {
+                    findings.hint(format!("the reply came with status {}", word(&entry.what)));
+                }
+                (Fit::Elsewhere(how, true), false) => {
+                    findings.hint(format!("message {number} would be one, but {how}"));
+                }
+                _ => {}
+            }
+        }
+        self.look_at_others(&state, words, expect, &mut findings);
+        report::missing(self, &state, words, expect.text(), time, findings)
+    }
+
+    /// Whether it came to another socket.
+    fn look_at_others<E: Expect>(
+        &self,
+        state: &State,
+        words: &Words,
+        expect: &E,
+        findings: &mut Findings,
+    ) {
+        if !matches!(self.sort, Sort::Push(_)) {
+            return;
+        }
+        for (at, mailbox) in state.mailboxes.iter().enumerate() {
+            let Some(number) = mailbox.number.filter(|_| at != self.at) else { continue };
+            let is_it = |what| matches!(self.fit(what, words, expect), Fit::Fits(_));
+            if mailbox.left().any(|(_, what)| is_it(what)) {
+                findings.hint(format!("socket {number} has one"));
+            }
+        }
+    }
+}
+
+/// The event of a message, the status of a reply.
+fn word(what: &What) -> &str {
+    match what {
+        What::Message(message) => message.event(),
+        What::Reply(reply) => &reply.status,
+        _ => "",
+    }
+}
