@@ -33,7 +33,7 @@ pub enum Callback {
     AfterJoin,
     /// [`Channel::handle_in`](crate::Channel::handle_in).
     HandleIn,
-    /// [`Channel::handle_info`](crate::Channel::handle_info).
+    /// [`HandleInfo::handle_info`](crate::HandleInfo::handle_info).
     HandleInfo,
     /// [`Channel::handle_out`](crate::Channel::handle_out).
     HandleOut,

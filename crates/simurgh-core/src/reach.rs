@@ -29,7 +29,7 @@ impl fmt::Debug for dyn LinkedWork {
 
 /// What a [`ChannelHandle`](crate::ChannelHandle) sends to its channel.
 pub enum ToChannel {
-    /// A [`Message`](crate::channel::Message), which knows the type of its channel.
+    /// A `channel::Message`, which knows the type of its channel.
     Message(Box<dyn Any + Send>),
     /// The answer to a message.
     Reply(ReplyRef, Reply),

@@ -79,9 +79,10 @@ impl<N: Node> Fanout<N> {
             true => self.one_less_behind(registry, left.topic),
             false => self.relieve(registry, left.topic),
         }
-        // Its flow may be under way on other shards when the topic is gone here.
+        // Its flow may be under way on other shards when the topic is gone here; and those who have
+        // left may have last words.
         if let Some(topic) = registry.topic_mut(left.topic).filter(|it| it.len() == 0)
-            && let Some(flow) = topic.deliveries.flow.as_ref().filter(|flow| flow.bytes() > 0)
+            && let Some(flow) = &topic.deliveries.flow
         {
             self.elsewhere.keep(&topic.name, flow);
         }

@@ -108,8 +108,13 @@ impl<N: Node> Fanout<N> {
     fn flow(&mut self, registry: &mut Registry, topic: &str) -> Arc<Flow> {
         match registry.find(topic).and_then(|id| registry.topic_mut(id)) {
             Some(topic) => {
+                // One that is about to be gone here leaves its flow behind.
+                let is_left = topic.len() == 0;
                 let flow = &mut topic.deliveries.flow;
-                let kept = || self.elsewhere.kept(&topic.name).unwrap_or_default();
+                let kept = || match is_left {
+                    true => self.elsewhere.of(&topic.name),
+                    false => self.elsewhere.kept(&topic.name).unwrap_or_default(),
+                };
                 Arc::clone(flow.get_or_insert_with(kept))
             }
             None => self.elsewhere.of(topic),

@@ -12,7 +12,7 @@ use super::AsyncChannel;
 use super::adapter::Async;
 
 /// What an asynchronous handler knows of its socket and topic, and everything it may do: as
-/// [`Context`](crate::Context), but for what it does leaving when the handler next waits, or is
+/// [`Context`], but for what it does leaving when the handler next waits, or is
 /// done.
 #[derive(Debug)]
 pub struct AsyncContext {
