@@ -181,8 +181,9 @@ impl Context<'_> {
         self.effects.push(Effect::Close(code));
     }
 
-    /// Names the message in hand, to answer it later with [`ChannelHandle::reply`](crate::ChannelHandle::reply). `None` in
-    /// callbacks that are not about a message of the client.
+    /// Names the message in hand, to answer it later with
+    /// [`ChannelHandle::reply`](crate::ChannelHandle::reply). `None` in callbacks that are not
+    /// about a message of the client.
     pub fn reply_ref(&self) -> Option<ReplyRef> {
         self.message.as_ref().map(|message| ReplyRef(OwnedRef::from(message)))
     }
