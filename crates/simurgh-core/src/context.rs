@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use simurgh_proto::message::{OwnedRef, Payload, Ref};
+use simurgh_proto::topic::subtopic;
 use simurgh_proto::ws::CloseCode;
 
 use crate::id::ChannelId;
@@ -106,7 +107,7 @@ impl Context<'_> {
 
     /// The part of the topic behind the first colon: `lobby` of `rooms:lobby`, or the whole topic.
     pub fn subtopic(&self) -> &str {
-        self.topic.split_once(':').map_or(self.topic, |(_, rest)| rest)
+        subtopic(self.topic)
     }
 
     /// The id the socket was given by its connect function.

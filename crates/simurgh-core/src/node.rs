@@ -8,7 +8,7 @@ use std::time::Duration;
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
-use crate::broadcast::{Broadcast, BroadcastError, weight};
+use crate::broadcast::{Broadcast, BroadcastError};
 use crate::channel::Join;
 use crate::config::Config;
 use crate::flow::Posted;
@@ -168,8 +168,8 @@ pub trait Node: Reach + Sized + 'static {
         audience: Audience,
     ) -> Result<(), BroadcastError> {
         self.may_broadcast(payload.len())?;
-        let (shard, bytes) = (usize::from(channel.shard), weight("", event, &payload));
         let what = ToChannel::Broadcast(event.into(), payload, audience);
+        let (shard, bytes) = (usize::from(channel.shard), what.weight());
         self.charge(shard, bytes);
         if !self.post(shard, Mail::ToChannel(channel, what)) {
             self.done(shard, bytes);

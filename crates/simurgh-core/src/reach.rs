@@ -8,7 +8,7 @@ use std::pin::Pin;
 
 use simurgh_proto::message::Payload;
 
-use crate::broadcast::BroadcastError;
+use crate::broadcast::{BroadcastError, weight};
 use crate::id::ChannelId;
 use crate::outcome::{Reply, ReplyRef, Stop};
 
@@ -49,6 +49,16 @@ pub enum Audience {
     All,
     /// All but the channel that broadcasts.
     Others,
+}
+
+impl ToChannel {
+    /// Bytes that are charged to the channel's shard while it is on its way.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Self::Broadcast(event, payload, _) => weight("", event, payload),
+            _ => 0,
+        }
+    }
 }
 
 impl fmt::Debug for ToChannel {

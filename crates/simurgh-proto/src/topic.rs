@@ -106,6 +106,11 @@ impl<T> Default for Routes<T> {
     }
 }
 
+/// The part of a topic behind the first colon, `lobby` of `rooms:lobby`; or the whole topic.
+pub fn subtopic(topic: &str) -> &str {
+    topic.split_once(':').map_or(topic, |(_, rest)| rest)
+}
+
 #[cfg(test)]
 mod tests {
     use alloc::string::ToString;

@@ -161,10 +161,11 @@ impl Held {
     /// Counts a broadcast, if there is room for it. Only its shard calls this.
     fn has_room(&self, weight: usize) -> bool {
         let has_room = self.bytes.load(Relaxed) + weight <= SUBSCRIPTION_BYTES_MAX;
-        match has_room {
-            true => self.bytes.fetch_add(weight, Relaxed) as u64,
-            false => self.lost.fetch_add(1, Relaxed),
-        };
+        if has_room {
+            self.bytes.fetch_add(weight, Relaxed);
+        } else {
+            self.lost.fetch_add(1, Relaxed);
+        }
         has_room
     }
 }

@@ -9,7 +9,6 @@ use simurgh_proto::session::server::{self as session, Asks};
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
-use crate::broadcast::weight;
 use crate::channel::Message as Heard;
 use crate::context::SocketState;
 use crate::core::{Core, Received};
@@ -140,8 +139,8 @@ impl<N: Node> Core<N> {
 
     /// Something a handle sent to a channel.
     pub(crate) fn told(&mut self, out: &mut impl Sockets, channel: ChannelId, what: ToChannel) {
-        if let ToChannel::Broadcast(event, payload, _) = &what {
-            self.node.done(usize::from(self.shard), weight("", event, payload));
+        if let charged @ 1.. = what.weight() {
+            self.node.done(usize::from(self.shard), charged);
         }
         let Some(membership) = self.live(channel) else {
             return self.told_nobody(channel, what);

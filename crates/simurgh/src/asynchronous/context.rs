@@ -10,15 +10,13 @@ use simurgh_proto::ws::CloseCode;
 
 use super::AsyncChannel;
 use super::adapter::Async;
+use super::join::JoinContext;
 
 /// What an asynchronous handler knows of its socket and topic, and everything it may do: as
-/// [`Context`], but for what it does leaving when the handler next waits, or is
-/// done.
+/// [`Context`], but for what it does leaving when the handler next waits, or is done.
 #[derive(Debug)]
 pub struct AsyncContext {
-    topic: Box<str>,
-    socket_id: Option<Box<str>>,
-    assigns: Option<Assigns>,
+    known: JoinContext,
     message: Option<ReplyRef>,
     handle: ChannelHandle<()>,
     outbox: Outbox,
@@ -44,9 +42,7 @@ impl AsyncContext {
     /// About a message of the client, or about none.
     pub(super) fn of<C: AsyncChannel>(ctx: &Context<'_>, message: Option<ReplyRef>) -> Self {
         Self {
-            topic: ctx.topic().into(),
-            socket_id: ctx.socket_id().map(Into::into),
-            assigns: ctx.assigned().cloned(),
+            known: JoinContext::of(ctx),
             message,
             handle: ctx.handle::<Async<C>>().retype(),
             outbox: Outbox::default(),
@@ -59,29 +55,29 @@ impl AsyncContext {
 
     /// The topic of this channel.
     pub fn topic(&self) -> &str {
-        &self.topic
+        self.known.topic()
     }
 
     /// The part of the topic behind the first colon: `lobby` of `rooms:lobby`, or the whole topic.
     pub fn subtopic(&self) -> &str {
-        subtopic(&self.topic)
+        self.known.subtopic()
     }
 
     /// The id the socket was given by its connect function.
     pub fn socket_id(&self) -> Option<&str> {
-        self.socket_id.as_deref()
+        self.known.socket_id()
     }
 
     /// What was assigned to the socket when this handler began, or by it since, if it is of this
     /// type.
     pub fn assigns<T: Any>(&self) -> Option<&T> {
-        self.assigns.as_ref()?.downcast_ref()
+        self.known.assigns()
     }
 
     /// Keeps a value with the socket, in place of what was kept before: all its channels read it.
     pub fn assign(&mut self, value: impl Any + Send + Sync) {
         let value: Assigns = Arc::new(value);
-        self.assigns = Some(Arc::clone(&value));
+        self.known.assigns = Some(Arc::clone(&value));
         self.does(Effect::Assign(value));
     }
 
@@ -170,15 +166,10 @@ impl AsyncContext {
     /// How many members this topic has on all shards; `None` if no mount counts them
     /// ([`Mount::count_members`](crate::Mount::count_members)).
     pub fn member_count(&self) -> Option<u32> {
-        self.handle.reach().member_count(&self.topic)
+        self.handle.reach().member_count(self.topic())
     }
 
     fn does(&self, effect: Effect) {
         self.outbox.open().push(effect);
     }
-}
-
-/// The part of a topic behind the first colon, or the whole topic.
-pub(super) fn subtopic(topic: &str) -> &str {
-    topic.split_once(':').map_or(topic, |(_, rest)| rest)
 }

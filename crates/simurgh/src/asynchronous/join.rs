@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use serde_json::Value;
 use simurgh_core::{Assigns, Context, Join};
 use simurgh_proto::message::Payload;
+use simurgh_proto::topic::subtopic;
 
 use super::adapter::Async;
-use super::context::subtopic;
 use super::{AsyncChannel, Reject};
 use crate::socket::{Connect, ConnectInfo};
 
@@ -20,11 +20,11 @@ use crate::socket::{Connect, ConnectInfo};
 pub struct JoinContext {
     topic: Box<str>,
     socket_id: Option<Box<str>>,
-    assigns: Option<Assigns>,
+    pub(super) assigns: Option<Assigns>,
 }
 
 impl JoinContext {
-    fn of(ctx: &Context<'_>) -> Self {
+    pub(super) fn of(ctx: &Context<'_>) -> Self {
         Self {
             topic: ctx.topic().into(),
             socket_id: ctx.socket_id().map(Into::into),

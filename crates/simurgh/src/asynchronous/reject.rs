@@ -35,8 +35,8 @@ pub struct Reject(Box<Kind>);
 enum Kind {
     /// The client hears this.
     Said(Payload<'static>),
-    /// The client's payload is wrong.
-    Payload(PayloadError),
+    /// The client's payload is wrong, as this says.
+    Payload(String),
     /// The client hears that there was one.
     Internal(Box<dyn Error + Send + Sync>),
     /// The channel ends.
@@ -74,7 +74,7 @@ impl Reject {
     pub fn response(&self) -> Payload<'static> {
         match &*self.0 {
             Kind::Said(response) => response.clone(),
-            Kind::Payload(error) => json!({"reason": error.to_string()}).into(),
+            Kind::Payload(reason) => json!({"reason": reason}).into(),
             Kind::Internal(_) => json!({"reason": "internal error"}).into(),
             Kind::Stop(_) => json!({"reason": "the channel has ended"}).into(),
         }
@@ -119,14 +119,10 @@ impl Reject {
 
 impl<E: Error + Send + Sync + 'static> From<E> for Reject {
     fn from(error: E) -> Self {
-        let error: Box<dyn Any> = Box::new(error);
-        match error.downcast::<PayloadError>() {
-            Ok(error) => Self::of(Kind::Payload(*error)),
-            Err(error) => match error.downcast::<E>() {
-                Ok(error) => Self::of(Kind::Internal(error)),
-                Err(_) => Self::of(Kind::Stop(Stop::Abnormal)),
-            },
-        }
+        Self::of(match (&error as &dyn Any).downcast_ref::<PayloadError>() {
+            Some(error) => Kind::Payload(error.to_string()),
+            None => Kind::Internal(Box::new(error)),
+        })
     }
 }
 
@@ -137,7 +133,7 @@ impl fmt::Display for Reject {
                 Some(json) => f.write_str(json),
                 None => f.write_str("a binary response"),
             },
-            Kind::Payload(error) => error.fmt(f),
+            Kind::Payload(reason) => f.write_str(reason),
             Kind::Internal(error) => error.fmt(f),
             Kind::Stop(how) => write!(f, "the channel ends: {how:?}"),
         }
