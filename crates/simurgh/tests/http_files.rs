@@ -165,7 +165,7 @@ fn ranges_are_sent_alone() {
 #[test]
 fn what_can_be_compressed_is_as_the_client_takes_it() {
     let scene = Scene::new("compression");
-    for encoding in ["gzip", "br", "zstd"] {
+    for encoding in ["gzip", "br"] {
         let answer = scene.request("GET /long.txt", &format!("accept-encoding: {encoding}\r\n"));
         assert_eq!(answer.header("content-encoding"), Some(encoding));
         assert!(answer.header("vary").is_some_and(|it| it.contains("accept-encoding")));
@@ -178,7 +178,8 @@ fn what_can_be_compressed_is_as_the_client_takes_it() {
             scene.request("GET /picture.png", &format!("accept-encoding: {encoding}\r\n"));
         assert_eq!(picture.header("content-encoding"), None, "it is compressed already");
     }
-    for none in ["", "accept-encoding: deflate\r\n", "accept-encoding: gzip;q=0\r\n"] {
+    let not_made = "accept-encoding: zstd\r\n";
+    for none in ["", "accept-encoding: deflate\r\n", "accept-encoding: gzip;q=0\r\n", not_made] {
         let answer = scene.request("GET /long.txt", none);
         assert_eq!(answer.header("content-encoding"), None, "{none}");
         assert_eq!(answer.text(), TEXT.repeat(100));

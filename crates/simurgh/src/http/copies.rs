@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use async_compression::Level;
-use async_compression::tokio::bufread::{BrotliEncoder, GzipEncoder, ZstdEncoder};
+use async_compression::tokio::bufread::{BrotliEncoder, GzipEncoder};
 use axum::body::Bytes;
 use tokio::io::AsyncReadExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -35,29 +35,31 @@ const ENTRY_BYTES: usize = 256;
 /// A copy has to spare one byte of so many.
 const SPARED_PART: usize = 10;
 
-/// How a copy is compressed.
+/// What the names of compressed files end with that may stand beside a file.
+const EXTENSIONS: [&str; 3] = ["br", "zst", "gz"];
+
+/// How a copy is compressed. There is no zstd: whoever takes it takes brotli as well, and its
+/// encoder was a sixth of the server's whole build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
     Brotli,
-    Zstd,
     Gzip,
 }
 
 impl Encoding {
-    /// What the name of a compressed copy of a file ends with.
-    const EXTENSIONS: [(&str, Self); 3] =
-        [("br", Self::Brotli), ("zst", Self::Zstd), ("gz", Self::Gzip)];
+    /// What the name of a copy ends with.
+    const ALL: [(&str, Self); 2] = [("br", Self::Brotli), ("gz", Self::Gzip)];
 
-    /// Whether a name is that of a compressed copy: whose, and how.
+    /// Whether a name is that of a copy: whose, and how.
     pub(super) fn of(path: &Path) -> Option<(PathBuf, Self)> {
         let extension = path.extension()?;
-        let (_, encoding) = Self::EXTENSIONS.into_iter().find(|(name, _)| extension == *name)?;
+        let (_, encoding) = Self::ALL.into_iter().find(|(name, _)| extension == *name)?;
         Some((path.with_extension(""), encoding))
     }
 
-    /// The names that compressed copies of a file have.
+    /// The names of compressed files that somebody may have put beside a file.
     pub(super) fn names(path: &Path) -> impl Iterator<Item = PathBuf> {
-        Self::EXTENSIONS.into_iter().map(|(extension, _)| {
+        EXTENSIONS.into_iter().map(|extension| {
             let mut name = path.as_os_str().to_owned();
             name.push(".");
             name.push(extension);
@@ -69,7 +71,6 @@ impl Encoding {
         let mut out = Vec::with_capacity(bytes.len() / 4);
         match self {
             Self::Brotli => BrotliEncoder::with_quality(bytes, LEVEL).read_to_end(&mut out).await?,
-            Self::Zstd => ZstdEncoder::with_quality(bytes, LEVEL).read_to_end(&mut out).await?,
             Self::Gzip => GzipEncoder::with_quality(bytes, LEVEL).read_to_end(&mut out).await?,
         };
         Ok(out)
@@ -105,7 +106,7 @@ struct Known {
     version: Version,
     is_at_work: bool,
     is_worth_it: bool,
-    copies: [Option<Bytes>; Encoding::EXTENSIONS.len()],
+    copies: [Option<Bytes>; Encoding::ALL.len()],
     looked_at: u64,
 }
 
@@ -292,7 +293,8 @@ mod tests {
     fn names_say_whose_copy_and_how() {
         let of = |name: &str| Encoding::of(Path::new(name));
         assert_eq!(of("a/b.css.br"), Some(("a/b.css".into(), Encoding::Brotli)));
-        assert_eq!(of("b.zst"), Some(("b".into(), Encoding::Zstd)));
+        assert_eq!(of("b.gz"), Some(("b".into(), Encoding::Gzip)));
+        assert_eq!(of("b.zst"), None);
         assert_eq!(of("a.css"), None);
         let names: Vec<_> = Encoding::names(Path::new("a/b.css")).collect();
         assert_eq!(names, ["a/b.css.br", "a/b.css.zst", "a/b.css.gz"].map(PathBuf::from));
