@@ -113,6 +113,8 @@ impl<N: Node> Core<N> {
                     Some(membership) => self.application.link(membership, work),
                     None => self.application.drop_guarded(work),
                 },
+                // With its last words a channel holds nothing: nobody would ever proceed.
+                Effect::Hold if self.live(speaker.id).is_none() => {}
                 Effect::Hold => self.hold_for(out, speaker.conn, speaker.id),
                 Effect::Proceed => self.proceed(out, speaker.conn, speaker.id),
                 Effect::Close(code) => self.close_with(out, speaker.conn, code),
