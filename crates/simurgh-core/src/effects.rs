@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use simurgh_proto::message::{Payload, Ref, events};
+use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
@@ -112,6 +113,8 @@ impl<N: Node> Core<N> {
                     Some(membership) => self.application.link(membership, work),
                     None => self.application.drop_guarded(work),
                 },
+                // With its last words a channel holds nothing: nobody would ever proceed.
+                Effect::Hold if self.live(speaker.id).is_none() => {}
                 Effect::Hold => self.hold_for(out, speaker.conn, speaker.id),
                 Effect::Proceed => self.proceed(out, speaker.conn, speaker.id),
                 Effect::Close(code) => self.close_with(out, speaker.conn, code),
@@ -162,6 +165,25 @@ impl<N: Node> Core<N> {
     fn catch_up(&mut self, out: &mut impl Sockets, membership: u32) {
         if let Some(through) = self.fanout.catch_up(&mut self.registry, out, membership) {
             self.pass_through(out, through);
+        }
+    }
+
+    /// Says something that is not the member's own, if there is one, behind all broadcasts that
+    /// were made before.
+    pub(crate) fn say_behind(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        membership: Option<u32>,
+        message: ServerMessage<'_>,
+    ) {
+        let id = membership.and_then(|it| self.name_of(it));
+        if let Some(id) = id {
+            self.catch_up(out, id.membership);
+        }
+        say(out, &self.metrics, key, message);
+        if let Some(id) = id {
+            self.end_as_wanted(out, id);
         }
     }
 

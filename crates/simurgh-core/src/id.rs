@@ -13,3 +13,6 @@ pub struct ChannelId {
 
 /// Names no membership.
 pub(crate) const NO_MEMBERSHIP: u32 = u32::MAX;
+/// Names a listener outside of channels, where a channel has its membership: another than that of
+/// nobody, or what a join function broadcasts from itself would not be for it.
+pub(crate) const LISTENS: u32 = NO_MEMBERSHIP - 1;

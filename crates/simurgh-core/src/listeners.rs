@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::broadcast::Broadcast;
-use crate::id::{ChannelId, NO_MEMBERSHIP};
+use crate::id::{ChannelId, LISTENS};
 
 /// Takes a broadcast.
 pub type Hear = dyn Fn(&Arc<Broadcast>) + Send;
@@ -21,7 +21,7 @@ pub struct Listener {
 impl Listener {
     /// The name of a listener on a shard; `number` is used once.
     pub fn id(shard: u16, number: u32) -> ChannelId {
-        ChannelId { shard, membership: NO_MEMBERSHIP, generation: number }
+        ChannelId { shard, membership: LISTENS, generation: number }
     }
 }
 

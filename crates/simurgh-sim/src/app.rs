@@ -11,6 +11,7 @@ use simurgh_core::{
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
+use crate::handlers::{self, Busy};
 use crate::model::{Answer, Call, Did, Due, Eff, Intent, Joining, Made, Model, NONE, Out, SPEAKER};
 use crate::node::{Fault, Stage, locked};
 use crate::payload;
@@ -20,15 +21,18 @@ use crate::ready::{self, Ready};
 /// What interceptors may intercept.
 const INTERCEPTS: [&[&str]; 3] = [&[], &["a"], &["a", "b"]];
 /// Broadcasts that come one out of the other, at most: else there would be no end of them.
-const DEPTH_MAX: u8 = 2;
+pub(crate) const DEPTH_MAX: u8 = 2;
 
 /// A channel.
 pub(crate) struct Member {
-    stage: Arc<Stage>,
-    chan: u32,
-    word: u32,
+    pub(crate) stage: Arc<Stage>,
+    pub(crate) chan: u32,
+    pub(crate) word: u32,
     intercepts: u8,
     intercept_panics: Cell<bool>,
+    /// Whether its handlers wait, and the one that does.
+    waits: bool,
+    pub(crate) busy: Option<Busy>,
 }
 
 impl Drop for Member {
@@ -46,7 +50,7 @@ struct Given<'a> {
 }
 
 /// One word out of two.
-fn mixed(one: u32, two: u32) -> u64 {
+pub(crate) fn mixed(one: u32, two: u32) -> u64 {
     (u64::from(one) << 32 | u64::from(two)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
@@ -56,17 +60,17 @@ pub(crate) fn give_up() -> ! {
 }
 
 /// What a callback draws.
-struct Draw<'a> {
-    stage: &'a Stage,
-    rng: Rng,
-    depth: u8,
-    chan: u32,
-    topic: u8,
+pub(crate) struct Draw<'a> {
+    pub(crate) stage: &'a Arc<Stage>,
+    pub(crate) rng: Rng,
+    pub(crate) depth: u8,
+    pub(crate) chan: u32,
+    pub(crate) topic: u8,
 }
 
 impl Draw<'_> {
     /// Makes a payload with a number of its own.
-    fn payload(&mut self, model: &mut Model, made: Made) -> (u32, Payload<'static>) {
+    pub(crate) fn payload(&mut self, model: &mut Model, made: Made) -> (u32, Payload<'static>) {
         let profile = &self.stage.profile;
         let is_binary = Profile::is(&mut self.rng, profile.binary);
         let is_long = Profile::is(&mut self.rng, profile.long);
@@ -74,7 +78,7 @@ impl Draw<'_> {
         model.payload(Made { is_binary, ..made }, self.rng.u32(..), pad)
     }
 
-    fn plain(&self) -> Made {
+    pub(crate) fn plain(&self) -> Made {
         Made::plain(self.topic, self.depth)
     }
 
@@ -103,8 +107,13 @@ impl Draw<'_> {
     }
 
     /// One effect.
-    fn effect(&mut self, model: &mut Model, ctx: &mut Context<'_>, effects: &mut Vec<Eff>) {
-        let habits = &self.stage.profile.habits;
+    pub(crate) fn effect(
+        &mut self,
+        model: &mut Model,
+        ctx: &mut Context<'_>,
+        effects: &mut Vec<Eff>,
+    ) {
+        let habits = self.stage.profile.habits();
         let sum: u32 = habits.iter().map(|it| u32::from(*it)).sum();
         let mut at = self.rng.u32(..sum.max(1));
         let place = habits.iter().position(|it| {
@@ -156,6 +165,7 @@ impl Draw<'_> {
                     it.handle = Some(ctx.handle());
                 }
             }
+            Some(further) => self.reach(model, ctx, effects, further),
         }
     }
 
@@ -208,6 +218,11 @@ fn habit(place: usize) -> Option<Habit> {
         Habit::CloseSocket,
         Habit::Tell,
         Habit::Keep,
+        Habit::Assign,
+        Habit::Link,
+        Habit::Hold,
+        Habit::Proceed,
+        Habit::Speak,
     ];
     ALL.get(place).copied()
 }
@@ -215,7 +230,7 @@ fn habit(place: usize) -> Option<Habit> {
 impl Member {
     /// A callback: draws what it does, does it, and tells.
     fn act(&self, ctx: &mut Context<'_>, call: Call, word: u32, given: Given<'_>) -> Outcome {
-        let stage = &*self.stage;
+        let stage = &self.stage;
         let Given { passed, mut ready } = given;
         // Only the message that was prepared has anything in hand.
         let stray = if ready.is_none() { ready::taken(stage, ctx, None) } else { None };
@@ -223,6 +238,7 @@ impl Member {
         let mut guard = stage.model();
         let model = &mut *guard;
         let (msg_ref, seq) = model.begin(self.chan, call);
+        model.reads(self.chan, handlers::assigned(ctx));
         let (conn, topic) = model.chan(self.chan).map_or((NONE, 0), |it| (it.conn, it.topic));
         let depth = match call {
             Call::HandleOut { id } | Call::HandleBroadcast { id } | Call::HandleInfo { id } => {
@@ -354,6 +370,10 @@ impl Channel for Member {
             Some(it) => (it.id, it.word),
             None => self.stage.model().given(&payload),
         };
+        if self.waits {
+            drop(ready);
+            return self.take(ctx, id, word);
+        }
         self.act(ctx, Call::HandleIn { id }, word, Given { ready, passed: None })
     }
 
@@ -462,6 +482,8 @@ fn decide(
         word: rng.u32(..),
         intercepts,
         intercept_panics: Cell::new(intercept_panics),
+        waits: Profile::is(rng, profile.extras.waits),
+        busy: None,
     };
     (Some(Join::ok(member).reply(response)), Answer::Ok { chan, reply, intercept_panics })
 }

@@ -7,6 +7,7 @@
 use simurgh_core::{Node, Phase};
 use simurgh_reactor::Key;
 
+use crate::checks::check_waits;
 use crate::model::{Doing, Model, NONE, Published};
 use crate::node::{SimNode, State};
 use crate::peer::Peer;
@@ -17,21 +18,15 @@ const RELEASED_MAX: usize = 16;
 /// A second, in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
-/// What one shard's members publish on one topic, from when the first of them comes until the last
-/// goes: then what is under way is forgotten, and counted anew.
+/// What one shard's members publish on one topic. It is one for as long as something of it is under
+/// way, whoever comes and goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flow {
     pub(crate) shard: usize,
     pub(crate) topic: u8,
-    /// How often that has happened.
+    /// How often its topic has got its first member on that shard, or lost its last: with that goes
+    /// what the shard had accepted and not sent.
     pub(crate) epoch: u32,
-}
-
-impl Flow {
-    /// Whether somebody is on its topic, as far as is looked at.
-    fn has_members(self) -> bool {
-        !self.epoch.is_multiple_of(2)
-    }
 }
 
 /// Bytes that are certainly under way, by their flow.
@@ -71,9 +66,8 @@ impl Flows {
         let it = self.known.get_mut(place).filter(|_| flow.shard < self.shards)?;
         if it.epoch < flow.epoch {
             (it.epoch, it.fresh) = (flow.epoch, 0);
-            it.mailed.fill(0);
         }
-        (it.epoch == flow.epoch).then_some(it)
+        Some(it)
     }
 
     /// A broadcast comes into a mailbox, or leaves it.
@@ -92,7 +86,8 @@ impl Flows {
 
     /// What certainly is under way, with what comes to it.
     fn add(&mut self, flow: Flow, fresh: usize) -> usize {
-        let Some(it) = self.of(flow) else { return 0 };
+        // One that was held for it in another epoch may have been held for another flow.
+        let Some(it) = self.of(flow).filter(|it| it.epoch == flow.epoch) else { return 0 };
         it.fresh += fresh;
         it.mailed.iter().copied().max().unwrap_or(0).max(it.fresh)
     }
@@ -110,8 +105,7 @@ impl SimNode {
         // While a shard fans out it may be done with anything.
         let is_fresh = has_members && model.doing != Doing::FanOut;
         let fresh = if is_fresh { bytes } else { 0 };
-        // A topic without members may linger, and which sockets bear an id is not looked at.
-        let under_way = if flow.has_members() { state.flows.add(flow, fresh) } else { 0 };
+        let under_way = state.flows.add(flow, fresh);
         // What nobody here is to get is given back before anything is looked at.
         let back = if has_members { 0 } else { bytes };
         let is_above = |limit: usize| {
@@ -153,8 +147,11 @@ impl World {
         // A flow has no more than all shards, nor has any of these.
         let all = state.charged.iter().sum::<usize>() + state.done_in_step;
         let max = self.stage.profile.config.mailbox_bytes_max;
-        let is_open =
-            |it: &&Key| server.net.peer(**it).is_some_and(|it| it.socket.phase() == Phase::Open);
+        // A channel that held it may have let it go in the same step.
+        let is_open = |it: &&Key| {
+            let peer = server.net.peer(**it).filter(|it| it.is_held);
+            peer.is_some_and(|it| it.socket.phase() == Phase::Open)
+        };
         let held = server.net.holds.iter().find(is_open);
         if let Some(key) = held.filter(|_| all <= flow_bytes_max(max)) {
             model
@@ -170,7 +167,7 @@ impl World {
             let is_held_back = server.core.is_held_back(key);
             let Some(peer) = server.net.peer_mut(key) else { continue };
             let mut all = flows.iter().filter(|(conn, _)| *conn == peer.conn).map(|(_, it)| *it);
-            let first = all.next().filter(|it| is_held_back && it.has_members());
+            let first = all.next().filter(|_| is_held_back);
             peer.held_for = first.filter(|it| all.all(|other| other == *it));
         }
     }
@@ -206,6 +203,7 @@ impl Server {
             }
         }
         for peer in self.net.peers() {
+            check_waits(peer, model);
             let (conn, waits) = (peer.conn, peer.queue.len());
             let is_awaiting = peer.socket.phase() == Phase::Waiting;
             let is_to_be = is_awaiting || self.core.is_held_back(peer.key);

@@ -4,6 +4,7 @@ use simurgh_core::{NETWORK, Phase};
 use simurgh_reactor::Key;
 
 use crate::model::{Model, Shard};
+use crate::peer::Peer;
 use crate::world::{Server, World};
 
 impl Server {
@@ -39,6 +40,15 @@ impl Server {
     }
 }
 
+/// A socket waits exactly if it is to.
+pub(crate) fn check_waits(peer: &Peer, model: &mut Model) {
+    let (conn, waits) = (peer.conn, peer.socket.phase() == Phase::Waiting);
+    if peer.socket.is_open() && waits != model.waits(conn) {
+        let why = model.conn(conn).map(|it| it.waits);
+        model.fail("held", format!("socket {conn} waits: {waits}, by the account {why:?}"));
+    }
+}
+
 impl World {
     pub(crate) fn check_held(&self, shard: usize, conn: u32) {
         let link = self.links.get(conn as usize).filter(|it| it.shard == shard);
@@ -46,6 +56,19 @@ impl World {
         let peer = link.zip(server).and_then(|(link, server)| server.net.peer(link.key));
         if peer.is_some_and(|peer| peer.socket.is_open() && !peer.is_held) {
             self.stage.model().fail("held", format!("socket {conn} publishes and is read"));
+        }
+    }
+
+    /// Who has begun to wait in this step does, and who waits no more does not.
+    pub(crate) fn check_waits(&self, shard: usize, model: &mut Model) {
+        for at in 0..model.now.waits.len() {
+            let conn = model.now.waits.get(at).copied().unwrap_or_default();
+            let link = self.links.get(conn as usize).filter(|it| it.shard == shard);
+            let server = self.servers.get(shard);
+            let peer = link.zip(server).and_then(|(link, server)| server.net.peer(link.key));
+            if let Some(peer) = peer {
+                check_waits(peer, model);
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use clap::Parser;
 
 use crate::counts::Counts;
 use crate::report;
-use crate::run::{self, Plan};
+use crate::run::{self, Era, Plan};
 
 /// Runs whole servers in one thread, from seeds, and holds what clients hear against what they
 /// were to hear.
@@ -26,8 +26,8 @@ struct Options {
     #[arg(long, value_name = "FROM..TO", value_parser = range)]
     seeds: Option<(u64, u64)>,
     /// The one seed without what came to the simulator later
-    #[arg(long, requires = "seed")]
-    early: bool,
+    #[arg(long, requires = "seed", default_value = "now")]
+    era: Era,
     /// As many seeds from 0 on
     #[arg(long, default_value_t = 1000)]
     runs: u64,
@@ -62,8 +62,8 @@ fn range(text: &str) -> Result<(u64, u64), String> {
     ends.ok_or_else(|| format!("{text} is not FROM..TO"))
 }
 
-/// A seed, its steps, and whether it is run without extras.
-type Listed = (u64, u64, bool);
+/// A seed, its steps, and as it was when it is run.
+type Listed = (u64, u64, Era);
 
 /// Which seeds are run, and with how many steps.
 enum Seeds {
@@ -76,11 +76,11 @@ impl Seeds {
     fn get(&self, number: u64) -> Option<Listed> {
         match self {
             Self::Range { from, to, steps } => {
-                Some((from + number, *steps, false)).filter(|(seed, ..)| seed < to)
+                Some((from + number, *steps, Era::Now)).filter(|(seed, ..)| seed < to)
             }
             Self::List(list) => list.get(usize::try_from(number).ok()?).copied(),
             Self::Fresh { from, until, steps } => {
-                (Instant::now() < *until).then_some((from + number, *steps, false))
+                (Instant::now() < *until).then_some((from + number, *steps, Era::Now))
             }
         }
     }
@@ -118,16 +118,15 @@ fn seeds(options: &Options) -> Result<Seeds, String> {
         return list(file, steps).map(Seeds::List);
     }
     let (from, to) = match (options.seed, options.seeds) {
-        (Some(seed), _) if options.early => return Ok(Seeds::List(vec![(seed, steps, true)])),
-        (Some(seed), _) => (seed, seed + 1),
+        (Some(seed), _) => return Ok(Seeds::List(vec![(seed, steps, options.era)])),
         (None, Some(ends)) => ends,
         (None, None) => (0, options.runs),
     };
     Ok(Seeds::Range { from, to, steps })
 }
 
-/// The seeds of a file: a number a line, perhaps its steps, `early` for one that was found before
-/// there were extras, and a comment.
+/// The seeds of a file: a number a line, perhaps its steps, its era if it was found before now, and
+/// a comment.
 fn list(file: &Path, steps: u64) -> Result<Vec<Listed>, String> {
     let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     let lines = text.lines().filter_map(|line| line.split('#').next());
@@ -135,13 +134,14 @@ fn list(file: &Path, steps: u64) -> Result<Vec<Listed>, String> {
     for line in lines.filter(|it| !it.trim().is_empty()) {
         let wrong = || format!("{}: {line:?}", file.display());
         let words: Vec<&str> = line.split_whitespace().collect();
-        let (is_early, numbers) = match words.as_slice() {
-            [numbers @ .., "early"] => (true, numbers),
-            numbers => (false, numbers),
+        let (era, numbers) = match words.as_slice() {
+            [numbers @ .., "early"] => (Era::Early, numbers),
+            [numbers @ .., "middle"] => (Era::Middle, numbers),
+            numbers => (Era::Now, numbers),
         };
         let mut numbers = numbers.iter().map(|it| it.parse::<u64>().map_err(|_| wrong()));
         let seed = numbers.next().ok_or_else(wrong)??;
-        seeds.push((seed, numbers.next().unwrap_or(Ok(steps))?, is_early));
+        seeds.push((seed, numbers.next().unwrap_or(Ok(steps))?, era));
     }
     Ok(seeds)
 }
@@ -154,11 +154,10 @@ fn run_all(options: &Options, seeds: &Seeds) -> Result<bool, String> {
     let before = report::cpu_seconds();
     let work = || {
         while !stops.load(Ordering::Relaxed) {
-            let Some((seed, steps, is_early)) = seeds.get(next.fetch_add(1, Ordering::Relaxed))
-            else {
+            let Some((seed, steps, era)) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) else {
                 return;
             };
-            let plan = if is_early { Plan::early(seed) } else { Plan::of(seed) };
+            let plan = Plan::of_era(seed, era);
             let (result, ops) = run::seeded(&plan, steps);
             let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
             total.0.add(&result.counts);

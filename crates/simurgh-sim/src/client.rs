@@ -195,15 +195,21 @@ impl World {
     /// Hands in what was read, until the socket waits for something.
     pub(crate) fn feed(&mut self, shard: usize, key: Key) {
         loop {
+            let Some(peer) = self.servers.get(shard).and_then(|it| it.net.peer(key)) else {
+                return;
+            };
+            let waits = peer.socket.phase() == Phase::Waiting && !peer.stash.is_empty();
+            let hastes = waits && self.stage.is_faulty(Fault::Hasten);
             let server = self.servers.get_mut(shard);
             let Some(peer) = server.and_then(|it| it.net.peer_mut(key)) else { return };
             match peer.socket.phase() {
                 Phase::Open | Phase::Closing => {}
-                Phase::Waiting => {
+                Phase::Waiting if !hastes => {
                     let left = peer.stash.len() as u64;
                     self.stage.model().counts.stashed += left;
                     return;
                 }
+                Phase::Waiting => {}
                 _ => return peer.stash.clear(),
             }
             let Some(sent) = peer.stash.pop_front() else { return };
@@ -215,7 +221,7 @@ impl World {
         let Some(server) = self.servers.get_mut(shard) else { return };
         let tick = simurgh_reactor::Now::from_ns(server.turn_ns(self.clock_ns)).tick;
         let Some(peer) = server.net.peer_mut(key) else { return };
-        let is_open = peer.socket.phase() == Phase::Open;
+        let is_open = peer.socket.is_open();
         let conn = peer.conn;
         if let What::Close(code) = sent.what {
             if let Some(it) = self.stage.model().conn_mut(conn) {

@@ -68,4 +68,12 @@ counts! {
     too_big "messages too big",
     read_elsewhere "messages read elsewhere",
     prepared "of them handled as prepared",
+    assigned "values kept with sockets",
+    handled "handlers that waited",
+    given_up "messages behind one that ended",
+    holds "holds",
+    overdue "of them overdue",
+    spoken "broadcasts by handles",
+    linked "works linked",
+    listened "heard by listeners",
 }

@@ -18,6 +18,13 @@ pub(crate) struct Extras {
     pub(crate) has_odd_refs: bool,
     /// Servers drain more often, and start again.
     pub(crate) restarts: bool,
+    /// Of 256 joins, how many make a channel whose handlers wait, and how many messages may wait
+    /// behind one.
+    pub(crate) waits: u8,
+    pub(crate) behind_max: u8,
+    /// Channels hold their sockets, keep something with them, link work and broadcast by their
+    /// handles; somebody listens outside of channels.
+    pub(crate) reaches: bool,
 }
 
 impl Extras {
@@ -42,23 +49,53 @@ impl Extras {
         };
         let has_odd_refs = rng.u8(..) < 60;
         let restarts = rng.u8(..) < 40;
-        Self { permits, is_crowded, prepare_above, long_names, has_odd_refs, restarts }
+        let waits = if rng.u8(..) < 110 { [60, 128, 255][rng.usize(..3)] } else { 0 };
+        let (behind_max, reaches) = (rng.u8(1..=4), rng.u8(..) < 110);
+        Self {
+            permits,
+            is_crowded,
+            prepare_above,
+            long_names,
+            has_odd_refs,
+            restarts,
+            waits,
+            behind_max,
+            reaches,
+        }
+    }
+
+    /// The same as before handlers waited.
+    pub(crate) fn middle(self) -> Self {
+        Self { waits: 0, behind_max: 0, reaches: false, ..self }
     }
 
     /// As a word of a file.
     pub(crate) fn word(self) -> String {
-        let Self { permits, is_crowded, prepare_above, long_names, has_odd_refs, restarts } = self;
+        let Self { permits, is_crowded, prepare_above, long_names, has_odd_refs, .. } = self;
+        let Self { restarts, waits, behind_max, reaches, .. } = self;
         let permits = permits.map_or(0, |it| u32::from(it) + 1);
-        let switches = [is_crowded, has_odd_refs, restarts];
-        let [is_crowded, has_odd_refs, restarts] = switches.map(u8::from);
-        format!("{permits},{is_crowded},{prepare_above},{long_names},{has_odd_refs},{restarts}")
+        let switches = [is_crowded, has_odd_refs, restarts, reaches];
+        let [is_crowded, has_odd_refs, restarts, reaches] = switches.map(u8::from);
+        format!(
+            "{permits},{is_crowded},{prepare_above},{long_names},{has_odd_refs},{restarts},{waits},\
+             {behind_max},{reaches}"
+        )
     }
 
     /// From such a word.
     pub(crate) fn from_word(word: &str) -> Option<Self> {
         let numbers: Option<Vec<u32>> = word.split(',').map(|it| it.parse().ok()).collect();
-        let [permits, is_crowded, prepare_above, long_names, has_odd_refs, restarts] =
-            *numbers?.as_slice()
+        let [
+            permits,
+            is_crowded,
+            prepare_above,
+            long_names,
+            has_odd_refs,
+            restarts,
+            waits,
+            behind_max,
+            reaches,
+        ] = *numbers?.as_slice()
         else {
             return None;
         };
@@ -69,6 +106,9 @@ impl Extras {
             permits: permits.checked_sub(1).map(|it| it as u8),
             is_crowded: is_crowded == 1,
             prepare_above,
+            waits: waits as u8,
+            behind_max: behind_max as u8,
+            reaches: reaches == 1,
         })
     }
 }

@@ -19,6 +19,8 @@ mod client;
 mod counts;
 mod extras;
 mod fuzz;
+mod handlers;
+mod listeners;
 mod model;
 mod net;
 mod node;

@@ -446,9 +446,11 @@ impl Sockets for Net {
     }
 
     fn hold(&mut self, key: Key) {
-        if let Some(peer) = self.peer_mut(key)
-            && !std::mem::replace(&mut peer.is_held, true)
-        {
+        let Some(peer) = self.peer_mut(key) else { return };
+        if std::mem::replace(&mut peer.is_held, true) {
+            // For something else as well, which is not told apart.
+            peer.held_for = None;
+        } else {
             self.holds.push(key);
         }
     }

@@ -15,10 +15,12 @@ use simurgh_reactor::Key;
 
 use crate::app;
 use crate::bounds::{Flow, Flows};
+use crate::handlers;
 use crate::model::{Answer, Intent, Model, Topics};
 use crate::payload;
 use crate::profile::Profile;
 use crate::ready;
+use crate::world::ticks;
 
 /// The mount of clients, and that of those without serializer.
 pub(crate) const CHANNELS: u8 = 0;
@@ -47,6 +49,12 @@ pub(crate) enum Fault {
     Garble,
     /// A message is handed in twice.
     Repeat,
+    /// A listener misses what it hears.
+    Deafen,
+    /// The transport hands in a message of a socket that waits.
+    Hasten,
+    /// Linked work is not told its end.
+    Unlink,
 }
 
 /// What all parts of a run share.
@@ -58,6 +66,10 @@ pub(crate) struct Stage {
     pub(crate) intent: Mutex<Option<(u32, Intent)>>,
     /// What a join that was left to be decided later was just decided to be.
     pub(crate) answer: Mutex<Option<Answer>>,
+    /// The work that is being linked.
+    pub(crate) linking: Mutex<Option<u32>>,
+    /// What is kept with sockets, and not dropped.
+    pub(crate) assigned: handlers::Count,
     /// What was made of long messages, and not dropped.
     pub(crate) ready: ready::Count,
     fault: Mutex<Option<(Fault, u32)>>,
@@ -68,12 +80,16 @@ impl Stage {
         let bytes_max = profile.config.broadcast_bytes_max();
         let channels_max = usize::from(profile.channels_max);
         let topics = Topics::new(profile.topics, profile.extras.long_names);
-        let model = Model::new(topics, profile.shards, channels_max, bytes_max);
+        let mut model = Model::new(topics, profile.shards, channels_max, bytes_max);
+        let config = &profile.config;
+        model.waits_max = [config.decision_timeout, config.close_timeout].map(ticks);
         Self {
             model: Mutex::new(model),
             profile,
             intent: Mutex::default(),
             answer: Mutex::default(),
+            linking: Mutex::default(),
+            assigned: handlers::Count::default(),
             ready: ready::Count::default(),
             fault: Mutex::new(fault),
         }
@@ -125,6 +141,8 @@ pub(crate) enum Tag {
     Broadcast(u32),
     Told(u32, Intent),
     Joined(u32, u32, Answer),
+    Listen(u32),
+    Unlisten(u32),
 }
 
 /// A join that is being decided.
@@ -145,6 +163,8 @@ pub(crate) struct State {
     pub(crate) ended: Vec<bool>,
     pub(crate) deciding: VecDeque<Decision>,
     pub(crate) census: Vec<i64>,
+    /// What is being broadcast by a handle: its shard counts it until it is taken there.
+    spoken: Option<(u32, Intent)>,
     /// To whom the broadcast in hand was posted.
     posted: Vec<(usize, u32)>,
     /// Permits on their way by mail.
@@ -153,6 +173,8 @@ pub(crate) struct State {
     pub(crate) flows: Flows,
     /// Bytes given back in the step under way.
     pub(crate) done_in_step: usize,
+    /// Somebody broadcast by a handle in the step under way.
+    pub(crate) has_spoken: bool,
     /// What the heaviest broadcast weighs.
     pub(crate) heaviest: usize,
 }
@@ -241,6 +263,14 @@ impl SimNode {
 }
 
 impl State {
+    fn charge(&mut self, shard: usize, bytes: usize) {
+        if let Some(charged) = self.charged.get_mut(shard) {
+            *charged += bytes;
+            self.charged_max = self.charged_max.max(*charged);
+            self.heaviest = self.heaviest.max(bytes);
+        }
+    }
+
     fn mail(&mut self, shard: usize, letter: &Letter, comes: bool) {
         if let Some((flow, bytes)) = letter.flow {
             self.flows.mail(shard, flow, bytes, comes);
@@ -273,10 +303,10 @@ fn mounts(stage: &Arc<Stage>) -> [Mount; 2] {
     [channels, plain]
 }
 
-/// Work that nobody gets on with.
-struct Nothing(#[expect(dead_code, reason = "it is kept as long as its channel")] Work);
+/// Work that is told nothing, for a fault.
+struct Untold;
 
-impl LinkedWork for Nothing {
+impl LinkedWork for Untold {
     fn is_finished(&self) -> bool {
         false
     }
@@ -296,13 +326,20 @@ impl Reach for SimNode {
         payload: Payload<'static>,
         audience: Audience,
     ) -> Result<(), BroadcastError> {
-        self.broadcast_for(channel, event, payload, audience)
+        self.state().spoken = locked(&self.stage.intent).take();
+        let done = self.broadcast_for(channel, event, payload, audience);
+        self.state().spoken = None;
+        done
     }
 
     fn spawn(&self, _work: Work) {}
 
-    fn spawn_linked(&self, work: Work) -> Box<dyn LinkedWork> {
-        Box::new(Nothing(work))
+    fn spawn_linked(&self, _work: Work) -> Box<dyn LinkedWork> {
+        let task = locked(&self.stage.linking).take().unwrap_or(crate::model::NONE);
+        if self.stage.is_faulty(Fault::Unlink) {
+            return Box::new(Untold);
+        }
+        Box::new(handlers::Linked { task, stage: Arc::clone(&self.stage) })
     }
 
     fn member_count(&self, topic: &str) -> Option<u32> {
@@ -332,6 +369,10 @@ impl Node for SimNode {
     fn post(&self, shard: usize, mail: Mail) -> bool {
         let tag = match &mail {
             Mail::Broadcast(posted) => Tag::Broadcast(number_of(posted.broadcast())),
+            Mail::ToChannel(..) => match self.state().spoken {
+                Some((chan, intent)) => Tag::Told(chan, intent),
+                None => Tag::Nothing,
+            },
             _ => Tag::Nothing,
         };
         let mut flow = None;
@@ -360,14 +401,15 @@ impl Node for SimNode {
     }
 
     fn charge(&self, shard: usize, bytes: usize) {
+        let mut state = self.state();
+        state.charge(shard, bytes);
+        if state.spoken.is_some() {
+            state.has_spoken = true;
+            return;
+        }
+        drop(state);
         let mut model = self.stage.model();
         let mut state = self.state();
-        if let Some(charged) = state.charged.get_mut(shard) {
-            *charged += bytes;
-            let charged = *charged;
-            state.charged_max = state.charged_max.max(charged);
-            state.heaviest = state.heaviest.max(bytes);
-        }
         if model.running != Some(shard) {
             return;
         }
@@ -440,7 +482,7 @@ impl Node for SimNode {
 }
 
 /// The number of a broadcast.
-fn number_of(broadcast: &Broadcast) -> u32 {
+pub(crate) fn number_of(broadcast: &Broadcast) -> u32 {
     match broadcast.event() {
         // Its payload says nothing; the first numbers are theirs.
         "disconnect" => payload::number(broadcast.topic().as_bytes().get(4..).unwrap_or(&[])).0,

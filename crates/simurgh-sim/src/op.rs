@@ -73,11 +73,22 @@ kinds! {
     Reading "reading" 40,
     /// New cores start where all have drained and ended.
     Restart "restart" 20,
+    /// A handler that waits is done.
+    Done "done" 60,
+    /// Linked work ends by itself.
+    Finish "finish" 5,
+    /// A handle of a channel broadcasts.
+    Speak "speak" 12,
+    /// Somebody outside of channels listens to topic `b`, or no longer.
+    Listen "listen" 4,
+    Unlisten "unlisten" 3,
 }
 
 impl Kind {
     /// How many there were before there was anything else: profiles draw the others apart.
     pub(crate) const EARLY: usize = Self::Rest as usize + 1;
+    /// And before handlers waited.
+    pub(crate) const MIDDLE: usize = Self::Restart as usize + 1;
 }
 
 /// One operation.

@@ -29,10 +29,19 @@ pub(crate) enum Habit {
     CloseSocket,
     Tell,
     Keep,
+    Assign,
+    Link,
+    Hold,
+    Proceed,
+    Speak,
 }
 
 /// How many habits there are.
-pub(crate) const HABITS: usize = 10;
+pub(crate) const HABITS: usize = 15;
+/// Weights of those that there are where [`Extras::reaches`].
+const FURTHER: [u8; 5] = [2, 2, 1, 2, 3];
+/// The others.
+const USUAL: usize = HABITS - FURTHER.len();
 
 /// All that a seed decides before the first operation.
 #[derive(Clone, Debug)]
@@ -46,8 +55,8 @@ pub(crate) struct Profile {
     pub(crate) topics: usize,
     pub(crate) channels_max: u16,
     pub(crate) counts_members: bool,
-    /// Weights of what callbacks do.
-    pub(crate) habits: [u8; HABITS],
+    /// Weights of all that callbacks may do.
+    habits: [u8; HABITS],
     /// Most effects of a callback.
     pub(crate) effects_max: u8,
     /// Of 256 callbacks, how many panic, stop their channel.
@@ -75,11 +84,24 @@ pub(crate) struct Profile {
 impl Profile {
     /// What a seed makes.
     pub(crate) fn of(seed: u64) -> Self {
+        let mut it = Self::middle(seed);
+        it.extras = Extras::of(seed, it.shards);
+        let mut rng = Rng::with_seed(seed ^ 0x57_41_49_54);
+        it.weights.extend((Kind::MIDDLE..Kind::ALL.len()).map(|_| swarm(&mut rng)));
+        let further = it.habits.iter_mut().skip(USUAL);
+        for (place, usual) in further.zip(FURTHER) {
+            *place = if rng.u8(..) < 170 { usual } else { 0 };
+        }
+        it
+    }
+
+    /// What it made before handlers waited.
+    pub(crate) fn middle(seed: u64) -> Self {
         let early = Self::early(seed);
-        let extras = Extras::of(seed, early.shards);
+        let extras = Extras::of(seed, early.shards).middle();
         let mut it = Self { extras, ..early };
         let mut rng = Rng::with_seed(seed ^ 0x57_45_49_47);
-        it.weights.extend((Kind::EARLY..Kind::ALL.len()).map(|_| swarm(&mut rng)));
+        it.weights.extend((Kind::EARLY..Kind::MIDDLE).map(|_| swarm(&mut rng)));
         if let Some(weight) = it.weights.get_mut(Kind::Restart as usize) {
             *weight = if extras.restarts { 16 } else { 0 };
         }
@@ -140,6 +162,21 @@ impl Profile {
     /// Whether it is without extras, and the operations that came with them.
     pub(crate) fn is_early(&self) -> bool {
         self.weights.len() == Kind::EARLY
+    }
+
+    /// How it is called, if it is not what its seed makes now.
+    pub(crate) fn era(&self) -> Option<&'static str> {
+        match self.weights.len() {
+            Kind::EARLY => Some("early"),
+            Kind::MIDDLE => Some("middle"),
+            _ => None,
+        }
+    }
+
+    /// Weights of what callbacks do.
+    pub(crate) fn habits(&self) -> &[u8] {
+        let count = if self.extras.reaches { HABITS } else { USUAL };
+        self.habits.get(..count).unwrap_or_default()
     }
 
     /// So many in one topic that no shard serves them without a permit.

@@ -106,7 +106,11 @@ impl World {
         (peer.is_held, peer.reading) = (true, ticket);
         let conn = peer.conn;
         self.readings.push_back(Reading { conn, shard, key, ticket, serializer, sent });
-        self.stage.model().counts.read_elsewhere += 1;
+        let mut model = self.stage.model();
+        model.counts.read_elsewhere += 1;
+        if let Some(it) = model.conn_mut(conn) {
+            it.waits.is_reading = true;
+        }
     }
 
     /// A long text has been read: it is handed in, if somebody still waits for it.
@@ -132,6 +136,9 @@ impl World {
         });
         if !waits {
             return true;
+        }
+        if let Some(it) = self.stage.model().conn_mut(conn) {
+            it.waits.is_reading = false;
         }
         match received {
             Some((received, id)) => {

@@ -21,8 +21,8 @@ pub(crate) fn failed(
     let Failure { rule, text, step } = failure;
     let seed = plan.profile.seed;
     println!("\nFAILED: seed {seed}, step {step} of {steps}: {rule}\n  {text}");
-    let early = if plan.profile.is_early() { " --early" } else { "" };
-    println!("  again with: --seed {seed} --steps {steps}{early}");
+    let era = plan.profile.era().map_or(String::new(), |era| format!(" --era {era}"));
+    println!("  again with: --seed {seed} --steps {steps}{era}");
     let list = run::operations(plan, ops);
     let (plan, list) = match shrinks {
         true => {

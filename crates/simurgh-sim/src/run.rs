@@ -15,14 +15,30 @@ pub(crate) struct Plan {
     pub(crate) fault: Option<(Fault, u32)>,
 }
 
+/// What a seed makes has grown: seeds that found something are run as they were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Era {
+    /// Before there were extras.
+    Early,
+    /// Before handlers waited.
+    Middle,
+    #[default]
+    Now,
+}
+
 impl Plan {
     pub(crate) fn of(seed: u64) -> Self {
         Self { profile: Profile::of(seed), fault: None }
     }
 
-    /// A seed as it was before there were extras.
-    pub(crate) fn early(seed: u64) -> Self {
-        Self { profile: Profile::early(seed), fault: None }
+    /// A seed as it was before there were extras, or before handlers waited.
+    pub(crate) fn of_era(seed: u64, era: Era) -> Self {
+        let profile = match era {
+            Era::Early => Profile::early(seed),
+            Era::Middle => Profile::middle(seed),
+            Era::Now => Profile::of(seed),
+        };
+        Self { profile, fault: None }
     }
 }
 

@@ -13,6 +13,7 @@ use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::{CloseCode, Decoder};
 
 use crate::client::Link;
+use crate::handlers::first_assigned;
 use crate::model::{Answer, Asks, Doing, Due, Intent, Joining, Life, Made, Model};
 use crate::node::{CHANNELS, Decision, Letter, PLAIN, Tag, locked};
 use crate::op::{Kind, Op};
@@ -86,7 +87,7 @@ impl World {
                 self.tell(|| "all comes to rest".to_owned());
                 self.rest();
             }
-            _ => {}
+            _ => self.reach_further(op),
         }
     }
 
@@ -94,7 +95,7 @@ impl World {
         self.stage.profile.binary > 0 && c % 8 == 3
     }
 
-    fn some_topic(&self, b: u16) -> u8 {
+    pub(crate) fn some_topic(&self, b: u16) -> u8 {
         let topics = &self.stage.model().topics;
         match b % 32 {
             31 => topics.unmatched(),
@@ -119,7 +120,13 @@ impl World {
         let conn = model.open(shard, wire, id);
         model.counts.opened += 1;
         let (topic, plain) = (model.topics.plain(), wire == Wire::Plain);
+        let has_assigns = self.stage.profile.extras.reaches && c >> 28 & 1 == 0;
+        let assigned = has_assigns.then(|| model.next_assigned());
+        if let Some(it) = model.conn_mut(conn) {
+            it.assigned = assigned;
+        }
         drop(model);
+        let assigns = assigned.map(|it| first_assigned(&self.stage, it));
         let window = self.stage.profile.window;
         let key = server.net.open(conn, wire, mount, window);
         let serializer = wire.serializer().unwrap_or(simurgh_proto::serializer::Serializer::V2);
@@ -150,7 +157,7 @@ impl World {
                 let joining = Joining { conn, topic, join_ref: 0, msg_ref: 0 };
                 stage.model().joining = Some(joining);
             }
-            core.opened(net, key, SocketState { id: name, assigns: None });
+            core.opened(net, key, SocketState { id: name, assigns });
         });
     }
 
@@ -212,6 +219,9 @@ impl World {
                 if let Some(peer) = self.peer_mut(conn) {
                     peer.has_shut = true;
                 }
+                if let Some(it) = self.stage.model().conn_mut(conn) {
+                    it.waits.has_shut = true;
+                }
             }
             _ => {
                 let codes = [CloseCode::PROTOCOL, CloseCode::INVALID_DATA, CloseCode::INTERNAL];
@@ -265,7 +275,11 @@ impl World {
             true => Err(BroadcastError::Congested),
             false => Ok(()),
         };
-        let done = self.node.broadcast(Broadcast::new(&*name, word, payload));
+        let mut broadcast = Broadcast::new(&*name, word, payload);
+        if self.stage.profile.extras.reaches && c >> 20 & 3 == 0 {
+            broadcast = self.but_for(broadcast, id, c >> 22);
+        }
+        let done = self.node.broadcast(broadcast);
         if done != expected {
             self.stage.model().fail("bounds", format!("{done:?}, not {expected:?}"));
         }
@@ -453,6 +467,7 @@ impl World {
         self.current.fill(None);
         let deciding = std::mem::take(&mut self.node.state().deciding);
         drop(deciding);
+        self.unlisten_all();
         if !self.has_failed() {
             self.rest();
         }
@@ -538,9 +553,14 @@ impl World {
             found.push(format!("census {:?}", state.census));
         }
         let ready = self.stage.ready.load(Ordering::Relaxed);
-        if model.alive != 0 || model.seats != 0 || ready != 0 {
-            let Model { alive, seats, .. } = &*model;
-            found.push(format!("{alive} channels, {seats} seats, {ready} prepared"));
+        let assigned = self.stage.assigned.load(Ordering::Relaxed);
+        let ears = model.ears_left(|it| state.ended.get(it).copied().unwrap_or(true));
+        let (tasks, Model { alive, seats, .. }) = (model.untold(), &*model);
+        if (*alive, *seats, ready, assigned, ears, tasks) != (0, 0, 0, 0, 0, 0) {
+            found.push(format!(
+                "{alive} channels, {seats} seats, {ready} prepared, {assigned} assigned, {ears} \
+                 listeners, {tasks} linked works"
+            ));
         }
         if !found.is_empty() {
             model.fail("left", found.join("; "));

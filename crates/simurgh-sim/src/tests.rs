@@ -1,6 +1,7 @@
 //! The simulator held against itself: the same seed is the same run, and each rule of the account
 //! is broken on purpose.
 
+use crate::counts::Counts;
 use crate::node::Fault;
 use crate::profile::Profile;
 use crate::run::{self, Plan};
@@ -40,6 +41,22 @@ fn servers_start_again() {
     assert!(results.iter().all(|it| it.failure.is_none()), "{results:?}");
     let returns: u64 = results.iter().map(|it| it.counts.returns).sum();
     assert!(returns > 0, "somebody comes back");
+}
+
+/// Holds end by a word, by the end of their channel, or because they are overdue; and whatever else
+/// reaches further than its own messages happens.
+#[test]
+fn what_waits_goes_on_or_is_given_up() {
+    let mut all = Counts::default();
+    for seed in 0..120 {
+        let (result, _) = run::seeded(&Plan::of(seed), 2000);
+        assert_eq!(result.failure, None, "seed {seed}");
+        all.add(&result.counts);
+    }
+    let Counts { handled, given_up, holds, overdue, spoken, linked, listened, assigned, .. } = all;
+    let counts = [handled, given_up, holds, overdue, spoken, linked, listened, assigned];
+    assert!(counts.iter().all(|it| *it > 0), "{counts:?}");
+    assert!(overdue < holds, "most holds end otherwise");
 }
 
 #[test]
@@ -141,6 +158,21 @@ fn a_seat_that_stays_taken_is_noticed() {
 #[test]
 fn an_application_that_does_more_than_it_says_is_noticed() {
     notices(Fault::Lie, &["unexpected", "order"]);
+}
+
+#[test]
+fn a_listener_that_misses_one_is_noticed() {
+    notices(Fault::Deafen, &["listener"]);
+}
+
+#[test]
+fn a_message_that_is_read_while_its_socket_waits_is_noticed() {
+    notices(Fault::Hasten, &["held"]);
+}
+
+#[test]
+fn linked_work_that_is_not_told_its_end_is_noticed() {
+    notices(Fault::Unlink, &["linked"]);
 }
 
 #[test]

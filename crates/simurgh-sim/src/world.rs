@@ -158,7 +158,7 @@ impl World {
         server.net.holds.clear();
         let tick = server.net.now.tick;
         let mut state = self.node.state();
-        state.done_in_step = 0;
+        (state.done_in_step, state.has_spoken) = (0, false);
         if doing == Doing::FanOut {
             state.flows.fanned_out(shard);
         }
@@ -218,14 +218,17 @@ impl World {
         if doing == Doing::Settle {
             server.check_settled(&self.node, &mut model);
         }
+        self.check_waits(shard, &mut model);
         self.check_publishers(shard, &mut model);
         self.check_permits(&mut model);
         self.check_closing(shard, &mut model);
         let flows = std::mem::take(&mut model.now.flows);
         drop(model);
         self.note_holds(shard, &flows);
-        // Whoever publishes where far too much is under way is not read.
-        if let Some(conn) = published.filter(|_| self.node.is_jammed()) {
+        // Whoever publishes where far too much is under way is not read; what was broadcast by a
+        // handle may have made it that since.
+        let is_jammed = || self.node.is_jammed() && !self.node.state().has_spoken;
+        if let Some(conn) = published.filter(|_| is_jammed()) {
             self.check_held(shard, conn);
         }
     }
@@ -257,6 +260,8 @@ impl World {
                 Tag::Broadcast(id) => model.accept(shard, id),
                 Tag::Told(chan, intent) => model.told(chan, intent),
                 Tag::Joined(conn, ticket, answer) => model.decided(conn, ticket, answer),
+                Tag::Listen(number) => model.listens(number),
+                Tag::Unlisten(number) => model.unlistens(number),
             }
             if is_drain && let Some(it) = model.shards.get_mut(shard) {
                 it.drains = true;
@@ -349,6 +354,11 @@ impl World {
         let Some(server) = self.servers.get_mut(shard) else { return };
         server.core.retire();
         server.has_ended = true;
+        // What it had under way is gone with it.
+        if self.stage.profile.era().is_none() {
+            let (seed, metrics) = (self.stage.profile.seed, Arc::clone(&server.metrics));
+            server.core = Core::new(Arc::clone(&self.node), shard as u16, metrics, seed);
+        }
         drop(self.node.end(shard));
     }
 

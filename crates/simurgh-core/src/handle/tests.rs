@@ -209,6 +209,26 @@ fn what_is_assigned_is_the_sockets() {
     assert_eq!(it.hears(key), [ok(2, 4, "u", r#""(Some(\"5\"), Some(\"id\"))""#)]);
 }
 
+/// The very first listener of a shard, too: it is not nobody, for whom a join function speaks.
+#[test]
+fn listeners_hear_what_a_join_function_broadcasts_from_itself() {
+    let mut it = Stage::with(
+        Config::default(),
+        vec![mount(|ctx, _| {
+            ctx.broadcast_from("comes", Payload::NULL);
+            Join::error(Payload::NULL)
+        })],
+    );
+    let notes = Notes::default();
+    let heard = notes.clone();
+    let hear = Box::new(move |it: &Arc<Broadcast>| heard.add(it.event()));
+    let listener = Listener { name: Listener::id(0, 0), hear };
+    it.core.mail(&mut it.out, Mail::Listen("t".into(), listener));
+    let key = it.opens(Wire::V2);
+    it.says(key, r#"[1,1,"t","phx_join",{}]"#);
+    assert_eq!(notes.take(), ["comes"]);
+}
+
 #[test]
 fn listeners_hear_their_topic_until_they_do_not_want_to() {
     let (mut it, key, _) = stage();

@@ -74,7 +74,7 @@ impl<N: Node> Core<N> {
         if topic.len() > TOPIC_BYTES_MAX || is_long(join_ref.raw()) || is_long(msg_ref.raw()) {
             self.metrics.joins_refused.add(1);
             let refusal = session::join_too_long(&join_ref, &msg_ref, &topic);
-            return say(out, &self.metrics, key, refusal);
+            return self.say_behind(out, key, joined, refusal);
         }
         let replaced = joined.and_then(|old| self.replace(out, old));
         let joining = Joining { topic: &topic, join_ref, message: msg_ref, replaced };

@@ -71,6 +71,24 @@ fn a_socket_does_not_wait_for_a_channel_that_has_ended() {
     }
 }
 
+/// Nobody would proceed, and nobody would be given up: it has ended.
+#[test]
+fn a_channel_holds_nothing_with_its_last_words() {
+    let mut it = Stage::playing(scripted(|ctx, heard| {
+        if let Heard::Ends(_) = heard {
+            ctx.carry_out([Effect::Hold]);
+            return Outcome::NoReply;
+        }
+        standard(ctx, heard)
+    }));
+    let key = it.joined(&["t"]);
+    it.says(key, r#"[1,2,"t","phx_leave",{}]"#);
+    assert!(!it.out.is_held(key) && phase(&mut it, key) == Phase::Open);
+    it.says(key, r#"[2,3,"t","phx_join",{}]"#);
+    it.says(key, r#"[4,4,"t","phx_join",{}]"#);
+    assert!(!it.out.is_held(key), "the one that was replaced holds nothing either");
+}
+
 #[test]
 fn a_socket_that_closes_waits_no_more() {
     let mut it = stage();

@@ -12,12 +12,26 @@ use crate::profile::EVENTS;
 /// A callback, with the number of the payload it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    Join { id: u32 },
+    Join {
+        id: u32,
+    },
     AfterJoin,
-    HandleIn { id: u32 },
-    HandleInfo { id: u32 },
-    HandleOut { id: u32 },
-    HandleBroadcast { id: u32 },
+    HandleIn {
+        id: u32,
+    },
+    HandleInfo {
+        id: u32,
+    },
+    /// A handler that waited is done.
+    Done {
+        task: u32,
+    },
+    HandleOut {
+        id: u32,
+    },
+    HandleBroadcast {
+        id: u32,
+    },
     Terminate(Reason),
     Hibernate,
 }
@@ -30,6 +44,12 @@ pub(crate) enum Eff {
     Subscribe(u8),
     Unsubscribe(u8),
     Close(u16),
+    /// The answer to a message, by its ref.
+    Reply(u32, u32),
+    Assign(u32),
+    Link(u32),
+    Hold,
+    Proceed,
 }
 
 /// How a callback ended.
@@ -87,7 +107,15 @@ impl Model {
                     self.fail("callback", format!("channel {chan}: after_join again"));
                 }
             }
-            Call::HandleIn { id } => return (self.take_due(Due::HandleIn { chan, id }), 0),
+            Call::HandleIn { id } => {
+                let msg_ref = self.take_due(Due::HandleIn { chan, id });
+                self.came(chan, id);
+                return (msg_ref, 0);
+            }
+            Call::Done { task } => {
+                self.take_due(Due::Done { chan, task });
+                self.is_done(chan, task);
+            }
             Call::HandleInfo { id } => return (self.take_due(Due::HandleInfo { chan, id }), 0),
             Call::HandleOut { id } => return (0, self.intercepted(chan, id)),
             Call::HandleBroadcast { id } => self.relayed(chan, id),
@@ -149,6 +177,7 @@ impl Model {
                 }
             }
             _ if must_end == Some(reason) => {}
+            Reason::Crashed if self.is_overdue(chan, conn) => {}
             _ => {
                 let text = format!("channel {chan} ends by {reason:?}, not by {must_end:?}");
                 self.fail("reason", text);
@@ -245,6 +274,7 @@ impl Model {
         let (conn, topic) = (it.conn, usize::from(it.topic));
         it.pending.clear();
         let relays: Vec<Relay> = std::mem::take(&mut it.relays);
+        self.work_ends(chan, conn);
         let Some(it) = self.conn_mut(conn) else { return };
         it.channels.retain(|(_, it)| *it != chan);
         let shard = it.shard;
@@ -270,7 +300,8 @@ impl Model {
             let who = if *chan == NONE { String::new() } else { format!("channel {chan}, ") };
             format!("{who}#{conn}: {call:?} does {effects:?}, {out:?}")
         });
-        self.frames.push(Frame { did, at: 0, horizon: None });
+        let in_closing = self.now.closing.contains(&did.conn);
+        self.frames.push(Frame { did, at: 0, horizon: None, in_closing });
         self.advance();
     }
 
@@ -298,7 +329,7 @@ impl Model {
                 continue;
             }
             top.at += 1;
-            let did = &top.did;
+            let (did, in_closing) = (&top.did, top.in_closing);
             let (chan, conn, call, seq) = (did.chan, did.conn, did.call, did.seq);
             match effect {
                 Eff::Push(id) => self.pushed(chan, call, horizon.unwrap_or(seq), id),
@@ -311,8 +342,21 @@ impl Model {
                         self.now.closing.push(conn);
                     }
                 }
+                Eff::Reply(msg_ref, id) => {
+                    self.replies(chan, horizon.unwrap_or(seq), msg_ref, id);
+                }
                 Eff::Broadcast(_) => {}
+                Eff::Assign(value) => self.assigns(conn, call, in_closing, value),
+                other => self.reached(chan, conn, call, other),
             }
+        }
+    }
+
+    /// A handler that waited answers its message.
+    fn replies(&mut self, chan: u32, seq: u64, msg_ref: u32, id: u32) {
+        let Some(it) = self.chan(chan).filter(|it| it.life == Life::Live) else { return };
+        if !self.now.closing.contains(&it.conn) {
+            self.say_behind(chan, Line::reply(it.join_ref, msg_ref, b'o', id), seq);
         }
     }
 
@@ -322,7 +366,7 @@ impl Model {
         let Some(top) = self.frames.last_mut() else { return false };
         let is_said = match (top.did.effects.get(top.at), top.did.call) {
             (_, Call::HandleOut { .. } | Call::Terminate(_)) => return false,
-            (Some(Eff::Push(_)), _) => true,
+            (Some(Eff::Push(_) | Eff::Reply(..)), _) => true,
             (None, Call::HandleIn { .. }) => {
                 matches!(top.did.out, Out::Reply(..) | Out::ReplyAndStop(..))
             }
@@ -486,6 +530,8 @@ impl Model {
         let Some(made) = self.made(id).copied() else { return };
         let Some(it) = self.shards.get_mut(shard) else { return };
         it.accepted += 1;
+        self.is_for_ears(shard, made.topic, id, made.except);
+        let Some(it) = self.shards.get_mut(shard) else { return };
         let topic = usize::from(made.topic);
         if made.event == DISCONNECT {
             let sockets = it.sockets.clone();

@@ -15,8 +15,11 @@
 
 mod calls;
 mod joins;
+mod listeners;
 mod seen;
 mod steps;
+mod topics;
+mod waits;
 
 use std::collections::VecDeque;
 
@@ -31,8 +34,13 @@ use crate::profile::IDS;
 use crate::refs;
 pub(crate) use calls::{Answer, Call, DISCONNECT, Did, Eff, Out, PUSHED};
 pub(crate) use joins::Joining;
+pub(crate) use listeners::{Ear, LISTENER};
 pub(crate) use seen::{Line, Sort};
 pub(crate) use steps::{Asked, Asks, Doing, Due, Intent, Over};
+use topics::FIELD_BYTES_MAX;
+pub(crate) use topics::Topics;
+pub(crate) use waits::{Handler, Task};
+use waits::{Waits, Work};
 
 /// Nobody, nothing.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -45,78 +53,6 @@ pub(crate) struct Failure {
     pub(crate) rule: &'static str,
     pub(crate) text: String,
     pub(crate) step: u32,
-}
-
-/// Names of topics by their numbers.
-#[derive(Clone, Debug)]
-pub(crate) struct Topics {
-    pub(crate) names: Vec<String>,
-    pub(crate) rooms: usize,
-    /// One whose name is too long to be joined.
-    pub(crate) over: Option<u8>,
-}
-
-/// Longest name that can be joined.
-const TOPIC_BYTES_MAX: usize = 16 << 10;
-/// Longest field of a binary frame.
-const FIELD_BYTES_MAX: usize = 255;
-
-impl Topics {
-    /// So many rooms, with short names, names about as long as a binary frame has room for, or
-    /// about as long as can be joined.
-    pub(crate) fn new(rooms: usize, long: u8) -> Self {
-        let bytes = |n: usize| match long {
-            0 => 7,
-            1 => FIELD_BYTES_MAX + [1, 0, 2, 40][n % 4],
-            _ => [TOPIC_BYTES_MAX, FIELD_BYTES_MAX + 1, TOPIC_BYTES_MAX - 1, 7][n % 4],
-        };
-        let name = |bytes: usize, n: usize| format!("rooms:{}{n}", "x".repeat(bytes - 7));
-        let rooms_of = (0..rooms).map(|n| name(bytes(n), n));
-        let fixed = ["other:0", "phoenix", "plain:0"].map(str::to_owned);
-        let ids = (0..IDS).map(|n| format!("ids:{n}"));
-        let mut names: Vec<String> = rooms_of.chain(fixed).chain(ids).collect();
-        let over = (long > 1).then_some(names.len() as u8);
-        names.extend(over.map(|_| name(TOPIC_BYTES_MAX + 1, 9)));
-        Self { names, rooms, over }
-    }
-
-    /// Whether a binary frame has no room for its name.
-    pub(crate) fn is_wide(&self, topic: u8) -> bool {
-        self.name(topic).len() > FIELD_BYTES_MAX
-    }
-
-    pub(crate) fn unmatched(&self) -> u8 {
-        self.rooms as u8
-    }
-
-    pub(crate) fn phoenix(&self) -> u8 {
-        self.rooms as u8 + 1
-    }
-
-    pub(crate) fn plain(&self) -> u8 {
-        self.rooms as u8 + 2
-    }
-
-    pub(crate) fn id(&self, n: usize) -> u8 {
-        (self.rooms + 3 + n % IDS) as u8
-    }
-
-    pub(crate) fn name(&self, topic: u8) -> &str {
-        self.names.get(usize::from(topic)).map_or("", |it| it)
-    }
-
-    pub(crate) fn number(&self, name: &str) -> Option<u8> {
-        let digit = || name.bytes().next_back().map_or(0, |it| usize::from(it.wrapping_sub(b'0')));
-        let guess = match name.as_bytes().first()? {
-            b'r' if digit() == 9 => usize::from(self.over?),
-            b'r' => digit(),
-            b'i' => usize::from(self.id(digit())),
-            b'o' => self.rooms,
-            _ if name == "phoenix" => self.rooms + 1,
-            _ => self.rooms + 2,
-        };
-        (self.names.get(guess).is_some_and(|it| it == name)).then_some(guess as u8)
-    }
 }
 
 /// A payload that was made.
@@ -156,8 +92,6 @@ pub(crate) struct Expected {
     pub(crate) horizon: u64,
     pub(crate) is_broadcast: bool,
     pub(crate) is_optional: bool,
-    /// It is no channel's, and may come before what its socket is brought up to date with.
-    pub(crate) overtakes: bool,
 }
 
 /// A connection with a session.
@@ -171,6 +105,9 @@ pub(crate) struct Conn {
     pub(crate) queues: Vec<Queue>,
     pub(crate) awaiting: Option<Awaiting>,
     pub(crate) replaced: Option<Replaced>,
+    pub(crate) waits: Waits,
+    /// What was last kept with it.
+    pub(crate) assigned: Option<u32>,
     /// Codes it may be closed with.
     pub(crate) codes: u32,
     /// Who bears this id was told to go.
@@ -228,6 +165,7 @@ pub(crate) struct Chan {
     pub(crate) hibernates: bool,
     pub(crate) handle: Option<ChannelHandle<Member>>,
     pub(crate) refs: Vec<(ReplyRef, u32)>,
+    pub(crate) work: Work,
 }
 
 /// A channel's subscription to a further topic.
@@ -244,6 +182,8 @@ pub(crate) struct Frame {
     pub(crate) at: usize,
     /// What its channel is brought up to date with before it says something.
     pub(crate) horizon: Option<u64>,
+    /// Its socket was about to close, and brought up to date for that.
+    pub(crate) in_closing: bool,
 }
 
 /// The members of a shard.
@@ -254,6 +194,8 @@ pub(crate) struct Shard {
     /// How often each topic has got its first member, or lost its last.
     pub(crate) epochs: Vec<u32>,
     pub(crate) sockets: Vec<u32>,
+    /// Who hears which topic, outside of channels.
+    pub(crate) ears: Vec<(u8, u32)>,
     pub(crate) accepted: u64,
     pub(crate) open: u64,
     pub(crate) channels: u64,
@@ -289,6 +231,13 @@ pub(crate) struct Model {
     /// Sockets that wait for a join.
     pub(crate) waiting: Vec<u32>,
     pub(crate) counts: Counts,
+    pub(crate) ears: Vec<Ear>,
+    /// Work that ends with its channel.
+    pub(crate) tasks: Vec<Task>,
+    /// Handlers that wait.
+    pub(crate) handlers: Vec<Handler>,
+    /// Ticks that a channel may want no more, and may if its client has hung up.
+    pub(crate) waits_max: [u32; 2],
     /// Values of channels that there are.
     pub(crate) alive: i64,
     pub(crate) seats: i64,
@@ -320,6 +269,15 @@ pub(crate) struct Now {
     pub(crate) published_bytes: usize,
     /// Sockets that certainly have too much under way.
     pub(crate) must_hold: Vec<u32>,
+    /// Sockets that wait, or wait no more.
+    pub(crate) waits: Vec<u32>,
+    /// Channels that proceeded, and since when they had wanted no more.
+    pub(crate) proceeded: Vec<(u32, u32)>,
+    /// Work that was told its end, and work that had no channel to end with.
+    pub(crate) told: Vec<u32>,
+    pub(crate) unlinked: Vec<u32>,
+    /// Who was to hear something outside of channels.
+    pub(crate) ears: Vec<u32>,
 }
 
 /// A broadcast that a shard makes for one of its sockets.
@@ -394,6 +352,10 @@ impl Model {
             prepared: None,
             waiting: Vec::new(),
             counts: Counts::default(),
+            ears: Vec::new(),
+            tasks: Vec::new(),
+            handlers: Vec::new(),
+            waits_max: [0; 2],
             alive: 0,
             seats: 0,
             spare: Vec::new(),
@@ -518,6 +480,7 @@ impl Model {
             chan.handle = None;
             chan.refs.clear();
         }
+        self.handlers.clear();
         self.counts.restarts += 1;
     }
 
@@ -539,6 +502,7 @@ impl Model {
             hibernates: false,
             handle: None,
             refs: Vec::new(),
+            work: Work::default(),
         });
         self.chans.len() as u32 - 1
     }
@@ -556,6 +520,8 @@ impl Model {
             queues,
             awaiting: None,
             replaced: None,
+            waits: Waits::default(),
+            assigned: None,
             codes: 0,
             is_disconnected: false,
             closed_step: 0,

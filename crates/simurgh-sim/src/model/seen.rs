@@ -56,8 +56,7 @@ impl Model {
         }
         let Some(it) = self.conn_mut(conn) else { return };
         let line = line.on(it.wire);
-        let (is_optional, overtakes) = (false, false);
-        let expected = Expected { line, step, horizon, is_broadcast, is_optional, overtakes };
+        let expected = Expected { line, step, horizon, is_broadcast, is_optional: false };
         if let Some(queue) = it.queues.get_mut(usize::from(topic)) {
             queue.own.push_back(expected);
         }
@@ -73,8 +72,8 @@ impl Model {
         }
         let Some(it) = self.conn_mut(conn) else { return };
         let line = line.on(it.wire);
-        let (is_broadcast, is_optional, overtakes) = (true, false, false);
-        let expected = Expected { line, step, horizon: seq, is_broadcast, is_optional, overtakes };
+        let (is_broadcast, is_optional) = (true, false);
+        let expected = Expected { line, step, horizon: seq, is_broadcast, is_optional };
         if let Some(Queue { out, .. }) = it.queues.get_mut(usize::from(topic)) {
             let at = out.iter().rposition(|it| it.horizon <= seq).map_or(0, |at| at + 1);
             out.insert(at, expected);
@@ -174,16 +173,12 @@ fn missing(conn: &Conn) -> Option<(u8, Expected)> {
 
 /// Takes a line out of those that may come now.
 fn take(queue: &mut Queue, line: Line) -> Result<(), &'static str> {
-    if let Some(own) = queue.own.front().filter(|it| it.line == line && !it.overtakes) {
+    if let Some(own) = queue.own.front().filter(|it| it.line == line) {
         let is_before = |it: &&Expected| it.horizon < own.horizon;
         if queue.out.iter().take_while(is_before).any(|it| !it.is_optional) {
             return Err("order");
         }
         queue.own.pop_front();
-        return Ok(());
-    }
-    if let Some(at) = queue.own.iter().position(|it| it.overtakes && it.line == line) {
-        queue.own.remove(at);
         return Ok(());
     }
     let optional = queue.out.iter().take_while(|it| it.is_optional).count();

@@ -26,6 +26,7 @@ pub(crate) enum Doing {
 pub(crate) enum Due {
     HandleIn { chan: u32, id: u32 },
     HandleInfo { chan: u32, id: u32 },
+    Done { chan: u32, task: u32 },
     Leave { chan: u32 },
     Join { id: u32 },
 }
@@ -33,10 +34,24 @@ pub(crate) enum Due {
 /// What somebody does with the handle of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
-    Info { id: u32 },
-    Push { id: u32 },
-    Reply { msg_ref: u32, id: u32 },
+    Info {
+        id: u32,
+    },
+    Push {
+        id: u32,
+    },
+    Reply {
+        msg_ref: u32,
+        id: u32,
+    },
     Stop(Stop),
+    Broadcast {
+        id: u32,
+    },
+    /// A handler that waited is done.
+    Done {
+        task: u32,
+    },
 }
 
 /// A message of a client, as it asks.
@@ -77,6 +92,8 @@ impl Model {
         for list in [ending, closed, closing, joined, publishers, must_hold] {
             list.clear();
         }
+        self.now.waits.clear();
+        self.now.proceeded.clear();
         self.now.published_bytes = 0;
         (self.now.seq, self.now.tick) = (self.seq, tick);
     }
@@ -84,6 +101,7 @@ impl Model {
     /// A core is given a message.
     pub(crate) fn message(&mut self, conn: u32, asked: Asked) {
         self.counts.messages += 1;
+        self.must_not_wait(conn);
         let Asked { asks, topic, join_ref, msg_ref, id } = asked;
         let joined = self.joined(conn, topic);
         let current = joined.and_then(|it| self.chan(it)).map(|it| it.join_ref);
@@ -138,11 +156,6 @@ impl Model {
             self.refuses(conn);
             self.counts.too_long += 1;
             self.expect(conn, topic, Line::reply(join_ref, msg_ref, b'e', TOO_LONG), false);
-            // Whoever is joined with another ref stays so, and is not brought up to date first.
-            let queue = self.conn_mut(conn).and_then(|it| it.queues.get_mut(usize::from(topic)));
-            if let Some(last) = queue.and_then(|it| it.own.back_mut()) {
-                last.overtakes = true;
-            }
             return None;
         }
         self.joining = Some(Joining { conn, topic, join_ref, msg_ref });
@@ -178,6 +191,11 @@ impl Model {
                 self.told_to(chan, Vec::new(), Out::Reply(b'o', id), msg_ref);
             }
             Intent::Stop(how) => self.must_end(chan, Reason::Stopped(how), None),
+            Intent::Broadcast { id } => {
+                self.counts.spoken += 1;
+                self.told_to(chan, vec![Eff::Broadcast(id)], Out::Nothing, 0);
+            }
+            Intent::Done { task } => self.doing = Doing::Mail(Some(Due::Done { chan, task })),
         }
     }
 
@@ -224,7 +242,7 @@ impl Model {
             shard.sockets.retain(|it| *it != conn);
         }
         let Some(it) = self.conns.get_mut(conn as usize) else { return };
-        (it.awaiting, it.replaced) = (None, None);
+        (it.awaiting, it.replaced, it.waits) = (None, None, Default::default());
         if is_tick && is_silent {
             it.codes |= code_bit(1002);
         }
@@ -251,10 +269,12 @@ impl Model {
         (self.joining, self.prepared) = (None, None);
         while let Some(frame) = self.frames.pop() {
             // A join that came to nothing has no effects.
-            if !matches!(frame.did.call, Call::Join { .. }) {
+            if !frame.did.is_unjoined() {
                 self.fail("broadcast", format!("never accepted: {:?}", frame.did));
             }
         }
+        self.check_told();
+        self.check_ears();
         let ending = std::mem::take(&mut self.now.ending);
         if let Some(chan) = ending.iter().find(|it| self.is_live(**it)) {
             self.fail("terminate", format!("channel {chan} goes on after its end"));

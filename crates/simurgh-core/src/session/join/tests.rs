@@ -234,6 +234,37 @@ fn a_join_that_is_too_long_is_refused() {
     assert_eq!(it.counts(), ["sockets +1", "upgrades +1", "joins_refused +3", "messages_out +3"]);
 }
 
+/// §6: the channel that is there stays, and has heard what was broadcast before; if it ends by
+/// that, the refusal is said before.
+#[test]
+fn a_join_that_is_too_long_is_refused_behind_what_was_broadcast() {
+    let long_ref = format!("\"{}\"", "x".repeat(REF_BYTES_MAX));
+    let long = format!(r#"[{long_ref},2,"t","phx_join",{{}}]"#);
+    let refusal = refused(&long_ref, 2, "t", "topic or join_ref too long");
+    let news = |event: &str| format!(r#"[null,null,"t","{event}",1]"#);
+    let mut it = Stage::new();
+    let key = it.joined(&["t"]);
+    it.broadcasts("t", "news", "1");
+    it.says(key, &long);
+    assert_eq!(it.hears(key), [news("news"), refusal.clone()]);
+    it.says(key, r#"[1,3,"t","echo",{}]"#);
+    it.fans_out();
+    assert_eq!(it.hears(key), [ok(1, 3, "t", "{}")], "it is still joined, and hears nothing twice");
+
+    let stops = scripted(|_, heard| match heard {
+        Heard::Out(..) => Outcome::Stop(Stop::Normal),
+        _ => Outcome::NoReply,
+    });
+    let mut it = Stage::playing(stops.intercepting(&["last"]));
+    let key = it.joined(&["t"]);
+    it.broadcasts("t", "news", "1");
+    it.broadcasts("t", "last", "1");
+    it.says(key, &long);
+    assert_eq!(it.hears(key), [news("news"), refusal, closed(1)]);
+    it.says(key, r#"[1,3,"t","echo",{}]"#);
+    assert_eq!(it.hears(key), [refused("null", 3, "t", "unmatched topic")], "it has ended");
+}
+
 /// Rows 29 and 30, and §6: what was broadcast before goes to the old channel, and first.
 #[test]
 fn a_rejoin_is_answered_before_the_old_channel_closes() {

@@ -1,0 +1,87 @@
+//! Listeners outside of channels, as subscriptions of other threads have them.
+
+use std::sync::Arc;
+
+use simurgh_core::{Broadcast, Listener, Mail};
+
+use crate::model::LISTENER;
+use crate::node::{Fault, Letter, Stage, Tag, number_of};
+use crate::world::World;
+
+/// What a shard has of a listener.
+struct Ear {
+    number: u32,
+    stage: Arc<Stage>,
+}
+
+impl Ear {
+    fn hear(&self, broadcast: &Arc<Broadcast>) {
+        if !self.stage.is_faulty(Fault::Deafen) {
+            self.stage.model().heard(self.number, number_of(broadcast));
+        }
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.stage.model().ear_gone(self.number);
+    }
+}
+
+impl World {
+    /// Somebody listens to a topic, on some shard.
+    pub(crate) fn begin_listening(&mut self, topic: u8, c: u32) {
+        let Some(shard) = self.shard((c >> 8) as u16) else { return };
+        let mut model = self.stage.model();
+        let topic = if c & 7 == 0 { model.topics.id((c >> 3) as usize) } else { topic };
+        let name = model.topics.name(topic).to_owned();
+        let number = model.new_ear(shard, topic);
+        drop(model);
+        self.tell(|| format!("listener {number} wants to hear {name} on shard {shard}"));
+        let ear = Ear { number, stage: Arc::clone(&self.stage) };
+        let hear = Box::new(move |it: &Arc<Broadcast>| ear.hear(it));
+        let listener = Listener { name: Listener::id(shard as u16, number), hear };
+        let mail = Mail::Listen(name.into(), listener);
+        self.node.put(shard, Letter::new(mail, Tag::Listen(number)));
+    }
+
+    /// One of the last listeners wants to hear no more, if it has not said so.
+    pub(crate) fn unlisten(&mut self, c: u32) {
+        let count = self.stage.model().ears.len();
+        if let Some(number) = count.checked_sub(1 + c as usize % count.clamp(1, 8)) {
+            self.end_listening(number);
+        }
+    }
+
+    /// Everybody does.
+    pub(crate) fn unlisten_all(&mut self) {
+        let count = self.stage.model().ears.len();
+        (0..count).for_each(|number| self.end_listening(number));
+    }
+
+    fn end_listening(&mut self, number: usize) {
+        let mut model = self.stage.model();
+        let Some(it) = model.ears.get_mut(number).filter(|it| !it.is_told) else { return };
+        it.is_told = true;
+        let (shard, topic, number) = (it.shard, it.topic, number as u32);
+        let name = model.topics.name(topic).to_owned();
+        drop(model);
+        self.tell(|| format!("listener {number} wants to hear no more"));
+        let mail = Mail::Unlisten(name.into(), Listener::id(shard as u16, number));
+        self.node.put(shard, Letter::new(mail, Tag::Unlisten(number)));
+    }
+
+    /// Has all but one of the listeners hear a broadcast, if that is one of the last.
+    pub(crate) fn but_for(&self, broadcast: Broadcast, id: u32, c: u32) -> Broadcast {
+        let mut model = self.stage.model();
+        let count = model.ears.len();
+        let Some(number) = count.checked_sub(1 + c as usize % count.clamp(1, 4)) else {
+            return broadcast;
+        };
+        let Some(shard) = model.ears.get(number).map(|it| it.shard) else { return broadcast };
+        if let Some(made) = model.made.get_mut(id as usize) {
+            made.except = LISTENER + number as u32;
+        }
+        broadcast.but_for(Listener::id(shard as u16, number as u32))
+    }
+}

@@ -1,0 +1,255 @@
+//! Channels whose handlers wait, and that want no more messages meanwhile; work that ends with its
+//! channel.
+
+use std::collections::VecDeque;
+
+use simurgh_core::Reason;
+
+use super::{Call, Did, Doing, Eff, Life, Model};
+
+/// What a socket waits for beside a join.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waits {
+    /// The channel that wants no more, and since which tick.
+    pub(crate) full: Option<(u32, u32)>,
+    /// A message is being read away from the shard.
+    pub(crate) is_reading: bool,
+    /// Its client has closed its sending half.
+    pub(crate) has_shut: bool,
+    /// What may have been kept with it as it closed.
+    assigned_perhaps: Option<u32>,
+}
+
+/// What a channel has to do.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    /// The message that came last: later ones have greater numbers.
+    last: Option<u32>,
+    /// Messages that came and that no handler has begun on.
+    behind: VecDeque<u32>,
+    /// What ends with it.
+    tasks: Vec<u32>,
+}
+
+/// Work that ends with its channel, which tells it so once.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) chan: u32,
+    /// It has ended by itself, and may be let go of.
+    pub(crate) is_finished: bool,
+    /// Somebody waits for it.
+    pub(crate) is_handler: bool,
+    is_told: bool,
+}
+
+/// A handler that waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handler {
+    pub(crate) chan: u32,
+    pub(crate) task: u32,
+}
+
+impl Model {
+    /// Whether a socket waits, and is not read.
+    pub(crate) fn waits(&self, conn: u32) -> bool {
+        self.conn(conn).is_some_and(|it| {
+            it.awaiting.is_some() || it.waits.full.is_some() || it.waits.is_reading
+        })
+    }
+
+    /// A message is handed in: its socket waits for nothing.
+    pub(crate) fn must_not_wait(&mut self, conn: u32) {
+        if self.waits(conn) {
+            let waits = self.conn(conn).map(|it| it.waits);
+            self.fail("held", format!("socket {conn} is read while it waits: {waits:?}"));
+        }
+    }
+
+    /// A message has come to its channel.
+    pub(super) fn came(&mut self, chan: u32, id: u32) {
+        let Some(it) = self.chan_mut(chan) else { return };
+        let last = it.work.last.replace(id);
+        if last.is_some_and(|last| last >= id) {
+            self.fail("handler", format!("channel {chan}: message {id} comes behind {last:?}"));
+        }
+    }
+
+    /// A message waits for its handler.
+    pub(crate) fn waits_behind(&mut self, chan: u32, id: u32) {
+        if let Some(it) = self.chan_mut(chan) {
+            it.work.behind.push_back(id);
+        }
+    }
+
+    /// A handler begins on a message, and waits.
+    pub(crate) fn begins(&mut self, chan: u32, id: u32, task: u32) {
+        let next = self.chan_mut(chan).and_then(|it| it.work.behind.pop_front());
+        if next != Some(id) {
+            self.fail("handler", format!("channel {chan} begins on {id} where {next:?} is next"));
+        }
+        if let Some(it) = self.tasks.get_mut(task as usize) {
+            it.is_handler = true;
+        }
+        self.handlers.push(Handler { chan, task });
+    }
+
+    /// A handler is done.
+    pub(super) fn is_done(&mut self, chan: u32, task: u32) {
+        self.counts.handled += 1;
+        let task_of = self.tasks.get_mut(task as usize).filter(|it| it.chan == chan);
+        if task_of.is_none_or(|it| std::mem::replace(&mut it.is_finished, true)) {
+            let text = format!("channel {chan}: handler {task} is done again, or not its own");
+            self.fail("handler", text);
+        }
+    }
+
+    /// What a callback reads of its socket.
+    pub(crate) fn reads(&mut self, chan: u32, assigned: Option<u32>) {
+        let Some(conn) = self.chan(chan).map(|it| it.conn) else { return };
+        let expected = self.conn(conn).and_then(|it| it.assigned);
+        let perhaps = self.conn(conn).and_then(|it| it.waits.assigned_perhaps);
+        if assigned != expected && (perhaps.is_none() || assigned != perhaps) {
+            let text = format!("channel {chan} reads {assigned:?}, not {expected:?}");
+            self.fail("assigned", text);
+        }
+    }
+
+    /// The number of what is kept with a socket next.
+    pub(crate) fn next_assigned(&mut self) -> u32 {
+        self.counts.assigned += 1;
+        self.counts.assigned as u32
+    }
+
+    /// Work begins that is to end with a channel.
+    pub(crate) fn new_task(&mut self, chan: u32) -> u32 {
+        self.tasks.push(Task { chan, is_finished: false, is_handler: false, is_told: false });
+        self.tasks.len() as u32 - 1
+    }
+
+    /// Work is told that its channel has ended, or let go of because it has ended itself.
+    pub(crate) fn task_told(&mut self, task: u32) {
+        let Some(it) = self.tasks.get_mut(task as usize) else { return };
+        if std::mem::replace(&mut it.is_told, true) {
+            self.fail("linked", format!("work {task} is told its end again"));
+        }
+        self.now.told.push(task);
+    }
+
+    /// Something is kept with a socket; nobody reads what is kept with one that has closed.
+    pub(super) fn assigns(&mut self, conn: u32, call: Call, in_closing: bool, value: u32) {
+        let has_closed = self.now.closing.contains(&conn) && !in_closing;
+        if call == Call::Terminate(Reason::Closed) {
+            return;
+        }
+        let Some(it) = self.conn_mut(conn) else { return };
+        if !has_closed {
+            it.assigned = Some(value);
+        } else if matches!(call, Call::HandleOut { .. }) {
+            // It may be brought up to date because others close its socket, which comes later.
+            it.waits.assigned_perhaps = Some(value);
+        }
+    }
+
+    /// An effect that concerns the socket's waiting, or linked work.
+    pub(super) fn reached(&mut self, chan: u32, conn: u32, call: Call, effect: Eff) {
+        // Of the last words on a socket that closes others hear, and nobody else.
+        if call == Call::Terminate(Reason::Closed) {
+            if let Eff::Link(task) = effect {
+                self.now.unlinked.push(task);
+            }
+            return;
+        }
+        let is_there = self.is_live(chan) && !self.now.closing.contains(&conn);
+        match effect {
+            Eff::Link(task) => {
+                self.counts.linked += 1;
+                match self.chan_mut(chan).filter(|_| is_there) {
+                    Some(it) => it.work.tasks.push(task),
+                    None => self.now.unlinked.push(task),
+                }
+            }
+            Eff::Hold if is_there && !self.waits(conn) => {
+                let since_tick = self.now.tick;
+                if let Some(it) = self.conn_mut(conn) {
+                    it.waits.full = Some((chan, since_tick));
+                }
+                self.counts.holds += 1;
+                self.now.waits.push(conn);
+            }
+            Eff::Proceed => self.proceeds(chan, conn),
+            _ => {}
+        }
+    }
+
+    /// A channel wants messages again, or has ended.
+    pub(super) fn proceeds(&mut self, chan: u32, conn: u32) {
+        let full = self.conn_mut(conn).map(|it| &mut it.waits.full);
+        if let Some(full) = full.and_then(|it| it.take_if(|(it, _)| *it == chan)) {
+            self.now.proceeded.push(full);
+            self.now.waits.push(conn);
+        }
+    }
+
+    /// Whether a channel may be given up because it has wanted no more for too long.
+    pub(super) fn is_overdue(&mut self, chan: u32, conn: u32) -> bool {
+        let Some(Waits { full, has_shut, .. }) = self.conn(conn).map(|it| it.waits) else {
+            return false;
+        };
+        let [usual, shut] = self.waits_max;
+        let (longest, tick) = (if has_shut { shut } else { usual }, self.now.tick);
+        // What it intercepted on the way may have made it proceed: that comes too late.
+        let mut all = full.iter().chain(&self.now.proceeded);
+        let since = all.find(|(it, _)| *it == chan).map(|(_, since)| *since);
+        let is_late = since.is_some_and(|since| tick.wrapping_sub(since) > longest);
+        let is_overdue = is_late && self.doing == Doing::Tick;
+        self.counts.overdue += u64::from(is_overdue);
+        is_overdue
+    }
+
+    /// A channel ends: its work was told, and it holds nobody.
+    pub(super) fn work_ends(&mut self, chan: u32, conn: u32) {
+        let Some(it) = self.chan_mut(chan) else { return };
+        let Work { tasks, behind, .. } = std::mem::take(&mut it.work);
+        self.counts.given_up += behind.len() as u64;
+        let is_told = |it: &u32| self.tasks.get(*it as usize).is_some_and(|it| it.is_told);
+        if let Some(task) = tasks.iter().find(|it| !is_told(it)) {
+            let text = format!("channel {chan} ends, its work {task} was not told");
+            self.fail("linked", text);
+        }
+        self.proceeds(chan, conn);
+    }
+
+    /// A core returns: what was told its end has none but that.
+    pub(super) fn check_told(&mut self) {
+        let [mut told, mut unlinked] =
+            [&mut self.now.told, &mut self.now.unlinked].map(std::mem::take);
+        for &task in &told {
+            let Some(it) = self.tasks.get(task as usize) else { continue };
+            let lives = self.chan(it.chan).is_some_and(|it| it.life == Life::Live);
+            if lives && !it.is_finished && !unlinked.contains(&task) {
+                let text = format!("work {task} is told its end, channel {} lives", it.chan);
+                self.fail("linked", text);
+                break;
+            }
+        }
+        let is_kept = |it: &&u32| self.tasks.get(**it as usize).is_some_and(|it| !it.is_told);
+        if let Some(task) = unlinked.iter().find(is_kept) {
+            self.fail("linked", format!("work {task} goes on without a channel"));
+        }
+        told.clear();
+        unlinked.clear();
+        (self.now.told, self.now.unlinked) = (told, unlinked);
+    }
+
+    /// Work that was not told its end.
+    pub(crate) fn untold(&self) -> usize {
+        self.tasks.iter().filter(|it| !it.is_told).count()
+    }
+}
+
+impl Did {
+    /// Whether its effects are a join's that came to nothing.
+    pub(super) fn is_unjoined(&self) -> bool {
+        matches!(self.call, Call::Join { .. })
+    }
+}
