@@ -18,6 +18,7 @@ use simurgh_core::{Core, NETWORK, Phase, guarded};
 use simurgh_proto::ws::{self, CloseCode};
 use simurgh_reactor::{Accepted, Closed, Handler, Key, LocalOutput, Next, Slow};
 
+use crate::asynchronous::enter_shard;
 use crate::driver::Driven;
 use crate::hub::Hub;
 use crate::mail::Mail;
@@ -56,7 +57,9 @@ pub(crate) struct Shard {
 const _: () = assert!(size_of::<Shard>() <= 1024, "a shard without clients is budgeted at 1 KiB");
 
 impl Shard {
+    /// On the thread that it is to have.
     pub(crate) fn new(hub: Arc<Hub>, index: u16) -> Self {
+        enter_shard(hub.runtime.get());
         let metrics = hub.metrics.get(usize::from(index)).cloned().unwrap_or_default();
         let seed = RandomState::new().hash_one(index);
         Self {
@@ -174,6 +177,11 @@ impl Handler for Shard {
             Mail::Core(mail) => {
                 let (core, mut out) = self.parts(io);
                 core.mail(&mut out, mail);
+            }
+            Mail::ToChannel(channel, what) => {
+                let Some(what) = what.take() else { return };
+                let (core, mut out) = self.parts(io);
+                core.mail(&mut out, simurgh_core::Mail::ToChannel(channel, what));
             }
             Mail::Connected(key, ticket, connect) => self.connected(io, key, ticket, connect),
             Mail::Read(key, ticket, received) => self.was_read(io, key, ticket, received),
