@@ -207,6 +207,8 @@ impl Handler for Shard {
 
     fn turn_end(&mut self, io: &mut Io) -> Next {
         let now = io.now();
+        // What drivers open is looked after from this turn on: there may be none for long.
+        let driving = self.drive(io);
         // Whose time is up has channels that may broadcast their end, so the fan-out comes second.
         let due = {
             let (core, mut out) = self.parts(io);
@@ -215,7 +217,6 @@ impl Handler for Shard {
         self.do_later(io);
         let judged = self.judge_inbound(io);
         let tidied = self.tidy(now);
-        let driving = self.drive(io);
         let fanning_out = {
             let (core, mut out) = self.parts(io);
             core.fan_out(&mut out)
