@@ -262,7 +262,7 @@ fn p99(client: &mut Client, asked: usize) -> Duration {
     };
     let mut all: Vec<Duration> = (0..asked).map(once).collect();
     all.sort();
-    all[asked * 99 / 100]
+    all[asked * 99 / 100 - 1]
 }
 
 /// Sends numbered messages on a connection that somebody else reads; counts those that the system
@@ -311,7 +311,10 @@ fn a_thousand_messages_behind_one_fill_the_window_and_are_answered_in_order() {
         "sent {sent_meanwhile}, taken {taken}; p99 before {before:?}, meanwhile {meanwhile:?}"
     );
     let (before, meanwhile) = (before.iter().max().unwrap(), meanwhile.iter().max().unwrap());
-    assert!(*meanwhile < 10 * *before + Duration::from_millis(50), "{meanwhile:?}, not {before:?}");
+    assert!(
+        *meanwhile < 10 * *before + Duration::from_millis(100),
+        "{meanwhile:?}, not {before:?}"
+    );
     assert_eq!(sent.load(SeqCst), sent_meanwhile, "the socket was read meanwhile");
 
     ledger.gate.add_permits(1);
