@@ -174,6 +174,11 @@ impl<N: Node> Application<N> {
         self.ask(|| drop(value));
     }
 
+    /// Drops something of the application's away from the shard.
+    pub(crate) fn drop_elsewhere<T: Send + 'static>(&self, value: T) {
+        self.reach.spawn(Box::pin(async move { drop(value) }));
+    }
+
     /// Keeps a list that was carried out for the next callback, unless it grew beyond what is
     /// ordinary.
     pub(crate) fn keep(&mut self, effects: Vec<Effect>) {

@@ -104,6 +104,7 @@ impl Message {
             // The handle was made in a callback of another channel than it says.
             let (topic, wanted) = (ctx.topic(), std::any::type_name::<C>());
             tracing::error!(topic, wanted, "a message for a channel of another type, dropped");
+            ctx.spawn(async move { drop(f) });
             Outcome::NoReply
         }))
     }

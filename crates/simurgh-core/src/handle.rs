@@ -14,7 +14,8 @@ use crate::outcome::{Outcome, Reply, ReplyRef, Stop};
 use crate::reach::{Audience, Reach, ToChannel};
 
 /// Reaches one channel, of type `C`, from any thread. It does not keep the channel alive: what is
-/// sent to one that has ended is dropped.
+/// sent to one that has ended, or by a server that has, is dropped, and so is a broadcast, which is
+/// `Ok` then.
 pub struct ChannelHandle<C> {
     reach: Arc<dyn Reach>,
     channel: ChannelId,

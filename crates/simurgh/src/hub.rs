@@ -13,13 +13,16 @@ use simurgh_core::{
 use simurgh_proto::message::Payload;
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_reactor::{Key, Mailbox};
+use tokio::task::JoinError;
 
+use crate::asynchronous::OffShard;
 use crate::census::Census;
 use crate::config::Config;
 use crate::http::Guests;
 use crate::mail::Mail;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
+use crate::panics;
 use crate::socket::Mount;
 use crate::watchdog::Watch;
 
@@ -60,10 +63,11 @@ impl Hub {
     }
 
     /// Has the application decide something on tokio, and its decision posted to a shard; none if
-    /// it panics.
+    /// it panics. `at` is what is decided.
     pub(crate) fn decide_and<T: Send + 'static>(
         &self,
         shard: usize,
+        at: &'static str,
         work: impl Future<Output = T> + Send + 'static,
         decided: impl FnOnce(Option<T>) -> Mail + Send + 'static,
     ) {
@@ -71,9 +75,16 @@ impl Hub {
         // By then the shard has given up; the work need not go on for nobody.
         let longest = 2 * self.config.decision_timeout;
         self.spawn(async move {
-            if let Ok(result) = tokio::time::timeout(longest, tokio::spawn(work)).await {
-                mailbox.post_anyway(decided(result.ok()));
-            }
+            let mut task = tokio::spawn(work);
+            let Ok(result) = tokio::time::timeout(longest, &mut task).await else {
+                return task.abort();
+            };
+            let panicked = |error: JoinError| {
+                if let Ok(panic) = error.try_into_panic() {
+                    panics::tell("", at, panic);
+                }
+            };
+            mailbox.post_anyway(decided(result.map_err(panicked).ok()));
         });
     }
 
@@ -88,8 +99,7 @@ impl Hub {
 /// What applications reach from any thread.
 impl Reach for Hub {
     fn tell(&self, channel: ChannelId, what: ToChannel) {
-        let mail = simurgh_core::Mail::ToChannel(channel, what);
-        self.post_to(channel.shard, Mail::Core(mail));
+        self.post_to(channel.shard, Mail::ToChannel(channel, OffShard::new(what)));
     }
 
     fn broadcast_by(
@@ -176,7 +186,7 @@ impl Node for Hub {
     }
 
     fn decide(&self, shard: usize, key: Key, ticket: u32, work: Deciding) {
-        self.decide_and(shard, work, move |join| {
+        self.decide_and(shard, "join", work, move |join| {
             Mail::Core(simurgh_core::Mail::Joined(key, ticket, join))
         });
     }

@@ -62,6 +62,7 @@ mod hub;
 mod mail;
 pub mod metrics;
 pub mod observe;
+mod panics;
 pub mod pubsub;
 mod shard;
 mod signals;

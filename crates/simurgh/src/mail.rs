@@ -1,8 +1,9 @@
 //! What other threads ask of a shard.
 
-use simurgh_core::Received;
+use simurgh_core::{ChannelId, Received, ToChannel};
 use simurgh_reactor::Key;
 
+use crate::asynchronous::OffShard;
 use crate::driver::Order;
 use crate::observe::Ask;
 use crate::socket::Connect;
@@ -11,6 +12,9 @@ use crate::socket::Connect;
 pub(crate) enum Mail {
     /// What its core is asked.
     Core(simurgh_core::Mail),
+    /// For one channel. Whose shard ends before it takes this, it may be the last to hold something
+    /// of the application's.
+    ToChannel(ChannelId, OffShard<ToChannel>),
     /// The application has decided about a connect, or panicked over it; the number tells it from
     /// what the connection waited for before.
     Connected(Key, u32, Option<Connect>),

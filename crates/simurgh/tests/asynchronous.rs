@@ -185,6 +185,8 @@ async fn connect(request: ConnectRequest) -> Result<Connect, Reject> {
     sleep(Duration::from_millis(1)).await;
     match request.param("token") {
         Some("fail") => Err(DbError)?,
+        Some("never") => std::future::pending().await,
+        Some("panic") => panic!("as asked"),
         Some(name) => Ok(Connect::ok().id(format!("users:{name}"))),
         None => Err(Reject::new("no token")),
     }
@@ -212,6 +214,14 @@ impl Stage {
                     "private" => Err(Reject::new("unauthorized")),
                     "broken" => Err(DbError)?,
                     "never" => std::future::pending().await,
+                    "panics" => {
+                        sleep(Duration::from_millis(1)).await;
+                        panic!("as asked");
+                    }
+                    "shaped" => {
+                        let message: NewMsg = payload.parse()?;
+                        Ok((room, json!(message.body).into()))
+                    }
                     _ => Ok((room, payload)),
                 }
             }
@@ -324,6 +334,93 @@ fn joins_and_connects_are_decided_by_async_functions() {
     assert_eq!(join("room:never"), r#"error {"reason":"join timed out"}"#);
     assert_eq!(join("room:1"), r#"ok {"n":1}"#);
     assert_eq!(it.metric("errors_decision_timeout"), 1);
+}
+
+/// A client hears what is wrong with what it sent, whatever that is, and goes on.
+#[test]
+fn a_payload_of_another_shape_is_answered_with_what_is_wrong_with_it() {
+    let mut it = Stage::new();
+    let socket = it.joined("room:1");
+    let wrong: [(Payload<'static>, &str); 9] = [
+        (json!({}).into(), "missing field `body` at line 1 column 2"),
+        (json!({"body": 7}).into(), "invalid type: integer `7`, expected a string at line 1"),
+        (json!({"body": null}).into(), "invalid type: null, expected a string at line 1"),
+        (json!({"body": ["hi"]}).into(), "invalid type: sequence, expected a string at line 1"),
+        (json!([]).into(), "invalid length 0, expected struct NewMsg with 1 element at line 1"),
+        (json!("hi").into(), "invalid type: string \"hi\", expected struct NewMsg at line 1"),
+        (json!(null).into(), "invalid type: null, expected struct NewMsg at line 1"),
+        (Payload::from_bytes(vec![]), "binary, where JSON is wanted"),
+        (Payload::from_bytes(br#"{"body": "hi"}"#.to_vec()), "binary, where JSON is wanted"),
+    ];
+    let mut hears = |topic: &str, event: &str, payload: Payload<'static>| {
+        let asked = match event {
+            "phx_join" => it.driver.join(socket, topic, payload),
+            _ => it.driver.push(socket, topic, event, payload),
+        };
+        let reply = it.driver.reply(asked.unwrap()).unwrap();
+        let response: serde_json::Value = reply.response.parse().unwrap();
+        (reply.status.to_string(), response["reason"].as_str().unwrap_or_default().to_owned())
+    };
+    for (payload, what) in &wrong {
+        for (topic, event) in [("room:1", "new_msg"), ("room:shaped", "phx_join")] {
+            let (status, reason) = hears(topic, event, payload.clone());
+            let expected = format!("wrong payload: {what}");
+            assert!(status == "error" && reason.starts_with(&expected), "{reason}, not {expected}");
+        }
+    }
+    assert_eq!(hears("room:1", "new_msg", json!({"body": "hi", "more": 1}).into()).0, "ok");
+    assert_eq!(it.metric("errors_wrong_payload"), wrong.len() as u64);
+    assert_eq!(it.metric("joins_refused"), wrong.len() as u64);
+    assert_eq!(*it.db.posts.lock().unwrap(), ["hi"]);
+}
+
+#[test]
+fn a_connect_that_is_never_decided_is_refused_in_time_and_one_that_panics_at_once() {
+    let mut it = Stage::with(|builder| {
+        builder.configure(|config| config.decision_timeout = Duration::from_millis(300))
+    });
+    let mut refused = |token: &str| match it.driver.connect("/socket", json!({"token": token})) {
+        Err(Error::Refused { status, body }) => (status, body),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused("panic"), (500, "".into()));
+    let began = Instant::now();
+    assert_eq!(refused("never"), (503, "".into()));
+    let took = began.elapsed();
+    assert!((Duration::from_millis(300)..Duration::from_secs(5)).contains(&took), "{took:?}");
+    let counted = |name| it.metric(name);
+    assert_eq!(counted("errors_decision_timeout"), 1);
+    assert_eq!((counted("errors_callback_panic"), counted("sockets")), (1, 0));
+}
+
+#[test]
+fn a_join_that_panics_while_it_waits_is_answered_and_the_socket_goes_on() {
+    let mut it = Stage::new();
+    let socket = it.joined("room:1");
+    let joined = it.driver.join(socket, "room:panics", json!({})).unwrap();
+    it.driver.push(socket, "room:1", "now", json!("behind")).unwrap();
+    let reply = it.driver.reply(joined).unwrap();
+    assert_eq!(reply.response, json!({"reason": "join crashed"}).into());
+    assert_eq!(it.hears_until("reply"), [r#"reply ok "behind""#]);
+    let counted = |name| it.metric(name);
+    assert_eq!((counted("errors_callback_panic"), counted("joins_refused")), (1, 1));
+}
+
+/// Without anything behind it a handler may wait for as long as it likes.
+#[test]
+fn a_handler_that_waits_for_ever_keeps_nobody_waiting_but_its_channel() {
+    let mut it = Stage::with(|builder| {
+        builder.configure(|config| config.decision_timeout = Duration::from_millis(100))
+    });
+    let (socket, other) = (it.joined("room:1"), it.joined("room:1"));
+    it.driver.push(socket, "room:1", "wait", json!({})).unwrap();
+    it.hears_until("waits");
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(it.asks(other, "now", json!("other")), r#"ok "other""#);
+    assert_eq!((it.metric("errors_decision_timeout"), it.metric("channels")), (0, 2));
+    it.driver.leave(socket, "room:1").unwrap();
+    assert_eq!(it.hears_until("closed"), ["reply ok {}", "closed"]);
+    it.awaits(0);
 }
 
 /// As in Phoenix: one channel handles one message after the other, and no other waits for it.

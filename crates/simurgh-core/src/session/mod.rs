@@ -180,7 +180,11 @@ impl<N: Node> Core<N> {
                 after_join is the place to make one"
             );
         }
-        self.application.drop_guarded(what);
+        match what {
+            // An asynchronous handler may have sent what is not to be dropped on a shard.
+            ToChannel::Message(message) => self.application.drop_elsewhere(message),
+            what => self.application.drop_guarded(what),
+        }
     }
 
     /// The client closes, or answers our close.

@@ -426,7 +426,7 @@ fn a_handle_of_a_channel_that_has_ended_reaches_nobody() {
     it.counts();
     it.takes_mail();
     assert!(it.hears(key).is_empty());
-    assert_eq!(it.counts(), ["errors_callback_panic +1"], "what was sent is dropped with care");
+    assert!(it.counts().is_empty(), "what was sent is not dropped here");
     let mut id = ChannelId { shard: 0, membership: 0, generation: 0 };
     while it.core.live(id).is_none() {
         id.generation += 1;

@@ -16,7 +16,10 @@ use simurgh_core::{
 use simurgh_proto::message::Payload;
 
 use super::context::Outbox;
+use super::off_shard::OffShard;
+use super::reject::Refusal;
 use super::{AsyncChannel, AsyncContext, AsyncHandleInfo, Reject};
+use crate::panics;
 
 /// Messages of the client that may wait behind one that is handled.
 pub const BEHIND_MAX: usize = 32;
@@ -26,9 +29,9 @@ pub const BEHIND_BYTES_MAX: usize = 64 << 10;
 /// An [`AsyncChannel`] as a [`Channel`], for [`Join::ok`](crate::Join::ok).
 pub struct Async<C: AsyncChannel>(State<C>);
 
-enum State<C> {
+enum State<C: AsyncChannel> {
     /// No handler waits.
-    Idle(C),
+    Idle(OffShard<C>),
     /// A handler waits, and has the channel.
     Busy(Box<Busy<C>>),
     /// It has ended.
@@ -36,7 +39,7 @@ enum State<C> {
 }
 
 struct Busy<C> {
-    /// Dropping it drops the handler.
+    /// Dropping it drops the handler, on tokio.
     _handler: Box<dyn LinkedWork>,
     behind: Behind<C>,
 }
@@ -51,7 +54,7 @@ struct Behind<C> {
     is_full: bool,
 }
 
-/// One thing that is to be handled.
+/// One thing that is to be handled. What it has of the application's own is kept off the shard.
 struct Job<C> {
     start: Box<dyn FnOnce(C, AsyncContext) -> Running<C> + Send>,
     at: &'static str,
@@ -64,11 +67,13 @@ struct Job<C> {
 type Handled = Result<Outcome, Reject>;
 /// A handler with its channel, which it gives back.
 type Running<C> = Pin<Box<dyn Future<Output = (C, Handled)> + Send>>;
+/// What the shard is told of how a handler was done: nothing of the application's own.
+type Answer = Result<Outcome, Refusal>;
 
 impl<C: AsyncChannel> Async<C> {
     /// A channel of which no handler runs.
     pub fn new(channel: C) -> Self {
-        Self(State::Idle(channel))
+        Self(State::Idle(OffShard::new(channel)))
     }
 
     /// Handles something, now or behind what is handled.
@@ -85,19 +90,32 @@ impl<C: AsyncChannel> Async<C> {
     }
 
     /// Begins a handler, on tokio.
-    fn begin(&mut self, ctx: &mut Context<'_>, channel: C, job: Job<C>, behind: Behind<C>) {
+    fn begin(
+        &mut self,
+        ctx: &mut Context<'_>,
+        channel: OffShard<C>,
+        job: Job<C>,
+        behind: Behind<C>,
+    ) {
+        let Some(channel) = channel.take() else { return };
         let Job { start, at, message, .. } = job;
         let context = AsyncContext::of::<C>(ctx, message.clone());
-        let (outbox, handle) = (context.outbox().clone(), ctx.handle::<Self>());
+        let (outbox, topic) = (context.outbox().clone(), context.shared_topic());
+        let handle = ctx.handle::<Self>();
         let reach = Arc::clone(handle.reach());
         let running = start(channel, context);
-        let waiting = Waiting { running, outbox, handle, at, message };
+        let waiting = Waiting { running, outbox, handle, topic, at, message };
         let handler = reach.spawn_linked(Box::pin(waiting));
         self.0 = State::Busy(Box::new(Busy { _handler: handler, behind }));
     }
 
     /// A handler is done, and the channel is back; the next one, if the channel does not end.
-    fn done(&mut self, ctx: &mut Context<'_>, channel: C, end: Option<Outcome>) -> Outcome {
+    fn done(
+        &mut self,
+        ctx: &mut Context<'_>,
+        channel: OffShard<C>,
+        end: Option<Outcome>,
+    ) -> Outcome {
         let State::Busy(busy) = std::mem::replace(&mut self.0, State::Gone) else {
             return Outcome::NoReply;
         };
@@ -118,12 +136,9 @@ fn answer(
     ctx: &mut Context<'_>,
     at: &'static str,
     message: Option<ReplyRef>,
-    handled: Handled,
+    answer: Answer,
 ) -> Option<Outcome> {
-    let outcome = match handled {
-        Ok(outcome) => outcome,
-        Err(reject) => reject.outcome(ctx, at, message.is_some()),
-    };
+    let outcome = answer.unwrap_or_else(|refusal| refusal.outcome(ctx));
     let (reply, end) = match outcome {
         Outcome::NoReply => (None, None),
         Outcome::Reply(reply) => (Some(reply), None),
@@ -177,15 +192,28 @@ struct Waiting<C: AsyncChannel> {
     running: Running<C>,
     outbox: Outbox,
     handle: ChannelHandle<Async<C>>,
+    topic: Arc<str>,
     at: &'static str,
     message: Option<ReplyRef>,
+}
+
+impl<C: AsyncChannel> Waiting<C> {
+    /// Has the handler go on. Also what is done about its error runs code of the application, and
+    /// drops something of it.
+    fn go_on(&mut self, cx: &mut TaskContext<'_>) -> Poll<(OffShard<C>, Answer)> {
+        let Self { running, topic, at, message, .. } = self;
+        running.as_mut().poll(cx).map(|(channel, handled)| {
+            let channel = OffShard::new(channel);
+            (channel, handled.map_err(|reject| reject.settle(topic, at, message.is_some())))
+        })
+    }
 }
 
 impl<C: AsyncChannel> Future for Waiting<C> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<()> {
-        let polled = catch_unwind(AssertUnwindSafe(|| self.running.as_mut().poll(cx)));
+        let polled = catch_unwind(AssertUnwindSafe(|| self.go_on(cx)));
         let effects = self.outbox.take();
         match polled {
             Ok(Poll::Pending) => {
@@ -197,19 +225,22 @@ impl<C: AsyncChannel> Future for Waiting<C> {
                 }
                 return Poll::Pending;
             }
-            Ok(Poll::Ready((channel, handled))) => {
+            Ok(Poll::Ready((channel, answered))) => {
                 let (at, message) = (self.at, self.message.take());
                 self.handle.visit(move |it: &mut Async<C>, ctx| {
                     ctx.carry_out(effects);
-                    let end = answer(ctx, at, message, handled);
+                    let end = answer(ctx, at, message, answered);
                     it.done(ctx, channel, end)
                 });
             }
-            // It ends its channel as it would have on the shard; it was told on standard error.
-            Err(panic) => self.handle.visit(move |_, ctx| {
-                ctx.carry_out(effects);
-                resume_unwind(panic)
-            }),
+            // It ends its channel as it would have on the shard.
+            Err(panic) => {
+                panics::tell(&self.topic, self.at, panic);
+                self.handle.visit(move |_, ctx| {
+                    ctx.carry_out(effects);
+                    resume_unwind(Box::new(()))
+                });
+            }
         }
         Poll::Ready(())
     }
@@ -275,17 +306,19 @@ impl<C: AsyncChannel> Channel for Async<C> {
     }
 
     fn hibernate(&mut self) {
-        if let State::Idle(channel) = &mut self.0 {
+        if let State::Idle(channel) = &mut self.0
+            && let Some(channel) = channel.get_mut()
+        {
             channel.hibernate();
         }
     }
 
     fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
-        let State::Idle(mut channel) = std::mem::replace(&mut self.0, State::Gone) else { return };
-        channel.terminate(ctx, reason);
-        // A descriptor that it owns was opened on tokio, and has another meaning on this thread.
-        if std::mem::needs_drop::<C>() {
-            ctx.spawn(async move { drop(channel) });
+        // Also what is dropped where a handler waits: at once.
+        if let State::Idle(mut channel) = std::mem::replace(&mut self.0, State::Gone)
+            && let Some(channel) = channel.get_mut()
+        {
+            channel.terminate(ctx, reason);
         }
     }
 }
@@ -308,8 +341,12 @@ impl Future for Nothing {
 
 impl<M: Send + 'static, C: AsyncHandleInfo<M>> HandleInfo<M> for Async<C> {
     fn handle_info(&mut self, ctx: &mut Context<'_>, message: M) -> Outcome {
+        let message = OffShard::new(message);
         let job = Job::new("handle_info", |mut channel: C, mut ctx| async move {
-            let handled = channel.handle_info(&mut ctx, message).await;
+            let handled = match message.take() {
+                Some(message) => channel.handle_info(&mut ctx, message).await,
+                None => Ok(Outcome::NoReply),
+            };
             (channel, handled)
         });
         self.take(ctx, job);
@@ -320,7 +357,7 @@ impl<M: Send + 'static, C: AsyncHandleInfo<M>> HandleInfo<M> for Async<C> {
 impl<C: AsyncChannel + fmt::Debug> fmt::Debug for Async<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            State::Idle(channel) => f.debug_tuple("Async").field(channel).finish(),
+            State::Idle(channel) => f.debug_tuple("Async").field(&channel.get()).finish(),
             State::Busy(_) | State::Gone => f.write_str("Async(busy)"),
         }
     }

@@ -49,6 +49,10 @@ impl AsyncContext {
         }
     }
 
+    pub(super) fn shared_topic(&self) -> Arc<str> {
+        self.known.shared_topic()
+    }
+
     pub(super) fn outbox(&self) -> &Outbox {
         &self.outbox
     }
@@ -75,6 +79,7 @@ impl AsyncContext {
     }
 
     /// Keeps a value with the socket, in place of what was kept before: all its channels read it.
+    /// It is dropped on the socket's shard, and should own no descriptor.
     pub fn assign(&mut self, value: impl Any + Send + Sync) {
         let value: Assigns = Arc::new(value);
         self.known.assigns = Some(Arc::clone(&value));

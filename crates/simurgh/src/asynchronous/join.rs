@@ -4,6 +4,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use serde_json::Value;
 use simurgh_core::{Assigns, Context, Join};
@@ -11,6 +12,7 @@ use simurgh_proto::message::Payload;
 use simurgh_proto::topic::subtopic;
 
 use super::adapter::Async;
+use super::off_shard::OffShard;
 use super::{AsyncChannel, Reject};
 use crate::socket::{Connect, ConnectInfo};
 
@@ -18,7 +20,7 @@ use crate::socket::{Connect, ConnectInfo};
 /// nothing can be pushed: [`AsyncChannel::after_join`] is the place for that.
 #[derive(Debug)]
 pub struct JoinContext {
-    topic: Box<str>,
+    topic: Arc<str>,
     socket_id: Option<Box<str>>,
     pub(super) assigns: Option<Assigns>,
 }
@@ -30,6 +32,10 @@ impl JoinContext {
             socket_id: ctx.socket_id().map(Into::into),
             assigns: ctx.assigned().cloned(),
         }
+    }
+
+    pub(super) fn shared_topic(&self) -> Arc<str> {
+        Arc::clone(&self.topic)
     }
 
     /// The topic that is to be joined.
@@ -89,9 +95,12 @@ where
     F: Future<Output = Result<J, Reject>> + Send + 'static,
     J: IntoJoin,
 {
-    let topic = ctx.topic().to_owned();
-    let work = decide(JoinContext::of(ctx), payload.into_owned());
+    let context = JoinContext::of(ctx);
+    let topic = context.shared_topic();
+    let work = decide(context, payload.into_owned());
+    let mut work = OffShard::new(Box::pin(work));
     Join::later(async move {
+        let Some(work) = work.get_mut() else { return Join::error(Payload::EMPTY_OBJECT) };
         match work.await {
             Ok(join) => join.into_join(),
             Err(reject) => {
@@ -153,8 +162,9 @@ pub(crate) fn connect<F>(
 where
     F: Future<Output = Result<Connect, Reject>> + Send + 'static,
 {
-    let work = decide(ConnectRequest::of(info));
+    let mut work = OffShard::new(Box::pin(decide(ConnectRequest::of(info))));
     Connect::later(async move {
+        let Some(work) = work.get_mut() else { return Connect::refuse(500) };
         match work.await {
             Ok(connect) => connect,
             Err(reject) => {

@@ -48,8 +48,10 @@
 //!
 //! Never on the shard, not even the first step: a shard has a descriptor table of its own, in which
 //! a connection that a handler opens would be lost. For the same reason a channel is dropped on
-//! tokio, too. [`hibernate`](AsyncChannel::hibernate) and [`terminate`](AsyncChannel::terminate)
-//! do run on the shard, and must neither block nor use a connection.
+//! tokio, too, with its handlers, their errors, and messages of the application that it does not
+//! come to hear. What is assigned to a socket is dropped on the shard.
+//! [`hibernate`](AsyncChannel::hibernate) and [`terminate`](AsyncChannel::terminate) do run on the
+//! shard, and must neither block nor use a connection.
 //!
 //! # Bounds
 //! [`BEHIND_MAX`] messages of the client, or [`BEHIND_BYTES_MAX`] bytes of them, wait behind one
@@ -65,6 +67,7 @@
 mod adapter;
 mod context;
 mod join;
+mod off_shard;
 mod reject;
 
 use std::future::Future;
@@ -76,6 +79,7 @@ pub use adapter::{Async, BEHIND_BYTES_MAX, BEHIND_MAX};
 pub use context::AsyncContext;
 pub use join::{ConnectRequest, IntoJoin, JoinContext};
 pub(crate) use join::{connect, join};
+pub(crate) use off_shard::{OffShard, enter_shard};
 pub use reject::Reject;
 
 #[allow(unused_imports, reason = "for the documentation")]

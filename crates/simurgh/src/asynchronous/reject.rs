@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 
 use serde_json::json;
-use simurgh_core::{Context, Outcome, Reply, Stop};
+use simurgh_core::{Context, Outcome, Stop};
 use simurgh_proto::message::{Payload, PayloadError};
 
 /// An answer with status `error`: what handlers, joins and connects return for what they do not do.
@@ -97,22 +97,47 @@ impl Reject {
         matches!(&*self.0, Kind::Internal(_))
     }
 
-    /// What is answered to a message; `None` where there is none to answer.
-    pub(super) fn outcome(self, ctx: &Context<'_>, at: &str, is_asked: bool) -> Outcome {
-        self.log(ctx.topic(), at);
+    /// Writes down what the client is not told, and says what the shard is to do; `is_asked`:
+    /// there is a message of the client to answer.
+    pub(super) fn settle(self, topic: &str, at: &str, is_asked: bool) -> Refusal {
+        self.log(topic, at);
+        let is_payload = matches!(&*self.0, Kind::Payload(_));
         match *self.0 {
-            Kind::Stop(how) => Outcome::Stop(how),
-            _ if !is_asked => {
+            Kind::Stop(how) => Refusal::Stop(how),
+            _ if is_asked => Refusal::Reply { response: self.response(), is_payload },
+            _ => {
                 let response = self.response();
                 let said = response.json().unwrap_or("binary");
-                tracing::warn!(topic = ctx.topic(), at, said, "refused, with nobody to tell");
-                Outcome::NoReply
+                tracing::warn!(topic, at, said, "refused, with nobody to tell");
+                Refusal::Nothing
             }
-            Kind::Payload(_) => {
-                ctx.count_wrong_payload();
-                Outcome::Reply(Reply::error(self.response()))
+        }
+    }
+}
+
+/// What is left of a [`Reject`] for the shard: nothing of the application's own.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    Nothing,
+    /// An error reply; the payload of the message may be what is wrong.
+    Reply {
+        response: Payload<'static>,
+        is_payload: bool,
+    },
+    Stop(Stop),
+}
+
+impl Refusal {
+    pub(super) fn outcome(self, ctx: &Context<'_>) -> Outcome {
+        match self {
+            Self::Nothing => Outcome::NoReply,
+            Self::Stop(how) => Outcome::Stop(how),
+            Self::Reply { response, is_payload } => {
+                if is_payload {
+                    ctx.count_wrong_payload();
+                }
+                Outcome::error(response)
             }
-            Kind::Said(_) | Kind::Internal(_) => Outcome::Reply(Reply::error(self.response())),
         }
     }
 }

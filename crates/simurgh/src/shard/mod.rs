@@ -18,6 +18,7 @@ use simurgh_core::{Core, NETWORK, Phase, guarded};
 use simurgh_proto::ws::{self, CloseCode};
 use simurgh_reactor::{Accepted, Closed, Handler, Key, LocalOutput, Next, Slow};
 
+use crate::asynchronous::enter_shard;
 use crate::driver::Driven;
 use crate::hub::Hub;
 use crate::mail::Mail;
@@ -56,7 +57,9 @@ pub(crate) struct Shard {
 const _: () = assert!(size_of::<Shard>() <= 1024, "a shard without clients is budgeted at 1 KiB");
 
 impl Shard {
+    /// On the thread that it is to have.
     pub(crate) fn new(hub: Arc<Hub>, index: u16) -> Self {
+        enter_shard(hub.runtime.get());
         let metrics = hub.metrics.get(usize::from(index)).cloned().unwrap_or_default();
         let seed = RandomState::new().hash_one(index);
         Self {
@@ -175,6 +178,11 @@ impl Handler for Shard {
                 let (core, mut out) = self.parts(io);
                 core.mail(&mut out, mail);
             }
+            Mail::ToChannel(channel, what) => {
+                let Some(what) = what.take() else { return };
+                let (core, mut out) = self.parts(io);
+                core.mail(&mut out, simurgh_core::Mail::ToChannel(channel, what));
+            }
             Mail::Connected(key, ticket, connect) => self.connected(io, key, ticket, connect),
             Mail::Read(key, ticket, received) => self.was_read(io, key, ticket, received),
             Mail::Drive(order) => self.driver_asks(*order),
@@ -199,6 +207,8 @@ impl Handler for Shard {
 
     fn turn_end(&mut self, io: &mut Io) -> Next {
         let now = io.now();
+        // What drivers open is looked after from this turn on: there may be none for long.
+        let driving = self.drive(io);
         // Whose time is up has channels that may broadcast their end, so the fan-out comes second.
         let due = {
             let (core, mut out) = self.parts(io);
@@ -207,7 +217,6 @@ impl Handler for Shard {
         self.do_later(io);
         let judged = self.judge_inbound(io);
         let tidied = self.tidy(now);
-        let driving = self.drive(io);
         let fanning_out = {
             let (core, mut out) = self.parts(io);
             core.fan_out(&mut out)

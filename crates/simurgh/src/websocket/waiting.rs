@@ -40,7 +40,7 @@ impl Shard {
         let passing = Passing::Connecting { response, answer, waiting };
         if self.wait(io, key, Phase::Connecting, passing) {
             let decided = move |connect| Mail::Connected(key, ticket, connect);
-            self.hub.decide_and(usize::from(self.index), work, decided);
+            self.hub.decide_and(usize::from(self.index), "connect", work, decided);
         }
     }
 

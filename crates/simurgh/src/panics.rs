@@ -1,0 +1,14 @@
+//! What code of the application that runs on tokio panicked with.
+
+use std::any::Any;
+
+use simurgh_core::guarded;
+
+/// Writes it down, for no client to hear, and drops it.
+pub(crate) fn tell(topic: &str, at: &str, panic: Box<dyn Any + Send>) {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(topic, at, panic = text.unwrap_or("of no text"), "a handler panicked");
+    // It may be anything, also something whose drop panics.
+    guarded(|| drop(panic));
+}
