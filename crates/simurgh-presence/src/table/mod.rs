@@ -7,6 +7,8 @@ mod aside;
 mod local;
 mod peers;
 mod take;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use alloc::boxed::Box;
