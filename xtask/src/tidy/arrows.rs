@@ -7,6 +7,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-proto", &[]),
     ("simurgh-reactor", &[]),
     ("simurgh-page", &[]),
+    ("simurgh-presence", &["simurgh-proto"]),
     // Of the reactor its plain data only, and within it rooms have arrows too: see rooms.rs.
     ("simurgh-core", &["simurgh-proto", "simurgh-reactor"]),
     ("simurgh-sim", &["simurgh-core", "simurgh-proto", "simurgh-reactor"]),
