@@ -7,6 +7,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-proto", &[]),
     ("simurgh-reactor", &[]),
     ("simurgh-page", &[]),
+    ("simurgh-token", &[]),
     // Of the reactor its plain data only, and within it rooms have arrows too: see rooms.rs.
     ("simurgh-core", &["simurgh-proto", "simurgh-reactor"]),
     ("simurgh-sim", &["simurgh-core", "simurgh-proto", "simurgh-reactor"]),
@@ -15,7 +16,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     // The binary shows everything, the examples it serves included.
     (
         "simurgh-cli",
-        &["simurgh", "simurgh-chat", "simurgh-load", "simurgh-proto", "simurgh-reactor"],
+        &[
+            "simurgh",
+            "simurgh-chat",
+            "simurgh-load",
+            "simurgh-proto",
+            "simurgh-reactor",
+            "simurgh-token",
+        ],
     ),
 ];
 
