@@ -197,6 +197,11 @@ fn private_keys_in_pem_sign_for_their_public_ones() {
     }
     let why = SigningKey::from_pem(include_str!("vectors/jwt/p256.sec1.pem")).unwrap_err();
     assert!(why.to_string().contains("openssl pkcs8 -topk8"), "{why}");
+    // One number of another key's: each is right by itself.
+    let mut mixed: Value = serde_json::from_str(A2_KEY).unwrap();
+    mixed["dp"] = mixed["dq"].clone();
+    let why = SigningKey::from_jwk(&mixed.to_string()).unwrap_err().to_string();
+    assert_eq!(why, "the private key is not right: its numbers do not belong together");
     // Two keys in one file.
     let both = [pairs[0].1, pairs[3].1].concat();
     assert_eq!(Keys::from_pem(&both).unwrap().keys().len(), 2);

@@ -51,7 +51,7 @@ impl SigningKey {
         let material = match kind {
             SectionKind::PrivateKey => pkcs8(&bytes),
             SectionKind::RsaPrivateKey => {
-                RsaKeyPair::from_der(&bytes).map(Material::Rsa).map_err(rejected)
+                RsaKeyPair::from_der(&bytes).map_err(rejected).and_then(rsa_pair)
             }
             SectionKind::EcPrivateKey => {
                 let why = "it is a key of SEC 1; `openssl pkcs8 -topk8 -nocrypt -in FILE` makes \
@@ -115,7 +115,7 @@ impl SigningKey {
     /// Signs claims, as they are: `exp` and all else is theirs to say.
     ///
     /// # Errors
-    /// The system has no randomness (ES256, RS256).
+    /// The system has no randomness, which ES256 and RS256 need.
     pub fn sign(&self, claims: &Map<String, Value>) -> Result<String, KeyError> {
         let mut header = json!({"alg": self.algorithm().name(), "typ": "JWT"});
         if let Some(id) = &self.id {
@@ -139,7 +139,11 @@ impl SigningKey {
 
     fn signature(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
         let random = SystemRandom::new();
-        let failed = |_| KeyError::new("it could not be signed: the system has no randomness");
+        let failed = |_| {
+            KeyError::new(
+                "it could not be signed: the key is not right, or the system has no randomness",
+            )
+        };
         match &*self.material {
             Material::Ec(pair) => {
                 Ok(pair.sign(&random, message).map_err(failed)?.as_ref().to_vec())
@@ -167,7 +171,7 @@ fn pkcs8(bytes: &[u8]) -> Result<Material, String> {
         der::Kind::Ed25519 => Ed25519KeyPair::from_pkcs8_maybe_unchecked(bytes)
             .map(Material::Ed25519)
             .map_err(rejected),
-        der::Kind::Rsa => RsaKeyPair::from_pkcs8(bytes).map(Material::Rsa).map_err(rejected),
+        der::Kind::Rsa => RsaKeyPair::from_pkcs8(bytes).map_err(rejected).and_then(rsa_pair),
         der::Kind::Other => Err("its key is not of RSA, P-256 or Ed25519".to_owned()),
     }
 }
@@ -199,7 +203,19 @@ fn private(jwk: &Jwk<'_>) -> Result<Material, String> {
                 dQ: jwk.number("dq")?,
                 qInv: jwk.number("qi")?,
             };
-            RsaKeyPair::from_components(&components).map(Material::Rsa).map_err(rejected)
+            RsaKeyPair::from_components(&components).map_err(rejected).and_then(rsa_pair)
+        }
+    }
+}
+
+/// `ring` looks at each number of the key by itself, and at its signatures before it lets them out:
+/// so a trial tells whether the numbers belong together.
+fn rsa_pair(pair: RsaKeyPair) -> Result<Material, String> {
+    let mut signature = vec![0; pair.public().modulus_len()];
+    match pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), b"", &mut signature) {
+        Ok(()) => Ok(Material::Rsa(pair)),
+        Err(_) => {
+            Err("the private key is not right: its numbers do not belong together".to_owned())
         }
     }
 }
