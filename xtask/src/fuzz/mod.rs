@@ -213,6 +213,7 @@ mod tests {
         let tests = read("crates/simurgh-proto/tests/fuzz_corpus.rs")
             + &read("crates/simurgh-load/tests/fuzz_corpus.rs")
             + &read("crates/simurgh-presence/tests/fuzz_corpus.rs")
+            + &read("crates/simurgh-token/tests/fuzz_corpus.rs")
             + &read("crates/simurgh-core/src/registry/tests.rs")
             + &read("crates/simurgh-sim/src/fuzz.rs");
         let targets = build::targets(&root).unwrap();
