@@ -1,7 +1,7 @@
 //! What members of this node track.
 use core::fmt;
 use core::hash::Hash;
-use core::mem;
+use core::{iter, mem};
 
 use super::aside::Journal;
 use super::{Entry, Table, Whose};
@@ -98,6 +98,19 @@ impl<M: Copy + Eq + Hash> Table<M> {
             count += 1;
         }
         count
+    }
+
+    /// How many entries a local member has; looks at each of them.
+    pub fn tracked(&self, member: M) -> usize {
+        let Some(first) = self.find_member(member) else { return 0 };
+        if self.index().is_none() {
+            return self.entries.iter().filter(|(_, it)| it.whose.is(member)).count();
+        }
+        let next = |at: &u32| match self.entries.get(*at)?.whose {
+            Whose::Local { after, .. } if after != NIL => Some(after),
+            _ => None,
+        };
+        iter::successors(Some(first), next).count()
     }
 
     fn untrack_at(&mut self, at: u32) {

@@ -62,6 +62,12 @@ enum Whose<M> {
     Peer(Owner),
 }
 
+impl<M: PartialEq> Whose<M> {
+    fn is(&self, local: M) -> bool {
+        matches!(self, Self::Local { member, .. } if *member == local)
+    }
+}
+
 #[derive(Debug)]
 struct Key {
     text: Box<str>,

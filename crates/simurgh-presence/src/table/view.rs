@@ -90,6 +90,15 @@ impl<M: Copy + Eq + Hash> Table<M> {
         });
     }
 
+    /// Appends what [`encode_state`](Self::encode_state) does of some `n` keys, others for another
+    /// seed; or of all if there are no more.
+    pub fn encode_sample(&self, n: usize, seed: u64, out: &mut Vec<u8>) {
+        encode::keys(out, self.sample(n, seed), |it, out| {
+            let metas = it.table.chain(it.key).map(|e| (&e.meta, e.phx_ref, e.prev.some()));
+            encode::key(it.key(), metas, it.extra(), out);
+        });
+    }
+
     /// About as many bytes as [`encode_state`](Self::encode_state) appends: exact but for
     /// characters in keys that are written as escapes, and a byte an entry. Looks at all entries.
     pub fn state_bytes(&self) -> usize {
