@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_presence::{Owner, PhxRefs};
 use simurgh_proto::message::Message;
 use simurgh_reactor::{Key, Next};
 
@@ -29,6 +30,8 @@ pub struct Core<N: Node> {
     pub(crate) hibernation: Hibernation,
     /// Who is present in the topics that this shard keeps.
     pub(crate) presence: Option<Box<Home>>,
+    /// Names presences; goes on when nobody is present.
+    pub(crate) refs: PhxRefs,
     /// Nobody's to guess.
     pub(crate) seed: u64,
     pub(crate) drain: Option<Drain>,
@@ -72,6 +75,7 @@ impl<N: Node> Core<N> {
             sweep: Sweep::new(shortest.unwrap_or_default()),
             hibernation: Hibernation::new(config.hibernate_after),
             presence: None,
+            refs: PhxRefs::new(Owner(node.id().wrapping_add(u64::from(shard)))),
             seed,
             drain: None,
             closing: None,

@@ -19,12 +19,14 @@ use crate::id::ChannelId;
 /// Bytes of lists that leave in one turn.
 pub(super) const STATE_BYTES: usize = 1 << 20;
 
+/// What an entry adds to its key and meta, in a list: its ref, and what it replaced.
+const ENTRY_BYTES: usize = 96;
+
 /// A list that is empty.
 const NOBODY: &str = "{}";
 
 /// The presences of the topics that a shard keeps.
 pub(crate) struct Home {
-    refs: PhxRefs,
     owner: Owner,
     seed: u64,
     topics: HashMap<Rc<str>, Topic>,
@@ -77,11 +79,10 @@ pub(super) enum Taken {
 }
 
 impl Home {
-    /// One without presences. `node` is another for each shard of each start of each node.
-    pub(super) fn new(node: u64, seed: u64) -> Self {
-        let owner = Owner(node);
+    /// One without presences. `owner` is another for each shard of each start of each node.
+    pub(super) fn new(owner: Owner, seed: u64) -> Self {
         let (topics, due) = (HashMap::new(), BinaryHeap::new());
-        Self { refs: PhxRefs::new(owner), owner, seed, topics, due, entries: 0 }
+        Self { owner, seed, topics, due, entries: 0 }
     }
 
     /// Entries of all topics.
@@ -97,6 +98,7 @@ impl Home {
     /// Does what a channel wants done.
     pub(super) fn call(
         &mut self,
+        refs: &mut PhxRefs,
         name: &str,
         channel: ChannelId,
         call: PresenceCall,
@@ -111,7 +113,7 @@ impl Home {
         }
         let Some(topic) = self.topics.get_mut(name) else { return Taken::Refused };
         let before = topic.table.len();
-        let is_taken = topic.call(channel, call, config, || self.refs.next(now_ns / 1000));
+        let is_taken = topic.call(channel, call, config, || refs.next(now_ns / 1000));
         self.entries = self.entries + topic.table.len() - before;
         self.look_soon(name, config, now_ns);
         if is_taken { Taken::Yes } else { Taken::Refused }
@@ -270,9 +272,7 @@ impl Topic {
         self.state = None;
         self.told_ns = Some(now_ns);
         let was_summary = self.is_summary;
-        // A tenth less than makes it one, or it would change to and fro.
-        let list_max = config.list_max - if was_summary { config.list_max / 10 } else { 0 };
-        self.is_summary = self.table.len() > list_max;
+        self.is_summary = self.is_too_long(config, bytes_max);
         let diff = self.table.take_diff();
         if self.is_summary {
             return self.tell_summary(was_summary, config, now_ns, said);
@@ -292,6 +292,17 @@ impl Topic {
             self.state = Some(self.list().into());
             self.getting = std::mem::take(&mut self.asking);
         }
+    }
+
+    /// Whether there are more entries than a list takes, or more bytes than a reader does. A tenth
+    /// less than makes it one ends it, or it would change to and fro.
+    fn is_too_long(&self, config: &PresenceConfig, bytes_max: usize) -> bool {
+        let limit = |max: usize| if self.is_summary { max - max / 10 } else { max };
+        let entries = self.table.len();
+        let entry_max = config.meta_bytes_max + 2 * config.key_bytes_max + ENTRY_BYTES;
+        entries > limit(config.list_max)
+            || (entries.saturating_mul(entry_max) > limit(bytes_max)
+                && self.table.state_bytes() > limit(bytes_max))
     }
 
     /// In place of a list that is too long: an empty one, so that nobody keeps an old one, and how

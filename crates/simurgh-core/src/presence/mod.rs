@@ -12,6 +12,7 @@ pub(crate) mod home;
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_presence::Owner;
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Next;
 
@@ -53,11 +54,12 @@ impl<N: Node> Core<N> {
         let (node, now_ns) = (Arc::clone(&self.node), out.now().ns);
         let (shard, config) = (self.shard, &node.config().presence);
         node.done(usize::from(shard), mail.weight() + topic.len());
-        let own = node.id().wrapping_add(u64::from(shard));
-        let home = self.presence.get_or_insert_with(|| Box::new(Home::new(own, self.seed)));
+        let owner = Owner(node.id().wrapping_add(u64::from(shard)));
+        let home = self.presence.get_or_insert_with(|| Box::new(Home::new(owner, self.seed)));
         match mail {
             PresenceMail::Call(channel, call) => {
-                if home.call(topic, channel, call, config, now_ns) == Taken::Refused {
+                let refs = &mut self.refs;
+                if home.call(refs, topic, channel, call, config, now_ns) == Taken::Refused {
                     self.metrics.errors_presence_refused.add(1);
                     let entries_max = config.channel_entries_max;
                     tracing::debug!(topic, entries_max, "a presence twice, too many, or not there");

@@ -278,6 +278,60 @@ fn a_topic_with_more_than_a_list_takes_tells_how_many_there_are() {
     assert_eq!((client.heard, client.metas.len()), (vec!["state"], 8));
 }
 
+/// Who could not take the list in one piece would be cut for being slow.
+#[test]
+fn a_list_of_more_bytes_than_a_reader_takes_is_a_sample() {
+    let presence = PresenceConfig { meta_bytes_max: 3000, sample: 1, ..PresenceConfig::default() };
+    let config = Config { presence, outbound_bytes_max: 20_000, ..Config::default() };
+    let mut it = Stage::with(config, vec![present().mount()]);
+    let members: Vec<Key> = (0..4).map(|_| it.joined(&["t"])).collect();
+    let meta = format!("{{\"text\":\"{}\"}}", "x".repeat(2900));
+    for key in &members[..3] {
+        says(&mut it, *key, "meta", &meta);
+    }
+    says(&mut it, members[0], "state", "0");
+    turn(&mut it);
+    assert_eq!(heard(&mut it, members[0]), ["\"presence_diff\"", "\"presence_state\""]);
+    says(&mut it, members[3], "meta", &meta);
+    it.passes(INTERVAL);
+    turn(&mut it);
+    assert_eq!(heard(&mut it, members[0]), ["\"presence_state\"", "\"presence_summary\""]);
+    says(&mut it, members[3], "untrack", r#""k""#);
+    it.passes(Duration::from_secs(5));
+    turn(&mut it);
+    assert_eq!(heard(&mut it, members[0]), ["\"presence_state\""]);
+}
+
+/// A ref is never used again, although nothing is kept of who was present.
+#[test]
+fn refs_go_on_when_nobody_is_present_any_more() {
+    let mut it = stage(PresenceConfig::default());
+    let key = it.joined(&["t"]);
+    let mut refs = std::collections::BTreeSet::new();
+    for _ in 0..3 {
+        says(&mut it, key, "track", r#""a""#);
+        it.takes_mail();
+        it.core.tick(&mut it.out);
+        says(&mut it, key, "untrack", r#""a""#);
+        turn(&mut it);
+        it.passes(INTERVAL);
+        turn(&mut it);
+        assert!(it.core.presence.is_none());
+        for text in it.hears(key) {
+            let message: Value = serde_json::from_str(&text).unwrap();
+            refs.extend(
+                metas(&message[4]["joins"])
+                    .into_values()
+                    .flatten()
+                    .map(|it| it["phx_ref"].to_string()),
+            );
+        }
+        // Time stands still for the next.
+        it.out.turn_ns = 0;
+    }
+    assert_eq!(refs.len(), 3);
+}
+
 #[test]
 fn what_cannot_be_tracked_is_refused_and_said() {
     let config = PresenceConfig {
