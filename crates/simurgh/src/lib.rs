@@ -59,6 +59,7 @@ mod endpoint;
 mod error;
 pub mod http;
 mod hub;
+mod longpoll;
 mod mail;
 pub mod metrics;
 pub mod observe;
@@ -78,6 +79,7 @@ pub use asynchronous::{
 pub use config::Config;
 pub use endpoint::{Builder, Endpoint, Handle, Pulse};
 pub use error::Error;
+pub use longpoll::LongPoll;
 pub use pubsub::{PubSub, Subscription};
 pub use signals::Signals;
 pub use simurgh_core::{
@@ -88,7 +90,7 @@ pub use simurgh_proto::message::{Payload, PayloadError};
 pub use simurgh_proto::origin::CheckOrigin;
 pub use simurgh_proto::serializer::Serializer;
 pub use simurgh_proto::ws::{CloseCode, Limits};
-pub use socket::{Connect, ConnectFn, ConnectInfo, Mount};
+pub use socket::{Connect, ConnectFn, ConnectInfo, Mount, Transport};
 
 /// The document's programs are compiled and run.
 #[cfg(doctest)]
