@@ -67,52 +67,62 @@ struct Answers {
 
 /// Serves one connection to its end, or to the upgrade that leads it back.
 ///
-/// What serves requests is on the heap, so that a connection whose poll waits is without it.
-pub(super) async fn serve(
+/// What serves requests is on the heap, so that a connection whose poll waits is without it; so is
+/// all else that waits. An `async fn` would have room for its arguments twice.
+pub(super) fn serve(
     hub: Arc<Hub>,
     pages: Pages,
     back: Option<Back>,
-    stream: TcpStream,
-    read_ahead: Vec<u8>,
+    mut stream: TcpStream,
+    mut ahead: Vec<u8>,
     mut seat: Seat,
-) -> io::Result<()> {
-    let peer = stream.peer_addr()?;
-    let watch = Arc::new(Watch::new(Instant::now()));
-    seat.sit(&watch);
-    let answers = Arc::new(Answers {
-        hub,
-        pages,
-        peer,
-        watch,
-        upgrade: Mutex::new(None),
-        parked: Mutex::new(None),
-        can_go_back: back.is_some(),
-        guests: Arc::clone(seat.guests()),
+) -> impl Future<Output = io::Result<()>> + Send {
+    let answers = stream.peer_addr().map(|peer| {
+        let watch = Arc::new(Watch::new(Instant::now()));
+        seat.sit(&watch);
+        Arc::new(Answers {
+            hub,
+            pages,
+            peer,
+            watch,
+            upgrade: Mutex::new(None),
+            parked: Mutex::new(None),
+            can_go_back: back.is_some(),
+            guests: Arc::clone(seat.guests()),
+        })
     });
-    let (mut stream, mut ahead) = (stream, read_ahead);
-    loop {
-        let served = Box::pin(serve_requests(&answers, stream, ahead));
-        let (ended, rest) = served.await?;
-        (stream, ahead) = rest;
-        let (mut head, back) = match (ended, &back) {
-            (Ended::Upgrade(head), Some(back)) => (head, back),
-            (Ended::Parked(parked), _) => {
-                if answer_parked(&answers, &mut stream, parked).await? {
-                    continue;
+    async move {
+        let _seat = &seat;
+        let answers = answers.as_ref().map_err(|error| io::Error::from(error.kind()))?;
+        loop {
+            let ended;
+            (ended, stream, ahead) = boxed(|| serve_requests(answers, stream, ahead)).await?;
+            match (ended, &back) {
+                (Ended::Upgrade(head), Some(back)) => return give_back(back, stream, head, &ahead),
+                (Ended::Parked(parked), _) => {
+                    if !boxed(|| answer_parked(answers, &mut stream, parked)).await? {
+                        return boxed(|| linger(stream)).await;
+                    }
                 }
-                return linger(stream).await;
+                // Its place is wanted now, and nothing was asked.
+                (Ended::SentAway, _) => return Ok(()),
+                _ => return boxed(|| linger(stream)).await,
             }
-            // Its place is wanted now, and nothing was asked.
-            (Ended::SentAway, _) => return Ok(()),
-            _ => return linger(stream).await,
-        };
-        head.extend_from_slice(&ahead);
-        let descriptor = OwnedFd::from(stream.into_std()?);
-        return back
-            .get_ref()
-            .send(descriptor, &head)
-            .map_err(|(error, _)| io::Error::other(error));
+        }
     }
+}
+
+/// A future on the heap, and made there: one that is made where it is awaited has a place there,
+/// too, for as long.
+fn boxed<F>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
+    Box::pin(make())
+}
+
+/// Gives a connection back to its shard, with the head of an upgrade request and what came behind.
+fn give_back(back: &Back, stream: TcpStream, mut head: Vec<u8>, ahead: &[u8]) -> io::Result<()> {
+    head.extend_from_slice(ahead);
+    let descriptor = OwnedFd::from(stream.into_std()?);
+    back.get_ref().send(descriptor, &head).map_err(|(error, _)| io::Error::other(error))
 }
 
 /// Waits for what a poll is told and answers it; whether there may be further requests.
@@ -136,7 +146,7 @@ async fn serve_requests(
     answers: &Arc<Answers>,
     stream: TcpStream,
     ahead: Vec<u8>,
-) -> io::Result<(Ended, (TcpStream, Vec<u8>))> {
+) -> io::Result<(Ended, TcpStream, Vec<u8>)> {
     let limits = answers.hub.config.http;
     let gate = Gate::new(stream, ahead, Arc::clone(&answers.watch), limits);
     let service = {
@@ -174,9 +184,10 @@ async fn serve_requests(
     .await?;
     let parts = connection.into_parts();
     let (stream, behind) = parts.io.into_inner().into_parts();
-    let mut ahead = Vec::from(parts.read_buf);
+    // Copied: most often there is nothing, in a buffer that would stay as long as the connection.
+    let mut ahead = parts.read_buf.to_vec();
     ahead.extend_from_slice(&behind);
-    Ok((ended, (stream, ahead)))
+    Ok((ended, stream, ahead))
 }
 
 /// How the serving of a connection ended.
@@ -282,7 +293,6 @@ async fn answer_poll(
 ) -> Response<Body> {
     let watch = &answers.watch;
     let closes = wants_close(request.version(), request.headers());
-    let has_body = !request.body().is_end_stream();
     let request = request.map(|body| body_of(body, &answers.hub.config.http));
     let mut served = pin!(longpoll::serve(&answers.hub, polled, request, answers.peer, write_head));
     let served = poll_fn(|context| match watch.is_given_up() {
@@ -291,8 +301,7 @@ async fn answer_poll(
     });
     let mut response = match served.await {
         Served::Now(response) => response,
-        // What nobody reads of its body would be taken for the next request.
-        Served::Waits(waiting) if has_body => waiting.respond().await,
+        // It has no body: with one a GET is refused.
         Served::Waits(waiting) => {
             if let Ok(mut parked) = answers.parked.lock() {
                 *parked = Some(Parked { waiting, number, closes });

@@ -6,6 +6,7 @@
 
 use std::future::pending;
 use std::io;
+use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
 use tokio::io::AsyncWriteExt;
@@ -25,12 +26,12 @@ pub(super) struct Parked {
 /// Waits for what the poll is told; the body of its answer. A client that has shut its side is
 /// answered at once: nobody can tell whether it is still there, so nothing is given away.
 pub(super) async fn wait(stream: &TcpStream, waiting: &mut Waiting) -> Vec<u8> {
-    let left = async {
+    let left = pin!(async {
         // What comes behind the poll is its successor's.
         if let Ok(1..) = stream.peek(&mut [0]).await {
             pending().await
         }
-    };
+    });
     waiting.answer(left).await
 }
 

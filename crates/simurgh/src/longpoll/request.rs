@@ -1,8 +1,8 @@
 //! The requests of long polling: who may ask, what is asked, and what a shard is told of it.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
@@ -22,7 +22,7 @@ use simurgh_proto::serializer::{Frame, Serializer};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::answer::{bare, response};
+use super::answer::bare;
 use super::token::{Claim, now_s};
 use super::{Answered, Asked, Heard, Line, LongPoll, Messages, Opener, Opening, Post, Reply};
 use crate::hub::Hub;
@@ -363,8 +363,27 @@ impl Waiting {
 
     /// Waits until there is something to answer: what was said, or that nothing was said in the
     /// window, or until the client has gone, `left`. Then nothing is taken from the session.
-    pub(crate) async fn answer(&mut self, left: impl Future<Output = ()>) -> Vec<u8> {
-        let heard = self.hear(left).await;
+    pub(crate) async fn answer(
+        &mut self,
+        mut left: Pin<&mut (dyn Future<Output = ()> + Send)>,
+    ) -> Vec<u8> {
+        let mut window = pin!(sleep(self.window));
+        let over = poll_fn(|context| {
+            if let Poll::Ready(heard) = Pin::new(&mut self.heard).poll(context) {
+                return Poll::Ready(Some(heard));
+            }
+            let is_over = window.as_mut().poll(context).is_ready();
+            let has_left = left.as_mut().poll(context).is_ready();
+            if is_over || has_left { Poll::Ready(None) } else { Poll::Pending }
+        });
+        let heard = match over.await {
+            Some(heard) => Some(heard),
+            None => {
+                // From here on the shard keeps what it has; what it had sent before is taken.
+                self.heard.close();
+                self.heard.try_recv().ok().map(Ok)
+            }
+        };
         let (status, messages): (u16, Messages) = match heard {
             Some(Ok(Heard::Messages(messages))) => (200, messages),
             Some(Ok(Heard::Newer)) | None => (204, Messages::new()),
@@ -372,33 +391,6 @@ impl Waiting {
             Some(Err(_)) => (410, Messages::new()),
         };
         Reply::poll(status, &self.token, &messages).body()
-    }
-
-    /// The same for a connection that cannot be parked.
-    pub(crate) async fn respond(mut self: Box<Self>) -> Response<Body> {
-        response(self.answer(std::future::pending()).await)
-    }
-
-    async fn hear(
-        &mut self,
-        left: impl Future<Output = ()>,
-    ) -> Option<Result<Heard, oneshot::error::RecvError>> {
-        let (mut left, mut window) = (pin!(left), pin!(sleep(self.window)));
-        let heard = &mut self.heard;
-        let over = std::future::poll_fn(|context| {
-            if let Poll::Ready(heard) = std::pin::Pin::new(&mut *heard).poll(context) {
-                return Poll::Ready(Some(heard));
-            }
-            let is_over = window.as_mut().poll(context).is_ready();
-            let has_left = left.as_mut().poll(context).is_ready();
-            if is_over || has_left { Poll::Ready(None) } else { Poll::Pending }
-        });
-        if let Some(heard) = over.await {
-            return Some(heard);
-        }
-        // From here on the shard keeps what it has; what it had sent before is taken.
-        self.heard.close();
-        self.heard.try_recv().ok().map(Ok)
     }
 }
 

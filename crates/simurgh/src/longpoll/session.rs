@@ -264,6 +264,9 @@ impl Shard {
                     polled.inbound_bytes = polled.inbound_bytes.saturating_sub(post.bytes);
                     let _ = post.answer.send(200);
                 }
+                if session.posts.is_empty() {
+                    session.posts = VecDeque::new();
+                }
                 continue;
             };
             if phase != Phase::Open {
