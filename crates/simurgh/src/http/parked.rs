@@ -4,12 +4,13 @@
     reason = "these sockets came by SCM_RIGHTS and belong to the main table"
 )]
 
-use std::future::pending;
+use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::longpoll::{HEADERS, Waiting};
@@ -26,12 +27,14 @@ pub(super) struct Parked {
 /// Waits for what the poll is told; the body of its answer. A client that has shut its side is
 /// answered at once: nobody can tell whether it is still there, so nothing is given away.
 pub(super) async fn wait(stream: &TcpStream, waiting: &mut Waiting) -> Vec<u8> {
-    let left = pin!(async {
-        // What comes behind the poll is its successor's.
-        if let Ok(1..) = stream.peek(&mut [0]).await {
-            pending().await
+    let left = pin!(poll_fn(|context| {
+        let mut byte = [0];
+        match stream.poll_peek(context, &mut ReadBuf::new(&mut byte)) {
+            // What comes behind the poll is its successor's.
+            Poll::Ready(Ok(1..)) | Poll::Pending => Poll::Pending,
+            Poll::Ready(_) => Poll::Ready(()),
         }
-    });
+    }));
     waiting.answer(left).await
 }
 
