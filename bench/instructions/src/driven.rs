@@ -17,6 +17,7 @@ pub(crate) const ITEMS: &[Item] = &[
     Item { name: "join-v2", times: 1000, inside: SAYING, run: |n| join(n, V2) },
     Item { name: "join-values", times: 1000, inside: SAYING, run: |n| join(n, None) },
     Item { name: "heartbeat-v2", times: 1000, inside: SAYING, run: heartbeat },
+    Item { name: "push-reply-v2", times: 16_000, inside: SAYING, run: answers },
     Item { name: "join-push-leave-v2", times: 1000, inside: SAYING, run: converse },
     Item { name: "broadcast-v2-1000", times: 5000, inside: FANNING_OUT, run: |n| cast(n, V2) },
     Item { name: "broadcast-v2-10000", times: 50_000, inside: FANNING_OUT, run: |n| cast(n, V2) },
@@ -27,6 +28,8 @@ const V2: Option<Serializer> = Some(Serializer::V2);
 const ROOM: &str = "rooms:lobby";
 /// Broadcasts to all that are counted together, each awaited before the next.
 const BROADCASTS: u32 = 5;
+/// Pushes of each socket that are counted together, with one join.
+const PUSHES: u32 = 16;
 /// How long anything is waited for; callgrind makes a second of a few dozen milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -98,6 +101,16 @@ fn heartbeat(times: u32) {
     let mut server = Server::start(times, V2);
     server.push("phoenix", "heartbeat", Payload::EMPTY_OBJECT);
     server.wait(|counts| counts.ok);
+}
+
+/// Synchronous handlers that reply, `times` in all.
+fn answers(times: u32) {
+    let mut server = Server::start(times / PUSHES, V2);
+    server.join();
+    for heard in 1..=PUSHES {
+        server.push(ROOM, "new:msg", json!({"body": "said"}).into());
+        server.wait_for(|counts| counts.ok, 1 + heard);
+    }
 }
 
 /// The life of a channel: joined, spoken with, left.

@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::layer::Layer;
 use crate::version::Program;
-use crate::{Channels, config, documents, drive, keys, load, observe, road, tune};
+use crate::{Channels, config, documents, drive, keys, load, observe, road, token, tune};
 
 /// A real-time server that speaks Phoenix Channels, and a load generator.
 #[derive(Debug, Parser)]
@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Drive(Box<drive::Flags>),
     /// Shows what is inside a running server: shards, topics, connections, errors.
     Observe(observe::Observe),
+    /// Makes and inspects tokens that say who connects: JWT and Phoenix.Token.
+    Token(token::Token),
     /// Compares what this machine allows with what N connections need, and raises what is too low.
     Tune(tune::Tune),
     /// Prints a script that makes a shell complete these commands and their flags.

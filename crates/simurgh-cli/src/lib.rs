@@ -25,11 +25,11 @@
 //!
 //! `load` is a tool beside the server: it puts servers under load and measures (see `load`).
 //! `observe` looks into a running one (see `observe`). `tune` compares what a machine allows with
-//! what connections need (see `tune`).
+//! what connections need (see `tune`). `token` makes tokens and looks into them (see `token`).
 //!
 //! Exit status: 0 after a drain, 1 when the server cannot start, 2 when flags or file are wrong,
-//! 128 plus the signal's number when a second signal ended it at once; `load` and `tune` have their
-//! own.
+//! 128 plus the signal's number when a second signal ended it at once; `load`, `token` and `tune`
+//! have their own.
 
 mod config;
 mod documents;
@@ -45,6 +45,7 @@ mod observe;
 mod road;
 mod serve;
 mod settings;
+mod token;
 mod tune;
 mod units;
 mod version;
@@ -60,7 +61,7 @@ use settings::{Declared, Refusal, Settings};
 use version::Program;
 
 /// Runs an application of your own with the commands `serve`, `config`, `drive`, `load`, `observe`,
-/// `road` and `tune`.
+/// `road`, `token` and `tune`.
 ///
 /// `application` gets a server that has all settings of flags and file, and adds mounts and pages;
 /// what it sets itself comes last. The keys that are about declared channels are not taken. Its
@@ -143,6 +144,7 @@ fn run_with(
         Command::Drive(flags) => drive::drive(*flags, channels, application),
         Command::Observe(flags) => observe::observe(&flags),
         Command::Road(flags) => road::road(&flags),
+        Command::Token(flags) => token::token(&flags),
         Command::Tune(flags) => tune::tune(flags),
         Command::Completions(flags) => documents::completions(&flags, command),
         Command::ManPages(flags) => documents::man_pages(&flags, command),

@@ -78,6 +78,10 @@ pub(crate) fn duration_or_off(text: &str) -> Result<Choice<Duration>, String> {
     Choice::read(text, "off", duration)
 }
 
+pub(crate) fn duration_or_never(text: &str) -> Result<Choice<Duration>, String> {
+    Choice::read(text, "never", duration)
+}
+
 pub(crate) fn bytes(text: &str) -> Result<usize, String> {
     match simurgh::declared::parse_bytes(text)? {
         0 => Err("must be at least 1 byte".to_owned()),

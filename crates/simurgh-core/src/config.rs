@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::presence::call::PresenceConfig;
+
 /// Limits and times of a core; what each means to the user stands in the settings of the server.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -22,6 +24,8 @@ pub struct Config {
     pub slow_after: Duration,
     /// Bytes of broadcasts that may be under way in a shard.
     pub mailbox_bytes_max: usize,
+    /// How presence is told.
+    pub presence: PresenceConfig,
     /// A callback that holds its shard longer than this is named in the log.
     pub callback_warning: Duration,
 }
@@ -50,6 +54,7 @@ impl Default for Config {
             outbound_bytes_max: 24 << 20,
             slow_after: Duration::from_secs(10),
             mailbox_bytes_max: 16 << 20,
+            presence: PresenceConfig::default(),
             callback_warning: Duration::from_millis(10),
         }
     }

@@ -11,6 +11,7 @@ use simurgh_proto::ws::CloseCode;
 use crate::id::ChannelId;
 use crate::metrics::ShardMetrics;
 use crate::outcome::{Reply, ReplyRef};
+use crate::presence::call::PresenceCall;
 use crate::reach::{Audience, LinkedWork, Reach};
 
 /// What an application keeps with a socket.
@@ -72,6 +73,8 @@ pub enum Effect {
     Reply(ReplyRef, Reply),
     /// Something is kept with the socket.
     Assign(Assigns),
+    /// Something about its presence.
+    Presence(PresenceCall),
     /// Work that ends with the channel.
     Link(Box<dyn LinkedWork>),
     /// No more messages of the client are wanted until [`Effect::Proceed`].
@@ -92,6 +95,7 @@ impl Effect {
             Self::Unsubscribe(_) => "unsubscribe",
             Self::Reply(..) => "reply",
             Self::Assign(_) => "assign",
+            Self::Presence(_) => "presence",
             Self::Link(_) => "spawn_linked",
             Self::Hold | Self::Proceed => "hold",
             Self::Close(_) => "close_socket",

@@ -13,6 +13,7 @@ use crate::id::ChannelId;
 use crate::metrics::ShardMetrics;
 use crate::node::Node;
 use crate::outcome::Reason;
+use crate::presence::home::Home;
 use crate::time::{Drain, Hibernation, Sweep};
 
 /// One shard of a node: its sessions, its topics and what they are still to be sent. See the
@@ -26,6 +27,10 @@ pub struct Core<N: Node> {
     pub(crate) application: Application<N>,
     pub(crate) sweep: Sweep,
     pub(crate) hibernation: Hibernation,
+    /// Who is present in the topics that this shard keeps.
+    pub(crate) presence: Option<Box<Home>>,
+    /// Nobody's to guess.
+    pub(crate) seed: u64,
     pub(crate) drain: Option<Drain>,
     /// Whose channels are brought up to date, to be closed next.
     pub(crate) closing: Option<Key>,
@@ -66,6 +71,8 @@ impl<N: Node> Core<N> {
             application: Application::new(Arc::clone(&node), Arc::clone(&metrics), shard),
             sweep: Sweep::new(shortest.unwrap_or_default()),
             hibernation: Hibernation::new(config.hibernate_after),
+            presence: None,
+            seed,
             drain: None,
             closing: None,
             ends: Vec::new(),

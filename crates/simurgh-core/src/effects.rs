@@ -28,7 +28,7 @@ use crate::frames::{close_reason, say, say_close};
 use crate::id::ChannelId;
 use crate::node::{Callback, Node};
 use crate::outcome::{Outcome, Reason, Reply, Stop};
-use crate::registry::{DELIVERING, List, RELAY, SOCKET_ID};
+use crate::registry::{DELIVERING, List, RELAY, SOCKET_ID, TRACKS};
 use crate::socket::{Own, Phase, Speaker};
 use crate::sockets::{Abandoned, Sockets};
 use crate::wire::Wire;
@@ -109,6 +109,7 @@ impl<N: Node> Core<N> {
                     }
                 }
                 Effect::Assign(value) => self.assign(out, speaker.conn, value),
+                Effect::Presence(call) => self.presence_call(speaker, call),
                 Effect::Link(work) => match self.live(speaker.id) {
                     Some(membership) => self.application.link(membership, work),
                     None => self.application.drop_guarded(work),
@@ -374,11 +375,14 @@ impl<N: Node> Core<N> {
     ) {
         let state: Option<&SocketState> = own.as_ref().map(|own| &own.state);
         while let Some(it) = self.registry.member(list.first()) {
-            let (current, is_joined) = (list.first(), it.is_joined());
+            let (current, is_joined, tracks) = (list.first(), it.is_joined(), it.is(TRACKS));
             let speaker = if is_joined { self.speaker(out, current) } else { None };
             let Some(left) = self.registry.leave(&mut list, current) else { break };
             let channel = self.has_left(left);
             if let Some(speaker) = speaker {
+                if tracks {
+                    self.presence_ended(speaker.id, &speaker.topic);
+                }
                 let mut effects =
                     self.application.terminate(state, &speaker, channel, Reason::Closed);
                 effects.retain(|effect| matches!(effect, Effect::Broadcast(..)));

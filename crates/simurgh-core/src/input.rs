@@ -54,6 +54,8 @@ impl<N: Node> Core<N> {
             Mail::Joined(key, ticket, answer) => self.joined(out, key, ticket, answer),
             Mail::Listen(topic, listener) => self.fanout.listen(topic, listener),
             Mail::Unlisten(topic, name) => self.fanout.unlisten(&topic, name),
+            Mail::Presence(topic, mail) => self.presence_came(out, &topic, mail),
+            Mail::Push(push) => self.push_all(out, push),
             Mail::Permit => self.fanout.permit_came(out),
             Mail::Drain(over) => self.begin_drain(out, over),
         }
@@ -75,15 +77,17 @@ impl<N: Node> Core<N> {
 
 /// Time: what is due at the end of a turn. Each says when it wants to be called again.
 impl<N: Node> Core<N> {
-    /// Ends what has taken too long, gets on with a drain, has idle channels hibernate. Comes
+    /// Ends what has taken too long, gets on with a drain, has idle channels hibernate, tells who
+    /// has come and gone. Comes
     /// before [`fan_out`](Self::fan_out): whose time is up has channels that may broadcast their
     /// end.
     pub fn tick(&mut self, out: &mut impl Sockets) -> Next {
         let swept = self.sweep_sockets(out);
         let drained = self.drain_sockets(out);
         let hibernated = self.hibernate_channels(out);
+        let present = self.tell_presences(out);
         let now = out.now();
-        swept.sooner(drained, now).sooner(hibernated, now)
+        swept.sooner(drained, now).sooner(hibernated, now).sooner(present, now)
     }
 
     /// Sends what is to be sent, for at most one slice.

@@ -44,7 +44,8 @@
 //! and the traits; `registry`, the one owner of topics, memberships and each socket's list;
 //! `frames`, what is said on a wire; `fanout`; `application`, callbacks under their guard; `time`,
 //! the clockworks; `core`, the state of a shard; `membership` and `effects`, carrying out;
-//! `session`, what a message means; `deadlines`, whose time is up; `input`, the methods above.
+//! `presence`, who is there; `session`, what a message means; `deadlines`, whose time is up;
+//! `input`, the methods above.
 //!
 //! # Features
 //!
@@ -73,6 +74,7 @@ mod mount;
 mod node;
 mod outcome;
 mod permits;
+mod presence;
 mod reach;
 mod registry;
 mod session;
@@ -104,6 +106,11 @@ pub use mount::{Kind, Mount, PrepareFn, Route};
 pub use node::{Callback, Deciding, Node};
 pub use outcome::{Outcome, Reason, Reply, ReplyRef, Stop};
 pub use permits::Permits;
+pub use presence::call::{
+    PresenceAnswer, PresenceCall, PresenceConfig, PresenceError, PresenceList, PresenceMail,
+    SharedPush,
+};
+pub use presence::handle::{Effects, Presences};
 pub use reach::{Audience, LinkedWork, Reach, ToChannel, Work};
 pub use registry::TopicId;
 #[cfg(feature = "fuzz")]

@@ -8,6 +8,7 @@ use crate::channel::Join;
 use crate::flow::Posted;
 use crate::id::ChannelId;
 use crate::listeners::Listener;
+use crate::presence::call::{PresenceMail, SharedPush};
 use crate::reach::ToChannel;
 
 /// All that other threads may ask of a core.
@@ -24,6 +25,10 @@ pub enum Mail {
     Listen(Box<str>, Listener),
     /// And no longer.
     Unlisten(Box<str>, ChannelId),
+    /// Something about the presences of a topic that this shard keeps.
+    Presence(Box<str>, PresenceMail),
+    /// An event for several channels.
+    Push(SharedPush),
     /// A permit to fan out, for which this shard stood in line.
     Permit,
     /// Close everything with 1012 over this time, then end.

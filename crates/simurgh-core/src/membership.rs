@@ -13,7 +13,7 @@ use crate::id::ChannelId;
 use crate::node::Node;
 use crate::outcome::Reason;
 use crate::reach::Audience;
-use crate::registry::{HAS_RELAYS, HOLDS, Holds, Left, RELAY, Subscriber};
+use crate::registry::{HAS_RELAYS, HOLDS, Holds, Left, RELAY, Subscriber, TRACKS};
 use crate::socket::{Socket, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
@@ -65,7 +65,7 @@ impl<N: Node> Core<N> {
     ) -> Vec<Effect> {
         let membership = speaker.id.membership;
         let is = |flag| self.registry.member(membership).is_some_and(|it| it.is(flag));
-        let (has_relays, holds) = (is(HAS_RELAYS), is(HOLDS));
+        let (has_relays, holds, tracks) = (is(HAS_RELAYS), is(HOLDS), is(TRACKS));
         let Some(socket) = out.socket_mut(speaker.conn) else { return Vec::new() };
         let mut channel = None;
         if let Some(left) = self.registry.leave(&mut socket.list, membership) {
@@ -84,6 +84,9 @@ impl<N: Node> Core<N> {
         let effects = self.application.terminate(socket.state(), speaker, channel, reason);
         if holds {
             self.proceed(out, speaker.conn, speaker.id);
+        }
+        if tracks {
+            self.presence_ended(speaker.id, &speaker.topic);
         }
         effects
     }

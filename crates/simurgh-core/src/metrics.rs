@@ -76,6 +76,10 @@ counters! {
     broadcasts: counter,
     /// Broadcasts delivered, one for each member.
     deliveries: counter,
+    /// Presences of the topics that this shard keeps, now.
+    presences: gauge,
+    /// Diffs, lists and summaries of presences told, once for all who get the same.
+    presence_events: counter,
     /// Bytes of broadcasts under way.
     fanout_bytes: gauge,
     /// Topics with broadcasts under way.
@@ -117,6 +121,8 @@ counters! {
     errors_decision_timeout: counter,
     /// What a join function did for a channel before its join was decided, dropped.
     errors_before_join: counter,
+    /// Presences that a channel already has, has not, or has too many of.
+    errors_presence_refused: counter,
     /// Messages for topics that are not joined or have no channel.
     errors_unmatched_topic: counter,
     /// Payloads that a declared channel does not take, by their shape.

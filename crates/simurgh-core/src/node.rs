@@ -16,6 +16,7 @@ use crate::id::ChannelId;
 use crate::mail::Mail;
 use crate::mount::Mount;
 use crate::permits::Permits;
+use crate::presence::call::{PresenceAnswer, PresenceMail, home};
 use crate::reach::{Audience, Reach, ToChannel};
 
 /// The work that decides about a join.
@@ -83,6 +84,9 @@ pub trait Node: Reach + Sized + 'static {
 
     /// A mount by its place.
     fn mount(&self, index: u8) -> Option<&Mount>;
+
+    /// Another number for each start of each node, by more than there are shards.
+    fn id(&self) -> u64;
 
     /// Who may fan out.
     fn permits(&self) -> &Permits;
@@ -175,6 +179,21 @@ pub trait Node: Reach + Sized + 'static {
             self.done(shard, bytes);
         }
         Ok(())
+    }
+
+    /// Something for the shard that keeps a topic's presences, to whose bytes it counts from here
+    /// on.
+    fn post_home(&self, topic: &str, mail: PresenceMail) {
+        let (shard, bytes) = (home(topic, self.shards()), mail.weight() + topic.len());
+        self.charge(shard, bytes);
+        if !self.post(shard, Mail::Presence(topic.into(), mail)) {
+            self.done(shard, bytes);
+        }
+    }
+
+    /// What [`Reach::list_presences`] does.
+    fn ask_presences(&self, topic: &str, answer: PresenceAnswer) {
+        self.post_home(topic, PresenceMail::List(answer));
     }
 
     /// Whether a broadcast of so many bytes is taken that may be refused.

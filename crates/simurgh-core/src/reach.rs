@@ -11,6 +11,7 @@ use simurgh_proto::message::Payload;
 use crate::broadcast::{BroadcastError, weight};
 use crate::id::ChannelId;
 use crate::outcome::{Reply, ReplyRef, Stop};
+use crate::presence::call::{PresenceAnswer, PresenceConfig};
 
 /// Work that runs away from the shards.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -95,6 +96,13 @@ pub trait Reach: Send + Sync {
 
     /// Runs work away from the shards, for as long as what is returned is kept.
     fn spawn_linked(&self, work: Work) -> Box<dyn LinkedWork>;
+
+    /// Limits and times of presence.
+    fn presence_config(&self) -> &PresenceConfig;
+
+    /// Asks who is present in a topic. A shard that has ended answers nothing: the question is
+    /// dropped then.
+    fn list_presences(&self, topic: &str, answer: PresenceAnswer);
 
     /// How many members a topic has on all shards; `None` if no mount counts them.
     fn member_count(&self, topic: &str) -> Option<u32>;

@@ -86,6 +86,14 @@ impl Reach for TestNode {
         assert!(ready, "tests spawn nothing that waits");
     }
 
+    fn presence_config(&self) -> &PresenceConfig {
+        &self.config.presence
+    }
+
+    fn list_presences(&self, topic: &str, answer: PresenceAnswer) {
+        self.ask_presences(topic, answer);
+    }
+
     fn member_count(&self, topic: &str) -> Option<u32> {
         self.told().census.get(topic).copied()
     }
@@ -107,6 +115,10 @@ impl Node for TestNode {
 
     fn mount(&self, index: u8) -> Option<&Mount> {
         self.mounts.get(usize::from(index))
+    }
+
+    fn id(&self) -> u64 {
+        7
     }
 
     fn permits(&self) -> &Permits {

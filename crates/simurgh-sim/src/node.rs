@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use simurgh_core::{
     Audience, Broadcast, BroadcastError, Callback, ChannelId, Config, Deciding, Kind, LinkedWork,
-    Mail, Mount, Node, Permits, Reach, Route, ToChannel, Work,
+    Mail, Mount, Node, Permits, PresenceAnswer, PresenceConfig, Reach, Route, ToChannel, Work,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
@@ -342,6 +342,14 @@ impl Reach for SimNode {
         Box::new(handlers::Linked { task, stage: Arc::clone(&self.stage) })
     }
 
+    fn presence_config(&self) -> &PresenceConfig {
+        &self.config().presence
+    }
+
+    fn list_presences(&self, topic: &str, answer: PresenceAnswer) {
+        self.ask_presences(topic, answer);
+    }
+
     fn member_count(&self, topic: &str) -> Option<u32> {
         let topic = self.stage.model().topics.number(topic)?;
         let count = self.state().census.get(usize::from(topic)).copied();
@@ -356,6 +364,10 @@ impl Node for SimNode {
 
     fn mount(&self, index: u8) -> Option<&Mount> {
         self.mounts.get(usize::from(index))
+    }
+
+    fn id(&self) -> u64 {
+        self.stage.profile.seed
     }
 
     fn permits(&self) -> &Permits {

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use simurgh_core::{Config, Permits};
+use simurgh_core::{Config, Permits, PresenceConfig};
 
 use crate::extras::Extras;
 use crate::op::Kind;
@@ -224,6 +224,7 @@ fn config(rng: &mut Rng) -> Config {
         outbound_bytes_max: [24 << 20, 200_000, 20_000][rng.usize(..3)],
         slow_after: 10 * second,
         mailbox_bytes_max: [16 << 20, 100_000, 8_000][rng.usize(..3)],
+        presence: PresenceConfig::default(),
         callback_warning: 10 * ms,
     }
 }

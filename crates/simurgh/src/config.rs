@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use simurgh_core::PresenceConfig;
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_proto::ws::Limits;
 
@@ -67,6 +68,10 @@ pub struct Config {
     /// Bytes of broadcasts under way in a shard, its mailbox included; above, publishers are held
     /// back (their sockets are not read; other threads get an error). Default 16 MiB.
     pub mailbox_bytes_max: usize,
+    /// How presence is told, and how much of it there may be ([`Context::presence`]).
+    ///
+    /// [`Context::presence`]: crate::Context::presence
+    pub presence: PresenceConfig,
     /// Which pages may connect; `None`: `Conn` (the request's own scheme, host and port), or
     /// `Local` (pages of this machine and of the request's own host) while the server listens on
     /// loopback alone.
@@ -122,6 +127,7 @@ impl Default for Config {
             outbound_budget_bytes: 128 << 20,
             slow_after: Duration::from_secs(10),
             mailbox_bytes_max: 16 << 20,
+            presence: PresenceConfig::default(),
             check_origin: None,
             trusted_hosts: Vec::new(),
             trusted_proxies: Vec::new(),
@@ -154,6 +160,7 @@ impl Config {
             outbound_bytes_max: self.outbound_bytes_max,
             slow_after: self.slow_after,
             mailbox_bytes_max: self.mailbox_bytes_max,
+            presence: self.presence.clone(),
             callback_warning: self.callback_warning,
         }
     }

@@ -1,6 +1,7 @@
 //! An [`Endpoint`]: mounts, shards and the HTTP side, started and stopped as one.
 
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -20,6 +21,7 @@ use crate::longpoll::LongPolls;
 use crate::mail::Mail;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
+use crate::presence::Presence;
 use crate::pubsub::PubSub;
 use crate::shard::{MOUNTS_MAX, Shard};
 use crate::signals::Signals;
@@ -104,6 +106,11 @@ impl Endpoint {
         PubSub::new(Arc::clone(&self.hub))
     }
 
+    /// A cheap clone for other threads and tasks: tells who is present.
+    pub fn presence(&self) -> Presence {
+        Presence::new(Arc::clone(&self.hub))
+    }
+
     /// Serves until a signal has drained it; a second one ends the process at once.
     ///
     /// # Errors
@@ -181,6 +188,11 @@ impl Handle {
     /// As [`Endpoint::pubsub`].
     pub fn pubsub(&self) -> PubSub {
         PubSub::new(Arc::clone(&self.0))
+    }
+
+    /// As [`Endpoint::presence`].
+    pub fn presence(&self) -> Presence {
+        Presence::new(Arc::clone(&self.0))
     }
 
     /// The counters of each shard, to be read at any time.
@@ -405,6 +417,7 @@ fn make_hub(
     let shards = mailboxes.len();
     let reserved = config.http.connections_reserved;
     Hub {
+        id: RandomState::new().hash_one(shards),
         origin_policy: config.origin_policy(),
         census: Census::new(mounts.iter().any(|mount| mount.channels.count_members)),
         metrics: (0..shards).map(|_| Arc::new(ShardMetrics::default())).collect(),

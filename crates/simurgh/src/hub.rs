@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use simurgh_core::{
-    Audience, BroadcastError, Callback, ChannelId, Deciding, LinkedWork, Node, Permits, Reach,
-    ToChannel, Work,
+    Audience, BroadcastError, Callback, ChannelId, Deciding, LinkedWork, Node, Permits,
+    PresenceAnswer, PresenceConfig, Reach, ToChannel, Work,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::origin::CheckOrigin;
@@ -29,6 +29,8 @@ use crate::watchdog::Watch;
 
 /// The doors into all shards. Nothing here is written after start but counters.
 pub(crate) struct Hub {
+    /// Another number for each start.
+    pub(crate) id: u64,
     pub(crate) config: Config,
     /// The same, as the shards' cores are told.
     pub(crate) limits: simurgh_core::Config,
@@ -123,6 +125,14 @@ impl Reach for Hub {
         Box::new(Task(task))
     }
 
+    fn presence_config(&self) -> &PresenceConfig {
+        &self.limits.presence
+    }
+
+    fn list_presences(&self, topic: &str, answer: PresenceAnswer) {
+        self.ask_presences(topic, answer);
+    }
+
     fn member_count(&self, topic: &str) -> Option<u32> {
         self.census.is_counting().then(|| self.census.count(topic))
     }
@@ -153,6 +163,10 @@ impl Node for Hub {
 
     fn mount(&self, index: u8) -> Option<&simurgh_core::Mount> {
         self.mounts.get(usize::from(index)).map(|mount| &mount.channels)
+    }
+
+    fn id(&self) -> u64 {
+        self.id
     }
 
     fn permits(&self) -> &Permits {

@@ -64,6 +64,7 @@ mod mail;
 pub mod metrics;
 pub mod observe;
 mod panics;
+mod presence;
 pub mod pubsub;
 mod shard;
 mod signals;
@@ -80,11 +81,12 @@ pub use config::Config;
 pub use endpoint::{Builder, Endpoint, Handle, Pulse};
 pub use error::Error;
 pub use longpoll::LongPoll;
+pub use presence::{Presence, PresenceListError};
 pub use pubsub::{PubSub, Subscription};
 pub use signals::Signals;
 pub use simurgh_core::{
     Broadcast, BroadcastError, Channel, ChannelHandle, Context, HandleInfo, Join, JoinFn, Outcome,
-    Reason, Reply, ReplyRef, Stop,
+    PresenceConfig, PresenceError, Presences, Reason, Reply, ReplyRef, Stop,
 };
 pub use simurgh_proto::message::{Payload, PayloadError};
 pub use simurgh_proto::origin::CheckOrigin;

@@ -119,7 +119,18 @@ fn contents(made: &Made<'_>) -> Result<Verdict, String> {
     let all = files::below(&made.tree)?;
     let is_command = |path: &&String| path.starts_with("usr/share/man/man1/simurgh-");
     let commands: Vec<&String> = all.iter().filter(is_command).collect();
-    for name in ["config", "drive", "load", "load-check", "observe", "road", "serve", "tune"] {
+    for name in [
+        "config",
+        "drive",
+        "load",
+        "load-check",
+        "observe",
+        "road",
+        "serve",
+        "token",
+        "token-sign",
+        "tune",
+    ] {
         let page = format!("usr/share/man/man1/simurgh-{name}.1.gz");
         if !commands.contains(&&page) {
             return Err(format!("there is no {page}"));

@@ -23,6 +23,8 @@ use std::time::Duration;
 use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
+pub(crate) use text::visible;
+
 use crate::{WRONG_SETTINGS, complain, fail, print};
 use app::App;
 use client::Client;

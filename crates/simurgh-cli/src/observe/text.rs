@@ -2,7 +2,7 @@
 
 /// A name with control characters, and those that turn the direction of writing, made visible:
 /// whoever may join a topic may have named it.
-pub(super) fn visible(text: &str) -> String {
+pub(crate) fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if is_hidden(c) {

@@ -45,6 +45,7 @@ fn command(program: &Path, dir: &Path, args: &[&str]) -> Command {
     command
         .env_remove("SIMURGH_API_TOKEN")
         .env_remove("SIMURGH_LOAD_TOKEN")
+        .env_remove("SIMURGH_TOKEN_KEY")
         .env_remove("NOTIFY_SOCKET")
         .env_remove("WATCHDOG_USEC")
         .env_remove("RUST_BACKTRACE");

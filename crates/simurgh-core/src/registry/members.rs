@@ -86,6 +86,8 @@ pub(crate) const BEHIND: u16 = 256;
 pub(crate) const HAS_RELAYS: u16 = 512;
 /// Its socket is not read because its channel wants no more for now.
 pub(crate) const HOLDS: u16 = 1024;
+/// It has, or has had, presences.
+pub(crate) const TRACKS: u16 = 2048;
 
 impl Membership {
     pub(crate) fn is(&self, flag: u16) -> bool {

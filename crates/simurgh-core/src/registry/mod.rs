@@ -29,7 +29,7 @@ pub(crate) use list::List;
 use members::Memberships;
 pub(crate) use members::{
     BEHIND, COUNTED, DELIVERING, HAS_RELAYS, HOLDS, Holds, Membership, RELAY, SOCKET_ID,
-    Subscriber, WITHOUT_JOIN_REF,
+    Subscriber, TRACKS, WITHOUT_JOIN_REF,
 };
 pub use topics::TopicId;
 use topics::Topics;

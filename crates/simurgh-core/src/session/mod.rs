@@ -17,6 +17,7 @@ use crate::frames::{close_reason, say, say_close};
 use crate::id::{ChannelId, NO_MEMBERSHIP};
 use crate::node::{Callback, Node};
 use crate::outcome::Reason;
+use crate::presence::call::SharedPush;
 use crate::reach::ToChannel;
 use crate::registry::{Holds, SOCKET_ID, Subscriber};
 use crate::socket::{Phase, Socket};
@@ -168,6 +169,18 @@ impl<N: Node> Core<N> {
             ToChannel::Stop(how) => self.end_channel(out, membership, Reason::Stopped(how)),
         }
         self.end_as_wanted(out, channel);
+    }
+
+    /// An event for several channels of this shard.
+    pub(crate) fn push_all(&mut self, out: &mut impl Sockets, push: SharedPush) {
+        self.node.done(usize::from(self.shard), push.weight());
+        for channel in push.channels {
+            let speaker = self.live(channel).and_then(|membership| self.speaker(out, membership));
+            let Some(speaker) = speaker else { continue };
+            let payload = Payload::from_json(&*push.json);
+            self.push_to(out, &speaker, push.event, payload);
+            self.end_as_wanted(out, channel);
+        }
     }
 
     /// Something a handle sent to a channel that has ended, or that never was: a join function's.

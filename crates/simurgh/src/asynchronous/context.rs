@@ -4,7 +4,9 @@ use std::any::Any;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use simurgh_core::{Assigns, Audience, ChannelHandle, Context, Effect, Reply, ReplyRef};
+use simurgh_core::{
+    Assigns, Audience, ChannelHandle, Context, Effect, Effects, Presences, Reply, ReplyRef,
+};
 use simurgh_proto::message::{Payload, events};
 use simurgh_proto::ws::CloseCode;
 
@@ -35,6 +37,12 @@ impl Outbox {
     /// What has been done since this was last asked.
     pub(super) fn take(&self) -> Vec<Effect> {
         std::mem::take(&mut *self.open())
+    }
+}
+
+impl Effects for Outbox {
+    fn add(&mut self, effect: Effect) {
+        self.open().push(effect);
     }
 }
 
@@ -125,6 +133,14 @@ impl AsyncContext {
     /// Ends what [`subscribe`](Self::subscribe) began.
     pub fn unsubscribe(&mut self, topic: &str) {
         self.does(Effect::Unsubscribe(topic.into()));
+    }
+
+    /// The presences of this channel, and who is present in its topic; [`Presence::list`] for the
+    /// answer to `await`.
+    ///
+    /// [`Presence::list`]: crate::Presence::list
+    pub fn presence(&mut self) -> Presences<'_> {
+        Presences::new(&**self.handle.reach(), self.known.topic(), &mut self.outbox)
     }
 
     /// Closes every socket with this id, on every shard, with 1001 (PROTOCOL §7).

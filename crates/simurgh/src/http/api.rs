@@ -1,23 +1,26 @@
-//! `POST /api/broadcast`: how a back end in any language speaks to the members of a topic.
+//! `POST /api/broadcast` and `GET /api/presence`: how a back end in any language speaks to the
+//! members of a topic, and learns who they are.
 
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{DefaultBodyLimit, FromRequest, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Json, Router};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
-use simurgh_core::Node;
+use simurgh_core::{Node, PresenceList};
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::json::compact;
 
 use super::bearer::{Bearer, bearer};
 use crate::declared::PayloadShape;
 use crate::hub::Hub;
+use crate::presence::Presence;
 use crate::socket::Mount;
 use crate::{Broadcast, BroadcastError};
 
@@ -27,6 +30,7 @@ const BODY_MAX: usize = 8_000_000;
 pub(super) fn router(hub: &Arc<Hub>) -> Router {
     Router::new()
         .route("/api/broadcast", post(broadcast))
+        .route("/api/presence", get(presence))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(Arc::clone(hub))
 }
@@ -52,12 +56,7 @@ struct Message {
 async fn broadcast(State(hub): State<Arc<Hub>>, request: Request) -> Response {
     // Before its body is read: nobody else may make the server hold one.
     if !is_authorized(&hub, request.headers()) {
-        return (
-            StatusCode::UNAUTHORIZED,
-            [(header::WWW_AUTHENTICATE, "Bearer")],
-            Json(json!({"error": "authorization: Bearer TOKEN is missing or wrong"})),
-        )
-            .into_response();
+        return unauthorized();
     }
     let body = match Bytes::from_request(request, &()).await {
         Ok(body) => body,
@@ -85,6 +84,60 @@ async fn broadcast(State(hub): State<Arc<Hub>>, request: Request) -> Response {
         }
     }
     (StatusCode::ACCEPTED, Json(json!({"taken": messages.len()}))).into_response()
+}
+
+/// Which topic is asked about.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct About {
+    topic: String,
+}
+
+/// Who is present in a topic: 200 with the number of entries and of keys, and the list as members
+/// get it (a sample of a long one); 401 without the token, 400 without a topic, 503 at the
+/// server's end.
+async fn presence(
+    State(hub): State<Arc<Hub>>,
+    headers: HeaderMap,
+    about: Result<Query<About>, QueryRejection>,
+) -> Response {
+    if !is_authorized(&hub, &headers) {
+        return unauthorized();
+    }
+    let Ok(Query(About { topic })) = about else {
+        let error = Json(json!({"error": "expected ?topic=NAME, and nothing else"}));
+        return (StatusCode::BAD_REQUEST, error).into_response();
+    };
+    match Presence::new(hub).ask(&topic).await {
+        Ok(PresenceList { entries, keys, json }) => {
+            let Ok(presences) = RawValue::from_string(json) else {
+                return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+            };
+            let listed = Listed { topic: &topic, entries, keys, presences: &presences };
+            Json(listed).into_response()
+        }
+        Err(error) => {
+            let error = Json(json!({"error": error.to_string()}));
+            (StatusCode::SERVICE_UNAVAILABLE, error).into_response()
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Listed<'a> {
+    topic: &'a str,
+    entries: usize,
+    keys: usize,
+    presences: &'a RawValue,
+}
+
+fn unauthorized() -> Response {
+    (
+        StatusCode::UNAUTHORIZED,
+        [(header::WWW_AUTHENTICATE, "Bearer")],
+        Json(json!({"error": "authorization: Bearer TOKEN is missing or wrong"})),
+    )
+        .into_response()
 }
 
 fn is_authorized(hub: &Hub, headers: &HeaderMap) -> bool {

@@ -1,0 +1,153 @@
+//! `simurgh token inspect`: what a token says, and whether it is good.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+use simurgh_token::jwt::Checks;
+use simurgh_token::phoenix::MaxAge;
+use simurgh_token::{Format, Inspection, PhoenixSettings, Settings, TokenError, Verifier};
+
+use super::{key, standard_input};
+use crate::observe::visible;
+use crate::{print, units};
+
+/// What can be typed after `simurgh token inspect`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Inspect {
+    /// The token; a - reads it from standard input, where the process list does not show it.
+    #[arg(value_name = "TOKEN")]
+    token: String,
+    #[command(flatten)]
+    key: key::Flags,
+    /// By how much the clocks of issuer and server may differ.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration_or_zero)]
+    leeway: Duration,
+    /// How old a Phoenix.Token may be, in place of what it says.
+    #[arg(long, value_name = "TIME", requires = "phoenix_salt", value_parser = units::duration)]
+    max_age: Option<Duration>,
+    /// The iss that a JWT has to have; several with several flags.
+    #[arg(long, value_name = "ISS", conflicts_with = "phoenix_salt")]
+    issuer: Vec<String>,
+    /// The aud that a JWT has to name; several with several flags.
+    #[arg(long, value_name = "AUD", conflicts_with = "phoenix_salt")]
+    audience: Vec<String>,
+    /// Prints JSON in the place of lines.
+    #[arg(long)]
+    json: bool,
+}
+
+const AFTER_HELP: &str = "\
+Without a key it is shown and not verified. With one it is verified as a server would.\n\
+Exit status: 0 it was shown (and is good, if there is a key), 1 it is no token or not good,\n\
+2 flags or key are wrong.";
+
+/// What is known of a token beyond what it says.
+enum Verdict {
+    Good,
+    NotVerified,
+    Refused(TokenError),
+}
+
+/// Prints what the token says; wrong flags or keys are an error.
+pub(super) fn inspect(flags: &Inspect, now: Duration) -> Result<ExitCode, String> {
+    let token = match flags.token.as_str() {
+        "-" if flags.key.reads_standard_input() => {
+            return Err("standard input cannot be both key and token".to_owned());
+        }
+        "-" => String::from_utf8_lossy(&standard_input()?).trim().to_owned(),
+        token => token.trim().to_owned(),
+    };
+    let verifier = verifier(flags)?;
+    let inspection = match simurgh_token::inspect(&token) {
+        Ok(inspection) => inspection,
+        Err(error) => return Ok(refused(flags, &error)),
+    };
+    if inspection.format == Format::Phoenix && verifier.is_some() && !is_for_phoenix(flags) {
+        return Err("it is a Phoenix.Token: its key needs --phoenix-salt".to_owned());
+    }
+    let verdict = match verifier.map(|verifier| verifier.verify(&token, now)) {
+        None => Verdict::NotVerified,
+        Some(Ok(_)) => Verdict::Good,
+        Some(Err(error)) => Verdict::Refused(error),
+    };
+    match flags.json {
+        true => print(&format!("{:#}\n", as_json(&inspection, &verdict))),
+        false => print(&as_text(&inspection, &verdict, now)),
+    }
+    Ok(match verdict {
+        Verdict::Good | Verdict::NotVerified => ExitCode::SUCCESS,
+        Verdict::Refused(_) => ExitCode::FAILURE,
+    })
+}
+
+fn is_for_phoenix(flags: &Inspect) -> bool {
+    flags.key.phoenix_salt.is_some()
+}
+
+fn verifier(flags: &Inspect) -> Result<Option<Verifier>, String> {
+    let Some(key) = flags.key.read()? else {
+        return match is_for_phoenix(flags) {
+            true => flags.key.required().map(|_| None),
+            false => Ok(None),
+        };
+    };
+    if let Some(salt) = &flags.key.phoenix_salt {
+        let settings = PhoenixSettings {
+            leeway: flags.leeway,
+            max_age: flags.max_age.map(MaxAge::Within),
+            ..PhoenixSettings::new(key.secret_key_base()?, salt)
+        };
+        let verifier = Verifier::new(Settings::Phoenix(settings));
+        return verifier.map(Some).map_err(|error| error.to_string());
+    }
+    let checks = Checks {
+        leeway: flags.leeway,
+        issuers: flags.issuer.clone(),
+        audiences: flags.audience.clone(),
+        ..Checks::default()
+    };
+    Ok(Some(Verifier::of_keys(key.verifying()?, checks)))
+}
+
+/// What cannot be shown at all.
+fn refused(flags: &Inspect, error: &TokenError) -> ExitCode {
+    match flags.json {
+        true => {
+            let answer = serde_json::json!({
+                "verified": false, "reason": error.reason(), "error": error.to_string(),
+            });
+            print(&format!("{answer:#}\n"));
+        }
+        false => print(&format!("{:<10} {error}\n", error.reason())),
+    }
+    ExitCode::FAILURE
+}
+
+fn as_text(inspection: &Inspection, verdict: &Verdict, now: Duration) -> String {
+    let verdict = match verdict {
+        Verdict::Good => "good: signed by this key, and in time".to_owned(),
+        Verdict::NotVerified => "not verified, for want of a key".to_owned(),
+        Verdict::Refused(error) => format!("{}: {error}", error.reason()),
+    };
+    // Whoever made the token chose these texts.
+    let text = inspection.text(now);
+    let lines = text.lines().map(|line| visible(line) + "\n");
+    lines.chain([format!("{:<10} {verdict}\n", "verdict")]).collect()
+}
+
+fn as_json(inspection: &Inspection, verdict: &Verdict) -> Value {
+    let mut json = inspection.json();
+    json["verified"] = match verdict {
+        Verdict::Good => true.into(),
+        Verdict::NotVerified => Value::Null,
+        Verdict::Refused(_) => false.into(),
+    };
+    if let Verdict::Refused(error) = verdict {
+        json["reason"] = error.reason().into();
+        json["error"] = error.to_string().into();
+    }
+    json
+}

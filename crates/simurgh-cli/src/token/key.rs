@@ -1,0 +1,107 @@
+//! Where keys come from: a file, standard input or the environment, and never an argument, which
+//! everybody on the machine can see.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+
+use clap::Args;
+use simurgh_token::jwt::{Keys, SigningKey};
+
+use super::{INPUT_BYTES_MAX, standard_input};
+
+/// The key, and what it is for.
+#[derive(Debug, Args)]
+pub(super) struct Flags {
+    /// The key: PEM, a JWK or JWKS, a secret; or secret_key_base. A - reads standard input.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// The environment variable that has the key, where there is no --key-file.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "SIMURGH_TOKEN_KEY",
+        conflicts_with = "key_file"
+    )]
+    key_env: String,
+    /// Says that the key is a secret_key_base, and what Phoenix.Token.sign is given as salt.
+    #[arg(long, value_name = "SALT")]
+    pub(super) phoenix_salt: Option<String>,
+}
+
+/// A key as it was found.
+pub(super) struct Text(Vec<u8>);
+
+impl Flags {
+    /// Whether the key is what standard input has.
+    pub(super) fn reads_standard_input(&self) -> bool {
+        self.key_file.as_ref().is_some_and(|file| file.as_os_str() == "-")
+    }
+
+    /// Reads the key; none: there is no file, and the variable is not set.
+    pub(super) fn read(&self) -> Result<Option<Text>, String> {
+        let bytes = match &self.key_file {
+            Some(_) if self.reads_standard_input() => Some(standard_input()?),
+            Some(path) => {
+                let mut bytes = Vec::new();
+                File::open(path)
+                    .and_then(|file| file.take(INPUT_BYTES_MAX).read_to_end(&mut bytes))
+                    .map_err(|error| format!("cannot read the key {}: {error}", path.display()))?;
+                Some(bytes)
+            }
+            None => std::env::var_os(&self.key_env).map(std::ffi::OsString::into_encoded_bytes),
+        };
+        match bytes {
+            Some(bytes) if bytes.trim_ascii().is_empty() => Err("the key is empty".to_owned()),
+            bytes => Ok(bytes.map(Text)),
+        }
+    }
+
+    /// Reads the key, which has to be there.
+    pub(super) fn required(&self) -> Result<Text, String> {
+        let none = || {
+            let name = &self.key_env;
+            format!("there is no key: name a --key-file, or put it into the variable {name}")
+        };
+        self.read()?.ok_or_else(none)
+    }
+}
+
+impl Text {
+    /// As a secret: the end of the line that an editor adds is none of it.
+    fn secret(&self) -> &[u8] {
+        let bytes = self.0.strip_suffix(b"\n").unwrap_or(&self.0);
+        bytes.strip_suffix(b"\r").unwrap_or(bytes)
+    }
+
+    pub(super) fn secret_key_base(&self) -> Result<&str, String> {
+        std::str::from_utf8(self.secret()).map_err(|_| "secret_key_base is not UTF-8".to_owned())
+    }
+
+    /// A key that signs, by what it looks like.
+    pub(super) fn signing(&self) -> Result<SigningKey, String> {
+        match self.text() {
+            Some(pem) if pem.starts_with("-----BEGIN") => SigningKey::from_pem(pem),
+            Some(jwk) if jwk.starts_with('{') => SigningKey::from_jwk(jwk),
+            _ => SigningKey::from_secret(self.secret()),
+        }
+        .map_err(|error| error.to_string())
+    }
+
+    /// Keys that verify: public ones, or what signs.
+    pub(super) fn verifying(&self) -> Result<Keys, String> {
+        match self.text() {
+            Some(pem) if pem.starts_with("-----BEGIN") && pem.contains("PRIVATE KEY-----") => {
+                SigningKey::from_pem(pem).and_then(|key| key.verifying_key()).map(Keys::from)
+            }
+            Some(pem) if pem.starts_with("-----BEGIN") => Keys::from_pem(pem),
+            Some(jwks) if jwks.starts_with('{') => Keys::from_jwks(jwks),
+            _ => Keys::from_secret(self.secret()),
+        }
+        .map_err(|error| error.to_string())
+    }
+
+    fn text(&self) -> Option<&str> {
+        std::str::from_utf8(&self.0).ok().map(str::trim_ascii_start)
+    }
+}

@@ -1,0 +1,59 @@
+//! `simurgh token`: makes tokens as a back end would, and shows what is in one.
+//!
+//! `key` reads keys from where nobody else sees them, `sign` and `inspect` are the commands. What
+//! tokens are and how they are judged is `simurgh-token`'s; here it gets its clock.
+
+mod inspect;
+mod key;
+mod sign;
+
+use std::io::Read;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Subcommand};
+
+use crate::{WRONG_SETTINGS, complain};
+
+/// What can be typed after `simurgh token`.
+#[derive(Debug, Args)]
+pub(crate) struct Token {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Makes a token: a JWT, or with --phoenix-salt what Phoenix.Token.sign makes.
+    Sign(sign::Sign),
+    /// Shows what a token says, and with a key whether it is good.
+    Inspect(inspect::Inspect),
+}
+
+/// Does what was asked for.
+pub(crate) fn token(token: &Token) -> ExitCode {
+    let done = match &token.command {
+        Command::Sign(flags) => sign::sign(flags, now()).map(|()| ExitCode::SUCCESS),
+        Command::Inspect(flags) => inspect::inspect(flags, now()),
+    };
+    done.unwrap_or_else(|why| {
+        complain(&format!("simurgh token: {why}"));
+        ExitCode::from(WRONG_SETTINGS)
+    })
+}
+
+/// Since the Unix epoch; a clock that stands before it shows nothing.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// All of standard input, as far as a key or a token may go.
+fn standard_input() -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let read = std::io::stdin().lock().take(INPUT_BYTES_MAX).read_to_end(&mut bytes);
+    read.map_err(|error| format!("cannot read standard input: {error}"))?;
+    Ok(bytes)
+}
+
+/// Of a key or a token: beyond what any has.
+const INPUT_BYTES_MAX: u64 = 1 << 20;

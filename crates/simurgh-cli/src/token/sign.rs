@@ -1,0 +1,76 @@
+//! `simurgh token sign`: a token as a back end would give it to a client.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+use simurgh_token::Signer;
+use simurgh_token::phoenix::Key;
+
+use super::key;
+use crate::print;
+use crate::units::{self, Choice};
+
+/// What can be typed after `simurgh token sign`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Sign {
+    #[command(flatten)]
+    key: key::Flags,
+    /// What the token says: an object, or with --phoenix-salt any JSON.
+    #[arg(long, value_name = "JSON", value_parser = units::json)]
+    claims: Option<Value>,
+    /// Whom it is about: the claim sub, or with --phoenix-salt and no --claims all it says.
+    #[arg(long, value_name = "NAME")]
+    sub: Option<String>,
+    /// How long it is good for, or never when it does not end.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = units::duration_or_never)]
+    expires_in: Choice<Duration>,
+    /// The key's name, for servers that have several.
+    #[arg(long, value_name = "NAME", conflicts_with = "phoenix_salt")]
+    kid: Option<String>,
+}
+
+const AFTER_HELP: &str = "\
+Prints the token and nothing else. By the key the algorithm is HS256 (a secret of 32 bytes or\n\
+more), RS256, ES256 or EdDSA (a private key in PEM, or a JWK).\n\
+  SIMURGH_TOKEN_KEY=$(cat secret) simurgh token sign --sub alice --expires-in 1h\n\
+  simurgh token sign --key-file secret_key_base --phoenix-salt 'user socket' --claims 42";
+
+/// Prints a token; wrong flags or keys are an error.
+pub(super) fn sign(flags: &Sign, now: Duration) -> Result<(), String> {
+    let key = flags.key.required()?;
+    let signer = match &flags.key.phoenix_salt {
+        Some(salt) => {
+            let key = Key::derive(key.secret_key_base()?, salt);
+            Signer::Phoenix(key.map_err(|error| error.to_string())?)
+        }
+        None => {
+            let key = key.signing()?;
+            Signer::Jwt(match &flags.kid {
+                Some(id) => key.with_id(id),
+                None => key,
+            })
+        }
+    };
+    let data = data(flags)?;
+    let token = signer.mint(&data, now, flags.expires_in.value());
+    print(&format!("{}\n", token.map_err(|error| error.to_string())?));
+    Ok(())
+}
+
+fn data(flags: &Sign) -> Result<Value, String> {
+    let is_phoenix = flags.key.phoenix_salt.is_some();
+    match (flags.claims.clone(), &flags.sub) {
+        (Some(Value::Object(mut claims)), Some(sub)) => {
+            claims.insert("sub".to_owned(), sub.as_str().into());
+            Ok(Value::Object(claims))
+        }
+        (Some(_), Some(_)) => Err("--sub goes into --claims, which is no object".to_owned()),
+        (Some(claims), None) if is_phoenix || claims.is_object() => Ok(claims),
+        (Some(_), None) => Err("the --claims of a JWT are a JSON object".to_owned()),
+        (None, Some(sub)) if is_phoenix => Ok(sub.as_str().into()),
+        (None, Some(sub)) => Ok(json!({ "sub": sub })),
+        (None, None) => Err("it would say nothing: give --claims or --sub".to_owned()),
+    }
+}

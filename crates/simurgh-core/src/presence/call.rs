@@ -1,0 +1,188 @@
+//! What channels say of their presence, and what is asked about it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_presence::{Meta, MetaError};
+use simurgh_proto::message::Payload;
+
+use crate::id::ChannelId;
+
+/// Limits and times of presence (PROTOCOL §10).
+#[derive(Debug, Clone)]
+pub struct PresenceConfig {
+    /// A topic's changes are told once in so long; the first after a quiet while at once.
+    pub interval: Duration,
+    /// A topic with more entries tells its members their number and a sample in place of a list.
+    pub list_max: usize,
+    /// How often the number is told while it changes.
+    pub summary_interval: Duration,
+    /// Keys in a sample.
+    pub sample: usize,
+    /// The longest key.
+    pub key_bytes_max: usize,
+    /// The longest meta, as JSON text.
+    pub meta_bytes_max: usize,
+    /// Entries that one channel may have.
+    pub channel_entries_max: usize,
+}
+
+impl Default for PresenceConfig {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_millis(100),
+            list_max: 1000,
+            summary_interval: Duration::from_secs(5),
+            sample: 20,
+            key_bytes_max: 256,
+            meta_bytes_max: 4096,
+            channel_entries_max: 16,
+        }
+    }
+}
+
+impl PresenceConfig {
+    /// Whether a key is short enough.
+    pub(crate) fn check_key(&self, key: &str) -> Result<(), PresenceError> {
+        let (bytes, bytes_max) = (key.len(), self.key_bytes_max);
+        (bytes <= bytes_max).then_some(()).ok_or(PresenceError::KeyTooLong { bytes, bytes_max })
+    }
+
+    /// A meta, if it is one and short enough.
+    pub(crate) fn meta(&self, payload: &Payload<'_>) -> Result<Meta, PresenceError> {
+        let (bytes, bytes_max) = (payload.len(), self.meta_bytes_max);
+        if bytes > bytes_max {
+            return Err(PresenceError::MetaTooLong { bytes, bytes_max });
+        }
+        let text = payload.json().ok_or(PresenceError::BinaryMeta)?;
+        Meta::parse(text).map_err(PresenceError::Meta)
+    }
+}
+
+/// Why a presence is not tracked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PresenceError {
+    /// The key is too long.
+    KeyTooLong {
+        /// Its size.
+        bytes: usize,
+        /// The largest there may be.
+        bytes_max: usize,
+    },
+    /// The meta is too long.
+    MetaTooLong {
+        /// Its size as JSON text.
+        bytes: usize,
+        /// The largest there may be.
+        bytes_max: usize,
+    },
+    /// The meta is binary.
+    BinaryMeta,
+    /// The meta is no JSON object.
+    Meta(MetaError),
+}
+
+impl fmt::Display for PresenceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KeyTooLong { bytes, bytes_max } => {
+                write!(f, "a presence's key of {bytes} bytes is too long: {bytes_max} is the most")
+            }
+            Self::MetaTooLong { bytes, bytes_max } => {
+                write!(f, "a presence's meta of {bytes} bytes is too long: {bytes_max} is the most")
+            }
+            Self::BinaryMeta => f.write_str("a presence's meta is a JSON object, not binary"),
+            Self::Meta(error) => write!(f, "a presence's meta: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for PresenceError {}
+
+/// What a channel does with its own entries.
+#[derive(Debug)]
+pub enum PresenceCall {
+    /// It has one more.
+    Track(Box<str>, Meta),
+    /// One has another meta.
+    Update(Box<str>, Meta),
+    /// It has one less.
+    Untrack(Box<str>),
+    /// It has none any more: it has ended.
+    End,
+    /// It wants to be pushed the list of its topic.
+    PushState,
+}
+
+/// Hears who is present.
+pub type PresenceAnswer = Box<dyn FnOnce(PresenceList) + Send>;
+
+/// Who is present in a topic, at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct PresenceList {
+    /// How many entries there are.
+    pub entries: usize,
+    /// How many keys.
+    pub keys: usize,
+    /// `{key: {"metas": […]}}`: all of them, or a sample where the topic has more than
+    /// [`PresenceConfig::list_max`].
+    pub json: String,
+}
+
+/// What the shard that keeps a topic's presences is told, or asked.
+pub enum PresenceMail {
+    /// What a member of the topic does; its weight was charged to the shard.
+    Call(ChannelId, PresenceCall),
+    /// Who is present?
+    List(PresenceAnswer),
+}
+
+impl PresenceMail {
+    /// Bytes that are charged to the shard while it is on its way.
+    pub(crate) fn weight(&self) -> usize {
+        let own = match self {
+            Self::Call(_, PresenceCall::Track(key, meta) | PresenceCall::Update(key, meta)) => {
+                key.len() + meta.as_str().len()
+            }
+            Self::Call(_, PresenceCall::Untrack(key)) => key.len(),
+            Self::Call(..) | Self::List(_) => 0,
+        };
+        own + 128
+    }
+}
+
+impl fmt::Debug for PresenceMail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(channel, call) => f.debug_tuple("Call").field(channel).field(call).finish(),
+            Self::List(_) => f.write_str("List"),
+        }
+    }
+}
+
+/// An event for several channels of one shard, whose payload they share; its weight was charged to
+/// the shard.
+#[derive(Debug)]
+pub struct SharedPush {
+    pub(crate) channels: Vec<ChannelId>,
+    pub(crate) event: &'static str,
+    pub(crate) json: Arc<str>,
+}
+
+impl SharedPush {
+    /// Bytes that are charged while it is on its way.
+    pub(crate) fn weight(&self) -> usize {
+        self.json.len() + self.channels.len() * size_of::<ChannelId>() + 64
+    }
+}
+
+/// The shard, of so many, that keeps a topic's presences: FNV-1a of its name.
+pub(crate) fn home(topic: &str, shards: usize) -> usize {
+    let hash = topic.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    // The high half is mixed best.
+    (hash >> 32) as usize % shards.max(1)
+}

@@ -1,0 +1,133 @@
+//! What a callback does with its channel's presences.
+
+use std::fmt;
+
+use simurgh_proto::message::Payload;
+
+use super::call::{PresenceCall, PresenceError, PresenceList};
+use crate::context::{Context, Effect};
+use crate::reach::Reach;
+
+/// Where callbacks write down what they do.
+#[doc(hidden)]
+pub trait Effects {
+    /// One thing more.
+    fn add(&mut self, effect: Effect);
+}
+
+impl Effects for Vec<Effect> {
+    fn add(&mut self, effect: Effect) {
+        self.push(effect);
+    }
+}
+
+/// The presences of a channel, and who is present in its topic: [`Context::presence`].
+///
+/// A presence is a meta, a JSON object, under a key, such as the user's id; a key may have several,
+/// of one user's several devices. Members hear `presence_diff` when presences come and go, and have
+/// the list pushed as `presence_state` when they ask for it (PROTOCOL §10); the official client's
+/// `Presence` reads both. A channel's presences end with it, for whatever reason it ends.
+pub struct Presences<'c> {
+    reach: &'c dyn Reach,
+    topic: &'c str,
+    effects: &'c mut dyn Effects,
+}
+
+impl Context<'_> {
+    /// The presences of this channel.
+    ///
+    /// ```
+    /// # use simurgh_core::{Channel, Context, Outcome};
+    /// # use simurgh_proto::message::Payload;
+    /// struct Room { user: String }
+    ///
+    /// impl Channel for Room {
+    ///     fn after_join(&mut self, ctx: &mut Context<'_>) {
+    ///         let meta = Payload::from_json(r#"{"typing":false}"#);
+    ///         if let Err(error) = ctx.presence().track(&self.user, meta) {
+    ///             ctx.push("refused", Payload::from_json(format!("{{\"reason\":\"{error}\"}}")));
+    ///         }
+    ///         ctx.presence().push_state();
+    ///     }
+    /// #   fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+    /// #       Outcome::unknown_event()
+    /// #   }
+    /// }
+    /// ```
+    pub fn presence(&mut self) -> Presences<'_> {
+        Presences::new(&**self.reach, self.topic, self.effects)
+    }
+}
+
+impl<'c> Presences<'c> {
+    /// Those of a channel of this topic.
+    #[doc(hidden)]
+    pub fn new(reach: &'c dyn Reach, topic: &'c str, effects: &'c mut dyn Effects) -> Self {
+        Self { reach, topic, effects }
+    }
+
+    /// Tracks this channel under a key. A second one under the same key is refused, which the log
+    /// and the counter `errors_presence_refused` tell, and so is one more than a channel may have.
+    ///
+    /// # Errors
+    /// The key or the meta is too long, or the meta is no JSON object.
+    pub fn track(
+        &mut self,
+        key: &str,
+        meta: impl Into<Payload<'static>>,
+    ) -> Result<(), PresenceError> {
+        let config = self.reach.presence_config();
+        config.check_key(key)?;
+        let meta = config.meta(&meta.into())?;
+        self.call(PresenceCall::Track(key.into(), meta));
+        Ok(())
+    }
+
+    /// Gives one of this channel's presences another meta; without one under this key it does
+    /// nothing, which is told as for [`track`](Self::track).
+    ///
+    /// # Errors
+    /// As [`track`](Self::track).
+    pub fn update(
+        &mut self,
+        key: &str,
+        meta: impl Into<Payload<'static>>,
+    ) -> Result<(), PresenceError> {
+        let config = self.reach.presence_config();
+        config.check_key(key)?;
+        let meta = config.meta(&meta.into())?;
+        self.call(PresenceCall::Update(key.into(), meta));
+        Ok(())
+    }
+
+    /// Tracks this channel no longer under this key.
+    pub fn untrack(&mut self, key: &str) {
+        self.call(PresenceCall::Untrack(key.into()));
+    }
+
+    /// Has the list of all who are present pushed to this member as `presence_state`, behind all
+    /// that it was told of them before. Where there are more than [`PresenceConfig::list_max`] the
+    /// list is empty, and `presence_summary` follows:
+    /// `{"count": entries, "keys": n, "sample": {key: {"metas": […]}}}`.
+    ///
+    /// [`PresenceConfig::list_max`]: crate::PresenceConfig::list_max
+    pub fn push_state(&mut self) {
+        self.call(PresenceCall::PushState);
+    }
+
+    /// Asks who is present; the answer is given on the shard that keeps the topic and must not
+    /// block.
+    pub fn list(&self, answer: impl FnOnce(PresenceList) + Send + 'static) {
+        self.reach.list_presences(self.topic, Box::new(answer));
+    }
+
+    fn call(&mut self, call: PresenceCall) {
+        self.effects.add(Effect::Presence(call));
+    }
+}
+
+impl fmt::Debug for Presences<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Presences").field("topic", &self.topic).finish_non_exhaustive()
+    }
+}

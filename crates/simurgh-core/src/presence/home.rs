@@ -1,0 +1,364 @@
+//! The presences of the topics that a shard keeps, and when their members hear of them.
+//!
+//! A topic's changes are gathered for an interval and told as one `presence_diff`, the first after
+//! a quiet while at once. Whoever asked for the list meanwhile shares one `presence_state`, as it
+//! was when that diff was made; it reaches them in portions, a turn each, and always before the
+//! next diff: what a client makes of both is what stands here.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use simurgh_presence::{Owner, PhxRefs, Table};
+
+use super::call::{PresenceCall, PresenceConfig, PresenceList};
+use crate::clock::nanoseconds;
+use crate::id::ChannelId;
+
+/// Bytes of lists that leave in one turn.
+pub(super) const STATE_BYTES: usize = 1 << 20;
+
+/// A list that is empty.
+const NOBODY: &str = "{}";
+
+/// The presences of the topics that a shard keeps.
+pub(crate) struct Home {
+    refs: PhxRefs,
+    owner: Owner,
+    seed: u64,
+    topics: HashMap<Rc<str>, Topic>,
+    /// When topics are to be looked at; one that has been meanwhile is passed over.
+    due: BinaryHeap<Reverse<(u64, Rc<str>)>>,
+    /// Entries of all topics.
+    entries: usize,
+}
+
+struct Topic {
+    table: Table<ChannelId>,
+    /// Who wants the list, from the next time on that changes are told.
+    asking: VecDeque<ChannelId>,
+    /// The list as it was then, and who is still to get it.
+    state: Option<Arc<str>>,
+    getting: VecDeque<ChannelId>,
+    /// When changes were told last.
+    told_ns: Option<u64>,
+    due_ns: Option<u64>,
+    is_summary: bool,
+    /// The number that members have been told, and when.
+    summary: (usize, u64),
+}
+
+/// What members are to hear.
+#[derive(Debug)]
+pub(super) enum Say {
+    /// All of the topic.
+    All(&'static str, String),
+    /// Some of them, of whichever shards.
+    Some(&'static str, Arc<str>, Vec<ChannelId>),
+}
+
+impl Say {
+    /// Bytes that leave for it, but for what the fan-out sends in its slices.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::All(_, json) => json.len(),
+            Self::Some(_, json, channels) => json.len() * channels.len(),
+        }
+    }
+}
+
+/// What was made of a call.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    Yes,
+    /// It has as many as it may have, or the key is tracked already, or not.
+    Refused,
+}
+
+impl Home {
+    /// One without presences. `node` is another for each shard of each start of each node.
+    pub(super) fn new(node: u64, seed: u64) -> Self {
+        let owner = Owner(node);
+        let (topics, due) = (HashMap::new(), BinaryHeap::new());
+        Self { refs: PhxRefs::new(owner), owner, seed, topics, due, entries: 0 }
+    }
+
+    /// Entries of all topics.
+    pub(super) fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// Whether nobody is present anywhere and nothing is to be told.
+    pub(super) fn is_empty(&self) -> bool {
+        self.topics.is_empty()
+    }
+
+    /// Does what a channel wants done.
+    pub(super) fn call(
+        &mut self,
+        name: &str,
+        channel: ChannelId,
+        call: PresenceCall,
+        config: &PresenceConfig,
+        now_ns: u64,
+    ) -> Taken {
+        if !self.topics.contains_key(name) {
+            if matches!(call, PresenceCall::End | PresenceCall::Untrack(_)) {
+                return Taken::Yes;
+            }
+            self.topics.insert(name.into(), Topic::new(self.owner, self.seed));
+        }
+        let Some(topic) = self.topics.get_mut(name) else { return Taken::Refused };
+        let before = topic.table.len();
+        let is_taken = topic.call(channel, call, config, || self.refs.next(now_ns / 1000));
+        self.entries = self.entries + topic.table.len() - before;
+        self.look_soon(name, config, now_ns);
+        if is_taken { Taken::Yes } else { Taken::Refused }
+    }
+
+    /// Who is present.
+    pub(super) fn list(&mut self, name: &str, config: &PresenceConfig, seed: u64) -> PresenceList {
+        let Some(topic) = self.topics.get_mut(name) else {
+            return PresenceList { json: NOBODY.into(), ..PresenceList::default() };
+        };
+        let (entries, keys) = (topic.table.len(), topic.table.keys());
+        let json = match entries > config.list_max {
+            true => topic.sample(config, seed),
+            false => topic.list(),
+        };
+        PresenceList { entries, keys, json }
+    }
+
+    /// When a topic is to be looked at next.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.due.peek().map(|Reverse((due_ns, _))| *due_ns)
+    }
+
+    /// The next topic whose time has come, if there is one.
+    pub(super) fn take_due(&mut self, now_ns: u64) -> Option<Rc<str>> {
+        while self.next_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+            let Reverse((due_ns, name)) = self.due.pop()?;
+            if let Some(topic) = self.topics.get_mut(&name)
+                && topic.due_ns == Some(due_ns)
+            {
+                topic.due_ns = None;
+                return Some(name);
+            }
+        }
+        None
+    }
+
+    /// What members of a topic whose time has come are to hear; payloads may have so many bytes.
+    pub(super) fn tell(
+        &mut self,
+        name: &str,
+        config: &PresenceConfig,
+        bytes_max: usize,
+        now_ns: u64,
+    ) -> Vec<Say> {
+        let mut said = Vec::new();
+        let Some(topic) = self.topics.get_mut(name) else { return said };
+        if topic.next_ns(config).is_some_and(|next_ns| next_ns <= now_ns) {
+            topic.tell(config, bytes_max, now_ns, &mut said);
+        }
+        topic.hand_out(&mut said);
+        if topic.is_done() {
+            self.topics.remove(name);
+            if self.topics.is_empty() {
+                // What a crowd needed is given back.
+                (self.topics, self.due) = (HashMap::new(), BinaryHeap::new());
+            }
+        } else {
+            self.look_soon(name, config, now_ns);
+        }
+        said
+    }
+
+    /// Puts off a topic whose time has come.
+    pub(super) fn put_off(&mut self, name: Rc<str>, until_ns: u64) {
+        if let Some(topic) = self.topics.get_mut(&name) {
+            topic.due_ns = Some(until_ns);
+            self.due.push(Reverse((until_ns, name)));
+        }
+    }
+
+    fn look_soon(&mut self, name: &str, config: &PresenceConfig, now_ns: u64) {
+        let Some((name, topic)) = self.topics.get_key_value(name) else { return };
+        let next_ns = match topic.getting.is_empty() {
+            true => topic.next_ns(config),
+            // In the next turn.
+            false => Some(now_ns + 1),
+        };
+        let Some(next_ns) = next_ns else { return };
+        if topic.due_ns.is_none_or(|due_ns| next_ns < due_ns) {
+            let name = Rc::clone(name);
+            self.put_off(name, next_ns);
+        }
+    }
+}
+
+impl Topic {
+    fn new(owner: Owner, seed: u64) -> Self {
+        Self {
+            table: Table::alone(owner, seed),
+            asking: VecDeque::new(),
+            state: None,
+            getting: VecDeque::new(),
+            told_ns: None,
+            due_ns: None,
+            is_summary: false,
+            summary: (0, 0),
+        }
+    }
+
+    fn call(
+        &mut self,
+        channel: ChannelId,
+        call: PresenceCall,
+        config: &PresenceConfig,
+        new_ref: impl FnOnce() -> simurgh_presence::PhxRef,
+    ) -> bool {
+        let table = &mut self.table;
+        match call {
+            PresenceCall::Track(..) if table.tracked(channel) >= config.channel_entries_max => {
+                false
+            }
+            PresenceCall::Track(key, meta) => table.track(channel, &key, meta, new_ref()).is_ok(),
+            PresenceCall::Update(key, meta) => table.update(channel, &key, meta, new_ref()).is_ok(),
+            PresenceCall::Untrack(key) => table.untrack(channel, &key),
+            PresenceCall::End => {
+                table.untrack_all(channel);
+                true
+            }
+            PresenceCall::PushState => {
+                // Twice in one interval is the same list.
+                if self.asking.back() != Some(&channel) {
+                    self.asking.push_back(channel);
+                }
+                true
+            }
+        }
+    }
+
+    /// When there is something to be told.
+    fn next_ns(&self, config: &PresenceConfig) -> Option<u64> {
+        let after = |time_ns: u64, pause| Some(time_ns.saturating_add(nanoseconds(pause)));
+        let (counted, counted_ns) = self.summary;
+        if self.is_summary && self.asking.is_empty() {
+            return match counted == self.table.len() {
+                true => None,
+                false => after(counted_ns, config.summary_interval),
+            };
+        }
+        if !self.table.has_changes() && self.asking.is_empty() && !self.table.is_empty() {
+            return None;
+        }
+        self.told_ns.map_or(Some(0), |told_ns| after(told_ns, config.interval))
+    }
+
+    /// Tells what has changed since the last time.
+    fn tell(
+        &mut self,
+        config: &PresenceConfig,
+        bytes_max: usize,
+        now_ns: u64,
+        said: &mut Vec<Say>,
+    ) {
+        // Whoever has not got the last list yet gets this one.
+        self.asking.extend(self.getting.drain(..));
+        self.state = None;
+        self.told_ns = Some(now_ns);
+        let was_summary = self.is_summary;
+        // A tenth less than makes it one, or it would change to and fro.
+        let list_max = config.list_max - if was_summary { config.list_max / 10 } else { 0 };
+        self.is_summary = self.table.len() > list_max;
+        let diff = self.table.take_diff();
+        if self.is_summary {
+            return self.tell_summary(was_summary, config, now_ns, said);
+        }
+        let diff = diff.map(|diff| {
+            let mut json = Vec::with_capacity(diff.encoded_bytes());
+            diff.encode(&mut json);
+            text(json)
+        });
+        // From a sample back to a list, or by more than fits: everybody gets it anew.
+        if was_summary || diff.as_ref().is_some_and(|diff| diff.len() > bytes_max) {
+            self.asking.clear();
+            return said.push(Say::All("presence_state", self.list()));
+        }
+        said.extend(diff.map(|diff| Say::All("presence_diff", diff)));
+        if !self.asking.is_empty() {
+            self.state = Some(self.list().into());
+            self.getting = std::mem::take(&mut self.asking);
+        }
+    }
+
+    /// In place of a list that is too long: an empty one, so that nobody keeps an old one, and how
+    /// many there are.
+    fn tell_summary(
+        &mut self,
+        was_summary: bool,
+        config: &PresenceConfig,
+        now_ns: u64,
+        said: &mut Vec<Say>,
+    ) {
+        let asking: Vec<ChannelId> = std::mem::take(&mut self.asking).into();
+        if !was_summary {
+            said.push(Say::All("presence_state", NOBODY.into()));
+        } else if !asking.is_empty() {
+            said.push(Say::Some("presence_state", NOBODY.into(), asking.clone()));
+        }
+        let (counted, counted_ns) = self.summary;
+        let is_due = now_ns.saturating_sub(counted_ns) >= nanoseconds(config.summary_interval);
+        let summary = self.summary(config, now_ns);
+        if !was_summary || (is_due && counted != self.table.len()) {
+            self.summary = (self.table.len(), now_ns);
+            said.push(Say::All("presence_summary", summary));
+        } else if !asking.is_empty() {
+            said.push(Say::Some("presence_summary", summary.into(), asking));
+        }
+    }
+
+    /// The next portion of those who are to get the list.
+    fn hand_out(&mut self, said: &mut Vec<Say>) {
+        let Some(state) = self.state.clone().filter(|_| !self.getting.is_empty()) else { return };
+        let count = (STATE_BYTES / state.len().max(1)).clamp(1, self.getting.len());
+        let channels = self.getting.drain(..count).collect();
+        if self.getting.is_empty() {
+            (self.state, self.getting) = (None, VecDeque::new());
+        }
+        said.push(Say::Some("presence_state", state, channels));
+    }
+
+    /// Whether nothing of it is left to be kept or told.
+    fn is_done(&self) -> bool {
+        self.table.is_empty()
+            && !self.table.has_changes()
+            && self.asking.is_empty()
+            && self.getting.is_empty()
+    }
+
+    fn list(&mut self) -> String {
+        let mut json = Vec::new();
+        self.table.encode_state(&mut json);
+        text(json)
+    }
+
+    fn sample(&self, config: &PresenceConfig, seed: u64) -> String {
+        let mut json = Vec::new();
+        self.table.encode_sample(config.sample, seed, &mut json);
+        text(json)
+    }
+
+    fn summary(&self, config: &PresenceConfig, seed: u64) -> String {
+        let (count, keys) = (self.table.len(), self.table.keys());
+        let sample = self.sample(config, seed);
+        format!("{{\"count\":{count},\"keys\":{keys},\"sample\":{sample}}}")
+    }
+}
+
+/// Encoders write keys and metas, which are text.
+fn text(json: Vec<u8>) -> String {
+    String::from_utf8(json).unwrap_or_else(|_| NOBODY.into())
+}

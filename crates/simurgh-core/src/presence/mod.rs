@@ -1,0 +1,139 @@
+//! Presence: who is in a topic, and what they say of themselves (PROTOCOL §10).
+//!
+//! The presences of a topic are kept by one shard, its home, whichever shards its members are on.
+//! What a member does with its own entries goes to the home by mail, and what members are to hear
+//! comes from there: diffs as broadcasts, lists as pushes. Both go by mail to all shards, the own
+//! one included, so that each shard gets them in the order in which they were made.
+
+pub(crate) mod call;
+pub(crate) mod handle;
+pub(crate) mod home;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_proto::message::Payload;
+use simurgh_reactor::Next;
+
+use self::call::{PresenceCall, PresenceMail, SharedPush};
+use self::home::{Home, STATE_BYTES, Say, Taken};
+use crate::broadcast::Broadcast;
+use crate::core::Core;
+use crate::flow::Posted;
+use crate::id::ChannelId;
+use crate::mail::Mail;
+use crate::node::Node;
+use crate::registry::TRACKS;
+use crate::socket::Speaker;
+use crate::sockets::Sockets;
+
+/// As many bytes could be sent while a topic is looked at; so one turn looks at 128 of them.
+const TOPIC_BYTES: usize = 8 << 10;
+/// How long the presences of a topic wait when too much is under way.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+impl<N: Node> Core<N> {
+    /// What a channel does with its presences; one that has ended has none.
+    pub(crate) fn presence_call(&mut self, speaker: &Speaker, call: PresenceCall) {
+        let Speaker { id, topic, .. } = speaker;
+        let is_live = self.registry.member(id.membership).map(|it| it.generation);
+        if is_live == Some(id.generation) {
+            self.registry.mark(id.membership, TRACKS, true);
+            self.node.post_home(topic, PresenceMail::Call(*id, call));
+        }
+    }
+
+    /// A channel has ended that had presences.
+    pub(crate) fn presence_ended(&self, channel: ChannelId, topic: &str) {
+        self.node.post_home(topic, PresenceMail::Call(channel, PresenceCall::End));
+    }
+
+    /// Something for this shard as the home of a topic.
+    pub(crate) fn presence_came(&mut self, out: &impl Sockets, topic: &str, mail: PresenceMail) {
+        let (node, now_ns) = (Arc::clone(&self.node), out.now().ns);
+        let (shard, config) = (self.shard, &node.config().presence);
+        node.done(usize::from(shard), mail.weight() + topic.len());
+        let own = node.id().wrapping_add(u64::from(shard));
+        let home = self.presence.get_or_insert_with(|| Box::new(Home::new(own, self.seed)));
+        match mail {
+            PresenceMail::Call(channel, call) => {
+                if home.call(topic, channel, call, config, now_ns) == Taken::Refused {
+                    self.metrics.errors_presence_refused.add(1);
+                    let entries_max = config.channel_entries_max;
+                    tracing::debug!(topic, entries_max, "a presence twice, too many, or not there");
+                }
+            }
+            PresenceMail::List(answer) => {
+                let list = home.list(topic, config, now_ns);
+                self.application.ask(|| answer(list));
+            }
+        }
+        self.count_presences();
+    }
+
+    /// Tells members of topics that this shard keeps what is due.
+    pub(crate) fn tell_presences(&mut self, out: &impl Sockets) -> Next {
+        let Some(home) = self.presence.as_deref_mut() else { return Next::Idle };
+        let (node, now) = (Arc::clone(&self.node), out.now());
+        let config = node.config();
+        let bytes_max = config.broadcast_bytes_max();
+        let mut bytes = 0;
+        while bytes < STATE_BYTES {
+            let Some(topic) = home.take_due(now.ns) else { break };
+            // What it costs to look at one that has little to tell.
+            bytes += TOPIC_BYTES;
+            if node.is_congested() {
+                home.put_off(topic, now.ns + PATIENCE.as_nanos() as u64);
+                break;
+            }
+            for say in home.tell(&topic, &config.presence, bytes_max, now.ns) {
+                self.metrics.presence_events.add(1);
+                bytes += say.bytes();
+                tell(&*node, &topic, say);
+            }
+        }
+        let next_ns = home.next_ns();
+        self.count_presences();
+        match next_ns {
+            None => Next::Idle,
+            Some(next_ns) if next_ns <= now.ns => Next::Now,
+            Some(next_ns) => Next::After(Duration::from_nanos(next_ns - now.ns)),
+        }
+    }
+
+    fn count_presences(&mut self) {
+        let entries = self.presence.as_ref().map_or(0, |home| home.entries());
+        self.metrics.presences.set(entries as u64);
+        self.presence.take_if(|home| home.is_empty());
+    }
+}
+
+/// Posts to all shards what members on them are to hear.
+fn tell<N: Node>(node: &N, topic: &str, say: Say) {
+    match say {
+        Say::All(event, json) => {
+            let broadcast = Arc::new(Broadcast::new(topic, event, Payload::from_json(json)));
+            for shard in 0..node.shards() {
+                node.post_charged(shard, Posted::new(Arc::clone(&broadcast), None));
+            }
+        }
+        Say::Some(event, json, mut channels) => {
+            channels.sort_by_key(|channel| channel.shard);
+            for channels in channels.chunk_by(|one, other| one.shard == other.shard) {
+                let Some(shard) = channels.first().map(|it| usize::from(it.shard)) else {
+                    continue;
+                };
+                let json = Arc::clone(&json);
+                let push = SharedPush { channels: channels.to_vec(), event, json };
+                let bytes = push.weight();
+                node.charge(shard, bytes);
+                if !node.post(shard, Mail::Push(push)) {
+                    node.done(shard, bytes);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! Who is on a topic: the presence table of one topic on one node, without sockets, clocks,
+//! randomness or any knowledge of how nodes talk.
+//!
+//! Every entry has one owner, the node whose member it is, and only the owner changes it. So there
+//! is nothing to be merged: an owner numbers the changes of its entries, and what a node knows of
+//! another is the entries of that one at a version.
+//!
+//! ```text
+//!   track, update, untrack                 apply(delta), answer(snapshot), node_down
+//!      own members │                                     │ other nodes
+//!                  ▼                                     ▼
+//!        ┌─────────────────────────  Table  ─────────────────────────┐
+//!        │  keys ──► entries, in order of arrival                    │
+//!        │  changes since the last diff    changes since the last    │
+//!        │  (of all owners)                delta (own ones)          │
+//!        └──────┬──────────────────────────┬─────────────────────────┘
+//!               ▼                          ▼
+//!   take_diff, encode_state         take_delta, repeat_delta, snapshot
+//!     what own members hear           what other nodes hear
+//! ```
+//!
+//! # The kinds of methods, and their order
+//!
+//! 1. *Own members*: [`track`](Table::track), [`update`](Table::update),
+//!    [`untrack`](Table::untrack), [`untrack_all`](Table::untrack_all).
+//! 2. *Other nodes*: [`apply`](Table::apply), [`answer`](Table::answer),
+//!    [`node_down`](Table::node_down).
+//! 3. *What leaves*, once in an interval: [`take_delta`](Table::take_delta) for other nodes, then
+//!    [`take_diff`](Table::take_diff) for own members, after
+//!    [`enrich`](Table::enrich) of what [`changed_keys`](Table::changed_keys) says if keys bear
+//!    more than metas. A newcomer's [`encode_state`](Table::encode_state) comes behind the diff, so
+//!    that one text serves all who came in an interval; it is right before it, too.
+//!    [`snapshot`](Table::snapshot) answers who asks.
+//! 4. *Getters*: [`len`](Table::len), [`get`](Table::get), [`iter`](Table::iter) and so on.
+//!
+//! ```
+//! use simurgh_presence::{Meta, Owner, PhxRefs, Table};
+//!
+//! let mut refs = PhxRefs::new(Owner(7));
+//! let mut table: Table<u32> = Table::new(Owner(7), 0x5eed);
+//! table.track(1, "zoë", Meta::parse(r#"{"status": "here"}"#)?, refs.next(42))?;
+//!
+//! let diff = table.take_diff().unwrap();
+//! let mut out = Vec::new();
+//! diff.encode(&mut out);
+//! let meta = r#"{"status":"here","phx_ref":"AAAAAAAqAAAHAAAA"}"#;
+//! let joins = format!(r#"{{"zoë":{{"metas":[{meta}]}}}}"#);
+//! assert_eq!(out, format!(r#"{{"joins":{joins},"leaves":{{}}}}"#).as_bytes());
+//!
+//! out.clear();
+//! table.encode_state(&mut out);
+//! assert_eq!(out, joins.as_bytes());
+//!
+//! // Another node hears of it.
+//! let mut other: Table<u32> = Table::new(Owner(8), 0x5eed);
+//! other.apply(table.take_delta().unwrap());
+//! assert_eq!(other.get("zoë").unwrap().metas().count(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod delta;
+mod diff;
+mod encode;
+mod meta;
+mod phx_ref;
+mod slab;
+mod table;
+
+pub use delta::{Applied, Delta, Shared, Snapshot};
+pub use diff::{Change, ChangedMeta, Diff};
+pub use meta::{Extra, Meta, MetaError};
+pub use phx_ref::{NotAPhxRef, Owner, PhxRef, PhxRefs};
+pub use table::{AlreadyTracked, Listed, NotTracked, Presence, QUEUED_DELTAS_MAX, Table};

@@ -1,0 +1,135 @@
+//! What members of this node track.
+use core::fmt;
+use core::hash::Hash;
+use core::{iter, mem};
+
+use super::aside::Journal;
+use super::{Entry, Table, Whose};
+use crate::meta::Meta;
+use crate::phx_ref::PhxRef;
+use crate::slab::NIL;
+
+/// The member has an entry under this key; [`Table::update`] changes it. The application's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AlreadyTracked;
+
+impl fmt::Display for AlreadyTracked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("already tracked under this key; update changes it")
+    }
+}
+
+impl core::error::Error for AlreadyTracked {}
+
+/// The member has no entry under this key. The application's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotTracked;
+
+impl fmt::Display for NotTracked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not tracked under this key")
+    }
+}
+
+impl core::error::Error for NotTracked {}
+
+impl<M: Copy + Eq + Hash> Table<M> {
+    /// Adds an entry of a local member. A member may have several, each under another key; a key
+    /// may be any string, how long is the caller's to bound. `phx_ref` must be new.
+    ///
+    /// # Errors
+    /// The member has one under this key.
+    pub fn track(
+        &mut self,
+        member: M,
+        key: &str,
+        meta: Meta,
+        phx_ref: PhxRef,
+    ) -> Result<(), AlreadyTracked> {
+        let key = self.key(key);
+        if self.find_local(member, key).is_some() {
+            return Err(AlreadyTracked);
+        }
+        let whose = Whose::Local { member, before: NIL, after: NIL };
+        let at = self.add(key, phx_ref, PhxRef::NONE, meta, whose);
+        self.change_own(|journal| journal.joined.push((at, PhxRef::NONE)));
+        Ok(())
+    }
+
+    /// Gives an entry another meta and another ref; it then is the last of its key. Members hear of
+    /// a leave of the old state and a join of the new one, in one diff.
+    ///
+    /// # Errors
+    /// The member has none under this key.
+    pub fn update(
+        &mut self,
+        member: M,
+        key: &str,
+        meta: Meta,
+        phx_ref: PhxRef,
+    ) -> Result<(), NotTracked> {
+        let key = self.find_key(key).ok_or(NotTracked)?;
+        let at = self.find_local(member, key).ok_or(NotTracked)?;
+        let entry = self.entries.get_mut(at).ok_or(NotTracked)?;
+        let was = entry.phx_ref;
+        let published = mem::take(&mut entry.published);
+        self.replace(at, phx_ref, meta);
+        self.change_own(|journal| {
+            if published {
+                journal.left.push(was);
+                journal.joined.push((at, was));
+            }
+        });
+        Ok(())
+    }
+
+    /// Takes an entry of a local member out; whether there was one.
+    pub fn untrack(&mut self, member: M, key: &str) -> bool {
+        let found = self.find_key(key).and_then(|key| self.find_local(member, key));
+        found.inspect(|&at| self.untrack_at(at)).is_some()
+    }
+
+    /// Takes all entries of a local member out, as when its channel ends; how
+    /// many there were.
+    pub fn untrack_all(&mut self, member: M) -> usize {
+        let mut count = 0;
+        while let Some(at) = self.find_member(member) {
+            self.untrack_at(at);
+            count += 1;
+        }
+        count
+    }
+
+    /// How many entries a local member has; looks at each of them.
+    pub fn tracked(&self, member: M) -> usize {
+        let Some(first) = self.find_member(member) else { return 0 };
+        if self.index().is_none() {
+            return self.entries.iter().filter(|(_, it)| it.whose.is(member)).count();
+        }
+        let next = |at: &u32| match self.entries.get(*at)?.whose {
+            Whose::Local { after, .. } if after != NIL => Some(after),
+            _ => None,
+        };
+        iter::successors(Some(first), next).count()
+    }
+
+    fn untrack_at(&mut self, at: u32) {
+        let Some(&Entry { published, phx_ref, .. }) = self.entries.get(at) else { return };
+        self.remove(at);
+        self.change_own(|journal| {
+            if published {
+                journal.left.push(phx_ref);
+            }
+        });
+    }
+
+    /// Counts a change of an own entry, and has it noted if others are told.
+    fn change_own(&mut self, note: impl FnOnce(&mut Journal)) {
+        let from = self.version;
+        self.version += 1;
+        if !self.alone {
+            let quiet = || Journal { from, joined: Default::default(), left: Default::default() };
+            note(self.aside().journal.get_or_insert_with(quiet));
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The table: keys with their entries, how they are found, how they are linked.
+//!
+//! A quiet topic of a few members has its entries, its keys and nothing else; all that more
+//! members, changes under way or other nodes need stands aside ([`Aside`]).
+
+mod aside;
+mod local;
+mod peers;
+mod take;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use alloc::boxed::Box;
+use core::hash::{BuildHasher, Hash};
+use core::mem;
+
+use foldhash::fast::FixedState;
+
+use self::aside::{Aside, Index, Left, spread};
+use crate::meta::Meta;
+use crate::phx_ref::{Owner, PhxRef};
+use crate::slab::{NIL, Slab, Slot};
+
+pub use self::local::{AlreadyTracked, NotTracked};
+pub use self::peers::QUEUED_DELTAS_MAX;
+pub use self::view::{Listed, Presence};
+
+/// Up to as many keys and entries are looked through; more have an index.
+const LOOKED_THROUGH_MAX: usize = 16;
+/// An index stays until there are so few.
+const INDEX_DROPPED_AT: usize = 8;
+/// Fewer places are not worth being given back before the last is free.
+const COMPACTED_FROM: usize = 64;
+
+/// One entry: what one member, here or elsewhere, has tracked under one key.
+#[derive(Debug)]
+struct Entry<M> {
+    phx_ref: PhxRef,
+    /// [`PhxRef::NONE`] if it replaces none.
+    prev: PhxRef,
+    meta: Meta,
+    key: u32,
+    /// Neighbours of the same key.
+    before: u32,
+    after: u32,
+    /// Not in a diff yet. All fresh ones of a key are behind all others.
+    fresh: bool,
+    /// Own ones: in a delta.
+    published: bool,
+    whose: Whose<M>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Whose<M> {
+    /// A local member's, with neighbours of the same member.
+    Local {
+        member: M,
+        before: u32,
+        after: u32,
+    },
+    Peer(Owner),
+}
+
+impl<M: PartialEq> Whose<M> {
+    fn is(&self, local: M) -> bool {
+        matches!(self, Self::Local { member, .. } if *member == local)
+    }
+}
+
+#[derive(Debug)]
+struct Key {
+    text: Box<str>,
+    first: u32,
+    last: u32,
+    hash: u32,
+    /// In the list of changed keys; stays until the diff, with or without entries.
+    changed: bool,
+}
+
+// Budgets: an entry with its key, and a table, as the bound of 150 bytes an entry, and of 250 in a
+// topic of one, allow.
+const _: () = assert!(size_of::<Slot<Entry<u64>>>() == 80);
+const _: () = assert!(size_of::<Slot<Key>>() == 32);
+const _: () = assert!(size_of::<Table<u64>>() <= 104);
+
+/// The presences of one topic, as one node knows them. `M` names a member of its own: whatever
+/// tells a channel apart from others.
+///
+/// What a peer or a user hands in is bounded by the caller (bytes of keys and metas, entries), and
+/// nothing of it makes an operation take longer than its own size.
+#[derive(Debug)]
+pub struct Table<M> {
+    owner: Owner,
+    /// Changes of own entries so far.
+    version: u64,
+    hasher: FixedState,
+    entries: Slab<Entry<M>>,
+    keys: Slab<Key>,
+    aside: Option<Box<Aside>>,
+    /// Whether nobody else is told anything.
+    alone: bool,
+}
+
+impl<M: Copy + Eq + Hash> Table<M> {
+    /// An empty one, which has no memory of its own yet. `seed` is of its hashes: random in life,
+    /// so that nobody can choose keys that are slow to find.
+    pub const fn new(owner: Owner, seed: u64) -> Self {
+        Self::empty(owner, seed, false)
+    }
+
+    /// One of a node without others: no changes are gathered for
+    /// [`take_delta`](Self::take_delta), which always is `None`.
+    pub const fn alone(owner: Owner, seed: u64) -> Self {
+        Self::empty(owner, seed, true)
+    }
+
+    const fn empty(owner: Owner, seed: u64, alone: bool) -> Self {
+        let hasher = FixedState::with_seed(seed);
+        Table {
+            owner,
+            version: 0,
+            hasher,
+            entries: Slab::new(),
+            keys: Slab::new(),
+            aside: None,
+            alone,
+        }
+    }
+
+    fn aside(&mut self) -> &mut Aside {
+        self.aside.get_or_insert_default()
+    }
+
+    fn index(&self) -> Option<&Index> {
+        self.aside.as_ref()?.index.as_ref()
+    }
+
+    fn key_hash(&self, text: &str) -> u32 {
+        self.hasher.hash_one(text) as u32
+    }
+
+    fn find_key(&self, text: &str) -> Option<u32> {
+        let is_it = |key: &Key| *key.text == *text;
+        let Some(index) = self.index() else {
+            return self.keys.iter().find(|(_, key)| is_it(key)).map(|(at, _)| at);
+        };
+        let hash = spread(self.key_hash(text));
+        index.keys.find(hash, |&at| self.keys.get(at).is_some_and(is_it)).copied()
+    }
+
+    /// The key of this text, made if it is new.
+    fn key(&mut self, text: &str) -> u32 {
+        if let Some(at) = self.find_key(text) {
+            return at;
+        }
+        let hash = self.key_hash(text);
+        let key = Key { text: text.into(), first: NIL, last: NIL, hash, changed: false };
+        let at = self.keys.insert(key);
+        self.index_key(at);
+        at
+    }
+
+    fn find_local(&self, member: M, key: u32) -> Option<u32> {
+        let is_it = |entry: &Entry<M>| match entry.whose {
+            Whose::Local { member: it, .. } => it == member && entry.key == key,
+            Whose::Peer(_) => false,
+        };
+        self.find_entry(self.hasher.hash_one((member, key)), is_it)
+    }
+
+    fn find_peers(&self, phx_ref: PhxRef) -> Option<u32> {
+        let is_it = |entry: &Entry<M>| match entry.whose {
+            Whose::Local { .. } => false,
+            Whose::Peer(_) => entry.phx_ref == phx_ref,
+        };
+        self.find_entry(self.hasher.hash_one(phx_ref), is_it)
+    }
+
+    fn find_entry(&self, hash: u64, is_it: impl Fn(&Entry<M>) -> bool) -> Option<u32> {
+        let Some(index) = self.index() else {
+            return self.entries.iter().find(|(_, entry)| is_it(entry)).map(|(at, _)| at);
+        };
+        index.entries.find(hash, |&at| self.entries.get(at).is_some_and(&is_it)).copied()
+    }
+
+    /// The first entry of a member's list.
+    fn find_member(&self, member: M) -> Option<u32> {
+        let is_it = |entry: &Entry<M>| match entry.whose {
+            Whose::Local { member: it, before, .. } => it == member && before == NIL,
+            Whose::Peer(_) => false,
+        };
+        let Some(index) = self.index() else {
+            return self.entries.iter().find(|(_, entry)| is_it(entry)).map(|(at, _)| at);
+        };
+        let hash = self.hasher.hash_one(member);
+        index.members.find(hash, |&at| self.entries.get(at).is_some_and(is_it)).copied()
+    }
+
+    /// Adds an entry at the end of its key.
+    fn add(&mut self, key: u32, phx_ref: PhxRef, prev: PhxRef, meta: Meta, whose: Whose<M>) -> u32 {
+        let published = false;
+        let (before, after) = (NIL, NIL);
+        let entry =
+            Entry { phx_ref, prev, meta, key, before, after, fresh: true, published, whose };
+        let at = self.place(entry);
+        self.note_changed(key);
+        at
+    }
+
+    /// Gives an entry its place, its links and its index.
+    fn place(&mut self, mut entry: Entry<M>) -> u32 {
+        let key = entry.key;
+        let mut second = NIL;
+        if let Whose::Local { member, before, after } = &mut entry.whose {
+            second = self.find_member(*member).unwrap_or(NIL);
+            (*before, *after) = (NIL, second);
+        }
+        let at = self.entries.insert(entry);
+        if second != NIL {
+            // The member's list is headed by the newcomer.
+            self.unindex_member(second);
+            self.link_member(second, |before, _| *before = at);
+        }
+        self.append(at, key);
+        self.index_entry(at);
+        at
+    }
+
+    /// Takes an entry out. What members know of it is noted as leaving.
+    fn remove(&mut self, at: u32) {
+        self.unindex_entry(at);
+        self.detach(at);
+        let Some(entry) = self.entries.remove(at) else { return };
+        if let Whose::Local { before, after, .. } = entry.whose {
+            self.link_member(before, |_, its_after| *its_after = after);
+            self.link_member(after, |its_before, _| *its_before = before);
+            if before == NIL && after != NIL {
+                self.index_member(after);
+            }
+        }
+        self.note_left(entry.key, entry.phx_ref, entry.prev, entry.meta, !entry.fresh);
+    }
+
+    /// Puts another state in the place of an entry's, at the end of its key.
+    fn replace(&mut self, at: u32, phx_ref: PhxRef, meta: Meta) {
+        // An entry of a peer is found by its ref.
+        self.unindex_entry(at);
+        self.detach(at);
+        let Some(entry) = self.entries.get_mut(at) else { return };
+        let key = entry.key;
+        let (was, old) = (entry.phx_ref, mem::replace(&mut entry.meta, meta));
+        let told = !mem::replace(&mut entry.fresh, true);
+        // What replaces a state that members have not heard of replaces what they have.
+        let prev = if told { was } else { entry.prev };
+        let old_prev = mem::replace(&mut entry.prev, prev);
+        entry.phx_ref = phx_ref;
+        self.append(at, key);
+        self.index_entry(at);
+        self.note_left(key, was, old_prev, old, told);
+    }
+
+    fn note_left(&mut self, key: u32, phx_ref: PhxRef, prev: PhxRef, meta: Meta, told: bool) {
+        self.note_changed(key);
+        let changes = self.aside().changes();
+        if told || changes.exposed {
+            changes.left.push(Left { key, phx_ref, prev, meta, told });
+        }
+    }
+
+    fn note_changed(&mut self, key: u32) {
+        if let Some(it) = self.keys.get_mut(key)
+            && !mem::replace(&mut it.changed, true)
+        {
+            self.aside().changes().keys.push(key);
+        }
+    }
+
+    /// Links an entry to the end of a key.
+    fn append(&mut self, at: u32, key: u32) {
+        let Some(it) = self.keys.get_mut(key) else { return };
+        let last = mem::replace(&mut it.last, at);
+        if last == NIL {
+            it.first = at;
+        }
+        if let Some(entry) = self.entries.get_mut(last) {
+            entry.after = at;
+        }
+        if let Some(entry) = self.entries.get_mut(at) {
+            (entry.before, entry.after) = (last, NIL);
+        }
+    }
+
+    /// Takes an entry out of its key.
+    fn detach(&mut self, at: u32) {
+        let Some(&Entry { key, before, after, .. }) = self.entries.get(at) else { return };
+        match self.entries.get_mut(before) {
+            Some(entry) => entry.after = after,
+            None => {
+                if let Some(it) = self.keys.get_mut(key) {
+                    it.first = after;
+                }
+            }
+        }
+        match self.entries.get_mut(after) {
+            Some(entry) => entry.before = before,
+            None => {
+                if let Some(it) = self.keys.get_mut(key) {
+                    it.last = before;
+                }
+            }
+        }
+    }
+
+    fn link_member(&mut self, at: u32, change: impl FnOnce(&mut u32, &mut u32)) {
+        if let Some(Entry { whose: Whose::Local { before, after, .. }, .. }) =
+            self.entries.get_mut(at)
+        {
+            change(before, after);
+        }
+    }
+}
+
+/// A number that no other entry of one topic has, while it lasts.
+fn entry_hash<M: Hash>(hasher: &FixedState, entry: &Entry<M>) -> u64 {
+    match entry.whose {
+        Whose::Local { ref member, .. } => hasher.hash_one((member, entry.key)),
+        Whose::Peer(_) => hasher.hash_one(entry.phx_ref),
+    }
+}
+
+fn member_hash<M: Hash>(hasher: &FixedState, entry: &Entry<M>) -> u64 {
+    match entry.whose {
+        Whose::Local { ref member, .. } => hasher.hash_one(member),
+        Whose::Peer(_) => 0,
+    }
+}

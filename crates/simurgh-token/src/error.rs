@@ -1,0 +1,307 @@
+//! What is wrong with a token, and what is wrong with a key: the first is the fault of whoever
+//! brought or made the token, the second the operator's.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::jwt::Algorithm;
+
+/// Why a token was refused.
+///
+/// `Display` says whose fault it is and what to do, for logs and for people; it repeats names that
+/// stand in the token (`kid`, `alg`, `iss`), shortened, and never a claim beyond those, a signature
+/// or a key. What a client is told is [`reason`](Self::reason).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// The token asks for an algorithm that is not allowed here.
+    Algorithm {
+        /// Its `alg`.
+        found: String,
+        /// What the keys that are held are for.
+        allowed: Vec<Algorithm>,
+    },
+    /// `aud` names none of those that are accepted, or is not there.
+    Audience,
+    /// The token is encrypted, which is not read.
+    Encrypted,
+    /// The token was good until some time ago.
+    Expired {
+        /// How long ago.
+        ago: Duration,
+    },
+    /// `iss` is none of those that are accepted, or is not there.
+    Issuer {
+        /// The issuer that it names.
+        found: Option<String>,
+    },
+    /// Bytes that are no token.
+    Malformed {
+        /// Where.
+        part: Part,
+        /// What was found there.
+        why: String,
+    },
+    /// There is no token.
+    Missing,
+    /// A claim that is required is not there.
+    MissingClaim {
+        /// Its name.
+        claim: &'static str,
+    },
+    /// The token will be good, but is not yet.
+    NotYetValid {
+        /// What says so: `nbf`, `iat`, or `signed` of a `Phoenix.Token`.
+        claim: &'static str,
+        /// How long that is from now.
+        after: Duration,
+    },
+    /// The signature is of none of the keys that are held.
+    Signature,
+    /// The token is longer than any that is read.
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// `kid` names a key that is not held.
+    UnknownKey {
+        /// The name.
+        kid: String,
+    },
+    /// The token says that it is not signed (`alg` is `none`).
+    Unsigned,
+}
+
+/// A part of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Part {
+    /// The whole: its parts and the dots between them.
+    Whole,
+    /// What stands before the first dot.
+    Header,
+    /// What is signed: claims, or a term.
+    Payload,
+    /// What stands behind the last dot.
+    Signature,
+}
+
+impl TokenError {
+    pub(crate) fn malformed(part: Part, why: impl Into<String>) -> Self {
+        Self::Malformed { part, why: why.into() }
+    }
+
+    /// A stable word for clients: `missing`, `expired`, `not_yet_valid`, `unknown_key`,
+    /// `wrong_issuer`, `wrong_audience`, or `invalid` for all else.
+    ///
+    /// `missing`, `expired` and `invalid` are those of `Phoenix.Token.verify/4`, which says
+    /// `invalid` where this says `not_yet_valid`.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Expired { .. } => "expired",
+            Self::NotYetValid { .. } => "not_yet_valid",
+            Self::UnknownKey { .. } => "unknown_key",
+            Self::Issuer { .. } => "wrong_issuer",
+            Self::Audience => "wrong_audience",
+            Self::Algorithm { .. }
+            | Self::Encrypted
+            | Self::Malformed { .. }
+            | Self::MissingClaim { .. }
+            | Self::Signature
+            | Self::TooLong { .. }
+            | Self::Unsigned => "invalid",
+        }
+    }
+
+    /// Whether a new token of the same kind would do: the client should fetch one.
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        matches!(self, Self::Expired { .. })
+    }
+
+    /// Whether the same token will do later, or would if the clocks agreed.
+    #[must_use]
+    pub fn is_not_yet_valid(&self) -> bool {
+        matches!(self, Self::NotYetValid { .. })
+    }
+
+    /// Whether there was no token at all.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Missing)
+    }
+
+    /// Whether newer keys could help: the issuer may have changed them since they were fetched.
+    #[must_use]
+    pub fn is_unknown_key(&self) -> bool {
+        matches!(self, Self::UnknownKey { .. })
+    }
+
+    /// Whether another key, or nobody, signed it.
+    #[must_use]
+    pub fn is_forged(&self) -> bool {
+        matches!(self, Self::Signature | Self::Unsigned | Self::Algorithm { .. })
+    }
+
+    /// Whether it is not a token that can be read.
+    #[must_use]
+    pub fn is_malformed(&self) -> bool {
+        matches!(self, Self::Malformed { .. } | Self::TooLong { .. } | Self::Encrypted)
+    }
+}
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Algorithm { found, allowed } => {
+                let allowed: Vec<_> = allowed.iter().map(|it| it.name()).collect();
+                let (found, allowed) = (short(found), allowed.join(", "));
+                write!(
+                    f,
+                    "the token's alg is {found}, and the keys held here are for {allowed}: "
+                )?;
+                f.write_str("its issuer has to sign with one of these")
+            }
+            Self::Audience => f.write_str(
+                "the token is for others: its aud names none of the audiences accepted here",
+            ),
+            Self::Encrypted => f.write_str(
+                "the token is encrypted: its issuer has to sign it instead (Phoenix.Token.sign, a \
+                 JWS)",
+            ),
+            Self::Expired { ago } => {
+                write!(
+                    f,
+                    "the token expired {} ago: its client has to fetch a new one",
+                    words(*ago)
+                )
+            }
+            Self::Issuer { found: Some(found) } => {
+                write!(f, "the token's iss is {}, which is not accepted here", short(found))
+            }
+            Self::Issuer { found: None } => {
+                f.write_str("the token has no iss, and only those of known issuers are accepted")
+            }
+            Self::Malformed { part, why } => {
+                write!(f, "the token is malformed, {part}: {why}")
+            }
+            Self::Missing => f.write_str("there is no token: the client has to send one"),
+            Self::MissingClaim { claim } => {
+                write!(f, "the token has no {claim}: its issuer has to add it")
+            }
+            Self::NotYetValid { claim, after } => write!(
+                f,
+                "the token is good in {} only ({claim}): it was used too early, or the clocks of \
+                 its issuer and of this server differ",
+                words(*after)
+            ),
+            Self::Signature => f.write_str(
+                "the token's signature is of no key held here: it was signed with another key, \
+                 secret or salt, or changed since",
+            ),
+            Self::TooLong { bytes } => {
+                let most = crate::TOKEN_BYTES_MAX;
+                write!(f, "the token has {bytes} bytes, and none of more than {most} is read")
+            }
+            Self::UnknownKey { kid } => write!(
+                f,
+                "the token's kid is {}, and no key of that name is held here: it is foreign, or \
+                 its issuer has new keys",
+                short(kid)
+            ),
+            Self::Unsigned => {
+                f.write_str("the token is not signed (alg none): anybody can write it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TokenError {}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Whole => "as a whole",
+            Self::Header => "its header",
+            Self::Payload => "its payload",
+            Self::Signature => "its signature",
+        })
+    }
+}
+
+/// Why a key cannot be used, or something cannot be signed: the operator's to mend.
+///
+/// `Display` names the key by its place or `kid`, and never shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyError {
+    why: String,
+}
+
+impl KeyError {
+    pub(crate) fn new(why: impl Into<String>) -> Self {
+        Self { why: why.into() }
+    }
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+/// A text that somebody else chose: quoted, escaped, and not longer than a line bears.
+pub(crate) fn short(text: &str) -> String {
+    match text.char_indices().nth(CHARACTERS_MAX) {
+        None => format!("{text:?}"),
+        Some((at, _)) => format!("{:?}…", text.get(..at).unwrap_or_default()),
+    }
+}
+
+const CHARACTERS_MAX: usize = 64;
+
+/// A duration in its two largest units; less than a second is `less than 1s`.
+pub(crate) fn words(duration: Duration) -> String {
+    let whole = Duration::from_secs(duration.as_secs());
+    if whole.is_zero() {
+        return "less than 1s".to_owned();
+    }
+    let text = humantime::format_duration(whole).to_string();
+    let units: Vec<_> = text.split(' ').take(2).collect();
+    units.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_two_units() {
+        assert_eq!(words(Duration::from_millis(400)), "less than 1s");
+        assert_eq!(words(Duration::from_millis(61_900)), "1m 1s");
+        assert_eq!(words(Duration::from_secs(90_061)), "1day 1h");
+        let ago = Duration::from_secs(75);
+        let text = TokenError::Expired { ago }.to_string();
+        assert_eq!(text, "the token expired 1m 15s ago: its client has to fetch a new one");
+    }
+
+    #[test]
+    fn what_others_wrote_is_quoted_and_cut() {
+        assert_eq!(short("a\n\u{1b}[2J"), r#""a\n\u{1b}[2J""#);
+        let long = "ü".repeat(10_000);
+        let text = TokenError::UnknownKey { kid: long }.to_string();
+        assert!(text.len() < 400 && text.contains('…'), "{text}");
+    }
+
+    #[test]
+    fn each_has_a_word_for_clients() {
+        let after = Duration::ZERO;
+        let claim = "nbf";
+        assert_eq!(TokenError::NotYetValid { claim, after }.reason(), "not_yet_valid");
+        assert_eq!(TokenError::Signature.reason(), "invalid");
+        assert!(TokenError::Unsigned.is_forged() && !TokenError::Unsigned.is_malformed());
+    }
+}

@@ -1,0 +1,83 @@
+//! As much of DER (X.690) as it takes to tell what kind of key a PEM file holds.
+
+/// Kinds of keys, by the object identifiers of RFC 8017, RFC 5480 and RFC 8410.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Rsa,
+    EcP256,
+    Ed25519,
+    /// Another curve, or something that is no key for signatures.
+    Other,
+}
+
+/// A public key of a `SubjectPublicKeyInfo` (RFC 5280 §4.1.2.7): its kind, and its bytes.
+pub(super) fn public_key(spki: &[u8]) -> Option<(Kind, &[u8])> {
+    let (content, []) = element(spki, SEQUENCE)? else { return None };
+    let (algorithm, rest) = element(content, SEQUENCE)?;
+    let (bits, []) = element(rest, BIT_STRING)? else { return None };
+    // How many bits of the last byte are unused: none.
+    let key = bits.strip_prefix(&[0])?;
+    Some((kind(algorithm)?, key))
+}
+
+/// The kind of a private key in PKCS #8 (RFC 5958 §2).
+pub(super) fn private_key_kind(pkcs8: &[u8]) -> Option<Kind> {
+    let (content, []) = element(pkcs8, SEQUENCE)? else { return None };
+    let (_version, rest) = element(content, INTEGER)?;
+    let (algorithm, _) = element(rest, SEQUENCE)?;
+    kind(algorithm)
+}
+
+/// Modulus and exponent of an `RSAPublicKey` (RFC 8017 A.1.1), without leading zeros.
+pub(super) fn rsa_public_key(der: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (content, []) = element(der, SEQUENCE)? else { return None };
+    let (modulus, rest) = element(content, INTEGER)?;
+    let (exponent, []) = element(rest, INTEGER)? else { return None };
+    Some((unsigned(modulus), unsigned(exponent)))
+}
+
+/// An integer without the zeros in front of it.
+pub(super) fn unsigned(bytes: &[u8]) -> &[u8] {
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    bytes.get(zeros..).unwrap_or_default()
+}
+
+fn kind(algorithm: &[u8]) -> Option<Kind> {
+    let (identifier, parameters) = element(algorithm, OBJECT_IDENTIFIER)?;
+    Some(match identifier {
+        RSA_ENCRYPTION => Kind::Rsa,
+        ED25519 => Kind::Ed25519,
+        EC_PUBLIC_KEY => match element(parameters, OBJECT_IDENTIFIER) {
+            Some((PRIME256V1, [])) => Kind::EcP256,
+            _ => Kind::Other,
+        },
+        _ => Kind::Other,
+    })
+}
+
+/// The content of the element of this tag that stands first, and what follows it.
+fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    let (found, rest) = bytes.split_first()?;
+    let (length, rest) = rest.split_first()?;
+    let (length, rest) = match length {
+        0..=0x7f => (usize::from(*length), rest),
+        0x81 => rest.split_first().map(|(length, rest)| (usize::from(*length), rest))?,
+        0x82 => {
+            let (length, rest) = rest.split_first_chunk::<2>()?;
+            (usize::from(u16::from_be_bytes(*length)), rest)
+        }
+        // No key is that long.
+        _ => return None,
+    };
+    if *found == tag { rest.split_at_checked(length) } else { None }
+}
+
+const INTEGER: u8 = 0x02;
+const BIT_STRING: u8 = 0x03;
+const OBJECT_IDENTIFIER: u8 = 0x06;
+const SEQUENCE: u8 = 0x30;
+
+const RSA_ENCRYPTION: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
+const EC_PUBLIC_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
+const PRIME256V1: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
+const ED25519: &[u8] = &[0x2b, 0x65, 0x70];

@@ -1,0 +1,382 @@
+//! Keys that verify, and how one of them is chosen.
+
+use std::fmt;
+use std::time::Duration;
+
+use ring::{hmac, signature};
+use rustls_pki_types::pem::{PemObject, SectionKind};
+use serde_json::{Map, Value};
+
+use super::jwk::{self, Jwk};
+use super::{Algorithm, Checks, Parts, der};
+use crate::claims::Claims;
+use crate::error::{KeyError, TokenError};
+
+/// Keys that tokens may be signed by, each for one algorithm.
+#[derive(Debug, Clone)]
+pub struct Keys {
+    keys: Vec<Key>,
+    skipped: Vec<Skipped>,
+}
+
+/// A key that verifies. `Debug` shows no secret.
+#[derive(Debug, Clone)]
+pub struct Key {
+    id: Option<String>,
+    material: Material,
+}
+
+#[derive(Debug, Clone)]
+enum Material {
+    /// An uncompressed point of P-256.
+    Ec(Vec<u8>),
+    Ed25519(Vec<u8>),
+    Hmac(hmac::Key),
+    /// Without zeros in front.
+    Rsa {
+        modulus: Vec<u8>,
+        exponent: Vec<u8>,
+    },
+}
+
+/// A key of a set that is not used, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Skipped {
+    /// Its place in the set, from 0.
+    pub index: usize,
+    /// Its `kid`.
+    pub id: Option<String>,
+    /// Why.
+    pub why: String,
+}
+
+/// A signed text, whatever it is (RFC 7515).
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Jws {
+    /// Its header.
+    pub header: Map<String, Value>,
+    /// What was signed.
+    pub payload: Vec<u8>,
+}
+
+impl Keys {
+    /// One key for HS256.
+    ///
+    /// # Errors
+    /// A secret of less than 32 bytes (RFC 7518 §3.2), or one that is a public key in PEM: whoever
+    /// reads that could sign.
+    pub fn from_secret(secret: &[u8]) -> Result<Self, KeyError> {
+        let material = hmac_key(secret).map(Material::Hmac).map_err(KeyError::new)?;
+        Ok(Self::from(Key { id: None, material }))
+    }
+
+    /// The public keys of a PEM file: RSA (RS256), P-256 (ES256), Ed25519 (EdDSA).
+    ///
+    /// # Errors
+    /// Text that is no PEM, has no public key, or one of another kind.
+    pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
+        let mut keys = Vec::new();
+        for section in Section::pem_slice_iter(pem.as_bytes()) {
+            let Section(kind, bytes) =
+                section.map_err(|error| KeyError::new(format!("the PEM is not right: {error}")))?;
+            if kind != SectionKind::PublicKey {
+                return Err(KeyError::new(not_public(kind)));
+            }
+            let material = spki(&bytes).map_err(KeyError::new)?;
+            keys.push(Key { id: None, material });
+        }
+        if keys.is_empty() {
+            let why = "there is no public key in it: it begins with -----BEGIN PUBLIC KEY-----";
+            return Err(KeyError::new(why));
+        }
+        Ok(Self { keys, skipped: Vec::new() })
+    }
+
+    /// The keys of a JWK set (RFC 7517 §5), or a single JWK. Those that cannot be used are left
+    /// out, and [`skipped`](Self::skipped) says why.
+    ///
+    /// # Errors
+    /// Text that is no set of keys, or one without any that can be used.
+    pub fn from_jwks(text: &str) -> Result<Self, KeyError> {
+        let root: Value = serde_json::from_str(text).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            KeyError::new(format!("the JWKS is not JSON at line {line}, column {column}"))
+        })?;
+        let several = match root.get("keys") {
+            Some(keys) => keys.as_array().ok_or_else(|| KeyError::new("its keys are no array"))?,
+            None if root.get("kty").is_some() => std::slice::from_ref(&root),
+            None => return Err(KeyError::new("it is no JWKS: it has no keys")),
+        };
+        let mut found = Self { keys: Vec::new(), skipped: Vec::new() };
+        for (index, value) in several.iter().enumerate() {
+            let key = match found.keys.len() < KEYS_MAX {
+                true => Key::from_jwk(value),
+                false => Err(format!("there are {KEYS_MAX} others already")),
+            };
+            match key {
+                Ok(key) => found.keys.push(key),
+                Err(why) => {
+                    let id = value.as_object().and_then(jwk::id);
+                    found.skipped.push(Skipped { index, id, why });
+                }
+            }
+        }
+        found.or_none()
+    }
+
+    /// Keeps the keys for these algorithms only; none named: all.
+    ///
+    /// # Errors
+    /// No key is left.
+    pub fn only_for(mut self, algorithms: &[Algorithm]) -> Result<Self, KeyError> {
+        if algorithms.is_empty() {
+            return Ok(self);
+        }
+        let keys = std::mem::take(&mut self.keys);
+        for (index, key) in keys.into_iter().enumerate() {
+            if algorithms.contains(&key.algorithm()) {
+                self.keys.push(key);
+            } else {
+                let why = format!("it is for {}, which is not allowed here", key.algorithm());
+                self.skipped.push(Skipped { index, id: key.id, why });
+            }
+        }
+        self.or_none()
+    }
+
+    fn or_none(self) -> Result<Self, KeyError> {
+        if !self.keys.is_empty() {
+            return Ok(self);
+        }
+        let why: Vec<_> = self.skipped.iter().map(ToString::to_string).collect();
+        Err(KeyError::new(match why.is_empty() {
+            true => "the JWKS has no keys".to_owned(),
+            false => format!("none of the keys can be used: {}", why.join("; ")),
+        }))
+    }
+
+    /// The keys that are used.
+    #[must_use]
+    pub fn keys(&self) -> &[Key] {
+        &self.keys
+    }
+
+    /// Those that are not, and why.
+    #[must_use]
+    pub fn skipped(&self) -> &[Skipped] {
+        &self.skipped
+    }
+
+    /// Verifies a token and reads its claims; `now` is since the Unix epoch.
+    ///
+    /// # Errors
+    /// As [`verify_jws`](Self::verify_jws), then as [`Checks::check`].
+    pub fn verify(
+        &self,
+        token: &str,
+        checks: &Checks,
+        now: Duration,
+    ) -> Result<Claims, TokenError> {
+        let parts = Parts::of(token)?;
+        self.verify_parts(&parts)?;
+        checks.check(parts.claims()?, now)
+    }
+
+    /// Verifies a signed text that need not be a JWT, and looks at no claims.
+    ///
+    /// A key is taken by the token's `kid`. Where no key has a name, or the token does not say one,
+    /// all keys for its `alg` are tried, of which a set has 64 at most.
+    ///
+    /// # Errors
+    /// Of these first that is true: missing, too long, malformed, encrypted, unsigned, an `alg`
+    /// that no key is for, a `kid` that no key has, a signature of none of them.
+    pub fn verify_jws(&self, token: &str) -> Result<Jws, TokenError> {
+        let parts = Parts::of(token)?;
+        self.verify_parts(&parts)?;
+        Ok(Jws { header: parts.header, payload: parts.payload })
+    }
+
+    fn verify_parts(&self, parts: &Parts<'_>) -> Result<(), TokenError> {
+        let name = parts.algorithm()?;
+        if name.eq_ignore_ascii_case("none") {
+            return Err(TokenError::Unsigned);
+        }
+        if parts.header.contains_key("crit") {
+            let why = "it asks for extensions (crit), of which none is known";
+            return Err(TokenError::malformed(crate::error::Part::Header, why));
+        }
+        let algorithm = Algorithm::named(name);
+        if !self.keys.iter().any(|key| Some(key.algorithm()) == algorithm) {
+            let allowed = Algorithm::ALL.into_iter();
+            let held = |it: &Algorithm| self.keys.iter().any(|key| key.algorithm() == *it);
+            let allowed = allowed.filter(held).collect();
+            return Err(TokenError::Algorithm { found: name.to_owned(), allowed });
+        }
+        let id = parts.key_id()?;
+        let mut candidates = self
+            .keys
+            .iter()
+            .filter(|key| Some(key.algorithm()) == algorithm)
+            .filter(|key| id.is_none() || key.id.is_none() || key.id.as_deref() == id)
+            .peekable();
+        if let (Some(id), None) = (id, candidates.peek()) {
+            return Err(TokenError::UnknownKey { kid: id.to_owned() });
+        }
+        match candidates.any(|key| key.verifies(parts.message.as_bytes(), &parts.signature)) {
+            true => Ok(()),
+            false => Err(TokenError::Signature),
+        }
+    }
+}
+
+impl From<Key> for Keys {
+    fn from(key: Key) -> Self {
+        Self { keys: vec![key], skipped: Vec::new() }
+    }
+}
+
+impl Key {
+    fn from_jwk(value: &Value) -> Result<Self, String> {
+        let jwk = Jwk::new(value, "verify")?;
+        let material = match jwk.algorithm {
+            Algorithm::Es256 => Material::Ec(jwk.point()?),
+            Algorithm::EdDsa => Material::Ed25519(jwk.sized("x", 32)?),
+            Algorithm::Hs256 => Material::Hmac(hmac_key(&jwk.bytes("k")?)?),
+            Algorithm::Rs256 => rsa(jwk.number("n")?, jwk.number("e")?)?,
+        };
+        Ok(Self { id: jwk.id(), material })
+    }
+
+    pub(super) fn hmac(id: Option<String>, key: hmac::Key) -> Self {
+        Self { id, material: Material::Hmac(key) }
+    }
+
+    pub(super) fn ec(id: Option<String>, point: &[u8]) -> Self {
+        Self { id, material: Material::Ec(point.to_vec()) }
+    }
+
+    pub(super) fn ed25519(id: Option<String>, key: &[u8]) -> Self {
+        Self { id, material: Material::Ed25519(key.to_vec()) }
+    }
+
+    /// Of an `RSAPublicKey` in DER.
+    pub(super) fn rsa(id: Option<String>, der: &[u8]) -> Option<Self> {
+        let (modulus, exponent) = der::rsa_public_key(der)?;
+        let material = Material::Rsa { modulus: modulus.to_vec(), exponent: exponent.to_vec() };
+        Some(Self { id, material })
+    }
+
+    /// What it is for.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        match self.material {
+            Material::Ec(_) => Algorithm::Es256,
+            Material::Ed25519(_) => Algorithm::EdDsa,
+            Material::Hmac(_) => Algorithm::Hs256,
+            Material::Rsa { .. } => Algorithm::Rs256,
+        }
+    }
+
+    /// Its `kid`.
+    #[must_use]
+    pub fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    /// Whether a signature is of this key over these bytes. Secrets are compared in constant time.
+    #[must_use]
+    pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        let by = |algorithm: &'static dyn signature::VerificationAlgorithm, key: &Vec<u8>| {
+            signature::UnparsedPublicKey::new(algorithm, key).verify(message, signature)
+        };
+        let verdict = match &self.material {
+            Material::Ec(point) => by(&signature::ECDSA_P256_SHA256_FIXED, point),
+            Material::Ed25519(key) => by(&signature::ED25519, key),
+            Material::Hmac(key) => hmac::verify(key, message, signature),
+            Material::Rsa { modulus: n, exponent: e } => {
+                let key = signature::RsaPublicKeyComponents { n, e };
+                key.verify(&signature::RSA_PKCS1_2048_8192_SHA256, message, signature)
+            }
+        };
+        verdict.is_ok()
+    }
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.id {
+            Some(id) => write!(f, "key {} ({}): {}", self.index, crate::error::short(id), self.why),
+            None => write!(f, "key {}: {}", self.index, self.why),
+        }
+    }
+}
+
+/// A section of a PEM file.
+pub(super) struct Section(pub(super) SectionKind, pub(super) Vec<u8>);
+
+impl PemObject for Section {
+    fn from_pem(kind: SectionKind, der: Vec<u8>) -> Option<Self> {
+        Some(Self(kind, der))
+    }
+}
+
+/// A key for HS256, if the secret is fit for one.
+pub(super) fn hmac_key(secret: &[u8]) -> Result<hmac::Key, String> {
+    if secret.trim_ascii_start().starts_with(b"-----BEGIN") {
+        return Err("it is a PEM key, which is no secret for HS256".to_owned());
+    }
+    if secret.len() < SECRET_BYTES_MIN {
+        let bytes = secret.len();
+        return Err(format!(
+            "the secret has {bytes} bytes; HS256 needs {SECRET_BYTES_MIN} at least"
+        ));
+    }
+    Ok(hmac::Key::new(hmac::HMAC_SHA256, secret))
+}
+
+fn rsa(modulus: Vec<u8>, exponent: Vec<u8>) -> Result<Material, String> {
+    let first = modulus.first().map_or(0, |byte| byte.leading_zeros() as usize);
+    let bits = (modulus.len() * 8).saturating_sub(first);
+    match bits {
+        2048..=8192 => Ok(Material::Rsa { modulus, exponent }),
+        _ => Err(format!("its modulus has {bits} bits; RS256 takes 2048 to 8192")),
+    }
+}
+
+fn spki(bytes: &[u8]) -> Result<Material, String> {
+    let (kind, key) = der::public_key(bytes).ok_or("a public key in it is not right")?;
+    match kind {
+        der::Kind::EcP256 if key.len() == 65 && key.first() == Some(&4) => {
+            Ok(Material::Ec(key.to_vec()))
+        }
+        der::Kind::EcP256 => Err("its point is compressed, or not of P-256".to_owned()),
+        der::Kind::Ed25519 if key.len() == 32 => Ok(Material::Ed25519(key.to_vec())),
+        der::Kind::Ed25519 => Err("its Ed25519 key has not 32 bytes".to_owned()),
+        der::Kind::Rsa => {
+            let (modulus, exponent) = der::rsa_public_key(key).ok_or("its RSA key is not right")?;
+            rsa(modulus.to_vec(), exponent.to_vec())
+        }
+        der::Kind::Other => Err("its key is not of RSA, P-256 or Ed25519".to_owned()),
+    }
+}
+
+fn not_public(kind: SectionKind) -> &'static str {
+    match kind {
+        SectionKind::PrivateKey | SectionKind::RsaPrivateKey | SectionKind::EcPrivateKey => {
+            "it is a private key, which only signing takes; `openssl pkey -in FILE -pubout` prints \
+             the public one"
+        }
+        SectionKind::Certificate => {
+            "it is a certificate; `openssl x509 -in FILE -noout -pubkey` prints its public key"
+        }
+        _ => "it is no public key: that begins with -----BEGIN PUBLIC KEY-----",
+    }
+}
+
+/// As long as what HS256 puts out (RFC 7518 §3.2).
+const SECRET_BYTES_MIN: usize = 32;
+
+/// Each may have to be tried on a token that names none.
+const KEYS_MAX: usize = 64;

@@ -1,0 +1,226 @@
+//! Keys that sign.
+
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256,
+    RsaKeyPair,
+};
+use ring::{hmac, rsa};
+use rustls_pki_types::pem::{PemObject, SectionKind};
+use serde_json::{Map, Value, json};
+
+use super::jwk::Jwk;
+use super::keys::{Key, Section, hmac_key};
+use super::{Algorithm, der};
+use crate::base64url;
+use crate::error::KeyError;
+
+/// A key that signs. `Debug` shows nothing that is secret.
+#[derive(Debug)]
+pub struct SigningKey {
+    id: Option<String>,
+    material: Box<Material>,
+}
+
+#[derive(Debug)]
+enum Material {
+    Ec(EcdsaKeyPair),
+    Ed25519(Ed25519KeyPair),
+    Hmac(hmac::Key),
+    Rsa(RsaKeyPair),
+}
+
+impl SigningKey {
+    /// For HS256.
+    ///
+    /// # Errors
+    /// As [`Keys::from_secret`](super::Keys::from_secret).
+    pub fn from_secret(secret: &[u8]) -> Result<Self, KeyError> {
+        let key = hmac_key(secret).map_err(KeyError::new)?;
+        Ok(Self { id: None, material: Box::new(Material::Hmac(key)) })
+    }
+
+    /// The private key of a PEM file: PKCS #8 of RSA (RS256), P-256 (ES256) or Ed25519 (EdDSA), or
+    /// PKCS #1 of RSA.
+    ///
+    /// # Errors
+    /// Text that is no PEM, or whose first section is no private key of these kinds.
+    pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
+        let Section(kind, bytes) = Section::from_pem_slice(pem.as_bytes())
+            .map_err(|error| KeyError::new(format!("the PEM is not right: {error}")))?;
+        let material = match kind {
+            SectionKind::PrivateKey => pkcs8(&bytes),
+            SectionKind::RsaPrivateKey => {
+                RsaKeyPair::from_der(&bytes).map_err(rejected).and_then(rsa_pair)
+            }
+            SectionKind::EcPrivateKey => {
+                let why = "it is a key of SEC 1; `openssl pkcs8 -topk8 -nocrypt -in FILE` makes \
+                           PKCS #8 of it";
+                Err(why.to_owned())
+            }
+            _ => {
+                Err("it is no private key: that begins with -----BEGIN PRIVATE KEY-----".to_owned())
+            }
+        };
+        Ok(Self { id: None, material: Box::new(material.map_err(KeyError::new)?) })
+    }
+
+    /// A private JWK (RFC 7517). Its `kid` goes into the header of what it signs.
+    ///
+    /// # Errors
+    /// Text that is no JWK, or one of another kind or without its private members.
+    pub fn from_jwk(text: &str) -> Result<Self, KeyError> {
+        let value: Value = serde_json::from_str(text).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            KeyError::new(format!("the JWK is not JSON at line {line}, column {column}"))
+        })?;
+        let jwk = Jwk::new(&value, "sign").map_err(KeyError::new)?;
+        let material = private(&jwk).map_err(KeyError::new)?;
+        Ok(Self { id: jwk.id(), material: Box::new(material) })
+    }
+
+    /// The same under another name, which goes into the header as `kid`.
+    #[must_use]
+    pub fn with_id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// What it signs by.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        match *self.material {
+            Material::Ec(_) => Algorithm::Es256,
+            Material::Ed25519(_) => Algorithm::EdDsa,
+            Material::Hmac(_) => Algorithm::Hs256,
+            Material::Rsa(_) => Algorithm::Rs256,
+        }
+    }
+
+    /// The key that verifies what this one signs.
+    ///
+    /// # Errors
+    /// A public key that cannot be read, which is no one's that could be made.
+    pub fn verifying_key(&self) -> Result<Key, KeyError> {
+        let id = self.id.clone();
+        match &*self.material {
+            Material::Ec(pair) => Ok(Key::ec(id, pair.public_key().as_ref())),
+            Material::Ed25519(pair) => Ok(Key::ed25519(id, pair.public_key().as_ref())),
+            Material::Hmac(key) => Ok(Key::hmac(id, key.clone())),
+            Material::Rsa(pair) => Key::rsa(id, pair.public().as_ref())
+                .ok_or_else(|| KeyError::new("its public key is not right")),
+        }
+    }
+
+    /// Signs claims, as they are: `exp` and all else is theirs to say.
+    ///
+    /// # Errors
+    /// The system has no randomness, which ES256 and RS256 need.
+    pub fn sign(&self, claims: &Map<String, Value>) -> Result<String, KeyError> {
+        let mut header = json!({"alg": self.algorithm().name(), "typ": "JWT"});
+        if let Some(id) = &self.id {
+            header["kid"] = id.as_str().into();
+        }
+        let claims = Value::Object(claims.clone()).to_string();
+        self.sign_jws(&header.to_string(), claims.as_bytes())
+    }
+
+    /// Signs any bytes below any header, whose `alg` has to be this key's for anybody to verify it.
+    ///
+    /// # Errors
+    /// As [`sign`](Self::sign).
+    pub fn sign_jws(&self, header: &str, payload: &[u8]) -> Result<String, KeyError> {
+        let mut token = format!("{}.{}", base64url::encode(header), base64url::encode(payload));
+        let signature = self.signature(token.as_bytes())?;
+        token.push('.');
+        token.push_str(&base64url::encode(signature));
+        Ok(token)
+    }
+
+    fn signature(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
+        let random = SystemRandom::new();
+        let failed = |_| {
+            KeyError::new(
+                "it could not be signed: the key is not right, or the system has no randomness",
+            )
+        };
+        match &*self.material {
+            Material::Ec(pair) => {
+                Ok(pair.sign(&random, message).map_err(failed)?.as_ref().to_vec())
+            }
+            Material::Ed25519(pair) => Ok(pair.sign(message).as_ref().to_vec()),
+            Material::Hmac(key) => Ok(hmac::sign(key, message).as_ref().to_vec()),
+            Material::Rsa(pair) => {
+                let mut signature = vec![0; pair.public().modulus_len()];
+                pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature).map_err(failed)?;
+                Ok(signature)
+            }
+        }
+    }
+}
+
+fn pkcs8(bytes: &[u8]) -> Result<Material, String> {
+    match der::private_key_kind(bytes).ok_or("the private key in it is not right")? {
+        der::Kind::EcP256 => {
+            let random = SystemRandom::new();
+            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, bytes, &random)
+                .map(Material::Ec)
+                .map_err(rejected)
+        }
+        // OpenSSL leaves the public half out, so that there is nothing to compare.
+        der::Kind::Ed25519 => Ed25519KeyPair::from_pkcs8_maybe_unchecked(bytes)
+            .map(Material::Ed25519)
+            .map_err(rejected),
+        der::Kind::Rsa => RsaKeyPair::from_pkcs8(bytes).map_err(rejected).and_then(rsa_pair),
+        der::Kind::Other => Err("its key is not of RSA, P-256 or Ed25519".to_owned()),
+    }
+}
+
+fn private(jwk: &Jwk<'_>) -> Result<Material, String> {
+    match jwk.algorithm {
+        Algorithm::Es256 => {
+            let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
+            let (private, point) = (jwk.sized("d", 32)?, jwk.point()?);
+            let random = SystemRandom::new();
+            EcdsaKeyPair::from_private_key_and_public_key(algorithm, &private, &point, &random)
+                .map(Material::Ec)
+                .map_err(rejected)
+        }
+        Algorithm::EdDsa => {
+            let (seed, public) = (jwk.sized("d", 32)?, jwk.sized("x", 32)?);
+            Ed25519KeyPair::from_seed_and_public_key(&seed, &public)
+                .map(Material::Ed25519)
+                .map_err(rejected)
+        }
+        Algorithm::Hs256 => hmac_key(&jwk.bytes("k")?).map(Material::Hmac),
+        Algorithm::Rs256 => {
+            let components = rsa::KeyPairComponents {
+                public_key: rsa::PublicKeyComponents { n: jwk.number("n")?, e: jwk.number("e")? },
+                d: jwk.number("d")?,
+                p: jwk.number("p")?,
+                q: jwk.number("q")?,
+                dP: jwk.number("dp")?,
+                dQ: jwk.number("dq")?,
+                qInv: jwk.number("qi")?,
+            };
+            RsaKeyPair::from_components(&components).map_err(rejected).and_then(rsa_pair)
+        }
+    }
+}
+
+/// `ring` looks at each number of the key by itself, and at its signatures before it lets them out:
+/// so a trial tells whether the numbers belong together.
+fn rsa_pair(pair: RsaKeyPair) -> Result<Material, String> {
+    let mut signature = vec![0; pair.public().modulus_len()];
+    match pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), b"", &mut signature) {
+        Ok(()) => Ok(Material::Rsa(pair)),
+        Err(_) => {
+            Err("the private key is not right: its numbers do not belong together".to_owned())
+        }
+    }
+}
+
+/// By the words of `ring`, which name the kind of fault and nothing of the key.
+fn rejected(error: ring::error::KeyRejected) -> String {
+    format!("the private key is not right: {error}")
+}

@@ -1,0 +1,55 @@
+//! Tokens that say who connects: `Phoenix.Token` and JSON Web Tokens, signed and verified.
+//!
+//! ```text
+//!   settings ─► Verifier ── verify(token, now) ─► Claims        who, until when
+//!                                              └► TokenError    whose fault, a word for the wire
+//!   key ──────► Signer ──── mint(data, now, lifetime) ─► token
+//!   token ────► inspect ─► what it says of itself, unverified
+//! ```
+//! - [`phoenix`]: what `Phoenix.Token.sign/4` makes, byte for byte, so that a Phoenix application
+//!   signs and a Simurgh server verifies, or the other way round.
+//! - [`jwt`]: HS256, RS256, ES256 and EdDSA, keys as secret, PEM or JWKS.
+//! - [`etf`]: the terms inside a `Phoenix.Token`, as JSON.
+//!
+//! There is no clock and no I/O: times are arguments, as a [`Duration`] since the Unix epoch, and
+//! keys are texts. Only signing by ES256 and RS256 asks the system for randomness. Cryptography is
+//! `ring`'s, and MACs are compared in constant time.
+
+#![forbid(unsafe_code)]
+
+mod base64url;
+mod claims;
+mod error;
+pub mod etf;
+mod inspect;
+pub mod jwt;
+pub mod phoenix;
+mod verifier;
+
+use std::time::Duration;
+
+pub use claims::Claims;
+pub use error::{KeyError, Part, TokenError};
+pub use inspect::{Format, Inspection, inspect};
+pub use verifier::{JwtSettings, KeySource, PhoenixSettings, Settings, Signer, Verifier};
+
+/// The longest token that is read, in bytes: what a request's head has room for.
+pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
+
+/// By how much clocks may differ where nothing else is said.
+const LEEWAY: Duration = Duration::from_secs(5);
+
+const THREE_PARTS: &str = "it is not of three parts with dots between";
+
+fn check_length(token: &str) -> Result<(), TokenError> {
+    match token.len() {
+        0 => Err(TokenError::Missing),
+        bytes if bytes > TOKEN_BYTES_MAX => Err(TokenError::TooLong { bytes }),
+        _ => Ok(()),
+    }
+}
+
+/// Milliseconds, as far as they can be counted.
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,7 @@
+//! Entry of the fuzzer; what it tries, and why, stands in `fuzz/src/token/tokens.rs`.
+#![no_main]
+
+#[path = "../src/token/tokens.rs"]
+mod body;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| body::run(data));

@@ -1,0 +1,24 @@
+//! Any bytes as a term of Erlang.
+use simurgh_token::etf;
+
+/// Runs the target over one input.
+pub fn run(data: &[u8]) {
+    let value = match etf::decode(data) {
+        Ok(value) => value,
+        Err(error) => {
+            assert!(error.at() <= data.len(), "{error}");
+            return;
+        }
+    };
+    // What has been read can be written, unless a map's integers became its keys' names.
+    let bytes = etf::encode(&value).expect("it is no deeper than what was read");
+    assert_eq!(etf::decode(&bytes).as_ref(), Ok(&value));
+    // Written again it is the same, and cut anywhere it is not a term.
+    assert_eq!(etf::encode(&value).as_ref(), Ok(&bytes));
+    for cut in 0..bytes.len().min(64) {
+        assert!(etf::decode(&bytes[..cut]).is_err(), "{cut} of {} bytes", bytes.len());
+    }
+    // A float may come back as its neighbour: serde_json trades that for speed.
+    let json = serde_json::to_string(&value).expect("it is JSON");
+    assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok(), "{json}");
+}
