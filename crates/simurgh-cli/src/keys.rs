@@ -39,11 +39,12 @@ pub(crate) struct Wrong {
 }
 
 /// Keys about declared channels and what is served beside them; an application in Rust has its own.
-const ABOUT_DECLARED: [&str; 5] = [
+const ABOUT_DECLARED: [&str; 6] = [
     "static_files",
     "static_copies_bytes_max",
     "max_channels",
     "auth_token",
+    "longpoll",
     "announce_joins_up_to",
 ];
 
@@ -502,6 +503,17 @@ pub(crate) const ALL: &[Key] = &[
                 phoenix; declared channels let everybody in all the same",
         cost: "nothing",
         set: |layer, value| boolean(&mut layer.auth_token, value),
+    },
+    Key {
+        name: "longpoll",
+        takes: "a time in quotes, such as \"10s\", or \"off\"",
+        default: "off; for the built-in chat 10s",
+        example: Some("\"10s\""),
+        about: "Serves long polling at /socket/longpoll, for clients that get no WebSocket through; \
+                a poll waits for so long, and a session that nobody polls for one and a half times \
+                that ends",
+        cost: "2 kB for each poll that waits, and a place among http_connections_max",
+        set: |layer, value| scalar(&mut layer.longpoll, value, units::duration_or_off),
     },
     Key {
         name: "announce_joins_up_to",

@@ -131,6 +131,8 @@ layer! {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     auth_token: bool,
+    #[arg(long, value_name = "TIME", value_parser = units::duration_or_off)]
+    longpoll: Choice<Duration>,
     #[arg(long, value_name = "N", value_parser = units::members)]
     announce_joins_up_to: u32,
 }

@@ -10,7 +10,7 @@ use simurgh::axum::Router;
 use simurgh::axum::http::HeaderValue;
 use simurgh::declared::{self, ChannelSpec, Defaults};
 use simurgh::http::HttpConfig;
-use simurgh::{Config, Mount};
+use simurgh::{Config, LongPoll, Mount};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::file::File;
@@ -142,6 +142,7 @@ fn mistakes(flags: &Layer, layer: &Layer, channels: Channels) -> Vec<(&'static s
             ("static_copies_bytes_max", flags.static_copies_bytes_max.is_some()),
             ("max_channels", flags.max_channels.is_some()),
             ("auth_token", flags.auth_token.is_some()),
+            ("longpoll", flags.longpoll.is_some()),
             ("announce_joins_up_to", flags.announce_joins_up_to.is_some()),
         ] {
             if is_typed {
@@ -179,6 +180,7 @@ fn page(layer: &Layer) -> Result<Router, String> {
 
 /// The declared channels, or the built-in chat where none are.
 fn mount(layer: &Layer, file: &mut File) -> Option<Mount> {
+    let is_chat = file.channels.is_none();
     let specs = match file.channels.take() {
         Some(specs) => specs,
         None => built_in_chat(layer),
@@ -189,17 +191,29 @@ fn mount(layer: &Layer, file: &mut File) -> Option<Mount> {
         defaults.announce_joins_up_to = members;
     }
     match declared::mount(MOUNT, &specs, defaults) {
-        Ok(mount) => Some(
-            mount
+        Ok(mount) => {
+            let mount = mount
                 .channels_max(layer.max_channels.unwrap_or(100))
-                .auth_token(layer.auth_token.unwrap_or(false)),
-        ),
+                .auth_token(layer.auth_token.unwrap_or(false));
+            Some(match longpoll(layer, is_chat) {
+                Some(longpoll) => mount.longpoll(longpoll),
+                None => mount,
+            })
+        }
         Err(mistakes) => {
             for mistake in &mistakes {
                 file.complain_of(mistake);
             }
             None
         }
+    }
+}
+
+/// How the mount is polled; off unless somebody says so, but for the built-in chat.
+fn longpoll(layer: &Layer, is_chat: bool) -> Option<LongPoll> {
+    match layer.longpoll {
+        Some(window) => window.value().map(|window| LongPoll::new().window(window)),
+        None => is_chat.then(LongPoll::new),
     }
 }
 
@@ -310,7 +324,7 @@ mod tests {
     fn examples_in_the_printed_file_are_right_too() {
         let text = config::text(Channels::Declared);
         let examples = text.lines().filter(|line| is_example(line)).count();
-        assert_eq!(examples, 11, "api_token, static_files, and what a channel may have");
+        assert_eq!(examples, 12, "api_token, static_files, longpoll, what a channel may have");
         let all: Vec<_> = text
             .lines()
             .map(|line| if is_example(line) { line.trim_start_matches('#') } else { line })

@@ -88,6 +88,12 @@ counters! {
     publishers_held: counter,
     /// Bytes of half-received messages and heads.
     inbound_bytes: gauge,
+    /// Long-poll sessions open now; they count as sockets, too.
+    longpoll_sessions: gauge,
+    /// Long-poll sessions ended because nobody polled them any more.
+    longpoll_expired: counter,
+    /// Binary messages that have no form for a long-poll session.
+    longpoll_binary_dropped: counter,
     /// Peers cut because they read too slowly (1013).
     slow_peer_disconnects: counter,
     /// Connections closed for saying nothing (1002).

@@ -88,6 +88,10 @@ pub struct Config {
     /// Bearer token of `POST /api/broadcast`, whose path does not exist without, and of the
     /// observer at `/observer/`. Default: none.
     pub api_token: Option<String>,
+    /// Secret from which the keys are made that sign what clients bear: the tokens of long-poll
+    /// sessions. At least 64 random characters; the same on all nodes that are to read each other's
+    /// tokens. Default: none, and each start of the server has a key of its own.
+    pub secret_key_base: Option<String>,
     /// Opens the observer to clients beyond this machine that bear the token. Default: off; this
     /// machine may look without, and with the token only if there is one.
     pub observer: bool,
@@ -129,6 +133,7 @@ impl Default for Config {
             trusted_proxies: Vec::new(),
             proxy_protocol: false,
             api_token: None,
+            secret_key_base: None,
             observer: false,
             http: HttpConfig::default(),
             callback_warning: Duration::from_millis(10),

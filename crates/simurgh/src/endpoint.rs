@@ -17,6 +17,7 @@ use crate::config::{Config, cores};
 use crate::error::Error;
 use crate::http::{self, Guests};
 use crate::hub::{Hub, Seats};
+use crate::longpoll::LongPolls;
 use crate::mail::Mail;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
@@ -322,7 +323,9 @@ impl Builder {
         let mut set = reactor::ShardSet::prepare(config.shards, config.mailbox_bytes_max)
             .map_err(Error::Prepare)?;
         let addresses = set.bind(&config.listen).map_err(|error| Error::Listen(error.into()))?;
-        let hub = Arc::new(make_hub(config, mounts, set.mailboxes().to_vec()));
+        let longpolls =
+            LongPolls::new(config.secret_key_base.as_deref()).map_err(Error::Prepare)?;
+        let hub = Arc::new(make_hub(config, mounts, longpolls, set.mailboxes().to_vec()));
         let watchdog = watchdog::start(&hub).map_err(Error::Prepare)?;
         let runtime = http::runtime().map_err(Error::Prepare)?;
         let is_listening = !hub.config.listen.is_empty();
@@ -405,7 +408,12 @@ impl fmt::Debug for Builder {
     }
 }
 
-fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<Mail>>) -> Hub {
+fn make_hub(
+    config: Config,
+    mounts: Vec<Mount>,
+    longpolls: LongPolls,
+    mailboxes: Vec<reactor::Mailbox<Mail>>,
+) -> Hub {
     let shards = mailboxes.len();
     let reserved = config.http.connections_reserved;
     Hub {
@@ -419,6 +427,7 @@ fn make_hub(config: Config, mounts: Vec<Mount>, mailboxes: Vec<reactor::Mailbox<
         seats: Seats::new(config.max_connections),
         guests: Arc::new(Guests::new(config.http.connections_max, reserved)),
         admin_guests: Arc::new(Guests::new(reserved, 0)),
+        longpolls,
         drain_began: OnceLock::new(),
         observer: Observer::new(),
         readers: tokio::sync::Semaphore::new(cores()),

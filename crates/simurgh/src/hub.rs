@@ -19,6 +19,7 @@ use crate::asynchronous::OffShard;
 use crate::census::Census;
 use crate::config::Config;
 use crate::http::Guests;
+use crate::longpoll::LongPolls;
 use crate::mail::Mail;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
@@ -47,6 +48,7 @@ pub(crate) struct Hub {
     /// Plain HTTP connections, and those to the admin address.
     pub(crate) guests: Arc<Guests>,
     pub(crate) admin_guests: Arc<Guests>,
+    pub(crate) longpolls: LongPolls,
     /// When a drain began.
     pub(crate) drain_began: OnceLock<Instant>,
     pub(crate) watches: Vec<Watch>,

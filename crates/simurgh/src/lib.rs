@@ -59,6 +59,7 @@ mod endpoint;
 mod error;
 pub mod http;
 mod hub;
+mod longpoll;
 mod mail;
 pub mod metrics;
 pub mod observe;
@@ -79,6 +80,7 @@ pub use asynchronous::{
 pub use config::Config;
 pub use endpoint::{Builder, Endpoint, Handle, Pulse};
 pub use error::Error;
+pub use longpoll::LongPoll;
 pub use presence::{Presence, PresenceListError};
 pub use pubsub::{PubSub, Subscription};
 pub use signals::Signals;
@@ -90,7 +92,7 @@ pub use simurgh_proto::message::{Payload, PayloadError};
 pub use simurgh_proto::origin::CheckOrigin;
 pub use simurgh_proto::serializer::Serializer;
 pub use simurgh_proto::ws::{CloseCode, Limits};
-pub use socket::{Connect, ConnectFn, ConnectInfo, Mount};
+pub use socket::{Connect, ConnectFn, ConnectInfo, Mount, Transport};
 
 /// The document's programs are compiled and run.
 #[cfg(doctest)]

@@ -5,6 +5,7 @@ use simurgh_reactor::Key;
 
 use crate::asynchronous::OffShard;
 use crate::driver::Order;
+use crate::longpoll::Asked;
 use crate::observe::Ask;
 use crate::socket::Connect;
 
@@ -22,6 +23,8 @@ pub(crate) enum Mail {
     Read(Key, u32, Option<Received<'static>>),
     /// What a driver asks of its sockets.
     Drive(Box<Order>),
+    /// What a long poll asks, or a message that was posted.
+    LongPoll(Box<Asked>),
     /// Somebody looks, or disconnects what he has looked at.
     Observe(Box<Ask>),
     /// Asks nothing: that it is taken shows that the shard lives.

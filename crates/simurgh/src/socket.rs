@@ -18,6 +18,7 @@ use simurgh_proto::ws::handshake::Request;
 
 use crate::asynchronous::{self, ConnectRequest, IntoJoin, JoinContext, Reject};
 use crate::declared::PayloadShape;
+use crate::longpoll::LongPoll;
 use crate::{Context, Join};
 
 /// A socket's place on the server: a path, its policy, and its channels.
@@ -36,6 +37,8 @@ use crate::{Context, Join};
 #[derive(Clone)]
 pub struct Mount {
     pub(crate) path: String,
+    /// Whether it may be polled, too.
+    pub(crate) longpoll: Option<LongPoll>,
     pub(crate) connect: Option<ConnectFn>,
     /// Its channels, and the terms of its sockets.
     pub(crate) channels: simurgh_core::Mount,
@@ -74,6 +77,7 @@ impl Mount {
     fn of(path: &str, kind: Kind) -> Self {
         Self {
             path: path.to_owned(),
+            longpoll: None,
             connect: None,
             channels: simurgh_core::Mount::new(kind),
             shapes: Vec::new(),
@@ -196,6 +200,14 @@ impl Mount {
         self
     }
 
+    /// Serves long polling beside WebSockets (PROTOCOL §9), for clients that get no WebSocket
+    /// through: at `/socket/longpoll` for a mount at `/socket`. Off by default, as in Phoenix; a
+    /// [plain](Self::plain) mount speaks no Channels and cannot be polled.
+    pub fn longpoll(mut self, longpoll: LongPoll) -> Self {
+        self.longpoll = Some(longpoll);
+        self
+    }
+
     /// The subprotocols this socket speaks, in order of preference. None: the header is ignored.
     pub fn subprotocols<S: Into<String>>(mut self, list: impl IntoIterator<Item = S>) -> Self {
         self.subprotocols = list.into_iter().map(Into::into).collect();
@@ -242,20 +254,17 @@ impl Mount {
         (wants_upgrade || matches!(self.channels.kind, Kind::Channels(_))) && self.matches(path)
     }
 
+    /// How a request for `path` is to be polled, if that is what is polled here.
+    pub(crate) fn polled_at(&self, path: &str) -> Option<LongPoll> {
+        let longpoll = self.longpoll?;
+        let (path, own) = (path.strip_suffix("/longpoll")?, self.path.strip_suffix("/websocket")?);
+        let is_here = matches!(self.channels.kind, Kind::Channels(_)) && leads(own, path);
+        is_here.then_some(longpoll)
+    }
+
     /// Whether `path` leads here.
     fn matches(&self, path: &str) -> bool {
-        if !self.path.contains(':') {
-            return self.path == path;
-        }
-        let (mut own, mut other) = (self.path.split('/'), path.split('/'));
-        loop {
-            match (own.next(), other.next()) {
-                (None, None) => return true,
-                (Some(own), Some(other)) if own.starts_with(':') && !other.is_empty() => {}
-                (Some(own), Some(other)) if own == other => {}
-                _ => return false,
-            }
-        }
+        leads(&self.path, path)
     }
 
     fn variables<'p>(&'p self, path: &'p str) -> impl Iterator<Item = (&'p str, &'p str)> {
@@ -263,6 +272,22 @@ impl Mount {
             .split('/')
             .zip(path.split('/'))
             .filter_map(|(own, value)| own.strip_prefix(':').map(|name| (name, value)))
+    }
+}
+
+/// Whether `path` is one of those that a mount's path, which may have variables, stands for.
+fn leads(own: &str, path: &str) -> bool {
+    if !own.contains(':') {
+        return own == path;
+    }
+    let (mut own, mut other) = (own.split('/'), path.split('/'));
+    loop {
+        match (own.next(), other.next()) {
+            (None, None) => return true,
+            (Some(own), Some(other)) if own.starts_with(':') && !other.is_empty() => {}
+            (Some(own), Some(other)) if own == other => {}
+            _ => return false,
+        }
     }
 }
 
@@ -283,6 +308,7 @@ pub struct ConnectInfo<'a> {
     pub(crate) params: serde_json::Value,
     pub(crate) auth_token: Option<&'a str>,
     pub(crate) peer: SocketAddr,
+    pub(crate) transport: Transport,
 }
 
 impl ConnectInfo<'_> {
@@ -337,7 +363,13 @@ impl ConnectInfo<'_> {
         self.headers_where(|name| name.starts_with("sec-websocket-"))
     }
 
-    /// The token sent as a subprotocol, where [`Mount::auth_token`] is on.
+    /// What the socket is to be carried by.
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// The token sent as a subprotocol, or in the header `x-phoenix-authtoken` of a long poll,
+    /// where [`Mount::auth_token`] is on.
     pub fn auth_token(&self) -> Option<&str> {
         self.auth_token
     }
@@ -358,6 +390,29 @@ impl fmt::Debug for ConnectInfo<'_> {
             .field("target", &self.request.target)
             .field("peer", &self.peer)
             .finish_non_exhaustive()
+    }
+}
+
+/// What carries a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Transport {
+    /// A WebSocket.
+    WebSocket,
+    /// A long-poll session ([`Mount::longpoll`]).
+    LongPoll,
+    /// A [`Driver`](crate::driver::Driver) in this process.
+    Driver,
+}
+
+impl Transport {
+    /// Its name in Phoenix: `websocket`, `longpoll`; and `driver`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WebSocket => "websocket",
+            Self::LongPoll => "longpoll",
+            Self::Driver => "driver",
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod client;
 mod load;
 mod message;
 mod network;
+mod poller;
 mod process;
 mod raw;
 
@@ -27,6 +28,7 @@ pub use client::{Client, Incoming};
 pub use load::{Load, LoadBuilder, Loaded, count};
 pub use message::{BinaryFields, Msg, Replied, binary_push, is_compact};
 pub use network::Network;
+pub use poller::{Polled, Poller, post};
 pub use process::{Server, ServerBuilder};
 pub use raw::{Frame, Head, Raw, Response, frame, opcode};
 

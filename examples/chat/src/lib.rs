@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use simurgh::{Channel, Context, Join, Mount, Outcome, Payload, json};
+use simurgh::{Channel, Context, Join, LongPoll, Mount, Outcome, Payload, json};
 
 mod page;
 
@@ -19,6 +19,7 @@ pub const ANNOUNCE_JOINS_UP_TO: u32 = 100;
 /// The chat's socket: everybody may connect, and join any room.
 pub fn mount() -> Mount {
     Mount::new("/socket")
+        .longpoll(LongPoll::new())
         // So that a room knows when it has grown too large to announce everybody.
         .count_members(true)
         .channel("rooms:*", RoomChannel::join)

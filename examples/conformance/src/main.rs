@@ -4,7 +4,7 @@
 //! | where | what |
 //! |---|---|
 //! | `/socket` | the whole application, see [`rooms`] and [`test_channel`] |
-//! | `/short` | the same with an idle timeout one can wait for |
+//! | `/short` | the same with an idle timeout and a poll window one can wait for |
 //! | `/echo` | a plain WebSocket that sends back what it gets, see [`echo`] |
 
 mod echo;
@@ -15,7 +15,7 @@ mod visitor;
 use std::time::Duration;
 
 use clap::Parser;
-use simurgh::{CheckOrigin, Endpoint, Mount};
+use simurgh::{CheckOrigin, Endpoint, LongPoll, Mount};
 
 /// The application that the rows of docs/PROTOCOL.md are tested against.
 #[derive(Parser)]
@@ -33,7 +33,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let origins = CheckOrigin::list(["//example.com", "//localhost", "//127.0.0.1"])?;
     Endpoint::builder()
         .mount(socket("/socket", &origins))
-        .mount(socket("/short", &origins).idle_timeout(Some(Duration::from_millis(400))))
+        .mount(
+            socket("/short", &origins)
+                .idle_timeout(Some(Duration::from_millis(400)))
+                .longpoll(LongPoll::new().window(Duration::from_millis(300))),
+        )
         .mount(echo::mount())
         .configure(|config| {
             config.outbound_bytes_max = echo::OUTBOUND_BYTES_MAX;
@@ -52,6 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn socket(path: &str, origins: &CheckOrigin) -> Mount {
     Mount::new(path)
         .auth_token(true)
+        .longpoll(LongPoll::new())
         .check_origin(origins.clone())
         .connect(visitor::connect)
         .channel("rooms:*", rooms::join)

@@ -27,7 +27,7 @@ pub(crate) fn connect(info: &ConnectInfo<'_>) -> Connect {
         user_id: info.param("user_id"),
         auth: info.auth_token().map(str::to_owned),
         params: info.params(),
-        transport: "websocket",
+        transport: info.transport().name(),
     };
     let connect = match &visitor.user_id {
         Some(user_id) => Connect::ok().id(format!("user_sockets:{user_id}")),

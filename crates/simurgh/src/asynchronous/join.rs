@@ -14,7 +14,7 @@ use simurgh_proto::topic::subtopic;
 use super::adapter::Async;
 use super::off_shard::OffShard;
 use super::{AsyncChannel, Reject};
-use crate::socket::{Connect, ConnectInfo};
+use crate::socket::{Connect, ConnectInfo, Transport};
 
 /// What an asynchronous join function knows of its socket and topic. There is no channel yet, so
 /// nothing can be pushed: [`AsyncChannel::after_join`] is the place for that.
@@ -132,6 +132,8 @@ pub struct ConnectRequest {
     /// The token sent as a subprotocol, where [`Mount::auth_token`](crate::Mount::auth_token) is
     /// on.
     pub auth_token: Option<String>,
+    /// What the socket is to be carried by.
+    pub transport: Transport,
 }
 
 impl ConnectRequest {
@@ -145,6 +147,7 @@ impl ConnectRequest {
             trace_headers: info.trace_headers(),
             websocket_headers: info.websocket_headers(),
             auth_token: info.auth_token().map(str::to_owned),
+            transport: info.transport(),
         }
     }
 

@@ -18,14 +18,15 @@ use simurgh_proto::params;
 use simurgh_proto::serializer::{Frame, ServerMessage};
 use simurgh_proto::ws::handshake::{HeadLimits, Request};
 use simurgh_proto::ws::{self, CloseCode, Decoder, Event, Limits, OpCode, Role};
-use simurgh_reactor::{Key, LocalOutput, Next};
+use simurgh_reactor::{Key, Next};
 
 use super::Error;
 use super::event::{Received, SocketId, Sort, What, sort};
 use super::outlet::{Answer, Asked, Connect, Mouth, Order, Said};
 use crate::hub::Hub;
-use crate::shard::{Conn, Io, Shard};
-use crate::socket::{self, ConnectInfo, ConnectKind};
+use crate::longpoll::POLLED;
+use crate::shard::{Asker, Conn, Io, Shard};
+use crate::socket::{self, ConnectInfo, ConnectKind, Transport};
 use crate::websocket::{check, client};
 
 /// Longest slice of what drivers ask.
@@ -67,7 +68,7 @@ impl Driven {
         let places = self.mouths.len();
         match self.mouths.iter_mut().find(|mouth| mouth.is_none()) {
             Some(place) => *place = Some(mouth),
-            None if places < usize::from(NETWORK) => self.mouths.push(Some(mouth)),
+            None if places < usize::from(POLLED) => self.mouths.push(Some(mouth)),
             // Its orders find nobody, and are answered with that.
             None => {}
         }
@@ -272,15 +273,8 @@ impl Shard {
         }
     }
 
-    /// What was said to driven sockets that speak in frames.
-    pub(crate) fn hear_frames(&mut self, io: &mut Io, output: &mut LocalOutput) {
-        while let Some((key, data)) = output.next() {
-            self.hear_frames_of(io, key, data);
-        }
-        self.send_heard();
-    }
-
-    fn hear_frames_of(&mut self, io: &mut Io, key: Key, mut data: &mut [u8]) {
+    /// What was said to a driven socket that speaks in frames.
+    pub(crate) fn hear_frames(&mut self, io: &mut Io, key: Key, mut data: &mut [u8]) {
         let Some(conn) = io.conn_ref(key) else { return };
         let (driver, wire) = (conn.socket.transport, conn.socket.wire());
         let Some(mouth) = self.driven.as_deref_mut().and_then(|driven| driven.mouth(driver)) else {
@@ -311,8 +305,7 @@ impl Shard {
     }
 
     /// A driven socket is gone. Whoever closed it has said so, unless nobody had the time.
-    pub(crate) fn driven_gone(&mut self, key: Key, conn: &Conn) {
-        let driver = conn.socket.transport;
+    pub(crate) fn driven_gone(&mut self, key: Key, driver: u8, conn: &Conn) {
         if let Some(driven) = self.driven.as_deref_mut().filter(|_| driver != NETWORK) {
             if conn.socket.is_open() {
                 driven.hear_close(driver, key, None);
@@ -376,9 +369,9 @@ impl Shard {
             }
             ConnectKind::Later(work) => {
                 let conn = place.conn(Phase::Connecting, io.now().tick);
-                let answer = Some(answer.clone());
+                let asker = Some(Asker::Driver(answer.clone()));
                 let Ok(key) = io.open_local(conn) else { return Some(self.no_place()) };
-                self.await_connect(io, key, Vec::new(), answer, &[], work);
+                self.await_connect(io, key, Vec::new(), asker, &[], work);
                 None
             }
         }
@@ -399,8 +392,8 @@ impl Shard {
             None => self.turn_away(500, String::new()),
             Some(ConnectKind::Refuse { status, body }) => self.turn_away(status, body),
             Some(ConnectKind::Later(work)) => {
-                let answer = Some(answer.clone());
-                return self.await_connect(io, key, Vec::new(), answer, &[], work);
+                let asker = Some(Asker::Driver(answer.clone()));
+                return self.await_connect(io, key, Vec::new(), asker, &[], work);
             }
             Some(ConnectKind::Ok(state)) if !self.hub.seats.take() => {
                 self.drop_guarded(state);
@@ -507,7 +500,9 @@ fn request(
         _ if connect.values => Wire::Values,
         wire => wire,
     };
-    then(io, wire, &ConnectInfo { mount, request: &request, params, auth_token, peer });
+    let transport = Transport::Driver;
+    let info = ConnectInfo { mount, request: &request, params, auth_token, peer, transport };
+    then(io, wire, &info);
     Ok(())
 }
 

@@ -36,6 +36,7 @@ fn render(hub: &Hub) -> String {
     reactor(&mut out, hub);
     mailboxes(&mut out, hub);
     guests(&mut out, hub);
+    longpolls(&mut out, hub);
     whole(&mut out, hub);
     out
 }
@@ -183,6 +184,16 @@ fn guests(out: &mut String, hub: &Hub) {
             let _ = writeln!(out, "{name}{{listener=\"{listener}\"}} {}", read(guests));
         }
     }
+}
+
+/// What of long polling no shard knows.
+fn longpolls(out: &mut String, hub: &Hub) {
+    let name = "simurgh_longpoll_polls_waiting";
+    family(out, name, "gauge", "Long polls that wait for something to be said.");
+    let _ = writeln!(out, "{name} {}", hub.longpolls.waiting.load(Relaxed));
+    let name = "simurgh_longpoll_refused_total";
+    family(out, name, "counter", "Long-poll requests refused before a shard had them.");
+    let _ = writeln!(out, "{name} {}", hub.longpolls.refused.load(Relaxed));
 }
 
 /// What there is one of.

@@ -18,6 +18,7 @@ mod guests;
 mod headers;
 mod hosts;
 mod limits;
+mod parked;
 mod seldom;
 mod threads;
 mod watch;

@@ -157,16 +157,22 @@ async fn take_all(hub: Arc<Hub>, end: HandOffEnd, entrances: Vec<Entrance>) {
 async fn serve_all(hub: Arc<Hub>, pages: Pages, mut taken: mpsc::UnboundedReceiver<Taken>) {
     while let Some(Taken { stream, read_ahead, back, seat, counted }) = taken.recv().await {
         let (hub, pages) = (Arc::clone(&hub), pages.clone());
-        tokio::spawn(async move {
-            let served = async {
-                stream.set_nonblocking(true)?;
-                let stream = TcpStream::from_std(stream)?;
-                connection::serve(hub, pages, Some(back), stream, read_ahead, seat).await
-            };
-            if let Err(error) = served.await {
-                tracing::debug!(%error, "an HTTP connection broke");
+        let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+        match stream {
+            Ok(stream) => {
+                let served = connection::serve(hub, pages, Some(back), stream, read_ahead, seat);
+                tokio::spawn(async move {
+                    let _counted = counted;
+                    if let Err(error) = served.await {
+                        broke(&error);
+                    }
+                });
             }
-            drop(counted);
-        });
+            Err(error) => broke(&error),
+        }
     }
+}
+
+fn broke(error: &io::Error) {
+    tracing::debug!(%error, "an HTTP connection broke");
 }

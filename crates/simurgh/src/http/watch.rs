@@ -136,6 +136,11 @@ impl Watch {
         }
     }
 
+    /// Whether something written has to wait for the client.
+    pub(super) fn is_writing(&self) -> bool {
+        self.write_since_ms.load(Relaxed) != 0
+    }
+
     /// The request that is waited for is too slow.
     pub(super) fn give_up(&self) {
         self.is_given_up.store(true, Relaxed);

@@ -6,6 +6,7 @@ use simurgh_core::{Phase, Socket};
 use simurgh_proto::ws::Decoder;
 
 use crate::driver::Answer;
+use crate::longpoll::Opener;
 
 /// Mounts that an endpoint may have.
 pub(crate) const MOUNTS_MAX: usize = 1 << u8::BITS;
@@ -31,14 +32,20 @@ pub(crate) enum Passing {
     Connecting {
         /// The 101 response, sent if the application agrees.
         response: Vec<u8>,
-        /// Where a driver waits for the answer.
-        answer: Option<Answer>,
+        /// Who waits for the answer, if it is no peer of this connection.
+        asker: Option<Asker>,
         waiting: Waiting,
     },
     /// A message of so many bytes is read elsewhere, too long to be read in one turn.
     Reading { bytes: usize, waiting: Waiting },
     /// What came behind a join that is being decided.
     Behind(Vec<u8>),
+}
+
+/// Who in this process wants to have a socket.
+pub(crate) enum Asker {
+    Driver(Answer),
+    Poll(Opener),
 }
 
 /// What something is awaited with, without the connection being read meanwhile.

@@ -3,8 +3,9 @@
 //! The data's way: bytes come in [`Handler::readable`]; `websocket` makes messages of them and
 //! gives them to the core (`simurgh_core`), which says through `transport` what is to be done with
 //! the sockets. `memory` gives back what a crowd leaves. Sockets that a driver in this process has
-//! instead of a network are in `driver::driven`, what somebody who looks is shown in
-//! `observe::survey`. Nothing here is shared with another thread: the one door is [`Mail`].
+//! instead of a network are in `driver::driven`, those that are polled in `longpoll::session`, what
+//! somebody who looks is shown in `observe::survey`. Nothing here is shared with another thread:
+//! the one door is [`Mail`].
 
 mod conn;
 mod memory;
@@ -21,11 +22,12 @@ use simurgh_reactor::{Accepted, Closed, Handler, Key, LocalOutput, Next, Slow};
 use crate::asynchronous::enter_shard;
 use crate::driver::Driven;
 use crate::hub::Hub;
+use crate::longpoll::{POLLED, Polled};
 use crate::mail::Mail;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observed;
 use crate::websocket::Inbound;
-pub(crate) use conn::{Conn, MOUNTS_MAX, Passing, Waiting};
+pub(crate) use conn::{Asker, Conn, MOUNTS_MAX, Passing, Waiting};
 use memory::Tidying;
 use transport::Later;
 pub(crate) use transport::Transport;
@@ -46,6 +48,8 @@ pub(crate) struct Shard {
     later: Vec<Later>,
     /// None until there is a driver.
     pub(crate) driven: Option<Box<Driven>>,
+    /// None until there is a long-poll session.
+    pub(crate) polled: Option<Box<Polled>>,
     pub(crate) inbound: Inbound,
     tidying: Tidying,
     /// What the last thing that a connection waits for was named.
@@ -66,6 +70,7 @@ impl Shard {
             core: Core::new(Arc::clone(&hub), index, Arc::clone(&metrics), seed),
             later: Vec::new(),
             driven: None,
+            polled: None,
             hub,
             index,
             metrics,
@@ -107,6 +112,14 @@ impl Shard {
         self.account_inbound(io, key, before);
     }
 
+    /// A connection without a network is read again.
+    fn resume_local(&mut self, io: &mut Io, key: Key) {
+        match is_polled(io, key) {
+            true => self.resume_polled(io, key),
+            false => self.resume_driven(io, key),
+        }
+    }
+
     /// Drops something of the application's.
     pub(crate) fn drop_guarded<T>(&self, value: T) {
         if guarded(|| drop(value)).is_none() {
@@ -119,6 +132,11 @@ impl Shard {
         let (core, mut out) = self.parts(io);
         core.fail(&mut out, key, code);
     }
+}
+
+/// Whether a connection without a network is a long-poll session, and no driver's socket.
+fn is_polled(io: &Io, key: Key) -> bool {
+    io.conn_ref(key).is_some_and(|conn| conn.socket.transport == POLLED)
 }
 
 impl Drop for Shard {
@@ -153,20 +171,33 @@ impl Handler for Shard {
 
     fn readable(&mut self, io: &mut Io, key: Key, data: &mut [u8]) {
         match data.is_empty() {
-            true => self.resume_driven(io, key),
+            true => self.resume_local(io, key),
             false => self.readable_bytes(io, key, data),
         }
         self.do_later(io);
     }
 
     fn local(&mut self, io: &mut Io, output: &mut LocalOutput) {
-        self.hear_frames(io, output);
+        while let Some((key, data)) = output.next() {
+            match is_polled(io, key) {
+                true => self.hear_polled(io, key, data),
+                false => self.hear_frames(io, key, data),
+            }
+        }
+        self.send_heard();
+        if self.answer_polls(io) != Next::Idle {
+            // The rest has its turn.
+            self.hub.post_to(self.index, Mail::Pulse);
+        }
     }
 
     fn closed(&mut self, io: &mut Io, key: Key, conn: Conn, _why: Closed) {
         self.forget_inbound(key, conn.inbound_bytes());
         self.tidying.one_left();
-        self.driven_gone(key, &conn);
+        match conn.socket.transport {
+            POLLED => self.polled_gone(key),
+            driver => self.driven_gone(key, driver, &conn),
+        }
         let (core, mut out) = self.parts(io);
         core.closed(&mut out, key, conn.socket);
         self.do_later(io);
@@ -186,6 +217,7 @@ impl Handler for Shard {
             Mail::Connected(key, ticket, connect) => self.connected(io, key, ticket, connect),
             Mail::Read(key, ticket, received) => self.was_read(io, key, ticket, received),
             Mail::Drive(order) => self.driver_asks(*order),
+            Mail::LongPoll(asked) => self.poll_asks(io, *asked),
             Mail::Observe(ask) => self.asked(io, *ask),
             Mail::Pulse => {}
             Mail::Stop => io.stop(),
@@ -209,6 +241,7 @@ impl Handler for Shard {
         let now = io.now();
         // What drivers open is looked after from this turn on: there may be none for long.
         let driving = self.drive(io);
+        let expiring = self.expire_polled(io);
         // Whose time is up has channels that may broadcast their end, so the fan-out comes second.
         let due = {
             let (core, mut out) = self.parts(io);
@@ -228,7 +261,9 @@ impl Handler for Shard {
         };
         self.do_later(io);
         self.send_heard();
+        let polling = self.answer_polls(io);
         let next = fanning_out.sooner(due, now).sooner(judged, now).sooner(tidied, now);
-        next.sooner(settling, now).sooner(driving, now).sooner(looking, now)
+        let next = next.sooner(settling, now).sooner(driving, now).sooner(looking, now);
+        next.sooner(expiring, now).sooner(polling, now)
     }
 }

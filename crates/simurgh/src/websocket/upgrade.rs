@@ -17,7 +17,7 @@ use crate::http::is_reserved;
 use crate::hub::Hub;
 use crate::shard::Passing;
 use crate::shard::{Io, Shard};
-use crate::socket::{Connect, ConnectInfo, ConnectKind, Mount, real_peer};
+use crate::socket::{Connect, ConnectInfo, ConnectKind, Mount, Transport, real_peer};
 
 /// Seconds after which a client that met a full shard may try again.
 const RETRY_AFTER_S: &str = "1";
@@ -174,6 +174,7 @@ impl Shard {
                     params,
                     auth_token: checked.token.as_deref(),
                     peer: client(hub, request, io, key, peer),
+                    transport: Transport::WebSocket,
                 };
                 match self.ask_connect(&info) {
                     Some(connect) => connect,

@@ -14,10 +14,8 @@ use simurgh_core::{Abandoned, Phase, Received};
 use simurgh_proto::serializer::Serializer;
 use simurgh_reactor::Key;
 
-use crate::driver::Answer;
 use crate::mail::Mail;
-use crate::shard::{Io, Shard};
-use crate::shard::{Passing, Waiting};
+use crate::shard::{Asker, Io, Passing, Shard, Waiting};
 use crate::socket::{Connect, Mount};
 
 /// Longer texts are read elsewhere: one of escapes or blanks takes 8 ns a byte.
@@ -31,13 +29,13 @@ impl Shard {
         io: &mut Io,
         key: Key,
         response: Vec<u8>,
-        answer: Option<Answer>,
+        asker: Option<Asker>,
         rest: &[u8],
         work: impl Future<Output = Connect> + Send + 'static,
     ) {
         let waiting = self.ticket(rest);
         let ticket = waiting.ticket;
-        let passing = Passing::Connecting { response, answer, waiting };
+        let passing = Passing::Connecting { response, asker, waiting };
         if self.wait(io, key, Phase::Connecting, passing) {
             let decided = move |connect| Mail::Connected(key, ticket, connect);
             self.hub.decide_and(usize::from(self.index), "connect", work, decided);
@@ -101,9 +99,17 @@ impl Shard {
         let Some((before, passing)) = take_passing(io, key, is_it) else {
             return self.drop_guarded(connect);
         };
-        let Passing::Connecting { response, answer, mut waiting } = passing else { return };
-        match answer {
-            Some(answer) => return self.driven_decided(io, key, &answer, connect),
+        let Passing::Connecting { response, asker, mut waiting } = passing else { return };
+        match asker {
+            Some(Asker::Driver(answer)) => {
+                return self.driven_decided(io, key, &answer, connect);
+            }
+            Some(Asker::Poll(opener)) => {
+                if connect.is_none() {
+                    self.metrics.errors_callback_panic.add(1);
+                }
+                return self.polled_decided(io, key, opener, connect);
+            }
             None => self.read_again(io, key),
         }
         match connect {
@@ -189,7 +195,11 @@ impl Shard {
             return io.close(key);
         };
         match passing {
-            Passing::Connecting { answer: Some(answer), .. } => {
+            Passing::Connecting { asker: Some(Asker::Poll(opener)), .. } => {
+                self.end_unopened(io, key);
+                self.refuse_polled(opener, 503);
+            }
+            Passing::Connecting { asker: Some(Asker::Driver(answer)), .. } => {
                 self.end_unopened(io, key);
                 // Who asked may have gone.
                 let _ = answer.send(vec![self.turn_away(503, String::new())]);
@@ -222,7 +232,7 @@ fn take_passing(
 }
 
 /// Reads a long text of a client; none if it is no message.
-fn receive(
+pub(crate) fn receive(
     mount: Option<&Mount>,
     serializer: Serializer,
     text: String,
