@@ -97,6 +97,10 @@ pub use socket::{Connect, ConnectFn, ConnectInfo, Mount};
 #[doc = include_str!("../../../docs/CHANNELS.md")]
 mod channels_document {}
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/PRESENCE.md")]
+mod presence_document {}
+
 pub use axum;
 pub use serde_json::json;
 
