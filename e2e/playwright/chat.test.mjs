@@ -7,6 +7,7 @@ import path from "node:path";
 import { after, before, test } from "node:test";
 
 import { launchBrowser, newWindow, WAIT } from "../support/browser.mjs";
+import { CURRENT } from "../support/clients.mjs";
 import { ROOT, startServer } from "../support/server.mjs";
 
 const PHONE = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
@@ -69,6 +70,71 @@ test("two windows chat, and see who entered", async (t) => {
   assert.deepEqual(seen.complaints, []);
 });
 
+/** Waits until a window shows these names as present, itself first, and their number. */
+async function seesPresent(page, names) {
+  const shown = () => page.locator("#present .avatar")
+    .evaluateAll((all) => all.map((face) => face.dataset.name));
+  const isShown = (wanted) => {
+    const faces = [...document.querySelectorAll("#present .avatar")];
+    return JSON.stringify(faces.map((face) => face.dataset.name)) === wanted;
+  };
+  await page.waitForFunction(isShown, JSON.stringify(names), WAIT).catch(() => {});
+  assert.deepEqual(await shown(), names);
+  assert.equal(await page.getByTestId("present-count").textContent(), `${names.length} here`);
+}
+
+test("a room shows who is here: who comes, goes, and takes another name", async (t) => {
+  const server = await serve(t);
+  const { page: ada, seen } = await openWindow(t, server, "Ada");
+  await seesPresent(ada, ["Ada"]);
+  const { page: bob } = await openWindow(t, server, "Bob <i>");
+  await seesPresent(ada, ["Ada", "Bob <i>"]);
+  await seesPresent(bob, ["Bob <i>", "Ada"]);
+  assert.equal(await bob.locator("#present i").count(), 0, "markup stays text");
+  // A second window of the same name is the same person.
+  const { page: phone } = await openWindow(t, server, "Ada", PHONE);
+  await seesPresent(phone, ["Ada", "Bob <i>"]);
+  assert.ok(await phone.getByTestId("present-count").isVisible());
+  await phone.close();
+  await bob.getByTestId("me").click();
+  await bob.getByTestId("name-input").fill("__proto__");
+  await bob.getByTestId("name-submit").click();
+  await seesPresent(ada, ["Ada", "__proto__"]);
+  await seesPresent(bob, ["__proto__", "Ada"]);
+  // Another room has its own.
+  await ada.getByTestId("room-input").fill("tea");
+  await ada.getByTestId("room-input").press("Enter");
+  await seesPresent(ada, ["Ada"]);
+  await ada.locator('[data-testid="room-link"][data-room="lobby"]').click();
+  await seesPresent(ada, ["Ada", "__proto__"]);
+  await bob.close();
+  await seesPresent(ada, ["Ada"]);
+  assert.deepEqual(seen.complaints, []);
+});
+
+test("a room with too many for a list shows their number, and the list again", async (t) => {
+  const server = await startServer("serve", {
+    args: ["--presence-list-max", "3", "--presence-summary-interval", "200ms",
+      "--presence-sample", "2"],
+  });
+  t.after(() => server.kill());
+  const { page: ada } = await openWindow(t, server, "Ada");
+  const others = [];
+  for (let n = 1; n < 6; n += 1) others.push(await present(t, server, `other${n}`));
+  const count = (n) => ada.getByTestId("present-count").getByText(`${n} here`, { exact: true });
+  await count(6).waitFor(WAIT);
+  assert.equal(await ada.locator("#present .avatar").count(), 2, "a sample");
+  others.slice(2).forEach((user) => user.close());
+  await seesPresent(ada, ["Ada", "other1", "other2"]);
+});
+
+/** Somebody without a window. */
+async function present(t, server, name) {
+  const user = await CURRENT.open(t, `${server.wsUrl}/socket`);
+  await user.join("rooms:lobby", { user: name, presence: name });
+  return user;
+}
+
 test("both windows find back by themselves when the server returns", async (t) => {
   const server = await serve(t);
   const { page: ada } = await openWindow(t, server, "Ada");
@@ -88,6 +154,7 @@ test("both windows find back by themselves when the server returns", async (t) =
     await connected(page);
     await page.getByTestId("notice").waitFor({ state: "hidden", ...WAIT });
   }
+  await seesPresent(ada, ["Ada", "Bob"]);
   await say(bob, "after");
   await hears(ada, "after");
   await hears(bob, "after");
@@ -218,6 +285,14 @@ test("whatever the page receives, it goes on", async (t) => {
     for (const event of ["new:msg", "user:entered", "phx_reply", "other"]) {
       toPage.send(pushed(event, payload));
     }
+  }
+  const lists = [null, 7, [1], "text", { a: null }, { a: {} }, { a: { metas: 1 } },
+    { a: { metas: [null] } }];
+  for (const list of lists) {
+    toPage.send(pushed("presence_state", list));
+    toPage.send(pushed("presence_diff", list));
+    toPage.send(pushed("presence_diff", { joins: list, leaves: {} }));
+    toPage.send(pushed("presence_summary", { count: list, keys: list, sample: list }));
   }
   for (const event of ["new:msg", "user:entered"]) {
     const topic = "rooms:lobby";

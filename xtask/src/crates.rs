@@ -149,7 +149,8 @@ fn unpack(package: &Package, target: &Path, to: &Path) -> Result<(), String> {
     }
     fs::create_dir_all(to).map_err(|error| format!("{}: {error}", to.display()))?;
     let (packed, into) = (packed.to_string_lossy(), to.to_string_lossy());
-    program("tar", &["-xzf", &packed, "-C", &into])?;
+    // Cargo packs all files with one fixed time; theirs must be newer than what was built of them.
+    program("tar", &["--touch", "-xzf", &packed, "-C", &into])?;
     let directory = to.join(package.stem());
     for file in ["LICENSE-APACHE", "LICENSE-MIT", "README.md"] {
         if !directory.join(file).is_file() {

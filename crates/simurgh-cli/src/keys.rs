@@ -2,6 +2,8 @@
 //! takes, its default, its cost. Help, the file that `config` prints and the errors all speak from
 //! this table.
 
+mod read;
+
 use std::ops::Range;
 
 use toml::Spanned;
@@ -10,6 +12,7 @@ use toml::de::DeValue;
 use crate::Channels;
 use crate::layer::Layer;
 use crate::units;
+use read::{boolean, list, scalar};
 
 /// One setting.
 pub(crate) struct Key {
@@ -251,6 +254,71 @@ pub(crate) const ALL: &[Key] = &[
         set: |layer, value| scalar(&mut layer.mailbox_bytes_max, value, units::bytes),
     },
     Key {
+        name: "presence_interval",
+        takes: "a time such as \"100ms\"",
+        default: "\"100ms\"",
+        example: None,
+        about: "A topic's changes of presence are told once in so long, as one diff; the first \
+                after a quiet while at once",
+        cost: "one broadcast a topic in so long, while there are changes",
+        set: |layer, value| scalar(&mut layer.presence_interval, value, units::duration),
+    },
+    Key {
+        name: "presence_list_max",
+        takes: "a whole number; 0 tells no lists",
+        default: "1000",
+        example: None,
+        about: "A topic with more presences tells its members their number and a sample in place \
+                of a list",
+        cost: "n joins to one topic cost lists of n²/2 presences up to there",
+        set: |layer, value| scalar(&mut layer.presence_list_max, value, units::presences),
+    },
+    Key {
+        name: "presence_summary_interval",
+        takes: "a time such as \"5s\"",
+        default: "\"5s\"",
+        example: None,
+        about: "How often that number is told, while it changes",
+        cost: "one broadcast a large topic in so long",
+        set: |layer, value| scalar(&mut layer.presence_summary_interval, value, units::duration),
+    },
+    Key {
+        name: "presence_sample",
+        takes: "a whole number",
+        default: "20",
+        example: None,
+        about: "Keys in the sample of a topic with more presences than presence_list_max",
+        cost: "so many metas beside the number",
+        set: |layer, value| scalar(&mut layer.presence_sample, value, units::presences),
+    },
+    Key {
+        name: "presence_key_bytes_max",
+        takes: "a size such as \"256B\" or a number of bytes, from 32",
+        default: "256",
+        example: None,
+        about: "The longest key of a presence",
+        cost: "so much memory a presence",
+        set: |layer, value| scalar(&mut layer.presence_key_bytes_max, value, units::key_bytes),
+    },
+    Key {
+        name: "presence_meta_bytes_max",
+        takes: "a size such as \"4KiB\" or a number of bytes",
+        default: "\"4KiB\"",
+        example: None,
+        about: "The longest meta of a presence, as JSON text",
+        cost: "so much memory a presence, and in each list and diff with it",
+        set: |layer, value| scalar(&mut layer.presence_meta_bytes_max, value, units::bytes),
+    },
+    Key {
+        name: "presence_channel_entries_max",
+        takes: "a whole number from 1",
+        default: "16",
+        example: None,
+        about: "Presences one channel of one client may have; more are refused",
+        cost: "so many times the above, for each channel",
+        set: |layer, value| scalar(&mut layer.presence_channel_entries_max, value, units::entries),
+    },
+    Key {
         name: "check_origin",
         takes: "\"off\", \"conn\" (the request's own scheme, host and port), a list such as \
                 [\"https://example.com\", \"//*.example.com\"] (commas in a flag), \"local\" \
@@ -261,16 +329,16 @@ pub(crate) const ALL: &[Key] = &[
         about: "Which pages' scripts may connect. Clients that are no browsers send no Origin and \
                 are let in",
         cost: "nothing",
-        set: set_origins,
+        set: read::origins,
     },
     Key {
         name: "trusted_hosts",
         takes: "a list of names without ports such as [\"chat.example.com\"] (commas in a flag)",
         default: "[]",
         example: None,
-        about: "While listen is loopback alone, /metrics, the observer and POST /api/broadcast \
-                answer requests whose Host is a name of loopback or one of these; others get 421. \
-                For a proxy on this machine that passes them on",
+        about: "While listen is loopback alone, /metrics, the observer, POST /api/broadcast and \
+                GET /api/presence answer requests whose Host is a name of loopback or one of \
+                these; others get 421. For a proxy on this machine that passes them on",
         cost: "nothing",
         set: |layer, value| list(&mut layer.trusted_hosts, value, units::host),
     },
@@ -298,8 +366,8 @@ pub(crate) const ALL: &[Key] = &[
                 file or the environment (SIMURGH_API_TOKEN)",
         default: "none",
         example: Some("\"a-long-random-text\""),
-        about: "Bearer token of POST /api/broadcast, whose path does not exist without, and of the \
-                observer at /observer/",
+        about: "Bearer token of POST /api/broadcast and GET /api/presence, whose paths do not \
+                exist without, and of the observer at /observer/",
         cost: "nothing",
         set: |layer, value| scalar(&mut layer.api_token, value, |text| Ok(text.to_owned())),
     },
@@ -338,8 +406,9 @@ pub(crate) const ALL: &[Key] = &[
         takes: "a whole number from 1 to 1000000",
         default: "100",
         example: None,
-        about: "Places beyond http_connections_max for /healthz, /metrics, POST /api/broadcast and \
-                the observer alone, one request each; and as many on admin_listen",
+        about: "Places beyond http_connections_max for /healthz, /metrics, POST /api/broadcast, \
+                GET /api/presence and the observer alone, one request each; and as many on \
+                admin_listen",
         cost: "as http_connections_max, while they are taken",
         set: |layer, value| {
             scalar(&mut layer.http_connections_reserved, value, units::http_connections)
@@ -526,78 +595,3 @@ pub(crate) const ALL: &[Key] = &[
         set: |layer, value| scalar(&mut layer.announce_joins_up_to, value, units::members),
     },
 ];
-
-/// A text or a whole number, read as the flag of the same name would be.
-fn scalar<T>(
-    slot: &mut Option<T>,
-    value: &Value<'_>,
-    read: impl Fn(&str) -> Result<T, String>,
-) -> Result<(), Vec<Wrong>> {
-    *slot = Some(read_one(value, read).map_err(|wrong| vec![wrong])?);
-    Ok(())
-}
-
-fn read_one<T>(value: &Value<'_>, read: impl Fn(&str) -> Result<T, String>) -> Result<T, Wrong> {
-    let result = match value.get_ref() {
-        DeValue::String(text) => read(text),
-        DeValue::Integer(number) => read(&number.to_string()),
-        other => Err(format!("is of the wrong type ({})", other.type_str())),
-    };
-    result.map_err(|why| Wrong { span: value.span(), why })
-}
-
-/// A list; every entry that is wrong is named.
-fn list<T>(
-    slot: &mut Option<Vec<T>>,
-    value: &Value<'_>,
-    read: impl Fn(&str) -> Result<T, String>,
-) -> Result<(), Vec<Wrong>> {
-    let DeValue::Array(entries) = value.get_ref() else {
-        let why = format!("is of the wrong type ({})", value.get_ref().type_str());
-        return Err(vec![Wrong { span: value.span(), why }]);
-    };
-    let (mut read_entries, mut wrong) = (Vec::new(), Vec::new());
-    for entry in entries.iter() {
-        match read_one(entry, &read) {
-            Ok(entry) => read_entries.push(entry),
-            Err(why) => wrong.push(why),
-        }
-    }
-    if !wrong.is_empty() {
-        return Err(wrong);
-    }
-    *slot = Some(read_entries);
-    Ok(())
-}
-
-fn boolean(slot: &mut Option<bool>, value: &Value<'_>) -> Result<(), Vec<Wrong>> {
-    match value.get_ref() {
-        DeValue::Boolean(on) => {
-            *slot = Some(*on);
-            Ok(())
-        }
-        other => {
-            let why = format!("is of the wrong type ({})", other.type_str());
-            Err(vec![Wrong { span: value.span(), why }])
-        }
-    }
-}
-
-/// One text as in the flag, or a list of entries.
-fn set_origins(layer: &mut Layer, value: &Value<'_>) -> Result<(), Vec<Wrong>> {
-    if !value.get_ref().is_array() {
-        return scalar(&mut layer.check_origin, value, units::check_origin);
-    }
-    let mut entries = None;
-    list(&mut entries, value, |entry| match units::check_origin(entry)?.value() {
-        Some(simurgh::CheckOrigin::List(entries)) => Ok(entries),
-        _ => Err(format!("{entry:?} stands alone, not in a list")),
-    })?;
-    let entries = entries.unwrap_or_default().concat();
-    if entries.is_empty() {
-        let why = "is an empty list, which would refuse every page".to_owned();
-        return Err(vec![Wrong { span: value.span(), why }]);
-    }
-    layer.check_origin = Some(units::Choice::Value(simurgh::CheckOrigin::List(entries)));
-    Ok(())
-}

@@ -10,7 +10,7 @@ use simurgh::axum::Router;
 use simurgh::axum::http::HeaderValue;
 use simurgh::declared::{self, ChannelSpec, Defaults};
 use simurgh::http::HttpConfig;
-use simurgh::{Config, LongPoll, Mount};
+use simurgh::{Config, LongPoll, Mount, PresenceConfig};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::file::File;
@@ -237,6 +237,7 @@ const LISTEN: SocketAddr =
 fn complete(layer: Layer) -> Config {
     let mut config = Config::default();
     complete_http(&layer, &mut config.http);
+    complete_presence(&layer, &mut config.presence);
     config.listen = layer.listen.unwrap_or_else(|| vec![LISTEN]);
     config.admin_listen = layer.admin_listen.and_then(Choice::value);
     config.shards = layer.shards.and_then(Choice::value).unwrap_or(config.shards);
@@ -286,6 +287,18 @@ fn complete_http(layer: &Layer, http: &mut HttpConfig) {
     http.write_timeout = layer.http_write_timeout.unwrap_or(http.write_timeout);
     http.idle_timeout = layer.http_idle_timeout.unwrap_or(http.idle_timeout);
     http.requests_max = layer.http_requests_max.unwrap_or(http.requests_max);
+}
+
+fn complete_presence(layer: &Layer, presence: &mut PresenceConfig) {
+    presence.interval = layer.presence_interval.unwrap_or(presence.interval);
+    presence.list_max = layer.presence_list_max.unwrap_or(presence.list_max);
+    let summary_interval = layer.presence_summary_interval;
+    presence.summary_interval = summary_interval.unwrap_or(presence.summary_interval);
+    presence.sample = layer.presence_sample.unwrap_or(presence.sample);
+    presence.key_bytes_max = layer.presence_key_bytes_max.unwrap_or(presence.key_bytes_max);
+    presence.meta_bytes_max = layer.presence_meta_bytes_max.unwrap_or(presence.meta_bytes_max);
+    let entries_max = layer.presence_channel_entries_max;
+    presence.channel_entries_max = entries_max.unwrap_or(presence.channel_entries_max);
 }
 
 #[cfg(test)]

@@ -182,6 +182,24 @@ pub(crate) fn members(text: &str) -> Result<u32, String> {
     between(text, 0, u32::MAX)
 }
 
+/// Keys of presences: those that are made up have to fit, too.
+pub(crate) fn key_bytes(text: &str) -> Result<usize, String> {
+    match simurgh::declared::parse_bytes(text)? {
+        bytes if bytes < 32 => Err(format!("{text:?} is less than 32 bytes")),
+        bytes => Ok(bytes),
+    }
+}
+
+/// How many presences; 0: none.
+pub(crate) fn presences(text: &str) -> Result<usize, String> {
+    between(text, 0, u32::MAX).map(|n| n as usize)
+}
+
+/// How many presences one channel may have.
+pub(crate) fn entries(text: &str) -> Result<usize, String> {
+    between(text, 1, u32::from(u16::MAX)).map(|n| n as usize)
+}
+
 fn between(text: &str, least: u32, most: u32) -> Result<u32, String> {
     match text.replace('_', "").parse::<u32>() {
         Ok(n) if (least..=most).contains(&n) => Ok(n),

@@ -103,6 +103,29 @@ announce_joins_up_to = -5
 }
 
 #[test]
+fn every_key_of_presence_refuses_what_it_does_not_take() {
+    refused(
+        r#"presence_interval = "0s"
+presence_list_max = -1
+presence_summary_interval = 5
+presence_sample = "few"
+presence_key_bytes_max = 0
+presence_meta_bytes_max = "4 potatoes"
+presence_channel_entries_max = 0
+"#,
+        &[
+            "1: presence_interval: must be longer than nothing; it takes a time such as",
+            "2: presence_list_max: \"-1\" is no whole number from 0",
+            "3: presence_summary_interval: \"5\": time unit needed",
+            "4: presence_sample: \"few\" is no whole number from 0",
+            "5: presence_key_bytes_max: \"0\" is less than 32 bytes; it takes a size such as",
+            "6: presence_meta_bytes_max: \"4 potatoes\" has no unit of size",
+            "7: presence_channel_entries_max: \"0\" is no whole number from 1 to 65535",
+        ],
+    );
+}
+
+#[test]
 fn unknown_keys_get_a_suggestion() {
     refused(
         "idle-timeout = \"1s\"\nlisten_on = []\nworkers = 4\n[server]\nport = 4000\n",
@@ -160,6 +183,19 @@ announce_joins_up_to = 5
             "16: [[channel.event]] reply: \"$\" stands for nothing",
             "19: [[channel.event]] name: \"a\" is declared twice",
             "23: [[channel]] announce_joins_up_to: says nothing without announce_join",
+        ],
+    );
+    refused(
+        "[[channel]]\ntopic = \"a\"\npresence = \"yes\"\n\n[[channel]]\ntopic = \"b\"\n\
+         presence = { key = \"$a.b\", meta = 5, name = \"x\" }\n\n\
+         [[channel.event]]\nname = \"presence_diff\"\n\n[[channel]]\ntopic = \"c\"\n\
+         presence = true\n[[channel.event]]\nname = \"presence_diff\"\n",
+        &[
+            "3: [[channel]] presence: is true, false, or a table such as { key = \"$user\"",
+            "7: [[channel]] presence: name: no such key; there are key and meta",
+            "7: [[channel]] presence.key: \"$a.b\" stands for nothing: $name",
+            "7: [[channel]] presence.meta: is a table, such as { name = \"$user\" }",
+            "16: [[channel.event]] name: \"presence_diff\": presence tells it itself",
         ],
     );
     refused("channel = 5\n", &["1: channel: each channel is a table of its own, [[channel]]"]);

@@ -99,6 +99,10 @@ pub use socket::{Connect, ConnectFn, ConnectInfo, Mount, Transport};
 #[doc = include_str!("../../../docs/CHANNELS.md")]
 mod channels_document {}
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/PRESENCE.md")]
+mod presence_document {}
+
 pub use axum;
 pub use serde_json::json;
 

@@ -47,7 +47,7 @@ use crate::hub::Hub;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Presence(Arc<Hub>);
+pub struct Presence(pub(crate) Arc<Hub>);
 
 /// Why there is no list.
 #[derive(Debug)]

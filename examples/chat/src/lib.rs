@@ -32,10 +32,12 @@ pub struct RoomChannel {
     newcomer: Option<Value>,
 }
 
-/// What a client joins with. `user` may be any JSON, it is only passed on, or be left out.
+/// What a client joins with. `user` may be any JSON, it is only passed on, or be left out; a text
+/// in `presence` is the name under which the member is present.
 #[derive(Deserialize, Default)]
 struct JoinParams {
     user: Option<Value>,
+    presence: Option<Value>,
 }
 
 /// What is said. More fields than these pass through unread.
@@ -46,8 +48,15 @@ struct Message {
 
 impl RoomChannel {
     /// Lets everybody into every room. This is where an application would ask whether they may.
-    pub fn join(_: &mut Context<'_>, params: Payload<'_>) -> Join {
+    pub fn join(ctx: &mut Context<'_>, params: Payload<'_>) -> Join {
         let params: JoinParams = params.parse().unwrap_or_default();
+        if let Some(name) = params.presence.as_ref().and_then(Value::as_str) {
+            // Carried out when the newcomer is a member.
+            if let Err(error) = ctx.presence().track(name, json!({})) {
+                return Join::error(json!({"reason": error.to_string()}));
+            }
+            ctx.presence().push_state();
+        }
         Join::ok(Self { newcomer: params.user })
     }
 }

@@ -20,11 +20,12 @@ const CACHING: &str = "no-cache";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Path, content type, content.
-const FILES: [(&str, &str, &[u8]); 6] = [
+const FILES: [(&str, &str, &[u8]); 7] = [
     ("/", "text/html; charset=utf-8", include_bytes!("../static/index.html")),
     ("/chat.css", "text/css; charset=utf-8", include_bytes!("../static/chat.css")),
     ("/chat.js", JAVASCRIPT, include_bytes!("../static/chat.js")),
     ("/payload.js", JAVASCRIPT, include_bytes!("../static/payload.js")),
+    ("/present.js", JAVASCRIPT, include_bytes!("../static/present.js")),
     ("/phoenix.min.js", JAVASCRIPT, include_bytes!("../static/phoenix.min.js")),
     ("/favicon.svg", "image/svg+xml", include_bytes!("../static/favicon.svg")),
 ];

@@ -19,7 +19,8 @@ const ui = {
   roomForm: at("room-form"), roomInput: at("room-input"), me: at("me"), meName: at("me-name"),
   meAvatar: at("me-avatar"), menuOpen: at("menu-open"), menuClose: at("menu-close"),
   menuBadge: at("menu-badge"), title: at("room-title"), invite: at("invite"),
-  connection: at("connection"), connectionText: at("connection-text"), notice: at("notice"),
+  present: at("present"), connection: at("connection"), connectionText: at("connection-text"),
+  notice: at("notice"),
   noticeText: at("notice-text"), noticeAction: at("notice-action"), log: at("log"),
   empty: at("empty"), emptyTitle: at("empty-title"), entries: at("entries"),
   toNewest: at("to-newest"), composer: at("composer"), composerLabel: at("composer-label"),
@@ -101,8 +102,11 @@ function roomOfHash() {
 // ---- Channels ----------------------------------------------------------------------------------
 
 function join(room) {
-  const channel = socket.channel(`rooms:${room.name}`, () => ({ user: userName }));
+  // `presence` is the name under which others see who is here.
+  const params = () => ({ user: userName, presence: userName });
+  const channel = socket.channel(`rooms:${room.name}`, params);
   room.channel = channel;
+  followPresence(room, channel, presentChanged);
   setRoomState(room, "joining");
   channel.on("new:msg", (payload) => {
     const body = fieldText(payload, "body", BODY_LENGTH_MAX);
@@ -133,6 +137,19 @@ function join(room) {
       }
     })
     .receive("timeout", () => setRoomState(room, "errored", "no answer from the server"));
+}
+
+function presentChanged(room) {
+  if (room === current) renderPresent(ui.present, room, userName);
+}
+
+/** Under another name one is somebody else to a room. */
+function enterAgain(room) {
+  const { channel } = room;
+  if (!channel) return;
+  room.channel = null;
+  channel.leave();
+  join(room);
 }
 
 function leave(room) {
@@ -227,18 +244,6 @@ function element(tag, className, text) {
   if (className) node.className = className;
   if (text !== undefined) node.textContent = text;
   return node;
-}
-
-function initials(name) {
-  const words = name.trim().split(/\s+/).filter(Boolean);
-  const letters = words.length > 1 ? [words[0], words.at(-1)] : words;
-  return letters.map((word) => [...word][0]).join("").toUpperCase() || "?";
-}
-
-function hue(name) {
-  let hash = 0x811c9dc5; // FNV-1a
-  for (const letter of name) hash = Math.imul(hash ^ letter.codePointAt(0), 0x01000193);
-  return `hue-${(hash >>> 13) % 8}`;
 }
 
 function nearEnd() {
@@ -395,6 +400,7 @@ function renderNotice() {
   } else if (room?.state === "errored") {
     text = `#${room.name} is not reachable${room.error ? `: ${room.error}` : ""}. Trying again…`;
   }
+  if (room) renderPresent(ui.present, room, userName);
   const refused = room?.state === "refused";
   ui.empty.dataset.state = room?.state ?? "idle";
   ui.emptyTitle.textContent = refused
@@ -473,11 +479,13 @@ function takeName(event) {
     event.preventDefault();
     return;
   }
+  const isOther = name !== userName;
   userName = name;
   memory.write("sessionStorage", "name", name);
   memory.write("localStorage", "name", name);
   renderMe();
   if (!started) start();
+  else if (isOther) rooms.forEach(enterAgain);
 }
 
 function submitMessage(event) {

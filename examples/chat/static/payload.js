@@ -18,3 +18,20 @@ function textOf(value) {
   if (value === undefined || value === null) return "";
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
+
+const NO_CHANGE = { joins: {}, leaves: {} };
+
+/** A payload as it is, but one of presence that has not its shape as one of nobody. */
+function presencePayload(event, payload) {
+  if (event === "presence_state") return isPresenceList(payload) ? payload : {};
+  if (event !== "presence_diff") return payload;
+  const parts = [fieldOf(payload, "joins"), fieldOf(payload, "leaves")];
+  return parts.every(isPresenceList) ? payload : NO_CHANGE;
+}
+
+/** Whether it is `{key: {metas: [{…}, …]}}`. */
+function isPresenceList(list) {
+  const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+  const isEntry = (entry) => Array.isArray(fieldOf(entry, "metas")) && entry.metas.every(isObject);
+  return isObject(list) && Object.values(list).every(isEntry);
+}

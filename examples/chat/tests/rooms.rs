@@ -68,3 +68,25 @@ fn large_rooms_announce_nobody() {
     refute_push!(first);
     refute_push!(last);
 }
+
+#[test]
+fn who_joins_with_a_name_for_it_is_present_until_it_leaves() {
+    let server = TestServer::start(mount());
+    let (ann, bob, eve) = (server.connect(()), server.connect(()), server.connect(()));
+    ann.join("rooms:1", json!({"user": "ann", "presence": "ann"}));
+    assert_push!(ann, "presence_diff", {"joins": {"ann": {"metas": [_]}}, "leaves": {}});
+    assert_push!(ann, "presence_state", {"ann": {"metas": [{"phx_ref": _}]}});
+    // Whoever says no name hears of the others, and is not listed.
+    for other in [json!({"user": "eve"}), json!({"presence": 7}), json!([])] {
+        let room = eve.join("rooms:1", other);
+        refute_push!(eve, "presence_state");
+        assert_reply!(room.leave(), "ok");
+    }
+    let room = bob.join("rooms:1", json!({"presence": "bob"}));
+    assert_push!(ann, "presence_diff", {"joins": {"bob": _}});
+    assert_push!(bob, "presence_state", {"ann": _, "bob": _});
+    room.leave();
+    assert_push!(ann, "presence_diff", {"joins": {}, "leaves": {"bob": {"metas": [_]}}});
+    let refused = eve.try_join("rooms:1", json!({"presence": "x".repeat(300)}));
+    assert!(format!("{refused:?}").contains("of 300 bytes is too long"), "{refused:?}");
+}

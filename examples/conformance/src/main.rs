@@ -3,11 +3,12 @@
 //!
 //! | where | what |
 //! |---|---|
-//! | `/socket` | the whole application, see [`rooms`] and [`test_channel`] |
+//! | `/socket` | the whole application, see [`rooms`], [`presence`], [`test_channel`] |
 //! | `/short` | the same with an idle timeout and a poll window one can wait for |
 //! | `/echo` | a plain WebSocket that sends back what it gets, see [`echo`] |
 
 mod echo;
+mod presence;
 mod rooms;
 mod test_channel;
 mod visitor;
@@ -26,6 +27,9 @@ struct Args {
     /// Shards, each one thread; one a core if not given.
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
+    /// Bearer token of the HTTP API.
+    #[arg(long, value_name = "TOKEN")]
+    api_token: Option<String>,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -42,6 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .configure(|config| {
             config.outbound_bytes_max = echo::OUTBOUND_BYTES_MAX;
             config.shards = args.shards.unwrap_or(config.shards);
+            config.api_token = args.api_token;
         })
         .listen(&args.listen)
         .on_ready(|endpoint| {
@@ -60,6 +65,7 @@ fn socket(path: &str, origins: &CheckOrigin) -> Mount {
         .check_origin(origins.clone())
         .connect(visitor::connect)
         .channel("rooms:*", rooms::join)
+        .channel("presence:*", presence::join)
         .channel("test:*", test_channel::join)
         .channel("exact", test_channel::join)
 }

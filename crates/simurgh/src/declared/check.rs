@@ -6,6 +6,7 @@ use serde_json::Value;
 use simurgh_proto::message::events;
 use simurgh_proto::topic::Pattern;
 
+use super::presence::{self, Presence};
 use super::template::Template;
 use super::{
     Announce, ChannelSpec, Declared, Defaults, Event, EventSpec, Mistake, PayloadShape, Reach,
@@ -111,6 +112,7 @@ impl Found<'_> {
                 format!("must be 1 to {EVENTS_PER_SECOND_MAX}; leave it out for no limit");
             self.add("events_per_second", message);
         }
+        let presence = self.presence(spec);
         let (events, any_event) = self.events(&spec.event, spec.payload_shape);
         let payload_bytes_max = spec.payload_bytes_max.or(spec.message_bytes_max);
         Declared {
@@ -123,6 +125,7 @@ impl Found<'_> {
             origin: Instant::now(),
             events_per_second: spec.events_per_second,
             members_max: spec.members_max,
+            presence,
             events,
             any_event,
         }
@@ -154,6 +157,21 @@ impl Found<'_> {
             payload,
             members_max: spec.announce_joins_up_to.unwrap_or(defaults.announce_joins_up_to),
         })
+    }
+
+    fn presence(&mut self, spec: &ChannelSpec) -> Option<Presence> {
+        let presence = Presence::compile(spec.presence.as_ref()?).unwrap_or_else(|mistakes| {
+            mistakes.into_iter().for_each(|(key, why)| self.add(key, why));
+            None
+        })?;
+        for (index, event) in spec.event.iter().enumerate() {
+            if presence::EVENTS.contains(&event.name.as_str()) {
+                self.event = Some(index);
+                self.add("name", format!("{:?}: presence tells it itself", event.name));
+            }
+        }
+        self.event = None;
+        Some(presence)
     }
 
     fn events(&mut self, specs: &[EventSpec], shape: PayloadShape) -> (Vec<Event>, Option<Event>) {

@@ -46,6 +46,7 @@
 
 mod check;
 mod limit;
+mod presence;
 mod shape;
 mod size;
 mod template;
@@ -54,7 +55,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::Limits;
@@ -62,6 +63,7 @@ use simurgh_proto::ws::Limits;
 use crate::socket::Mount;
 use crate::{Channel, Context, Join, Outcome, Reply};
 use limit::Bucket;
+use presence::{Presence, Present};
 pub use shape::PayloadShape;
 pub use size::parse_bytes;
 use template::{Source, Template};
@@ -106,6 +108,14 @@ pub struct ChannelSpec {
     /// Joins in the same instant on different shards may pass it by as many as there are shards.
     /// Default: none.
     pub members_max: Option<u32>,
+    /// Whether members are present in the topic (PROTOCOL §10), and how: `true`, or a table of
+    /// `key` and `meta`, templates of the join's payload. A member is tracked with its join and
+    /// gets the list. Its key is the socket's id, or 32 digits that are made up, unless `key` says
+    /// it: a text or a number, and who says neither is not tracked. Its meta is
+    /// `{"online_at": "UNIX SECONDS"}` and the fields of `meta`. A key or meta that is longer than
+    /// [`PresenceConfig`](crate::PresenceConfig) allows refuses the join. Default: `false`, which
+    /// costs nothing.
+    pub presence: Option<Value>,
     /// The events members may send.
     pub event: Vec<EventSpec>,
 }
@@ -170,6 +180,7 @@ impl ChannelSpec {
         "payload_bytes_max",
         "events_per_second",
         "members_max",
+        "presence",
         "event",
     ];
 }
@@ -269,6 +280,7 @@ struct Declared {
     origin: Instant,
     events_per_second: Option<u32>,
     members_max: Option<u32>,
+    presence: Option<Presence>,
     events: Vec<Event>,
     /// What the event `*` declares.
     any_event: Option<Event>,
@@ -295,6 +307,7 @@ struct Event {
 struct Welcome {
     reply: Payload<'static>,
     announcement: Option<Payload<'static>>,
+    present: Option<Present>,
 }
 
 /// What was made of a long message where it was read: filling templates from megabytes takes longer
@@ -323,6 +336,11 @@ impl Declared {
             Ok(welcome) => welcome,
             Err(refusal) => return Join::error(refusal.counted(ctx)),
         };
+        if let (Some(presence), Some(present)) = (&self.presence, welcome.present)
+            && let Err(error) = presence.track(ctx, present)
+        {
+            return Join::error(json!({"reason": error.to_string()}));
+        }
         // Effects of a join that is ok are carried out after its reply, when the newcomer is a
         // member.
         if let (Some(announce), Some(payload)) = (&self.announce, welcome.announcement) {
@@ -379,6 +397,7 @@ impl Declared {
         Welcome {
             reply: self.join_reply.fill(&source),
             announcement: announce.map(|it| it.payload.fill(&source)),
+            present: self.presence.as_ref().and_then(|it| it.present(&source)),
         }
     }
 
@@ -438,7 +457,8 @@ impl Declared {
 
     fn event(&self, name: &str) -> Option<&Event> {
         // A broadcast of, say, phx_close would end the channels of everybody else.
-        if check::is_reserved(name) {
+        if check::is_reserved(name) || (self.presence.is_some() && presence::EVENTS.contains(&name))
+        {
             return None;
         }
         self.events.iter().find(|event| *event.name == *name).or(self.any_event.as_ref())

@@ -64,7 +64,7 @@ fn joins_are_announced_in_small_rooms() {
         let joins = payload(json!({"user": 7, "x": 1}));
         let welcome = chat.admit("rooms:a", || members, &joins, None);
         let announcement = announced.then(|| payload(json!({"user": 7})));
-        let expected = Ok(Welcome { reply: Payload::EMPTY_OBJECT, announcement });
+        let expected = Ok(Welcome { reply: Payload::EMPTY_OBJECT, announcement, present: None });
         assert_eq!(welcome, expected);
         let message = &mut message("phx_join", joins.clone());
         let Prepared::Join(prepared) = chat.prepare(message) else { panic!("a join") };

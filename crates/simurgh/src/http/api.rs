@@ -216,6 +216,28 @@ mod tests {
     }
 
     #[test]
+    fn who_is_present_is_not_told_once_the_server_has_ended() {
+        let builder = crate::Endpoint::builder()
+            .configure(|config| config.api_token = Some("right".to_owned()));
+        let endpoint = builder.start_local().unwrap();
+        let hub = endpoint.presence().0;
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let ask = |token: &str| {
+            let value = header::HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
+            let headers = HeaderMap::from_iter([(header::AUTHORIZATION, value)]);
+            let about = Ok(Query(About { topic: "a".to_owned() }));
+            runtime.block_on(presence(State(Arc::clone(&hub)), headers, about))
+        };
+        assert_eq!(ask("right").status(), StatusCode::OK);
+        endpoint.stop();
+        assert_eq!(ask("wrong").status(), StatusCode::UNAUTHORIZED);
+        let answer = ask("right");
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let body = runtime.block_on(axum::body::to_bytes(answer.into_body(), 1_000)).unwrap();
+        assert_eq!(&*body, br#"{"error":"the server has ended, or is about to"}"#);
+    }
+
+    #[test]
     fn payloads_are_what_the_channels_of_a_topic_take() {
         let specs = serde_json::from_value::<Vec<crate::declared::ChannelSpec>>(json!([
             {"topic": "chat:*"},

@@ -27,8 +27,8 @@ const IDLE_LEAST: Duration = Duration::from_secs(1);
 
 /// Whether a path is one of the server's own, for which places are kept.
 pub(crate) fn is_reserved(path: &str) -> bool {
-    matches!(path, "/healthz" | "/metrics" | "/api/broadcast" | "/observer")
-        || path.starts_with("/observer/")
+    let own = ["/healthz", "/metrics", "/api/broadcast", "/api/presence", "/observer"];
+    own.contains(&path) || path.starts_with("/observer/")
 }
 
 /// The connections of one listener.
@@ -298,6 +298,7 @@ mod tests {
         assert!(!guests.take(is_reserved("/")) && !guests.take(is_reserved("/api/other")));
         assert!(guests.take(is_reserved("/healthz")) && guests.take(is_reserved("/metrics")));
         assert!(!guests.take(is_reserved("/api/broadcast")));
+        assert!(is_reserved("/api/presence") && !is_reserved("/api/presences"));
         assert_eq!(guests.refused.load(Relaxed), 3);
         guests.give_back();
         assert!(guests.take(is_reserved("/observer/api/overview")));
