@@ -188,11 +188,26 @@ fn mount(layer: &Layer, file: &mut File) -> Option<Mount> {
     if let Some(members) = layer.announce_joins_up_to {
         defaults.announce_joins_up_to = members;
     }
-    match declared::mount(MOUNT, &specs, defaults) {
+    let tokens = match file.token.take().map(|token| token.policy()) {
+        Some(Ok(policy)) => Some(policy),
+        Some(Err(mistakes)) => {
+            for (key, text) in mistakes {
+                file.complain(&format!("token.{key}"), format!("[token] {key}: {text}"));
+            }
+            return None;
+        }
+        None => None,
+    };
+    let by_token = tokens.is_some();
+    let mount = match tokens {
+        Some(policy) => declared::mount_with_tokens(MOUNT, &specs, defaults, policy),
+        None => declared::mount(MOUNT, &specs, defaults),
+    };
+    match mount {
         Ok(mount) => Some(
             mount
                 .channels_max(layer.max_channels.unwrap_or(100))
-                .auth_token(layer.auth_token.unwrap_or(false)),
+                .auth_token(layer.auth_token.unwrap_or(by_token)),
         ),
         Err(mistakes) => {
             for mistake in &mistakes {
