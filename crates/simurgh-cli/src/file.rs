@@ -25,8 +25,8 @@ pub(crate) struct File {
     pub(crate) layer: Layer,
     /// Its `[[channel]]` tables, as far as they can be read; none: the file declares no channels.
     pub(crate) channels: Option<Vec<ChannelSpec>>,
-    /// Its table `[token]`, as far as it can be read.
-    pub(crate) token: Option<TokenSpec>,
+    /// Its table `[token]`, if there is one; nothing of it if some of it cannot be read.
+    pub(crate) token: Option<Option<TokenSpec>>,
     /// Channels with keys that cannot be read; further checks of these would only confuse.
     unreadable: BTreeSet<usize>,
     /// Where each key stands, by its path, such as `channel[0].event[1].reply`.
@@ -120,7 +120,9 @@ impl File {
                 continue;
             }
             if name == "token" && channels == Channels::Declared {
-                self.token = Some(self.table(TOKEN, "token", value, TokenSpec::KEYS));
+                let before = self.complaints.len();
+                let spec = self.table(TOKEN, "token", value, TokenSpec::KEYS);
+                self.token = Some((self.complaints.len() == before).then_some(spec));
                 continue;
             }
             let Some(key) = keys::ALL.iter().find(|key| key.name == name) else {

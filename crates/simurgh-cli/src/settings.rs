@@ -188,15 +188,16 @@ fn mount(layer: &Layer, file: &mut File) -> Option<Mount> {
     if let Some(members) = layer.announce_joins_up_to {
         defaults.announce_joins_up_to = members;
     }
-    let tokens = match file.token.take().map(|token| token.policy()) {
-        Some(Ok(policy)) => Some(policy),
-        Some(Err(mistakes)) => {
+    let tokens = match file.token.take().map(|token| token.map(|token| token.policy())) {
+        None => None,
+        Some(None) => return None,
+        Some(Some(Ok(policy))) => Some(policy),
+        Some(Some(Err(mistakes))) => {
             for (key, text) in mistakes {
                 file.complain(&format!("token.{key}"), format!("[token] {key}: {text}"));
             }
             return None;
         }
-        None => None,
     };
     let by_token = tokens.is_some();
     let mount = match tokens {
