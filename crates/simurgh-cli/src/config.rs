@@ -36,6 +36,8 @@ pub(crate) fn text(channels: Channels) -> String {
     }
     if channels == Channels::Declared {
         out.push('\n');
+        out.push_str(crate::tokens::TEXT);
+        out.push('\n');
         out.push_str(CHAT);
     }
     out

@@ -14,6 +14,7 @@ use crate::Channels;
 use crate::keys::{self, Value};
 use crate::layer::Layer;
 use crate::settings::Refusal;
+use crate::tokens::TokenSpec;
 
 /// What a file says, and what is wrong with it.
 #[derive(Debug, Default)]
@@ -24,6 +25,8 @@ pub(crate) struct File {
     pub(crate) layer: Layer,
     /// Its `[[channel]]` tables, as far as they can be read; none: the file declares no channels.
     pub(crate) channels: Option<Vec<ChannelSpec>>,
+    /// Its table `[token]`, if there is one; nothing of it if some of it cannot be read.
+    pub(crate) token: Option<Option<TokenSpec>>,
     /// Channels with keys that cannot be read; further checks of these would only confuse.
     unreadable: BTreeSet<usize>,
     /// Where each key stands, by its path, such as `channel[0].event[1].reply`.
@@ -116,9 +119,16 @@ impl File {
                 self.read_channels(value);
                 continue;
             }
+            if name == "token" && channels == Channels::Declared {
+                let before = self.complaints.len();
+                let spec = self.table(TOKEN, "token", value, TokenSpec::KEYS);
+                self.token = Some((self.complaints.len() == before).then_some(spec));
+                continue;
+            }
             let Some(key) = keys::ALL.iter().find(|key| key.name == name) else {
                 let text = match name {
                     "channel" => format!("{CHANNEL}: {IN_RUST}"),
+                    "token" => format!("{TOKEN}: {IN_RUST}"),
                     _ => format!("{name}: no such key; {}", hint(name, &names(channels))),
                 };
                 self.complaints.push((at.start, text));
@@ -190,7 +200,8 @@ impl File {
             let key = name.get_ref().as_ref();
             self.spans.insert(format!("{path}.{key}"), name.span());
             if !keys.contains(&key) {
-                let text = format!("{label} {key}: no such key; {}", hint_within(key, keys));
+                let hint = hint_within(label, key, keys);
+                let text = format!("{label} {key}: no such key; {hint}");
                 self.complaints.push((name.span().start, text));
             } else if key != "event" {
                 let mut alone = DeTable::new();
@@ -211,6 +222,7 @@ impl File {
 
 const CHANNEL: &str = "[[channel]]";
 const EVENT: &str = "[[channel.event]]";
+const TOKEN: &str = "[token]";
 const IN_RUST: &str = "this application declares its channels in Rust";
 
 fn deserialize<'i, T: Deserialize<'i>>(
@@ -222,7 +234,8 @@ fn deserialize<'i, T: Deserialize<'i>>(
 
 fn names(channels: Channels) -> Vec<&'static str> {
     let keys = keys::ALL.iter().filter(|key| key.is_for(channels)).map(|key| key.name);
-    keys.chain((channels == Channels::Declared).then_some("channel")).collect()
+    let tables = ["channel", "token"].into_iter().filter(|_| channels == Channels::Declared);
+    keys.chain(tables).collect()
 }
 
 /// What an unknown key may have been meant to be.
@@ -236,9 +249,10 @@ fn hint(name: &str, known: &[&str]) -> String {
 }
 
 /// The same in a table: a key of the file itself that was written below one belongs to it in TOML.
-fn hint_within(name: &str, known: &[&str]) -> String {
+fn hint_within(label: &str, name: &str, known: &[&str]) -> String {
     if keys::ALL.iter().any(|key| key.name == name) {
-        format!("it belongs above the first {CHANNEL}")
+        let table = if label == TOKEN { TOKEN } else { CHANNEL };
+        format!("it belongs above the first {table}")
     } else {
         hint(name, known)
     }

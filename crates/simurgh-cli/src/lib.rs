@@ -46,6 +46,7 @@ mod road;
 mod serve;
 mod settings;
 mod token;
+mod tokens;
 mod tune;
 mod units;
 mod version;

@@ -190,11 +190,27 @@ fn mount(layer: &Layer, file: &mut File) -> Option<Mount> {
     if let Some(members) = layer.announce_joins_up_to {
         defaults.announce_joins_up_to = members;
     }
-    match declared::mount(MOUNT, &specs, defaults) {
+    let tokens = match file.token.take().map(|token| token.map(|token| token.policy())) {
+        None => None,
+        Some(None) => return None,
+        Some(Some(Ok(policy))) => Some(policy),
+        Some(Some(Err(mistakes))) => {
+            for (key, text) in mistakes {
+                file.complain(&format!("token.{key}"), format!("[token] {key}: {text}"));
+            }
+            return None;
+        }
+    };
+    let by_token = tokens.is_some();
+    let mount = match tokens {
+        Some(policy) => declared::mount_with_tokens(MOUNT, &specs, defaults, policy),
+        None => declared::mount(MOUNT, &specs, defaults),
+    };
+    match mount {
         Ok(mount) => {
             let mount = mount
                 .channels_max(layer.max_channels.unwrap_or(100))
-                .auth_token(layer.auth_token.unwrap_or(false));
+                .auth_token(layer.auth_token.unwrap_or(by_token));
             Some(match longpoll(layer, is_chat) {
                 Some(longpoll) => mount.longpoll(longpoll),
                 None => mount,

@@ -70,6 +70,12 @@ pub trait Channel: Any + Send {
     fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
         let _ = (ctx, reason);
     }
+
+    /// The application's channel, where this one only stands before it: that is whom handles mean.
+    #[doc(hidden)]
+    fn within(&mut self) -> Option<&mut dyn Channel> {
+        None
+    }
 }
 
 /// A channel that hears messages of the application itself, of one type; a channel may hear as many
@@ -111,7 +117,13 @@ impl Message {
 
     /// Has the channel hear it.
     pub(crate) fn be_heard(self, channel: &mut dyn Channel, ctx: &mut Context<'_>) -> Outcome {
-        (self.0)(channel, ctx)
+        match channel.within() {
+            Some(_) => match channel.within() {
+                Some(within) => (self.0)(within, ctx),
+                None => Outcome::NoReply,
+            },
+            None => (self.0)(channel, ctx),
+        }
     }
 }
 
@@ -157,6 +169,21 @@ impl Join {
             *reply = response.into();
         }
         self
+    }
+
+    /// Has something stand before the channel, once there is one.
+    #[doc(hidden)]
+    pub fn behind(
+        self,
+        before: impl FnOnce(Box<dyn Channel>) -> Box<dyn Channel> + Send + 'static,
+    ) -> Self {
+        Self(match self.0 {
+            JoinKind::Ok { channel, reply } => JoinKind::Ok { channel: before(channel), reply },
+            JoinKind::Later(work) => {
+                JoinKind::Later(Box::pin(async move { work.await.behind(before) }))
+            }
+            JoinKind::Error(response) => JoinKind::Error(response),
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use simurgh_proto::message::{OwnedRef, Payload, Ref};
 use simurgh_proto::topic::subtopic;
@@ -13,6 +14,7 @@ use crate::metrics::ShardMetrics;
 use crate::outcome::{Reply, ReplyRef};
 use crate::presence::call::PresenceCall;
 use crate::reach::{Audience, LinkedWork, Reach};
+use crate::time::Lifetime;
 
 /// What an application keeps with a socket.
 pub type Assigns = Arc<dyn Any + Send + Sync>;
@@ -24,12 +26,14 @@ pub struct SocketState {
     pub id: Option<Box<str>>,
     /// What channels read with [`Context::assigns`].
     pub assigns: Option<Assigns>,
+    /// How long it may stay; none: as long as it likes.
+    pub lifetime: Option<Lifetime>,
 }
 
 impl SocketState {
     /// Whether there is nothing to keep.
     pub fn is_empty(&self) -> bool {
-        self.id.is_none() && self.assigns.is_none()
+        self.id.is_none() && self.assigns.is_none() && self.lifetime.is_none()
     }
 }
 
@@ -81,6 +85,8 @@ pub enum Effect {
     Hold,
     /// More messages of the client are wanted.
     Proceed,
+    /// How long the socket may stay from now on.
+    Expire(Option<Lifetime>),
     /// The socket closes.
     Close(CloseCode),
 }
@@ -98,6 +104,7 @@ impl Effect {
             Self::Presence(_) => "presence",
             Self::Link(_) => "spawn_linked",
             Self::Hold | Self::Proceed => "hold",
+            Self::Expire(_) => "expire_in",
             Self::Close(_) => "close_socket",
         }
     }
@@ -186,6 +193,13 @@ impl Context<'_> {
         self.effects.push(Effect::Close(code));
     }
 
+    /// Has this socket closed with 3000 when so much time has passed, in place of what was said of
+    /// that before; `None`: never. The close comes up to an eighth of the server's shortest time
+    /// limit later (PROTOCOL §7.2).
+    pub fn expire_in(&mut self, time: Option<Duration>) {
+        self.effects.push(Effect::Expire(time.map(Lifetime::from)));
+    }
+
     /// Names the message in hand, to answer it later with
     /// [`ChannelHandle::reply`](crate::ChannelHandle::reply). `None` in callbacks that are not
     /// about a message of the client.
@@ -231,6 +245,12 @@ impl Context<'_> {
     #[doc(hidden)]
     pub fn count_wrong_payload(&self) {
         self.metrics.errors_wrong_payload.add(1);
+    }
+
+    /// Counts something that a socket's token does not allow.
+    #[doc(hidden)]
+    pub fn count_unauthorized(&self) {
+        self.metrics.errors_unauthorized.add(1);
     }
 
     /// How many members this topic has on all shards; `None` if no mount counts them

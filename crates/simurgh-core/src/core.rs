@@ -15,7 +15,7 @@ use crate::metrics::ShardMetrics;
 use crate::node::Node;
 use crate::outcome::Reason;
 use crate::presence::home::Home;
-use crate::time::{Drain, Hibernation, Sweep};
+use crate::time::{Drain, Expiry, Hibernation, Sweep};
 
 /// One shard of a node: its sessions, its topics and what they are still to be sent. See the
 /// crate's own page for the kinds of its methods and the order in which they are called.
@@ -27,6 +27,8 @@ pub struct Core<N: Node> {
     pub(crate) fanout: Fanout<N>,
     pub(crate) application: Application<N>,
     pub(crate) sweep: Sweep,
+    /// Of no use to most shards, and looked at a few times a second.
+    pub(crate) expiry: Box<Expiry>,
     pub(crate) hibernation: Hibernation,
     /// Who is present in the topics that this shard keeps.
     pub(crate) presence: Option<Box<Home>>,
@@ -73,6 +75,7 @@ impl<N: Node> Core<N> {
             fanout: Fanout::new(Arc::clone(&node), Arc::clone(&metrics), shard),
             application: Application::new(Arc::clone(&node), Arc::clone(&metrics), shard),
             sweep: Sweep::new(shortest.unwrap_or_default()),
+            expiry: Box::default(),
             hibernation: Hibernation::new(config.hibernate_after),
             presence: None,
             refs: PhxRefs::new(Owner(node.id().wrapping_add(u64::from(shard)))),

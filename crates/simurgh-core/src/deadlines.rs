@@ -12,7 +12,7 @@ use crate::node::Node;
 use crate::outcome::Reason;
 use crate::socket::{Phase, Socket};
 use crate::sockets::{Abandoned, Sockets};
-use crate::time::{Drain, Hand, Hibernation, Step};
+use crate::time::{Drain, Expiry, Hand, Hibernation, Lifetime, Step};
 
 /// Records looked at in one turn.
 const SWEEP_RECORDS: usize = 2048;
@@ -30,15 +30,22 @@ impl<N: Node> Core<N> {
         if let Err(wait) = self.sweep.begin(now.ns) {
             return Next::After(wait);
         }
+        let expiry = &mut *self.expiry;
+        if self.sweep.cursor == 0 {
+            expiry.begin(now.tick);
+        }
         let node = Arc::clone(&self.node);
         let mut found = std::mem::take(&mut self.sweep.found);
         let is_found = |_: Key, socket: &mut Socket| {
             socket.keep_age(now.tick);
-            is_overdue(socket, now.tick, &*node)
+            has_expired(socket, now.tick, expiry) || is_overdue(socket, now.tick, &*node)
         };
         out.sweep(&mut self.sweep.cursor, SWEEP_RECORDS, is_found, &mut found);
         for key in found.drain(..) {
             self.overdue(out, key);
+        }
+        if self.sweep.cursor == 0 {
+            self.expiry.end();
         }
         self.sweep.found = found;
         self.sweep.end(now.ns).map_or(Next::Now, Next::After)
@@ -50,6 +57,10 @@ impl<N: Node> Core<N> {
         let has_spoken = out.has_input(key);
         let is_late = self.is_decision_overdue(out, key);
         let Some(socket) = out.socket_mut(key) else { return };
+        if has_expired(socket, tick, &mut self.expiry) {
+            self.metrics.expirations.add(1);
+            return self.close_with(out, key, CloseCode::UNAUTHORIZED);
+        }
         match socket.phase {
             Phase::Head | Phase::Full => {
                 self.metrics.handshake_timeouts.add(1);
@@ -69,6 +80,21 @@ impl<N: Node> Core<N> {
                 self.close_with(out, key, CloseCode::PROTOCOL);
             }
             Phase::Closing | Phase::Ending => out.abort(key),
+        }
+    }
+
+    /// Says how long a socket may stay from now on.
+    pub(crate) fn expire_in(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        lifetime: Option<Lifetime>,
+    ) {
+        let tick = out.now().tick;
+        let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else { return };
+        let expires = lifetime.map(|it| self.expiry.note(it, tick));
+        if expires.is_some() || socket.own.is_some() {
+            socket.own.get_or_insert_default().expires = expires;
         }
     }
 
@@ -180,6 +206,15 @@ impl<N: Node> Core<N> {
             self.end_channel(out, membership, Reason::Crashed);
         }
     }
+}
+
+/// Whether a socket's own time is over, as far as this is a round that looks at that.
+fn has_expired(socket: &Socket, tick: u32, expiry: &mut Expiry) -> bool {
+    if !expiry.is_looking() || !socket.is_open() {
+        return false;
+    }
+    let deadline = socket.own.as_ref().and_then(|own| own.expires);
+    deadline.is_some_and(|deadline| expiry.is_over(deadline, tick))
 }
 
 fn is_overdue(socket: &Socket, tick: u32, node: &impl Node) -> bool {

@@ -118,6 +118,7 @@ impl<N: Node> Core<N> {
                 Effect::Hold if self.live(speaker.id).is_none() => {}
                 Effect::Hold => self.hold_for(out, speaker.conn, speaker.id),
                 Effect::Proceed => self.proceed(out, speaker.conn, speaker.id),
+                Effect::Expire(lifetime) => self.expire_in(out, speaker.conn, lifetime),
                 Effect::Close(code) => self.close_with(out, speaker.conn, code),
             }
         }

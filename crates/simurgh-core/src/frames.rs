@@ -93,6 +93,7 @@ pub(crate) fn close_reason(code: CloseCode) -> &'static str {
         CloseCode::TRY_AGAIN => "too much unfinished",
         CloseCode::RESTART => "server restarts",
         CloseCode::PROTOCOL => "protocol error or idle",
+        CloseCode::UNAUTHORIZED => "token expired",
         _ => "",
     }
 }

@@ -117,6 +117,6 @@ pub use registry::TopicId;
 pub use registry::model::run as fuzz_registry;
 pub use socket::{NETWORK, Phase, Socket};
 pub use sockets::{Abandoned, Sockets};
-pub use time::DRAIN_GRACE;
+pub use time::{DRAIN_GRACE, Lifetime};
 pub use view::{SUBSCRIPTION_BYTES, TOPIC_BYTES, TopicView};
 pub use wire::Wire;

@@ -98,6 +98,8 @@ counters! {
     slow_peer_disconnects: counter,
     /// Connections closed for saying nothing (1002).
     idle_timeouts: counter,
+    /// Sockets closed because their time was over, such as that of their token (3000).
+    expirations: counter,
     /// Connections closed because their upgrade request took too long.
     handshake_timeouts: counter,
     /// Sockets that somebody disconnected by way of the observer (1001).
@@ -127,6 +129,8 @@ counters! {
     errors_unmatched_topic: counter,
     /// Payloads that a declared channel does not take, by their shape.
     errors_wrong_payload: counter,
+    /// Joins, events and renewals that a socket's token does not allow.
+    errors_unauthorized: counter,
     /// Callbacks that panicked.
     errors_callback_panic: counter,
     /// Channels that stopped abnormally.

@@ -74,15 +74,21 @@ impl Phase {
 pub(crate) struct Own {
     /// What the application's connect gave it.
     pub(crate) state: SocketState,
-    pub(crate) awaited: Option<AwaitedJoin>,
+    /// Boxed: few wait, and then for a moment.
+    pub(crate) awaited: Option<Box<AwaitedJoin>>,
     /// The channel that wants no more messages for now.
     pub(crate) full: Option<ChannelId>,
+    /// When its time is over, in ticks of the coarse clock.
+    pub(crate) expires: Option<u32>,
 }
+
+const _: () = assert!(size_of::<Own>() <= 72, "what a socket with an id costs beside its record");
 
 impl Own {
     /// Whether it could as well be missing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.awaited.is_none() && self.full.is_none() && self.state.is_empty()
+        let Self { state, awaited, full, expires } = self;
+        awaited.is_none() && full.is_none() && expires.is_none() && state.is_empty()
     }
 }
 

@@ -145,7 +145,11 @@ fn a_wire_has_a_serializer_or_none() {
 /// What it shows is what a log needs, and no secret of the application's.
 #[test]
 fn things_are_shown_in_a_log() {
-    let state = SocketState { id: Some("id".into()), assigns: Some(Arc::new("secret")) };
+    let state = SocketState {
+        id: Some("id".into()),
+        assigns: Some(Arc::new("secret")),
+        ..SocketState::default()
+    };
     assert_eq!(format!("{state:?}"), r#"SocketState { id: Some("id"), .. }"#);
     let tells =
         [info(7), ToChannel::Push("e".into(), Payload::NULL), ToChannel::Stop(Stop::Normal)];

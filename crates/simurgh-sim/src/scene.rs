@@ -157,7 +157,7 @@ impl World {
                 let joining = Joining { conn, topic, join_ref: 0, msg_ref: 0 };
                 stage.model().joining = Some(joining);
             }
-            core.opened(net, key, SocketState { id: name, assigns });
+            core.opened(net, key, SocketState { id: name, assigns, ..SocketState::default() });
         });
     }
 

@@ -5,6 +5,7 @@
 //!                                              └► TokenError    whose fault, a word for the wire
 //!   key ──────► Signer ──── mint(data, now, lifetime) ─► token
 //!   token ────► inspect ─► what it says of itself, unverified
+//!   Rule ───── allows(topic, &Claims)                           whom a topic is for
 //! ```
 //! - [`phoenix`]: what `Phoenix.Token.sign/4` makes, byte for byte, so that a Phoenix application
 //!   signs and a Simurgh server verifies, or the other way round.
@@ -24,6 +25,7 @@ pub mod etf;
 mod inspect;
 pub mod jwt;
 pub mod phoenix;
+mod rule;
 mod verifier;
 
 use std::time::Duration;
@@ -31,6 +33,7 @@ use std::time::Duration;
 pub use claims::Claims;
 pub use error::{KeyError, Part, TokenError};
 pub use inspect::{Format, Inspection, inspect};
+pub use rule::{Rule, RuleError, Template};
 pub use verifier::{JwtSettings, KeySource, PhoenixSettings, Settings, Signer, Verifier};
 
 /// The longest token that is read, in bytes: what a request's head has room for.

@@ -156,6 +156,15 @@ impl Verifier {
         Self { kind: Kind::Jwt { keys, checks } }
     }
 
+    /// By how much clocks may differ: a token is taken for so much longer than it says.
+    #[must_use]
+    pub fn leeway(&self) -> Duration {
+        match &self.kind {
+            Kind::Jwt { checks, .. } => checks.leeway,
+            Kind::Phoenix { leeway, .. } => *leeway,
+        }
+    }
+
     /// The keys of a set that are not used, and why: for a log.
     #[must_use]
     pub fn skipped_keys(&self) -> &[jwt::Skipped] {

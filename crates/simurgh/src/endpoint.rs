@@ -253,7 +253,7 @@ impl fmt::Debug for Handle {
 impl Builder {
     /// Adds a mount. Where several match a path, the first does.
     pub fn mount(mut self, mount: Mount) -> Self {
-        self.mounts.push(mount);
+        self.mounts.push(mount.ready());
         self
     }
 

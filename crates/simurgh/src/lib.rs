@@ -49,6 +49,8 @@
 //!
 //! - `mimalloc`: for binaries whose `#[global_allocator]` is mimalloc (this sets none). What a
 //!   crowd leaves behind, or channels release when they hibernate, goes back to the system.
+//! - `token`: the module `token`, with sockets that are let in by `Phoenix.Token` or JSON Web
+//!   Token, and closed when that expires. Brings `ring`.
 
 pub mod asynchronous;
 mod census;
@@ -70,6 +72,8 @@ mod shard;
 mod signals;
 mod socket;
 pub mod testing;
+#[cfg(feature = "token")]
+pub mod token;
 mod watchdog;
 mod websocket;
 

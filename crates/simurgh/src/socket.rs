@@ -49,6 +49,9 @@ pub struct Mount {
     pub(crate) auth_token: bool,
     pub(crate) subprotocols: Vec<String>,
     pub(crate) limits: Option<Limits>,
+    /// By which tokens its sockets are let in.
+    #[cfg(feature = "token")]
+    tokens: Option<Arc<crate::token::TokenPolicy>>,
 }
 
 /// Which payloads an event of a channel may have.
@@ -85,6 +88,8 @@ impl Mount {
             auth_token: false,
             subprotocols: Vec::new(),
             limits: None,
+            #[cfg(feature = "token")]
+            tokens: None,
         }
     }
 
@@ -205,6 +210,32 @@ impl Mount {
     /// [plain](Self::plain) mount speaks no Channels and cannot be polled.
     pub fn longpoll(mut self, longpoll: LongPoll) -> Self {
         self.longpoll = Some(longpoll);
+        self
+    }
+
+    /// Lets in by tokens, in place of a connect function, and takes them from the subprotocols as
+    /// well ([`auth_token`](Self::auth_token)): the socket gets an id and
+    /// [`Claims`](crate::token::Claims), and is closed when its token expires. A connect function of
+    /// your own that is set behind this one may ask the policy itself
+    /// ([`TokenPolicy::connect`](crate::token::TokenPolicy::connect)).
+    #[cfg(feature = "token")]
+    pub fn tokens(mut self, policy: crate::token::TokenPolicy) -> Self {
+        let policy = Arc::new(policy);
+        self.tokens = Some(Arc::clone(&policy));
+        self.auth_token(true).connect(move |info| policy.connect(info))
+    }
+
+    /// Ready to be served: nothing more is added to it.
+    #[cfg_attr(not(feature = "token"), allow(unused_mut, reason = "there is nothing to be done"))]
+    pub(crate) fn ready(mut self) -> Self {
+        #[cfg(feature = "token")]
+        if let (Kind::Channels(routes), Some(policy)) = (&mut self.channels.kind, &self.tokens)
+            && policy.renews()
+        {
+            for route in routes {
+                route.join = crate::token::renewing(policy, Arc::clone(&route.join));
+            }
+        }
         self
     }
 
@@ -374,6 +405,11 @@ impl ConnectInfo<'_> {
         self.auth_token
     }
 
+    /// The token of the client: that of the subprotocols, or else the param `token`.
+    pub fn token(&self) -> Option<String> {
+        self.auth_token.map(str::to_owned).or_else(|| self.param("token"))
+    }
+
     fn headers_where(&self, wanted: impl Fn(&str) -> bool) -> HashMap<String, String> {
         self.request
             .headers()
@@ -387,7 +423,8 @@ impl ConnectInfo<'_> {
 impl fmt::Debug for ConnectInfo<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConnectInfo")
-            .field("target", &self.request.target)
+            // Not the query: there may be a token in it.
+            .field("path", &self.request.path())
             .field("peer", &self.peer)
             .finish_non_exhaustive()
     }
@@ -460,6 +497,15 @@ impl Connect {
     pub fn id(mut self, id: impl Into<String>) -> Self {
         if let ConnectKind::Ok(state) = &mut self.0 {
             state.id = Some(id.into().into_boxed_str());
+        }
+        self
+    }
+
+    /// Has the socket closed with 3000 after so much time, unless a channel says otherwise
+    /// ([`Context::expire_in`](crate::Context::expire_in)).
+    pub fn expires_in(mut self, time: Duration) -> Self {
+        if let ConnectKind::Ok(state) = &mut self.0 {
+            state.lifetime = Some(time.into());
         }
         self
     }

@@ -242,6 +242,23 @@ impl Server {
         Client { socket, next: 0 }
     }
 
+    /// A client that is let in at this path; or the body of its refusal.
+    #[track_caller]
+    pub(crate) fn try_client(&self, path: &str) -> Result<Client, String> {
+        match tungstenite::connect(format!("ws://{}{path}", self.addresses[0])) {
+            Ok((socket, _)) => {
+                if let MaybeTlsStream::Plain(stream) = socket.get_ref() {
+                    stream.set_read_timeout(Some(WAIT)).unwrap();
+                }
+                Ok(Client { socket, next: 0 })
+            }
+            Err(tungstenite::Error::Http(refusal)) => {
+                Err(String::from_utf8(refusal.into_body().unwrap_or_default()).unwrap())
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     /// The status of a GET.
     #[track_caller]
     pub(crate) fn get(&self, path: &str) -> u16 {

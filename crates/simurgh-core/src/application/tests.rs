@@ -79,7 +79,11 @@ fn a_join_that_does_nothing_leaves_its_list() {
 fn a_callback_knows_where_it_is() {
     let (mut application, metrics, node) = application();
     node.told().census.insert("rooms:lobby:1".into(), 4);
-    let state = SocketState { id: Some("id".into()), assigns: Some(Arc::new("text")) };
+    let state = SocketState {
+        id: Some("id".into()),
+        assigns: Some(Arc::new("text")),
+        ..SocketState::default()
+    };
     let (result, effects) = application.run(about(Some(&state)), Callback::HandleIn, |ctx| {
         assert_eq!((ctx.topic(), ctx.subtopic()), ("rooms:lobby:1", "lobby:1"));
         assert_eq!((ctx.socket_id(), ctx.assigns()), (Some("id"), Some(&"text")));

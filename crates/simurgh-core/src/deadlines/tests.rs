@@ -112,6 +112,60 @@ fn a_silence_that_is_not_the_peers_does_not_count() {
     assert_eq!(keys.map(|key| it.out.peer(key).socket.is_open()), [false, false, true]);
 }
 
+/// What a socket was given for its life, in seconds.
+fn living(it: &mut Stage, seconds: u64) -> Key {
+    let lifetime = Some(Lifetime::from(Duration::from_secs(seconds)));
+    it.opens_with(Wire::V2, SocketState { lifetime, ..SocketState::default() })
+}
+
+#[test]
+fn a_socket_whose_time_is_over_is_closed() {
+    let mut it = stage();
+    let (brief, long, unlimited) = (living(&mut it, 10), living(&mut it, 40), it.opens(Wire::V2));
+    let driven = living(&mut it, 10);
+    it.out.peer(driven).socket.transport = 0;
+    it.counts();
+    after(&mut it, 9 * SECOND);
+    assert!(it.counts().is_empty());
+    after(&mut it, SECOND);
+    assert_eq!(it.hears(brief), ["close 3000 token expired"]);
+    assert!(!it.out.peer(driven).socket.is_open(), "whatever lies between");
+    assert_eq!(it.counts(), ["sockets -2", "expirations +2"]);
+    after(&mut it, 29 * SECOND);
+    assert!(it.out.peer(long).socket.is_open());
+    after(&mut it, 2 * SECOND);
+    assert_eq!(it.hears(long), ["close 3000 token expired"]);
+    let unlimited = &it.out.peer(unlimited).socket;
+    assert!(unlimited.is_open() && unlimited.own.is_none(), "who has no end pays nothing");
+}
+
+/// While a join is decided, too, a socket's time goes on; and a channel or a join has the last word.
+#[test]
+fn how_long_a_socket_may_stay_can_be_said_anew() {
+    let join = mount(|ctx, payload| {
+        ctx.expire_in(payload.parse::<Option<u64>>().unwrap().map(Duration::from_secs));
+        match ctx.topic() {
+            "later" => Join::later(std::future::pending()),
+            _ => Join::error(Payload::NULL),
+        }
+    });
+    let mut it = Stage::with(config(), vec![join]);
+    let keys = [living(&mut it, 10), living(&mut it, 10), it.opens(Wire::V2), it.opens(Wire::V2)];
+    it.says(keys[0], r#"[1,1,"t","phx_join",20]"#);
+    it.says(keys[1], r#"[1,1,"t","phx_join",null]"#);
+    it.says(keys[2], r#"[1,1,"t","phx_join",5]"#);
+    it.says(keys[3], r#"[1,1,"later","phx_join",5]"#);
+    let open = |it: &mut Stage| keys.map(|key| it.out.peer(key).socket.is_open());
+    after(&mut it, 4 * SECOND);
+    assert_eq!(open(&mut it), [true; 4]);
+    after(&mut it, SECOND);
+    assert_eq!(open(&mut it), [true, true, false, false]);
+    after(&mut it, 14 * SECOND);
+    assert_eq!(open(&mut it), [true, true, false, false]);
+    after(&mut it, 2 * SECOND);
+    assert_eq!(open(&mut it), [false, true, false, false]);
+}
+
 #[test]
 fn a_request_that_takes_too_long_is_given_up() {
     for phase in [Phase::Head, Phase::Full] {

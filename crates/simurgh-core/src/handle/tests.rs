@@ -198,7 +198,11 @@ fn what_is_assigned_is_the_sockets() {
         }
         other => standard(ctx, other),
     }));
-    let state = SocketState { id: Some("id".into()), assigns: Some(Arc::new(Bomb)) };
+    let state = SocketState {
+        id: Some("id".into()),
+        assigns: Some(Arc::new(Bomb)),
+        ..SocketState::default()
+    };
     let key = it.opens_with(Wire::V2, state);
     it.says(key, r#"[1,1,"t","phx_join",{}]"#);
     it.says(key, r#"[2,2,"u","phx_join",{}]"#);

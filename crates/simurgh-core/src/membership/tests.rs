@@ -149,7 +149,7 @@ fn a_relayed_broadcast_ends_whom_it_crashes() {
 fn further_topics_and_ids_are_no_channels() {
     let mount = Mount { channels_max: 1, ..scripted(standard).mount() };
     let mut it = Stage::with(Config::default(), vec![mount]);
-    let state = SocketState { id: Some("id".into()), assigns: None };
+    let state = SocketState { id: Some("id".into()), ..SocketState::default() };
     let key = it.opens_with(Wire::V2, state);
     it.says(key, r#"[1,1,"t","phx_join",{}]"#);
     it.says(key, r#"[1,2,"t","subscribe","u"]"#);

@@ -230,7 +230,8 @@ impl<N: Node> Core<N> {
         mut effects: Vec<Effect>,
     ) {
         let has_a_place = |it: &Effect| {
-            matches!(it, Effect::Broadcast(..) | Effect::Close(_) | Effect::Assign(_))
+            use Effect::{Assign, Broadcast, Close, Expire};
+            matches!(it, Broadcast(..) | Close(_) | Assign(_) | Expire(_))
         };
         for lost in effects.extract_if(.., |it| !has_a_place(it)) {
             self.metrics.errors_before_join.add(1);
@@ -329,7 +330,7 @@ impl<N: Node> Core<N> {
         let Joining { topic, join_ref, message, replaced } = joining;
         let (join_ref, message) = (OwnedRef::from(join_ref), OwnedRef::from(message));
         let awaited = AwaitedJoin { topic: topic.into(), join_ref, message, replaced, ticket };
-        socket.own.get_or_insert_default().awaited = Some(awaited);
+        socket.own.get_or_insert_default().awaited = Some(Box::new(awaited));
         out.hold(key);
         self.node.decide(usize::from(self.shard), key, ticket, work);
     }
@@ -371,7 +372,7 @@ impl<N: Node> Core<N> {
         out: &mut impl Sockets,
         key: Key,
         is_it: impl FnOnce(&AwaitedJoin) -> bool,
-    ) -> Option<AwaitedJoin> {
+    ) -> Option<Box<AwaitedJoin>> {
         let own = out.socket_mut(key)?.own.as_mut()?;
         let awaited = own.awaited.take_if(|awaited| is_it(awaited))?;
         self.resume(out, key);

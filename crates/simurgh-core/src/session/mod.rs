@@ -34,7 +34,9 @@ impl<N: Node> Core<N> {
         socket.enter(Phase::Open, tick);
         let (wire, mount, id) = (socket.wire, socket.mount, state.id.clone());
         if !state.is_empty() {
-            socket.own.get_or_insert_default().state = state;
+            let own = socket.own.get_or_insert_default();
+            own.expires = state.lifetime.map(|it| self.expiry.note(it, tick));
+            own.state = state;
         }
         self.metrics.upgrades.add(1);
         self.metrics.sockets.set(self.metrics.sockets.value() + 1);

@@ -163,7 +163,7 @@ fn a_channel_that_has_left_hears_why() {
 #[test]
 fn a_socket_with_an_id_hears_disconnect() {
     let mut it = Stage::new();
-    let state = |id: &str| SocketState { id: Some(id.into()), assigns: None };
+    let state = |id: &str| SocketState { id: Some(id.into()), ..SocketState::default() };
     let keys: Vec<Key> =
         ["users:1", "users:1", "users:2"].map(|id| it.opens_with(Wire::V2, state(id))).into();
     assert_eq!(it.counts(), ["sockets +3", "topics +2", "subscriptions +3", "upgrades +3"]);
@@ -200,7 +200,7 @@ fn a_socket_with_an_id_hears_disconnect() {
 #[test]
 fn a_channel_disconnects_whom_it_names() {
     let mut it = Stage::new();
-    let state = SocketState { id: Some("users:1".into()), assigns: None };
+    let state = SocketState { id: Some("users:1".into()), ..SocketState::default() };
     let (key, other) = (it.joined(&["t"]), it.opens_with(Wire::V1, state));
     it.says(key, r#"[1,2,"t","disconnect","users:1"]"#);
     it.fans_out();
@@ -221,12 +221,16 @@ fn a_session_begins_with_what_connect_gave() {
         })],
     );
     it.out.turn_ns = 300_000_000;
-    let state = SocketState { id: Some("a".into()), assigns: Some(Arc::new(7_u32)) };
+    let state = SocketState {
+        id: Some("a".into()),
+        assigns: Some(Arc::new(7_u32)),
+        ..SocketState::default()
+    };
     let key = it.opens_with(Wire::V2, state);
     let socket = &it.out.peer(key).socket;
     assert_eq!((socket.phase(), socket.last_heard()), (Phase::Open, 3));
     it.says(key, r#"[1,1,"t","phx_join",{}]"#);
-    let assigns = SocketState { id: None, assigns: Some(Arc::new(8_u32)) };
+    let assigns = SocketState { assigns: Some(Arc::new(8_u32)), ..SocketState::default() };
     let key = it.opens_with(Wire::V2, assigns);
     it.says(key, r#"[1,1,"t","phx_join",{}]"#);
     let key = it.opens(Wire::V2);
@@ -243,10 +247,10 @@ fn a_session_of_nobody_does_not_begin() {
     it.goes(key);
     it.counts();
     struct Crashing(#[allow(dead_code, reason = "for its drop")] Bomb);
-    let state = SocketState { id: None, assigns: Some(Arc::new(Crashing(Bomb))) };
+    let state = SocketState { assigns: Some(Arc::new(Crashing(Bomb))), ..SocketState::default() };
     it.core.opened(&mut it.out, key, state);
     assert_eq!(it.counts(), ["errors_callback_panic +1"]);
-    let state = SocketState { id: None, assigns: Some(Arc::new(Crashing(Bomb))) };
+    let state = SocketState { assigns: Some(Arc::new(Crashing(Bomb))), ..SocketState::default() };
     let key = it.opens_with(Wire::V2, state);
     it.goes(key);
     assert_eq!(it.counts(), ["upgrades +1", "errors_callback_panic +1"]);

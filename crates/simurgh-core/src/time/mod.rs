@@ -3,10 +3,13 @@
 //! a timer of its own.
 
 mod drain;
+mod expiry;
 mod hibernation;
 mod sweep;
 
 pub use drain::DRAIN_GRACE;
 pub(crate) use drain::{Drain, Step};
+pub(crate) use expiry::Expiry;
+pub use expiry::Lifetime;
 pub(crate) use hibernation::{Hand, Hibernation};
 pub(crate) use sweep::Sweep;

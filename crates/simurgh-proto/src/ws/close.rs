@@ -35,6 +35,9 @@ impl CloseCode {
     pub const RESTART: Self = Self(1012);
     /// 1013: try again later; also what a slow reader is closed with.
     pub const TRY_AGAIN: Self = Self(1013);
+    /// 3000: unauthorized (IANA registry); what a socket is closed with whose time is over, such as
+    /// that of the token it was let in by.
+    pub const UNAUTHORIZED: Self = Self(3000);
 
     /// Whether a peer may send this code in a close frame (RFC 6455 §7.4 and the IANA registry):
     /// 1000–1003, 1007–1014 and 3000–4999.

@@ -155,6 +155,11 @@ impl ConnectRequest {
     pub fn param(&self, name: &str) -> Option<&str> {
         self.params.get(name)?.as_str()
     }
+
+    /// The token of the client: that of the subprotocols, or else the param `token`.
+    pub fn token(&self) -> Option<&str> {
+        self.auth_token.as_deref().or_else(|| self.param("token"))
+    }
 }
 
 /// Has a connect decided by an `async fn`.

@@ -98,6 +98,11 @@ impl Found<'_> {
         }
     }
 
+    #[cfg(feature = "token")]
+    fn rules(&mut self, spec: &ChannelSpec) -> super::rules::Rules {
+        super::rules::Rules::compile(spec, |key, message| self.add(key, message))
+    }
+
     fn declared(&mut self, spec: &ChannelSpec, defaults: Defaults) -> Declared {
         let join_reply = self.template("join_reply", spec.join_reply.as_ref(), Template::empty());
         let announce = self.announce(spec, defaults);
@@ -116,6 +121,8 @@ impl Found<'_> {
         let (events, any_event) = self.events(&spec.event, spec.payload_shape);
         let payload_bytes_max = spec.payload_bytes_max.or(spec.message_bytes_max);
         Declared {
+            #[cfg(feature = "token")]
+            rules: self.rules(spec),
             deny: spec.deny.iter().filter_map(|text| Pattern::parse(text).ok()).collect(),
             shape: spec.payload_shape,
             join_reply,

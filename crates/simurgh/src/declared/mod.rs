@@ -47,6 +47,8 @@
 mod check;
 mod limit;
 mod presence;
+#[cfg(feature = "token")]
+mod rules;
 mod shape;
 mod size;
 mod template;
@@ -77,6 +79,16 @@ pub struct ChannelSpec {
     pub topic: String,
     /// Topics (patterns as above) whose joins are refused with `{"reason": "unauthorized"}`.
     pub deny: Vec<String>,
+    /// Who may join, by what the tokens say, as [`Rule`](crate::token::Rule)s of which one has to
+    /// allow it; others are refused with `{"reason": "unauthorized"}`. Default: all who may connect.
+    #[cfg(feature = "token")]
+    #[serde(deserialize_with = "rules::deserialize")]
+    pub join: Vec<String>,
+    /// Who may send events that are broadcast, as in `join`; others are answered
+    /// `{"reason": "unauthorized"}`. Default: all members. Costs 8 bytes a member.
+    #[cfg(feature = "token")]
+    #[serde(deserialize_with = "rules::deserialize")]
+    pub publish: Vec<String>,
     /// Template of the reply to a join, from the join's payload. Default `{}`.
     pub join_reply: Option<Value>,
     /// Event broadcast to all members, the newcomer included, when somebody joined. Default: none.
@@ -170,6 +182,10 @@ impl ChannelSpec {
     pub const KEYS: &'static [&'static str] = &[
         "topic",
         "deny",
+        #[cfg(feature = "token")]
+        "join",
+        #[cfg(feature = "token")]
+        "publish",
         "join_reply",
         "announce_join",
         "announce_payload",
@@ -242,6 +258,27 @@ impl std::error::Error for Mistake {}
 /// # Errors
 /// Everything in the specs that cannot be served, in their order.
 pub fn mount(path: &str, specs: &[ChannelSpec], defaults: Defaults) -> Result<Mount, Vec<Mistake>> {
+    #[cfg(feature = "token")]
+    rules::none_needs_tokens(specs)?;
+    mount_any(path, specs, defaults)
+}
+
+/// The same for sockets that are let in by tokens, of which `join` and `publish` of the channels may
+/// speak.
+///
+/// # Errors
+/// As [`mount`].
+#[cfg(feature = "token")]
+pub fn mount_with_tokens(
+    path: &str,
+    specs: &[ChannelSpec],
+    defaults: Defaults,
+    policy: crate::token::TokenPolicy,
+) -> Result<Mount, Vec<Mistake>> {
+    mount_any(path, specs, defaults).map(|mount| mount.tokens(policy))
+}
+
+fn mount_any(path: &str, specs: &[ChannelSpec], defaults: Defaults) -> Result<Mount, Vec<Mistake>> {
     let declared = check::compile(specs, defaults)?;
     let counts = declared.iter().any(|it| it.announce.is_some() || it.members_max.is_some());
     let mut mount = Mount::new(path).count_members(counts);
@@ -270,6 +307,8 @@ fn limits(specs: &[ChannelSpec], defaults: Defaults) -> Option<Limits> {
 #[derive(Debug)]
 struct Declared {
     deny: Vec<Pattern>,
+    #[cfg(feature = "token")]
+    rules: rules::Rules,
     /// Of joins, and of events that say nothing else.
     shape: PayloadShape,
     join_reply: Template,
@@ -327,6 +366,10 @@ struct Answer {
 
 impl Declared {
     fn join(self: &Arc<Self>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
+        #[cfg(feature = "token")]
+        if !self.rules.may_join(ctx) {
+            return Join::error(Refusal::Because("unauthorized").response());
+        }
         let prepared = match ctx.take_prepared() {
             Some(Prepared::Join(welcome)) => Some(welcome),
             _ => None,
@@ -346,13 +389,21 @@ impl Declared {
         if let (Some(announce), Some(payload)) = (&self.announce, welcome.announcement) {
             ctx.broadcast(&announce.event, payload);
         }
-        let join = match self.events_per_second {
+        self.member().reply(welcome.reply)
+    }
+
+    /// A channel of the kind that costs least.
+    fn member(self: &Arc<Self>) -> Join {
+        #[cfg(feature = "token")]
+        if self.rules.are_about_publishing() {
+            return Join::ok(rules::GuardedMember::new(Arc::clone(self)));
+        }
+        match self.events_per_second {
             Some(_) => {
                 Join::ok(LimitedMember { declared: Arc::clone(self), bucket: Bucket::default() })
             }
             None => Join::ok(Member { declared: Arc::clone(self) }),
-        };
-        join.reply(welcome.reply)
+        }
     }
 
     /// Makes of a long message what can be made without knowing who is there. The payload of an
@@ -398,6 +449,15 @@ impl Declared {
             reply: self.join_reply.fill(&source),
             announcement: announce.map(|it| it.payload.fill(&source)),
             present: self.presence.as_ref().and_then(|it| it.present(&source)),
+        }
+    }
+
+    /// Whether a member may send another event now.
+    fn take_turn(&self, bucket: &mut Bucket) -> Result<(), Refusal> {
+        let per_second = self.events_per_second.unwrap_or(u32::MAX);
+        match bucket.take(self.origin.elapsed(), per_second) {
+            true => Ok(()),
+            false => Err(Refusal::Because("rate_limited")),
         }
     }
 
@@ -488,10 +548,8 @@ impl Channel for Member {
 
 impl Channel for LimitedMember {
     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
-        let now = self.declared.origin.elapsed();
-        let per_second = self.declared.events_per_second.unwrap_or(u32::MAX);
-        if !self.bucket.take(now, per_second) {
-            return Outcome::error(Refusal::Because("rate_limited").response());
+        if let Err(refusal) = self.declared.take_turn(&mut self.bucket) {
+            return Outcome::error(refusal.response());
         }
         self.declared.handle(ctx, event, payload)
     }

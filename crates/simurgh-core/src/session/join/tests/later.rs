@@ -111,7 +111,7 @@ fn a_socket_that_closes_waits_for_no_decision() {
 #[test]
 fn a_socket_with_an_id_keeps_it_after_a_decision() {
     let mut it = stage(deciding());
-    let state = SocketState { id: Some("users:1".into()), assigns: None };
+    let state = SocketState { id: Some("users:1".into()), ..SocketState::default() };
     let key = it.opens_with(Wire::V2, state);
     it.says(key, r#"[1,1,"t","phx_join","later"]"#);
     it.passes(TICK * 7);

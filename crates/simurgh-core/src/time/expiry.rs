@@ -1,0 +1,140 @@
+//! Sockets whose time ends, as that of the tokens they were let in by.
+//!
+//! A deadline lies in the record that few sockets have. Looking there in each round of the sweep
+//! would be a miss of the cache for every socket with an id, so a shard knows when the next deadline
+//! is at the earliest, and looks in the rounds after that alone.
+
+use std::time::Duration;
+
+use crate::clock::TICK;
+
+/// How long a socket may stay, to a tick of the coarse clock; at most 6.8 years.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifetime {
+    ticks: u32,
+}
+
+/// Beyond half of its range a tick could not be told from one that has passed.
+const TICKS_MAX: u32 = i32::MAX as u32;
+
+impl From<Duration> for Lifetime {
+    /// Rounded up: nobody's time is over too early.
+    fn from(time: Duration) -> Self {
+        let ticks = time.as_nanos().div_ceil(TICK.as_nanos());
+        Self { ticks: u32::try_from(ticks).map_or(TICKS_MAX, |ticks| ticks.min(TICKS_MAX)) }
+    }
+}
+
+/// When somebody's time may be over, in ticks of the coarse clock.
+#[derive(Debug, Default)]
+pub(crate) struct Expiry {
+    /// No deadline is before this; none: there is no deadline.
+    soonest: Option<u32>,
+    /// The same of the deadlines that the round under way has seen, or that came since it began.
+    seen: Option<u32>,
+    /// Whether the round under way looks at deadlines.
+    is_looking: bool,
+}
+
+impl Expiry {
+    /// A socket has this time from now on; returns its deadline.
+    pub(crate) fn note(&mut self, lifetime: Lifetime, now: u32) -> u32 {
+        let deadline = now.wrapping_add(lifetime.ticks);
+        for least in [&mut self.soonest, &mut self.seen] {
+            *least = Some(earlier(*least, deadline));
+        }
+        deadline
+    }
+
+    /// A round begins.
+    pub(crate) fn begin(&mut self, now: u32) {
+        self.is_looking = self.soonest.is_some_and(|soonest| has_passed(soonest, now));
+        self.seen = None;
+    }
+
+    /// Whether deadlines are to be looked at.
+    pub(crate) fn is_looking(&self) -> bool {
+        self.is_looking
+    }
+
+    /// Whether this deadline, which a round has come to, has passed.
+    pub(crate) fn is_over(&mut self, deadline: u32, now: u32) -> bool {
+        let is_over = has_passed(deadline, now);
+        if !is_over {
+            self.seen = Some(earlier(self.seen, deadline));
+        }
+        is_over
+    }
+
+    /// The round has come to the last socket.
+    pub(crate) fn end(&mut self) {
+        if std::mem::take(&mut self.is_looking) {
+            self.soonest = self.seen;
+        }
+    }
+}
+
+/// The earlier of two ticks, if there are two.
+fn earlier(other: Option<u32>, tick: u32) -> u32 {
+    other.filter(|other| has_passed(*other, tick)).unwrap_or(tick)
+}
+
+/// Whether `tick` is not behind `now`; ticks wrap.
+fn has_passed(tick: u32, now: u32) -> bool {
+    now.wrapping_sub(tick) <= TICKS_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Lifetime {
+        Lifetime::from(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_lifetime_is_rounded_up_and_has_a_limit() {
+        let ticks = |ns| Lifetime::from(Duration::from_nanos(ns)).ticks;
+        assert_eq!([ticks(0), ticks(1), ticks(100_000_000), ticks(100_000_001)], [0, 1, 1, 2]);
+        assert_eq!(Lifetime::from(Duration::MAX).ticks, TICKS_MAX);
+    }
+
+    #[test]
+    fn nobody_is_looked_at_before_the_first_deadline() {
+        let mut expiry = Expiry::default();
+        expiry.begin(u32::MAX);
+        assert!(!expiry.is_looking());
+        // The clock wraps between these two.
+        let began = u32::MAX - 5;
+        let (late, early) = (expiry.note(seconds(60), began), expiry.note(seconds(1), began));
+        assert_eq!([early, late], [4, 594]);
+        for (now, looks) in [(began, false), (3, false), (4, true)] {
+            expiry.begin(now);
+            assert_eq!(expiry.is_looking(), looks, "at {now}");
+            if !looks {
+                expiry.end();
+            }
+        }
+        assert!(expiry.is_over(early, 4) && !expiry.is_over(late, 4));
+        expiry.end();
+        expiry.begin(593);
+        assert!(!expiry.is_looking());
+        expiry.end();
+        expiry.begin(594);
+        assert!(expiry.is_looking() && expiry.is_over(late, 594));
+    }
+
+    #[test]
+    fn a_deadline_that_comes_while_a_round_is_under_way_is_not_forgotten() {
+        let mut expiry = Expiry::default();
+        expiry.note(seconds(0), 0);
+        expiry.begin(10);
+        expiry.note(seconds(1), 10);
+        expiry.end();
+        expiry.begin(19);
+        assert!(!expiry.is_looking());
+        expiry.end();
+        expiry.begin(20);
+        assert!(expiry.is_looking());
+    }
+}
