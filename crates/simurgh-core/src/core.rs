@@ -32,8 +32,9 @@ pub struct Core<N: Node> {
     pub(crate) hibernation: Hibernation,
     /// Who is present in the topics that this shard keeps.
     pub(crate) presence: Option<Box<Home>>,
-    /// Names presences; goes on when nobody is present.
-    pub(crate) refs: PhxRefs,
+    pub(crate) owner: Owner,
+    /// No two of its refs are alike, also if nobody was present in between.
+    pub(crate) phx_refs: PhxRefs,
     /// Nobody's to guess.
     pub(crate) seed: u64,
     pub(crate) drain: Option<Drain>,
@@ -68,6 +69,7 @@ impl<N: Node> Core<N> {
         let mounts = (0..=u8::MAX).map_while(|index| node.mount(index));
         let idle = mounts.filter_map(|it| it.idle_timeout.unwrap_or(config.idle_timeout));
         let others = [config.handshake_timeout, config.close_timeout, config.decision_timeout];
+        let owner = Owner(node.id().wrapping_add(u64::from(shard)));
         let shortest: Option<Duration> = idle.chain(others).min();
         Self {
             shard,
@@ -78,7 +80,8 @@ impl<N: Node> Core<N> {
             expiry: Box::default(),
             hibernation: Hibernation::new(config.hibernate_after),
             presence: None,
-            refs: PhxRefs::new(Owner(node.id().wrapping_add(u64::from(shard)))),
+            owner,
+            phx_refs: PhxRefs::new(owner),
             seed,
             drain: None,
             closing: None,
@@ -103,6 +106,12 @@ impl<N: Node> Core<N> {
     /// topics have released memory.
     pub fn take_released(&mut self) -> bool {
         self.hibernation.take_released()
+    }
+
+    /// Presences of the topics that this shard keeps; none if it keeps nothing, not even what is
+    /// still to be told.
+    pub fn presences(&self) -> Option<usize> {
+        self.presence.as_ref().map(|home| home.entries())
     }
 
     /// Whether a socket is not read for what it published.

@@ -174,10 +174,7 @@ pub trait Node: Reach + Sized + 'static {
         self.may_broadcast(payload.len())?;
         let what = ToChannel::Broadcast(event.into(), payload, audience);
         let (shard, bytes) = (usize::from(channel.shard), what.weight());
-        self.charge(shard, bytes);
-        if !self.post(shard, Mail::ToChannel(channel, what)) {
-            self.done(shard, bytes);
-        }
+        self.post_weighed(shard, bytes, Mail::ToChannel(channel, what));
         Ok(())
     }
 
@@ -185,10 +182,7 @@ pub trait Node: Reach + Sized + 'static {
     /// on.
     fn post_home(&self, topic: &str, mail: PresenceMail) {
         let (shard, bytes) = (home(topic, self.shards()), mail.weight() + topic.len());
-        self.charge(shard, bytes);
-        if !self.post(shard, Mail::Presence(topic.into(), mail)) {
-            self.done(shard, bytes);
-        }
+        self.post_weighed(shard, bytes, Mail::Presence(topic.into(), mail));
     }
 
     /// What [`Reach::list_presences`] does.
@@ -211,9 +205,14 @@ pub trait Node: Reach + Sized + 'static {
     /// Posts a broadcast to a shard, to whose bytes it counts from here on.
     fn post_charged(&self, shard: usize, posted: Posted) {
         let weight = posted.broadcast().weight();
-        self.charge(shard, weight);
-        if !self.post(shard, Mail::Broadcast(posted)) {
-            self.done(shard, weight);
+        self.post_weighed(shard, weight, Mail::Broadcast(posted));
+    }
+
+    /// Posts to a shard what counts to its bytes from here on.
+    fn post_weighed(&self, shard: usize, bytes: usize, mail: Mail) {
+        self.charge(shard, bytes);
+        if !self.post(shard, mail) {
+            self.done(shard, bytes);
         }
     }
 }

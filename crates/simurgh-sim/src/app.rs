@@ -12,14 +12,32 @@ use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
 use crate::handlers::{self, Busy};
+use crate::model::presence::{INTERCEPTS_DIFF, INTERCEPTS_STATE, letter_of};
 use crate::model::{Answer, Call, Did, Due, Eff, Intent, Joining, Made, Model, NONE, Out, SPEAKER};
 use crate::node::{Fault, Stage, locked};
 use crate::payload;
 use crate::profile::{EVENTS, HABITS, Habit, IDS, Profile};
 use crate::ready::{self, Ready};
 
-/// What interceptors may intercept.
-const INTERCEPTS: [&[&str]; 3] = [&[], &["a"], &["a", "b"]];
+/// What interceptors may intercept: of broadcasts, and of presence by its bits.
+const INTERCEPTS: [&[&str]; 16] = [
+    &[],
+    &["a"],
+    &["a", "b"],
+    &[],
+    &["presence_diff"],
+    &["a", "presence_diff"],
+    &["a", "b", "presence_diff"],
+    &[],
+    &["presence_state"],
+    &["a", "presence_state"],
+    &["a", "b", "presence_state"],
+    &[],
+    &["presence_diff", "presence_state"],
+    &["a", "presence_diff", "presence_state"],
+    &["a", "b", "presence_diff", "presence_state"],
+    &[],
+];
 /// Broadcasts that come one out of the other, at most: else there would be no end of them.
 pub(crate) const DEPTH_MAX: u8 = 2;
 
@@ -45,7 +63,7 @@ impl Drop for Member {
 #[derive(Default)]
 struct Given<'a> {
     /// What an interceptor may pass on.
-    passed: Option<&'a Payload<'a>>,
+    passed: Option<(&'a str, &'a Payload<'a>)>,
     ready: Option<Ready>,
 }
 
@@ -165,6 +183,9 @@ impl Draw<'_> {
                     it.handle = Some(ctx.handle());
                 }
             }
+            Some(it @ (Habit::Track | Habit::Update | Habit::Untrack | Habit::AskState)) => {
+                self.present(model, ctx, effects, it);
+            }
             Some(further) => self.reach(model, ctx, effects, further),
         }
     }
@@ -223,6 +244,10 @@ fn habit(place: usize) -> Option<Habit> {
         Habit::Hold,
         Habit::Proceed,
         Habit::Speak,
+        Habit::Track,
+        Habit::Update,
+        Habit::Untrack,
+        Habit::AskState,
     ];
     ALL.get(place).copied()
 }
@@ -250,8 +275,8 @@ impl Member {
         let rng = Rng::with_seed(mixed(self.word, word));
         let mut draw = Draw { stage, rng, depth, chan: self.chan, topic };
         let mut effects = model.spare.pop().unwrap_or_default();
-        if let Some(payload) = passed {
-            pass(&mut draw, model, ctx, payload, &mut effects);
+        if let Some(passed) = passed {
+            pass(&mut draw, model, ctx, passed, &mut effects);
         }
         let profile = &stage.profile;
         // What is called for each member does little, or there would be no end of it.
@@ -330,7 +355,7 @@ fn pass(
     draw: &mut Draw<'_>,
     model: &mut Model,
     ctx: &mut Context<'_>,
-    payload: &Payload<'_>,
+    (event, payload): (&str, &Payload<'_>),
     effects: &mut Vec<Eff>,
 ) {
     match draw.rng.u8(..4) {
@@ -340,6 +365,11 @@ fn pass(
             let (id, payload) = draw.payload(model, made);
             ctx.push("p", payload);
             effects.push(Eff::Push(id));
+        }
+        _ if let Some(word) = letter_of(event) => {
+            let (chan, (said, _), record) = (draw.chan, payload::parse(payload), NONE);
+            ctx.push(event, payload);
+            effects.push(Eff::Say { chan, word, said, record });
         }
         _ => {
             let (id, _) = payload::parse(payload);
@@ -384,14 +414,14 @@ impl Channel for Member {
         INTERCEPTS.get(usize::from(self.intercepts)).copied().unwrap_or_default()
     }
 
-    fn handle_out(
-        &mut self,
-        ctx: &mut Context<'_>,
-        _event: &str,
-        payload: &Payload<'_>,
-    ) -> Outcome {
+    fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
         let (id, word) = self.stage.model().given(payload);
-        self.act(ctx, Call::HandleOut { id }, word, Given { passed: Some(payload), ready: None })
+        self.act(
+            ctx,
+            Call::HandleOut { id },
+            word,
+            Given { passed: Some((event, payload)), ready: None },
+        )
     }
 
     fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
@@ -473,7 +503,10 @@ fn decide(
     if Profile::is(rng, profile.refused) {
         return (Some(Join::error(response)), Answer::Error(reply));
     }
-    let intercepts = if Profile::is(rng, profile.intercepts) { rng.u8(1..=2) } else { 0 };
+    let mut intercepts = if Profile::is(rng, profile.intercepts) { rng.u8(1..=2) } else { 0 };
+    if profile.extras.is_present && rng.u8(..) < 30 {
+        intercepts |= [INTERCEPTS_DIFF, INTERCEPTS_STATE, 12][rng.usize(..3)];
+    }
     let intercept_panics = Profile::is(rng, profile.panics / 2);
     let chan = model.new_chan(conn, topic, intercepts);
     let member = Member {

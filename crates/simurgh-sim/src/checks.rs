@@ -19,6 +19,8 @@ impl Server {
             metrics.channels.value(),
             metrics.joins_refused.value(),
             metrics.errors_unmatched_topic.value(),
+            metrics.presences.value(),
+            metrics.errors_presence_refused.value(),
         ];
         let refused = metrics.joins_refused.value();
         let perhaps = std::mem::take(&mut account.refused_perhaps);
@@ -26,9 +28,12 @@ impl Server {
             account.refused = refused;
         }
         let Shard { accepted, open, channels, refused, unmatched, .. } = *account;
-        let expected = [accepted, open, channels, refused, unmatched];
+        let of_presence = [&model.presence.kept, &model.presence.refused];
+        let [kept, untracked] = of_presence.map(|it| it.get(shard).copied().unwrap_or_default());
+        let expected = [accepted, open, channels, refused, unmatched, kept, untracked];
         if counted != expected {
-            let names = "broadcasts, sockets, channels, refused joins, unmatched topics";
+            let names = "broadcasts, sockets, channels, refused joins, unmatched topics, presences, \
+                         refused ones";
             let text = format!("{names}: {counted:?}, not {expected:?}");
             model.fail("metrics", text);
         }

@@ -137,6 +137,7 @@ fn list(file: &Path, steps: u64) -> Result<Vec<Listed>, String> {
         let (era, numbers) = match words.as_slice() {
             [numbers @ .., "early"] => (Era::Early, numbers),
             [numbers @ .., "middle"] => (Era::Middle, numbers),
+            [numbers @ .., "late"] => (Era::Late, numbers),
             numbers => (Era::Now, numbers),
         };
         let mut numbers = numbers.iter().map(|it| it.parse::<u64>().map_err(|_| wrong()));

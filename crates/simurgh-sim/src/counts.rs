@@ -76,4 +76,11 @@ counts! {
     spoken "broadcasts by handles",
     linked "works linked",
     listened "heard by listeners",
+    presences "presences",
+    presences_refused "presences refused",
+    presence_diffs "diffs of presence",
+    presence_states "lists pushed",
+    presence_summaries "summaries",
+    presence_changes "changes between lists and summaries",
+    presence_lists "lists asked for outside",
 }

@@ -22,6 +22,8 @@ pub(crate) struct Extras {
     /// behind one.
     pub(crate) waits: u8,
     pub(crate) behind_max: u8,
+    /// Channels have presences.
+    pub(crate) is_present: bool,
     /// Channels hold their sockets, keep something with them, link work and broadcast by their
     /// handles; somebody listens outside of channels.
     pub(crate) reaches: bool,
@@ -61,6 +63,7 @@ impl Extras {
             waits,
             behind_max,
             reaches,
+            is_present: false,
         }
     }
 
@@ -72,13 +75,13 @@ impl Extras {
     /// As a word of a file.
     pub(crate) fn word(self) -> String {
         let Self { permits, is_crowded, prepare_above, long_names, has_odd_refs, .. } = self;
-        let Self { restarts, waits, behind_max, reaches, .. } = self;
+        let Self { restarts, waits, behind_max, reaches, is_present, .. } = self;
         let permits = permits.map_or(0, |it| u32::from(it) + 1);
-        let switches = [is_crowded, has_odd_refs, restarts, reaches];
-        let [is_crowded, has_odd_refs, restarts, reaches] = switches.map(u8::from);
+        let switches = [is_crowded, has_odd_refs, restarts, reaches, is_present];
+        let [is_crowded, has_odd_refs, restarts, reaches, is_present] = switches.map(u8::from);
         format!(
             "{permits},{is_crowded},{prepare_above},{long_names},{has_odd_refs},{restarts},{waits},\
-             {behind_max},{reaches}"
+             {behind_max},{reaches},{is_present}"
         )
     }
 
@@ -95,6 +98,7 @@ impl Extras {
             waits,
             behind_max,
             reaches,
+            is_present,
         ] = *numbers?.as_slice()
         else {
             return None;
@@ -109,6 +113,7 @@ impl Extras {
             waits: waits as u8,
             behind_max: behind_max as u8,
             reaches: reaches == 1,
+            is_present: is_present == 1,
         })
     }
 }

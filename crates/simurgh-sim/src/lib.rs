@@ -28,6 +28,7 @@ mod op;
 mod outside;
 mod payload;
 mod peer;
+mod presence;
 mod profile;
 mod ready;
 mod refs;
@@ -37,6 +38,7 @@ mod scene;
 mod shrink;
 #[cfg(test)]
 mod tests;
+mod told;
 mod world;
 
 pub use cli::main;

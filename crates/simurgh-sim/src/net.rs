@@ -13,6 +13,7 @@ use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Now, Run, Shared};
 
+use crate::model::presence::letter_of;
 use crate::model::{Line, Sort, Topics};
 use crate::node::{Fault, Stage};
 use crate::payload;
@@ -430,7 +431,8 @@ impl Sockets for Net {
         let mut heard = 0;
         for broadcast in broadcasts {
             let said = payload::parse(broadcast.payload()).0;
-            let word = broadcast.event().as_bytes().first().copied().unwrap_or_default();
+            let first = || broadcast.event().as_bytes().first().copied().unwrap_or_default();
+            let word = letter_of(broadcast.event()).unwrap_or_else(first);
             let line = Line { sort: Sort::Event, word, join_ref: 0, msg_ref: 0, said };
             let topic = self.topics.number(broadcast.topic());
             self.hear_line(key, topic, line, payload::sum(broadcast.payload()));

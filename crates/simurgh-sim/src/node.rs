@@ -16,8 +16,10 @@ use simurgh_reactor::Key;
 use crate::app;
 use crate::bounds::{Flow, Flows};
 use crate::handlers;
+use crate::model::presence::Presence;
 use crate::model::{Answer, Intent, Model, Topics};
 use crate::payload;
+use crate::presence;
 use crate::profile::Profile;
 use crate::ready;
 use crate::world::ticks;
@@ -55,6 +57,9 @@ pub(crate) enum Fault {
     Hasten,
     /// Linked work is not told its end.
     Unlink,
+    /// What presence tells all does not come to a shard; or the home does not hear of something.
+    Absent,
+    Untold,
 }
 
 /// What all parts of a run share.
@@ -83,6 +88,8 @@ impl Stage {
         let mut model = Model::new(topics, profile.shards, channels_max, bytes_max);
         let config = &profile.config;
         model.waits_max = [config.decision_timeout, config.close_timeout].map(ticks);
+        let count = model.topics.names.len();
+        model.presence = Presence::new(config.presence.clone(), count, profile.shards);
         Self {
             model: Mutex::new(model),
             profile,
@@ -143,6 +150,10 @@ pub(crate) enum Tag {
     Joined(u32, u32, Answer),
     Listen(u32),
     Unlisten(u32),
+    /// Something for the home of a topic.
+    Present(u32),
+    /// A push for several channels.
+    Pushes(u32),
 }
 
 /// A join that is being decided.
@@ -177,6 +188,10 @@ pub(crate) struct State {
     pub(crate) has_spoken: bool,
     /// What the heaviest broadcast weighs.
     pub(crate) heaviest: usize,
+    /// How often others have taken the places of all shards.
+    starts: u64,
+    /// What presence told all last, and its number.
+    pub(crate) told_last: Option<(Arc<Broadcast>, u32)>,
 }
 
 /// The node.
@@ -235,6 +250,7 @@ impl SimNode {
         let deciding = std::mem::take(&mut state.deciding);
         state.charged.fill(0);
         state.ended.fill(false);
+        state.starts += 1;
         state.flows = Flows::new(self.shards, state.census.len());
         drop(state);
         drop(deciding);
@@ -269,6 +285,12 @@ impl State {
             self.charged_max = self.charged_max.max(*charged);
             self.heaviest = self.heaviest.max(bytes);
         }
+    }
+
+    /// What it makes too much is not what somebody publishes.
+    fn charge_for_presence(&mut self, shard: usize, bytes: usize) {
+        self.charge(shard, bytes);
+        self.has_spoken = true;
     }
 
     fn mail(&mut self, shard: usize, letter: &Letter, comes: bool) {
@@ -367,7 +389,7 @@ impl Node for SimNode {
     }
 
     fn id(&self) -> u64 {
-        self.stage.profile.seed
+        self.stage.profile.seed.wrapping_add(self.state().starts << 8)
     }
 
     fn permits(&self) -> &Permits {
@@ -378,7 +400,21 @@ impl Node for SimNode {
         self.shards
     }
 
+    fn post_weighed(&self, shard: usize, bytes: usize, mail: Mail) {
+        match presence::is_of_presence(&mail) {
+            // It is no broadcast that a callback makes.
+            true => self.state().charge_for_presence(shard, bytes),
+            false => self.charge(shard, bytes),
+        }
+        if !self.post(shard, mail) {
+            self.done(shard, bytes);
+        }
+    }
+
     fn post(&self, shard: usize, mail: Mail) -> bool {
+        if presence::is_of_presence(&mail) {
+            return self.post_presence(shard, mail);
+        }
         let tag = match &mail {
             Mail::Broadcast(posted) => Tag::Broadcast(number_of(posted.broadcast())),
             Mail::ToChannel(..) => match self.state().spoken {

@@ -82,6 +82,8 @@ kinds! {
     /// Somebody outside of channels listens to topic `b`, or no longer.
     Listen "listen" 4,
     Unlisten "unlisten" 3,
+    /// Somebody outside of channels asks who is present in topic `b`.
+    Who "who" 10,
 }
 
 impl Kind {
@@ -89,6 +91,8 @@ impl Kind {
     pub(crate) const EARLY: usize = Self::Rest as usize + 1;
     /// And before handlers waited.
     pub(crate) const MIDDLE: usize = Self::Restart as usize + 1;
+    /// And before there was presence.
+    pub(crate) const LATE: usize = Self::Unlisten as usize + 1;
 }
 
 /// One operation.

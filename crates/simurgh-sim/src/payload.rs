@@ -17,6 +17,9 @@ pub(crate) const JOIN_TIMED_OUT: u32 = u32::MAX - 5;
 pub(crate) const CHANNEL_CRASH: u32 = u32::MAX - 6;
 pub(crate) const TOO_LONG: u32 = u32::MAX - 8;
 
+/// What presence says, each payload by a number drawn from it: greater than all that are given.
+const PRESENCE: u32 = 1 << 30;
+
 /// Makes a payload that bears a number and a word for the application, with so many bytes more.
 pub(crate) fn make(id: u32, word: u32, pad: usize, is_binary: bool) -> Payload<'static> {
     let mut text = String::with_capacity(40 + pad);
@@ -82,8 +85,20 @@ fn fixed(bytes: &[u8]) -> u32 {
         b"{\"reason\":\"join timed out\"}" => JOIN_TIMED_OUT,
         b"{\"reason\":\"channel_crash\"}" => CHANNEL_CRASH,
         b"{\"reason\":\"topic or join_ref too long\"}" => TOO_LONG,
+        _ if is_of_presence(bytes) => PRESENCE | (hashed(0, bytes) >> 34) as u32,
         _ => STRANGE,
     }
+}
+
+fn is_of_presence(bytes: &[u8]) -> bool {
+    const BEGINS: [&[u8]; 2] = [b"{\"joins\":", b"{\"count\":"];
+    let metas = || bytes.windows(10).take(64).any(|it| it == b":{\"metas\":");
+    BEGINS.iter().any(|it| bytes.starts_with(it)) || metas()
+}
+
+/// What stands for what presence says.
+pub(crate) fn said(json: &[u8]) -> u32 {
+    fixed(json)
 }
 
 /// The number at the beginning, and what is behind it.

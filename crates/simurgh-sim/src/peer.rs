@@ -8,6 +8,7 @@ use simurgh_proto::serializer::{Kind, ServerMessage};
 use simurgh_reactor::Key;
 
 use crate::bounds::Flow;
+use crate::model::presence::letter_of;
 use crate::model::{Asked, Line, Sort, Topics};
 use crate::payload;
 use crate::refs;
@@ -104,7 +105,10 @@ pub(crate) fn hashed(hash: u64, bytes: &[u8]) -> u64 {
 
 /// What a message of a server says, and on which topic; with the sum of its payload.
 pub(crate) fn line_of(topics: &Topics, message: &ServerMessage<'_>) -> (Option<u8>, Line, u32) {
-    let letter = |word: &str| word.as_bytes().first().copied().unwrap_or_default();
+    let letter = |word: &str| match letter_of(word) {
+        Some(letter) => letter,
+        None => word.as_bytes().first().copied().unwrap_or_default(),
+    };
     match message {
         ServerMessage::Reply { join_ref, msg_ref, topic, status, response } => {
             let is_binary = response.binary().is_some();

@@ -34,14 +34,20 @@ pub(crate) enum Habit {
     Hold,
     Proceed,
     Speak,
+    Track,
+    Update,
+    Untrack,
+    AskState,
 }
 
 /// How many habits there are.
-pub(crate) const HABITS: usize = 15;
+pub(crate) const HABITS: usize = 19;
 /// Weights of those that there are where [`Extras::reaches`].
 const FURTHER: [u8; 5] = [2, 2, 1, 2, 3];
+/// And where [`Extras::is_present`].
+const PRESENT: [u8; 4] = [12, 5, 3, 6];
 /// The others.
-const USUAL: usize = HABITS - FURTHER.len();
+const USUAL: usize = HABITS - PRESENT.len() - FURTHER.len();
 
 /// All that a seed decides before the first operation.
 #[derive(Clone, Debug)]
@@ -84,10 +90,24 @@ pub(crate) struct Profile {
 impl Profile {
     /// What a seed makes.
     pub(crate) fn of(seed: u64) -> Self {
+        let mut it = Self::late(seed);
+        let mut rng = Rng::with_seed(seed ^ 0x50_52_45_53);
+        it.extras.is_present = rng.u8(..) < 160;
+        it.weights.extend((Kind::LATE..Kind::ALL.len()).map(|_| swarm(&mut rng)));
+        for (place, usual) in it.habits.iter_mut().skip(HABITS - PRESENT.len()).zip(PRESENT) {
+            *place = if rng.u8(..) < 210 { usual } else { 0 };
+        }
+        let most = it.config.broadcast_bytes_max();
+        it.config.presence = presence(&mut rng, most);
+        it
+    }
+
+    /// What it made before there was presence.
+    pub(crate) fn late(seed: u64) -> Self {
         let mut it = Self::middle(seed);
         it.extras = Extras::of(seed, it.shards);
         let mut rng = Rng::with_seed(seed ^ 0x57_41_49_54);
-        it.weights.extend((Kind::MIDDLE..Kind::ALL.len()).map(|_| swarm(&mut rng)));
+        it.weights.extend((Kind::MIDDLE..Kind::LATE).map(|_| swarm(&mut rng)));
         let further = it.habits.iter_mut().skip(USUAL);
         for (place, usual) in further.zip(FURTHER) {
             *place = if rng.u8(..) < 170 { usual } else { 0 };
@@ -164,19 +184,31 @@ impl Profile {
         self.weights.len() == Kind::EARLY
     }
 
+    /// Whether it is from before handlers waited.
+    pub(crate) fn is_before_waits(&self) -> bool {
+        self.weights.len() <= Kind::MIDDLE
+    }
+
     /// How it is called, if it is not what its seed makes now.
     pub(crate) fn era(&self) -> Option<&'static str> {
         match self.weights.len() {
             Kind::EARLY => Some("early"),
             Kind::MIDDLE => Some("middle"),
+            Kind::LATE => Some("late"),
             _ => None,
         }
     }
 
     /// Weights of what callbacks do.
-    pub(crate) fn habits(&self) -> &[u8] {
-        let count = if self.extras.reaches { HABITS } else { USUAL };
-        self.habits.get(..count).unwrap_or_default()
+    pub(crate) fn habits(&self) -> [u8; HABITS] {
+        let mut habits = self.habits;
+        let (further, present) = (USUAL..USUAL + FURTHER.len(), USUAL + FURTHER.len()..HABITS);
+        for (range, is_on) in [(further, self.extras.reaches), (present, self.extras.is_present)] {
+            if let Some(places) = habits.get_mut(range).filter(|_| !is_on) {
+                places.fill(0);
+            }
+        }
+        habits
     }
 
     /// So many in one topic that no shard serves them without a permit.
@@ -226,6 +258,26 @@ fn config(rng: &mut Rng) -> Config {
         mailbox_bytes_max: [16 << 20, 100_000, 8_000][rng.usize(..3)],
         presence: PresenceConfig::default(),
         callback_warning: 10 * ms,
+    }
+}
+
+/// Numbers of presence, small ones mostly: lists become too long, and short again, all the time.
+fn presence(rng: &mut Rng, payload_bytes_max: usize) -> PresenceConfig {
+    let ms = Duration::from_millis(1);
+    let interval = [1, 30, 100, 700][rng.usize(..4)] * ms;
+    let list_max = if rng.u8(..) < 200 { rng.usize(3..=20) } else { 1000 };
+    let key_bytes_max = [256, 256, 8][rng.usize(..3)];
+    // Some so long that lists leave in portions.
+    let longest = (400 << 10).min(payload_bytes_max);
+    let meta_bytes_max = if rng.u8(..) < 24 { longest } else { [4096, 60][rng.usize(..2)] };
+    PresenceConfig {
+        interval,
+        list_max,
+        summary_interval: interval + [0, 50, 2_000][rng.usize(..3)] * ms,
+        sample: rng.usize(..=6),
+        key_bytes_max,
+        meta_bytes_max,
+        channel_entries_max: rng.usize(1..=3),
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) enum Era {
     Early,
     /// Before handlers waited.
     Middle,
+    /// Before there was presence.
+    Late,
     #[default]
     Now,
 }
@@ -31,11 +33,12 @@ impl Plan {
         Self { profile: Profile::of(seed), fault: None }
     }
 
-    /// A seed as it was before there were extras, or before handlers waited.
+    /// A seed as it was in another era.
     pub(crate) fn of_era(seed: u64, era: Era) -> Self {
         let profile = match era {
             Era::Early => Profile::early(seed),
             Era::Middle => Profile::middle(seed),
+            Era::Late => Profile::late(seed),
             Era::Now => Profile::of(seed),
         };
         Self { profile, fault: None }

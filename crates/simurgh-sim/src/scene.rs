@@ -389,6 +389,9 @@ impl World {
                 self.check_rest();
                 return;
             }
+            if !is_busy {
+                self.wait_for_presence();
+            }
         }
         let text = self.unrest().unwrap_or_default();
         self.stage.model().fail("rest", format!("it does not come to rest: {text}"));
@@ -426,7 +429,7 @@ impl World {
                 return Some(format!("socket {conn} has not taken all"));
             }
         }
-        None
+        self.presence_unrest()
     }
 
     fn check_rest(&mut self) {
@@ -532,13 +535,14 @@ impl World {
                 it.topics.value(),
                 it.fanout_topics.value(),
                 it.channels_hibernating.value(),
+                it.presences.value() + u64::from(server.core.presences().is_some()),
             ];
             // What is under way in a shard that ends is gone with it.
             let (gauges, frames) = match server.has_ended {
-                true => ([0; 6], 0),
+                true => ([0; 7], 0),
                 false => (gauges, server.net.frames.get()),
             };
-            if gauges != [0; 6] || frames != 0 {
+            if gauges != [0; 7] || frames != 0 {
                 found.push(format!("shard {shard}: gauges {gauges:?}, {frames} frames"));
             }
         }

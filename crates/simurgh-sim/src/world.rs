@@ -163,7 +163,10 @@ impl World {
             state.flows.fanned_out(shard);
         }
         drop(state);
-        self.stage.model().begin_step(shard, doing, tick);
+        let mut model = self.stage.model();
+        model.begin_step(shard, doing, tick);
+        model.now.ns = now_ns;
+        drop(model);
         act(&mut server.core, &mut server.net, &self.stage);
         self.after(shard, doing);
         self.feed_released(shard);
@@ -262,6 +265,8 @@ impl World {
                 Tag::Joined(conn, ticket, answer) => model.decided(conn, ticket, answer),
                 Tag::Listen(number) => model.listens(number),
                 Tag::Unlisten(number) => model.unlistens(number),
+                Tag::Present(number) => model.presence_came(shard, number),
+                Tag::Pushes(number) => model.pushes_to_some(number),
             }
             if is_drain && let Some(it) = model.shards.get_mut(shard) {
                 it.drains = true;
@@ -355,10 +360,11 @@ impl World {
         server.core.retire();
         server.has_ended = true;
         // What it had under way is gone with it.
-        if self.stage.profile.era().is_none() {
+        if !self.stage.profile.is_before_waits() {
             let (seed, metrics) = (self.stage.profile.seed, Arc::clone(&server.metrics));
             server.core = Core::new(Arc::clone(&self.node), shard as u16, metrics, seed);
         }
+        self.stage.model().presence.home_ends(shard);
         drop(self.node.end(shard));
     }
 

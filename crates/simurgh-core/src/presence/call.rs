@@ -172,6 +172,21 @@ pub struct SharedPush {
 }
 
 impl SharedPush {
+    /// For whom.
+    pub fn channels(&self) -> &[ChannelId] {
+        &self.channels
+    }
+
+    /// Which event.
+    pub fn event(&self) -> &'static str {
+        self.event
+    }
+
+    /// What it says.
+    pub fn json(&self) -> &str {
+        &self.json
+    }
+
     /// Bytes that are charged while it is on its way.
     pub(crate) fn weight(&self) -> usize {
         self.json.len() + self.channels.len() * size_of::<ChannelId>() + 64

@@ -79,14 +79,14 @@ pub(super) enum Taken {
 }
 
 impl Home {
-    /// One without presences. `owner` is another for each shard of each start of each node.
+    /// One without presences.
     pub(super) fn new(owner: Owner, seed: u64) -> Self {
         let (topics, due) = (HashMap::new(), BinaryHeap::new());
         Self { owner, seed, topics, due, entries: 0 }
     }
 
     /// Entries of all topics.
-    pub(super) fn entries(&self) -> usize {
+    pub(crate) fn entries(&self) -> usize {
         self.entries
     }
 
@@ -95,19 +95,21 @@ impl Home {
         self.topics.is_empty()
     }
 
-    /// Does what a channel wants done.
+    /// Does what a channel wants done; `refs` goes on from one home of a shard to the next.
     pub(super) fn call(
         &mut self,
-        refs: &mut PhxRefs,
         name: &str,
-        channel: ChannelId,
-        call: PresenceCall,
+        (channel, call): (ChannelId, PresenceCall),
         config: &PresenceConfig,
+        refs: &mut PhxRefs,
         now_ns: u64,
     ) -> Taken {
         if !self.topics.contains_key(name) {
-            if matches!(call, PresenceCall::End | PresenceCall::Untrack(_)) {
-                return Taken::Yes;
+            match call {
+                PresenceCall::End => return Taken::Yes,
+                // There is nothing to be changed.
+                PresenceCall::Untrack(_) | PresenceCall::Update(..) => return Taken::Refused,
+                PresenceCall::Track(..) | PresenceCall::PushState => {}
             }
             self.topics.insert(name.into(), Topic::new(self.owner, self.seed));
         }
@@ -120,16 +122,14 @@ impl Home {
     }
 
     /// Who is present.
-    pub(super) fn list(&mut self, name: &str, config: &PresenceConfig, seed: u64) -> PresenceList {
-        let Some(topic) = self.topics.get_mut(name) else {
+    pub(super) fn list(&self, name: &str, config: &PresenceConfig, seed: u64) -> PresenceList {
+        let Some(topic) = self.topics.get(name) else {
             return PresenceList { json: NOBODY.into(), ..PresenceList::default() };
         };
         let (entries, keys) = (topic.table.len(), topic.table.keys());
-        let json = match entries > config.list_max {
-            true => topic.sample(config, seed),
-            false => topic.list(),
-        };
-        PresenceList { entries, keys, json }
+        // Not as members are shown it: they would be told of all that came and went since.
+        let keys_max = if entries > config.list_max { config.sample } else { keys };
+        PresenceList { entries, keys, json: topic.sample(keys_max, seed) }
     }
 
     /// When a topic is to be looked at next.
@@ -283,8 +283,14 @@ impl Topic {
             text(json)
         });
         // From a sample back to a list, or by more than fits: everybody gets it anew.
-        if was_summary || diff.as_ref().is_some_and(|diff| diff.len() > bytes_max) {
+        let is_oversize = diff.as_ref().is_some_and(|diff| diff.len() > bytes_max);
+        if was_summary || is_oversize {
             self.asking.clear();
+            if !was_summary {
+                // A client without a list adds the diffs that it has kept to the first it gets,
+                // also what has left since.
+                said.push(Say::All("presence_state", NOBODY.into()));
+            }
             return said.push(Say::All("presence_state", self.list()));
         }
         said.extend(diff.map(|diff| Say::All("presence_diff", diff)));
@@ -356,15 +362,15 @@ impl Topic {
         text(json)
     }
 
-    fn sample(&self, config: &PresenceConfig, seed: u64) -> String {
+    fn sample(&self, keys_max: usize, seed: u64) -> String {
         let mut json = Vec::new();
-        self.table.encode_sample(config.sample, seed, &mut json);
+        self.table.encode_sample(keys_max, seed, &mut json);
         text(json)
     }
 
     fn summary(&self, config: &PresenceConfig, seed: u64) -> String {
         let (count, keys) = (self.table.len(), self.table.keys());
-        let sample = self.sample(config, seed);
+        let sample = self.sample(config.sample, seed);
         format!("{{\"count\":{count},\"keys\":{keys},\"sample\":{sample}}}")
     }
 }

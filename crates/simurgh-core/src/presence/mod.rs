@@ -12,7 +12,6 @@ pub(crate) mod home;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_presence::Owner;
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Next;
 
@@ -54,12 +53,11 @@ impl<N: Node> Core<N> {
         let (node, now_ns) = (Arc::clone(&self.node), out.now().ns);
         let (shard, config) = (self.shard, &node.config().presence);
         node.done(usize::from(shard), mail.weight() + topic.len());
-        let owner = Owner(node.id().wrapping_add(u64::from(shard)));
+        let (owner, refs) = (self.owner, &mut self.phx_refs);
         let home = self.presence.get_or_insert_with(|| Box::new(Home::new(owner, self.seed)));
         match mail {
             PresenceMail::Call(channel, call) => {
-                let refs = &mut self.refs;
-                if home.call(refs, topic, channel, call, config, now_ns) == Taken::Refused {
+                if home.call(topic, (channel, call), config, refs, now_ns) == Taken::Refused {
                     self.metrics.errors_presence_refused.add(1);
                     let entries_max = config.channel_entries_max;
                     tracing::debug!(topic, entries_max, "a presence twice, too many, or not there");
@@ -127,11 +125,7 @@ fn tell<N: Node>(node: &N, topic: &str, say: Say) {
                 };
                 let json = Arc::clone(&json);
                 let push = SharedPush { channels: channels.to_vec(), event, json };
-                let bytes = push.weight();
-                node.charge(shard, bytes);
-                if !node.post(shard, Mail::Push(push)) {
-                    node.done(shard, bytes);
-                }
+                node.post_weighed(shard, push.weight(), Mail::Push(push));
             }
         }
     }

@@ -368,6 +368,22 @@ fn what_cannot_be_tracked_is_refused_and_said() {
     assert!(counts.contains("presences +2"), "{counts}");
 }
 
+/// The same where nobody is present at all, of whom nothing is kept.
+#[test]
+fn what_is_not_there_is_refused_in_a_topic_without_presences() {
+    let mut it = stage(PresenceConfig::default());
+    let key = it.joined(&["t"]);
+    it.counts();
+    says(&mut it, key, "untrack", r#""a""#);
+    says(&mut it, key, "update", r#""a""#);
+    it.takes_mail();
+    assert!(it.core.presence.is_none());
+    let counts = it.counts().concat();
+    assert!(counts.contains("errors_presence_refused +2"), "{counts}");
+    turn(&mut it);
+    assert_eq!(it.hears(key), [""; 0]);
+}
+
 /// What is told late is told once.
 #[test]
 fn presences_wait_while_too_much_is_under_way() {
@@ -407,4 +423,64 @@ fn anybody_may_ask_who_is_present() {
     let keys = |list: &PresenceList| metas(&serde_json::from_str(&list.json).unwrap()).len();
     let seen: Vec<_> = lists.iter().map(|it| (it.entries, it.keys, keys(it))).collect();
     assert_eq!(seen, [(0, 0, 0), (2, 2, 2), (3, 3, 1)]);
+}
+
+/// PROTOCOL §10: who came and went meanwhile is in no diff, whoever has asked from outside.
+#[test]
+fn members_hear_nothing_of_what_somebody_outside_was_answered() {
+    let mut it = stage(PresenceConfig::default());
+    let (one, two) = (it.joined(&["t"]), it.joined(&["t"]));
+    says(&mut it, one, "track", r#""a""#);
+    turn(&mut it);
+    it.hears(one);
+    says(&mut it, two, "track", r#""b""#);
+    it.takes_mail();
+    it.node.list_presences("t", Box::new(|list| assert_eq!(list.entries, 2)));
+    it.takes_mail();
+    says(&mut it, two, "untrack", r#""b""#);
+    it.passes(INTERVAL);
+    turn(&mut it);
+    assert_eq!(it.hears(one), [""; 0]);
+}
+
+/// A client that has got no list keeps diffs for the first that comes: what is in them and has left
+/// by a diff that is told as a list must not stay with it.
+#[test]
+fn a_list_in_place_of_a_diff_that_is_too_long_comes_behind_an_empty_one() {
+    let presence = PresenceConfig::default();
+    let config = Config { outbound_bytes_max: 1000, presence, ..Config::default() };
+    let mut it = Stage::with(config, vec![present().mount()]);
+    let (one, two) = (it.joined(&["t"]), it.joined(&["t"]));
+    says(&mut it, one, "track", r#""stays""#);
+    says(&mut it, two, "meta", &format!("{{\"text\":\"{}\"}}", "x".repeat(300)));
+    turn(&mut it);
+    assert_eq!(heard(&mut it, one), ["\"presence_diff\""]);
+    says(&mut it, two, "update", r#""k""#);
+    says(&mut it, one, "meta", &format!("{{\"text\":\"{}\"}}", "x".repeat(300)));
+    it.passes(INTERVAL);
+    turn(&mut it);
+    let texts = it.hears(one);
+    assert_eq!(texts[0], r#"[null,null,"t","presence_state",{}]"#);
+    assert!(texts[1].contains(r#""stays":{"metas""#), "{texts:?}");
+    assert_eq!(texts.len(), 2);
+}
+
+/// What is kept is given back with the last entry, but not which names were given.
+#[test]
+fn no_phx_ref_comes_again_after_nobody_was_there() {
+    let mut it = stage(PresenceConfig::default());
+    let (asked, answers) = std::sync::mpsc::channel();
+    for _ in 0..2 {
+        let key = it.joined(&["t"]);
+        says(&mut it, key, "track", r#""a""#);
+        let asked = asked.clone();
+        it.node.list_presences("t", Box::new(move |list| drop(asked.send(list.json))));
+        it.takes_mail();
+        it.goes(key);
+        it.takes_mail();
+        it.core.tick(&mut it.out);
+        assert!(it.core.presence.is_none(), "all within one microsecond");
+    }
+    let lists: Vec<String> = answers.try_iter().collect();
+    assert_ne!(lists[0], lists[1]);
 }

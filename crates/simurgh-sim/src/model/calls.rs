@@ -2,12 +2,13 @@
 
 use simurgh_core::{Reason, Stop, Wire};
 
+use super::accept::event_letter;
+use super::presence::Does;
 use super::{
     Chan, Frame, Joining, Life, Line, Model, NONE, Published, Relay, Replaced, Sort, code_bit,
     notice_of,
 };
 use crate::model::steps::{Doing, Due};
-use crate::profile::EVENTS;
 
 /// A callback, with the number of the payload it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,16 @@ pub(crate) enum Eff {
     Link(u32),
     Hold,
     Proceed,
+    /// Something with its presences.
+    Present(Does),
+    /// An event of presence, for a channel: by its letter, what stands for its payload, and the
+    /// record of it.
+    Say {
+        chan: u32,
+        word: u8,
+        said: u32,
+        record: u32,
+    },
 }
 
 /// How a callback ended.
@@ -147,7 +158,11 @@ impl Model {
         self.counts.relayed += 1;
         let topic = self.made(id).map(|it| it.topic);
         let relays = self.chan_mut(chan).map(|it| &mut it.relays);
-        let relay = relays.into_iter().flatten().find(|it| Some(it.topic) == topic);
+        let is_it = |it: &&mut Relay| match topic {
+            Some(topic) => it.topic == topic,
+            None => it.pending.front() == Some(&id),
+        };
+        let relay = relays.into_iter().flatten().find(is_it);
         let Some(relay) = relay else {
             return self.fail("relay", format!("channel {chan} hears {id}: not subscribed"));
         };
@@ -256,7 +271,7 @@ impl Model {
     }
 
     /// The same, behind what was accepted before this.
-    fn say_behind(&mut self, chan: u32, line: Line, horizon: u64) {
+    pub(super) fn say_behind(&mut self, chan: u32, line: Line, horizon: u64) {
         let Some(it) = self.chan(chan) else { return };
         let (conn, topic) = (it.conn, it.topic);
         let horizon = it.ended_in.map_or(horizon, |it| horizon.min(it + 1));
@@ -271,6 +286,8 @@ impl Model {
     fn take_out(&mut self, chan: u32) {
         let Some(it) = self.chan_mut(chan) else { return };
         (it.life, it.owes_after_join) = (Life::Ended, false);
+        self.presence_ends(chan);
+        let Some(it) = self.chan_mut(chan) else { return };
         let (conn, topic) = (it.conn, usize::from(it.topic));
         it.pending.clear();
         let relays: Vec<Relay> = std::mem::take(&mut it.relays);
@@ -347,6 +364,8 @@ impl Model {
                 }
                 Eff::Broadcast(_) => {}
                 Eff::Assign(value) => self.assigns(conn, call, in_closing, value),
+                Eff::Present(does) => self.presents(chan, conn, call, does, in_closing),
+                Eff::Say { .. } => self.says_presence(call, effect, horizon.unwrap_or(seq)),
                 other => self.reached(chan, conn, call, other),
             }
         }
@@ -364,8 +383,13 @@ impl Model {
     /// accepted before: it sees that first. Not while it is seeing it.
     fn is_blocked(&mut self) -> bool {
         let Some(top) = self.frames.last_mut() else { return false };
+        let mut chan = top.did.chan;
         let is_said = match (top.did.effects.get(top.at), top.did.call) {
             (_, Call::HandleOut { .. } | Call::Terminate(_)) => return false,
+            (Some(Eff::Say { chan: to, .. }), _) => {
+                chan = *to;
+                true
+            }
             (Some(Eff::Push(_) | Eff::Reply(..)), _) => true,
             (None, Call::HandleIn { .. }) => {
                 matches!(top.did.out, Out::Reply(..) | Out::ReplyAndStop(..))
@@ -376,7 +400,9 @@ impl Model {
             return false;
         }
         let horizon = *top.horizon.get_or_insert(self.seq);
-        let chan = top.did.chan;
+        if chan != top.did.chan && self.are_ending(chan) {
+            return true;
+        }
         let Some(it) = self.chan(chan).filter(|it| it.life == Life::Live) else { return false };
         // What it saw may end it: it sees nothing more, and this is said before it does.
         it.must_end.is_none() && it.pending.front().is_some_and(|(seq, _)| *seq < horizon)
@@ -521,56 +547,6 @@ impl Model {
         members.is_some_and(|it| it.iter().any(is_other))
     }
 
-    /// A shard accepts a broadcast: it is for all members that there are.
-    pub(crate) fn accept(&mut self, shard: usize, id: u32) {
-        self.seq += 1;
-        self.counts.broadcasts += 1;
-        self.note(|| format!("shard {shard} accepts broadcast #{id}"));
-        let seq = self.seq - 1;
-        let Some(made) = self.made(id).copied() else { return };
-        let Some(it) = self.shards.get_mut(shard) else { return };
-        it.accepted += 1;
-        self.is_for_ears(shard, made.topic, id, made.except);
-        let Some(it) = self.shards.get_mut(shard) else { return };
-        let topic = usize::from(made.topic);
-        if made.event == DISCONNECT {
-            let sockets = it.sockets.clone();
-            return sockets.into_iter().for_each(|conn| self.disconnected(conn, made.topic));
-        }
-        let members = it.members.get_mut(topic).map(std::mem::take).unwrap_or_default();
-        let word = event_letter(made.event);
-        let line = Line { sort: Sort::Event, word, join_ref: 0, msg_ref: 0, said: id };
-        for &chan in members.iter().filter(|chan| **chan != made.except) {
-            let Some(it) = self.chan_mut(chan) else { continue };
-            let conn = it.conn;
-            match it.intercepts {
-                0 => self.expect(conn, made.topic, line, true),
-                some if made.event < some => it.pending.push_back((seq, id)),
-                _ => self.expect_out(conn, made.topic, line, seq),
-            }
-        }
-        let Some(it) = self.shards.get_mut(shard) else { return };
-        if let Some(place) = it.members.get_mut(topic) {
-            *place = members;
-        }
-        let relays = it.relays.get(topic).cloned().unwrap_or_default();
-        for chan in relays.into_iter().filter(|chan| *chan != made.except) {
-            let relays = self.chan_mut(chan).map(|it| &mut it.relays);
-            let relay = relays.into_iter().flatten().find(|it| it.topic == made.topic);
-            if let Some(relay) = relay {
-                relay.pending.push_back(id);
-            }
-        }
-    }
-
-    fn disconnected(&mut self, conn: u32, id: u8) {
-        if let Some(it) = self.conn_mut(conn).filter(|it| it.is_open && it.id == Some(id)) {
-            it.is_disconnected = true;
-            it.codes |= code_bit(1001);
-            self.counts.disconnects += 1;
-        }
-    }
-
     /// A channel's value is dropped.
     pub(crate) fn dropped(&mut self, chan: u32) {
         self.alive -= 1;
@@ -579,15 +555,4 @@ impl Model {
         }
         let _: Option<&Chan> = self.chan(chan);
     }
-}
-
-/// The number of `disconnect` among events.
-pub(crate) const DISCONNECT: u8 = 200;
-/// The number of a push's event.
-pub(crate) const PUSHED: u8 = 100;
-
-/// The first letter of an event.
-pub(crate) fn event_letter(event: u8) -> u8 {
-    let name = EVENTS.get(usize::from(event)).map(|it| it.as_bytes());
-    name.and_then(|it| it.first()).copied().unwrap_or(b'p')
 }

@@ -13,9 +13,12 @@
 //! Exact but for this: what a socket is said in the very step in which it closes may be missing;
 //! and of what is broadcast to an interceptor within the step in which it ends it may get any part.
 
+mod accept;
 mod calls;
+mod home;
 mod joins;
 mod listeners;
+pub(crate) mod presence;
 mod seen;
 mod steps;
 mod topics;
@@ -32,9 +35,11 @@ use crate::counts::Counts;
 use crate::payload;
 use crate::profile::IDS;
 use crate::refs;
-pub(crate) use calls::{Answer, Call, DISCONNECT, Did, Eff, Out, PUSHED};
+pub(crate) use accept::{DISCONNECT, PUSHED};
+pub(crate) use calls::{Answer, Call, Did, Eff, Out};
 pub(crate) use joins::Joining;
 pub(crate) use listeners::{Ear, LISTENER};
+use presence::{Presence, View};
 pub(crate) use seen::{Line, Sort};
 pub(crate) use steps::{Asked, Asks, Doing, Due, Intent, Over};
 use topics::FIELD_BYTES_MAX;
@@ -67,12 +72,15 @@ pub(crate) struct Made {
     pub(crate) weight: u32,
     /// What tells its bytes.
     pub(crate) sum: u32,
+    /// Of presence: the record of what is told.
+    pub(crate) record: u32,
 }
 
 impl Made {
     /// One that is not broadcast.
     pub(crate) fn plain(topic: u8, depth: u8) -> Self {
-        Self { topic, event: PUSHED, is_binary: false, depth, except: NONE, weight: 0, sum: 0 }
+        let (event, is_binary, except, record) = (PUSHED, false, NONE, NONE);
+        Self { topic, event, is_binary, depth, except, weight: 0, sum: 0, record }
     }
 }
 
@@ -92,6 +100,8 @@ pub(crate) struct Expected {
     pub(crate) horizon: u64,
     pub(crate) is_broadcast: bool,
     pub(crate) is_optional: bool,
+    /// Of presence: whose client hears it, and of which record.
+    pub(crate) heard: Option<(u32, u32)>,
 }
 
 /// A connection with a session.
@@ -150,7 +160,7 @@ pub(crate) struct Chan {
     pub(crate) conn: u32,
     pub(crate) topic: u8,
     pub(crate) life: Life,
-    /// How many of [`EVENTS`](crate::profile::EVENTS) it intercepts.
+    /// How many of [`EVENTS`](crate::profile::EVENTS) it intercepts, and bits of [`presence`].
     pub(crate) intercepts: u8,
     /// What its pushes bear, and whether the client gave it.
     pub(crate) join_ref: u32,
@@ -166,6 +176,7 @@ pub(crate) struct Chan {
     pub(crate) handle: Option<ChannelHandle<Member>>,
     pub(crate) refs: Vec<(ReplyRef, u32)>,
     pub(crate) work: Work,
+    pub(crate) view: View,
 }
 
 /// A channel's subscription to a further topic.
@@ -238,6 +249,7 @@ pub(crate) struct Model {
     pub(crate) handlers: Vec<Handler>,
     /// Ticks that a channel may want no more, and may if its client has hung up.
     pub(crate) waits_max: [u32; 2],
+    pub(crate) presence: Presence,
     /// Values of channels that there are.
     pub(crate) alive: i64,
     pub(crate) seats: i64,
@@ -253,6 +265,7 @@ pub(crate) struct Now {
     /// [`Model::seq`] when it began.
     pub(crate) seq: u64,
     pub(crate) tick: u32,
+    pub(crate) ns: u64,
     /// Channels that have to end in it.
     pub(crate) ending: Vec<u32>,
     /// Channels that were told their sockets are gone.
@@ -356,6 +369,7 @@ impl Model {
             tasks: Vec::new(),
             handlers: Vec::new(),
             waits_max: [0; 2],
+            presence: Presence::default(),
             alive: 0,
             seats: 0,
             spare: Vec::new(),
@@ -481,6 +495,7 @@ impl Model {
             chan.refs.clear();
         }
         self.handlers.clear();
+        self.presence.restart();
         self.counts.restarts += 1;
     }
 
@@ -503,6 +518,7 @@ impl Model {
             handle: None,
             refs: Vec::new(),
             work: Work::default(),
+            view: View::default(),
         });
         self.chans.len() as u32 - 1
     }

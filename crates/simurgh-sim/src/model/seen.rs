@@ -54,9 +54,10 @@ impl Model {
         if is_binary && self.has_no_form(wire, topic, &line) {
             return;
         }
+        let heard = self.presence.heard;
         let Some(it) = self.conn_mut(conn) else { return };
         let line = line.on(it.wire);
-        let expected = Expected { line, step, horizon, is_broadcast, is_optional: false };
+        let expected = Expected { line, step, horizon, is_broadcast, is_optional: false, heard };
         if let Some(queue) = it.queues.get_mut(usize::from(topic)) {
             queue.own.push_back(expected);
         }
@@ -70,10 +71,11 @@ impl Model {
         if is_binary && self.has_no_form(wire, topic, &line) {
             return;
         }
+        let heard = self.presence.heard;
         let Some(it) = self.conn_mut(conn) else { return };
         let line = line.on(it.wire);
         let (is_broadcast, is_optional) = (true, false);
-        let expected = Expected { line, step, horizon: seq, is_broadcast, is_optional };
+        let expected = Expected { line, step, horizon: seq, is_broadcast, is_optional, heard };
         if let Some(Queue { out, .. }) = it.queues.get_mut(usize::from(topic)) {
             let at = out.iter().rposition(|it| it.horizon <= seq).map_or(0, |at| at + 1);
             out.insert(at, expected);
@@ -94,8 +96,11 @@ impl Model {
             return self.fail("unexpected", format!("socket {conn} hears {line:?}: no such topic"));
         };
         match take(queue, line) {
-            Ok(()) => {
+            Ok(heard) => {
                 self.counts.seen += 1;
+                if let Some((chan, record)) = heard {
+                    self.presence_heard(chan, record);
+                }
                 if self.made(line.said).is_some_and(|it| it.event < 3) {
                     self.counts.deliveries += 1;
                 }
@@ -155,6 +160,7 @@ impl Model {
         if let Some(at) = self.chans.iter().position(waits) {
             self.fail("lost", format!("channel {at} has not seen all broadcasts for it"));
         }
+        self.presence_rests();
     }
 }
 
@@ -171,20 +177,21 @@ fn missing(conn: &Conn) -> Option<(u8, Expected)> {
     })
 }
 
-/// Takes a line out of those that may come now.
-fn take(queue: &mut Queue, line: Line) -> Result<(), &'static str> {
-    if let Some(own) = queue.own.front().filter(|it| it.line == line) {
-        let is_before = |it: &&Expected| it.horizon < own.horizon;
-        if queue.out.iter().take_while(is_before).any(|it| !it.is_optional) {
-            return Err("order");
+/// Takes a line out of those that may come now; returns what of presence is heard by it.
+fn take(queue: &mut Queue, line: Line) -> Result<Option<(u32, u32)>, &'static str> {
+    let own = queue.own.front().filter(|it| it.line == line);
+    if let Some(Expected { horizon, heard, .. }) = own {
+        let (horizon, heard) = (*horizon, *heard);
+        let mut before = queue.out.iter().take_while(|it| it.horizon < horizon);
+        if before.all(|it| it.is_optional) {
+            queue.own.pop_front();
+            return Ok(heard);
         }
-        queue.own.pop_front();
-        return Ok(());
+        // An interceptor may have passed on what looks the same.
     }
     let optional = queue.out.iter().take_while(|it| it.is_optional).count();
     if let Some(at) = queue.out.iter().take(optional + 1).position(|it| it.line == line) {
-        queue.out.drain(..=at);
-        return Ok(());
+        return Ok(queue.out.drain(..=at).next_back().and_then(|it| it.heard));
     }
     let later = queue.own.iter().chain(&queue.out).any(|it| it.line == line);
     Err(if later { "order" } else { "unexpected" })

@@ -206,6 +206,13 @@ impl Model {
         self.end(Did { chan, conn, call, effects, out, msg_ref, seq: 0 });
     }
 
+    /// What is pushed to several channels is said to each in turn.
+    pub(super) fn told_some(&mut self, effects: Vec<Eff>) {
+        let call = Call::HandleIn { id: NONE };
+        let out = Out::Nothing;
+        self.end(Did { chan: NONE, conn: NONE, call, effects, out, msg_ref: 0, seq: 0 });
+    }
+
     /// What was due has come; returns the ref of its message.
     pub(crate) fn take_due(&mut self, what: Due) -> u32 {
         match &mut self.doing {
@@ -274,6 +281,7 @@ impl Model {
             }
         }
         self.check_told();
+        self.check_presence();
         self.check_ears();
         let ending = std::mem::take(&mut self.now.ending);
         if let Some(chan) = ending.iter().find(|it| self.is_live(**it)) {

@@ -1,0 +1,506 @@
+//! Presence (PROTOCOL §10): what channels do with theirs, what homes are told of it and tell, and
+//! what clients make of that, as phoenix.js does.
+
+use std::collections::{HashMap, VecDeque};
+
+use simurgh_core::{ChannelId, PresenceConfig, Reason, SharedPush};
+
+use super::home::Room;
+use super::{Call, Eff, Life, Line, Model, NONE, Sort};
+use crate::payload;
+use crate::told::{KEYS, Meta, PhxRef, Told};
+
+/// Numbers of the events among those of broadcasts, by their order in [`EVENTS`].
+const FIRST: u8 = 50;
+/// What members are told.
+const EVENTS: [(&str, u8); 3] =
+    [("presence_diff", b'D'), ("presence_state", b'S'), ("presence_summary", b'U')];
+/// Bits of [`Chan::intercepts`](super::Chan::intercepts) beside the number of other events.
+pub(crate) const INTERCEPTS_DIFF: u8 = 4;
+pub(crate) const INTERCEPTS_STATE: u8 = 8;
+
+/// What a channel does with its presences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Does {
+    /// A key, and the number of the meta.
+    Track(u8, u32),
+    Update(u8, u32),
+    Untrack(u8),
+    Ask,
+    End,
+}
+
+/// Something for a topic's home on its way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Posted {
+    pub(crate) topic: u8,
+    /// None: a question from outside.
+    pub(crate) does: Option<(u32, Does)>,
+}
+
+/// Something that is told, once for all who get it.
+#[derive(Debug)]
+struct Record {
+    /// What stands for its payload, and its event.
+    said: u32,
+    word: u8,
+    /// How much the home had told before.
+    version: u32,
+    told: Told,
+}
+
+/// What the client of a channel knows.
+#[derive(Debug, Default)]
+pub(crate) struct View {
+    /// It has turned to its topic's home, which has to hear of its end, and has.
+    tracks: bool,
+    has_ended: bool,
+    /// It has got a list.
+    is_synced: bool,
+    numbers: Vec<u32>,
+    pending: Vec<u32>,
+    version: u32,
+    count: Option<usize>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Presence {
+    pub(crate) config: PresenceConfig,
+    pub(crate) rooms: Vec<Room>,
+    pub(crate) posted: Vec<Posted>,
+    /// Pushes for several channels: what is said, and to whom.
+    pushes: Vec<(u32, Vec<u32>)>,
+    records: Vec<Record>,
+    names: HashMap<ChannelId, u32>,
+    numbers: HashMap<PhxRef, u32>,
+    /// How the states of entries were called.
+    refs: Vec<Option<PhxRef>>,
+    /// What is to be posted in the step under way, and whether it may be left out.
+    due: VecDeque<(u32, Does, bool)>,
+    /// Channels that have ended in it, or are said to have.
+    parted: Vec<u32>,
+    /// Topics of which something is told in it.
+    telling: Vec<u8>,
+    /// By shard: entries that it keeps, and what was refused there.
+    pub(crate) kept: Vec<u64>,
+    pub(crate) refused: Vec<u64>,
+    ended: Vec<bool>,
+    /// To whom, and of which record, the line in hand is.
+    pub(crate) heard: Option<(u32, u32)>,
+}
+
+/// The number of an event of presence.
+pub(crate) fn event_of(name: &str) -> Option<u8> {
+    EVENTS.iter().position(|(it, _)| *it == name).map(|at| FIRST + at as u8)
+}
+
+/// The letter that stands for an event.
+pub(crate) fn letter_of(name: &str) -> Option<u8> {
+    EVENTS.iter().find(|(it, _)| *it == name).map(|(_, letter)| *letter)
+}
+
+/// Whether a channel intercepts an event.
+pub(crate) fn does_intercept(intercepts: u8, event: u8) -> bool {
+    match event.checked_sub(FIRST) {
+        Some(0) => intercepts & INTERCEPTS_DIFF != 0,
+        Some(1) => intercepts & INTERCEPTS_STATE != 0,
+        Some(2) => false,
+        _ => event < intercepts & 3,
+    }
+}
+
+impl Presence {
+    pub(crate) fn new(config: PresenceConfig, topics: usize, shards: usize) -> Self {
+        let rooms = (0..topics).map(|_| Room::default()).collect();
+        let counts = vec![0; shards];
+        let ended = vec![false; shards];
+        Self { config, rooms, kept: counts.clone(), refused: counts, ended, ..Self::default() }
+    }
+
+    /// The number of a new meta.
+    pub(crate) fn next_number(&mut self) -> u32 {
+        self.refs.push(None);
+        self.refs.len() as u32 - 1
+    }
+
+    /// What stands for a broadcast's payload, and the letter of its event.
+    pub(super) fn said(&self, record: u32) -> Option<(u32, u8)> {
+        self.records.get(record as usize).map(|it| (it.said, it.word))
+    }
+
+    /// Each state has one ref, and each ref is of one state.
+    fn name_states(&mut self, told: &Told) -> Result<(), String> {
+        for Meta { number, phx_ref, .. } in told.metas() {
+            let Some(place) = self.refs.get_mut(*number as usize) else {
+                return Err(format!("tells of {number}, which nobody has"));
+            };
+            let known = *place.get_or_insert(*phx_ref);
+            let owner = *self.numbers.entry(*phx_ref).or_insert(*number);
+            if known != *phx_ref || owner != *number {
+                return Err(format!("{number} and {owner} share a phx_ref, or one has two"));
+            }
+        }
+        Ok(())
+    }
+
+    /// All that is still to be told, if anything is.
+    pub(crate) fn unrest(&self) -> Option<String> {
+        let rooms = self.rooms.iter().filter(|it| it.home.is_some() && !it.is_gone);
+        let what = rooms.filter_map(|it| it.unrest(&self.config)).next()?;
+        Some(format!("a topic has not told {what}"))
+    }
+
+    /// A shard ends, with the presences that it keeps.
+    pub(crate) fn home_ends(&mut self, shard: usize) {
+        if let Some(it) = self.ended.get_mut(shard) {
+            *it = true;
+        }
+        for room in self.rooms.iter_mut().filter(|it| it.home == Some(shard)) {
+            let home = room.home;
+            *room = Room::default();
+            (room.home, room.is_gone) = (home, true);
+        }
+    }
+
+    /// Others take the places of all shards.
+    pub(super) fn restart(&mut self) {
+        self.rooms.iter_mut().for_each(|it| *it = Room::default());
+        self.kept.fill(0);
+        self.refused.fill(0);
+        self.ended.fill(false);
+        self.names.clear();
+    }
+}
+
+impl Model {
+    /// A callback's effect on its channel's presences: the core is to tell the topic's home.
+    pub(super) fn presents(&mut self, chan: u32, conn: u32, call: Call, does: Does, early: bool) {
+        let is_closing = self.now.closing.contains(&conn) && !early;
+        if call == Call::Terminate(Reason::Closed) || !self.is_live(chan) {
+            return;
+        }
+        let is_seeing = matches!(call, Call::HandleOut { .. });
+        if !is_closing || is_seeing {
+            // It may be brought up to date because others close its socket, which comes later.
+            self.presence.due.push_back((chan, does, is_closing));
+        }
+    }
+
+    /// The core posts what a channel does; returns its number.
+    pub(crate) fn presence_posted(
+        &mut self,
+        channel: ChannelId,
+        topic: Option<u8>,
+        home: usize,
+        does: Does,
+    ) -> u32 {
+        let chan = match does {
+            Does::End => self.presence.names.get(&channel).copied(),
+            _ => self.due_of(channel, does),
+        };
+        let its_topic = chan.and_then(|it| self.chan(it)).map(|it| it.topic);
+        let (Some(chan), true) = (chan, its_topic == topic) else {
+            self.fail("presence", format!("{does:?} of {channel:?} on {topic:?}, for {chan:?}"));
+            return NONE;
+        };
+        if let Some(view) = self.chan_mut(chan).map(|it| &mut it.view) {
+            view.tracks = true;
+            if does == Does::End && std::mem::replace(&mut view.has_ended, true) {
+                self.fail("presence", format!("channel {chan} ends twice"));
+            }
+        }
+        if does == Does::End {
+            self.presence.parted.push(chan);
+        }
+        self.presence_goes(topic.unwrap_or_default(), home, Some((chan, does)))
+    }
+
+    fn due_of(&mut self, channel: ChannelId, does: Does) -> Option<u32> {
+        while let Some((chan, next, may_fail)) = self.presence.due.pop_front() {
+            let known = *self.presence.names.entry(channel).or_insert(chan);
+            if next == does && known == chan {
+                return Some(chan);
+            }
+            if !may_fail {
+                self.fail("presence", format!("{does:?} of {known} where {next:?} is next"));
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Something for a topic's home, which stays the same.
+    pub(crate) fn presence_goes(
+        &mut self,
+        topic: u8,
+        home: usize,
+        does: Option<(u32, Does)>,
+    ) -> u32 {
+        let has_ended = self.presence.ended.get(home).copied().unwrap_or(true);
+        let Some(room) = self.presence.rooms.get_mut(usize::from(topic)) else { return NONE };
+        room.is_gone |= has_ended;
+        room.questions += usize::from(does.is_none() && !room.is_gone);
+        let known = *room.home.get_or_insert(home);
+        if known != home {
+            self.fail("presence", format!("topic {topic} is kept by {home}, not {known}"));
+        }
+        self.presence.posted.push(Posted { topic, does });
+        self.presence.posted.len() as u32 - 1
+    }
+
+    /// A home is told something.
+    pub(crate) fn presence_came(&mut self, shard: usize, number: u32) {
+        let Presence { posted, rooms, config, kept, refused, .. } = &mut self.presence;
+        let Some(Posted { topic, does }) = posted.get(number as usize).copied() else { return };
+        let Some(room) = rooms.get_mut(usize::from(topic)) else { return };
+        let Some((chan, does)) = does else { return };
+        let before = room.entries.len();
+        let is_taken = match does {
+            Does::Track(key, number) => room.track(chan, key, number, config.channel_entries_max),
+            Does::Update(key, number) => room.update(chan, key, number),
+            Does::Untrack(key) => room.untrack(chan, key),
+            Does::Ask => {
+                room.ask(chan);
+                true
+            }
+            Does::End => {
+                room.end(chan);
+                true
+            }
+        };
+        let (after, counts) = (room.entries.len(), &mut self.counts);
+        counts.presences += u64::from(is_taken && matches!(does, Does::Track(..)));
+        counts.presences_refused += u64::from(!is_taken);
+        if let (Some(kept), Some(refused)) = (kept.get_mut(shard), refused.get_mut(shard)) {
+            *kept = (*kept + after as u64).saturating_sub(before as u64);
+            *refused += u64::from(!is_taken);
+        }
+        self.note(|| format!("home {shard} hears of channel {chan}: {does:?}, taken: {is_taken}"));
+    }
+
+    /// A home pushes something to some members of a topic; returns the number of the push.
+    pub(crate) fn presence_pushes(&mut self, push: &SharedPush) -> u32 {
+        let channels = push.channels();
+        let first = channels.first().and_then(|it| self.presence.names.get(it));
+        match first.and_then(|it| self.chan(*it)).map(|it| it.topic) {
+            Some(topic) => self.presence_says(topic, push.event(), push.json(), Some(channels)),
+            None => {
+                self.fail("presence", format!("{push:?} is for nobody who has asked"));
+                NONE
+            }
+        }
+    }
+
+    /// A home tells something, to all members or to some; returns the number of the record.
+    pub(crate) fn presence_says(
+        &mut self,
+        topic: u8,
+        event: &str,
+        text: &str,
+        channels: Option<&[ChannelId]>,
+    ) -> u32 {
+        let now_ns = self.now.ns;
+        let told = Told::read(event, text);
+        let Some((told, word)) = told.zip(letter_of(event)) else {
+            self.fail("presence", format!("{event} {text}"));
+            return NONE;
+        };
+        let named = self.presence.name_states(&told);
+        let Presence { rooms, config, names, refs, .. } = &mut self.presence;
+        let Some(room) = rooms.get_mut(usize::from(topic)) else { return NONE };
+        let known = |it: &ChannelId| names.get(it).copied().unwrap_or(NONE);
+        let chans = channels.map(|it| it.iter().map(known).collect::<Vec<u32>>());
+        let ref_of = |number: u32| refs.get(number as usize).copied().flatten();
+        let (was_summary, counts) = (room.is_summary, &mut self.counts);
+        let is_right = named.and_then(|()| match (&told, &chans) {
+            (Told::Diff { joins, leaves }, None) => {
+                counts.presence_diffs += 1;
+                room.says_diff(joins, leaves, config, now_ns, ref_of)
+            }
+            (Told::State(metas), None) => room.says_state(metas, config, now_ns),
+            (Told::State(metas), Some(chans)) => {
+                counts.presence_states += 1;
+                room.says_state_to(metas, chans, config)
+            }
+            (Told::Summary { count, keys, sample }, _) => {
+                counts.presence_summaries += 1;
+                room.says_summary((*count, *keys, sample), chans.as_deref(), config, now_ns)
+            }
+            (Told::Diff { .. }, Some(_)) => Err("tells a diff to some".to_owned()),
+        });
+        counts.presence_changes += u64::from(was_summary != room.is_summary);
+        let version = room.version;
+        if let Err(wrong) = is_right {
+            let context = room.said(&told);
+            self.fail("presence", format!("topic {topic} {wrong}: {context}"));
+        }
+        self.note(|| format!("topic {topic} tells {chans:?} (None: all) {event} {text}"));
+        self.presence.telling.push(topic);
+        let said = payload::said(text.as_bytes());
+        self.presence.records.push(Record { said, word, version, told });
+        let record = self.presence.records.len() as u32 - 1;
+        match chans {
+            None => record,
+            Some(chans) => {
+                self.presence.pushes.push((record, chans));
+                self.presence.pushes.len() as u32 - 1
+            }
+        }
+    }
+
+    /// A shard takes a push for several channels.
+    pub(crate) fn pushes_to_some(&mut self, number: u32) {
+        let Some((record, chans)) = self.presence.pushes.get(number as usize) else { return };
+        let Some((said, word)) = self.presence.said(*record) else { return };
+        let record = *record;
+        let effects = chans.iter().map(|&chan| Eff::Say { chan, word, said, record }).collect();
+        self.told_some(effects);
+    }
+
+    /// Something of presence is said to a member, by its home or its interceptor, behind what was
+    /// accepted before this.
+    pub(super) fn says_presence(&mut self, call: Call, effect: Eff, seq: u64) {
+        let Eff::Say { chan, word, said, record } = effect else { return };
+        let Some(it) = self.chan(chan).filter(|it| it.life == Life::Live) else { return };
+        let (conn, topic, join_ref) = (it.conn, it.topic, it.join_ref);
+        let line = Line { sort: Sort::Event, word, join_ref, msg_ref: 0, said };
+        if matches!(call, Call::HandleOut { .. }) {
+            return self.expect_out(conn, topic, line, seq);
+        }
+        if self.now.closing.contains(&conn) {
+            return;
+        }
+        self.presence.heard = Some((chan, record)).filter(|_| record != NONE);
+        self.say_behind(chan, line, seq);
+        self.presence.heard = None;
+    }
+
+    /// Whether others come first before a home's push to a channel: those who end by it, with
+    /// their last words.
+    pub(super) fn are_ending(&self, next: u32) -> bool {
+        let has_channels = |it: &u32| self.conn(*it).is_some_and(|it| !it.channels.is_empty());
+        self.now.ending.iter().any(|it| *it != next && self.is_live(*it))
+            || self.now.closing.iter().any(has_channels)
+    }
+
+    /// A channel ends: its home has to hear of it in this step, if it knows it.
+    pub(super) fn presence_ends(&mut self, chan: u32) {
+        if self.chan(chan).is_some_and(|it| it.view.tracks) {
+            self.presence.parted.push(chan);
+        }
+    }
+
+    /// A core returns: all that was to be posted is.
+    pub(super) fn check_presence(&mut self) {
+        if let Some((chan, does, _)) = self.presence.due.iter().find(|(.., may_fail)| !may_fail) {
+            let text = format!("{does:?} of channel {chan} has not been posted");
+            self.fail("presence", text);
+        }
+        self.presence.due.clear();
+        while let Some(chan) = self.presence.parted.pop() {
+            let has_ended = self.chan(chan).is_some_and(|it| it.view.has_ended);
+            if self.is_live(chan) == has_ended {
+                let text = format!("channel {chan}: its home is told of its end: {has_ended}");
+                self.fail("presence", text);
+            }
+        }
+        while let Some(topic) = self.presence.telling.pop() {
+            if self.presence.rooms.get(usize::from(topic)).is_some_and(Room::is_owed) {
+                self.fail("presence", format!("topic {topic} does not tell its number"));
+            }
+        }
+    }
+
+    /// The client of a channel hears something: what it makes of it.
+    pub(super) fn presence_heard(&mut self, chan: u32, record: u32) {
+        let records = &self.presence.records;
+        let Some(Record { version, told, .. }) = records.get(record as usize) else { return };
+        let Some(view) = self.chans.get_mut(chan as usize).map(|it| &mut it.view) else { return };
+        let is_late = match told {
+            Told::Diff { .. } => *version <= view.version,
+            Told::State(_) => *version < view.version,
+            Told::Summary { .. } => false,
+        };
+        view.version = view.version.max(*version);
+        match told {
+            Told::Summary { count, .. } => view.count = Some(*count),
+            Told::Diff { .. } if !view.is_synced => view.pending.push(record),
+            Told::Diff { .. } => view.apply(told),
+            Told::State(metas) => {
+                view.is_synced = true;
+                view.numbers = metas.iter().map(|it| it.number).collect();
+                for record in std::mem::take(&mut view.pending) {
+                    if let Some(it) = records.get(record as usize) {
+                        view.apply(&it.told);
+                    }
+                }
+            }
+        }
+        if is_late {
+            self.fail("presence", format!("channel {chan} hears what is older than a diff before"));
+        }
+    }
+
+    /// Everything was told: who has got the list knows who is there.
+    pub(super) fn presence_rests(&mut self) {
+        let mut wrong = None;
+        for (at, chan) in self.chans.iter().enumerate().filter(|(_, it)| it.life == Life::Live) {
+            let is_there = self.conn(chan.conn).is_some_and(|it| it.is_open && !it.is_lost);
+            let is_blind = chan.intercepts & (INTERCEPTS_DIFF | INTERCEPTS_STATE) != 0;
+            let Some(room) = self.presence.rooms.get(usize::from(chan.topic)) else { continue };
+            if !is_there || is_blind || room.home.is_none() || room.is_gone {
+                continue;
+            }
+            let View { is_synced, numbers, count, .. } = &chan.view;
+            let is_right = match room.is_summary {
+                true => count.is_none_or(|it| it == room.entries.len()),
+                false => !is_synced || room.is_known(numbers),
+            };
+            if !is_right {
+                wrong = Some(format!(
+                    "channel {at} knows {numbers:?}, {count:?} (summary: {}) of {:?}",
+                    room.is_summary, room.entries
+                ));
+                break;
+            }
+        }
+        if let Some(text) = wrong {
+            return self.fail("presence", text);
+        }
+        self.presence.rooms.iter_mut().for_each(Room::rests);
+    }
+
+    /// Somebody outside is answered who is there.
+    pub(crate) fn presence_answers(&mut self, topic: u8, counts: (usize, usize), json: &str) {
+        self.counts.presence_lists += 1;
+        let told = Told::read("presence_state", json);
+        let named = told.as_ref().map_or(Ok(()), |it| self.presence.name_states(it));
+        let Presence { rooms, config, .. } = &mut self.presence;
+        let Some(room) = rooms.get_mut(usize::from(topic)) else { return };
+        let answered = match &told {
+            Some(Told::State(metas)) => room.answers(counts, metas, config),
+            _ => Err(format!("answers {json}")),
+        };
+        if let Err(wrong) = named.and(answered) {
+            self.fail("presence", format!("topic {topic} {wrong}: {json}"));
+        }
+    }
+}
+
+impl View {
+    fn apply(&mut self, told: &Told) {
+        let Told::Diff { joins, leaves } = told else { return };
+        for it in joins {
+            if !self.numbers.contains(&it.number) {
+                self.numbers.push(it.number);
+            }
+        }
+        self.numbers.retain(|it| leaves.iter().all(|is| is.number != *it));
+    }
+}
+
+/// The place of a key.
+pub(crate) fn key_of(text: &str) -> u8 {
+    KEYS.iter().position(|it| *it == text).unwrap_or(KEYS.len()) as u8
+}
