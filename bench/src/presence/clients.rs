@@ -2,6 +2,7 @@
 //! the heads of frames; one of them keeps all it gets, so that somebody reads it.
 
 use std::net::SocketAddrV4;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use crate::fleet::{check_upgrade, head_length};
 use crate::{frames, sys};
 
 /// Handshakes and joins under way at once.
-const IN_FLIGHT: usize = 128;
+const IN_FLIGHT: u64 = 128;
 const READ_BYTES: usize = 256 << 10;
 /// How long anything is waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -126,7 +127,7 @@ impl Clients {
     /// Begins the next connection if there are to be more and not too many are under way.
     fn open_next(&mut self, total: usize) -> Result<bool> {
         let index = self.conns.len();
-        if index >= total || index - self.upgraded >= IN_FLIGHT {
+        if index >= total || u64::try_from(index - self.upgraded)? >= IN_FLIGHT {
             return Ok(false);
         }
         let socket = sys::dial(self.server, index, false)?;
@@ -148,10 +149,9 @@ impl Clients {
         let wanted = before + u64::try_from(total - asked)?;
         while self.total.replies < wanted {
             ensure!(Instant::now() < deadline, "{:?} of {total} members", self.total);
-            let answered = usize::try_from(self.total.replies - before)?;
-            if self.conns.len() - answered.min(self.conns.len()) < IN_FLIGHT
-                && self.open_next(total)?
-            {
+            let answered = self.total.replies - before;
+            let under_way = u64::try_from(self.conns.len())?.saturating_sub(answered);
+            if under_way < IN_FLIGHT && self.open_next(total)? {
                 continue;
             }
             self.pump(Duration::from_millis(100))?;
@@ -167,16 +167,41 @@ impl Clients {
         self.conns.get(index).is_some_and(|conn| conn.phase == Phase::Upgraded)
     }
 
-    /// Joins members that are connected, `IN_FLIGHT` under way, until all have their reply.
+    /// Joins members that are connected, from number `first` on up to `end`, `IN_FLIGHT` under way,
+    /// until all have their reply.
+    pub(super) fn join_some(
+        &mut self,
+        first: usize,
+        end: usize,
+        topic: impl Fn(usize) -> String,
+    ) -> Result<()> {
+        self.each(first..end, |it, index| it.join(index, &topic(index)))
+    }
+
+    /// The same for all.
     pub(super) fn join_all(&mut self, topic: impl Fn(usize) -> String) -> Result<()> {
-        let (count, before) = (self.conns.len(), self.total.replies);
-        for index in 0..count {
-            self.join(index, &topic(index))?;
-            let least = (before + u64::try_from(index)?).saturating_sub(u64::try_from(IN_FLIGHT)?);
+        self.join_some(0, self.conns.len(), topic)
+    }
+
+    /// All leave their topics.
+    pub(super) fn leave_all(&mut self, topic: impl Fn(usize) -> String) -> Result<()> {
+        let say = |it: &Self, index| it.say(index, "2", &topic(index), "phx_leave", "{}");
+        self.each(0..self.conns.len(), say)
+    }
+
+    /// Has each say something that is answered, `IN_FLIGHT` under way.
+    fn each(
+        &mut self,
+        members: Range<usize>,
+        say: impl Fn(&Self, usize) -> Result<()>,
+    ) -> Result<()> {
+        let (before, count) = (self.total.replies, u64::try_from(members.len())?);
+        for (said, index) in (1..).zip(members) {
+            say(self, index)?;
+            let least = before + u64::saturating_sub(said, IN_FLIGHT);
             self.until(|it| it.total.replies >= least)?;
         }
-        let all = before + u64::try_from(count)?;
-        self.until(|it| it.total.replies >= all)
+        self.until(|it| it.total.replies >= before + count)
     }
 
     pub(super) fn join(&self, index: usize, topic: &str) -> Result<()> {

@@ -70,21 +70,13 @@ fn joins(
     Ok(found.into())
 }
 
-/// Resident bytes at the stages of a crowd: connected, joined, left.
+/// Resident bytes at the stages of a crowd.
 struct Stages {
     connected: u64,
+    /// When a fifteenth has joined: what is made once is there.
+    some: u64,
     joined: u64,
     left: u64,
-}
-
-impl Stages {
-    fn rise(&self) -> f64 {
-        difference(self.joined, self.connected)
-    }
-
-    fn kept(&self) -> f64 {
-        difference(self.left, self.connected)
-    }
 }
 
 /// Both are far below 2⁵³.
@@ -97,18 +89,23 @@ pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let count = if bench.options.short { 3_000 } else { 15_000 };
     let without = stages(bench, count, false, sample)?;
     let with = stages(bench, count, true, sample)?;
-    let rise = with.rise() - without.rise();
     let meta = sample.figures.get("memory_meta_bytes").copied().unwrap_or(0.0);
-    let each = rise / stats::per(count, 1);
-    sample.put("memory_rise_mb", rise / 1e6);
-    sample.put("memory_with_mb", with.rise() / 1e6);
-    sample.put("memory_without_mb", without.rise() / 1e6);
-    sample.put("memory_member_bytes", each - meta);
-    let left = with.kept() - without.kept();
-    sample.put("memory_left_mb", left / 1e6);
-    sample.put("memory_left_with_mb", with.kept() / 1e6);
-    sample.put("memory_left_percent", (left / rise).max(0.0) * 100.0);
+    let others = stats::per(count - first_part(count), 1);
+    let of_each = |it: &Stages| difference(it.joined, it.some) / others;
+    sample.put("memory_with_bytes", of_each(&with));
+    sample.put("memory_without_bytes", of_each(&without));
+    sample.put("memory_member_bytes", of_each(&with) - of_each(&without) - meta);
+    for (name, it) in [("with", &with), ("without", &without)] {
+        sample.put(format!("memory_rise_{name}_mb"), difference(it.joined, it.connected) / 1e6);
+        sample.put(format!("memory_left_{name}_mb"), difference(it.left, it.connected) / 1e6);
+    }
+    let left = difference(with.left, with.connected) / difference(with.joined, with.connected);
+    sample.put("memory_left_percent", left.max(0.0) * 100.0);
     Ok(())
+}
+
+fn first_part(count: usize) -> usize {
+    count / 15
 }
 
 fn stages(bench: &Bench<'_>, count: usize, presence: bool, sample: &mut Sample) -> Result<Stages> {
@@ -119,33 +116,26 @@ fn stages(bench: &Bench<'_>, count: usize, presence: bool, sample: &mut Sample) 
     clients.kept = presence.then(Vec::new);
     clients.rest(CALM)?;
     let connected = served.resident()?;
-    clients.join_all(topic)?;
-    let all = u64::try_from(count)?;
-    clients.until(|it| !presence || it.total.states >= all)?;
-    clients.rest(CALM)?;
-    let joined = served.resident()?;
+    let join = |clients: &mut Clients, first: usize, end: usize| {
+        clients.join_some(first, end, topic)?;
+        let all = u64::try_from(end)?;
+        clients.until(|it| !presence || it.total.states >= all)?;
+        clients.rest(CALM)?;
+        served.resident()
+    };
+    let some = join(&mut clients, 0, first_part(count))?;
+    let joined = join(&mut clients, first_part(count), count)?;
     if presence {
-        sample.put("memory_untracked", stats::per(all, 1) - served.presences()?);
+        sample.put("memory_untracked", stats::per(count, 1) - served.presences()?);
         sample.put("memory_meta_bytes", meta_bytes(&clients)?);
     }
-    leave_all(&mut clients, count, &topic)?;
+    clients.leave_all(topic)?;
     clients.rest(CALM)?;
     let left = served.resident()?;
     if presence {
         sample.put("memory_presences_left", served.presences()?);
     }
-    Ok(Stages { connected, joined, left })
-}
-
-fn leave_all(clients: &mut Clients, count: usize, topic: &impl Fn(usize) -> String) -> Result<()> {
-    let before = clients.total.replies;
-    for index in 0..count {
-        clients.say(index, "2", &topic(index), "phx_leave", "{}")?;
-        let asked = before + u64::try_from(index)?;
-        clients.until(|it| it.total.replies + 128 >= asked)?;
-    }
-    let all = before + u64::try_from(count)?;
-    clients.until(|it| it.total.replies >= all)
+    Ok(Stages { connected, some, joined, left })
 }
 
 /// Bytes of a meta as the application wrote it: without the ref, which the table adds.

@@ -129,7 +129,10 @@ const RECIPES: &[Recipe] = &[
     ),
     ("memory", "memory_presences_left", "presences left", "", 0, Some(0.0)),
     ("memory", "memory_untracked", "members of 150 topics that are not tracked", "", 0, Some(0.0)),
-    ("memory", "memory_rise_mb", "memory of presences, metas included", "MB", 2, None),
+    ("memory", "memory_rise_with_mb", "memory of the crowd with presence", "MB", 2, None),
+    ("memory", "memory_rise_without_mb", "memory of the crowd without presence", "MB", 2, None),
+    ("memory", "memory_left_with_mb", "left of that with presence", "MB", 2, None),
+    ("memory", "memory_left_without_mb", "left of that without presence", "MB", 2, None),
     (
         "million",
         "million_member_bytes",

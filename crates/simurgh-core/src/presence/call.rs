@@ -162,19 +162,22 @@ impl fmt::Debug for PresenceMail {
     }
 }
 
-/// An event for several channels of one shard, whose payload they share; its weight was charged to
-/// the shard.
+/// An event, and its payload.
+pub(crate) type SharedEvent = (&'static str, Arc<str>);
+
+/// Events for several channels of one shard, whose payloads they share; its weight was charged to
+/// the shard. A channel gets all of them before the next gets the first: they leave in one write.
 #[derive(Debug)]
 pub struct SharedPush {
     pub(crate) channels: Vec<ChannelId>,
-    pub(crate) event: &'static str,
-    pub(crate) json: Arc<str>,
+    pub(crate) events: Arc<[SharedEvent]>,
 }
 
 impl SharedPush {
     /// Bytes that are charged while it is on its way.
     pub(crate) fn weight(&self) -> usize {
-        self.json.len() + self.channels.len() * size_of::<ChannelId>() + 64
+        let payloads = self.events.iter().map(|(_, json)| json.len() + 64).sum::<usize>();
+        payloads + self.channels.len() * size_of::<ChannelId>()
     }
 }
 
