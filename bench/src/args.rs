@@ -14,6 +14,7 @@ use crate::load::{self, Bare};
 use crate::measure::MEASURES;
 use crate::nginx::{PROGRAM, Site};
 use crate::page;
+use crate::presence;
 use crate::size::{Dial, Pairs, Serve, Task};
 
 /// Shown for `--help` and beside an error.
@@ -28,6 +29,9 @@ simurgh-bench fairness [--only ROW,...] [--runs 1] [--short] [--server-bin PATH]
     `simurgh-bench --only fairness`
     --only     flood | cursors | never-reads | inbound | suspended | long-message
     --short    fewer and shorter: to see whether all works, not for figures
+simurgh-bench presence [--only ROW,...] [--runs 3] [--short] [--server-bin PATH] [--out DIR]
+    what presence costs `simurgh serve`, beside a bare loop, and prints the table
+    --only     crowd | leave | summary | memory | million (the last one only if it is named)
 simurgh-bench hold --server URL [--clients 10000] [--seconds 120]
     joins as Tsung does (V1, JSON in a binary frame), stays without a heartbeat, counts who stayed
 simurgh-bench load [--only ROW,...] [--runs 3] [--users 15000] [--rate 40000] [--tsung PATH|off]
@@ -82,6 +86,10 @@ pub(crate) enum Command {
     Nginx(Site),
     /// Measure a rendered page beside nginx.
     Page(page::Options),
+    /// Measure presence.
+    Presence(presence::Options),
+    /// Be the bare loop of that.
+    PresenceFloor(presence::floor::Plan),
     /// A fixed piece of work with so many records.
     Reference(usize),
     /// Pin to a core, die with the parent, become another program (used for servers under test).
@@ -159,6 +167,11 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
             seconds: u64::try_from(number(take("seconds"), 120)?)?,
         }),
         Some("fairness") => Command::Fairness(fairness(&mut take, !short.is_empty())?),
+        Some("presence") => Command::Presence(presence(&mut take, !short.is_empty())?),
+        Some("presence-floor") => Command::PresenceFloor(presence::floor::Plan {
+            listen: take("listen").context("presence-floor needs --listen IP:PORT")?.parse()?,
+            pattern: take("pattern").context("presence-floor needs --pattern FILE")?.into(),
+        }),
         Some("load") => Command::Load(load(&mut take, !quick.is_empty())?),
         Some("http-load") => Command::HttpLoad(http_load(&mut take)?),
         Some("bare") => Command::Bare(bare(&mut take)?),
@@ -182,8 +195,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         bail!("unknown option --{unknown}\n{USAGE}");
     }
     ensure!(quick.is_empty() || matches!(command, Command::Load(_)), "--quick goes with load");
-    let is_fairness = matches!(command, Command::Fairness(_));
-    ensure!(short.is_empty() || is_fairness, "--short goes with fairness");
+    let has_short = matches!(command, Command::Fairness(_) | Command::Presence(_));
+    ensure!(short.is_empty() || has_short, "--short goes with fairness and presence");
     if let Command::Run(Run { only: Some(only), .. }) = &command {
         ensure!(MEASURES.contains(&only.as_str()), "--only takes one of {}", MEASURES.join(", "));
     }
@@ -209,6 +222,20 @@ fn fairness(
     Ok(fairness::Options {
         only: rows(take("only"), &fairness::ROWS)?,
         runs: number(take("runs"), 1)?.max(1),
+        short,
+        server_bin: take("server-bin").map(PathBuf::from),
+        out: take("out").map(PathBuf::from),
+    })
+}
+
+fn presence(
+    take: &mut impl FnMut(&str) -> Option<String>,
+    short: bool,
+) -> Result<presence::Options> {
+    let usual = || presence::USUAL_ROWS.join(",");
+    Ok(presence::Options {
+        only: rows(Some(take("only").unwrap_or_else(usual)), &presence::ROWS)?,
+        runs: number(take("runs"), if short { 1 } else { 3 })?.max(1),
         short,
         server_bin: take("server-bin").map(PathBuf::from),
         out: take("out").map(PathBuf::from),
@@ -376,6 +403,18 @@ mod tests {
         assert_eq!((some.only.len(), some.short), (2, true));
         assert!(parsed("fairness --only fairness").is_err());
         assert!(parsed("--short").is_err() && parsed("hold --only fairness").is_err());
+    }
+
+    #[test]
+    fn a_million_members_are_measured_only_if_they_are_named() {
+        let Command::Presence(usual) = parsed("presence --short").unwrap() else { panic!("none") };
+        assert_eq!((usual.only.len(), usual.runs, usual.short), (4, 1, true));
+        assert!(!usual.only.iter().any(|row| row == "million"));
+        let Command::Presence(one) = parsed("presence --only million").unwrap() else {
+            panic!("none")
+        };
+        assert_eq!((one.only, one.runs), (vec!["million".to_owned()], 3));
+        assert!(parsed("presence --only millions").is_err());
     }
 
     #[test]

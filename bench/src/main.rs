@@ -31,6 +31,7 @@ mod load;
 mod measure;
 mod nginx;
 mod page;
+mod presence;
 mod probe;
 mod reference;
 mod report;
@@ -56,6 +57,8 @@ fn main() -> ExitCode {
         Command::Size(task) => size::run(&task),
         Command::Nginx(site) => nginx::serve(&site),
         Command::Page(options) => page::run(&options),
+        Command::Presence(options) => presence::run(&options),
+        Command::PresenceFloor(plan) => presence::floor::serve(&plan),
         Command::Reference(records) => reference::run(records),
         Command::Exec { core, address_space, program } => exec(core, address_space, &program),
     });

@@ -39,6 +39,14 @@ impl Target {
         Ok(Self { name: "floor", program, arguments, address_space: None })
     }
 
+    /// The bare loop that sends what the file says.
+    pub(crate) fn presence_floor(pattern: &Path) -> Result<Self> {
+        let program = std::env::current_exe().context("own path")?;
+        let mut arguments = words(&["presence-floor", "--listen", LISTEN, "--pattern"]);
+        arguments.push(pattern.as_os_str().to_owned());
+        Ok(Self { name: "presence-floor", program, arguments, address_space: None })
+    }
+
     /// `simurgh serve` with so many shards, that closes nobody for being silent.
     pub(crate) fn simurgh(program: &Path, shards: u32) -> Result<Self> {
         Self::serve(program, shards, "off")

@@ -162,13 +162,15 @@ impl fmt::Debug for PresenceMail {
     }
 }
 
-/// An event for several channels of one shard, whose payload they share; its weight was charged to
-/// the shard.
+/// An event, and its payload.
+pub(crate) type SharedEvent = (&'static str, Arc<str>);
+
+/// Events for several channels of one shard, whose payloads they share; its weight was charged to
+/// the shard. A channel gets all of them before the next gets the first: they leave in one write.
 #[derive(Debug)]
 pub struct SharedPush {
     pub(crate) channels: Vec<ChannelId>,
-    pub(crate) event: &'static str,
-    pub(crate) json: Arc<str>,
+    pub(crate) events: Arc<[SharedEvent]>,
 }
 
 impl SharedPush {
@@ -177,19 +179,15 @@ impl SharedPush {
         &self.channels
     }
 
-    /// Which event.
-    pub fn event(&self) -> &'static str {
-        self.event
-    }
-
-    /// What it says.
-    pub fn json(&self) -> &str {
-        &self.json
+    /// What each of them gets, in this order: an event, and what it says.
+    pub fn events(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.events.iter().map(|(event, json)| (*event, &**json))
     }
 
     /// Bytes that are charged while it is on its way.
     pub(crate) fn weight(&self) -> usize {
-        self.json.len() + self.channels.len() * size_of::<ChannelId>() + 64
+        let payloads = self.events.iter().map(|(_, json)| json.len() + 64).sum::<usize>();
+        payloads + self.channels.len() * size_of::<ChannelId>()
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use simurgh_presence::{Owner, PhxRefs, Table};
 
-use super::call::{PresenceCall, PresenceConfig, PresenceList};
+use super::call::{PresenceCall, PresenceConfig, PresenceList, SharedEvent};
 use crate::clock::nanoseconds;
 use crate::id::ChannelId;
 
@@ -41,8 +41,10 @@ struct Topic {
     /// Who wants the list, from the next time on that changes are told.
     asking: VecDeque<ChannelId>,
     /// The list as it was then, and who is still to get it.
-    state: Option<Arc<str>>,
+    state: Option<Arc<[SharedEvent]>>,
     getting: VecDeque<ChannelId>,
+    /// Whether somebody has got it already.
+    is_shared: bool,
     /// When changes were told last.
     told_ns: Option<u64>,
     due_ns: Option<u64>,
@@ -57,7 +59,9 @@ pub(super) enum Say {
     /// All of the topic.
     All(&'static str, String),
     /// Some of them, of whichever shards.
-    Some(&'static str, Arc<str>, Vec<ChannelId>),
+    Some(Arc<[SharedEvent]>, Vec<ChannelId>),
+    /// The same as before, for some more.
+    Again(Arc<[SharedEvent]>, Vec<ChannelId>),
 }
 
 impl Say {
@@ -65,7 +69,18 @@ impl Say {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::All(_, json) => json.len(),
-            Self::Some(_, json, channels) => json.len() * channels.len(),
+            Self::Some(events, channels) | Self::Again(events, channels) => {
+                events.iter().map(|(_, json)| json.len()).sum::<usize>() * channels.len()
+            }
+        }
+    }
+
+    /// Events that were made for it.
+    pub(super) fn events(&self) -> usize {
+        match self {
+            Self::All(..) => 1,
+            Self::Some(events, _) => events.len(),
+            Self::Again(..) => 0,
         }
     }
 }
@@ -207,6 +222,7 @@ impl Topic {
             asking: VecDeque::new(),
             state: None,
             getting: VecDeque::new(),
+            is_shared: false,
             told_ns: None,
             due_ns: None,
             is_summary: false,
@@ -295,7 +311,8 @@ impl Topic {
         }
         said.extend(diff.map(|diff| Say::All("presence_diff", diff)));
         if !self.asking.is_empty() {
-            self.state = Some(self.list().into());
+            self.state = Some([("presence_state", self.list().into())].into());
+            self.is_shared = false;
             self.getting = std::mem::take(&mut self.asking);
         }
     }
@@ -321,31 +338,41 @@ impl Topic {
         said: &mut Vec<Say>,
     ) {
         let asking: Vec<ChannelId> = std::mem::take(&mut self.asking).into();
+        let mut to_asking: Vec<SharedEvent> = Vec::new();
         if !was_summary {
             said.push(Say::All("presence_state", NOBODY.into()));
         } else if !asking.is_empty() {
-            said.push(Say::Some("presence_state", NOBODY.into(), asking.clone()));
+            to_asking.push(("presence_state", NOBODY.into()));
         }
         let (counted, counted_ns) = self.summary;
         let is_due = now_ns.saturating_sub(counted_ns) >= nanoseconds(config.summary_interval);
         let summary = self.summary(config, now_ns);
+        let mut to_all = None;
         if !was_summary || (is_due && counted != self.table.len()) {
             self.summary = (self.table.len(), now_ns);
-            said.push(Say::All("presence_summary", summary));
+            to_all = Some(Say::All("presence_summary", summary));
         } else if !asking.is_empty() {
-            said.push(Say::Some("presence_summary", summary.into(), asking));
+            to_asking.push(("presence_summary", summary.into()));
         }
+        if !to_asking.is_empty() {
+            said.push(Say::Some(to_asking.into(), asking));
+        }
+        said.extend(to_all);
     }
 
     /// The next portion of those who are to get the list.
     fn hand_out(&mut self, said: &mut Vec<Say>) {
         let Some(state) = self.state.clone().filter(|_| !self.getting.is_empty()) else { return };
-        let count = (STATE_BYTES / state.len().max(1)).clamp(1, self.getting.len());
+        let bytes = state.iter().map(|(_, json)| json.len()).sum::<usize>();
+        let count = (STATE_BYTES / bytes.max(1)).clamp(1, self.getting.len());
         let channels = self.getting.drain(..count).collect();
         if self.getting.is_empty() {
             (self.state, self.getting) = (None, VecDeque::new());
         }
-        said.push(Say::Some("presence_state", state, channels));
+        said.push(match std::mem::replace(&mut self.is_shared, true) {
+            false => Say::Some(state, channels),
+            true => Say::Again(state, channels),
+        });
     }
 
     /// Whether nothing of it is left to be kept or told.

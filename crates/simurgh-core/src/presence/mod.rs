@@ -87,7 +87,7 @@ impl<N: Node> Core<N> {
                 break;
             }
             for say in home.tell(&topic, &config.presence, bytes_max, now.ns) {
-                self.metrics.presence_events.add(1);
+                self.metrics.presence_events.add(say.events() as u64);
                 bytes += say.bytes();
                 tell(&*node, &topic, say);
             }
@@ -117,14 +117,13 @@ fn tell<N: Node>(node: &N, topic: &str, say: Say) {
                 node.post_charged(shard, Posted::new(Arc::clone(&broadcast), None));
             }
         }
-        Say::Some(event, json, mut channels) => {
+        Say::Some(events, mut channels) | Say::Again(events, mut channels) => {
             channels.sort_by_key(|channel| channel.shard);
             for channels in channels.chunk_by(|one, other| one.shard == other.shard) {
                 let Some(shard) = channels.first().map(|it| usize::from(it.shard)) else {
                     continue;
                 };
-                let json = Arc::clone(&json);
-                let push = SharedPush { channels: channels.to_vec(), event, json };
+                let push = SharedPush { channels: channels.to_vec(), events: Arc::clone(&events) };
                 node.post_weighed(shard, push.weight(), Mail::Push(push));
             }
         }

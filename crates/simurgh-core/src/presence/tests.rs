@@ -5,13 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use simurgh_presence::{Meta, Owner, PhxRefs};
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
-use crate::presence::call::PresenceConfig;
+use crate::presence::call::{PresenceCall, PresenceConfig};
+use crate::presence::home::{Home, Say, Taken};
 use crate::testing::*;
 use crate::*;
 
+const BOTH: &str = "presence_state presence_summary";
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Tracks who joins under the topic's second word, and does what it is told.
@@ -235,6 +238,29 @@ fn a_long_list_leaves_in_portions_and_before_the_next_diff() {
     assert!(clients.iter().all(|client| client.keys() == ["k", "late"]));
     let states = |client: &Client| client.heard.iter().filter(|it| **it == "state").count();
     assert!(clients.iter().all(|client| states(client) == 1));
+    // Two diffs, and the list as it was at each: a portion more is nothing new.
+    assert_eq!(it.core.metrics.presence_events.value(), 4);
+}
+
+#[test]
+fn who_asks_for_a_list_that_is_too_long_gets_both_answers_in_one_write() {
+    let config = PresenceConfig { list_max: 1, ..PresenceConfig::default() };
+    let (mut home, mut refs) = (Home::new(Owner(1), 1), PhxRefs::new(Owner(1)));
+    let ns = INTERVAL.as_nanos() as u64;
+    let channel = |membership| ChannelId { shard: 0, membership, generation: 1 };
+    let meta = || Meta::parse("{}").unwrap();
+    for (at, key) in ["a", "b"].into_iter().enumerate() {
+        let call = (channel(at as u32), PresenceCall::Track(key.into(), meta()));
+        assert_eq!(home.call("t", call, &config, &mut refs, 0), Taken::Yes);
+    }
+    assert_eq!(home.tell("t", &config, 1 << 20, 0).len(), 2, "all get both");
+    for membership in [0, 1] {
+        home.call("t", (channel(membership), PresenceCall::PushState), &config, &mut refs, ns);
+    }
+    let said = home.tell("t", &config, 1 << 20, ns);
+    let [say @ Say::Some(events, channels)] = said.as_slice() else { panic!("{said:?}") };
+    assert_eq!(events.iter().map(|it| it.0).collect::<Vec<_>>().join(" "), BOTH);
+    assert_eq!((channels.len(), say.events()), (2, 2));
 }
 
 #[test]

@@ -173,14 +173,15 @@ impl<N: Node> Core<N> {
         self.end_as_wanted(out, channel);
     }
 
-    /// An event for several channels of this shard.
+    /// Events for several channels of this shard.
     pub(crate) fn push_all(&mut self, out: &mut impl Sockets, push: SharedPush) {
         self.node.done(usize::from(self.shard), push.weight());
         for channel in push.channels {
             let speaker = self.live(channel).and_then(|membership| self.speaker(out, membership));
             let Some(speaker) = speaker else { continue };
-            let payload = Payload::from_json(&*push.json);
-            self.push_to(out, &speaker, push.event, payload);
+            for (event, json) in &*push.events {
+                self.push_to(out, &speaker, event, Payload::from_json(&**json));
+            }
             self.end_as_wanted(out, channel);
         }
     }

@@ -70,7 +70,7 @@ pub(crate) struct Presence {
     pub(crate) rooms: Vec<Room>,
     pub(crate) posted: Vec<Posted>,
     /// Pushes for several channels: what is said, and to whom.
-    pushes: Vec<(u32, Vec<u32>)>,
+    pushes: Vec<(Vec<u32>, Vec<u32>)>,
     records: Vec<Record>,
     names: HashMap<ChannelId, u32>,
     numbers: HashMap<PhxRef, u32>,
@@ -281,15 +281,18 @@ impl Model {
 
     /// A home pushes something to some members of a topic; returns the number of the push.
     pub(crate) fn presence_pushes(&mut self, push: &SharedPush) -> u32 {
-        let channels = push.channels();
-        let first = channels.first().and_then(|it| self.presence.names.get(it));
-        match first.and_then(|it| self.chan(*it)).map(|it| it.topic) {
-            Some(topic) => self.presence_says(topic, push.event(), push.json(), Some(channels)),
-            None => {
-                self.fail("presence", format!("{push:?} is for nobody who has asked"));
-                NONE
-            }
-        }
+        let names = &self.presence.names;
+        let known = |it: &ChannelId| names.get(it).copied().unwrap_or(NONE);
+        let chans: Vec<u32> = push.channels().iter().map(known).collect();
+        let first = chans.first().and_then(|it| self.chan(*it));
+        let Some(topic) = first.map(|it| it.topic) else {
+            self.fail("presence", format!("{push:?} is for nobody who has asked"));
+            return NONE;
+        };
+        let says = |(event, text)| self.presence_says(topic, event, text, Some(&chans));
+        let records = push.events().map(says).collect();
+        self.presence.pushes.push((records, chans));
+        self.presence.pushes.len() as u32 - 1
     }
 
     /// A home tells something, to all members or to some; returns the number of the record.
@@ -298,7 +301,7 @@ impl Model {
         topic: u8,
         event: &str,
         text: &str,
-        channels: Option<&[ChannelId]>,
+        chans: Option<&[u32]>,
     ) -> u32 {
         let now_ns = self.now.ns;
         let told = Told::read(event, text);
@@ -307,13 +310,11 @@ impl Model {
             return NONE;
         };
         let named = self.presence.name_states(&told);
-        let Presence { rooms, config, names, refs, .. } = &mut self.presence;
+        let Presence { rooms, config, refs, .. } = &mut self.presence;
         let Some(room) = rooms.get_mut(usize::from(topic)) else { return NONE };
-        let known = |it: &ChannelId| names.get(it).copied().unwrap_or(NONE);
-        let chans = channels.map(|it| it.iter().map(known).collect::<Vec<u32>>());
         let ref_of = |number: u32| refs.get(number as usize).copied().flatten();
         let (was_summary, counts) = (room.is_summary, &mut self.counts);
-        let is_right = named.and_then(|()| match (&told, &chans) {
+        let is_right = named.and_then(|()| match (&told, chans) {
             (Told::Diff { joins, leaves }, None) => {
                 counts.presence_diffs += 1;
                 room.says_diff(joins, leaves, config, now_ns, ref_of)
@@ -325,7 +326,7 @@ impl Model {
             }
             (Told::Summary { count, keys, sample }, _) => {
                 counts.presence_summaries += 1;
-                room.says_summary((*count, *keys, sample), chans.as_deref(), config, now_ns)
+                room.says_summary((*count, *keys, sample), chans, config, now_ns)
             }
             (Told::Diff { .. }, Some(_)) => Err("tells a diff to some".to_owned()),
         });
@@ -339,22 +340,20 @@ impl Model {
         self.presence.telling.push(topic);
         let said = payload::said(text.as_bytes());
         self.presence.records.push(Record { said, word, version, told });
-        let record = self.presence.records.len() as u32 - 1;
-        match chans {
-            None => record,
-            Some(chans) => {
-                self.presence.pushes.push((record, chans));
-                self.presence.pushes.len() as u32 - 1
-            }
-        }
+        self.presence.records.len() as u32 - 1
     }
 
     /// A shard takes a push for several channels.
     pub(crate) fn pushes_to_some(&mut self, number: u32) {
-        let Some((record, chans)) = self.presence.pushes.get(number as usize) else { return };
-        let Some((said, word)) = self.presence.said(*record) else { return };
-        let record = *record;
-        let effects = chans.iter().map(|&chan| Eff::Say { chan, word, said, record }).collect();
+        let Some((records, chans)) = self.presence.pushes.get(number as usize) else { return };
+        let said = records.iter().filter_map(|record| {
+            let (said, word) = self.presence.said(*record)?;
+            Some((*record, said, word))
+        });
+        let say = |chan| {
+            said.clone().map(move |(record, said, word)| Eff::Say { chan, word, said, record })
+        };
+        let effects = chans.iter().flat_map(|&chan| say(chan)).collect();
         self.told_some(effects);
     }
 

@@ -1,0 +1,351 @@
+//! The members: one thread, one epoll. They count what arrives by event and look at nothing but
+//! the heads of frames; one of them keeps all it gets, so that somebody reads it.
+
+use std::net::SocketAddrV4;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, sockopt};
+
+use super::heads::{Event, Heads};
+use crate::fleet::{check_upgrade, head_length};
+use crate::{frames, sys};
+
+/// Handshakes and joins under way at once.
+const IN_FLIGHT: u64 = 128;
+const READ_BYTES: usize = 256 << 10;
+/// How long anything is waited for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Phase {
+    #[default]
+    Connecting,
+    Upgrading,
+    Upgraded,
+}
+
+/// What one member has heard.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Member {
+    pub(super) replies: u32,
+    pub(super) diffs: u32,
+    pub(super) states: u32,
+    /// Of the last state: its frame, and how many diffs were there before it.
+    pub(super) state_bytes: usize,
+    pub(super) state_after: u32,
+}
+
+/// Everything that was heard, over all members.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Total {
+    /// Behind the upgrade.
+    pub(super) bytes: u64,
+    pub(super) replies: u64,
+    pub(super) states: u64,
+    pub(super) diffs: u64,
+    pub(super) summaries: u64,
+    pub(super) messages: u64,
+    pub(super) closed: u64,
+    pub(super) other: u64,
+}
+
+#[derive(Default)]
+struct Conn {
+    socket: Option<OwnedFd>,
+    phase: Phase,
+    /// The answer to the upgrade, while it is not whole.
+    answer: Vec<u8>,
+    heads: Heads,
+    heard: Member,
+}
+
+/// A diff as the first member got it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DiffHeard {
+    pub(super) at: Instant,
+    pub(super) bytes: usize,
+}
+
+pub(super) struct Clients {
+    epoll: OwnedFd,
+    server: SocketAddrV4,
+    conns: Vec<Conn>,
+    events: Vec<epoll::Event>,
+    buf: Vec<u8>,
+    upgraded: usize,
+    pub(super) total: Total,
+    /// Diffs of the first member.
+    pub(super) diffs: Vec<DiffHeard>,
+    /// Frames that the first member has got, if that is wanted.
+    pub(super) kept: Option<Vec<u8>>,
+}
+
+/// The user, and so the key of the presence, of member `index`: all are equally long.
+pub(super) fn user(index: usize) -> String {
+    format!("user-{index:07}")
+}
+
+impl Clients {
+    pub(super) fn new(server: SocketAddrV4) -> Result<Self> {
+        Ok(Self {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            server,
+            conns: Vec::new(),
+            events: Vec::with_capacity(512),
+            buf: vec![0; READ_BYTES],
+            upgraded: 0,
+            total: Total::default(),
+            diffs: Vec::new(),
+            kept: None,
+        })
+    }
+
+    /// What each has heard, in the order in which they were opened.
+    pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
+        self.conns.iter().map(|conn| &conn.heard)
+    }
+
+    /// Opens connections until there are `total`, all upgraded.
+    pub(super) fn open(&mut self, total: usize) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.upgraded < total {
+            ensure!(Instant::now() < deadline, "{} of {total} upgraded", self.upgraded);
+            if !self.open_next(total)? {
+                self.pump(Duration::from_millis(100))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the next connection if there are to be more and not too many are under way.
+    fn open_next(&mut self, total: usize) -> Result<bool> {
+        let index = self.conns.len();
+        if index >= total || u64::try_from(index - self.upgraded)? >= IN_FLIGHT {
+            return Ok(false);
+        }
+        let socket = sys::dial(self.server, index, false)?;
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(&self.epoll, &socket, EventData::new_u64(u64::try_from(index)?), flags)?;
+        self.conns.push(Conn { socket: Some(socket), ..Conn::default() });
+        Ok(true)
+    }
+
+    /// Connects, upgrades and joins members, `IN_FLIGHT` under way, until all have their reply.
+    pub(super) fn open_and_join(
+        &mut self,
+        total: usize,
+        topic: impl Fn(usize) -> String,
+    ) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut asked = self.conns.len();
+        let before = self.total.replies;
+        let wanted = before + u64::try_from(total - asked)?;
+        while self.total.replies < wanted {
+            ensure!(Instant::now() < deadline, "{:?} of {total} members", self.total);
+            let answered = self.total.replies - before;
+            let under_way = u64::try_from(self.conns.len())?.saturating_sub(answered);
+            if under_way < IN_FLIGHT && self.open_next(total)? {
+                continue;
+            }
+            self.pump(Duration::from_millis(100))?;
+            while asked < self.conns.len() && self.is_upgraded(asked) {
+                self.join(asked, &topic(asked))?;
+                asked += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_upgraded(&self, index: usize) -> bool {
+        self.conns.get(index).is_some_and(|conn| conn.phase == Phase::Upgraded)
+    }
+
+    /// Joins members that are connected, from number `first` on up to `end`, `IN_FLIGHT` under way,
+    /// until all have their reply.
+    pub(super) fn join_some(
+        &mut self,
+        first: usize,
+        end: usize,
+        topic: impl Fn(usize) -> String,
+    ) -> Result<()> {
+        self.each(first..end, |it, index| it.join(index, &topic(index)))
+    }
+
+    /// The same for all.
+    pub(super) fn join_all(&mut self, topic: impl Fn(usize) -> String) -> Result<()> {
+        self.join_some(0, self.conns.len(), topic)
+    }
+
+    /// All leave their topics.
+    pub(super) fn leave_all(&mut self, topic: impl Fn(usize) -> String) -> Result<()> {
+        let say = |it: &Self, index| it.say(index, "2", &topic(index), "phx_leave", "{}");
+        self.each(0..self.conns.len(), say)
+    }
+
+    /// Has each say something that is answered, `IN_FLIGHT` under way.
+    fn each(
+        &mut self,
+        members: Range<usize>,
+        say: impl Fn(&Self, usize) -> Result<()>,
+    ) -> Result<()> {
+        let (before, count) = (self.total.replies, u64::try_from(members.len())?);
+        for (said, index) in (1..).zip(members) {
+            say(self, index)?;
+            let least = before + u64::saturating_sub(said, IN_FLIGHT);
+            self.until(|it| it.total.replies >= least)?;
+        }
+        self.until(|it| it.total.replies >= before + count)
+    }
+
+    pub(super) fn join(&self, index: usize, topic: &str) -> Result<()> {
+        let user = user(index);
+        self.say(index, "1", topic, "phx_join", &format!("{{\"user\":\"{user}\"}}"))
+    }
+
+    /// Sends one message of a member.
+    pub(super) fn say(
+        &self,
+        index: usize,
+        msg_ref: &str,
+        topic: &str,
+        event: &str,
+        payload: &str,
+    ) -> Result<()> {
+        let text = format!("[\"1\",\"{msg_ref}\",\"{topic}\",\"{event}\",{payload}]");
+        let mut bytes = Vec::new();
+        frames::masked(frames::TEXT, text.as_bytes(), &mut bytes);
+        self.write(index, &bytes)
+    }
+
+    fn write(&self, index: usize, bytes: &[u8]) -> Result<()> {
+        let socket = self.conns.get(index).and_then(|conn| conn.socket.as_ref());
+        let socket = socket.context("the connection is closed")?;
+        let sent = rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?;
+        ensure!(sent == bytes.len(), "the server does not read: {sent} of {} bytes", bytes.len());
+        Ok(())
+    }
+
+    /// Reads until `done`; an error if that takes too long.
+    pub(super) fn until(&mut self, done: impl Fn(&Self) -> bool) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while !done(self) {
+            ensure!(Instant::now() < deadline, "nothing more in {PATIENCE:?}: {:?}", self.total);
+            self.pump(Duration::from_millis(100))?;
+        }
+        Ok(())
+    }
+
+    /// Reads for as long.
+    pub(super) fn rest(&mut self, time: Duration) -> Result<()> {
+        self.rest_until(Instant::now() + time)
+    }
+
+    /// Reads until that time.
+    pub(super) fn rest_until(&mut self, until: Instant) -> Result<()> {
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            if left.is_zero() {
+                break;
+            }
+            self.pump(left)?;
+        }
+        Ok(())
+    }
+
+    fn pump(&mut self, time: Duration) -> Result<()> {
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        let timeout = Timespec::try_from(time)?;
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => bail!("epoll_wait: {error}"),
+        }
+        let mut buf = std::mem::take(&mut self.buf);
+        let ready = |event: &epoll::Event| self.ready(usize::try_from(event.data.u64())?, &mut buf);
+        let outcome = events.iter().try_for_each(ready);
+        (self.buf, self.events) = (buf, events);
+        outcome
+    }
+
+    fn ready(&mut self, index: usize, buf: &mut [u8]) -> Result<()> {
+        let Some(conn) = self.conns.get_mut(index) else { return Ok(()) };
+        let Some(socket) = &conn.socket else { return Ok(()) };
+        if conn.phase == Phase::Connecting {
+            if let Err(error) = sockopt::socket_error(socket)? {
+                bail!("connection {index} failed: {error}");
+            }
+            conn.phase = Phase::Upgrading;
+            let path = "/socket/websocket?vsn=2.0.0";
+            let request = frames::upgrade_request(path, &self.server.to_string(), "");
+            self.write(index, &request)?;
+        }
+        loop {
+            let Some(conn) = self.conns.get_mut(index) else { return Ok(()) };
+            let Some(socket) = &conn.socket else { return Ok(()) };
+            let count = match rustix::io::read(socket, &mut *buf) {
+                Ok(0) => bail!("the server has cut member {index}"),
+                Ok(count) => count,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(error) => bail!("member {index}: {error}"),
+            };
+            let is_all = count < buf.len();
+            self.take(index, buf.get(..count).unwrap_or_default())?;
+            if is_all {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take(&mut self, index: usize, input: &[u8]) -> Result<()> {
+        let Some(conn) = self.conns.get_mut(index) else { return Ok(()) };
+        let answer;
+        let mut input = input;
+        if conn.phase == Phase::Upgrading {
+            conn.answer.extend_from_slice(input);
+            let Some(length) = head_length(&conn.answer) else { return Ok(()) };
+            answer = std::mem::take(&mut conn.answer);
+            let (head, rest) = answer.split_at(length);
+            check_upgrade(head)?;
+            conn.phase = Phase::Upgraded;
+            self.upgraded += 1;
+            input = rest;
+        }
+        let (total, diffs) = (&mut self.total, &mut self.diffs);
+        total.bytes += u64::try_from(input.len())?;
+        if let (0, Some(kept)) = (index, &mut self.kept) {
+            kept.extend_from_slice(input);
+        }
+        let Conn { heads, heard: member, .. } = conn;
+        heads.feed(input, |heard| match heard.event {
+            Event::Reply => {
+                member.replies += 1;
+                total.replies += 1;
+            }
+            Event::State => {
+                member.states += 1;
+                member.state_bytes = heard.bytes;
+                member.state_after = member.diffs;
+                total.states += 1;
+            }
+            Event::Diff => {
+                member.diffs += 1;
+                total.diffs += 1;
+                if index == 0 {
+                    diffs.push(DiffHeard { at: Instant::now(), bytes: heard.bytes });
+                }
+            }
+            Event::Summary => total.summaries += 1,
+            Event::Message => total.messages += 1,
+            Event::Closed => total.closed += 1,
+            Event::Other => total.other += 1,
+        });
+        Ok(())
+    }
+}

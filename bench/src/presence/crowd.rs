@@ -1,0 +1,280 @@
+//! Rows `crowd` and `leave`: one topic whose list everybody has.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::clients::{Clients, Member};
+use super::floor::Interval;
+use super::server::{How, QUIET, Served, TOPIC};
+use super::{Bench, Sample};
+use crate::sys::Cpu;
+use crate::target::Target;
+use crate::{frames, stats};
+
+/// In how much time all join, one after the other.
+const WITHIN: Duration = Duration::from_secs(10);
+/// What the server gathers changes for.
+const INTERVAL_MS: u32 = 100;
+/// How many leave, each followed by a broadcast.
+const LEAVES: usize = 60;
+/// Pairs that only warm up.
+const WARM_UP: usize = 5;
+
+/// What a crowd that joined cost and got.
+struct Joined {
+    served: Served,
+    clients: Clients,
+    cpu_ns: u64,
+    /// From the first join to the last diff that the first member got.
+    told: Duration,
+}
+
+fn members(bench: &Bench<'_>) -> usize {
+    if bench.options.short { 300 } else { 2_000 }
+}
+
+fn joined(bench: &Bench<'_>, presence: bool) -> Result<Joined> {
+    let count = members(bench);
+    let served = bench.serve(How { presence, list_max: count })?;
+    let mut clients = served.clients()?;
+    clients.open(count)?;
+    clients.kept = presence.then(Vec::new);
+    clients.rest(QUIET)?;
+    let before = served.cpu()?;
+    let began = Instant::now();
+    for index in 0..count {
+        let due = WITHIN.mul_f64(stats::per(index, u32::try_from(count)?));
+        clients.rest_until(began + due)?;
+        clients.join(index, TOPIC)?;
+    }
+    let all = u64::try_from(count)?;
+    clients.until(|it| it.total.replies == all && (!presence || it.total.states >= all))?;
+    clients.rest(QUIET * 3)?;
+    let cpu_ns = spent(&served.cpu()?, &before)?;
+    let last = clients.diffs.last().map_or(began, |diff| diff.at);
+    Ok(Joined { served, clients, cpu_ns, told: last - began })
+}
+
+fn spent(after: &Cpu, before: &Cpu) -> Result<u64> {
+    let (ran, ended) = after.since(before);
+    ensure!(ended == 0, "{ended} threads ended, and their time is lost");
+    Ok(ran)
+}
+
+/// 2,000 members come within 10 s.
+pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let count = members(bench);
+    let without = joined(bench, false)?;
+    ensure!(without.clients.total.diffs == 0, "presence was on where it was to be off");
+    let Joined { served, mut clients, cpu_ns, told } = joined(bench, true)?;
+    let events = served.presence_events()?;
+    let heard: Vec<Member> = clients.members().copied().collect();
+    let not_one = heard.iter().filter(|member| member.states != 1).count();
+    sample.put_count("crowd_states_wrong", not_one);
+    let diffs = clients.diffs.len();
+    let intervals = told.as_secs_f64() * 1e3 / f64::from(INTERVAL_MS) + 1.0;
+    sample.put("crowd_diffs_per_interval", stats::per(diffs, 1) / intervals);
+    let encodings = events / stats::per(diffs, 1);
+    sample.put("crowd_encodings_per_interval", encodings);
+
+    let kept = clients.kept.take().unwrap_or_default();
+    let entry = read_first(&kept, count).context("what the first member got")?;
+    let total = clients.total.bytes;
+    let wanted = ideal_bytes(count, entry)?;
+    sample.put("crowd_mb", stats::per(total, 1_000_000));
+    sample.put("crowd_bytes_ratio", stats::per(total, 1) / wanted);
+    sample.put_count("crowd_entry_bytes", entry);
+
+    let pattern = pattern(&heard, &clients)?;
+    // Two servers have to be at rest while the floor is measured, one had to be kept until here.
+    drop((served, clients, without.served));
+    let floor_ns = floor(bench, count, &pattern)?;
+    let (on, off) = (stats::per(cpu_ns, 1), stats::per(without.cpu_ns, 1));
+    let floor = stats::per(floor_ns, 1);
+    sample.put("crowd_cpu_ms", on / 1e6);
+    sample.put("crowd_cpu_without_ms", off / 1e6);
+    sample.put("crowd_floor_ms", floor / 1e6);
+    sample.put("crowd_cpu_ratio", (on - off) / floor);
+    sample.put("crowd_cpu_ratio_whole", on / floor);
+    Ok(())
+}
+
+/// Reads what the first member got: its list, with all diffs on top, has everybody. Bytes of one
+/// entry with its key, which are the same for all.
+fn read_first(mut kept: &[u8], count: usize) -> Result<usize> {
+    let mut there = serde_json::Map::new();
+    let mut has_list = false;
+    while let Some(frame) = frames::frame(kept) {
+        let message: Value = serde_json::from_slice(frame.payload)?;
+        kept = kept.get(frame.len..).unwrap_or_default();
+        let mut payload = message.get(4).cloned().unwrap_or_default();
+        match message.get(3).and_then(Value::as_str) {
+            Some("presence_state") => {
+                there = payload.as_object().cloned().context("a list is an object")?;
+                has_list = true;
+            }
+            // What came before the list is in the list.
+            Some("presence_diff") if has_list => {
+                let joins = payload.get_mut("joins").and_then(Value::as_object_mut);
+                there.append(joins.context("a diff has joins")?);
+                let leaves = payload.get("leaves").and_then(Value::as_object);
+                ensure!(leaves.is_some_and(serde_json::Map::is_empty), "nobody has left");
+            }
+            _ => {}
+        }
+    }
+    ensure!(there.len() == count, "{} of {count} are present", there.len());
+    let bytes = |(key, value): (&String, &Value)| format!("\"{key}\":{value}").len();
+    let one = there.iter().map(bytes).next().context("nobody")?;
+    ensure!(there.iter().map(bytes).all(|it| it == one), "entries are not equally long");
+    Ok(one)
+}
+
+/// Bytes of a frame with so much payload, from a server.
+fn framed(payload: usize) -> usize {
+    payload
+        + if payload < 126 {
+            2
+        } else if payload < 65_536 {
+            4
+        } else {
+            10
+        }
+}
+
+/// Each member's list once, when its interval ends, and one diff an interval to each member, with
+/// intervals counted from the first join on.
+fn ideal_bytes(count: usize, entry: usize) -> Result<f64> {
+    let interval = Duration::from_millis(u64::from(INTERVAL_MS)).as_secs_f64();
+    let per_interval = stats::per(count, 1) * interval / WITHIN.as_secs_f64();
+    let list = |entries: usize| entries * entry + entries.saturating_sub(1);
+    let state_head = format!("[\"1\",null,\"{TOPIC}\",\"presence_state\",{{}}]").len();
+    let diff_head =
+        format!("[null,null,\"{TOPIC}\",\"presence_diff\",{{\"joins\":{{}},\"leaves\":{{}}}}]")
+            .len();
+    let (mut bytes, mut present, mut ends) = (0, 0, per_interval);
+    while present < count {
+        let mut newcomers = 0;
+        while present < count && stats::per(present, 1) < ends {
+            present += 1;
+            newcomers += 1;
+        }
+        ends += per_interval;
+        bytes += present * framed(diff_head + list(newcomers));
+        bytes += newcomers * framed(state_head + list(present));
+    }
+    Ok(stats::per(bytes, 1))
+}
+
+/// What was sent, interval by interval, from what members counted.
+fn pattern(heard: &[Member], clients: &Clients) -> Result<Vec<Interval>> {
+    let diffs = &clients.diffs;
+    let began = diffs.first().context("no diff")?.at;
+    let at_ms = |at: Instant| u64::try_from((at - began).as_millis());
+    let interval = |diff: &super::clients::DiffHeard| {
+        Ok(Interval { at_ms: at_ms(diff.at)?, diff_bytes: diff.bytes, ..Interval::default() })
+    };
+    let mut intervals: Vec<Interval> = diffs.iter().map(interval).collect::<Result<_>>()?;
+    for member in heard {
+        let had = usize::try_from(member.diffs)?;
+        let first = diffs.len().checked_sub(had).context("more diffs than the first member")?;
+        for interval in intervals.iter_mut().skip(first) {
+            interval.present += 1;
+        }
+        let listed = (first + usize::try_from(member.state_after)?).saturating_sub(1);
+        let states = &mut intervals.get_mut(listed).context("a list before any diff")?.states;
+        match states.last_mut().filter(|(bytes, _)| *bytes == member.state_bytes) {
+            Some((_, count)) => *count += 1,
+            None => states.push((member.state_bytes, 1)),
+        }
+    }
+    let sent: u64 = intervals.iter().map(Interval::bytes).sum();
+    let replies = clients.total.replies * 128;
+    let total = clients.total.bytes;
+    ensure!(sent <= total && total - sent <= replies, "{sent} of {total} bytes are accounted for");
+    Ok(intervals)
+}
+
+/// CPU time of the bare loop for that pattern.
+fn floor(bench: &Bench<'_>, count: usize, pattern: &[Interval]) -> Result<u64> {
+    let file = bench.scratch.join("pattern.json");
+    fs::write(&file, serde_json::to_vec(pattern)?)?;
+    let running = Target::presence_floor(&file)?.start(&bench.scratch.join("floor-log"))?;
+    let mut clients = Clients::new(running.address)?;
+    clients.open(count)?;
+    clients.rest(QUIET)?;
+    let before = Cpu::of(running.pid())?;
+    let all: u64 = pattern.iter().map(Interval::bytes).sum();
+    clients.say(0, "0", TOPIC, "begin", "{}")?;
+    clients.until(|it| it.total.bytes >= all)?;
+    clients.rest(QUIET)?;
+    let total = clients.total.bytes;
+    ensure!(total == all, "the floor has sent {total} bytes instead of {all}");
+    spent(&Cpu::of(running.pid())?, &before)
+}
+
+/// One leaves the crowd, again and again; each time a broadcast of as many bytes follows.
+pub(super) fn leave(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let count = members(bench);
+    let served = bench.serve(How { presence: true, list_max: count })?;
+    let mut clients = served.clients()?;
+    clients.open(count)?;
+    clients.join_all(|_| TOPIC.to_owned())?;
+    let all = u64::try_from(count)?;
+    clients.until(|it| it.total.states >= all)?;
+    clients.rest(QUIET * 4)?;
+    let (mut leaves, mut broadcasts) = (Vec::new(), Vec::new());
+    for pair in 0..WARM_UP + LEAVES {
+        let last = count - 1 - pair;
+        let others = u64::try_from(last)?;
+        let (leave_ns, frame) = one_leaves(&served, &mut clients, last, others)?;
+        let broadcast_ns = one_says(&served, &mut clients, frame, others)?;
+        if pair >= WARM_UP {
+            leaves.push(stats::per(leave_ns, 1));
+            broadcasts.push(stats::per(broadcast_ns, 1));
+        }
+    }
+    let (leave, broadcast) = (stats::median(&leaves), stats::median(&broadcasts));
+    let (leave, broadcast) = leave.zip(broadcast).context("nothing measured")?;
+    sample.put("leave_us", leave / 1e3);
+    sample.put("leave_broadcast_us", broadcast / 1e3);
+    sample.put("leave_ratio", leave / broadcast);
+    Ok(())
+}
+
+/// What one leave costs, and how long the diff's frame is.
+fn one_leaves(
+    served: &Served,
+    clients: &mut Clients,
+    index: usize,
+    others: u64,
+) -> Result<(u64, usize)> {
+    let (before, was) = (served.cpu()?, clients.total);
+    clients.say(index, "2", TOPIC, "phx_leave", "{}")?;
+    clients.until(|it| it.total.diffs >= was.diffs + others && it.total.replies > was.replies)?;
+    clients.rest(QUIET)?;
+    let cpu_ns = spent(&served.cpu()?, &before)?;
+    let told = clients.total.diffs - was.diffs;
+    ensure!(told == others, "{told} of {others} members heard that one has left");
+    Ok((cpu_ns, clients.diffs.last().context("no diff")?.bytes))
+}
+
+/// What a broadcast costs whose frame has so many bytes.
+fn one_says(served: &Served, clients: &mut Clients, frame: usize, others: u64) -> Result<u64> {
+    let empty = format!("[null,null,\"{TOPIC}\",\"new:msg\",{{\"body\":\"\"}}]").len();
+    let body = (0..frame).find(|body| framed(empty + body) == frame);
+    let text = "x".repeat(body.context("no payload is as long")?);
+    let (before, was) = (served.cpu()?, clients.total);
+    clients.say(0, "3", TOPIC, "new:msg", &format!("{{\"body\":\"{text}\"}}"))?;
+    clients
+        .until(|it| it.total.messages >= was.messages + others && it.total.replies > was.replies)?;
+    clients.rest(QUIET)?;
+    let cpu_ns = spent(&served.cpu()?, &before)?;
+    let (got, replies) =
+        (clients.total.messages - was.messages, clients.total.replies - was.replies);
+    ensure!((got, replies) == (others, 1), "{got} of {others} members heard it");
+    Ok(cpu_ns)
+}

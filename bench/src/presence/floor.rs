@@ -1,0 +1,275 @@
+//! The kernel's price: a process that sends as many bytes to as many sockets in the same pattern,
+//! and does nothing else.
+//!
+//! It reads what to send from a file, answers each upgrade with fixed bytes, and begins with the
+//! first bytes that anybody says after that. What a socket does not take at once is sent when it
+//! can be, as every server has to.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::net::SocketAddrV4;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::server::TOPIC;
+use crate::floor::{accept, listener, send};
+use crate::{frames, sys};
+
+/// One that was forgotten ends by itself.
+const LIFETIME: Duration = Duration::from_secs(600);
+const LISTENER: u64 = u64::MAX;
+
+/// What the floor is told.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Plan {
+    /// Where it listens.
+    pub(crate) listen: SocketAddrV4,
+    /// A list of [`Interval`]s.
+    pub(crate) pattern: PathBuf,
+}
+
+/// What is sent in one interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Interval {
+    /// Since the first.
+    pub(super) at_ms: u64,
+    /// The diff's frame, to all who are present.
+    pub(super) diff_bytes: usize,
+    /// They are the first so many.
+    pub(super) present: usize,
+    /// The list's frame, to those who came last: bytes, and how many of them.
+    pub(super) states: Vec<(usize, usize)>,
+}
+
+impl Interval {
+    /// Bytes that it sends.
+    pub(super) fn bytes(&self) -> u64 {
+        let states: usize = self.states.iter().map(|(bytes, count)| bytes * count).sum();
+        u64::try_from(self.diff_bytes * self.present + states).unwrap_or(u64::MAX)
+    }
+}
+
+/// Sends what the file says, once; then it waits to be killed.
+pub(crate) fn serve(plan: &Plan) -> Result<()> {
+    sys::raise_descriptor_limit()?;
+    let intervals = read(&plan.pattern)?;
+    let listener = listener(plan.listen, false)?;
+    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+    println!(
+        "listening on http://{}",
+        SocketAddrV4::try_from(rustix::net::getsockname(&listener)?)?
+    );
+    let mut floor =
+        Floor { epoll, listener, peers: Vec::new(), by_number: Vec::new(), began: None };
+    let started = Instant::now();
+    let mut intervals = intervals.into_iter().peekable();
+    while started.elapsed() < LIFETIME {
+        let due = floor
+            .began
+            .zip(intervals.peek())
+            .map(|(began, next)| began + Duration::from_millis(next.at_ms));
+        floor.poll(due)?;
+        if due.is_some_and(|due| due <= Instant::now())
+            && let Some(interval) = intervals.next()
+        {
+            floor.tell(&interval)?;
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Vec<Interval>> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    serde_json::from_str(&text).context("the pattern")
+}
+
+/// A frame of so many bytes in all, whose head is as the server's.
+fn frame(event: &str, bytes: usize) -> Vec<u8> {
+    let mut payload = format!("[null,null,\"{TOPIC}\",\"{event}\",").into_bytes();
+    let header = match bytes {
+        0..=127 => 2,
+        128..=65_539 => 4,
+        _ => 10,
+    };
+    payload.resize(bytes.saturating_sub(header), b'x');
+    let mut frame = vec![0x80 | frames::TEXT];
+    let length = payload.len();
+    match (u8::try_from(length), u16::try_from(length)) {
+        (Ok(short), _) if short < 126 => frame.push(short),
+        (_, Ok(middling)) => {
+            frame.push(126);
+            frame.extend_from_slice(&middling.to_be_bytes());
+        }
+        _ => {
+            frame.push(127);
+            frame.extend_from_slice(&u64::try_from(length).unwrap_or(u64::MAX).to_be_bytes());
+        }
+    }
+    frame.extend_from_slice(&payload);
+    frame
+}
+
+struct Peer {
+    socket: OwnedFd,
+    is_upgraded: bool,
+    /// What it has not taken yet, and how much of the first it has.
+    waiting: VecDeque<Rc<[u8]>>,
+    taken: usize,
+}
+
+struct Floor {
+    epoll: OwnedFd,
+    listener: OwnedFd,
+    /// In the order in which they came.
+    peers: Vec<Peer>,
+    /// Places in `peers` by descriptor.
+    by_number: Vec<usize>,
+    began: Option<Instant>,
+}
+
+impl Floor {
+    /// Serves until `due`, or until something has happened.
+    fn poll(&mut self, due: Option<Instant>) -> Result<()> {
+        let time =
+            due.map_or(Duration::from_secs(1), |due| due.saturating_duration_since(Instant::now()));
+        let timeout = Timespec::try_from(time)?;
+        let mut events: Vec<Event> = Vec::with_capacity(512);
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => bail!("epoll_wait: {error}"),
+        }
+        for event in &events {
+            let flags = event.flags;
+            match event.data.u64() {
+                LISTENER => self.accept()?,
+                number => {
+                    let place = self.by_number.get(usize::try_from(number)?).copied();
+                    let place = place.context("an event of no socket")?;
+                    if flags.contains(EventFlags::IN) {
+                        self.hear(place)?;
+                    }
+                    if flags.contains(EventFlags::OUT) {
+                        self.go_on(place)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) -> Result<()> {
+        for _ in 0..64 {
+            let Some(socket) = accept(&self.listener)? else { return Ok(()) };
+            let number = usize::try_from(socket.as_raw_fd())?;
+            let data = EventData::new_u64(u64::try_from(number)?);
+            let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
+            epoll::add(&self.epoll, &socket, data, flags)?;
+            if self.by_number.len() <= number {
+                self.by_number.resize(number + 1, usize::MAX);
+            }
+            if let Some(place) = self.by_number.get_mut(number) {
+                *place = self.peers.len();
+            }
+            let (waiting, taken) = (VecDeque::new(), 0);
+            self.peers.push(Peer { socket, is_upgraded: false, waiting, taken });
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, place: usize) -> Result<()> {
+        let Some(peer) = self.peers.get_mut(place) else { return Ok(()) };
+        let mut buf = [0; 4096];
+        match rustix::io::read(&peer.socket, &mut buf) {
+            Ok(count) if count > 0 && !peer.is_upgraded => {
+                peer.is_upgraded = true;
+                send(&peer.socket, &frames::switching(frames::UPGRADE_KEY))?;
+            }
+            Ok(count) if count > 0 => {
+                self.began.get_or_insert_with(Instant::now);
+            }
+            // Gone: it takes whatever it is sent.
+            Ok(_) | Err(_) => {}
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, interval: &Interval) -> Result<()> {
+        let diff: Rc<[u8]> = frame("presence_diff", interval.diff_bytes).into();
+        for peer in self.peers.iter_mut().take(interval.present) {
+            peer.send(&diff)?;
+        }
+        let newcomers: usize = interval.states.iter().map(|(_, count)| count).sum();
+        let mut first = interval.present.saturating_sub(newcomers);
+        for &(bytes, count) in &interval.states {
+            let state: Rc<[u8]> = frame("presence_state", bytes).into();
+            for peer in self.peers.iter_mut().skip(first).take(count) {
+                peer.send(&state)?;
+            }
+            first += count;
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self, place: usize) -> Result<()> {
+        let Some(peer) = self.peers.get_mut(place) else { return Ok(()) };
+        while let Some(first) = peer.waiting.front() {
+            let rest = first.get(peer.taken..).unwrap_or_default();
+            let taken = send(&peer.socket, rest)?;
+            if taken < rest.len() {
+                peer.taken += taken;
+                return Ok(());
+            }
+            peer.taken = 0;
+            peer.waiting.pop_front();
+        }
+        Ok(())
+    }
+}
+
+impl Peer {
+    /// One `send`; what is not taken waits.
+    fn send(&mut self, frame: &Rc<[u8]>) -> Result<()> {
+        if self.waiting.is_empty() {
+            self.taken = send(&self.socket, frame)?;
+            if self.taken == frame.len() {
+                return Ok(());
+            }
+        }
+        self.waiting.push_back(Rc::clone(frame));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::presence::heads::{self, Heads};
+
+    #[test]
+    fn frames_have_the_length_and_the_event_that_they_stand_for() {
+        for bytes in [80, 127, 130, 131, 5_000, 65_539, 65_546, 170_000] {
+            let frame = frame("presence_state", bytes);
+            assert_eq!(frame.len(), bytes);
+            let mut heard = Vec::new();
+            Heads::default().feed(&frame, |it| heard.push(it));
+            assert_eq!(heard, [heads::Heard { event: heads::Event::State, bytes }]);
+        }
+    }
+
+    #[test]
+    fn an_interval_sends_the_diff_to_all_and_lists_to_newcomers() {
+        let states = vec![(1000, 3), (900, 2)];
+        let interval = Interval { at_ms: 0, diff_bytes: 10, present: 7, states };
+        assert_eq!(interval.bytes(), 70 + 3000 + 1800);
+    }
+}

@@ -1,0 +1,42 @@
+//! Row `million`: driven sockets in the server's own process, which is a program of its own
+//! (`bench/driven`): this one must not rest on what it measures.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::{Bench, Sample};
+
+/// Its file name, beside this program.
+const PROGRAM: &str = "simurgh-bench-driven";
+
+pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let own = std::env::current_exe().context("own path")?;
+    let program = own.with_file_name(PROGRAM);
+    ensure!(
+        program.is_file(),
+        "{} is not there: build it (cargo build --release -p simurgh-bench-driven)",
+        program.display()
+    );
+    let (members, seconds) = if bench.options.short { (20_000, 3) } else { (1_000_000, 20) };
+    let rise = |presence: &str| {
+        let arguments = [members.to_string(), seconds.to_string(), presence.to_owned()];
+        let output = Command::new(&program).args(arguments).stderr(Stdio::inherit()).output()?;
+        ensure!(output.status.success(), "{PROGRAM} has failed: {}", output.status);
+        serde_json::from_slice::<Value>(&output.stdout).context("what it said")
+    };
+    let (without, with) = (rise("off")?, rise("on")?);
+    let number = |said: &Value, name: &str| {
+        said.get(name).and_then(Value::as_f64).with_context(|| format!("no {name}"))
+    };
+    let each = number(&with, "member_bytes")? - number(&without, "member_bytes")?;
+    sample.put("million_member_bytes", each - number(&with, "meta_bytes")?);
+    sample.put("million_with_bytes", number(&with, "member_bytes")?);
+    sample.put("million_without_bytes", number(&without, "member_bytes")?);
+    for name in ["leave_p50_ms", "leave_p99_ms", "leave_max_ms", "leaves", "rate"] {
+        sample.put(format!("million_{name}"), number(&with, name)?);
+    }
+    sample.put("million_presences_missing", number(&with, "presences_missing")?);
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! Rows `summary` and `memory`: what presence costs a crowd whose list is not told, and what it
+//! keeps of everybody.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::clients::Clients;
+use super::server::{How, LIST_MAX, QUIET, TOPIC};
+use super::{Bench, Sample};
+use crate::stats;
+
+/// Members of a topic of the row `memory`.
+const TOPIC_MEMBERS: usize = 100;
+/// Until an allocator has given back what it means to give back.
+const CALM: Duration = Duration::from_secs(4);
+
+/// CPU time of 18,000 joins to one topic, with presence and without: alone, and with the connect
+/// and the upgrade before each.
+pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let count = if bench.options.short { 3_000 } else { 18_000 };
+    let without = joins(bench, count, false, sample)?;
+    let with = joins(bench, count, true, sample)?;
+    for (name, with, without) in
+        [("summary_joins", with.0, without.0), ("summary", with.1, without.1)]
+    {
+        let per_join = |ns| stats::per::<u64>(ns, 1000) / stats::per(count, 1);
+        sample.put(format!("{name}_us"), per_join(with));
+        sample.put(format!("{name}_without_us"), per_join(without));
+        sample.put(format!("{name}_ratio"), stats::per(with, 1) / stats::per(without, 1));
+    }
+    Ok(())
+}
+
+/// Of all joins alone, and of connects, upgrades and joins, ns.
+fn joins(
+    bench: &Bench<'_>,
+    count: usize,
+    presence: bool,
+    sample: &mut Sample,
+) -> Result<(u64, u64)> {
+    let mut found = [0; 2];
+    for (found, is_alone) in found.iter_mut().zip([true, false]) {
+        let served = bench.serve(How { presence, list_max: LIST_MAX })?;
+        let mut clients = served.clients()?;
+        if is_alone {
+            clients.open(count)?;
+        }
+        clients.rest(QUIET)?;
+        let before = served.cpu()?;
+        match is_alone {
+            true => clients.join_all(|_| TOPIC.to_owned())?,
+            false => clients.open_and_join(count, |_| TOPIC.to_owned())?,
+        }
+        let all = u64::try_from(count)?;
+        let is_told = |it: &Clients| !presence || it.total.states >= all && it.total.summaries > 0;
+        clients.until(is_told)?;
+        clients.rest(QUIET * 3)?;
+        let (ran, ended) = served.cpu()?.since(&before);
+        ensure!(ended == 0, "{ended} threads ended, and their time is lost");
+        *found = ran;
+        if presence && is_alone {
+            sample.put("summary_lists", stats::per(clients.total.states, 1));
+            sample.put("summary_summaries", stats::per(clients.total.summaries, 1));
+            sample.put("summary_diffs", stats::per(clients.total.diffs, 1));
+            sample.put("summary_mb", stats::per(clients.total.bytes, 1_000_000));
+            sample.put("summary_presences_missing", stats::per(all, 1) - served.presences()?);
+        }
+    }
+    Ok(found.into())
+}
+
+/// Resident bytes at the stages of a crowd.
+struct Stages {
+    connected: u64,
+    /// When a fifteenth has joined: what is made once is there.
+    some: u64,
+    joined: u64,
+    left: u64,
+}
+
+/// Both are far below 2⁵³.
+fn difference(one: u64, other: u64) -> f64 {
+    stats::per(one, 1) - stats::per(other, 1)
+}
+
+/// Bytes of each tracked member, and what is left when all have gone.
+pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let count = if bench.options.short { 3_000 } else { 15_000 };
+    let without = stages(bench, count, false, sample)?;
+    let with = stages(bench, count, true, sample)?;
+    let meta = sample.figures.get("memory_meta_bytes").copied().unwrap_or(0.0);
+    let others = stats::per(count - first_part(count), 1);
+    let of_each = |it: &Stages| difference(it.joined, it.some) / others;
+    sample.put("memory_with_bytes", of_each(&with));
+    sample.put("memory_without_bytes", of_each(&without));
+    sample.put("memory_member_bytes", of_each(&with) - of_each(&without) - meta);
+    for (name, it) in [("with", &with), ("without", &without)] {
+        sample.put(format!("memory_rise_{name}_mb"), difference(it.joined, it.connected) / 1e6);
+        sample.put(format!("memory_left_{name}_mb"), difference(it.left, it.connected) / 1e6);
+    }
+    let left = difference(with.left, with.connected) / difference(with.joined, with.connected);
+    sample.put("memory_left_percent", left.max(0.0) * 100.0);
+    Ok(())
+}
+
+fn first_part(count: usize) -> usize {
+    count / 15
+}
+
+fn stages(bench: &Bench<'_>, count: usize, presence: bool, sample: &mut Sample) -> Result<Stages> {
+    let topic = |index: usize| format!("rooms:{}", index / TOPIC_MEMBERS);
+    let served = bench.serve(How { presence, list_max: LIST_MAX })?;
+    let mut clients = served.clients()?;
+    clients.open(count)?;
+    clients.kept = presence.then(Vec::new);
+    clients.rest(CALM)?;
+    let connected = served.resident()?;
+    let join = |clients: &mut Clients, first: usize, end: usize| {
+        clients.join_some(first, end, topic)?;
+        let all = u64::try_from(end)?;
+        clients.until(|it| !presence || it.total.states >= all)?;
+        clients.rest(CALM)?;
+        served.resident()
+    };
+    let some = join(&mut clients, 0, first_part(count))?;
+    let joined = join(&mut clients, first_part(count), count)?;
+    if presence {
+        sample.put("memory_untracked", stats::per(count, 1) - served.presences()?);
+        sample.put("memory_meta_bytes", meta_bytes(&clients)?);
+    }
+    clients.leave_all(topic)?;
+    clients.rest(CALM)?;
+    let left = served.resident()?;
+    if presence {
+        sample.put("memory_presences_left", served.presences()?);
+    }
+    Ok(Stages { connected, some, joined, left })
+}
+
+/// Bytes of a meta as the application wrote it: without the ref, which the table adds.
+fn meta_bytes(clients: &Clients) -> Result<f64> {
+    let mut kept = clients.kept.as_deref().unwrap_or_default();
+    while let Some(frame) = crate::frames::frame(kept) {
+        kept = kept.get(frame.len..).unwrap_or_default();
+        let message: serde_json::Value = serde_json::from_slice(frame.payload)?;
+        if message.get(3).is_some_and(|event| event == "presence_state")
+            && let Some(list) = message.get(4).and_then(serde_json::Value::as_object)
+            && let Some(meta) = list.values().next().and_then(|it| it.pointer("/metas/0"))
+        {
+            let mut meta = meta.clone();
+            if let Some(fields) = meta.as_object_mut() {
+                fields.remove("phx_ref");
+            }
+            return Ok(stats::per(meta.to_string().len(), 1));
+        }
+    }
+    anyhow::bail!("the first member has got no list")
+}
