@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_presence::{Owner, PhxRefs};
+use simurgh_presence::Owner;
 use simurgh_proto::message::Message;
 use simurgh_reactor::{Key, Next};
 
@@ -31,12 +31,7 @@ pub struct Core<N: Node> {
     pub(crate) expiry: Box<Expiry>,
     pub(crate) hibernation: Hibernation,
     /// Who is present in the topics that this shard keeps.
-    pub(crate) presence: Option<Box<Home>>,
-    pub(crate) owner: Owner,
-    /// No two of its refs are alike, also if nobody was present in between.
-    pub(crate) phx_refs: PhxRefs,
-    /// Nobody's to guess.
-    pub(crate) seed: u64,
+    pub(crate) presence: Box<Home>,
     pub(crate) drain: Option<Drain>,
     /// Whose channels are brought up to date, to be closed next.
     pub(crate) closing: Option<Key>,
@@ -79,10 +74,7 @@ impl<N: Node> Core<N> {
             sweep: Sweep::new(shortest.unwrap_or_default()),
             expiry: Box::default(),
             hibernation: Hibernation::new(config.hibernate_after),
-            presence: None,
-            owner,
-            phx_refs: PhxRefs::new(owner),
-            seed,
+            presence: Box::new(Home::new(owner, seed)),
             drain: None,
             closing: None,
             ends: Vec::new(),
@@ -111,7 +103,7 @@ impl<N: Node> Core<N> {
     /// Presences of the topics that this shard keeps; none if it keeps nothing, not even what is
     /// still to be told.
     pub fn presences(&self) -> Option<usize> {
-        self.presence.as_ref().map(|home| home.entries())
+        Some(self.presence.entries()).filter(|_| !self.presence.is_empty())
     }
 
     /// Whether a socket is not read for what it published.

@@ -297,6 +297,7 @@ impl Drop for Server {
 }
 
 /// A client that knows V2's five fields and nothing more.
+#[derive(Debug)]
 pub(crate) struct Client {
     socket: WebSocket<MaybeTlsStream<TcpStream>>,
     next: u32,

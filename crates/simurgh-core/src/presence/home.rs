@@ -28,7 +28,10 @@ const NOBODY: &str = "{}";
 /// The presences of the topics that a shard keeps.
 pub(crate) struct Home {
     owner: Owner,
+    /// Nobody's to guess.
     seed: u64,
+    /// No two of its refs are alike, also if nobody was present in between.
+    refs: PhxRefs,
     topics: HashMap<Rc<str>, Topic>,
     /// When topics are to be looked at; one that has been meanwhile is passed over.
     due: BinaryHeap<Reverse<(u64, Rc<str>)>>,
@@ -95,9 +98,9 @@ pub(super) enum Taken {
 
 impl Home {
     /// One without presences.
-    pub(super) fn new(owner: Owner, seed: u64) -> Self {
+    pub(crate) fn new(owner: Owner, seed: u64) -> Self {
         let (topics, due) = (HashMap::new(), BinaryHeap::new());
-        Self { owner, seed, topics, due, entries: 0 }
+        Self { owner, seed, refs: PhxRefs::new(owner), topics, due, entries: 0 }
     }
 
     /// Entries of all topics.
@@ -106,17 +109,16 @@ impl Home {
     }
 
     /// Whether nobody is present anywhere and nothing is to be told.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.topics.is_empty()
     }
 
-    /// Does what a channel wants done; `refs` goes on from one home of a shard to the next.
+    /// Does what a channel wants done.
     pub(super) fn call(
         &mut self,
         name: &str,
         (channel, call): (ChannelId, PresenceCall),
         config: &PresenceConfig,
-        refs: &mut PhxRefs,
         now_ns: u64,
     ) -> Taken {
         if !self.topics.contains_key(name) {
@@ -130,6 +132,7 @@ impl Home {
         }
         let Some(topic) = self.topics.get_mut(name) else { return Taken::Refused };
         let before = topic.table.len();
+        let refs = &mut self.refs;
         let is_taken = topic.call(channel, call, config, || refs.next(now_ns / 1000));
         self.entries = self.entries + topic.table.len() - before;
         self.look_soon(name, config, now_ns);

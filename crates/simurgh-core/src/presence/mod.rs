@@ -16,7 +16,7 @@ use simurgh_proto::message::Payload;
 use simurgh_reactor::Next;
 
 use self::call::{PresenceCall, PresenceMail, SharedPush};
-use self::home::{Home, STATE_BYTES, Say, Taken};
+use self::home::{STATE_BYTES, Say, Taken};
 use crate::broadcast::Broadcast;
 use crate::core::Core;
 use crate::flow::Posted;
@@ -53,11 +53,10 @@ impl<N: Node> Core<N> {
         let (node, now_ns) = (Arc::clone(&self.node), out.now().ns);
         let (shard, config) = (self.shard, &node.config().presence);
         node.done(usize::from(shard), mail.weight() + topic.len());
-        let (owner, refs) = (self.owner, &mut self.phx_refs);
-        let home = self.presence.get_or_insert_with(|| Box::new(Home::new(owner, self.seed)));
+        let home = &mut self.presence;
         match mail {
             PresenceMail::Call(channel, call) => {
-                if home.call(topic, (channel, call), config, refs, now_ns) == Taken::Refused {
+                if home.call(topic, (channel, call), config, now_ns) == Taken::Refused {
                     self.metrics.errors_presence_refused.add(1);
                     let entries_max = config.channel_entries_max;
                     tracing::debug!(topic, entries_max, "a presence twice, too many, or not there");
@@ -73,7 +72,10 @@ impl<N: Node> Core<N> {
 
     /// Tells members of topics that this shard keeps what is due.
     pub(crate) fn tell_presences(&mut self, out: &impl Sockets) -> Next {
-        let Some(home) = self.presence.as_deref_mut() else { return Next::Idle };
+        let home = &mut self.presence;
+        if home.is_empty() {
+            return Next::Idle;
+        }
         let (node, now) = (Arc::clone(&self.node), out.now());
         let config = node.config();
         let bytes_max = config.broadcast_bytes_max();
@@ -101,10 +103,8 @@ impl<N: Node> Core<N> {
         }
     }
 
-    fn count_presences(&mut self) {
-        let entries = self.presence.as_ref().map_or(0, |home| home.entries());
-        self.metrics.presences.set(entries as u64);
-        self.presence.take_if(|home| home.is_empty());
+    fn count_presences(&self) {
+        self.metrics.presences.set(self.presence.entries() as u64);
     }
 }
 

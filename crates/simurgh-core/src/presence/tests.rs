@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use simurgh_presence::{Meta, Owner, PhxRefs};
+use simurgh_presence::{Meta, Owner};
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
@@ -245,17 +245,16 @@ fn a_long_list_leaves_in_portions_and_before_the_next_diff() {
 #[test]
 fn who_asks_for_a_list_that_is_too_long_gets_both_answers_in_one_write() {
     let config = PresenceConfig { list_max: 1, ..PresenceConfig::default() };
-    let (mut home, mut refs) = (Home::new(Owner(1), 1), PhxRefs::new(Owner(1)));
-    let ns = INTERVAL.as_nanos() as u64;
+    let (mut home, ns) = (Home::new(Owner(1), 1), INTERVAL.as_nanos() as u64);
     let channel = |membership| ChannelId { shard: 0, membership, generation: 1 };
     let meta = || Meta::parse("{}").unwrap();
     for (at, key) in ["a", "b"].into_iter().enumerate() {
         let call = (channel(at as u32), PresenceCall::Track(key.into(), meta()));
-        assert_eq!(home.call("t", call, &config, &mut refs, 0), Taken::Yes);
+        assert_eq!(home.call("t", call, &config, 0), Taken::Yes);
     }
     assert_eq!(home.tell("t", &config, 1 << 20, 0).len(), 2, "all get both");
     for membership in [0, 1] {
-        home.call("t", (channel(membership), PresenceCall::PushState), &config, &mut refs, ns);
+        home.call("t", (channel(membership), PresenceCall::PushState), &config, ns);
     }
     let said = home.tell("t", &config, 1 << 20, ns);
     let [say @ Say::Some(events, channels)] = said.as_slice() else { panic!("{said:?}") };
