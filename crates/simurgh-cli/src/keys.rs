@@ -578,9 +578,9 @@ pub(crate) const ALL: &[Key] = &[
         takes: "a time in quotes, such as \"10s\", or \"off\"",
         default: "off; for the built-in chat 10s",
         example: Some("\"10s\""),
-        about: "Serves long polling at /socket/longpoll, for clients that get no WebSocket through; \
-                a poll waits for so long, and a session that nobody polls for one and a half times \
-                that ends",
+        about: "Serves long polling at /socket/longpoll, for clients that get no WebSocket; a poll \
+                waits for so long, and a session that nobody polls for one and a half times that \
+                ends",
         cost: "2 kB for each poll that waits, and a place among http_connections_max",
         set: |layer, value| scalar(&mut layer.longpoll, value, units::duration_or_off),
     },

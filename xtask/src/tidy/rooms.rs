@@ -58,6 +58,7 @@ const ROOMS: &[&str] = &[
     "time/hibernation",
     "time",
     "application",
+    "presence/say",
     "presence/home",
     "core",
     "presence",

@@ -8,6 +8,7 @@
 pub(crate) mod call;
 pub(crate) mod handle;
 pub(crate) mod home;
+mod say;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,8 @@ use simurgh_proto::message::Payload;
 use simurgh_reactor::Next;
 
 use self::call::{PresenceCall, PresenceMail, SharedPush};
-use self::home::{STATE_BYTES, Say, Taken};
+use self::home::{STATE_BYTES, Taken};
+use self::say::Say;
 use crate::broadcast::Broadcast;
 use crate::core::Core;
 use crate::flow::Posted;

@@ -10,7 +10,8 @@ use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
 use crate::presence::call::{PresenceCall, PresenceConfig};
-use crate::presence::home::{Home, Say, Taken};
+use crate::presence::home::{Home, Taken};
+use crate::presence::say::Say;
 use crate::testing::*;
 use crate::*;
 
