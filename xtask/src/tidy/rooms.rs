@@ -54,6 +54,7 @@ const ROOMS: &[&str] = &[
     "fanout",
     "time/sweep",
     "time/drain",
+    "time/expiry",
     "time/hibernation",
     "time",
     "application",

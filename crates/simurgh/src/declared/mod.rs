@@ -1,8 +1,7 @@
 //! Channels without Rust: what members may say and how they are answered, as data.
 //!
 //! A [`ChannelSpec`] is read from a configuration file (`simurgh serve` reads `[[channel]]` tables
-//! of
-//! `simurgh.toml`), checked whole by [`mount`], and then served by one channel type for all.
+//! of `simurgh.toml`), checked whole by [`mount`], and then served by one channel type for all.
 //! The seeds' chat, in these words:
 //!
 //! ```toml
@@ -80,7 +79,8 @@ pub struct ChannelSpec {
     /// Topics (patterns as above) whose joins are refused with `{"reason": "unauthorized"}`.
     pub deny: Vec<String>,
     /// Who may join, by what the tokens say, as [`Rule`](crate::token::Rule)s of which one has to
-    /// allow it; others are refused with `{"reason": "unauthorized"}`. Default: all who may connect.
+    /// allow it; others are refused with `{"reason": "unauthorized"}`. Default: all who may
+    /// connect.
     #[cfg(feature = "token")]
     #[serde(deserialize_with = "rules::deserialize")]
     pub join: Vec<String>,
@@ -263,8 +263,8 @@ pub fn mount(path: &str, specs: &[ChannelSpec], defaults: Defaults) -> Result<Mo
     mount_any(path, specs, defaults)
 }
 
-/// The same for sockets that are let in by tokens, of which `join` and `publish` of the channels may
-/// speak.
+/// The same for sockets that are let in by tokens, of which `join` and `publish` of the channels
+/// may speak.
 ///
 /// # Errors
 /// As [`mount`].

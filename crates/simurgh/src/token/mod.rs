@@ -42,9 +42,9 @@
 //! socket lives on for as long as the new token is good.
 //!
 //! # Cost
-//! Verifying costs 2 µs (HMAC) to 100 µs (public keys), once a connect and a renewal. An open socket
-//! with a token has its claims and a record of its own. [`OnExpiry::Renew`] costs 24 bytes a channel
-//! and a virtual call an event.
+//! Verifying costs 2 µs (HMAC) to 100 µs (public keys), once a connect and a renewal. An open
+//! socket with a token has its claims and a record of its own. [`OnExpiry::Renew`] costs 24 bytes a
+//! channel and a virtual call an event.
 
 mod held;
 mod renewal;
