@@ -193,14 +193,13 @@ impl Crowd {
 
     /// Until nothing is said any more, and all that was is taken.
     fn settle(&mut self) -> Result<()> {
-        self.driver.settle()?;
+        patiently(|| self.driver.settle())?;
         let quiet = Duration::from_millis(500);
         let since = Instant::now();
         while self.watching.recv_timeout(quiet).is_some() {
             ensure!(since.elapsed() < PATIENCE, "something is said all the time");
         }
-        self.driver.settle()?;
-        Ok(())
+        patiently(|| self.driver.settle())
     }
 
     /// Members leave and come back; how long their topics took to hear of each leave.

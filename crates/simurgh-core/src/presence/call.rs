@@ -26,6 +26,8 @@ pub struct PresenceConfig {
     pub meta_bytes_max: usize,
     /// Entries that one channel may have.
     pub channel_entries_max: usize,
+    /// Bytes of lists that leave in one turn of the shard that keeps a topic, at the least one list.
+    pub turn_bytes: usize,
 }
 
 impl Default for PresenceConfig {
@@ -38,6 +40,7 @@ impl Default for PresenceConfig {
             key_bytes_max: 256,
             meta_bytes_max: 4096,
             channel_entries_max: 16,
+            turn_bytes: 1 << 20,
         }
     }
 }

@@ -17,9 +17,6 @@ use super::say::Say;
 use crate::clock::nanoseconds;
 use crate::id::ChannelId;
 
-/// Bytes of lists that leave in one turn.
-pub(super) const STATE_BYTES: usize = 1 << 20;
-
 /// What an entry adds to its key and meta, in a list: its ref, and what it replaced.
 const ENTRY_BYTES: usize = 96;
 
@@ -151,7 +148,7 @@ impl Home {
         if topic.next_ns(config).is_some_and(|next_ns| next_ns <= now_ns) {
             topic.tell(config, bytes_max, now_ns, &mut said);
         }
-        topic.hand_out(&mut said);
+        topic.hand_out(config, &mut said);
         if topic.is_done() {
             self.topics.remove(name);
             if self.topics.is_empty() {
@@ -336,10 +333,10 @@ impl Topic {
     }
 
     /// The next portion of those who are to get the list.
-    fn hand_out(&mut self, said: &mut Vec<Say>) {
+    fn hand_out(&mut self, config: &PresenceConfig, said: &mut Vec<Say>) {
         let Some(state) = self.state.clone().filter(|_| !self.getting.is_empty()) else { return };
         let bytes = state.iter().map(|(_, json)| json.len()).sum::<usize>();
-        let count = (STATE_BYTES / bytes.max(1)).clamp(1, self.getting.len());
+        let count = (config.turn_bytes / bytes.max(1)).clamp(1, self.getting.len());
         let channels = self.getting.drain(..count).collect();
         if self.getting.is_empty() {
             (self.state, self.getting) = (None, VecDeque::new());
