@@ -70,7 +70,7 @@ fn plan(words: &[String]) -> Result<Plan> {
     let members = members.parse().context("MEMBERS")?;
     ensure!(members >= 2 * TOPIC_MEMBERS, "at least two topics of {TOPIC_MEMBERS}");
     let interval = match interval {
-        [] => 100,
+        [] => 50,
         [interval] => interval.parse().context("INTERVAL_MS")?,
         _ => bail!("too many arguments"),
     };

@@ -255,8 +255,8 @@ pub(crate) const ALL: &[Key] = &[
     },
     Key {
         name: "presence_interval",
-        takes: "a time such as \"100ms\"",
-        default: "\"100ms\"",
+        takes: "a time such as \"50ms\"",
+        default: "\"50ms\"",
         example: None,
         about: "A topic's changes of presence are told once in so long, as one diff; the first \
                 after a quiet while at once",

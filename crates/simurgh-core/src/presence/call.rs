@@ -33,7 +33,7 @@ pub struct PresenceConfig {
 impl Default for PresenceConfig {
     fn default() -> Self {
         Self {
-            interval: Duration::from_millis(100),
+            interval: Duration::from_millis(50),
             list_max: 1000,
             summary_interval: Duration::from_secs(5),
             sample: 20,

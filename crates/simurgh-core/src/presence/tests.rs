@@ -16,7 +16,7 @@ use crate::testing::*;
 use crate::*;
 
 const BOTH: &str = "presence_state presence_summary";
-const INTERVAL: Duration = Duration::from_millis(100);
+const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Tracks who joins under the topic's second word, and does what it is told.
 fn present() -> Scripted {
@@ -195,10 +195,10 @@ fn who_joins_in_one_interval_shares_one_list_and_one_diff() {
     for (number, key) in crowd.iter().enumerate() {
         says(&mut it, *key, "track", &format!("\"{number}\""));
         says(&mut it, *key, "state", "0");
-        it.passes(Duration::from_millis(4));
+        it.passes(Duration::from_millis(2));
         turn(&mut it);
     }
-    it.passes(Duration::from_millis(40));
+    it.passes(Duration::from_millis(20));
     turn(&mut it);
     let mut first_client = Client::default();
     first_client.hears(&mut it, first);
