@@ -31,6 +31,8 @@ const TOPIC_MEMBERS: usize = 100;
 const LEAVES_PER_SECOND: u32 = 1_000;
 /// How long one that has left stays away, and then stays.
 const AWAY: Duration = Duration::from_secs(1);
+/// How often somebody is looked for who may leave.
+const TRIES: usize = 100;
 /// How long anything is waited for.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Until an allocator has given back what it means to give back.
@@ -230,7 +232,7 @@ impl Crowd {
         };
         Ok(json!({
             "leaves": latencies.len(),
-            "rate": f64::from(leaves) / took.as_secs_f64(),
+            "rate": latencies.len() as f64 / took.as_secs_f64(),
             "leave_p50_ms": at(0.5)?,
             "leave_p99_ms": at(0.99)?,
             "leave_max_ms": at(1.0)?,
@@ -270,16 +272,15 @@ impl Churn {
         }
     }
 
-    /// Anybody, of a topic that has heard of all who left before.
+    /// Anybody, of a topic that has heard of all who left before; nobody, if nobody is found soon.
     fn one_leaves(&mut self, crowd: &mut Crowd) -> Result<()> {
-        let (index, topic) = loop {
+        let found = (0..TRIES).find_map(|_| {
             let index = self.rng.usize(..crowd.sockets.len());
             let topic = index / (TOPIC_MEMBERS - 1);
             let is_told = self.left.get(topic).is_some_and(Option::is_none);
-            if is_told && self.rests.get(index) == Some(&false) {
-                break (index, topic);
-            }
-        };
+            (is_told && self.rests.get(index) == Some(&false)).then_some((index, topic))
+        });
+        let Some((index, topic)) = found else { return Ok(()) };
         let now = Instant::now();
         let socket = *crowd.sockets.get(index).context("no such member")?;
         crowd.driver.leave(socket, &name(topic))?;
