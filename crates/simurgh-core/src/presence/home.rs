@@ -50,8 +50,8 @@ struct Topic {
     told_ns: Option<u64>,
     due_ns: Option<u64>,
     is_summary: bool,
-    /// The number that members have been told, and when.
-    summary: (usize, u64),
+    /// The number that all members know, if all know one, and when they were told.
+    summary: (Option<usize>, u64),
 }
 
 /// What was made of a call.
@@ -195,7 +195,7 @@ impl Topic {
             told_ns: None,
             due_ns: None,
             is_summary: false,
-            summary: (0, 0),
+            summary: (None, 0),
         }
     }
 
@@ -235,7 +235,7 @@ impl Topic {
         let (counted, counted_ns) = self.summary;
         if self.is_summary && self.asking.is_empty() {
             // Who has said something else may have made the list short enough.
-            let is_same = counted == self.table.len() && !self.table.has_changes();
+            let is_same = counted == Some(self.table.len()) && !self.table.has_changes();
             return match is_same {
                 true => None,
                 false => after(counted_ns, config.summary_interval).max(told_ns),
@@ -320,10 +320,13 @@ impl Topic {
         let is_due = now_ns.saturating_sub(counted_ns) >= nanoseconds(config.summary_interval);
         let summary = self.summary(config, now_ns);
         let mut to_all = None;
-        if !was_summary || (is_due && counted != self.table.len()) {
-            self.summary = (self.table.len(), now_ns);
+        let is_known = counted == Some(self.table.len());
+        if !was_summary || (is_due && !is_known) {
+            self.summary = (Some(self.table.len()), now_ns);
             to_all = Some(Say::All("presence_summary", summary));
         } else if !asking.is_empty() {
+            // Even if it soon is again what the others know: these are to hear of it.
+            self.summary.0 = counted.filter(|_| is_known);
             to_asking.push(("presence_summary", summary.into()));
         }
         if !to_asking.is_empty() {

@@ -293,6 +293,17 @@ fn a_topic_with_more_than_a_list_takes_tells_how_many_there_are() {
     it.passes(Duration::from_secs(5));
     turn(&mut it);
     assert_eq!(heard(&mut it, members[0]), ["\"presence_summary\""]);
+    // One is told another number than all, and then it is what all know: that one hears of it.
+    says(&mut it, members[10], "track", r#""10""#);
+    says(&mut it, members[1], "state", "0");
+    it.passes(INTERVAL);
+    turn(&mut it);
+    says(&mut it, members[10], "untrack", r#""10""#);
+    it.hears(members[1]);
+    it.passes(Duration::from_secs(5));
+    turn(&mut it);
+    assert_eq!(heard(&mut it, members[1]), ["\"presence_summary\""]);
+    it.hears(members[0]);
     // A tenth less than the list takes, and all have it again.
     for number in [8, 9] {
         says(&mut it, members[number], "untrack", &format!("\"{number}\""));
