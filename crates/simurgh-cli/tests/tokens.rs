@@ -249,11 +249,9 @@ fn settings_that_are_wrong_are_refused_with_their_place() {
     }
 }
 
-/// Its lines are comments, so that nobody has to delete what names files of others.
-#[test]
-fn what_config_prints_of_the_table_can_be_taken_over() {
-    let dir = directory(&[("secret_key_base", SECRET), ("secret", SECRET)]);
-    let printed = run(dir.path(), &["config"]).stdout;
+/// The lines of `simurgh config` that show a key of the table.
+fn printed_settings() -> Vec<String> {
+    let printed = run(directory(&[]).path(), &["config"]).stdout;
     let setting = |line: &str| {
         let line = line.strip_prefix("#   ")?;
         let is_key = line.split_once(" = ")?.0.chars().all(|c| c.is_ascii_lowercase() || c == '_');
@@ -262,7 +260,41 @@ fn what_config_prints_of_the_table_can_be_taken_over() {
     };
     let lines = printed.split("Keys of the table:").nth(1).unwrap();
     let lines: Vec<_> = lines.split("[[channel]]").next().unwrap().lines().collect();
-    let settings: Vec<_> = lines.into_iter().filter_map(setting).collect();
+    lines.into_iter().filter_map(setting).collect()
+}
+
+/// What docs/TOKENS.md shows is taken, and it names every key of the table.
+#[test]
+fn the_page_speaks_of_the_settings_that_there_are() {
+    let page = include_str!("../../../docs/TOKENS.md");
+    let dir = directory(&[("secret_key_base", SECRET), ("secret", SECRET)]);
+    let blocks: Vec<_> = page.split("```toml\n").skip(1).collect();
+    assert!(blocks.len() > 2, "{}", blocks.len());
+    for block in blocks {
+        let block = block.split("```").next().unwrap();
+        let toml = match block.contains("[token]") {
+            true => block.to_owned(),
+            false => format!("[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n{block}"),
+        };
+        std::fs::write(dir.path().join("f.toml"), &toml).unwrap();
+        let ran = run(dir.path(), &["config", "--check", "f.toml"]);
+        assert!(ran.status.success(), "{toml}\n{}", ran.stderr);
+    }
+    let table = page.split("| key | for | default | |").nth(1).unwrap();
+    let table = table.split("\n\n").next().unwrap();
+    let settings = printed_settings();
+    let keys: Vec<_> = settings.iter().map(|line| line.split(" = ").next().unwrap()).collect();
+    assert!(keys.contains(&"kind") && keys.contains(&"on_expiry"), "{keys:?}");
+    for key in keys {
+        assert!(table.contains(&format!("`{key}`")), "{key} is not in the table of the page");
+    }
+}
+
+/// Its lines are comments, so that nobody has to delete what names files of others.
+#[test]
+fn what_config_prints_of_the_table_can_be_taken_over() {
+    let dir = directory(&[("secret_key_base", SECRET), ("secret", SECRET)]);
+    let settings = printed_settings();
     assert_eq!(settings.len(), 12, "{settings:#?}");
     let of = |kind: &str, others: &[&str]| {
         let is_other = |line: &str| others.iter().any(|key| line.starts_with(key));

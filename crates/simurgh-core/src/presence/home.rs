@@ -234,17 +234,20 @@ impl Topic {
     /// When there is something to be told.
     fn next_ns(&self, config: &PresenceConfig) -> Option<u64> {
         let after = |time_ns: u64, pause| Some(time_ns.saturating_add(nanoseconds(pause)));
+        let told_ns = self.told_ns.map_or(Some(0), |told_ns| after(told_ns, config.interval));
         let (counted, counted_ns) = self.summary;
         if self.is_summary && self.asking.is_empty() {
-            return match counted == self.table.len() {
+            // Who has said something else may have made the list short enough.
+            let is_same = counted == self.table.len() && !self.table.has_changes();
+            return match is_same {
                 true => None,
-                false => after(counted_ns, config.summary_interval),
+                false => after(counted_ns, config.summary_interval).max(told_ns),
             };
         }
         if !self.table.has_changes() && self.asking.is_empty() && !self.table.is_empty() {
             return None;
         }
-        self.told_ns.map_or(Some(0), |told_ns| after(told_ns, config.interval))
+        told_ns
     }
 
     /// Tells what has changed since the last time.

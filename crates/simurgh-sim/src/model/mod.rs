@@ -15,7 +15,7 @@
 
 mod accept;
 mod calls;
-mod home;
+pub(crate) mod home;
 mod joins;
 mod listeners;
 pub(crate) mod presence;
