@@ -37,8 +37,8 @@
 //! A token may also come with a join, for its topic alone: [`TokenPolicy::join`].
 //!
 //! # Expiry
-//! A socket does not outlive its token: when that has expired, by the leeway of the settings and at
-//! most a second later, it is closed with 3000 (PROTOCOL §7.3). The official clients connect again
+//! A socket does not outlive its token: when that has expired, by the leeway of the settings and
+//! what a sweep takes (PROTOCOL §7.7), it is closed with 3000. The official clients connect again
 //! then, and ask for their token anew where it is given as a function. With [`OnExpiry::Renew`] the
 //! client may send a fresh one of the same subject before, as event `access_token` on any topic it
 //! has joined: `{"access_token": "…"}`. It is answered `ok`, or `error` with a `reason`, and the
