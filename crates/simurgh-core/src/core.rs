@@ -106,6 +106,11 @@ impl<N: Node> Core<N> {
         Some(self.presence.entries()).filter(|_| !self.presence.is_empty())
     }
 
+    /// Topics whose members are told by this shard how many there are.
+    pub fn presence_answers(&self) -> usize {
+        self.presence.answers()
+    }
+
     /// Whether a socket is not read for what it published.
     pub fn is_held_back(&self, key: Key) -> bool {
         self.fanout.holds_back(key)

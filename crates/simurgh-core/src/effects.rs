@@ -109,7 +109,7 @@ impl<N: Node> Core<N> {
                     }
                 }
                 Effect::Assign(value) => self.assign(out, speaker.conn, value),
-                Effect::Presence(call) => self.presence_call(speaker, call),
+                Effect::Presence(call) => self.presence_call(out, speaker, call),
                 Effect::Link(work) => match self.live(speaker.id) {
                     Some(membership) => self.application.link(membership, work),
                     None => self.application.drop_guarded(work),

@@ -156,6 +156,8 @@ pub(crate) enum Tag {
     Present(u32),
     /// A push for several channels.
     Pushes(u32),
+    /// What members of a topic are told that ask.
+    Answers(u32),
 }
 
 /// A join that is being decided.

@@ -101,6 +101,13 @@ impl SimNode {
     /// Posts what has to do with presence.
     pub(crate) fn post_presence(&self, shard: usize, mail: Mail) -> bool {
         let tag = match &mail {
+            Mail::Presence(topic, PresenceMail::Answers(events)) => {
+                let mut model = self.stage.model();
+                let topic = model.topics.number(topic).unwrap_or_default();
+                let events =
+                    events.as_ref().map(|it| it.iter().map(|(event, json)| (*event, &**json)));
+                Tag::Answers(model.answers_go(topic, events))
+            }
             Mail::Presence(topic, it) => Tag::Present(self.for_home(shard, topic, it)),
             Mail::Push(push) => Tag::Pushes(self.stage.model().presence_pushes(push)),
             Mail::Broadcast(posted) => Tag::Broadcast(self.told_all(posted.broadcast())),
@@ -133,7 +140,9 @@ impl SimNode {
                 };
                 model.presence_posted(*channel, topic, shard, does)
             }
-            PresenceMail::List(_) => topic.map_or(NONE, |it| model.presence_goes(it, shard, None)),
+            PresenceMail::List(_) | PresenceMail::Answers(_) => {
+                topic.map_or(NONE, |it| model.presence_goes(it, shard, None))
+            }
         }
     }
 

@@ -536,13 +536,14 @@ impl World {
                 it.fanout_topics.value(),
                 it.channels_hibernating.value(),
                 it.presences.value() + u64::from(server.core.presences().is_some()),
+                server.core.presence_answers() as u64,
             ];
             // What is under way in a shard that ends is gone with it.
             let (gauges, frames) = match server.has_ended {
-                true => ([0; 7], 0),
+                true => ([0; 8], 0),
                 false => (gauges, server.net.frames.get()),
             };
-            if gauges != [0; 7] || frames != 0 {
+            if gauges != [0; 8] || frames != 0 {
                 found.push(format!("shard {shard}: gauges {gauges:?}, {frames} frames"));
             }
         }

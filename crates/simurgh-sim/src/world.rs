@@ -267,6 +267,7 @@ impl World {
                 Tag::Unlisten(number) => model.unlistens(number),
                 Tag::Present(number) => model.presence_came(shard, number),
                 Tag::Pushes(number) => model.pushes_to_some(number),
+                Tag::Answers(number) => model.keeps_answers(shard, number),
             }
             if is_drain && let Some(it) = model.shards.get_mut(shard) {
                 it.drains = true;

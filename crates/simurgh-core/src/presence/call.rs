@@ -134,12 +134,15 @@ pub struct PresenceList {
     pub json: String,
 }
 
-/// What the shard that keeps a topic's presences is told, or asked.
+/// What the shard that keeps a topic's presences is told, or asked, and what it tells all shards.
 pub enum PresenceMail {
     /// What a member of the topic does; its weight was charged to the shard.
     Call(ChannelId, PresenceCall),
     /// Who is present?
     List(PresenceAnswer),
+    /// The topic has too many for a list: what members are told who ask, until there is something
+    /// else; none if they are to ask its home again. Its weight was charged to the shard.
+    Answers(Option<Arc<[SharedEvent]>>),
 }
 
 impl PresenceMail {
@@ -150,7 +153,8 @@ impl PresenceMail {
                 key.len() + meta.as_str().len()
             }
             Self::Call(_, PresenceCall::Untrack(key)) => key.len(),
-            Self::Call(..) | Self::List(_) => 0,
+            Self::Answers(Some(events)) => events.iter().map(|(_, json)| json.len()).sum(),
+            Self::Call(..) | Self::List(_) | Self::Answers(None) => 0,
         };
         own + 128
     }
@@ -161,6 +165,7 @@ impl fmt::Debug for PresenceMail {
         match self {
             Self::Call(channel, call) => f.debug_tuple("Call").field(channel).field(call).finish(),
             Self::List(_) => f.write_str("List"),
+            Self::Answers(events) => f.debug_tuple("Answers").field(events).finish(),
         }
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Home {
     due: BinaryHeap<Reverse<(u64, Rc<str>)>>,
     /// Entries of all topics.
     entries: usize,
+    /// What members are told who ask, of topics that have too many for a list, whoever their home.
+    answers: HashMap<Box<str>, Arc<[SharedEvent]>>,
 }
 
 struct Topic {
@@ -66,7 +68,8 @@ impl Home {
     /// One without presences.
     pub(crate) fn new(owner: Owner, seed: u64) -> Self {
         let (topics, due) = (HashMap::new(), BinaryHeap::new());
-        Self { owner, seed, refs: PhxRefs::new(owner), topics, due, entries: 0 }
+        let (refs, answers) = (PhxRefs::new(owner), HashMap::new());
+        Self { owner, seed, refs, topics, due, entries: 0, answers }
     }
 
     /// Entries of all topics.
@@ -77,6 +80,27 @@ impl Home {
     /// Whether nobody is present anywhere and nothing is to be told.
     pub(crate) fn is_empty(&self) -> bool {
         self.topics.is_empty()
+    }
+
+    /// Topics whose members it answers, whoever their home.
+    pub(crate) fn answers(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// What a member of a topic is told that asks, if the shard knows it.
+    pub(super) fn answer(&self, name: &str) -> Option<Arc<[SharedEvent]>> {
+        self.answers.get(name).map(Arc::clone)
+    }
+
+    /// Keeps what members of a topic are told that ask, or keeps it no longer.
+    pub(super) fn keep(&mut self, name: &str, events: Option<Arc<[SharedEvent]>>) {
+        match events {
+            Some(events) => drop(self.answers.insert(name.into(), events)),
+            None => drop(self.answers.remove(name)),
+        }
+        if self.answers.is_empty() {
+            self.answers = HashMap::new();
+        }
     }
 
     /// Does what a channel wants done.
@@ -273,6 +297,7 @@ impl Topic {
         // From a sample back to a list, or by more than fits: everybody gets it anew.
         let is_oversize = diff.as_ref().is_some_and(|diff| diff.len() > bytes_max);
         if was_summary || is_oversize {
+            said.extend(was_summary.then_some(Say::Keep(None)));
             self.asking.clear();
             if !was_summary {
                 // A client without a list adds the diffs that it has kept to the first it gets,
@@ -310,29 +335,36 @@ impl Topic {
         said: &mut Vec<Say>,
     ) {
         let asking: Vec<ChannelId> = std::mem::take(&mut self.asking).into();
-        let mut to_asking: Vec<SharedEvent> = Vec::new();
-        if !was_summary {
-            said.push(Say::All("presence_state", NOBODY.into()));
-        } else if !asking.is_empty() {
-            to_asking.push(("presence_state", NOBODY.into()));
-        }
         let (counted, counted_ns) = self.summary;
         let is_due = now_ns.saturating_sub(counted_ns) >= nanoseconds(config.summary_interval);
-        let summary = self.summary(config, now_ns);
-        let mut to_all = None;
         let is_known = counted == Some(self.table.len());
-        if !was_summary || (is_due && !is_known) {
+        let is_for_all = !was_summary || (is_due && !is_known);
+        if !is_for_all && asking.is_empty() {
+            return;
+        }
+        let summary: Arc<str> = self.summary(config, now_ns).into();
+        let events =
+            [("presence_state", NOBODY.into()), ("presence_summary", Arc::clone(&summary))];
+        let events: Arc<[SharedEvent]> = events.into();
+        if is_for_all {
             self.summary = (Some(self.table.len()), now_ns);
-            to_all = Some(Say::All("presence_summary", summary));
-        } else if !asking.is_empty() {
+            // Before all hear it: whoever joins behind that is told this.
+            said.push(Say::Keep(Some(Arc::clone(&events))));
+        } else {
             // Even if it soon is again what the others know: these are to hear of it.
             self.summary.0 = counted.filter(|_| is_known);
-            to_asking.push(("presence_summary", summary.into()));
         }
-        if !to_asking.is_empty() {
-            said.push(Say::Some(to_asking.into(), asking));
+        if !was_summary {
+            said.push(Say::All("presence_state", NOBODY.into()));
+        } else if is_for_all && !asking.is_empty() {
+            let empty = events.first().cloned().into_iter().collect();
+            said.push(Say::Some(empty, asking));
+        } else if !asking.is_empty() {
+            said.push(Say::Some(events, asking));
         }
-        said.extend(to_all);
+        if is_for_all {
+            said.push(Say::All("presence_summary", (*summary).into()));
+        }
     }
 
     /// The next portion of those who are to get the list.

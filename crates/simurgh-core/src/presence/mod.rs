@@ -36,13 +36,29 @@ const PATIENCE: Duration = Duration::from_millis(5);
 
 impl<N: Node> Core<N> {
     /// What a channel does with its presences; one that has ended has none.
-    pub(crate) fn presence_call(&mut self, speaker: &Speaker, call: PresenceCall) {
+    pub(crate) fn presence_call(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        call: PresenceCall,
+    ) {
         let Speaker { id, topic, .. } = speaker;
-        let is_live = self.registry.member(id.membership).map(|it| it.generation);
-        if is_live == Some(id.generation) {
-            self.registry.mark(id.membership, TRACKS, true);
-            self.node.post_home(topic, PresenceMail::Call(*id, call));
+        if self.live(*id).is_none() {
+            return;
         }
+        let known = match call {
+            PresenceCall::PushState => self.presence.answer(topic),
+            _ => None,
+        };
+        // With the reply to its join, in one write.
+        if let Some(events) = known {
+            for (event, json) in &*events {
+                self.push_to(out, speaker, event, Payload::from_json(&**json));
+            }
+            return;
+        }
+        self.registry.mark(id.membership, TRACKS, true);
+        self.node.post_home(topic, PresenceMail::Call(*id, call));
     }
 
     /// A channel has ended that had presences.
@@ -68,6 +84,7 @@ impl<N: Node> Core<N> {
                 let list = home.list(topic, config, now_ns);
                 self.application.ask(|| answer(list));
             }
+            PresenceMail::Answers(events) => home.keep(topic, events),
         }
         self.count_presences();
     }
@@ -117,6 +134,13 @@ fn tell<N: Node>(node: &N, topic: &str, say: Say) {
             let broadcast = Arc::new(Broadcast::new(topic, event, Payload::from_json(json)));
             for shard in 0..node.shards() {
                 node.post_charged(shard, Posted::new(Arc::clone(&broadcast), None));
+            }
+        }
+        Say::Keep(events) => {
+            for shard in 0..node.shards() {
+                let mail = PresenceMail::Answers(events.clone());
+                let bytes = mail.weight() + topic.len();
+                node.post_weighed(shard, bytes, Mail::Presence(topic.into(), mail));
             }
         }
         Say::Some(events, mut channels) | Say::Again(events, mut channels) => {

@@ -14,6 +14,8 @@ pub(super) enum Say {
     Some(Arc<[SharedEvent]>, Vec<ChannelId>),
     /// The same as before, for some more.
     Again(Arc<[SharedEvent]>, Vec<ChannelId>),
+    /// What shards tell those who ask from now on; none: they are to ask the home again.
+    Keep(Option<Arc<[SharedEvent]>>),
 }
 
 impl Say {
@@ -24,6 +26,7 @@ impl Say {
             Self::Some(events, channels) | Self::Again(events, channels) => {
                 events.iter().map(|(_, json)| json.len()).sum::<usize>() * channels.len()
             }
+            Self::Keep(_) => 0,
         }
     }
 
@@ -32,7 +35,7 @@ impl Say {
         match self {
             Self::All(..) => 1,
             Self::Some(events, _) => events.len(),
-            Self::Again(..) => 0,
+            Self::Again(..) | Self::Keep(_) => 0,
         }
     }
 }

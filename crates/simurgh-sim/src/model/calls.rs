@@ -336,6 +336,15 @@ impl Model {
                 self.outcome(done.did, horizon);
                 continue;
             };
+            if effect == Eff::Present(Does::Ask) {
+                let (chan, at) = (top.did.chan, top.at);
+                if let Some(says) = self.answers_to(chan) {
+                    let Some(top) = self.frames.last_mut() else { return };
+                    top.did.effects.splice(at..=at, says);
+                    continue;
+                }
+            }
+            let Some(top) = self.frames.last_mut() else { return };
             if let Eff::Broadcast(id) = effect {
                 let bytes = self.made.get(id as usize).map_or(0, |it| it.weight);
                 if bytes != 0 {

@@ -254,6 +254,26 @@ impl Room {
         Ok(())
     }
 
+    /// Whether this is how many there are, with a sample of them.
+    fn is_number(&self, (count, keys, sample): (usize, usize, &[Meta]), config: &Rules) -> bool {
+        let sampled = sample.iter().fold(0_u32, |mask, it| mask | 1 << it.key).count_ones();
+        (count, keys) == (self.entries.len(), self.keys())
+            && self.are_of(sample)
+            && sampled as usize == config.sample.min(keys)
+    }
+
+    /// Whether shards may tell this to members who ask, by what is there now.
+    pub(crate) fn is_answer(&self, told: &Told, config: &Rules) -> bool {
+        self.is_long(config)
+            && match told {
+                Told::State(metas) => metas.is_empty(),
+                Told::Summary { count, keys, sample } => {
+                    self.is_number((*count, *keys, sample), config)
+                }
+                Told::Diff { .. } => false,
+            }
+    }
+
     /// It tells how many there are: all members, or some who have asked.
     pub(crate) fn says_summary(
         &mut self,
@@ -263,9 +283,7 @@ impl Room {
         now_ns: u64,
     ) -> Wrong {
         let entries = self.entries.len();
-        let sampled = sample.iter().fold(0_u32, |mask, it| mask | 1 << it.key).count_ones();
-        let is_right = (count, keys) == (entries, self.keys()) && self.are_of(sample);
-        if !self.is_summary || !is_right || sampled as usize != config.sample.min(keys) {
+        if !self.is_summary || !self.is_number((count, keys, sample), config) {
             return Err(format!("tells a wrong number, or sample: {entries} are there"));
         }
         match chans {

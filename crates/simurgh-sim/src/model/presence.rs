@@ -44,8 +44,8 @@ struct Record {
     /// What stands for its payload, and its event.
     said: u32,
     word: u8,
-    /// How much the home had told before.
-    version: u32,
+    /// How much the home had told before; none of what a shard tells by itself.
+    version: Option<u32>,
     told: Told,
 }
 
@@ -72,6 +72,9 @@ pub(crate) struct Presence {
     /// Pushes for several channels: what is said, and to whom.
     pushes: Vec<(Vec<u32>, Vec<u32>)>,
     records: Vec<Record>,
+    /// What shards are to tell those who ask, by topic, as it was posted; and what they tell.
+    answers: Vec<(u8, Vec<u32>)>,
+    kept_answers: HashMap<(usize, u8), Vec<u32>>,
     names: HashMap<ChannelId, u32>,
     numbers: HashMap<PhxRef, u32>,
     /// How the states of entries were called.
@@ -180,6 +183,7 @@ impl Presence {
         self.refused.fill(0);
         self.ended.fill(false);
         self.names.clear();
+        self.kept_answers.clear();
     }
 }
 
@@ -353,8 +357,57 @@ impl Model {
         self.note(|| format!("topic {topic} tells {chans:?} (None: all) {event} {text}"));
         self.presence.telling.push(topic);
         let said = payload::said(text.as_bytes());
-        self.presence.records.push(Record { said, word, version, told });
+        self.presence.records.push(Record { said, word, version: Some(version), told });
         self.presence.records.len() as u32 - 1
+    }
+
+    /// A home says what a shard is to tell members who ask, or that it is to tell nothing; returns
+    /// the number of that.
+    pub(crate) fn answers_go<'a>(
+        &mut self,
+        topic: u8,
+        events: Option<impl Iterator<Item = (&'static str, &'a str)>>,
+    ) -> u32 {
+        let mut records = Vec::new();
+        for (event, text) in events.into_iter().flatten() {
+            let told = Told::read(event, text);
+            let Some((told, word)) = told.zip(letter_of(event)) else { continue };
+            let named = self.presence.name_states(&told);
+            let Presence { rooms, config, .. } = &self.presence;
+            let room = rooms.get(usize::from(topic));
+            let is_right = room.is_some_and(|it| it.is_answer(&told, config));
+            if !is_right || named.is_err() {
+                self.fail("presence", format!("topic {topic} has members told {event} {text}"));
+            }
+            let said = payload::said(text.as_bytes());
+            self.presence.records.push(Record { said, word, version: None, told });
+            records.push(self.presence.records.len() as u32 - 1);
+        }
+        self.note(|| format!("topic {topic} has members told who ask: {records:?}"));
+        self.presence.answers.push((topic, records));
+        self.presence.answers.len() as u32 - 1
+    }
+
+    /// A shard hears what it is to tell members who ask.
+    pub(crate) fn keeps_answers(&mut self, shard: usize, number: u32) {
+        let Some((topic, records)) = self.presence.answers.get(number as usize) else { return };
+        let key = (shard, *topic);
+        match records.as_slice() {
+            [] => drop(self.presence.kept_answers.remove(&key)),
+            records => drop(self.presence.kept_answers.insert(key, records.to_vec())),
+        }
+    }
+
+    /// What a channel is told by its own shard that asks who is there, if the shard knows it.
+    pub(super) fn answers_to(&self, chan: u32) -> Option<Vec<Eff>> {
+        let it = self.chan(chan)?;
+        let shard = self.conn(it.conn)?.shard;
+        let records = self.presence.kept_answers.get(&(shard, it.topic))?;
+        let say = |&record: &u32| {
+            let (said, word) = self.presence.said(record)?;
+            Some(Eff::Say { chan, word, said, record })
+        };
+        Some(records.iter().filter_map(say).collect())
     }
 
     /// A shard takes a push for several channels.
@@ -430,12 +483,12 @@ impl Model {
         let records = &self.presence.records;
         let Some(Record { version, told, .. }) = records.get(record as usize) else { return };
         let Some(view) = self.chans.get_mut(chan as usize).map(|it| &mut it.view) else { return };
-        let is_late = match told {
-            Told::Diff { .. } => *version <= view.version,
-            Told::State(_) => *version < view.version,
+        let is_late = version.is_some_and(|version| match told {
+            Told::Diff { .. } => version <= view.version,
+            Told::State(_) => version < view.version,
             Told::Summary { .. } => false,
-        };
-        view.version = view.version.max(*version);
+        });
+        view.version = version.map_or(view.version, |it| it.max(view.version));
         match told {
             Told::Summary { count, .. } => view.count = Some(*count),
             Told::Diff { .. } if !view.is_synced => view.pending.push(record),
