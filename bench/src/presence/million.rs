@@ -37,6 +37,8 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     for name in ["leave_p50_ms", "leave_p99_ms", "leave_max_ms", "leaves", "rate"] {
         sample.put(format!("million_{name}"), number(&with, name)?);
     }
-    sample.put("million_presences_missing", number(&with, "presences_missing")?);
+    for name in ["presences_missing", "presences_left", "left_percent"] {
+        sample.put(format!("million_{name}"), number(&with, name)?);
+    }
     Ok(())
 }

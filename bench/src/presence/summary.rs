@@ -12,6 +12,8 @@ use crate::stats;
 
 /// Members of a topic of the row `memory`.
 const TOPIC_MEMBERS: usize = 100;
+/// Topics that each client joins: so many that what a server has once does not matter.
+const TOPICS: usize = 10;
 /// Until an allocator has given back what it means to give back.
 const CALM: Duration = Duration::from_secs(4);
 
@@ -73,7 +75,7 @@ fn joins(
 /// Resident bytes at the stages of a crowd.
 struct Stages {
     connected: u64,
-    /// When a fifteenth has joined: what is made once is there.
+    /// When everybody has joined a first topic: what is made once is there.
     some: u64,
     joined: u64,
     left: u64,
@@ -90,7 +92,7 @@ pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let without = stages(bench, count, false, sample)?;
     let with = stages(bench, count, true, sample)?;
     let meta = sample.figures.get("memory_meta_bytes").copied().unwrap_or(0.0);
-    let others = stats::per(count - first_part(count), 1);
+    let others = stats::per(count * (TOPICS - 1), 1);
     let of_each = |it: &Stages| difference(it.joined, it.some) / others;
     sample.put("memory_with_bytes", of_each(&with));
     sample.put("memory_without_bytes", of_each(&without));
@@ -104,38 +106,40 @@ pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     Ok(())
 }
 
-fn first_part(count: usize) -> usize {
-    count / 15
-}
-
 fn stages(bench: &Bench<'_>, count: usize, presence: bool, sample: &mut Sample) -> Result<Stages> {
-    let topic = |index: usize| format!("rooms:{}", index / TOPIC_MEMBERS);
+    let topic =
+        |round: usize| move |index: usize| format!("rooms:{round}-{}", index / TOPIC_MEMBERS);
     let served = bench.serve(How { presence, list_max: LIST_MAX })?;
     let mut clients = served.clients()?;
     clients.open(count)?;
     clients.kept = presence.then(Vec::new);
     clients.rest(CALM)?;
     let connected = served.resident()?;
-    let join = |clients: &mut Clients, first: usize, end: usize| {
-        clients.join_some(first, end, topic)?;
-        let all = u64::try_from(end)?;
+    let mut some = None;
+    for round in 0..TOPICS {
+        clients.join_all(topic(round))?;
+        let all = u64::try_from(count * (round + 1))?;
         clients.until(|it| !presence || it.total.states >= all)?;
-        clients.rest(CALM)?;
-        served.resident()
-    };
-    let some = join(&mut clients, 0, first_part(count))?;
-    let joined = join(&mut clients, first_part(count), count)?;
+        if some.is_none() {
+            clients.rest(CALM)?;
+            some = Some(served.resident()?);
+        }
+    }
+    clients.rest(CALM)?;
+    let joined = served.resident()?;
     if presence {
-        sample.put("memory_untracked", stats::per(count, 1) - served.presences()?);
+        sample.put("memory_untracked", stats::per(count * TOPICS, 1) - served.presences()?);
         sample.put("memory_meta_bytes", meta_bytes(&clients)?);
     }
-    clients.leave_all(topic)?;
+    for round in 0..TOPICS {
+        clients.leave_all(topic(round))?;
+    }
     clients.rest(CALM)?;
     let left = served.resident()?;
     if presence {
         sample.put("memory_presences_left", served.presences()?);
     }
-    Ok(Stages { connected, some, joined, left })
+    Ok(Stages { connected, some: some.unwrap_or(connected), joined, left })
 }
 
 /// Bytes of a meta as the application wrote it: without the ref, which the table adds.
