@@ -37,6 +37,8 @@ const TRIES: usize = 100;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Until an allocator has given back what it means to give back.
 const CALM: Duration = Duration::from_secs(4);
+/// Until a server has given back what a crowd leaves: 4 s after the last, and some for the work.
+const GONE: Duration = Duration::from_secs(10);
 /// What a channel says of itself.
 const META: &str = r#"{"online_at":"1764000000"}"#;
 
@@ -108,7 +110,7 @@ fn run(plan: &Plan) -> Result<Value> {
     // what comes next is measured from there on.
     crowd.join_all()?;
     crowd.leave_all()?;
-    thread::sleep(CALM);
+    thread::sleep(GONE);
     let connected = resident()?;
     crowd.join_all()?;
     let present = crowd.count() as usize;
@@ -129,7 +131,7 @@ fn run(plan: &Plan) -> Result<Value> {
         fields.extend(churned.as_object().cloned().unwrap_or_default());
     }
     crowd.leave_all()?;
-    thread::sleep(CALM);
+    thread::sleep(GONE);
     let left = resident()?;
     fields.insert("left_mb".into(), json!(left as f64 / 1e6));
     let left = left.saturating_sub(connected) as f64;

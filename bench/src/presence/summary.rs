@@ -16,6 +16,8 @@ const TOPIC_MEMBERS: usize = 100;
 const TOPICS: usize = 10;
 /// Until an allocator has given back what it means to give back.
 const CALM: Duration = Duration::from_secs(4);
+/// Until a server has given back what a crowd leaves: 4 s after the last, and some for the work.
+const GONE: Duration = Duration::from_secs(10);
 
 /// CPU time of 18,000 joins to one topic, with presence and without: alone, and with the connect
 /// and the upgrade before each.
@@ -134,7 +136,7 @@ fn stages(bench: &Bench<'_>, count: usize, presence: bool, sample: &mut Sample) 
     for round in 0..TOPICS {
         clients.leave_all(topic(round))?;
     }
-    clients.rest(CALM)?;
+    clients.rest(GONE)?;
     let left = served.resident()?;
     if presence {
         sample.put("memory_presences_left", served.presences()?);
