@@ -33,6 +33,11 @@ pub(crate) const PARTS: &[Part] = &[
         about: "what one client can take from the others (simurgh-bench fairness)",
         run: fairness,
     },
+    Part {
+        name: "presence",
+        about: "a crowd whose members are present, and a leave (simurgh-bench presence)",
+        run: presence,
+    },
     Part { name: "driver", about: "sockets without a network (simurgh drive)", run: driver },
     Part { name: "page", about: "hello_page beside nginx (simurgh-bench page)", run: page },
     Part { name: "load", about: "load http beside wrk (simurgh-bench http-load)", run: load },
@@ -55,6 +60,15 @@ fn fairness(session: &mut Session) -> Result<Vec<Measure>, String> {
     let mut arguments = vec!["fairness", "--runs", &runs];
     arguments.extend(session.short.then_some("--short"));
     let raw = bench_file(session, "fairness", &arguments)?;
+    read::bench_table(&raw, if session.short { "short" } else { "" })
+}
+
+/// Crowds that are present. Each round has a server for every part of a ratio: two say enough.
+fn presence(session: &mut Session) -> Result<Vec<Measure>, String> {
+    let runs = session.runs.min(2).to_string();
+    let mut arguments = vec!["presence", "--runs", &runs];
+    arguments.extend(session.short.then_some("--short"));
+    let raw = bench_file(session, "presence", &arguments)?;
     read::bench_table(&raw, if session.short { "short" } else { "" })
 }
 
