@@ -59,6 +59,7 @@ const ROOMS: &[&str] = &[
     "time",
     "application",
     "presence/say",
+    "presence/topic",
     "presence/home",
     "core",
     "presence",

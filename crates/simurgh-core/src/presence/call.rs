@@ -26,7 +26,7 @@ pub struct PresenceConfig {
     pub meta_bytes_max: usize,
     /// Entries that one channel may have.
     pub channel_entries_max: usize,
-    /// Bytes of lists that leave in one turn of the shard that keeps a topic, at the least one list.
+    /// Bytes of lists that leave in one turn of the shard that keeps a topic; one list at least.
     pub turn_bytes: usize,
 }
 

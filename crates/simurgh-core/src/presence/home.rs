@@ -1,27 +1,17 @@
-//! The presences of the topics that a shard keeps, and when their members hear of them.
-//!
-//! A topic's changes are gathered for an interval and told as one `presence_diff`, the first after
-//! a quiet while at once. Whoever asked for the list meanwhile shares one `presence_state`, as it
-//! was when that diff was made; it reaches them in portions, a turn each, and always before the
-//! next diff: what a client makes of both is what stands here.
+//! The topics whose presences a shard keeps, and when it is their turn; and what the shard tells
+//! members by itself.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use simurgh_presence::{Owner, PhxRefs, Table};
+use simurgh_presence::{Owner, PhxRefs};
 
 use super::call::{PresenceCall, PresenceConfig, PresenceList, SharedEvent};
 use super::say::Say;
-use crate::clock::nanoseconds;
+use super::topic::{NOBODY, Topic};
 use crate::id::ChannelId;
-
-/// What an entry adds to its key and meta, in a list: its ref, and what it replaced.
-const ENTRY_BYTES: usize = 96;
-
-/// A list that is empty.
-const NOBODY: &str = "{}";
 
 /// The presences of the topics that a shard keeps.
 pub(crate) struct Home {
@@ -37,23 +27,6 @@ pub(crate) struct Home {
     entries: usize,
     /// What members are told who ask, of topics that have too many for a list, whoever their home.
     answers: HashMap<Box<str>, Arc<[SharedEvent]>>,
-}
-
-struct Topic {
-    table: Table<ChannelId>,
-    /// Who wants the list, from the next time on that changes are told.
-    asking: VecDeque<ChannelId>,
-    /// The list as it was then, and who is still to get it.
-    state: Option<Arc<[SharedEvent]>>,
-    getting: VecDeque<ChannelId>,
-    /// Whether somebody has got it already.
-    is_shared: bool,
-    /// When changes were told last.
-    told_ns: Option<u64>,
-    due_ns: Option<u64>,
-    is_summary: bool,
-    /// The number that all members know, if all know one, and when they were told.
-    summary: (Option<usize>, u64),
 }
 
 /// What was made of a call.
@@ -206,210 +179,4 @@ impl Home {
             self.put_off(name, next_ns);
         }
     }
-}
-
-impl Topic {
-    fn new(owner: Owner, seed: u64) -> Self {
-        Self {
-            table: Table::alone(owner, seed),
-            asking: VecDeque::new(),
-            state: None,
-            getting: VecDeque::new(),
-            is_shared: false,
-            told_ns: None,
-            due_ns: None,
-            is_summary: false,
-            summary: (None, 0),
-        }
-    }
-
-    fn call(
-        &mut self,
-        channel: ChannelId,
-        call: PresenceCall,
-        config: &PresenceConfig,
-        new_ref: impl FnOnce() -> simurgh_presence::PhxRef,
-    ) -> bool {
-        let table = &mut self.table;
-        match call {
-            PresenceCall::Track(..) if table.tracked(channel) >= config.channel_entries_max => {
-                false
-            }
-            PresenceCall::Track(key, meta) => table.track(channel, &key, meta, new_ref()).is_ok(),
-            PresenceCall::Update(key, meta) => table.update(channel, &key, meta, new_ref()).is_ok(),
-            PresenceCall::Untrack(key) => table.untrack(channel, &key),
-            PresenceCall::End => {
-                table.untrack_all(channel);
-                true
-            }
-            PresenceCall::PushState => {
-                // Twice in one interval is the same list.
-                if self.asking.back() != Some(&channel) {
-                    self.asking.push_back(channel);
-                }
-                true
-            }
-        }
-    }
-
-    /// When there is something to be told.
-    fn next_ns(&self, config: &PresenceConfig) -> Option<u64> {
-        let after = |time_ns: u64, pause| Some(time_ns.saturating_add(nanoseconds(pause)));
-        let told_ns = self.told_ns.map_or(Some(0), |told_ns| after(told_ns, config.interval));
-        let (counted, counted_ns) = self.summary;
-        if self.is_summary && self.asking.is_empty() {
-            // Who has said something else may have made the list short enough.
-            let is_same = counted == Some(self.table.len()) && !self.table.has_changes();
-            return match is_same {
-                true => None,
-                false => after(counted_ns, config.summary_interval).max(told_ns),
-            };
-        }
-        if !self.table.has_changes() && self.asking.is_empty() && !self.table.is_empty() {
-            return None;
-        }
-        told_ns
-    }
-
-    /// Tells what has changed since the last time.
-    fn tell(
-        &mut self,
-        config: &PresenceConfig,
-        bytes_max: usize,
-        now_ns: u64,
-        said: &mut Vec<Say>,
-    ) {
-        // Whoever has not got the last list yet gets this one.
-        self.asking.extend(self.getting.drain(..));
-        self.state = None;
-        self.told_ns = Some(now_ns);
-        let was_summary = self.is_summary;
-        self.is_summary = self.is_too_long(config, bytes_max);
-        let diff = self.table.take_diff();
-        if self.is_summary {
-            return self.tell_summary(was_summary, config, now_ns, said);
-        }
-        let diff = diff.map(|diff| {
-            let mut json = Vec::with_capacity(diff.encoded_bytes());
-            diff.encode(&mut json);
-            text(json)
-        });
-        // From a sample back to a list, or by more than fits: everybody gets it anew.
-        let is_oversize = diff.as_ref().is_some_and(|diff| diff.len() > bytes_max);
-        if was_summary || is_oversize {
-            said.extend(was_summary.then_some(Say::Keep(None)));
-            self.asking.clear();
-            if !was_summary {
-                // A client without a list adds the diffs that it has kept to the first it gets,
-                // also what has left since.
-                said.push(Say::All("presence_state", NOBODY.into()));
-            }
-            return said.push(Say::All("presence_state", self.list()));
-        }
-        said.extend(diff.map(|diff| Say::All("presence_diff", diff)));
-        if !self.asking.is_empty() {
-            self.state = Some([("presence_state", self.list().into())].into());
-            self.is_shared = false;
-            self.getting = std::mem::take(&mut self.asking);
-        }
-    }
-
-    /// Whether there are more entries than a list takes, or more bytes than a reader does. A tenth
-    /// less than makes it one ends it, or it would change to and fro.
-    fn is_too_long(&self, config: &PresenceConfig, bytes_max: usize) -> bool {
-        let limit = |max: usize| if self.is_summary { max - max / 10 } else { max };
-        let entries = self.table.len();
-        let entry_max = config.meta_bytes_max + 2 * config.key_bytes_max + ENTRY_BYTES;
-        entries > limit(config.list_max)
-            || (entries.saturating_mul(entry_max) > limit(bytes_max)
-                && self.table.state_bytes() > limit(bytes_max))
-    }
-
-    /// In place of a list that is too long: an empty one, so that nobody keeps an old one, and how
-    /// many there are.
-    fn tell_summary(
-        &mut self,
-        was_summary: bool,
-        config: &PresenceConfig,
-        now_ns: u64,
-        said: &mut Vec<Say>,
-    ) {
-        let asking: Vec<ChannelId> = std::mem::take(&mut self.asking).into();
-        let (counted, counted_ns) = self.summary;
-        let is_due = now_ns.saturating_sub(counted_ns) >= nanoseconds(config.summary_interval);
-        let is_known = counted == Some(self.table.len());
-        let is_for_all = !was_summary || (is_due && !is_known);
-        if !is_for_all && asking.is_empty() {
-            return;
-        }
-        let summary: Arc<str> = self.summary(config, now_ns).into();
-        let events =
-            [("presence_state", NOBODY.into()), ("presence_summary", Arc::clone(&summary))];
-        let events: Arc<[SharedEvent]> = events.into();
-        if is_for_all {
-            self.summary = (Some(self.table.len()), now_ns);
-            // Before all hear it: whoever joins behind that is told this.
-            said.push(Say::Keep(Some(Arc::clone(&events))));
-        } else {
-            // Even if it soon is again what the others know: these are to hear of it.
-            self.summary.0 = counted.filter(|_| is_known);
-        }
-        if !was_summary {
-            said.push(Say::All("presence_state", NOBODY.into()));
-        } else if is_for_all && !asking.is_empty() {
-            let empty = events.first().cloned().into_iter().collect();
-            said.push(Say::Some(empty, asking));
-        } else if !asking.is_empty() {
-            said.push(Say::Some(events, asking));
-        }
-        if is_for_all {
-            said.push(Say::All("presence_summary", (*summary).into()));
-        }
-    }
-
-    /// The next portion of those who are to get the list.
-    fn hand_out(&mut self, config: &PresenceConfig, said: &mut Vec<Say>) {
-        let Some(state) = self.state.clone().filter(|_| !self.getting.is_empty()) else { return };
-        let bytes = state.iter().map(|(_, json)| json.len()).sum::<usize>();
-        let count = (config.turn_bytes / bytes.max(1)).clamp(1, self.getting.len());
-        let channels = self.getting.drain(..count).collect();
-        if self.getting.is_empty() {
-            (self.state, self.getting) = (None, VecDeque::new());
-        }
-        said.push(match std::mem::replace(&mut self.is_shared, true) {
-            false => Say::Some(state, channels),
-            true => Say::Again(state, channels),
-        });
-    }
-
-    /// Whether nothing of it is left to be kept or told.
-    fn is_done(&self) -> bool {
-        self.table.is_empty()
-            && !self.table.has_changes()
-            && self.asking.is_empty()
-            && self.getting.is_empty()
-    }
-
-    fn list(&mut self) -> String {
-        let mut json = Vec::new();
-        self.table.encode_state(&mut json);
-        text(json)
-    }
-
-    fn sample(&self, keys_max: usize, seed: u64) -> String {
-        let mut json = Vec::new();
-        self.table.encode_sample(keys_max, seed, &mut json);
-        text(json)
-    }
-
-    fn summary(&self, config: &PresenceConfig, seed: u64) -> String {
-        let (count, keys) = (self.table.len(), self.table.keys());
-        let sample = self.sample(config.sample, seed);
-        format!("{{\"count\":{count},\"keys\":{keys},\"sample\":{sample}}}")
-    }
-}
-
-/// Encoders write keys and metas, which are text.
-fn text(json: Vec<u8>) -> String {
-    String::from_utf8(json).unwrap_or_else(|_| NOBODY.into())
 }

@@ -9,6 +9,7 @@ pub(crate) mod call;
 pub(crate) mod handle;
 pub(crate) mod home;
 mod say;
+mod topic;
 
 use std::sync::Arc;
 use std::time::Duration;
