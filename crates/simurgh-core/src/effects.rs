@@ -109,7 +109,12 @@ impl<N: Node> Core<N> {
                     }
                 }
                 Effect::Assign(value) => self.assign(out, speaker.conn, value),
-                Effect::Presence(call) => self.presence_call(out, speaker, call),
+                Effect::Presence(call) => {
+                    let told = self.presence_call(speaker, call).unwrap_or_default();
+                    for (event, json) in &*told {
+                        self.push_to(out, speaker, event, Payload::from_json(&**json));
+                    }
+                }
                 Effect::Link(work) => match self.live(speaker.id) {
                     Some(membership) => self.application.link(membership, work),
                     None => self.application.drop_guarded(work),
@@ -170,8 +175,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Says something that is not the member's own, if there is one, behind all broadcasts that
-    /// were made before.
+    /// Says what is not the member's own, if there is one, behind all broadcasts made before.
     pub(crate) fn say_behind(
         &mut self,
         out: &mut impl Sockets,
@@ -189,8 +193,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Brings a member up to date of whom nothing is to be said; if it wants to end by that, it
-    /// has.
+    /// Brings a member up to date of whom nothing is to be said; it ends if it wants to by that.
     pub(crate) fn bring_up_to_date(&mut self, out: &mut impl Sockets, membership: u32) {
         let Some(id) = self.name_of(membership) else { return };
         self.catch_up(out, membership);
@@ -354,8 +357,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Ends all channels of a socket that is about to close; nothing is said to the client any
-    /// more.
+    /// Ends all channels of a socket that is about to close, and says nothing to its client.
     pub(crate) fn end_channels(&mut self, out: &mut impl Sockets, key: Key) {
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else { return };
         socket.phase = Phase::Ending;
@@ -364,15 +366,14 @@ impl<N: Node> Core<N> {
         self.end_memberships(out, list, own);
     }
 
-    /// Ends what a socket leaves behind. Of its channels' last words only what others hear is
-    /// carried out.
+    /// Ends what a socket leaves behind; of last words only what others hear is carried out.
     pub(crate) fn end_memberships(
         &mut self,
         out: &mut impl Sockets,
         mut list: List,
         own: Option<Box<Own>>,
     ) {
-        let state: Option<&SocketState> = own.as_ref().map(|own| &own.state);
+        let state = own.as_ref().map(|own| &own.state);
         while let Some(it) = self.registry.member(list.first()) {
             let (current, is_joined, tracks) = (list.first(), it.is_joined(), it.is(TRACKS));
             let speaker = if is_joined { self.speaker(out, current) } else { None };

@@ -17,7 +17,7 @@ use std::time::Duration;
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Next;
 
-use self::call::{PresenceCall, PresenceMail, SharedPush};
+use self::call::{PresenceCall, PresenceMail, SharedEvent, SharedPush};
 use self::home::Taken;
 use self::say::Say;
 use crate::broadcast::Broadcast;
@@ -35,31 +35,27 @@ const TOPIC_BYTES: usize = 8 << 10;
 /// How long the presences of a topic wait when too much is under way.
 const PATIENCE: Duration = Duration::from_millis(5);
 
+/// Events that a member is told, one after the other.
+type Told = Arc<[SharedEvent]>;
+
 impl<N: Node> Core<N> {
-    /// What a channel does with its presences; one that has ended has none.
-    pub(crate) fn presence_call(
-        &mut self,
-        out: &mut impl Sockets,
-        speaker: &Speaker,
-        call: PresenceCall,
-    ) {
+    /// What a channel does with its presences; one that has ended has none. Returns what it is to
+    /// be told at once, if it asks and the shard knows the answer: with the reply to its join that
+    /// is one write.
+    pub(crate) fn presence_call(&mut self, speaker: &Speaker, call: PresenceCall) -> Option<Told> {
         let Speaker { id, topic, .. } = speaker;
-        if self.live(*id).is_none() {
-            return;
+        let is_live = self.registry.member(id.membership).map(|it| it.generation);
+        if is_live != Some(id.generation) {
+            return None;
         }
-        let known = match call {
-            PresenceCall::PushState => self.presence.answer(topic),
-            _ => None,
-        };
-        // With the reply to its join, in one write.
-        if let Some(events) = known {
-            for (event, json) in &*events {
-                self.push_to(out, speaker, event, Payload::from_json(&**json));
-            }
-            return;
+        if matches!(call, PresenceCall::PushState)
+            && let Some(told) = self.presence.answer(topic)
+        {
+            return Some(told);
         }
         self.registry.mark(id.membership, TRACKS, true);
         self.node.post_home(topic, PresenceMail::Call(*id, call));
+        None
     }
 
     /// A channel has ended that had presences.
