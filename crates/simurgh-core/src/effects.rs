@@ -21,7 +21,7 @@ use simurgh_reactor::Key;
 use crate::application::About;
 use crate::broadcast::Broadcast;
 use crate::channel::Channel;
-use crate::context::{Context, Effect, Prepared, SocketState};
+use crate::context::{Context, Effect, Prepared};
 use crate::core::Core;
 use crate::fanout::Through;
 use crate::frames::{close_reason, say, say_close};
