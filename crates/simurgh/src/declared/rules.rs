@@ -6,7 +6,6 @@ use serde::{Deserialize, Deserializer};
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
-use super::limit::Bucket;
 use super::{ChannelSpec, Declared, Mistake, Reach, Refusal};
 use crate::token::{Claims, Rule};
 use crate::{Channel, Context, Outcome};
@@ -74,25 +73,19 @@ fn can_meet(rule: &Rule, pattern: &Pattern) -> bool {
 /// A membership of a channel on which not everybody may publish.
 pub(super) struct GuardedMember {
     declared: Arc<Declared>,
-    bucket: Bucket,
 }
 
-const _: () = assert!(size_of::<GuardedMember>() <= 16);
+const _: () = assert!(size_of::<GuardedMember>() <= 8);
 
 impl GuardedMember {
     pub(super) fn new(declared: Arc<Declared>) -> Self {
-        Self { declared, bucket: Bucket::default() }
+        Self { declared }
     }
 }
 
 impl Channel for GuardedMember {
     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
         let declared = &self.declared;
-        if declared.events_per_second.is_some()
-            && let Err(refusal) = declared.take_turn(&mut self.bucket)
-        {
-            return Outcome::error(refusal.response());
-        }
         let publishes = declared.event(event).is_some_and(|event| event.reach != Reach::None);
         if publishes && !allow(&declared.rules.publish, ctx) {
             return Outcome::error(Refusal::Because("unauthorized").response());
