@@ -198,6 +198,21 @@ announce_joins_up_to = 5
             "16: [[channel.event]] name: \"presence_diff\": presence tells it itself",
         ],
     );
+    refused(
+        "max_connections_per_address = 0\nmax_connections_per_user = -1\n[limits]\njoins = 0\n\
+         messages = \"often\"\nbytes = { rate = \"1MB/s\", policy = \"ban\" }\npayload_bytes = 5\n\
+         shards = 1\n[[channel]]\ntopic = \"a\"\nlimits = { messages = -5 }\n",
+        &[
+            "1: max_connections_per_address: ",
+            "2: max_connections_per_user: ",
+            "4: [limits] joins: 0: a rate and its burst are from 1 to 1099511627776",
+            "5: [limits] messages: \"often\" is no rate; it takes a number a second",
+            "6: [limits] bytes: policy: \"ban\" is none; it takes \"reply\", \"drop\" or",
+            "7: [limits] payload_bytes: no such key",
+            "8: [limits] shards: no such key; it belongs above the first [limits]",
+            "11: [[channel]] limits: messages: -5 is no rate",
+        ],
+    );
     refused("channel = 5\n", &["1: channel: each channel is a table of its own, [[channel]]"]);
     refused("channel = [5]\n", &["1: [[channel]] is a table, not of type integer"]);
     refused("[[channel]]\ndeny = []\n", &["1: [[channel]] topic: is missing"]);
