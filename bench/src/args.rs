@@ -131,16 +131,7 @@ pub(crate) struct Hold {
 
 /// Parses everything after the program's name.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command> {
-    let mut words: Vec<OsString> = arguments.into_iter().collect();
-    // The program to become may have any arguments, so it is cut off before options are read.
-    let program = match words.iter().position(|word| word == "--") {
-        Some(at) => words.split_off(at).into_iter().skip(1).collect(),
-        None => Vec::new(),
-    };
-    let mut texts = Vec::new();
-    for word in words {
-        texts.push(word.into_string().ok().context("an argument is not UTF-8")?);
-    }
+    let (texts, program) = texts(arguments)?;
     if texts.iter().any(|text| text == "--help" || text == "-h") {
         return Ok(Command::Help);
     }
@@ -204,6 +195,18 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         ensure!(*runs > 0 && *clients > 1, "at least one run of two clients");
     }
     Ok(command)
+}
+
+/// All words before `--`, as text, and those behind it.
+fn texts(arguments: impl IntoIterator<Item = OsString>) -> Result<(Vec<String>, Vec<OsString>)> {
+    let mut words: Vec<OsString> = arguments.into_iter().collect();
+    // The program to become may have any arguments, so it is cut off before options are read.
+    let program = match words.iter().position(|word| word == "--") {
+        Some(at) => words.split_off(at).into_iter().skip(1).collect(),
+        None => Vec::new(),
+    };
+    let text = |word: OsString| word.into_string().ok().context("an argument is not UTF-8");
+    Ok((words.into_iter().map(text).collect::<Result<_>>()?, program))
 }
 
 /// The rows named by `--only`; all there are without it.

@@ -232,8 +232,8 @@ pub(crate) const ALL: &[Key] = &[
     },
     Key {
         name: "presence_interval",
-        takes: "a time such as \"100ms\"",
-        default: "\"100ms\"",
+        takes: "a time such as \"50ms\"",
+        default: "\"50ms\"",
         example: None,
         about: "A topic's changes of presence are told once in so long, as one diff; the first \
                 after a quiet while at once",
@@ -546,7 +546,8 @@ pub(crate) const ALL: &[Key] = &[
         default: "false",
         example: None,
         about: "Takes the auth token that clients send as a subprotocol off the list and answers \
-                phoenix; declared channels let everybody in all the same",
+                phoenix. With the table [token] it is on unless this says false; without that \
+                table declared channels let everybody in all the same",
         cost: "nothing",
         set: |layer, value| boolean(&mut layer.auth_token, value),
     },
@@ -555,9 +556,9 @@ pub(crate) const ALL: &[Key] = &[
         takes: "a time in quotes, such as \"10s\", or \"off\"",
         default: "off; for the built-in chat 10s",
         example: Some("\"10s\""),
-        about: "Serves long polling at /socket/longpoll, for clients that get no WebSocket through; \
-                a poll waits for so long, and a session that nobody polls for one and a half times \
-                that ends",
+        about: "Serves long polling at /socket/longpoll, for clients that get no WebSocket; a poll \
+                waits for so long, and a session that nobody polls for one and a half times that \
+                ends",
         cost: "2 kB for each poll that waits, and a place among http_connections_max",
         set: |layer, value| scalar(&mut layer.longpoll, value, units::duration_or_off),
     },

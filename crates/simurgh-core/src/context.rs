@@ -9,13 +9,13 @@ use simurgh_proto::message::{OwnedRef, Payload, Ref};
 use simurgh_proto::topic::subtopic;
 use simurgh_proto::ws::CloseCode;
 
+use crate::clock::Lifetime;
 use crate::id::ChannelId;
 use crate::limit::Limit;
 use crate::metrics::ShardMetrics;
 use crate::outcome::{Reply, ReplyRef};
 use crate::presence::call::PresenceCall;
 use crate::reach::{Audience, LinkedWork, Reach};
-use crate::time::Lifetime;
 
 /// What an application keeps with a socket.
 pub type Assigns = Arc<dyn Any + Send + Sync>;

@@ -6,13 +6,13 @@ use std::time::Duration;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
 
-use crate::clock::TICK;
+use crate::clock::{Lifetime, TICK};
 use crate::core::{Core, in_time};
 use crate::node::Node;
 use crate::outcome::Reason;
 use crate::socket::{Phase, Socket};
 use crate::sockets::{Abandoned, Sockets};
-use crate::time::{Drain, Expiry, Hand, Hibernation, Lifetime, Step};
+use crate::time::{Drain, Expiry, Hand, Hibernation, Step};
 
 /// Records looked at in one turn.
 const SWEEP_RECORDS: usize = 2048;

@@ -32,8 +32,8 @@ impl Server {
         let [kept, untracked] = of_presence.map(|it| it.get(shard).copied().unwrap_or_default());
         let expected = [accepted, open, channels, refused, unmatched, kept, untracked];
         if counted != expected {
-            let names = "broadcasts, sockets, channels, refused joins, unmatched topics, presences, \
-                         refused ones";
+            let names = "broadcasts, sockets, channels, refused joins, unmatched topics, \
+                         presences, refused ones";
             let text = format!("{names}: {counted:?}, not {expected:?}");
             model.fail("metrics", text);
         }

@@ -17,6 +17,7 @@ use simurgh_reactor::Key;
 use crate::app;
 use crate::bounds::{Flow, Flows};
 use crate::handlers;
+use crate::model::home::Rules;
 use crate::model::presence::Presence;
 use crate::model::{Answer, Intent, Model, Topics};
 use crate::payload;
@@ -90,7 +91,8 @@ impl Stage {
         let config = &profile.config;
         model.waits_max = [config.decision_timeout, config.close_timeout].map(ticks);
         let count = model.topics.names.len();
-        model.presence = Presence::new(config.presence.clone(), count, profile.shards);
+        let rules = Rules { config: config.presence.clone(), bytes_max };
+        model.presence = Presence::new(rules, count, profile.shards);
         Self {
             model: Mutex::new(model),
             profile,

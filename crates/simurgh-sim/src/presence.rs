@@ -117,7 +117,11 @@ impl SimNode {
     fn for_home(&self, shard: usize, topic: &str, mail: &PresenceMail) -> u32 {
         let mut model = self.stage.model();
         let topic = model.topics.number(topic);
-        let number = |meta: &str| crate::payload::number(meta.get(5..).unwrap_or("").as_bytes()).0;
+        let mut number = |meta: &str| {
+            let number = crate::payload::number(meta.get(5..).unwrap_or("").as_bytes()).0;
+            model.presence.weigh(number, meta.len());
+            number
+        };
         match mail {
             PresenceMail::Call(channel, call) => {
                 let does = match call {

@@ -216,8 +216,8 @@ impl Mount {
 
     /// Lets in by tokens, in place of a connect function, and takes them from the subprotocols as
     /// well ([`auth_token`](Self::auth_token)): the socket gets an id and
-    /// [`Claims`](crate::token::Claims), and is closed when its token expires. A connect function of
-    /// your own that is set behind this one may ask the policy itself
+    /// [`Claims`](crate::token::Claims), and is closed when its token expires. A connect function
+    /// of your own that is set behind this one may ask the policy itself
     /// ([`TokenPolicy::connect`](crate::token::TokenPolicy::connect)).
     #[cfg(feature = "token")]
     pub fn tokens(mut self, policy: crate::token::TokenPolicy) -> Self {

@@ -117,8 +117,8 @@ fn get(target: &str) -> String {
 fn post(target: &str, kind: &str, body: &str) -> String {
     let length = body.len();
     format!(
-        "POST {target} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\ncontent-length: {length}\
-         \r\n\r\n{body}"
+        "POST {target} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\n\
+         content-length: {length}\r\n\r\n{body}"
     )
 }
 
@@ -239,8 +239,8 @@ fn bodies_come_in_every_form() {
     }));
     let mut session = Session::joined(&endpoint, "room:body");
     let head = format!(
-        "POST {} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {NDJSON}\r\ntransfer-encoding: chunked\
-         \r\n\r\n",
+        "POST {} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {NDJSON}\r\n\
+         transfer-encoding: chunked\r\n\r\n",
         session.target
     );
     let connect = || Raw::connect(endpoint.addresses()[0]);

@@ -77,7 +77,11 @@ fn the_page_lists_every_metric_and_no_other() {
             Some((name.to_owned(), (kind, cells.next()?.trim_end_matches(" |").to_owned())))
         })
         .collect();
-    assert_eq!(listed, families);
+    let only = |one: &BTreeMap<_, _>, other: &BTreeMap<_, _>| -> Vec<String> {
+        let differs = |(name, it): &(&String, &_)| other.get(*name) != Some(*it);
+        one.iter().filter(differs).map(|it| format!("{it:?}")).collect()
+    };
+    assert_eq!(only(&listed, &families), only(&families, &listed), "on the page, and served");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Rows 109–118 of PROTOCOL §14: what is said too much or too fast, and who comes too often.
+//! Rows 116–125 of PROTOCOL §14: what is said too much or too fast, and who comes too often.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
@@ -77,9 +77,9 @@ fn with(limit: &str, policy: &str) -> Server {
 
 const LIMITS: [&str; 4] = ["joins", "messages", "bytes", "payload_bytes"];
 
-/// Row 109. Over a limit whose policy is to reply: an error that names it; neighbours go on.
+/// Row 116. Over a limit whose policy is to reply: an error that names it; neighbours go on.
 #[test]
-fn row_109_what_is_too_much_is_answered() {
+fn row_116_what_is_too_much_is_answered() {
     for limit in LIMITS {
         let server = with(limit, "reply");
         both(|vsn| {
@@ -107,9 +107,9 @@ fn row_109_what_is_too_much_is_answered() {
     }
 }
 
-/// Row 110. Over a limit whose policy is to drop: nothing is heard of it.
+/// Row 117. Over a limit whose policy is to drop: nothing is heard of it.
 #[test]
-fn row_110_what_is_too_much_is_dropped() {
+fn row_117_what_is_too_much_is_dropped() {
     for limit in LIMITS {
         let server = with(limit, "drop");
         let mut client = Client::open(&server, Vsn::V2);
@@ -120,9 +120,9 @@ fn row_110_what_is_too_much_is_dropped() {
     }
 }
 
-/// Row 111. Over a limit whose policy is to close: 1008 and a reason that names it.
+/// Row 118. Over a limit whose policy is to close: 1008 and a reason that names it.
 #[test]
-fn row_111_what_is_too_much_closes_with_a_reason() {
+fn row_118_what_is_too_much_closes_with_a_reason() {
     for limit in LIMITS {
         let server = with(limit, "close");
         let mut neighbour = Client::open(&server, Vsn::V2);
@@ -147,9 +147,9 @@ fn row_111_what_is_too_much_closes_with_a_reason() {
     assert_eq!(close.payload[2..], *b"rate_limited: messages");
 }
 
-/// Row 112. A burst passes at once; then who waits as long as it is told passes again.
+/// Row 119. A burst passes at once; then who waits as long as it is told passes again.
 #[test]
-fn row_112_a_burst_passes_and_comes_back_at_the_rate() {
+fn row_119_a_burst_passes_and_comes_back_at_the_rate() {
     let channel = "limits = { messages = { rate = \"4/s\", burst = 12 } }";
     let server = serve("", channel);
     let mut client = Client::open(&server, Vsn::V2);
@@ -177,9 +177,9 @@ fn row_112_a_burst_passes_and_comes_back_at_the_rate() {
     limited(&client.recv(), &msg_ref, "echo:a", "messages");
 }
 
-/// Row 113. A flood that is dropped costs its neighbours nothing.
+/// Row 120. A flood that is dropped costs its neighbours nothing.
 #[test]
-fn row_113_a_neighbour_notices_nothing_of_a_flood() {
+fn row_120_a_neighbour_notices_nothing_of_a_flood() {
     let server = serve("[limits]\nmessages = { rate = \"50/s\", policy = \"drop\" }", "");
     let mut neighbour = Client::open(&server, Vsn::V2);
     neighbour.join("echo:room", json!({}));
@@ -207,9 +207,9 @@ fn row_113_a_neighbour_notices_nothing_of_a_flood() {
     flood.heartbeat_except("tell");
 }
 
-/// Row 114. Limits hold for a long-poll session, which ends where a socket would be closed.
+/// Row 121. Limits hold for a long-poll session, which ends where a socket would be closed.
 #[test]
-fn row_114_limits_hold_for_long_polls() {
+fn row_121_limits_hold_for_long_polls() {
     let server = serve("", "limits = { messages = \"2/10s\" }");
     let mut poller = Poller::open(server.addr(), "/socket", "", Vsn::V2);
     poller.join("echo:a", json!({}));
@@ -253,9 +253,9 @@ fn upgrade(stream: TcpStream, head: &Head) -> (Raw, u16, String) {
 
 const REFUSED: &str = "too many connections from this address\n";
 
-/// Row 115. More connections of one address than it may have: 429, until one has gone.
+/// Row 122. More connections of one address than it may have: 429, until one has gone.
 #[test]
-fn row_115_an_address_has_so_many_connections() {
+fn row_122_an_address_has_so_many_connections() {
     let server = serve("max_connections_per_address = 2", "");
     let head = Head::upgrade(PATH);
     let try_one = |source| upgrade(from(source, &server), &head);
@@ -274,9 +274,9 @@ fn row_115_an_address_has_so_many_connections() {
     eventually("its place is free", || try_one("127.0.0.2").1 == 101);
 }
 
-/// Row 116. Behind a trusted proxy the address is the one that it names; others' words do not count.
+/// Row 123. Behind a trusted proxy the address is the one that it names; others' words do not count.
 #[test]
-fn row_116_addresses_are_those_that_trusted_proxies_name() {
+fn row_123_addresses_are_those_that_trusted_proxies_name() {
     let proxy = "max_connections_per_address = 1\ntrusted_proxies = [\"127.0.0.9\"]";
     let server = serve(proxy, "");
     let of = |source, client: &str| {
@@ -291,9 +291,9 @@ fn row_116_addresses_are_those_that_trusted_proxies_name() {
     assert_eq!((stranger.1, of("127.0.0.8", "192.0.2.4").1), (101, 429));
 }
 
-/// Row 117. Long-poll sessions count as connections of their address.
+/// Row 124. Long-poll sessions count as connections of their address.
 #[test]
-fn row_117_long_poll_sessions_count_as_connections() {
+fn row_124_long_poll_sessions_count_as_connections() {
     let server = serve("max_connections_per_address = 2", "");
     let _poller = Poller::open(server.addr(), "/socket", "", Vsn::V2);
     let client = Client::open(&server, Vsn::V2);
@@ -308,9 +308,9 @@ fn row_117_long_poll_sessions_count_as_connections() {
     eventually("a place is free", || status() == Some(410));
 }
 
-/// Row 118. More connections of one user than it may have: 429, until one has gone.
+/// Row 125. More connections of one user than it may have: 429, until one has gone.
 #[test]
-fn row_118_a_user_has_so_many_connections() {
+fn row_125_a_user_has_so_many_connections() {
     let server = Server::conformance().args("--max-connections-per-user 2 --shards 2").start();
     let of = |user: &str| {
         let path = format!("{PATH}&user_id={user}");

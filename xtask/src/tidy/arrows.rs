@@ -12,7 +12,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Of the reactor its plain data only, and within it rooms have arrows too: see rooms.rs.
     ("simurgh-core", &["simurgh-presence", "simurgh-proto", "simurgh-reactor"]),
     ("simurgh-sim", &["simurgh-core", "simurgh-presence", "simurgh-proto", "simurgh-reactor"]),
-    ("simurgh", &["simurgh-core", "simurgh-page", "simurgh-proto", "simurgh-reactor"]),
+    // Tokens by a feature of the library alone.
+    (
+        "simurgh",
+        &["simurgh-core", "simurgh-page", "simurgh-proto", "simurgh-reactor", "simurgh-token"],
+    ),
     ("simurgh-load", &["simurgh-page", "simurgh-proto", "simurgh-reactor"]),
     // The binary shows everything, the examples it serves included.
     (

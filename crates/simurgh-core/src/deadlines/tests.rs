@@ -139,7 +139,7 @@ fn a_socket_whose_time_is_over_is_closed() {
     assert!(unlimited.is_open() && unlimited.own.is_none(), "who has no end pays nothing");
 }
 
-/// While a join is decided, too, a socket's time goes on; and a channel or a join has the last word.
+/// While a join is decided, too, a socket's time goes on; a channel or a join has the last word.
 #[test]
 fn how_long_a_socket_may_stay_can_be_said_anew() {
     let join = mount(|ctx, payload| {

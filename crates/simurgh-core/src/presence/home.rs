@@ -13,11 +13,9 @@ use std::sync::Arc;
 use simurgh_presence::{Owner, PhxRefs, Table};
 
 use super::call::{PresenceCall, PresenceConfig, PresenceList, SharedEvent};
+use super::say::Say;
 use crate::clock::nanoseconds;
 use crate::id::ChannelId;
-
-/// Bytes of lists that leave in one turn.
-pub(super) const STATE_BYTES: usize = 1 << 20;
 
 /// What an entry adds to its key and meta, in a list: its ref, and what it replaced.
 const ENTRY_BYTES: usize = 96;
@@ -52,40 +50,8 @@ struct Topic {
     told_ns: Option<u64>,
     due_ns: Option<u64>,
     is_summary: bool,
-    /// The number that members have been told, and when.
-    summary: (usize, u64),
-}
-
-/// What members are to hear.
-#[derive(Debug)]
-pub(super) enum Say {
-    /// All of the topic.
-    All(&'static str, String),
-    /// Some of them, of whichever shards.
-    Some(Arc<[SharedEvent]>, Vec<ChannelId>),
-    /// The same as before, for some more.
-    Again(Arc<[SharedEvent]>, Vec<ChannelId>),
-}
-
-impl Say {
-    /// Bytes that leave for it, but for what the fan-out sends in its slices.
-    pub(super) fn bytes(&self) -> usize {
-        match self {
-            Self::All(_, json) => json.len(),
-            Self::Some(events, channels) | Self::Again(events, channels) => {
-                events.iter().map(|(_, json)| json.len()).sum::<usize>() * channels.len()
-            }
-        }
-    }
-
-    /// Events that were made for it.
-    pub(super) fn events(&self) -> usize {
-        match self {
-            Self::All(..) => 1,
-            Self::Some(events, _) => events.len(),
-            Self::Again(..) => 0,
-        }
-    }
+    /// The number that all members know, if all know one, and when they were told.
+    summary: (Option<usize>, u64),
 }
 
 /// What was made of a call.
@@ -182,7 +148,7 @@ impl Home {
         if topic.next_ns(config).is_some_and(|next_ns| next_ns <= now_ns) {
             topic.tell(config, bytes_max, now_ns, &mut said);
         }
-        topic.hand_out(&mut said);
+        topic.hand_out(config, &mut said);
         if topic.is_done() {
             self.topics.remove(name);
             if self.topics.is_empty() {
@@ -229,7 +195,7 @@ impl Topic {
             told_ns: None,
             due_ns: None,
             is_summary: false,
-            summary: (0, 0),
+            summary: (None, 0),
         }
     }
 
@@ -265,17 +231,20 @@ impl Topic {
     /// When there is something to be told.
     fn next_ns(&self, config: &PresenceConfig) -> Option<u64> {
         let after = |time_ns: u64, pause| Some(time_ns.saturating_add(nanoseconds(pause)));
+        let told_ns = self.told_ns.map_or(Some(0), |told_ns| after(told_ns, config.interval));
         let (counted, counted_ns) = self.summary;
         if self.is_summary && self.asking.is_empty() {
-            return match counted == self.table.len() {
+            // Who has said something else may have made the list short enough.
+            let is_same = counted == Some(self.table.len()) && !self.table.has_changes();
+            return match is_same {
                 true => None,
-                false => after(counted_ns, config.summary_interval),
+                false => after(counted_ns, config.summary_interval).max(told_ns),
             };
         }
         if !self.table.has_changes() && self.asking.is_empty() && !self.table.is_empty() {
             return None;
         }
-        self.told_ns.map_or(Some(0), |told_ns| after(told_ns, config.interval))
+        told_ns
     }
 
     /// Tells what has changed since the last time.
@@ -351,10 +320,13 @@ impl Topic {
         let is_due = now_ns.saturating_sub(counted_ns) >= nanoseconds(config.summary_interval);
         let summary = self.summary(config, now_ns);
         let mut to_all = None;
-        if !was_summary || (is_due && counted != self.table.len()) {
-            self.summary = (self.table.len(), now_ns);
+        let is_known = counted == Some(self.table.len());
+        if !was_summary || (is_due && !is_known) {
+            self.summary = (Some(self.table.len()), now_ns);
             to_all = Some(Say::All("presence_summary", summary));
         } else if !asking.is_empty() {
+            // Even if it soon is again what the others know: these are to hear of it.
+            self.summary.0 = counted.filter(|_| is_known);
             to_asking.push(("presence_summary", summary.into()));
         }
         if !to_asking.is_empty() {
@@ -364,10 +336,10 @@ impl Topic {
     }
 
     /// The next portion of those who are to get the list.
-    fn hand_out(&mut self, said: &mut Vec<Say>) {
+    fn hand_out(&mut self, config: &PresenceConfig, said: &mut Vec<Say>) {
         let Some(state) = self.state.clone().filter(|_| !self.getting.is_empty()) else { return };
         let bytes = state.iter().map(|(_, json)| json.len()).sum::<usize>();
-        let count = (STATE_BYTES / bytes.max(1)).clamp(1, self.getting.len());
+        let count = (config.turn_bytes / bytes.max(1)).clamp(1, self.getting.len());
         let channels = self.getting.drain(..count).collect();
         if self.getting.is_empty() {
             (self.state, self.getting) = (None, VecDeque::new());

@@ -1,29 +1,10 @@
 //! Sockets whose time ends, as that of the tokens they were let in by.
 //!
 //! A deadline lies in the record that few sockets have. Looking there in each round of the sweep
-//! would be a miss of the cache for every socket with an id, so a shard knows when the next deadline
-//! is at the earliest, and looks in the rounds after that alone.
+//! would be a miss of the cache for every socket with an id, so a shard knows when the next
+//! deadline is at the earliest, and looks in the rounds after that alone.
 
-use std::time::Duration;
-
-use crate::clock::TICK;
-
-/// How long a socket may stay, to a tick of the coarse clock; at most 6.8 years.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lifetime {
-    ticks: u32,
-}
-
-/// Beyond half of its range a tick could not be told from one that has passed.
-const TICKS_MAX: u32 = i32::MAX as u32;
-
-impl From<Duration> for Lifetime {
-    /// Rounded up: nobody's time is over too early.
-    fn from(time: Duration) -> Self {
-        let ticks = time.as_nanos().div_ceil(TICK.as_nanos());
-        Self { ticks: u32::try_from(ticks).map_or(TICKS_MAX, |ticks| ticks.min(TICKS_MAX)) }
-    }
-}
+use crate::clock::{Lifetime, has_passed};
 
 /// When somebody's time may be over, in ticks of the coarse clock.
 #[derive(Debug, Default)]
@@ -39,7 +20,7 @@ pub(crate) struct Expiry {
 impl Expiry {
     /// A socket has this time from now on; returns its deadline.
     pub(crate) fn note(&mut self, lifetime: Lifetime, now: u32) -> u32 {
-        let deadline = now.wrapping_add(lifetime.ticks);
+        let deadline = lifetime.after(now);
         for least in [&mut self.soonest, &mut self.seen] {
             *least = Some(earlier(*least, deadline));
         }
@@ -79,24 +60,14 @@ fn earlier(other: Option<u32>, tick: u32) -> u32 {
     other.filter(|other| has_passed(*other, tick)).unwrap_or(tick)
 }
 
-/// Whether `tick` is not behind `now`; ticks wrap.
-fn has_passed(tick: u32, now: u32) -> bool {
-    now.wrapping_sub(tick) <= TICKS_MAX
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn seconds(seconds: u64) -> Lifetime {
         Lifetime::from(Duration::from_secs(seconds))
-    }
-
-    #[test]
-    fn a_lifetime_is_rounded_up_and_has_a_limit() {
-        let ticks = |ns| Lifetime::from(Duration::from_nanos(ns)).ticks;
-        assert_eq!([ticks(0), ticks(1), ticks(100_000_000), ticks(100_000_001)], [0, 1, 1, 2]);
-        assert_eq!(Lifetime::from(Duration::MAX).ticks, TICKS_MAX);
     }
 
     #[test]

@@ -10,6 +10,5 @@ mod sweep;
 pub use drain::DRAIN_GRACE;
 pub(crate) use drain::{Drain, Step};
 pub(crate) use expiry::Expiry;
-pub use expiry::Lifetime;
 pub(crate) use hibernation::{Hand, Hibernation};
 pub(crate) use sweep::Sweep;

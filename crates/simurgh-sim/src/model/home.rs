@@ -1,8 +1,26 @@
 //! The presences of one topic, as its home has been told of them, and what it may say of them.
 
+use std::ops::Deref;
+
 use simurgh_core::PresenceConfig;
 
-use crate::told::{Meta, PhxRef, Told};
+use crate::told::{KEYS, Meta, PhxRef, Told};
+
+/// What every home goes by.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    pub(crate) config: PresenceConfig,
+    /// Of one payload.
+    pub(crate) bytes_max: usize,
+}
+
+impl Deref for Rules {
+    type Target = PresenceConfig;
+
+    fn deref(&self) -> &PresenceConfig {
+        &self.config
+    }
+}
 
 /// An entry of a channel.
 #[derive(Clone, Copy, Debug)]
@@ -10,6 +28,8 @@ pub(crate) struct Entry {
     chan: u32,
     key: u8,
     number: u32,
+    /// Of its meta's text.
+    bytes: usize,
     /// The state that members know of it, if that is another.
     prev: Option<u32>,
 }
@@ -65,20 +85,26 @@ impl Room {
     }
 
     /// Whether a channel has one entry more under a key.
-    pub(crate) fn track(&mut self, chan: u32, key: u8, number: u32, entries_max: usize) -> bool {
+    pub(crate) fn track(
+        &mut self,
+        chan: u32,
+        key: u8,
+        (number, bytes): (u32, usize),
+        entries_max: usize,
+    ) -> bool {
         let count = self.entries.iter().filter(|it| it.chan == chan).count();
         if count >= entries_max || self.find(chan, key).is_some() {
             return false;
         }
-        self.entries.push(Entry { chan, key, number, prev: None });
+        self.entries.push(Entry { chan, key, number, bytes, prev: None });
         true
     }
 
-    pub(crate) fn update(&mut self, chan: u32, key: u8, number: u32) -> bool {
+    pub(crate) fn update(&mut self, chan: u32, key: u8, (number, bytes): (u32, usize)) -> bool {
         let Some(at) = self.find(chan, key) else { return false };
         let Entry { number: was, prev, .. } = self.entries.remove(at);
         let prev = if self.told.contains(&was) { Some(was) } else { prev };
-        self.entries.push(Entry { chan, key, number, prev });
+        self.entries.push(Entry { chan, key, number, bytes, prev });
         true
     }
 
@@ -117,14 +143,29 @@ impl Room {
         metas.iter().all(is_entry) && metas.iter().enumerate().all(is_first)
     }
 
-    /// Whether it has more than a list takes, by the way it is now.
-    fn is_long(&self, config: &PresenceConfig) -> bool {
-        let list_max = config.list_max;
-        self.entries.len() > list_max - if self.is_summary { list_max / 10 } else { 0 }
+    /// Whether it has more than a list takes, by the way it is now: entries or bytes.
+    fn is_long(&self, config: &Rules) -> bool {
+        let limit = |max: usize| max - if self.is_summary { max / 10 } else { 0 };
+        self.entries.len() > limit(config.list_max) || self.bytes() > limit(config.bytes_max)
+    }
+
+    /// Bytes of its list as a table reckons them: without escapes in keys.
+    fn bytes(&self) -> usize {
+        let key = |(place, key): (usize, &&str)| {
+            let is_there = self.entries.iter().any(|it| usize::from(it.key) == place);
+            if is_there { key.len() + r#","":{"metas":[]}"#.len() } else { 0 }
+        };
+        let one = |it: &Entry| {
+            let prev =
+                if it.prev.is_some() { r#","phx_ref_prev":"0123456789abcdef""#.len() } else { 0 };
+            it.bytes + r#","phx_ref":"0123456789abcdef","#.len() + prev
+        };
+        let keys = KEYS.iter().enumerate().map(key).sum::<usize>();
+        "{}".len() + keys + self.entries.iter().map(one).sum::<usize>()
     }
 
     /// It tells all members what has changed: not more often than once in an interval.
-    fn tells(&mut self, config: &PresenceConfig, now_ns: u64) -> Wrong {
+    fn tells(&mut self, config: &Rules, now_ns: u64) -> Wrong {
         let told_ns = self.told_ns.replace(now_ns);
         let passed = told_ns.filter(|it| *it != now_ns).map(|it| now_ns.saturating_sub(it));
         if passed.is_some_and(|it| u128::from(it) < config.interval.as_nanos()) {
@@ -144,7 +185,7 @@ impl Room {
         &mut self,
         joins: &[Meta],
         leaves: &[Meta],
-        config: &PresenceConfig,
+        config: &Rules,
         now_ns: u64,
         ref_of: impl Fn(u32) -> Option<PhxRef>,
     ) -> Wrong {
@@ -175,12 +216,7 @@ impl Room {
     }
 
     /// It tells all members a list: an empty one where it is too long, or all of it.
-    pub(crate) fn says_state(
-        &mut self,
-        metas: &[Meta],
-        config: &PresenceConfig,
-        now_ns: u64,
-    ) -> Wrong {
+    pub(crate) fn says_state(&mut self, metas: &[Meta], config: &Rules, now_ns: u64) -> Wrong {
         let (was_summary, is_long) = (self.is_summary, self.is_long(config));
         if is_long && (was_summary || !metas.is_empty()) {
             return Err("tells all a list that is too long, or again that it is".to_owned());
@@ -200,12 +236,7 @@ impl Room {
     }
 
     /// It tells some members, who have asked, the list.
-    pub(crate) fn says_state_to(
-        &mut self,
-        metas: &[Meta],
-        chans: &[u32],
-        config: &PresenceConfig,
-    ) -> Wrong {
+    pub(crate) fn says_state_to(&mut self, metas: &[Meta], chans: &[u32], config: &Rules) -> Wrong {
         for chan in chans {
             let ask = self.asks.iter_mut().find(|it| it.chan == *chan && it.left > 0);
             let Some(ask) = ask else { return Err(format!("tells channel {chan} unasked")) };
@@ -228,7 +259,7 @@ impl Room {
         &mut self,
         (count, keys, sample): (usize, usize, &[Meta]),
         chans: Option<&[u32]>,
-        config: &PresenceConfig,
+        config: &Rules,
         now_ns: u64,
     ) -> Wrong {
         let entries = self.entries.len();
@@ -264,7 +295,7 @@ impl Room {
         &mut self,
         (entries, keys): (usize, usize),
         metas: &[Meta],
-        config: &PresenceConfig,
+        config: &Rules,
     ) -> Wrong {
         self.questions = self.questions.saturating_sub(1);
         let is_list = entries <= config.list_max;
@@ -281,7 +312,7 @@ impl Room {
     }
 
     /// What is still to be told.
-    pub(crate) fn unrest(&self, config: &PresenceConfig) -> Option<&'static str> {
+    pub(crate) fn unrest(&self, config: &Rules) -> Option<&'static str> {
         match () {
             () if self.questions > 0 => Some("questions"),
             () if self.asks.iter().any(|it| it.is_open) => Some("lists"),

@@ -3,9 +3,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use simurgh_core::{ChannelId, PresenceConfig, Reason, SharedPush};
+use simurgh_core::{ChannelId, Reason, SharedPush};
 
-use super::home::Room;
+use super::home::{Room, Rules};
 use super::{Call, Eff, Life, Line, Model, NONE, Sort};
 use crate::payload;
 use crate::told::{KEYS, Meta, PhxRef, Told};
@@ -66,7 +66,7 @@ pub(crate) struct View {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
-    pub(crate) config: PresenceConfig,
+    pub(crate) config: Rules,
     pub(crate) rooms: Vec<Room>,
     pub(crate) posted: Vec<Posted>,
     /// Pushes for several channels: what is said, and to whom.
@@ -76,6 +76,8 @@ pub(crate) struct Presence {
     numbers: HashMap<PhxRef, u32>,
     /// How the states of entries were called.
     refs: Vec<Option<PhxRef>>,
+    /// Bytes of their metas.
+    sizes: Vec<usize>,
     /// What is to be posted in the step under way, and whether it may be left out.
     due: VecDeque<(u32, Does, bool)>,
     /// Channels that have ended in it, or are said to have.
@@ -111,7 +113,7 @@ pub(crate) fn does_intercept(intercepts: u8, event: u8) -> bool {
 }
 
 impl Presence {
-    pub(crate) fn new(config: PresenceConfig, topics: usize, shards: usize) -> Self {
+    pub(crate) fn new(config: Rules, topics: usize, shards: usize) -> Self {
         let rooms = (0..topics).map(|_| Room::default()).collect();
         let counts = vec![0; shards];
         let ended = vec![false; shards];
@@ -121,7 +123,15 @@ impl Presence {
     /// The number of a new meta.
     pub(crate) fn next_number(&mut self) -> u32 {
         self.refs.push(None);
+        self.sizes.push(0);
         self.refs.len() as u32 - 1
+    }
+
+    /// A state has a meta of so many bytes.
+    pub(crate) fn weigh(&mut self, number: u32, bytes: usize) {
+        if let Some(size) = self.sizes.get_mut(number as usize) {
+            *size = bytes;
+        }
     }
 
     /// What stands for a broadcast's payload, and the letter of its event.
@@ -251,14 +261,18 @@ impl Model {
 
     /// A home is told something.
     pub(crate) fn presence_came(&mut self, shard: usize, number: u32) {
-        let Presence { posted, rooms, config, kept, refused, .. } = &mut self.presence;
+        let Presence { posted, rooms, config, kept, refused, sizes, .. } = &mut self.presence;
+        let size = |number: u32| sizes.get(number as usize).copied().unwrap_or_default();
         let Some(Posted { topic, does }) = posted.get(number as usize).copied() else { return };
         let Some(room) = rooms.get_mut(usize::from(topic)) else { return };
         let Some((chan, does)) = does else { return };
         let before = room.entries.len();
         let is_taken = match does {
-            Does::Track(key, number) => room.track(chan, key, number, config.channel_entries_max),
-            Does::Update(key, number) => room.update(chan, key, number),
+            Does::Track(key, number) => {
+                let entries_max = config.channel_entries_max;
+                room.track(chan, key, (number, size(number)), entries_max)
+            }
+            Does::Update(key, number) => room.update(chan, key, (number, size(number))),
             Does::Untrack(key) => room.untrack(chan, key),
             Does::Ask => {
                 room.ask(chan);

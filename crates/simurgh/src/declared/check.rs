@@ -1,5 +1,7 @@
 //! From specs to what is run: every check of a declared channel.
 
+use std::fmt;
+
 use serde_json::Value;
 use simurgh_core::{ChannelLimits, LimitPolicy, Rate, SizeLimit};
 use simurgh_proto::message::events;
@@ -7,9 +9,7 @@ use simurgh_proto::topic::Pattern;
 
 use super::presence::{self, Presence};
 use super::template::Template;
-use super::{
-    Announce, ChannelSpec, Declared, Defaults, Event, EventSpec, Mistake, PayloadShape, Reach,
-};
+use super::{Announce, ChannelSpec, Declared, Defaults, Event, EventSpec, PayloadShape, Reach};
 
 /// What the names of the protocol's own events begin with.
 pub(super) const RESERVED: &str = "phx_";
@@ -25,6 +25,31 @@ const EVENTS_PER_SECOND_MAX: u32 = 100_000;
 
 /// Below this a mount would refuse what RFC 6455 has everybody take (section 5.5).
 const MESSAGE_BYTES_LEAST: usize = 125;
+
+/// Something in a list of specs that cannot be served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// Which spec, counted from 0.
+    pub channel: usize,
+    /// Which of its events, counted from 0, if it is about one.
+    pub event: Option<usize>,
+    /// The key it is about.
+    pub key: &'static str,
+    /// What is wrong, and what is allowed.
+    pub message: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "channel {}", self.channel + 1)?;
+        if let Some(event) = self.event {
+            write!(f, ", event {}", event + 1)?;
+        }
+        write!(f, ", {}: {}", self.key, self.message)
+    }
+}
+
+impl std::error::Error for Mistake {}
 
 /// Checks all specs and makes them ready to be run.
 pub(super) fn compile(
@@ -118,6 +143,29 @@ impl Found<'_> {
         super::rules::Rules::compile(spec, |key, message| self.add(key, message))
     }
 
+    /// What all members hear of a join must not have its token in it.
+    #[cfg(feature = "token")]
+    fn join_token(
+        &mut self,
+        spec: &ChannelSpec,
+        announce: Option<&Announce>,
+        presence: Option<&Presence>,
+    ) {
+        let Some(field) = spec.join_token.as_deref() else { return };
+        for (key, shows) in [
+            ("announce_payload", announce.is_some_and(|it| it.payload.shows(field))),
+            ("presence", presence.is_some_and(|it| it.shows(field))),
+        ] {
+            if shows {
+                let why = format!(
+                    "would tell all members the token of who joins, the field {field:?}: name the \
+                     fields that are meant"
+                );
+                self.add(key, why);
+            }
+        }
+    }
+
     fn declared(&mut self, spec: &ChannelSpec, defaults: Defaults) -> Declared {
         let join_reply = self.template("join_reply", spec.join_reply.as_ref(), Template::empty());
         let announce = self.announce(spec, defaults);
@@ -150,6 +198,8 @@ impl Found<'_> {
         }
         let presence = self.presence(spec);
         let payload_bytes = limits(spec, usize::MAX).payload_bytes;
+        #[cfg(feature = "token")]
+        self.join_token(spec, announce.as_ref(), presence.as_ref());
         let (events, any_event) = self.events(&spec.event, spec.payload_shape);
         Declared {
             #[cfg(feature = "token")]

@@ -1,8 +1,7 @@
 //! Channels without Rust: what members may say and how they are answered, as data.
 //!
 //! A [`ChannelSpec`] is read from a configuration file (`simurgh serve` reads `[[channel]]` tables
-//! of
-//! `simurgh.toml`), checked whole by [`mount`], and then served by one channel type for all.
+//! of `simurgh.toml`), checked whole by [`mount`], and then served by one channel type for all.
 //! The seeds' chat, in these words:
 //!
 //! ```toml
@@ -64,6 +63,7 @@ use simurgh_proto::ws::Limits;
 
 use crate::socket::Mount;
 use crate::{Channel, Context, Join, Outcome, Reply};
+pub use check::Mistake;
 pub use limits::SocketLimitsSpec;
 use presence::{Presence, Present};
 pub use shape::PayloadShape;
@@ -80,10 +80,17 @@ pub struct ChannelSpec {
     /// Topics (patterns as above) whose joins are refused with `{"reason": "unauthorized"}`.
     pub deny: Vec<String>,
     /// Who may join, by what the tokens say, as [`Rule`](crate::token::Rule)s of which one has to
-    /// allow it; others are refused with `{"reason": "unauthorized"}`. Default: all who may connect.
+    /// allow it; others are refused with `{"reason": "unauthorized"}`. Default: all who may
+    /// connect.
     #[cfg(feature = "token")]
     #[serde(deserialize_with = "rules::deserialize")]
     pub join: Vec<String>,
+    /// Field of a join's payload that may have a token of its own: the rules of `join` and
+    /// `publish` are asked about that one then, in place of the socket's, and the channel ends with
+    /// `phx_error` when it expires. Default: none. Costs its claims and
+    /// a task of tokio a channel joined so.
+    #[cfg(feature = "token")]
+    pub join_token: Option<String>,
     /// Who may send events that are broadcast, as in `join`; others are answered
     /// `{"reason": "unauthorized"}`. Default: all members.
     #[cfg(feature = "token")]
@@ -194,6 +201,8 @@ impl ChannelSpec {
         #[cfg(feature = "token")]
         "join",
         #[cfg(feature = "token")]
+        "join_token",
+        #[cfg(feature = "token")]
         "publish",
         "join_reply",
         "announce_join",
@@ -238,31 +247,6 @@ impl Default for Defaults {
     }
 }
 
-/// Something in a list of specs that cannot be served.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
-    /// Which spec, counted from 0.
-    pub channel: usize,
-    /// Which of its events, counted from 0, if it is about one.
-    pub event: Option<usize>,
-    /// The key it is about.
-    pub key: &'static str,
-    /// What is wrong, and what is allowed.
-    pub message: String,
-}
-
-impl std::fmt::Display for Mistake {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "channel {}", self.channel + 1)?;
-        if let Some(event) = self.event {
-            write!(f, ", event {}", event + 1)?;
-        }
-        write!(f, ", {}: {}", self.key, self.message)
-    }
-}
-
-impl std::error::Error for Mistake {}
-
 /// Serves declared channels at `path`.
 ///
 /// # Errors
@@ -270,11 +254,11 @@ impl std::error::Error for Mistake {}
 pub fn mount(path: &str, specs: &[ChannelSpec], defaults: Defaults) -> Result<Mount, Vec<Mistake>> {
     #[cfg(feature = "token")]
     rules::none_needs_tokens(specs)?;
-    mount_any(path, specs, defaults)
+    Ok(mount_of(path, specs, defaults, check::compile(specs, defaults)?))
 }
 
-/// The same for sockets that are let in by tokens, of which `join` and `publish` of the channels may
-/// speak.
+/// The same for sockets that are let in by tokens, of which `join` and `publish` of the channels
+/// may speak.
 ///
 /// # Errors
 /// As [`mount`].
@@ -285,16 +269,22 @@ pub fn mount_with_tokens(
     defaults: Defaults,
     policy: crate::token::TokenPolicy,
 ) -> Result<Mount, Vec<Mistake>> {
-    mount_any(path, specs, defaults).map(|mount| mount.tokens(policy))
+    let mut declared = check::compile(specs, defaults)?;
+    declared.iter_mut().for_each(|it| it.rules.verify_by(&policy));
+    Ok(mount_of(path, specs, defaults, declared).tokens(policy))
 }
 
-fn mount_any(path: &str, specs: &[ChannelSpec], defaults: Defaults) -> Result<Mount, Vec<Mistake>> {
-    let declared = check::compile(specs, defaults)?;
+fn mount_of(
+    path: &str,
+    specs: &[ChannelSpec],
+    defaults: Defaults,
+    declared: Vec<Declared>,
+) -> Mount {
     let counts = declared.iter().any(|it| it.announce.is_some() || it.members_max.is_some());
     let mut mount = Mount::new(path).count_members(counts);
     mount.limits = limits(specs, defaults);
     let message_bytes_max = mount.limits.map_or(usize::MAX, |it| it.message_bytes_max);
-    Ok(declared.into_iter().zip(specs).fold(mount, |mount, (declared, spec)| {
+    declared.into_iter().zip(specs).fold(mount, |mount, (declared, spec)| {
         let declared = Arc::new(declared);
         let [shapes, prepares] = [&declared, &declared].map(Arc::clone);
         mount
@@ -302,7 +292,7 @@ fn mount_any(path: &str, specs: &[ChannelSpec], defaults: Defaults) -> Result<Mo
             .shapes(move |event| shapes.shape(event))
             .prepares(move |message| Box::new(prepares.prepare(message)))
             .channel_limits(check::limits(spec, message_bytes_max))
-    }))
+    })
 }
 
 /// The limits of a mount, if any of its channels has one of its own.
@@ -379,9 +369,20 @@ struct Answer {
 impl Declared {
     fn join(self: &Arc<Self>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
         #[cfg(feature = "token")]
-        if !self.rules.may_join(ctx) {
-            return Join::error(Refusal::Because("unauthorized").response());
-        }
+        return self.rules.join(ctx, payload, |ctx, own| {
+            self.join_allowed(ctx, payload, || self.rules.member(self, own))
+        });
+        #[cfg(not(feature = "token"))]
+        self.join_allowed(ctx, payload, || None)
+    }
+
+    /// A join that tokens allow; `member` may be of a kind of its own.
+    fn join_allowed(
+        self: &Arc<Self>,
+        ctx: &mut Context<'_>,
+        payload: &Payload<'_>,
+        member: impl FnOnce() -> Option<Join>,
+    ) -> Join {
         let prepared = match ctx.take_prepared() {
             Some(Prepared::Join(welcome)) => Some(welcome),
             _ => None,
@@ -401,15 +402,11 @@ impl Declared {
         if let (Some(announce), Some(payload)) = (&self.announce, welcome.announcement) {
             ctx.broadcast(&announce.event, payload);
         }
-        self.member().reply(welcome.reply)
+        member().unwrap_or_else(|| self.member()).reply(welcome.reply)
     }
 
     /// A channel of the kind that costs least.
     fn member(self: &Arc<Self>) -> Join {
-        #[cfg(feature = "token")]
-        if self.rules.are_about_publishing() {
-            return Join::ok(rules::GuardedMember::new(Arc::clone(self)));
-        }
         Join::ok(Member { declared: Arc::clone(self) })
     }
 
