@@ -59,8 +59,8 @@ pub(crate) const ALL: &[Key] = &[
         default: "\"off\"",
         example: None,
         about: "Sockets at most that one address has at once, of IPv6 its first 64 bits; an \
-                upgrade beyond them gets 429. Behind a proxy it needs trusted_proxies: else all have the \
-                address of the proxy",
+                upgrade beyond them gets 429. Behind a proxy it needs trusted_proxies: else all \
+                have the address of the proxy",
         cost: "16 bytes a socket, which max_connections_per_user shares",
         set: |layer, value| {
             scalar(&mut layer.max_connections_per_address, value, units::connections_of_one)

@@ -198,6 +198,21 @@ announce_joins_up_to = 5
             "16: [[channel.event]] name: \"presence_diff\": presence tells it itself",
         ],
     );
+    refused("channel = 5\n", &["1: channel: each channel is a table of its own, [[channel]]"]);
+    refused("channel = [5]\n", &["1: [[channel]] is a table, not of type integer"]);
+    refused("[[channel]]\ndeny = []\n", &["1: [[channel]] topic: is missing"]);
+    refused(
+        "[[channel]]\ntopic = \"a\"\nevent = 5\n",
+        &["3: event: each event is a table of its own, [[channel.event]]"],
+    );
+    refused(
+        "[[channel]]\ntopic = \"a\"\njoin_reply = { at = 2026-01-01 }\n",
+        &["3: [[channel]] join_reply: \"$__toml_private_datetime\" is no name for a field"],
+    );
+}
+
+#[test]
+fn what_is_no_limit_is_named_with_its_line() {
     refused(
         "max_connections_per_address = 0\nmax_connections_per_user = -1\n[limits]\njoins = 0\n\
          messages = \"often\"\nbytes = { rate = \"1MB/s\", policy = \"ban\" }\npayload_bytes = 5\n\
@@ -212,17 +227,6 @@ announce_joins_up_to = 5
             "8: [limits] shards: no such key; it belongs above the first [limits]",
             "11: [[channel]] limits: messages: -5 is no rate",
         ],
-    );
-    refused("channel = 5\n", &["1: channel: each channel is a table of its own, [[channel]]"]);
-    refused("channel = [5]\n", &["1: [[channel]] is a table, not of type integer"]);
-    refused("[[channel]]\ndeny = []\n", &["1: [[channel]] topic: is missing"]);
-    refused(
-        "[[channel]]\ntopic = \"a\"\nevent = 5\n",
-        &["3: event: each event is a table of its own, [[channel.event]]"],
-    );
-    refused(
-        "[[channel]]\ntopic = \"a\"\njoin_reply = { at = 2026-01-01 }\n",
-        &["3: [[channel]] join_reply: \"$__toml_private_datetime\" is no name for a field"],
     );
 }
 

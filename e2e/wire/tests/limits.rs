@@ -274,7 +274,7 @@ fn row_122_an_address_has_so_many_connections() {
     eventually("its place is free", || try_one("127.0.0.2").1 == 101);
 }
 
-/// Row 123. Behind a trusted proxy the address is the one that it names; others' words do not count.
+/// Row 123. Behind a trusted proxy the address is the one that it names; others are not believed.
 #[test]
 fn row_123_addresses_are_those_that_trusted_proxies_name() {
     let proxy = "max_connections_per_address = 1\ntrusted_proxies = [\"127.0.0.9\"]";
