@@ -15,6 +15,9 @@ pub(crate) struct Flags {
 /// The chat that is served when no channel is declared, in the words of `simurgh.toml`.
 pub(crate) const CHAT: &str = include_str!("chat.toml");
 
+/// What is said of the table `[limits]`.
+const LIMITS: &str = include_str!("limits.toml");
+
 /// Columns of a comment.
 const WIDTH: usize = 100;
 
@@ -35,6 +38,8 @@ pub(crate) fn text(channels: Channels) -> String {
         out.push_str(&line(key));
     }
     if channels == Channels::Declared {
+        out.push('\n');
+        out.push_str(LIMITS);
         out.push('\n');
         out.push_str(crate::tokens::TEXT);
         out.push('\n');

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use serde::Deserialize;
-use simurgh::declared::{ChannelSpec, EventSpec, Mistake};
+use simurgh::declared::{ChannelSpec, EventSpec, Mistake, SocketLimitsSpec};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
@@ -25,6 +25,8 @@ pub(crate) struct File {
     pub(crate) layer: Layer,
     /// Its `[[channel]]` tables, as far as they can be read; none: the file declares no channels.
     pub(crate) channels: Option<Vec<ChannelSpec>>,
+    /// Its table `[limits]`, as far as it can be read.
+    pub(crate) limits: SocketLimitsSpec,
     /// Its table `[token]`, if there is one; nothing of it if some of it cannot be read.
     pub(crate) token: Option<Option<TokenSpec>>,
     /// Channels with keys that cannot be read; further checks of these would only confuse.
@@ -119,6 +121,10 @@ impl File {
                 self.read_channels(value);
                 continue;
             }
+            if name == "limits" && channels == Channels::Declared {
+                self.limits = self.table(LIMITS, "limits", value, SocketLimitsSpec::KEYS);
+                continue;
+            }
             if name == "token" && channels == Channels::Declared {
                 let before = self.complaints.len();
                 let spec = self.table(TOKEN, "token", value, TokenSpec::KEYS);
@@ -128,6 +134,7 @@ impl File {
             let Some(key) = keys::ALL.iter().find(|key| key.name == name) else {
                 let text = match name {
                     "channel" => format!("{CHANNEL}: {IN_RUST}"),
+                    "limits" => format!("{LIMITS}: {IN_RUST}"),
                     "token" => format!("{TOKEN}: {IN_RUST}"),
                     _ => format!("{name}: no such key; {}", hint(name, &names(channels))),
                 };
@@ -222,6 +229,7 @@ impl File {
 
 const CHANNEL: &str = "[[channel]]";
 const EVENT: &str = "[[channel.event]]";
+const LIMITS: &str = "[limits]";
 const TOKEN: &str = "[token]";
 const IN_RUST: &str = "this application declares its channels in Rust";
 
@@ -234,7 +242,8 @@ fn deserialize<'i, T: Deserialize<'i>>(
 
 fn names(channels: Channels) -> Vec<&'static str> {
     let keys = keys::ALL.iter().filter(|key| key.is_for(channels)).map(|key| key.name);
-    let tables = ["channel", "token"].into_iter().filter(|_| channels == Channels::Declared);
+    let tables =
+        ["channel", "limits", "token"].into_iter().filter(|_| channels == Channels::Declared);
     keys.chain(tables).collect()
 }
 
@@ -251,7 +260,7 @@ fn hint(name: &str, known: &[&str]) -> String {
 /// The same in a table: a key of the file itself that was written below one belongs to it in TOML.
 fn hint_within(label: &str, name: &str, known: &[&str]) -> String {
     if keys::ALL.iter().any(|key| key.name == name) {
-        let table = if label == TOKEN { TOKEN } else { CHANNEL };
+        let table = if label == TOKEN || label == LIMITS { label } else { CHANNEL };
         format!("it belongs above the first {table}")
     } else {
         hint(name, known)

@@ -2,63 +2,14 @@
 //! takes, its default, its cost. Help, the file that `config` prints and the errors all speak from
 //! this table.
 
+mod key;
 mod read;
 
-use std::ops::Range;
-
-use toml::Spanned;
-use toml::de::DeValue;
-
-use crate::Channels;
-use crate::layer::Layer;
 use crate::units;
+pub(crate) use key::{Key, Value, Wrong};
 use read::{boolean, list, scalar};
 
-/// One setting.
-pub(crate) struct Key {
-    /// As in the file; the flag has dashes for underscores.
-    pub(crate) name: &'static str,
-    /// What is allowed, with its unit.
-    pub(crate) takes: &'static str,
-    /// The default as it stands in the file, or in words where it cannot stand there.
-    pub(crate) default: &'static str,
-    /// A value to show where the default is none; it is printed as a comment.
-    pub(crate) example: Option<&'static str>,
-    /// What it is for.
-    pub(crate) about: &'static str,
-    /// What it costs.
-    pub(crate) cost: &'static str,
-    /// Reads it from the file.
-    pub(crate) set: fn(&mut Layer, &Value<'_>) -> Result<(), Vec<Wrong>>,
-}
-
-/// A value of the file, with its place.
-pub(crate) type Value<'i> = Spanned<DeValue<'i>>;
-
-/// What is wrong with a value, or with one entry of a list.
-pub(crate) struct Wrong {
-    pub(crate) span: Range<usize>,
-    pub(crate) why: String,
-}
-
-/// Keys about declared channels and what is served beside them; an application in Rust has its own.
-const ABOUT_DECLARED: [&str; 6] = [
-    "static_files",
-    "static_copies_bytes_max",
-    "max_channels",
-    "auth_token",
-    "longpoll",
-    "announce_joins_up_to",
-];
-
-impl Key {
-    /// Whether it means anything to such an application.
-    pub(crate) fn is_for(&self, channels: Channels) -> bool {
-        channels == Channels::Declared || !ABOUT_DECLARED.contains(&self.name)
-    }
-}
-
-/// All keys, in the order of [`Layer`].
+/// All keys, in the order of [`Layer`](crate::layer::Layer).
 pub(crate) const ALL: &[Key] = &[
     Key {
         name: "listen",
@@ -101,6 +52,32 @@ pub(crate) const ALL: &[Key] = &[
                 `simurgh tune --connections N` says what else the system needs",
         cost: "some 4.5 kB for each socket that is there, nearly all of it the system's",
         set: |layer, value| scalar(&mut layer.max_connections, value, units::connections),
+    },
+    Key {
+        name: "max_connections_per_address",
+        takes: "a whole number from 1 to 80000000, or \"off\"",
+        default: "\"off\"",
+        example: None,
+        about: "Sockets at most that one address has at once, of IPv6 its first 64 bits; an \
+                upgrade beyond them gets 429. Behind a proxy it needs trusted_proxies: else all \
+                have the address of the proxy",
+        cost: "16 bytes a socket, which max_connections_per_user shares",
+        set: |layer, value| {
+            scalar(&mut layer.max_connections_per_address, value, units::connections_of_one)
+        },
+    },
+    Key {
+        name: "max_connections_per_user",
+        takes: "a whole number from 1 to 80000000, or \"off\"",
+        default: "\"off\"",
+        example: None,
+        about: "Sockets at most that one user has at once, by the id that a token or the \
+                application gives; an upgrade beyond them gets 429. Sockets without an id are not \
+                counted",
+        cost: "as max_connections_per_address",
+        set: |layer, value| {
+            scalar(&mut layer.max_connections_per_user, value, units::connections_of_one)
+        },
     },
     Key {
         name: "pin_shards",

@@ -44,6 +44,10 @@ layer! {
     shards: Choice<usize>,
     #[arg(long, value_name = "N", value_parser = units::connections)]
     max_connections: Choice<usize>,
+    #[arg(long, value_name = "N", value_parser = units::connections_of_one)]
+    max_connections_per_address: Choice<u32>,
+    #[arg(long, value_name = "N", value_parser = units::connections_of_one)]
+    max_connections_per_user: Choice<u32>,
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     pin_shards: bool,

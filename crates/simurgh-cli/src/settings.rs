@@ -209,6 +209,7 @@ fn mount(layer: &Layer, file: &mut File) -> Option<Mount> {
     match mount {
         Ok(mount) => {
             let mount = mount
+                .socket_limits(file.limits.into())
                 .channels_max(layer.max_channels.unwrap_or(100))
                 .auth_token(layer.auth_token.unwrap_or(by_token));
             Some(match longpoll(layer, is_chat) {
@@ -258,6 +259,10 @@ fn complete(layer: Layer) -> Config {
     config.admin_listen = layer.admin_listen.and_then(Choice::value);
     config.shards = layer.shards.and_then(Choice::value).unwrap_or(config.shards);
     config.max_connections = layer.max_connections.and_then(Choice::value);
+    let of_address = layer.max_connections_per_address;
+    config.max_connections_per_address = of_address.and_then(Choice::value);
+    let of_user = layer.max_connections_per_user;
+    config.max_connections_per_user = of_user.and_then(Choice::value);
     config.pin_shards = layer.pin_shards.unwrap_or(config.pin_shards);
     config.idle_timeout = layer.idle_timeout.map_or(config.idle_timeout, Choice::value);
     let hibernate_after = layer.hibernate_after;
@@ -353,7 +358,7 @@ mod tests {
     fn examples_in_the_printed_file_are_right_too() {
         let text = config::text(Channels::Declared);
         let examples = text.lines().filter(|line| is_example(line)).count();
-        assert_eq!(examples, 12, "api_token, static_files, longpoll, what a channel may have");
+        assert_eq!(examples, 13, "api_token, static_files, longpoll, what a channel may have");
         let all: Vec<_> = text
             .lines()
             .map(|line| if is_example(line) { line.trim_start_matches('#') } else { line })

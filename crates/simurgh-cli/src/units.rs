@@ -113,6 +113,11 @@ pub(crate) fn connections(text: &str) -> Result<Choice<usize>, String> {
     Choice::read(text, "off", |text| between(text, 1, CONNECTIONS_MAX).map(|n| n as usize))
 }
 
+/// Of one address or user, or `off`.
+pub(crate) fn connections_of_one(text: &str) -> Result<Choice<u32>, String> {
+    Choice::read(text, "off", |text| between(text, 1, CONNECTIONS_MAX))
+}
+
 /// Of a road, from which on it has a milestone to measure at.
 pub(crate) fn road_connections(text: &str) -> Result<u64, String> {
     between(text, 100, CONNECTIONS_MAX).map(u64::from)

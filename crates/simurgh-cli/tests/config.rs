@@ -212,6 +212,25 @@ announce_joins_up_to = 5
 }
 
 #[test]
+fn what_is_no_limit_is_named_with_its_line() {
+    refused(
+        "max_connections_per_address = 0\nmax_connections_per_user = -1\n[limits]\njoins = 0\n\
+         messages = \"often\"\nbytes = { rate = \"1MB/s\", policy = \"ban\" }\npayload_bytes = 5\n\
+         shards = 1\n[[channel]]\ntopic = \"a\"\nlimits = { messages = -5 }\n",
+        &[
+            "1: max_connections_per_address: ",
+            "2: max_connections_per_user: ",
+            "4: [limits] joins: 0: a rate and its burst are from 1 to 1099511627776",
+            "5: [limits] messages: \"often\" is no rate; it takes a number a second",
+            "6: [limits] bytes: policy: \"ban\" is none; it takes \"reply\", \"drop\" or",
+            "7: [limits] payload_bytes: no such key",
+            "8: [limits] shards: no such key; it belongs above the first [limits]",
+            "11: [[channel]] limits: messages: -5 is no rate",
+        ],
+    );
+}
+
+#[test]
 fn what_is_not_toml_is_refused_with_its_lines() {
     refused("shards = 1\nlisten = [\n", &["2: not TOML: unclosed array"]);
     refused("shards = 1\nshards = 2\n", &["2: not TOML: duplicate key"]);

@@ -69,7 +69,7 @@ fn claims_say_who_joins_and_who_publishes() {
     reader.ask("news", "say", json!({}), "error", unauthorized());
     reader.ask("news", "ask", json!({"n": 1}), "ok", json!({"n": 1}));
     reader.ask("news", "dance", json!({}), "error", json!({"reason": "unknown event"}));
-    reader.ask("news", "ask", json!({}), "error", json!({"reason": "rate_limited"}));
+    reader.ask_too_much("news", "ask", json!({}), "messages");
     let msg_ref = editor.send("news", "say", json!({"body": "hi"}));
     editor.expect("news", "say", json!({"body": "hi"}));
     editor.expect_reply(msg_ref, "news", "ok", json!({}));

@@ -11,6 +11,7 @@ use simurgh_proto::ws::CloseCode;
 
 use crate::clock::Lifetime;
 use crate::id::ChannelId;
+use crate::limit::Limit;
 use crate::metrics::ShardMetrics;
 use crate::outcome::{Reply, ReplyRef};
 use crate::presence::call::PresenceCall;
@@ -89,6 +90,8 @@ pub enum Effect {
     Expire(Option<Lifetime>),
     /// The socket closes.
     Close(CloseCode),
+    /// The same because of a limit that what was done exceeds.
+    Exceed(Limit),
 }
 
 impl Effect {
@@ -105,7 +108,7 @@ impl Effect {
             Self::Link(_) => "spawn_linked",
             Self::Hold | Self::Proceed => "hold",
             Self::Expire(_) => "expire_in",
-            Self::Close(_) => "close_socket",
+            Self::Close(_) | Self::Exceed(_) => "close_socket",
         }
     }
 }

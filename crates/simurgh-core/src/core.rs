@@ -11,7 +11,9 @@ use crate::application::Application;
 use crate::context::Prepared;
 use crate::fanout::{Fanout, Registry};
 use crate::id::ChannelId;
+use crate::limit::meters::Meters;
 use crate::metrics::ShardMetrics;
+use crate::mount::Mount;
 use crate::node::Node;
 use crate::outcome::Reason;
 use crate::presence::home::Home;
@@ -32,7 +34,9 @@ pub struct Core<N: Node> {
     pub(crate) hibernation: Hibernation,
     /// Who is present in the topics that this shard keeps.
     pub(crate) presence: Box<Home>,
-    pub(crate) drain: Option<Drain>,
+    pub(crate) drain: Option<Box<Drain>>,
+    /// What has been said lately; none, where no mount has a limit.
+    pub(crate) meters: Option<Box<Meters>>,
     /// Whose channels are brought up to date, to be closed next.
     pub(crate) closing: Option<Key>,
     /// Channels that end by what they have intercepted, once what they were brought up to date for
@@ -49,11 +53,13 @@ pub struct Received<'a> {
     pub message: Message<'a>,
     /// What its channel's definition has made of it, if it is a long one.
     pub prepared: Option<Prepared>,
+    /// Bytes of the payload that this took out of the message.
+    pub taken_bytes: usize,
 }
 
 impl<'a> From<Message<'a>> for Received<'a> {
     fn from(message: Message<'a>) -> Self {
-        Self { message, prepared: None }
+        Self { message, prepared: None, taken_bytes: 0 }
     }
 }
 
@@ -76,6 +82,7 @@ impl<N: Node> Core<N> {
             hibernation: Hibernation::new(config.hibernate_after),
             presence: Box::new(Home::new(owner, seed)),
             drain: None,
+            meters: meters(&*node, seed),
             closing: None,
             ends: Vec::new(),
             tickets: 0,
@@ -120,6 +127,13 @@ impl<N: Node> Core<N> {
     pub fn retire(&mut self) {
         self.fanout.put_permit_back();
     }
+}
+
+/// Meters for what the node's mounts limit, if they do.
+fn meters(node: &impl Node, seed: u64) -> Option<Box<Meters>> {
+    let mounts = || (0..=u8::MAX).map_while(|index| node.mount(index));
+    let is_limited = mounts().any(Mount::is_limited);
+    is_limited.then(|| Box::new(Meters::new(mounts().flat_map(Mount::rates), seed)))
 }
 
 impl<N: Node> std::fmt::Debug for Core<N> {

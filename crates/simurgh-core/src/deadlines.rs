@@ -24,6 +24,9 @@ impl<N: Node> Core<N> {
     pub(crate) fn sweep_sockets(&mut self, out: &mut impl Sockets) -> Next {
         if out.count() == 0 {
             self.sweep.give_up();
+            if let Some(meters) = &mut self.meters {
+                meters.clear();
+            }
             return Next::Idle;
         }
         let now = out.now();
@@ -46,6 +49,9 @@ impl<N: Node> Core<N> {
         }
         if self.sweep.cursor == 0 {
             self.expiry.end();
+            if let Some(meters) = &mut self.meters {
+                meters.age(now.ns);
+            }
         }
         self.sweep.found = found;
         self.sweep.end(now.ns).map_or(Next::Now, Next::After)
@@ -126,7 +132,7 @@ impl<N: Node> Core<N> {
     /// Stops accepting and begins to close everything, evenly over this time.
     pub(crate) fn begin_drain(&mut self, out: &mut impl Sockets, over: Duration) {
         out.stop_listening();
-        self.drain = Some(Drain::new(over, out.count(), out.now().ns));
+        self.drain = Some(Box::new(Drain::new(over, out.count(), out.now().ns)));
     }
 
     /// Closes as many as a drain wants to be closed by now.

@@ -13,7 +13,6 @@
 use std::sync::Arc;
 
 use simurgh_proto::message::{Payload, Ref, events};
-use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
@@ -62,6 +61,10 @@ impl<N: Node> Core<N> {
         };
         let (result, effects) = self.application.run(about, callback, |ctx| f(&mut *channel, ctx));
         self.registry.put_back(membership, channel);
+        let (result, effects) = match self.meters {
+            None => (result, effects),
+            Some(_) => self.within_limits(out, &speaker, callback, result, effects),
+        };
         self.apply(out, &speaker, effects);
         let (reply, end) = match result {
             Some(Outcome::NoReply) => (None, None),
@@ -125,6 +128,10 @@ impl<N: Node> Core<N> {
                 Effect::Proceed => self.proceed(out, speaker.conn, speaker.id),
                 Effect::Expire(lifetime) => self.expire_in(out, speaker.conn, lifetime),
                 Effect::Close(code) => self.close_with(out, speaker.conn, code),
+                Effect::Exceed(limit) => {
+                    let reason = limit.close_reason();
+                    self.close_because(out, speaker.conn, CloseCode::POLICY, reason);
+                }
             }
         }
         self.application.keep(effects);
@@ -169,27 +176,9 @@ impl<N: Node> Core<N> {
 
     /// Brings a member up to date before something else is written to it. If it wants to end by
     /// that, it does when this is said ([`end_as_wanted`](Self::end_as_wanted)).
-    fn catch_up(&mut self, out: &mut impl Sockets, membership: u32) {
+    pub(crate) fn catch_up(&mut self, out: &mut impl Sockets, membership: u32) {
         if let Some(through) = self.fanout.catch_up(&mut self.registry, out, membership) {
             self.pass_through(out, through);
-        }
-    }
-
-    /// Says what is not the member's own, if there is one, behind all broadcasts made before.
-    pub(crate) fn say_behind(
-        &mut self,
-        out: &mut impl Sockets,
-        key: Key,
-        membership: Option<u32>,
-        message: ServerMessage<'_>,
-    ) {
-        let id = membership.and_then(|it| self.name_of(it));
-        if let Some(id) = id {
-            self.catch_up(out, id.membership);
-        }
-        say(out, &self.metrics, key, message);
-        if let Some(id) = id {
-            self.end_as_wanted(out, id);
         }
     }
 
@@ -329,6 +318,17 @@ impl<N: Node> Core<N> {
 
     /// Closes a socket from our side and waits a while for the peer's answer.
     pub(crate) fn close_with(&mut self, out: &mut impl Sockets, key: Key, code: CloseCode) {
+        self.close_because(out, key, code, close_reason(code));
+    }
+
+    /// The same with a reason of its own.
+    pub(crate) fn close_because(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        code: CloseCode,
+        reason: &'static str,
+    ) {
         let Some(socket) = out.socket(key) else { return };
         match socket.phase {
             Phase::Connecting => return out.abandon(key, Abandoned::Drain),
@@ -349,7 +349,7 @@ impl<N: Node> Core<N> {
         let Some(socket) = out.socket_mut(key) else { return };
         socket.enter(Phase::Closing, tick);
         let is_driven = socket.is_driven();
-        say_close(out, key, Some(code), close_reason(code));
+        say_close(out, key, Some(code), reason);
         // A held socket has to hear the answer; a driven one answers by having heard it.
         match is_driven {
             true => out.close(key),

@@ -66,9 +66,11 @@ mod frames;
 mod handle;
 mod id;
 mod input;
+mod limit;
 mod listeners;
 mod mail;
 mod membership;
+mod metering;
 pub mod metrics;
 mod mount;
 mod node;
@@ -100,6 +102,9 @@ pub use flow::Posted;
 pub use frames::op_code;
 pub use handle::ChannelHandle;
 pub use id::ChannelId;
+pub use limit::{
+    ChannelLimits, Limit, LimitPolicy, Rate, RateError, RateLimit, SizeLimit, SocketLimits,
+};
 pub use listeners::{Hear, Listener};
 pub use mail::Mail;
 pub use mount::{Kind, Mount, PrepareFn, Route};

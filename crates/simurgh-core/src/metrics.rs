@@ -133,6 +133,20 @@ counters! {
     errors_wrong_payload: counter,
     /// Joins, events and renewals that tokens do not allow.
     errors_unauthorized: counter,
+    /// Joins over a limit.
+    limited_joins: counter,
+    /// Messages over a limit of messages.
+    limited_messages: counter,
+    /// Messages over a limit of bytes.
+    limited_bytes: counter,
+    /// Changes of presences over a limit.
+    limited_presence_calls: counter,
+    /// Messages and joins with a payload over their channel's limit.
+    limited_payload_bytes: counter,
+    /// Connections refused because their address has too many (429).
+    limited_address_connections: counter,
+    /// Connections refused because their user has too many (429).
+    limited_user_connections: counter,
     /// Callbacks that panicked.
     errors_callback_panic: counter,
     /// Channels that stopped abnormally.

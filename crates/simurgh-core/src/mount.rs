@@ -9,6 +9,7 @@ use simurgh_proto::topic::Pattern;
 
 use crate::channel::JoinFn;
 use crate::context::Prepared;
+use crate::limit::{ChannelLimits, Rate, SocketLimits};
 
 /// Prepares a message, of which it may take the payload, where it is read.
 pub type PrepareFn = Arc<dyn Fn(&mut Message<'static>) -> Prepared + Send + Sync>;
@@ -25,6 +26,8 @@ pub struct Mount {
     pub channels_max: u16,
     /// Whether members are counted over all shards.
     pub count_members: bool,
+    /// How much each of its sockets may say.
+    pub limits: SocketLimits,
 }
 
 /// What the sockets of a mount speak of.
@@ -50,12 +53,38 @@ pub struct Route {
     pub join: JoinFn,
     /// What the definition makes of a long message where that is read, if it does.
     pub prepare: Option<PrepareFn>,
+    /// How much a socket may say on each of the topics.
+    pub limits: ChannelLimits,
 }
 
 impl Mount {
     /// One of this kind on the usual terms.
     pub fn new(kind: Kind) -> Self {
-        Self { kind, idle_timeout: None, channels_max: 100, count_members: false }
+        Self {
+            kind,
+            idle_timeout: None,
+            channels_max: 100,
+            count_members: false,
+            limits: SocketLimits::default(),
+        }
+    }
+
+    /// Whether its sockets or their channels have a limit.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limits != SocketLimits::default()
+            || self.routes().iter().any(|route| route.limits != ChannelLimits::default())
+    }
+
+    /// All rates by which something is limited.
+    pub(crate) fn rates(&self) -> impl Iterator<Item = Rate> {
+        self.limits.rates().chain(self.routes().iter().flat_map(|route| route.limits.rates()))
+    }
+
+    fn routes(&self) -> &[Route] {
+        match &self.kind {
+            Kind::Channels(routes) => routes,
+            Kind::Plain { .. } => &[],
+        }
     }
 
     /// Where a topic leads.

@@ -8,6 +8,7 @@ use simurgh_reactor::Key;
 
 use crate::core::Core;
 use crate::fanout::Delivery;
+use crate::limit::Limit;
 use crate::node::Node;
 use crate::registry::{Membership, Topic, TopicId};
 use crate::socket::Socket;
@@ -69,6 +70,12 @@ impl<N: Node> Core<N> {
     pub fn topics_of<'a>(&'a self, socket: &'a Socket) -> impl Iterator<Item = Rc<str>> + 'a {
         let joined = self.registry.of(socket.list).filter(|(_, it)| it.is_joined());
         joined.filter_map(|(_, it)| Some(Rc::clone(&self.registry.topic(it.topic)?.name)))
+    }
+
+    /// The limit that a socket has met last, and how often it has met one, if that was within some
+    /// ten seconds.
+    pub fn limit_met(&self, key: Key, now_ns: u64) -> Option<(Limit, u32)> {
+        self.meters.as_ref()?.noted(key, now_ns)
     }
 
     /// The join_ref that a client of this socket sends along with messages for a topic it has

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use simurgh_core::{
-    Audience, Broadcast, BroadcastError, Callback, ChannelId, Config, Deciding, Kind, LinkedWork,
-    Mail, Mount, Node, Permits, PresenceAnswer, PresenceConfig, Reach, Route, ToChannel, Work,
+    Audience, Broadcast, BroadcastError, Callback, ChannelId, ChannelLimits, Config, Deciding,
+    Kind, LinkedWork, Mail, Mount, Node, Permits, PresenceAnswer, PresenceConfig, Reach, Route,
+    ToChannel, Work,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
@@ -320,7 +321,8 @@ fn mounts(stage: &Arc<Stage>) -> [Mount; 2] {
     // All names that begin so; it cannot fail.
     let pattern = Pattern::parse("rooms:*");
     let prepare = (profile.extras.prepare_above > 0).then(|| ready::prepare(stage));
-    let route = pattern.ok().map(|pattern| Route { pattern, join: join.clone(), prepare });
+    let limits = ChannelLimits::default();
+    let route = pattern.ok().map(|pattern| Route { pattern, join: join.clone(), prepare, limits });
     let mut channels = Mount::new(Kind::Channels(route.into_iter().collect()));
     (channels.channels_max, channels.count_members) =
         (profile.channels_max, profile.counts_members);

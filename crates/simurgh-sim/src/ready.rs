@@ -178,6 +178,6 @@ impl World {
         };
         let prepared = guarded(|| prepare(&mut message))?;
         let id = prepared.downcast_ref::<Ready>().map(|it| it.id);
-        Some((Received { message, prepared: Some(prepared) }, id))
+        Some((Received { message, prepared: Some(prepared), taken_bytes: 0 }, id))
     }
 }

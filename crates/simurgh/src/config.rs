@@ -26,6 +26,14 @@ pub struct Config {
     /// There are as many shards as the descriptor limit asks for then, or [`shards`](Self::shards)
     /// if those are more. `None`: as many as the shards have descriptors for. Default: `None`.
     pub max_connections: Option<usize>,
+    /// Sockets, long-poll sessions included, that may come from one address at once; an upgrade
+    /// beyond them gets 429. Behind [`trusted_proxies`](Self::trusted_proxies) it is the address
+    /// that they name; of IPv6 its first 64 bits. `None`, the default: any number. Costs 16 bytes
+    /// a socket, which both of these share, and some 30 an address.
+    pub max_connections_per_address: Option<u32>,
+    /// The same for one user: sockets to which the application's connect gave the same id
+    /// ([`Connect::id`](crate::Connect::id)). Those without are not counted. Default: any number.
+    pub max_connections_per_user: Option<u32>,
     /// Pins shard n to core `n % cores`. Default: off. Useful to measure, rarely to serve.
     pub pin_shards: bool,
     /// A connection that says nothing for so long is closed with 1002; `None`: never. Default 60 s
@@ -113,6 +121,8 @@ impl Default for Config {
             admin_listen: None,
             shards: cores(),
             max_connections: None,
+            max_connections_per_address: None,
+            max_connections_per_user: None,
             pin_shards: false,
             idle_timeout: Some(Duration::from_secs(60)),
             hibernate_after: Some(Duration::from_secs(15)),

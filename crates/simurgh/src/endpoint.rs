@@ -14,6 +14,7 @@ use simurgh_reactor as reactor;
 use crate::BroadcastError;
 use crate::census::Census;
 use crate::config::{Config, cores};
+use crate::crowd::Crowds;
 use crate::error::Error;
 use crate::http::{self, Guests};
 use crate::hub::{Hub, Seats};
@@ -425,6 +426,7 @@ fn make_hub(
         ended: (0..shards).map(|_| AtomicBool::new(false)).collect(),
         permits: Permits::new(shards, cores()),
         seats: Seats::new(config.max_connections),
+        crowds: Crowds::new(&config),
         guests: Arc::new(Guests::new(config.http.connections_max, reserved)),
         admin_guests: Arc::new(Guests::new(reserved, 0)),
         longpolls,

@@ -18,6 +18,7 @@ use tokio::task::JoinError;
 use crate::asynchronous::OffShard;
 use crate::census::Census;
 use crate::config::Config;
+use crate::crowd::Crowds;
 use crate::http::Guests;
 use crate::longpoll::LongPolls;
 use crate::mail::Mail;
@@ -45,6 +46,7 @@ pub(crate) struct Hub {
     pub(crate) census: Census,
     pub(crate) permits: Permits,
     pub(crate) seats: Seats,
+    pub(crate) crowds: Crowds,
     /// Plain HTTP connections, and those to the admin address.
     pub(crate) guests: Arc<Guests>,
     pub(crate) admin_guests: Arc<Guests>,

@@ -55,6 +55,7 @@
 pub mod asynchronous;
 mod census;
 mod config;
+mod crowd;
 pub mod declared;
 pub mod driver;
 mod endpoint;
@@ -89,8 +90,9 @@ pub use presence::{Presence, PresenceListError};
 pub use pubsub::{PubSub, Subscription};
 pub use signals::Signals;
 pub use simurgh_core::{
-    Broadcast, BroadcastError, Channel, ChannelHandle, Context, HandleInfo, Join, JoinFn, Outcome,
-    PresenceConfig, PresenceError, Presences, Reason, Reply, ReplyRef, Stop,
+    Broadcast, BroadcastError, Channel, ChannelHandle, ChannelLimits, Context, HandleInfo, Join,
+    JoinFn, Limit, LimitPolicy, Outcome, PresenceConfig, PresenceError, Presences, Rate, RateError,
+    RateLimit, Reason, Reply, ReplyRef, SizeLimit, SocketLimits, Stop,
 };
 pub use simurgh_proto::message::{Payload, PayloadError};
 pub use simurgh_proto::origin::CheckOrigin;

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_core::{Kind, Prepared, Route, SocketState};
+use simurgh_core::{ChannelLimits, Kind, Prepared, Route, SocketLimits, SocketState};
 use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_proto::topic::Pattern;
@@ -118,7 +118,8 @@ impl Mount {
             Err(error) => panic!("channel pattern {pattern:?}: {error}"),
         };
         if let Kind::Channels(routes) = &mut self.channels.kind {
-            routes.push(Route { pattern, join: Arc::new(join), prepare: None });
+            let (join, limits) = (Arc::new(join), ChannelLimits::default());
+            routes.push(Route { pattern, join, prepare: None, limits });
             self.shapes.push(None);
         }
         self
@@ -255,6 +256,39 @@ impl Mount {
     /// Largest frame and message a peer may send here. Without it, the endpoint's own setting.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = Some(limits);
+        self
+    }
+
+    /// How much each socket may say, on all its topics together (PROTOCOL §6.7). Without it, as
+    /// much as it likes. Costs a record for each socket that has said something lately.
+    ///
+    /// ```
+    /// use simurgh::{LimitPolicy, Mount, Rate, SocketLimits};
+    ///
+    /// let messages = Rate::per_second(100)?.with_burst(300)?;
+    /// let limits = SocketLimits {
+    ///     joins: Some(Rate::per_second(10)?.into()),
+    ///     messages: Some(simurgh::RateLimit::from(messages).or(LimitPolicy::Close)),
+    ///     ..SocketLimits::default()
+    /// };
+    /// let mount = Mount::new("/socket").socket_limits(limits);
+    /// # let _ = mount;
+    /// # Ok::<(), simurgh::RateError>(())
+    /// ```
+    pub fn socket_limits(mut self, limits: SocketLimits) -> Self {
+        self.channels.limits = limits;
+        self
+    }
+
+    /// How much each socket may say on each topic of the channel that was added last (PROTOCOL
+    /// §6.7). Without it, as much as it likes. Costs a record for each member who has said
+    /// something lately. A [plain](Self::plain) mount has no such channel.
+    pub fn channel_limits(mut self, limits: ChannelLimits) -> Self {
+        if let Kind::Channels(routes) = &mut self.channels.kind
+            && let Some(route) = routes.last_mut()
+        {
+            route.limits = limits;
+        }
         self
     }
 

@@ -30,6 +30,9 @@ struct Args {
     /// Bearer token of the HTTP API.
     #[arg(long, value_name = "TOKEN")]
     api_token: Option<String>,
+    /// Sockets that one user may have at once.
+    #[arg(long, value_name = "N")]
+    max_connections_per_user: Option<u32>,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -47,6 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             config.outbound_bytes_max = echo::OUTBOUND_BYTES_MAX;
             config.shards = args.shards.unwrap_or(config.shards);
             config.api_token = args.api_token;
+            config.max_connections_per_user = args.max_connections_per_user;
         })
         .listen(&args.listen)
         .on_ready(|endpoint| {

@@ -95,6 +95,7 @@ pub(super) const CONNECTIONS: &[Column<ConnectionRow>] = &[
         |row| rate(row.messages_per_s),
         |row| Value::Number(row.messages_per_s.unwrap_or(0.0)),
     ),
+    words("limit met", limit_met, |row| Value::Text(limit_met(row))),
     number("age", age, |row| of(row.age_s)),
     number("channels", |row| grouped(row.channels), |row| of(row.channels)),
     number("quiet", |row| span(row.quiet_s), |row| Value::Number(row.quiet_s)),
@@ -108,6 +109,12 @@ pub(super) const CONNECTIONS: &[Column<ConnectionRow>] = &[
 pub(super) fn age(row: &ConnectionRow) -> String {
     let more = if row.age_is_more { "> " } else { "" };
     format!("{more}{}", span(row.age_s as f64))
+}
+
+/// The limit that it has met last, and how often it has lately.
+pub(super) fn limit_met(row: &ConnectionRow) -> String {
+    let text = |limit: &str| format!("{} x{}", visible(limit), grouped(row.limited));
+    row.limit.as_deref().map_or_else(|| "-".to_owned(), text)
 }
 
 fn peer(row: &ConnectionRow) -> String {

@@ -210,6 +210,8 @@ fn figures(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
     let limit = overview.max_connections.map(|most| format!(" of {}", grouped(most)));
     let each = bytes(now.resident_bytes as f64 / now.connections.max(1) as f64);
     let errors: u64 = overview.errors.iter().map(|row| row.last_minute).sum();
+    let of_limits = overview.errors.iter().filter(|row| row.kind.starts_with("limited_"));
+    let limited: u64 = of_limits.map(|row| row.last_minute).sum();
     let rate = |per_s: f64| format!("{}/s", decimal(per_s));
     let mut lines = vec![
         fact("connections", format!("{}{}", grouped(now.connections), limit.unwrap_or_default())),
@@ -227,7 +229,10 @@ fn figures(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
                 bytes(now.queued_bytes as f64)
             ),
         ),
-        fact("errors", format!("{} in the last minute", grouped(errors))),
+        fact(
+            "errors",
+            format!("{} in the last minute, {} over a limit", grouped(errors), grouped(limited)),
+        ),
         fact(
             "memory",
             format!("{} resident, {each} a connection", bytes(now.resident_bytes as f64)),
@@ -306,6 +311,7 @@ fn connection(row: &ConnectionRow, frame: &mut Frame<'_>, area: Rect) {
         fact("age", columns::age(row)),
         fact("quiet for", span(row.quiet_s)),
         fact("queued", bytes(row.queued_bytes as f64)),
+        fact("limit met", columns::limit_met(row)),
         fact("channels", grouped(row.channels)),
     ];
     lines.extend(row.topics.iter().map(|topic| fact("  topic", visible(topic))));

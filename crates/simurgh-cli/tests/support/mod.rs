@@ -337,6 +337,22 @@ impl Client {
         self.expect_reply(msg_ref, topic, status, answer);
     }
 
+    /// Sends, and expects to be told that it is more than this limit, and when to try again.
+    #[track_caller]
+    #[allow(dead_code, reason = "not every test has limits")]
+    pub(crate) fn ask_too_much(&mut self, topic: &str, event: &str, payload: Value, limit: &str) {
+        let msg_ref = self.send(topic, event, payload);
+        let (answered, _, event, reply) = self.receive();
+        assert_eq!((answered, &*event), (msg_ref, "phx_reply"), "{reply}");
+        let response = &reply["response"];
+        assert_eq!(
+            (&response["reason"], &response["limit"]),
+            (&json!("rate_limited"), &json!(limit))
+        );
+        let ms = response["retry_after_ms"].as_u64();
+        assert!(ms.is_some_and(|ms| (1..=1_000).contains(&ms)), "{response}");
+    }
+
     #[track_caller]
     pub(crate) fn expect_reply(
         &mut self,

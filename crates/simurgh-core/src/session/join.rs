@@ -56,7 +56,7 @@ impl<N: Node> Core<N> {
         joined: Option<u32>,
         received: Received<'_>,
     ) {
-        let Received { message, prepared } = received;
+        let Received { message, prepared, .. } = received;
         let Some((mount, list)) = out.socket(key).map(|it| (it.mount, it.list)) else { return };
         let node = Arc::clone(&self.node);
         let Some(mount) = node.mount(mount) else { return };

@@ -1,7 +1,9 @@
 //! What a message is, by PROTOCOL §5–§7, and what is done with it; how a socket's session begins
 //! and ends.
 
+mod behind;
 mod join;
+mod limited;
 
 use simurgh_proto::message::{Message, Payload, Ref};
 use simurgh_proto::serializer::Frame;
@@ -56,12 +58,18 @@ impl<N: Node> Core<N> {
         let asks = session::asks(message);
         // Most of what clients say, and for no channel: nothing is looked up.
         if asks == Asks::Heartbeat {
+            if self.meters.is_some() && self.is_limited(out, key, asks, None, &received) {
+                return;
+            }
             self.metrics.heartbeats.add(1);
             return say(out, &self.metrics, key, session::heartbeat(&message.msg_ref));
         }
         let Some(list) = out.socket(key).map(|socket| socket.list) else { return };
         let topic = self.registry.find(&message.topic);
         let joined = topic.and_then(|topic| self.registry.joined_in(key, list, topic));
+        if self.meters.is_some() && self.is_limited(out, key, asks, joined, &received) {
+            return;
+        }
         if asks == Asks::Join {
             return self.join_topic(out, key, joined, received);
         }
@@ -105,11 +113,16 @@ impl<N: Node> Core<N> {
             event: event.into(),
             payload,
         };
-        self.push_in(out, membership, message.into());
+        let received = Received::from(message);
+        let joined = Some(membership);
+        if self.meters.is_some() && self.is_limited(out, key, Asks::Push, joined, &received) {
+            return;
+        }
+        self.push_in(out, membership, received);
     }
 
     fn push_in(&mut self, out: &mut impl Sockets, membership: u32, received: Received<'_>) {
-        let Received { message: Message { msg_ref, event, payload, .. }, prepared } = received;
+        let Received { message: Message { msg_ref, event, payload, .. }, prepared, .. } = received;
         let in_hand = InHand { message: Some(msg_ref), prepared };
         self.call(out, membership, Callback::HandleIn, in_hand, |channel, ctx| {
             channel.handle_in(ctx, &event, payload)

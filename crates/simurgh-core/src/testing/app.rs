@@ -119,7 +119,9 @@ pub(crate) fn mount(
     join: impl Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
 ) -> Mount {
     let pattern = Pattern::parse("*").unwrap();
-    Mount::new(Kind::Channels(vec![Route { pattern, join: Arc::new(join), prepare: None }]))
+    let limits = ChannelLimits::default();
+    let route = Route { pattern, join: Arc::new(join), prepare: None, limits };
+    Mount::new(Kind::Channels(vec![route]))
 }
 
 /// A channel that does what events ask for, most of them as PROTOCOL §15 names them.

@@ -96,6 +96,15 @@ pub fn unmatched<'a>(msg_ref: &'a Ref<'_>, topic: &'a str) -> ServerMessage<'a> 
     refused(Ref::Null, msg_ref, topic, r#"{"reason":"unmatched topic"}"#)
 }
 
+/// Answers a push that is over a limit of its socket, on a topic that is not joined.
+pub fn limited_unjoined<'a>(
+    msg_ref: &'a Ref<'_>,
+    topic: &'a str,
+    response: Payload<'a>,
+) -> ServerMessage<'a> {
+    reply(Ref::Null, msg_ref, topic, "error", response)
+}
+
 /// Answers a join of a socket that holds as many channels as it may (PROTOCOL row 31).
 pub fn too_many_channels<'a>(
     join_ref: &'a Ref<'_>,

@@ -21,6 +21,7 @@ function connectionColumns({ onpick, onclose, mayClose }) {
     { key: "age_s", label: "Age", kind: "seconds", order: "age", text: ageText },
     { key: "quiet_s", label: "Quiet for", kind: "seconds" },
     { key: "messages_per_s", label: "Messages/s", kind: "rate", order: "rate" },
+    { key: "limited", label: "Limit met", text: limitText, hot: (row) => row.limited > 0 },
     {
       key: "queued_bytes", label: "Queued", kind: "bytes", order: "queue",
       hot: (row) => row.queued_bytes > 0,
@@ -39,6 +40,10 @@ function connectionColumns({ onpick, onclose, mayClose }) {
 function topicsText(row) {
   const more = row.channels > row.topics.length ? ` +${row.channels - row.topics.length}` : "";
   return row.topics.map(visible).join(", ") + more;
+}
+
+function limitText(row) {
+  return row.limit ? `${row.limit} ×${Format.whole(row.limited)}` : "";
 }
 
 function ageText(row) {
@@ -77,7 +82,7 @@ class Overview {
     },
     {
       id: "errors", title: "Errors", unit: "per second", kind: "rate",
-      series: [["errors_per_s", "all kinds"]],
+      series: [["errors_per_s", "all kinds"], ["limited_per_s", "over a limit"]],
     },
   ];
 
@@ -124,7 +129,8 @@ class Overview {
       now.connections ? `${Format.as("bytes", now.resident_bytes / now.connections)} each` : "");
     this.#card("turns", "Turns p99", Format.as("us", now.turn_p99_us),
       `p50 ${Format.as("us", now.turn_p50_us)}`);
-    this.#card("errors", "Errors", `${Format.as("rate", now.errors_per_s)}/s`, "");
+    this.#card("errors", "Errors", `${Format.as("rate", now.errors_per_s)}/s`,
+      `${Format.as("rate", now.limited_per_s)}/s over a limit`);
     this.#memory(overview.memory);
     const t = points.map((point) => point.at_unix_s - Overview.#midnight);
     this.timeline.end = t.at(-1) ?? 1;
@@ -391,6 +397,7 @@ class Connections {
       ["Age", ageText(row)],
       ["Quiet for", Format.span(row.quiet_s)],
       ["Queued", Format.as("bytes", row.queued_bytes)],
+      ["Limit met", limitText(row) || "none"],
       ["Channels", Format.whole(row.channels)],
       ["Topics", topicsText(row)],
     ];

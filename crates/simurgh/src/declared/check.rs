@@ -1,9 +1,9 @@
 //! From specs to what is run: every check of a declared channel.
 
 use std::fmt;
-use std::time::Instant;
 
 use serde_json::Value;
+use simurgh_core::{ChannelLimits, LimitPolicy, Rate, SizeLimit};
 use simurgh_proto::message::events;
 use simurgh_proto::topic::Pattern;
 
@@ -68,6 +68,22 @@ pub(super) fn compile(
         compiled.push(found.declared(spec, defaults));
     }
     if mistakes.is_empty() { Ok(compiled) } else { Err(mistakes) }
+}
+
+/// The limits of a channel without mistakes, on a mount that takes messages of so many bytes.
+pub(super) fn limits(spec: &ChannelSpec, message_bytes_max: usize) -> ChannelLimits {
+    let mut limits = spec.limits;
+    if let Some(count) = spec.events_per_second {
+        limits.messages = Rate::per_second(count.into()).ok().map(Into::into);
+    }
+    // What its own limit of messages is, the mount keeps unless another channel has a larger one.
+    let own = spec.message_bytes_max.filter(|own| *own < message_bytes_max);
+    let policy = LimitPolicy::Reply;
+    let short = spec.payload_bytes_max.or(own.filter(|_| limits.payload_bytes.is_none()));
+    if let Some(bytes_max) = short {
+        limits.payload_bytes = Some(SizeLimit { bytes_max, policy });
+    }
+    limits
 }
 
 /// Collects mistakes about one channel, or one of its events.
@@ -164,11 +180,27 @@ impl Found<'_> {
                 format!("must be 1 to {EVENTS_PER_SECOND_MAX}; leave it out for no limit");
             self.add("events_per_second", message);
         }
+        for (key, short_for, is_twice) in [
+            (
+                "events_per_second",
+                "messages",
+                spec.events_per_second.is_some() && spec.limits.messages.is_some(),
+            ),
+            (
+                "payload_bytes_max",
+                "payload_bytes",
+                spec.payload_bytes_max.is_some() && spec.limits.payload_bytes.is_some(),
+            ),
+        ] {
+            if is_twice {
+                self.add(key, format!("is {short_for} of limits, which is there as well"));
+            }
+        }
         let presence = self.presence(spec);
+        let payload_bytes = limits(spec, usize::MAX).payload_bytes;
         #[cfg(feature = "token")]
         self.join_token(spec, announce.as_ref(), presence.as_ref());
         let (events, any_event) = self.events(&spec.event, spec.payload_shape);
-        let payload_bytes_max = spec.payload_bytes_max.or(spec.message_bytes_max);
         Declared {
             #[cfg(feature = "token")]
             rules: self.rules(spec),
@@ -177,9 +209,7 @@ impl Found<'_> {
             join_reply,
             announce,
             other_events: spec.other_events,
-            payload_bytes_max: payload_bytes_max.unwrap_or(usize::MAX),
-            origin: Instant::now(),
-            events_per_second: spec.events_per_second,
+            payload_bytes_max: payload_bytes.map_or(usize::MAX, |limit| limit.bytes_max),
             members_max: spec.members_max,
             presence,
             events,

@@ -39,12 +39,12 @@
 //! payload whatever it says.
 //!
 //! # Cost
-//! A member is one heap block of 8 bytes, which names the shared spec; 16 bytes where
-//! `events_per_second` keeps a rate for each. `announce_join` and `members_max` cost one atomic
-//! addition a join and a leave, to count members across shards.
+//! A member is one heap block of 8 bytes, which names the shared spec. Where its rate is limited,
+//! one who has said something lately costs some 100 more. `announce_join` and `members_max` cost
+//! one atomic addition a join and a leave, to count members across shards.
 
 mod check;
-mod limit;
+mod limits;
 mod presence;
 #[cfg(feature = "token")]
 mod rules;
@@ -53,10 +53,10 @@ mod size;
 mod template;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use simurgh_core::ChannelLimits;
 use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::Limits;
@@ -64,7 +64,7 @@ use simurgh_proto::ws::Limits;
 use crate::socket::Mount;
 use crate::{Channel, Context, Join, Outcome, Reply};
 pub use check::Mistake;
-use limit::Bucket;
+pub use limits::SocketLimitsSpec;
 use presence::{Presence, Present};
 pub use shape::PayloadShape;
 pub use size::parse_bytes;
@@ -92,7 +92,7 @@ pub struct ChannelSpec {
     #[cfg(feature = "token")]
     pub join_token: Option<String>,
     /// Who may send events that are broadcast, as in `join`; others are answered
-    /// `{"reason": "unauthorized"}`. Default: all members. Costs 8 bytes a member.
+    /// `{"reason": "unauthorized"}`. Default: all members.
     #[cfg(feature = "token")]
     #[serde(deserialize_with = "rules::deserialize")]
     pub publish: Vec<String>,
@@ -117,12 +117,21 @@ pub struct ChannelSpec {
     #[serde(deserialize_with = "size::deserialize")]
     pub message_bytes_max: Option<usize>,
     /// Largest payload, bytes of its text or data, of joins and events; larger ones are answered
-    /// `{"reason": "payload_too_large"}`. Default: no limit but that of messages.
+    /// `{"reason": "payload_too_large"}`: short for `payload_bytes` of [`limits`](Self::limits).
+    /// Default: no limit but that of messages.
     #[serde(deserialize_with = "size::deserialize")]
     pub payload_bytes_max: Option<usize>,
     /// Events a member may send each second, of any name, bursts of one second's worth included;
-    /// more are answered `{"reason": "rate_limited"}`. Default: no limit. Costs 8 bytes a member.
+    /// more are answered `{"reason": "rate_limited", …}`: short for `messages` of
+    /// [`limits`](Self::limits). Default: no limit.
     pub events_per_second: Option<u32>,
+    /// What a member may say in how much time, and what becomes of more (PROTOCOL §6.7):
+    /// `messages`, `bytes` and `presence_calls`, each a number a second, a text such as `"100/min"`
+    /// or a table of `rate`, `burst` and `policy` (`"reply"`, `"drop"` or `"close"`); and
+    /// `payload_bytes`, a size or a table of `max` and `policy`. Default: no limits. Costs some 100
+    /// bytes for each member who has said something lately.
+    #[serde(deserialize_with = "limits::channel")]
+    pub limits: ChannelLimits,
     /// Members a topic may have on all shards; further joins are answered `{"reason": "full"}`.
     /// Joins in the same instant on different shards may pass it by as many as there are shards.
     /// Default: none.
@@ -204,6 +213,7 @@ impl ChannelSpec {
         "message_bytes_max",
         "payload_bytes_max",
         "events_per_second",
+        "limits",
         "members_max",
         "presence",
         "event",
@@ -273,6 +283,7 @@ fn mount_of(
     let counts = declared.iter().any(|it| it.announce.is_some() || it.members_max.is_some());
     let mut mount = Mount::new(path).count_members(counts);
     mount.limits = limits(specs, defaults);
+    let message_bytes_max = mount.limits.map_or(usize::MAX, |it| it.message_bytes_max);
     declared.into_iter().zip(specs).fold(mount, |mount, (declared, spec)| {
         let declared = Arc::new(declared);
         let [shapes, prepares] = [&declared, &declared].map(Arc::clone);
@@ -280,6 +291,7 @@ fn mount_of(
             .channel(&spec.topic, move |ctx, payload| Declared::join(&declared, ctx, &payload))
             .shapes(move |event| shapes.shape(event))
             .prepares(move |message| Box::new(prepares.prepare(message)))
+            .channel_limits(check::limits(spec, message_bytes_max))
     })
 }
 
@@ -304,10 +316,8 @@ struct Declared {
     join_reply: Template,
     announce: Option<Announce>,
     other_events: OtherEvents,
+    /// What the core lets through.
     payload_bytes_max: usize,
-    /// What [`Bucket`]s count from.
-    origin: Instant,
-    events_per_second: Option<u32>,
     members_max: Option<u32>,
     presence: Option<Presence>,
     events: Vec<Event>,
@@ -345,6 +355,8 @@ struct Welcome {
 enum Prepared {
     Join(Welcome),
     Event(Result<Answer, Refusal>),
+    /// Nothing: it will not be handled.
+    TooLong,
 }
 
 /// What an event does.
@@ -395,18 +407,16 @@ impl Declared {
 
     /// A channel of the kind that costs least.
     fn member(self: &Arc<Self>) -> Join {
-        match self.events_per_second {
-            Some(_) => {
-                Join::ok(LimitedMember { declared: Arc::clone(self), bucket: Bucket::default() })
-            }
-            None => Join::ok(Member { declared: Arc::clone(self) }),
-        }
+        Join::ok(Member { declared: Arc::clone(self) })
     }
 
     /// Makes of a long message what can be made without knowing who is there. The payload of an
     /// event is taken.
     fn prepare(&self, message: &mut Message<'static>) -> Prepared {
         let Message { topic, event, payload, .. } = message;
+        if payload.len() > self.payload_bytes_max {
+            return Prepared::TooLong;
+        }
         if event == events::JOIN {
             return Prepared::Join(self.welcome(topic, payload, true));
         }
@@ -424,9 +434,6 @@ impl Declared {
     ) -> Result<Welcome, Refusal> {
         if self.deny.iter().any(|pattern| pattern.matches(topic)) {
             return Err(Refusal::Because("unauthorized"));
-        }
-        if payload.len() > self.payload_bytes_max {
-            return Err(Refusal::Because("payload_too_large"));
         }
         if let Some(found) = self.shape.misfit(payload) {
             return Err(Refusal::WrongPayload { expected: self.shape, found });
@@ -449,15 +456,6 @@ impl Declared {
         }
     }
 
-    /// Whether a member may send another event now.
-    fn take_turn(&self, bucket: &mut Bucket) -> Result<(), Refusal> {
-        let per_second = self.events_per_second.unwrap_or(u32::MAX);
-        match bucket.take(self.origin.elapsed(), per_second) {
-            true => Ok(()),
-            false => Err(Refusal::Because("rate_limited")),
-        }
-    }
-
     fn handle(&self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
         let answer = match ctx.take_prepared() {
             Some(Prepared::Event(answer)) => answer,
@@ -476,9 +474,6 @@ impl Declared {
     }
 
     fn answer(&self, topic: &str, event: &str, payload: Payload<'_>) -> Result<Answer, Refusal> {
-        if payload.len() > self.payload_bytes_max {
-            return Err(Refusal::Because("payload_too_large"));
-        }
         let Some(declared) = self.event(event) else {
             let outcome = match self.other_events {
                 OtherEvents::Error => return Err(Refusal::Because("unknown event")),
@@ -527,27 +522,11 @@ struct Member {
     declared: Arc<Declared>,
 }
 
-/// One whose events are limited.
-struct LimitedMember {
-    declared: Arc<Declared>,
-    bucket: Bucket,
-}
-
 // What every joined client costs beside its membership; see the module's text.
 const _: () = assert!(size_of::<Member>() <= 8);
-const _: () = assert!(size_of::<LimitedMember>() <= 16);
 
 impl Channel for Member {
     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
-        self.declared.handle(ctx, event, payload)
-    }
-}
-
-impl Channel for LimitedMember {
-    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
-        if let Err(refusal) = self.declared.take_turn(&mut self.bucket) {
-            return Outcome::error(refusal.response());
-        }
         self.declared.handle(ctx, event, payload)
     }
 }

@@ -6,7 +6,6 @@ use serde::{Deserialize, Deserializer};
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
-use super::limit::Bucket;
 use super::template::field_of;
 use super::{ChannelSpec, Declared, Mistake, Reach, Refusal};
 use crate::token::{Claims, Rule, TokenPolicy};
@@ -95,7 +94,7 @@ impl Rules {
             return None;
         }
         let declared = Arc::clone(declared);
-        let member = GuardedMember { declared, bucket: Bucket::default() };
+        let member = GuardedMember { declared };
         Some(match own {
             Some(claims) => Join::ok(OwnMember { member, claims }),
             None => Join::ok(member),
@@ -137,10 +136,9 @@ fn can_meet(rule: &Rule, pattern: &Pattern) -> bool {
 /// A membership of a channel on which not everybody may publish.
 pub(super) struct GuardedMember {
     declared: Arc<Declared>,
-    bucket: Bucket,
 }
 
-const _: () = assert!(size_of::<GuardedMember>() <= 16);
+const _: () = assert!(size_of::<GuardedMember>() <= 8);
 
 /// One that was joined with a token of its own, which says whether it may publish, too.
 struct OwnMember {
@@ -170,11 +168,6 @@ impl GuardedMember {
         own: Option<&Claims>,
     ) -> Outcome {
         let declared = &self.declared;
-        if declared.events_per_second.is_some()
-            && let Err(refusal) = declared.take_turn(&mut self.bucket)
-        {
-            return Outcome::error(refusal.response());
-        }
         let publishes = declared.event(event).is_some_and(|event| event.reach != Reach::None);
         if publishes && !allow(&declared.rules.publish, ctx, own.or_else(|| ctx.assigns())) {
             return Outcome::error(Refusal::Because("unauthorized").response());

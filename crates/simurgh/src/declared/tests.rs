@@ -1,6 +1,7 @@
 //! What declared channels answer, and what of a declaration is refused.
 
 use serde_json::{Value, json};
+use simurgh_core::{Kind, LimitPolicy, Rate, SizeLimit};
 use simurgh_proto::message::Ref;
 
 use super::*;
@@ -76,14 +77,13 @@ fn joins_are_announced_in_small_rooms() {
 fn joins_are_refused_by_topic_size_and_room() {
     let rooms = compiled(json!({
         "topic": "rooms:*", "deny": ["rooms:private*", "rooms:x"],
-        "payload_bytes_max": 10, "members_max": 3, "join_reply": {"at": "$topic", "who": "$u"},
+        "members_max": 3, "join_reply": {"at": "$topic", "who": "$u"},
     }));
     let because = |reason| Err(Refusal::Because(reason));
     let join = |topic: &str, members, given| rooms.admit(topic, || members, &payload(given), None);
     for topic in ["rooms:private", "rooms:private:1", "rooms:x"] {
         assert_eq!(join(topic, 0, json!({})), because("unauthorized"));
     }
-    assert_eq!(join("rooms:a", 0, json!({"u": "too long"})), because("payload_too_large"));
     assert_eq!(join("rooms:a", 3, json!({})), because("full"));
     let reply = join("rooms:xy", 2, json!({"u": 1})).expect("is let in").reply;
     assert_eq!(reply, payload(json!({"at": "rooms:xy", "who": 1})));
@@ -122,14 +122,50 @@ fn any_event_takes_all_but_the_protocols_own() {
 
 #[test]
 fn payloads_over_the_limit_are_refused() {
-    let channel = compiled(json!({
-        "topic": "a", "payload_bytes_max": "1KiB", "payload_shape": "any",
-        "event": [{"name": "*", "broadcast": "all"}],
-    }));
-    let answer = |bytes| channel.told("a", "e", Payload::from_bytes(vec![0; bytes]));
-    assert!(answer(1024).broadcast.is_some());
-    assert!(answer(1025).broadcast.is_none());
-    replied(&answer(1025), "error", json!({"reason": "payload_too_large"}));
+    let reply = |bytes_max| SizeLimit { bytes_max, policy: LimitPolicy::Reply };
+    let short = json!({"topic": "a", "payload_bytes_max": "1KiB", "payload_shape": "any"});
+    assert_eq!(limits_of(std::slice::from_ref(&short)), [Some(reply(1024))]);
+    // What is refused is not prepared.
+    let channel = compiled(short);
+    let prepared = |bytes| channel.prepare(&mut message("e", Payload::from_bytes(vec![0; bytes])));
+    assert!(matches!(prepared(1024), Prepared::Event(_)));
+    assert!(matches!(prepared(1025), Prepared::TooLong));
+    let long = json!({"topic": "a", "limits": {"payload_bytes": {"max": 9, "policy": "drop"}}});
+    let expected = SizeLimit { bytes_max: 9, policy: LimitPolicy::Drop };
+    assert_eq!(limits_of(&[long]), [Some(expected)]);
+    // A message that is let in by the limit of another channel is answered by the own one.
+    let [small, large] = [("a", 200), ("b", 300)]
+        .map(|(topic, bytes)| json!({"topic": topic, "message_bytes_max": bytes}));
+    assert_eq!(limits_of(&[small.clone(), large]), [Some(reply(200)), None]);
+    assert_eq!(limits_of(&[small]), [None]);
+}
+
+/// The limits of payloads of channels on one mount.
+fn limits_of(specs: &[Value]) -> Vec<Option<SizeLimit>> {
+    let specs: Vec<ChannelSpec> = specs.iter().cloned().map(spec).collect();
+    let mount = mount("/socket", &specs, Defaults::default()).expect("a mount");
+    let Kind::Channels(routes) = &mount.channels.kind else { panic!("channels") };
+    routes.iter().map(|route| route.limits.payload_bytes).collect()
+}
+
+#[test]
+fn a_rate_of_events_is_one_of_messages() {
+    let messages = |value: Value| {
+        let mount = mount("/socket", &[spec(value)], Defaults::default()).expect("a mount");
+        mount.channels.route("a").expect("a route").limits.messages
+    };
+    let twenty = Some(Rate::per_second(20).expect("a rate").into());
+    assert_eq!(messages(json!({"topic": "a", "events_per_second": 20})), twenty);
+    assert_eq!(messages(json!({"topic": "a", "limits": {"messages": 20}})), twenty);
+    assert_eq!(messages(json!({"topic": "a"})), None);
+    refused(
+        json!([{"topic": "a", "events_per_second": 20, "payload_bytes_max": 5,
+                "limits": {"messages": 20, "payload_bytes": 5}}]),
+        &[
+            "channel 1, events_per_second: is messages of limits, which is there as well",
+            "channel 1, payload_bytes_max: is payload_bytes of limits, which is there as well",
+        ],
+    );
 }
 
 /// Payloads of every kind but objects.
@@ -193,9 +229,6 @@ fn the_largest_message_of_a_mount_is_what_its_channels_ask_for() {
     assert_eq!(of(json!([small]), Some(1 << 20)), Some((65_536, 65_536)));
     let default = Defaults::default().message_bytes_max;
     assert_eq!(of(json!([small, {"topic": "b"}]), None), Some((default, default)));
-    // Let in by the other's limit, it is answered by its own.
-    let answer = compiled(small).told("a", "e", payload(json!({"x": "y".repeat(65_536)})));
-    replied(&answer, "error", json!({"reason": "payload_too_large"}));
 }
 
 /// What is wrong, as `key: first words`.

@@ -27,18 +27,38 @@ pub(super) fn router(hub: &Arc<Hub>) -> Router {
 fn render(hub: &Hub) -> String {
     let mut out = String::with_capacity(16 << 10);
     for (name, kind, help, read) in ShardMetrics::ALL {
+        if name.starts_with(LIMITED) {
+            continue;
+        }
         let name = full_name(name, kind);
         family(&mut out, &name, kind, help);
         for (shard, metrics) in hub.metrics.iter().enumerate() {
             let _ = writeln!(out, "{name}{{shard=\"{shard}\"}} {}", read(metrics));
         }
     }
+    limited(&mut out, hub);
     reactor(&mut out, hub);
     mailboxes(&mut out, hub);
     guests(&mut out, hub);
     longpolls(&mut out, hub);
     whole(&mut out, hub);
     out
+}
+
+/// What the names of counters begin with of which there is one for each limit.
+const LIMITED: &str = "limited_";
+
+/// What was over a limit, by the limit.
+fn limited(out: &mut String, hub: &Hub) {
+    let name = "simurgh_limited_total";
+    family(out, name, "counter", "Messages, joins, presence calls and connections over a limit.");
+    for (limit, _, _, read) in ShardMetrics::ALL {
+        let Some(limit) = limit.strip_prefix(LIMITED) else { continue };
+        for (shard, metrics) in hub.metrics.iter().enumerate() {
+            let value = read(metrics);
+            let _ = writeln!(out, "{name}{{shard=\"{shard}\",limit=\"{limit}\"}} {value}");
+        }
+    }
 }
 
 fn full_name(name: &str, kind: &str) -> String {

@@ -122,20 +122,21 @@ impl Shard {
         else {
             return opener.refuse(400);
         };
+        let mut conn = Conn::new(Phase::Head, io.now().tick, POLLED);
+        conn.socket.lead_to(at, wire);
+        let Ok(key) = io.open_local(conn) else {
+            self.metrics.refused_full.add(1);
+            return self.refuse_polled(opener, 503);
+        };
+        if self.enter_address(key, || peer.ip()).is_err() {
+            self.end_unopened(io, key);
+            return self.refuse_polled(opener, 503);
+        }
         let auth_token = auth_token.as_deref();
         let transport = Transport::LongPoll;
         let info = ConnectInfo { mount, request: &request, params, auth_token, peer, transport };
         let connect = self.ask_connect(&info);
-        let mut conn = Conn::new(Phase::Head, io.now().tick, POLLED);
-        conn.socket.lead_to(at, wire);
-        match io.open_local(conn) {
-            Ok(key) => self.polled_decided(io, key, opener, connect),
-            Err(_) => {
-                self.drop_guarded(connect);
-                self.metrics.refused_full.add(1);
-                self.refuse_polled(opener, 503);
-            }
-        }
+        self.polled_decided(io, key, opener, connect);
     }
 
     /// The application has decided about a session; `None`: it panicked.
@@ -150,6 +151,10 @@ impl Shard {
             Some(ConnectKind::Later(work)) => {
                 let asker = Some(Asker::Poll(opener));
                 return self.await_connect(io, key, Vec::new(), asker, &[], work);
+            }
+            Some(ConnectKind::Ok(state)) if self.enter_user(key, state.id.as_deref()).is_err() => {
+                self.drop_guarded(state);
+                503
             }
             Some(ConnectKind::Ok(state)) if self.hub.seats.take() => {
                 self.read_again(io, key);

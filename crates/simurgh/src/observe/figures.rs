@@ -28,7 +28,8 @@ const MINUTE: usize = 60;
 /// with buffers empty (docs/BENCHMARKS.md).
 const KERNEL_SOCKET_BYTES: u64 = 4_100;
 
-/// Counters that count what goes wrong, beside all whose names begin with `errors_`.
+/// Counters that count what goes wrong, beside all whose names begin with `errors_`, and those of
+/// limits.
 const WRONG: [&str; 10] = [
     "upgrades_refused",
     "refused_full",
@@ -108,13 +109,15 @@ fn take(hub: &Hub) -> Overview {
     now.sockets = sum(hub, |metrics| metrics.sockets.value());
     now.topics = sum(hub, |metrics| metrics.topics.value());
     now.mailbox_bytes = shards.iter().map(|row| row.mailbox_bytes).sum();
-    let last_errors: u64 = match history.errors.iter().rev().nth(1) {
-        Some(last) => {
-            errors.iter().zip(last).map(|(row, last)| row.total.saturating_sub(*last)).sum()
-        }
-        None => 0,
+    let last = history.errors.iter().rev().nth(1);
+    let since_then = |is_meant: fn(&ErrorRow) -> bool| -> u64 {
+        let both = errors.iter().zip(last.into_iter().flatten());
+        both.filter(|(row, _)| is_meant(row))
+            .map(|(row, last)| row.total.saturating_sub(*last))
+            .sum()
     };
-    now.errors_per_s = per_second(last_errors, span_s);
+    now.errors_per_s = per_second(since_then(|_| true), span_s);
+    now.limited_per_s = per_second(since_then(|row| is_limit(&row.kind)), span_s);
     let local = reading.shards.iter().map(|it| it.counts.local).sum();
     history.before = Some(reading);
     history.points.push_back(now.clone());
@@ -229,6 +232,11 @@ fn shard_row(
     }
 }
 
+/// Whether a counter is one of those of `simurgh_limited_total`.
+fn is_limit(name: &str) -> bool {
+    name.starts_with("limited_")
+}
+
 fn per_second(count: u64, span_s: f64) -> f64 {
     if span_s > 0.0 { count as f64 / span_s } else { 0.0 }
 }
@@ -270,7 +278,8 @@ impl Turns {
 
 /// What went wrong by kind, and how often in the last minute; `past` is kept for that.
 fn errors(hub: &Hub, reading: &Reading, past: &mut VecDeque<Vec<u64>>) -> Vec<ErrorRow> {
-    let is_wrong = |name: &str| name.starts_with("errors_") || WRONG.contains(&name);
+    let is_wrong =
+        |name: &str| name.starts_with("errors_") || is_limit(name) || WRONG.contains(&name);
     let row = |name: &str, about: &str, total| ErrorRow {
         kind: name.to_owned(),
         about: about.trim().to_owned(),

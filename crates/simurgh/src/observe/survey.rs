@@ -364,6 +364,7 @@ impl Shard {
         let topics = self.core.topics_of(socket).take(topics_most).map(|name| shortened(&name));
         let socket_id = socket.state().and_then(|state| state.id.as_deref());
         let talkers = self.observed.as_ref().map(|observed| &observed.talkers);
+        let limit_met = self.core.limit_met(key, io.now().ns);
         Some(ConnectionRow {
             id: format!("{}.{}.{}", self.index, key.slot, key.generation),
             peer: io.peer_addr(key).ok().map(|peer| peer.to_string()),
@@ -378,6 +379,8 @@ impl Shard {
             quiet_s: (TICK * now.saturating_sub(socket.last_heard())).as_secs_f64(),
             queued_bytes: io.queued(key) as u64,
             messages_per_s: talkers.and_then(|talkers| talkers.rate(key)),
+            limit: limit_met.map(|(limit, _)| limit.name().to_owned()),
+            limited: limit_met.map_or(0, |(_, count)| count.into()),
         })
     }
 

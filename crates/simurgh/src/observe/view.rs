@@ -29,6 +29,9 @@ pub struct Point {
     pub accepted_per_s: f64,
     /// Errors of all kinds a second.
     pub errors_per_s: f64,
+    /// Of those, what was over a limit of rates, sizes or connections.
+    #[serde(default)]
+    pub limited_per_s: f64,
     /// CPU time of the process, in cores.
     pub cpu_cores: f64,
     /// Resident memory, bytes.
@@ -219,6 +222,13 @@ pub struct ConnectionRow {
     pub queued_bytes: u64,
     /// Messages it sent a second; not known at the first look.
     pub messages_per_s: Option<f64>,
+    /// The limit that it has met last, such as `messages`, if it has met one in the last ten
+    /// seconds.
+    #[serde(default)]
+    pub limit: Option<String>,
+    /// How often it has met one, since it was last without for so long.
+    #[serde(default)]
+    pub limited: u64,
 }
 
 /// The first rows in some order.

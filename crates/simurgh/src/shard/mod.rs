@@ -20,6 +20,7 @@ use simurgh_proto::ws::{self, CloseCode};
 use simurgh_reactor::{Accepted, Closed, Handler, Key, LocalOutput, Next, Slow};
 
 use crate::asynchronous::enter_shard;
+use crate::crowd::Places;
 use crate::driver::Driven;
 use crate::hub::Hub;
 use crate::longpoll::{POLLED, Polled};
@@ -51,6 +52,8 @@ pub(crate) struct Shard {
     /// None until there is a long-poll session.
     pub(crate) polled: Option<Box<Polled>>,
     pub(crate) inbound: Inbound,
+    /// None unless connections are counted.
+    pub(crate) places: Option<Box<Places>>,
     tidying: Tidying,
     /// What the last thing that a connection waits for was named.
     pub(crate) tickets: u32,
@@ -75,6 +78,7 @@ impl Shard {
             index,
             metrics,
             inbound: Inbound::default(),
+            places: None,
             tidying: Tidying::default(),
             tickets: 0,
             observed: None,
@@ -193,6 +197,7 @@ impl Handler for Shard {
 
     fn closed(&mut self, io: &mut Io, key: Key, conn: Conn, _why: Closed) {
         self.forget_inbound(key, conn.inbound_bytes());
+        self.leave_crowds(key);
         self.tidying.one_left();
         match conn.socket.transport {
             POLLED => self.polled_gone(key),

@@ -13,6 +13,7 @@ use simurgh_proto::serializer::Serializer;
 use simurgh_proto::ws::handshake::{self, Framing, Request};
 use simurgh_reactor::Key;
 
+use crate::crowd::TooMany;
 use crate::http::is_reserved;
 use crate::hub::Hub;
 use crate::shard::Passing;
@@ -158,6 +159,10 @@ impl Shard {
         request: &Request<'_>,
         peer: Option<SocketAddr>,
     ) -> Answer {
+        let address = || client(hub, request, io, key, peer).ip();
+        if let Err(too_many) = self.enter_address(key, address) {
+            return Answer::too_many(too_many);
+        }
         let checked = match check(hub, mount, request, io, key) {
             Ok(checked) => checked,
             Err(status) => return Answer::refused(status),
@@ -218,6 +223,10 @@ impl Shard {
     ) {
         match connect.0 {
             ConnectKind::Ok(state) => {
+                if let Err(too_many) = self.enter_user(key, state.id.as_deref()) {
+                    self.drop_guarded(state);
+                    return self.refuse(io, key, 429, too_many.text());
+                }
                 if !self.hub.seats.take() {
                     self.drop_guarded(state);
                     return self.refuse_full(io, key);
@@ -298,6 +307,10 @@ enum Answer {
 impl Answer {
     fn refused(status: u16) -> Self {
         Self::Refused { status, body: String::new() }
+    }
+
+    fn too_many(what: TooMany) -> Self {
+        Self::Refused { status: 429, body: what.text().to_owned() }
     }
 }
 

@@ -240,6 +240,8 @@ pub(crate) fn receive(
     let mut message = serializer.decode_owned(text).ok()?;
     let route = mount.and_then(|mount| mount.channels.route(&message.topic));
     let prepare = route.and_then(|route| route.prepare.as_ref());
+    let bytes = message.payload.len();
     let prepared = prepare.map(|prepare| prepare(&mut message));
-    Some(Received { message, prepared })
+    let taken_bytes = bytes.saturating_sub(message.payload.len());
+    Some(Received { message, prepared, taken_bytes })
 }

@@ -150,6 +150,7 @@ fn the_first_pattern_that_matches_takes_a_topic() {
             Join::ok(scripted(standard)).reply(Payload::from_json(name))
         }),
         prepare: None,
+        limits: ChannelLimits::default(),
     };
     let routes = vec![route("exact", "1"), route("rooms:*", "2"), route("rooms:x", "3")];
     let mut it = stage(Mount::new(Kind::Channels(routes)));
@@ -477,7 +478,7 @@ fn what_was_prepared_is_in_the_hand_of_who_is_asked() {
     let key = it.opens(Wire::V2);
     for (number, text) in [(7_u32, JOIN), (8, r#"[1,2,"t","e",{}]"#)] {
         let message = Serializer::V2.decode(Frame::Text(text)).unwrap();
-        let received = Received { message, prepared: Some(Box::new(number)) };
+        let received = Received { message, prepared: Some(Box::new(number)), taken_bytes: 0 };
         it.core.message(&mut it.out, key, received);
     }
     assert_eq!(it.hears(key), [ok(1, 1, "t", "{}"), ok(1, 2, "t", "null")]);
