@@ -61,6 +61,7 @@ mod endpoint;
 mod error;
 pub mod http;
 mod hub;
+mod ids;
 mod longpoll;
 mod mail;
 pub mod metrics;
@@ -71,6 +72,7 @@ pub mod pubsub;
 mod shard;
 mod signals;
 mod socket;
+pub mod supabase;
 pub mod testing;
 #[cfg(feature = "token")]
 pub mod token;
@@ -92,7 +94,7 @@ pub use simurgh_core::{
     Broadcast, BroadcastError, Channel, ChannelHandle, Context, HandleInfo, Join, JoinFn, Outcome,
     PresenceConfig, PresenceError, Presences, Reason, Reply, ReplyRef, Stop,
 };
-pub use simurgh_proto::message::{Payload, PayloadError};
+pub use simurgh_proto::message::{Payload, PayloadError, UserBroadcast};
 pub use simurgh_proto::origin::CheckOrigin;
 pub use simurgh_proto::serializer::Serializer;
 pub use simurgh_proto::ws::{CloseCode, Limits};

@@ -7,7 +7,7 @@ const BURST: Duration = Duration::from_secs(1);
 
 /// A bucket that holds one second's worth of tokens and fills at the same rate.
 #[derive(Debug, Default)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     /// Nanoseconds since the origin at which it is, or was, full again. Every token taken moves
     /// this on by the time one token needs to come back, so nothing has to be refilled.
     full_at_ns: u64,
@@ -16,7 +16,7 @@ pub(super) struct Bucket {
 impl Bucket {
     /// Takes one token at `now` (since any fixed origin), of `per_second` that come back in a
     /// second.
-    pub(super) fn take(&mut self, now: Duration, per_second: u32) -> bool {
+    pub(crate) fn take(&mut self, now: Duration, per_second: u32) -> bool {
         let (now, burst) = (now.as_nanos() as u64, BURST.as_nanos() as u64);
         let token = burst / u64::from(per_second.max(1));
         let full_at = self.full_at_ns.max(now).saturating_add(token);

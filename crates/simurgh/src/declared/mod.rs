@@ -45,11 +45,13 @@
 
 mod check;
 mod limit;
+mod mistake;
 mod presence;
 #[cfg(feature = "token")]
 mod rules;
 mod shape;
 mod size;
+mod supabase;
 mod template;
 
 use std::sync::Arc;
@@ -63,18 +65,22 @@ use simurgh_proto::ws::Limits;
 
 use crate::socket::Mount;
 use crate::{Channel, Context, Join, Outcome, Reply};
-use limit::Bucket;
+pub(crate) use limit::Bucket;
+pub use mistake::Mistake;
 use presence::{Presence, Present};
 pub use shape::PayloadShape;
 pub use size::parse_bytes;
+pub use supabase::{ChannelKind, hosted};
 use template::{Source, Template};
 
 /// One declared channel: a pattern of topics, and what happens on them.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChannelSpec {
-    /// Topics served: a literal, or a prefix that ends in `*`. Required. The first channel that
-    /// matches takes the topic.
+    /// Whose channel it is. Default: `phoenix`, one of which the keys below say what it does.
+    pub kind: ChannelKind,
+    /// Topics served: a literal, or a prefix that ends in `*`. Required; of a Supabase channel
+    /// `realtime:*` by default. The first channel that matches takes the topic.
     pub topic: String,
     /// Topics (patterns as above) whose joins are refused with `{"reason": "unauthorized"}`.
     pub deny: Vec<String>,
@@ -180,6 +186,7 @@ pub enum OtherEvents {
 impl ChannelSpec {
     /// The keys of a channel, for messages that suggest one.
     pub const KEYS: &'static [&'static str] = &[
+        "kind",
         "topic",
         "deny",
         #[cfg(feature = "token")]
@@ -228,32 +235,8 @@ impl Default for Defaults {
     }
 }
 
-/// Something in a list of specs that cannot be served.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
-    /// Which spec, counted from 0.
-    pub channel: usize,
-    /// Which of its events, counted from 0, if it is about one.
-    pub event: Option<usize>,
-    /// The key it is about.
-    pub key: &'static str,
-    /// What is wrong, and what is allowed.
-    pub message: String,
-}
-
-impl std::fmt::Display for Mistake {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "channel {}", self.channel + 1)?;
-        if let Some(event) = self.event {
-            write!(f, ", event {}", event + 1)?;
-        }
-        write!(f, ", {}: {}", self.key, self.message)
-    }
-}
-
-impl std::error::Error for Mistake {}
-
-/// Serves declared channels at `path`.
+/// Serves declared channels at `path`. Those of [`ChannelKind::Supabase`] want the same at
+/// [`HOSTED_PATH`](crate::supabase::HOSTED_PATH): [`hosted`].
 ///
 /// # Errors
 /// Everything in the specs that cannot be served, in their order.
@@ -279,12 +262,19 @@ pub fn mount_with_tokens(
 }
 
 fn mount_any(path: &str, specs: &[ChannelSpec], defaults: Defaults) -> Result<Mount, Vec<Mistake>> {
-    let declared = check::compile(specs, defaults)?;
-    let counts = declared.iter().any(|it| it.announce.is_some() || it.members_max.is_some());
+    let specs: Vec<ChannelSpec> = specs.iter().map(ChannelSpec::complete).collect();
+    let compiled = check::compile(&specs, defaults)?;
+    let counts = compiled.iter().any(|it| match it {
+        Compiled::Declared(it) => it.announce.is_some() || it.members_max.is_some(),
+        Compiled::Supabase(_) => false,
+    });
     let mut mount = Mount::new(path).count_members(counts);
-    mount.limits = limits(specs, defaults);
-    Ok(declared.into_iter().zip(specs).fold(mount, |mount, (declared, spec)| {
-        let declared = Arc::new(declared);
+    mount.limits = limits(&specs, defaults);
+    Ok(compiled.into_iter().zip(specs).fold(mount, |mount, (compiled, spec)| {
+        let declared = match compiled {
+            Compiled::Declared(declared) => Arc::new(*declared),
+            Compiled::Supabase(settings) => return mount.supabase(&spec.topic, settings),
+        };
         let [shapes, prepares] = [&declared, &declared].map(Arc::clone);
         mount
             .channel(&spec.topic, move |ctx, payload| Declared::join(&declared, ctx, &payload))
@@ -301,6 +291,12 @@ fn limits(specs: &[ChannelSpec], defaults: Defaults) -> Option<Limits> {
     let message_bytes_max = largest.max()?;
     let frame_bytes_max = defaults.frame_bytes_max.unwrap_or(message_bytes_max);
     Some(Limits { message_bytes_max, frame_bytes_max: frame_bytes_max.min(message_bytes_max) })
+}
+
+/// A spec that was checked, of whichever kind.
+enum Compiled {
+    Declared(Box<Declared>),
+    Supabase(crate::supabase::Settings),
 }
 
 /// A spec that was checked, ready to be run. Shared by all members.

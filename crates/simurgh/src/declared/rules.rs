@@ -41,6 +41,11 @@ impl Rules {
         Self { join, publish }
     }
 
+    /// Those of a Supabase channel.
+    pub(super) fn with(self, settings: crate::supabase::Settings) -> crate::supabase::Settings {
+        crate::supabase::Settings { join: self.join, publish: self.publish, ..settings }
+    }
+
     pub(super) fn may_join(&self, ctx: &Context<'_>) -> bool {
         allow(&self.join, ctx)
     }

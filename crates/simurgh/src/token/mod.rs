@@ -56,7 +56,7 @@ use std::time::{Duration, SystemTime};
 
 use held::Held;
 pub use held::JwksFileError;
-pub(crate) use renewal::renewing;
+pub(crate) use renewal::{is_same, renewing};
 pub use simurgh_token::*;
 
 use crate::socket::{Connect, ConnectInfo};
@@ -179,11 +179,17 @@ impl TokenPolicy {
     }
 
     /// For how long a token is taken from now on; none: for ever.
-    fn lifetime(&self, claims: &Claims) -> Option<Duration> {
+    pub(crate) fn lifetime(&self, claims: &Claims) -> Option<Duration> {
         // The second in which it expires is over then: who comes again with the same is refused.
         let until = Duration::from_secs(claims.expires_at()?.saturating_add(1));
         let until = until.saturating_add(self.held.verifier().leeway());
         Some(until.saturating_sub((self.clock)()))
+    }
+
+    /// Reads newer keys, where there may be some: a later token may be good then.
+    pub(crate) fn newer_keys(&self) -> Option<impl Future<Output = ()> + Send + 'static> {
+        let held = self.held.may_be_newer().then(|| Arc::clone(&self.held))?;
+        Some(async move { held.read_again().await })
     }
 
     pub(crate) fn renews(&self) -> bool {

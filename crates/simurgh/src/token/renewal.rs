@@ -48,9 +48,10 @@ impl Renewing {
         let fresh = payload.parse::<AccessToken>().map_err(|_| Refused { reason: "missing" })?;
         let claims = self.policy.verify(Some(&fresh.access_token)).map_err(|error| {
             // A later one may be good; this one is answered now.
-            if error.is_unknown_key() && self.policy.held.may_be_newer() {
-                let held = Arc::clone(&self.policy.held);
-                ctx.spawn(async move { held.read_again().await });
+            if error.is_unknown_key()
+                && let Some(work) = self.policy.newer_keys()
+            {
+                ctx.spawn(work);
             }
             let topic = ctx.topic();
             tracing::debug!(topic, reason = error.reason(), "renewal refused: {error}");
@@ -64,7 +65,7 @@ impl Renewing {
 }
 
 /// Whether both are about the same: a subject is its issuer's own name for somebody.
-fn is_same(before: &Claims, now: &Claims) -> bool {
+pub(crate) fn is_same(before: &Claims, now: &Claims) -> bool {
     before.subject().is_some()
         && before.subject() == now.subject()
         && before.get("iss") == now.get("iss")

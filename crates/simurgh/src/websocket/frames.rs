@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 
 use simurgh_core::{Phase, Received};
-use simurgh_proto::serializer::Frame;
+use simurgh_proto::serializer::{Frame, Serializer};
 use simurgh_proto::ws::{self, CloseCode, Event, FrameError, OpCode, Role};
 use simurgh_reactor::Key;
 
-use super::waiting::TEXT_BYTES_MAX;
+use super::waiting::{Long, TEXT_BYTES_MAX};
 use crate::shard::{Io, Shard};
+use crate::socket::Mount;
 
 impl Shard {
     /// Handles the messages in `data`; what is incomplete stays with the decoder.
@@ -68,7 +69,7 @@ impl Shard {
         match wire.serializer().filter(|_| text.len() > TEXT_BYTES_MAX) {
             Some(serializer) => {
                 self.count_message(key);
-                self.read_elsewhere(io, key, serializer, text.into_owned());
+                self.read_elsewhere(io, key, serializer, Long::Text(text.into_owned()));
             }
             None => self.message(io, key, Frame::Text(&text)),
         }
@@ -79,13 +80,34 @@ impl Shard {
         self.count_message(key);
         let Some(wire) = io.conn_ref(key).map(|conn| conn.socket.wire()) else { return };
         match wire.serializer() {
-            Some(serializer) => {
-                self.received(io, key, serializer.decode(frame).ok().map(Received::from));
-            }
+            Some(serializer) => match serializer.decode(frame) {
+                Ok(message) => self.received(io, key, Some(Received::from(message))),
+                Err(_) => self.not_phoenix(io, key, serializer, frame),
+            },
             None => {
                 let (core, mut out) = self.parts(io);
                 core.plain_message(&mut out, key, frame);
             }
+        }
+    }
+
+    /// What is no message of Phoenix may be one of Supabase's, where such are taken.
+    #[inline(never)]
+    fn not_phoenix(&mut self, io: &mut Io, key: Key, serializer: Serializer, frame: Frame<'_>) {
+        let Some(mount) = io.conn_ref(key).map(|conn| usize::from(conn.socket.mount())) else {
+            return;
+        };
+        let is_taken = self.hub.mounts.get(mount).is_some_and(Mount::speaks_supabase);
+        match frame {
+            // Its data is JSON to be looked through.
+            Frame::Binary(data) if is_taken && data.len() > TEXT_BYTES_MAX => {
+                self.read_elsewhere(io, key, serializer, Long::Binary(data.to_vec()));
+            }
+            Frame::Binary(_) if is_taken => {
+                let message = serializer.decode_supabase(frame).ok();
+                self.received(io, key, message.map(Received::from));
+            }
+            _ => self.received(io, key, None),
         }
     }
 
@@ -104,6 +126,7 @@ impl Shard {
     }
 
     /// Counts a message of a client; whose it was only while somebody looks.
+    #[inline]
     pub(crate) fn count_message(&mut self, key: Key) {
         self.metrics.messages_in.add(1);
         if let Some(observed) = &mut self.observed {
