@@ -39,10 +39,10 @@ const ROOM: &str = "rooms:lobby";
 /// Topics of the same length, for what is compared.
 const PLAIN: &str = "channels:lobby";
 const REALTIME: &str = "realtime:lobby";
-/// How often a member says something to all, itself included.
-const SAID: u32 = 200;
-/// To so many.
-const AUDIENCE: u32 = 10;
+/// How often a member says something to all others.
+const SAID: u32 = 1000;
+/// So many are there.
+const AUDIENCE: u32 = 51;
 /// Broadcasts to all that are counted together, each awaited before the next.
 const BROADCASTS: u32 = 5;
 /// Pushes of each socket that are counted together, with one join.
@@ -64,7 +64,7 @@ struct PassesOn;
 
 impl Channel for PassesOn {
     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
-        ctx.broadcast(event, payload.into_owned());
+        ctx.broadcast_from(event, payload.into_owned());
         Outcome::NoReply
     }
 }
@@ -116,8 +116,12 @@ impl Server {
 
     /// Waits until each socket has heard something that often.
     fn wait_for(&self, count: fn(&Counts) -> u64, each: u32) {
+        self.wait_until(count, self.sockets.len() as u64 * u64::from(each));
+    }
+
+    /// Waits until the sockets have heard something that often altogether.
+    fn wait_until(&self, count: fn(&Counts) -> u64, wanted: u64) {
         let until = Instant::now() + PATIENCE;
-        let wanted = self.sockets.len() as u64 * u64::from(each);
         while count(&self.driver.counts()) < wanted {
             if Instant::now() > until {
                 give_up(&format!("{:?}, {wanted} wanted", self.driver.counts()));
@@ -184,13 +188,14 @@ const USER: Said = (REALTIME, |text| match UserBroadcast::json("cursor", text) {
 /// Binary broadcasts of a member, one after the other: from its frame to those of all members.
 fn said(times: u32, (topic, payload): Said) {
     let mut server = Server::start(AUDIENCE, V2);
-    server.join_as(topic, json!({"config": {"broadcast": {"self": true}}}));
+    server.join_as(topic, json!({}));
     let text = format!(r#"{{"body":"{}"}}"#, "x".repeat(64));
     let sender: Vec<SocketId> = server.sockets.first().copied().into_iter().collect();
     for heard in 1..=times {
         let pushed = server.driver.push_many(&sender, topic, "broadcast", payload(&text));
         pushed.unwrap_or_else(|error| give_up(&error));
-        server.wait_for(|counts| counts.messages, heard);
+        let wanted = u64::from(heard) * u64::from(AUDIENCE - 1);
+        server.wait_until(|counts| counts.messages, wanted);
     }
 }
 

@@ -133,6 +133,7 @@ impl<'a> UserBroadcast<'a> {
 
     /// The same without its metadata, which is the sender's word alone.
     #[must_use]
+    #[inline]
     pub fn without_metadata(self) -> Self {
         let Parts { head: [event, metadata, encoding], .. } = self.parts();
         match metadata {

@@ -234,6 +234,7 @@ impl Serializer {
             (Serializer::V2, Payload::Binary(data)) => {
                 v2::binary_broadcast(out, topic, event, data)
             }
+            (Serializer::V2, Payload::User(broadcast)) => v2::user_broadcast(out, topic, broadcast),
             // As text a broadcast is a push without a join_ref; so is the refusal in V1.
             _ => self.push(out, &Ref::Null, topic, event, payload),
         }
@@ -297,7 +298,6 @@ impl Serializer {
 
     /// A member's broadcast for a member: kind 4 in V2, which has no join_ref and no other event
     /// than `broadcast`; in V1 what that stands for, which raw data has not.
-    #[inline(never)]
     fn user_broadcast(
         self,
         out: &mut Vec<u8>,

@@ -114,7 +114,8 @@ impl Member {
 
     fn take(&self, payload: &Payload<'_>) -> Result<(), Refused> {
         let is_object = payload.json().is_some_and(|json| json.starts_with('{'));
-        if payload.data().len() > self.realtime.payload_bytes_max {
+        let bytes_max = self.realtime.payload_bytes_max;
+        if payload.len() > bytes_max && payload.data().len() > bytes_max {
             Err(Refused::TooLarge)
         } else if !is_object && !matches!(payload, Payload::User(_)) {
             Err(Refused::WrongPayload)
