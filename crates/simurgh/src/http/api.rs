@@ -261,6 +261,33 @@ mod tests {
     }
 
     #[test]
+    fn topics_of_supabase_channels_need_no_prefix() {
+        let settings = crate::supabase::Settings::default;
+        let room = |_: &mut crate::Context<'_>, _: Payload<'_>| crate::Join::error(json!({}));
+        let mount = Mount::new("/socket").supabase("realtime:*", settings());
+        let mounts = [mount.channel("rooms:*", room)];
+        let made = |body: serde_json::Value| {
+            let made = fitting(&mounts, parse(body.to_string().as_bytes()).unwrap())?;
+            let it = &made[0];
+            Ok((it.topic().to_owned(), it.event().to_owned(), it.payload().json() == Some("{}")))
+        };
+        let said = |topic: &str| json!({"topic": topic, "event": "e", "payload": {}});
+        let heard = |topic: &str, event: &str, is_bare| {
+            Ok::<_, String>((topic.to_owned(), event.to_owned(), is_bare))
+        };
+        assert_eq!(made(said("lobby")), heard("realtime:lobby", "broadcast", false));
+        assert_eq!(made(said("rooms:a")), heard("rooms:a", "e", true));
+        assert_eq!(made(said("realtime:a")), heard("realtime:a", "e", true), "as it is");
+        let private = json!({"topic": "rooms:a", "event": "e", "payload": {}, "private": false});
+        assert_eq!(made(private.clone()), heard("realtime:rooms:a", "broadcast", false));
+        let wrong = json!({"topic": "lobby", "event": "e", "payload": 7});
+        assert!(made(wrong).unwrap_err().starts_with("message 0: payload: expected object"));
+        let none = [Mount::new("/socket").channel("rooms:*", room)];
+        let refused = fitting(&none, parse(private.to_string().as_bytes()).unwrap());
+        assert!(refused.unwrap_err().starts_with("message 0: private: no Supabase channel"));
+    }
+
+    #[test]
     fn payloads_are_what_the_channels_of_a_topic_take() {
         let specs = serde_json::from_value::<Vec<crate::declared::ChannelSpec>>(json!([
             {"topic": "chat:*"},

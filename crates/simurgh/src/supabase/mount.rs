@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use simurgh_core::Kind;
+use simurgh_proto::message::{Message, Payload};
+use simurgh_proto::serializer::{Frame, Serializer};
 
 use super::{Realtime, Settings};
 use crate::socket::Mount;
@@ -34,6 +36,18 @@ impl Mount {
     /// Whether it speaks as Supabase does, and takes the binary frames of its clients.
     pub(crate) fn speaks_supabase(&self) -> bool {
         self.supabase.iter().any(Option::is_some)
+    }
+
+    /// Reads a message of a client, which may be a binary frame of Supabase's; none if it is no
+    /// message, or such a frame for a channel of another kind, whose members could not read it.
+    pub(crate) fn decode<'f>(
+        &self,
+        serializer: Serializer,
+        frame: Frame<'f>,
+    ) -> Option<Message<'f>> {
+        let message = serializer.decode_supabase(frame).ok()?;
+        let is_user = matches!(message.payload, Payload::User(_));
+        (!is_user || self.is_supabase(&message.topic) != Some(false)).then_some(message)
     }
 
     /// The same at another path.

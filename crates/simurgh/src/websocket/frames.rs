@@ -9,7 +9,6 @@ use simurgh_reactor::Key;
 
 use super::waiting::{Long, TEXT_BYTES_MAX};
 use crate::shard::{Io, Shard};
-use crate::socket::Mount;
 
 impl Shard {
     /// Handles the messages in `data`; what is incomplete stays with the decoder.
@@ -97,14 +96,14 @@ impl Shard {
         let Some(mount) = io.conn_ref(key).map(|conn| usize::from(conn.socket.mount())) else {
             return;
         };
-        let is_taken = self.hub.mounts.get(mount).is_some_and(Mount::speaks_supabase);
-        match frame {
+        let mount = self.hub.mounts.get(mount).filter(|mount| mount.speaks_supabase());
+        match (frame, mount) {
             // Its data is JSON to be looked through.
-            Frame::Binary(data) if is_taken && data.len() > TEXT_BYTES_MAX => {
+            (Frame::Binary(data), Some(_)) if data.len() > TEXT_BYTES_MAX => {
                 self.read_elsewhere(io, key, serializer, Long::Binary(data.to_vec()));
             }
-            Frame::Binary(_) if is_taken => {
-                let message = serializer.decode_supabase(frame).ok();
+            (Frame::Binary(_), Some(mount)) => {
+                let message = mount.decode(serializer, frame);
                 self.received(io, key, message.map(Received::from));
             }
             _ => self.received(io, key, None),

@@ -256,7 +256,7 @@ pub(crate) fn receive(
 ) -> Option<Received<'static>> {
     let mut message = match long {
         Long::Text(text) => serializer.decode_owned(text).ok()?,
-        Long::Binary(bytes) => serializer.decode_supabase(Frame::Binary(&bytes)).ok()?.into_owned(),
+        Long::Binary(bytes) => mount?.decode(serializer, Frame::Binary(&bytes))?.into_owned(),
     };
     let route = mount.and_then(|mount| mount.channels.route(&message.topic));
     let prepare = route.and_then(|route| route.prepare.as_ref());
