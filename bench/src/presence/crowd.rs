@@ -17,7 +17,7 @@ use crate::{frames, stats};
 /// In how much time all join, one after the other.
 const WITHIN: Duration = Duration::from_secs(10);
 /// What the server gathers changes for.
-const INTERVAL_MS: u32 = 100;
+const INTERVAL_MS: u32 = 50;
 /// How many leave, each followed by a broadcast.
 const LEAVES: usize = 60;
 /// Pairs that only warm up.

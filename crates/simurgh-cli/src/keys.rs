@@ -255,8 +255,8 @@ pub(crate) const ALL: &[Key] = &[
     },
     Key {
         name: "presence_interval",
-        takes: "a time such as \"100ms\"",
-        default: "\"100ms\"",
+        takes: "a time such as \"50ms\"",
+        default: "\"50ms\"",
         example: None,
         about: "A topic's changes of presence are told once in so long, as one diff; the first \
                 after a quiet while at once",
@@ -569,7 +569,8 @@ pub(crate) const ALL: &[Key] = &[
         default: "false",
         example: None,
         about: "Takes the auth token that clients send as a subprotocol off the list and answers \
-                phoenix; declared channels let everybody in all the same",
+                phoenix. With the table [token] it is on unless this says false; without that \
+                table declared channels let everybody in all the same",
         cost: "nothing",
         set: |layer, value| boolean(&mut layer.auth_token, value),
     },

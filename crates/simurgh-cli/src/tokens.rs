@@ -23,6 +23,7 @@ pub(crate) const TEXT: &str = include_str!("token.toml");
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TokenSpec {
     kind: Option<Kind>,
+    connect: Need,
     key_file: Option<PathBuf>,
     key_env: Option<String>,
     salt: Option<String>,
@@ -45,6 +46,15 @@ enum Kind {
     Phoenix,
 }
 
+/// Whether there has to be a token at a connect.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Need {
+    #[default]
+    Required,
+    Optional,
+}
+
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Expiry {
@@ -60,6 +70,7 @@ impl TokenSpec {
     /// Its keys, for messages that suggest one.
     pub(crate) const KEYS: &'static [&'static str] = &[
         "kind",
+        "connect",
         "key_file",
         "key_env",
         "salt",
@@ -91,6 +102,7 @@ impl TokenSpec {
             Some(template) => policy.socket_id(template),
             None => policy,
         };
+        let policy = policy.optional(self.connect == Need::Optional);
         Ok(policy.on_expiry(match self.on_expiry {
             Expiry::Close => OnExpiry::Close,
             Expiry::Renew => OnExpiry::Renew,

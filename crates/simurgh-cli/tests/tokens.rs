@@ -100,6 +100,59 @@ fn a_key_of_the_environment_is_taken_for_phoenix() {
     server.try_client(&path).unwrap().join("own:42", json!({}));
 }
 
+#[test]
+fn a_join_may_bring_a_token_for_its_topic_alone() {
+    let toml = r#"
+        [token]
+        kind = "jwt"
+        connect = "optional"
+        key_file = "secret"
+
+        [[channel]]
+        topic = "room:*"
+        join = "room:{claims.room}"
+        publish = "claims.speaks"
+        join_token = "ticket"
+        announce_join = "entered"
+        announce_payload = { name = "$name" }
+
+        [[channel.event]]
+        name = "say"
+        broadcast = "all"
+        reply = {}
+    "#;
+    let dir = directory(&[("simurgh.toml", toml), ("secret", SECRET)]);
+    let server = Server::start_in(dir, &ANYWHERE, 1);
+    let path = "/socket/websocket?vsn=2.0.0";
+    assert_eq!(server.try_client(&format!("{path}&token=x")).unwrap_err(), "invalid\n");
+    let ticket = |claims: &str| json!({"name": "ann", "ticket": sign(claims)});
+    let refused = |reason: &str| json!({ "reason": reason });
+    let mut ann = server.try_client(path).unwrap();
+    ann.ask("room:a", "phx_join", json!({}), "error", refused("unauthorized"));
+    let null = json!({"ticket": null});
+    ann.ask("room:a", "phx_join", null, "error", refused("unauthorized"));
+    for payload in [json!({"ticket": "x"}), json!({"ticket": 5}), json!({"ticket": {}})] {
+        ann.ask("room:a", "phx_join", payload, "error", refused("invalid"));
+    }
+    let other = ticket(r#"{"room": "b"}"#);
+    ann.ask("room:a", "phx_join", other, "error", refused("unauthorized"));
+    ann.join("room:a", ticket(r#"{"room": "a"}"#));
+    ann.expect("room:a", "entered", json!({"name": "ann"}));
+    ann.ask("room:a", "say", json!({}), "error", refused("unauthorized"));
+    // With a socket that has a token of its own, the one of the join counts all the same.
+    let socket = sign(r#"{"room": "a"}"#);
+    let mut bob = server.try_client(&format!("{path}&token={socket}")).unwrap();
+    bob.join("room:b", ticket(r#"{"room": "b", "speaks": true}"#));
+    bob.expect("room:b", "entered", json!({"name": "ann"}));
+    let msg_ref = bob.send("room:b", "say", json!({"n": 1}));
+    bob.expect("room:b", "say", json!({"n": 1}));
+    bob.expect_reply(msg_ref, "room:b", "ok", json!({}));
+    bob.join("room:a", json!({}));
+    bob.expect("room:a", "entered", json!({"name": null}));
+    bob.ask("room:a", "say", json!({}), "error", refused("unauthorized"));
+    assert_eq!(server.metric("simurgh_errors_unauthorized_total"), 8);
+}
+
 /// What `config --check` says of a file, whole.
 #[track_caller]
 fn complaints(toml: &str, files: &[(&str, &str)]) -> String {
@@ -110,77 +163,95 @@ fn complaints(toml: &str, files: &[(&str, &str)]) -> String {
     ran.stderr
 }
 
+/// Settings, and what is said of them.
+const WRONG: &[(&str, &str)] = &[
+    ("[token]\n", "f.toml:1: [token] kind: is missing: \"phoenix\""),
+    ("[token]\nkind = \"saml\"\n", "f.toml:2: [token] kind: unknown variant `saml`"),
+    ("[token]\nkind = \"jwt\"\n", "f.toml:1: [token] key_file: is missing"),
+    ("[token]\nkind = \"jwt\"\nkey = \"x\"\n", "f.toml:3: [token] key: no such key;"),
+    ("[token]\nkind = \"jwt\"\nkey_file = \"none\"\n", "f.toml:3: [token] key_file: cannot read"),
+    ("[token]\nkind = \"jwt\"\nkey_env = \"NO_KEY\"\n", "f.toml:3: [token] key_env: the envi"),
+    (
+        "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nkey_env = \"A\"\n",
+        "f.toml:4: [token] key_env: there is a key_file as well",
+    ),
+    ("[token]\nkind = \"jwt\"\nkey_file = \"short\"\n", "f.toml:3: [token] key_file: "),
+    ("[token]\nkind = \"jwt\"\nkey_file = \"broken\"\n", "key_file: its keys are no array"),
+    (
+        "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nalgorithms = [\"none\"]\n",
+        "f.toml:4: [token] algorithms: \"none\" is none of ES256, EdDSA, HS256, RS256",
+    ),
+    (
+        "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nalgorithms = [\"RS256\"]\n",
+        "f.toml:3: [token] key_file: ",
+    ),
+    (
+        "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nsalt = \"x\"\n",
+        "f.toml:4: [token] salt: says nothing but with kind = \"phoenix\"",
+    ),
+    ("[token]\nkind = \"phoenix\"\nkey_file = \"secret\"\n", "f.toml:1: [token] salt: is missing"),
+    (
+        "[token]\nkind = \"phoenix\"\nkey_file = \"secret\"\nsalt = \"s\"\nmax_age = \"0s\"\n",
+        "f.toml:5: [token] max_age: must be longer than nothing",
+    ),
+    (
+        "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nleeway = \"soon\"\n",
+        "f.toml:4: [token] leeway: \"soon\"",
+    ),
+    (
+        "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nsocket_id = \"u:{\"\n",
+        "f.toml:4: [token] socket_id: \"u:{\": a { is not closed",
+    ),
+    (
+        "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\non_expiry = \"stay\"\n",
+        "f.toml:4: [token] on_expiry: unknown variant `stay`",
+    ),
+    (
+        "[[channel]]\ntopic = \"a:*\"\njoin = \"a:{sub}\"\n",
+        "f.toml:3: [[channel]] join: says who may by what tokens say, and no token is asked",
+    ),
+    (
+        "[token]\nkind = \"jwt\"\nconnect = \"never\"\nkey_file = \"secret\"\n",
+        "f.toml:3: [token] connect: unknown variant `never`",
+    ),
+    (
+        "[[channel]]\ntopic = \"a:*\"\njoin_token = \"t\"\n",
+        "f.toml:3: [[channel]] join_token: says who may by what tokens say",
+    ),
+    (
+        "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n[[channel]]\ntopic = \"a:*\"\n\
+         join_token = \"t\"\n",
+        "f.toml:6: [[channel]] join_token: says nothing without join",
+    ),
+    (
+        "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n[[channel]]\ntopic = \"a:*\"\n\
+         join = \"a:{sub}\"\njoin_token = \"t\"\nannounce_join = \"in\"\n",
+        "[[channel]] announce_payload: would tell all members the token",
+    ),
+    (
+        "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n[[channel]]\ntopic = \"a:*\"\n\
+         join = \"a:{sub}\"\njoin_token = \"t\"\npresence = { meta = { x = \"$t\" } }\n",
+        "[[channel]] presence: would tell all members the token",
+    ),
+    (
+        "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n[[channel]]\ntopic = \"a:*\"\n\
+         join = \"b:{sub}\"\npublish = \"a:{\"\n",
+        "f.toml:6: [[channel]] join: \"b:{sub}\" matches no topic of \"a:*\"",
+    ),
+];
+
 #[test]
 fn settings_that_are_wrong_are_refused_with_their_place() {
     let secret = [("secret", SECRET), ("short", "too short"), ("broken", "{\"keys\": 5}")];
-    for (toml, expected) in [
-        ("[token]\n", "f.toml:1: [token] kind: is missing: \"phoenix\""),
-        ("[token]\nkind = \"saml\"\n", "f.toml:2: [token] kind: unknown variant `saml`"),
-        ("[token]\nkind = \"jwt\"\n", "f.toml:1: [token] key_file: is missing"),
-        ("[token]\nkind = \"jwt\"\nkey = \"x\"\n", "f.toml:3: [token] key: no such key;"),
-        (
-            "[token]\nkind = \"jwt\"\nkey_file = \"none\"\n",
-            "f.toml:3: [token] key_file: cannot read",
-        ),
-        ("[token]\nkind = \"jwt\"\nkey_env = \"NO_KEY\"\n", "f.toml:3: [token] key_env: the envi"),
-        (
-            "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nkey_env = \"A\"\n",
-            "f.toml:4: [token] key_env: there is a key_file as well",
-        ),
-        ("[token]\nkind = \"jwt\"\nkey_file = \"short\"\n", "f.toml:3: [token] key_file: "),
-        ("[token]\nkind = \"jwt\"\nkey_file = \"broken\"\n", "key_file: its keys are no array"),
-        (
-            "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nalgorithms = [\"none\"]\n",
-            "f.toml:4: [token] algorithms: \"none\" is none of ES256, EdDSA, HS256, RS256",
-        ),
-        (
-            "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nalgorithms = [\"RS256\"]\n",
-            "f.toml:3: [token] key_file: ",
-        ),
-        (
-            "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nsalt = \"x\"\n",
-            "f.toml:4: [token] salt: says nothing but with kind = \"phoenix\"",
-        ),
-        (
-            "[token]\nkind = \"phoenix\"\nkey_file = \"secret\"\n",
-            "f.toml:1: [token] salt: is missing",
-        ),
-        (
-            "[token]\nkind = \"phoenix\"\nkey_file = \"secret\"\nsalt = \"s\"\nmax_age = \"0s\"\n",
-            "f.toml:5: [token] max_age: must be longer than nothing",
-        ),
-        (
-            "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nleeway = \"soon\"\n",
-            "f.toml:4: [token] leeway: \"soon\"",
-        ),
-        (
-            "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\nsocket_id = \"u:{\"\n",
-            "f.toml:4: [token] socket_id: \"u:{\": a { is not closed",
-        ),
-        (
-            "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\non_expiry = \"stay\"\n",
-            "f.toml:4: [token] on_expiry: unknown variant `stay`",
-        ),
-        (
-            "[[channel]]\ntopic = \"a:*\"\njoin = \"a:{sub}\"\n",
-            "f.toml:3: [[channel]] join: says who may by what tokens say, and no token is asked",
-        ),
-        (
-            "[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n[[channel]]\ntopic = \"a:*\"\n\
-             join = \"b:{sub}\"\npublish = \"a:{\"\n",
-            "f.toml:6: [[channel]] join: \"b:{sub}\" matches no topic of \"a:*\"",
-        ),
-    ] {
+    for (toml, expected) in WRONG {
         let found = complaints(toml, &secret);
         assert!(found.contains(expected), "{expected:?} is not in\n{found}");
     }
 }
 
-/// Its lines are comments, so that nobody has to delete what names files of others.
-#[test]
-fn what_config_prints_of_the_table_can_be_taken_over() {
-    let dir = directory(&[("secret_key_base", SECRET), ("secret", SECRET)]);
-    let printed = run(dir.path(), &["config"]).stdout;
+/// The lines of `simurgh config` that show a key of the table.
+fn printed_settings() -> Vec<String> {
+    let printed = run(directory(&[]).path(), &["config"]).stdout;
     let setting = |line: &str| {
         let line = line.strip_prefix("#   ")?;
         let is_key = line.split_once(" = ")?.0.chars().all(|c| c.is_ascii_lowercase() || c == '_');
@@ -189,8 +260,42 @@ fn what_config_prints_of_the_table_can_be_taken_over() {
     };
     let lines = printed.split("Keys of the table:").nth(1).unwrap();
     let lines: Vec<_> = lines.split("[[channel]]").next().unwrap().lines().collect();
-    let settings: Vec<_> = lines.into_iter().filter_map(setting).collect();
-    assert_eq!(settings.len(), 11, "{settings:#?}");
+    lines.into_iter().filter_map(setting).collect()
+}
+
+/// What docs/TOKENS.md shows is taken, and it names every key of the table.
+#[test]
+fn the_page_speaks_of_the_settings_that_there_are() {
+    let page = include_str!("../../../docs/TOKENS.md");
+    let dir = directory(&[("secret_key_base", SECRET), ("secret", SECRET)]);
+    let blocks: Vec<_> = page.split("```toml\n").skip(1).collect();
+    assert!(blocks.len() > 2, "{}", blocks.len());
+    for block in blocks {
+        let block = block.split("```").next().unwrap();
+        let toml = match block.contains("[token]") {
+            true => block.to_owned(),
+            false => format!("[token]\nkind = \"jwt\"\nkey_file = \"secret\"\n{block}"),
+        };
+        std::fs::write(dir.path().join("f.toml"), &toml).unwrap();
+        let ran = run(dir.path(), &["config", "--check", "f.toml"]);
+        assert!(ran.status.success(), "{toml}\n{}", ran.stderr);
+    }
+    let table = page.split("| key | for | default | |").nth(1).unwrap();
+    let table = table.split("\n\n").next().unwrap();
+    let settings = printed_settings();
+    let keys: Vec<_> = settings.iter().map(|line| line.split(" = ").next().unwrap()).collect();
+    assert!(keys.contains(&"kind") && keys.contains(&"on_expiry"), "{keys:?}");
+    for key in keys {
+        assert!(table.contains(&format!("`{key}`")), "{key} is not in the table of the page");
+    }
+}
+
+/// Its lines are comments, so that nobody has to delete what names files of others.
+#[test]
+fn what_config_prints_of_the_table_can_be_taken_over() {
+    let dir = directory(&[("secret_key_base", SECRET), ("secret", SECRET)]);
+    let settings = printed_settings();
+    assert_eq!(settings.len(), 12, "{settings:#?}");
     let of = |kind: &str, others: &[&str]| {
         let is_other = |line: &str| others.iter().any(|key| line.starts_with(key));
         let own = settings.iter().filter(|line| !line.starts_with("kind") && !is_other(line));

@@ -27,7 +27,7 @@ use crate::fanout::Through;
 use crate::frames::{close_reason, say, say_close};
 use crate::id::ChannelId;
 use crate::node::{Callback, Node};
-use crate::outcome::{Outcome, Reason, Reply, Stop};
+use crate::outcome::{Outcome, Reason, Reply};
 use crate::registry::{DELIVERING, List, RELAY, SOCKET_ID, TRACKS};
 use crate::socket::{Own, Phase, Speaker};
 use crate::sockets::{Abandoned, Sockets};
@@ -268,9 +268,7 @@ impl<N: Node> Core<N> {
     pub(crate) fn end_channel(&mut self, out: &mut impl Sockets, membership: u32, reason: Reason) {
         let Some(it) = self.registry.member(membership) else { return };
         let (id, is_seeing) = (self.id_of(membership, it.generation), it.is(DELIVERING));
-        if reason == Reason::Stopped(Stop::Abnormal) {
-            self.metrics.errors_abnormal_stop.add(1);
-        }
+        self.metrics.count_end(reason);
         if !is_seeing {
             self.bring_up_to_date(out, membership);
             if let Some(membership) = self.live(id) {
@@ -312,7 +310,7 @@ impl<N: Node> Core<N> {
 
     /// Tells a client that its channel has ended, by `phx_close` or `phx_error`.
     pub(crate) fn notify(&mut self, out: &mut impl Sockets, speaker: &Speaker, reason: Reason) {
-        let is_fault = matches!(reason, Reason::Crashed | Reason::Stopped(Stop::Abnormal));
+        let is_fault = reason.is_for_rejoin();
         if speaker.wire == Wire::Plain {
             let code = if is_fault { CloseCode::INTERNAL } else { CloseCode::NORMAL };
             return self.close_with(out, speaker.conn, code);

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::outcome::{Reason, Stop};
+
 /// A counter with one writer: no locked instruction, only a load and a store.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -98,7 +100,7 @@ counters! {
     slow_peer_disconnects: counter,
     /// Connections closed for saying nothing (1002).
     idle_timeouts: counter,
-    /// Sockets closed because their time was over, such as that of their token (3000).
+    /// Sockets closed (3000) and channels ended because their time was over, as that of a token.
     expirations: counter,
     /// Connections closed because their upgrade request took too long.
     handshake_timeouts: counter,
@@ -129,7 +131,7 @@ counters! {
     errors_unmatched_topic: counter,
     /// Payloads that a declared or a Supabase channel does not take, by their shape.
     errors_wrong_payload: counter,
-    /// Joins, events and renewals that a socket's token does not allow.
+    /// Joins, events and renewals that tokens do not allow.
     errors_unauthorized: counter,
     /// Callbacks that panicked.
     errors_callback_panic: counter,
@@ -139,4 +141,15 @@ counters! {
     errors_encode: counter,
     /// Callbacks that held the shard longer than `callback_warning`.
     slow_callbacks: counter,
+}
+
+impl ShardMetrics {
+    /// Counts the end of a channel, where it is one that is looked for.
+    pub(crate) fn count_end(&self, reason: Reason) {
+        match reason {
+            Reason::Stopped(Stop::Abnormal) => self.errors_abnormal_stop.add(1),
+            Reason::Stopped(Stop::Expired) => self.expirations.add(1),
+            _ => {}
+        }
+    }
 }

@@ -82,6 +82,8 @@ pub enum Stop {
     Shutdown,
     /// Something is wrong: `phx_error`, the client rejoins.
     Abnormal,
+    /// Its time is over, as that of the token it was joined with: `phx_error`, the client rejoins.
+    Expired,
 }
 
 /// Why a channel ends, as [`crate::Channel::terminate`] hears it.
@@ -97,6 +99,13 @@ pub enum Reason {
     Crashed,
     /// The transport is gone, or the server closes it.
     Closed,
+}
+
+impl Reason {
+    /// Whether the client is to join again: it hears `phx_error`, or 1011 on a plain mount.
+    pub(crate) fn is_for_rejoin(self) -> bool {
+        matches!(self, Self::Crashed | Self::Stopped(Stop::Abnormal | Stop::Expired))
+    }
 }
 
 /// Names a message of a client that is still to be answered.

@@ -318,7 +318,8 @@ impl Member {
             return (Outcome::NoReply, Out::Panic);
         }
         let is_stop = Profile::is(&mut draw.rng, profile.stops);
-        let how = [Stop::Normal, Stop::Shutdown, Stop::Abnormal][draw.rng.usize(..3)];
+        let how =
+            [Stop::Normal, Stop::Shutdown, Stop::Abnormal, Stop::Expired][draw.rng.usize(..4)];
         if matches!(call, Call::AfterJoin | Call::Terminate(_)) {
             return (Outcome::NoReply, Out::Nothing);
         }

@@ -267,7 +267,7 @@ fn presence(rng: &mut Rng, payload_bytes_max: usize) -> PresenceConfig {
     let interval = [1, 30, 100, 700][rng.usize(..4)] * ms;
     let list_max = if rng.u8(..) < 200 { rng.usize(3..=20) } else { 1000 };
     let key_bytes_max = [256, 256, 8][rng.usize(..3)];
-    // Some so long that lists leave in portions.
+    // Some so long that lists are too long by them.
     let longest = (400 << 10).min(payload_bytes_max);
     let meta_bytes_max = if rng.u8(..) < 24 { longest } else { [4096, 60][rng.usize(..2)] };
     PresenceConfig {
@@ -278,6 +278,7 @@ fn presence(rng: &mut Rng, payload_bytes_max: usize) -> PresenceConfig {
         key_bytes_max,
         meta_bytes_max,
         channel_entries_max: rng.usize(1..=3),
+        turn_bytes: [1 << 20, 1, 300, 2_000][rng.usize(..4)],
     }
 }
 

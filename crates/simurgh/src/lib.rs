@@ -109,6 +109,10 @@ mod channels_document {}
 #[doc = include_str!("../../../docs/PRESENCE.md")]
 mod presence_document {}
 
+#[cfg(all(doctest, feature = "token"))]
+#[doc = include_str!("../../../docs/TOKENS.md")]
+mod tokens_document {}
+
 pub use axum;
 pub use serde_json::json;
 

@@ -19,7 +19,7 @@ use simurgh_proto::ws::handshake::Request;
 use crate::asynchronous::{self, ConnectRequest, IntoJoin, JoinContext, Reject};
 use crate::declared::PayloadShape;
 use crate::longpoll::LongPoll;
-use crate::supabase::Realtime;
+use crate::supabase::{Realtime, is_project_key};
 use crate::{Context, Join};
 
 /// A socket's place on the server: a path, its policy, and its channels.
@@ -423,7 +423,8 @@ impl ConnectInfo<'_> {
             return token;
         }
         let header = self.request.header("x-api-key").and_then(|it| std::str::from_utf8(it).ok());
-        header.map(str::to_owned).or_else(|| self.param("apikey"))
+        let key = header.map(str::to_owned).or_else(|| self.param("apikey"));
+        key.filter(|key| !is_project_key(key))
     }
 
     fn headers_where(&self, wanted: impl Fn(&str) -> bool) -> HashMap<String, String> {

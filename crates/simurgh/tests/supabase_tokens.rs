@@ -27,6 +27,10 @@ fn token(sub: &str) -> String {
 
 /// Topics of each their own, one in which editors publish, and open ones; it is always `NOW`.
 fn server(on_expiry: OnExpiry) -> TestServer {
+    server_by(|policy| policy.on_expiry(on_expiry))
+}
+
+fn server_by(policy_of: impl FnOnce(TokenPolicy) -> TokenPolicy) -> TestServer {
     let mut settings = JwtSettings::new(KeySource::Secret(SECRET.to_vec()));
     settings.checks.leeway = Duration::ZERO;
     let policy = TokenPolicy::new(simurgh::token::Settings::Jwt(settings)).unwrap();
@@ -39,7 +43,7 @@ fn server(on_expiry: OnExpiry) -> TestServer {
         .supabase("realtime:own-*", own)
         .supabase("realtime:news", news)
         .supabase("realtime:*", Settings::default())
-        .tokens(policy.on_expiry(on_expiry));
+        .tokens(policy_of(policy));
     TestServer::start(mount)
 }
 
@@ -85,6 +89,19 @@ fn a_connect_needs_a_token_which_may_be_the_apikey() {
     // The usual one comes first.
     let both = json!({"token": token("ann"), "apikey": "anon"});
     server.connect(both).join("realtime:own-ann", wanted(true, None));
+}
+
+/// So anybody may join what is public, and who brings a token what it allows.
+#[test]
+fn a_token_may_be_needed_for_private_topics_alone() {
+    let server = server_by(|policy| policy.optional(true));
+    assert!(server.try_connect(json!({"apikey": "anon"})).is_err(), "it is no good one");
+    for params in [json!({}), json!({"apikey": "sb_publishable_x"})] {
+        let socket = server.connect(params);
+        speaks(&socket.join("realtime:lobby", wanted(false, None)));
+        refused(&socket, "realtime:own-ann", wanted(true, None), "Unauthorized");
+        speaks(&socket.join("realtime:own-ann", wanted(true, Some(&token("ann")))));
+    }
 }
 
 #[test]

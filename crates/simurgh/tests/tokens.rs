@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use simurgh::driver::{Driver, What};
 use simurgh::token::jwt::{Checks, SigningKey};
 use simurgh::token::{
     Claims, JwtSettings, KeySource, OnExpiry, PhoenixSettings, Rule, Settings, Signer, TokenPolicy,
@@ -292,6 +293,88 @@ fn channels_that_take_renewals_are_themselves_in_all_else() {
     assert_eq!(ask(&mut user, "slow:a", "x", json!({})).1, json!({"slow": "x"}));
     let renewal = json!({"access_token": sign(good())});
     assert_eq!(ask(&mut user, "slow:a", "access_token", renewal).0, "ok");
+}
+
+/// A room for who brings a token of its own that names it: `{"token": …, "room": …}`.
+fn ticketed(policy: TokenPolicy) -> Endpoint {
+    #[derive(serde::Deserialize)]
+    struct Ticket {
+        token: Option<String>,
+    }
+    let named: Rule = "room:{claims.room}".parse().unwrap();
+    let tickets = policy.clone();
+    let mount = Mount::new("/socket")
+        .tokens(policy)
+        .channel("room:*", move |ctx, payload| {
+            let ticket = payload.parse::<Ticket>().unwrap();
+            tickets.join(ctx, ticket.token.as_deref(), |ctx, claims| {
+                match named.allows(ctx.topic(), &claims) {
+                    true => Join::ok(Room),
+                    false => Join::error(json!({"reason": "unauthorized"})),
+                }
+            })
+        })
+        .channel("open:*", |_, _| Join::ok(Room));
+    start(Endpoint::builder().mount(mount))
+}
+
+fn join_with(client: &mut Client, topic: &str, payload: Value) -> (String, Value) {
+    client.send(json!(["1", "9", topic, "phx_join", payload]));
+    let answer = &client.recv()[4];
+    (answer["status"].as_str().unwrap().to_owned(), answer["response"]["reason"].clone())
+}
+
+#[test]
+fn a_join_may_bring_a_token_of_its_own_and_the_channel_ends_with_it() {
+    let endpoint = ticketed(policy().0.optional(true));
+    assert_eq!(reason(&endpoint, "rubbish"), "invalid", "none at all is let in, a bad one is not");
+    let mut user = Client::v2(&endpoint);
+    let room = |room: &str, exp| sign(json!({"sub": "7", "aud": "chat", "exp": exp, "room": room}));
+    let foreign = sign_by(b"another secret of thirty-two bytes", with("room", json!("a")));
+    for (payload, reason) in [
+        (json!({}), "missing"),
+        (json!({"token": null}), "missing"),
+        (json!({"token": ""}), "missing"),
+        (json!({"token": "rubbish"}), "invalid"),
+        (json!({"token": foreign}), "invalid"),
+        (json!({"token": room("a", NOW - 1)}), "expired"),
+        (json!({"token": room("b", NOW + 60)}), "unauthorized"),
+    ] {
+        assert_eq!(join_with(&mut user, "room:a", payload), ("error".to_owned(), json!(reason)));
+    }
+    let began = Instant::now();
+    let ok = ("ok".to_owned(), Value::Null);
+    assert_eq!(join_with(&mut user, "open:a", json!({})), ok);
+    let brief = json!({"token": room("a", NOW + 1)});
+    assert_eq!(join_with(&mut user, "room:a", brief), ok);
+    user.push("2", "room:a", "tell", json!({}));
+    assert_eq!(user.recv()[3], "told", "a handle finds the channel behind");
+    let (_, who) = ask(&mut user, "room:a", "who", json!({}));
+    assert_eq!(who, json!({"id": null, "claims": null}), "the socket stays as it was");
+    let end = user.recv();
+    assert_eq!((&end[2], &end[3]), (&json!("room:a"), &json!("phx_error")));
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
+    user.heartbeat();
+    assert_eq!(ask(&mut user, "open:a", "x", json!({})).0, "ok");
+    let fresh = json!({"token": room("a", NOW + 60)});
+    assert_eq!(join_with(&mut user, "room:a", fresh), ok, "and joins again");
+    assert_eq!(metric(&endpoint, "simurgh_expirations_total"), 1);
+    assert_eq!(metric(&endpoint, "simurgh_errors_abnormal_stop_total"), 0);
+    assert_eq!(metric(&endpoint, "simurgh_errors_unauthorized_total"), 6);
+}
+
+#[test]
+fn driven_sockets_are_let_in_and_closed_by_tokens_too() {
+    let endpoint = server(policy().0);
+    let mut driver = Driver::start(&endpoint);
+    assert!(driver.connect("/socket", json!({"token": sign(with("aud", json!("x")))})).is_err());
+    assert!(driver.connect("/socket", json!({})).is_err());
+    let token = sign(with("exp", json!(NOW + 1)));
+    let socket = driver.connect("/socket", json!({ "token": token })).unwrap();
+    let own = driver.join(socket, "own:7", json!({})).unwrap();
+    assert_eq!(&*driver.reply(own).unwrap().status, "ok");
+    let end = driver.recv_timeout(PATIENCE).expect("its token expires").what;
+    assert_eq!(end, What::Closed { code: Some(3000) });
 }
 
 /// A JWK set of these keys.

@@ -1,4 +1,4 @@
-//! Rows 109–119 of PROTOCOL §14: channels as Supabase has them, byte for byte. Tokens, and what
+//! Rows 116–126 of PROTOCOL §14: channels as Supabase has them, byte for byte. Tokens, and what
 //! Supabase's own clients make of it, are in `e2e/phoenix-js/supabase.test.mjs`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -74,9 +74,9 @@ fn expect_system(client: &mut Client, join_ref: &str, topic: &str, message: &str
     client.recv().expect_channel_close(join_ref, topic);
 }
 
-/// Row 109. V2; a member's broadcast: kind 3 becomes kind 4, to others, and back with `self`.
+/// Row 116. V2; a member's broadcast: kind 3 becomes kind 4, to others, and back with `self`.
 #[test]
-fn row_109_a_members_broadcast_is_passed_on_as_one() {
+fn row_116_a_members_broadcast_is_passed_on_as_one() {
     let server = Server::shared_conformance();
     let config = json!({"broadcast": {"self": true, "ack": true}});
     let (mut sender, topic, join_ref) = joined(&server, Vsn::V2, config);
@@ -120,10 +120,10 @@ fn row_109_a_members_broadcast_is_passed_on_as_one() {
     assert_eq!(client.recv_binary(), b"\x04\x10\x02\x00\x01realtime:by-handev[1]");
 }
 
-/// Row 110. V1 members hear what JSON there is as the event `broadcast`, and V2 hears theirs as
+/// Row 117. V1 members hear what JSON there is as the event `broadcast`, and V2 hears theirs as
 /// text; raw bytes have no form in V1.
 #[test]
-fn row_110_v1_members_hear_the_json() {
+fn row_117_v1_members_hear_the_json() {
     let server = Server::shared_conformance();
     let (mut sender, topic, join_ref) = joined(&server, Vsn::V2, json!({}));
     let mut old = open(&server, Vsn::V1);
@@ -144,9 +144,9 @@ fn row_110_v1_members_hear_the_json() {
     old.expect_quiet();
 }
 
-/// Row 111. Truth values may be texts; what has another shape says nothing.
+/// Row 118. Truth values may be texts; what has another shape says nothing.
 #[test]
-fn row_111_join_configs_of_any_shape() {
+fn row_118_join_configs_of_any_shape() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let config = json!({"broadcast": {"self": "true", "ack": "True"}, "private": "false"});
@@ -175,10 +175,10 @@ fn row_111_join_configs_of_any_shape() {
     });
 }
 
-/// Row 112. A frame of kind 3 that is cut short, or whose JSON is none: 1011; so is every such
+/// Row 119. A frame of kind 3 that is cut short, or whose JSON is none: 1011; so is every such
 /// frame on another mount, and every other kind.
 #[test]
-fn row_112_broken_frames_are_closed_1011() {
+fn row_119_broken_frames_are_closed_1011() {
     let server = Server::shared_conformance();
     let said = Said { metadata: "{\"a\":1}", ..CURSOR };
     let whole = user_push("1", "2", "realtime:a", said);
@@ -217,9 +217,9 @@ fn row_112_broken_frames_are_closed_1011() {
     client.recv().expect_unmatched("2", "realtime:a");
 }
 
-/// Row 113. `realtime:` names no topic; others than `realtime:…` are not served.
+/// Row 120. `realtime:` names no topic; others than `realtime:…` are not served.
 #[test]
-fn row_113_a_topic_needs_a_name() {
+fn row_120_a_topic_needs_a_name() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let mut client = open(&server, vsn);
@@ -236,9 +236,9 @@ fn row_113_a_topic_needs_a_name() {
     });
 }
 
-/// Row 114. `postgres_changes`: answered in their order with ids, and told; `[]` without.
+/// Row 121. `postgres_changes`: answered in their order with ids, and told; `[]` without.
 #[test]
-fn row_114_changes_are_answered_with_ids() {
+fn row_121_changes_are_answered_with_ids() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let mut client = open(&server, vsn);
@@ -273,9 +273,9 @@ fn row_114_changes_are_answered_with_ids() {
     });
 }
 
-/// Row 115. Presence: the state of a newcomer that wants it; track, track again, untrack.
+/// Row 122. Presence: the state of a newcomer that wants it; track, track again, untrack.
 #[test]
-fn row_115_presence_by_key() {
+fn row_122_presence_by_key() {
     let server = Server::shared_conformance();
     both(|vsn| {
         for key in ["ann", "__proto__", "é \u{1f426}"] {
@@ -313,9 +313,9 @@ fn row_115_presence_by_key() {
     });
 }
 
-/// Row 116. Presence that is no presence is refused, and nobody is told.
+/// Row 123. Presence that is no presence is refused, and nobody is told.
 #[test]
-fn row_116_odd_presences_are_refused() {
+fn row_123_odd_presences_are_refused() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let (mut client, topic, join_ref) = joined(&server, vsn, json!({}));
@@ -339,9 +339,9 @@ fn row_116_odd_presences_are_refused() {
     });
 }
 
-/// Row 117. `access_token`, and events that are not known: silence.
+/// Row 124. `access_token`, and events that are not known: silence.
 #[test]
-fn row_117_what_is_not_answered() {
+fn row_124_what_is_not_answered() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let (mut client, topic, _) = joined(&server, vsn, json!({"broadcast": {"ack": true}}));
@@ -362,9 +362,9 @@ fn row_117_what_is_not_answered() {
     });
 }
 
-/// Row 118. Limits say so: an error to whom acknowledges, or a `system` message and the end.
+/// Row 125. Limits say so: an error to whom acknowledges, or a `system` message and the end.
 #[test]
-fn row_118_limits_say_so() {
+fn row_125_limits_say_so() {
     let server = Server::shared_conformance();
     both(|vsn| {
         let mut client = open(&server, vsn);
@@ -380,9 +380,9 @@ fn row_118_limits_say_so() {
     });
 }
 
-/// Row 119. A back end broadcasts by HTTP, with topics without `realtime:`.
+/// Row 126. A back end broadcasts by HTTP, with topics without `realtime:`.
 #[test]
-fn row_119_a_back_end_broadcasts() {
+fn row_126_a_back_end_broadcasts() {
     let server = Server::conformance().args("--api-token secret").start();
     let (mut new, topic, _) = joined(&server, Vsn::V2, json!({}));
     let mut old = open(&server, Vsn::V1);

@@ -105,6 +105,7 @@ fn a_channel_that_stops_tells_its_client_how() {
         ("stop", CLOSED, None),
         ("stop_shutdown", CLOSED, None),
         ("stop_bad", CRASHED, Some("errors_abnormal_stop +1")),
+        ("stop_expired", CRASHED, Some("expirations +1")),
         ("unknown", CRASHED, Some("errors_abnormal_stop +1")),
         ("crash", CRASHED, Some("errors_callback_panic +1")),
     ] {

@@ -106,7 +106,7 @@ fn a_long_broadcast_is_the_same_bytes_as_a_short_one() {
     assert!(Run::of(&frame).single().is_some(), "just short enough to be copied");
 }
 
-/// Rows 109 and 110, for as long a payload: of a member's broadcast the data is not copied.
+/// Rows 116 and 117, for as long a payload: of a member's broadcast the data is not copied.
 #[test]
 fn a_long_broadcast_of_a_member_is_the_same_bytes_as_a_short_one() {
     let out = TestSockets::default();

@@ -26,18 +26,21 @@ pub struct PresenceConfig {
     pub meta_bytes_max: usize,
     /// Entries that one channel may have.
     pub channel_entries_max: usize,
+    /// Bytes of lists that leave in one turn of the shard that keeps a topic, at the least one list.
+    pub turn_bytes: usize,
 }
 
 impl Default for PresenceConfig {
     fn default() -> Self {
         Self {
-            interval: Duration::from_millis(100),
+            interval: Duration::from_millis(50),
             list_max: 1000,
             summary_interval: Duration::from_secs(5),
             sample: 20,
             key_bytes_max: 256,
             meta_bytes_max: 4096,
             channel_entries_max: 16,
+            turn_bytes: 1 << 20,
         }
     }
 }

@@ -17,9 +17,6 @@ use super::say::Say;
 use crate::clock::nanoseconds;
 use crate::id::ChannelId;
 
-/// Bytes of lists that leave in one turn.
-pub(super) const STATE_BYTES: usize = 1 << 20;
-
 /// What an entry adds to its key and meta, in a list: its ref, and what it replaced.
 const ENTRY_BYTES: usize = 96;
 
@@ -53,8 +50,8 @@ struct Topic {
     told_ns: Option<u64>,
     due_ns: Option<u64>,
     is_summary: bool,
-    /// The number that members have been told, and when.
-    summary: (usize, u64),
+    /// The number that all members know, if all know one, and when they were told.
+    summary: (Option<usize>, u64),
 }
 
 /// What was made of a call.
@@ -151,7 +148,7 @@ impl Home {
         if topic.next_ns(config).is_some_and(|next_ns| next_ns <= now_ns) {
             topic.tell(config, bytes_max, now_ns, &mut said);
         }
-        topic.hand_out(&mut said);
+        topic.hand_out(config, &mut said);
         if topic.is_done() {
             self.topics.remove(name);
             if self.topics.is_empty() {
@@ -198,7 +195,7 @@ impl Topic {
             told_ns: None,
             due_ns: None,
             is_summary: false,
-            summary: (0, 0),
+            summary: (None, 0),
         }
     }
 
@@ -238,7 +235,7 @@ impl Topic {
         let (counted, counted_ns) = self.summary;
         if self.is_summary && self.asking.is_empty() {
             // Who has said something else may have made the list short enough.
-            let is_same = counted == self.table.len() && !self.table.has_changes();
+            let is_same = counted == Some(self.table.len()) && !self.table.has_changes();
             return match is_same {
                 true => None,
                 false => after(counted_ns, config.summary_interval).max(told_ns),
@@ -323,10 +320,13 @@ impl Topic {
         let is_due = now_ns.saturating_sub(counted_ns) >= nanoseconds(config.summary_interval);
         let summary = self.summary(config, now_ns);
         let mut to_all = None;
-        if !was_summary || (is_due && counted != self.table.len()) {
-            self.summary = (self.table.len(), now_ns);
+        let is_known = counted == Some(self.table.len());
+        if !was_summary || (is_due && !is_known) {
+            self.summary = (Some(self.table.len()), now_ns);
             to_all = Some(Say::All("presence_summary", summary));
         } else if !asking.is_empty() {
+            // Even if it soon is again what the others know: these are to hear of it.
+            self.summary.0 = counted.filter(|_| is_known);
             to_asking.push(("presence_summary", summary.into()));
         }
         if !to_asking.is_empty() {
@@ -336,10 +336,10 @@ impl Topic {
     }
 
     /// The next portion of those who are to get the list.
-    fn hand_out(&mut self, said: &mut Vec<Say>) {
+    fn hand_out(&mut self, config: &PresenceConfig, said: &mut Vec<Say>) {
         let Some(state) = self.state.clone().filter(|_| !self.getting.is_empty()) else { return };
         let bytes = state.iter().map(|(_, json)| json.len()).sum::<usize>();
-        let count = (STATE_BYTES / bytes.max(1)).clamp(1, self.getting.len());
+        let count = (config.turn_bytes / bytes.max(1)).clamp(1, self.getting.len());
         let channels = self.getting.drain(..count).collect();
         if self.getting.is_empty() {
             (self.state, self.getting) = (None, VecDeque::new());

@@ -17,7 +17,7 @@ use simurgh_proto::message::Payload;
 use simurgh_reactor::Next;
 
 use self::call::{PresenceCall, PresenceMail, SharedPush};
-use self::home::{STATE_BYTES, Taken};
+use self::home::Taken;
 use self::say::Say;
 use crate::broadcast::Broadcast;
 use crate::core::Core;
@@ -82,7 +82,7 @@ impl<N: Node> Core<N> {
         let config = node.config();
         let bytes_max = config.broadcast_bytes_max();
         let mut bytes = 0;
-        while bytes < STATE_BYTES {
+        while bytes < config.presence.turn_bytes.max(1) {
             let Some(topic) = home.take_due(now.ns) else { break };
             // What it costs to look at one that has little to tell.
             bytes += TOPIC_BYTES;

@@ -16,7 +16,7 @@ use crate::testing::*;
 use crate::*;
 
 const BOTH: &str = "presence_state presence_summary";
-const INTERVAL: Duration = Duration::from_millis(100);
+const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Tracks who joins under the topic's second word, and does what it is told.
 fn present() -> Scripted {
@@ -195,10 +195,10 @@ fn who_joins_in_one_interval_shares_one_list_and_one_diff() {
     for (number, key) in crowd.iter().enumerate() {
         says(&mut it, *key, "track", &format!("\"{number}\""));
         says(&mut it, *key, "state", "0");
-        it.passes(Duration::from_millis(4));
+        it.passes(Duration::from_millis(2));
         turn(&mut it);
     }
-    it.passes(Duration::from_millis(40));
+    it.passes(Duration::from_millis(20));
     turn(&mut it);
     let mut first_client = Client::default();
     first_client.hears(&mut it, first);
@@ -293,6 +293,17 @@ fn a_topic_with_more_than_a_list_takes_tells_how_many_there_are() {
     it.passes(Duration::from_secs(5));
     turn(&mut it);
     assert_eq!(heard(&mut it, members[0]), ["\"presence_summary\""]);
+    // One is told another number than all, and then it is what all know: that one hears of it.
+    says(&mut it, members[10], "track", r#""10""#);
+    says(&mut it, members[1], "state", "0");
+    it.passes(INTERVAL);
+    turn(&mut it);
+    says(&mut it, members[10], "untrack", r#""10""#);
+    it.hears(members[1]);
+    it.passes(Duration::from_secs(5));
+    turn(&mut it);
+    assert_eq!(heard(&mut it, members[1]), ["\"presence_summary\""]);
+    it.hears(members[0]);
     // A tenth less than the list takes, and all have it again.
     for number in [8, 9] {
         says(&mut it, members[number], "untrack", &format!("\"{number}\""));

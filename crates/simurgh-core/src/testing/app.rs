@@ -148,6 +148,7 @@ pub(crate) fn standard(ctx: &mut Context<'_>, heard: Heard<'_>) -> Outcome {
         "stop" => return Outcome::Stop(Stop::Normal),
         "stop_shutdown" => return Outcome::Stop(Stop::Shutdown),
         "stop_bad" => return Outcome::Stop(Stop::Abnormal),
+        "stop_expired" => return Outcome::Stop(Stop::Expired),
         "stop_reply" => return Outcome::ReplyAndStop(Reply::ok(payload), Stop::Normal),
         "subscribe" => ctx.subscribe(&text()),
         "unsubscribe" => ctx.unsubscribe(&text()),

@@ -563,7 +563,7 @@ pub(crate) fn code_bit(code: u16) -> u32 {
 pub(crate) fn notice_of(reason: Reason) -> Option<Sort> {
     match reason {
         Reason::Left | Reason::Stopped(Stop::Normal | Stop::Shutdown) => Some(Sort::Close),
-        Reason::Stopped(Stop::Abnormal) | Reason::Crashed => Some(Sort::Error),
+        Reason::Stopped(Stop::Abnormal | Stop::Expired) | Reason::Crashed => Some(Sort::Error),
         Reason::Rejoined | Reason::Closed => None,
     }
 }

@@ -1,5 +1,6 @@
 //! From specs to what is run: every check of a declared channel.
 
+use std::fmt;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -9,7 +10,7 @@ use simurgh_proto::topic::Pattern;
 use super::presence::{self, Presence};
 use super::template::Template;
 use super::{
-    Announce, ChannelKind, ChannelSpec, Compiled, Declared, Defaults, Event, EventSpec, Mistake,
+    Announce, ChannelKind, ChannelSpec, Compiled, Declared, Defaults, Event, EventSpec,
     PayloadShape, Reach, supabase,
 };
 
@@ -27,6 +28,31 @@ const EVENTS_PER_SECOND_MAX: u32 = 100_000;
 
 /// Below this a mount would refuse what RFC 6455 has everybody take (section 5.5).
 const MESSAGE_BYTES_LEAST: usize = 125;
+
+/// Something in a list of specs that cannot be served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// Which spec, counted from 0.
+    pub channel: usize,
+    /// Which of its events, counted from 0, if it is about one.
+    pub event: Option<usize>,
+    /// The key it is about.
+    pub key: &'static str,
+    /// What is wrong, and what is allowed.
+    pub message: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "channel {}", self.channel + 1)?;
+        if let Some(event) = self.event {
+            write!(f, ", event {}", event + 1)?;
+        }
+        write!(f, ", {}: {}", self.key, self.message)
+    }
+}
+
+impl std::error::Error for Mistake {}
 
 /// Checks all specs and makes them ready to be run.
 pub(super) fn compile(
@@ -107,6 +133,29 @@ impl Found<'_> {
         super::rules::Rules::compile(spec, |key, message| self.add(key, message))
     }
 
+    /// What all members hear of a join must not have its token in it.
+    #[cfg(feature = "token")]
+    fn join_token(
+        &mut self,
+        spec: &ChannelSpec,
+        announce: Option<&Announce>,
+        presence: Option<&Presence>,
+    ) {
+        let Some(field) = spec.join_token.as_deref() else { return };
+        for (key, shows) in [
+            ("announce_payload", announce.is_some_and(|it| it.payload.shows(field))),
+            ("presence", presence.is_some_and(|it| it.shows(field))),
+        ] {
+            if shows {
+                let why = format!(
+                    "would tell all members the token of who joins, the field {field:?}: name the \
+                     fields that are meant"
+                );
+                self.add(key, why);
+            }
+        }
+    }
+
     fn supabase(&mut self, spec: &ChannelSpec) -> crate::supabase::Settings {
         self.limits(spec);
         let settings = supabase::settings(spec, |key, message| self.add(key, message));
@@ -135,6 +184,8 @@ impl Found<'_> {
         self.limits(spec);
         self.at_least_one("members_max", spec.members_max.map(|max| max as usize));
         let presence = self.presence(spec);
+        #[cfg(feature = "token")]
+        self.join_token(spec, announce.as_ref(), presence.as_ref());
         let (events, any_event) = self.events(&spec.event, spec.payload_shape);
         let payload_bytes_max = spec.payload_bytes_max.or(spec.message_bytes_max);
         Declared {

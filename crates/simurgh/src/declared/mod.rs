@@ -45,7 +45,6 @@
 
 mod check;
 mod limit;
-mod mistake;
 mod presence;
 #[cfg(feature = "token")]
 mod rules;
@@ -65,12 +64,14 @@ use simurgh_proto::ws::Limits;
 
 use crate::socket::Mount;
 use crate::{Channel, Context, Join, Outcome, Reply};
+pub use check::Mistake;
 pub(crate) use limit::Bucket;
-pub use mistake::Mistake;
 use presence::{Presence, Present};
 pub use shape::PayloadShape;
+use size::limits;
 pub use size::parse_bytes;
 pub use supabase::{ChannelKind, hosted};
+use supabase::{Compiled, complete};
 use template::{Source, Template};
 
 /// One declared channel: a pattern of topics, and what happens on them.
@@ -90,6 +91,12 @@ pub struct ChannelSpec {
     #[cfg(feature = "token")]
     #[serde(deserialize_with = "rules::deserialize")]
     pub join: Vec<String>,
+    /// Field of a join's payload that may have a token of its own: the rules of `join` and
+    /// `publish` are asked about that one then, in place of the socket's, and the channel ends with
+    /// `phx_error` when it expires. Default: none. Costs its claims and
+    /// a task of tokio a channel joined so.
+    #[cfg(feature = "token")]
+    pub join_token: Option<String>,
     /// Who may send events that are broadcast, as in `join`; others are answered
     /// `{"reason": "unauthorized"}`. Default: all members. Costs 8 bytes a member.
     #[cfg(feature = "token")]
@@ -192,6 +199,8 @@ impl ChannelSpec {
         #[cfg(feature = "token")]
         "join",
         #[cfg(feature = "token")]
+        "join_token",
+        #[cfg(feature = "token")]
         "publish",
         "join_reply",
         "announce_join",
@@ -243,7 +252,8 @@ impl Default for Defaults {
 pub fn mount(path: &str, specs: &[ChannelSpec], defaults: Defaults) -> Result<Mount, Vec<Mistake>> {
     #[cfg(feature = "token")]
     rules::none_needs_tokens(specs)?;
-    mount_any(path, specs, defaults)
+    let specs = complete(specs);
+    Ok(mount_of(path, &specs, defaults, check::compile(&specs, defaults)?))
 }
 
 /// The same for sockets that are let in by tokens, of which `join` and `publish` of the channels
@@ -258,19 +268,29 @@ pub fn mount_with_tokens(
     defaults: Defaults,
     policy: crate::token::TokenPolicy,
 ) -> Result<Mount, Vec<Mistake>> {
-    mount_any(path, specs, defaults).map(|mount| mount.tokens(policy))
+    let specs = complete(specs);
+    let mut compiled = check::compile(&specs, defaults)?;
+    for it in &mut compiled {
+        if let Compiled::Declared(declared) = it {
+            declared.rules.verify_by(&policy);
+        }
+    }
+    Ok(mount_of(path, &specs, defaults, compiled).tokens(policy))
 }
 
-fn mount_any(path: &str, specs: &[ChannelSpec], defaults: Defaults) -> Result<Mount, Vec<Mistake>> {
-    let specs: Vec<ChannelSpec> = specs.iter().map(ChannelSpec::complete).collect();
-    let compiled = check::compile(&specs, defaults)?;
+fn mount_of(
+    path: &str,
+    specs: &[ChannelSpec],
+    defaults: Defaults,
+    compiled: Vec<Compiled>,
+) -> Mount {
     let counts = compiled.iter().any(|it| match it {
         Compiled::Declared(it) => it.announce.is_some() || it.members_max.is_some(),
         Compiled::Supabase(_) => false,
     });
     let mut mount = Mount::new(path).count_members(counts);
-    mount.limits = limits(&specs, defaults);
-    Ok(compiled.into_iter().zip(specs).fold(mount, |mount, (compiled, spec)| {
+    mount.limits = limits(specs, defaults);
+    compiled.into_iter().zip(specs).fold(mount, |mount, (compiled, spec)| {
         let declared = match compiled {
             Compiled::Declared(declared) => Arc::new(*declared),
             Compiled::Supabase(settings) => return mount.supabase(&spec.topic, settings),
@@ -280,23 +300,7 @@ fn mount_any(path: &str, specs: &[ChannelSpec], defaults: Defaults) -> Result<Mo
             .channel(&spec.topic, move |ctx, payload| Declared::join(&declared, ctx, &payload))
             .shapes(move |event| shapes.shape(event))
             .prepares(move |message| Box::new(prepares.prepare(message)))
-    }))
-}
-
-/// The limits of a mount, if any of its channels has one of its own.
-fn limits(specs: &[ChannelSpec], defaults: Defaults) -> Option<Limits> {
-    specs.iter().find(|spec| spec.message_bytes_max.is_some())?;
-    let largest =
-        specs.iter().map(|spec| spec.message_bytes_max.unwrap_or(defaults.message_bytes_max));
-    let message_bytes_max = largest.max()?;
-    let frame_bytes_max = defaults.frame_bytes_max.unwrap_or(message_bytes_max);
-    Some(Limits { message_bytes_max, frame_bytes_max: frame_bytes_max.min(message_bytes_max) })
-}
-
-/// A spec that was checked, of whichever kind.
-enum Compiled {
-    Declared(Box<Declared>),
-    Supabase(crate::supabase::Settings),
+    })
 }
 
 /// A spec that was checked, ready to be run. Shared by all members.
@@ -363,9 +367,20 @@ struct Answer {
 impl Declared {
     fn join(self: &Arc<Self>, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Join {
         #[cfg(feature = "token")]
-        if !self.rules.may_join(ctx) {
-            return Join::error(Refusal::Because("unauthorized").response());
-        }
+        return self.rules.join(ctx, payload, |ctx, own| {
+            self.join_allowed(ctx, payload, || self.rules.member(self, own))
+        });
+        #[cfg(not(feature = "token"))]
+        self.join_allowed(ctx, payload, || None)
+    }
+
+    /// A join that tokens allow; `member` may be of a kind of its own.
+    fn join_allowed(
+        self: &Arc<Self>,
+        ctx: &mut Context<'_>,
+        payload: &Payload<'_>,
+        member: impl FnOnce() -> Option<Join>,
+    ) -> Join {
         let prepared = match ctx.take_prepared() {
             Some(Prepared::Join(welcome)) => Some(welcome),
             _ => None,
@@ -385,15 +400,11 @@ impl Declared {
         if let (Some(announce), Some(payload)) = (&self.announce, welcome.announcement) {
             ctx.broadcast(&announce.event, payload);
         }
-        self.member().reply(welcome.reply)
+        member().unwrap_or_else(|| self.member()).reply(welcome.reply)
     }
 
     /// A channel of the kind that costs least.
     fn member(self: &Arc<Self>) -> Join {
-        #[cfg(feature = "token")]
-        if self.rules.are_about_publishing() {
-            return Join::ok(rules::GuardedMember::new(Arc::clone(self)));
-        }
         match self.events_per_second {
             Some(_) => {
                 Join::ok(LimitedMember { declared: Arc::clone(self), bucket: Bucket::default() })

@@ -76,6 +76,12 @@ impl Presence {
         }
     }
 
+    /// Whether all members learn this field of a join's payload.
+    #[cfg(feature = "token")]
+    pub(super) fn shows(&self, field: &str) -> bool {
+        self.meta.shows(field) || self.key.as_ref().is_some_and(|key| key.shows(field))
+    }
+
     /// How whoever joins like this is present; `None` where the key's template gives no text and no
     /// number: the member is not tracked.
     pub(super) fn present(&self, source: &Source<'_>) -> Option<Present> {

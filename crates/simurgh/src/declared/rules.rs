@@ -7,15 +7,24 @@ use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
 use super::limit::Bucket;
+use super::template::field_of;
 use super::{ChannelSpec, Declared, Mistake, Reach, Refusal};
-use crate::token::{Claims, Rule};
-use crate::{Channel, Context, Outcome};
+use crate::token::{Claims, Rule, TokenPolicy};
+use crate::{Channel, Context, Join, Outcome};
 
 /// The rules of a channel; where there are none, all are allowed.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     join: Vec<Rule>,
     publish: Vec<Rule>,
+    own: Option<OwnToken>,
+}
+
+/// Where joins may bring a token of their own, and who looks at it.
+#[derive(Debug)]
+struct OwnToken {
+    field: [Box<str>; 1],
+    policy: Option<TokenPolicy>,
 }
 
 impl Rules {
@@ -38,7 +47,15 @@ impl Rules {
             rules
         };
         let (join, publish) = (read("join", &spec.join), read("publish", &spec.publish));
-        Self { join, publish }
+        let own = spec.join_token.as_deref().map(|field| {
+            if field.is_empty() {
+                add("join_token", "is empty: it is the name of a field".to_owned());
+            } else if spec.join.is_empty() {
+                add("join_token", "says nothing without join, whom it lets in".to_owned());
+            }
+            OwnToken { field: [field.into()], policy: None }
+        });
+        Self { join, publish, own }
     }
 
     /// Those of a Supabase channel.
@@ -46,20 +63,66 @@ impl Rules {
         crate::supabase::Settings { join: self.join, publish: self.publish, ..settings }
     }
 
-    pub(super) fn may_join(&self, ctx: &Context<'_>) -> bool {
-        allow(&self.join, ctx)
+    /// Says who looks at tokens.
+    pub(super) fn verify_by(&mut self, policy: &TokenPolicy) {
+        if let Some(own) = &mut self.own {
+            own.policy = Some(policy.clone());
+        }
     }
 
-    pub(super) fn are_about_publishing(&self) -> bool {
-        !self.publish.is_empty()
+    /// Decides about a join: by the token it brings, or else by that of its socket. `then` is asked
+    /// if tokens allow it, and gets the claims that are the channel's own.
+    pub(super) fn join(
+        &self,
+        ctx: &mut Context<'_>,
+        payload: &Payload<'_>,
+        then: impl FnOnce(&mut Context<'_>, Option<Claims>) -> Join,
+    ) -> Join {
+        let unauthorized = || Join::error(Refusal::Because("unauthorized").response());
+        let brought = self.own.as_ref().and_then(|own| own.brought(payload));
+        if let Some((policy, token)) = brought {
+            return policy.join(ctx, Some(&token), |ctx, claims| {
+                match allow(&self.join, ctx, Some(&claims)) {
+                    true => then(ctx, Some(claims)),
+                    false => unauthorized(),
+                }
+            });
+        }
+        match allow(&self.join, ctx, ctx.assigns()) {
+            true => then(ctx, None),
+            false => unauthorized(),
+        }
+    }
+
+    /// A membership on which not everybody may publish; none, where all may.
+    pub(super) fn member(&self, declared: &Arc<Declared>, own: Option<Claims>) -> Option<Join> {
+        if self.publish.is_empty() {
+            return None;
+        }
+        let declared = Arc::clone(declared);
+        let member = GuardedMember { declared, bucket: Bucket::default() };
+        Some(match own {
+            Some(claims) => Join::ok(OwnMember { member, claims }),
+            None => Join::ok(member),
+        })
     }
 }
 
-fn allow(rules: &[Rule], ctx: &Context<'_>) -> bool {
+impl OwnToken {
+    /// The token of a join's payload, if there is one. What is no text is a token that is none.
+    fn brought(&self, payload: &Payload<'_>) -> Option<(&TokenPolicy, String)> {
+        let raw = field_of(payload.json()?, &self.field);
+        let token = match serde_json::from_str::<Option<String>>(raw) {
+            Ok(token) => token?,
+            Err(_) => String::from(raw),
+        };
+        Some((self.policy.as_ref()?, token))
+    }
+}
+
+fn allow(rules: &[Rule], ctx: &Context<'_>, claims: Option<&Claims>) -> bool {
     let allowed = rules.is_empty()
-        || ctx
-            .assigns::<Claims>()
-            .is_some_and(|claims| rules.iter().any(|rule| rule.allows(ctx.topic(), claims)));
+        || claims.is_some_and(|claims| rules.iter().any(|rule| rule.allows(ctx.topic(), claims)));
     if !allowed {
         ctx.count_unauthorized();
     }
@@ -84,14 +147,33 @@ pub(super) struct GuardedMember {
 
 const _: () = assert!(size_of::<GuardedMember>() <= 16);
 
-impl GuardedMember {
-    pub(super) fn new(declared: Arc<Declared>) -> Self {
-        Self { declared, bucket: Bucket::default() }
+/// One that was joined with a token of its own, which says whether it may publish, too.
+struct OwnMember {
+    member: GuardedMember,
+    claims: Claims,
+}
+
+impl Channel for OwnMember {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        self.member.handle(ctx, event, payload, Some(&self.claims))
     }
 }
 
 impl Channel for GuardedMember {
     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        self.handle(ctx, event, payload, None)
+    }
+}
+
+impl GuardedMember {
+    /// `own`: the claims of the channel; else those of its socket count.
+    fn handle(
+        &mut self,
+        ctx: &mut Context<'_>,
+        event: &str,
+        payload: Payload<'_>,
+        own: Option<&Claims>,
+    ) -> Outcome {
         let declared = &self.declared;
         if declared.events_per_second.is_some()
             && let Err(refusal) = declared.take_turn(&mut self.bucket)
@@ -99,7 +181,7 @@ impl Channel for GuardedMember {
             return Outcome::error(refusal.response());
         }
         let publishes = declared.event(event).is_some_and(|event| event.reach != Reach::None);
-        if publishes && !allow(&declared.rules.publish, ctx) {
+        if publishes && !allow(&declared.rules.publish, ctx, own.or_else(|| ctx.assigns())) {
             return Outcome::error(Refusal::Because("unauthorized").response());
         }
         declared.handle(ctx, event, payload)
@@ -110,8 +192,12 @@ impl Channel for GuardedMember {
 pub(super) fn none_needs_tokens(specs: &[ChannelSpec]) -> Result<(), Vec<Mistake>> {
     let mut mistakes = Vec::new();
     for (channel, spec) in specs.iter().enumerate() {
-        for (key, rules) in [("join", &spec.join), ("publish", &spec.publish)] {
-            if !rules.is_empty() {
+        for (key, is_there) in [
+            ("join", !spec.join.is_empty()),
+            ("publish", !spec.publish.is_empty()),
+            ("join_token", spec.join_token.is_some()),
+        ] {
+            if is_there {
                 let message = "says who may by what tokens say, and no token is asked for: add \
                                the table [token]";
                 mistakes.push(Mistake { channel, event: None, key, message: message.to_owned() });

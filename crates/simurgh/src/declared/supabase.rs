@@ -28,15 +28,21 @@ pub fn hosted(mount: &Mount) -> Option<Mount> {
     mount.speaks_supabase().then(|| mount.at(HOSTED_PATH))
 }
 
-impl ChannelSpec {
-    /// The same with what goes without saying.
-    pub(super) fn complete(&self) -> Self {
-        let mut spec = self.clone();
+/// A spec that was checked, of whichever kind.
+pub(super) enum Compiled {
+    Declared(Box<super::Declared>),
+    Supabase(Settings),
+}
+
+/// The specs with what goes without saying.
+pub(super) fn complete(specs: &[ChannelSpec]) -> Vec<ChannelSpec> {
+    let mut specs = specs.to_vec();
+    for spec in &mut specs {
         if spec.kind == ChannelKind::Supabase && spec.topic.is_empty() {
             TOPIC.clone_into(&mut spec.topic);
         }
-        spec
     }
+    specs
 }
 
 /// What such a channel is served by; `add` hears of mistakes, with the key they are about.
@@ -47,6 +53,11 @@ pub(super) fn settings(spec: &ChannelSpec, mut add: impl FnMut(&'static str, Str
             "topic",
             format!("{topic:?}: the topics of kind \"supabase\" begin with \"realtime:\""),
         );
+    }
+    #[cfg(feature = "token")]
+    if spec.join_token.is_some() {
+        let why = "is not for kind = \"supabase\", whose joins bring theirs as access_token";
+        add("join_token", why.to_owned());
     }
     for (key, is_said) in [
         ("deny", !spec.deny.is_empty()),

@@ -59,6 +59,12 @@ impl Template {
         self.pieces == [Piece::Payload]
     }
 
+    /// Whether it repeats this field of the payload, by itself or among all.
+    #[cfg(feature = "token")]
+    pub(super) fn shows(&self, field: &str) -> bool {
+        self.pieces.contains(&Piece::Payload) || self.fields.iter().any(|it| **it == *field)
+    }
+
     pub(super) fn fill(&self, from: &Source<'_>) -> Payload<'static> {
         match self.pieces.as_slice() {
             [Piece::Payload] => from.payload.borrow().into_owned(),
@@ -179,6 +185,13 @@ fn is_name(text: &str) -> bool {
 
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
+}
+
+/// The raw text of one field of a JSON object, `null` where there is none.
+#[cfg(feature = "token")]
+pub(super) fn field_of<'j>(json: &'j str, name: &[Box<str>; 1]) -> &'j str {
+    let [text, ..] = fields_of(json, name);
+    text
 }
 
 /// The raw text of these fields of a JSON object, `null` where there is none; nothing else of it is

@@ -4,9 +4,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::config::JoinConfig;
-use super::{Refusal, not_permitted};
+use super::{Refusal, is_project_key, not_permitted};
 use crate::Context;
-use crate::token::{Claims, Rule, TokenError, TokenPolicy, is_same};
+use crate::token::{Claims, Rule, TokenPolicy, is_same};
 
 /// The rules of a pattern of topics, and the policy by which its mount lets in.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ pub(super) enum Renewed {
     Refused(String),
 }
 
-/// Keys of a project, which are no tokens of a user.
-const PROJECT_KEY: &str = "sb_";
+/// The reason of a token whose key is not held here, and may be soon.
+const UNKNOWN_KEY: &str = "unknown_key";
 
 impl Access {
     pub(super) fn new(join: Vec<Rule>, publish: Vec<Rule>) -> Self {
@@ -52,9 +52,10 @@ impl Access {
     pub(super) fn join(&self, ctx: &mut Context<'_>, config: &JoinConfig) -> Result<Pass, Refusal> {
         let own = match (self.policy.get(), users(config.token.as_deref())) {
             (Some(policy), Some(token)) => {
-                Some(self.verify(ctx, policy, token).map_err(|error| {
+                let claims = policy.verify_on_shard(ctx, Some(token));
+                Some(claims.map_err(|reason| {
                     ctx.count_unauthorized();
-                    refusal(&error)
+                    refusal(reason)
                 })?)
             }
             _ => None,
@@ -80,13 +81,13 @@ impl Access {
         let (Some(policy), Some(token)) = (self.policy.get(), users(token)) else {
             return Renewed::Unchanged;
         };
-        let claims = match self.verify(ctx, policy, token) {
+        let claims = match policy.verify_on_shard(ctx, Some(token)) {
             Ok(claims) => claims,
             // Keys are read again; what the member has is good for as long as it was.
-            Err(error) if error.is_unknown_key() => return Renewed::Unchanged,
-            Err(error) => {
+            Err(UNKNOWN_KEY) => return Renewed::Unchanged,
+            Err(reason) => {
                 ctx.count_unauthorized();
-                return Renewed::Refused(refusal(&error).1);
+                return Renewed::Refused(refusal(reason).1);
             }
         };
         if !self.join.is_empty() && !allow(&self.join, ctx, Some(&claims)) {
@@ -101,42 +102,22 @@ impl Access {
         }
         Renewed::Pass(Pass { may_publish, lifetime })
     }
-
-    fn verify(
-        &self,
-        ctx: &Context<'_>,
-        policy: &TokenPolicy,
-        token: &str,
-    ) -> Result<Claims, TokenError> {
-        policy.verify(Some(token)).inspect_err(|error| {
-            let topic = ctx.topic();
-            tracing::debug!(topic, reason = error.reason(), "token refused: {error}");
-            // The client joins again.
-            if error.is_unknown_key()
-                && let Some(work) = policy.newer_keys()
-            {
-                ctx.spawn(work);
-            }
-        })
-    }
 }
 
 /// A token that is of a user.
 fn users(token: Option<&str>) -> Option<&str> {
-    token.filter(|token| !token.starts_with(PROJECT_KEY))
+    token.filter(|token| !is_project_key(token))
 }
 
 fn allow(rules: &[Rule], ctx: &Context<'_>, claims: Option<&Claims>) -> bool {
     claims.is_some_and(|claims| rules.iter().any(|rule| rule.allows(ctx.topic(), claims)))
 }
 
-/// In Supabase's words.
-fn refusal(error: &TokenError) -> Refusal {
-    match error.reason() {
+/// In Supabase's words what is told of a token that is no good.
+fn refusal(reason: &'static str) -> Refusal {
+    match reason {
         "expired" => Refusal("InvalidJWTToken", "Token has expired".to_owned()),
-        "unknown_key" => {
-            Refusal("JwtSignatureError", "Failed to validate JWT signature".to_owned())
-        }
+        UNKNOWN_KEY => Refusal("JwtSignatureError", "Failed to validate JWT signature".to_owned()),
         "invalid" | "missing" => {
             Refusal("MalformedJWT", "The token provided is not a valid JWT".to_owned())
         }

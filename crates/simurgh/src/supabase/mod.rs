@@ -139,6 +139,11 @@ impl Realtime {
     }
 }
 
+/// Whether this is a key of a project of Supabase's, which says nothing about a user.
+pub(crate) fn is_project_key(token: &str) -> bool {
+    token.starts_with("sb_")
+}
+
 /// What is refused by a policy, or where there is none.
 fn not_permitted(ctx: &Context<'_>) -> Refusal {
     ctx.count_unauthorized();

@@ -47,8 +47,12 @@ pub struct TestServer {
 pub struct App(Builder);
 
 impl From<Mount> for App {
+    /// One shard; presences are told sooner than assertions give up.
     fn from(mount: Mount) -> Self {
-        Self(Endpoint::builder().mount(mount).configure(|config| config.shards = 1))
+        Self(Endpoint::builder().mount(mount).configure(|config| {
+            config.shards = 1;
+            config.presence.interval = Duration::from_millis(10);
+        }))
     }
 }
 

@@ -33,9 +33,12 @@
 //! # }
 //! ```
 //!
+//! # Joins
+//! A token may also come with a join, for its topic alone: [`TokenPolicy::join`].
+//!
 //! # Expiry
-//! A socket does not outlive its token: when that has expired, by the leeway of the settings and at
-//! most a second later, it is closed with 3000 (PROTOCOL §7.3). The official clients connect again
+//! A socket does not outlive its token: when that has expired, by the leeway of the settings and
+//! what a sweep takes (PROTOCOL §7.7), it is closed with 3000. The official clients connect again
 //! then, and ask for their token anew where it is given as a function. With [`OnExpiry::Renew`] the
 //! client may send a fresh one of the same subject before, as event `access_token` on any topic it
 //! has joined: `{"access_token": "…"}`. It is answered `ok`, or `error` with a `reason`, and the
@@ -47,6 +50,7 @@
 //! channel and a virtual call an event.
 
 mod held;
+mod join;
 mod renewal;
 
 use std::fmt;
@@ -59,6 +63,7 @@ pub use held::JwksFileError;
 pub(crate) use renewal::{is_same, renewing};
 pub use simurgh_token::*;
 
+use crate::Context;
 use crate::socket::{Connect, ConnectInfo};
 
 /// Lets in who has a good token, gives the socket its id, and assigns its [`Claims`].
@@ -70,6 +75,7 @@ pub struct TokenPolicy {
     held: Arc<Held>,
     on_expiry: OnExpiry,
     socket_id: Arc<Template>,
+    is_optional: bool,
     clock: Clock,
 }
 
@@ -114,6 +120,7 @@ impl TokenPolicy {
             held: Arc::new(held),
             on_expiry: OnExpiry::Close,
             socket_id: Arc::new(Template::of_subject("user_socket:")),
+            is_optional: false,
             // Before 1970 no token has been signed.
             clock: Arc::new(move || since_epoch().unwrap_or_default()),
         }
@@ -131,6 +138,14 @@ impl TokenPolicy {
     #[must_use]
     pub fn socket_id(mut self, template: Template) -> Self {
         self.socket_id = Arc::new(template);
+        self
+    }
+
+    /// Whether sockets without a token are let in as well: they have no id and no [`Claims`], and
+    /// no end. One that is not good is refused all the same. Default: no.
+    #[must_use]
+    pub fn optional(mut self, is_optional: bool) -> Self {
+        self.is_optional = is_optional;
         self
     }
 
@@ -165,8 +180,26 @@ impl TokenPolicy {
                     }
                 })
             }
+            Err(error) if error.is_missing() && self.is_optional => Connect::ok(),
             Err(error) => refuse(&error, peer),
         }
+    }
+
+    /// Looks at a token that came in a message. Keys are never read on a shard: with newer ones a
+    /// later try may do, this one is answered now.
+    pub(crate) fn verify_on_shard(
+        &self,
+        ctx: &Context<'_>,
+        token: Option<&str>,
+    ) -> Result<Claims, &'static str> {
+        self.verify(token).map_err(|error| {
+            if error.is_unknown_key() && self.held.may_be_newer() {
+                let held = Arc::clone(&self.held);
+                ctx.spawn(async move { held.read_again().await });
+            }
+            tracing::debug!(topic = ctx.topic(), reason = error.reason(), "refused: {error}");
+            error.reason()
+        })
     }
 
     fn let_in(&self, claims: Claims) -> Connect {
@@ -186,12 +219,6 @@ impl TokenPolicy {
         Some(until.saturating_sub((self.clock)()))
     }
 
-    /// Reads newer keys, where there may be some: a later token may be good then.
-    pub(crate) fn newer_keys(&self) -> Option<impl Future<Output = ()> + Send + 'static> {
-        let held = self.held.may_be_newer().then(|| Arc::clone(&self.held))?;
-        Some(async move { held.read_again().await })
-    }
-
     pub(crate) fn renews(&self) -> bool {
         self.on_expiry == OnExpiry::Renew
     }
@@ -205,11 +232,12 @@ fn refuse(error: &TokenError, peer: std::net::SocketAddr) -> Connect {
 
 impl fmt::Debug for TokenPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { held, on_expiry, socket_id, clock: _ } = self;
+        let Self { held, on_expiry, socket_id, is_optional, clock: _ } = self;
         f.debug_struct("TokenPolicy")
             .field("held", held)
             .field("on_expiry", on_expiry)
             .field("socket_id", socket_id)
+            .field("is_optional", is_optional)
             .finish_non_exhaustive()
     }
 }

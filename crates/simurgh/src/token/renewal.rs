@@ -46,17 +46,8 @@ struct AccessToken {
 impl Renewing {
     fn renew(&self, ctx: &mut Context<'_>, payload: &Payload<'_>) -> Result<Claims, Refused> {
         let fresh = payload.parse::<AccessToken>().map_err(|_| Refused { reason: "missing" })?;
-        let claims = self.policy.verify(Some(&fresh.access_token)).map_err(|error| {
-            // A later one may be good; this one is answered now.
-            if error.is_unknown_key()
-                && let Some(work) = self.policy.newer_keys()
-            {
-                ctx.spawn(work);
-            }
-            let topic = ctx.topic();
-            tracing::debug!(topic, reason = error.reason(), "renewal refused: {error}");
-            Refused { reason: error.reason() }
-        })?;
+        let claims = self.policy.verify_on_shard(ctx, Some(&fresh.access_token));
+        let claims = claims.map_err(|reason| Refused { reason })?;
         match ctx.assigns::<Claims>() {
             Some(before) if is_same(before, &claims) => Ok(claims),
             _ => Err(Refused { reason: "wrong_subject" }),

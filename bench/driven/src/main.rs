@@ -1,0 +1,396 @@
+//! Members of many topics, on sockets without a network, in the server's own process: what each
+//! takes, and how soon the others of its topic hear that one has left while others come and go.
+//!
+//! ```text
+//! simurgh-bench-driven MEMBERS SECONDS on|off [INTERVAL_MS]    prints one JSON object
+//! ```
+//!
+//! Every topic has a hundred members. One of them is a watcher, whose events are kept: it sees when
+//! its topic hears of a leave. The others are only counted.
+//!
+//! ```text
+//! churn: 1,000 times a second   leave of one ──► its shard ──► home ──► diff ──► watcher: time
+//!                               a member that left a second ago joins again
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+use simurgh::driver::{Driver, Error, Options, SocketId, What};
+use simurgh::{Channel, Context, Endpoint, Join, Mount, Outcome, Payload};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const TOPIC_MEMBERS: usize = 100;
+/// Members that leave in a second, and as many that come back.
+const LEAVES_PER_SECOND: u32 = 1_000;
+/// How long one that has left stays away, and then stays.
+const AWAY: Duration = Duration::from_secs(1);
+/// How often somebody is looked for who may leave.
+const TRIES: usize = 100;
+/// How long anything is waited for.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Until an allocator has given back what it means to give back.
+const CALM: Duration = Duration::from_secs(4);
+/// What a channel says of itself.
+const META: &str = r#"{"online_at":"1764000000"}"#;
+
+/// Tracks itself under a key of its own; those of one run are equally long.
+struct Room(Option<usize>);
+
+impl Channel for Room {
+    fn after_join(&mut self, ctx: &mut Context<'_>) {
+        let Some(n) = self.0 else { return };
+        // A refusal is counted, and missing in the end.
+        let _ = ctx.presence().track(&format!("user-{n:09}"), Payload::from_json(META));
+        ctx.presence().push_state();
+    }
+
+    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+        Outcome::NoReply
+    }
+}
+
+/// What is to be done.
+#[derive(Debug, PartialEq)]
+struct Plan {
+    members: usize,
+    churn: Duration,
+    presence: bool,
+    interval: Duration,
+}
+
+fn plan(words: &[String]) -> Result<Plan> {
+    let [members, seconds, presence, interval @ ..] = words else {
+        bail!("usage: simurgh-bench-driven MEMBERS SECONDS on|off [INTERVAL_MS]");
+    };
+    let members = members.parse().context("MEMBERS")?;
+    ensure!(members >= 2 * TOPIC_MEMBERS, "at least two topics of {TOPIC_MEMBERS}");
+    let interval = match interval {
+        [] => 50,
+        [interval] => interval.parse().context("INTERVAL_MS")?,
+        _ => bail!("too many arguments"),
+    };
+    let presence = match presence.as_str() {
+        "on" => true,
+        "off" => false,
+        other => bail!("{other}: on or off"),
+    };
+    let churn = Duration::from_secs(seconds.parse().context("SECONDS")?);
+    Ok(Plan { members, churn, presence, interval: Duration::from_millis(interval) })
+}
+
+fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    println!("{}", run(&plan(&words)?)?);
+    Ok(())
+}
+
+/// Sockets, and the server that they are of.
+struct Crowd {
+    endpoint: Endpoint,
+    /// Those that are counted, topic after topic.
+    driver: Driver,
+    sockets: Vec<SocketId>,
+    /// One of each topic.
+    watching: Driver,
+    watchers: Vec<SocketId>,
+}
+
+fn run(plan: &Plan) -> Result<Value> {
+    let mut crowd = Crowd::open(plan)?;
+    thread::sleep(CALM);
+    let connected = resident()?;
+    crowd.join_all()?;
+    let present = crowd.count() as usize;
+    let missing = if plan.presence { crowd.members() - present } else { present };
+    thread::sleep(CALM);
+    let joined = resident()?;
+    let each = (joined.saturating_sub(connected)) as f64 / crowd.members() as f64;
+    let mut said = json!({
+        "member_bytes": each,
+        "meta_bytes": META.len(),
+        "presences_missing": missing,
+        "rise_mb": joined.saturating_sub(connected) as f64 / 1e6,
+    });
+    let fields = said.as_object_mut().context("an object")?;
+    if plan.presence && !plan.churn.is_zero() {
+        let churned = crowd.churn(plan.churn)?;
+        fields.extend(churned.as_object().cloned().unwrap_or_default());
+    }
+    crowd.leave_all()?;
+    thread::sleep(CALM);
+    let left = resident()?.saturating_sub(connected) as f64;
+    let rise = joined.saturating_sub(connected).max(1) as f64;
+    fields.insert("left_percent".into(), json!(left / rise * 100.0));
+    fields.insert("presences_left".into(), json!(crowd.count()));
+    Ok(said)
+}
+
+impl Crowd {
+    fn open(plan: &Plan) -> Result<Self> {
+        let (next, presence) = (AtomicUsize::new(0), plan.presence);
+        let mount = Mount::new("/socket").channel("room:*", move |_, _| {
+            Join::ok(Room(presence.then(|| next.fetch_add(1, Relaxed))))
+        });
+        let endpoint = Endpoint::builder()
+            .mount(mount)
+            .configure(|config| {
+                config.presence.interval = plan.interval;
+                config.max_connections = Some(plan.members.saturating_add(1_000));
+            })
+            .start_local()?;
+        let mut driver = Driver::with(&endpoint, {
+            let mut options = Options::default();
+            options.counts_only = true;
+            options
+        });
+        let mut watching = Driver::start(&endpoint);
+        let topics = plan.members / TOPIC_MEMBERS;
+        let open = |driver: &mut Driver, count| -> Result<Vec<SocketId>> {
+            let opened = driver.connect_many(count, "/socket", json!({}))?;
+            Ok(opened.into_iter().collect::<Result<_, _>>()?)
+        };
+        let sockets = open(&mut driver, topics * (TOPIC_MEMBERS - 1))?;
+        let watchers = open(&mut watching, topics)?;
+        Ok(Self { endpoint, driver, sockets, watching, watchers })
+    }
+
+    fn members(&self) -> usize {
+        self.sockets.len() + self.watchers.len()
+    }
+
+    /// Who is present, over all topics.
+    fn count(&self) -> u64 {
+        self.endpoint.handle().metrics().iter().map(|shard| shard.presences.value()).sum()
+    }
+
+    /// Every topic's members join together, a topic after the other.
+    fn join_all(&mut self) -> Result<()> {
+        for (topic, sockets) in self.sockets.chunks(TOPIC_MEMBERS - 1).enumerate() {
+            let name = name(topic);
+            patiently(|| self.driver.join_many(sockets, &name, json!({})))?;
+            let watcher = *self.watchers.get(topic).context("a topic without a watcher")?;
+            patiently(|| self.watching.join(watcher, &name, json!({})))?;
+            while self.watching.try_recv().is_some() {}
+        }
+        self.settle()
+    }
+
+    fn leave_all(&mut self) -> Result<()> {
+        for (topic, sockets) in self.sockets.chunks(TOPIC_MEMBERS - 1).enumerate() {
+            let name = name(topic);
+            patiently(|| self.driver.leave_many(sockets, &name))?;
+            let watcher = *self.watchers.get(topic).context("a topic without a watcher")?;
+            patiently(|| self.watching.leave(watcher, &name))?;
+            while self.watching.try_recv().is_some() {}
+        }
+        self.settle()
+    }
+
+    /// Until nothing is said any more, and all that was is taken.
+    fn settle(&mut self) -> Result<()> {
+        patiently(|| self.driver.settle())?;
+        let quiet = Duration::from_millis(500);
+        let since = Instant::now();
+        while self.watching.recv_timeout(quiet).is_some() {
+            ensure!(since.elapsed() < PATIENCE, "something is said all the time");
+        }
+        patiently(|| self.driver.settle())
+    }
+
+    /// Members leave and come back; how long their topics took to hear of each leave.
+    fn churn(&mut self, time: Duration) -> Result<Value> {
+        let mut churn = Churn::of(self);
+        let (began, mut leaves) = (Instant::now(), 0_u32);
+        let pause = Duration::from_secs(1) / LEAVES_PER_SECOND;
+        while began.elapsed() < time {
+            if began.elapsed() >= pause * leaves {
+                churn.one_leaves(self)?;
+                leaves += 1;
+            }
+            churn.come_back(self)?;
+            churn.listen(self, pause.saturating_sub(Duration::from_micros(500)));
+        }
+        let took = began.elapsed();
+        let waited = Instant::now();
+        while churn.pending > 0 && waited.elapsed() < Duration::from_secs(2) {
+            churn.listen(self, Duration::from_millis(10));
+        }
+        let Churn { pending, mut latencies, .. } = churn;
+        ensure!(pending == 0, "{pending} leaves were never told");
+        latencies.sort_unstable();
+        let at = |share: f64| -> Result<f64> {
+            let place = (latencies.len() as f64 * share) as usize;
+            let found = latencies.get(place.min(latencies.len().saturating_sub(1)));
+            Ok(found.context("nobody has left")?.as_secs_f64() * 1e3)
+        };
+        Ok(json!({
+            "leaves": latencies.len(),
+            "rate": latencies.len() as f64 / took.as_secs_f64(),
+            "leave_p50_ms": at(0.5)?,
+            "leave_p99_ms": at(0.99)?,
+            "leave_max_ms": at(1.0)?,
+        }))
+    }
+}
+
+/// Who has left, and what is to be heard of it.
+struct Churn {
+    /// By topic: when somebody left of whom it has not heard yet.
+    left: Vec<Option<Instant>>,
+    pending: usize,
+    /// Who is away, where from and since when, in that order.
+    away: VecDeque<(usize, usize, Instant)>,
+    /// Who came back, and when: of one whose return is not told yet nobody hears a leave.
+    back: VecDeque<(usize, Instant)>,
+    /// Who is one of these.
+    rests: Vec<bool>,
+    /// The topic of each watcher.
+    topics: std::collections::HashMap<SocketId, usize>,
+    latencies: Vec<Duration>,
+    rng: fastrand::Rng,
+}
+
+impl Churn {
+    fn of(crowd: &Crowd) -> Self {
+        let topics = crowd.watchers.iter().enumerate().map(|(topic, it)| (*it, topic)).collect();
+        Self {
+            left: vec![None; crowd.watchers.len()],
+            pending: 0,
+            away: VecDeque::new(),
+            back: VecDeque::new(),
+            rests: vec![false; crowd.sockets.len()],
+            topics,
+            latencies: Vec::new(),
+            rng: fastrand::Rng::with_seed(1),
+        }
+    }
+
+    /// Anybody, of a topic that has heard of all who left before; nobody, if nobody is found soon.
+    fn one_leaves(&mut self, crowd: &mut Crowd) -> Result<()> {
+        let found = (0..TRIES).find_map(|_| {
+            let index = self.rng.usize(..crowd.sockets.len());
+            let topic = index / (TOPIC_MEMBERS - 1);
+            let is_told = self.left.get(topic).is_some_and(Option::is_none);
+            (is_told && self.rests.get(index) == Some(&false)).then_some((index, topic))
+        });
+        let Some((index, topic)) = found else { return Ok(()) };
+        let now = Instant::now();
+        let socket = *crowd.sockets.get(index).context("no such member")?;
+        crowd.driver.leave(socket, &name(topic))?;
+        if let (Some(left), Some(rests)) = (self.left.get_mut(topic), self.rests.get_mut(index)) {
+            (*left, *rests) = (Some(now), true);
+        }
+        self.pending += 1;
+        self.away.push_back((index, topic, now));
+        Ok(())
+    }
+
+    fn come_back(&mut self, crowd: &mut Crowd) -> Result<()> {
+        while let Some(&(index, topic, since)) = self.away.front()
+            && since.elapsed() >= AWAY
+        {
+            self.away.pop_front();
+            let socket = *crowd.sockets.get(index).context("no such member")?;
+            crowd.driver.join(socket, &name(topic), json!({}))?;
+            self.back.push_back((index, Instant::now()));
+        }
+        while let Some(&(index, since)) = self.back.front()
+            && since.elapsed() >= AWAY
+        {
+            self.back.pop_front();
+            if let Some(rests) = self.rests.get_mut(index) {
+                *rests = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what watchers hear, for so long.
+    fn listen(&mut self, crowd: &mut Crowd, time: Duration) {
+        let until = Instant::now() + time;
+        while let Some(event) =
+            crowd.watching.recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            let now = Instant::now();
+            let What::Message(message) = event.what else { continue };
+            if message.event() != "presence_diff" || !has_leaves(message.payload()) {
+                continue;
+            }
+            let topic = self.topics.get(&event.socket).and_then(|it| self.left.get_mut(*it));
+            if let Some(since) = topic.and_then(Option::take) {
+                self.latencies.push(now - since);
+                self.pending -= 1;
+            }
+        }
+    }
+}
+
+fn has_leaves(payload: &Payload<'_>) -> bool {
+    payload.json().is_some_and(|text| !text.ends_with("\"leaves\":{}}"))
+}
+
+fn name(topic: usize) -> String {
+    format!("room:{topic:06}")
+}
+
+/// Asks again while too much is under way.
+fn patiently<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T> {
+    let since = Instant::now();
+    loop {
+        match ask() {
+            Err(Error::Congested) if since.elapsed() < PATIENCE => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            done => return Ok(done?),
+        }
+    }
+}
+
+/// Resident bytes of this process.
+fn resident() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").context("smaps_rollup")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).context("no Rss")?;
+    let kilobytes: u64 = line.split_whitespace().next().context("no number")?.parse()?;
+    Ok(kilobytes * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_crowd_is_counted_told_and_gone() {
+        let plan = Plan {
+            members: 400,
+            churn: Duration::from_secs(1),
+            presence: true,
+            interval: Duration::from_millis(20),
+        };
+        let mut crowd = Crowd::open(&plan).unwrap();
+        crowd.join_all().unwrap();
+        assert_eq!(crowd.count(), 400);
+        let said = crowd.churn(plan.churn).unwrap();
+        assert!(said["leaves"].as_u64().unwrap() > 50, "{said}");
+        assert!(said["leave_p50_ms"].as_f64().unwrap() > 0.0, "{said}");
+        crowd.leave_all().unwrap();
+        assert_eq!(crowd.count(), 0);
+    }
+
+    #[test]
+    fn arguments_are_read_and_wrong_ones_refused() {
+        let plan = |text: &str| plan(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        let wanted = plan("1000 5 on 40").unwrap();
+        assert_eq!((wanted.members, wanted.presence), (1000, true));
+        assert_eq!(wanted.interval, Duration::from_millis(40));
+        for wrong in ["1000 5", "1000 5 yes", "10 5 on", "1000 x on", "1000 5 on 40 50"] {
+            assert!(plan(wrong).is_err(), "{wrong}");
+        }
+    }
+}

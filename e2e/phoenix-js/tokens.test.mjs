@@ -1,0 +1,140 @@
+// The official client on a server that asks for tokens: it asks its functions for fresh ones by
+// itself, whether the socket, a session or a channel has ended. Tokens are made here with HMAC.
+
+import assert from "node:assert/strict";
+import { createHmac } from "node:crypto";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import os from "node:os";
+import path from "node:path";
+import { after, before, test } from "node:test";
+
+import { CURRENT, Refused, answer } from "../support/clients.mjs";
+import { startServer } from "../support/server.mjs";
+import { Inbox, within } from "../support/wait.mjs";
+
+const { LongPoll } = createRequire(import.meta.url)("phoenix");
+
+const SECRET = "a secret of thirty-two bytes or more";
+const SETTINGS = `
+longpoll = "10s"
+
+[token]
+kind = "jwt"
+connect = "optional"
+key_file = "secret"
+leeway = "0s"
+on_expiry = "renew"
+
+[[channel]]
+topic = "own:*"
+join = "own:{sub}"
+join_token = "ticket"
+other_events = "ignore"
+
+[[channel.event]]
+name = "ask"
+reply = "$payload"
+`;
+
+let server;
+let dir;
+before(async () => {
+  dir = await mkdtemp(path.join(os.tmpdir(), "simurgh-tokens-"));
+  const secret = path.join(dir, "secret");
+  const config = path.join(dir, "simurgh.toml");
+  await writeFile(secret, SECRET);
+  await writeFile(config, SETTINGS.replace('"secret"', JSON.stringify(secret)));
+  server = await startServer("serve", { args: ["--config", config] });
+});
+after(async () => {
+  await server?.kill();
+  await rm(dir, { recursive: true });
+});
+
+const encode = (bytes) => Buffer.from(bytes).toString("base64url");
+
+/** Of `sub`, good for so many seconds. */
+function sign(sub, seconds) {
+  const exp = Math.floor(Date.now() / 1000) + seconds;
+  const parts = [{ alg: "HS256", typ: "JWT" }, { sub, exp }];
+  const signed = parts.map((part) => encode(JSON.stringify(part))).join(".");
+  return `${signed}.${encode(createHmac("sha256", SECRET).update(signed).digest())}`;
+}
+
+/** A function that gives a token that is soon over first, and lasting ones then. */
+function tokens(sub) {
+  let given = 0;
+  const fresh = () => sign(sub, given++ === 0 ? 1 : 60);
+  return { fresh, given: () => given };
+}
+
+const url = () => `${server.wsUrl}/socket`;
+
+/** Joins, waits until the channel is joined a second time, and asks something there. */
+async function rejoins(user, topic, payload) {
+  const channel = user.socket.channel(topic, payload);
+  const joins = new Inbox();
+  channel.join().receive("ok", () => joins.put("joined"));
+  await joins.next("first join");
+  await joins.next("second join");
+  assert.deepEqual(await answer(channel.push("ask", { n: 1 })), { n: 1 });
+}
+
+for (const [name, options] of [
+  ["authToken", (fresh) => ({ authToken: fresh })],
+  ["the param `token`", (fresh) => ({ params: () => ({ token: fresh() }) })],
+  ["authToken over LongPoll", (fresh) => ({ authToken: fresh, transport: LongPoll })],
+  ["the param `token` over LongPoll",
+    (fresh) => ({ params: () => ({ token: fresh() }), transport: LongPoll })],
+]) {
+  test(`a socket comes back with a fresh token: ${name}`, async (t) => {
+    const { fresh, given } = tokens("ann");
+    const user = await CURRENT.open(t, url(), options(fresh));
+    const closes = new Inbox();
+    user.socket.onClose(closes.put);
+    await rejoins(user, "own:ann", {});
+    const { code } = await closes.next("a close");
+    assert.equal(code, options(fresh).transport ? 3410 : 3000);
+    assert.ok(given() >= 2, `${given()} tokens were asked for`);
+  });
+}
+
+test("a channel joins again with a fresh token of its own", async (t) => {
+  const { fresh, given } = tokens("room");
+  const user = await CURRENT.open(t, url());
+  let closes = 0;
+  user.socket.onClose(() => { closes += 1; });
+  await rejoins(user, "own:room", () => ({ ticket: fresh() }));
+  assert.equal(given(), 2);
+  assert.equal(closes, 0, "the socket stays");
+});
+
+test("a renewed socket is not closed, and another's token renews nothing", async (t) => {
+  const user = await CURRENT.open(t, url(), { authToken: sign("ann", 2) });
+  let closes = 0;
+  user.socket.onClose(() => { closes += 1; });
+  const { channel } = await user.join("own:ann");
+  const renew = (token) => answer(channel.push("access_token", { access_token: token }));
+  await assert.rejects(renew(sign("bob", 60)), (error) =>
+    error instanceof Refused && error.response.reason === "wrong_subject");
+  assert.deepEqual(await renew(sign("ann", 60)), {});
+  // The first token's time, what a sweep takes, and a second more.
+  await new Promise((resolve) => setTimeout(resolve, 4_500));
+  assert.deepEqual(await answer(channel.push("ask", { n: 2 })), { n: 2 });
+  assert.equal(closes, 0);
+});
+
+test("who has no good token does not get in", async (t) => {
+  const user = CURRENT.socket(url(), { authToken: sign("ann", -60) });
+  t.after(() => user.close());
+  const error = new Promise((resolve) => user.socket.onError(resolve));
+  user.socket.connect();
+  await within(error, "a refusal");
+  assert.equal(user.socket.isConnected(), false);
+  const anybody = await CURRENT.open(t, url());
+  const channel = anybody.socket.channel("own:ann", { ticket: "rubbish" });
+  await assert.rejects(answer(channel.join()), (error) =>
+    error instanceof Refused && error.response.reason === "invalid");
+  channel.rejoinTimer.reset();
+});
