@@ -118,7 +118,7 @@ impl Serializer {
     }
 
     /// As [`decode`](Self::decode), and what Supabase's clients send beside that: in V2 the binary
-    /// kind 3, a [`UserBroadcast`](crate::message::UserBroadcast).
+    /// kind 3, a [`UserBroadcast`].
     ///
     /// # Errors
     /// As [`decode`](Self::decode); metadata, and data that is said to be JSON, are looked at.

@@ -46,6 +46,10 @@ pub(super) fn complete(specs: &[ChannelSpec]) -> Vec<ChannelSpec> {
 }
 
 /// What such a channel is served by; `add` hears of mistakes, with the key they are about.
+#[cfg_attr(
+    not(feature = "token"),
+    allow(clippy::needless_update, reason = "the other settings are about tokens")
+)]
 pub(super) fn settings(spec: &ChannelSpec, mut add: impl FnMut(&'static str, String)) -> Settings {
     if !spec.topic.starts_with(TOPIC_PREFIX) {
         let topic = &spec.topic;
