@@ -3,8 +3,10 @@
 //! The first byte chooses text or binary. What is read must come back the same when it is written
 //! and read again, from either side; what is written must be compact and JSON to serde_json too;
 //! and the scanner must accept what serde_json accepts.
-use simurgh_proto::message::{Message, OwnedRef, Payload};
-use simurgh_proto::serializer::{Frame, Kind, Serializer, ServerMessage, json};
+use simurgh_proto::message::{Message, OwnedRef, Payload, UserBroadcast};
+use simurgh_proto::serializer::{
+    DecodeError, EncodeError, Frame, Kind, Serializer, ServerMessage, json,
+};
 
 /// Runs the target over one input.
 pub fn run(serializer: Serializer, data: &[u8]) {
@@ -20,9 +22,21 @@ pub fn run(serializer: Serializer, data: &[u8]) {
     if let Frame::Text(text) = frame {
         assert_eq!(serializer.decode_owned(text.to_owned()), serializer.decode(frame));
     }
-    if let Ok(message) = serializer.decode(frame) {
+    let decoded = serializer.decode(frame);
+    if let Ok(message) = serializer.decode_supabase(frame) {
         client_message_comes_back(serializer, &message);
-        push_comes_back(serializer, &message);
+        match &message.payload {
+            Payload::User(broadcast) => {
+                assert_eq!(decoded, Err(DecodeError::UnknownKind(3)), "Phoenix knows none");
+                user_broadcast_comes_back(&message, broadcast);
+            }
+            _ => {
+                assert_eq!(decoded.as_ref(), Ok(&message));
+                push_comes_back(serializer, &message);
+            }
+        }
+    } else {
+        assert!(decoded.is_err(), "what is taken of Phoenix' clients is taken of Supabase's");
     }
     if let Ok(message) = serializer.decode_server(frame) {
         server_message_comes_back(serializer, &message);
@@ -36,11 +50,42 @@ fn client_message_comes_back(serializer: Serializer, message: &Message<'_>) {
     let mut out = Vec::new();
     let kind = serializer.message(&mut out, message).expect("what was read can be written");
     let frame = frame(kind, &out);
-    assert_eq!(serializer.decode(frame).as_ref(), Ok(message));
+    assert_eq!(serializer.decode_supabase(frame).as_ref(), Ok(message));
     if let Frame::Text(text) = frame {
         assert!(matches!(json::compact(text), std::borrow::Cow::Borrowed(_)), "compact: {text}");
         serde_agrees(text, true);
     }
+}
+
+/// A member's broadcast: the same in V2, and in V1 if it is JSON.
+fn user_broadcast_comes_back(message: &Message<'_>, broadcast: &UserBroadcast<'_>) {
+    let Message { topic, event, payload, .. } = message;
+    assert_eq!(event, "broadcast");
+    let mut out = Vec::new();
+    let kind = Serializer::V2.broadcast(&mut out, topic, event, payload).expect("it fits");
+    let read = Serializer::V2.decode_server(frame(kind, &out)).expect("a client can read it");
+    let ServerMessage::Event(read) = read else { panic!("a broadcast is an event") };
+    assert!(read.join_ref.is_null() && read.msg_ref.is_null());
+    assert_eq!((&read.topic, &read.event, &read.payload), (topic, event, payload));
+
+    out.clear();
+    match Serializer::V1.broadcast(&mut out, topic, event, payload) {
+        Ok(kind) => {
+            assert!(broadcast.is_json());
+            let Frame::Text(text) = frame(kind, &out) else { panic!("V1 is text") };
+            serde_agrees(text, true);
+            assert!(Serializer::V1.decode_server(Frame::Text(text)).is_ok());
+        }
+        Err(error) => {
+            assert_eq!(error, EncodeError::BinaryNeedsV2);
+            assert!(!broadcast.is_json() && out.is_empty());
+        }
+    }
+    let bare = broadcast.borrow().without_metadata();
+    assert_eq!(
+        (bare.event(), bare.metadata(), bare.data()),
+        (broadcast.event(), "", broadcast.data())
+    );
 }
 
 fn push_comes_back(serializer: Serializer, message: &Message<'_>) {

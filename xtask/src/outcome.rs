@@ -119,6 +119,31 @@ pub(crate) fn of_node_test(output: &str) -> Outcome {
     }
 }
 
+/// Reads the end of a run of Python's `unittest`: `Ran 6 tests in 0.5s`, and `OK` or
+/// `FAILED (failures=1, errors=1, skipped=1)`.
+pub(crate) fn of_unittest(output: &str) -> Outcome {
+    let mut lines = output.lines().map(str::trim).skip_while(|line| !line.starts_with("Ran "));
+    let ran = lines.next().and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    let verdict = lines.find(|line| line.starts_with("OK") || line.starts_with("FAILED"));
+    let count = |word: &str| {
+        let parts = verdict.unwrap_or_default().split(['(', ')', ',']);
+        let found = parts.filter_map(|part| part.trim().strip_prefix(word));
+        found.filter_map(|count| count.parse::<u64>().ok()).sum::<u64>()
+    };
+    let failed = count("failures=") + count("errors=");
+    let skipped = count("skipped=");
+    let names = output.lines().filter_map(|line| {
+        let name = line.strip_prefix("FAIL: ").or_else(|| line.strip_prefix("ERROR: "))?;
+        name.split(' ').next().map(str::to_owned)
+    });
+    Outcome {
+        passed: ran.unwrap_or_default().saturating_sub(failed + skipped),
+        failed,
+        skipped,
+        note: some_of(names.collect()),
+    }
+}
+
 /// Names of failed tests, from the list at the end of the `spec` reporter; they stand there with
 /// their duration: `✖ the name (12.5ms)`.
 fn failing_in_node(output: &str) -> Vec<String> {
@@ -137,6 +162,20 @@ fn some_of(names: Vec<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_python_unittests() {
+        let fine = "test_a (m.T.test_a) ... ok\n\n-----\nRan 6 tests in 0.474s\n\nOK\n";
+        assert_eq!(of_unittest(fine), Outcome::passed(6));
+        let failed = "ERROR: test_b (m.T.test_b)\nTraceback\nFAIL: test_a (m.T.test_a)\n\
+            Ran 6 tests in 0.4s\n\nFAILED (failures=1, errors=1, skipped=2)\n";
+        let expected =
+            Outcome { passed: 2, failed: 2, skipped: 2, note: "test_b; test_a".to_owned() };
+        assert_eq!(of_unittest(failed), expected);
+        let skipped = "Ran 2 tests in 0.4s\n\nOK (skipped=1)\n";
+        assert_eq!((of_unittest(skipped).passed, of_unittest(skipped).skipped), (1, 1));
+        assert_eq!(of_unittest("Traceback\nModuleNotFoundError"), Outcome::default());
+    }
 
     #[test]
     fn cargo_counts_are_summed_over_binaries() {

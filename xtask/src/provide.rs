@@ -28,6 +28,9 @@ const NEEDS: &[Need] = &[
     Need { program: "/usr/bin/ip", packages: &["iproute2"] },
     // Reads man pages strictly.
     Need { program: "/usr/bin/mandoc", packages: &["mandoc"] },
+    // Supabase's Python client gets an environment of its own. What the package brings has the
+    // version of Python in its path.
+    Need { program: "/var/lib/dpkg/info/python3-venv.list", packages: &["python3-venv"] },
     // libFuzzer is built of its source.
     Need { program: "/usr/bin/c++", packages: &["g++"] },
     // The prompt of `simurgh drive` is typed at.
@@ -76,6 +79,34 @@ pub(crate) fn npm_packages() -> Result<(), String> {
         return Err(format!("npm ci: {}", done.reason()));
     }
     fs::write(&stamp, lock).map_err(|error| format!("{}: {error}", stamp.display()))
+}
+
+/// Debian's own: others may be of any version.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Makes an environment of exactly what a requirements file lists, unless it is there, and gives
+/// its Python.
+pub(crate) fn python_packages(requirements: &Path) -> Result<PathBuf, String> {
+    let text =
+        fs::read(requirements).map_err(|error| format!("{}: {error}", requirements.display()))?;
+    let environment = crate::root().join("target/tools/supabase-py");
+    let (stamp, python) = (environment.join("installed.txt"), environment.join("bin/python"));
+    if python.exists() && fs::read(&stamp).is_ok_and(|installed| installed == text) {
+        return Ok(python);
+    }
+    let directory = environment.display().to_string();
+    let made = Task::new(PYTHON, &["-m", "venv", "--clear", &directory], MINUTES_MAX).run();
+    if !made.ok() {
+        return Err(format!("no Python environment: {}", made.reason()));
+    }
+    let listed = requirements.display().to_string();
+    let install = ["-m", "pip", "install", "--no-deps", "--no-input", "--quiet", "-r", &listed];
+    let installed = Task::new(&python.display().to_string(), &install, MINUTES_MAX).run();
+    if !installed.ok() {
+        return Err(format!("pip install: {}", installed.reason()));
+    }
+    fs::write(&stamp, text).map_err(|error| format!("{}: {error}", stamp.display()))?;
+    Ok(python)
 }
 
 /// A program of crates.io, always of this version: what it says must not change by itself.

@@ -49,6 +49,7 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("crates", false, |_| crates::try_out()),
     ("sim", false, |_| sim::try_out()),
     ("phoenix-js", false, |ready| node_tests(ready, "phoenix-js", None)),
+    ("supabase-py", false, supabase_py),
     ("nginx", false, |ready| node_tests(ready, "nginx", Some("/usr/sbin/nginx"))),
     ("playwright", false, |ready| node_tests(ready, "playwright", Some("/usr/bin/chromium"))),
     ("autobahn", false, autobahn),
@@ -216,6 +217,22 @@ fn node_tests(ready: &Ready, directory: &str, needs: Option<&str>) -> Outcome {
     let task = Task::new("node", &arguments, 6).directory(&e2e);
     let done = task.env("SIMURGH_BIN_DIR", crate::bin_dir()).run();
     counted(outcome::of_node_test(&done.output), &done)
+}
+
+/// Supabase's Python client, of the versions that its list names.
+fn supabase_py(ready: &Ready) -> Outcome {
+    if !ready.binaries {
+        return Outcome::failed("the binaries do not build");
+    }
+    let directory = crate::root().join("e2e/supabase-py");
+    let python = match provide::python_packages(&directory.join("requirements.txt")) {
+        Ok(python) => python.display().to_string(),
+        Err(why) => return Outcome::failed(why),
+    };
+    let arguments = ["-B", "-m", "unittest", "-v", "test_supabase"];
+    let task = Task::new(&python, &arguments, 4).directory(&directory);
+    let done = task.env("SIMURGH_BIN_DIR", crate::bin_dir()).run();
+    counted(outcome::of_unittest(&done.output), &done)
 }
 
 /// The suite of cases 1 to 10; needs a Python 2.7, which Debian no longer packages.

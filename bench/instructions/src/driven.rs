@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use simurgh::driver::{Counts, Driver, Options, SocketId};
-use simurgh::{Channel, Context, Endpoint, Join, Mount, Outcome, Payload, json};
+use simurgh::supabase::Settings;
+use simurgh::{Channel, Context, Endpoint, Join, Mount, Outcome, Payload, UserBroadcast, json};
 use simurgh_proto::serializer::Serializer;
 
 use crate::item::{Item, give_up};
@@ -12,6 +13,8 @@ use crate::item::{Item, give_up};
 const SAYING: &[&str] = &["*shard*Shard*obey*"];
 /// Each round of a fan-out.
 const FANNING_OUT: &[&str] = &["*fanout*Fanout*go_on*"];
+/// From the frame that one says to those that all hear, without what the client does.
+const SAID_TO_ALL: &[&str] = &["*websocket*frames*Shard*frames", FANNING_OUT[0]];
 
 pub(crate) const ITEMS: &[Item] = &[
     Item { name: "join-v2", times: 1000, inside: SAYING, run: |n| join(n, V2) },
@@ -21,11 +24,25 @@ pub(crate) const ITEMS: &[Item] = &[
     Item { name: "join-push-leave-v2", times: 1000, inside: SAYING, run: converse },
     Item { name: "broadcast-v2-1000", times: 5000, inside: FANNING_OUT, run: |n| cast(n, V2) },
     Item { name: "broadcast-v2-10000", times: 50_000, inside: FANNING_OUT, run: |n| cast(n, V2) },
+    Item { name: "broadcast-binary-v2", times: SAID, inside: SAID_TO_ALL, run: |n| said(n, RAW) },
+    Item {
+        name: "supabase-broadcast-v2",
+        times: SAID,
+        inside: SAID_TO_ALL,
+        run: |n| said(n, USER),
+    },
     Item { name: "broadcast-values-10000", times: 50_000, inside: FANNING_OUT, run: values },
 ];
 
 const V2: Option<Serializer> = Some(Serializer::V2);
 const ROOM: &str = "rooms:lobby";
+/// Topics of the same length, for what is compared.
+const PLAIN: &str = "channels:lobby";
+const REALTIME: &str = "realtime:lobby";
+/// How often a member says something to all others.
+const SAID: u32 = 1000;
+/// So many are there.
+const AUDIENCE: u32 = 51;
 /// Broadcasts to all that are counted together, each awaited before the next.
 const BROADCASTS: u32 = 5;
 /// Pushes of each socket that are counted together, with one join.
@@ -42,6 +59,16 @@ impl Channel for Room {
     }
 }
 
+/// A channel that passes on what it gets.
+struct PassesOn;
+
+impl Channel for PassesOn {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        ctx.broadcast_from(event, payload.into_owned());
+        Outcome::NoReply
+    }
+}
+
 /// A server of one shard, and sockets of it.
 struct Server {
     endpoint: Endpoint,
@@ -51,7 +78,10 @@ struct Server {
 
 impl Server {
     fn start(sockets: u32, serializer: Option<Serializer>) -> Self {
-        let mount = Mount::new("/socket").channel("rooms:*", |_, _| Join::ok(Room));
+        let mount = Mount::new("/socket")
+            .channel("rooms:*", |_, _| Join::ok(Room))
+            .channel("channels:*", |_, _| Join::ok(PassesOn))
+            .supabase("realtime:*", Settings::default());
         let server = Endpoint::builder().mount(mount).configure(|config| config.shards = 1);
         let endpoint = server.start_local().unwrap_or_else(|error| give_up(&error));
         let mut options = Options::default();
@@ -65,7 +95,11 @@ impl Server {
     }
 
     fn join(&mut self) {
-        let joined = self.driver.join_many(&self.sockets, ROOM, json!({"user": "Zoë"}));
+        self.join_as(ROOM, json!({"user": "Zoë"}));
+    }
+
+    fn join_as(&mut self, topic: &str, payload: impl Into<Payload<'static>>) {
+        let joined = self.driver.join_many(&self.sockets, topic, payload);
         joined.unwrap_or_else(|error| give_up(&error));
         self.wait(|counts| counts.ok);
     }
@@ -82,8 +116,12 @@ impl Server {
 
     /// Waits until each socket has heard something that often.
     fn wait_for(&self, count: fn(&Counts) -> u64, each: u32) {
+        self.wait_until(count, self.sockets.len() as u64 * u64::from(each));
+    }
+
+    /// Waits until the sockets have heard something that often altogether.
+    fn wait_until(&self, count: fn(&Counts) -> u64, wanted: u64) {
         let until = Instant::now() + PATIENCE;
-        let wanted = self.sockets.len() as u64 * u64::from(each);
         while count(&self.driver.counts()) < wanted {
             if Instant::now() > until {
                 give_up(&format!("{:?}, {wanted} wanted", self.driver.counts()));
@@ -135,6 +173,29 @@ fn cast(times: u32, serializer: Option<Serializer>) {
         let sent = pubsub.broadcast(ROOM, "new:msg", json!({"body": body}));
         sent.unwrap_or_else(|error| give_up(&error));
         server.wait_for(|counts| counts.messages, heard);
+    }
+}
+
+/// The data of a binary message, once as it is and once as Supabase's clients send it: JSON.
+type Said = (&'static str, fn(&str) -> Payload<'static>);
+
+const RAW: Said = (PLAIN, |text| Payload::from_bytes(text.as_bytes().to_vec()));
+const USER: Said = (REALTIME, |text| match UserBroadcast::json("cursor", text) {
+    Ok(broadcast) => Payload::User(broadcast),
+    Err(error) => give_up(&error),
+});
+
+/// Binary broadcasts of a member, one after the other: from its frame to those of all members.
+fn said(times: u32, (topic, payload): Said) {
+    let mut server = Server::start(AUDIENCE, V2);
+    server.join_as(topic, json!({}));
+    let text = format!(r#"{{"body":"{}"}}"#, "x".repeat(64));
+    let sender: Vec<SocketId> = server.sockets.first().copied().into_iter().collect();
+    for heard in 1..=times {
+        let pushed = server.driver.push_many(&sender, topic, "broadcast", payload(&text));
+        pushed.unwrap_or_else(|error| give_up(&error));
+        let wanted = u64::from(heard) * u64::from(AUDIENCE - 1);
+        server.wait_until(|counts| counts.messages, wanted);
     }
 }
 

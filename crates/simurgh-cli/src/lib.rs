@@ -55,7 +55,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
-use simurgh::Builder;
+use simurgh::{Builder, declared};
 
 use flags::{Cli, Command};
 use settings::{Declared, Refusal, Settings};
@@ -88,7 +88,13 @@ pub fn run_as(name: &str, version: &str, application: impl FnOnce(Builder) -> Bu
 /// page or the files that are served in its place.
 pub fn run_declared() -> ExitCode {
     run_with(&Program::simurgh(), Channels::Declared, |builder, declared| match declared {
-        Some(Declared { mount, page }) => builder.mount(mount).http(page),
+        Some(Declared { mount, page }) => {
+            let builder = match declared::hosted(&mount) {
+                Some(hosted) => builder.mount(hosted),
+                None => builder,
+            };
+            builder.mount(mount).http(page)
+        }
         None => builder,
     })
 }

@@ -55,7 +55,7 @@ fn say_long(
     mut message: ServerMessage<'_>,
 ) {
     let payload = message.replace_payload(Payload::NULL).into_owned();
-    let made = frame_around(out, payload, |out, hole| {
+    let made = frame_around(out, payload, wire, |out, hole| {
         // What stands for the payload outlives the message no longer than this.
         let mut message = message;
         message.replace_payload(hole.clone().into_owned());
@@ -117,8 +117,8 @@ fn plain_message(out: &mut Vec<u8>, payload: &Payload<'_>) -> Kind {
             out.extend_from_slice(text.as_bytes());
             Kind::Text
         }
-        Payload::Binary(data) => {
-            out.extend_from_slice(data);
+        Payload::Binary(_) | Payload::User(_) => {
+            out.extend_from_slice(payload.data());
             Kind::Binary
         }
     }
@@ -140,7 +140,7 @@ pub(crate) fn broadcast_frame(
     errors: &mut u64,
 ) -> Option<Shared> {
     let made = if broadcast.payload().len() > LONG_BYTES {
-        frame_around(out, Arc::clone(broadcast), |out, payload| {
+        frame_around(out, Arc::clone(broadcast), wire, |out, payload| {
             write_broadcast(out, broadcast, payload, wire)
         })
     } else {
@@ -202,10 +202,22 @@ struct Kept<K>(K);
 
 impl<K: Keeps> AsRef<[u8]> for Kept<K> {
     fn as_ref(&self) -> &[u8] {
-        match self.0.payload() {
-            Payload::Json(text) => text.as_bytes(),
-            Payload::Binary(data) => data,
+        self.0.payload().data()
+    }
+}
+
+/// What stands for a payload on a wire, and whether that is looked for there: binary comes last in
+/// all that it is written into.
+fn hole(payload: &Payload<'_>, wire: Wire) -> (Payload<'static>, bool) {
+    let (mut bytes, is_text) = ([0; 4], wire == Wire::V1);
+    let hole = HOLE.encode_utf8(&mut bytes);
+    match payload {
+        Payload::Json(_) => (Payload::from_json(hole.to_owned()), true),
+        Payload::Binary(_) => (Payload::from_bytes(&[][..]), false),
+        Payload::User(broadcast) if is_text => {
+            (Payload::User(broadcast.with_data(hole.as_bytes())), true)
         }
+        Payload::User(broadcast) => (Payload::User(broadcast.with_data(&[])), false),
     }
 }
 
@@ -214,19 +226,16 @@ impl<K: Keeps> AsRef<[u8]> for Kept<K> {
 fn frame_around<K: Keeps>(
     out: &impl Sockets,
     keeper: K,
+    wire: Wire,
     write: impl FnOnce(&mut Vec<u8>, &Payload<'_>) -> Result<OpCode, EncodeError>,
 ) -> Result<Shared, EncodeError> {
-    let hole = match keeper.payload() {
-        Payload::Json(_) => Payload::from_json(HOLE.encode_utf8(&mut [0; 4]).to_owned()),
-        // Binary comes last in all that it is written into.
-        Payload::Binary(_) => Payload::from_bytes(&[][..]),
-    };
+    let (hole, is_looked_for) = hole(keeper.payload(), wire);
     let mut text = Vec::new();
     let op = write(&mut text, &hole)?;
-    let place = text.iter().position(|byte| hole.json().is_some() && *byte == HOLE as u8);
+    let place = text.iter().position(|byte| is_looked_for && *byte == HOLE as u8);
     let tail = place.map(|at| text.split_off(at)).and_then(|tail| Some(tail.get(1..)?.to_vec()));
     let tail = tail.unwrap_or_default();
-    let bytes = text.len() + keeper.payload().len() + tail.len();
+    let bytes = text.len() + keeper.payload().data().len() + tail.len();
     let mut head = Vec::with_capacity(16 + text.len());
     ws::encode_head(op, bytes, &mut head);
     head.append(&mut text);

@@ -103,7 +103,8 @@ pub use frames::op_code;
 pub use handle::ChannelHandle;
 pub use id::ChannelId;
 pub use limit::{
-    ChannelLimits, Limit, LimitPolicy, Rate, RateError, RateLimit, SizeLimit, SocketLimits,
+    Bucket, ChannelLimits, Limit, LimitPolicy, Rate, RateError, RateLimit, SizeLimit, SocketLimits,
+    TooFew,
 };
 pub use listeners::{Hear, Listener};
 pub use mail::Mail;

@@ -129,7 +129,7 @@ counters! {
     errors_presence_refused: counter,
     /// Messages for topics that are not joined or have no channel.
     errors_unmatched_topic: counter,
-    /// Payloads that a declared channel does not take, by their shape.
+    /// Payloads that a declared or a Supabase channel does not take, by their shape.
     errors_wrong_payload: counter,
     /// Joins, events and renewals that tokens do not allow.
     errors_unauthorized: counter,

@@ -12,6 +12,10 @@ use core::fmt;
 
 use crate::serializer::json;
 
+pub(crate) mod user;
+
+pub use user::UserBroadcast;
+
 /// Event and topic names the protocol itself uses (PROTOCOL §5–§7).
 pub mod events {
     /// Client asks to join a topic.
@@ -26,6 +30,8 @@ pub mod events {
     pub const ERROR: &str = "phx_error";
     /// Client shows it is alive, on [`PHOENIX_TOPIC`].
     pub const HEARTBEAT: &str = "heartbeat";
+    /// A member's broadcast, and the only event of [`super::UserBroadcast`] (PROTOCOL §11).
+    pub const BROADCAST: &str = "broadcast";
     /// Broadcast on a socket id to close every socket that bears it.
     pub const DISCONNECT: &str = "disconnect";
     /// The topic of heartbeats; no channel of its own.
@@ -73,7 +79,13 @@ pub enum Payload<'a> {
     Json(Cow<'a, str>),
     /// Raw bytes; they travel in V2 binary frames only (PROTOCOL §4).
     Binary(Cow<'a, [u8]>),
+    /// A broadcast of a member as Supabase's clients send it, which only mounts of that kind take
+    /// (PROTOCOL §11).
+    User(UserBroadcast<'a>),
 }
+
+/// Broadcasts under way and what callbacks did hold payloads by the thousand.
+const _: () = assert!(size_of::<Payload<'_>>() == 32);
 
 impl<'a> Payload<'a> {
     /// `{}`: the response of a bare `ok`.
@@ -99,18 +111,18 @@ impl<'a> Payload<'a> {
         Payload::Binary(bytes.into())
     }
 
-    /// The JSON text, unless the payload is binary.
+    /// The JSON text, if the payload is one.
     pub fn json(&self) -> Option<&str> {
         match self {
             Payload::Json(text) => Some(text),
-            Payload::Binary(_) => None,
+            Payload::Binary(_) | Payload::User(_) => None,
         }
     }
 
-    /// The bytes, unless the payload is JSON.
+    /// The bytes, if that is all that the payload is.
     pub fn binary(&self) -> Option<&[u8]> {
         match self {
-            Payload::Json(_) => None,
+            Payload::Json(_) | Payload::User(_) => None,
             Payload::Binary(bytes) => Some(bytes),
         }
     }
@@ -120,6 +132,7 @@ impl<'a> Payload<'a> {
         match self {
             Payload::Json(text) => Payload::Json(Cow::Borrowed(text)),
             Payload::Binary(bytes) => Payload::Binary(Cow::Borrowed(bytes)),
+            Payload::User(broadcast) => Payload::User(broadcast.borrow()),
         }
     }
 
@@ -128,6 +141,16 @@ impl<'a> Payload<'a> {
         match self {
             Payload::Json(text) => Payload::Json(Cow::Owned(text.into_owned())),
             Payload::Binary(bytes) => Payload::Binary(Cow::Owned(bytes.into_owned())),
+            Payload::User(broadcast) => Payload::User(broadcast.into_owned()),
+        }
+    }
+
+    /// What stands for itself in a frame: the JSON text, the bytes, a member's broadcast's data.
+    pub fn data(&self) -> &[u8] {
+        match self {
+            Payload::Json(text) => text.as_bytes(),
+            Payload::Binary(bytes) => bytes,
+            Payload::User(broadcast) => broadcast.data(),
         }
     }
 
@@ -145,6 +168,7 @@ impl<'a> Payload<'a> {
         match self {
             Payload::Json(text) => text.len(),
             Payload::Binary(bytes) => bytes.len(),
+            Payload::User(broadcast) => broadcast.len(),
         }
     }
 
@@ -178,6 +202,12 @@ impl<T: serde::Serialize + ?Sized> From<&T> for Payload<'static> {
 impl From<&Payload<'_>> for Payload<'static> {
     fn from(payload: &Payload<'_>) -> Self {
         payload.clone().into_owned()
+    }
+}
+
+impl<'a> From<UserBroadcast<'a>> for Payload<'a> {
+    fn from(broadcast: UserBroadcast<'a>) -> Self {
+        Payload::User(broadcast)
     }
 }
 

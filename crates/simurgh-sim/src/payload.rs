@@ -64,10 +64,7 @@ pub(crate) fn parse(payload: &Payload<'_>) -> (u32, u32) {
 
 /// The bytes of a payload, whichever it is.
 pub(crate) fn bytes<'a>(payload: &'a Payload<'_>) -> &'a [u8] {
-    match payload {
-        Payload::Json(text) => text.as_bytes(),
-        Payload::Binary(data) => data,
-    }
+    payload.data()
 }
 
 /// What tells its very bytes, and whether they are text.

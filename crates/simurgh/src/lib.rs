@@ -62,6 +62,7 @@ mod endpoint;
 mod error;
 pub mod http;
 mod hub;
+mod ids;
 mod longpoll;
 mod mail;
 pub mod metrics;
@@ -72,6 +73,7 @@ pub mod pubsub;
 mod shard;
 mod signals;
 mod socket;
+pub mod supabase;
 pub mod testing;
 #[cfg(feature = "token")]
 pub mod token;
@@ -94,7 +96,7 @@ pub use simurgh_core::{
     JoinFn, Limit, LimitPolicy, Outcome, PresenceConfig, PresenceError, Presences, Rate, RateError,
     RateLimit, Reason, Reply, ReplyRef, SizeLimit, SocketLimits, Stop,
 };
-pub use simurgh_proto::message::{Payload, PayloadError};
+pub use simurgh_proto::message::{Payload, PayloadError, UserBroadcast};
 pub use simurgh_proto::origin::CheckOrigin;
 pub use simurgh_proto::serializer::Serializer;
 pub use simurgh_proto::ws::{CloseCode, Limits};

@@ -19,6 +19,7 @@ use simurgh_proto::ws::handshake::Request;
 use crate::asynchronous::{self, ConnectRequest, IntoJoin, JoinContext, Reject};
 use crate::declared::PayloadShape;
 use crate::longpoll::LongPoll;
+use crate::supabase::{Realtime, is_project_key};
 use crate::{Context, Join};
 
 /// A socket's place on the server: a path, its policy, and its channels.
@@ -45,6 +46,8 @@ pub struct Mount {
     /// What the payload of an event has to be, in the order of the routes; objects, where nobody
     /// says.
     shapes: Vec<Option<ShapesFn>>,
+    /// Which of the routes are channels as Supabase has them.
+    pub(crate) supabase: Vec<Option<Arc<Realtime>>>,
     pub(crate) check_origin: Option<CheckOrigin>,
     pub(crate) auth_token: bool,
     pub(crate) subprotocols: Vec<String>,
@@ -84,6 +87,7 @@ impl Mount {
             connect: None,
             channels: simurgh_core::Mount::new(kind),
             shapes: Vec::new(),
+            supabase: Vec::new(),
             check_origin: None,
             auth_token: false,
             subprotocols: Vec::new(),
@@ -121,6 +125,7 @@ impl Mount {
             let (join, limits) = (Arc::new(join), ChannelLimits::default());
             routes.push(Route { pattern, join, prepare: None, limits });
             self.shapes.push(None);
+            self.supabase.push(None);
         }
         self
     }
@@ -230,11 +235,16 @@ impl Mount {
     #[cfg_attr(not(feature = "token"), allow(unused_mut, reason = "there is nothing to be done"))]
     pub(crate) fn ready(mut self) -> Self {
         #[cfg(feature = "token")]
-        if let (Kind::Channels(routes), Some(policy)) = (&mut self.channels.kind, &self.tokens)
-            && policy.renews()
-        {
-            for route in routes {
-                route.join = crate::token::renewing(policy, Arc::clone(&route.join));
+        if let (Kind::Channels(routes), Some(policy)) = (&mut self.channels.kind, &self.tokens) {
+            for (route, supabase) in routes.iter_mut().zip(&self.supabase) {
+                match supabase {
+                    // Whose own rules of renewals these are.
+                    Some(realtime) => realtime.judge_by(policy),
+                    None if policy.renews() => {
+                        route.join = crate::token::renewing(policy, Arc::clone(&route.join));
+                    }
+                    None => {}
+                }
             }
         }
         self
@@ -439,9 +449,16 @@ impl ConnectInfo<'_> {
         self.auth_token
     }
 
-    /// The token of the client: that of the subprotocols, or else the param `token`.
+    /// The token of the client: that of the subprotocols, or else the param `token`; on a mount
+    /// with [`Mount::supabase`] the header `x-api-key` or the param `apikey` is one, too.
     pub fn token(&self) -> Option<String> {
-        self.auth_token.map(str::to_owned).or_else(|| self.param("token"))
+        let token = self.auth_token.map(str::to_owned).or_else(|| self.param("token"));
+        if token.is_some() || !self.mount.speaks_supabase() {
+            return token;
+        }
+        let header = self.request.header("x-api-key").and_then(|it| std::str::from_utf8(it).ok());
+        let key = header.map(str::to_owned).or_else(|| self.param("apikey"));
+        key.filter(|key| !is_project_key(key))
     }
 
     fn headers_where(&self, wanted: impl Fn(&str) -> bool) -> HashMap<String, String> {

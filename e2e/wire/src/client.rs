@@ -134,6 +134,11 @@ impl Client {
         self.ws.get_ref()
     }
 
+    /// Has later pushes bear the join_ref of a join that was sent by hand.
+    pub fn remember_join(&mut self, topic: &str, join_ref: &str) {
+        self.join_refs.insert(topic.to_owned(), join_ref.to_owned());
+    }
+
     /// A ref not used before on this connection.
     pub fn fresh_ref(&mut self) -> String {
         self.next_ref += 1;

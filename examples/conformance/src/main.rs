@@ -16,6 +16,7 @@ mod visitor;
 use std::time::Duration;
 
 use clap::Parser;
+use simurgh::supabase::{HOSTED_PATH, Settings};
 use simurgh::{CheckOrigin, Endpoint, LongPoll, Mount};
 
 /// The application that the rows of docs/PROTOCOL.md are tested against.
@@ -46,6 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 .longpoll(LongPoll::new().window(Duration::from_millis(300))),
         )
         .mount(echo::mount())
+        .mount(realtime())
         .configure(|config| {
             config.outbound_bytes_max = echo::OUTBOUND_BYTES_MAX;
             config.shards = args.shards.unwrap_or(config.shards);
@@ -60,6 +62,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         })
         .run()?;
     Ok(())
+}
+
+/// Channels as Supabase has them, some with small limits.
+fn realtime() -> Mount {
+    let mut small = Settings::default();
+    (small.payload_bytes_max, small.events_per_second) = (Some(1_000), Some(5));
+    Mount::new(HOSTED_PATH)
+        .longpoll(LongPoll::new())
+        .supabase("realtime:small-*", small)
+        .supabase("realtime:*", Settings::default())
 }
 
 fn socket(path: &str, origins: &CheckOrigin) -> Mount {

@@ -39,7 +39,7 @@ impl Keeper {
     pub(crate) fn keep(&self, message: &Payload<'_>) -> Result<(), TrySendError<Box<str>>> {
         let text = match message {
             Payload::Json(text) => text.as_ref().into(),
-            Payload::Binary(bytes) => String::from_utf8_lossy(bytes).into(),
+            other => String::from_utf8_lossy(other.data()).into(),
         };
         self.0.try_send(text)
     }

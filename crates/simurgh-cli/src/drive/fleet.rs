@@ -381,7 +381,7 @@ pub(super) fn wait(stop: &Stop, most: Duration, is_so: impl Fn() -> bool) -> Res
 fn shown(what: &What) -> String {
     let text = |payload: &Payload<'_>| match payload {
         Payload::Json(text) => text.to_string(),
-        Payload::Binary(bytes) => format!("{} bytes", bytes.len()),
+        payload => format!("{} bytes", payload.len()),
     };
     let line = match what {
         What::Reply(reply) => {

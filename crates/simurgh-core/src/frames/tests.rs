@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use simurgh_proto::message::{Message, Payload, Ref};
+use simurgh_proto::message::{Message, Payload, Ref, UserBroadcast};
 use simurgh_proto::serializer::{Kind, ServerMessage};
 use simurgh_proto::ws::{CloseCode, OpCode};
 
@@ -104,6 +104,46 @@ fn a_long_broadcast_is_the_same_bytes_as_a_short_one() {
     let short = Arc::new(Broadcast::new("t", "e", json(LONG_BYTES)));
     let frame = broadcast_frame(&out, &short, Wire::V2, &mut 0).unwrap();
     assert!(Run::of(&frame).single().is_some(), "just short enough to be copied");
+}
+
+/// Rows 116 and 117, for as long a payload: of a member's broadcast the data is not copied.
+#[test]
+fn a_long_broadcast_of_a_member_is_the_same_bytes_as_a_short_one() {
+    let out = TestSockets::default();
+    let data = json(LONG_BYTES + 1);
+    let user = |data: &Payload<'_>, is_json| {
+        let made = match is_json {
+            true => UserBroadcast::json("e\u{0}vent", data.json().unwrap()),
+            false => UserBroadcast::raw("e\u{0}vent", data.data()),
+        };
+        Payload::User(made.unwrap())
+    };
+    for (wire, is_json) in [
+        (Wire::V1, true),
+        (Wire::V2, true),
+        (Wire::V2, false),
+        (Wire::Plain, true),
+        (Wire::Plain, false),
+    ] {
+        let payload = user(&data, is_json);
+        let expected = whole(wire, &event(payload.borrow()));
+        assert!((expected, 1, 0) == sent(wire, event(payload.borrow())), "{wire:?}");
+        let broadcast = Arc::new(Broadcast::new("to\u{0}pic", "broadcast", payload));
+        let mut expected = Vec::new();
+        encode_broadcast(&mut expected, &broadcast, wire).unwrap();
+        let frame = broadcast_frame(&out, &broadcast, wire, &mut 0).unwrap();
+        let run = Run::of(&frame);
+        let bytes: Vec<u8> = run.frames().flat_map(|it| it.as_bytes().to_vec()).collect();
+        assert!(bytes == expected, "{wire:?}");
+        let sent = run.frames().nth(1).unwrap().as_bytes();
+        assert!(std::ptr::eq(sent, broadcast.payload().data()), "the same memory");
+    }
+    for bytes in [2, LONG_BYTES + 1] {
+        let raw = Arc::new(Broadcast::new("t", "broadcast", user(&json(bytes), false)));
+        let mut errors = 0;
+        assert!(broadcast_frame(&out, &raw, Wire::V1, &mut errors).is_none());
+        assert_eq!(errors, 1, "raw bytes have no form in V1");
+    }
 }
 
 /// Rows 80–82: binary payloads have no form in V1, long or not.

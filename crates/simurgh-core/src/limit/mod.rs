@@ -11,8 +11,7 @@ use std::time::Duration;
 use simurgh_proto::message::Payload;
 
 use crate::metrics::{Counter, ShardMetrics};
-pub(crate) use rate::{Bucket, TooFew};
-pub use rate::{Rate, RateError};
+pub use rate::{Bucket, Rate, RateError, TooFew};
 
 /// What is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

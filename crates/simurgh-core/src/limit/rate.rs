@@ -104,20 +104,24 @@ impl std::error::Error for RateError {}
 /// rate's count: then a token is a whole number of units, the rate's period, and nothing is ever
 /// rounded. With times of 64 bits, and counts and periods of some 40, none of it overflows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Bucket {
+pub struct Bucket {
     full_at: u128,
 }
 
 /// Too few tokens are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TooFew {
+pub struct TooFew {
     /// In how much time they will be; none: more are wanted than the bucket can hold.
-    pub(crate) wait: Option<Duration>,
+    pub wait: Option<Duration>,
 }
 
 impl Bucket {
-    /// What it is once `cost` tokens are taken; whoever means it puts that in its place.
-    pub(crate) fn less(self, rate: &Rate, cost: u64, now_ns: u64) -> Result<Self, TooFew> {
+    /// What it is once `cost` tokens are taken, `now_ns` nanoseconds after any fixed origin; whoever
+    /// means it puts that in its place.
+    ///
+    /// # Errors
+    /// Too few tokens are there.
+    pub fn less(self, rate: &Rate, cost: u64, now_ns: u64) -> Result<Self, TooFew> {
         let now = u128::from(now_ns) * u128::from(rate.count);
         let full_at = self.full_at.max(now) + u128::from(cost) * u128::from(rate.period_ns);
         let missing = (full_at - now).saturating_sub(rate.capacity());

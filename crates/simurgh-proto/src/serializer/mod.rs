@@ -17,7 +17,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::message::{Message, Payload, Ref, events};
+use crate::message::{Message, Payload, Ref, UserBroadcast, events};
 
 /// Which form of the protocol a socket speaks; fixed when it connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,6 +117,20 @@ impl Serializer {
         }
     }
 
+    /// As [`decode`](Self::decode), and what Supabase's clients send beside that: in V2 the binary
+    /// kind 3, a [`UserBroadcast`].
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode); metadata, and data that is said to be JSON, are looked at.
+    pub fn decode_supabase<'a>(self, frame: Frame<'a>) -> Result<Message<'a>, DecodeError> {
+        match (self, frame) {
+            (Serializer::V2, Frame::Binary(bytes)) if v2::is_user_push(bytes) => {
+                v2::decode_user_push(bytes)
+            }
+            _ => self.decode(frame),
+        }
+    }
+
     /// Reads a text that a client sent and keeps it: what the message carries stays where it lies
     /// in `text`, without a copy.
     ///
@@ -171,6 +185,7 @@ impl Serializer {
                 Ok(self.text_reply(out, join_ref, msg_ref, topic, status, json))
             }
             (Serializer::V1, Payload::Binary(_)) => Err(EncodeError::BinaryNeedsV2),
+            (_, Payload::User(_)) => Err(EncodeError::UserBroadcastIsNoReply),
             (Serializer::V2, Payload::Binary(data)) => {
                 v2::binary_reply(out, join_ref, msg_ref, topic, status, data)
             }
@@ -200,6 +215,7 @@ impl Serializer {
             (Serializer::V2, Payload::Binary(data)) => {
                 v2::binary_push(out, join_ref, topic, event, data)
             }
+            (_, Payload::User(broadcast)) => self.user_broadcast(out, topic, event, broadcast),
         }
     }
 
@@ -218,6 +234,7 @@ impl Serializer {
             (Serializer::V2, Payload::Binary(data)) => {
                 v2::binary_broadcast(out, topic, event, data)
             }
+            (Serializer::V2, Payload::User(broadcast)) => v2::user_broadcast(out, topic, broadcast),
             // As text a broadcast is a push without a join_ref; so is the refusal in V1.
             _ => self.push(out, &Ref::Null, topic, event, payload),
         }
@@ -244,7 +261,9 @@ impl Serializer {
                     (Serializer::V2, Payload::Json(json)) => {
                         Ok(v2::event(out, join_ref, msg_ref, topic, event, json))
                     }
-                    (_, Payload::Binary(_)) => self.push(out, join_ref, topic, event, payload),
+                    (_, Payload::Binary(_) | Payload::User(_)) => {
+                        self.push(out, join_ref, topic, event, payload)
+                    }
                 }
             }
         }
@@ -267,6 +286,31 @@ impl Serializer {
             (Serializer::V2, Payload::Binary(data)) => {
                 v2::binary_message(out, join_ref, msg_ref, topic, event, data)
             }
+            (Serializer::V1, Payload::User(broadcast)) => {
+                let json = v1::user_payload(broadcast)?;
+                Ok(v1::message(out, join_ref, msg_ref, topic, event, &json))
+            }
+            (Serializer::V2, Payload::User(broadcast)) => {
+                v2::user_push(out, join_ref, msg_ref, topic, broadcast)
+            }
+        }
+    }
+
+    /// A member's broadcast for a member: kind 4 in V2, which has no join_ref and no other event
+    /// than `broadcast`; in V1 what that stands for, which raw data has not.
+    fn user_broadcast(
+        self,
+        out: &mut Vec<u8>,
+        topic: &str,
+        event: &str,
+        broadcast: &UserBroadcast<'_>,
+    ) -> Result<Kind, EncodeError> {
+        match self {
+            Serializer::V1 => {
+                let json = v1::user_payload(broadcast)?;
+                Ok(v1::event(out, &Ref::Null, topic, event, &json))
+            }
+            Serializer::V2 => v2::user_broadcast(out, topic, broadcast),
         }
     }
 
@@ -315,8 +359,8 @@ pub enum DecodeError {
     Shape,
     /// Text or header fields in a binary frame that are not UTF-8.
     NotUtf8,
-    /// A binary frame of a kind that does not flow in this direction. Supabase's kinds (3 and 4)
-    /// end here too, so that a mount that speaks them can look at the number.
+    /// A binary frame of a kind that does not flow in this direction; kind 3 is one unless
+    /// [`Serializer::decode_supabase`] reads it.
     UnknownKind(u8),
     /// A binary frame that ends within its header.
     Truncated,
@@ -351,6 +395,8 @@ impl core::error::Error for DecodeError {}
 pub enum EncodeError {
     /// V1 has no binary frames.
     BinaryNeedsV2,
+    /// A [`UserBroadcast`] is a broadcast or a push.
+    UserBroadcastIsNoReply,
     /// A field of a binary frame's header is over 255 bytes.
     FieldTooLong,
 }
@@ -359,6 +405,7 @@ impl fmt::Display for EncodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             EncodeError::BinaryNeedsV2 => "a binary payload needs serializer V2",
+            EncodeError::UserBroadcastIsNoReply => "a member's broadcast cannot be a reply",
             EncodeError::FieldTooLong => "a field of a binary frame is over 255 bytes",
         })
     }
@@ -378,7 +425,7 @@ fn from_server(message: Message<'_>) -> Result<ServerMessage<'_>, DecodeError> {
             let (status, response) = v1::decode_reply(&text)?;
             (Cow::Owned(status.into_owned()), response.into_owned())
         }
-        Payload::Binary(_) => return Err(DecodeError::Shape),
+        Payload::Binary(_) | Payload::User(_) => return Err(DecodeError::Shape),
     };
     Ok(ServerMessage::Reply { join_ref, msg_ref, topic, status, response })
 }

@@ -3,11 +3,13 @@
 //! From a client `topic`, `event`, `payload` and `ref` must be there and `join_ref` may be; the
 //! server writes exactly the first four. Unknown keys are ignored, of equal keys the last counts.
 use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::json::{Raw, Scanner, escape_into};
-use super::{DecodeError, Kind};
-use crate::message::{Message, Payload, Ref, events};
+use super::{DecodeError, EncodeError, Kind};
+use crate::message::{Message, Payload, Ref, UserBroadcast, events};
 
 /// Reads a message of either side.
 pub(super) fn decode(text: &str) -> Result<Message<'_>, DecodeError> {
@@ -95,6 +97,20 @@ pub(super) fn reply_payload(out: &mut Vec<u8>, status: &str, response: &str) {
     out.extend_from_slice(b",\"response\":");
     out.extend_from_slice(response.as_bytes());
     out.push(b'}');
+}
+
+/// What a member's broadcast is in V1, and in V2's text: the payload of an event `broadcast`. Raw
+/// data has no place in it.
+pub(super) fn user_payload(broadcast: &UserBroadcast<'_>) -> Result<String, EncodeError> {
+    let data = broadcast.json_text().ok_or(EncodeError::BinaryNeedsV2)?;
+    let mut event = Vec::with_capacity(broadcast.event().len() + 2);
+    escape_into(&mut event, broadcast.event());
+    // Escaping UTF-8 yields UTF-8.
+    let event = String::from_utf8(event).unwrap_or_default();
+    Ok(match broadcast.metadata() {
+        "" => format!(r#"{{"event":{event},"payload":{data},"type":"broadcast"}}"#),
+        meta => format!(r#"{{"event":{event},"meta":{meta},"payload":{data},"type":"broadcast"}}"#),
+    })
 }
 
 /// Appends all up to the payload; `rest` is about how many bytes will follow.

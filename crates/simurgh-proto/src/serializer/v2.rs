@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 
 use super::json::{Raw, Scanner, escape_into};
 use super::{DecodeError, EncodeError, Kind, ServerMessage, utf8, v1};
-use crate::message::{Message, Payload, Ref, events};
+use crate::message::user::{USER_BROADCAST, USER_PUSH};
+use crate::message::{Message, Payload, Ref, UserBroadcast, events};
 
 /// Reads a text message of either side. Elements after the fifth are checked and ignored.
 pub(super) fn decode_text(text: &str) -> Result<Message<'_>, DecodeError> {
@@ -67,6 +68,24 @@ pub(super) fn decode_push(frame: &[u8]) -> Result<Message<'_>, DecodeError> {
     })
 }
 
+/// Whether a frame is a member's broadcast as Supabase's clients send it.
+pub(super) fn is_user_push(frame: &[u8]) -> bool {
+    frame.first() == Some(&USER_PUSH)
+}
+
+/// Reads a member's broadcast as Supabase's clients send it; its topic's members know it by the
+/// event `broadcast` (PROTOCOL §11).
+pub(super) fn decode_user_push(frame: &[u8]) -> Result<Message<'_>, DecodeError> {
+    let ([join_ref, msg_ref, topic], broadcast) = user_fields(frame)?;
+    Ok(Message {
+        join_ref: Ref::from_text(join_ref),
+        msg_ref: Ref::from_text(msg_ref),
+        topic: Cow::Borrowed(topic),
+        event: Cow::Borrowed(events::BROADCAST),
+        payload: Payload::User(broadcast),
+    })
+}
+
 /// Reads a binary frame of a server.
 pub(super) fn decode_server_binary(frame: &[u8]) -> Result<ServerMessage<'_>, DecodeError> {
     let event = |join_ref, topic, event, data| {
@@ -96,6 +115,16 @@ pub(super) fn decode_server_binary(frame: &[u8]) -> Result<ServerMessage<'_>, De
         Some(&BROADCAST) => {
             let ([topic, name], data) = fields(frame)?;
             Ok(event(Ref::Null, topic, name, data))
+        }
+        Some(&USER_BROADCAST) => {
+            let ([topic], broadcast) = user_fields(frame)?;
+            Ok(ServerMessage::Event(Message {
+                join_ref: Ref::Null,
+                msg_ref: Ref::Null,
+                topic: Cow::Borrowed(topic),
+                event: Cow::Borrowed(events::BROADCAST),
+                payload: Payload::User(broadcast),
+            }))
         }
         Some(&kind) => Err(DecodeError::UnknownKind(kind)),
         None => Err(DecodeError::Truncated),
@@ -165,6 +194,26 @@ pub(super) fn binary_broadcast(
     binary(out, BROADCAST, [topic, event], data)
 }
 
+/// Appends a member's broadcast for a member: no refs, and the one event there is.
+pub(super) fn user_broadcast(
+    out: &mut Vec<u8>,
+    topic: &str,
+    broadcast: &UserBroadcast<'_>,
+) -> Result<Kind, EncodeError> {
+    user(out, USER_BROADCAST, [topic], broadcast)
+}
+
+/// Appends a member's broadcast as it sends it.
+pub(super) fn user_push(
+    out: &mut Vec<u8>,
+    join_ref: &Ref<'_>,
+    msg_ref: &Ref<'_>,
+    topic: &str,
+    broadcast: &UserBroadcast<'_>,
+) -> Result<Kind, EncodeError> {
+    user(out, USER_PUSH, [&join_ref.field(), &msg_ref.field(), topic], broadcast)
+}
+
 /// Appends a client's binary push, which has a ref field.
 pub(super) fn binary_message(
     out: &mut Vec<u8>,
@@ -221,10 +270,54 @@ fn binary<const N: usize>(
     Ok(Kind::Binary)
 }
 
+/// Appends a Supabase frame: kind, lengths, encoding, fields, data.
+fn user<const N: usize>(
+    out: &mut Vec<u8>,
+    kind: u8,
+    fields: [&str; N],
+    broadcast: &UserBroadcast<'_>,
+) -> Result<Kind, EncodeError> {
+    let mut lengths = [0; N];
+    for (length, field) in lengths.iter_mut().zip(fields) {
+        *length = u8::try_from(field.len()).map_err(|_| EncodeError::FieldTooLong)?;
+    }
+    let fields_bytes = fields.iter().map(|field| field.len()).sum::<usize>();
+    let (head, rest) = broadcast.common();
+    out.reserve(1 + N + head.len() + fields_bytes + rest.len());
+    out.push(kind);
+    out.extend_from_slice(&lengths);
+    out.extend_from_slice(&head);
+    for field in fields {
+        out.extend_from_slice(field.as_bytes());
+    }
+    out.extend_from_slice(rest);
+    Ok(Kind::Binary)
+}
+
+/// The `N` fields of a Supabase frame that stand before the member's own event, and what stands
+/// behind them.
+fn user_fields<const N: usize>(
+    frame: &[u8],
+) -> Result<([&str; N], UserBroadcast<'_>), DecodeError> {
+    let header = frame.get(1..).ok_or(DecodeError::Truncated)?;
+    let (lengths, rest) = header.split_first_chunk::<N>().ok_or(DecodeError::Truncated)?;
+    let (_, rest) = rest.split_first_chunk::<3>().ok_or(DecodeError::Truncated)?;
+    let (fields, _) = cut(lengths, rest)?;
+    Ok((fields, UserBroadcast::read(frame)?))
+}
+
 /// The `N` fields behind the kind byte, and the data behind them.
 fn fields<const N: usize>(frame: &[u8]) -> Result<([&str; N], &[u8]), DecodeError> {
     let header = frame.get(1..).ok_or(DecodeError::Truncated)?;
-    let (lengths, mut rest) = header.split_first_chunk::<N>().ok_or(DecodeError::Truncated)?;
+    let (lengths, rest) = header.split_first_chunk::<N>().ok_or(DecodeError::Truncated)?;
+    cut(lengths, rest)
+}
+
+/// Fields of these lengths, and what is behind them.
+fn cut<'a, const N: usize>(
+    lengths: &[u8; N],
+    mut rest: &'a [u8],
+) -> Result<([&'a str; N], &'a [u8]), DecodeError> {
     let mut fields = [""; N];
     for (field, &length) in fields.iter_mut().zip(lengths) {
         let (bytes, after) =

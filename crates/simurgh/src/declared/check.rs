@@ -9,7 +9,10 @@ use simurgh_proto::topic::Pattern;
 
 use super::presence::{self, Presence};
 use super::template::Template;
-use super::{Announce, ChannelSpec, Declared, Defaults, Event, EventSpec, PayloadShape, Reach};
+use super::{
+    Announce, ChannelKind, ChannelSpec, Compiled, Declared, Defaults, Event, EventSpec,
+    PayloadShape, Reach, supabase,
+};
 
 /// What the names of the protocol's own events begin with.
 pub(super) const RESERVED: &str = "phx_";
@@ -55,7 +58,7 @@ impl std::error::Error for Mistake {}
 pub(super) fn compile(
     specs: &[ChannelSpec],
     defaults: Defaults,
-) -> Result<Vec<Declared>, Vec<Mistake>> {
+) -> Result<Vec<Compiled>, Vec<Mistake>> {
     let mut mistakes = Vec::new();
     let mut above: Vec<Pattern> = Vec::new();
     let mut compiled = Vec::with_capacity(specs.len());
@@ -65,7 +68,10 @@ pub(super) fn compile(
             found.deny(spec, &pattern);
             above.push(pattern);
         }
-        compiled.push(found.declared(spec, defaults));
+        compiled.push(match spec.kind {
+            ChannelKind::Phoenix => Compiled::Declared(Box::new(found.declared(spec, defaults))),
+            ChannelKind::Supabase => Compiled::Supabase(found.supabase(spec)),
+        });
     }
     if mistakes.is_empty() { Ok(compiled) } else { Err(mistakes) }
 }
@@ -166,15 +172,21 @@ impl Found<'_> {
         }
     }
 
-    fn declared(&mut self, spec: &ChannelSpec, defaults: Defaults) -> Declared {
-        let join_reply = self.template("join_reply", spec.join_reply.as_ref(), Template::empty());
-        let announce = self.announce(spec, defaults);
+    fn supabase(&mut self, spec: &ChannelSpec) -> crate::supabase::Settings {
+        self.limits(spec);
+        let settings = supabase::settings(spec, |key, message| self.add(key, message));
+        #[cfg(feature = "token")]
+        let settings = self.rules(spec).with(settings);
+        settings
+    }
+
+    /// The limits that all kinds have.
+    fn limits(&mut self, spec: &ChannelSpec) {
         self.at_least_one("payload_bytes_max", spec.payload_bytes_max);
         if spec.message_bytes_max.is_some_and(|bytes| bytes < MESSAGE_BYTES_LEAST) {
             let message = format!("must be at least {MESSAGE_BYTES_LEAST}, what a ping may have");
             self.add("message_bytes_max", message);
         }
-        self.at_least_one("members_max", spec.members_max.map(|max| max as usize));
         if spec.events_per_second.is_some_and(|n| !(1..=EVENTS_PER_SECOND_MAX).contains(&n)) {
             let message =
                 format!("must be 1 to {EVENTS_PER_SECOND_MAX}; leave it out for no limit");
@@ -196,6 +208,13 @@ impl Found<'_> {
                 self.add(key, format!("is {short_for} of limits, which is there as well"));
             }
         }
+    }
+
+    fn declared(&mut self, spec: &ChannelSpec, defaults: Defaults) -> Declared {
+        let join_reply = self.template("join_reply", spec.join_reply.as_ref(), Template::empty());
+        let announce = self.announce(spec, defaults);
+        self.limits(spec);
+        self.at_least_one("members_max", spec.members_max.map(|max| max as usize));
         let presence = self.presence(spec);
         let payload_bytes = limits(spec, usize::MAX).payload_bytes;
         #[cfg(feature = "token")]

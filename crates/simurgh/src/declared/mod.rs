@@ -50,6 +50,7 @@ mod presence;
 mod rules;
 mod shape;
 mod size;
+mod supabase;
 mod template;
 
 use std::sync::Arc;
@@ -67,15 +68,20 @@ pub use check::Mistake;
 pub use limits::SocketLimitsSpec;
 use presence::{Presence, Present};
 pub use shape::PayloadShape;
+use size::limits;
 pub use size::parse_bytes;
+pub use supabase::{ChannelKind, hosted};
+use supabase::{Compiled, complete};
 use template::{Source, Template};
 
 /// One declared channel: a pattern of topics, and what happens on them.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChannelSpec {
-    /// Topics served: a literal, or a prefix that ends in `*`. Required. The first channel that
-    /// matches takes the topic.
+    /// Whose channel it is. Default: `phoenix`, one of which the keys below say what it does.
+    pub kind: ChannelKind,
+    /// Topics served: a literal, or a prefix that ends in `*`. Required; of a Supabase channel
+    /// `realtime:*` by default. The first channel that matches takes the topic.
     pub topic: String,
     /// Topics (patterns as above) whose joins are refused with `{"reason": "unauthorized"}`.
     pub deny: Vec<String>,
@@ -196,6 +202,7 @@ pub enum OtherEvents {
 impl ChannelSpec {
     /// The keys of a channel, for messages that suggest one.
     pub const KEYS: &'static [&'static str] = &[
+        "kind",
         "topic",
         "deny",
         #[cfg(feature = "token")]
@@ -247,14 +254,16 @@ impl Default for Defaults {
     }
 }
 
-/// Serves declared channels at `path`.
+/// Serves declared channels at `path`. Those of [`ChannelKind::Supabase`] want the same at
+/// [`HOSTED_PATH`](crate::supabase::HOSTED_PATH): [`hosted`].
 ///
 /// # Errors
 /// Everything in the specs that cannot be served, in their order.
 pub fn mount(path: &str, specs: &[ChannelSpec], defaults: Defaults) -> Result<Mount, Vec<Mistake>> {
     #[cfg(feature = "token")]
     rules::none_needs_tokens(specs)?;
-    Ok(mount_of(path, specs, defaults, check::compile(specs, defaults)?))
+    let specs = complete(specs);
+    Ok(mount_of(path, &specs, defaults, check::compile(&specs, defaults)?))
 }
 
 /// The same for sockets that are let in by tokens, of which `join` and `publish` of the channels
@@ -269,23 +278,36 @@ pub fn mount_with_tokens(
     defaults: Defaults,
     policy: crate::token::TokenPolicy,
 ) -> Result<Mount, Vec<Mistake>> {
-    let mut declared = check::compile(specs, defaults)?;
-    declared.iter_mut().for_each(|it| it.rules.verify_by(&policy));
-    Ok(mount_of(path, specs, defaults, declared).tokens(policy))
+    let specs = complete(specs);
+    let mut compiled = check::compile(&specs, defaults)?;
+    for it in &mut compiled {
+        if let Compiled::Declared(declared) = it {
+            declared.rules.verify_by(&policy);
+        }
+    }
+    Ok(mount_of(path, &specs, defaults, compiled).tokens(policy))
 }
 
 fn mount_of(
     path: &str,
     specs: &[ChannelSpec],
     defaults: Defaults,
-    declared: Vec<Declared>,
+    compiled: Vec<Compiled>,
 ) -> Mount {
-    let counts = declared.iter().any(|it| it.announce.is_some() || it.members_max.is_some());
+    let counts = compiled.iter().any(|it| match it {
+        Compiled::Declared(it) => it.announce.is_some() || it.members_max.is_some(),
+        Compiled::Supabase(_) => false,
+    });
     let mut mount = Mount::new(path).count_members(counts);
     mount.limits = limits(specs, defaults);
     let message_bytes_max = mount.limits.map_or(usize::MAX, |it| it.message_bytes_max);
-    declared.into_iter().zip(specs).fold(mount, |mount, (declared, spec)| {
-        let declared = Arc::new(declared);
+    compiled.into_iter().zip(specs).fold(mount, |mount, (compiled, spec)| {
+        let declared = match compiled {
+            Compiled::Declared(declared) => Arc::new(*declared),
+            Compiled::Supabase(settings) => {
+                return mount.supabase(&spec.topic, settings).channel_limits(spec.limits);
+            }
+        };
         let [shapes, prepares] = [&declared, &declared].map(Arc::clone);
         mount
             .channel(&spec.topic, move |ctx, payload| Declared::join(&declared, ctx, &payload))
@@ -293,16 +315,6 @@ fn mount_of(
             .prepares(move |message| Box::new(prepares.prepare(message)))
             .channel_limits(check::limits(spec, message_bytes_max))
     })
-}
-
-/// The limits of a mount, if any of its channels has one of its own.
-fn limits(specs: &[ChannelSpec], defaults: Defaults) -> Option<Limits> {
-    specs.iter().find(|spec| spec.message_bytes_max.is_some())?;
-    let largest =
-        specs.iter().map(|spec| spec.message_bytes_max.unwrap_or(defaults.message_bytes_max));
-    let message_bytes_max = largest.max()?;
-    let frame_bytes_max = defaults.frame_bytes_max.unwrap_or(message_bytes_max);
-    Some(Limits { message_bytes_max, frame_bytes_max: frame_bytes_max.min(message_bytes_max) })
 }
 
 /// A spec that was checked, ready to be run. Shared by all members.

@@ -1,13 +1,12 @@
 //! Who is present in a declared channel: under which key, with which meta (PROTOCOL §10).
 
-use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use simurgh_proto::message::Payload;
 
 use super::template::{Source, Template};
+use crate::ids::Ids;
 use crate::{Context, PresenceError};
 
 /// What a declaration may say of presence.
@@ -24,9 +23,7 @@ pub(super) struct Presence {
     meta: Template,
     /// Whether the meta says itself when the member came.
     has_online_at: bool,
-    /// What ids are made of: unlike any of another start, and not to be guessed.
-    ids: RandomState,
-    next_id: AtomicU64,
+    ids: Ids,
 }
 
 /// How one member is to be present, as far as its join alone says it.
@@ -73,8 +70,7 @@ impl Presence {
         let meta = meta.map_err(|why| mistakes.push(("presence.meta", why)));
         match (key, meta) {
             (Ok(key), Ok(meta)) if mistakes.is_empty() => {
-                let (ids, next_id) = (RandomState::new(), AtomicU64::new(0));
-                Ok(Some(Self { key, meta, has_online_at, ids, next_id }))
+                Ok(Some(Self { key, meta, has_online_at, ids: Ids::default() }))
             }
             _ => Err(mistakes),
         }
@@ -117,18 +113,11 @@ impl Presence {
     ) -> Result<(), PresenceError> {
         let key = match key {
             Key::Of(key) => key,
-            Key::OfSocket => ctx.socket_id().map_or_else(|| self.new_id(), str::to_owned),
+            Key::OfSocket => ctx.socket_id().map_or_else(|| self.ids.hex(), str::to_owned),
         };
         ctx.presence().track(&key, meta)?;
         ctx.presence().push_state();
         Ok(())
-    }
-
-    /// 32 hexadecimal digits.
-    fn new_id(&self) -> String {
-        let id = self.next_id.fetch_add(1, Relaxed);
-        let half = |which: u8| self.ids.hash_one((id, which));
-        format!("{:016x}{:016x}", half(0), half(1))
     }
 }
 
@@ -178,16 +167,6 @@ mod tests {
             assert_eq!(present(declared.clone(), json!({"user": user})), None);
         }
         assert_eq!(present(declared, json!([1])), None);
-    }
-
-    #[test]
-    fn made_up_ids_differ() {
-        let presence = || Presence::compile(&json!(true)).unwrap().unwrap();
-        let (one, other) = (presence(), presence());
-        let ids: std::collections::HashSet<_> =
-            (0..1_000).flat_map(|_| [one.new_id(), other.new_id()]).collect();
-        assert_eq!(ids.len(), 2_000);
-        assert!(ids.iter().all(|id| id.len() == 32));
     }
 
     #[test]

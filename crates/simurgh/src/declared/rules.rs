@@ -57,6 +57,11 @@ impl Rules {
         Self { join, publish, own }
     }
 
+    /// Those of a Supabase channel.
+    pub(super) fn with(self, settings: crate::supabase::Settings) -> crate::supabase::Settings {
+        crate::supabase::Settings { join: self.join, publish: self.publish, ..settings }
+    }
+
     /// Says who looks at tokens.
     pub(super) fn verify_by(&mut self, policy: &TokenPolicy) {
         if let Some(own) = &mut self.own {

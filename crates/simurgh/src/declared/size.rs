@@ -2,6 +2,9 @@
 
 use serde::Deserializer;
 use serde::de::{Error, Unexpected, Visitor};
+use simurgh_proto::ws::Limits;
+
+use super::{ChannelSpec, Defaults};
 
 const UNITS: [(&str, u64); 9] = [
     ("", 1),
@@ -66,6 +69,16 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u
     }
 
     from.deserialize_any(Size).map(Some)
+}
+
+/// The limits of a mount, if any of its channels has one of its own.
+pub(super) fn limits(specs: &[ChannelSpec], defaults: Defaults) -> Option<Limits> {
+    specs.iter().find(|spec| spec.message_bytes_max.is_some())?;
+    let largest =
+        specs.iter().map(|spec| spec.message_bytes_max.unwrap_or(defaults.message_bytes_max));
+    let message_bytes_max = largest.max()?;
+    let frame_bytes_max = defaults.frame_bytes_max.unwrap_or(message_bytes_max);
+    Some(Limits { message_bytes_max, frame_bytes_max: frame_bytes_max.min(message_bytes_max) })
 }
 
 #[cfg(test)]

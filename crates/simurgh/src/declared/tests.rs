@@ -12,7 +12,10 @@ fn spec(value: Value) -> ChannelSpec {
 
 fn compiled(value: Value) -> Declared {
     let mut all = check::compile(&[spec(value)], Defaults::default()).expect("no mistake");
-    all.remove(0)
+    match all.remove(0) {
+        Compiled::Declared(declared) => *declared,
+        Compiled::Supabase(_) => panic!("it is a Supabase channel"),
+    }
 }
 
 /// The seeds' chat, as the command serves it.
@@ -317,4 +320,38 @@ fn keys_are_those_of_the_specs() {
     }
     assert_eq!(expected::<ChannelSpec>(), ChannelSpec::KEYS);
     assert_eq!(expected::<EventSpec>(), EventSpec::KEYS);
+}
+
+#[test]
+fn a_supabase_channel_needs_nothing_but_its_kind() {
+    let specs = [spec(json!({"kind": "supabase"})), spec(json!({"topic": "rooms:*"}))];
+    let mount = mount("/socket", &specs, Defaults::default()).unwrap();
+    assert_eq!(mount.is_supabase("realtime:lobby"), Some(true));
+    assert_eq!((mount.is_supabase("rooms:a"), mount.is_supabase("lobby")), (Some(false), None));
+    let hosted = hosted(&mount).unwrap();
+    assert_eq!((&*mount.path, &*hosted.path), ("/socket/websocket", "/realtime/v1/websocket"));
+    let phoenix = super::mount("/socket", &specs[1..], Defaults::default()).unwrap();
+    assert!(super::hosted(&phoenix).is_none());
+}
+
+#[test]
+fn what_a_supabase_channel_does_not_have_is_refused() {
+    for (more, key, why) in [
+        (json!({"topic": "rooms:*"}), "topic", "begin with \"realtime:\""),
+        (json!({"event": [{"name": "e"}]}), "event", "is not for kind"),
+        (json!({"presence": true}), "presence", "is not for kind"),
+        (json!({"join_reply": {}}), "join_reply", "is not for kind"),
+        (json!({"payload_shape": "any"}), "payload_shape", "is not for kind"),
+        (json!({"members_max": 5}), "members_max", "is not for kind"),
+        (json!({"events_per_second": 0}), "events_per_second", "must be 1 to"),
+        (json!({"payload_bytes_max": 0}), "payload_bytes_max", "must be at least 1"),
+    ] {
+        let mut value = json!({"kind": "supabase"});
+        value.as_object_mut().unwrap().append(more.clone().as_object_mut().unwrap());
+        let mistakes = mount("/socket", &[spec(value)], Defaults::default()).unwrap_err();
+        assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+        assert!(mistakes[0].key == key && mistakes[0].message.contains(why), "{mistakes:?}");
+    }
+    let unknown = serde_json::from_value::<ChannelSpec>(json!({"kind": "firebase"}));
+    assert!(unknown.unwrap_err().to_string().contains("phoenix"), "it says what there is");
 }

@@ -511,7 +511,7 @@ fn frame(out: &mut Vec<u8>, wire: Wire, message: &Message<'_>) {
     let Some(serializer) = wire.serializer() else {
         let (opcode, bytes) = match &message.payload {
             Payload::Json(text) => (OpCode::Text, text.as_bytes()),
-            Payload::Binary(bytes) => (OpCode::Binary, &**bytes),
+            Payload::Binary(_) | Payload::User(_) => (OpCode::Binary, message.payload.data()),
         };
         return ws::encode(opcode, bytes, MASK, out);
     };

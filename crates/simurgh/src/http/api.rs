@@ -18,6 +18,7 @@ use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::json::compact;
 
 use super::bearer::{Bearer, bearer};
+use super::supabase;
 use crate::declared::PayloadShape;
 use crate::hub::Hub;
 use crate::presence::Presence;
@@ -25,7 +26,7 @@ use crate::socket::Mount;
 use crate::{Broadcast, BroadcastError};
 
 /// Largest body, bytes.
-const BODY_MAX: usize = 8_000_000;
+pub(super) const BODY_MAX: usize = 8_000_000;
 
 pub(super) fn router(hub: &Arc<Hub>) -> Router {
     Router::new()
@@ -47,6 +48,8 @@ struct Message {
     topic: String,
     event: String,
     payload: Box<RawValue>,
+    /// Supabase's clients say it of their messages.
+    private: Option<bool>,
 }
 
 /// Takes the messages in their order and answers once every shard has them: 202 with their number,
@@ -68,8 +71,14 @@ async fn broadcast(State(hub): State<Arc<Hub>>, request: Request) -> Response {
             return (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response();
         }
     };
-    for (taken, message) in messages.iter().enumerate() {
-        if let Err(error) = hub.broadcast(to_broadcast(message)) {
+    publish(&hub, messages)
+}
+
+/// Sends the broadcasts in their order; 202 with their number, 413 or 503.
+pub(super) fn publish(hub: &Hub, broadcasts: Vec<Broadcast>) -> Response {
+    let count = broadcasts.len();
+    for (taken, broadcast) in broadcasts.into_iter().enumerate() {
+        if let Err(error) = hub.broadcast(broadcast) {
             let said = Json(json!({"error": error.to_string(), "taken": taken}));
             return match error {
                 BroadcastError::TooLarge { .. } => {
@@ -83,7 +92,7 @@ async fn broadcast(State(hub): State<Arc<Hub>>, request: Request) -> Response {
             };
         }
     }
-    (StatusCode::ACCEPTED, Json(json!({"taken": messages.len()}))).into_response()
+    (StatusCode::ACCEPTED, Json(json!({"taken": count}))).into_response()
 }
 
 /// Which topic is asked about.
@@ -131,7 +140,7 @@ struct Listed<'a> {
     presences: &'a RawValue,
 }
 
-fn unauthorized() -> Response {
+pub(super) fn unauthorized() -> Response {
     (
         StatusCode::UNAUTHORIZED,
         [(header::WWW_AUTHENTICATE, "Bearer")],
@@ -140,7 +149,7 @@ fn unauthorized() -> Response {
         .into_response()
 }
 
-fn is_authorized(hub: &Hub, headers: &HeaderMap) -> bool {
+pub(super) fn is_authorized(hub: &Hub, headers: &HeaderMap) -> bool {
     bearer(&hub.config, headers) == Bearer::Right
 }
 
@@ -165,17 +174,27 @@ fn parse(body: &[u8]) -> Result<Vec<Message>, String> {
     Ok(messages)
 }
 
-/// The messages, if their payloads are what the topics' channels take: declared ones what they say,
-/// all others objects.
-fn fitting(mounts: &[Mount], messages: Vec<Message>) -> Result<Vec<Message>, String> {
+/// The messages as broadcasts, if their payloads are what the topics' channels take: declared ones
+/// what they say, all others objects. A topic that a Supabase channel takes once it has the prefix
+/// is meant so.
+fn fitting(mounts: &[Mount], messages: Vec<Message>) -> Result<Vec<Broadcast>, String> {
+    let mut broadcasts = Vec::with_capacity(messages.len());
     for (index, message) in messages.iter().enumerate() {
-        let Message { topic, event, payload } = message;
-        let mut shapes: Vec<PayloadShape> =
-            mounts.iter().filter_map(|mount| mount.shape(topic, event)).collect();
+        let Message { topic, event, payload: json, private } = message;
+        let is_supabase = private.is_some() || supabase::takes(mounts, topic);
+        if is_supabase && !supabase::has_topic(mounts, topic) {
+            return Err(format!(
+                "message {index}: private: no Supabase channel takes \"realtime:{topic}\""
+            ));
+        }
+        let mut shapes: Vec<PayloadShape> = match is_supabase {
+            true => Vec::new(),
+            false => mounts.iter().filter_map(|mount| mount.shape(topic, event)).collect(),
+        };
         if shapes.is_empty() {
             shapes.push(PayloadShape::default());
         }
-        let payload = Payload::Json(payload.get().into());
+        let payload = Payload::Json(json.get().into());
         let misfit = |shape: PayloadShape| Some((shape.name(), shape.misfit(&payload)?));
         if let Some((expected, found)) = shapes.into_iter().find_map(misfit) {
             return Err(format!(
@@ -183,8 +202,12 @@ fn fitting(mounts: &[Mount], messages: Vec<Message>) -> Result<Vec<Message>, Str
                  {topic:?}"
             ));
         }
+        broadcasts.push(match is_supabase {
+            true => supabase::to_broadcast(topic, event, json),
+            false => to_broadcast(message),
+        });
     }
-    Ok(messages)
+    Ok(broadcasts)
 }
 
 fn to_broadcast(message: &Message) -> Broadcast {
@@ -235,6 +258,33 @@ mod tests {
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
         let body = runtime.block_on(axum::body::to_bytes(answer.into_body(), 1_000)).unwrap();
         assert_eq!(&*body, br#"{"error":"the server has ended, or is about to"}"#);
+    }
+
+    #[test]
+    fn topics_of_supabase_channels_need_no_prefix() {
+        let settings = crate::supabase::Settings::default;
+        let room = |_: &mut crate::Context<'_>, _: Payload<'_>| crate::Join::error(json!({}));
+        let mount = Mount::new("/socket").supabase("realtime:*", settings());
+        let mounts = [mount.channel("rooms:*", room)];
+        let made = |body: serde_json::Value| {
+            let made = fitting(&mounts, parse(body.to_string().as_bytes()).unwrap())?;
+            let it = &made[0];
+            Ok((it.topic().to_owned(), it.event().to_owned(), it.payload().json() == Some("{}")))
+        };
+        let said = |topic: &str| json!({"topic": topic, "event": "e", "payload": {}});
+        let heard = |topic: &str, event: &str, is_bare| {
+            Ok::<_, String>((topic.to_owned(), event.to_owned(), is_bare))
+        };
+        assert_eq!(made(said("lobby")), heard("realtime:lobby", "broadcast", false));
+        assert_eq!(made(said("rooms:a")), heard("rooms:a", "e", true));
+        assert_eq!(made(said("realtime:a")), heard("realtime:a", "e", true), "as it is");
+        let private = json!({"topic": "rooms:a", "event": "e", "payload": {}, "private": false});
+        assert_eq!(made(private.clone()), heard("realtime:rooms:a", "broadcast", false));
+        let wrong = json!({"topic": "lobby", "event": "e", "payload": 7});
+        assert!(made(wrong).unwrap_err().starts_with("message 0: payload: expected object"));
+        let none = [Mount::new("/socket").channel("rooms:*", room)];
+        let refused = fitting(&none, parse(private.to_string().as_bytes()).unwrap());
+        assert!(refused.unwrap_err().starts_with("message 0: private: no Supabase channel"));
     }
 
     #[test]

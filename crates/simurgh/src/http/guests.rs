@@ -28,7 +28,7 @@ const IDLE_LEAST: Duration = Duration::from_secs(1);
 /// Whether a path is one of the server's own, for which places are kept.
 pub(crate) fn is_reserved(path: &str) -> bool {
     let own = ["/healthz", "/metrics", "/api/broadcast", "/api/presence", "/observer"];
-    own.contains(&path) || path.starts_with("/observer/")
+    own.contains(&path) || path.starts_with("/observer/") || path == "/realtime/v1/api/broadcast"
 }
 
 /// The connections of one listener.

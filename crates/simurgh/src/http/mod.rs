@@ -20,6 +20,7 @@ mod hosts;
 mod limits;
 mod parked;
 mod seldom;
+mod supabase;
 mod threads;
 mod watch;
 
@@ -35,6 +36,7 @@ use tokio::runtime::Runtime;
 
 use crate::hub::Hub;
 use crate::observe;
+use crate::socket::Mount;
 
 pub(crate) use admin::REACTOR_METRICS;
 pub(crate) use bearer::{Bearer, bearer};
@@ -72,7 +74,11 @@ pub(crate) fn serve(
     runtime.spawn(observe::run(Arc::downgrade(hub)));
     let mut router = router.route("/healthz", get(|| async { "ok\n" }));
     if hub.config.api_token.is_some() {
-        router = router.merge(hosts::for_known_hosts(api::router(hub), hub, false));
+        let mut own = api::router(hub);
+        if hub.mounts.iter().any(Mount::speaks_supabase) {
+            own = own.merge(supabase::router(hub));
+        }
+        router = router.merge(hosts::for_known_hosts(own, hub, false));
     }
     let admin_address = match hub.config.admin_listen {
         Some(address) => {

@@ -28,7 +28,7 @@ use super::{Answered, Asked, Heard, Line, LongPoll, Messages, Opener, Opening, P
 use crate::hub::Hub;
 use crate::mail::Mail;
 use crate::socket::{Mount, real_peer};
-use crate::websocket::{TEXT_BYTES_MAX, receive};
+use crate::websocket::{Long, TEXT_BYTES_MAX, receive};
 
 /// Lines of one POST that are handled; what comes behind is dropped, as in Phoenix.
 const LINES_MAX: usize = 100;
@@ -231,11 +231,10 @@ impl Asks<'_> {
             Said::Text(text) if text.len() > most => return Line::TooBig,
             Said::Binary(bytes) if bytes.len() > most => return Line::TooBig,
             Said::Text(text) if text.len() > TEXT_BYTES_MAX => {
-                let (hub, at) = (Arc::clone(self.hub), usize::from(self.at));
-                // As many at once as there are cores: others wait here and not on a thread each.
-                let _permit = self.hub.readers.acquire().await;
-                let read = move || receive(hub.mounts.get(at), serializer, text);
-                tokio::task::spawn_blocking(read).await.ok().flatten()
+                self.read_long(serializer, Long::Text(text)).await
+            }
+            Said::Binary(bytes) if self.mount.speaks_supabase() => {
+                self.read_long(serializer, Long::Binary(bytes)).await
             }
             Said::Text(text) => serializer.decode_owned(text).ok().map(Received::from),
             Said::Binary(bytes) => {
@@ -245,6 +244,14 @@ impl Asks<'_> {
             Said::Nonsense => None,
         };
         received.map_or(Line::Malformed, |received| Line::Message(Box::new(received)))
+    }
+
+    async fn read_long(&self, serializer: Serializer, long: Long) -> Option<Received<'static>> {
+        let (hub, at) = (Arc::clone(self.hub), usize::from(self.at));
+        // As many at once as there are cores: others wait here and not on a thread each.
+        let _permit = self.hub.readers.acquire().await;
+        let read = move || receive(hub.mounts.get(at), serializer, long);
+        tokio::task::spawn_blocking(read).await.ok().flatten()
     }
 }
 

@@ -145,13 +145,11 @@ impl Expect for Exactly {
                 Pattern::Is(expected).read(seen)?;
             }
             (expected, found) if expected == found => {}
-            (Payload::Json(_), Payload::Binary(_)) => return Err(binary()),
-            (Payload::Binary(_), Payload::Json(_)) => {
+            (Payload::Json(_), _) => return Err(binary()),
+            (_, Payload::Json(_)) => {
                 return Err(Misfit::Unlike("it is JSON, and binary was expected".to_owned()));
             }
-            (Payload::Binary(_), Payload::Binary(_)) => {
-                return Err(Misfit::Fails("its bytes are others".to_owned()));
-            }
+            _ => return Err(Misfit::Fails("its bytes are others".to_owned())),
         }
         Ok(seen.payload.clone())
     }

@@ -212,6 +212,7 @@ fn payload(payload: &Payload<'_>) -> String {
 pub(super) fn payload_line(payload: &Payload<'_>) -> String {
     match payload {
         Payload::Json(text) => text.to_string(),
+        Payload::User(broadcast) => format!("<{broadcast:?}>"),
         Payload::Binary(bytes) => {
             let unit = if bytes.len() == 1 { "byte" } else { "bytes" };
             let mut text = format!("<{} {unit}", bytes.len());

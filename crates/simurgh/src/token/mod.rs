@@ -60,7 +60,7 @@ use std::time::{Duration, SystemTime};
 
 use held::Held;
 pub use held::JwksFileError;
-pub(crate) use renewal::renewing;
+pub(crate) use renewal::{is_same, renewing};
 pub use simurgh_token::*;
 
 use crate::Context;
@@ -187,7 +187,7 @@ impl TokenPolicy {
 
     /// Looks at a token that came in a message. Keys are never read on a shard: with newer ones a
     /// later try may do, this one is answered now.
-    fn verify_on_shard(
+    pub(crate) fn verify_on_shard(
         &self,
         ctx: &Context<'_>,
         token: Option<&str>,
@@ -212,7 +212,7 @@ impl TokenPolicy {
     }
 
     /// For how long a token is taken from now on; none: for ever.
-    fn lifetime(&self, claims: &Claims) -> Option<Duration> {
+    pub(crate) fn lifetime(&self, claims: &Claims) -> Option<Duration> {
         // The second in which it expires is over then: who comes again with the same is refused.
         let until = Duration::from_secs(claims.expires_at()?.saturating_add(1));
         let until = until.saturating_add(self.held.verifier().leeway());

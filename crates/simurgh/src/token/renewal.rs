@@ -56,7 +56,7 @@ impl Renewing {
 }
 
 /// Whether both are about the same: a subject is its issuer's own name for somebody.
-fn is_same(before: &Claims, now: &Claims) -> bool {
+pub(crate) fn is_same(before: &Claims, now: &Claims) -> bool {
     before.subject().is_some()
         && before.subject() == now.subject()
         && before.get("iss") == now.get("iss")

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use simurgh_core::{Phase, Received};
-use simurgh_proto::serializer::Frame;
+use simurgh_proto::serializer::{Frame, Serializer};
 use simurgh_proto::ws::{self, CloseCode, Event, FrameError, OpCode, Role};
 use simurgh_reactor::Key;
 
-use super::waiting::TEXT_BYTES_MAX;
+use super::waiting::{Long, TEXT_BYTES_MAX};
 use crate::shard::{Io, Shard};
 
 impl Shard {
@@ -68,7 +68,7 @@ impl Shard {
         match wire.serializer().filter(|_| text.len() > TEXT_BYTES_MAX) {
             Some(serializer) => {
                 self.count_message(key);
-                self.read_elsewhere(io, key, serializer, text.into_owned());
+                self.read_elsewhere(io, key, serializer, Long::Text(text.into_owned()));
             }
             None => self.message(io, key, Frame::Text(&text)),
         }
@@ -79,13 +79,34 @@ impl Shard {
         self.count_message(key);
         let Some(wire) = io.conn_ref(key).map(|conn| conn.socket.wire()) else { return };
         match wire.serializer() {
-            Some(serializer) => {
-                self.received(io, key, serializer.decode(frame).ok().map(Received::from));
-            }
+            Some(serializer) => match serializer.decode(frame) {
+                Ok(message) => self.received(io, key, Some(Received::from(message))),
+                Err(_) => self.not_phoenix(io, key, serializer, frame),
+            },
             None => {
                 let (core, mut out) = self.parts(io);
                 core.plain_message(&mut out, key, frame);
             }
+        }
+    }
+
+    /// What is no message of Phoenix may be one of Supabase's, where such are taken.
+    #[inline(never)]
+    fn not_phoenix(&mut self, io: &mut Io, key: Key, serializer: Serializer, frame: Frame<'_>) {
+        let Some(mount) = io.conn_ref(key).map(|conn| usize::from(conn.socket.mount())) else {
+            return;
+        };
+        let mount = self.hub.mounts.get(mount).filter(|mount| mount.speaks_supabase());
+        match (frame, mount) {
+            // Its data is JSON to be looked through.
+            (Frame::Binary(data), Some(_)) if data.len() > TEXT_BYTES_MAX => {
+                self.read_elsewhere(io, key, serializer, Long::Binary(data.to_vec()));
+            }
+            (Frame::Binary(_), Some(mount)) => {
+                let message = mount.decode(serializer, frame);
+                self.received(io, key, message.map(Received::from));
+            }
+            _ => self.received(io, key, None),
         }
     }
 
@@ -104,6 +125,7 @@ impl Shard {
     }
 
     /// Counts a message of a client; whose it was only while somebody looks.
+    #[inline]
     pub(crate) fn count_message(&mut self, key: Key) {
         self.metrics.messages_in.add(1);
         if let Some(observed) = &mut self.observed {

@@ -12,4 +12,4 @@ mod waiting;
 
 pub(crate) use inbound::Inbound;
 pub(crate) use upgrade::{check, client};
-pub(crate) use waiting::{TEXT_BYTES_MAX, receive};
+pub(crate) use waiting::{Long, TEXT_BYTES_MAX, receive};

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use simurgh_core::{Abandoned, Phase, Received};
-use simurgh_proto::serializer::Serializer;
+use simurgh_proto::serializer::{Frame, Serializer};
 use simurgh_reactor::Key;
 
 use crate::mail::Mail;
@@ -20,6 +20,23 @@ use crate::socket::{Connect, Mount};
 
 /// Longer texts are read elsewhere: one of escapes or blanks takes 8 ns a byte.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// A message that is read elsewhere.
+pub(crate) enum Long {
+    /// A text.
+    Text(String),
+    /// A binary frame of Supabase's.
+    Binary(Vec<u8>),
+}
+
+impl Long {
+    fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Binary(bytes) => bytes.len(),
+        }
+    }
+}
 
 impl Shard {
     /// Has a connection wait for the application's word on its connect; `rest` is what came behind
@@ -42,17 +59,17 @@ impl Shard {
         }
     }
 
-    /// Has a long text read where nobody else waits for it.
+    /// Has a long message read where nobody else waits for it.
     pub(crate) fn read_elsewhere(
         &mut self,
         io: &mut Io,
         key: Key,
         serializer: Serializer,
-        text: String,
+        long: Long,
     ) {
         let waiting = self.ticket(&[]);
         let ticket = waiting.ticket;
-        let passing = Passing::Reading { bytes: text.len(), waiting };
+        let passing = Passing::Reading { bytes: long.len(), waiting };
         if !self.wait(io, key, Phase::Waiting, passing) {
             return;
         }
@@ -64,7 +81,7 @@ impl Shard {
             let mounts = Arc::clone(&hub);
             let read = move || {
                 let mount = mount.and_then(|mount| mounts.mounts.get(mount));
-                let read = || receive(mount, serializer, text);
+                let read = || receive(mount, serializer, long);
                 catch_unwind(AssertUnwindSafe(read)).ok().flatten()
             };
             let received = tokio::task::spawn_blocking(read).await.ok().flatten();
@@ -231,13 +248,16 @@ fn take_passing(
     Some((before, *conn.passing.take_if(|passing| is_it(passing))?))
 }
 
-/// Reads a long text of a client; none if it is no message.
+/// Reads a long message of a client; none if it is no message.
 pub(crate) fn receive(
     mount: Option<&Mount>,
     serializer: Serializer,
-    text: String,
+    long: Long,
 ) -> Option<Received<'static>> {
-    let mut message = serializer.decode_owned(text).ok()?;
+    let mut message = match long {
+        Long::Text(text) => serializer.decode_owned(text).ok()?,
+        Long::Binary(bytes) => mount?.decode(serializer, Frame::Binary(&bytes))?.into_owned(),
+    };
     let route = mount.and_then(|mount| mount.channels.route(&message.topic));
     let prepare = route.and_then(|route| route.prepare.as_ref());
     let bytes = message.payload.len();

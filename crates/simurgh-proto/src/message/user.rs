@@ -1,0 +1,264 @@
+//! What a member broadcasts as Supabase's clients do it: an event of its own, and data behind it.
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::serializer::json;
+use crate::serializer::{DecodeError, EncodeError};
+
+/// The content of a Supabase broadcast frame (PROTOCOL §11.1): the member's own event, metadata,
+/// and data that is JSON text or raw bytes.
+///
+/// It keeps the frame it came in, of which most of the server's frames is the same, so that passing
+/// it on takes one copy and no second look. The event is UTF-8, the metadata a JSON object or
+/// nothing, and data said to be JSON is: whoever makes one has checked.
+#[derive(Clone)]
+pub struct UserBroadcast<'a> {
+    /// A frame of either kind, whatever its other fields. A payload is told from others by their
+    /// tag alone, and dropped like them, while all are of one form.
+    frame: Cow<'a, [u8]>,
+}
+
+/// Where the parts of a frame are.
+struct Parts<'f> {
+    /// Lengths of event and metadata, and the encoding, as all frames have them.
+    head: [u8; 3],
+    /// Event, metadata and data, one behind the other.
+    rest: &'f [u8],
+}
+
+/// The parts of a frame of a client: three fields stand before the event, else one does.
+fn parts(frame: &[u8]) -> Option<Parts<'_>> {
+    let (kind, rest) = frame.split_first()?;
+    let (others, rest) = rest.split_at_checked(if *kind == USER_PUSH { 3 } else { 1 })?;
+    let (head, rest) = rest.split_first_chunk::<3>()?;
+    let others = others.iter().map(|length| usize::from(*length)).sum();
+    Some(Parts { head: *head, rest: rest.get(others..)? })
+}
+
+impl<'a> UserBroadcast<'a> {
+    /// One whose data is a JSON text.
+    ///
+    /// # Errors
+    /// An event of more than 255 bytes.
+    pub fn json(event: &str, text: &str) -> Result<UserBroadcast<'static>, EncodeError> {
+        let length = u8::try_from(event.len()).map_err(|_| EncodeError::FieldTooLong)?;
+        Ok(UserBroadcast::of([length, 0, JSON], event.as_bytes(), text.as_bytes()))
+    }
+
+    /// One whose data is raw bytes; members that speak V1 do not get it.
+    ///
+    /// # Errors
+    /// An event of more than 255 bytes.
+    pub fn raw(event: &str, data: &[u8]) -> Result<UserBroadcast<'static>, EncodeError> {
+        let length = u8::try_from(event.len()).map_err(|_| EncodeError::FieldTooLong)?;
+        Ok(UserBroadcast::of([length, 0, RAW], event.as_bytes(), data))
+    }
+
+    /// A frame of the server without a topic.
+    fn of(head: [u8; 3], fields: &[u8], data: &[u8]) -> UserBroadcast<'static> {
+        let mut frame = Vec::with_capacity(5 + fields.len() + data.len());
+        frame.extend_from_slice(&[USER_BROADCAST, 0]);
+        frame.extend_from_slice(&head);
+        frame.extend_from_slice(fields);
+        frame.extend_from_slice(data);
+        UserBroadcast { frame: Cow::Owned(frame) }
+    }
+
+    /// Checks and takes what stands in a frame behind its other fields.
+    pub(crate) fn read(frame: &'a [u8]) -> Result<Self, DecodeError> {
+        let Parts { head, rest } = parts(frame).ok_or(DecodeError::Truncated)?;
+        let [event_bytes, metadata_bytes, encoding] = head;
+        let (is_json, event_end) = (encoding != RAW, usize::from(event_bytes));
+        let fields_end = event_end + usize::from(metadata_bytes);
+        let fields = rest.get(..fields_end).ok_or(DecodeError::Truncated)?;
+        // What is text is looked at in one go; where a field ends must be the end of a letter.
+        let all = text(if is_json { rest } else { fields })?;
+        let (fields, data) = all.split_at_checked(fields_end).ok_or(DecodeError::NotUtf8)?;
+        let (_, metadata) = fields.split_at_checked(event_end).ok_or(DecodeError::NotUtf8)?;
+        if metadata_bytes > 0 {
+            json::validate(metadata)?;
+            if !metadata.trim_start().starts_with('{') {
+                return Err(DecodeError::Shape);
+            }
+        }
+        if is_json {
+            json::validate(data)?;
+        }
+        Ok(Self { frame: Cow::Borrowed(frame) })
+    }
+
+    /// What all of its frames have alike.
+    fn parts(&self) -> Parts<'_> {
+        // Whoever makes one has looked.
+        parts(&self.frame).unwrap_or(Parts { head: [0; 3], rest: &[] })
+    }
+
+    /// The member's own event.
+    pub fn event(&self) -> &str {
+        let Parts { head: [event, ..], rest } = self.parts();
+        utf8(rest.get(..usize::from(event)))
+    }
+
+    /// What came beside the data: a JSON object, or no text at all.
+    pub fn metadata(&self) -> &str {
+        let Parts { head: [event, metadata, _], rest } = self.parts();
+        let at = usize::from(event);
+        utf8(rest.get(at..at + usize::from(metadata)))
+    }
+
+    /// The data: JSON text, or raw bytes.
+    pub fn data(&self) -> &[u8] {
+        let Parts { head: [event, metadata, _], rest } = self.parts();
+        rest.get(usize::from(event) + usize::from(metadata)..).unwrap_or_default()
+    }
+
+    /// The data, if it is JSON text.
+    pub fn json_text(&self) -> Option<&str> {
+        if self.is_json() { str::from_utf8(self.data()).ok() } else { None }
+    }
+
+    /// Whether the data is JSON text.
+    pub fn is_json(&self) -> bool {
+        let Parts { head: [.., encoding], .. } = self.parts();
+        encoding != RAW
+    }
+
+    /// The same with other data; where that is JSON ([`is_json`](Self::is_json)) it has to be, too.
+    pub fn with_data(&self, data: &[u8]) -> UserBroadcast<'static> {
+        let Parts { head, rest } = self.parts();
+        let fields = rest.len() - self.data().len();
+        UserBroadcast::of(head, rest.get(..fields).unwrap_or_default(), data)
+    }
+
+    /// The same without its metadata, which is the sender's word alone.
+    #[must_use]
+    #[inline]
+    pub fn without_metadata(self) -> Self {
+        let Parts { head: [event, metadata, encoding], .. } = self.parts();
+        match metadata {
+            0 => self,
+            _ => Self::of([event, 0, encoding], self.event().as_bytes(), self.data()),
+        }
+    }
+
+    /// Bytes that it keeps: a frame, which is some more than event, metadata and data.
+    pub fn len(&self) -> usize {
+        self.frame.len()
+    }
+
+    /// Whether there is nothing of it at all, which is never.
+    pub fn is_empty(&self) -> bool {
+        self.frame.is_empty()
+    }
+
+    /// What its frames have in common: two lengths and the encoding; event, metadata and data.
+    pub(crate) fn common(&self) -> ([u8; 3], &[u8]) {
+        let Parts { head, rest } = self.parts();
+        (head, rest)
+    }
+
+    /// The same, borrowed from this one.
+    pub fn borrow(&self) -> UserBroadcast<'_> {
+        UserBroadcast { frame: Cow::Borrowed(&self.frame) }
+    }
+
+    /// The same, owning what it holds.
+    pub fn into_owned(self) -> UserBroadcast<'static> {
+        UserBroadcast { frame: Cow::Owned(self.frame.into_owned()) }
+    }
+}
+
+impl PartialEq for UserBroadcast<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        let same = (self.is_json(), self.event(), self.metadata(), self.data());
+        same == (other.is_json(), other.event(), other.metadata(), other.data())
+    }
+}
+
+impl Eq for UserBroadcast<'_> {}
+
+impl fmt::Debug for UserBroadcast<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = f.debug_struct("UserBroadcast");
+        fields.field("event", &self.event()).field("metadata", &self.metadata());
+        match self.json_text() {
+            Some(text) => fields.field("json", &text),
+            None => fields.field("data", &self.data()),
+        };
+        fields.finish()
+    }
+}
+
+/// What was looked at before.
+fn utf8(bytes: Option<&[u8]>) -> &str {
+    bytes.and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default()
+}
+
+fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
+    simdutf8::basic::from_utf8(bytes).map_err(|_| DecodeError::NotUtf8)
+}
+
+/// Kind of a frame that clients send.
+pub(crate) const USER_PUSH: u8 = 3;
+/// Kind of a frame that clients hear.
+pub(crate) const USER_BROADCAST: u8 = 4;
+
+/// Encoding of raw bytes.
+const RAW: u8 = 0;
+/// Encoding of JSON text; what is not raw is read as this.
+const JSON: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame of a client, and one of the server, with the same behind other fields.
+    fn frames(head: [u8; 3], rest: &[u8]) -> [Vec<u8>; 2] {
+        let client = [&[USER_PUSH, 1, 2, 3][..], &head, b"jrrttt", rest].concat();
+        [client, [&[USER_BROADCAST, 3][..], &head, b"ttt", rest].concat()]
+    }
+
+    #[test]
+    fn its_parts_are_found_whatever_it_keeps() {
+        for frame in frames([2, 7, 1], b"ev{\"a\":1}[1]") {
+            let it = UserBroadcast::read(&frame).unwrap();
+            for it in [it.borrow(), it.clone().into_owned(), it.with_data(b"[1]")] {
+                assert_eq!((it.event(), it.metadata()), ("ev", "{\"a\":1}"));
+                assert_eq!((it.data(), it.json_text()), (&b"[1]"[..], Some("[1]")));
+            }
+            let bare = it.without_metadata();
+            assert_eq!((bare.event(), bare.metadata(), bare.data()), ("ev", "", &b"[1]"[..]));
+            assert_eq!(Ok(bare), UserBroadcast::json("ev", "[1]"));
+        }
+        let raw = UserBroadcast::raw("", b"\xff").unwrap();
+        assert_eq!((raw.event(), raw.json_text(), raw.data()), ("", None, &b"\xff"[..]));
+        let long = "x".repeat(256);
+        assert_eq!(UserBroadcast::raw(&long, b""), Err(EncodeError::FieldTooLong));
+        assert_ne!(UserBroadcast::raw("e", b"1"), UserBroadcast::json("e", "1"));
+    }
+
+    #[test]
+    fn what_it_says_to_be_is_checked() {
+        for (rest, head, expected) in [
+            (&b"e"[..], [2, 0, 0], DecodeError::Truncated),
+            (b"e{", [1, 2, 0], DecodeError::Truncated),
+            (b"\xff", [1, 0, 0], DecodeError::NotUtf8),
+            (b"e\xff", [1, 1, 0], DecodeError::NotUtf8),
+            (b"e\xff", [1, 0, 1], DecodeError::NotUtf8),
+            ("é1".as_bytes(), [1, 0, 1], DecodeError::NotUtf8),
+            ("é1".as_bytes(), [1, 1, 1], DecodeError::NotUtf8),
+            (b"e[]", [1, 2, 0], DecodeError::Shape),
+            (b"e{", [1, 0, 1], DecodeError::Syntax { at: 1 }),
+            (b"e", [1, 0, 1], DecodeError::Syntax { at: 0 }),
+            (b"e{}{} x", [1, 2, 7], DecodeError::Syntax { at: 3 }),
+        ] {
+            for frame in frames(head, rest) {
+                assert_eq!(UserBroadcast::read(&frame), Err(expected), "{rest:?}");
+            }
+        }
+        for frame in frames([1, 0, 0], b"e\xff") {
+            assert!(UserBroadcast::read(&frame).is_ok(), "raw data is any bytes");
+        }
+    }
+}

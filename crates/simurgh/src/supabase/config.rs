@@ -1,0 +1,192 @@
+//! What a client asks for with its join (PROTOCOL §11.2).
+
+use serde_json::{Map, Value};
+use simurgh_proto::message::Payload;
+
+/// Longer ones are refused: they are read on a shard. A token and twenty filters have 4 kB.
+pub(super) const JOIN_BYTES_MAX: usize = 64 << 10;
+
+/// A join's wishes. What is not there, or of another shape than it should be, is as if it were not
+/// said, as with Supabase; only changes that cannot be answered are a mistake.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct JoinConfig {
+    /// Broadcasts are answered.
+    pub(super) ack: bool,
+    /// Own broadcasts are heard.
+    pub(super) own: bool,
+    /// The list of who is there is wanted.
+    pub(super) presence: bool,
+    /// Under which key to be present; none: one that is made up.
+    pub(super) key: Option<String>,
+    /// The topic is one for which tokens are asked.
+    pub(super) private: bool,
+    /// Of which tables changes are wanted, each with its id.
+    pub(super) changes: Vec<Map<String, Value>>,
+    /// By which the join is to be judged.
+    pub(super) token: Option<String>,
+}
+
+/// A filter of `postgres_changes` that is no object.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct WrongChanges;
+
+impl JoinConfig {
+    pub(super) fn read(payload: &Payload<'_>) -> Result<Self, WrongChanges> {
+        let Ok(payload) = payload.parse::<Value>() else { return Ok(Self::default()) };
+        let config = &payload["config"];
+        let (broadcast, presence) = (&config["broadcast"], &config["presence"]);
+        let token = [&payload["user_token"], &payload["access_token"]];
+        Ok(Self {
+            ack: flag(&broadcast["ack"]),
+            own: flag(&broadcast["self"]),
+            presence: flag(&presence["enabled"]),
+            key: key(&presence["key"]),
+            private: flag(&config["private"]),
+            changes: changes(&config["postgres_changes"])?,
+            token: token.into_iter().find_map(Value::as_str).map(str::to_owned),
+        })
+    }
+
+    /// The answer: the changes in the order in which they were asked for.
+    pub(super) fn response(&self) -> Payload<'static> {
+        Payload::from(serde_json::json!({ "postgres_changes": self.changes }))
+    }
+}
+
+/// Some clients send truth values as texts.
+fn flag(value: &Value) -> bool {
+    match value {
+        Value::Bool(flag) => *flag,
+        Value::String(text) => text.eq_ignore_ascii_case("true"),
+        _ => false,
+    }
+}
+
+fn key(value: &Value) -> Option<String> {
+    match value {
+        Value::String(key) => Some(key.clone()).filter(|key| !key.is_empty()),
+        // Keys are texts.
+        Value::Number(key) => Some(key.to_string()),
+        _ => None,
+    }
+}
+
+/// What was asked for, without nulls, with ids.
+fn changes(value: &Value) -> Result<Vec<Map<String, Value>>, WrongChanges> {
+    let Value::Array(wanted) = value else { return Ok(Vec::new()) };
+    let wanted = wanted.iter().filter(|wanted| !wanted.is_null());
+    wanted
+        .map(|wanted| {
+            let mut wanted = wanted.as_object().cloned().ok_or(WrongChanges)?;
+            wanted.remove("id");
+            let id = id(&Value::Object(wanted.clone()).to_string());
+            wanted.insert("id".to_owned(), id.into());
+            Ok(wanted)
+        })
+        .collect()
+}
+
+/// The same for the same filter, so that whoever sends changes can work it out: FNV-1a of its JSON
+/// text, keys in order, in 27 bits as Supabase's ids have.
+fn id(text: &str) -> u32 {
+    let hash = text
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    (hash ^ hash >> 27) & 0x07ff_ffff
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(payload: Value) -> JoinConfig {
+        JoinConfig::read(&Payload::from(payload)).unwrap()
+    }
+
+    #[test]
+    fn all_that_the_clients_say_is_read() {
+        let config = read(json!({
+            "config": {
+                "broadcast": {"ack": true, "self": true},
+                "presence": {"key": "ann", "enabled": true},
+                "postgres_changes": [], "private": true,
+            },
+            "access_token": "t",
+        }));
+        let expected = JoinConfig {
+            ack: true,
+            own: true,
+            presence: true,
+            key: Some("ann".to_owned()),
+            private: true,
+            changes: vec![],
+            token: Some("t".to_owned()),
+        };
+        assert_eq!(config, expected);
+        assert_eq!(config.response().json(), Some(r#"{"postgres_changes":[]}"#));
+    }
+
+    #[test]
+    fn truth_values_may_be_texts() {
+        for (value, expected) in [
+            (json!("true"), true),
+            (json!("True"), true),
+            (json!("TRUE"), true),
+            (json!("false"), false),
+            (json!("yes"), false),
+            (json!(1), false),
+            (json!(null), false),
+            (json!([true]), false),
+        ] {
+            let said = json!({"config": {"broadcast": {"ack": value, "self": value},
+                "presence": {"enabled": value}, "private": value}});
+            let JoinConfig { ack, own, presence, private, .. } = read(said);
+            assert_eq!([ack, own, presence, private], [expected; 4], "{value}");
+        }
+    }
+
+    #[test]
+    fn other_shapes_say_nothing() {
+        let deep = "[".repeat(500) + &"]".repeat(500);
+        for text in ["null", "[]", "7", "\"config\"", "{}", r#"{"config":null}"#, &deep] {
+            let config = JoinConfig::read(&Payload::checked(text).unwrap());
+            assert_eq!(config, Ok(JoinConfig::default()), "{text}");
+        }
+        for config in [
+            json!([]),
+            json!("x"),
+            json!({"broadcast": 7, "presence": [], "postgres_changes": {}, "private": {}}),
+            json!({"broadcast": {"ack": {}}, "presence": {"key": {}}, "postgres_changes": null}),
+            json!({"presence": {"key": ""}}),
+        ] {
+            let said = json!({"config": config, "access_token": 7});
+            assert_eq!(read(said), JoinConfig::default());
+        }
+        assert_eq!(JoinConfig::read(&Payload::from_bytes(vec![1])), Ok(JoinConfig::default()));
+        assert_eq!(read(json!({"config": {"presence": {"key": 7}}})).key.as_deref(), Some("7"));
+        let proto = json!({"config": {"presence": {"key": "__proto__"}}});
+        assert_eq!(read(proto).key.as_deref(), Some("__proto__"));
+    }
+
+    #[test]
+    fn changes_are_answered_in_order_and_their_ids_tell_them_apart() {
+        let wanted = json!([
+            {"event": "*", "schema": "public", "table": "b"},
+            null,
+            {"event": "INSERT", "schema": "public", "table": "a", "filter": "id=eq.1", "id": 9},
+            {"event": "*", "schema": "public", "table": "b"},
+        ]);
+        let config = read(json!({"config": {"postgres_changes": wanted}}));
+        let tables: Vec<_> = config.changes.iter().map(|it| it["table"].clone()).collect();
+        assert_eq!(tables, ["b", "a", "b"]);
+        let ids: Vec<_> = config.changes.iter().map(|it| it["id"].as_u64().unwrap()).collect();
+        assert!(ids[0] == ids[2] && ids[0] != ids[1] && ids.iter().all(|id| *id < 1 << 27));
+        assert_ne!(ids[1], 9, "ids are the server's");
+        for wanted in [json!([7]), json!([[]]), json!(["public"]), json!([{}, true])] {
+            let said = Payload::from(json!({"config": {"postgres_changes": wanted}}));
+            assert_eq!(JoinConfig::read(&said), Err(WrongChanges), "{wanted}");
+        }
+    }
+}
