@@ -116,8 +116,8 @@ pub struct TooFew {
 }
 
 impl Bucket {
-    /// What it is once `cost` tokens are taken, `now_ns` nanoseconds after any fixed origin; whoever
-    /// means it puts that in its place.
+    /// What it is once `cost` tokens are taken, `now_ns` nanoseconds after any fixed origin;
+    /// whoever means it puts that in its place.
     ///
     /// # Errors
     /// Too few tokens are there.
