@@ -43,6 +43,21 @@ fn flags_refused(dir: &Path, flags: &[&str], words: &[&str]) -> Ran {
     ran
 }
 
+/// What docs/CONFIGURATION.md shows is taken as it stands.
+#[test]
+fn the_page_on_channels_shows_files_that_are_right() {
+    let page = include_str!("../../../docs/CONFIGURATION.md");
+    let dir = directory(&[("secret", "a secret of thirty-two bytes or more")]);
+    let blocks: Vec<_> = page.split("```toml\n").skip(1).collect();
+    assert_eq!(blocks.len(), 3);
+    for block in blocks {
+        let toml = block.split("```").next().unwrap();
+        std::fs::write(dir.path().join("f.toml"), toml).unwrap();
+        let ran = run(dir.path(), &["config", "--check", "f.toml"]);
+        assert!(ran.status.success(), "{toml}\n{}", ran.stderr);
+    }
+}
+
 #[test]
 fn every_key_refuses_what_it_does_not_take() {
     refused(

@@ -132,7 +132,9 @@ impl SimNode {
         match mail {
             PresenceMail::Call(channel, call) => {
                 let does = match call {
-                    PresenceCall::Track(key, it) => Does::Track(key_of(key), number(it.as_str())),
+                    PresenceCall::Track(key, it, _) => {
+                        Does::Track(key_of(key), number(it.as_str()))
+                    }
                     PresenceCall::Update(key, it) => Does::Update(key_of(key), number(it.as_str())),
                     PresenceCall::Untrack(key) => Does::Untrack(key_of(key)),
                     PresenceCall::PushState => Does::Ask,

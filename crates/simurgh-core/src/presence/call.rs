@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_presence::{Meta, MetaError};
+use simurgh_presence::{Extra, Meta, MetaError};
 use simurgh_proto::message::Payload;
 
 use crate::id::ChannelId;
@@ -54,12 +54,20 @@ impl PresenceConfig {
 
     /// A meta, if it is one and short enough.
     pub(crate) fn meta(&self, payload: &Payload<'_>) -> Result<Meta, PresenceError> {
+        Meta::parse(self.text(payload)?).map_err(PresenceError::Meta)
+    }
+
+    /// What stands beside metas, by the same rules.
+    pub(crate) fn extra(&self, payload: &Payload<'_>) -> Result<Extra, PresenceError> {
+        Extra::parse(self.text(payload)?).map_err(PresenceError::Meta)
+    }
+
+    fn text<'p>(&self, payload: &'p Payload<'_>) -> Result<&'p str, PresenceError> {
         let (bytes, bytes_max) = (payload.len(), self.meta_bytes_max);
         if bytes > bytes_max {
             return Err(PresenceError::MetaTooLong { bytes, bytes_max });
         }
-        let text = payload.json().ok_or(PresenceError::BinaryMeta)?;
-        Meta::parse(text).map_err(PresenceError::Meta)
+        payload.json().ok_or(PresenceError::BinaryMeta)
     }
 }
 
@@ -107,8 +115,8 @@ impl std::error::Error for PresenceError {}
 /// What a channel does with its own entries.
 #[derive(Debug)]
 pub enum PresenceCall {
-    /// It has one more.
-    Track(Box<str>, Meta),
+    /// It has one more; and what is to stand beside the metas of its key.
+    Track(Box<str>, Meta, Option<Extra>),
     /// One has another meta.
     Update(Box<str>, Meta),
     /// It has one less.
@@ -149,9 +157,11 @@ impl PresenceMail {
     /// Bytes that are charged to the shard while it is on its way.
     pub(crate) fn weight(&self) -> usize {
         let own = match self {
-            Self::Call(_, PresenceCall::Track(key, meta) | PresenceCall::Update(key, meta)) => {
-                key.len() + meta.as_str().len()
+            Self::Call(_, PresenceCall::Track(key, meta, extra)) => {
+                let extra = extra.as_ref().map_or(0, |extra| extra.as_str().len());
+                key.len() + meta.as_str().len() + extra
             }
+            Self::Call(_, PresenceCall::Update(key, meta)) => key.len() + meta.as_str().len(),
             Self::Call(_, PresenceCall::Untrack(key)) => key.len(),
             Self::Answers(Some(events)) => events.iter().map(|(_, json)| json.len()).sum(),
             Self::Call(..) | Self::List(_) | Self::Answers(None) => 0,

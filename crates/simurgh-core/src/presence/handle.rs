@@ -79,7 +79,37 @@ impl<'c> Presences<'c> {
         let config = self.reach.presence_config();
         config.check_key(key)?;
         let meta = config.meta(&meta.into())?;
-        self.call(PresenceCall::Track(key.into(), meta));
+        self.call(PresenceCall::Track(key.into(), meta, None));
+        Ok(())
+    }
+
+    /// As [`track`](Self::track), with what is to stand beside the metas of the key, such as what a
+    /// database knows of the user: `{key: {"metas": […], …extra}}`, in lists and in diffs, until the
+    /// key's last presence has left. Phoenix asks its `fetch/2` for that; here whoever tracks has
+    /// asked before, in an asynchronous join for example. Another one for the same key replaces it,
+    /// and who knows the key hears of that with its next join.
+    ///
+    /// ```
+    /// # use simurgh_core::{Context, PresenceError};
+    /// # use simurgh_proto::message::Payload;
+    /// fn enters(ctx: &mut Context<'_>) -> Result<(), PresenceError> {
+    ///     let (meta, user) = (r#"{"device":"phone"}"#, r#"{"user":{"name":"Zoë"}}"#);
+    ///     ctx.presence().track_with("7", Payload::from_json(meta), Payload::from_json(user))
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`track`](Self::track), of the meta and of what stands beside it.
+    pub fn track_with(
+        &mut self,
+        key: &str,
+        meta: impl Into<Payload<'static>>,
+        extra: impl Into<Payload<'static>>,
+    ) -> Result<(), PresenceError> {
+        let config = self.reach.presence_config();
+        config.check_key(key)?;
+        let (meta, extra) = (config.meta(&meta.into())?, config.extra(&extra.into())?);
+        self.call(PresenceCall::Track(key.into(), meta, Some(extra)));
         Ok(())
     }
 

@@ -29,6 +29,7 @@ fn present() -> Scripted {
         let result = match event {
             "track" => ctx.presence().track(&text(), Payload::from_json(r#"{"at":1}"#)),
             "meta" => ctx.presence().track("k", payload),
+            "with" => ctx.presence().track_with("k", Payload::from_json("{}"), payload),
             "update" => ctx.presence().update(&text(), Payload::from_json(r#"{"at":2}"#)),
             "untrack" => {
                 ctx.presence().untrack(&text());
@@ -213,6 +214,28 @@ fn who_joins_in_one_interval_shares_one_list_and_one_diff() {
 }
 
 #[test]
+fn what_stands_beside_the_metas_of_a_key_is_in_diffs_and_lists() {
+    let mut it = stage(PresenceConfig { meta_bytes_max: 60, ..PresenceConfig::default() });
+    let [ann, bob] = [it.joined(&["t"]), it.joined(&["t"])];
+    says(&mut it, ann, "with", r#"{"user":{"name":"Ann"},"metas":1}"#);
+    turn(&mut it);
+    let diff = it.hears(bob).join("");
+    let is_told = |text: &str| text.contains(r#"{"k":{"metas":[{"phx_ref":"#);
+    assert!(is_told(&diff) && diff.contains(r#"],"user":{"name":"Ann"}}"#), "{diff}");
+    says(&mut it, bob, "state", "0");
+    it.passes(INTERVAL);
+    turn(&mut it);
+    let state = it.hears(bob).join("");
+    assert!(is_told(&state) && state.contains(r#"],"user":{"name":"Ann"}}"#), "{state}");
+    for wrong in ["[]", "7", &format!("{{\"a\":\"{}\"}}", "x".repeat(60))] {
+        says(&mut it, bob, "with", wrong);
+        turn(&mut it);
+        assert!(it.hears(bob).join("").contains("a presence's meta"), "{wrong}");
+    }
+    assert_eq!(it.core.presences(), Some(1));
+}
+
+#[test]
 fn a_long_list_leaves_in_portions_and_before_the_next_diff() {
     let config = PresenceConfig { meta_bytes_max: 1 << 20, ..PresenceConfig::default() };
     let mut it = stage(config);
@@ -250,7 +273,7 @@ fn who_asks_for_a_list_that_is_too_long_gets_both_answers_in_one_write() {
     let channel = |membership| ChannelId { shard: 0, membership, generation: 1 };
     let meta = || Meta::parse("{}").unwrap();
     for (at, key) in ["a", "b"].into_iter().enumerate() {
-        let call = (channel(at as u32), PresenceCall::Track(key.into(), meta()));
+        let call = (channel(at as u32), PresenceCall::Track(key.into(), meta(), None));
         assert_eq!(home.call("t", call, &config, 0), Taken::Yes);
     }
     let said = home.tell("t", &config, 1 << 20, 0);
@@ -268,7 +291,7 @@ fn who_asks_for_a_list_that_is_too_long_gets_both_answers_in_one_write() {
     assert_eq!((channels.len(), say.events()), (2, 2));
     // They are told another number than all, which then is what the others know: all hear it again.
     let call = |home: &mut Home, call| home.call("t", (channel(2), call), &config, ns * 2);
-    assert_eq!(call(&mut home, PresenceCall::Track("c".into(), meta())), Taken::Yes);
+    assert_eq!(call(&mut home, PresenceCall::Track("c".into(), meta(), None)), Taken::Yes);
     call(&mut home, PresenceCall::PushState);
     assert!(matches!(home.tell("t", &config, 1 << 20, ns * 2).as_slice(), [Say::Some(..)]));
     assert_eq!(call(&mut home, PresenceCall::Untrack("c".into())), Taken::Yes);

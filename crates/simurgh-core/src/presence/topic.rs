@@ -66,7 +66,13 @@ impl Topic {
             PresenceCall::Track(..) if table.tracked(channel) >= config.channel_entries_max => {
                 false
             }
-            PresenceCall::Track(key, meta) => table.track(channel, &key, meta, new_ref()).is_ok(),
+            PresenceCall::Track(key, meta, extra) => {
+                let is_tracked = table.track(channel, &key, meta, new_ref()).is_ok();
+                if let Some(extra) = extra.filter(|_| is_tracked) {
+                    table.enrich(&key, extra);
+                }
+                is_tracked
+            }
             PresenceCall::Update(key, meta) => table.update(channel, &key, meta, new_ref()).is_ok(),
             PresenceCall::Untrack(key) => table.untrack(channel, &key),
             PresenceCall::End => {
