@@ -83,11 +83,11 @@ impl<'c> Presences<'c> {
         Ok(())
     }
 
-    /// As [`track`](Self::track), with what is to stand beside the metas of the key, such as what a
-    /// database knows of the user: `{key: {"metas": […], …extra}}`, in lists and in diffs, until the
-    /// key's last presence has left. Phoenix asks its `fetch/2` for that; here whoever tracks has
-    /// asked before, in an asynchronous join for example. Another one for the same key replaces it,
-    /// and who knows the key hears of that with its next join.
+    /// As [`track`](Self::track), with what is to stand beside the metas of the key, such as what
+    /// a database knows of the user: `{key: {"metas": […], …extra}}`, in lists and in diffs, until
+    /// the key's last presence has left. Phoenix asks its `fetch/2` for that; here whoever tracks
+    /// has asked before, in an asynchronous join for example. Another one for the same key replaces
+    /// it, and who knows the key hears of that with its next join.
     ///
     /// ```
     /// # use simurgh_core::{Context, PresenceError};
