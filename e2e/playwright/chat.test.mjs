@@ -3,6 +3,7 @@
 
 import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";
+import http from "node:http";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
@@ -134,6 +135,44 @@ async function present(t, server, name) {
   await user.join("rooms:lobby", { user: name, presence: name });
   return user;
 }
+
+/** A proxy before the server that passes requests on and ends whatever wants to be upgraded. */
+async function proxyWithoutWebSockets(t, server) {
+  const { hostname, port } = new URL(server.url);
+  const proxy = http.createServer((request, response) => {
+    const { method, url: path, headers } = request;
+    const onward = http.request({ hostname, port, method, path, headers }, (answer) => {
+      response.writeHead(answer.statusCode, answer.headers);
+      answer.pipe(response);
+    });
+    onward.on("error", () => response.destroy());
+    response.on("close", () => onward.destroy());
+    request.pipe(onward);
+  });
+  proxy.upgrades = 0;
+  proxy.on("upgrade", (_request, socket) => {
+    proxy.upgrades += 1;
+    socket.destroy();
+  });
+  await new Promise((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+  t.after(() => { proxy.closeAllConnections(); proxy.close(); });
+  return { proxy, url: `http://127.0.0.1:${proxy.address().port}` };
+}
+
+test("behind a proxy without WebSockets people talk all the same", async (t) => {
+  const server = await serve(t);
+  const { proxy, url } = await proxyWithoutWebSockets(t, server);
+  const { page: ada } = await openWindow(t, { url }, "Ada");
+  assert.ok(proxy.upgrades > 0, "a WebSocket was tried first");
+  const { page: bob, seen } = await openWindow(t, server, "Bob");
+  await seesPresent(ada, ["Ada", "Bob"]);
+  await say(bob, "by WebSocket");
+  await hears(ada, "by WebSocket");
+  await say(ada, "by long polling");
+  await hears(bob, "by long polling");
+  assert.equal(await ada.locator(".message.sending, .message.failed").count(), 0);
+  assert.ok(seen.requests.some((it) => it.startsWith("ws:")));
+});
 
 test("both windows find back by themselves when the server returns", async (t) => {
   const server = await serve(t);

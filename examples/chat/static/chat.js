@@ -74,7 +74,8 @@ let connection = "connecting";
 let offlineTimer = null;
 let started = false;
 
-const socket = new Phoenix.Socket("/socket");
+// Where a proxy lets no WebSocket through, the page goes on with long polling.
+const socket = new Phoenix.Socket("/socket", { longPollFallbackMs: 2500 });
 
 /** states: idle (not asked for), joining, joined, errored (the client retries), refused, closed */
 function roomNamed(name) {
