@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::plan::{self, Plan};
 use super::say::{Say, count, of, time};
-use super::{AddressRange, Arrivals, Scenario, Target};
+use super::{AddressRange, Arrivals, Scenario, Target, Transport};
 use crate::engine::placement;
 
 /// What the explanation takes for given about this host.
@@ -68,6 +68,9 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
             session.weight,
             super::say::dialect(session.dialect)
         );
+        if session.transport == Transport::LongPoll {
+            out.push_str("  by long polling, over two connections\n");
+        }
         if let Some(every) = session.heartbeat {
             let _ = writeln!(out, "  a heartbeat every {}", time(every.as_secs_f64()));
         }
