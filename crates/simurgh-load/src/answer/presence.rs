@@ -164,7 +164,7 @@ mod tests {
         }
 
         #[test]
-        fn a_key_is_found_where_it_is(joins in entries(), leaves in entries(), key in "[a-c]{0,2}") {
+        fn a_key_is_found(joins in entries(), leaves in entries(), key in "[a-c]{0,2}") {
             let text = json!({"joins": joins, "leaves": leaves}).to_string();
             let is_in = |list, text: &str| lists(list, text, key.as_bytes());
             prop_assert_eq!(is_in(PresenceList::Joins, &text), joins.contains_key(&key));

@@ -358,15 +358,18 @@ impl Worker {
             return;
         }
         user.extra().tls = None;
-        self.abandon(io, key);
+        abandon(io, key, true);
         self.recorder.count(Count::Disconnects, 1);
     }
+}
 
-    /// Ends a connection, of which the user is not told any more.
-    pub(super) fn abandon(&mut self, io: &mut Net, key: Key) {
-        if let Some(conn) = io.conn(key) {
-            *conn = NOBODY;
-        }
-        io.close(key);
+/// Ends a connection, of which the user is not told any more.
+pub(super) fn abandon(io: &mut Net, key: Key, is_up: bool) {
+    if let Some(conn) = io.conn(key) {
+        *conn = NOBODY;
+    }
+    match is_up {
+        true => io.close(key),
+        false => io.abort(key),
     }
 }

@@ -13,7 +13,7 @@ use crate::http::{Done, LongPollPost};
 use crate::record::{Count, ErrorKind, Metric};
 use crate::tls::TlsClient;
 
-use super::longpoll::Call;
+use super::longpoll::{Call, abandon};
 use super::requests::user_agent;
 use super::user::{NO_KEY, Wire};
 use super::wire::{Tls, closed_kind};
@@ -275,7 +275,7 @@ impl Worker {
         if key == NO_KEY {
             return;
         }
-        self.abandon(io, key);
+        abandon(io, key, was_up);
         if was_up {
             self.recorder.count(Count::Disconnects, 1);
         }

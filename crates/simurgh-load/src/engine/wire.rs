@@ -468,6 +468,7 @@ impl Worker {
         if link == Wire::WebSocket {
             self.put_close(io, u, CloseCode::NORMAL.0);
         }
+        let is_up = self.poller(u).is_none_or(|poller| poller.is_connected());
         self.forget_link(u);
         self.end_session(io, u);
         if let Some(conn) = io.conn(key) {
@@ -475,6 +476,7 @@ impl Worker {
         }
         match link {
             Wire::Connecting | Wire::ConnectingHttp | Wire::ConnectingRaw => io.abort(key),
+            Wire::Poll if !is_up => io.abort(key),
             Wire::WebSocket | Wire::WebSocketClosing => {
                 // The server closes first (RFC 6455 §7.1.1). Closed from here, what it still sends
                 // would be answered by a reset, which takes away what it has not read of ours.
