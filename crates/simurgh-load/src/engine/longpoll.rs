@@ -105,7 +105,8 @@ impl Call {
                 None
             }
             Some(end) => Some(end.map_err(|error| error.to_string())),
-            None => Some(Err("there is no connection".to_owned())),
+            // The connection did not come about, which its end says better.
+            None => Some(Err(String::new())),
         }
     }
 
