@@ -178,6 +178,57 @@ fn the_shipped_scenarios_run() {
     }
 }
 
+/// Runs a shipped scenario with other times, all of which it has, and of fewer users.
+#[track_caller]
+fn shortened(name: &str, times: &[(&str, &str)], users: &str, pass: &str) -> serde_json::Value {
+    let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/scenarios").join(name);
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut text = text.replace("127.0.0.1:4000", &server.addresses[0]);
+    for (long, short) in times {
+        assert!(text.contains(long), "{long}");
+        text = text.replace(long, short);
+    }
+    let dir = directory(&[(name, &format!("{text}{pass}"))]);
+    let flags = ["--max-users", users, "--workers", "2", "--dashboard", "off", "--out", "out"];
+    let ran = run(dir.path(), &[&["load", name], &flags[..]].concat());
+    assert_eq!(ran.status.code(), Some(0), "{name}: {ran:?}");
+    report(&dir.path().join("out"))
+}
+
+#[test]
+fn presence_is_measured_where_users_come_and_go() {
+    let times = [
+        ("duration = \"30s\"", "duration = \"1s\""),
+        ("receive = \"50s\"", "receive = \"4s\""),
+        ("every = \"20s\"", "every = \"1s\""),
+        ("receive = \"15s\"", "receive = \"500ms\""),
+        ("< 500ms", "< 5s"),
+    ];
+    // Each is told of itself and of most others, a third of which come and go twice.
+    let pass = "presence_state_count = \">= 20\"\npresence_diff_count = \">= 200\"\n";
+    let report = shortened("presence.toml", &times, "20", pass);
+    assert!(report["counts"]["presence_states"].as_u64() >= Some(20), "{report}");
+    assert!(report["counts"]["leaves"].as_u64() >= Some(2), "{report}");
+}
+
+#[test]
+fn pollers_hear_what_is_said() {
+    let times = [
+        ("duration = \"25s\"", "duration = \"200ms\""),
+        ("receive = \"60s\"", "receive = \"4s\""),
+        ("every = \"2s\"", "every = \"100ms\""),
+        ("< 1s", "< 5s"),
+        ("< 2s", "< 5s"),
+    ];
+    let report = shortened("longpoll.toml", &times, "45", "broadcasts = \"== 50\"\n");
+    // All 50 to each of the 40 who are silent, and to those who speak as far as they are there.
+    let counts = &report["counts"];
+    assert!(counts["deliveries"].as_u64() >= Some(40 * 50), "{report}");
+    assert!(counts["polls"].as_u64() >= Some(45 * 20), "{report}");
+    assert!(counts["posts"].as_u64() >= Some(45 + 50), "{report}");
+}
+
 #[test]
 fn a_directory_without_a_run_has_no_report() {
     let dir = directory(&[]);

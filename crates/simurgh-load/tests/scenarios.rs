@@ -28,7 +28,15 @@ fn those_shipped_are_right_and_short() {
     let paths = shipped();
     let names: Vec<_> =
         paths.iter().map(|path| path.file_stem().unwrap().to_str().unwrap()).collect();
-    let expected = ["lifelike-chat", "lobby", "many-channels", "one-channel", "several-servers"];
+    let expected = [
+        "lifelike-chat",
+        "lobby",
+        "longpoll",
+        "many-channels",
+        "one-channel",
+        "presence",
+        "several-servers",
+    ];
     assert_eq!(names, expected);
     for path in &paths {
         let text = std::fs::read_to_string(path).unwrap();
@@ -59,6 +67,8 @@ fn those_shipped_do_what_they_say() {
         ("many-channels.toml", &["in all about 10,000 users, at a time at most about 10,000"]),
         ("several-servers.toml", &["127.0.0.1:4000, 75 % of the users", "127.0.0.1:4001, 25 %"]),
         ("lifelike-chat.toml", &["10 arrive a second, at random (Poisson)"]),
+        ("longpoll.toml", &["about 5,005 users", "sockets    10,010", "by long polling"]),
+        ("presence.toml", &["about 900 users", "waits for a presence_state with {{user_id}}"]),
     ] {
         let text = explain(&by_name(name), &machine);
         for expected in expected {

@@ -6,8 +6,8 @@ use simurgh_proto::message::events;
 use simurgh_proto::serializer::{Frame, Serializer, ServerMessage};
 
 use super::words::Words;
-use super::{Expand, JsonPath, compile_pattern};
-use crate::scenario::Matcher;
+use super::{Expand, JsonPath, compile_pattern, presence};
+use crate::scenario::{Matcher, PresenceList};
 
 /// A [`Matcher`], ready for use.
 #[derive(Clone, Debug)]
@@ -21,6 +21,7 @@ enum Kind {
     Regex(Regex),
     Json(Box<Json>),
     Event { topic: Option<Words>, event: Words },
+    Presence { topic: Option<Words>, list: PresenceList, key: Words },
 }
 
 #[derive(Clone, Debug)]
@@ -55,6 +56,11 @@ impl CompiledMatcher {
             Matcher::Event { topic, event } => {
                 Kind::Event { topic: topic.as_ref().map(Words::new), event: Words::new(event) }
             }
+            Matcher::Presence { topic, list, key } => Kind::Presence {
+                topic: topic.as_ref().map(Words::new),
+                list: *list,
+                key: Words::new(key),
+            },
         }))
     }
 
@@ -96,6 +102,16 @@ impl CompiledMatcher {
                     words.with(expand, |text| text == found.as_bytes())
                 };
                 is(event, found_event) && topic.as_ref().is_none_or(|topic| is(topic, found_topic))
+            }),
+            Kind::Presence { topic, list, key } => with_message(frame, message, |message| {
+                let ServerMessage::Event(found) = message else { return false };
+                presence::event_of(*list) == found.event
+                    && topic.as_ref().is_none_or(|topic| {
+                        topic.with(expand, |topic| topic == found.topic.as_bytes())
+                    })
+                    && found.payload.json().is_some_and(|payload| {
+                        key.with(expand, |key| presence::lists(*list, payload, key))
+                    })
             }),
         }
     }

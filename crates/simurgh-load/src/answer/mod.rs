@@ -12,6 +12,7 @@ mod json_bounds;
 mod markup;
 mod matcher;
 mod pattern;
+mod presence;
 mod text;
 mod tree;
 mod words;
@@ -22,6 +23,7 @@ pub use find::CompiledFind;
 pub use json::JsonPath;
 pub use matcher::CompiledMatcher;
 pub use pattern::compile_pattern;
+pub use presence::{PRESENCE_DIFF, PRESENCE_STATE, PresenceDiff};
 pub use text::{AnswerText, decode_html};
 pub use words::Expand;
 

@@ -31,6 +31,7 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
         registers: 0,
         used: BTreeSet::new(),
         stamped: false,
+        tracks: false,
     };
     let mut sessions = Vec::new();
     for session in &scenario.sessions {
@@ -39,6 +40,7 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
         sessions.push(SessionInfo {
             start: compiler.here(),
             dialect: session.dialect,
+            transport: session.transport,
             heartbeat: session.heartbeat,
             reconnect: session.reconnect,
             read_rate_max: session.read_rate_max,
@@ -47,12 +49,12 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
         compiler.steps(&session.steps)?;
         compiler.push(Op::End);
     }
-    let Compiler { mut ops, stamped, .. } = compiler;
+    let Compiler { mut ops, stamped, tracks, .. } = compiler;
     mark_lazy(&mut ops);
     let waits_ahead = ways::lead_to(&ops, &sessions, |op| matches!(op, Op::Wait(..)));
     let throttled = sessions.iter().any(|session| session.read_rate_max.is_some());
     let scenario = Arc::clone(scenario);
-    Ok(Program { scenario, ops, waits_ahead, sessions, stamped, throttled })
+    Ok(Program { scenario, ops, waits_ahead, sessions, stamped, tracks, throttled })
 }
 
 struct Compiler {
@@ -62,6 +64,7 @@ struct Compiler {
     /// Variables that somebody reads.
     used: BTreeSet<VarId>,
     stamped: bool,
+    tracks: bool,
 }
 
 impl Compiler {
@@ -153,6 +156,7 @@ impl Compiler {
 
     fn channel(&mut self, command: ChannelCommand, push: &Push) -> Result<ChannelOp, String> {
         self.stamped |= has_stamp(&push.payload);
+        self.tracks |= push.presence.is_some();
         let topic = constant(&push.topic).and_then(|topic| str::from_utf8(topic).ok());
         let topic = topic.map(Topic::from);
         Ok(ChannelOp { command, push: push.clone(), topic, answer: AnswerOp::new(&push.answer)? })

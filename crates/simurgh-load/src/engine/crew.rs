@@ -240,6 +240,7 @@ impl Seat {
             stopping: Stopping::No,
             reported_ns: 0,
             traffic: Traffic::default(),
+            last_diff: super::presence::LastDiff::default(),
             said_idle: false,
         }
     }

@@ -58,7 +58,7 @@ impl Worker {
         self.lost(io, u, Some(ErrorKind::Closed(code)), || reason);
     }
 
-    fn frame_in(&mut self, io: &mut Net, u: u32, frame: Frame<'_>, received_ns: u64) {
+    pub(super) fn frame_in(&mut self, io: &mut Net, u: u32, frame: Frame<'_>, received_ns: u64) {
         self.dump_bytes(u, false, bytes_of(frame));
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
@@ -256,7 +256,7 @@ impl Worker {
     /// Runs a join, a push or a leave.
     pub(crate) fn channel(&mut self, io: &mut Net, u: u32, op: &ChannelOp) -> Flow {
         let Some(user) = self.users.get(u) else { return Flow::Wait };
-        if user.link != Wire::WebSocket {
+        if !user.link.is_open() {
             return self.not_connected(io, u);
         }
         let topic = match &op.topic {
@@ -279,8 +279,12 @@ impl Worker {
             Kind::Text => OpCode::Text,
             Kind::Binary => OpCode::Binary,
         };
-        self.put_frame(io, u, opcode, &message);
+        self.note_presence(u, op, &topic, io.clock_ns());
+        let is_there = self.put_message(io, u, opcode, &message);
         self.frame_scratch = message;
+        if !is_there {
+            return Flow::Wait;
+        }
         self.recorder.count(
             match op.command {
                 ChannelCommand::Join => Count::Joins,
@@ -345,7 +349,7 @@ impl Worker {
 
     /// Sends a heartbeat if the user has an open socket.
     pub(crate) fn heartbeat(&mut self, io: &mut Net, u: u32) {
-        let Some(user) = self.users.get(u).filter(|user| user.link == Wire::WebSocket) else {
+        let Some(user) = self.users.get(u).filter(|user| user.link.is_open()) else {
             return;
         };
         if user.client.awaits_heartbeat() {
@@ -357,7 +361,7 @@ impl Worker {
         message.clear();
         let sent = user.client.heartbeat(&mut message);
         if sent.is_ok() {
-            self.put_frame(io, u, OpCode::Text, &message);
+            self.put_message(io, u, OpCode::Text, &message);
             self.recorder.count(Count::Heartbeats, 1);
         }
         self.frame_scratch = message;
@@ -419,7 +423,12 @@ impl Worker {
                 self.channel_closed(u, || format!("phx_error of {topic}"));
                 true
             }
-            Incoming::Push { .. } | Incoming::Broadcast { .. } | Incoming::Unrelated => false,
+            Incoming::Push { topic, event, payload }
+            | Incoming::Broadcast { topic, event, payload } => {
+                self.presence_in(u, topic, event, payload.json(), received_ns);
+                false
+            }
+            Incoming::Unrelated => false,
         }
     }
 

@@ -27,7 +27,7 @@ impl Worker {
             self.reopen(io, u);
             return Flow::Wait;
         }
-        self.fail(io, u, ErrorKind::Send, || "there is no open WebSocket".to_owned());
+        self.fail(io, u, ErrorKind::Send, || "there is no open socket".to_owned());
         Flow::Wait
     }
 

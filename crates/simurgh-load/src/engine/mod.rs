@@ -12,6 +12,7 @@
 //!
 //! A worker is a thread on the reactor with a descriptor table of its own; what a user does is in
 //! `steps` (its way through the program), `wire` (its connection), `incoming` (frames),
+//! `presence` (times of who comes and goes), `longpoll` and `posts` (users without a WebSocket),
 //! `requests` (HTTP), `answers` (captures and checks) and `values` (templates).
 
 mod answers;
@@ -19,8 +20,11 @@ mod arrivals;
 mod compile;
 mod crew;
 mod incoming;
+mod longpoll;
 mod losses;
 pub mod placement;
+mod posts;
+mod presence;
 mod program;
 mod rejoin;
 mod requests;

@@ -1,6 +1,6 @@
 //! How many workers a run needs.
 
-use crate::scenario::{Arrivals, Scenario};
+use crate::scenario::{Arrivals, Scenario, Transport};
 
 /// Users that one worker takes, below what its descriptor table holds (20,000 by default on the
 /// systems that bound it most).
@@ -11,10 +11,17 @@ const WORKERS_MAX: u64 = 2_000;
 /// Workers for a scenario on this host: one for each core, fewer for a handful of users, more when
 /// their connections need more descriptor tables.
 pub fn workers(scenario: &Scenario) -> usize {
-    workers_for(users_max(scenario))
+    workers_for(connections_max(scenario))
 }
 
-/// The same for so many users.
+/// The most connections at a time that decide about workers: one for each user, two where users
+/// poll.
+pub(crate) fn connections_max(scenario: &Scenario) -> u64 {
+    let polls = scenario.sessions.iter().any(|it| it.transport == Transport::LongPoll);
+    users_max(scenario).saturating_mul(if polls { 2 } else { 1 })
+}
+
+/// The same for so many connections.
 pub(crate) fn workers_for(users: u64) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
     let wanted = users.div_ceil(USERS_PER_WORKER).max(users.div_ceil(100).min(cores)).max(1);

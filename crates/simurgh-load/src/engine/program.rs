@@ -12,7 +12,7 @@ use simurgh_proto::session::client::Topic;
 use crate::record::MetricId;
 use crate::scenario::{
     Bound, Condition, Connect, Dialect, ForEach, Message, Push, Receive, Reconnect, Scenario, Set,
-    Switch, Template, Think, VarId,
+    Switch, Template, Think, Transport, VarId,
 };
 
 use super::answers::AnswerOp;
@@ -27,6 +27,8 @@ pub(crate) struct Program {
     pub(crate) sessions: Vec<SessionInfo>,
     /// Somebody writes stamps, so frames are searched for them.
     pub(crate) stamped: bool,
+    /// Some step says whose presence it changes, so diffs are looked into.
+    pub(crate) tracks: bool,
     /// Some session reads slowly.
     pub(crate) throttled: bool,
 }
@@ -37,6 +39,7 @@ pub(crate) struct SessionInfo {
     /// Its first operation; it goes on to the next session's.
     pub(crate) start: u32,
     pub(crate) dialect: Dialect,
+    pub(crate) transport: Transport,
     pub(crate) heartbeat: Option<Duration>,
     pub(crate) reconnect: Option<Reconnect>,
     pub(crate) read_rate_max: Option<u64>,
@@ -160,6 +163,7 @@ impl Program {
             waits_ahead: Vec::new(),
             sessions: Vec::new(),
             stamped: false,
+            tracks: false,
             throttled: false,
         }
     }

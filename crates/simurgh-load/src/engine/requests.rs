@@ -58,8 +58,8 @@ impl Worker {
     pub(crate) fn request(&mut self, io: &mut Net, u: u32, op: &HttpOp) -> Flow {
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return Flow::Wait };
-        if matches!(user.link, Wire::WebSocket | Wire::WebSocketClosing) {
-            let text = || "an HTTP request needs the WebSocket to be closed first".to_owned();
+        if matches!(user.link, Wire::WebSocket | Wire::WebSocketClosing | Wire::Poll) {
+            let text = || "an HTTP request needs the socket to be closed first".to_owned();
             self.fail(io, u, ErrorKind::Internal, text);
             return Flow::Wait;
         }
@@ -410,7 +410,7 @@ fn authorize(
 }
 
 /// The user agent of a user, by weight.
-fn user_agent(program: &Program, seed: u64, id: u32) -> Option<&str> {
+pub(super) fn user_agent(program: &Program, seed: u64, id: u32) -> Option<&str> {
     let agents = &program.scenario.user_agents;
     let all: f64 = agents.iter().map(|(_, weight)| weight).sum();
     let mut point = fastrand::Rng::with_seed(mix(seed ^ 0xa6e2, u64::from(id))).f64() * all;

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::presence::Presences;
+
 /// Shared by the workers of a run on this host.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
@@ -13,6 +15,7 @@ pub(crate) struct Shared {
     hosts: (u64, u64),
     /// When each interaction was last sent, by the shard's clock.
     interactions: Mutex<HashMap<String, u64>>,
+    pub(crate) presences: Presences,
 }
 
 impl Shared {

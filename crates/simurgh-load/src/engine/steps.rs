@@ -11,7 +11,7 @@ use crate::record::{Count, ErrorKind, Metric, MetricId};
 use crate::scenario::Reply;
 
 use super::program::{EachOp, LoopOp, Op, Program, ReceiveOp, RepeatOp, SendOp, ThinkOp};
-use super::user::{Doing, User, Value, Wire};
+use super::user::{Doing, User, Value};
 use super::values::Maker;
 use super::worker::{Net, Word, Worker};
 
@@ -316,7 +316,7 @@ impl Worker {
 
     fn send_message(&mut self, io: &mut Net, u: u32, op: &SendOp) -> Flow {
         let Some(user) = self.users.get(u) else { return Flow::Wait };
-        if user.link != Wire::WebSocket {
+        if !user.link.is_open() {
             return self.not_connected(io, u);
         }
         let opcode = if op.message.binary {
@@ -324,7 +324,9 @@ impl Worker {
         } else {
             simurgh_proto::ws::OpCode::Text
         };
-        self.send_rendered(io, u, opcode, &op.message.data);
+        if !self.send_rendered(io, u, opcode, &op.message.data) {
+            return Flow::Wait;
+        }
         let (doing, timeout) = match &op.message.reply {
             Reply::None => {
                 self.recorder.count(Count::RequestsNoAck, 1);

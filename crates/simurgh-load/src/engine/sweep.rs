@@ -11,6 +11,9 @@ use std::time::Duration;
 
 use simurgh_reactor::Key;
 
+use crate::scenario::Transport;
+
+use super::longpoll::LOOK;
 use super::program::Program;
 use super::worker::{Net, Worker};
 
@@ -36,6 +39,9 @@ impl Sweeps {
     pub(crate) fn new(program: &Program) -> Self {
         let mut intervals: Vec<Duration> =
             program.sessions.iter().filter_map(|session| session.heartbeat).collect();
+        if program.sessions.iter().any(|session| session.transport == Transport::LongPoll) {
+            intervals.push(LOOK);
+        }
         intervals.sort();
         intervals.dedup();
         let hands = intervals.into_iter().map(|interval| Hand { interval, lap_ns: 0, place: 0 });
@@ -83,6 +89,9 @@ impl Worker {
                 let interval = self.sweeps.hands.get(index).map(|hand| hand.interval);
                 if session.is_some_and(|session| session.heartbeat == interval) {
                     self.heartbeat(io, u);
+                }
+                if interval == Some(LOOK) {
+                    self.look_after_session(io, u);
                 }
             }
         }

@@ -65,7 +65,7 @@ pub(crate) fn assemble(
     let candidates = find(&agents, clock, reports.0)?;
     let rooms: Vec<Room> = candidates.iter().map(|candidate| candidate.room).collect();
     let wanted = options.workers.map(|workers| workers as u64);
-    let split = placement::split(placement::users_max(scenario), wanted, &rooms);
+    let split = placement::split(placement::connections_max(scenario), wanted, &rooms);
     let of = split.iter().sum();
     let hosts = candidates.len() as u64;
     let (mut team, mut first) = (Team { members: Vec::new() }, 0);

@@ -18,6 +18,14 @@ use super::values::Maker;
 use super::wire::host_header;
 use super::worker::{Net, Worker};
 
+/// What a connect says of its request.
+pub(super) struct Parts {
+    /// Path and query.
+    pub(super) target: String,
+    pub(super) origin: Option<String>,
+    pub(super) headers: Vec<(String, String)>,
+}
+
 impl Worker {
     /// Asks for the upgrade of a connection that has just come about.
     pub(super) fn send_upgrade(&mut self, io: &mut Net, u: u32) {
@@ -27,33 +35,20 @@ impl Worker {
         let Op::Connect(op) = program.op(user.at) else { return };
         let Some(target) = program.scenario.targets.get(usize::from(user.target)) else { return };
         let dialect = program.session_at(user.at).map(|s| s.dialect);
-        let dialect = dialect.unwrap_or(Dialect::Raw);
-        self.maker.now_ns = now_ns;
-        let mut path = self.maker.text(user, &op.connect.path);
-        add_vsn(&mut path, dialect);
-        make_target(&mut path);
-        let origin = match &op.connect.origin {
-            Some(origin) => Some(self.maker.text(user, origin)),
-            None if dialect == Dialect::Tsung => Some(target.host.clone()),
-            None => None,
-        };
-        let headers: Vec<(&str, String)> = op
-            .connect
-            .headers
-            .iter()
-            .map(|(name, value)| (name.as_str(), self.maker.text(user, value)))
-            .collect();
+        let bare = dialect == Some(Dialect::Tsung);
+        let Some(parts) = self.connect_parts(u, op, now_ns) else { return };
         let headers: Vec<(&str, &str)> =
-            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let subprotocols: Vec<&str> = op.connect.subprotocols.iter().map(String::as_str).collect();
+        let Some(user) = self.users.get(u) else { return };
         user.link = Wire::Upgrading;
         // The request's own time starts when it can be sent.
         user.since_us = Self::us(now_ns);
         let key = upgrade_key(&self.maker, user);
         let request = ClientRequest {
-            host: &host_header(target, dialect == Dialect::Tsung),
-            target: &path,
-            origin: origin.as_deref(),
+            host: &host_header(target, bare),
+            target: &parts.target,
+            origin: parts.origin.as_deref(),
             subprotocols: &subprotocols,
             key: &key,
             headers: &headers,
@@ -66,6 +61,27 @@ impl Worker {
         self.recorder.count(Count::Requests, 1);
         let timeout = op.answer.timeout.unwrap_or(program.scenario.timeouts.reply);
         self.wait_until(io, u, Doing::AwaitUpgrade, Some(timeout));
+    }
+
+    /// What a connect says of its request, with the user's values.
+    pub(super) fn connect_parts(&mut self, u: u32, op: &ConnectOp, now_ns: u64) -> Option<Parts> {
+        let program = Rc::clone(&self.program);
+        let user = self.users.get(u)?;
+        let server = program.scenario.targets.get(usize::from(user.target))?;
+        let dialect = program.session_at(user.at).map(|s| s.dialect);
+        let dialect = dialect.unwrap_or(Dialect::Raw);
+        self.maker.now_ns = now_ns;
+        let mut target = self.maker.text(user, &op.connect.path);
+        add_vsn(&mut target, dialect);
+        make_target(&mut target);
+        let origin = match &op.connect.origin {
+            Some(origin) => Some(self.maker.text(user, origin)),
+            None if dialect == Dialect::Tsung => Some(server.host.clone()),
+            None => None,
+        };
+        let headers = op.connect.headers.iter();
+        let headers = headers.map(|(name, value)| (name.clone(), self.maker.text(user, value)));
+        Some(Parts { target, origin, headers: headers.collect() })
     }
 
     /// A piece of the answer to an upgrade.
@@ -114,7 +130,7 @@ impl Worker {
     }
 
     /// Takes down the time of an answer, which may be a refusal.
-    fn upgrade_answered(&mut self, u: u32, received_ns: u64) -> u64 {
+    pub(super) fn upgrade_answered(&mut self, u: u32, received_ns: u64) -> u64 {
         let Some(user) = self.users.get(u) else { return 0 };
         user.doing = Doing::Running;
         let took_us = Self::elapsed_us(user.since_us, received_ns);

@@ -97,10 +97,21 @@ pub(crate) enum Wire {
     WebSocket,
     /// An open WebSocket whose close has begun.
     WebSocketClosing,
+    /// Waits for the answer that begins its long-poll session.
+    PollOpening,
+    /// An open long-poll session, with the connection that polls.
+    Poll,
     /// A kept-alive HTTP connection.
     Http,
     /// Plain bytes.
     Raw,
+}
+
+impl Wire {
+    /// Whether messages can be sent.
+    pub(crate) fn is_open(self) -> bool {
+        matches!(self, Self::WebSocket | Self::Poll)
+    }
 }
 
 /// What only some users have, and only while they need it.
@@ -129,6 +140,10 @@ pub(crate) struct Extra {
     pub(crate) joins: Vec<u32>,
     /// After a reconnect: the joins that are left to repeat, and where to go on then.
     pub(crate) resume: Option<Resume>,
+    /// Lists of who is present that are to come.
+    pub(crate) lists: Vec<super::presence::AwaitedList>,
+    /// Its long-poll session, where it has no WebSocket.
+    pub(crate) poller: Option<Box<super::longpoll::Poller>>,
     /// A connection laid aside by a switch.
     pub(crate) stored: Option<Box<Aside>>,
 }
@@ -195,6 +210,8 @@ impl Extra {
             && self.kept.is_empty()
             && self.joins.is_empty()
             && self.resume.is_none()
+            && self.lists.is_empty()
+            && self.poller.is_none()
             && self.stored.is_none()
     }
 }

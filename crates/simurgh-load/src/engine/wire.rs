@@ -9,7 +9,7 @@ use simurgh_proto::ws::{self, CloseCode, Decoder, Limits, OpCode, Role};
 use simurgh_reactor::{Closed, Key, Outgoing};
 
 use crate::record::{Count, ErrorKind, Metric};
-use crate::scenario::{Target, Template};
+use crate::scenario::{Target, Template, Transport};
 use crate::tls::{TlsClient, TlsError};
 
 use super::steps::Flow;
@@ -41,11 +41,29 @@ impl Worker {
 
     /// Opens a connection to the user's server.
     pub(crate) fn open(&mut self, io: &mut Net, u: u32, link: Wire) -> Flow {
+        match self.dial(io, u) {
+            Ok(key) => {
+                let timeout = self.program.scenario.timeouts.connect;
+                if let Some(user) = self.users.get(u) {
+                    user.conn = key;
+                    user.link = link;
+                }
+                self.wait_until(io, u, Doing::Opening, Some(timeout))
+            }
+            Err((kind, text)) => {
+                self.fail(io, u, kind, || text);
+                Flow::Wait
+            }
+        }
+    }
+
+    /// Begins a connection to the user's server.
+    pub(super) fn dial(&mut self, io: &mut Net, u: u32) -> Result<Key, (ErrorKind, String)> {
         let program = Rc::clone(&self.program);
         let scenario = &program.scenario;
-        let Some(user) = self.users.get(u) else { return Flow::Wait };
-        let Some(target) = scenario.targets.get(usize::from(user.target)) else {
-            return Flow::Wait;
+        let target = self.users.get(u).map_or(0, |user| usize::from(user.target));
+        let Some(target) = scenario.targets.get(target) else {
+            return Err((ErrorKind::Internal, "there is no such server".to_owned()));
         };
         self.recorder.count(Count::ConnectsTried, 1);
         let mut tries = self.sources.tries();
@@ -57,12 +75,7 @@ impl Worker {
                 reset_on_close: false,
             };
             match io.connect(target.address, &how, u) {
-                Ok(key) => {
-                    user.conn = key;
-                    user.link = link;
-                    let timeout = scenario.timeouts.connect;
-                    return self.wait_until(io, u, Doing::Opening, Some(timeout));
-                }
+                Ok(key) => return Ok(key),
                 Err((error, _)) => {
                     let kind = connect_error(&error);
                     tries = tries.saturating_sub(1);
@@ -70,8 +83,7 @@ impl Worker {
                         self.sources.exhausted();
                         continue;
                     }
-                    self.fail(io, u, kind, || error.to_string());
-                    return Flow::Wait;
+                    return Err((kind, error.to_string()));
                 }
             }
         }
@@ -81,7 +93,10 @@ impl Worker {
     pub(crate) fn link_up(&mut self, io: &mut Net, key: Key) {
         let Some(u) = io.conn(key).copied() else { return };
         let program = Rc::clone(&self.program);
-        let Some(user) = self.users.get(u).filter(|user| user.conn == key) else { return };
+        let Some(user) = self.users.get(u) else { return };
+        if user.conn != key {
+            return self.post_link_up(io, u, key);
+        }
         let Some(target) = program.scenario.targets.get(usize::from(user.target)) else { return };
         if !target.tls {
             return self.ready(io, u);
@@ -105,17 +120,26 @@ impl Worker {
     fn ready(&mut self, io: &mut Net, u: u32) {
         let now_ns = io.clock_ns();
         let Some(user) = self.users.get(u) else { return };
-        let link = user.link;
-        let took_us = Self::elapsed_us(user.since_us, now_ns);
+        let (link, since_us) = (user.link, user.since_us);
+        // A session that goes on has other steps under way than its connect.
+        let since_us = match link {
+            Wire::Poll => self.poll_since_us(u).unwrap_or(since_us),
+            _ => since_us,
+        };
+        let took_us = Self::elapsed_us(since_us, now_ns);
         self.recorder.time(Metric::Connect, took_us);
         self.recorder.count(Count::Connects, 1);
+        let polls = self.polls(u);
+        let Some(user) = self.users.get(u) else { return };
         if !user.is_resuming()
             && let Some(extra) = &mut user.extra
         {
             extra.attempts = 0;
         }
         match link {
+            Wire::Connecting if polls => self.open_session(io, u),
             Wire::Connecting => self.send_upgrade(io, u),
+            Wire::Poll => self.send_poll(io, u),
             Wire::ConnectingHttp => {
                 user.link = Wire::Http;
                 self.connected += 1;
@@ -177,14 +201,22 @@ impl Worker {
         self.frame = frame;
     }
 
-    /// Sends what a template comes to as one frame.
-    pub(crate) fn send_rendered(&mut self, io: &mut Net, u: u32, opcode: OpCode, data: &Template) {
+    /// Sends what a template comes to as one message; `false` if the user's connection is lost by
+    /// that.
+    pub(crate) fn send_rendered(
+        &mut self,
+        io: &mut Net,
+        u: u32,
+        opcode: OpCode,
+        data: &Template,
+    ) -> bool {
         let mut payload = std::mem::take(&mut self.scratch);
         payload.clear();
         self.render(io, u, data, &mut payload);
         self.dump_bytes(u, true, &payload);
-        self.put_frame(io, u, opcode, &payload);
+        let is_there = self.put_message(io, u, opcode, &payload);
         self.scratch = payload;
+        is_there
     }
 
     /// Appends what a template comes to; a stamp in it is taken down as sent.
@@ -203,7 +235,10 @@ impl Worker {
     pub(crate) fn bytes_in(&mut self, io: &mut Net, key: Key, data: &mut [u8]) {
         let Some(u) = io.conn(key).copied() else { return };
         let received_ns = self.received_ns(io);
-        let Some(user) = self.users.get(u).filter(|user| user.conn == key) else { return };
+        let Some(user) = self.users.get(u) else { return };
+        if user.conn != key {
+            return self.post_bytes_in(io, u, key, data);
+        }
         let Some(mut tls) = user.extra.as_mut().and_then(|extra| extra.tls.take()) else {
             self.recorder.count(Count::BytesIn, data.len() as u64);
             self.throttle(io, u, key, data.len());
@@ -231,7 +266,7 @@ impl Worker {
             let text = || TlsError::to_string(&error);
             match self.users.get(u).map(|user| user.link) {
                 _ if !was_open => self.fail(io, u, ErrorKind::Tls, text),
-                Some(Wire::WebSocket | Wire::WebSocketClosing) => {
+                Some(Wire::WebSocket | Wire::WebSocketClosing | Wire::Poll) => {
                     self.lost(io, u, Some(ErrorKind::ConnectionReset), text);
                 }
                 _ => self.fail(io, u, ErrorKind::ConnectionReset, text),
@@ -279,6 +314,7 @@ impl Worker {
             Some(Wire::WebSocket | Wire::WebSocketClosing) => {
                 self.frames_in(io, u, key, data, received_ns);
             }
+            Some(Wire::PollOpening | Wire::Poll) => self.poll_in(io, u, data, received_ns),
             Some(Wire::Http) => self.http_in(io, u, key, data),
             Some(Wire::Raw) => self.raw_in(io, u, data, received_ns),
             _ => {}
@@ -337,20 +373,18 @@ impl Worker {
             {
                 self.count_out();
             }
-            return;
+            return self.post_down(io, u, key, why);
         }
         let (link, doing) = (user.link, user.doing);
-        self.forget_link(u);
-        let kind = match why {
-            Closed::Unconnected(kind) => unconnected(kind),
-            Closed::Slow => ErrorKind::SendStalled,
-            Closed::Reset(_) => ErrorKind::ConnectionReset,
-            Closed::PeerEof | Closed::Local => ErrorKind::EndOfStream,
-        };
         // A plain connection leaves this state as soon as it is up.
         let in_handshake = !matches!(why, Closed::Unconnected(_));
+        let kind = closed_kind(why);
+        if matches!(link, Wire::PollOpening | Wire::Poll) {
+            return self.poll_down(io, u, kind);
+        }
+        self.forget_link(u);
         match link {
-            Wire::None => {}
+            Wire::None | Wire::PollOpening | Wire::Poll => {}
             Wire::Connecting | Wire::ConnectingHttp | Wire::ConnectingRaw if in_handshake => {
                 let text = || format!("{kind} in the handshake");
                 self.fail(io, u, ErrorKind::Tls, text);
@@ -373,17 +407,20 @@ impl Worker {
     }
 
     /// The user's connection is gone: what is known of it goes too.
-    fn forget_link(&mut self, u: u32) {
+    pub(super) fn forget_link(&mut self, u: u32) {
         let Some(user) = self.users.get(u) else { return };
-        let open =
-            matches!(user.link, Wire::WebSocket | Wire::WebSocketClosing | Wire::Http | Wire::Raw);
-        let upgrading = user.link == Wire::Upgrading;
-        user.conn = NO_KEY;
-        user.link = Wire::None;
-        if open {
-            self.count_out();
-        } else if upgrading {
-            self.recorder.count(Count::Disconnects, 1);
+        let link = std::mem::replace(&mut user.link, Wire::None);
+        let key = std::mem::replace(&mut user.conn, NO_KEY);
+        match link {
+            Wire::WebSocket | Wire::WebSocketClosing | Wire::Http | Wire::Raw => self.count_out(),
+            Wire::Upgrading => self.recorder.count(Count::Disconnects, 1),
+            Wire::PollOpening | Wire::Poll => {
+                // Its session may be without a connection, or have one that is not there yet.
+                let is_up = self.poller(u).is_some_and(|poller| poller.is_connected());
+                self.recorder.count(Count::Disconnects, u64::from(is_up && key != NO_KEY));
+                self.connected = self.connected.saturating_sub(u64::from(link == Wire::Poll));
+            }
+            Wire::None | Wire::Connecting | Wire::ConnectingHttp | Wire::ConnectingRaw => {}
         }
         let Some(user) = self.users.get(u) else { return };
         if let Some(extra) = &mut user.extra {
@@ -391,8 +428,16 @@ impl Worker {
             extra.decoder = Decoder::new();
             extra.head = Vec::new();
             extra.kept.clear();
+            extra.lists.clear();
         }
         user.tidy();
+    }
+
+    /// Whether the user's session is one of long polling.
+    fn polls(&mut self, u: u32) -> bool {
+        let Some(user) = self.users.get(u) else { return false };
+        let session = self.program.session_at(user.at);
+        session.is_some_and(|session| session.transport == Transport::LongPoll)
     }
 
     /// A connection that could be used is there no longer.
@@ -418,17 +463,20 @@ impl Worker {
         let Some(user) = self.users.get(u) else { return };
         let (key, link) = (user.conn, user.link);
         if key == NO_KEY {
-            return;
+            return self.end_session(io, u);
         }
         if link == Wire::WebSocket {
             self.put_close(io, u, CloseCode::NORMAL.0);
         }
+        let is_up = self.poller(u).is_none_or(|poller| poller.is_connected());
         self.forget_link(u);
+        self.end_session(io, u);
         if let Some(conn) = io.conn(key) {
             *conn = NOBODY;
         }
         match link {
             Wire::Connecting | Wire::ConnectingHttp | Wire::ConnectingRaw => io.abort(key),
+            Wire::Poll if !is_up => io.abort(key),
             Wire::WebSocket | Wire::WebSocketClosing => {
                 // The server closes first (RFC 6455 §7.1.1). Closed from here, what it still sends
                 // would be answered by a reset, which takes away what it has not read of ours.
@@ -482,6 +530,16 @@ pub(crate) fn host_header(target: &Target, bare: bool) -> String {
     let port = target.address.port();
     let usual = if target.tls { 443 } else { 80 };
     if bare || port == usual { host } else { format!("{host}:{port}") }
+}
+
+/// What the end of a connection is counted as.
+pub(super) fn closed_kind(why: Closed) -> ErrorKind {
+    match why {
+        Closed::Unconnected(kind) => unconnected(kind),
+        Closed::Slow => ErrorKind::SendStalled,
+        Closed::Reset(_) => ErrorKind::ConnectionReset,
+        Closed::PeerEof | Closed::Local => ErrorKind::EndOfStream,
+    }
 }
 
 /// Why a connection could not even be begun.

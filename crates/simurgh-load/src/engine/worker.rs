@@ -85,6 +85,7 @@ pub(crate) struct Worker {
     /// End of the last second that was reported, by the run's seconds.
     pub(crate) reported_ns: u64,
     pub(crate) traffic: Traffic,
+    pub(crate) last_diff: super::presence::LastDiff,
     pub(crate) said_idle: bool,
 }
 

@@ -7,6 +7,7 @@
 mod auth;
 mod cookies;
 mod framing;
+mod longpoll;
 mod request;
 mod response;
 mod url;
@@ -14,6 +15,7 @@ mod url;
 pub(crate) use auth::params;
 pub use auth::{Challenge, DigestAnswer, basic};
 pub use cookies::{COOKIE_BYTES_MAX, COOKIES_MAX, Jar};
+pub use longpoll::{LongPollAnswer, LongPollPost, longpoll_path, with_token};
 pub use request::Request;
 pub use response::{
     Done, Event, Head, Kept, Limits, Response, ResponseError, header_lines, header_values,

@@ -68,6 +68,14 @@ named! {
         RepliesOk = "replies_ok",
         /// Phoenix replies with any other status.
         RepliesError = "replies_error",
+        /// Lists of who is present received.
+        PresenceStates = "presence_states",
+        /// Messages received about who has come and gone.
+        PresenceDiffs = "presence_diffs",
+        /// Polls sent: GETs of long-poll sessions.
+        Polls = "polls",
+        /// POSTs sent in long-poll sessions.
+        Posts = "posts",
         /// Broadcasts sent with a stamp.
         Broadcasts = "broadcasts",
         /// Stamped broadcasts received.

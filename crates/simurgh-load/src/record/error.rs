@@ -20,6 +20,9 @@ macro_rules! kinds {
             Closed(u16),
             /// An HTTP answer had this status, which the scenario does not allow.
             HttpStatus(u16),
+            /// A poll or a POST of a long-poll session was answered with this status, which ends
+            /// the session: 410 when the server knows it no longer.
+            LongPollStatus(u16),
         }
 
         impl ErrorKind {
@@ -33,6 +36,7 @@ macro_rules! kinds {
                     Self::UpgradeStatus(status) => format!("upgrade_status_{status}").into(),
                     Self::Closed(code) => format!("closed_{code}").into(),
                     Self::HttpStatus(status) => format!("http_status_{status}").into(),
+                    Self::LongPollStatus(status) => format!("longpoll_status_{status}").into(),
                 }
             }
 
@@ -43,6 +47,7 @@ macro_rules! kinds {
                     Self::UpgradeStatus(status) => format!("error_upgrade_{status}").into(),
                     Self::Closed(code) => format!("error_closed_{code}").into(),
                     Self::HttpStatus(status) => format!("error_http_{status}").into(),
+                    Self::LongPollStatus(status) => format!("error_longpoll_{status}").into(),
                 }
             }
 
@@ -159,6 +164,7 @@ impl FromStr for ErrorKind {
             .or_else(|| numbered("upgrade_status_", Self::UpgradeStatus))
             .or_else(|| numbered("closed_", Self::Closed))
             .or_else(|| numbered("http_status_", Self::HttpStatus))
+            .or_else(|| numbered("longpoll_status_", Self::LongPollStatus))
             .ok_or_else(|| format!("{name:?} is no kind of error"))
     }
 }
@@ -184,7 +190,8 @@ mod tests {
     #[test]
     fn every_name_leads_back_to_its_kind() {
         let numbered = [ErrorKind::UpgradeStatus(404), ErrorKind::Closed(1011)];
-        let all = ErrorKind::PLAIN.iter().chain(&numbered).chain(&[ErrorKind::HttpStatus(500)]);
+        let more = [ErrorKind::HttpStatus(500), ErrorKind::LongPollStatus(410)];
+        let all = ErrorKind::PLAIN.iter().chain(&numbered).chain(&more);
         let mut names = BTreeSet::new();
         for kind in all {
             assert_eq!(kind.name().parse::<ErrorKind>().as_ref(), Ok(kind));

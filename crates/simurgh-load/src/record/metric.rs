@@ -35,6 +35,11 @@ named! {
         ArrivalLag = "arrival_lag",
         /// From the intended to the actual time of a step.
         StepLag = "step_lag",
+        /// From a join to the first list of who is present.
+        PresenceState = "presence_state",
+        /// From a join or leave of one of these users to each member who is told that it came or
+        /// went.
+        PresenceDiff = "presence_diff",
         /// This tool's receive time minus the kernel's: the error that it adds itself.
         StampError = "stamp_error",
         /// Life of a user, from its intended start to its end.

@@ -7,7 +7,7 @@ use std::fmt::Display;
 
 use super::{
     Act, Arrivals, Bound, Dialect, Fault, Faults, LOCAL_AGENT, Load, Matcher, Phase, Reply,
-    Scenario, Session, Step, Think,
+    Scenario, Session, Step, Think, Transport,
 };
 use crate::answer::{CompiledCheck, CompiledFind, CompiledMatcher, compile_pattern};
 use crate::record::figures;
@@ -188,6 +188,9 @@ impl<'s> Walk<'s> {
         {
             self.fault(0, "reconnect waits longer at first than at most", "raise max");
         }
+        if session.transport == Transport::LongPoll && !is_phoenix {
+            self.fault(0, "long polling is Phoenix's", "add protocol = \"phoenix\"");
+        }
         if session.read_rate_max == Some(0) {
             self.fault(0, "it may not read anything", "");
         }
@@ -209,7 +212,14 @@ impl<'s> Walk<'s> {
     fn step(&mut self, step: &'s Step, before: &mut Before) {
         let line = step.line;
         match &step.act {
-            Act::Connect(_) => *before = Before { connected: true, joined: false },
+            Act::Connect(connect) => {
+                *before = Before { connected: true, joined: false };
+                let polls = self.session.transport == Transport::LongPoll;
+                if polls && !connect.subprotocols.is_empty() {
+                    let help = "a token goes in the header x-phoenix-authtoken";
+                    self.fault(line, "subprotocols are those of WebSockets", help);
+                }
+            }
             Act::Switch(switch) => {
                 self.dialect = switch.dialect;
                 if switch.target >= self.scenario.targets.len() {
@@ -233,7 +243,10 @@ impl<'s> Walk<'s> {
             Act::Send(message) => {
                 self.is_connected(line, "a message", *before);
                 let is_raw = self.dialect == Dialect::Raw;
-                if is_raw && matches!(message.reply, Reply::Match(Matcher::Event { .. })) {
+                let of_event = |matcher: &Matcher| {
+                    matches!(matcher, Matcher::Event { .. } | Matcher::Presence { .. })
+                };
+                if is_raw && matches!(&message.reply, Reply::Match(matcher) if of_event(matcher)) {
                     self.fault(line, "events are Phoenix's", "add protocol = \"phoenix\"");
                 }
             }
@@ -423,6 +436,7 @@ mod tests {
             ("steps = [{ get = \"/\" }]", "steps = []", "has no steps"),
             ("[[session]]", "[[session]]\nweight = 0", "phase 1: the sessions' weights"),
             ("[[session]]", "[[session]]\nheartbeat = \"1s\"", "heartbeats are Phoenix's"),
+            ("[[session]]", "[[session]]\ntransport = \"longpoll\"", "long polling is Phoenix's"),
             (
                 "[[session]]",
                 "[[session]]\nreconnect = { min = \"9s\", max = \"1s\" }",

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::plan::{self, Plan};
 use super::say::{Say, count, of, time};
-use super::{AddressRange, Arrivals, Scenario, Target};
+use super::{AddressRange, Arrivals, Scenario, Target, Transport};
 use crate::engine::placement;
 
 /// What the explanation takes for given about this host.
@@ -44,9 +44,11 @@ const PORTS: u64 = 64_511;
 /// Descriptors of a worker that are no connections: poll set, wakers, standard streams.
 const DESCRIPTORS_OWN: u64 = 64;
 
-/// Memory: of the process without users, of one user, and of the kernel for one socket.
+/// Memory: of the process without users, of one user, of one that polls, and of the kernel for one
+/// socket.
 const BASE_BYTES: f64 = 20e6;
 const USER_BYTES: f64 = 128.0;
+const POLLER_BYTES: f64 = 1_500.0;
 const KERNEL_BYTES: f64 = 3_500.0;
 
 /// What would happen: users and times, sockets, source addresses and workers, memory, and the steps
@@ -68,6 +70,9 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
             session.weight,
             super::say::dialect(session.dialect)
         );
+        if session.transport == Transport::LongPoll {
+            out.push_str("  by long polling, over two connections\n");
+        }
         if let Some(every) = session.heartbeat {
             let _ = writeln!(out, "  a heartbeat every {}", time(every.as_secs_f64()));
         }
@@ -187,7 +192,9 @@ fn needs(out: &mut String, scenario: &Scenario, plan: &Plan<'_>, machine: &Machi
         let wanted = count((sockets / each as f64).ceil());
         let _ = writeln!(out, "  ! too few for that many sockets: --workers {wanted}");
     }
-    let (own, kernel) = (BASE_BYTES + USER_BYTES * plan.peak, KERNEL_BYTES * sockets);
+    let polls = scenario.sessions.iter().any(|it| it.transport == Transport::LongPoll);
+    let user = if polls { POLLER_BYTES } else { USER_BYTES };
+    let (own, kernel) = (BASE_BYTES + user * plan.peak, KERNEL_BYTES * sockets);
     let _ = writeln!(
         out,
         "  memory     about {}, and {} of the kernel's for sockets",

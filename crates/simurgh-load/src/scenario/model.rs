@@ -186,6 +186,8 @@ pub struct Session {
     pub weight: f64,
     /// How replies are told from other frames.
     pub dialect: Dialect,
+    /// What carries the messages.
+    pub transport: Transport,
     /// Phoenix heartbeats on open sockets, this often.
     pub heartbeat: Option<Duration>,
     /// What happens when a connection is lost.
@@ -205,6 +207,16 @@ pub enum Dialect {
     Phoenix(Vsn),
     /// As Tsung does it: the first frame after a message is its reply.
     Tsung,
+}
+
+/// What carries the messages between a user and the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Transport {
+    /// A WebSocket.
+    #[default]
+    WebSocket,
+    /// Phoenix's long polling: GETs that wait for messages, POSTs that bring some.
+    LongPoll,
 }
 
 /// Version of the Channels serializer.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::check::weights;
-use super::{Act, Arrivals, Bound, Connect, Phase, Scenario, Session, Step, Think};
+use super::{Act, Arrivals, Bound, Connect, Phase, Scenario, Session, Step, Think, Transport};
 
 /// A phase with its place in time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -100,7 +100,12 @@ pub(super) fn sockets(session: &Session) -> f64 {
         Act::Http(_) => http = true,
         _ => {}
     });
-    f64::from(u8::from(websocket) + u8::from(http))
+    let of_messages = match session.transport {
+        Transport::WebSocket => u8::from(websocket),
+        // One for the poll that waits, one for what is said meanwhile.
+        Transport::LongPoll => 2 * u8::from(websocket),
+    };
+    f64::from(of_messages + u8::from(http))
 }
 
 /// Sockets of the average user.

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::{
-    Act, Bound, Compare, Condition, Dialect, For, Http, Matcher, Message, Receive, Reply, Scenario,
-    Set, Step, Switch, Template, Think, Value, VarId, Vsn,
+    Act, Bound, Compare, Condition, Dialect, For, Http, Matcher, Message, PresenceList, Receive,
+    Reply, Scenario, Set, Step, Switch, Template, Think, Value, VarId, Vsn,
 };
 use crate::toml::print_template;
 
@@ -113,6 +113,15 @@ impl Say<'_> {
                 format!("the event {} of {}", self.text(event), self.text(topic))
             }
             Matcher::Event { topic: None, event } => format!("the event {}", self.text(event)),
+            Matcher::Presence { topic, list, key } => {
+                let of = topic.as_ref().map(|topic| format!(" of {}", self.text(topic)));
+                let (key, of) = (self.text(key), of.unwrap_or_default());
+                match list {
+                    PresenceList::State => format!("a presence_state{of} with {key}"),
+                    PresenceList::Joins => format!("a presence_diff{of} in which {key} joins"),
+                    PresenceList::Leaves => format!("a presence_diff{of} in which {key} leaves"),
+                }
+            }
         }
     }
 

@@ -155,6 +155,26 @@ pub enum Matcher {
         /// The event.
         event: Template,
     },
+    /// A Channels message that tells of this key in a list of who is present.
+    Presence {
+        /// `None`: any topic.
+        topic: Option<Template>,
+        /// Which list.
+        list: PresenceList,
+        /// The key.
+        key: Template,
+    },
+}
+
+/// The lists that presence messages have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PresenceList {
+    /// All who are there: the payload of `presence_state`.
+    State,
+    /// Who has come or changed: `joins` of `presence_diff`.
+    Joins,
+    /// Who has gone or changed: `leaves` of `presence_diff`.
+    Leaves,
 }
 
 /// What is done with an answer, in this order.
@@ -286,6 +306,9 @@ pub struct Push {
     pub await_reply: bool,
     /// A reply whose status is not this is an error; `None`: any will do.
     pub status: Option<String>,
+    /// The presence that it changes: a join or a push has the server track the user under this
+    /// key, a leave ends that. Times of `presence_state` and `presence_diff` count from here.
+    pub presence: Option<Template>,
     /// What is done with the reply's `response`.
     pub answer: Answer,
 }

@@ -25,9 +25,11 @@ const WARNING_LINES_MAX: usize = 3;
 const METRICS_MAX: usize = 4;
 
 /// What is said of the server before anything else, the most telling first.
-const HEADLINES: [Metric; 7] = [
+const HEADLINES: [Metric; 9] = [
     Metric::Delivery,
     Metric::Join,
+    Metric::PresenceDiff,
+    Metric::PresenceState,
     Metric::Push,
     Metric::Message,
     Metric::Http,

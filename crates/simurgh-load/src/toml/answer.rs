@@ -8,7 +8,8 @@
 //!   `"log"`, `"dump"`, `"abort"`, `"abort-run"`, `{ restart = 3 }`, `{ loop = 20, sleep = "5s",
 //!   back = 1 }`), `skip_headers`.
 //! - a match: `"any"`, `{ contains = text }`, `{ regex = "…" }`, `{ json = path, is = text }`,
-//!   `{ event = name, topic = topic }`.
+//!   `{ event = name, topic = topic }`, `{ presence = "state", key = key, topic = topic }` (or
+//!   `"joins"`, `"leaves"`: the parts of a `presence_diff`).
 
 use std::time::Duration;
 
@@ -17,7 +18,9 @@ use super::read::Reader;
 use super::steps::time_at;
 use super::tables::small;
 use super::verbs::regex;
-use crate::scenario::{Action, Answer, Capture, Check, Find, Generated, Matcher, Part, Template};
+use crate::scenario::{
+    Action, Answer, Capture, Check, Find, Generated, Matcher, Part, PresenceList, Template,
+};
 
 impl<'p> Reader<'p> {
     /// `timeout`, `capture` and `check` of a step.
@@ -84,7 +87,8 @@ impl<'p> Reader<'p> {
     }
 
     pub(super) fn matcher(&self, entry: &Entry<'p, '_>) -> Option<Matcher> {
-        let takes = "\"any\" or a table with contains, regex, json and is, or event and topic";
+        let takes = "\"any\" or a table with contains, regex, json and is, event and topic, or \
+                     presence, key and topic";
         if let Some(text) = entry.as_str() {
             if text != "any" {
                 let help = format!("{{ contains = {text:?} }} takes frames with that text");
@@ -93,26 +97,28 @@ impl<'p> Reader<'p> {
             return Some(Matcher::Any);
         }
         let table = entry.table(format!("a match: {takes}"))?;
-        let (contains, pattern) = (table.get("contains"), table.get("regex"));
-        let (json, is) = (table.get("json"), table.get("is"));
-        let (event, topic) = (table.get("event"), table.get("topic"));
+        let one = |key| table.get(key);
+        let given = [one("contains"), one("regex"), one("json"), one("event"), one("presence")];
+        let rest = [one("is"), one("topic"), one("key")];
         table.finish();
-        match (contains, pattern, json, is, event, topic) {
-            (Some(text), None, None, None, None, None) => {
+        match (given, rest) {
+            ([Some(text), None, None, None, None], [None, None, None]) => {
                 self.template(&text).map(Matcher::Contains)
             }
-            (None, Some(pattern), None, None, None, None) => regex(&pattern).map(Matcher::Regex),
-            (None, None, Some(path), Some(is), None, None) => {
+            ([None, Some(pattern), None, None, None], [None, None, None]) => {
+                regex(&pattern).map(Matcher::Regex)
+            }
+            ([None, None, Some(path), None, None], [Some(is), None, None]) => {
                 let path = path.text("a JSON path").map(str::to_owned);
                 Some(Matcher::Json { path: path?, is: self.template(&is)? })
             }
-            (None, None, None, None, Some(event), topic) => {
+            ([None, None, None, Some(event), None], [None, topic, None]) => {
                 let event = self.template(&event);
-                let topic = match topic {
-                    Some(topic) => Some(self.template(&topic)?),
-                    None => None,
-                };
-                Some(Matcher::Event { topic, event: event? })
+                Some(Matcher::Event { topic: self.optional(topic)?, event: event? })
+            }
+            ([None, None, None, None, Some(list)], [None, topic, Some(key)]) => {
+                let (list, key) = (list.word(&PRESENCE_LISTS), self.template(&key));
+                Some(Matcher::Presence { topic: self.optional(topic)?, list: list?, key: key? })
             }
             _ => {
                 entry.wrong("is no match", format!("it takes {takes}"));
@@ -120,7 +126,22 @@ impl<'p> Reader<'p> {
             }
         }
     }
+
+    /// A template that may be left out; `None` if it is there and wrong.
+    fn optional(&self, entry: Option<Entry<'p, '_>>) -> Option<Option<Template>> {
+        match entry {
+            Some(entry) => self.template(&entry).map(Some),
+            None => Some(None),
+        }
+    }
 }
+
+/// The lists of presence messages.
+pub(super) const PRESENCE_LISTS: [(&str, PresenceList); 3] = [
+    ("state", PresenceList::State),
+    ("joins", PresenceList::Joins),
+    ("leaves", PresenceList::Leaves),
+];
 
 /// A place of one kind.
 type Kind = fn(String) -> Find;

@@ -202,6 +202,7 @@ impl Made {
             name: format!("{}{at}", if self.rng.bool() { String::new() } else { self.text() }),
             weight: self.number(),
             dialect,
+            transport: *self.rng.choice(&[Transport::WebSocket, Transport::LongPoll]).unwrap(),
             heartbeat: Some(self.some_time()).filter(|_| self.rng.bool()),
             reconnect: self.some(reconnect),
             read_rate_max: self.some(64),
@@ -263,14 +264,19 @@ impl Made {
 
     fn matcher(&mut self) -> Matcher {
         let template = self.template();
-        match self.rng.u8(0..5) {
+        match self.rng.u8(0..6) {
             0 => Matcher::Any,
             1 => Matcher::Contains(template),
             2 => Matcher::Regex(self.text()),
             3 => Matcher::Json { path: self.text(), is: template },
-            _ => {
+            4 => {
                 let topic = self.template();
                 Matcher::Event { topic: self.some(topic), event: template }
+            }
+            _ => {
+                let lists = [PresenceList::State, PresenceList::Joins, PresenceList::Leaves];
+                let (topic, list) = (self.template(), *self.rng.choice(&lists).unwrap());
+                Matcher::Presence { topic: self.some(topic), list, key: template }
             }
         }
     }
@@ -327,6 +333,7 @@ impl Made {
 
     fn push(&mut self, has_event: bool) -> Push {
         let binary = self.rng.bool();
+        let presence = self.template();
         let json = || Template { parts: vec![Part::Literal(b"{\"a\":\"'\\\\\"}".to_vec())] };
         Push {
             topic: self.template(),
@@ -335,6 +342,7 @@ impl Made {
             binary,
             await_reply: self.rng.bool(),
             status: Some("ok".to_owned()).filter(|_| self.rng.bool()),
+            presence: self.some(presence),
             answer: self.answer(),
         }
     }

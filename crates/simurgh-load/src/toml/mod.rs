@@ -19,8 +19,9 @@
 //! | `[tsung]` | `version`, `full_stats`, `dump` |
 //!
 //! A phase may also have `name`, `max_users`, `wait_for_users`, `hold` (it begins when the run is
-//! resumed) and `weights`; a session `heartbeat`, `reconnect` (`min`, `max`, `attempts`, `rejoin`)
-//! and `read_rate_max` (bytes a second).
+//! resumed) and `weights`; a session `transport` (`"websocket"`, `"longpoll"`),
+//! `heartbeat`, `reconnect` (`min`, `max`, `attempts`, `rejoin`) and `read_rate_max` (bytes a
+//! second).
 //!
 //! A step is a table with one verb (`steps.rs` lists them); its texts are templates
 //! (`template.rs`).

@@ -9,8 +9,8 @@ use toml::de::DeTable;
 
 use super::dom::{Entry, Page, Table, hint};
 use super::tables::{
-    PROTOCOLS, addresses, arrivals, pass, reconnect, seed, small, sources, timeouts, tsung, weight,
-    weighted,
+    PROTOCOLS, TRANSPORTS, addresses, arrivals, pass, reconnect, seed, small, sources, timeouts,
+    tsung, weight, weighted,
 };
 use super::template::{self, Names};
 use super::vars;
@@ -303,11 +303,13 @@ impl<'p> Reader<'p> {
         table.get("name").and_then(|entry| entry.text("a name"));
         let dialect = table.get("protocol").and_then(|entry| entry.word(&PROTOCOLS));
         let dialect = dialect.unwrap_or(Dialect::Raw);
+        let transport = table.get("transport").and_then(|entry| entry.word(&TRANSPORTS));
         let steps = table.need("steps", "a list of steps");
         let session = Session {
             name: self.sessions.get(at).cloned().unwrap_or_default(),
             weight: weight(&table),
             dialect,
+            transport: transport.unwrap_or_default(),
             heartbeat: table.get("heartbeat").and_then(|entry| entry.some_time()),
             reconnect: table.get("reconnect").and_then(|entry| reconnect(&entry)),
             read_rate_max: table.get("read_rate_max").and_then(|entry| entry.count(1)),

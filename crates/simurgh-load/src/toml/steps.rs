@@ -7,7 +7,7 @@
 //! | `wait` | a match, or `"any"` | |
 //! | `receive` | a time, or `"end"` | `count`, `match` |
 //! | `think` | a time, or as below | |
-//! | `join`, `leave` | topic | `payload`, `status`, `reply`, `binary` |
+//! | `join`, `leave` | topic | `payload`, `status`, `reply`, `binary`, `presence` (a key) |
 //! | `push` | event | `topic` (else that of the last join), and as `join` |
 //! | `get`, `post`, … | URL | `body`, `headers`, `cookies`, `auth`, `status`, `version` |
 //! | `request` | URL | `method`, and as `get` |

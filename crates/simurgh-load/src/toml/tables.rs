@@ -6,7 +6,8 @@ use super::dom::{Entry, Table};
 use super::units;
 use crate::record::figures;
 use crate::scenario::{
-    AddressRange, Arrivals, Dialect, Dump, Reconnect, Sources, Threshold, Timeouts, TsungRun, Vsn,
+    AddressRange, Arrivals, Dialect, Dump, Reconnect, Sources, Threshold, Timeouts, Transport,
+    TsungRun, Vsn,
 };
 
 pub(super) const PROTOCOLS: [(&str, Dialect); 4] = [
@@ -15,6 +16,9 @@ pub(super) const PROTOCOLS: [(&str, Dialect); 4] = [
     ("phoenix-v1", Dialect::Phoenix(Vsn::V1)),
     ("tsung", Dialect::Tsung),
 ];
+
+pub(super) const TRANSPORTS: [(&str, Transport); 2] =
+    [("websocket", Transport::WebSocket), ("longpoll", Transport::LongPoll)];
 
 pub(super) fn seed(entry: &Entry<'_, '_>) -> Option<u64> {
     // TOML's integers have a sign, seeds do not.

@@ -228,7 +228,9 @@ fn every_mistake_of_the_steps_is_found_with_its_line() {
   "think",
   { wait = { contains = "a", regex = "b" } },
   { abort = "now" },
-  { each = "e", in = "list", steps = [] }"#,
+  { each = "e", in = "list", steps = [] },
+  { wait = { presence = "joins" } },
+  { wait = { presence = "here", key = "a" } }"#,
         ),
         &[
             ("line 9: conect: is no step", "did you mean connect?"),
@@ -245,6 +247,8 @@ fn every_mistake_of_the_steps_is_found_with_its_line() {
             ("line 19: wait: is no match", "contains"),
             ("line 20: abort: \"now\" is none of its words", "user or run"),
             ("line 21: in: the variable \"list\" is never set", ""),
+            ("line 22: wait: is no match", "presence, key and topic"),
+            ("line 23: presence: \"here\" is none of its words", "state, joins or leaves"),
         ],
     );
 }

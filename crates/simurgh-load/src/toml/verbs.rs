@@ -168,6 +168,7 @@ fn channel<'p>(reader: &Reader<'p>, table: &Table<'p, '_>, topic: &Entry<'p, '_>
         },
     };
     let (await_reply, answer) = (flag(table, "reply", true), reader.answer(table));
+    let presence = table.get("presence").and_then(|entry| reader.template(&entry));
     Some(Push {
         topic: reader.template(topic)?,
         event: Template::default(),
@@ -175,6 +176,7 @@ fn channel<'p>(reader: &Reader<'p>, table: &Table<'p, '_>, topic: &Entry<'p, '_>
         binary,
         await_reply,
         status,
+        presence,
         answer,
     })
 }

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::tables::{DUMPS, PROTOCOLS};
+use super::tables::{DUMPS, PROTOCOLS, TRANSPORTS};
 use super::{template, vars, write_steps};
 use crate::scenario::{
     AddressRange, Agent, Arrivals, DataFile, Dialect, Dump, Load, Phase, Scenario, Session,
-    Sources, Target, Threshold, Timeouts, Tls,
+    Sources, Target, Threshold, Timeouts, Tls, Transport,
 };
 
 /// Writes a scenario in the native language; [`read`](super::read()) makes the same scenario of it
@@ -232,6 +232,8 @@ fn session(out: &mut Lines, at: usize, session: &Session, scenario: &Scenario) {
     out.optional("weight", weight(session.weight));
     let is_written = session.dialect != Dialect::Raw;
     out.optional("protocol", is_written.then(|| text(word(&PROTOCOLS, session.dialect))));
+    let is_written = session.transport != Transport::default();
+    out.optional("transport", is_written.then(|| text(word(&TRANSPORTS, session.transport))));
     out.optional("heartbeat", session.heartbeat.map(time));
     out.optional(
         "reconnect",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::answer::ACTIONS;
+use super::answer::{ACTIONS, PRESENCE_LISTS};
 
 use super::steps::END;
 use super::tables::PROTOCOLS;
@@ -161,6 +161,11 @@ impl Inline<'_> {
                 table.key("event", self.template(event));
                 table.optional("topic", topic.as_ref().map(|topic| self.template(topic)));
             }
+            Matcher::Presence { topic, list, key } => {
+                table.key("presence", text(word(&PRESENCE_LISTS, *list)));
+                table.key("key", self.template(key));
+                table.optional("topic", topic.as_ref().map(|topic| self.template(topic)));
+            }
         }
         table.finish()
     }
@@ -207,6 +212,7 @@ impl Inline<'_> {
             None => self.key("status", text("any")),
         }
         self.flag("reply", push.await_reply, true);
+        self.optional("presence", push.presence.as_ref().map(|key| self.template(key)));
         self.answer(&push.answer);
     }
 

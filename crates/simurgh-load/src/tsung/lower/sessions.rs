@@ -1,7 +1,7 @@
 //! `<sessions>` and `<session>`.
 
 use crate::scenario::{
-    Act, Answer, Connect, Dialect, Generated, Part, Session, Set, Step, Template, Value,
+    Act, Answer, Connect, Dialect, Generated, Part, Session, Set, Step, Template, Transport, Value,
 };
 
 use super::super::xml::Element;
@@ -102,6 +102,7 @@ impl Lower<'_> {
             name,
             weight: share.unwrap_or_default(),
             dialect: Dialect::Tsung,
+            transport: Transport::WebSocket,
             heartbeat: None,
             reconnect: None,
             read_rate_max: self.session.read_rate_max,

@@ -1,0 +1,191 @@
+//! What is said in a long-poll session (PROTOCOL §9): bodies of POSTs, and of answers.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+
+/// Lines of one POST: a server drops what is beyond.
+const LINES_MAX: usize = 100;
+
+/// The body of an answer. The status in it is the one that counts; HTTP's is always 200.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct LongPollAnswer {
+    /// 200 with messages, 204 without, 410 for a session that begins or is gone, or an error.
+    pub status: u16,
+    /// What the session is called from now on.
+    #[serde(default)]
+    pub token: Option<String>,
+    /// Texts, each a whole frame.
+    #[serde(default)]
+    pub messages: Vec<String>,
+}
+
+/// The body of a POST.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LongPollPost {
+    /// Its bytes.
+    pub body: Vec<u8>,
+    /// Lines of it; 0: it is one message as it is.
+    lines: usize,
+}
+
+impl LongPollPost {
+    /// One with this message. Texts that cannot be a line go as they are: those of the first
+    /// serializer, which do not begin with a bracket, and those with line breaks.
+    #[must_use]
+    pub fn new(binary: bool, message: &[u8]) -> Self {
+        if binary {
+            return Self { body: STANDARD.encode(message).into_bytes(), lines: 1 };
+        }
+        let is_line = message.first() == Some(&b'[') && !message.contains(&b'\n');
+        Self { body: message.to_vec(), lines: usize::from(is_line) }
+    }
+
+    /// Adds those of another, unless they do not go together.
+    ///
+    /// # Errors
+    /// The other, if it has to go by itself.
+    pub fn join(&mut self, other: Self) -> Result<(), Self> {
+        if self.lines == 0 || other.lines == 0 || self.lines + other.lines > LINES_MAX {
+            return Err(other);
+        }
+        self.body.push(b'\n');
+        self.body.extend_from_slice(&other.body);
+        self.lines += other.lines;
+        Ok(())
+    }
+
+    /// Value of `Content-Type`.
+    #[must_use]
+    pub fn content_type(&self) -> &'static str {
+        if self.lines > 0 { "application/x-ndjson" } else { "application/json" }
+    }
+}
+
+/// Where a session of this path is polled: as the official client has it, at `longpoll` in the
+/// place of `websocket`.
+#[must_use]
+pub fn longpoll_path(path: &str) -> String {
+    let (place, query) = match path.split_once('?') {
+        Some((place, query)) => (place, Some(query)),
+        None => (path, None),
+    };
+    let mut out = match place.strip_suffix("/websocket") {
+        Some(base) => format!("{base}/longpoll"),
+        None => place.to_owned(),
+    };
+    if let Some(query) = query {
+        out.push('?');
+        out.push_str(query);
+    }
+    out
+}
+
+/// The target of a session's next request: its own, and the token, if it has one. A server takes
+/// the last of two parameters of one name, so one of the scenario's called so does not count then.
+#[must_use]
+pub fn with_token(target: &str, token: &str) -> String {
+    let mut out = String::with_capacity(target.len() + token.len() + 8);
+    out.push_str(target);
+    if token.is_empty() {
+        return out;
+    }
+    out.push(if target.contains('?') { '&' } else { '?' });
+    out.push_str("token=");
+    for byte in token.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                out.push(char::from(byte));
+            }
+            _ => {
+                use std::fmt::Write as _;
+                // Writing to a string does not fail.
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What a server reads of a POST's body, by PROTOCOL §9.
+    fn read(post: &LongPollPost) -> Vec<(bool, Vec<u8>)> {
+        if post.content_type() == "application/json" {
+            return vec![(false, post.body.clone())];
+        }
+        let lines: Vec<&[u8]> = post.body.split(|byte| *byte == b'\n').collect();
+        assert!(lines.len() <= LINES_MAX);
+        let line = |line: &&[u8]| match line.first() {
+            Some(b'[') => (false, line.to_vec()),
+            _ => (true, STANDARD.decode(line).unwrap()),
+        };
+        lines.iter().map(line).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn all_messages_arrive_in_order(
+            messages in proptest::collection::vec(
+                prop_oneof![
+                    (Just(true), proptest::collection::vec(any::<u8>(), 1..6)),
+                    "[\\[{][a\\[{\n]{0,4}".prop_map(|text| (false, text.into_bytes())),
+                ],
+                1..240,
+            ),
+        ) {
+            let mut posts: Vec<LongPollPost> = Vec::new();
+            for (binary, message) in &messages {
+                let post = LongPollPost::new(*binary, message);
+                match posts.last_mut().map(|last| last.join(post.clone())) {
+                    Some(Ok(())) => {}
+                    _ => posts.push(post),
+                }
+            }
+            prop_assert_eq!(posts.iter().flat_map(read).collect::<Vec<_>>(), messages);
+        }
+
+        #[test]
+        fn any_body_is_an_answer_or_none(body in proptest::collection::vec(any::<u8>(), 0..60)) {
+            if let Ok(answer) = serde_json::from_slice::<LongPollAnswer>(&body) {
+                prop_assert!(answer.messages.len() < body.len());
+            }
+        }
+    }
+
+    #[test]
+    fn lines_of_the_second_serializer_share_posts() {
+        let mut post = LongPollPost::new(false, b"[1]");
+        for _ in 1..LINES_MAX {
+            post.join(LongPollPost::new(false, b"[2]")).unwrap();
+        }
+        assert!(post.join(LongPollPost::new(false, b"[3]")).is_err());
+        assert_eq!(post.content_type(), "application/x-ndjson");
+    }
+
+    #[test]
+    fn targets_are_those_of_the_official_client() {
+        assert_eq!(longpoll_path("/socket/websocket?vsn=2.0.0"), "/socket/longpoll?vsn=2.0.0");
+        assert_eq!(longpoll_path("/socket/longpoll"), "/socket/longpoll");
+        assert_eq!(longpoll_path("/websockets"), "/websockets");
+        assert_eq!(with_token("/s", ""), "/s");
+        assert_eq!(with_token("/s?a=b", "a.b-c_d~"), "/s?a=b&token=a.b-c_d~");
+        assert_eq!(with_token("/s", "a+/= é"), "/s?token=a%2B%2F%3D%20%C3%A9");
+    }
+
+    #[test]
+    fn answers_are_read_as_servers_write_them() {
+        let read = |text: &str| serde_json::from_str::<LongPollAnswer>(text);
+        let opened = read("{\"status\":410,\"token\":\"T\",\"messages\":[]}").unwrap();
+        assert_eq!((opened.status, opened.token.as_deref()), (410, Some("T")));
+        let told = read("{\"status\":200,\"token\":null,\"messages\":[\"[\\\"1\\\"]\"]}").unwrap();
+        assert_eq!((told.token, told.messages), (None, vec!["[\"1\"]".to_owned()]));
+        assert_eq!(read("{\"status\":403}").unwrap().status, 403);
+        assert!(read("{}").is_err());
+        assert!(read("{\"status\":70000}").is_err());
+    }
+}
