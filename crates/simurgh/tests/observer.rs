@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use simurgh::{Builder, Channel, Connect, Context, Endpoint, Join, Mount, Outcome, Payload};
+use simurgh::{Rate, SocketLimits};
 use support::{Client, PATIENCE, start};
 
 struct Room;
@@ -233,6 +234,35 @@ fn who_talks_and_who_does_not_read_come_first() {
         it["now"]["queued_bytes"].as_u64().unwrap() > 100_000
     });
     assert_eq!(overview["memory"]["outbound_queues"], overview["now"]["queued_bytes"]);
+}
+
+#[test]
+fn who_meets_a_limit_is_named_with_it() {
+    let limits = SocketLimits {
+        messages: Rate::every(3, Duration::from_secs(3_600)).ok().map(Into::into),
+        ..SocketLimits::default()
+    };
+    let mount = Mount::new("/socket").socket_limits(limits).channel("*", |_, _| Join::ok(Room));
+    let endpoint = start(Endpoint::builder().mount(mount).configure(|config| config.shards = 1));
+    let (mut talker, mut other) = (Client::v2(&endpoint), Client::v2(&endpoint));
+    talker.join("rooms:talk");
+    other.join("rooms:other");
+    let list = wait_for(&endpoint, "/observer/api/connections?by=rate", |list| {
+        for n in 0..20 {
+            talker.push(&n.to_string(), "rooms:talk", "hm", json!({}));
+        }
+        list["rows"][0]["limited"].as_u64().unwrap_or_default() > 10
+    });
+    let row = &list["rows"][0];
+    assert_eq!((&row["topics"], &row["limit"]), (&json!(["rooms:talk"]), &json!("messages")));
+    wait_for(&endpoint, "/observer/api/overview", |it| {
+        talker.push("more", "rooms:talk", "hm", json!({}));
+        it["now"]["limited_per_s"].as_f64().unwrap_or_default() > 0.0
+    });
+    let all = get(&endpoint, "/observer/api/connections?by=age");
+    let rows = all["rows"].as_array().unwrap();
+    let quiet = rows.iter().find(|row| row["topics"] == json!(["rooms:other"])).unwrap();
+    assert_eq!((&quiet["limit"], &quiet["limited"]), (&Value::Null, &json!(0)));
 }
 
 #[test]
