@@ -358,7 +358,7 @@ mod tests {
     fn examples_in_the_printed_file_are_right_too() {
         let text = config::text(Channels::Declared);
         let examples = text.lines().filter(|line| is_example(line)).count();
-        assert_eq!(examples, 13, "api_token, static_files, longpoll, what a channel may have");
+        assert_eq!(examples, 14, "api_token, static_files, longpoll, what a channel may have");
         let all: Vec<_> = text
             .lines()
             .map(|line| if is_example(line) { line.trim_start_matches('#') } else { line })

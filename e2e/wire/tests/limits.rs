@@ -1,4 +1,4 @@
-//! Rows 116–125 of PROTOCOL §14: what is said too much or too fast, and who comes too often.
+//! Rows 116–125 and 137 of PROTOCOL §14: what is said too much or too fast, and who comes too often.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
@@ -328,4 +328,34 @@ fn row_125_a_user_has_so_many_connections() {
     drop(one);
     eventually("its place is free", || of("7").1 == 101);
     drop((strangers, two));
+}
+
+/// Row 137. What channels do with presences for a client is limited by itself.
+#[test]
+fn row_137_presences_have_a_limit_of_their_own() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("limits.toml");
+    let text = "[limits]\npresence_calls = \"2/10s\"\n[[channel]]\nkind = \"supabase\"\n";
+    std::fs::write(&file, text).unwrap();
+    let server = Server::serve().args(&format!("--config {}", file.display())).start();
+    both(|vsn| {
+        let before = metric(&server, "presence_calls");
+        let mut client = Client::open(&server, vsn);
+        let topic = "realtime:limited";
+        let config = json!({"config": {"presence": {"key": format!("{vsn:?}")}}});
+        let joined = client.push(topic, "phx_join", config);
+        assert_eq!(client.recv().msg_ref, json!(joined));
+        let track = |n: u32| json!({"event": "track", "payload": {"n": n}});
+        for n in 0..2 {
+            let msg_ref = client.push(topic, "presence", track(n));
+            assert_eq!(client.recv_except("presence_diff").msg_ref, json!(msg_ref));
+        }
+        let msg_ref = client.push(topic, "presence", track(2));
+        limited(&client.recv_except("presence_diff"), &msg_ref, topic, "presence_calls");
+        // To end one is everybody's at any time.
+        let msg_ref = client.push(topic, "presence", json!({"event": "untrack"}));
+        let answer = client.recv_except("presence_diff");
+        assert_eq!((&answer.msg_ref, &answer.payload["status"]), (&json!(msg_ref), &json!("ok")));
+        assert_eq!(metric(&server, "presence_calls") - before, 1);
+    });
 }

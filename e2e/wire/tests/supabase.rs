@@ -1,4 +1,4 @@
-//! Rows 116–126 of PROTOCOL §14: channels as Supabase has them, byte for byte. Tokens, and what
+//! Rows 126–136 of PROTOCOL §14: channels as Supabase has them, byte for byte. Tokens, and what
 //! Supabase's own clients make of it, are in `e2e/phoenix-js/supabase.test.mjs`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -74,7 +74,7 @@ fn expect_system(client: &mut Client, join_ref: &str, topic: &str, message: &str
     client.recv().expect_channel_close(join_ref, topic);
 }
 
-/// Row 116. V2; a member's broadcast: kind 3 becomes kind 4, to others, and back with `self`.
+/// Row 126. V2; a member's broadcast: kind 3 becomes kind 4, to others, and back with `self`.
 #[test]
 fn row_126_a_members_broadcast_is_passed_on_as_one() {
     let server = Server::shared_conformance();
@@ -120,7 +120,7 @@ fn row_126_a_members_broadcast_is_passed_on_as_one() {
     assert_eq!(client.recv_binary(), b"\x04\x10\x02\x00\x01realtime:by-handev[1]");
 }
 
-/// Row 117. V1 members hear what JSON there is as the event `broadcast`, and V2 hears theirs as
+/// Row 127. V1 members hear what JSON there is as the event `broadcast`, and V2 hears theirs as
 /// text; raw bytes have no form in V1.
 #[test]
 fn row_127_v1_members_hear_the_json() {
@@ -144,7 +144,7 @@ fn row_127_v1_members_hear_the_json() {
     old.expect_quiet();
 }
 
-/// Row 118. Truth values may be texts; what has another shape says nothing.
+/// Row 128. Truth values may be texts; what has another shape says nothing.
 #[test]
 fn row_128_join_configs_of_any_shape() {
     let server = Server::shared_conformance();
@@ -175,7 +175,7 @@ fn row_128_join_configs_of_any_shape() {
     });
 }
 
-/// Row 119. A frame of kind 3 that is cut short, or whose JSON is none: 1011; so is every such
+/// Row 129. A frame of kind 3 that is cut short, or whose JSON is none: 1011; so is every such
 /// frame on another mount, and every other kind.
 #[test]
 fn row_129_broken_frames_are_closed_1011() {
@@ -217,7 +217,7 @@ fn row_129_broken_frames_are_closed_1011() {
     client.recv().expect_unmatched("2", "realtime:a");
 }
 
-/// Row 120. `realtime:` names no topic; others than `realtime:…` are not served.
+/// Row 130. `realtime:` names no topic; others than `realtime:…` are not served.
 #[test]
 fn row_130_a_topic_needs_a_name() {
     let server = Server::shared_conformance();
@@ -236,7 +236,7 @@ fn row_130_a_topic_needs_a_name() {
     });
 }
 
-/// Row 121. `postgres_changes`: answered in their order with ids, and told; `[]` without.
+/// Row 131. `postgres_changes`: answered in their order with ids, and told; `[]` without.
 #[test]
 fn row_131_changes_are_answered_with_ids() {
     let server = Server::shared_conformance();
@@ -273,7 +273,7 @@ fn row_131_changes_are_answered_with_ids() {
     });
 }
 
-/// Row 122. Presence: the state of a newcomer that wants it; track, track again, untrack.
+/// Row 132. Presence: the state of a newcomer that wants it; track, track again, untrack.
 #[test]
 fn row_132_presence_by_key() {
     let server = Server::shared_conformance();
@@ -313,7 +313,7 @@ fn row_132_presence_by_key() {
     });
 }
 
-/// Row 123. Presence that is no presence is refused, and nobody is told.
+/// Row 133. Presence that is no presence is refused, and nobody is told.
 #[test]
 fn row_133_odd_presences_are_refused() {
     let server = Server::shared_conformance();
@@ -339,7 +339,7 @@ fn row_133_odd_presences_are_refused() {
     });
 }
 
-/// Row 124. `access_token`, and events that are not known: silence.
+/// Row 134. `access_token`, and events that are not known: silence.
 #[test]
 fn row_134_what_is_not_answered() {
     let server = Server::shared_conformance();
@@ -362,7 +362,7 @@ fn row_134_what_is_not_answered() {
     });
 }
 
-/// Row 125. Limits say so: an error to whom acknowledges, or a `system` message and the end.
+/// Row 135. Limits say so: an error to whom acknowledges, or a `system` message and the end.
 #[test]
 fn row_135_limits_say_so() {
     let server = Server::shared_conformance();
@@ -380,7 +380,7 @@ fn row_135_limits_say_so() {
     });
 }
 
-/// Row 126. A back end broadcasts by HTTP, with topics without `realtime:`.
+/// Row 136. A back end broadcasts by HTTP, with topics without `realtime:`.
 #[test]
 fn row_136_a_back_end_broadcasts() {
     let server = Server::conformance().args("--api-token secret").start();

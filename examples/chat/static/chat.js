@@ -74,8 +74,7 @@ let connection = "connecting";
 let offlineTimer = null;
 let started = false;
 
-// Where a proxy lets no WebSocket through, the page goes on with long polling.
-const socket = new Phoenix.Socket("/socket", { longPollFallbackMs: 2500 });
+const socket = new Phoenix.Socket("/socket", { longPollFallbackMs: 2500 }); // in case of proxies
 
 /** states: idle (not asked for), joining, joined, errored (the client retries), refused, closed */
 function roomNamed(name) {
