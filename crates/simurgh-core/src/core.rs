@@ -113,6 +113,11 @@ impl<N: Node> Core<N> {
         Some(self.presence.entries()).filter(|_| !self.presence.is_empty())
     }
 
+    /// Whether something is still to be told of the topics that this shard keeps, now or later.
+    pub fn has_presences_due(&self) -> bool {
+        self.presence.next_ns().is_some()
+    }
+
     /// Topics whose members are told by this shard how many there are.
     pub fn presence_answers(&self) -> usize {
         self.presence.answers()

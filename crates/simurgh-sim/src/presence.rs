@@ -193,6 +193,11 @@ impl World {
         if let Some(shard) = self.servers.iter().position(keeps_nothing) {
             return Some(format!("shard {shard} keeps topics without presences"));
         }
+        // A list that was asked for while another one was on its way.
+        let is_due = |it: &crate::world::Server| !it.has_ended && it.core.has_presences_due();
+        if let Some(shard) = self.servers.iter().position(is_due) {
+            return Some(format!("shard {shard} has something to tell"));
+        }
         self.stage.model().presence.unrest()
     }
 

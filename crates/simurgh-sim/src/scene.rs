@@ -526,6 +526,8 @@ impl World {
     /// Nobody is there: nothing is left.
     pub(crate) fn check_end(&mut self) {
         let mut found = Vec::new();
+        // Homes that end tell nobody: what others answer in their place ends with the server.
+        let is_whole = self.servers.iter().all(|it| !it.has_ended);
         for (shard, server) in self.servers.iter().enumerate() {
             let it = &server.metrics;
             let gauges = [
@@ -536,7 +538,7 @@ impl World {
                 it.fanout_topics.value(),
                 it.channels_hibernating.value(),
                 it.presences.value() + u64::from(server.core.presences().is_some()),
-                server.core.presence_answers() as u64,
+                server.core.presence_answers() as u64 * u64::from(is_whole),
             ];
             // What is under way in a shard that ends is gone with it.
             let (gauges, frames) = match server.has_ended {

@@ -114,7 +114,7 @@ impl Home {
     }
 
     /// When a topic is to be looked at next.
-    pub(super) fn next_ns(&self) -> Option<u64> {
+    pub(crate) fn next_ns(&self) -> Option<u64> {
         self.due.peek().map(|Reverse((due_ns, _))| *due_ns)
     }
 
