@@ -1,4 +1,4 @@
-//! Rows 116–125 and 137 of PROTOCOL §14: what is said too much or too fast, and who comes too often.
+//! Rows 116–125 and 137 of PROTOCOL §14: what is said too much or too fast, who comes too often.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
