@@ -55,6 +55,8 @@ pub(crate) struct View {
     /// It has turned to its topic's home, which has to hear of its end, and has.
     tracks: bool,
     has_ended: bool,
+    /// It is known how the core calls it.
+    is_named: bool,
     /// It has got a list.
     is_synced: bool,
     numbers: Vec<u32>,
@@ -232,8 +234,18 @@ impl Model {
 
     fn due_of(&mut self, channel: ChannelId, does: Does) -> Option<u32> {
         while let Some((chan, next, may_fail)) = self.presence.due.pop_front() {
-            let known = *self.presence.names.entry(channel).or_insert(chan);
+            // What another channel was to do, and did not because its socket closes, may look alike.
+            let is_named = self.chan(chan).is_some_and(|it| it.view.is_named);
+            let known = match self.presence.names.get(&channel) {
+                Some(known) => *known,
+                None if is_named => NONE,
+                None => chan,
+            };
             if next == does && known == chan {
+                self.presence.names.insert(channel, chan);
+                if let Some(it) = self.chan_mut(chan) {
+                    it.view.is_named = true;
+                }
                 return Some(chan);
             }
             if !may_fail {
