@@ -266,7 +266,7 @@ impl Member {
         model.reads(self.chan, handlers::assigned(ctx));
         let (conn, topic) = model.chan(self.chan).map_or((NONE, 0), |it| (it.conn, it.topic));
         let depth = match call {
-            Call::HandleOut { id } | Call::HandleBroadcast { id } | Call::HandleInfo { id } => {
+            Call::HandleOut { id } | Call::HandleBroadcast { id, .. } | Call::HandleInfo { id } => {
                 model.made(id).map_or(DEPTH_MAX, |it| it.depth)
             }
             Call::Terminate(_) => 1,
@@ -426,8 +426,11 @@ impl Channel for Member {
     }
 
     fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
-        let (id, word) = self.stage.model().given(broadcast.payload());
-        self.act(ctx, Call::HandleBroadcast { id }, word, Given::default())
+        let mut model = self.stage.model();
+        let topic = model.topics.number(broadcast.topic());
+        let (id, word) = model.given(broadcast.payload());
+        drop(model);
+        self.act(ctx, Call::HandleBroadcast { id, topic }, word, Given::default())
     }
 
     fn hibernate(&mut self) {

@@ -32,6 +32,8 @@ pub(crate) enum Call {
     },
     HandleBroadcast {
         id: u32,
+        /// What it was broadcast on.
+        topic: Option<u8>,
     },
     Terminate(Reason),
     Hibernate,
@@ -129,7 +131,7 @@ impl Model {
             }
             Call::HandleInfo { id } => return (self.take_due(Due::HandleInfo { chan, id }), 0),
             Call::HandleOut { id } => return (0, self.intercepted(chan, id)),
-            Call::HandleBroadcast { id } => self.relayed(chan, id),
+            Call::HandleBroadcast { id, topic } => self.relayed(chan, topic, id),
             Call::Terminate(reason) => self.terminated(chan, reason),
             Call::Hibernate => {
                 if std::mem::replace(&mut it.hibernates, true) {
@@ -154,15 +156,10 @@ impl Model {
         }
     }
 
-    fn relayed(&mut self, chan: u32, id: u32) {
+    fn relayed(&mut self, chan: u32, topic: Option<u8>, id: u32) {
         self.counts.relayed += 1;
-        let topic = self.made(id).map(|it| it.topic);
         let relays = self.chan_mut(chan).map(|it| &mut it.relays);
-        let is_it = |it: &&mut Relay| match topic {
-            Some(topic) => it.topic == topic,
-            None => it.pending.front() == Some(&id),
-        };
-        let relay = relays.into_iter().flatten().find(is_it);
+        let relay = relays.into_iter().flatten().find(|it| Some(it.topic) == topic);
         let Some(relay) = relay else {
             return self.fail("relay", format!("channel {chan} hears {id}: not subscribed"));
         };
