@@ -197,10 +197,10 @@ impl Model {
         };
         let [usual, shut] = self.waits_max;
         let (longest, tick) = (if has_shut { shut } else { usual }, self.now.tick);
-        // What it intercepted on the way may have made it proceed: that comes too late.
+        // What it intercepted on the way may have made it proceed, and hold anew: that comes too
+        // late.
         let mut all = full.iter().chain(&self.now.proceeded);
-        let since = all.find(|(it, _)| *it == chan).map(|(_, since)| *since);
-        let is_late = since.is_some_and(|since| tick.wrapping_sub(since) > longest);
+        let is_late = all.any(|(it, since)| *it == chan && tick.wrapping_sub(*since) > longest);
         let is_overdue = is_late && self.doing == Doing::Tick;
         self.counts.overdue += u64::from(is_overdue);
         is_overdue
