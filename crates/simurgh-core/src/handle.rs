@@ -93,6 +93,12 @@ impl<C> ChannelHandle<C> {
         ChannelHandle { reach: Arc::clone(&self.reach), channel: self.channel, of: PhantomData }
     }
 
+    /// How mail names its channel.
+    #[doc(hidden)]
+    pub fn id(&self) -> ChannelId {
+        self.channel
+    }
+
     /// What it reaches its channel by.
     #[doc(hidden)]
     pub fn reach(&self) -> &Arc<dyn Reach> {

@@ -1,7 +1,7 @@
 //! How channels are named.
 
 /// Names a channel across shards; a reused slot never answers to an old name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId {
     /// The shard of its socket.
     pub shard: u16,

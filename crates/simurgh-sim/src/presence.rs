@@ -5,7 +5,7 @@ use std::sync::Arc;
 use simurgh_core::{Context, Mail, Node, PresenceCall, PresenceError, PresenceMail};
 use simurgh_proto::message::Payload;
 
-use crate::app::{DEPTH_MAX, Draw};
+use crate::app::{DEPTH_MAX, Draw, Member};
 use crate::model::presence::{Does, event_of, key_of};
 use crate::model::{Eff, Made, Model, NONE};
 use crate::node::{Fault, Letter, SimNode, Tag};
@@ -46,6 +46,10 @@ impl Draw<'_> {
         // What is told of it may have this called: there would be no end of it.
         if self.depth >= DEPTH_MAX {
             return;
+        }
+        // In a join function there is no channel yet.
+        if self.chan != NONE {
+            model.presence_names(ctx.handle::<Member>().id(), self.chan);
         }
         match habit {
             Habit::Untrack => {

@@ -140,8 +140,7 @@ fn tell<N: Node>(node: &N, topic: &str, say: Say) {
                 node.post_weighed(shard, bytes, Mail::Presence(topic.into(), mail));
             }
         }
-        Say::Some(events, mut channels) | Say::Again(events, mut channels) => {
-            channels.sort_by_key(|channel| channel.shard);
+        Say::Some(events, channels) | Say::Again(events, channels) => {
             for channels in channels.chunk_by(|one, other| one.shard == other.shard) {
                 let Some(shard) = channels.first().map(|it| usize::from(it.shard)) else {
                     continue;

@@ -10,7 +10,7 @@ use crate::id::ChannelId;
 pub(super) enum Say {
     /// All of the topic.
     All(&'static str, String),
-    /// Some of them, of whichever shards.
+    /// Some of them, in the order of their shards.
     Some(Arc<[SharedEvent]>, Vec<ChannelId>),
     /// The same as before, for some more.
     Again(Arc<[SharedEvent]>, Vec<ChannelId>),

@@ -254,6 +254,9 @@ fn a_long_list_leaves_in_portions_and_before_the_next_diff() {
     assert_eq!(hear(&mut it, &mut clients), 2);
     // Whoever has not got it when something changes is told with what has.
     says(&mut it, members[1], "track", r#""late""#);
+    // Once, whether or not it has asked again.
+    says(&mut it, members[2], "state", "0");
+    says(&mut it, members[4], "state", "0");
     it.passes(INTERVAL);
     for _ in 0..5 {
         turn(&mut it);

@@ -24,7 +24,7 @@ pub(super) const NOBODY: &str = "{}";
 pub(super) struct Topic {
     pub(super) table: Table<ChannelId>,
     /// Who wants the list, from the next time on that changes are told.
-    asking: VecDeque<ChannelId>,
+    asking: Vec<ChannelId>,
     /// The list as it was then, and who is still to get it.
     state: Option<Arc<[SharedEvent]>>,
     pub(super) getting: VecDeque<ChannelId>,
@@ -43,7 +43,7 @@ impl Topic {
     pub(super) fn new(owner: Owner, seed: u64) -> Self {
         Self {
             table: Table::alone(owner, seed),
-            asking: VecDeque::new(),
+            asking: Vec::new(),
             state: None,
             getting: VecDeque::new(),
             is_shared: false,
@@ -81,8 +81,8 @@ impl Topic {
             }
             PresenceCall::PushState => {
                 // Twice in one interval is the same list.
-                if self.asking.back() != Some(&channel) {
-                    self.asking.push_back(channel);
+                if self.asking.last() != Some(&channel) {
+                    self.asking.push(channel);
                 }
                 true
             }
@@ -116,8 +116,10 @@ impl Topic {
         now_ns: u64,
         said: &mut Vec<Say>,
     ) {
-        // Whoever has not got the last list yet gets this one.
+        // Whoever has not got the last list yet gets this one; who has asked again meanwhile, once.
         self.asking.extend(self.getting.drain(..));
+        self.asking.sort_unstable();
+        self.asking.dedup();
         self.state = None;
         self.told_ns = Some(now_ns);
         let was_summary = self.is_summary;
@@ -147,7 +149,7 @@ impl Topic {
         if !self.asking.is_empty() {
             self.state = Some([("presence_state", self.list().into())].into());
             self.is_shared = false;
-            self.getting = std::mem::take(&mut self.asking);
+            self.getting = std::mem::take(&mut self.asking).into();
         }
     }
 
@@ -171,7 +173,7 @@ impl Topic {
         now_ns: u64,
         said: &mut Vec<Say>,
     ) {
-        let asking: Vec<ChannelId> = std::mem::take(&mut self.asking).into();
+        let asking = std::mem::take(&mut self.asking);
         let (counted, counted_ns) = self.summary;
         let is_due = now_ns.saturating_sub(counted_ns) >= nanoseconds(config.summary_interval);
         let is_known = counted == Some(self.table.len());

@@ -35,7 +35,7 @@ impl Model {
             match it.intercepts {
                 0 => self.expect(conn, made.topic, line, true),
                 some if does_intercept(some, made.event) => it.pending.push_back((seq, said)),
-                _ => self.expect_out(conn, made.topic, line, seq),
+                _ => self.expect_out(conn, made.topic, line, seq, true),
             }
         }
         self.presence.heard = None;

@@ -251,14 +251,15 @@ impl Model {
         }
     }
 
-    /// What was broadcast while an interceptor was brought up to date for its end it need not hear.
+    /// What was broadcast while an interceptor was brought up to date for its end it need not hear,
+    /// unless it has said that itself.
     fn forgo(&mut self, chan: u32) {
         let step = self.step;
         let Some(it) = self.chan(chan).filter(|it| it.intercepts > 0) else { return };
         let (conn, topic) = (it.conn, usize::from(it.topic));
         let queue = self.conn_mut(conn).and_then(|it| it.queues.get_mut(topic));
         for expected in queue.into_iter().flat_map(|it| &mut it.out) {
-            expected.is_optional |= expected.step == step;
+            expected.is_optional |= expected.step == step && expected.passes;
         }
     }
 
@@ -434,7 +435,7 @@ impl Model {
                     replaced.pushes.push(id);
                 }
             }
-            Call::HandleOut { .. } => self.expect_out(conn, topic, line, seq),
+            Call::HandleOut { .. } => self.expect_out(conn, topic, line, seq, false),
             Call::Terminate(_) => self.say(chan, line),
             // What comes behind the end of its socket nobody hears.
             _ if self.now.closing.contains(&conn) => {}

@@ -100,6 +100,8 @@ pub(crate) struct Expected {
     pub(crate) horizon: u64,
     pub(crate) is_broadcast: bool,
     pub(crate) is_optional: bool,
+    /// It passes an interceptor that does not want it, and is not said by one.
+    pub(crate) passes: bool,
     /// Of presence: whose client hears it, and of which record.
     pub(crate) heard: Option<(u32, u32)>,
 }

@@ -232,9 +232,21 @@ impl Model {
         self.presence_goes(topic.unwrap_or_default(), home, Some((chan, does)))
     }
 
+    /// It is known how the core calls a channel.
+    pub(crate) fn presence_names(&mut self, channel: ChannelId, chan: u32) {
+        let before = self.presence.names.insert(channel, chan);
+        if before.is_some_and(|it| it != chan) {
+            self.fail("presence", format!("{channel:?} is channel {chan}, and was {before:?}"));
+        }
+        if let Some(it) = self.chan_mut(chan) {
+            it.view.is_named = true;
+        }
+    }
+
     fn due_of(&mut self, channel: ChannelId, does: Does) -> Option<u32> {
         while let Some((chan, next, may_fail)) = self.presence.due.pop_front() {
-            // What another channel was to do, and did not because its socket closes, may look alike.
+            // What another channel was to do, and did not because its socket closes, may look
+            // alike. Only one that has done nothing since its join function is not known.
             let is_named = self.chan(chan).is_some_and(|it| it.view.is_named);
             let known = match self.presence.names.get(&channel) {
                 Some(known) => *known,
@@ -242,10 +254,7 @@ impl Model {
                 None => chan,
             };
             if next == does && known == chan {
-                self.presence.names.insert(channel, chan);
-                if let Some(it) = self.chan_mut(chan) {
-                    it.view.is_named = true;
-                }
+                self.presence_names(channel, chan);
                 return Some(chan);
             }
             if !may_fail {
@@ -444,7 +453,7 @@ impl Model {
         let (conn, topic, join_ref) = (it.conn, it.topic, it.join_ref);
         let line = Line { sort: Sort::Event, word, join_ref, msg_ref: 0, said };
         if matches!(call, Call::HandleOut { .. }) {
-            return self.expect_out(conn, topic, line, seq);
+            return self.expect_out(conn, topic, line, seq, false);
         }
         if self.now.closing.contains(&conn) {
             return;

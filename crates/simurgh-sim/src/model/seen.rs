@@ -57,14 +57,15 @@ impl Model {
         let heard = self.presence.heard;
         let Some(it) = self.conn_mut(conn) else { return };
         let line = line.on(it.wire);
-        let expected = Expected { line, step, horizon, is_broadcast, is_optional: false, heard };
+        let (is_optional, passes) = (false, false);
+        let expected = Expected { line, step, horizon, is_broadcast, is_optional, passes, heard };
         if let Some(queue) = it.queues.get_mut(usize::from(topic)) {
             queue.own.push_back(expected);
         }
     }
 
-    /// Something is to come by way of an interceptor, or past it: `seq` numbers the broadcast.
-    pub(crate) fn expect_out(&mut self, conn: u32, topic: u8, line: Line, seq: u64) {
+    /// Something is to come by way of an interceptor, or passes it: `seq` numbers the broadcast.
+    pub(crate) fn expect_out(&mut self, conn: u32, topic: u8, line: Line, seq: u64, passes: bool) {
         let step = self.step;
         let is_binary = self.made(line.said).is_some_and(|it| it.is_binary);
         let Some(wire) = self.conn(conn).filter(|it| it.is_open).map(|it| it.wire) else { return };
@@ -75,7 +76,8 @@ impl Model {
         let Some(it) = self.conn_mut(conn) else { return };
         let line = line.on(it.wire);
         let (is_broadcast, is_optional) = (true, false);
-        let expected = Expected { line, step, horizon: seq, is_broadcast, is_optional, heard };
+        let horizon = seq;
+        let expected = Expected { line, step, horizon, is_broadcast, is_optional, passes, heard };
         if let Some(Queue { out, .. }) = it.queues.get_mut(usize::from(topic)) {
             let at = out.iter().rposition(|it| it.horizon <= seq).map_or(0, |at| at + 1);
             out.insert(at, expected);
