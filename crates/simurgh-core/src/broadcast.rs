@@ -1,5 +1,6 @@
 //! A message to all members of a topic.
 
+use simurgh_history::Position;
 use simurgh_proto::message::Payload;
 
 use crate::id::ChannelId;
@@ -12,6 +13,16 @@ pub struct Broadcast {
     pub(crate) payload: Payload<'static>,
     /// The member who does not get it (`broadcast_from`).
     pub(crate) except: Option<ChannelId>,
+    /// Where it stands in its topic's history, if it is kept.
+    pub(crate) kept: Option<Box<Mark>>,
+}
+
+/// The place of a broadcast that is kept.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    pub(crate) position: Position,
+    /// The client that is left out, by the hash of its id; 0: nobody.
+    pub(crate) sender: u64,
 }
 
 impl Broadcast {
@@ -21,7 +32,7 @@ impl Broadcast {
         event: impl Into<Box<str>>,
         payload: Payload<'static>,
     ) -> Self {
-        Self { topic: topic.into(), event: event.into(), payload, except: None }
+        Self { topic: topic.into(), event: event.into(), payload, except: None, kept: None }
     }
 
     /// The same for all but a listener, by its name.
@@ -43,6 +54,11 @@ impl Broadcast {
     /// The payload, shared by all who receive it.
     pub fn payload(&self) -> &Payload<'static> {
         &self.payload
+    }
+
+    /// Where it stands in its topic's history, if it is kept.
+    pub fn position(&self) -> Option<Position> {
+        self.kept.as_ref().map(|mark| mark.position)
     }
 
     /// Bytes it is counted with while it is under way.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::history::rule::HistoryConfig;
 use crate::presence::call::PresenceConfig;
 
 /// Limits and times of a core; what each means to the user stands in the settings of the server.
@@ -26,6 +27,8 @@ pub struct Config {
     pub mailbox_bytes_max: usize,
     /// How presence is told.
     pub presence: PresenceConfig,
+    /// How much of topics is kept.
+    pub history: HistoryConfig,
     /// A callback that holds its shard longer than this is named in the log.
     pub callback_warning: Duration,
 }
@@ -55,6 +58,7 @@ impl Default for Config {
             slow_after: Duration::from_secs(10),
             mailbox_bytes_max: 16 << 20,
             presence: PresenceConfig::default(),
+            history: HistoryConfig::default(),
             callback_warning: Duration::from_millis(10),
         }
     }

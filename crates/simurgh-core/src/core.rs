@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_history::Epoch;
 use simurgh_presence::Owner;
 use simurgh_proto::message::Message;
 use simurgh_reactor::{Key, Next};
 
 use crate::application::Application;
+use crate::barrier::Barriers;
 use crate::context::Prepared;
 use crate::fanout::{Fanout, Registry};
+use crate::history::home::KeptTopics;
 use crate::id::ChannelId;
 use crate::limit::meters::Meters;
 use crate::metrics::ShardMetrics;
@@ -34,6 +37,8 @@ pub struct Core<N: Node> {
     pub(crate) hibernation: Hibernation,
     /// Who is present in the topics that this shard keeps.
     pub(crate) presence: Box<Home>,
+    /// What is kept of the broadcasts of topics; none, where no history is declared.
+    pub(crate) history: Option<Box<History>>,
     pub(crate) drain: Option<Box<Drain>>,
     /// What has been said lately; none, where no mount has a limit.
     pub(crate) meters: Option<Box<Meters>>,
@@ -44,6 +49,13 @@ pub struct Core<N: Node> {
     pub(crate) ends: Vec<(ChannelId, Reason)>,
     /// What the last join that a socket waits for was named.
     pub(crate) tickets: u32,
+}
+
+/// What is kept of the broadcasts of topics, and who waits for that.
+pub(crate) struct History {
+    /// Of the topics that this shard keeps.
+    pub(crate) kept: KeptTopics,
+    pub(crate) barriers: Barriers,
 }
 
 /// A message of a client, as it was read.
@@ -81,6 +93,7 @@ impl<N: Node> Core<N> {
             expiry: Box::default(),
             hibernation: Hibernation::new(config.hibernate_after),
             presence: Box::new(Home::new(owner, seed)),
+            history: history(&*node, seed),
             drain: None,
             meters: meters(&*node, seed),
             closing: None,
@@ -139,6 +152,15 @@ fn meters(node: &impl Node, seed: u64) -> Option<Box<Meters>> {
     let mounts = || (0..=u8::MAX).map_while(|index| node.mount(index));
     let is_limited = mounts().any(Mount::is_limited);
     is_limited.then(|| Box::new(Meters::new(mounts().flat_map(Mount::rates), seed)))
+}
+
+/// What is kept, if anything is declared to be.
+fn history(node: &impl Node, seed: u64) -> Option<Box<History>> {
+    let routes = (0..=u8::MAX).map_while(|index| node.mount(index)).flat_map(Mount::routes);
+    let rules = routes.filter_map(|it| Some((it.pattern.clone(), it.history?)));
+    let rules: Vec<_> = rules.collect();
+    let kept = || KeptTopics::new(rules.clone(), Epoch::from_seed(node.id()), seed);
+    (!rules.is_empty()).then(|| Box::new(History { kept: kept(), barriers: Barriers::default() }))
 }
 
 impl<N: Node> std::fmt::Debug for Core<N> {

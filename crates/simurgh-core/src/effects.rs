@@ -50,6 +50,9 @@ impl<N: Node> Core<N> {
         f: impl FnOnce(&mut dyn Channel, &mut Context<'_>) -> Outcome,
     ) {
         let Some(speaker) = self.speaker(out, membership) else { return };
+        if self.ends_behind(speaker.id) {
+            return;
+        }
         let Some(mut channel) = self.registry.wake(membership) else { return };
         let InHand { message, prepared } = in_hand;
         let about = About {
@@ -65,6 +68,7 @@ impl<N: Node> Core<N> {
             None => (result, effects),
             Some(_) => self.within_limits(out, &speaker, callback, result, effects),
         };
+        let waited = self.waits(speaker.id);
         self.apply(out, &speaker, effects);
         let (reply, end) = match result {
             Some(Outcome::NoReply) => (None, None),
@@ -73,6 +77,9 @@ impl<N: Node> Core<N> {
             Some(Outcome::ReplyAndStop(reply, how)) => (Some(reply), Some(Reason::Stopped(how))),
             None => (None, Some(Reason::Crashed)),
         };
+        if self.waits(speaker.id) {
+            return self.answer_behind(speaker.id, message, (reply, end), !waited);
+        }
         // The effects, or what was intercepted before the reply, may have closed the socket, and
         // the channel with it.
         if let (Some(reply), Some(membership)) = (reply, self.live(speaker.id)) {
@@ -97,12 +104,18 @@ impl<N: Node> Core<N> {
         if effects.is_empty() {
             return self.application.keep(effects);
         }
-        for effect in effects.drain(..) {
+        if self.waits(speaker.id) {
+            return self.wait_behind(speaker.id, effects.drain(..), false);
+        }
+        let mut all = effects.drain(..);
+        while let Some(effect) = all.next() {
             match effect {
                 Effect::Push(event, payload) => self.push_to(out, speaker, &event, payload),
                 Effect::Broadcast(topic, event, payload, audience) => {
                     let topic = topic.unwrap_or_else(|| (&*speaker.topic).into());
-                    self.broadcast(out, speaker, topic, event, payload, audience);
+                    if self.broadcast(out, speaker, topic, event, payload, audience) {
+                        self.wait_behind(speaker.id, all.by_ref(), true);
+                    }
                 }
                 Effect::Subscribe(topic) => self.relay(out, speaker, &topic, true),
                 Effect::Unsubscribe(topic) => self.relay(out, speaker, &topic, false),
@@ -134,6 +147,7 @@ impl<N: Node> Core<N> {
                 }
             }
         }
+        drop(all);
         self.application.keep(effects);
     }
 
@@ -260,6 +274,9 @@ impl<N: Node> Core<N> {
     pub(crate) fn end_channel(&mut self, out: &mut impl Sockets, membership: u32, reason: Reason) {
         let Some(it) = self.registry.member(membership) else { return };
         let (id, is_seeing) = (self.id_of(membership, it.generation), it.is(DELIVERING));
+        if self.waits(id) {
+            return self.end_behind(id, reason);
+        }
         self.metrics.count_end(reason);
         if !is_seeing {
             self.bring_up_to_date(out, membership);
@@ -272,7 +289,7 @@ impl<N: Node> Core<N> {
     }
 
     fn wants_to_end(&self, channel: ChannelId) -> bool {
-        self.ends.iter().any(|(it, _)| *it == channel)
+        self.ends.iter().any(|(it, _)| *it == channel) || self.ends_behind(channel)
     }
 
     /// Ends a channel that wants it by what it has intercepted, now that all is said.
@@ -383,8 +400,8 @@ impl<N: Node> Core<N> {
                 if tracks {
                     self.presence_ended(speaker.id, &speaker.topic);
                 }
-                let mut effects =
-                    self.application.terminate(state, &speaker, channel, Reason::Closed);
+                let mut effects = self.waits_no_more(speaker.id);
+                effects.extend(self.application.terminate(state, &speaker, channel, Reason::Closed));
                 effects.retain(|effect| matches!(effect, Effect::Broadcast(..)));
                 self.apply(out, &speaker, effects);
             }

@@ -56,6 +56,7 @@ impl<N: Node> Core<N> {
             Mail::Unlisten(topic, name) => self.fanout.unlisten(&topic, name),
             Mail::Presence(topic, mail) => self.presence_came(out, &topic, mail),
             Mail::Push(push) => self.push_all(out, push),
+            Mail::History(mail) => self.history_came(out, mail),
             Mail::Permit => self.fanout.permit_came(out),
             Mail::Drain(over) => self.begin_drain(out, over),
         }

@@ -52,6 +52,7 @@
 //! None is on by default. `fuzz` opens the model of the registry to this project's fuzz targets.
 
 mod application;
+mod barrier;
 mod broadcast;
 mod channel;
 mod clock;
@@ -64,6 +65,7 @@ mod fanout;
 mod flow;
 mod frames;
 mod handle;
+mod history;
 mod id;
 mod input;
 mod limit;
@@ -101,6 +103,8 @@ pub use core::{Core, Received};
 pub use flow::Posted;
 pub use frames::op_code;
 pub use handle::ChannelHandle;
+pub use history::call::{HistoryMail, Keep, KeptAnswer, KeptAt};
+pub use history::rule::{HistoryConfig, HistoryRule};
 pub use id::ChannelId;
 pub use limit::{
     Bucket, ChannelLimits, Limit, LimitPolicy, Rate, RateError, RateLimit, SizeLimit, SocketLimits,

@@ -6,6 +6,7 @@ use simurgh_reactor::Key;
 
 use crate::channel::Join;
 use crate::flow::Posted;
+use crate::history::call::HistoryMail;
 use crate::id::ChannelId;
 use crate::listeners::Listener;
 use crate::presence::call::{PresenceMail, SharedPush};
@@ -29,6 +30,8 @@ pub enum Mail {
     Presence(Box<str>, PresenceMail),
     /// An event for several channels.
     Push(SharedPush),
+    /// Something about the history of a topic.
+    History(HistoryMail),
     /// A permit to fan out, for which this shard stood in line.
     Permit,
     /// Close everything with 1012 over this time, then end.

@@ -126,7 +126,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// What a channel broadcasts.
+    /// What a channel broadcasts; whether what it does next has to wait for that to be kept.
     pub(crate) fn broadcast(
         &mut self,
         out: &mut impl Sockets,
@@ -135,10 +135,14 @@ impl<N: Node> Core<N> {
         event: Box<str>,
         payload: Payload<'static>,
         audience: Audience,
-    ) {
+    ) -> bool {
         let except = (audience == Audience::Others).then_some(speaker.id);
-        let broadcast = Broadcast { topic, event, payload, except };
+        let broadcast = Broadcast { topic, event, payload, except, kept: None };
+        if self.keeps(&broadcast.topic) {
+            return self.keep(out, speaker, broadcast);
+        }
         self.fanout.publish(&mut self.registry, out, speaker.conn, broadcast);
+        false
     }
 
     /// Keeps a value with a socket.

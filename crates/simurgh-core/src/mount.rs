@@ -9,6 +9,7 @@ use simurgh_proto::topic::Pattern;
 
 use crate::channel::JoinFn;
 use crate::context::Prepared;
+use crate::history::rule::HistoryRule;
 use crate::limit::{ChannelLimits, Rate, SocketLimits};
 
 /// Prepares a message, of which it may take the payload, where it is read.
@@ -55,6 +56,8 @@ pub struct Route {
     pub prepare: Option<PrepareFn>,
     /// How much a socket may say on each of the topics.
     pub limits: ChannelLimits,
+    /// How much of their broadcasts is kept, if they are.
+    pub history: Option<HistoryRule>,
 }
 
 impl Mount {
@@ -80,7 +83,7 @@ impl Mount {
         self.limits.rates().chain(self.routes().iter().flat_map(|route| route.limits.rates()))
     }
 
-    fn routes(&self) -> &[Route] {
+    pub(crate) fn routes(&self) -> &[Route] {
         match &self.kind {
             Kind::Channels(routes) => routes,
             Kind::Plain { .. } => &[],

@@ -88,6 +88,9 @@ pub trait Node: Reach + Sized + 'static {
     /// Another number for each start of each node, by more than there are shards.
     fn id(&self) -> u64;
 
+    /// Milliseconds since 1970 at a time of the shards' clock.
+    fn unix_ms(&self, now_ns: u64) -> u64;
+
     /// Who may fan out.
     fn permits(&self) -> &Permits;
 

@@ -85,10 +85,14 @@ pub(crate) struct Own {
 const _: () = assert!(size_of::<Own>() <= 72, "what a socket with an id costs beside its record");
 
 impl Own {
+    /// Whether its socket is not read because of it.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.awaited.is_some() || self.full.is_some()
+    }
+
     /// Whether it could as well be missing.
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { state, awaited, full, expires } = self;
-        awaited.is_none() && full.is_none() && expires.is_none() && state.is_empty()
+        !self.is_waited_for() && self.expires.is_none() && self.state.is_empty()
     }
 }
 

@@ -121,6 +121,10 @@ impl Node for TestNode {
         7
     }
 
+    fn unix_ms(&self, now_ns: u64) -> u64 {
+        1_000_000 + now_ns / 1_000_000
+    }
+
     fn permits(&self) -> &Permits {
         &self.permits
     }

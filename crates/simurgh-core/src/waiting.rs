@@ -37,7 +37,18 @@ impl<N: Node> Core<N> {
         let tick = out.now().tick;
         let waits = |socket: &&mut Socket| socket.phase == Phase::Waiting;
         let Some(socket) = out.socket_mut(key).filter(waits) else { return };
+        // For what its channels broadcast now.
+        if self.history.as_ref().is_some_and(|it| it.barriers.hold(key)) {
+            return socket.enter(Phase::Waiting, tick);
+        }
         socket.enter(Phase::Open, tick);
+        self.read_on(out, key);
+    }
+
+    /// A socket for which nothing is awaited is read, unless it is held for what it published.
+    pub(crate) fn read_on(&mut self, out: &mut impl Sockets, key: Key) {
+        let is_open = |socket: &&mut Socket| socket.phase == Phase::Open;
+        let Some(socket) = out.socket_mut(key).filter(is_open) else { return };
         // A socket that has nothing of its own keeps no memory for that.
         socket.own.take_if(|own| own.is_empty());
         if !self.fanout.holds_back(key) {

@@ -8,7 +8,7 @@ use simurgh_reactor::{Key, Next};
 use super::delivery::Registry;
 use super::state::{Fanout, Held, Publishers};
 use crate::broadcast::Broadcast;
-use crate::flow::{Flow, Posted};
+use crate::flow::{Charge, Flow, Posted};
 use crate::id::ChannelId;
 use crate::listeners::Listener;
 use crate::node::Node;
@@ -17,6 +17,14 @@ use crate::sockets::Sockets;
 
 /// How often held publishers are looked at while nothing else happens.
 const HELD_LOOK: Duration = Duration::from_millis(5);
+/// A broadcast that is entered into its flow.
+pub(crate) struct Entry {
+    flow: Arc<Flow>,
+    pub(crate) charge: Arc<Charge>,
+    /// Nothing else was under way in it.
+    is_first: bool,
+}
+
 /// Publishers that are read again in one turn: each of them may bring as much as one read holds.
 const RELEASED_MAX: usize = 16;
 
@@ -29,23 +37,51 @@ impl<N: Node> Fanout<N> {
         publisher: Key,
         broadcast: Broadcast,
     ) {
-        let (weight, config) = (broadcast.weight(), self.node.config());
-        let (bytes, bytes_max) = (broadcast.payload().len(), config.broadcast_bytes_max());
+        let Some(entry) = self.admit(registry, &broadcast) else { return };
+        self.spread(registry, Arc::new(broadcast), Some(Arc::clone(&entry.charge)), None);
+        self.hold_back(out, publisher, entry);
+    }
+
+    /// Enters a broadcast that is made on this shard into its flow; none, if it is too large.
+    pub(crate) fn admit(
+        &mut self,
+        registry: &mut Registry,
+        broadcast: &Broadcast,
+    ) -> Option<Entry> {
+        let (bytes, bytes_max) =
+            (broadcast.payload().len(), self.node.config().broadcast_bytes_max());
         if bytes > bytes_max {
             self.metrics.errors_broadcast_too_big.add(1);
             let topic = broadcast.topic();
-            return tracing::warn!(topic, bytes, bytes_max, "broadcast too large, not sent");
+            tracing::warn!(topic, bytes, bytes_max, "broadcast too large, not sent");
+            return None;
         }
         let flow = self.flow(registry, broadcast.topic());
         let is_first = flow.bytes() == 0;
-        let charge = Some(flow.charge(weight));
-        let (broadcast, own) = (Arc::new(broadcast), usize::from(self.shard));
-        for shard in (0..self.node.shards()).filter(|shard| *shard != own) {
+        let charge = flow.charge(broadcast.weight());
+        Some(Entry { flow, charge, is_first })
+    }
+
+    /// Passes a broadcast on: here at once, to all shards but `apart` by mail.
+    pub(crate) fn spread(
+        &mut self,
+        registry: &mut Registry,
+        broadcast: Arc<Broadcast>,
+        charge: Option<Arc<Charge>>,
+        apart: Option<usize>,
+    ) {
+        let own = usize::from(self.shard);
+        for shard in (0..self.node.shards()).filter(|it| *it != own && Some(*it) != apart) {
             let posted = Posted::new(Arc::clone(&broadcast), charge.clone());
             self.node.post_charged(shard, posted);
         }
-        self.node.charge(own, weight);
+        self.node.charge(own, broadcast.weight());
         self.enqueue(registry, Posted::new(broadcast, charge));
+    }
+
+    /// Has a publisher not be read who has more under way than is to be.
+    pub(crate) fn hold_back(&mut self, out: &mut impl Sockets, publisher: Key, entry: Entry) {
+        let Entry { flow, is_first, .. } = entry;
         let is_too_much = flow.bytes() > self.node.config().flow_bytes_max()
             || (self.node.is_congested() && !is_first)
             || self.node.is_jammed();

@@ -120,7 +120,7 @@ pub(crate) fn mount(
 ) -> Mount {
     let pattern = Pattern::parse("*").unwrap();
     let limits = ChannelLimits::default();
-    let route = Route { pattern, join: Arc::new(join), prepare: None, limits };
+    let route = Route { pattern, join: Arc::new(join), prepare: None, limits, history: None };
     Mount::new(Kind::Channels(vec![route]))
 }
 

@@ -151,6 +151,7 @@ fn the_first_pattern_that_matches_takes_a_topic() {
         }),
         prepare: None,
         limits: ChannelLimits::default(),
+        history: None,
     };
     let routes = vec![route("exact", "1"), route("rooms:*", "2"), route("rooms:x", "3")];
     let mut it = stage(Mount::new(Kind::Channels(routes)));

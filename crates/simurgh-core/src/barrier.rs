@@ -1,0 +1,144 @@
+//! What a channel did behind a broadcast that is still to be kept: it waits until that is, so that
+//! whoever is answered `ok` knows that the broadcast is kept (PROTOCOL §12).
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+
+use simurgh_proto::message::{OwnedRef, Ref};
+use simurgh_reactor::Key;
+
+use crate::context::Effect;
+use crate::id::ChannelId;
+use crate::outcome::{Reason, Reply, ReplyRef};
+
+/// Something that waits.
+#[derive(Debug)]
+pub(crate) enum Later {
+    Effect(Effect),
+    /// The channel ends.
+    End(Reason),
+}
+
+/// What one channel did behind its broadcast, in order.
+#[derive(Debug)]
+pub(crate) struct Barrier {
+    conn: Key,
+    /// Tells the word that is awaited from that on an earlier broadcast.
+    ticket: u32,
+    /// The message in hand when the channel broadcast.
+    message: Option<OwnedRef>,
+    queue: VecDeque<Later>,
+    /// How many of the queue's first the very callback did that broadcast.
+    own: usize,
+}
+
+impl Barrier {
+    /// What comes next.
+    pub(crate) fn next(&mut self) -> Option<Later> {
+        let next = self.queue.pop_front()?;
+        self.own = self.own.saturating_sub(1);
+        Some(next)
+    }
+
+    /// What is left of it when the broadcast may not be kept: what its own callback did is not
+    /// carried out, but for the end of the channel; and the message that is to be told.
+    pub(crate) fn fail(&mut self) -> (Option<OwnedRef>, Vec<Later>) {
+        let rest = self.queue.split_off(self.own.min(self.queue.len()));
+        let own = std::mem::replace(&mut self.queue, rest).into_iter();
+        let (ends, lost): (Vec<_>, Vec<_>) = own.partition(|it| matches!(it, Later::End(_)));
+        self.own = ends.len();
+        ends.into_iter().rev().for_each(|it| self.queue.push_front(it));
+        (self.message.take(), lost)
+    }
+}
+
+/// The channels of a shard that wait so.
+#[derive(Debug, Default)]
+pub(crate) struct Barriers {
+    by_channel: HashMap<ChannelId, Barrier>,
+    /// How many of a socket's channels wait.
+    by_socket: HashMap<Key, u16>,
+    tickets: u32,
+}
+
+impl Barriers {
+    /// Whether a channel waits.
+    #[inline]
+    pub(crate) fn has(&self, channel: ChannelId) -> bool {
+        !self.by_channel.is_empty() && self.by_channel.contains_key(&channel)
+    }
+
+    /// Whether a channel is to end when it has waited: it is given nothing more.
+    pub(crate) fn ends(&self, channel: ChannelId) -> bool {
+        let queue = self.by_channel.get(&channel).map(|it| &it.queue);
+        queue.is_some_and(|it| it.iter().any(|it| matches!(it, Later::End(_))))
+    }
+
+    /// Whether some channel of a socket waits.
+    pub(crate) fn hold(&self, conn: Key) -> bool {
+        self.by_socket.contains_key(&conn)
+    }
+
+    /// The number of the next word that is awaited.
+    pub(crate) fn next_ticket(&mut self) -> u32 {
+        self.tickets = self.tickets.wrapping_add(1);
+        self.tickets
+    }
+
+    /// A channel has broadcast, and waits for the word with this number.
+    pub(crate) fn raise(&mut self, conn: Key, channel: ChannelId, ticket: u32) {
+        let barrier = Barrier { conn, ticket, message: None, queue: VecDeque::new(), own: 0 };
+        self.by_channel.insert(channel, barrier);
+        *self.by_socket.entry(conn).or_default() += 1;
+    }
+
+    /// The message that a channel had in hand when it broadcast.
+    pub(crate) fn in_hand(&mut self, channel: ChannelId, message: &Ref<'_>) {
+        if let Some(barrier) = self.by_channel.get_mut(&channel) {
+            barrier.message = Some(message.into());
+        }
+    }
+
+    /// A channel waits anew: what is left of what waited before comes behind what waits already.
+    pub(crate) fn wait_again(&mut self, channel: ChannelId, before: Barrier) {
+        if let Some(barrier) = self.by_channel.get_mut(&channel) {
+            barrier.own += before.own;
+            barrier.message = before.message;
+            barrier.queue.extend(before.queue);
+        }
+    }
+
+    /// Has wait what the channel does next; `is_own`: the callback that broadcast did it.
+    pub(crate) fn push(&mut self, channel: ChannelId, later: Later, is_own: bool) {
+        if let Some(barrier) = self.by_channel.get_mut(&channel) {
+            barrier.queue.push_back(later);
+            barrier.own += usize::from(is_own);
+        }
+    }
+
+    /// The word on a broadcast has come; what waited for it, if something did.
+    pub(crate) fn lower(&mut self, channel: ChannelId, ticket: u32) -> Option<Barrier> {
+        self.by_channel.get(&channel).filter(|it| it.ticket == ticket)?;
+        self.take(channel)
+    }
+
+    /// What waits of a channel, which waits no more.
+    pub(crate) fn take(&mut self, channel: ChannelId) -> Option<Barrier> {
+        let barrier = self.by_channel.remove(&channel)?;
+        if let Entry::Occupied(mut count) = self.by_socket.entry(barrier.conn) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        if self.by_channel.is_empty() {
+            (self.by_channel, self.by_socket) = (HashMap::new(), HashMap::new());
+        }
+        Some(barrier)
+    }
+}
+
+/// What stands for the answer to a message while it waits.
+pub(crate) fn answer(message: &Ref<'_>, reply: Reply) -> Later {
+    Later::Effect(Effect::Reply(ReplyRef(message.into()), reply))
+}

@@ -1,0 +1,77 @@
+//! The way of a broadcast into its topic's history.
+
+use std::sync::Arc;
+
+use crate::broadcast::Broadcast;
+use crate::core::Core;
+use crate::flow::Posted;
+use crate::history::call::{HistoryMail, Keep, KeptAt, KeptFor};
+use crate::mail::Mail;
+use crate::node::Node;
+use crate::presence::call::home;
+use crate::socket::Speaker;
+use crate::sockets::Sockets;
+
+impl<N: Node> Core<N> {
+    /// Whether the broadcasts of a topic are kept.
+    #[inline]
+    pub(crate) fn keeps(&self, topic: &str) -> bool {
+        self.history.as_ref().is_some_and(|it| it.kept.rule(topic).is_some())
+    }
+
+    /// A broadcast of a channel on a topic whose broadcasts are kept: its home numbers it, and
+    /// passes it on to all shards. Whether the channel waits for that; one that has ended does not.
+    pub(crate) fn keep(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        broadcast: Broadcast,
+    ) -> bool {
+        let Some(entry) = self.fanout.admit(&mut self.registry, &broadcast) else { return false };
+        let (charge, weight) = (Some(Arc::clone(&entry.charge)), broadcast.weight());
+        let home = home(broadcast.topic(), self.node.shards());
+        let member = self.registry.member(speaker.id.membership);
+        let is_live = member.is_some_and(|it| it.generation == speaker.id.generation);
+        let waits = is_live && home != usize::from(self.shard);
+        let mut kept_for = KeptFor::Nobody;
+        if waits && let Some(history) = &mut self.history {
+            let ticket = history.barriers.next_ticket();
+            self.raise(out, speaker, ticket);
+            kept_for = KeptFor::Channel(speaker.id, ticket);
+        }
+        let keep = Keep { broadcast, charge, id: None, kept_for };
+        match home == usize::from(self.shard) {
+            true => self.store(out, keep),
+            false => {
+                let mail = Mail::History(HistoryMail::Keep(Box::new(keep)));
+                self.node.post_weighed(home, weight, mail);
+            }
+        }
+        self.fanout.hold_back(out, speaker.conn, entry);
+        waits
+    }
+
+    /// Keeps a broadcast of a topic that this shard is the home of, and passes it on.
+    pub(super) fn store(&mut self, out: &impl Sockets, keep: Keep) {
+        let Some(history) = &mut self.history else { return };
+        let Keep { broadcast, charge, id, kept_for } = keep;
+        let now_ms = self.node.unix_ms(out.now().ns);
+        let (position, broadcast) = history.kept.store(broadcast, id.as_deref(), 0, now_ms);
+        let is_duplicate = broadcast.is_none();
+        let apart = match kept_for {
+            KeptFor::Channel(channel, _) => Some(usize::from(channel.shard)),
+            KeptFor::Nobody | KeptFor::Asker(_) => None,
+        };
+        if let Some(broadcast) = broadcast {
+            if let KeptFor::Channel(channel, ticket) = kept_for {
+                let posted = Posted::new(Arc::clone(&broadcast), charge.clone());
+                let mail = Mail::History(HistoryMail::Kept(channel, ticket, posted));
+                self.node.post_weighed(usize::from(channel.shard), broadcast.weight(), mail);
+            }
+            self.fanout.spread(&mut self.registry, broadcast, charge, apart);
+        }
+        if let KeptFor::Asker(answer) = kept_for {
+            self.application.ask(|| answer(KeptAt { position, is_duplicate }));
+        }
+    }
+}

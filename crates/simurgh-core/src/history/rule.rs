@@ -1,0 +1,48 @@
+//! What is declared about the history of topics.
+
+use std::time::Duration;
+
+/// How much of a topic's broadcasts is kept, for clients that come back to get what they missed.
+/// Whatever is exceeded first ends the life of the oldest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HistoryRule {
+    /// Broadcasts.
+    pub count: usize,
+    /// Bytes of them, with what keeping them takes.
+    pub bytes: usize,
+    /// How long.
+    pub age: Duration,
+    /// Whether a client is given only what is later than its first join.
+    pub only_own: bool,
+}
+
+impl Default for HistoryRule {
+    fn default() -> Self {
+        Self { count: 100, bytes: 1 << 20, age: Duration::from_secs(300), only_own: false }
+    }
+}
+
+/// Limits and times of history, for the whole node.
+#[derive(Debug, Clone)]
+pub struct HistoryConfig {
+    /// Bytes that the histories of all topics may take together.
+    pub bytes_max: usize,
+    /// Broadcasts that a client is given which comes back.
+    pub replay_count: usize,
+    /// Bytes of them.
+    pub replay_bytes: usize,
+    /// How long a message of a client waits for what its channel broadcast to be kept.
+    pub confirm_timeout: Duration,
+}
+
+impl Default for HistoryConfig {
+    fn default() -> Self {
+        Self {
+            bytes_max: 256 << 20,
+            replay_count: 1000,
+            replay_bytes: 1 << 20,
+            // phoenix.js gives a push up after 10 s.
+            confirm_timeout: Duration::from_secs(9),
+        }
+    }
+}

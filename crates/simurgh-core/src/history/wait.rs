@@ -1,0 +1,113 @@
+//! Channels that wait for the word that what they broadcast is kept.
+
+use simurgh_proto::message::Ref;
+use simurgh_reactor::Key;
+
+use crate::barrier::{Later, answer};
+use crate::context::Effect;
+use crate::core::Core;
+use crate::id::ChannelId;
+use crate::node::Node;
+use crate::outcome::{Reason, Reply};
+use crate::socket::{Phase, Socket, Speaker};
+use crate::sockets::Sockets;
+
+impl<N: Node> Core<N> {
+    /// Whether what a channel does has to wait.
+    #[inline]
+    pub(crate) fn waits(&self, channel: ChannelId) -> bool {
+        self.history.as_ref().is_some_and(|it| it.barriers.has(channel))
+    }
+
+    /// Whether a channel ends once it has waited: it hears of nothing more.
+    #[inline]
+    pub(crate) fn ends_behind(&self, channel: ChannelId) -> bool {
+        self.history.as_ref().is_some_and(|it| it.barriers.ends(channel))
+    }
+
+    /// Has wait what a channel did; `is_own`: in the callback that broadcast.
+    pub(crate) fn wait_behind(
+        &mut self,
+        channel: ChannelId,
+        effects: impl Iterator<Item = Effect>,
+        is_own: bool,
+    ) {
+        let Some(history) = &mut self.history else { return };
+        for effect in effects {
+            history.barriers.push(channel, Later::Effect(effect), is_own);
+        }
+    }
+
+    /// Has wait how a callback ended: with an answer to its message, with the end of its channel.
+    pub(crate) fn answer_behind(
+        &mut self,
+        channel: ChannelId,
+        message: Option<Ref<'_>>,
+        (reply, end): (Option<Reply>, Option<Reason>),
+        is_own: bool,
+    ) {
+        let Some(history) = &mut self.history else { return };
+        if let Some(message) = &message {
+            if is_own {
+                history.barriers.in_hand(channel, message);
+            }
+            if let Some(reply) = reply {
+                history.barriers.push(channel, answer(message, reply), is_own);
+            }
+        }
+        if let Some(reason) = end {
+            history.barriers.push(channel, Later::End(reason), is_own);
+        }
+    }
+
+    /// Has the end of a channel wait.
+    pub(crate) fn end_behind(&mut self, channel: ChannelId, reason: Reason) {
+        if let Some(history) = &mut self.history
+            && !history.barriers.ends(channel)
+        {
+            history.barriers.push(channel, Later::End(reason), false);
+        }
+    }
+
+    /// A channel has ended while it waited; what it did meanwhile, in order.
+    pub(crate) fn waits_no_more(&mut self, channel: ChannelId) -> Vec<Effect> {
+        let barrier = self.history.as_mut().and_then(|it| it.barriers.take(channel));
+        let mut effects = Vec::new();
+        if let Some(mut barrier) = barrier {
+            while let Some(later) = barrier.next() {
+                effects.extend(match later {
+                    Later::Effect(effect) => Some(effect),
+                    Later::End(_) => None,
+                });
+            }
+        }
+        effects
+    }
+
+    /// Has a channel wait for the word with this number. Its socket is not read meanwhile, unless
+    /// it is not anyway.
+    pub(super) fn raise(&mut self, out: &mut impl Sockets, speaker: &Speaker, ticket: u32) {
+        let Some(history) = &mut self.history else { return };
+        history.barriers.raise(speaker.conn, speaker.id, ticket);
+        let tick = out.now().tick;
+        let is_open = |socket: &&mut Socket| socket.phase == Phase::Open;
+        if let Some(socket) = out.socket_mut(speaker.conn).filter(is_open) {
+            socket.enter(Phase::Waiting, tick);
+            out.hold(speaker.conn);
+        }
+    }
+
+    /// A channel of a socket waits no more; what it did meanwhile may have the socket wait again.
+    pub(super) fn lowered(&mut self, out: &mut impl Sockets, key: Key) {
+        let tick = out.now().tick;
+        if self.history.as_ref().is_some_and(|it| it.barriers.hold(key)) {
+            return;
+        }
+        let Some(socket) = out.socket_mut(key) else { return };
+        if !socket.own.as_ref().is_some_and(|own| own.is_waited_for())
+            && socket.phase == Phase::Waiting
+        {
+            socket.enter(Phase::Open, tick);
+        }
+    }
+}
