@@ -8,6 +8,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-reactor", &[]),
     ("simurgh-page", &[]),
     ("simurgh-presence", &["simurgh-proto"]),
+    ("simurgh-history", &["simurgh-proto"]),
     ("simurgh-token", &[]),
     // Of the reactor its plain data only, and within it rooms have arrows too: see rooms.rs.
     ("simurgh-core", &["simurgh-presence", "simurgh-proto", "simurgh-reactor"]),

@@ -55,6 +55,18 @@ pub fn validated(text: &str) -> Result<Cow<'_, str>, JsonError> {
     Scanner::new(text).only_value().map(Raw::compact)
 }
 
+/// Walks the object that `text` holds, checked, giving each key (unescaped) and the text of its
+/// value to `member`, in order and as often as they stand there.
+///
+/// # Errors
+/// `text` is not one JSON object, or nests too deep. Members before that were given.
+pub fn members<'a>(text: &'a str, mut member: impl FnMut(&str, &'a str)) -> Result<(), JsonError> {
+    let mut scanner = Scanner::new(text);
+    scanner.blanks();
+    scanner.object(|key, raw| member(key, raw.text))?;
+    scanner.end()
+}
+
 /// Valid JSON text without the whitespace between its tokens; borrows when there is none.
 ///
 /// Clients may write blanks, but V2 output must not have any: JavaPhoenixClient's decoder breaks on
@@ -545,5 +557,19 @@ mod tests {
             seen.iter().map(|(key, raw)| (key.as_str(), raw.as_ref())).eq(expected),
             "{seen:?}"
         );
+    }
+
+    #[test]
+    fn members_are_those_of_one_object() {
+        let mut seen = Vec::new();
+        members(" { \"a\\n\": [ 1 ],\"a\":\"x\" } ", |key, value| {
+            seen.push(format!("{key}={value}"));
+        })
+        .unwrap();
+        assert_eq!(seen, ["a\n=[ 1 ]", "a=\"x\""]);
+        assert_eq!(members("{}", |_, _| unreachable!()), Ok(()));
+        for text in ["", "[]", "1", "{} {}", "{\"a\":}", "{\"a\":1"] {
+            assert!(matches!(members(text, |_, _| {}), Err(JsonError::Syntax { .. })), "{text}");
+        }
     }
 }

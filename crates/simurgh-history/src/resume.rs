@@ -1,0 +1,347 @@
+//! What a client says when it joins a kept topic, and what it is told.
+use alloc::borrow::Cow;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::hash::Hasher;
+#[expect(
+    deprecated,
+    reason = "its output is that of SipHash-2-4, and nothing else in core's is"
+)]
+use core::hash::SipHasher;
+
+use memchr::memmem;
+use simurgh_proto::serializer::json;
+
+use crate::position::{Position, digits};
+use crate::reason::Reason;
+
+/// The member of a join's payload that says all this.
+pub const KEY: &str = "simurgh";
+
+/// Event that follows the reply to an opted-in join.
+pub const RESUMED: &str = "simurgh:resumed";
+/// Event before a frame that has no place for a position: the next one has this.
+pub const NEXT: &str = "simurgh:next";
+/// Event that moves the position on where there is nothing for this member.
+pub const AT: &str = "simurgh:at";
+/// Event that tells a gap in a channel that is live.
+pub const GAP: &str = "simurgh:gap";
+
+/// The response to a join whose [`Resume`] cannot be read.
+pub const BAD_RESUME: &str = r#"{"reason":"bad resume"}"#;
+
+/// After what somebody wants to hear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// From now on.
+    Now,
+    /// After this position.
+    After(Position),
+    /// After something that is no position of ours: it is in no history.
+    Unknown,
+}
+
+/// What a client that opted in says with its join: `{"simurgh": {"id": …, "since": …}}`.
+///
+/// ```
+/// use simurgh_history::{Position, Resume, Since};
+///
+/// let payload = r#"{"user": 1, "simurgh": {"id": "0d4c8f51", "since": "k3f9a0.60"}}"#;
+/// let resume = Resume::parse(payload)?.unwrap();
+/// assert_eq!(resume.since, Since::After(Position::parse("k3f9a0.60").unwrap()));
+/// assert_eq!(resume.id.as_deref(), Some("0d4c8f51"));
+/// assert!(resume.partial);
+///
+/// assert_eq!(Resume::parse(r#"{"user": 1}"#)?, None);
+/// let wrong = Resume::parse(r#"{"simurgh": {"since": 60}}"#).unwrap_err();
+/// assert_eq!(wrong.to_string(), "simurgh.since is no string");
+/// # Ok::<(), simurgh_history::BadResume>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// The client's name for itself, the same over all its joins: 8 to 64 characters of its
+    /// choice.
+    pub id: Option<String>,
+    /// What it has heard.
+    pub since: Since,
+    /// Whether it wants what is still there if that is not all.
+    pub partial: bool,
+    /// The proof of an earlier join, if the server gave one.
+    pub key: Option<String>,
+}
+
+/// Why what a client says cannot be read: its fault, and for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadResume(&'static str);
+
+impl fmt::Display for BadResume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl core::error::Error for BadResume {}
+
+impl Resume {
+    /// Characters of an id.
+    pub const ID_CHARS: core::ops::RangeInclusive<usize> = 8..=64;
+    /// Characters that a key may have.
+    pub const KEY_CHARS_MAX: usize = 128;
+
+    /// Reads the payload of a join. `None` if it says nothing of this: there is no such member, or
+    /// it is no object, or no JSON.
+    ///
+    /// # Errors
+    /// The member is there and has another shape. Strings that are no position are no error, but
+    /// [`Since::Unknown`].
+    pub fn parse(payload: &str) -> Result<Option<Self>, BadResume> {
+        // Only an escape could spell the name otherwise.
+        let bytes = payload.as_bytes();
+        if memmem::find(bytes, KEY.as_bytes()).is_none() && memchr::memchr(b'\\', bytes).is_none() {
+            return Ok(None);
+        }
+        // Of several the last, as JSON.parse and most others have it.
+        let mut said = None;
+        let read = json::members(payload, |name, value| {
+            if name == KEY {
+                said = Some(value);
+            }
+        });
+        match (read, said) {
+            (Ok(()), Some(said)) => Self::read(said).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn read(text: &str) -> Result<Self, BadResume> {
+        let (mut id, mut since, mut partial, mut key) = (None, None, None, None);
+        let read = json::members(text, |name, value| match name {
+            "id" => id = Some(value),
+            "since" => since = Some(value),
+            "partial" => partial = Some(value),
+            "key" => key = Some(value),
+            _ => {}
+        });
+        // It is JSON, so what cannot be walked is something else.
+        read.map_err(|_| BadResume("simurgh is no object"))?;
+        Ok(Resume {
+            id: id.map(read_id).transpose()?,
+            since: since.map_or(Ok(Since::Now), read_since)?,
+            partial: partial.map_or(Ok(true), read_bool)?,
+            key: key.map(read_key).transpose()?,
+        })
+    }
+
+    /// [`id_hash`] of its id, if it has one.
+    pub fn id_hash(&self, seed: u64) -> Option<u64> {
+        self.id.as_deref().map(|id| id_hash(id, seed))
+    }
+}
+
+fn read_id(value: &str) -> Result<String, BadResume> {
+    let id = string(value).ok_or(BadResume("simurgh.id is no string"))?;
+    if !Resume::ID_CHARS.contains(&id.chars().count()) {
+        return Err(BadResume("simurgh.id has not 8 to 64 characters"));
+    }
+    Ok(id.into_owned())
+}
+
+fn read_since(value: &str) -> Result<Since, BadResume> {
+    if value == "null" {
+        return Ok(Since::Now);
+    }
+    let text = string(value).ok_or(BadResume("simurgh.since is no string"))?;
+    Ok(Position::parse(&text).map_or(Since::Unknown, Since::After))
+}
+
+fn read_bool(value: &str) -> Result<bool, BadResume> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(BadResume("simurgh.partial is no boolean")),
+    }
+}
+
+fn read_key(value: &str) -> Result<String, BadResume> {
+    let key = string(value).ok_or(BadResume("simurgh.key is no string"))?;
+    if key.chars().count() > Resume::KEY_CHARS_MAX {
+        return Err(BadResume("simurgh.key has more than 128 characters"));
+    }
+    Ok(key.into_owned())
+}
+
+fn string(value: &str) -> Option<Cow<'_, str>> {
+    json::quoted(value).map(json::unescape)
+}
+
+/// What a resume id is known by: who is left out of a broadcast is the client that has it. The same
+/// for one seed on all nodes, in all versions: `SipHash-2-4` with the seed as both halves of its
+/// key.
+pub fn id_hash(id: &str, seed: u64) -> u64 {
+    #[expect(deprecated, reason = "as above")]
+    let mut hasher = SipHasher::new_with_keys(seed, seed);
+    hasher.write(id.as_bytes());
+    hasher.finish()
+}
+
+/// Appends the payload of [`RESUMED`]: whether everything was recovered, or why not; how many
+/// messages follow; and the proof for the next join, where there is one.
+pub fn encode_resumed(out: &mut Vec<u8>, gap: Option<Reason>, count: usize, key: Option<&str>) {
+    encode_recovered(out, gap);
+    out.extend_from_slice(b",\"count\":");
+    out.extend_from_slice(digits(count as u64, &mut [0; 20]));
+    if let Some(key) = key {
+        out.extend_from_slice(b",\"key\":");
+        json::escape_into(out, key);
+    }
+    out.push(b'}');
+}
+
+/// Appends the payload of [`GAP`].
+pub fn encode_gap(out: &mut Vec<u8>, reason: Reason) {
+    encode_recovered(out, Some(reason));
+    out.push(b'}');
+}
+
+fn encode_recovered(out: &mut Vec<u8>, gap: Option<Reason>) {
+    match gap {
+        None => out.extend_from_slice(b"{\"recovered\":true"),
+        Some(reason) => {
+            out.extend_from_slice(b"{\"recovered\":false,\"reason\":\"");
+            out.extend_from_slice(reason.as_str().as_bytes());
+            out.push(b'"');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+    use alloc::string::ToString;
+
+    use super::*;
+
+    fn parse(said: &str) -> Result<Option<Resume>, String> {
+        Resume::parse(&format!(r#"{{"a":1,"simurgh":{said}}}"#)).map_err(|bad| bad.to_string())
+    }
+
+    fn since(text: &str) -> Since {
+        parse(&format!(r#"{{"since":{text}}}"#)).unwrap().unwrap().since
+    }
+
+    #[test]
+    fn nothing_is_said_without_the_member() {
+        for payload in [
+            "{}",
+            "[]",
+            "null",
+            "\"simurgh\"",
+            "[\"simurgh\",{}]",
+            r#"{"a":"simurgh"}"#,
+            r#"{"a":{"simurgh":1}}"#,
+            r#"{"Simurgh":1}"#,
+            r#"{"simurgh ":1,"\n":2}"#,
+            r#"{"simurgh":{}"#,
+            r#"{"simurgh":{}} 1"#,
+            "",
+        ] {
+            assert_eq!(Resume::parse(payload), Ok(None), "{payload}");
+        }
+    }
+
+    #[test]
+    fn all_is_read_and_may_be_absent() {
+        let nothing = Resume { id: None, since: Since::Now, partial: true, key: None };
+        assert_eq!(parse("{}"), Ok(Some(nothing.clone())));
+        assert_eq!(parse(r#"{ "since" : null, "more": [1] }"#), Ok(Some(nothing.clone())));
+        let said = r#"{"id":"\u0031234567","since":"a00000.5-1","partial":false,"key":"k"}"#;
+        let after = Since::After(Position::parse("a00000.5-1").unwrap());
+        let (id, key) = (Some("1234567".to_string()), Some("k".to_string()));
+        assert!(parse(said).is_err(), "seven characters");
+        let said = said.replace("34567", "345678");
+        let id = id.map(|id| id + "8");
+        let all = Resume { id, since: after, partial: false, key };
+        assert_eq!(parse(&said), Ok(Some(all)));
+        assert_eq!(Resume::parse(r#"{"simurg\u0068":{}}"#), Ok(Some(nothing.clone())));
+        let twice = r#"{"simurgh":1,"simurgh":{"since":1,"since":null}}"#;
+        assert_eq!(Resume::parse(twice), Ok(Some(nothing)), "the last counts");
+    }
+
+    #[test]
+    fn any_string_is_a_position_or_unknown() {
+        let long = format!("\"{}\"", "9".repeat(100_000));
+        for text in ["\"\"", "\"a00000.01\"", "\"a00000\"", r#""\ud83d\ude00\u0000""#, &long] {
+            assert_eq!(since(text), Since::Unknown, "{text}");
+        }
+        let after = since(r#""a\u00300000.18446744073709551615""#);
+        let place = crate::Place::new(u64::MAX);
+        assert!(matches!(after, Since::After(position) if position.place == place));
+    }
+
+    #[test]
+    fn other_shapes_are_named() {
+        let id = |count| format!(r#"{{"id":"{}"}}"#, "é".repeat(count));
+        let key = |count| format!(r#"{{"key":"{}"}}"#, "é".repeat(count));
+        for good in [id(8), id(64), key(0), key(128)] {
+            assert!(parse(&good).is_ok(), "{good}");
+        }
+        let length = "simurgh.id has not 8 to 64 characters";
+        for (said, expected) in [
+            ("null", "simurgh is no object"),
+            ("1", "simurgh is no object"),
+            ("true", "simurgh is no object"),
+            ("\"k3f9a0.1\"", "simurgh is no object"),
+            ("[{}]", "simurgh is no object"),
+            (r#"{"since":1}"#, "simurgh.since is no string"),
+            (r#"{"since":["a00000.1"]}"#, "simurgh.since is no string"),
+            (r#"{"since":{}}"#, "simurgh.since is no string"),
+            (r#"{"since":false}"#, "simurgh.since is no string"),
+            (r#"{"id":12345678}"#, "simurgh.id is no string"),
+            (r#"{"id":null}"#, "simurgh.id is no string"),
+            (r#"{"partial":1}"#, "simurgh.partial is no boolean"),
+            (r#"{"partial":null}"#, "simurgh.partial is no boolean"),
+            (r#"{"partial":"true"}"#, "simurgh.partial is no boolean"),
+            (r#"{"key":1}"#, "simurgh.key is no string"),
+            (&id(7), length),
+            (&id(65), length),
+            (&key(129), "simurgh.key has more than 128 characters"),
+        ] {
+            assert_eq!(parse(said), Err(expected.to_string()), "{said}");
+        }
+    }
+
+    #[test]
+    fn ids_hash_as_siphash_2_4() {
+        // Of the vectors that its authors publish: the key is 00 01 … 0f, the input 00 01 … 0e.
+        #[expect(deprecated, reason = "as above")]
+        let mut hasher = SipHasher::new_with_keys(0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908);
+        hasher.write(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
+        assert_eq!(hasher.finish(), 0xa129_ca61_49be_45e5);
+        let hash = id_hash("0d4c8f51", 7);
+        assert_eq!(id_hash("0d4c8f51", 7), hash);
+        assert_ne!(id_hash("0d4c8f51", 8), hash);
+        assert_ne!(id_hash("0d4c8f52", 7), hash);
+        let resume = parse(r#"{"id":"0d4c8f51"}"#).unwrap().unwrap();
+        assert_eq!(resume.id_hash(7), Some(hash));
+        assert_eq!(parse("{}").unwrap().unwrap().id_hash(7), None);
+    }
+
+    #[test]
+    fn what_is_said_is_json() {
+        let text = |gap, count, key| {
+            let mut out = Vec::new();
+            encode_resumed(&mut out, gap, count, key);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(text(None, 17, None), r#"{"recovered":true,"count":17}"#);
+        assert_eq!(text(None, 0, Some("a\"")), r#"{"recovered":true,"count":0,"key":"a\""}"#);
+        for reason in Reason::ALL {
+            let gap = format!(r#"{{"recovered":false,"reason":"{reason}""#);
+            assert_eq!(text(Some(reason), 1_234, None), format!("{gap},\"count\":1234}}"));
+            let mut out = Vec::new();
+            encode_gap(&mut out, reason);
+            assert_eq!(String::from_utf8(out).unwrap(), gap + "}");
+        }
+    }
+}

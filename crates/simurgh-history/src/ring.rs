@@ -1,0 +1,478 @@
+//! The last values of one topic, each at its place.
+//!
+//! Places grow and may have holes; the ring does not care who gave them. What it forgets, it
+//! forgets from the front, and it remembers up to which place and why: everything after a place is
+//! there if and only if that place is not before the [`floor`](Ring::floor).
+use alloc::collections::VecDeque;
+use core::ops::Range;
+
+use crate::position::{Epoch, Place, Position};
+use crate::reason::Reason;
+use crate::resume::Since;
+
+/// How much one topic keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Values.
+    pub count: usize,
+    /// Bytes that their values are counted with.
+    pub bytes: u64,
+    /// Milliseconds: a value of this age is forgotten.
+    pub age_ms: u64,
+}
+
+/// How much one reader is given: of all that it missed, or at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayLimits {
+    /// Values.
+    pub count: usize,
+    /// Bytes that the values are counted with.
+    pub bytes: u64,
+}
+
+impl ReplayLimits {
+    /// What one answer of a home shard bears.
+    pub const PORTION: ReplayLimits = ReplayLimits { count: 256, bytes: 64 * 1024 };
+}
+
+/// Values that were forgotten, by what for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// For their age.
+    pub expired: usize,
+    /// For newer ones.
+    pub overwritten: usize,
+    /// By [`Ring::evict_half`].
+    pub evicted: usize,
+    /// By [`Ring::purge`].
+    pub purged: usize,
+    /// With [`Ring::lose`].
+    pub lost: usize,
+    /// Bytes that all of them were counted with.
+    pub bytes: u64,
+}
+
+/// One value of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a, T> {
+    /// Where it stands.
+    pub place: Place,
+    /// When it was stored: Unix milliseconds, as the caller said.
+    pub at_ms: u64,
+    /// What it is counted with.
+    pub bytes: u64,
+    /// What the caller keeps.
+    pub value: &'a T,
+}
+
+/// What somebody who was away gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replay {
+    /// Why that is not all that was missed; `None` if it is.
+    pub gap: Option<Reason>,
+    /// The place that the first of them, or of what comes later, follows.
+    pub after: Place,
+    /// Which entries: all after the position or, of a gap, the newest within the limits.
+    pub entries: Range<usize>,
+}
+
+/// Some of what follows a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Portion {
+    /// Which entries; none if nothing follows.
+    pub entries: Range<usize>,
+    /// The place of the last of them, after which the next portion begins.
+    pub through: Place,
+    /// Whether there are more behind them.
+    pub more: bool,
+}
+
+/// What a ring knows of places beside its entries: what is written down for a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marks {
+    /// The last place that was given.
+    pub head: Place,
+    /// The highest place that is no longer there.
+    pub floor: Place,
+    /// Why that is.
+    pub reason: Reason,
+    /// The head when everything was purged; [`Place::ZERO`] if never.
+    pub purged: Place,
+}
+
+/// Keeps the last values of one topic. `T` is cheap to drop and to hand out, such as an `Arc`.
+///
+/// An empty one has no memory of its own. Finding, counting and measuring what follows a place is
+/// a binary search.
+#[derive(Debug)]
+pub struct Ring<T> {
+    entries: VecDeque<Kept<T>>,
+    /// Bytes of everything ever pushed before the first entry.
+    begin: u64,
+    // Places in halves, which take two thirds of the room.
+    head_seq: u64,
+    floor_seq: u64,
+    purged_seq: u64,
+    head_item: u16,
+    floor_item: u16,
+    purged_item: u16,
+    reason: Reason,
+    epoch: Epoch,
+}
+
+#[derive(Debug)]
+struct Kept<T> {
+    seq: u64,
+    /// Milliseconds, and the item in the lowest 16 bits.
+    at_item: u64,
+    /// Bytes of everything ever pushed up to here, so that those of any run are a difference.
+    end: u64,
+    value: T,
+}
+
+// Budgets: 32 bytes an entry beside its value, and of the 200 that an empty topic may have, with
+// its name and its place in a table, less than half.
+const _: () = assert!(size_of::<Kept<[u64; 0]>>() == 24);
+const _: () = assert!(size_of::<Ring<u64>>() <= 80);
+
+impl<T> Kept<T> {
+    fn place(&self) -> Place {
+        Place { seq: self.seq, item: self.at_item as u16 }
+    }
+
+    fn at_ms(&self) -> u64 {
+        self.at_item >> 16
+    }
+}
+
+impl<T> Ring<T> {
+    /// An empty one whose numbers go on after `head`. What was before is not there; whoever asks
+    /// for it is told that it has [expired](Reason::Expired).
+    pub const fn new(epoch: Epoch, head: Place) -> Self {
+        Ring {
+            entries: VecDeque::new(),
+            begin: 0,
+            head_seq: head.seq,
+            floor_seq: head.seq,
+            purged_seq: 0,
+            head_item: head.item,
+            floor_item: head.item,
+            purged_item: 0,
+            reason: Reason::Expired,
+            epoch,
+        }
+    }
+
+    /// An empty one that knows of places what another knew. Its entries are pushed next, then
+    /// [`advance`](Self::advance) to the head it had.
+    pub(crate) const fn restored(epoch: Epoch, marks: &Marks) -> Self {
+        let mut ring = Self::new(epoch, marks.floor);
+        ring.reason = marks.reason;
+        ring.purged_seq = marks.purged.seq;
+        ring.purged_item = marks.purged.item;
+        ring
+    }
+
+    /// Keeps a value as the newest. It may be more than the ring has room for: then it is
+    /// overwritten by the next [`enforce`](Self::enforce), and numbers go on behind it.
+    ///
+    /// `bytes` are counted up to 4 GiB, `at_ms` up to the year 10889. Says `false`, and keeps
+    /// nothing, if `place` is not after the head.
+    #[must_use = "a place that is not after the head keeps nothing"]
+    pub fn push(&mut self, place: Place, at_ms: u64, bytes: usize, value: T) -> bool {
+        if place <= self.head() {
+            return false;
+        }
+        let bytes = u64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
+        let at_item = at_ms.min(AT_MAX) << 16 | u64::from(place.item);
+        let end = self.end().wrapping_add(bytes);
+        if self.entries.len() == self.entries.capacity() {
+            // By a quarter and not to the double: most of a server's memory may lie here.
+            self.entries.reserve_exact((self.entries.len() / 4).max(SLOTS_MIN));
+        }
+        self.entries.push_back(Kept { seq: place.seq, at_item, end, value });
+        (self.head_seq, self.head_item) = (place.seq, place.item);
+        true
+    }
+
+    /// Forgets what is too old, then what is too much. To be called after each push and now and
+    /// then, and before somebody is answered, if age matters there.
+    pub fn enforce(&mut self, limits: &Limits, now_ms: u64) -> Dropped {
+        let mut dropped = Dropped::default();
+        let is_old = |kept: &Kept<T>| now_ms.saturating_sub(kept.at_ms()) >= limits.age_ms;
+        while self.entries.front().is_some_and(is_old) {
+            dropped.expired += 1;
+            dropped.bytes += self.drop_first(Reason::Expired);
+        }
+        while self.entries.len() > limits.count || self.bytes() > limits.bytes {
+            dropped.overwritten += 1;
+            dropped.bytes += self.drop_first(Reason::Overwritten);
+        }
+        self.give_back();
+        dropped
+    }
+
+    /// Forgets the oldest half of its bytes, at least one value if there is any.
+    pub fn evict_half(&mut self) -> Dropped {
+        let mut dropped = Dropped::default();
+        let half = self.bytes() / 2;
+        while !self.is_empty() && (self.bytes() > half || dropped.evicted == 0) {
+            dropped.evicted += 1;
+            dropped.bytes += self.drop_first(Reason::Evicted);
+        }
+        self.give_back();
+        dropped
+    }
+
+    /// Forgets everything. Positions go on, and whoever has an older one is told, for ever.
+    pub fn purge(&mut self) -> Dropped {
+        let dropped = Dropped { purged: self.len(), bytes: self.bytes(), ..Dropped::default() };
+        let head = self.head();
+        (self.purged_seq, self.purged_item) = (head.seq, head.item);
+        self.forget_through(head, Reason::Purged);
+        dropped
+    }
+
+    /// For a topic that is numbered elsewhere: something up to `through` was missed and cannot be
+    /// had. What came before it is forgotten too, since nobody can go on from there.
+    pub fn lose(&mut self, through: Place) -> Dropped {
+        if through <= self.floor() {
+            return Dropped::default();
+        }
+        let lost = self.index_after(through);
+        let bytes = self.bytes_of(0..lost);
+        self.forget_through(through, Reason::Lost);
+        Dropped { lost, bytes, ..Dropped::default() }
+    }
+
+    /// Moves the head on to a place at which nothing is kept; not back.
+    pub fn advance(&mut self, head: Place) {
+        if head > self.head() {
+            (self.head_seq, self.head_item) = (head.seq, head.item);
+        }
+    }
+
+    /// What somebody gets who was away since then. [`enforce`](Self::enforce) first, or it may
+    /// contain what is too old.
+    pub fn since(&self, since: Since, limits: &ReplayLimits) -> Replay {
+        let place = match since {
+            Since::Now => {
+                let end = self.len();
+                return Replay { gap: None, after: self.head(), entries: end..end };
+            }
+            Since::After(Position { epoch, place })
+                if epoch == self.epoch && place <= self.head() =>
+            {
+                place
+            }
+            Since::After(_) | Since::Unknown => return self.gap(Reason::Epoch, 0, limits),
+        };
+        if let Err(reason) = self.has_all_after(place) {
+            return self.gap(reason, 0, limits);
+        }
+        let first = self.index_after(place);
+        let entries = first..self.len();
+        if entries.len() > limits.count {
+            self.gap(Reason::TooMany, first, limits)
+        } else if self.bytes_of(entries.clone()) > limits.bytes {
+            self.gap(Reason::TooLarge, first, limits)
+        } else {
+            Replay { gap: None, after: place, entries }
+        }
+    }
+
+    /// The next entries after a place, within the limits but at least one if there is any: for
+    /// whoever reads more than is handed out at once.
+    ///
+    /// # Errors
+    /// The ring has forgotten something after that place meanwhile.
+    pub fn portion(&self, after: Place, limits: &ReplayLimits) -> Result<Portion, Reason> {
+        self.has_all_after(after)?;
+        let first = self.index_after(after);
+        let before = self.end_before(first);
+        // All that is before the first, and the bytes that fit behind it.
+        let room = before.wrapping_sub(self.begin).saturating_add(limits.bytes);
+        let fits = |kept: &Kept<T>| kept.end.wrapping_sub(self.begin) <= room;
+        let by_bytes = self.entries.partition_point(fits);
+        let most = first.saturating_add(limits.count).min(by_bytes);
+        let end = most.max(first.saturating_add(1)).min(self.len());
+        let through = if end > first { self.place_before(end) } else { after };
+        Ok(Portion { entries: first..end, through, more: end < self.len() })
+    }
+
+    /// Whether everything after a place is there.
+    ///
+    /// # Errors
+    /// Something was forgotten; says why.
+    pub fn has_all_after(&self, place: Place) -> Result<(), Reason> {
+        if place < self.purged() {
+            Err(Reason::Purged)
+        } else if place < self.floor() {
+            Err(self.reason)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The entry that is this many behind the first.
+    pub fn get(&self, index: usize) -> Option<Entry<'_, T>> {
+        let kept = self.entries.get(index)?;
+        let bytes = kept.end.wrapping_sub(self.end_before(index));
+        Some(Entry { place: kept.place(), at_ms: kept.at_ms(), bytes, value: &kept.value })
+    }
+
+    /// These entries, from either end. What is not there is left out.
+    pub fn entries(&self, range: Range<usize>) -> impl DoubleEndedIterator<Item = Entry<'_, T>> {
+        let end = range.end.min(self.len());
+        (range.start.min(end)..end).filter_map(|index| self.get(index))
+    }
+
+    /// Index of the first entry after a place: as many are up to it.
+    pub fn index_after(&self, place: Place) -> usize {
+        // Most readers have heard nearly everything.
+        match self.entries.back() {
+            Some(last) if last.place() > place => {
+                self.entries.partition_point(|kept| kept.place() <= place)
+            }
+            _ => self.len(),
+        }
+    }
+
+    /// Index of the first entry at a place or after it: as many are before it.
+    pub fn index_at(&self, place: Place) -> usize {
+        self.entries.partition_point(|kept| kept.place() < place)
+    }
+
+    /// Bytes that these entries are counted with.
+    pub fn bytes_of(&self, range: Range<usize>) -> u64 {
+        let end = range.end.min(self.len());
+        let start = range.start.min(end);
+        self.end_before(end).wrapping_sub(self.end_before(start))
+    }
+
+    /// Of what its positions are.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The last place that was given.
+    pub fn head(&self) -> Place {
+        Place { seq: self.head_seq, item: self.head_item }
+    }
+
+    /// The position of the head: who has it has heard everything.
+    pub fn position(&self) -> Position {
+        self.position_of(self.head())
+    }
+
+    /// A place as a position.
+    pub fn position_of(&self, place: Place) -> Position {
+        Position { epoch: self.epoch, place }
+    }
+
+    /// The highest place that is no longer there; the head it began with if nothing was forgotten.
+    pub fn floor(&self) -> Place {
+        Place { seq: self.floor_seq, item: self.floor_item }
+    }
+
+    /// What a ring knows of places.
+    pub fn marks(&self) -> Marks {
+        let (head, floor) = (self.head(), self.floor());
+        Marks { head, floor, reason: self.reason, purged: self.purged() }
+    }
+
+    /// The oldest entry.
+    pub fn first(&self) -> Option<Entry<'_, T>> {
+        self.get(0)
+    }
+
+    /// Bytes that all values are counted with.
+    pub fn bytes(&self) -> u64 {
+        self.end().wrapping_sub(self.begin)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing is kept.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes of its own memory, without what the values point to.
+    pub fn heap_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Kept<T>>()
+    }
+
+    fn purged(&self) -> Place {
+        Place { seq: self.purged_seq, item: self.purged_item }
+    }
+
+    /// A gap, with the newest of the entries from `first` on that fit.
+    fn gap(&self, reason: Reason, first: usize, limits: &ReplayLimits) -> Replay {
+        let by_count = self.len().saturating_sub(limits.count);
+        let first = first.max(by_count).max(self.first_within(limits.bytes));
+        let after = self.place_before(first);
+        Replay { gap: Some(reason), after, entries: first..self.len() }
+    }
+
+    /// Index of the first entry that has no more than so many bytes from it to the end.
+    fn first_within(&self, bytes: u64) -> usize {
+        if self.bytes() <= bytes {
+            return 0;
+        }
+        let end = self.end();
+        self.entries.partition_point(|kept| end.wrapping_sub(kept.end) > bytes) + 1
+    }
+
+    /// The place before an entry: of the one before it, or the floor.
+    fn place_before(&self, index: usize) -> Place {
+        let before = index.checked_sub(1).and_then(|index| self.entries.get(index));
+        before.map_or(self.floor(), Kept::place)
+    }
+
+    /// Bytes of everything ever pushed before an entry.
+    fn end_before(&self, index: usize) -> u64 {
+        let before = index.checked_sub(1).and_then(|index| self.entries.get(index));
+        before.map_or(self.begin, |kept| kept.end)
+    }
+
+    fn end(&self) -> u64 {
+        self.entries.back().map_or(self.begin, |kept| kept.end)
+    }
+
+    /// Says how many bytes the first entry had.
+    fn drop_first(&mut self, reason: Reason) -> u64 {
+        let Some(first) = self.entries.pop_front() else { return 0 };
+        let place = first.place();
+        (self.floor_seq, self.floor_item, self.reason) = (place.seq, place.item, reason);
+        first.end.wrapping_sub(core::mem::replace(&mut self.begin, first.end))
+    }
+
+    fn forget_through(&mut self, place: Place, reason: Reason) {
+        let gone = self.index_after(place);
+        self.begin = self.end_before(gone);
+        self.entries.drain(..gone);
+        self.give_back();
+        (self.floor_seq, self.floor_item, self.reason) = (place.seq, place.item, reason);
+        self.advance(place);
+    }
+
+    /// Returns memory once most of it is not used.
+    fn give_back(&mut self) {
+        let (len, capacity) = (self.entries.len(), self.entries.capacity());
+        if len == 0 {
+            self.entries = VecDeque::new();
+        } else if len < capacity / 2 {
+            self.entries.shrink_to((len + len / 4).max(SLOTS_MIN));
+        }
+    }
+}
+
+/// The first entries of a topic have places for so many.
+const SLOTS_MIN: usize = 4;
+
+/// The latest time that 48 bits hold.
+const AT_MAX: u64 = (1 << 48) - 1;

@@ -1,0 +1,95 @@
+//! A topic whose last values are kept here, numbered here, and stored once for each id.
+use crate::ids::Ids;
+use crate::position::{Epoch, Place, Position};
+use crate::ring::{Dropped, Limits, Ring};
+use crate::sequencer::Sequencer;
+
+/// What has become of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// It stands there.
+    New(Position, Dropped),
+    /// A value with its id stands there, or stood; this one was dropped.
+    Duplicate(Position),
+}
+
+/// One kept topic of a node that numbers it itself.
+#[derive(Debug)]
+pub struct KeptTopic<T> {
+    ring: Ring<T>,
+    ids: Ids,
+}
+
+// What an empty topic costs beside its name and its place in a table.
+const _: () = assert!(size_of::<KeptTopic<u64>>() <= 96);
+
+impl<T> KeptTopic<T> {
+    /// An empty one, which has no memory of its own. `seed` as in [`Ids::new`].
+    pub fn new(epoch: Epoch, seed: u64) -> Self {
+        Self::of(Ring::new(epoch, Place::ZERO), Ids::new(seed))
+    }
+
+    /// One of a ring and ids, as a save has them.
+    pub const fn of(ring: Ring<T>, ids: Ids) -> Self {
+        KeptTopic { ring, ids }
+    }
+
+    /// Gives a value the next place and keeps it, unless one with the same id was stored within
+    /// [`Ids::AGE_MS`]; what [is no id](Ids::is_id) is none. `bytes` is what it is counted with.
+    pub fn store(
+        &mut self,
+        value: T,
+        bytes: usize,
+        id: Option<&str>,
+        now_ms: u64,
+        limits: &Limits,
+    ) -> Stored {
+        if let Some(place) = id.and_then(|id| self.ids.check(id, now_ms)) {
+            return Stored::Duplicate(self.ring.position_of(place));
+        }
+        let place = Sequencer::new(Some(self.ring.head().seq)).next();
+        // Always after the head: nobody has come to the end of 64 bits.
+        let _ = self.ring.push(place, now_ms, bytes, value);
+        if let Some(id) = id {
+            self.ids.remember(id, place, now_ms);
+        }
+        let dropped = self.ring.enforce(limits, now_ms);
+        Stored::New(self.ring.position_of(place), dropped)
+    }
+
+    /// Forgets what is too old or too much, ids too: what a sweep calls.
+    pub fn enforce(&mut self, limits: &Limits, now_ms: u64) -> Dropped {
+        self.ids.expire(now_ms);
+        self.ring.enforce(limits, now_ms)
+    }
+
+    /// As [`Ring::evict_half`].
+    pub fn evict_half(&mut self) -> Dropped {
+        self.ring.evict_half()
+    }
+
+    /// As [`Ring::purge`]. Ids stay: who repeats a publish does not undo the purge.
+    pub fn purge(&mut self) -> Dropped {
+        self.ring.purge()
+    }
+
+    /// What is kept.
+    pub const fn ring(&self) -> &Ring<T> {
+        &self.ring
+    }
+
+    /// The ids that are remembered.
+    pub const fn ids(&self) -> &Ids {
+        &self.ids
+    }
+
+    /// Whether neither values nor ids are there.
+    pub fn is_empty(&self) -> bool {
+        self.ring.is_empty() && self.ids.is_empty()
+    }
+
+    /// Bytes of its own memory, without what the values point to.
+    pub fn heap_bytes(&self) -> usize {
+        self.ring.heap_bytes() + self.ids.heap_bytes()
+    }
+}
