@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_history::Position;
 use simurgh_proto::message::{OwnedRef, Payload, Ref};
 use simurgh_proto::topic::subtopic;
 use simurgh_proto::ws::CloseCode;
@@ -74,6 +75,10 @@ pub enum Effect {
     Subscribe(Box<str>),
     /// A further topic is heard no more.
     Unsubscribe(Box<str>),
+    /// The event for this member that an intercepted broadcast came to, if it came to one, with the
+    /// broadcast's position.
+    #[doc(hidden)]
+    At(Position, Option<(Box<str>, Payload<'static>)>),
     /// The answer to a message.
     Reply(ReplyRef, Reply),
     /// Something is kept with the socket.
@@ -94,11 +99,24 @@ pub enum Effect {
     Exceed(Limit),
 }
 
+/// What an interceptor did with a broadcast at a position, for a member who is told that: the last
+/// event it pushes bears it, so that a client which has heard of the position has heard all of it.
+pub(crate) fn at_position(mut effects: Vec<Effect>, position: Position) -> Vec<Effect> {
+    let last = effects.iter().rposition(|it| matches!(it, Effect::Push(..)));
+    let at = last.unwrap_or(effects.len());
+    let push = match last.map(|at| effects.remove(at)) {
+        Some(Effect::Push(event, payload)) => Some((event, payload)),
+        _ => None,
+    };
+    effects.insert(at, Effect::At(position, push));
+    effects
+}
+
 impl Effect {
     /// What its documentation calls it.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::Push(..) => "push",
+            Self::Push(..) | Self::At(..) => "push",
             Self::Broadcast(..) => "broadcast",
             Self::Subscribe(_) => "subscribe",
             Self::Unsubscribe(_) => "unsubscribe",

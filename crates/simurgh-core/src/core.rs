@@ -6,12 +6,14 @@ use std::time::Duration;
 use simurgh_history::Epoch;
 use simurgh_presence::Owner;
 use simurgh_proto::message::Message;
-use simurgh_reactor::{Key, Next};
+use simurgh_reactor::{Key, Next, Run};
 
 use crate::application::Application;
 use crate::barrier::Barriers;
 use crate::context::Prepared;
 use crate::fanout::{Fanout, Registry};
+use crate::history::call::Missed;
+use crate::history::departures::Departures;
 use crate::history::home::KeptTopics;
 use crate::id::ChannelId;
 use crate::limit::meters::Meters;
@@ -56,6 +58,9 @@ pub(crate) struct History {
     /// Of the topics that this shard keeps.
     pub(crate) kept: KeptTopics,
     pub(crate) barriers: Barriers,
+    pub(crate) departures: Departures,
+    /// What was last sent of what clients had missed, by serializer: V1 and V2.
+    pub(crate) replays: [Option<(Arc<Missed>, Run)>; 2],
 }
 
 /// A message of a client, as it was read.
@@ -160,7 +165,11 @@ fn history(node: &impl Node, seed: u64) -> Option<Box<History>> {
     let rules = routes.filter_map(|it| Some((it.pattern.clone(), it.history?)));
     let rules: Vec<_> = rules.collect();
     let kept = || KeptTopics::new(rules.clone(), Epoch::from_seed(node.id()), seed);
-    (!rules.is_empty()).then(|| Box::new(History { kept: kept(), barriers: Barriers::default() }))
+    (!rules.is_empty()).then(|| {
+        let (barriers, replays) = (Barriers::default(), Default::default());
+        let departures = Departures::default();
+        Box::new(History { kept: kept(), barriers, departures, replays })
+    })
 }
 
 impl<N: Node> std::fmt::Debug for Core<N> {

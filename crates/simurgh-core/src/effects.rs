@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use simurgh_history::Position;
 use simurgh_proto::message::{Payload, Ref, events};
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
@@ -20,14 +21,14 @@ use simurgh_reactor::Key;
 use crate::application::About;
 use crate::broadcast::Broadcast;
 use crate::channel::Channel;
-use crate::context::{Context, Effect, Prepared};
+use crate::context::{Context, Effect, Prepared, at_position};
 use crate::core::Core;
 use crate::fanout::Through;
-use crate::frames::{close_reason, say, say_close};
+use crate::frames::{close_reason, kept, say, say_close};
 use crate::id::ChannelId;
 use crate::node::{Callback, Node};
 use crate::outcome::{Outcome, Reason, Reply};
-use crate::registry::{DELIVERING, List, RELAY, SOCKET_ID, TRACKS};
+use crate::registry::{DELIVERING, List, POSITIONS, RELAY, SOCKET_ID, TRACKS};
 use crate::socket::{Own, Phase, Speaker};
 use crate::sockets::{Abandoned, Sockets};
 use crate::wire::Wire;
@@ -37,6 +38,8 @@ use crate::wire::Wire;
 pub(crate) struct InHand<'a> {
     pub(crate) message: Option<Ref<'a>>,
     pub(crate) prepared: Option<Prepared>,
+    /// Where the broadcast stands that is intercepted, if its member is told.
+    pub(crate) position: Option<Position>,
 }
 
 impl<N: Node> Core<N> {
@@ -54,7 +57,7 @@ impl<N: Node> Core<N> {
             return;
         }
         let Some(mut channel) = self.registry.wake(membership) else { return };
-        let InHand { message, prepared } = in_hand;
+        let InHand { message, prepared, position } = in_hand;
         let about = About {
             socket: out.socket(speaker.conn).and_then(|socket| socket.state()),
             topic: &speaker.topic,
@@ -67,6 +70,10 @@ impl<N: Node> Core<N> {
         let (result, effects) = match self.meters {
             None => (result, effects),
             Some(_) => self.within_limits(out, &speaker, callback, result, effects),
+        };
+        let effects = match position {
+            None => effects,
+            Some(position) => at_position(effects, position),
         };
         let waited = self.waits(speaker.id);
         self.apply(out, &speaker, effects);
@@ -117,6 +124,7 @@ impl<N: Node> Core<N> {
                         self.wait_behind(speaker.id, all.by_ref(), true);
                     }
                 }
+                Effect::At(position, push) => self.push_at(out, speaker, position, push),
                 Effect::Subscribe(topic) => self.relay(out, speaker, &topic, true),
                 Effect::Unsubscribe(topic) => self.relay(out, speaker, &topic, false),
                 Effect::Reply(to, reply) => {
@@ -165,6 +173,38 @@ impl<N: Node> Core<N> {
         let join_ref = speaker.join_ref.as_ref();
         let push = session::push(&join_ref, &speaker.topic, event, payload);
         say(out, &self.metrics, speaker.conn, push);
+    }
+
+    /// What an intercepted broadcast came to for a member who is told its position.
+    fn push_at(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        position: Position,
+        push: Option<(Box<str>, Payload<'static>)>,
+    ) {
+        if let Some(membership) = self.live(speaker.id) {
+            self.catch_up(out, membership);
+        }
+        for message in kept::pushed(speaker, position, &push) {
+            say(out, &self.metrics, speaker.conn, message);
+        }
+    }
+
+    /// A broadcast is not for a member: its position is, if it is told positions.
+    pub(crate) fn pass_over(
+        &mut self,
+        out: &mut impl Sockets,
+        membership: u32,
+        broadcast: &Broadcast,
+    ) {
+        let is_told = self.registry.member(membership).is_some_and(|it| it.is(POSITIONS));
+        if let Some(position) = broadcast.position().filter(|_| is_told)
+            && let Some(speaker) = self.speaker(out, membership)
+        {
+            self.has_seen(membership, broadcast);
+            self.push_at(out, &speaker, position, None);
+        }
     }
 
     /// Answers a message of a member, after all broadcasts that were made before.
@@ -229,7 +269,10 @@ impl<N: Node> Core<N> {
                 continue;
             };
             let is_relay = it.is(RELAY);
-            if broadcast.except.is_some_and(|it| self.live(it) == Some(channel)) {
+            if broadcast.except.is_some_and(|it| self.live(it) == Some(channel))
+                || (!is_relay && self.is_of_client(channel, &broadcast))
+            {
+                self.pass_over(out, channel, &broadcast);
                 continue;
             }
             if is_relay {
@@ -245,24 +288,29 @@ impl<N: Node> Core<N> {
         }
     }
 
-    fn deliver_intercepted(
+    pub(crate) fn deliver_intercepted(
         &mut self,
         out: &mut impl Sockets,
         membership: u32,
         conn: Key,
         broadcast: &Arc<Broadcast>,
     ) {
+        let Some(it) = self.registry.member(membership) else { return };
+        let has_positions = it.is(POSITIONS);
+        self.has_seen(membership, broadcast);
         let Some(channel) = self.registry.member(membership).and_then(|it| it.channel()) else {
             return;
         };
         let (event, payload) = (broadcast.event(), broadcast.payload());
+        let position = broadcast.position().filter(|_| has_positions);
         match self.application.ask(|| channel.intercept().contains(&event)) {
             None => self.end_channel(out, membership, Reason::Crashed),
-            Some(false) => self.fanout.deliver_one(out, conn, broadcast),
+            Some(false) => self.fanout.deliver_one(out, conn, broadcast, position.is_some()),
             Some(true) => {
                 // What the channel makes of it counts as a message of its own.
                 self.metrics.deliveries.add(1);
-                self.call(out, membership, Callback::HandleOut, InHand::default(), |it, ctx| {
+                let in_hand = InHand { position, ..InHand::default() };
+                self.call(out, membership, Callback::HandleOut, in_hand, |it, ctx| {
                     it.handle_out(ctx, event, payload)
                 });
             }

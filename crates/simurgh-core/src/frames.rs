@@ -4,17 +4,20 @@
 //! stays where it lies. So a long broadcast is in memory once, whatever its readers speak and on
 //! however many shards they are, and saying it costs a turn no copy.
 
+pub(crate) mod kept;
+
 use std::sync::Arc;
 
-use simurgh_proto::message::Payload;
-use simurgh_proto::serializer::{EncodeError, Kind, ServerMessage};
+use simurgh_history::{AT, NEXT, Position};
+use simurgh_proto::message::{Payload, Ref};
+use simurgh_proto::serializer::{EncodeError, Kind, Serializer, ServerMessage};
 use simurgh_proto::ws::{self, CloseCode, OpCode};
 use simurgh_reactor::{Key, Run, Shared};
 
 use crate::broadcast::Broadcast;
 use crate::metrics::ShardMetrics;
 use crate::sockets::Sockets;
-use crate::wire::Wire;
+use crate::wire::{Form, Wire, op_code};
 
 /// Longer payloads are not copied into their frames.
 pub(crate) const LONG_BYTES: usize = 64 << 10;
@@ -124,29 +127,19 @@ fn plain_message(out: &mut Vec<u8>, payload: &Payload<'_>) -> Kind {
     }
 }
 
-/// The frames of a kind of message.
-pub fn op_code(kind: Kind) -> OpCode {
-    match kind {
-        Kind::Text => OpCode::Text,
-        Kind::Binary => OpCode::Binary,
-    }
-}
-
-/// The frame of a broadcast on a wire; none, and an error is counted, if it has no form there.
+/// The frame of a broadcast in a form; none, and an error is counted, if it cannot be said in it.
 pub(crate) fn broadcast_frame(
     out: &impl Sockets,
     broadcast: &Arc<Broadcast>,
-    wire: Wire,
+    form: Form,
     errors: &mut u64,
 ) -> Option<Shared> {
     let made = if broadcast.payload().len() > LONG_BYTES {
-        frame_around(out, Arc::clone(broadcast), wire, |out, payload| {
-            write_broadcast(out, broadcast, payload, wire)
-        })
+        long_frame(out, broadcast, form)
     } else {
         // What it weighs is what its frame comes to, or a little more.
         let mut bytes = Vec::with_capacity(broadcast.weight());
-        encode_broadcast(&mut bytes, broadcast, wire).map(|()| out.share(bytes))
+        encode_broadcast(&mut bytes, broadcast, form).map(|()| out.share(bytes))
     };
     match made {
         Ok(frame) => Some(frame),
@@ -158,13 +151,55 @@ pub(crate) fn broadcast_frame(
     }
 }
 
+/// Where a broadcast stands, for those who are told that, and what writes it for them.
+fn standing(broadcast: &Broadcast, form: Form) -> Option<(Serializer, Position)> {
+    let position = broadcast.position().filter(|_| form.has_positions)?;
+    Some((form.wire.serializer()?, position))
+}
+
+/// The frame of a broadcast whose payload is not copied.
+fn long_frame(
+    out: &impl Sockets,
+    broadcast: &Arc<Broadcast>,
+    form: Form,
+) -> Result<Shared, EncodeError> {
+    let (topic, event) = (broadcast.topic(), broadcast.event());
+    let whole = Arc::clone(broadcast);
+    let Some((serializer, position)) = standing(broadcast, form) else {
+        return frame_around(out, whole, form.wire, |out, payload| {
+            write_broadcast(out, broadcast, payload, form.wire)
+        });
+    };
+    if matches!(broadcast.payload(), Payload::Json(_)) {
+        return frame_around(out, whole, form.wire, |out, payload| {
+            kept::write_text(out, serializer, &Ref::Null, (topic, event), payload, position)
+        });
+    }
+    let made = frame_around(out, whole, form.wire, |out, payload| {
+        write_broadcast(out, broadcast, payload, form.wire)
+    });
+    let notice = if made.is_ok() { NEXT } else { AT };
+    let mut bytes = Vec::new();
+    kept::notice(&mut bytes, serializer, &Ref::Null, topic, notice, position)?;
+    let before = out.share(bytes);
+    if let Ok(frame) = made {
+        before.go_on_in(&frame);
+    }
+    Ok(before)
+}
+
 /// Appends the frame of a broadcast.
 pub(crate) fn encode_broadcast(
     out: &mut Vec<u8>,
     broadcast: &Broadcast,
-    wire: Wire,
+    form: Form,
 ) -> Result<(), EncodeError> {
-    ws::encode_with(out, |out| write_broadcast(out, broadcast, broadcast.payload(), wire))
+    let payload = broadcast.payload();
+    if let Some((serializer, position)) = standing(broadcast, form) {
+        let named = (broadcast.topic(), broadcast.event());
+        return kept::encode(out, serializer, named, payload, position);
+    }
+    ws::encode_with(out, |out| write_broadcast(out, broadcast, payload, form.wire))
 }
 
 /// A broadcast, with a payload that may stand for its own, without its frame's head.

@@ -6,6 +6,7 @@ use simurgh_reactor::{Key, Next};
 
 use crate::context::SocketState;
 use crate::core::{Core, Received};
+use crate::history::call::HistoryMail;
 use crate::mail::Mail;
 use crate::node::Node;
 use crate::socket::Socket;
@@ -56,6 +57,9 @@ impl<N: Node> Core<N> {
             Mail::Unlisten(topic, name) => self.fanout.unlisten(&topic, name),
             Mail::Presence(topic, mail) => self.presence_came(out, &topic, mail),
             Mail::Push(push) => self.push_all(out, push),
+            Mail::History(HistoryMail::Missed(key, ticket, missed)) => {
+                self.heard_missed(out, key, ticket, missed);
+            }
             Mail::History(mail) => self.history_came(out, mail),
             Mail::Permit => self.fanout.permit_came(out),
             Mail::Drain(over) => self.begin_drain(out, over),

@@ -64,6 +64,7 @@ impl<N: Node> Core<N> {
         reason: Reason,
     ) -> Vec<Effect> {
         let membership = speaker.id.membership;
+        self.note_left(out, speaker);
         let is = |flag| self.registry.member(membership).is_some_and(|it| it.is(flag));
         let (has_relays, holds, tracks) = (is(HAS_RELAYS), is(HOLDS), is(TRACKS));
         let Some(socket) = out.socket_mut(speaker.conn) else { return Vec::new() };
@@ -95,6 +96,11 @@ impl<N: Node> Core<N> {
     pub(crate) fn has_left(&mut self, left: Left) -> Option<Box<dyn Channel>> {
         if let Some(topic) = &left.counted {
             self.node.count_out(topic);
+        }
+        if left.has_positions
+            && let Some(keys) = &mut self.fanout.keys
+        {
+            keys.set(left.membership, 0);
         }
         self.fanout.left(&mut self.registry, &left);
         left.channel

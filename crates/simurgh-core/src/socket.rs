@@ -2,9 +2,11 @@
 
 use std::rc::Rc;
 
-use simurgh_proto::message::OwnedRef;
+use simurgh_history::Resume;
+use simurgh_proto::message::{OwnedRef, Payload};
 use simurgh_reactor::Key;
 
+use crate::channel::Channel;
 use crate::context::{Effect, SocketState};
 use crate::id::ChannelId;
 use crate::registry::List;
@@ -106,6 +108,23 @@ pub(crate) struct AwaitedJoin {
     pub(crate) replaced: Option<Box<Replaced>>,
     /// Tells the answer from one that came too late for what was awaited before.
     pub(crate) ticket: u32,
+    /// What its client has heard of a kept topic, if it says so.
+    pub(crate) resume: Option<Box<Resume>>,
+    /// What the application has decided, where what the client has missed is awaited.
+    pub(crate) granted: Option<Granted>,
+}
+
+/// A channel that the application lets in.
+pub(crate) struct Granted {
+    pub(crate) channel: Box<dyn Channel>,
+    pub(crate) reply: Payload<'static>,
+    pub(crate) effects: Vec<Effect>,
+}
+
+impl std::fmt::Debug for Granted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Granted").field("reply", &self.reply).finish_non_exhaustive()
+    }
 }
 
 /// The channel that a second join of its topic has ended: its `phx_close`, and what it pushed while

@@ -1,6 +1,7 @@
 //! What is spoken on a socket.
 
-use simurgh_proto::serializer::Serializer;
+use simurgh_proto::serializer::{Kind, Serializer};
+use simurgh_proto::ws::OpCode;
 
 /// What is spoken on a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,8 +17,29 @@ pub enum Wire {
     Values,
 }
 
-/// Number of wires with frames, for tables by wire.
-pub(crate) const WIRES: usize = 3;
+/// How a broadcast looks to a member: by what is spoken on its socket, and by whether it is told
+/// where kept broadcasts stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Form {
+    pub(crate) wire: Wire,
+    pub(crate) has_positions: bool,
+}
+
+/// Number of forms, for tables by form: the second half is of those with positions.
+pub(crate) const FORMS: usize = 6;
+
+impl Form {
+    /// The form of who is told no positions.
+    pub(crate) const fn plain(wire: Wire) -> Self {
+        Self { wire, has_positions: false }
+    }
+
+    /// Its place in a table. [`Wire::Values`] has no frames, and none at its place.
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        self.wire as usize + (FORMS - 2) * usize::from(self.has_positions)
+    }
+}
 
 impl Wire {
     /// What writes its messages, if anything does.
@@ -36,5 +58,13 @@ impl From<Serializer> for Wire {
             Serializer::V1 => Self::V1,
             Serializer::V2 => Self::V2,
         }
+    }
+}
+
+/// The frames of a kind of message.
+pub fn op_code(kind: Kind) -> OpCode {
+    match kind {
+        Kind::Text => OpCode::Text,
+        Kind::Binary => OpCode::Binary,
     }
 }

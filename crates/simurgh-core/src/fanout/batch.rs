@@ -10,19 +10,20 @@ use crate::broadcast::Broadcast;
 use crate::frames::broadcast_frame;
 use crate::registry::Topic;
 use crate::sockets::Sockets;
-use crate::wire::Wire;
+use crate::history::keys::Keys;
+use crate::wire::Form;
 
 /// Largest burst that is put together for single writes; a larger one is gathered by the system.
 const WHOLE_BYTES_MAX: usize = 64 << 10;
 
-/// What members who stand at the same place of a topic's log are sent on one wire.
+/// What members who stand at the same place of a topic's log are sent in one form.
 pub(super) struct Batch {
     /// Which topic: this very name, not one that reads the same and not the slot, which another
     /// topic may have by now. It cannot be freed and taken anew while it is held here.
     topic: Rc<str>,
     from: u32,
     to: u32,
-    /// Its frames; none if nothing of it has a form on this wire.
+    /// Its frames; none if nothing of it can be said in this form.
     run: Option<Run>,
     /// The same in one piece, if it is a short burst of several.
     whole: Vec<u8>,
@@ -38,18 +39,19 @@ impl Batch {
         out: &impl Sockets,
         topic: &mut Topic<Delivery>,
         from: u32,
-        wire: Wire,
+        form: Form,
+        keys: Option<&Keys>,
         errors: &mut u64,
     ) -> Self {
+        let except = except(topic, from, keys);
         let log = &mut topic.deliveries.log;
-        let except = log.pending(from).filter_map(|it| Some(it.except?.membership)).collect();
         let (name, to) = (Rc::clone(&topic.name), log.head());
         let mut batch =
             Self { topic: name, from, to, run: None, whole: Vec::new(), count: 0, except };
-        let encode = |it: &Arc<Broadcast>| broadcast_frame(out, it, wire, errors);
+        let encode = |it: &Arc<Broadcast>| broadcast_frame(out, it, form, errors);
         log.runs(
             from,
-            wire,
+            form,
             |_| true,
             encode,
             |run, count| {
@@ -84,4 +86,20 @@ impl Batch {
     pub(super) fn for_all(&self) -> Option<(&Run, &[u8])> {
         self.output().filter(|(_, whole)| !whole.is_empty() && self.except.is_empty())
     }
+}
+
+/// Memberships that a broadcast from a number on is not for, or may not be: those of their senders
+/// on any shard, and those of the same clients.
+fn except(topic: &Topic<Delivery>, from: u32, keys: Option<&Keys>) -> Vec<u32> {
+    let mut except = Vec::new();
+    for broadcast in topic.deliveries.log.pending(from) {
+        except.extend(broadcast.except.map(|it| it.membership));
+        let sender = broadcast.kept.as_ref().map_or(0, |mark| mark.sender);
+        if let Some(keys) = keys.filter(|_| sender != 0) {
+            let members = (0..topic.len()).filter_map(|at| topic.member_at(at));
+            let own = members.filter(|it| keys.get(it.membership()) == sender);
+            except.extend(own.map(|it| it.membership()));
+        }
+    }
+    except
 }

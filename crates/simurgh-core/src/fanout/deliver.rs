@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use simurgh_history::AT;
+use simurgh_proto::message::Ref;
 use simurgh_reactor::{Key, Run};
 
 use super::batch::Batch;
@@ -9,11 +11,11 @@ use super::delivery::{Delivery, Registry};
 use super::log::Log;
 use super::state::Fanout;
 use crate::broadcast::Broadcast;
-use crate::frames::{LONG_BYTES, broadcast_frame, encode_broadcast};
+use crate::frames::{LONG_BYTES, broadcast_frame, encode_broadcast, kept};
 use crate::node::Node;
 use crate::registry::{DELIVERING, Generations, Member, Topic, TopicId};
 use crate::sockets::Sockets;
-use crate::wire::Wire;
+use crate::wire::{Form, Wire};
 
 /// Members between two looks at the clock.
 const STRIDE: usize = 16;
@@ -124,7 +126,8 @@ impl<N: Node> Fanout<N> {
             let mut values = None;
             let waits = out.send_chosen(member.conn, |socket| {
                 values = (socket.wire == Wire::Values).then_some(socket.transport);
-                let batch = batches.get(socket.wire as usize)?.as_deref()?;
+                let form = Form { wire: socket.wire, has_positions: member.has_positions() };
+                let batch = batches.get(form.index())?.as_deref()?;
                 if !batch.is_of(&topic.name, member.cursor, head) {
                     return None;
                 }
@@ -203,7 +206,8 @@ impl<N: Node> Fanout<N> {
             return Delivered::NOTHING;
         }
         let mut errors = 0;
-        let batch = self.batch(out, topic, member.cursor, wire, &mut errors);
+        let form = Form { wire, has_positions: member.has_positions() };
+        let batch = self.batch(out, topic, member.cursor, form, &mut errors);
         let Some(batch) = batch else { return Delivered::NOTHING };
         let count = u64::from(batch.count);
         let is_for_some = !batch.except.is_empty() && batch.except.contains(&member.membership());
@@ -228,7 +232,7 @@ impl<N: Node> Fanout<N> {
                 delivered
             }
             None => {
-                self.deliver_others(registry, out, id, member, wire);
+                self.deliver_others(registry, out, id, member, form);
                 Delivered::Sent { bytes: 0, waits: out.queued(member.conn) > 0 }
             }
         }
@@ -241,13 +245,14 @@ impl<N: Node> Fanout<N> {
         out: &impl Sockets,
         topic: &mut Topic<Delivery>,
         cursor: u32,
-        wire: Wire,
+        form: Form,
         errors: &mut u64,
     ) -> Option<&Batch> {
-        let place = self.batches.get_mut(wire as usize)?;
+        let place = self.batches.get_mut(form.index())?;
         let head = topic.deliveries.log.head();
         if !place.as_deref().is_some_and(|batch| batch.is_of(&topic.name, cursor, head)) {
-            *place = Some(Box::new(Batch::new(out, topic, cursor, wire, errors)));
+            let keys = self.keys.as_deref();
+            *place = Some(Box::new(Batch::new(out, topic, cursor, form, keys, errors)));
         }
         place.as_deref()
     }
@@ -259,17 +264,21 @@ impl<N: Node> Fanout<N> {
         out: &mut impl Sockets,
         id: TopicId,
         member: Member,
-        wire: Wire,
+        form: Form,
     ) {
         let Some((topic, generations)) = registry.topic_and_members(id) else { return };
-        let shard = self.shard;
-        let is_own = |it: &Broadcast| is_except(generations, shard, it, member.membership());
+        let (shard, membership) = (self.shard, member.membership());
+        let key = self.keys.as_ref().map_or(0, |keys| keys.get(membership));
+        let is_own = |it: &Broadcast| {
+            is_except(generations, shard, it, membership)
+                || (key != 0 && it.kept.as_ref().is_some_and(|mark| mark.sender == key))
+        };
         let (mut runs, mut sent): (Vec<Run>, u64) = (Vec::new(), 0);
         // An encoding error was counted when the batch was made.
-        let encode = |it: &Arc<Broadcast>| broadcast_frame(out, it, wire, &mut 0);
+        let encode = |it: &Arc<Broadcast>| broadcast_frame(out, it, form, &mut 0);
         topic.deliveries.log.runs(
             member.cursor,
-            wire,
+            form,
             |it| !is_own(it),
             encode,
             |run, count| {
@@ -280,6 +289,16 @@ impl<N: Node> Fanout<N> {
         for run in runs {
             out.send_later(member.conn, run);
         }
+        // What it has sent itself moves its position on, too.
+        let kept = topic.deliveries.log.pending(member.cursor).filter(|it| it.kept.is_some());
+        if let Some(last) = kept.last().filter(|it| form.has_positions && is_own(it))
+            && let (Some(position), Some(serializer)) = (last.position(), form.wire.serializer())
+        {
+            out.send_with(member.conn, |out| {
+                // It is text, which can always be said.
+                let _ = kept::notice(out, serializer, &Ref::Null, &topic.name, AT, position);
+            });
+        }
         self.count_deliveries(sent);
     }
 
@@ -289,6 +308,7 @@ impl<N: Node> Fanout<N> {
         out: &mut impl Sockets,
         conn: Key,
         broadcast: &Arc<Broadcast>,
+        has_positions: bool,
     ) {
         let Some((wire, transport)) = out.socket(conn).map(|it| (it.wire, it.transport)) else {
             return;
@@ -297,14 +317,14 @@ impl<N: Node> Fanout<N> {
             let heard = out.hear_broadcasts(conn, transport, std::iter::once(broadcast));
             return self.count_deliveries(heard);
         }
-        let mut errors = 0;
+        let (form, mut errors) = (Form { wire, has_positions }, 0);
         if broadcast.payload().len() > LONG_BYTES {
-            if let Some(frame) = broadcast_frame(out, broadcast, wire, &mut errors) {
+            if let Some(frame) = broadcast_frame(out, broadcast, form, &mut errors) {
                 out.send_later(conn, Run::of(&frame));
             }
         } else {
             out.send_with(conn, |out| {
-                errors += u64::from(encode_broadcast(out, broadcast, wire).is_err());
+                errors += u64::from(encode_broadcast(out, broadcast, form).is_err());
             });
         }
         match errors {

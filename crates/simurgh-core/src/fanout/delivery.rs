@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use simurgh_history::Position;
+
 use super::log::Log;
 use crate::flow::{Flow, Withheld};
 use crate::registry::{self, Deliveries};
@@ -18,6 +20,8 @@ pub(crate) struct Delivery {
     /// The log's head when the hand last stood at the first member: all before it is sent once the
     /// hand is round.
     lap_head: u32,
+    /// Where the last kept broadcast stands that was taken in here.
+    pub(crate) last_kept: Option<Box<Position>>,
     /// It is in one of the fan-out's lists.
     pub(super) in_fanout: bool,
     /// In this lap a member had more before it than a quarter of what may wait for one.

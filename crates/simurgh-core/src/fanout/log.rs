@@ -1,5 +1,5 @@
 //! What was broadcast on a topic and not everybody has got: each broadcast once, and its frame once
-//! for each wire, whoever stands where.
+//! for each form, whoever stands where.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use simurgh_reactor::{Run, Shared};
 
 use crate::broadcast::Broadcast;
 use crate::flow::Posted;
-use crate::wire::{WIRES, Wire};
+use crate::wire::{FORMS, Form};
 
-/// A frame of one wire, as far as it was asked for.
+/// A frame of one form, as far as it was asked for.
 enum Frame {
     NotYet,
     /// A binary payload has no form in V1. Of several in a row the first and the last say how many
@@ -21,7 +21,7 @@ enum Frame {
 
 struct Entry {
     posted: Posted,
-    frames: [Frame; WIRES],
+    frames: [Frame; FORMS],
 }
 
 /// Numbers broadcasts and keeps those that are still to be sent; numbers wrap.
@@ -33,7 +33,7 @@ pub(crate) struct Log {
     head: u32,
     /// The last frames of those that were let go, kept for who is behind: what comes next follows
     /// them, and makes no queue longer.
-    tails: Option<Box<[Option<Shared>; WIRES]>>,
+    tails: Option<Box<[Option<Shared>; FORMS]>>,
     /// Frames that were looked at for being neighbours of others.
     #[cfg(test)]
     looks: std::cell::Cell<usize>,
@@ -57,7 +57,7 @@ impl Log {
     }
 
     pub(crate) fn push(&mut self, posted: Posted) {
-        let frames = [const { Frame::NotYet }; WIRES];
+        let frames = [const { Frame::NotYet }; FORMS];
         self.entries.push_back(Entry { posted, frames });
         self.head = self.head.wrapping_add(1);
     }
@@ -102,22 +102,22 @@ impl Log {
         entries.map(|entry| entry.posted.broadcast())
     }
 
-    /// The frames for `wire` of the broadcasts from `cursor` on that `wanted` says are for its
+    /// The frames for `form` of the broadcasts from `cursor` on that `wanted` says are for its
     /// receiver, as runs: one, unless something in between is left out. A frame that nobody has
     /// asked for before is made by `encode`; `None` if it has no form.
     pub(crate) fn runs(
         &mut self,
         cursor: u32,
-        wire: Wire,
+        form: Form,
         wanted: impl Fn(&Broadcast) -> bool,
         mut encode: impl FnMut(&Arc<Broadcast>) -> Option<Shared>,
         mut found: impl FnMut(&Run, u32),
     ) {
         let mut run: Option<(Run, u32)> = None;
         for at in self.at(cursor)..self.entries.len() {
-            self.make(at, wire, &mut encode);
+            self.make(at, form, &mut encode);
             let Some(entry) = self.entries.get(at) else { break };
-            let Some(Frame::Made(frame)) = entry.frames.get(wire as usize) else { continue };
+            let Some(Frame::Made(frame)) = entry.frames.get(form.index()) else { continue };
             if !wanted(entry.posted.broadcast()) {
                 continue;
             }
@@ -138,77 +138,77 @@ impl Log {
     fn make(
         &mut self,
         at: usize,
-        wire: Wire,
+        form: Form,
         encode: &mut impl FnMut(&Arc<Broadcast>) -> Option<Shared>,
     ) {
         let Some(entry) = self.entries.get_mut(at) else { return };
-        let Some(place @ Frame::NotYet) = entry.frames.get_mut(wire as usize) else { return };
+        let Some(place @ Frame::NotYet) = entry.frames.get_mut(form.index()) else { return };
         let Some(frame) = encode(entry.posted.broadcast()) else {
             // Those on both sides of it are neighbours now.
-            if let (Some(before), Some(after)) = (self.before(at, wire), self.after(at, wire)) {
+            if let (Some(before), Some(after)) = (self.before(at, form), self.after(at, form)) {
                 before.follow(after);
             }
-            return self.has_no_form(at, wire);
+            return self.has_no_form(at, form);
         };
         *place = Frame::Made(frame.clone());
-        if let Some(before) = self.before(at, wire) {
+        if let Some(before) = self.before(at, form) {
             before.follow(&frame);
         }
-        if let Some(after) = self.after(at, wire) {
+        if let Some(after) = self.after(at, form) {
             frame.follow(after);
         }
     }
 
     /// Enters that there is no frame at a place, in one row with those on both sides of it.
-    fn has_no_form(&mut self, at: usize, wire: Wire) {
+    fn has_no_form(&mut self, at: usize, form: Form) {
         // Some of the row may have been let go.
-        let first = at - self.row_before(at, wire).min(at);
-        let last = at + self.row(at + 1, wire);
+        let first = at - self.row_before(at, form).min(at);
+        let last = at + self.row(at + 1, form);
         let row = (last - first + 1) as u32;
         for at in [first, at, last] {
             let frames = self.entries.get_mut(at).map(|entry| &mut entry.frames);
-            if let Some(place) = frames.and_then(|frames| frames.get_mut(wire as usize)) {
+            if let Some(place) = frames.and_then(|frames| frames.get_mut(form.index())) {
                 *place = Frame::Impossible(row);
             }
         }
     }
 
     /// How long the row is that begins or ends at a place.
-    fn row(&self, at: usize, wire: Wire) -> usize {
-        match self.frame(at, wire) {
+    fn row(&self, at: usize, form: Form) -> usize {
+        match self.frame(at, form) {
             Some(Frame::Impossible(row)) => *row as usize,
             _ => 0,
         }
     }
 
-    fn row_before(&self, at: usize, wire: Wire) -> usize {
-        at.checked_sub(1).map_or(0, |at| self.row(at, wire))
+    fn row_before(&self, at: usize, form: Form) -> usize {
+        at.checked_sub(1).map_or(0, |at| self.row(at, form))
     }
 
     /// The frame that was sent before the one at a place.
-    fn before(&self, at: usize, wire: Wire) -> Option<&Shared> {
-        let Some(at) = at.checked_sub(self.row_before(at, wire) + 1) else {
-            return self.tails.as_ref()?.get(wire as usize)?.as_ref();
+    fn before(&self, at: usize, form: Form) -> Option<&Shared> {
+        let Some(at) = at.checked_sub(self.row_before(at, form) + 1) else {
+            return self.tails.as_ref()?.get(form.index())?.as_ref();
         };
-        self.made(at, wire)
+        self.made(at, form)
     }
 
     /// The frame that is sent after the one at a place, if it is made.
-    fn after(&self, at: usize, wire: Wire) -> Option<&Shared> {
-        self.made(at + 1 + self.row(at + 1, wire), wire)
+    fn after(&self, at: usize, form: Form) -> Option<&Shared> {
+        self.made(at + 1 + self.row(at + 1, form), form)
     }
 
-    fn made(&self, at: usize, wire: Wire) -> Option<&Shared> {
-        match self.frame(at, wire)? {
+    fn made(&self, at: usize, form: Form) -> Option<&Shared> {
+        match self.frame(at, form)? {
             Frame::Made(frame) => Some(frame),
             Frame::NotYet | Frame::Impossible(_) => None,
         }
     }
 
-    fn frame(&self, at: usize, wire: Wire) -> Option<&Frame> {
+    fn frame(&self, at: usize, form: Form) -> Option<&Frame> {
         #[cfg(test)]
         self.looks.set(self.looks.get() + 1);
-        self.entries.get(at)?.frames.get(wire as usize)
+        self.entries.get(at)?.frames.get(form.index())
     }
 
     /// Where the entry of a number is; behind the last for one that is not there.
@@ -224,6 +224,7 @@ mod tests {
     use simurgh_proto::message::Payload;
 
     use super::*;
+    use crate::wire::Wire;
 
     fn broadcast(text: &str) -> Posted {
         Posted::new(Arc::new(Broadcast::new("t", text, Payload::EMPTY_OBJECT)), None)
@@ -245,7 +246,7 @@ mod tests {
         };
         log.runs(
             cursor,
-            Wire::V2,
+            Form::plain(Wire::V2),
             |it| it.event() != but,
             encode,
             |run, count| {
@@ -264,7 +265,7 @@ mod tests {
         assert_eq!(runs(&mut log, 1, ""), ["bc"], "what is made later is put before what was");
         assert_eq!(runs(&mut log, 0, "b"), ["a", "c"]);
         let none = |_: &Arc<Broadcast>| panic!("made a second time");
-        log.runs(0, Wire::V2, |_| true, none, |run, _| assert_eq!(run.len(), 3));
+        log.runs(0, Form::plain(Wire::V2), |_| true, none, |run, _| assert_eq!(run.len(), 3));
         assert!(runs(&mut log, 4, "").is_empty());
     }
 
@@ -353,12 +354,12 @@ mod tests {
             let mut log = log(&["a", "b"]);
             let mut behind = None;
             let made = |it: &Arc<Broadcast>| Some(Shared::from(it.event().as_bytes().to_vec()));
-            log.runs(0, Wire::V2, |_| true, made, |run, _| behind = Some(run.clone()));
+            log.runs(0, Form::plain(Wire::V2), |_| true, made, |run, _| behind = Some(run.clone()));
             while log.pop(is_awaited).is_some() {}
             log.push(broadcast("c"));
             let mut next = None;
             let made = |it: &Arc<Broadcast>| Some(Shared::from(it.event().as_bytes().to_vec()));
-            log.runs(2, Wire::V2, |_| true, made, |run, _| next = run.single().cloned());
+            log.runs(2, Form::plain(Wire::V2), |_| true, made, |run, _| next = run.single().cloned());
             let (mut behind, next) = (behind.unwrap(), next.unwrap());
             assert_eq!(behind.push(&next), is_awaited);
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_history::Position;
 use simurgh_reactor::{Key, Next};
 
 use super::delivery::Registry;
@@ -110,6 +111,9 @@ impl<N: Node> Fanout<N> {
         };
         let members = topic.len() as u32;
         let delivery = &mut topic.deliveries;
+        if let Some(position) = posted.broadcast().position() {
+            **delivery.last_kept.get_or_insert_with(|| Box::new(position)) = position;
+        }
         delivery.log.push(posted);
         delivery.deliveries = delivery.deliveries.saturating_add(members);
         if !delivery.in_fanout {
@@ -118,6 +122,14 @@ impl<N: Node> Fanout<N> {
             topic.begin_round();
             self.active.push_back(id);
             self.count_active();
+        }
+    }
+
+    /// A topic of a membership was told up to a position.
+    pub(crate) fn is_at(&mut self, registry: &mut Registry, membership: u32, position: Position) {
+        let topic = registry.member(membership).map(|it| it.topic);
+        if let Some(topic) = topic.and_then(|id| registry.topic_mut(id)) {
+            topic.deliveries.last_kept = Some(Box::new(position));
         }
     }
 

@@ -8,12 +8,13 @@ use simurgh_reactor::Key;
 
 use super::batch::Batch;
 use crate::flow::{Flow, FlowsElsewhere};
+use crate::history::keys::Keys;
 use crate::listeners::Listeners;
 use crate::metrics::ShardMetrics;
 use crate::node::Node;
 use crate::permits::Permit;
 use crate::registry::TopicId;
-use crate::wire::WIRES;
+use crate::wire::FORMS;
 
 /// The topics with something left to send, and the bytes in use.
 pub(crate) struct Fanout<N: Node> {
@@ -22,12 +23,14 @@ pub(crate) struct Fanout<N: Node> {
     pub(super) shard: u16,
     pub(super) permit: Permit,
     pub(super) active: VecDeque<TopicId>,
-    pub(super) batches: [Option<Box<Batch>>; WIRES],
+    pub(super) batches: [Option<Box<Batch>>; FORMS],
     /// Topics of which bytes are withheld.
     pub(super) withheld: Vec<TopicId>,
     pub(super) elsewhere: FlowsElsewhere,
     /// None until the first listens.
     pub(super) listeners: Option<Box<Listeners>>,
+    /// As whom clients have joined; none until the first says.
+    pub(crate) keys: Option<Box<Keys>>,
     /// None until the first is held.
     pub(super) held: Option<Box<Publishers>>,
 }
@@ -55,10 +58,11 @@ impl<N: Node> Fanout<N> {
             shard,
             permit: Permit::None,
             active: VecDeque::new(),
-            batches: [const { None }; WIRES],
+            batches: [const { None }; FORMS],
             withheld: Vec::new(),
             elsewhere: FlowsElsewhere::default(),
             listeners: None,
+            keys: None,
             held: None,
         }
     }

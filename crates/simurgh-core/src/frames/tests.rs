@@ -90,8 +90,8 @@ fn a_long_broadcast_is_the_same_bytes_as_a_short_one() {
     ] {
         let broadcast = Arc::new(Broadcast::new("to\u{0}pic", "e\u{0}vent", payload.clone()));
         let mut expected = Vec::new();
-        encode_broadcast(&mut expected, &broadcast, wire).unwrap();
-        let frame = broadcast_frame(&out, &broadcast, wire, &mut 0).unwrap();
+        encode_broadcast(&mut expected, &broadcast, Form::plain(wire)).unwrap();
+        let frame = broadcast_frame(&out, &broadcast, Form::plain(wire), &mut 0).unwrap();
         let run = Run::of(&frame);
         assert!(run.single().is_none(), "its payload is not copied");
         let bytes: Vec<u8> = run.frames().flat_map(|it| it.as_bytes().to_vec()).collect();
@@ -102,7 +102,7 @@ fn a_long_broadcast_is_the_same_bytes_as_a_short_one() {
         assert!(std::ptr::eq(payload, own), "the same memory");
     }
     let short = Arc::new(Broadcast::new("t", "e", json(LONG_BYTES)));
-    let frame = broadcast_frame(&out, &short, Wire::V2, &mut 0).unwrap();
+    let frame = broadcast_frame(&out, &short, Form::plain(Wire::V2), &mut 0).unwrap();
     assert!(Run::of(&frame).single().is_some(), "just short enough to be copied");
 }
 
@@ -130,8 +130,8 @@ fn a_long_broadcast_of_a_member_is_the_same_bytes_as_a_short_one() {
         assert!((expected, 1, 0) == sent(wire, event(payload.borrow())), "{wire:?}");
         let broadcast = Arc::new(Broadcast::new("to\u{0}pic", "broadcast", payload));
         let mut expected = Vec::new();
-        encode_broadcast(&mut expected, &broadcast, wire).unwrap();
-        let frame = broadcast_frame(&out, &broadcast, wire, &mut 0).unwrap();
+        encode_broadcast(&mut expected, &broadcast, Form::plain(wire)).unwrap();
+        let frame = broadcast_frame(&out, &broadcast, Form::plain(wire), &mut 0).unwrap();
         let run = Run::of(&frame);
         let bytes: Vec<u8> = run.frames().flat_map(|it| it.as_bytes().to_vec()).collect();
         assert!(bytes == expected, "{wire:?}");
@@ -141,7 +141,7 @@ fn a_long_broadcast_of_a_member_is_the_same_bytes_as_a_short_one() {
     for bytes in [2, LONG_BYTES + 1] {
         let raw = Arc::new(Broadcast::new("t", "broadcast", user(&json(bytes), false)));
         let mut errors = 0;
-        assert!(broadcast_frame(&out, &raw, Wire::V1, &mut errors).is_none());
+        assert!(broadcast_frame(&out, &raw, Form::plain(Wire::V1), &mut errors).is_none());
         assert_eq!(errors, 1, "raw bytes have no form in V1");
     }
 }
@@ -157,9 +157,9 @@ fn what_has_no_form_is_an_error_and_nothing_is_sent() {
         let broadcast = Arc::new(Broadcast::new("t", "e", Payload::from_bytes(data)));
         let mut errors = 3;
         let out = TestSockets::default();
-        assert!(broadcast_frame(&out, &broadcast, Wire::V1, &mut errors).is_none());
+        assert!(broadcast_frame(&out, &broadcast, Form::plain(Wire::V1), &mut errors).is_none());
         assert_eq!(errors, 4);
-        assert!(broadcast_frame(&out, &broadcast, Wire::V2, &mut errors).is_some());
+        assert!(broadcast_frame(&out, &broadcast, Form::plain(Wire::V2), &mut errors).is_some());
         assert_eq!(errors, 4);
     }
 }

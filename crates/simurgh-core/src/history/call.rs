@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use simurgh_history::Position;
+use simurgh_history::{Position, Reason, Since};
+use simurgh_proto::message::Payload;
+use simurgh_reactor::Key;
 
 use crate::broadcast::Broadcast;
 use crate::flow::{Charge, Posted};
@@ -48,14 +50,80 @@ pub struct Keep {
     pub(crate) broadcast: Broadcast,
     /// Its place in its publisher's flow.
     pub(crate) charge: Option<Arc<Charge>>,
+    /// The client that is left out, by the hash of its id; 0: nobody.
+    pub(crate) sender: u64,
     /// Repeated with the same id it is kept once.
     pub(crate) id: Option<Box<str>>,
     pub(crate) kept_for: KeptFor,
 }
 
+/// A broadcast that is kept.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept {
+    /// The client that is left out, by the hash of its id; 0: nobody.
+    pub(crate) sender: u64,
+    pub(crate) what: What,
+}
+
+/// What it says.
+#[derive(Debug, Clone)]
+pub(crate) enum What {
+    /// Event and payload: of a short one a copy takes less than the broadcast around it.
+    Json(Arc<str>, Box<str>),
+    Binary(Arc<str>, Box<[u8]>),
+    /// The very one that members got.
+    Shared(Arc<Broadcast>),
+}
+
+impl What {
+    pub(crate) fn event(&self) -> &str {
+        match self {
+            Self::Json(event, _) | Self::Binary(event, _) => event,
+            Self::Shared(broadcast) => broadcast.event(),
+        }
+    }
+
+    pub(crate) fn payload(&self) -> Payload<'_> {
+        match self {
+            Self::Json(_, text) => Payload::Json((&**text).into()),
+            Self::Binary(_, data) => Payload::Binary((&**data).into()),
+            Self::Shared(broadcast) => broadcast.payload().borrow(),
+        }
+    }
+}
+
+/// What a client has missed of a topic; one for all who ask the same.
+#[derive(Debug)]
+pub struct Missed {
+    /// Why it is not all.
+    pub(crate) gap: Option<Reason>,
+    /// From which position on the rest follows.
+    pub(crate) after: Position,
+    /// Up to which.
+    pub(crate) head: Position,
+    pub(crate) messages: Vec<(Position, Kept)>,
+}
+
+/// What a shard wants to know for a client that joins.
+#[derive(Debug)]
+pub struct Ask {
+    pub(crate) topic: Box<str>,
+    pub(crate) since: Since,
+    /// Whether it wants what is still there if that is not all.
+    pub(crate) partial: bool,
+    /// Where the answer goes: the shard, the socket, and the number of what that waits for.
+    pub(crate) shard: u16,
+    pub(crate) conn: Key,
+    pub(crate) ticket: u32,
+}
+
 /// About the history of a topic.
 #[derive(Debug)]
 pub enum HistoryMail {
+    /// For the home of the topic.
+    Ask(Box<Ask>),
+    /// From there, for a socket that waits for it.
+    Missed(Key, u32, Arc<Missed>),
     /// For the home of the topic.
     Keep(Box<Keep>),
     /// From there: the broadcast that a channel waits for, by the number of the word, as it is

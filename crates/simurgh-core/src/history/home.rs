@@ -3,11 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use simurgh_history::{Epoch, KeptTopic, Limits, Place, Position, Stored};
+use simurgh_history::{
+    Epoch, KeptTopic, Limits, Place, Position, Reason, ReplayLimits, Since, Stored,
+};
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
-use super::rule::HistoryRule;
+use super::call::{Ask, Kept, Missed, What};
+use super::rule::{HistoryConfig, HistoryRule};
 use crate::broadcast::{Broadcast, Mark};
 
 /// Longer payloads are shared with the broadcasts that members get; of shorter ones a copy takes
@@ -19,22 +22,6 @@ const KEPT_BYTES: usize = 96;
 /// Names of events that are shared by what is kept.
 const EVENTS_MAX: usize = 256;
 
-/// A broadcast that is kept.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    /// The client that is left out, by the hash of its id; 0: nobody.
-    pub(crate) sender: u64,
-    pub(crate) what: What,
-}
-
-/// What it says.
-#[derive(Debug)]
-pub(crate) enum What {
-    Json(Arc<str>, Box<str>),
-    Binary(Arc<str>, Box<[u8]>),
-    Shared(Arc<Broadcast>),
-}
-
 /// The histories that a shard keeps, and what is declared of all.
 pub(crate) struct KeptTopics {
     /// The first that matches a topic is its own.
@@ -44,11 +31,23 @@ pub(crate) struct KeptTopics {
     seed: u64,
     topics: HashMap<Box<str>, KeptTopic<Kept>>,
     events: HashSet<Arc<str>>,
+    /// The last answer, for those who ask the same.
+    last: Option<(Asked, Arc<Missed>)>,
+}
+
+/// What was asked, and what was there: while both are the same, so is the answer.
+#[derive(PartialEq, Eq)]
+struct Asked {
+    topic: Box<str>,
+    since: Since,
+    partial: bool,
+    head: Place,
+    floor: Place,
 }
 
 impl KeptTopics {
     pub(crate) fn new(rules: Vec<(Pattern, HistoryRule)>, epoch: Epoch, seed: u64) -> Self {
-        Self { rules, epoch, seed, topics: HashMap::new(), events: HashSet::new() }
+        Self { rules, epoch, seed, topics: HashMap::new(), events: HashSet::new(), last: None }
     }
 
     /// Gives a broadcast the next place in its topic's history and keeps it; as it is to be passed
@@ -82,6 +81,57 @@ impl KeptTopics {
             Stored::New(position, _) => (position, Some(broadcast)),
             Stored::Duplicate(position) => (position, None),
         }
+    }
+
+    /// What somebody has missed.
+    pub(super) fn missed(
+        &mut self,
+        ask: &Ask,
+        config: &HistoryConfig,
+        now_ms: u64,
+    ) -> Arc<Missed> {
+        let limits = limits(self.rule(&ask.topic).copied().unwrap_or_default());
+        let Some(topic) = self.topics.get_mut(&ask.topic) else {
+            return Arc::new(self.nothing(ask.since));
+        };
+        topic.enforce(&limits, now_ms);
+        let ring = topic.ring();
+        let asked = Asked {
+            topic: ask.topic.clone(),
+            since: ask.since,
+            partial: ask.partial,
+            head: ring.head(),
+            floor: ring.floor(),
+        };
+        if let Some((_, missed)) = self.last.as_ref().filter(|(last, _)| *last == asked) {
+            return Arc::clone(missed);
+        }
+        let (count, bytes) = (config.replay_count, config.replay_bytes as u64);
+        let replay = ring.since(ask.since, &ReplayLimits { count, bytes });
+        let is_given = replay.gap.is_none() || ask.partial;
+        let entries = ring.entries(if is_given { replay.entries } else { 0..0 });
+        let messages = entries.map(|it| (ring.position_of(it.place), it.value.clone())).collect();
+        let after = if is_given { replay.after } else { ring.head() };
+        let missed = Arc::new(Missed {
+            gap: replay.gap,
+            after: ring.position_of(after),
+            head: ring.position(),
+            messages,
+        });
+        self.last = Some((asked, Arc::clone(&missed)));
+        missed
+    }
+
+    /// What somebody has missed of a topic of which nothing is known.
+    fn nothing(&self, since: Since) -> Missed {
+        let head = Position { epoch: self.epoch, place: Place::ZERO };
+        let is_known = match since {
+            Since::Now => true,
+            Since::After(position) => position == head,
+            Since::Unknown => false,
+        };
+        let gap = (!is_known).then_some(Reason::Epoch);
+        Missed { gap, after: head, head, messages: Vec::new() }
     }
 
     /// What is declared of a topic, if its broadcasts are kept.

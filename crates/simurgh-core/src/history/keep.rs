@@ -9,6 +9,7 @@ use crate::history::call::{HistoryMail, Keep, KeptAt, KeptFor};
 use crate::mail::Mail;
 use crate::node::Node;
 use crate::presence::call::home;
+use crate::registry::POSITIONS;
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 
@@ -39,7 +40,9 @@ impl<N: Node> Core<N> {
             self.raise(out, speaker, ticket);
             kept_for = KeptFor::Channel(speaker.id, ticket);
         }
-        let keep = Keep { broadcast, charge, id: None, kept_for };
+        let keys = self.fanout.keys.as_ref().filter(|_| broadcast.except.is_some());
+        let sender = keys.map_or(0, |keys| keys.get(speaker.id.membership));
+        let keep = Keep { broadcast, charge, sender, id: None, kept_for };
         match home == usize::from(self.shard) {
             true => self.store(out, keep),
             false => {
@@ -51,12 +54,45 @@ impl<N: Node> Core<N> {
         waits
     }
 
+    /// Whether a broadcast is that of a member's own client, which it is not for.
+    pub(crate) fn is_of_client(&self, membership: u32, broadcast: &Broadcast) -> bool {
+        let sender = broadcast.kept.as_ref().map_or(0, |mark| mark.sender);
+        let keys = self.fanout.keys.as_ref().filter(|_| sender != 0);
+        keys.is_some_and(|keys| keys.get(membership) == sender)
+    }
+
+    /// A member is given a broadcast by way of its channel.
+    pub(crate) fn has_seen(&mut self, membership: u32, broadcast: &Broadcast) {
+        if let (Some(history), Some(position)) = (&mut self.history, broadcast.position())
+            && self.registry.member(membership).is_some_and(|it| it.is(POSITIONS))
+        {
+            history.departures.has_seen(membership, position);
+        }
+    }
+
+    /// A channel is about to end of which the client is told positions, and may join again on the
+    /// same connection: what was sent by now it has.
+    pub(crate) fn note_left(&mut self, out: &impl Sockets, speaker: &Speaker) {
+        let Some(it) = self.registry.member(speaker.id.membership) else { return };
+        if !it.is(POSITIONS) {
+            return;
+        }
+        let intercepts = self.registry.is_through(speaker.id.membership);
+        let last = self.registry.topic(it.topic).and_then(|it| it.deliveries.last_kept.as_deref());
+        let Some(history) = &mut self.history else { return };
+        let seen = history.departures.leaves(speaker.id.membership);
+        let position = if intercepts { seen } else { last.copied() };
+        if let Some(position) = position {
+            history.departures.note(speaker.conn, &speaker.topic, position, out.now().tick);
+        }
+    }
+
     /// Keeps a broadcast of a topic that this shard is the home of, and passes it on.
     pub(super) fn store(&mut self, out: &impl Sockets, keep: Keep) {
         let Some(history) = &mut self.history else { return };
-        let Keep { broadcast, charge, id, kept_for } = keep;
+        let Keep { broadcast, charge, sender, id, kept_for } = keep;
         let now_ms = self.node.unix_ms(out.now().ns);
-        let (position, broadcast) = history.kept.store(broadcast, id.as_deref(), 0, now_ms);
+        let (position, broadcast) = history.kept.store(broadcast, id.as_deref(), sender, now_ms);
         let is_duplicate = broadcast.is_none();
         let apart = match kept_for {
             KeptFor::Channel(channel, _) => Some(usize::from(channel.shard)),

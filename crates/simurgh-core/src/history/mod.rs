@@ -5,8 +5,11 @@
 //! members hear the same order. What its channel does behind it waits until it is back.
 
 pub(crate) mod call;
+pub(crate) mod departures;
 pub(crate) mod home;
 mod keep;
+pub(crate) mod keys;
+mod missed;
 pub(crate) mod rule;
 mod wait;
 
@@ -21,6 +24,8 @@ impl<N: Node> Core<N> {
     /// Something about the history of a topic.
     pub(crate) fn history_came(&mut self, out: &mut impl Sockets, mail: HistoryMail) {
         match mail {
+            HistoryMail::Ask(ask) => self.answer_missed(out, &ask),
+            HistoryMail::Missed(..) => {}
             HistoryMail::Keep(keep) => {
                 self.node.done(usize::from(self.shard), keep.broadcast.weight());
                 self.store(out, *keep);
@@ -62,3 +67,6 @@ impl<N: Node> Core<N> {
         self.read_on(out, speaker.conn);
     }
 }
+
+#[cfg(test)]
+mod tests;

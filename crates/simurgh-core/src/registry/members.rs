@@ -88,6 +88,8 @@ pub(crate) const HAS_RELAYS: u16 = 512;
 pub(crate) const HOLDS: u16 = 1024;
 /// It has, or has had, presences.
 pub(crate) const TRACKS: u16 = 2048;
+/// Its client is told where kept broadcasts stand.
+pub(crate) const POSITIONS: u16 = 4096;
 
 impl Membership {
     pub(crate) fn is(&self, flag: u16) -> bool {

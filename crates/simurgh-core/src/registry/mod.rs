@@ -28,11 +28,12 @@ use crate::metrics::ShardMetrics;
 pub(crate) use list::List;
 use members::Memberships;
 pub(crate) use members::{
-    BEHIND, COUNTED, DELIVERING, HAS_RELAYS, HOLDS, Holds, Membership, RELAY, SOCKET_ID,
-    Subscriber, TRACKS, WITHOUT_JOIN_REF,
+    BEHIND, COUNTED, DELIVERING, HAS_RELAYS, HOLDS, Holds, Membership, POSITIONS, RELAY,
+    SOCKET_ID, Subscriber, TRACKS, WITHOUT_JOIN_REF,
 };
 pub use topics::TopicId;
 use topics::Topics;
+use topics::Ways;
 pub(crate) use topics::{Deliveries, Member, Topic};
 
 /// See the module.
@@ -46,6 +47,9 @@ pub(crate) struct Registry<D> {
 
 /// A membership that has left.
 pub(crate) struct Left {
+    pub(crate) membership: u32,
+    /// It was told where kept broadcasts stand.
+    pub(crate) has_positions: bool,
     /// Its channel, whose end is the application's to hear.
     pub(crate) channel: Option<Box<dyn Channel>>,
     pub(crate) topic: TopicId,
@@ -89,6 +93,13 @@ impl<D: Deliveries> Registry<D> {
     #[inline]
     pub(crate) fn member(&self, id: u32) -> Option<&Membership> {
         self.members.get(id)
+    }
+
+    /// Whether what a member gets passes its channel.
+    pub(crate) fn is_through(&self, id: u32) -> bool {
+        let it = self.members.get(id);
+        let member = it.and_then(|it| self.topics.get(it.topic)?.member_at(it.at as usize));
+        member.is_some_and(|member| member.through_channel())
     }
 
     /// The topic of a membership, and the next membership of the same socket.
@@ -135,6 +146,7 @@ impl<D: Deliveries> Registry<D> {
         subscriber: Subscriber,
     ) -> Result<u32, Holds> {
         let Subscriber { holds, join_ref, through_channel, flags } = subscriber;
+        let ways = Ways { through_channel, has_positions: flags & POSITIONS != 0 };
         let topic_id = self.topics.open(topic);
         let Some(topic) = self.topics.get_mut(topic_id) else { return Err(holds) };
         let new = Membership {
@@ -156,7 +168,7 @@ impl<D: Deliveries> Registry<D> {
                 return Err(refused.holds);
             }
         };
-        if topic.push(Member::new(key, id, through_channel, topic.deliveries.head())).is_err() {
+        if topic.push(Member::new(key, id, ways, topic.deliveries.head())).is_err() {
             let holds = self.members.get_mut(id).map(|it| std::mem::take(&mut it.holds));
             self.members.remove(id);
             self.topics.close_if_empty(topic_id);
@@ -180,7 +192,10 @@ impl<D: Deliveries> Registry<D> {
         let channel = it.take_channel();
         let (topic, at) = (it.topic, it.at as usize);
         let (is_joined, is_counted) = (it.is_joined(), it.is(COUNTED));
-        let mut left = Left { channel, topic, counted: None, was_behind: it.is(BEHIND) };
+        let has_positions = it.is(POSITIONS);
+        let was_behind = it.is(BEHIND);
+        let mut left =
+            Left { membership: id, channel, topic, counted: None, was_behind, has_positions };
         if let Some(topic) = self.topics.get_mut(topic) {
             left.counted = is_counted.then(|| Rc::clone(&topic.name));
             topic.remove(at, |member, to| {

@@ -22,26 +22,44 @@ pub(crate) struct Member {
     pub(crate) conn: Key,
     /// Number of the next broadcast this member gets.
     pub(crate) cursor: u32,
-    /// Membership index, and in the lowest bit whether deliveries pass the channel (an
-    /// intercepting channel, or a subscription to a further topic).
+    /// Membership index, and in the lowest bits whether deliveries pass the channel (an
+    /// intercepting channel, or a subscription to a further topic), and whether it is told where
+    /// kept broadcasts stand.
     tag: u32,
 }
 
 const _: () = assert!(size_of::<Member>() == 16, "a subscriber entry is budgeted at 16 bytes");
 
+/// Ways in which broadcasts come to a member.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Ways {
+    /// By way of the channel, or the socket itself.
+    pub(crate) through_channel: bool,
+    /// With positions.
+    pub(crate) has_positions: bool,
+}
+
 impl Member {
-    pub(super) fn new(conn: Key, membership: u32, through_channel: bool, cursor: u32) -> Self {
-        Self { conn, cursor, tag: membership << 1 | u32::from(through_channel) }
+    pub(super) fn new(conn: Key, membership: u32, ways: Ways, cursor: u32) -> Self {
+        let Ways { through_channel, has_positions } = ways;
+        let tag = membership << 2 | u32::from(has_positions) << 1 | u32::from(through_channel);
+        Self { conn, cursor, tag }
     }
 
     #[inline]
     pub(crate) fn membership(self) -> u32 {
-        self.tag >> 1
+        self.tag >> 2
     }
 
     #[inline]
     pub(crate) fn through_channel(self) -> bool {
         self.tag & 1 == 1
+    }
+
+    /// Whether it is told where kept broadcasts stand.
+    #[inline]
+    pub(crate) fn has_positions(self) -> bool {
+        self.tag & 2 == 2
     }
 }
 
@@ -262,7 +280,8 @@ mod tests {
         let id = topics.open("rooms:lobby");
         let topic = topics.get_mut(id).unwrap();
         for n in 0..members {
-            let member = Member::new(Key { slot: n, generation: 0 }, n, false, 0);
+            let key = Key { slot: n, generation: 0 };
+            let member = Member::new(key, n, Ways::default(), 0);
             assert!(topic.push(member).is_ok());
         }
         (topics, id)

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use simurgh_history::{BadResume, Resume};
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
@@ -16,8 +17,11 @@ use crate::frames::say;
 use crate::mount::{Kind, Mount};
 use crate::node::{Callback, Deciding, Node};
 use crate::outcome::{Outcome, Reason};
-use crate::registry::{COUNTED, Holds, Subscriber, WITHOUT_JOIN_REF};
-use crate::socket::{AwaitedJoin, Phase, Replaced, Speaker};
+use crate::history::call::{Ask, HistoryMail, Missed};
+use crate::mail::Mail;
+use crate::presence::call::home;
+use crate::registry::{COUNTED, Holds, POSITIONS, Subscriber, WITHOUT_JOIN_REF};
+use crate::socket::{AwaitedJoin, Granted, Phase, Replaced, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
@@ -33,6 +37,8 @@ struct Joining<'a> {
     join_ref: Ref<'a>,
     message: Ref<'a>,
     replaced: Option<Box<Replaced>>,
+    /// What its client has heard of a kept topic, if it says so.
+    resume: Option<Box<Resume>>,
 }
 
 impl<'a> Joining<'a> {
@@ -43,7 +49,26 @@ impl<'a> Joining<'a> {
             join_ref: awaited.join_ref.as_ref(),
             message: awaited.message.as_ref(),
             replaced: awaited.replaced.take(),
+            resume: awaited.resume.take(),
         }
+    }
+}
+
+impl Joining<'_> {
+    /// It waits for an answer.
+    fn awaited(self, ticket: u32, granted: Option<Granted>) -> AwaitedJoin {
+        let Self { topic, join_ref, message, replaced, resume } = self;
+        let (join_ref, message) = (OwnedRef::from(join_ref), OwnedRef::from(message));
+        let topic = topic.into();
+        AwaitedJoin { topic, join_ref, message, replaced, ticket, resume, granted }
+    }
+}
+
+/// What a client says that it has heard of a kept topic.
+fn resume(payload: &Payload<'_>) -> Result<Option<Box<Resume>>, BadResume> {
+    match payload {
+        Payload::Json(text) => Ok(Resume::parse(text)?.map(Box::new)),
+        Payload::Binary(_) | Payload::User(_) => Ok(None),
     }
 }
 
@@ -76,8 +101,17 @@ impl<N: Node> Core<N> {
             let refusal = session::join_too_long(&join_ref, &msg_ref, &topic);
             return self.say_behind(out, key, joined, refusal);
         }
+        let resume = match self.keeps(&topic).then(|| resume(&payload)).transpose() {
+            Ok(resume) => resume.flatten(),
+            Err(error) => {
+                tracing::debug!(topic = &*topic, %error, "a join says wrongly what its client has heard");
+                self.metrics.joins_refused.add(1);
+                let refusal = session::bad_resume(&join_ref, &msg_ref, &topic);
+                return self.say_behind(out, key, joined, refusal);
+            }
+        };
         let replaced = joined.and_then(|old| self.replace(out, old));
-        let joining = Joining { topic: &topic, join_ref, message: msg_ref, replaced };
+        let joining = Joining { topic: &topic, join_ref, message: msg_ref, replaced, resume };
         self.ask_to_join(out, key, joining, payload, prepared, &route.join);
     }
 
@@ -87,7 +121,8 @@ impl<N: Node> Core<N> {
         let Some(Mount { kind: Kind::Plain { topic, join }, .. }) = node.mount(mount) else {
             return;
         };
-        let joining = Joining { topic, join_ref: Ref::Null, message: Ref::Null, replaced: None };
+        let (join_ref, message, replaced) = (Ref::Null, Ref::Null, None);
+        let joining = Joining { topic, join_ref, message, replaced, resume: None };
         self.ask_to_join(out, key, joining, Payload::EMPTY_OBJECT, None, join);
     }
 
@@ -123,7 +158,11 @@ impl<N: Node> Core<N> {
         let topic = joining.topic;
         match join.0 {
             JoinKind::Ok { channel, reply } => {
-                self.let_in(out, key, joining, channel, reply, effects);
+                let granted = Granted { channel, reply, effects };
+                match joining.resume.is_some() {
+                    true => self.ask_missed(out, key, joining, granted),
+                    false => self.let_in(out, key, joining, granted, None),
+                }
             }
             JoinKind::Error(response) => {
                 self.metrics.joins_refused.add(1);
@@ -137,16 +176,74 @@ impl<N: Node> Core<N> {
         }
     }
 
+    /// Asks what a client has missed that is let in, and has its socket wait for that.
+    fn ask_missed(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: Joining<'_>,
+        granted: Granted,
+    ) {
+        let Some(resume) = &joining.resume else { return };
+        let (client, tick) = (self.client(resume), out.now().tick);
+        let sent = self.history.as_ref().map(|it| &it.departures);
+        let since = resume.since;
+        let since = sent.map_or(since, |it| it.floor(key, joining.topic, since, tick));
+        self.tickets = self.tickets.wrapping_add(1);
+        let ask = Ask {
+            topic: joining.topic.into(),
+            since,
+            partial: resume.partial,
+            shard: self.shard,
+            conn: key,
+            ticket: self.tickets,
+        };
+        let home = home(joining.topic, self.node.shards());
+        if home == usize::from(self.shard) {
+            let missed = self.missed(out, &ask).map(|missed| (client, missed));
+            return self.let_in(out, key, joining, granted, missed);
+        }
+        let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
+            return self.application.drop_guarded(granted);
+        };
+        socket.enter(Phase::Waiting, tick);
+        let awaited = joining.awaited(ask.ticket, Some(granted));
+        socket.own.get_or_insert_default().awaited = Some(Box::new(awaited));
+        out.hold(key);
+        self.node.post(home, Mail::History(HistoryMail::Ask(Box::new(ask))));
+    }
+
+    /// What a client has missed whose socket waits for that.
+    pub(crate) fn heard_missed(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        ticket: u32,
+        missed: Arc<Missed>,
+    ) {
+        let is_it = |it: &AwaitedJoin| it.ticket == ticket;
+        let Some(mut awaited) = self.no_longer_awaited(out, key, is_it) else { return };
+        let Some(granted) = awaited.granted.take() else { return };
+        let client = awaited.resume.as_ref().map_or(0, |resume| self.client(resume));
+        let joining = Joining::again(&mut awaited);
+        self.let_in(out, key, joining, granted, Some((client, missed)));
+    }
+
+    /// As whom a client joins: the same on all shards.
+    fn client(&self, resume: &Resume) -> u64 {
+        resume.id_hash(self.node.id()).unwrap_or(0)
+    }
+
     /// Makes the membership, and only then answers (PROTOCOL §5.5).
     fn let_in(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
         joining: Joining<'_>,
-        channel: Box<dyn Channel>,
-        reply: Payload<'static>,
-        effects: Vec<Effect>,
+        granted: Granted,
+        missed: Option<(u64, Arc<Missed>)>,
     ) {
+        let Granted { channel, reply, effects } = granted;
         // Which events it wants to see is the application's to say, and may panic too.
         let Some(intercepts) = self.application.ask(|| !channel.intercept().is_empty()) else {
             self.application.drop_guarded(channel);
@@ -154,12 +251,21 @@ impl<N: Node> Core<N> {
             self.join_crashed(out, key, joining);
             return self.apply_unjoined(out, key, topic, effects);
         };
-        let Some(membership) = self.enter_topic(out, key, &joining, channel, intercepts) else {
+        let key_of_client = missed.as_ref().map(|(client, _)| *client);
+        let ways = (intercepts, key_of_client);
+        let Some(membership) = self.enter_topic(out, key, &joining, channel, ways) else {
             return;
         };
         self.metrics.joins.add(1);
         self.reply_join(out, key, &joining, "ok", reply);
         self.close_replaced(out, joining.replaced);
+        let id = self.name_of(membership);
+        if let Some((client, missed)) = missed {
+            self.tell_missed(out, membership, client, &missed);
+        }
+        let Some(membership) = id.and_then(|id| self.live(id)) else {
+            return self.application.drop_guarded(effects);
+        };
         let membership = match effects.is_empty() {
             true => {
                 self.application.keep(effects);
@@ -185,7 +291,7 @@ impl<N: Node> Core<N> {
         key: Key,
         joining: &Joining<'_>,
         channel: Box<dyn Channel>,
-        intercepts: bool,
+        (intercepts, client): (bool, Option<u64>),
     ) -> Option<u32> {
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
             // The channel that this join replaced has closed the socket with its last breath.
@@ -202,11 +308,17 @@ impl<N: Node> Core<N> {
         if is_counted {
             flags |= COUNTED;
         }
+        if client.is_some() {
+            flags |= POSITIONS;
+        }
         let holds = Holds::Channel(channel);
         let subscriber = Subscriber { holds, join_ref, through_channel: intercepts, flags };
         let entered = self.registry.subscribe(&mut socket.list, key, topic, subscriber);
         match entered {
             Ok(membership) => {
+                if let Some(client @ 1..) = client {
+                    self.fanout.keys.get_or_insert_default().set(membership, client);
+                }
                 if is_counted {
                     self.node.count_in(topic);
                 }
@@ -327,9 +439,7 @@ impl<N: Node> Core<N> {
             return self.application.drop_guarded(work);
         };
         socket.enter(Phase::Waiting, tick);
-        let Joining { topic, join_ref, message, replaced } = joining;
-        let (join_ref, message) = (OwnedRef::from(join_ref), OwnedRef::from(message));
-        let awaited = AwaitedJoin { topic: topic.into(), join_ref, message, replaced, ticket };
+        let awaited = joining.awaited(ticket, None);
         socket.own.get_or_insert_default().awaited = Some(Box::new(awaited));
         out.hold(key);
         self.node.decide(usize::from(self.shard), key, ticket, work);
@@ -362,6 +472,9 @@ impl<N: Node> Core<N> {
         let Some(mut awaited) = self.no_longer_awaited(out, key, |_| true) else { return };
         self.metrics.errors_decision_timeout.add(1);
         self.metrics.joins_refused.add(1);
+        if let Some(granted) = awaited.granted.take() {
+            self.application.drop_guarded(granted);
+        }
         let joining = Joining::again(&mut awaited);
         self.refuse_join(out, key, joining, session::JOIN_TIMED_OUT);
     }

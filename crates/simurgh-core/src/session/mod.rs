@@ -123,7 +123,7 @@ impl<N: Node> Core<N> {
 
     fn push_in(&mut self, out: &mut impl Sockets, membership: u32, received: Received<'_>) {
         let Received { message: Message { msg_ref, event, payload, .. }, prepared, .. } = received;
-        let in_hand = InHand { message: Some(msg_ref), prepared };
+        let in_hand = InHand { message: Some(msg_ref), prepared, position: None };
         self.call(out, membership, Callback::HandleIn, in_hand, |channel, ctx| {
             channel.handle_in(ctx, &event, payload)
         });
@@ -254,6 +254,9 @@ impl<N: Node> Core<N> {
     /// The connection is gone; its record is all that is left.
     pub(crate) fn end_session(&mut self, out: &mut impl Sockets, key: Key, mut socket: Socket) {
         self.fanout.forget(key);
+        if let Some(history) = &mut self.history {
+            history.departures.forget(key);
+        }
         if socket.is_open() {
             self.socket_ended();
         }

@@ -123,6 +123,15 @@ pub fn join_too_long<'a>(
     refused(join_ref.borrow(), msg_ref, topic, r#"{"reason":"topic or join_ref too long"}"#)
 }
 
+/// Answers a join that says wrongly what its client has heard of a kept topic.
+pub fn bad_resume<'a>(
+    join_ref: &'a Ref<'_>,
+    msg_ref: &'a Ref<'_>,
+    topic: &'a str,
+) -> ServerMessage<'a> {
+    refused(join_ref.borrow(), msg_ref, topic, r#"{"reason":"bad resume"}"#)
+}
+
 /// Answers a leave of a joined topic; [`closed`] follows.
 pub fn leave_joined<'a>(
     channel_join_ref: &'a Ref<'_>,
