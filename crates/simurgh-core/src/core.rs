@@ -59,6 +59,8 @@ pub(crate) struct History {
     pub(crate) kept: KeptTopics,
     pub(crate) barriers: Barriers,
     pub(crate) departures: Departures,
+    /// When what is kept is looked through again.
+    pub(crate) next_round_ns: u64,
     /// What was last sent of what clients had missed, by serializer: V1 and V2.
     pub(crate) replays: [Option<(Arc<Missed>, Run)>; 2],
 }
@@ -168,7 +170,7 @@ fn history(node: &impl Node, seed: u64) -> Option<Box<History>> {
     (!rules.is_empty()).then(|| {
         let (barriers, replays) = (Barriers::default(), Default::default());
         let departures = Departures::default();
-        Box::new(History { kept: kept(), barriers, departures, replays })
+        Box::new(History { kept: kept(), barriers, departures, next_round_ns: 0, replays })
     })
 }
 

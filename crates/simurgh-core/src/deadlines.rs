@@ -104,9 +104,12 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A join has not been decided in time; or a channel has handled a message for so long, with so
+    /// It is not known in time whether a broadcast is kept; or a join has not been decided; or a channel has handled a message for so long, with so
     /// many behind it that the socket is not read, that it is given up.
     fn wait_overdue(&mut self, out: &mut impl Sockets, key: Key) {
+        if self.history.as_ref().is_some_and(|it| it.barriers.hold(key)) {
+            return self.unconfirmed(out, key);
+        }
         let full = out.socket(key).and_then(|socket| socket.own.as_ref()?.full);
         match full.and_then(|channel| self.live(channel)) {
             Some(membership) => {
@@ -124,6 +127,9 @@ impl<N: Node> Core<N> {
         let config = self.node.config();
         let limit = match out.peer_has_shut(key) {
             true => config.close_timeout,
+            false if self.history.as_ref().is_some_and(|it| it.barriers.hold(key)) => {
+                config.history.confirm_timeout
+            }
             false => config.decision_timeout,
         };
         TICK * out.now().tick.wrapping_sub(socket.last_heard) > limit

@@ -91,8 +91,10 @@ impl<N: Node> Core<N> {
         let drained = self.drain_sockets(out);
         let hibernated = self.hibernate_channels(out);
         let present = self.tell_presences(out);
+        let kept = self.sweep_history(out);
         let now = out.now();
-        swept.sooner(drained, now).sooner(hibernated, now).sooner(present, now)
+        let idle = swept.sooner(drained, now).sooner(hibernated, now);
+        idle.sooner(present, now).sooner(kept, now)
     }
 
     /// Sends what is to be sent, for at most one slice.

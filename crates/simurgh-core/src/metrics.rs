@@ -82,6 +82,22 @@ counters! {
     presences: gauge,
     /// Diffs, lists and summaries of presences told, once for all who get the same.
     presence_events: counter,
+    /// Topics whose broadcasts are kept here, now.
+    history_topics: gauge,
+    /// Broadcasts that are kept here, now.
+    history_messages: gauge,
+    /// Bytes of broadcasts that are kept here, with what keeping them takes, now.
+    history_bytes: gauge,
+    /// Broadcasts that were kept here.
+    history_kept: counter,
+    /// Broadcasts not kept, nor sent, because one with the same id had been.
+    history_duplicates: counter,
+    /// Joins that were told all that their clients had missed.
+    resumed: counter,
+    /// Joins whose clients had missed what is not kept any more.
+    resume_gaps: counter,
+    /// Broadcasts that clients got which had missed them.
+    resume_messages: counter,
     /// Bytes of broadcasts under way.
     fanout_bytes: gauge,
     /// Topics with broadcasts under way.
@@ -123,6 +139,8 @@ counters! {
     /// Connects, joins and messages with too much behind them that the application took too long
     /// for.
     errors_decision_timeout: counter,
+    /// Broadcasts of which it was not heard in time that they are kept.
+    errors_unconfirmed: counter,
     /// What a join function did for a channel before its join was decided, dropped.
     errors_before_join: counter,
     /// Presences that a channel already has, has not, or has too many of.

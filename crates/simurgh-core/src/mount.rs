@@ -90,6 +90,11 @@ impl Mount {
         }
     }
 
+    /// Whether the broadcasts of a topic are kept.
+    pub fn keeps(&self, topic: &str) -> bool {
+        self.routes().iter().any(|it| it.history.is_some() && it.pattern.matches(topic))
+    }
+
     /// Where a topic leads.
     pub fn route(&self, topic: &str) -> Option<&Route> {
         match &self.kind {

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use simurgh_proto::message::Payload;
@@ -12,6 +13,7 @@ use crate::broadcast::{Broadcast, BroadcastError};
 use crate::channel::Join;
 use crate::config::Config;
 use crate::flow::Posted;
+use crate::history::call::{HistoryMail, Keep, KeptAnswer, KeptFor};
 use crate::id::ChannelId;
 use crate::mail::Mail;
 use crate::mount::Mount;
@@ -88,6 +90,12 @@ pub trait Node: Reach + Sized + 'static {
     /// Another number for each start of each node, by more than there are shards.
     fn id(&self) -> u64;
 
+    /// Whether some topics' broadcasts are kept.
+    fn has_history(&self) -> bool;
+
+    /// Bytes of what each shard keeps of topics' broadcasts.
+    fn history_bytes(&self) -> &[AtomicU64];
+
     /// Milliseconds since 1970 at a time of the shards' clock.
     fn unix_ms(&self, now_ns: u64) -> u64;
 
@@ -154,12 +162,40 @@ pub trait Node: Reach + Sized + 'static {
     /// # Errors
     /// The payload is too large, or too much is under way.
     fn broadcast(&self, broadcast: Broadcast) -> Result<(), BroadcastError> {
+        if self.keeps(broadcast.topic()) {
+            return self.keep(broadcast, None, None);
+        }
         self.may_broadcast(broadcast.payload().len())?;
         let broadcast = Arc::new(broadcast);
         for shard in 0..self.shards() {
             let posted = Posted::new(Arc::clone(&broadcast), None);
             self.post_charged(shard, posted);
         }
+        Ok(())
+    }
+
+    /// Whether the broadcasts of a topic are kept.
+    fn keeps(&self, topic: &str) -> bool {
+        self.has_history()
+            && (0..=u8::MAX).map_while(|index| self.mount(index)).any(|it| it.keeps(topic))
+    }
+
+    /// A broadcast that no channel makes, on a topic whose broadcasts are kept, from any thread:
+    /// one with an id is kept, and passed on, once. `answer` hears where it is kept.
+    ///
+    /// # Errors
+    /// The payload is too large, or too much is under way.
+    fn keep(
+        &self,
+        broadcast: Broadcast,
+        id: Option<Box<str>>,
+        answer: Option<KeptAnswer>,
+    ) -> Result<(), BroadcastError> {
+        self.may_broadcast(broadcast.payload().len())?;
+        let (shard, weight) = (home(broadcast.topic(), self.shards()), broadcast.weight());
+        let kept_for = answer.map_or(KeptFor::Nobody, KeptFor::Asker);
+        let keep = Keep { broadcast, charge: None, sender: 0, id, kept_for };
+        self.post_weighed(shard, weight, Mail::History(HistoryMail::Keep(Box::new(keep))));
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
@@ -28,6 +29,7 @@ pub(crate) struct TestNode {
     pub(crate) config: Config,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) permits: Permits,
+    history_bytes: Vec<AtomicU64>,
     state: Mutex<Told>,
 }
 
@@ -51,8 +53,9 @@ pub(crate) struct Told {
 impl TestNode {
     pub(crate) fn new(shards: usize, config: Config, mounts: Vec<Mount>) -> Self {
         let mail = (0..shards).map(|_| Vec::new()).collect();
+        let history_bytes = (0..shards).map(|_| AtomicU64::new(0)).collect();
         let told = Told { mail, bytes: vec![0; shards], ..Told::default() };
-        Self { config, mounts, permits: Permits::new(1, 1), state: Mutex::new(told) }
+        Self { config, mounts, permits: Permits::new(1, 1), history_bytes, state: Mutex::new(told) }
     }
 
     pub(crate) fn told(&self) -> MutexGuard<'_, Told> {
@@ -119,6 +122,14 @@ impl Node for TestNode {
 
     fn id(&self) -> u64 {
         7
+    }
+
+    fn has_history(&self) -> bool {
+        self.mounts.iter().any(|it| it.routes().iter().any(|route| route.history.is_some()))
+    }
+
+    fn history_bytes(&self) -> &[AtomicU64] {
+        &self.history_bytes
     }
 
     fn unix_ms(&self, now_ns: u64) -> u64 {

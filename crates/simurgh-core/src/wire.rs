@@ -30,6 +30,7 @@ pub(crate) const FORMS: usize = 6;
 
 impl Form {
     /// The form of who is told no positions.
+    #[cfg(test)]
     pub(crate) const fn plain(wire: Wire) -> Self {
         Self { wire, has_positions: false }
     }

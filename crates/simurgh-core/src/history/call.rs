@@ -120,6 +120,8 @@ pub struct Ask {
 /// About the history of a topic.
 #[derive(Debug)]
 pub enum HistoryMail {
+    /// What all shards keep is too much, and this one has most of it.
+    Evict,
     /// For the home of the topic.
     Ask(Box<Ask>),
     /// From there, for a socket that waits for it.

@@ -1,10 +1,12 @@
 //! The topics whose histories a shard keeps.
 
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use simurgh_history::{
-    Epoch, KeptTopic, Limits, Place, Position, Reason, ReplayLimits, Since, Stored,
+    Dropped, Epoch, Ids, KeptTopic, Limits, Place, Position, Reason, ReplayLimits, Ring, Since,
+    Stored,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
@@ -21,6 +23,8 @@ const SHARED_BYTES: usize = 1 << 10;
 const KEPT_BYTES: usize = 96;
 /// Names of events that are shared by what is kept.
 const EVENTS_MAX: usize = 256;
+/// Topics among which the one is looked for that was used least lately.
+const SAMPLE: usize = 32;
 
 /// The histories that a shard keeps, and what is declared of all.
 pub(crate) struct KeptTopics {
@@ -29,16 +33,31 @@ pub(crate) struct KeptTopics {
     epoch: Epoch,
     /// Nobody's to guess.
     seed: u64,
-    topics: HashMap<Box<str>, KeptTopic<Kept>>,
+    by_name: HashMap<Rc<str>, u32>,
+    slots: Vec<Option<Box<Slot>>>,
+    free: Vec<u32>,
+    /// Where new topics begin: behind all that were forgotten, so that no number comes again.
+    base: Place,
+    messages: usize,
+    bytes: u64,
+    /// Where the sweep, and the search for what is to be evicted, go on.
+    hand: usize,
     events: HashSet<Arc<str>>,
     /// The last answer, for those who ask the same.
     last: Option<(Asked, Arc<Missed>)>,
 }
 
+struct Slot {
+    name: Rc<str>,
+    topic: KeptTopic<Kept>,
+    /// When somebody last joined or broadcast.
+    used_ms: u64,
+}
+
 /// What was asked, and what was there: while both are the same, so is the answer.
 #[derive(PartialEq, Eq)]
 struct Asked {
-    topic: Box<str>,
+    topic: Rc<str>,
     since: Since,
     partial: bool,
     head: Place,
@@ -47,7 +66,31 @@ struct Asked {
 
 impl KeptTopics {
     pub(crate) fn new(rules: Vec<(Pattern, HistoryRule)>, epoch: Epoch, seed: u64) -> Self {
-        Self { rules, epoch, seed, topics: HashMap::new(), events: HashSet::new(), last: None }
+        Self {
+            rules,
+            epoch,
+            seed,
+            by_name: HashMap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            base: Place::ZERO,
+            messages: 0,
+            bytes: 0,
+            hand: 0,
+            events: HashSet::new(),
+            last: None,
+        }
+    }
+
+    /// What is declared of a topic, if its broadcasts are kept.
+    pub(crate) fn rule(&self, topic: &str) -> Option<&HistoryRule> {
+        let found = self.rules.iter().find(|(pattern, _)| pattern.matches(topic));
+        found.map(|(_, rule)| rule)
+    }
+
+    /// Topics, broadcasts and bytes that are kept.
+    pub(crate) fn counts(&self) -> (usize, usize, u64) {
+        (self.by_name.len(), self.messages, self.bytes)
     }
 
     /// Gives a broadcast the next place in its topic's history and keeps it; as it is to be passed
@@ -59,26 +102,34 @@ impl KeptTopics {
         sender: u64,
         now_ms: u64,
     ) -> (Position, Option<Arc<Broadcast>>) {
-        let limits = limits(self.rule(&broadcast.topic).copied().unwrap_or_default());
-        let (epoch, seed) = (self.epoch, self.seed);
-        let kept = self.topics.entry(broadcast.topic.clone());
-        let topic = kept.or_insert_with(|| KeptTopic::new(epoch, seed));
-        let place = Place::new(topic.ring().head().seq.saturating_add(1));
-        let position = topic.ring().position_of(place);
+        let limits = self.limits(&broadcast.topic);
+        let at = self.open(&broadcast.topic);
+        let events = &mut self.events;
+        let Some(Some(slot)) = self.slots.get_mut(at as usize) else {
+            return (Position { epoch: self.epoch, place: self.base }, None);
+        };
+        slot.used_ms = now_ms;
+        let ring = slot.topic.ring();
+        let position = ring.position_of(Place::new(ring.head().seq.saturating_add(1)));
         broadcast.kept = Some(Box::new(Mark { position, sender }));
         let bytes = broadcast.payload.len() + KEPT_BYTES;
         let broadcast = Arc::new(broadcast);
         let what = match &broadcast.payload {
             Payload::Json(text) if text.len() <= SHARED_BYTES => {
-                What::Json(shared(&mut self.events, &broadcast.event), (**text).into())
+                What::Json(shared(events, &broadcast.event), (**text).into())
             }
             Payload::Binary(data) if data.len() <= SHARED_BYTES => {
-                What::Binary(shared(&mut self.events, &broadcast.event), (**data).into())
+                What::Binary(shared(events, &broadcast.event), (**data).into())
             }
             _ => What::Shared(Arc::clone(&broadcast)),
         };
-        match topic.store(Kept { sender, what }, bytes, id, now_ms, &limits) {
-            Stored::New(position, _) => (position, Some(broadcast)),
+        match slot.topic.store(Kept { sender, what }, bytes, id, now_ms, &limits) {
+            Stored::New(position, dropped) => {
+                self.messages += 1;
+                self.bytes += bytes as u64;
+                self.count(dropped);
+                (position, Some(broadcast))
+            }
             Stored::Duplicate(position) => (position, None),
         }
     }
@@ -90,60 +141,153 @@ impl KeptTopics {
         config: &HistoryConfig,
         now_ms: u64,
     ) -> Arc<Missed> {
-        let limits = limits(self.rule(&ask.topic).copied().unwrap_or_default());
-        let Some(topic) = self.topics.get_mut(&ask.topic) else {
+        let limits = self.limits(&ask.topic);
+        let at = self.by_name.get(&*ask.topic);
+        let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());
+        let Some(slot) = slot else {
             return Arc::new(self.nothing(ask.since));
         };
-        topic.enforce(&limits, now_ms);
-        let ring = topic.ring();
-        let asked = Asked {
-            topic: ask.topic.clone(),
-            since: ask.since,
-            partial: ask.partial,
-            head: ring.head(),
-            floor: ring.floor(),
-        };
+        slot.used_ms = now_ms;
+        let dropped = slot.topic.enforce(&limits, now_ms);
+        let ring = slot.topic.ring();
+        let (head, floor) = (ring.head(), ring.floor());
+        let (topic, since, partial) = (Rc::clone(&slot.name), ask.since, ask.partial);
+        let asked = Asked { topic, since, partial, head, floor };
         if let Some((_, missed)) = self.last.as_ref().filter(|(last, _)| *last == asked) {
             return Arc::clone(missed);
         }
         let (count, bytes) = (config.replay_count, config.replay_bytes as u64);
-        let replay = ring.since(ask.since, &ReplayLimits { count, bytes });
-        let is_given = replay.gap.is_none() || ask.partial;
+        let replay = ring.since(since, &ReplayLimits { count, bytes });
+        let is_given = replay.gap.is_none() || partial;
         let entries = ring.entries(if is_given { replay.entries } else { 0..0 });
         let messages = entries.map(|it| (ring.position_of(it.place), it.value.clone())).collect();
-        let after = if is_given { replay.after } else { ring.head() };
-        let missed = Arc::new(Missed {
-            gap: replay.gap,
-            after: ring.position_of(after),
-            head: ring.position(),
-            messages,
-        });
+        let after = ring.position_of(if is_given { replay.after } else { head });
+        let missed = Missed { gap: replay.gap, after, head: ring.position(), messages };
+        let missed = Arc::new(missed);
+        self.count(dropped);
         self.last = Some((asked, Arc::clone(&missed)));
         missed
     }
 
     /// What somebody has missed of a topic of which nothing is known.
     fn nothing(&self, since: Since) -> Missed {
-        let head = Position { epoch: self.epoch, place: Place::ZERO };
-        let is_known = match since {
-            Since::Now => true,
-            Since::After(position) => position == head,
-            Since::Unknown => false,
+        let head = Position { epoch: self.epoch, place: self.base };
+        let gap = match since {
+            Since::Now => None,
+            Since::After(position) if position == head => None,
+            // There may have been others behind it, which are as old.
+            Since::After(it) if it.epoch == head.epoch && it.place < head.place => {
+                Some(Reason::Expired)
+            }
+            Since::After(_) | Since::Unknown => Some(Reason::Epoch),
         };
-        let gap = (!is_known).then_some(Reason::Epoch);
         Missed { gap, after: head, head, messages: Vec::new() }
     }
 
-    /// What is declared of a topic, if its broadcasts are kept.
-    pub(crate) fn rule(&self, topic: &str) -> Option<&HistoryRule> {
-        let found = self.rules.iter().find(|(pattern, _)| pattern.matches(topic));
-        found.map(|(_, rule)| rule)
+    /// Looks at some of the topics, for what is too old; whether that was the last of a round.
+    pub(crate) fn sweep(&mut self, count: usize, now_ms: u64) -> bool {
+        for _ in 0..count {
+            if self.hand >= self.slots.len() {
+                self.hand = 0;
+                return true;
+            }
+            self.look(self.hand, now_ms);
+            self.hand += 1;
+        }
+        false
     }
-}
 
-fn limits(rule: HistoryRule) -> Limits {
-    let age_ms = rule.age.as_millis().try_into().unwrap_or(u64::MAX);
-    Limits { count: rule.count, bytes: rule.bytes as u64, age_ms }
+    fn look(&mut self, at: usize, now_ms: u64) {
+        let Some(name) = self.slots.get(at).and_then(|it| Some(Rc::clone(&it.as_ref()?.name)))
+        else {
+            return;
+        };
+        let limits = self.limits(&name);
+        let Some(Some(slot)) = self.slots.get_mut(at) else { return };
+        let dropped = slot.topic.enforce(&limits, now_ms);
+        // What there was is remembered for as long again: until then it is known who has missed
+        // nothing.
+        let is_over = slot.topic.is_empty()
+            && now_ms.saturating_sub(slot.used_ms) > limits.age_ms.saturating_mul(2);
+        self.count(dropped);
+        if is_over {
+            self.forget(at);
+        }
+    }
+
+    fn forget(&mut self, at: usize) {
+        let Some(slot) = self.slots.get_mut(at).and_then(Option::take) else { return };
+        self.base = self.base.max(slot.topic.ring().head());
+        self.by_name.remove(&slot.name);
+        self.free.push(at as u32);
+        if self.by_name.is_empty() {
+            (self.by_name, self.slots, self.free) = Default::default();
+            (self.hand, self.last) = (0, None);
+        }
+    }
+
+    /// Has one topic forget the older half of what it keeps: of some, the one that nobody has used
+    /// for longest.
+    pub(crate) fn evict(&mut self) {
+        let places = self.slots.len();
+        let mut oldest: Option<(u64, usize)> = None;
+        let mut seen = 0;
+        for _ in 0..places {
+            self.hand = if self.hand + 1 >= places { 0 } else { self.hand + 1 };
+            let Some(Some(slot)) = self.slots.get(self.hand) else { continue };
+            if slot.topic.ring().is_empty() {
+                continue;
+            }
+            if oldest.is_none_or(|(used_ms, _)| slot.used_ms < used_ms) {
+                oldest = Some((slot.used_ms, self.hand));
+            }
+            seen += 1;
+            if seen == SAMPLE {
+                break;
+            }
+        }
+        let Some((_, at)) = oldest else { return };
+        let Some(Some(slot)) = self.slots.get_mut(at) else { return };
+        let dropped = slot.topic.evict_half();
+        self.count(dropped);
+    }
+
+    fn open(&mut self, name: &str) -> u32 {
+        if let Some(at) = self.by_name.get(name) {
+            return *at;
+        }
+        let name: Rc<str> = name.into();
+        let ring = Ring::new(self.epoch, self.base);
+        let topic = KeptTopic::of(ring, Ids::new(self.seed));
+        let slot = Some(Box::new(Slot { name: Rc::clone(&name), topic, used_ms: 0 }));
+        let at = match self.free.pop() {
+            Some(at) => {
+                if let Some(place) = self.slots.get_mut(at as usize) {
+                    *place = slot;
+                }
+                at
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+        };
+        self.by_name.insert(name, at);
+        at
+    }
+
+    fn count(&mut self, dropped: Dropped) {
+        let Dropped { expired, overwritten, evicted, purged, lost, bytes } = dropped;
+        let messages = expired + overwritten + evicted + purged + lost;
+        self.messages = self.messages.saturating_sub(messages);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    fn limits(&self, topic: &str) -> Limits {
+        let rule = self.rule(topic).copied().unwrap_or_default();
+        let age_ms = rule.age.as_millis().try_into().unwrap_or(u64::MAX);
+        Limits { count: rule.count, bytes: rule.bytes as u64, age_ms }
+    }
 }
 
 /// The name of an event, shared with others of the same.

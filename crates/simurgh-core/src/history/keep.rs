@@ -94,6 +94,11 @@ impl<N: Node> Core<N> {
         let now_ms = self.node.unix_ms(out.now().ns);
         let (position, broadcast) = history.kept.store(broadcast, id.as_deref(), sender, now_ms);
         let is_duplicate = broadcast.is_none();
+        match is_duplicate {
+            true => self.metrics.history_duplicates.add(1),
+            false => self.metrics.history_kept.add(1),
+        }
+        self.keep_within_bounds();
         let apart = match kept_for {
             KeptFor::Channel(channel, _) => Some(usize::from(channel.shard)),
             KeptFor::Nobody | KeptFor::Asker(_) => None,

@@ -47,6 +47,11 @@ impl<N: Node> Core<N> {
         let is_own = |kept: &Kept| client != 0 && kept.sender == client;
         let own = missed.messages.iter().filter(|(_, kept)| is_own(kept)).count();
         let count = missed.messages.len() - own;
+        match missed.gap {
+            None => self.metrics.resumed.add(1),
+            Some(_) => self.metrics.resume_gaps.add(1),
+        }
+        self.metrics.resume_messages.add(count as u64);
         let mut payload = Vec::new();
         encode_resumed(&mut payload, missed.gap, count, None);
         let payload = String::from_utf8(payload).unwrap_or_default();

@@ -4,6 +4,7 @@
 //! such a topic goes there by mail, is kept, and is passed on from there to all shards, so that all
 //! members hear the same order. What its channel does behind it waits until it is back.
 
+mod bounds;
 pub(crate) mod call;
 pub(crate) mod departures;
 pub(crate) mod home;
@@ -14,17 +15,26 @@ pub(crate) mod rule;
 mod wait;
 
 use self::call::HistoryMail;
+use simurgh_proto::message::Payload;
+use simurgh_reactor::Key;
+
 use crate::barrier::{Barrier, Later};
 use crate::core::Core;
 use crate::id::ChannelId;
 use crate::node::Node;
+use crate::outcome::Reply;
 use crate::sockets::Sockets;
+
+/// What a message is answered of which it is not known whether what it broadcast is kept.
+const UNCONFIRMED: &str = r#"{"reason":"unconfirmed"}"#;
 
 impl<N: Node> Core<N> {
     /// Something about the history of a topic.
     pub(crate) fn history_came(&mut self, out: &mut impl Sockets, mail: HistoryMail) {
         match mail {
             HistoryMail::Ask(ask) => self.answer_missed(out, &ask),
+            HistoryMail::Evict => self.evict(),
+            // The session's to hear.
             HistoryMail::Missed(..) => {}
             HistoryMail::Keep(keep) => {
                 self.node.done(usize::from(self.shard), keep.broadcast.weight());
@@ -38,6 +48,24 @@ impl<N: Node> Core<N> {
                     self.go_on(out, channel, barrier);
                 }
             }
+        }
+    }
+
+    /// It is not known in time whether what channels of a socket broadcast is kept: who waits for
+    /// an answer is told so, and what else their callbacks did behind it does not take place.
+    pub(crate) fn unconfirmed(&mut self, out: &mut impl Sockets, key: Key) {
+        let Some(socket) = out.socket(key) else { return };
+        for channel in self.channels_of(socket) {
+            let barrier = self.history.as_mut().and_then(|it| it.barriers.take(channel));
+            let Some(mut barrier) = barrier else { continue };
+            self.metrics.errors_unconfirmed.add(1);
+            let (message, lost) = barrier.fail();
+            self.application.drop_guarded(lost);
+            if let (Some(message), Some(membership)) = (message, self.live(channel)) {
+                let reply = Reply::error(Payload::from_json(UNCONFIRMED));
+                self.reply_to(out, membership, Some(message.as_ref()), reply);
+            }
+            self.go_on(out, channel, barrier);
         }
     }
 

@@ -1,0 +1,77 @@
+//! How much is kept: what is too old goes as a hand comes round, and over the limit of the node
+//! those topics lose half that nobody has used for longest.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use simurgh_reactor::Next;
+
+use super::call::HistoryMail;
+use crate::core::Core;
+use crate::mail::Mail;
+use crate::node::Node;
+use crate::sockets::Sockets;
+
+/// Topics looked at in one turn.
+const SWEEP_TOPICS: usize = 2048;
+/// From one round of the hand to the next.
+const ROUND: Duration = Duration::from_secs(1);
+
+impl<N: Node> Core<N> {
+    /// Looks for what is too old to be kept.
+    pub(crate) fn sweep_history(&mut self, out: &impl Sockets) -> Next {
+        let now_ns = out.now().ns;
+        let now_ms = self.node.unix_ms(now_ns);
+        let Some(history) = &mut self.history else { return Next::Idle };
+        if history.kept.counts().0 == 0 {
+            return Next::Idle;
+        }
+        if let Some(wait @ 1..) = history.next_round_ns.checked_sub(now_ns) {
+            return Next::After(Duration::from_nanos(wait));
+        }
+        let is_round = history.kept.sweep(SWEEP_TOPICS, now_ms);
+        if is_round {
+            history.next_round_ns = now_ns + ROUND.as_nanos() as u64;
+        }
+        self.count_history();
+        if is_round { Next::After(ROUND) } else { Next::Now }
+    }
+
+    /// Notes how much is kept here, and has the shard that keeps most forget some if that is too
+    /// much.
+    pub(super) fn keep_within_bounds(&mut self) {
+        let bytes_max = self.node.config().history.bytes_max as u64;
+        self.count_history();
+        let shards = self.node.history_bytes();
+        let total: u64 = shards.iter().map(|bytes| bytes.load(Relaxed)).sum();
+        if total <= bytes_max {
+            return;
+        }
+        let most = shards.iter().enumerate().max_by_key(|(_, bytes)| bytes.load(Relaxed));
+        match most.map(|(shard, _)| shard) {
+            Some(shard) if shard != usize::from(self.shard) => {
+                self.node.post(shard, Mail::History(HistoryMail::Evict));
+            }
+            _ => self.evict(),
+        }
+    }
+
+    /// Forgets half of a topic that nobody has used for long.
+    pub(super) fn evict(&mut self) {
+        if let Some(history) = &mut self.history {
+            history.kept.evict();
+        }
+        self.count_history();
+    }
+
+    fn count_history(&self) {
+        let Some(history) = &self.history else { return };
+        let (topics, messages, bytes) = history.kept.counts();
+        self.metrics.history_topics.set(topics as u64);
+        self.metrics.history_messages.set(messages as u64);
+        self.metrics.history_bytes.set(bytes);
+        if let Some(place) = self.node.history_bytes().get(usize::from(self.shard)) {
+            place.store(bytes, Relaxed);
+        }
+    }
+}
