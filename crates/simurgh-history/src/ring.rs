@@ -476,3 +476,6 @@ const SLOTS_MIN: usize = 4;
 
 /// The latest time that 48 bits hold.
 const AT_MAX: u64 = (1 << 48) - 1;
+
+#[cfg(test)]
+mod tests;
