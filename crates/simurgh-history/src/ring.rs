@@ -186,9 +186,10 @@ impl<T> Ring<T> {
         let bytes = u64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
         let at_item = at_ms.min(AT_MAX) << 16 | u64::from(place.item);
         let end = self.end().wrapping_add(bytes);
-        if self.entries.len() == self.entries.capacity() {
+        let len = self.entries.len();
+        if len == self.entries.capacity() {
             // By a quarter and not to the double: most of a server's memory may lie here.
-            self.entries.reserve_exact((self.entries.len() / 4).max(SLOTS_MIN));
+            self.entries.reserve_exact((len / 4).max(len.clamp(1, SLOTS_MORE)));
         }
         self.entries.push_back(Kept { seq: place.seq, at_item, end, value });
         (self.head_seq, self.head_item) = (place.seq, place.item);
@@ -466,13 +467,13 @@ impl<T> Ring<T> {
         if len == 0 {
             self.entries = VecDeque::new();
         } else if len < capacity / 2 {
-            self.entries.shrink_to((len + len / 4).max(SLOTS_MIN));
+            self.entries.shrink_to(len + len / 4);
         }
     }
 }
 
-/// The first entries of a topic have places for so many.
-const SLOTS_MIN: usize = 4;
+/// While there are few entries, there is room for so many more.
+const SLOTS_MORE: usize = 2;
 
 /// The latest time that 48 bits hold.
 const AT_MAX: u64 = (1 << 48) - 1;
