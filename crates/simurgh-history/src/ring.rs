@@ -8,7 +8,7 @@ use core::ops::Range;
 
 use crate::position::{Epoch, Place, Position};
 use crate::reason::Reason;
-use crate::resume::Since;
+use crate::resume::{Resume, Since};
 
 /// How much one topic keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,6 +280,16 @@ impl<T> Ring<T> {
         } else {
             Replay { gap: None, after: place, entries }
         }
+    }
+
+    /// What a client gets that joins: as [`since`](Self::since), but only what is to come if
+    /// something is missing and it does not want the rest.
+    pub fn resume(&self, resume: &Resume, limits: &ReplayLimits) -> Replay {
+        let replay = self.since(resume.since, limits);
+        if replay.gap.is_some() && !resume.partial {
+            return Replay { gap: replay.gap, ..self.since(Since::Now, limits) };
+        }
+        replay
     }
 
     /// The next entries after a place, within the limits but at least one if there is any: for

@@ -78,6 +78,11 @@ impl<T> KeptTopic<T> {
         &self.ring
     }
 
+    /// What is kept, for what only a ring can do.
+    pub const fn ring_mut(&mut self) -> &mut Ring<T> {
+        &mut self.ring
+    }
+
     /// The ids that are remembered.
     pub const fn ids(&self) -> &Ids {
         &self.ids

@@ -200,6 +200,23 @@ fn no_more_is_given_than_the_limits() {
 }
 
 #[test]
+fn a_client_may_want_all_or_nothing() {
+    let ring = ring(4);
+    let limits = ReplayLimits { count: 2, ..ALL };
+    let resume = |since, partial| {
+        let resume = Resume { id: None, since, partial, key: None };
+        ring.resume(&resume, &limits)
+    };
+    for partial in [true, false] {
+        assert_eq!(resume(after(20), partial), recovered(20, 2..4));
+        assert_eq!(resume(Since::Now, partial), recovered(40, 4..4));
+    }
+    assert_eq!(resume(after(10), true), gap(Reason::TooMany, 20, 2..4));
+    assert_eq!(resume(after(10), false), gap(Reason::TooMany, 40, 4..4));
+    assert_eq!(resume(Since::Unknown, false), gap(Reason::Epoch, 40, 4..4));
+}
+
+#[test]
 fn portions_are_within_the_limits_and_one_at_least() {
     let mut ring = ring(4);
     let next = |ring: &Ring<u64>, seq, count, bytes| {
