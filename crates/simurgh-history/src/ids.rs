@@ -158,3 +158,92 @@ impl Memory {
 
 /// Room for fewer is not worth being returned before the last is gone.
 const SLOTS_MIN: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn an_id_is_remembered_for_its_time() {
+        let mut ids = Ids::new(7);
+        assert_eq!((ids.check("a", 0), ids.is_empty(), ids.heap_bytes()), (None, true, 0));
+        ids.remember("a", Place::new(1), 1_000);
+        ids.remember("b", Place::new(2), 1_001);
+        assert_eq!(ids.check("a", 1_000 + Ids::AGE_MS - 1), Some(Place::new(1)));
+        assert_eq!(ids.check("a", 0), Some(Place::new(1)), "a clock that goes back");
+        assert_eq!(ids.check("c", 1_000), None);
+        assert_eq!(ids.check("a", 1_000 + Ids::AGE_MS), None);
+        assert_eq!((ids.len(), ids.is_empty()), (1, false));
+        assert_eq!(ids.check("b", 1_000 + Ids::AGE_MS), Some(Place::new(2)));
+        ids.expire(1_001 + Ids::AGE_MS);
+        assert_eq!((ids.len(), ids.is_empty(), ids.heap_bytes()), (0, true, 0));
+        ids.remember("a", Place::new(3), 300_000);
+        assert_eq!(ids.check("a", 300_000), Some(Place::new(3)));
+    }
+
+    #[test]
+    fn what_is_remembered_stays_where_it_is() {
+        let mut ids = Ids::new(7);
+        ids.remember("a", Place::new(1), 0);
+        ids.remember("a", Place::new(2), Ids::AGE_MS - 1);
+        assert_eq!((ids.check("a", 0), ids.len()), (Some(Place::new(1)), 1));
+        ids.remember("a", Place::new(3), Ids::AGE_MS);
+        assert_eq!((ids.check("a", 0), ids.len()), (Some(Place::new(3)), 1));
+        assert_eq!(ids.iter().collect::<Vec<_>>(), [("a", Place::new(3), Ids::AGE_MS)]);
+    }
+
+    #[test]
+    fn ids_have_a_length() {
+        let mut ids = Ids::new(7);
+        for (count, is_id) in [(0, false), (1, true), (128, true), (129, false)] {
+            let id = "x".repeat(count);
+            assert_eq!(Ids::is_id(&id), is_id, "{count}");
+            ids.remember(&id, Place::new(count as u64), 0);
+            assert_eq!(ids.check(&id, 0).is_some(), is_id, "{count}");
+        }
+        assert!(!Ids::is_id(&"é".repeat(65)), "bytes, not characters");
+    }
+
+    #[test]
+    fn of_too_many_the_oldest_go() {
+        let mut ids = Ids::new(7);
+        let count = Ids::COUNT_MAX as u64;
+        let id = |n: u64| format!("id {n}");
+        for n in 0..count {
+            ids.remember(&id(n), Place::new(n), n);
+        }
+        assert_eq!((ids.check(&id(0), 0), ids.len()), (Some(Place::ZERO), Ids::COUNT_MAX));
+        for n in count..3 * count {
+            ids.remember(&id(n), Place::new(n), n);
+            assert_eq!(ids.len(), Ids::COUNT_MAX);
+        }
+        assert_eq!(ids.check(&id(2 * count - 1), 0), None);
+        for n in 2 * count..3 * count {
+            assert_eq!(ids.check(&id(n), 0), Some(Place::new(n)));
+        }
+        // Most of them go: so does their memory.
+        let full = ids.heap_bytes();
+        ids.expire(3 * count - 101 + Ids::AGE_MS);
+        assert_eq!(ids.len(), 100);
+        assert!(ids.heap_bytes() < full / 40, "{} of {full} B", ids.heap_bytes());
+        for n in 3 * count - 100..3 * count {
+            assert_eq!(ids.check(&id(n), 0), Some(Place::new(n)));
+        }
+    }
+
+    #[test]
+    fn numbers_wrap_around() {
+        let mut ids = Ids::new(7);
+        let memory = Memory { first: u32::MAX - 1, ..Memory::default() };
+        ids.memory = Some(Box::new(memory));
+        for n in 0..5 {
+            ids.remember(&format!("{n}"), Place::new(n), n);
+        }
+        ids.expire(2 + Ids::AGE_MS);
+        let left: Vec<_> = (0..5).map(|n| ids.check(&format!("{n}"), 0).is_some()).collect();
+        assert_eq!(left, [false, false, false, true, true]);
+    }
+}

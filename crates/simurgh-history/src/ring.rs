@@ -8,7 +8,7 @@ use core::ops::Range;
 
 use crate::position::{Epoch, Place, Position};
 use crate::reason::Reason;
-use crate::resume::Since;
+use crate::resume::{Resume, Since};
 
 /// How much one topic keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,9 +186,10 @@ impl<T> Ring<T> {
         let bytes = u64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
         let at_item = at_ms.min(AT_MAX) << 16 | u64::from(place.item);
         let end = self.end().wrapping_add(bytes);
-        if self.entries.len() == self.entries.capacity() {
+        let len = self.entries.len();
+        if len == self.entries.capacity() {
             // By a quarter and not to the double: most of a server's memory may lie here.
-            self.entries.reserve_exact((self.entries.len() / 4).max(SLOTS_MIN));
+            self.entries.reserve_exact((len / 4).max(len.clamp(1, SLOTS_MORE)));
         }
         self.entries.push_back(Kept { seq: place.seq, at_item, end, value });
         (self.head_seq, self.head_item) = (place.seq, place.item);
@@ -279,6 +280,16 @@ impl<T> Ring<T> {
         } else {
             Replay { gap: None, after: place, entries }
         }
+    }
+
+    /// What a client gets that joins: as [`since`](Self::since), but only what is to come if
+    /// something is missing and it does not want the rest.
+    pub fn resume(&self, resume: &Resume, limits: &ReplayLimits) -> Replay {
+        let replay = self.since(resume.since, limits);
+        if replay.gap.is_some() && !resume.partial {
+            return Replay { gap: replay.gap, ..self.since(Since::Now, limits) };
+        }
+        replay
     }
 
     /// The next entries after a place, within the limits but at least one if there is any: for
@@ -466,13 +477,16 @@ impl<T> Ring<T> {
         if len == 0 {
             self.entries = VecDeque::new();
         } else if len < capacity / 2 {
-            self.entries.shrink_to((len + len / 4).max(SLOTS_MIN));
+            self.entries.shrink_to(len + len / 4);
         }
     }
 }
 
-/// The first entries of a topic have places for so many.
-const SLOTS_MIN: usize = 4;
+/// While there are few entries, there is room for so many more.
+const SLOTS_MORE: usize = 2;
 
 /// The latest time that 48 bits hold.
 const AT_MAX: u64 = (1 << 48) - 1;
+
+#[cfg(test)]
+mod tests;

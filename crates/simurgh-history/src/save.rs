@@ -293,3 +293,195 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::{String, ToString};
+    use alloc::vec;
+
+    use super::*;
+    use crate::ring::Limits;
+
+    fn encode(text: &String, out: &mut Vec<u8>) {
+        out.extend_from_slice(text.as_bytes());
+    }
+
+    fn decode(bytes: &[u8]) -> Option<String> {
+        String::from_utf8(bytes.to_vec()).ok()
+    }
+
+    fn topics() -> [(&'static str, KeptTopic<String>); 3] {
+        let limits = Limits { count: 2, bytes: 1_000, age_ms: 1_000 };
+        let mut room = KeptTopic::new(Epoch::from_seed(1 << 30), 7);
+        room.store("first".into(), 5, None, 1_795_000_000_000, &limits);
+        room.purge();
+        for (text, bytes) in [("a", 1), ("", 300), ("é", 2)] {
+            room.store(text.into(), bytes, Some("id"), 1_795_000_000_001, &limits);
+            room.store(text.into(), bytes, None, 1_795_000_000_001, &limits);
+        }
+        [
+            ("room:é", room),
+            ("", KeptTopic::new(Epoch::from_seed(2), 7)),
+            ("purged", {
+                let mut topic = KeptTopic::new(Epoch::from_seed(3), 7);
+                topic.store("gone".into(), 4, None, 5, &limits);
+                topic.purge();
+                topic
+            }),
+        ]
+    }
+
+    fn save() -> Vec<u8> {
+        let (mut saver, mut out) = (Saver::new(), vec![]);
+        for (name, topic) in &topics() {
+            saver.topic(&mut out, name, topic, encode);
+        }
+        saver.finish(&mut out);
+        out
+    }
+
+    fn error(bytes: &[u8]) -> SaveError {
+        saved(bytes, 7, decode).map(|topics| topics.len()).unwrap_err()
+    }
+
+    /// The bytes of a body with the checksum that is theirs.
+    fn sealed(body: &[u8]) -> Vec<u8> {
+        let mut out = [MAGIC, [VERSION].as_slice(), body].concat();
+        out.extend_from_slice(&crc32fast::hash(&out).to_le_bytes());
+        out
+    }
+
+    #[test]
+    fn what_is_saved_is_read() {
+        let bytes = save();
+        let read = saved(&bytes, 9, decode).unwrap();
+        assert_eq!(read.len(), 3);
+        for ((name, topic), (expected_name, expected)) in read.iter().zip(&topics()) {
+            assert_eq!(name, expected_name);
+            let (ring, expected_ring) = (topic.ring(), expected.ring());
+            assert_eq!(
+                (ring.marks(), ring.epoch()),
+                (expected_ring.marks(), expected_ring.epoch())
+            );
+            let entries = ring.entries(0..ring.len());
+            assert!(entries.eq(expected_ring.entries(0..expected_ring.len())), "{name}");
+            assert!(topic.ids().iter().eq(expected.ids().iter()), "{name}");
+        }
+        let [(_, room), _, (_, purged)] = &read[..] else { panic!("three topics") };
+        assert_eq!((room.ring().len(), room.ids().len()), (2, 1));
+        assert_eq!(room.ring().has_all_after(Place::ZERO), Err(Reason::Purged));
+        assert_eq!(purged.ring().head(), Place::new(1));
+    }
+
+    #[test]
+    fn topics_may_be_taken_away_one_by_one() {
+        let (mut saver, mut whole, mut out) = (Saver::new(), vec![], vec![]);
+        for (name, topic) in &topics() {
+            saver.topic(&mut out, name, topic, encode);
+            whole.append(&mut out);
+        }
+        saver.finish(&mut out);
+        whole.append(&mut out);
+        assert_eq!(whole, save());
+        // Behind something else in the buffer.
+        let (saver, mut out) = (Saver::new(), vec![1, 2, 3]);
+        saver.finish(&mut out);
+        assert!(saved(&out[3..], 7, decode).unwrap().is_empty());
+    }
+
+    #[test]
+    fn cut_anywhere_it_is_refused() {
+        let bytes = save();
+        for len in 0..bytes.len() {
+            let expected = if len < 13 { SaveError::Cut } else { SaveError::Checksum };
+            assert_eq!(error(&bytes[..len]), expected, "{len}");
+        }
+        let longer = [bytes.as_slice(), b"\0"].concat();
+        assert_eq!(error(&longer), SaveError::Checksum);
+    }
+
+    #[test]
+    fn each_changed_byte_is_noticed() {
+        let bytes = save();
+        for at in 0..bytes.len() {
+            for change in 1..=255 {
+                let mut changed = bytes.clone();
+                changed[at] ^= change;
+                let expected = match at {
+                    0..8 => SaveError::Foreign,
+                    8 => SaveError::Version(changed[8]),
+                    _ => SaveError::Checksum,
+                };
+                assert_eq!(error(&changed), expected, "byte {at} ^ {change}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_nobody_writes_is_refused() {
+        let topic = |rest: &[u8]| [&[1, 1, b't', 7], rest, &[0, 1]].concat();
+        // Head 5, floor 3, expired, never purged.
+        let marks = [5, 0, 3, 0, 7, b'e', b'x', b'p', b'i', b'r', b'e', b'd', 0, 0];
+        let with = |rest: &[u8]| sealed(&topic(&[&marks, rest].concat()));
+        let of_marks = |at: usize, byte: u8| {
+            let mut marks = marks;
+            marks[at] = byte;
+            sealed(&topic(&[&marks[..], &[0, 0]].concat()))
+        };
+        assert_eq!(saved(&with(&[0, 0]), 7, decode).unwrap().len(), 1);
+        assert_eq!(saved(&with(&[1, 5, 0, 9, 1, 1, b'x', 0]), 7, decode).unwrap().len(), 1);
+        assert!(saved(&of_marks(0, 3), 7, decode).is_ok(), "the head is the floor");
+        assert!(saved(&of_marks(12, 3), 7, decode).is_ok(), "the floor was purged");
+        let bad_value = |bytes: &[u8]| bytes.is_empty().then(String::new);
+        let value = with(&[1, 5, 0, 9, 1, 1, b'x', 0]);
+        let read = saved(&value, 7, bad_value).map(|topics| topics.len());
+        assert!(matches!(read, Err(SaveError::Value { .. })), "{read:?}");
+        for (what, bytes) in [
+            ("no end", sealed(&[])),
+            ("no count", sealed(&[0])),
+            ("wrong count", sealed(&[0, 1])),
+            ("more behind the end", sealed(&[0, 0, 0])),
+            ("another mark", sealed(&[2])),
+            ("floor above the head", of_marks(0, 2)),
+            ("purged above the floor", of_marks(12, 4)),
+            ("no reason", of_marks(5, b'E')),
+            ("an entry at the floor", with(&[1, 3, 0, 9, 1, 1, b'x', 0])),
+            ("an entry above the head", with(&[1, 6, 0, 9, 1, 1, b'x', 0])),
+            ("two in one place", with(&[2, 5, 0, 9, 1, 0, 5, 0, 9, 1, 0, 0])),
+            ("a longer value than there is", with(&[1, 5, 0, 9, 1, 99])),
+            ("far more entries", with(&[255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 5])),
+            (
+                "a longer number than 64 bits",
+                with(&[255, 255, 255, 255, 255, 255, 255, 255, 255, 2]),
+            ),
+            ("a number without end", with(&[128; 12])),
+            ("an item of 17 bits", with(&[1, 5, 255, 255, 7, 9, 1, 1, b'x', 0])),
+            ("a name that is no text", sealed(&[1, 1, 0xff, 7])),
+            ("no such epoch", sealed(&[1, 0, 255, 255, 255, 255, 15])),
+        ] {
+            assert!(matches!(error(&bytes), SaveError::Malformed { .. }), "{what}");
+        }
+        let of_head = |seq| {
+            let mut rest = vec![];
+            put(&mut rest, seq);
+            rest.extend_from_slice(&[marks.get(1..).unwrap(), &[0, 0]].concat());
+            saved(&sealed(&topic(&rest)), 7, decode).map(|topics| topics.len())
+        };
+        assert_eq!(of_head(SEQ_MAX), Ok(1));
+        assert!(matches!(of_head(SEQ_MAX + 1), Err(SaveError::Malformed { .. })));
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong() {
+        for (error, text) in [
+            (SaveError::Foreign, "not a save of history"),
+            (SaveError::Version(2), "a save of version 2, here it is 1"),
+            (SaveError::Cut, "the save was cut"),
+            (SaveError::Checksum, "the save was cut or changed: wrong checksum"),
+            (SaveError::Malformed { at: 9 }, "the save makes no sense at byte 9"),
+            (SaveError::Value { at: 9 }, "the value at byte 9 cannot be read"),
+        ] {
+            assert_eq!(error.to_string(), text);
+        }
+    }
+}

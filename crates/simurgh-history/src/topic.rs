@@ -78,6 +78,11 @@ impl<T> KeptTopic<T> {
         &self.ring
     }
 
+    /// What is kept, for what only a ring can do.
+    pub const fn ring_mut(&mut self) -> &mut Ring<T> {
+        &mut self.ring
+    }
+
     /// The ids that are remembered.
     pub const fn ids(&self) -> &Ids {
         &self.ids
@@ -91,5 +96,67 @@ impl<T> KeptTopic<T> {
     /// Bytes of its own memory, without what the values point to.
     pub fn heap_bytes(&self) -> usize {
         self.ring.heap_bytes() + self.ids.heap_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { count: 2, bytes: 100, age_ms: 60_000 };
+
+    fn topic() -> KeptTopic<char> {
+        KeptTopic::new(Epoch::from_seed(7), 7)
+    }
+
+    fn position(seq: u64) -> Position {
+        Position { epoch: Epoch::from_seed(7), place: Place::new(seq) }
+    }
+
+    #[test]
+    fn values_get_the_next_place() {
+        let mut topic = topic();
+        let none = Dropped::default();
+        assert_eq!((topic.is_empty(), topic.heap_bytes()), (true, 0));
+        assert_eq!(topic.store('a', 1, None, 0, &LIMITS), Stored::New(position(1), none));
+        assert_eq!(topic.store('b', 1, None, 0, &LIMITS), Stored::New(position(2), none));
+        let overwritten = Dropped { overwritten: 1, bytes: 1, ..none };
+        assert_eq!(topic.store('c', 1, None, 0, &LIMITS), Stored::New(position(3), overwritten));
+        let both = Dropped { overwritten: 3, bytes: 103, ..none };
+        assert_eq!(topic.store('d', 101, None, 0, &LIMITS), Stored::New(position(4), both));
+        assert_eq!(topic.store('e', 100, None, 0, &LIMITS), Stored::New(position(5), none));
+        assert_eq!(topic.purge().purged, 1);
+        assert_eq!(topic.store('f', 100, None, 0, &LIMITS), Stored::New(position(6), none));
+        assert_eq!(topic.evict_half().evicted, 1);
+        assert_eq!(topic.store('g', 100, None, 0, &LIMITS), Stored::New(position(7), none));
+        assert_eq!(topic.ring().first().map(|entry| *entry.value), Some('g'));
+        // After several that were stored at once elsewhere.
+        let ring = Ring::new(Epoch::from_seed(7), Place { seq: 9, item: 3 });
+        let mut topic = KeptTopic::of(ring, Ids::new(7));
+        assert_eq!(topic.store('h', 1, None, 0, &LIMITS), Stored::New(position(10), none));
+    }
+
+    #[test]
+    fn an_id_is_stored_once() {
+        let mut topic = topic();
+        let none = Dropped::default();
+        let id = Some("order 1");
+        assert_eq!(topic.store('a', 1, id, 0, &LIMITS), Stored::New(position(1), none));
+        assert_eq!(topic.store('b', 1, id, 0, &LIMITS), Stored::Duplicate(position(1)));
+        assert_eq!((topic.ring().len(), topic.ids().len()), (1, 1));
+        topic.purge();
+        assert!(!topic.is_empty(), "its ids are there");
+        let last = Ids::AGE_MS - 1;
+        assert_eq!(topic.store('c', 1, id, last, &LIMITS), Stored::Duplicate(position(1)));
+        assert_eq!(topic.store('d', 1, id, last + 1, &LIMITS), Stored::New(position(2), none));
+        assert_eq!(
+            topic.store('e', 1, Some("2"), last + 1, &LIMITS),
+            Stored::New(position(3), none)
+        );
+        assert!(topic.heap_bytes() > topic.ring().heap_bytes());
+        assert_eq!(topic.enforce(&LIMITS, 3 * Ids::AGE_MS).expired, 2);
+        assert_eq!((topic.is_empty(), topic.heap_bytes()), (true, 0));
+        assert_eq!(topic.store('f', 1, Some(""), 0, &LIMITS), Stored::New(position(4), none));
+        assert_eq!(topic.store('g', 1, Some(""), 0, &LIMITS), Stored::New(position(5), none));
     }
 }

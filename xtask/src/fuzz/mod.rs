@@ -212,6 +212,7 @@ mod tests {
         let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
         let tests = read("crates/simurgh-proto/tests/fuzz_corpus.rs")
             + &read("crates/simurgh-load/tests/fuzz_corpus.rs")
+            + &read("crates/simurgh-history/tests/fuzz_corpus.rs")
             + &read("crates/simurgh-presence/tests/fuzz_corpus.rs")
             + &read("crates/simurgh-token/tests/fuzz_corpus.rs")
             + &read("crates/simurgh-core/src/registry/tests.rs")

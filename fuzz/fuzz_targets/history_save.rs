@@ -1,0 +1,7 @@
+//! Entry of the fuzzer; what it tries, and why, stands in `fuzz/src/history/save.rs`.
+#![no_main]
+
+#[path = "../src/history/save.rs"]
+mod history_save;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| history_save::run(data));
