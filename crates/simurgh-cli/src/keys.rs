@@ -231,6 +231,35 @@ pub(crate) const ALL: &[Key] = &[
         set: |layer, value| scalar(&mut layer.mailbox_bytes_max, value, units::bytes),
     },
     Key {
+        name: "history_bytes_max",
+        takes: "a size such as \"256MiB\" or a number of bytes",
+        default: "\"256MiB\"",
+        example: None,
+        about: "Broadcasts that are kept of all topics together, where channels declare a history; \
+                above, topics that nobody has used for long forget their older half",
+        cost: "up to so much memory, as it is needed",
+        set: |layer, value| scalar(&mut layer.history_bytes_max, value, units::bytes),
+    },
+    Key {
+        name: "history_replay_count",
+        takes: "a whole number",
+        default: "1000",
+        example: None,
+        about: "Broadcasts that a client is given which comes back; who has missed more gets the \
+                newest, and is told so",
+        cost: "as many messages at once to each",
+        set: |layer, value| scalar(&mut layer.history_replay_count, value, units::presences),
+    },
+    Key {
+        name: "history_replay_bytes",
+        takes: "a size such as \"1MiB\" or a number of bytes",
+        default: "\"1MiB\"",
+        example: None,
+        about: "Bytes of broadcasts that a client is given which comes back",
+        cost: "as many bytes at once to each; once for all who have missed the same",
+        set: |layer, value| scalar(&mut layer.history_replay_bytes, value, units::bytes),
+    },
+    Key {
         name: "presence_interval",
         takes: "a time such as \"50ms\"",
         default: "\"50ms\"",

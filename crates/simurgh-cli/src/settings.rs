@@ -10,7 +10,7 @@ use simurgh::axum::Router;
 use simurgh::axum::http::HeaderValue;
 use simurgh::declared::{self, ChannelSpec, Defaults};
 use simurgh::http::HttpConfig;
-use simurgh::{Config, LongPoll, Mount, PresenceConfig};
+use simurgh::{Config, HistoryConfig, LongPoll, Mount, PresenceConfig};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::file::File;
@@ -255,6 +255,7 @@ fn complete(layer: Layer) -> Config {
     let mut config = Config::default();
     complete_http(&layer, &mut config.http);
     complete_presence(&layer, &mut config.presence);
+    complete_history(&layer, &mut config.history);
     config.listen = layer.listen.unwrap_or_else(|| vec![LISTEN]);
     config.admin_listen = layer.admin_listen.and_then(Choice::value);
     config.shards = layer.shards.and_then(Choice::value).unwrap_or(config.shards);
@@ -308,6 +309,12 @@ fn complete_http(layer: &Layer, http: &mut HttpConfig) {
     http.write_timeout = layer.http_write_timeout.unwrap_or(http.write_timeout);
     http.idle_timeout = layer.http_idle_timeout.unwrap_or(http.idle_timeout);
     http.requests_max = layer.http_requests_max.unwrap_or(http.requests_max);
+}
+
+fn complete_history(layer: &Layer, history: &mut HistoryConfig) {
+    history.bytes_max = layer.history_bytes_max.unwrap_or(history.bytes_max);
+    history.replay_count = layer.history_replay_count.unwrap_or(history.replay_count);
+    history.replay_bytes = layer.history_replay_bytes.unwrap_or(history.replay_bytes);
 }
 
 fn complete_presence(layer: &Layer, presence: &mut PresenceConfig) {

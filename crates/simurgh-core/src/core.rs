@@ -163,8 +163,8 @@ fn meters(node: &impl Node, seed: u64) -> Option<Box<Meters>> {
 
 /// What is kept, if anything is declared to be.
 fn history(node: &impl Node, seed: u64) -> Option<Box<History>> {
-    let routes = (0..=u8::MAX).map_while(|index| node.mount(index)).flat_map(Mount::routes);
-    let rules = routes.filter_map(|it| Some((it.pattern.clone(), it.history?)));
+    let mounts = (0..=u8::MAX).map_while(|index| node.mount(index));
+    let rules = mounts.flat_map(Mount::histories).map(|(pattern, it)| (pattern.clone(), it));
     let rules: Vec<_> = rules.collect();
     let kept = || KeptTopics::new(rules.clone(), Epoch::from_seed(node.id()), seed);
     (!rules.is_empty()).then(|| {

@@ -83,16 +83,26 @@ impl Mount {
         self.limits.rates().chain(self.routes().iter().flat_map(|route| route.limits.rates()))
     }
 
-    pub(crate) fn routes(&self) -> &[Route] {
+    fn routes(&self) -> &[Route] {
         match &self.kind {
             Kind::Channels(routes) => routes,
             Kind::Plain { .. } => &[],
         }
     }
 
+    /// Whether the broadcasts of some topics are kept.
+    pub fn has_history(&self) -> bool {
+        self.routes().iter().any(|it| it.history.is_some())
+    }
+
     /// Whether the broadcasts of a topic are kept.
     pub fn keeps(&self, topic: &str) -> bool {
         self.routes().iter().any(|it| it.history.is_some() && it.pattern.matches(topic))
+    }
+
+    /// What is declared of the histories of topics.
+    pub(crate) fn histories(&self) -> impl Iterator<Item = (&Pattern, HistoryRule)> {
+        self.routes().iter().filter_map(|it| Some((&it.pattern, it.history?)))
     }
 
     /// Where a topic leads.

@@ -125,7 +125,7 @@ impl Node for TestNode {
     }
 
     fn has_history(&self) -> bool {
-        self.mounts.iter().any(|it| it.routes().iter().any(|route| route.history.is_some()))
+        self.mounts.iter().any(Mount::has_history)
     }
 
     fn history_bytes(&self) -> &[AtomicU64] {

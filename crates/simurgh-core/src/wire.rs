@@ -13,8 +13,9 @@ pub enum Wire {
     V2,
     /// No Channels: bare messages.
     Plain,
-    /// Channels without any serializer: values, for a socket within this process.
-    Values,
+    /// Channels without any serializer: values, for a socket within this process. It has no frames,
+    /// and no place in tables of them.
+    Values = 15,
 }
 
 /// How a broadcast looks to a member: by what is spoken on its socket, and by whether it is told
@@ -25,8 +26,8 @@ pub(crate) struct Form {
     pub(crate) has_positions: bool,
 }
 
-/// Number of forms, for tables by form: the second half is of those with positions.
-pub(crate) const FORMS: usize = 6;
+/// Number of forms, for tables by form: those of all wires, then with positions of V1 and V2.
+pub(crate) const FORMS: usize = 5;
 
 impl Form {
     /// The form of who is told no positions.
@@ -35,7 +36,7 @@ impl Form {
         Self { wire, has_positions: false }
     }
 
-    /// Its place in a table. [`Wire::Values`] has no frames, and none at its place.
+    /// Its place in a table, if it has one.
     #[inline]
     pub(crate) fn index(self) -> usize {
         self.wire as usize + (FORMS - 2) * usize::from(self.has_positions)

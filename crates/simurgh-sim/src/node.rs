@@ -322,7 +322,10 @@ fn mounts(stage: &Arc<Stage>) -> [Mount; 2] {
     let pattern = Pattern::parse("rooms:*");
     let prepare = (profile.extras.prepare_above > 0).then(|| ready::prepare(stage));
     let limits = ChannelLimits::default();
-    let route = pattern.ok().map(|pattern| Route { pattern, join: join.clone(), prepare, limits });
+    let make = join.clone();
+    let history = None;
+    let route = |pattern| Route { pattern, join: make, prepare, limits, history };
+    let route = pattern.ok().map(route);
     let mut channels = Mount::new(Kind::Channels(route.into_iter().collect()));
     (channels.channels_max, channels.count_members) =
         (profile.channels_max, profile.counts_members);
@@ -396,6 +399,18 @@ impl Node for SimNode {
 
     fn id(&self) -> u64 {
         self.stage.profile.seed.wrapping_add(self.state().starts << 8)
+    }
+
+    fn has_history(&self) -> bool {
+        false
+    }
+
+    fn history_bytes(&self) -> &[std::sync::atomic::AtomicU64] {
+        &[]
+    }
+
+    fn unix_ms(&self, now_ns: u64) -> u64 {
+        now_ns / 1_000_000
     }
 
     fn permits(&self) -> &Permits {

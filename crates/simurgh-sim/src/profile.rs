@@ -257,6 +257,7 @@ fn config(rng: &mut Rng) -> Config {
         slow_after: 10 * second,
         mailbox_bytes_max: [16 << 20, 100_000, 8_000][rng.usize(..3)],
         presence: PresenceConfig::default(),
+        history: simurgh_core::HistoryConfig::default(),
         callback_warning: 10 * ms,
     }
 }

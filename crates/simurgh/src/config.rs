@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use simurgh_core::PresenceConfig;
+use simurgh_core::{HistoryConfig, PresenceConfig};
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_proto::ws::Limits;
 
@@ -80,6 +80,9 @@ pub struct Config {
     ///
     /// [`Context::presence`]: crate::Context::presence
     pub presence: PresenceConfig,
+    /// How much of all topics' broadcasts is kept, where channels declare that it is
+    /// ([`Mount::history`](crate::Mount::history)).
+    pub history: HistoryConfig,
     /// Which pages may connect; `None`: `Conn` (the request's own scheme, host and port), or
     /// `Local` (pages of this machine and of the request's own host) while the server listens on
     /// loopback alone.
@@ -138,6 +141,7 @@ impl Default for Config {
             slow_after: Duration::from_secs(10),
             mailbox_bytes_max: 16 << 20,
             presence: PresenceConfig::default(),
+            history: HistoryConfig::default(),
             check_origin: None,
             trusted_hosts: Vec::new(),
             trusted_proxies: Vec::new(),
@@ -171,6 +175,7 @@ impl Config {
             slow_after: self.slow_after,
             mailbox_bytes_max: self.mailbox_bytes_max,
             presence: self.presence.clone(),
+            history: self.history.clone(),
             callback_warning: self.callback_warning,
         }
     }

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use simurgh_core::{DRAIN_GRACE, Permits};
 use simurgh_proto::message::Payload;
@@ -434,6 +434,9 @@ fn make_hub(
         observer: Observer::new(),
         readers: tokio::sync::Semaphore::new(cores()),
         runtime: OnceLock::new(),
+        has_history: mounts.iter().any(|mount| mount.channels.has_history()),
+        history_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
+        made: (Instant::now(), SystemTime::now()),
         limits: config.limits_of_core(),
         config,
         mounts,

@@ -2,9 +2,9 @@
 //! settings.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use simurgh_core::{
     Audience, BroadcastError, Callback, ChannelId, Deciding, LinkedWork, Node, Permits,
@@ -58,6 +58,11 @@ pub(crate) struct Hub {
     /// Long messages that are read off the shards at once.
     pub(crate) readers: tokio::sync::Semaphore,
     pub(crate) runtime: OnceLock<tokio::runtime::Handle>,
+    /// Whether some channel's broadcasts are kept, and how many bytes of them by shard.
+    pub(crate) has_history: bool,
+    pub(crate) history_bytes: Vec<AtomicU64>,
+    /// When the server was made, on both clocks: what is kept grows old evenly.
+    pub(crate) made: (Instant, SystemTime),
 }
 
 impl Hub {
@@ -169,6 +174,20 @@ impl Node for Hub {
 
     fn id(&self) -> u64 {
         self.id
+    }
+
+    fn has_history(&self) -> bool {
+        self.has_history
+    }
+
+    fn history_bytes(&self) -> &[AtomicU64] {
+        &self.history_bytes
+    }
+
+    fn unix_ms(&self, _now_ns: u64) -> u64 {
+        let (instant, time) = self.made;
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default() + instant.elapsed();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
     fn permits(&self) -> &Permits {

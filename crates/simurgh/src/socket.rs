@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_core::{ChannelLimits, Kind, Prepared, Route, SocketLimits};
+use simurgh_core::{ChannelLimits, HistoryRule as History, Kind, Prepared, Route, SocketLimits};
 use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_proto::topic::Pattern;
@@ -123,7 +123,7 @@ impl Mount {
         };
         if let Kind::Channels(routes) = &mut self.channels.kind {
             let (join, limits) = (Arc::new(join), ChannelLimits::default());
-            routes.push(Route { pattern, join, prepare: None, limits });
+            routes.push(Route { pattern, join, prepare: None, limits, history: None });
             self.shapes.push(None);
             self.supabase.push(None);
         }
@@ -298,6 +298,35 @@ impl Mount {
             && let Some(route) = routes.last_mut()
         {
             route.limits = limits;
+        }
+        self
+    }
+
+    /// Keeps the broadcasts of the channel that was added last, for clients that come back and say
+    /// what they have heard (docs/HISTORY.md). Without it nothing is kept, and nothing costs
+    /// anything. The rule belongs to the topics of the channel's pattern, also where other mounts
+    /// broadcast on them. A [plain](Self::plain) mount has no such channel.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use simurgh::{Channel, History, Join, Mount};
+    ///
+    /// struct Room;
+    ///
+    /// impl Channel for Room {}
+    ///
+    /// let five_minutes = History { age: Duration::from_secs(300), ..History::default() };
+    /// let mount = Mount::new("/socket")
+    ///     .channel("rooms:*", |_, _| Join::ok(Room))
+    ///     .history(five_minutes);
+    /// # let _ = mount;
+    /// ```
+    pub fn history(mut self, history: History) -> Self {
+        if let Kind::Channels(routes) = &mut self.channels.kind
+            && let Some(route) = routes.last_mut()
+        {
+            route.history = Some(history);
         }
         self
     }

@@ -44,6 +44,7 @@
 //! one atomic addition a join and a leave, to count members across shards.
 
 mod check;
+mod history;
 mod limits;
 mod presence;
 #[cfg(feature = "token")]
@@ -57,7 +58,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use simurgh_core::ChannelLimits;
+use simurgh_core::{ChannelLimits, HistoryRule};
 use simurgh_proto::message::{Message, Payload, events};
 use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::Limits;
@@ -150,6 +151,12 @@ pub struct ChannelSpec {
     /// [`PresenceConfig`](crate::PresenceConfig) allows refuses the join. Default: `false`, which
     /// costs nothing.
     pub presence: Option<Value>,
+    /// How much of the topic's broadcasts is kept for clients that come back and say what they have
+    /// heard (docs/HISTORY.md): `true`, or a table of `count` (100), `age` (`"5m"`) and `bytes`
+    /// (`"1MiB"`), of which whatever is exceeded first lets the oldest go. Default: `false`, which
+    /// costs nothing.
+    #[serde(deserialize_with = "history::deserialize")]
+    pub history: Option<HistoryRule>,
     /// The events members may send.
     pub event: Vec<EventSpec>,
 }
@@ -223,6 +230,7 @@ impl ChannelSpec {
         "limits",
         "members_max",
         "presence",
+        "history",
         "event",
     ];
 }
@@ -309,11 +317,15 @@ fn mount_of(
             }
         };
         let [shapes, prepares] = [&declared, &declared].map(Arc::clone);
-        mount
+        let mount = mount
             .channel(&spec.topic, move |ctx, payload| Declared::join(&declared, ctx, &payload))
             .shapes(move |event| shapes.shape(event))
             .prepares(move |message| Box::new(prepares.prepare(message)))
-            .channel_limits(check::limits(spec, message_bytes_max))
+            .channel_limits(check::limits(spec, message_bytes_max));
+        match spec.history {
+            Some(history) => mount.history(history),
+            None => mount,
+        }
     })
 }
 

@@ -73,6 +73,7 @@ pub(super) fn settings(spec: &ChannelSpec, mut add: impl FnMut(&'static str, Str
         ("payload_shape", spec.payload_shape != PayloadShape::default()),
         ("members_max", spec.members_max.is_some()),
         ("presence", spec.presence.is_some()),
+        ("history", spec.history.is_some()),
         ("event", !spec.event.is_empty()),
     ] {
         if is_said {
