@@ -235,6 +235,25 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_returned_once_most_of_it_is_not_used() {
+        let mut ids = Ids::new(7);
+        let id = |n: u64| format!("{n:04}");
+        for n in 0..1_000 {
+            ids.remember(&id(n), Place::new(n), n);
+        }
+        let full = ids.heap_bytes();
+        ids.expire(399 + Ids::AGE_MS);
+        assert_eq!((ids.len(), full - ids.heap_bytes()), (600, 4 * 400), "their texts only");
+        ids.expire(899 + Ids::AGE_MS);
+        let few = ids.heap_bytes();
+        assert!(few < full / 4, "{few} of {full} B for 100");
+        for n in 1_000..1_100 {
+            ids.remember(&id(n), Place::new(n), 999);
+        }
+        assert_eq!(ids.heap_bytes() - few, 4 * 100, "room for as many is left");
+    }
+
+    #[test]
     fn numbers_wrap_around() {
         let mut ids = Ids::new(7);
         let memory = Memory { first: u32::MAX - 1, ..Memory::default() };

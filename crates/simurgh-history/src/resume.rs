@@ -254,6 +254,7 @@ mod tests {
     fn all_is_read_and_may_be_absent() {
         let nothing = Resume { id: None, since: Since::Now, partial: true, key: None };
         assert_eq!(parse("{}"), Ok(Some(nothing.clone())));
+        assert_eq!(parse(r#"{"partial":true}"#), Ok(Some(nothing.clone())));
         assert_eq!(parse(r#"{ "since" : null, "more": [1] }"#), Ok(Some(nothing.clone())));
         let said = r#"{"id":"\u0031234567","since":"a00000.5-1","partial":false,"key":"k"}"#;
         let after = Since::After(Position::parse("a00000.5-1").unwrap());

@@ -232,6 +232,8 @@ fn portions_are_within_the_limits_and_one_at_least() {
     assert_eq!(next(&ring, 10, 0, 100), Ok((1..2, 20, true)));
     assert_eq!(next(&ring, 10, usize::MAX, u64::MAX), Ok((1..4, 40, false)));
     assert_eq!(next(&ring, 40, 0, 0), Ok((4..4, 40, false)));
+    let usual = ReplayLimits { count: 256, bytes: 65_536 };
+    assert_eq!(ReplayLimits::PORTION, usual);
     assert_eq!(next(&ring, 77, 9, 9), Ok((4..4, 77, false)), "nothing follows what is to come");
     ring.enforce(&Limits { count: 2, ..NEVER }, 0);
     assert_eq!(next(&ring, 19, 9, 100), Err(Reason::Overwritten));
