@@ -166,7 +166,8 @@ fn things_are_shown_in_a_log() {
     assert!(format!("{plain:?}").contains(r#"Plain("chat")"#) && plain.route("chat").is_none());
     assert_eq!((plain.channels_max, plain.count_members, plain.idle_timeout), (100, false, None));
     let pattern = Pattern::parse("a:*").unwrap();
-    let route = Route { pattern, join, prepare: None, limits: ChannelLimits::default(), history: None };
+    let route =
+        Route { pattern, join, prepare: None, limits: ChannelLimits::default(), history: None };
     assert!(format!("{route:?}").starts_with("Route { pattern: Prefix(\"a:\")"));
     assert_eq!(format!("{:?}", Kind::Channels(vec![route])), "Channels(1)");
     let mut it = Stage::playing(scripted(|ctx, _| {

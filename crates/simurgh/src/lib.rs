@@ -93,8 +93,9 @@ pub use pubsub::{PubSub, Subscription};
 pub use signals::Signals;
 pub use simurgh_core::{
     Broadcast, BroadcastError, Channel, ChannelHandle, ChannelLimits, Context, HandleInfo,
-    HistoryConfig, HistoryRule as History, Join, JoinFn, Limit, LimitPolicy, Outcome, PresenceConfig, PresenceError, Presences, Rate, RateError,
-    RateLimit, Reason, Reply, ReplyRef, SizeLimit, SocketLimits, Stop,
+    HistoryConfig, HistoryRule as History, Join, JoinFn, Limit, LimitPolicy, Outcome,
+    PresenceConfig, PresenceError, Presences, Rate, RateError, RateLimit, Reason, Reply, ReplyRef,
+    SizeLimit, SocketLimits, Stop,
 };
 pub use simurgh_proto::message::{Payload, PayloadError, UserBroadcast};
 pub use simurgh_proto::origin::CheckOrigin;

@@ -8,9 +8,9 @@ use simurgh_reactor::{Run, Shared};
 use super::delivery::Delivery;
 use crate::broadcast::Broadcast;
 use crate::frames::broadcast_frame;
+use crate::history::keys::Keys;
 use crate::registry::Topic;
 use crate::sockets::Sockets;
-use crate::history::keys::Keys;
 use crate::wire::Form;
 
 /// Largest burst that is put together for single writes; a larger one is gathered by the system.

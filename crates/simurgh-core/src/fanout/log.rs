@@ -359,7 +359,13 @@ mod tests {
             log.push(broadcast("c"));
             let mut next = None;
             let made = |it: &Arc<Broadcast>| Some(Shared::from(it.event().as_bytes().to_vec()));
-            log.runs(2, Form::plain(Wire::V2), |_| true, made, |run, _| next = run.single().cloned());
+            log.runs(
+                2,
+                Form::plain(Wire::V2),
+                |_| true,
+                made,
+                |run, _| next = run.single().cloned(),
+            );
             let (mut behind, next) = (behind.unwrap(), next.unwrap());
             assert_eq!(behind.push(&next), is_awaited);
         }

@@ -30,9 +30,8 @@ pub(crate) fn encode(
         Payload::Binary(_) | Payload::User(_) => {
             let before = out.len();
             notice(out, serializer, &Ref::Null, topic, NEXT, position)?;
-            let frame = |out: &mut Vec<u8>| {
-                serializer.broadcast(out, topic, event, payload).map(op_code)
-            };
+            let frame =
+                |out: &mut Vec<u8>| serializer.broadcast(out, topic, event, payload).map(op_code);
             let made = ws::encode_with(out, frame);
             if made.is_err() {
                 out.truncate(before);
@@ -110,9 +109,7 @@ pub(crate) fn pushed<'a>(
             (Some(notice(NEXT)), Some(event(Ref::Null, name, payload.borrow())))
         }
         // It has no form there, which is counted as it is said.
-        Some((name, payload)) => {
-            (Some(notice(AT)), Some(event(Ref::Null, name, payload.borrow())))
-        }
+        Some((name, payload)) => (Some(notice(AT)), Some(event(Ref::Null, name, payload.borrow()))),
     };
     before.into_iter().chain(push)
 }

@@ -135,12 +135,7 @@ impl KeptTopics {
     }
 
     /// What somebody has missed.
-    pub(super) fn missed(
-        &mut self,
-        ask: &Ask,
-        config: &HistoryConfig,
-        now_ms: u64,
-    ) -> Arc<Missed> {
+    pub(super) fn missed(&mut self, ask: &Ask, config: &HistoryConfig, now_ms: u64) -> Arc<Missed> {
         let limits = self.limits(&ask.topic);
         let at = self.by_name.get(&*ask.topic);
         let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());

@@ -55,13 +55,18 @@ impl<N: Node> Core<N> {
         let mut payload = Vec::new();
         encode_resumed(&mut payload, missed.gap, count, None);
         let payload = String::from_utf8(payload).unwrap_or_default();
-        say(out, &self.metrics, speaker.conn, ServerMessage::Event(Message {
-            join_ref: speaker.join_ref.as_ref(),
-            msg_ref: kept::ref_of(missed.after),
-            topic: (&*speaker.topic).into(),
-            event: RESUMED.into(),
-            payload: Payload::from_json(payload),
-        }));
+        say(
+            out,
+            &self.metrics,
+            speaker.conn,
+            ServerMessage::Event(Message {
+                join_ref: speaker.join_ref.as_ref(),
+                msg_ref: kept::ref_of(missed.after),
+                topic: (&*speaker.topic).into(),
+                event: RESUMED.into(),
+                payload: Payload::from_json(payload),
+            }),
+        );
         let through = self.registry.member(membership).and_then(|it| it.channel());
         let intercepts = through.is_some_and(|it| !it.intercept().is_empty());
         if intercepts {

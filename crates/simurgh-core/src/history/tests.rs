@@ -135,9 +135,9 @@ fn who_opts_in_is_told_where_it_stands_from_the_first_join_on() {
             let heard = it.says(key, &topic, "bcast", r#"{"n":1}"#);
             let (seqs, texts) = positions(&heard);
             let expected = match wire {
-                Wire::V1 => format!(
-                    r#"{{"topic":"{topic}","event":"news","payload":{{"n":1}},"ref":"P"}}"#
-                ),
+                Wire::V1 => {
+                    format!(r#"{{"topic":"{topic}","event":"news","payload":{{"n":1}},"ref":"P"}}"#)
+                }
                 _ => format!(r#"[null,"P","{topic}","news",{{"n":1}}]"#),
             };
             assert_eq!((seqs, texts), (vec![1], vec![expected]));

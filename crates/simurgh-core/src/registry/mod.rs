@@ -28,8 +28,8 @@ use crate::metrics::ShardMetrics;
 pub(crate) use list::List;
 use members::Memberships;
 pub(crate) use members::{
-    BEHIND, COUNTED, DELIVERING, HAS_RELAYS, HOLDS, Holds, Membership, POSITIONS, RELAY,
-    SOCKET_ID, Subscriber, TRACKS, WITHOUT_JOIN_REF,
+    BEHIND, COUNTED, DELIVERING, HAS_RELAYS, HOLDS, Holds, Membership, POSITIONS, RELAY, SOCKET_ID,
+    Subscriber, TRACKS, WITHOUT_JOIN_REF,
 };
 pub use topics::TopicId;
 use topics::Topics;

@@ -14,14 +14,15 @@ use crate::context::{Effect, Prepared};
 use crate::core::{Core, Received};
 use crate::effects::InHand;
 use crate::frames::say;
+use crate::history::call::{Ask, HistoryMail, Missed};
+use crate::mail::Mail;
 use crate::mount::{Kind, Mount};
 use crate::node::{Callback, Deciding, Node};
 use crate::outcome::{Outcome, Reason};
-use crate::history::call::{Ask, HistoryMail, Missed};
-use crate::mail::Mail;
 use crate::presence::call::home;
 use crate::registry::{COUNTED, Holds, POSITIONS, Subscriber, WITHOUT_JOIN_REF};
-use crate::socket::{AwaitedJoin, Granted, Phase, Replaced, Speaker};
+use crate::session::joining::{Joining, resume};
+use crate::socket::{AwaitedJoin, Granted, Phase};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
@@ -30,47 +31,6 @@ use crate::wire::Wire;
 const TOPIC_BYTES_MAX: usize = 16 << 10;
 /// Longest join_ref, or ref of a join, of which a membership keeps one too.
 const REF_BYTES_MAX: usize = 1 << 10;
-
-/// A join on its way through the application, with what its reply will need.
-struct Joining<'a> {
-    topic: &'a str,
-    join_ref: Ref<'a>,
-    message: Ref<'a>,
-    replaced: Option<Box<Replaced>>,
-    /// What its client has heard of a kept topic, if it says so.
-    resume: Option<Box<Resume>>,
-}
-
-impl<'a> Joining<'a> {
-    /// One that was awaited.
-    fn again(awaited: &'a mut AwaitedJoin) -> Self {
-        Self {
-            topic: &awaited.topic,
-            join_ref: awaited.join_ref.as_ref(),
-            message: awaited.message.as_ref(),
-            replaced: awaited.replaced.take(),
-            resume: awaited.resume.take(),
-        }
-    }
-}
-
-impl Joining<'_> {
-    /// It waits for an answer.
-    fn awaited(self, ticket: u32, granted: Option<Granted>) -> AwaitedJoin {
-        let Self { topic, join_ref, message, replaced, resume } = self;
-        let (join_ref, message) = (OwnedRef::from(join_ref), OwnedRef::from(message));
-        let topic = topic.into();
-        AwaitedJoin { topic, join_ref, message, replaced, ticket, resume, granted }
-    }
-}
-
-/// What a client says that it has heard of a kept topic.
-fn resume(payload: &Payload<'_>) -> Result<Option<Box<Resume>>, BadResume> {
-    match payload {
-        Payload::Json(text) => Ok(Resume::parse(text)?.map(Box::new)),
-        Payload::Binary(_) | Payload::User(_) => Ok(None),
-    }
-}
 
 impl<N: Node> Core<N> {
     /// A client wants to join; `joined` is the channel it has in that topic.
@@ -332,119 +292,6 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Speaks for a join that has made no channel (yet): carries out all that concerns others, or
-    /// the socket.
-    fn apply_unjoined(
-        &mut self,
-        out: &mut impl Sockets,
-        key: Key,
-        topic: &str,
-        mut effects: Vec<Effect>,
-    ) {
-        let has_a_place = |it: &Effect| {
-            use Effect::{Assign, Broadcast, Close, Expire};
-            matches!(it, Broadcast(..) | Close(_) | Assign(_) | Expire(_))
-        };
-        for lost in effects.extract_if(.., |it| !has_a_place(it)) {
-            self.metrics.errors_before_join.add(1);
-            let what = lost.name();
-            tracing::warn!(
-                topic,
-                what,
-                "a join function did this before its join was decided, and \
-                there is no channel: dropped; after_join is the place for it"
-            );
-        }
-        if effects.is_empty() {
-            return self.application.keep(effects);
-        }
-        let nobody = Speaker {
-            conn: key,
-            wire: out.socket(key).map_or(Wire::V2, |socket| socket.wire),
-            topic: topic.into(),
-            join_ref: OwnedRef::NULL,
-            is_given: false,
-            id: self.application.nobody(),
-        };
-        self.apply(out, &nobody, effects);
-    }
-
-    fn join_crashed(&mut self, out: &mut impl Sockets, key: Key, joining: Joining<'_>) {
-        self.metrics.joins_refused.add(1);
-        self.refuse_join(out, key, joining, session::JOIN_CRASHED);
-    }
-
-    fn refuse_join(
-        &mut self,
-        out: &mut impl Sockets,
-        key: Key,
-        joining: Joining<'_>,
-        response: Payload<'static>,
-    ) {
-        self.reply_join(out, key, &joining, "error", response);
-        self.close_replaced(out, joining.replaced);
-        if out.socket(key).is_some_and(|socket| socket.wire == Wire::Plain) {
-            self.close_with(out, key, CloseCode::POLICY);
-        }
-    }
-
-    fn reply_join(
-        &mut self,
-        out: &mut impl Sockets,
-        key: Key,
-        joining: &Joining<'_>,
-        status: &str,
-        response: Payload<'static>,
-    ) {
-        if out.socket(key).is_none_or(|socket| socket.wire == Wire::Plain) {
-            return;
-        }
-        let Joining { topic, join_ref, message, .. } = joining;
-        let reply = session::reply_join(join_ref, message, topic, status, response);
-        say(out, &self.metrics, key, reply);
-    }
-
-    /// Ends the old channel of a topic that is joined again; its last words wait for the new reply.
-    fn replace(&mut self, out: &mut impl Sockets, membership: u32) -> Option<Box<Replaced>> {
-        let id = self.name_of(membership)?;
-        self.bring_up_to_date(out, membership);
-        let speaker = self.live(id).and_then(|it| self.speaker(out, it))?;
-        let effects = self.take_out(out, &speaker, Reason::Rejoined);
-        let (pushes, others): (Vec<_>, Vec<_>) =
-            effects.into_iter().partition(|effect| matches!(effect, Effect::Push(..)));
-        self.apply(out, &speaker, others);
-        Some(Box::new(Replaced { speaker, pushes }))
-    }
-
-    fn close_replaced(&mut self, out: &mut impl Sockets, replaced: Option<Box<Replaced>>) {
-        if let Some(replaced) = replaced {
-            self.notify(out, &replaced.speaker, Reason::Rejoined);
-            self.apply(out, &replaced.speaker, replaced.pushes);
-        }
-    }
-
-    /// Has a socket wait for the application's word on its join. It is not read meanwhile, and what
-    /// came behind waits with it; so everything is handled in the order in which it came (PROTOCOL
-    /// §5.4).
-    fn await_join(
-        &mut self,
-        out: &mut impl Sockets,
-        key: Key,
-        joining: Joining<'_>,
-        work: Deciding,
-    ) {
-        self.tickets = self.tickets.wrapping_add(1);
-        let (ticket, tick) = (self.tickets, out.now().tick);
-        let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
-            return self.application.drop_guarded(work);
-        };
-        socket.enter(Phase::Waiting, tick);
-        let awaited = joining.awaited(ticket, None);
-        socket.own.get_or_insert_default().awaited = Some(Box::new(awaited));
-        out.hold(key);
-        self.node.decide(usize::from(self.shard), key, ticket, work);
-    }
-
     /// What was awaited has come, or something that is not awaited any more; no answer is one that
     /// panicked.
     pub(crate) fn joined(
@@ -477,19 +324,6 @@ impl<N: Node> Core<N> {
         }
         let joining = Joining::again(&mut awaited);
         self.refuse_join(out, key, joining, session::JOIN_TIMED_OUT);
-    }
-
-    /// Has a socket go on that waits for a join, if that is the one.
-    fn no_longer_awaited(
-        &mut self,
-        out: &mut impl Sockets,
-        key: Key,
-        is_it: impl FnOnce(&AwaitedJoin) -> bool,
-    ) -> Option<Box<AwaitedJoin>> {
-        let own = out.socket_mut(key)?.own.as_mut()?;
-        let awaited = own.awaited.take_if(|awaited| is_it(awaited))?;
-        self.resume(out, key);
-        Some(awaited)
     }
 }
 

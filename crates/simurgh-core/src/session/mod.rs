@@ -3,6 +3,7 @@
 
 mod behind;
 mod join;
+mod joining;
 mod limited;
 
 use simurgh_proto::message::{Message, Payload, Ref};

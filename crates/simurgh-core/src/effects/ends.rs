@@ -1,0 +1,166 @@
+//! How channels and sockets end: the other half of the knot.
+
+use simurgh_proto::message::Ref;
+use simurgh_proto::session::server as session;
+use simurgh_proto::ws::CloseCode;
+use simurgh_reactor::Key;
+
+use crate::context::Effect;
+use crate::core::Core;
+use crate::frames::{close_reason, say, say_close};
+use crate::id::ChannelId;
+use crate::node::Node;
+use crate::outcome::Reason;
+use crate::registry::{DELIVERING, List, TRACKS};
+use crate::socket::{Own, Phase, Speaker};
+use crate::sockets::{Abandoned, Sockets};
+use crate::wire::Wire;
+
+impl<N: Node> Core<N> {
+    /// Ends a channel, once it has seen what was broadcast before; or, if it is just seeing that,
+    /// once whoever had it brought up to date has had a say. The first reason is what counts.
+    pub(crate) fn end_channel(&mut self, out: &mut impl Sockets, membership: u32, reason: Reason) {
+        let Some(it) = self.registry.member(membership) else { return };
+        let (id, is_seeing) = (self.id_of(membership, it.generation), it.is(DELIVERING));
+        if self.waits(id) {
+            return self.end_behind(id, reason);
+        }
+        self.metrics.count_end(reason);
+        if !is_seeing {
+            self.bring_up_to_date(out, membership);
+            if let Some(membership) = self.live(id) {
+                self.end_now(out, membership, reason);
+            }
+        } else if !self.wants_to_end(id) {
+            self.ends.push((id, reason));
+        }
+    }
+
+    pub(super) fn wants_to_end(&self, channel: ChannelId) -> bool {
+        self.ends.iter().any(|(it, _)| *it == channel) || self.ends_behind(channel)
+    }
+
+    /// Ends a channel that wants it by what it has intercepted, now that all is said.
+    pub(crate) fn end_as_wanted(&mut self, out: &mut impl Sockets, channel: ChannelId) {
+        let Some(at) = self.ends.iter().position(|(it, _)| *it == channel) else { return };
+        let (_, reason) = self.ends.swap_remove(at);
+        if let Some(membership) = self.live(channel) {
+            self.end_now(out, membership, reason);
+        }
+    }
+
+    /// Ends a channel: tells the client, takes it out of every table, lets it clean up.
+    pub(crate) fn end_now(&mut self, out: &mut impl Sockets, membership: u32, reason: Reason) {
+        let Some(speaker) = self.speaker(out, membership) else { return };
+        // What tells a plain client is the end of its socket, which ends the channel too: that
+        // comes last, for the channel to hear its own reason.
+        let is_plain = speaker.wire == Wire::Plain;
+        if !is_plain {
+            self.notify(out, &speaker, reason);
+        }
+        let effects = self.take_out(out, &speaker, reason);
+        self.apply(out, &speaker, effects);
+        if is_plain {
+            self.notify(out, &speaker, reason);
+        }
+    }
+
+    /// Tells a client that its channel has ended, by `phx_close` or `phx_error`.
+    pub(crate) fn notify(&mut self, out: &mut impl Sockets, speaker: &Speaker, reason: Reason) {
+        let is_fault = reason.is_for_rejoin();
+        if speaker.wire == Wire::Plain {
+            let code = if is_fault { CloseCode::INTERNAL } else { CloseCode::NORMAL };
+            return self.close_with(out, speaker.conn, code);
+        }
+        // These bear it as the client gave it.
+        let join_ref = if speaker.is_given { speaker.join_ref.as_ref() } else { Ref::Null };
+        let notice = match is_fault {
+            true => session::crashed(&join_ref, &speaker.topic),
+            false => session::closed(&join_ref, &speaker.topic),
+        };
+        say(out, &self.metrics, speaker.conn, notice);
+    }
+
+    /// Closes a socket from our side and waits a while for the peer's answer.
+    pub(crate) fn close_with(&mut self, out: &mut impl Sockets, key: Key, code: CloseCode) {
+        self.close_because(out, key, code, close_reason(code));
+    }
+
+    /// The same with a reason of its own.
+    pub(crate) fn close_because(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        code: CloseCode,
+        reason: &'static str,
+    ) {
+        let Some(socket) = out.socket(key) else { return };
+        match socket.phase {
+            Phase::Connecting => return out.abandon(key, Abandoned::Drain),
+            Phase::Open | Phase::Waiting if self.closing != Some(key) => {}
+            _ => return,
+        }
+        // An interceptor that is brought up to date may want to close this socket, too, or end one
+        // of its channels.
+        self.closing = Some(key);
+        for channel in self.channels_of(socket) {
+            if let Some(membership) = self.live(channel) {
+                self.bring_up_to_date(out, membership);
+            }
+        }
+        self.closing = None;
+        self.end_channels(out, key);
+        let tick = out.now().tick;
+        let Some(socket) = out.socket_mut(key) else { return };
+        socket.enter(Phase::Closing, tick);
+        let is_driven = socket.is_driven();
+        say_close(out, key, Some(code), reason);
+        // A held socket has to hear the answer; a driven one answers by having heard it.
+        match is_driven {
+            true => out.close(key),
+            false => out.release(key),
+        }
+    }
+
+    /// Ends all channels of a socket that is about to close, and says nothing to its client.
+    pub(crate) fn end_channels(&mut self, out: &mut impl Sockets, key: Key) {
+        let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else { return };
+        socket.phase = Phase::Ending;
+        let (list, own) = (std::mem::take(&mut socket.list), socket.own.take());
+        self.socket_ended();
+        self.end_memberships(out, list, own);
+    }
+
+    /// Ends what a socket leaves behind; of last words only what others hear is carried out.
+    pub(crate) fn end_memberships(
+        &mut self,
+        out: &mut impl Sockets,
+        mut list: List,
+        own: Option<Box<Own>>,
+    ) {
+        let state = own.as_ref().map(|own| &own.state);
+        while let Some(it) = self.registry.member(list.first()) {
+            let (current, is_joined, tracks) = (list.first(), it.is_joined(), it.is(TRACKS));
+            let speaker = if is_joined { self.speaker(out, current) } else { None };
+            let Some(left) = self.registry.leave(&mut list, current) else { break };
+            let channel = self.has_left(left);
+            if let Some(speaker) = speaker {
+                if tracks {
+                    self.presence_ended(speaker.id, &speaker.topic);
+                }
+                let mut effects = self.waits_no_more(speaker.id);
+                effects.extend(self.application.terminate(
+                    state,
+                    &speaker,
+                    channel,
+                    Reason::Closed,
+                ));
+                effects.retain(|effect| matches!(effect, Effect::Broadcast(..)));
+                self.apply(out, &speaker, effects);
+            }
+        }
+        if let Some(own) = own {
+            self.application.drop_guarded(own);
+        }
+    }
+}

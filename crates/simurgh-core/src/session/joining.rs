@@ -1,0 +1,195 @@
+//! A join on its way: what its answer needs, and waits for; and how it is answered.
+
+use std::sync::Arc;
+
+use simurgh_history::{BadResume, Resume};
+use simurgh_proto::message::{OwnedRef, Payload, Ref};
+use simurgh_proto::session::server as session;
+use simurgh_proto::ws::CloseCode;
+use simurgh_reactor::Key;
+
+use crate::context::Effect;
+use crate::core::Core;
+use crate::frames::say;
+use crate::node::{Deciding, Node};
+use crate::outcome::Reason;
+use crate::socket::{AwaitedJoin, Granted, Phase, Replaced, Speaker};
+use crate::sockets::Sockets;
+use crate::wire::Wire;
+
+/// A join on its way through the application, with what its reply will need.
+pub(super) struct Joining<'a> {
+    pub(super) topic: &'a str,
+    pub(super) join_ref: Ref<'a>,
+    pub(super) message: Ref<'a>,
+    pub(super) replaced: Option<Box<Replaced>>,
+    /// What its client has heard of a kept topic, if it says so.
+    pub(super) resume: Option<Box<Resume>>,
+}
+
+impl<'a> Joining<'a> {
+    /// One that was awaited.
+    pub(super) fn again(awaited: &'a mut AwaitedJoin) -> Self {
+        Self {
+            topic: &awaited.topic,
+            join_ref: awaited.join_ref.as_ref(),
+            message: awaited.message.as_ref(),
+            replaced: awaited.replaced.take(),
+            resume: awaited.resume.take(),
+        }
+    }
+}
+
+impl Joining<'_> {
+    /// It waits for an answer.
+    pub(super) fn awaited(self, ticket: u32, granted: Option<Granted>) -> AwaitedJoin {
+        let Self { topic, join_ref, message, replaced, resume } = self;
+        let (join_ref, message) = (OwnedRef::from(join_ref), OwnedRef::from(message));
+        let topic = topic.into();
+        AwaitedJoin { topic, join_ref, message, replaced, ticket, resume, granted }
+    }
+}
+
+/// What a client says that it has heard of a kept topic.
+pub(super) fn resume(payload: &Payload<'_>) -> Result<Option<Box<Resume>>, BadResume> {
+    match payload {
+        Payload::Json(text) => Ok(Resume::parse(text)?.map(Box::new)),
+        Payload::Binary(_) | Payload::User(_) => Ok(None),
+    }
+}
+
+impl<N: Node> Core<N> {
+    /// Speaks for a join that has made no channel (yet): carries out all that concerns others, or
+    /// the socket.
+    pub(super) fn apply_unjoined(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        topic: &str,
+        mut effects: Vec<Effect>,
+    ) {
+        let has_a_place = |it: &Effect| {
+            use Effect::{Assign, Broadcast, Close, Expire};
+            matches!(it, Broadcast(..) | Close(_) | Assign(_) | Expire(_))
+        };
+        for lost in effects.extract_if(.., |it| !has_a_place(it)) {
+            self.metrics.errors_before_join.add(1);
+            let what = lost.name();
+            tracing::warn!(
+                topic,
+                what,
+                "a join function did this before its join was decided, and \
+                there is no channel: dropped; after_join is the place for it"
+            );
+        }
+        if effects.is_empty() {
+            return self.application.keep(effects);
+        }
+        let nobody = Speaker {
+            conn: key,
+            wire: out.socket(key).map_or(Wire::V2, |socket| socket.wire),
+            topic: topic.into(),
+            join_ref: OwnedRef::NULL,
+            is_given: false,
+            id: self.application.nobody(),
+        };
+        self.apply(out, &nobody, effects);
+    }
+
+    pub(super) fn join_crashed(&mut self, out: &mut impl Sockets, key: Key, joining: Joining<'_>) {
+        self.metrics.joins_refused.add(1);
+        self.refuse_join(out, key, joining, session::JOIN_CRASHED);
+    }
+
+    pub(super) fn refuse_join(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: Joining<'_>,
+        response: Payload<'static>,
+    ) {
+        self.reply_join(out, key, &joining, "error", response);
+        self.close_replaced(out, joining.replaced);
+        if out.socket(key).is_some_and(|socket| socket.wire == Wire::Plain) {
+            self.close_with(out, key, CloseCode::POLICY);
+        }
+    }
+
+    pub(super) fn reply_join(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: &Joining<'_>,
+        status: &str,
+        response: Payload<'static>,
+    ) {
+        if out.socket(key).is_none_or(|socket| socket.wire == Wire::Plain) {
+            return;
+        }
+        let Joining { topic, join_ref, message, .. } = joining;
+        let reply = session::reply_join(join_ref, message, topic, status, response);
+        say(out, &self.metrics, key, reply);
+    }
+
+    /// Ends the old channel of a topic that is joined again; its last words wait for the new reply.
+    pub(super) fn replace(
+        &mut self,
+        out: &mut impl Sockets,
+        membership: u32,
+    ) -> Option<Box<Replaced>> {
+        let id = self.name_of(membership)?;
+        self.bring_up_to_date(out, membership);
+        let speaker = self.live(id).and_then(|it| self.speaker(out, it))?;
+        let effects = self.take_out(out, &speaker, Reason::Rejoined);
+        let (pushes, others): (Vec<_>, Vec<_>) =
+            effects.into_iter().partition(|effect| matches!(effect, Effect::Push(..)));
+        self.apply(out, &speaker, others);
+        Some(Box::new(Replaced { speaker, pushes }))
+    }
+
+    pub(super) fn close_replaced(
+        &mut self,
+        out: &mut impl Sockets,
+        replaced: Option<Box<Replaced>>,
+    ) {
+        if let Some(replaced) = replaced {
+            self.notify(out, &replaced.speaker, Reason::Rejoined);
+            self.apply(out, &replaced.speaker, replaced.pushes);
+        }
+    }
+
+    /// Has a socket wait for the application's word on its join. It is not read meanwhile, and what
+    /// came behind waits with it; so everything is handled in the order in which it came (PROTOCOL
+    /// §5.4).
+    pub(super) fn await_join(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: Joining<'_>,
+        work: Deciding,
+    ) {
+        self.tickets = self.tickets.wrapping_add(1);
+        let (ticket, tick) = (self.tickets, out.now().tick);
+        let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
+            return self.application.drop_guarded(work);
+        };
+        socket.enter(Phase::Waiting, tick);
+        let awaited = joining.awaited(ticket, None);
+        socket.own.get_or_insert_default().awaited = Some(Box::new(awaited));
+        out.hold(key);
+        self.node.decide(usize::from(self.shard), key, ticket, work);
+    }
+
+    /// Has a socket go on that waits for a join, if that is the one.
+    pub(super) fn no_longer_awaited(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        is_it: impl FnOnce(&AwaitedJoin) -> bool,
+    ) -> Option<Box<AwaitedJoin>> {
+        let own = out.socket_mut(key)?.own.as_mut()?;
+        let awaited = own.awaited.take_if(|awaited| is_it(awaited))?;
+        self.resume(out, key);
+        Some(awaited)
+    }
+}
