@@ -235,8 +235,7 @@ pub(crate) const ALL: &[Key] = &[
         takes: "a size such as \"256MiB\" or a number of bytes",
         default: "\"256MiB\"",
         example: None,
-        about: "Broadcasts that are kept of all topics together, where channels declare a history; \
-                above, topics that nobody has used for long forget their older half",
+        about: "Kept broadcasts of all topics together; above, those least used forget half",
         cost: "up to so much memory, as it is needed",
         set: |layer, value| scalar(&mut layer.history_bytes_max, value, units::bytes),
     },
@@ -245,8 +244,7 @@ pub(crate) const ALL: &[Key] = &[
         takes: "a whole number",
         default: "1000",
         example: None,
-        about: "Broadcasts that a client is given which comes back; who has missed more gets the \
-                newest, and is told so",
+        about: "Broadcasts given to a client that comes back: the newest, if it missed more",
         cost: "as many messages at once to each",
         set: |layer, value| scalar(&mut layer.history_replay_count, value, units::presences),
     },
@@ -255,8 +253,8 @@ pub(crate) const ALL: &[Key] = &[
         takes: "a size such as \"1MiB\" or a number of bytes",
         default: "\"1MiB\"",
         example: None,
-        about: "Bytes of broadcasts that a client is given which comes back",
-        cost: "as many bytes at once to each; once for all who have missed the same",
+        about: "Bytes of broadcasts given to a client that comes back",
+        cost: "as many bytes at once to each; once for all who missed the same",
         set: |layer, value| scalar(&mut layer.history_replay_bytes, value, units::bytes),
     },
     Key {
@@ -264,8 +262,7 @@ pub(crate) const ALL: &[Key] = &[
         takes: "a time such as \"50ms\"",
         default: "\"50ms\"",
         example: None,
-        about: "A topic's changes of presence are told once in so long, as one diff; the first \
-                after a quiet while at once",
+        about: "A topic's changes of presence are told once in so long, the first at once",
         cost: "one broadcast a topic in so long, while there are changes",
         set: |layer, value| scalar(&mut layer.presence_interval, value, units::duration),
     },
@@ -274,8 +271,7 @@ pub(crate) const ALL: &[Key] = &[
         takes: "a whole number; 0 tells no lists",
         default: "1000",
         example: None,
-        about: "A topic with more presences tells its members their number and a sample in place \
-                of a list",
+        about: "A topic with more presences tells their number and a sample, and no list",
         cost: "n joins to one topic cost lists of n²/2 presences up to there",
         set: |layer, value| scalar(&mut layer.presence_list_max, value, units::presences),
     },

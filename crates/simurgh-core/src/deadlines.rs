@@ -104,8 +104,9 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// It is not known in time whether a broadcast is kept; or a join has not been decided; or a channel has handled a message for so long, with so
-    /// many behind it that the socket is not read, that it is given up.
+    /// It is not known in time whether a broadcast is kept; or a join has not been decided in time;
+    /// or a channel has handled a message for so long, with so many behind it that the socket is
+    /// not read, that it is given up.
     fn wait_overdue(&mut self, out: &mut impl Sockets, key: Key) {
         if self.history.as_ref().is_some_and(|it| it.barriers.hold(key)) {
             return self.unconfirmed(out, key);

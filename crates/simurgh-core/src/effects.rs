@@ -26,14 +26,12 @@ use crate::channel::Channel;
 use crate::context::{Context, Effect, Prepared, at_position};
 use crate::core::Core;
 use crate::fanout::Through;
-use crate::frames::{close_reason, kept, say, say_close};
-use crate::id::ChannelId;
+use crate::frames::{kept, say};
 use crate::node::{Callback, Node};
 use crate::outcome::{Outcome, Reason, Reply};
-use crate::registry::{DELIVERING, List, POSITIONS, RELAY, SOCKET_ID, TRACKS};
-use crate::socket::{Own, Phase, Speaker};
-use crate::sockets::{Abandoned, Sockets};
-use crate::wire::Wire;
+use crate::registry::{DELIVERING, POSITIONS, RELAY, SOCKET_ID};
+use crate::socket::Speaker;
+use crate::sockets::Sockets;
 
 /// A message of a client that is in a channel's hand.
 #[derive(Default)]

@@ -11,7 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-history", &["simurgh-proto"]),
     ("simurgh-token", &[]),
     // Of the reactor its plain data only, and within it rooms have arrows too: see rooms.rs.
-    ("simurgh-core", &["simurgh-presence", "simurgh-proto", "simurgh-reactor"]),
+    ("simurgh-core", &["simurgh-history", "simurgh-presence", "simurgh-proto", "simurgh-reactor"]),
     ("simurgh-sim", &["simurgh-core", "simurgh-presence", "simurgh-proto", "simurgh-reactor"]),
     // Tokens by a feature of the library alone.
     (

@@ -43,8 +43,8 @@ impl Departures {
     /// What a client has heard that joins a topic again, by what it says and what it was sent.
     pub(crate) fn floor(&self, conn: Key, topic: &str, since: Since, tick: u32) -> Since {
         let Since::After(said) = since else { return since };
-        let all = self.by_conn.get(&conn).into_iter().flatten();
-        let sent = all.filter(|it| &*it.topic == topic && !is_old(it, tick)).next_back();
+        let mut all = self.by_conn.get(&conn).into_iter().flatten();
+        let sent = all.rfind(|it| &*it.topic == topic && !is_old(it, tick));
         match sent.map(|it| it.position) {
             Some(sent) if sent.epoch == said.epoch && sent.place > said.place => Since::After(sent),
             _ => since,

@@ -1,3 +1,5 @@
+//! Two shards: one with members, and one that is the home of half of the topics.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,9 +71,10 @@ impl Node {
     fn says(&mut self, key: Key, topic: &str, event: &str, payload: &str) -> Vec<String> {
         let wire = self.stage.out.peer(key).socket.wire();
         let text = match wire {
-            Wire::V1 => format!(
-                r#"{{"topic":"{topic}","event":"{event}","payload":{payload},"ref":"1","join_ref":"1"}}"#
-            ),
+            Wire::V1 => {
+                let refs = r#""ref":"1","join_ref":"1""#;
+                format!(r#"{{"topic":"{topic}","event":"{event}","payload":{payload},{refs}}}"#)
+            }
             _ => format!(r#"["1","1","{topic}","{event}",{payload}]"#),
         };
         self.stage.says(key, &text);

@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use simurgh_history::{BadResume, Resume};
+use simurgh_history::Resume;
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
-use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
 use crate::channel::{Channel, Join, JoinFn, JoinKind};
@@ -17,14 +16,13 @@ use crate::frames::say;
 use crate::history::call::{Ask, HistoryMail, Missed};
 use crate::mail::Mail;
 use crate::mount::{Kind, Mount};
-use crate::node::{Callback, Deciding, Node};
-use crate::outcome::{Outcome, Reason};
+use crate::node::{Callback, Node};
+use crate::outcome::Outcome;
 use crate::presence::call::home;
 use crate::registry::{COUNTED, Holds, POSITIONS, Subscriber, WITHOUT_JOIN_REF};
 use crate::session::joining::{Joining, resume};
 use crate::socket::{AwaitedJoin, Granted, Phase};
 use crate::sockets::Sockets;
-use crate::wire::Wire;
 
 /// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic:
 /// without one, a socket could pin a whole message for each of its channels.
@@ -64,7 +62,8 @@ impl<N: Node> Core<N> {
         let resume = match self.keeps(&topic).then(|| resume(&payload)).transpose() {
             Ok(resume) => resume.flatten(),
             Err(error) => {
-                tracing::debug!(topic = &*topic, %error, "a join says wrongly what its client has heard");
+                let text = "a join says wrongly what its client has heard";
+                tracing::debug!(topic = &*topic, %error, "{text}");
                 self.metrics.joins_refused.add(1);
                 let refusal = session::bad_resume(&join_ref, &msg_ref, &topic);
                 return self.say_behind(out, key, joined, refusal);

@@ -1,7 +1,5 @@
 //! A join on its way: what its answer needs, and waits for; and how it is answered.
 
-use std::sync::Arc;
-
 use simurgh_history::{BadResume, Resume};
 use simurgh_proto::message::{OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
