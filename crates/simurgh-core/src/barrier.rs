@@ -1,5 +1,5 @@
 //! What a channel did behind a broadcast that is still to be kept: it waits until that is, so that
-//! whoever is answered `ok` knows that the broadcast is kept (PROTOCOL §12).
+//! whoever is answered `ok` knows that the broadcast is kept (docs/HISTORY.md).
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -72,6 +72,12 @@ impl Barriers {
     pub(crate) fn ends(&self, channel: ChannelId) -> bool {
         let queue = self.by_channel.get(&channel).map(|it| &it.queue);
         queue.is_some_and(|it| it.iter().any(|it| matches!(it, Later::End(_))))
+    }
+
+    /// Whether nobody waits.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_channel.is_empty() && self.by_socket.is_empty()
     }
 
     /// Whether some channel of a socket waits.

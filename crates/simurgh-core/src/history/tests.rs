@@ -326,3 +326,187 @@ fn an_interceptor_sees_what_was_missed_and_its_pushes_bear_the_position() {
         assert_eq!(positions(&heard[2..]), (vec![1, 2, 3], expected.to_vec()));
     }
 }
+
+impl Node {
+    /// Time passes on the first shard, and is looked at.
+    fn passes(&mut self, time: Duration) {
+        self.stage.passes(time);
+        self.out.turn_ns = self.stage.out.turn_ns;
+        for _ in 0..4 {
+            self.stage.core.tick(&mut self.stage.out);
+            self.other.tick(&mut self.out);
+        }
+    }
+}
+
+#[test]
+fn who_hears_in_no_time_that_a_broadcast_is_kept_is_told_so() {
+    let script = |ctx: &mut Context<'_>, heard: Heard<'_>| match heard {
+        Heard::In("say", payload) => {
+            ctx.broadcast("news", payload.into_owned());
+            ctx.push("behind", Payload::EMPTY_OBJECT);
+            Outcome::ok(Payload::EMPTY_OBJECT)
+        }
+        other => standard(ctx, other),
+    };
+    let mut it = Node::playing(scripted(script));
+    let topic = it.there.clone();
+    let (key, _) = it.joins(Wire::V2, &topic, "{}");
+    it.stage.says(key, &format!(r#"["1","7","{topic}","say",{{}}]"#));
+    it.passes(Duration::from_secs(8));
+    assert!(it.hears(key).is_empty() && it.stage.out.is_held(key));
+    it.passes(Duration::from_secs(2));
+    let answer = r#"{"status":"error","response":{"reason":"unconfirmed"}}"#;
+    assert_eq!(it.hears(key), [format!(r#"["1","7","{topic}","phx_reply",{answer}]"#)]);
+    assert!(!it.stage.out.is_held(key));
+    assert_eq!(it.stage.core.metrics.errors_unconfirmed.value(), 1);
+    // It was kept all the same, and is passed on; what was behind it is not.
+    it.settles();
+    let events: Vec<String> = it.hears(key).iter().map(|it| event(it)).collect();
+    assert_eq!(events, ["news"]);
+    let events: Vec<String> =
+        it.says(key, &topic, "say", "{}").iter().map(|it| event(it)).collect();
+    assert_eq!(events, ["news", "behind", "phx_reply"]);
+}
+
+#[test]
+fn a_socket_that_goes_while_it_waits_leaves_what_others_are_to_hear() {
+    let script = |ctx: &mut Context<'_>, heard: Heard<'_>| match heard {
+        Heard::In("two", _) => {
+            ctx.broadcast("first", Payload::EMPTY_OBJECT);
+            ctx.push("between", Payload::EMPTY_OBJECT);
+            ctx.broadcast("second", Payload::EMPTY_OBJECT);
+            Outcome::NoReply
+        }
+        Heard::Ends(_) => {
+            ctx.broadcast("gone", Payload::EMPTY_OBJECT);
+            Outcome::NoReply
+        }
+        other => standard(ctx, other),
+    };
+    let mut it = Node::playing(scripted(script));
+    let topic = it.there.clone();
+    let (key, _) = it.joins(Wire::V2, &topic, "{}");
+    let (other, _) = it.joins(Wire::V2, &topic, OPTED_IN);
+    it.stage.says(key, &format!(r#"["1","2","{topic}","two",{{}}]"#));
+    it.stage.goes(key);
+    it.settles();
+    let heard = it.hears(other);
+    assert_eq!(positions(&heard).0, [1, 2, 3]);
+    let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
+    assert_eq!(events, ["first", "second", "gone"]);
+    let history = it.stage.core.history.as_ref().unwrap();
+    assert!(history.barriers.is_empty());
+}
+
+#[test]
+fn what_a_handle_does_behind_its_broadcast_waits_too() {
+    let mut it = Node::playing(scripted(standard));
+    let topic = it.there.clone();
+    let (key, _) = it.joins(Wire::V2, &topic, "{}");
+    let channel = ChannelId { shard: 0, membership: 0, generation: 0 };
+    let push = |event: &str| ToChannel::Push(event.into(), Payload::EMPTY_OBJECT);
+    let handle = Arc::clone(&it.stage.node);
+    handle.broadcast_by(channel, "news", Payload::EMPTY_OBJECT, Audience::All).unwrap();
+    handle.tell(channel, push("behind"));
+    handle.tell(channel, ToChannel::Stop(Stop::Normal));
+    it.stage.takes_mail();
+    assert!(it.hears(key).is_empty());
+    it.settles();
+    let events: Vec<String> = it.hears(key).iter().map(|it| event(it)).collect();
+    assert_eq!(events, ["news", "behind", "phx_close", "you_left"]);
+}
+
+#[test]
+fn over_the_limit_of_the_node_the_topic_used_least_lately_forgets() {
+    let config = HistoryConfig { bytes_max: 20_000, ..HistoryConfig::default() };
+    let mounts = vec![keeping(scripted(standard), HistoryRule::default())];
+    let config = Config { history: config, ..Config::default() };
+    let mut stage = Stage::on(TestNode::new(1, config, mounts));
+    let keys: Vec<Key> = (0..4).map(|n| stage.joined(&[&format!("r{n}")])).collect();
+    let text = "x".repeat(900);
+    for round in 0..9 {
+        for (n, key) in keys.iter().enumerate() {
+            // The first says something once alone.
+            if n > 0 || round == 0 {
+                stage.passes(Duration::from_millis(10));
+                stage.says(*key, &format!(r#"[1,2,"r{n}","bcast","{text}"]"#));
+                stage.takes_mail();
+                stage.fans_out();
+            }
+        }
+    }
+    let history = stage.core.history.as_ref().unwrap();
+    let (topics, messages, bytes) = history.kept.counts();
+    assert_eq!(topics, 4);
+    assert!(bytes <= 20_000 && messages < 28, "{messages} of {bytes} bytes");
+    let key = stage.opens(Wire::V2);
+    let since = format!("{}.0", simurgh_history::Epoch::from_seed(7));
+    stage.says(key, &format!(r#"[1,1,"r0","phx_join",{}]"#, self::since(&since)));
+    let heard = stage.hears(key);
+    assert!(heard[1].contains(r#""reason":"evicted","count":0"#), "{heard:?}");
+}
+
+/// Else a client's position would be taken for one of the new numbers.
+#[test]
+fn numbers_go_on_when_a_topic_was_forgotten() {
+    let rule = HistoryRule { age: Duration::from_secs(5), ..HistoryRule::default() };
+    let mut it = Node::with(scripted(standard), rule);
+    for topic in [it.here.clone(), it.there.clone()] {
+        let (key, _) = it.joins(Wire::V2, &topic, OPTED_IN);
+        let last = it.says(key, &topic, "bcast", "{}");
+        assert_eq!(positions(&last).0, [1]);
+        let topics = |it: &Node| {
+            let of = |core: &Core<TestNode>| core.history.as_ref().unwrap().kept.counts().0;
+            (of(&it.stage.core), of(&it.other))
+        };
+        it.passes(Duration::from_secs(6));
+        assert_ne!(topics(&it), (0, 0), "it is known that nothing was missed");
+        for _ in 0..3 {
+            it.passes(Duration::from_secs(6));
+        }
+        assert_eq!(topics(&it), (0, 0));
+        // Nothing was said since: but that is not known any more.
+        let (_, heard) = it.joins(Wire::V2, &topic, &since(&position_of(&last[0])));
+        assert!(heard[1].contains("resumed"), "{heard:?}");
+        let next = it.says(key, &topic, "bcast", "{}");
+        assert_eq!(positions(&next).0, [2], "behind all that were");
+    }
+}
+
+#[test]
+fn a_payload_without_a_place_for_its_position_comes_behind_it() {
+    let script = |ctx: &mut Context<'_>, heard: Heard<'_>| match heard {
+        Heard::In("bytes", payload) => {
+            let len: usize = payload.parse().unwrap();
+            ctx.broadcast("raw", Payload::from_bytes(vec![7; len]));
+            Outcome::NoReply
+        }
+        Heard::In("text", payload) => {
+            let len: usize = payload.parse().unwrap();
+            ctx.broadcast("long", Payload::from_json(format!("\"{}\"", "x".repeat(len))));
+            Outcome::NoReply
+        }
+        other => standard(ctx, other),
+    };
+    for (len, is_here) in [(5, true), (5, false), (2_000, true), (100_000, true), (100_000, false)]
+    {
+        let mut it = Node::playing(scripted(script));
+        let topic = if is_here { it.here.clone() } else { it.there.clone() };
+        let (speaker, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
+        let (old, _) = it.joins(Wire::V1, &topic, OPTED_IN);
+        let first = position_of(&joined[1]);
+        let mut live = it.says(speaker, &topic, "bytes", &len.to_string());
+        live.extend(it.says(speaker, &topic, "text", &len.to_string()));
+        assert_eq!(live.len(), 3, "a notice and its frame, and a text");
+        let (seqs, texts) = positions(&live);
+        assert_eq!(texts[0], format!(r#"[null,"P","{topic}","simurgh:next",{{}}]"#));
+        assert_eq!(seqs, [1, 2]);
+        assert!(texts[2].starts_with(&format!(r#"[null,"P","{topic}","long","xxxxx"#)));
+        let old = it.hears(old);
+        assert!(old[0].contains(r#""event":"simurgh:at""#), "{}", &old[0][..80]);
+        assert_eq!((positions(&old).0, old.len()), (vec![1, 2], 2));
+        let (_, heard) = it.joins(Wire::V2, &topic, &since(&first));
+        assert_eq!(&heard[2..], &live[..]);
+    }
+}

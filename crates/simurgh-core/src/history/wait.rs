@@ -9,6 +9,7 @@ use crate::core::Core;
 use crate::id::ChannelId;
 use crate::node::Node;
 use crate::outcome::{Reason, Reply};
+use crate::reach::ToChannel;
 use crate::socket::{Phase, Socket, Speaker};
 use crate::sockets::Sockets;
 
@@ -36,6 +37,20 @@ impl<N: Node> Core<N> {
         for effect in effects {
             history.barriers.push(channel, Later::Effect(effect), is_own);
         }
+    }
+
+    /// Has wait what a handle sent to a channel; but for what waits by itself.
+    pub(crate) fn told_behind(&mut self, channel: ChannelId, what: ToChannel) -> Option<ToChannel> {
+        let effect = match what {
+            ToChannel::Push(event, payload) => Effect::Push(event, payload),
+            ToChannel::Reply(to, reply) => Effect::Reply(to, reply),
+            ToChannel::Broadcast(event, payload, audience) => {
+                Effect::Broadcast(None, event, payload, audience)
+            }
+            other @ (ToChannel::Message(_) | ToChannel::Stop(_)) => return Some(other),
+        };
+        self.wait_behind(channel, std::iter::once(effect), false);
+        None
     }
 
     /// Has wait how a callback ended: with an answer to its message, with the end of its channel.

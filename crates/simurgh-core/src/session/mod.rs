@@ -162,6 +162,13 @@ impl<N: Node> Core<N> {
         let Some(membership) = self.live(channel) else {
             return self.told_nobody(channel, what);
         };
+        let what = match self.waits(channel) {
+            false => what,
+            true => match self.told_behind(channel, what) {
+                Some(what) => what,
+                None => return,
+            },
+        };
         match what {
             ToChannel::Message(message) => {
                 let Ok(message) = message.downcast::<Heard>() else { return };
