@@ -13,9 +13,8 @@ pub enum Wire {
     V2,
     /// No Channels: bare messages.
     Plain,
-    /// Channels without any serializer: values, for a socket within this process. It has no frames,
-    /// and no place in tables of them.
-    Values = 15,
+    /// Channels without any serializer: values, for a socket within this process.
+    Values,
 }
 
 /// How a broadcast looks to a member: by what is spoken on its socket, and by whether it is told
@@ -26,6 +25,8 @@ pub(crate) struct Form {
     pub(crate) has_positions: bool,
 }
 
+/// Number of wires with frames, for tables by wire.
+pub(crate) const WIRES: usize = 3;
 /// Number of forms, for tables by form: those of all wires, then with positions of V1 and V2.
 pub(crate) const FORMS: usize = 5;
 
@@ -36,10 +37,10 @@ impl Form {
         Self { wire, has_positions: false }
     }
 
-    /// Its place in a table, if it has one.
+    /// Its place in a table. [`Wire::Values`] has no frames, and no place.
     #[inline]
     pub(crate) fn index(self) -> usize {
-        self.wire as usize + (FORMS - 2) * usize::from(self.has_positions)
+        self.wire as usize + WIRES * usize::from(self.has_positions)
     }
 }
 

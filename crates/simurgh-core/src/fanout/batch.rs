@@ -91,15 +91,13 @@ impl Batch {
 /// Memberships that a broadcast from a number on is not for, or may not be: those of their senders
 /// on any shard, and those of the same clients.
 fn except(topic: &Topic<Delivery>, from: u32, keys: Option<&Keys>) -> Vec<u32> {
-    let mut except = Vec::new();
-    for broadcast in topic.deliveries.log.pending(from) {
-        except.extend(broadcast.except.map(|it| it.membership));
-        let sender = broadcast.kept.as_ref().map_or(0, |mark| mark.sender);
-        if let Some(keys) = keys.filter(|_| sender != 0) {
-            let members = (0..topic.len()).filter_map(|at| topic.member_at(at));
-            let own = members.filter(|it| keys.get(it.membership()) == sender);
-            except.extend(own.map(|it| it.membership()));
-        }
+    let pending = || topic.deliveries.log.pending(from);
+    let mut except: Vec<u32> = pending().filter_map(|it| Some(it.except?.membership)).collect();
+    let Some(keys) = keys else { return except };
+    for sender in pending().filter_map(|it| Some(it.kept.as_ref()?.sender)).filter(|it| *it != 0) {
+        let members = (0..topic.len()).filter_map(|at| topic.member_at(at));
+        let own = members.filter(|it| keys.get(it.membership()) == sender);
+        except.extend(own.map(|it| it.membership()));
     }
     except
 }

@@ -13,7 +13,7 @@ use super::state::Fanout;
 use crate::broadcast::Broadcast;
 use crate::frames::{LONG_BYTES, broadcast_frame, encode_broadcast, kept};
 use crate::node::Node;
-use crate::registry::{DELIVERING, Generations, Member, Topic, TopicId};
+use crate::registry::{DELIVERING, Generations, Member, Membership, THROUGH, Topic, TopicId};
 use crate::sockets::Sockets;
 use crate::wire::{Form, Wire};
 
@@ -120,14 +120,13 @@ impl<N: Node> Fanout<N> {
             if member.cursor == head {
                 continue;
             }
-            if member.through_channel() {
+            if member.is_special() {
                 break Step::Other(member);
             }
             let mut values = None;
             let waits = out.send_chosen(member.conn, |socket| {
                 values = (socket.wire == Wire::Values).then_some(socket.transport);
-                let form = Form { wire: socket.wire, has_positions: member.has_positions() };
-                let batch = batches.get(form.index())?.as_deref()?;
+                let batch = batches.get(socket.wire as usize)?.as_deref()?;
                 if !batch.is_of(&topic.name, member.cursor, head) {
                     return None;
                 }
@@ -189,7 +188,9 @@ impl<N: Node> Fanout<N> {
         member: Member,
         later: bool,
     ) -> Delivered {
-        if member.through_channel() {
+        let passes = |it: &Membership| it.is(THROUGH);
+        let has_positions = member.is_special();
+        if has_positions && registry.member(member.membership()).is_none_or(passes) {
             return through(registry, id, member).map_or(Delivered::NOTHING, Delivered::Through);
         }
         let Some((wire, transport)) = out.socket(member.conn).map(|it| (it.wire, it.transport))
@@ -206,7 +207,7 @@ impl<N: Node> Fanout<N> {
             return Delivered::NOTHING;
         }
         let mut errors = 0;
-        let form = Form { wire, has_positions: member.has_positions() };
+        let form = Form { wire, has_positions };
         let batch = self.batch(out, topic, member.cursor, form, &mut errors);
         let Some(batch) = batch else { return Delivered::NOTHING };
         let count = u64::from(batch.count);
@@ -248,7 +249,10 @@ impl<N: Node> Fanout<N> {
         form: Form,
         errors: &mut u64,
     ) -> Option<&Batch> {
-        let place = self.batches.get_mut(form.index())?;
+        let place = match form.has_positions {
+            false => self.batches.get_mut(form.wire as usize)?,
+            true => self.placed.get_mut(form.wire as usize)?,
+        };
         let head = topic.deliveries.log.head();
         if !place.as_deref().is_some_and(|batch| batch.is_of(&topic.name, cursor, head)) {
             let keys = self.keys.as_deref();

@@ -8,7 +8,7 @@ use simurgh_reactor::{Run, Shared};
 
 use crate::broadcast::Broadcast;
 use crate::flow::Posted;
-use crate::wire::{FORMS, Form};
+use crate::wire::{FORMS, Form, WIRES};
 
 /// A frame of one form, as far as it was asked for.
 enum Frame {
@@ -19,9 +19,14 @@ enum Frame {
     Made(Shared),
 }
 
+/// Frames with positions, by wire.
+type Placed = [Frame; FORMS - WIRES];
+
+const NOT_YET: Placed = [const { Frame::NotYet }; FORMS - WIRES];
+
 struct Entry {
     posted: Posted,
-    frames: [Frame; FORMS],
+    frames: [Frame; WIRES],
 }
 
 /// Numbers broadcasts and keeps those that are still to be sent; numbers wrap.
@@ -29,6 +34,8 @@ struct Entry {
 pub(crate) struct Log {
     /// The newest last: numbers `head - entries.len() .. head`.
     entries: VecDeque<Entry>,
+    /// The same as frames with positions, if a member has asked for one.
+    placed: Option<Box<VecDeque<Placed>>>,
     /// Number the next broadcast will bear.
     head: u32,
     /// The last frames of those that were let go, kept for who is behind: what comes next follows
@@ -57,8 +64,11 @@ impl Log {
     }
 
     pub(crate) fn push(&mut self, posted: Posted) {
-        let frames = [const { Frame::NotYet }; FORMS];
+        let frames = [const { Frame::NotYet }; WIRES];
         self.entries.push_back(Entry { posted, frames });
+        if let Some(placed) = &mut self.placed {
+            placed.push_back(NOT_YET);
+        }
         self.head = self.head.wrapping_add(1);
     }
 
@@ -66,12 +76,14 @@ impl Log {
     /// it.
     pub(crate) fn pop(&mut self, is_awaited: bool) -> Option<Posted> {
         let entry = self.entries.pop_front()?;
+        let placed = self.placed.as_mut().and_then(|placed| placed.pop_front());
         if !is_awaited {
             self.tails = None;
             return Some(entry.posted);
         }
         let tails = self.tails.get_or_insert_default();
-        for (tail, frame) in tails.iter_mut().zip(entry.frames) {
+        let frames = entry.frames.into_iter().chain(placed.unwrap_or(NOT_YET));
+        for (tail, frame) in tails.iter_mut().zip(frames) {
             match frame {
                 Frame::Made(frame) => *tail = Some(frame.last_part().clone()),
                 Frame::NotYet => *tail = None,
@@ -90,7 +102,7 @@ impl Log {
     pub(crate) fn shrink(&mut self) -> bool {
         let had_room = self.entries.capacity() > 0;
         if self.entries.is_empty() {
-            self.entries = VecDeque::new();
+            (self.entries, self.placed) = (VecDeque::new(), None);
         }
         had_room && self.entries.capacity() == 0
     }
@@ -117,7 +129,7 @@ impl Log {
         for at in self.at(cursor)..self.entries.len() {
             self.make(at, form, &mut encode);
             let Some(entry) = self.entries.get(at) else { break };
-            let Some(Frame::Made(frame)) = entry.frames.get(form.index()) else { continue };
+            let Some(Frame::Made(frame)) = self.frame(at, form) else { continue };
             if !wanted(entry.posted.broadcast()) {
                 continue;
             }
@@ -141,8 +153,10 @@ impl Log {
         form: Form,
         encode: &mut impl FnMut(&Arc<Broadcast>) -> Option<Shared>,
     ) {
-        let Some(entry) = self.entries.get_mut(at) else { return };
-        let Some(place @ Frame::NotYet) = entry.frames.get_mut(form.index()) else { return };
+        if let Some(Frame::Made(_) | Frame::Impossible(_)) = self.frame(at, form) {
+            return;
+        }
+        let Some(entry) = self.entries.get(at) else { return };
         let Some(frame) = encode(entry.posted.broadcast()) else {
             // Those on both sides of it are neighbours now.
             if let (Some(before), Some(after)) = (self.before(at, form), self.after(at, form)) {
@@ -150,7 +164,9 @@ impl Log {
             }
             return self.has_no_form(at, form);
         };
-        *place = Frame::Made(frame.clone());
+        if let Some(place) = self.frame_mut(at, form) {
+            *place = Frame::Made(frame.clone());
+        }
         if let Some(before) = self.before(at, form) {
             before.follow(&frame);
         }
@@ -166,8 +182,7 @@ impl Log {
         let last = at + self.row(at + 1, form);
         let row = (last - first + 1) as u32;
         for at in [first, at, last] {
-            let frames = self.entries.get_mut(at).map(|entry| &mut entry.frames);
-            if let Some(place) = frames.and_then(|frames| frames.get_mut(form.index())) {
+            if let Some(place) = self.frame_mut(at, form) {
                 *place = Frame::Impossible(row);
             }
         }
@@ -208,7 +223,18 @@ impl Log {
     fn frame(&self, at: usize, form: Form) -> Option<&Frame> {
         #[cfg(test)]
         self.looks.set(self.looks.get() + 1);
-        self.entries.get(at)?.frames.get(form.index())
+        match form.has_positions {
+            false => self.entries.get(at)?.frames.get(form.wire as usize),
+            true => self.placed.as_ref()?.get(at)?.get(form.wire as usize),
+        }
+    }
+
+    fn frame_mut(&mut self, at: usize, form: Form) -> Option<&mut Frame> {
+        if !form.has_positions {
+            return self.entries.get_mut(at)?.frames.get_mut(form.wire as usize);
+        }
+        let placed = || Box::new(self.entries.iter().map(|_| NOT_YET).collect());
+        self.placed.get_or_insert_with(placed).get_mut(at)?.get_mut(form.wire as usize)
     }
 
     /// Where the entry of a number is; behind the last for one that is not there.

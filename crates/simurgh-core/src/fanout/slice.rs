@@ -129,7 +129,7 @@ impl<N: Node> Fanout<N> {
         self.count_active();
         if self.active.is_empty() {
             // Nothing is under way that the bytes could be wanted for.
-            self.batches = Default::default();
+            (self.batches, self.placed) = Default::default();
         }
         if slice.only_few {
             // What was passed over waits for the permit, which comes by mail.

@@ -14,7 +14,7 @@ use crate::metrics::ShardMetrics;
 use crate::node::Node;
 use crate::permits::Permit;
 use crate::registry::TopicId;
-use crate::wire::FORMS;
+use crate::wire::{FORMS, WIRES};
 
 /// The topics with something left to send, and the bytes in use.
 pub(crate) struct Fanout<N: Node> {
@@ -23,7 +23,10 @@ pub(crate) struct Fanout<N: Node> {
     pub(super) shard: u16,
     pub(super) permit: Permit,
     pub(super) active: VecDeque<TopicId>,
-    pub(super) batches: [Option<Box<Batch>>; FORMS],
+    /// By wire.
+    pub(super) batches: [Option<Box<Batch>>; WIRES],
+    /// With positions.
+    pub(super) placed: [Option<Box<Batch>>; FORMS - WIRES],
     /// Topics of which bytes are withheld.
     pub(super) withheld: Vec<TopicId>,
     pub(super) elsewhere: FlowsElsewhere,
@@ -58,7 +61,8 @@ impl<N: Node> Fanout<N> {
             shard,
             permit: Permit::None,
             active: VecDeque::new(),
-            batches: [const { None }; FORMS],
+            batches: [const { None }; WIRES],
+            placed: [const { None }; FORMS - WIRES],
             withheld: Vec::new(),
             elsewhere: FlowsElsewhere::default(),
             listeners: None,

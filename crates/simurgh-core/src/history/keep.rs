@@ -9,7 +9,7 @@ use crate::history::call::{HistoryMail, Keep, KeptAt, KeptFor};
 use crate::mail::Mail;
 use crate::node::Node;
 use crate::presence::call::home;
-use crate::registry::POSITIONS;
+use crate::registry::{POSITIONS, THROUGH};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 
@@ -77,7 +77,7 @@ impl<N: Node> Core<N> {
         if !it.is(POSITIONS) {
             return;
         }
-        let intercepts = self.registry.is_through(speaker.id.membership);
+        let intercepts = it.is(THROUGH);
         let last = self.registry.topic(it.topic).and_then(|it| it.deliveries.last_kept.as_deref());
         let Some(history) = &mut self.history else { return };
         let seen = history.departures.leaves(speaker.id.membership);

@@ -90,6 +90,8 @@ pub(crate) const HOLDS: u16 = 1024;
 pub(crate) const TRACKS: u16 = 2048;
 /// Its client is told where kept broadcasts stand.
 pub(crate) const POSITIONS: u16 = 4096;
+/// What it gets passes its channel, or the socket itself.
+pub(crate) const THROUGH: u16 = 8192;
 
 impl Membership {
     pub(crate) fn is(&self, flag: u16) -> bool {

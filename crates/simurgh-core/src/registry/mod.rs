@@ -29,11 +29,10 @@ pub(crate) use list::List;
 use members::Memberships;
 pub(crate) use members::{
     BEHIND, COUNTED, DELIVERING, HAS_RELAYS, HOLDS, Holds, Membership, POSITIONS, RELAY, SOCKET_ID,
-    Subscriber, TRACKS, WITHOUT_JOIN_REF,
+    Subscriber, THROUGH, TRACKS, WITHOUT_JOIN_REF,
 };
 pub use topics::TopicId;
 use topics::Topics;
-use topics::Ways;
 pub(crate) use topics::{Deliveries, Member, Topic};
 
 /// See the module.
@@ -95,13 +94,6 @@ impl<D: Deliveries> Registry<D> {
         self.members.get(id)
     }
 
-    /// Whether what a member gets passes its channel.
-    pub(crate) fn is_through(&self, id: u32) -> bool {
-        let it = self.members.get(id);
-        let member = it.and_then(|it| self.topics.get(it.topic)?.member_at(it.at as usize));
-        member.is_some_and(|member| member.through_channel())
-    }
-
     /// The topic of a membership, and the next membership of the same socket.
     pub(crate) fn step(&self, id: u32) -> Option<(TopicId, u32)> {
         self.members.get(id).map(|it| (it.topic, it.next))
@@ -146,7 +138,8 @@ impl<D: Deliveries> Registry<D> {
         subscriber: Subscriber,
     ) -> Result<u32, Holds> {
         let Subscriber { holds, join_ref, through_channel, flags } = subscriber;
-        let ways = Ways { through_channel, has_positions: flags & POSITIONS != 0 };
+        let is_special = through_channel || flags & POSITIONS != 0;
+        let flags = if through_channel { flags | THROUGH } else { flags };
         let topic_id = self.topics.open(topic);
         let Some(topic) = self.topics.get_mut(topic_id) else { return Err(holds) };
         let new = Membership {
@@ -168,7 +161,7 @@ impl<D: Deliveries> Registry<D> {
                 return Err(refused.holds);
             }
         };
-        if topic.push(Member::new(key, id, ways, topic.deliveries.head())).is_err() {
+        if topic.push(Member::new(key, id, is_special, topic.deliveries.head())).is_err() {
             let holds = self.members.get_mut(id).map(|it| std::mem::take(&mut it.holds));
             self.members.remove(id);
             self.topics.close_if_empty(topic_id);

@@ -22,44 +22,27 @@ pub(crate) struct Member {
     pub(crate) conn: Key,
     /// Number of the next broadcast this member gets.
     pub(crate) cursor: u32,
-    /// Membership index, and in the lowest bits whether deliveries pass the channel (an
-    /// intercepting channel, or a subscription to a further topic), and whether it is told where
-    /// kept broadcasts stand.
+    /// Membership index, and in the lowest bit whether deliveries are not as for most: they pass the
+    /// channel (an intercepting channel, or a subscription to a further topic), or say where kept
+    /// broadcasts stand.
     tag: u32,
 }
 
 const _: () = assert!(size_of::<Member>() == 16, "a subscriber entry is budgeted at 16 bytes");
 
-/// Ways in which broadcasts come to a member.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Ways {
-    /// By way of the channel, or the socket itself.
-    pub(crate) through_channel: bool,
-    /// With positions.
-    pub(crate) has_positions: bool,
-}
-
 impl Member {
-    pub(super) fn new(conn: Key, membership: u32, ways: Ways, cursor: u32) -> Self {
-        let Ways { through_channel, has_positions } = ways;
-        let tag = membership << 2 | u32::from(has_positions) << 1 | u32::from(through_channel);
-        Self { conn, cursor, tag }
+    pub(super) fn new(conn: Key, membership: u32, is_special: bool, cursor: u32) -> Self {
+        Self { conn, cursor, tag: membership << 1 | u32::from(is_special) }
     }
 
     #[inline]
     pub(crate) fn membership(self) -> u32 {
-        self.tag >> 2
+        self.tag >> 1
     }
 
     #[inline]
-    pub(crate) fn through_channel(self) -> bool {
+    pub(crate) fn is_special(self) -> bool {
         self.tag & 1 == 1
-    }
-
-    /// Whether it is told where kept broadcasts stand.
-    #[inline]
-    pub(crate) fn has_positions(self) -> bool {
-        self.tag & 2 == 2
     }
 }
 
@@ -280,8 +263,7 @@ mod tests {
         let id = topics.open("rooms:lobby");
         let topic = topics.get_mut(id).unwrap();
         for n in 0..members {
-            let key = Key { slot: n, generation: 0 };
-            let member = Member::new(key, n, Ways::default(), 0);
+            let member = Member::new(Key { slot: n, generation: 0 }, n, false, 0);
             assert!(topic.push(member).is_ok());
         }
         (topics, id)
