@@ -129,7 +129,7 @@ impl Log {
         for at in self.at(cursor)..self.entries.len() {
             self.make(at, form, &mut encode);
             let Some(entry) = self.entries.get(at) else { break };
-            let Some(Frame::Made(frame)) = self.frame(at, form) else { continue };
+            let Some(Frame::Made(frame)) = self.frame_at(at, form) else { continue };
             if !wanted(entry.posted.broadcast()) {
                 continue;
             }
@@ -153,7 +153,7 @@ impl Log {
         form: Form,
         encode: &mut impl FnMut(&Arc<Broadcast>) -> Option<Shared>,
     ) {
-        if let Some(Frame::Made(_) | Frame::Impossible(_)) = self.frame(at, form) {
+        if let Some(Frame::Made(_) | Frame::Impossible(_)) = self.frame_at(at, form) {
             return;
         }
         let Some(entry) = self.entries.get(at) else { return };
@@ -223,6 +223,10 @@ impl Log {
     fn frame(&self, at: usize, form: Form) -> Option<&Frame> {
         #[cfg(test)]
         self.looks.set(self.looks.get() + 1);
+        self.frame_at(at, form)
+    }
+
+    fn frame_at(&self, at: usize, form: Form) -> Option<&Frame> {
         match form.has_positions {
             false => self.entries.get(at)?.frames.get(form.wire as usize),
             true => self.placed.as_ref()?.get(at)?.get(form.wire as usize),

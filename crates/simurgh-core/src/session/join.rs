@@ -118,10 +118,10 @@ impl<N: Node> Core<N> {
         match join.0 {
             JoinKind::Ok { channel, reply } => {
                 let granted = Granted { channel, reply, effects };
-                match joining.resume.is_some() {
-                    true => self.ask_missed(out, key, joining, granted),
-                    false => self.let_in(out, key, joining, granted, None),
+                if joining.resume.is_some() {
+                    return self.ask_missed(out, key, joining, granted);
                 }
+                self.let_in(out, key, joining, granted, None);
             }
             JoinKind::Error(response) => {
                 self.metrics.joins_refused.add(1);
@@ -218,13 +218,14 @@ impl<N: Node> Core<N> {
         self.metrics.joins.add(1);
         self.reply_join(out, key, &joining, "ok", reply);
         self.close_replaced(out, joining.replaced);
-        let id = self.name_of(membership);
         if let Some((client, missed)) = missed {
+            let id = self.name_of(membership);
             self.tell_missed(out, membership, client, &missed);
+            // Its interceptor may have ended it by what it saw.
+            if id.and_then(|id| self.live(id)).is_none() {
+                return self.application.drop_guarded(effects);
+            }
         }
-        let Some(membership) = id.and_then(|id| self.live(id)) else {
-            return self.application.drop_guarded(effects);
-        };
         let membership = match effects.is_empty() {
             true => {
                 self.application.keep(effects);
