@@ -164,6 +164,11 @@ impl Arrivals {
         self.start_ns
     }
 
+    /// The phase that goes on; `None` while none does.
+    pub(crate) fn phase(&self) -> Option<usize> {
+        (self.state == State::Running).then_some(self.phase)
+    }
+
     /// Whether nobody will come any more.
     pub(crate) fn is_over(&self) -> bool {
         self.state == State::Over && self.appointments.is_empty()

@@ -15,7 +15,8 @@ use core::slice;
 use crate::message::{Message, Payload, Ref, events};
 use crate::serializer::{EncodeError, Kind, Serializer, ServerMessage};
 
-/// One virtual client on one socket. After a reconnect a new one takes its place.
+/// One virtual client on one socket. After a reconnect a new one takes its place, see
+/// [`Client::anew`].
 #[derive(Clone, Debug)]
 pub struct Client {
     memberships: Memberships,
@@ -54,6 +55,17 @@ impl Client {
             Serializer::V2 => IS_V2,
         };
         Client { memberships: Memberships::NONE, last_ref: 0, heartbeat }
+    }
+
+    /// The one that takes its place on a new socket: it has joined nothing, and its refs go on, as
+    /// phoenix.js has it, so that no join has the join_ref of an earlier one.
+    #[must_use]
+    pub const fn anew(&self) -> Self {
+        Client {
+            memberships: Memberships::NONE,
+            last_ref: self.last_ref,
+            heartbeat: self.heartbeat & IS_V2,
+        }
     }
 
     /// The serializer its socket was opened with.
