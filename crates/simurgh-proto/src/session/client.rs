@@ -515,6 +515,20 @@ mod tests {
     }
 
     #[test]
+    fn on_a_new_socket_refs_go_on_and_nothing_is_joined() {
+        let mut old = joined(&["a", "b"]);
+        old.heartbeat(&mut Vec::new()).unwrap();
+        let mut new = old.anew();
+        assert!(!new.holds("a") && !new.holds("b") && !new.awaits_heartbeat());
+        assert_eq!(new.serializer(), Serializer::V2);
+        let mut out = Vec::new();
+        new.join(&mut out, &Topic::from("a"), EMPTY).unwrap();
+        assert_eq!(out, br#"["4","4","a","phx_join",{}]"#);
+        let late = r#"["1","1","a","phx_reply",{"status":"ok","response":{}}]"#;
+        assert!(!hears(&mut new, late).starts_with("JoinOk"), "of the join before");
+    }
+
+    #[test]
     fn commands_write_what_phoenix_js_writes() {
         let mut client = client();
         let mut out = Vec::new();
