@@ -6,14 +6,17 @@
 mod hub;
 mod outside;
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind as Io, Read};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use hub::{Hub, Keeps};
 use outside::{Peer, Ran, Server, frame, lock, of, run, run_with};
 use serde_json::{Value, json};
+use simurgh_load::fleet::Agent;
 use simurgh_load::record::{Count, ErrorKind as E};
 
 /// All sums of what was to come, what came, and what did not.
@@ -111,6 +114,37 @@ fn the_loss_is_what_the_server_knows_by_the_positions() {
         // That the server is told of none of those cut in silence is the next test's.
         assert_eq!(hub.ids(), 10, "one name for each user, the same over all joins");
     }
+}
+
+#[test]
+fn agents_count_what_each_of_them_has_heard() {
+    let agents: Vec<String> = (0..2)
+        .map(|_| {
+            let any = "127.0.0.1:0".parse().unwrap();
+            let agent = Agent::bind(any, "a token".to_owned(), Arc::new(|_: &str| ())).unwrap();
+            let address = agent.address().unwrap();
+            thread::spawn(move || agent.run());
+            format!("[[agent]]\naddress = \"{address}\"\ntoken = \"a token\"\n")
+        })
+        .collect();
+    let hub = Hub::new(Keeps::Numbers);
+    let server = hub.serve();
+    let others = format!("{SPEAKS}{}{}", appointments("speaker", 1), agents.concat());
+    let listener = format!("resume = true\n{LISTENS}{}", appointments("listener", 11));
+    let drop = "for = \"800ms\", how = \"rst\"";
+    let text = cut_once(&server, drop, &listener, &others);
+    // Nobody is away when the speaker begins or ends: users of the other agent do not know when
+    // that was.
+    let text = text
+        .replace("duration = \"100ms\"", "duration = \"1500ms\"")
+        .replace("duration = \"3s\"", "duration = \"2s\"")
+        .replace("every = \"3s\"", "every = \"2s\"");
+    let ran = run_with(&text, 2);
+    ran.errors_are(&[]);
+    let hosts: BTreeSet<u16> = ran.record.workers().keys().map(|id| id.host).collect();
+    assert_eq!((hosts.len(), ran.count(Count::DropsReset)), (2, 11), "{}", ran.text());
+    assert!(hub.missed() > 11 * 20, "{}", ran.text());
+    deliveries_are(&ran, 11 * 250, hub.missed());
 }
 
 #[test]

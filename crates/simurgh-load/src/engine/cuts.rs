@@ -66,14 +66,14 @@ impl Worker {
     /// Cuts those whose time has come.
     pub(super) fn run_cuts(&mut self, io: &mut Net) {
         let now_ns = io.now().ns;
-        while let Some((_, u, id)) = self.cuts.pop_due(now_ns) {
+        while let Some((due_ns, u, id)) = self.cuts.pop_due(now_ns) {
             let program = Rc::clone(&self.program);
             // Whoever has this place now has an entry of its own.
             let Some(user) = self.users.get(u).filter(|user| user.id == id) else { continue };
             let Some(drop) = program.session_at(user.at).and_then(|session| session.drop) else {
                 continue;
             };
-            let is_on = drop.phase.is_none() || drop.phase == self.arrivals.phase();
+            let is_on = drop.phase.is_none() || drop.phase == self.arrivals.phase_at(due_ns);
             let next_ns = match self.found(u) {
                 Found::Busy if is_on => now_ns + AGAIN_NS,
                 found => {
