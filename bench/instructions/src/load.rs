@@ -33,7 +33,7 @@ fn deliveries(times: u32) {
     let mut bytes = Vec::new();
     for number in 0..times {
         let mut text = br#"[null,null,"rooms:lobby","new:msg",{"body":""#.to_vec();
-        Stamp { run: 7, sender: 1, number: number / 100, at_ns: 1_000 }.write(&mut text);
+        Stamp { run: 7, sender: 1, number: number / 100, at_ns: 1_000, index: 0 }.write(&mut text);
         text.extend_from_slice(br#""}]"#);
         encode(OpCode::Text, &text, None, &mut bytes);
     }

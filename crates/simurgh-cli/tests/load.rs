@@ -230,6 +230,90 @@ fn pollers_hear_what_is_said() {
 }
 
 #[test]
+fn what_a_client_misses_while_it_is_cut_off_is_counted_exactly() {
+    let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
+    // By its presence the speaker knows when the guest is away, and when it is back.
+    let say = |times: u32| {
+        format!(
+            "{{ loop = {times}, steps = [{{ push = \"new:msg\", \
+             payload = {{ body = \"{{{{stamp}}}}\" }} }}] }}"
+        )
+    };
+    let wait = |list: &str| format!("{{ wait = {{ presence = \"{list}\", key = \"guest\" }} }}");
+    let text = format!(
+        "name = \"away\"\nduration = \"8s\"\n[target]\nurl = \"ws://{}\"\n\
+         [[phase]]\nduration = \"1s\"\nrate = 0\n\
+         [[phase]]\nname = \"cut\"\nduration = \"2s\"\nrate = 0\n\
+         [[appointment]]\nat = \"0s\"\nsession = \"guest\"\n\
+         [[appointment]]\nat = \"0s\"\nsession = \"steady\"\n\
+         [[appointment]]\nat = \"500ms\"\nsession = \"speaker\"\n\
+         [[session]]\nname = \"guest\"\nprotocol = \"phoenix\"\nresume = true\n\
+         drop = {{ every = \"2s\", for = \"1500ms\", how = \"rst\", phase = \"cut\" }}\n\
+         steps = [{{ connect = \"/socket/websocket\" }}, \
+         {{ join = \"rooms:away\", payload = {{ presence = \"guest\" }} }}, \
+         {{ receive = \"end\" }}]\n\
+         [[session]]\nname = \"steady\"\nprotocol = \"phoenix\"\n\
+         steps = [{{ connect = \"/socket/websocket\" }}, {{ join = \"rooms:away\" }}, \
+         {{ receive = \"end\" }}]\n\
+         [[session]]\nname = \"speaker\"\nprotocol = \"phoenix\"\n\
+         steps = [{{ connect = \"/socket/websocket\" }}, {{ join = \"rooms:away\" }}, \
+         {}, {}, {}, {}, {}, {{ receive = \"end\" }}]\n\
+         [pass]\nerrors = \"== 0\"\ndeliveries_missing = \"== 40\"\n",
+        server.addresses[0],
+        say(10),
+        wait("leaves"),
+        say(40),
+        wait("joins"),
+        say(25),
+    );
+    let dir = directory(&[("away.toml", &text)]);
+    let flags = ["--workers", "2", "--dashboard", "off", "--out", "out"];
+    let ran = run(dir.path(), &[&["load", "away.toml"], &flags[..]].concat());
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    let counts = &report(&dir.path().join("out"))["counts"];
+    let count = |name: &str| counts[name].as_u64().unwrap_or(0);
+    assert_eq!(count("deliveries_expected"), 2 * 75, "{counts}");
+    assert_eq!(count("deliveries_once"), 2 * 75 - 40, "{counts}");
+    assert_eq!((count("drops_reset"), count("reconnects")), (1, 1), "{counts}");
+    for wrong in ["deliveries_duplicate", "deliveries_out_of_order", "deliveries_unexpected"] {
+        assert_eq!(count(wrong), 0, "{wrong}: {counts}");
+    }
+    let rows: Vec<String> =
+        ran.stdout.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let said = ["delivered 110 73.33 %", "missing 40 26.67 %", "double 0", "out of order 0"];
+    for row in said {
+        assert!(rows.iter().any(|found| found == row), "{row:?} is not in\n{}", ran.stdout);
+    }
+}
+
+#[test]
+fn dropped_connections_lose_what_is_said_meanwhile() {
+    let times = [
+        ("duration = \"91s\"", "duration = \"12s\""),
+        ("duration = \"20s\"", "duration = \"1s\""),
+        ("rate = 500", "rate = 100"),
+        ("duration = \"60s\"", "duration = \"5s\""),
+        ("every = \"10s\"", "every = \"5s\""),
+        ("loop = 600", "loop = 50"),
+        ("deliveries_missing = \"== 0\"", "deliveries_missing = \">= 1500\""),
+    ];
+    let pass = "errors = \"== 0\"\nbroadcasts = \"== 500\"\n";
+    let report = shortened("drops.toml", &times, "1000", pass);
+    let counts = &report["counts"];
+    let count = |name: &str| counts[name].as_u64().unwrap_or(0);
+    // 50 messages to each of ten clients in each of ten topics, most of whom are cut off once, for
+    // 2 to 3 s of 5.
+    assert_eq!(count("deliveries_expected"), 100 * 50, "{counts}");
+    let (once, missing) = (count("deliveries_once"), count("deliveries_missing"));
+    assert_eq!(once + missing, 100 * 50, "{counts}");
+    assert_eq!(count("drops_reset") + count("drops_silent"), 100, "{counts}");
+    assert_eq!(count("reconnects"), 100, "{counts}");
+    for wrong in ["deliveries_duplicate", "deliveries_out_of_order", "deliveries_unexpected"] {
+        assert_eq!(count(wrong), 0, "{wrong}: {counts}");
+    }
+}
+
+#[test]
 fn a_directory_without_a_run_has_no_report() {
     let dir = directory(&[]);
     let ran = run(dir.path(), &["load", "report", "."]);

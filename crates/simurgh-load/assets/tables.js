@@ -143,6 +143,13 @@ const TABLES = [
     ]),
   },
   {
+    id: "deliveries",
+    title: "Deliveries",
+    note: "What users at a topic should get of others, and got; known of those who have ended.",
+    heads: ["Deliveries", "*Count", "*Of those expected"],
+    rows: ({ counts }) => deliveries(counts),
+  },
+  {
     id: "broadcasts",
     title: "Slowest broadcasts",
     heads: ["Publisher", "*Number", "*Receivers", "*First receiver", "*Last receiver"],
@@ -173,6 +180,24 @@ const TABLES = [
     ]),
   },
 ];
+
+/** What was to come, what came and what did not, where that was followed; and reported gaps. */
+function deliveries(counts) {
+  const expected = counts.deliveries_expected ?? 0;
+  const followed = [
+    ["Expected", "deliveries_expected"], ["Delivered", "deliveries_once"],
+    ["Missing", "deliveries_missing"], ["Double", "deliveries_duplicate"],
+    ["Out of order", "deliveries_out_of_order"],
+  ].filter(() => expected > 0);
+  const gaps = Object.keys(counts).filter((name) => name.startsWith("gaps_"));
+  const row = (label, name, share) => [
+    Cells.name(label, name), Cells.number(counts[name] ?? 0), Cells.as("share", share),
+  ];
+  return [
+    ...followed.map(([label, name]) => row(label, name, (counts[name] ?? 0) / expected)),
+    ...gaps.map((name) => row(`Gaps: ${name.slice(5).replaceAll("_", " ")}`, name, null)),
+  ];
+}
 
 const UNITS = { microseconds: "us", count: "count", per_second: "rate", share: "share" };
 

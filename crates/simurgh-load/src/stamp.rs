@@ -10,12 +10,16 @@
 //!
 //! All are hexadecimal. The time is that of the run's clock: the controller's, in nanoseconds since
 //! the run was prepared; other hosts add their offset to it.
+//!
+//! Where it is followed which of them come, `#` and 8 digits more say the how manieth it is of its
+//! sender at its topic, from 1.
 
 use memchr::memmem::Finder;
 
-/// Length of a stamp.
+/// Length of a stamp without its index.
 pub const STAMP_BYTES: usize = 44;
 const MARK: &[u8] = b"@sim";
+const INDEX: u8 = b'#';
 
 /// What a stamp says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +32,8 @@ pub struct Stamp {
     pub number: u32,
     /// When, by the run's clock.
     pub at_ns: u64,
+    /// Which of its sender's at its topic it is, from 1; 0: nobody counts them.
+    pub index: u32,
 }
 
 impl Stamp {
@@ -44,6 +50,11 @@ impl Stamp {
         hex(u64::from(self.sender), 8);
         hex(u64::from(self.number), 8);
         hex(self.at_ns, 16);
+        if self.index != 0 {
+            out.push(INDEX);
+            let digit = |at: u32| DIGITS[(self.index >> (4 * at)) as usize & 15];
+            out.extend((0..8).rev().map(digit));
+        }
     }
 
     /// Reads a stamp that begins with `bytes`.
@@ -53,7 +64,10 @@ impl Stamp {
         let (sender, digits) = hex(digits, 8)?;
         let (number, digits) = hex(digits, 8)?;
         let (at_ns, _) = hex(digits, 16)?;
-        Some(Self { run: run as u32, sender: sender as u32, number: number as u32, at_ns })
+        let index = bytes.get(STAMP_BYTES..)?.strip_prefix(&[INDEX]);
+        let index = index.and_then(|digits| hex(digits, 8)).map_or(0, |(index, _)| index as u32);
+        let [run, sender, number] = [run, sender, number].map(|number| number as u32);
+        Some(Self { run, sender, number, at_ns, index })
     }
 }
 
@@ -113,7 +127,8 @@ impl Stamps {
 mod tests {
     use super::*;
 
-    const STAMP: Stamp = Stamp { run: 0xfeed_0001, sender: 3, number: 77, at_ns: 1 << 50 };
+    const STAMP: Stamp =
+        Stamp { run: 0xfeed_0001, sender: 3, number: 77, at_ns: 1 << 50, index: 0 };
 
     fn written(stamp: Stamp) -> Vec<u8> {
         let mut out = Vec::new();
@@ -131,6 +146,20 @@ mod tests {
             message.extend_from_slice(&text);
             message.extend_from_slice(b"\"}]");
             assert_eq!(stamps.find(&message), Some(STAMP), "after {before} bytes");
+        }
+    }
+
+    #[test]
+    fn an_index_is_read_where_there_is_one() {
+        for index in [1, 0xabc_def0, u32::MAX] {
+            let stamp = Stamp { index, ..STAMP };
+            let mut text = written(stamp);
+            assert_eq!(text.len(), STAMP_BYTES + 9);
+            text.extend_from_slice(b"\"}]");
+            let mut stamps = Stamps::new(STAMP.run);
+            assert_eq!(stamps.find(&text), Some(stamp));
+            text[STAMP_BYTES + 8] = b'x';
+            assert_eq!(stamps.find(&text), Some(STAMP), "a torn index is none");
         }
     }
 

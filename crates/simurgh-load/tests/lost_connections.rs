@@ -135,7 +135,9 @@ fn a_stay_goes_on_after_a_reconnect_with_what_was_left_of_it() {
         let first = peer.number == 0;
         channels(&mut peer, &log, |peer, topic, _| {
             let answer = json!({"status": "ok", "response": {}});
-            peer.text(&json!(["1", "1", topic, "phx_reply", answer]).to_string());
+            // Refs go on after a reconnect.
+            let join_ref = if first { "1" } else { "2" };
+            peer.text(&json!([join_ref, join_ref, topic, "phx_reply", answer]).to_string());
             for number in 0..if first { 2 } else { 3 } {
                 peer.text(&json!([null, null, topic, "news", {"n": number}]).to_string());
             }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use simurgh_load::record::{Count, Ending, Record};
+use simurgh_load::record::{Count, Ending, Record, Recorder, WorkerId};
 use simurgh_load::report::{self, Outputs, Replay};
 
 /// A run with all its outputs in `dir`.
@@ -70,6 +70,51 @@ fn a_run_killed_at_any_byte_is_reported_up_to_the_last_whole_second() {
 
 fn codes(record: &Record) -> Vec<&'static str> {
     record.warnings().iter().map(|warning| warning.code()).collect()
+}
+
+#[test]
+fn what_is_missing_and_why_stands_in_the_summary() {
+    let counts = [
+        (Count::Broadcasts, 2_000),
+        (Count::Deliveries, 78_253),
+        (Count::DeliveriesExpected, 100_000),
+        (Count::DeliveriesOnce, 76_253),
+        (Count::DeliveriesMissing, 23_747),
+        (Count::DeliveriesOutOfOrder, 3),
+        (Count::ResumesRecovered, 7),
+        (Count::ResumedMessages, 1_234),
+        (Count::GapsTooMany, 2),
+        (Count::gap("nobody has heard of it"), 4),
+    ];
+    let mut recorder = Recorder::new(WorkerId::default(), &support::names(), false);
+    counts.iter().for_each(|(count, n)| recorder.count(*count, *n));
+    let mut record = Record::new(support::meta());
+    record.merge(recorder.take(0).unwrap());
+    let _ = record.finish(1_000, Ending::Finished);
+    let text = report::summary(&record);
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let rows: Vec<String> = text.lines().map(words).collect();
+    for row in [
+        "expected 100,000 100,000/s",
+        "delivered 76,253 76.25 %",
+        "missing 23,747 23.75 %",
+        "double 0",
+        "out of order 3 3.0/s",
+        "recovered 7",
+        "messages sent again 1,234",
+        "gaps: too_many 2",
+        "gaps: other 4",
+    ] {
+        assert!(rows.iter().any(|found| found == row), "{row:?} is not in\n{text}");
+    }
+    assert!(!text.contains("gaps: lost"), "{text}");
+}
+
+#[test]
+fn every_reason_of_a_gap_has_a_count_of_its_own() {
+    for (reason, count) in Count::GAPS {
+        assert_eq!((Count::gap(reason), count.name()), (count, &*format!("gaps_{reason}")));
+    }
 }
 
 #[test]

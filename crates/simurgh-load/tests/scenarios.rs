@@ -29,6 +29,7 @@ fn those_shipped_are_right_and_short() {
     let names: Vec<_> =
         paths.iter().map(|path| path.file_stem().unwrap().to_str().unwrap()).collect();
     let expected = [
+        "drops",
         "lifelike-chat",
         "lobby",
         "longpoll",
@@ -67,6 +68,15 @@ fn those_shipped_do_what_they_say() {
         ("many-channels.toml", &["in all about 10,000 users, at a time at most about 10,000"]),
         ("several-servers.toml", &["127.0.0.1:4000, 75 % of the users", "127.0.0.1:4001, 25 %"]),
         ("lifelike-chat.toml", &["10 arrive a second, at random (Poisson)"]),
+        (
+            "drops.toml",
+            &[
+                "about 10,010 users",
+                "every 10s of phase cuts its connection is cut for 2s, by a reset or in silence",
+                "it comes back 0s to 1s later",
+                "joins ask for the messages since the last one",
+            ],
+        ),
         ("longpoll.toml", &["about 5,005 users", "sockets    10,010", "by long polling"]),
         ("presence.toml", &["about 900 users", "waits for a presence_state with {{user_id}}"]),
     ] {

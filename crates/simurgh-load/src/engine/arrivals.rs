@@ -32,6 +32,8 @@ pub(crate) struct Arrivals {
     schedule: Option<PhaseSchedule>,
     /// Start of the phase by the shard's clock; moved on by pauses.
     phase_start_ns: u64,
+    /// The phase before, with its start and end.
+    before: Option<(usize, u64, u64)>,
     /// Who comes next, by the time since the start of the phase.
     queue: VecDeque<Arrival>,
     /// Appointments that are this worker's, the next one last: nanoseconds since the start, index.
@@ -88,6 +90,7 @@ impl Arrivals {
             round: 0,
             schedule: None,
             phase_start_ns: 0,
+            before: None,
             queue: VecDeque::new(),
             appointments: mine,
             start_ns: 0,
@@ -162,6 +165,17 @@ impl Arrivals {
     /// When the run began, by the shard's clock; later by the length of its pauses.
     pub(crate) fn started_at_ns(&self) -> u64 {
         self.start_ns
+    }
+
+    /// The phase that goes on at a time, or did as long as this worker was not late by more than a
+    /// phase; `None` if none does.
+    pub(crate) fn phase_at(&self, at_ns: u64) -> Option<usize> {
+        if let Some((phase, start_ns, end_ns)) = self.before
+            && (start_ns..end_ns).contains(&at_ns)
+        {
+            return Some(phase);
+        }
+        (self.state == State::Running && at_ns >= self.phase_start_ns).then_some(self.phase)
     }
 
     /// Whether nobody will come any more.
@@ -286,6 +300,7 @@ impl Arrivals {
 
     /// From this phase to the next one, which begins at `at_ns`.
     fn leave(&mut self, at_ns: u64) {
+        self.before = Some((self.phase, self.phase_start_ns, at_ns));
         // What a rush of arrivals took is not kept through the quiet after it.
         self.queue.shrink_to(64);
         self.bin.shrink_to(64);

@@ -8,8 +8,8 @@ use simurgh_proto::session::client::Topic;
 
 use crate::record::{Metric, MetricId, Names};
 use crate::scenario::{
-    Act, Condition, For, ForEach, Generated, Part, Push, Receive, Repeat, Reply, Scenario, Session,
-    Step, Template, Think, Value, VarId,
+    Act, Condition, For, ForEach, Generated, Part, Push, Receive, Reconnect, Repeat, Reply,
+    Scenario, Session, Step, Template, Think, Value, VarId,
 };
 
 use super::answers::{AnswerOp, MatcherOp};
@@ -42,7 +42,9 @@ pub(crate) fn compile(scenario: &Arc<Scenario>) -> Result<Program, String> {
             dialect: session.dialect,
             transport: session.transport,
             heartbeat: session.heartbeat,
-            reconnect: session.reconnect,
+            reconnect: session.reconnect.or(session.drop.map(|_| Reconnect::AFTER_DROP)),
+            drop: session.drop,
+            resume: session.resume,
             read_rate_max: session.read_rate_max,
             plain_joins: plain_joins(session),
         });

@@ -8,12 +8,14 @@ use serde::{Deserialize, Serialize};
 use simurgh_reactor::{Config, ShardHandle, ShardSet};
 
 use crate::record::{Names, Recorder, WorkerId};
-use crate::scenario::{Dump, Scenario};
+use crate::scenario::{Dump, Follow, Scenario};
 use crate::stamp::Stamps;
 use crate::tls::TlsConfig;
 
 use super::arrivals::Arrivals;
 use super::compile::compile;
+use super::cuts::Cuts;
+use super::follow::Followed;
 use super::program::Program;
 use super::schedule::Share;
 use super::shared::Shared;
@@ -208,6 +210,9 @@ impl Seat {
             seed: scenario.seed,
             run: part.run,
             stamps: 0,
+            goes_to: None,
+            said: None,
+            unnumbered: 0,
             now_ns: 0,
             undefined: 0,
         };
@@ -236,6 +241,8 @@ impl Seat {
             names,
             leaving: std::collections::VecDeque::new(),
             seen: Vec::new(),
+            followed: Followed::new(scenario.follow_stamps() == Follow::Exactly),
+            cuts: Cuts::default(),
             gathering: Vec::new(),
             stopping: Stopping::No,
             reported_ns: 0,

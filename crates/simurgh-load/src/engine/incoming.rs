@@ -11,6 +11,7 @@ use simurgh_proto::ws::{CloseFrame, Event, OpCode};
 use crate::answer::AnswerText;
 use crate::record::{Count, ErrorKind, Metric};
 use crate::scenario::{Action, Dialect};
+use crate::stamp::Stamp;
 
 use super::answers::{AnswerOp, MatcherOp};
 use super::program::{ChannelCommand, ChannelOp, Op};
@@ -77,7 +78,7 @@ impl Worker {
         };
         // A reply that repeats the stamp is no delivery.
         if program.stamped && !matches!(message, Some(ServerMessage::Reply { .. })) {
-            self.look_for_stamp(u, frame, received_ns);
+            self.look_for_stamp(u, frame, message.as_ref(), received_ns);
         }
         if let Some(message) = &message
             && self.channel_message(io, u, message, received_ns)
@@ -87,16 +88,26 @@ impl Worker {
         self.wanted_or_not(io, u, frame, message.as_ref(), received_ns);
     }
 
-    fn look_for_stamp(&mut self, u: u32, frame: Frame<'_>, received_ns: u64) {
-        let bytes = match frame {
-            Frame::Text(text) => text.as_bytes(),
-            Frame::Binary(bytes) => bytes,
-        };
-        if let Some(stamp) = self.stamps.find(bytes) {
-            let received_ns = self.run_ns(received_ns);
-            let seen = self.seen.get_mut(u as usize);
-            self.recorder.delivery(stamp.sender, stamp.number, stamp.at_ns, received_ns, seen);
+    fn look_for_stamp(
+        &mut self,
+        u: u32,
+        frame: Frame<'_>,
+        message: Option<&ServerMessage<'_>>,
+        received_ns: u64,
+    ) {
+        let Some(stamp) = self.stamps.find(bytes_of(frame)) else { return };
+        let received_ns = self.run_ns(received_ns);
+        let Stamp { sender, number, at_ns, .. } = stamp;
+        if self.follows() {
+            let topic = message.and_then(|message| match message {
+                ServerMessage::Event(message) => Some(&*message.topic),
+                ServerMessage::Reply { .. } => None,
+            });
+            let is_news = self.follow_in(u, topic, &stamp);
+            return self.recorder.delivered(sender, number, at_ns, received_ns, is_news);
         }
+        let seen = self.seen.get_mut(u as usize);
+        self.recorder.delivery(sender, number, at_ns, received_ns, seen);
     }
 
     /// Gives a frame to whoever waits for it.
@@ -268,7 +279,11 @@ impl Worker {
         };
         let mut rendered = std::mem::take(&mut self.scratch);
         rendered.clear();
-        self.render(io, u, &op.push.payload, &mut rendered);
+        if !self.render_channel(io, u, op, &topic, &mut rendered) {
+            let text = || "the payload of a join that resumes is no object".to_owned();
+            self.fail(io, u, ErrorKind::Send, text);
+            return Flow::Wait;
+        }
         let sent = self.write_channel(u, op, &topic, &rendered);
         self.scratch = rendered;
         let Some((msg_ref, kind, message)) = sent else {
@@ -294,7 +309,12 @@ impl Worker {
             1,
         );
         self.note_join(u, op.command);
+        if op.command == ChannelCommand::Leave {
+            self.follow_leave(u, &topic, io.clock_ns());
+        }
         if !op.push.await_reply {
+            // Nobody will say that it did not go well.
+            self.follow_reply(u, true);
             self.recorder.count(Count::RequestsNoAck, 1);
             return Flow::Next;
         }
@@ -304,6 +324,28 @@ impl Worker {
         }
         let timeout = op.answer.timeout.unwrap_or(self.program.scenario.timeouts.reply);
         self.wait_until(io, u, Doing::AwaitRef, Some(timeout))
+    }
+
+    /// Appends the payload of a join, a push or a leave; `false` if it cannot say where the user
+    /// stands, as it should.
+    fn render_channel(
+        &mut self,
+        io: &mut Net,
+        u: u32,
+        op: &ChannelOp,
+        topic: &str,
+        rendered: &mut Vec<u8>,
+    ) -> bool {
+        if op.command == ChannelCommand::Push && self.follows() {
+            self.maker.goes_to = Some((self.maker.shared.ledger.topic(topic), io.clock_ns()));
+        }
+        self.render(io, u, &op.push.payload, rendered);
+        self.maker.goes_to = None;
+        self.follow_push(u);
+        let at = self.users.get(u).map(|user| user.at);
+        let session = at.and_then(|at| self.program.session_at(at));
+        let resumes = session.is_some_and(|session| session.resume);
+        !resumes || op.command != ChannelCommand::Join || self.say_position(u, topic, rendered)
     }
 
     fn write_channel(
@@ -380,8 +422,9 @@ impl Worker {
         let (awaited, doing) = (user.awaits(), user.doing);
         let is_awaited = |msg_ref: u32| doing == Doing::AwaitRef && msg_ref == awaited;
         match user.client.handle(message) {
-            Incoming::JoinOk { msg_ref, response, .. } => {
+            Incoming::JoinOk { msg_ref, topic, response } => {
                 self.recorder.count(Count::JoinsOk, 1);
+                self.follow_join(u, topic, received_ns);
                 if is_awaited(msg_ref) {
                     self.replied(io, u, "ok", response, received_ns);
                 }
@@ -426,7 +469,7 @@ impl Worker {
             Incoming::Push { topic, event, payload }
             | Incoming::Broadcast { topic, event, payload } => {
                 self.presence_in(u, topic, event, payload.json(), received_ns);
-                false
+                self.position_in(u, message)
             }
             Incoming::Unrelated => false,
         }
@@ -460,6 +503,7 @@ impl Worker {
         let took_us = Self::elapsed_us(user.since_us, received_ns);
         let phase = user.phase;
         user.doing = Doing::Running;
+        self.follow_reply(u, status == "ok");
         let metric = match op.command {
             ChannelCommand::Join => Metric::Join,
             ChannelCommand::Push => Metric::Push,

@@ -280,7 +280,10 @@ impl Worker {
         let Some(user) = self.users.get(u) else { return };
         let Op::Connect(op) = program.op(user.at) else { return };
         user.link = Wire::Poll;
-        user.client = Client::new(user.client.serializer());
+        user.client = match user.is_resuming() {
+            true => user.client.anew(),
+            false => Client::new(user.client.serializer()),
+        };
         self.connected += 1;
         self.upgrade_answered(u, received_ns);
         self.recorder.count(Count::Upgrades, 1);

@@ -1,6 +1,7 @@
 //! What a user does when something fails: it tries again, comes back after a while, or ends.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::record::{Count, ErrorKind};
 use crate::scenario::Dialect;
@@ -59,7 +60,7 @@ impl Worker {
             self.wait_until(io, u, Doing::BackingOff, Some(wait));
             return;
         }
-        self.reconnect_or_end(io, u, None);
+        self.come_back(io, u, None, None);
     }
 
     /// The connection is lost; `kind` is the error, unless that was counted before.
@@ -77,30 +78,28 @@ impl Worker {
             self.recorder.error_with(kind, phase, text);
         }
         let Some(user) = self.users.get(u) else { return };
-        let rests = matches!(
-            user.doing,
-            Doing::Thinking | Doing::Pacing | Doing::Receiving | Doing::Gathering
-        );
         let session = program.session_at(user.at);
         let is_tsung = session.is_some_and(|session| session.dialect == Dialect::Tsung);
-        let rest = rests.then_some(Rest {
-            doing: user.doing,
-            due_ms: user.timer.due_ms(),
-            since_us: user.since_us,
-            awaits: user.awaits(),
-        });
+        let rest = user.rest();
         self.give_up_request(u);
         self.let_go(io, u);
-        if is_tsung && rests {
+        if is_tsung && rest.is_some() {
             return;
         }
         self.unset_timer(u);
         let Some(user) = self.users.get(u) else { return };
         user.doing = Doing::Running;
-        self.reconnect_or_end(io, u, rest);
+        self.come_back(io, u, rest, None);
     }
 
-    fn reconnect_or_end(&mut self, io: &mut Net, u: u32, rest: Option<Rest>) {
+    /// The user comes back, after its back-off or the time that it was to be away; or it ends.
+    pub(super) fn come_back(
+        &mut self,
+        io: &mut Net,
+        u: u32,
+        rest: Option<Rest>,
+        away: Option<Duration>,
+    ) {
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
         let session = program.session_at(user.at);
@@ -114,7 +113,8 @@ impl Worker {
         let Some(user) = self.users.get(u) else { return };
         rejoin::note_all(&program, user);
         let extra = user.extra();
-        extra.attempts += 1;
+        // To be cut off is no attempt that failed.
+        extra.attempts += u32::from(away.is_none());
         let attempts = extra.attempts;
         if policy.attempts_max.is_some_and(|most| attempts > most) {
             return self.end_user(io, u, Ended::Aborted);
@@ -127,9 +127,13 @@ impl Worker {
         if policy.rejoin {
             resume.steps = rejoin::steps(&program.ops, connect_at, resume.lost_at, &extra.joins);
         }
-        let longest = policy.min.saturating_mul(1 << (attempts - 1).min(20)).min(policy.max);
-        let wait = longest.mul_f64(0.5 + self.maker.draw(user).f64() / 2.0);
-        self.wait_until(io, u, Doing::BackingOff, Some(wait));
+        let doubled = attempts.saturating_sub(1).min(20);
+        let longest = policy.min.saturating_mul(1 << doubled).min(policy.max);
+        let back_off = longest.mul_f64(0.5 + self.maker.draw(user).f64() / 2.0);
+        self.wait_until(io, u, Doing::BackingOff, Some(away.unwrap_or(back_off)));
+        if !policy.rejoin {
+            self.follow_end(u, io.clock_ns());
+        }
     }
 
     /// The `Connect` that comes before an operation in its session.

@@ -13,16 +13,23 @@
 //! A worker is a thread on the reactor with a descriptor table of its own; what a user does is in
 //! `steps` (its way through the program), `wire` (its connection), `incoming` (frames),
 //! `presence` (times of who comes and goes), `longpoll` and `posts` (users without a WebSocket),
-//! `requests` (HTTP), `answers` (captures and checks) and `values` (templates).
+//! `losses` and `rejoin` (connections that are lost), `cuts` (those that are cut on purpose),
+//! `follow` (what of all that is said has come, by `heard` and `ledger`), `positions` (what joins
+//! ask for again), `requests` (HTTP), `answers` (captures and checks) and `values` (templates).
 
 mod answers;
 mod arrivals;
 mod compile;
 mod crew;
+mod cuts;
+mod follow;
+mod heard;
 mod incoming;
+mod ledger;
 mod longpoll;
 mod losses;
 pub mod placement;
+mod positions;
 mod posts;
 mod presence;
 mod program;

@@ -1,6 +1,6 @@
 //! How many workers a run needs.
 
-use crate::scenario::{Arrivals, Scenario, Transport};
+use crate::scenario::{Arrivals, Scenario, Session, Transport};
 
 /// Users that one worker takes, below what its descriptor table holds (20,000 by default on the
 /// systems that bound it most).
@@ -15,10 +15,14 @@ pub fn workers(scenario: &Scenario) -> usize {
 }
 
 /// The most connections at a time that decide about workers: one for each user, two where users
-/// poll.
+/// poll or are cut off in silence.
 pub(crate) fn connections_max(scenario: &Scenario) -> u64 {
-    let polls = scenario.sessions.iter().any(|it| it.transport == Transport::LongPoll);
-    users_max(scenario).saturating_mul(if polls { 2 } else { 1 })
+    let has_two = |session: &Session| {
+        session.transport == Transport::LongPoll
+            || session.drop.is_some_and(|drop| drop.how.is_silent())
+    };
+    let twice = scenario.sessions.iter().any(has_two);
+    users_max(scenario).saturating_mul(if twice { 2 } else { 1 })
 }
 
 /// The same for so many connections.

@@ -11,8 +11,8 @@ use simurgh_proto::session::client::Topic;
 
 use crate::record::MetricId;
 use crate::scenario::{
-    Bound, Condition, Connect, Dialect, ForEach, Message, Push, Receive, Reconnect, Scenario, Set,
-    Switch, Template, Think, Transport, VarId,
+    Bound, Condition, Connect, Dialect, Drop, ForEach, Message, Push, Receive, Reconnect, Scenario,
+    Set, Switch, Template, Think, Transport, VarId,
 };
 
 use super::answers::AnswerOp;
@@ -42,6 +42,8 @@ pub(crate) struct SessionInfo {
     pub(crate) transport: Transport,
     pub(crate) heartbeat: Option<Duration>,
     pub(crate) reconnect: Option<Reconnect>,
+    pub(crate) drop: Option<Drop>,
+    pub(crate) resume: bool,
     pub(crate) read_rate_max: Option<u64>,
     /// Each join has a topic of its own, the same for all users: what was joined can be seen from a
     /// user's Channels session, and need not be noted.

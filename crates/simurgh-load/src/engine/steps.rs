@@ -288,6 +288,7 @@ impl Worker {
 
     /// The request that the user waits for is over without an answer, if there is one.
     pub(crate) fn give_up_request(&mut self, u: u32) {
+        self.follow_reply(u, false);
         let awaited = self.awaited_metric(u).is_some_and(|metric| metric != Metric::Connect.into());
         if awaited {
             self.recorder.count(Count::RequestsUnanswered, 1);
@@ -479,6 +480,8 @@ impl Worker {
         self.give_up_request(u);
         self.let_go(io, u);
         self.drop_stored(io, u);
+        self.reset_abandoned(io, u);
+        self.follow_no_more(u, io.clock_ns());
         let Some(user) = self.users.remove(u) else { return };
         self.traffic.users = self.traffic.users.saturating_add(1);
         if user.is_gathering() {

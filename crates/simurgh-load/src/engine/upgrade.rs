@@ -158,8 +158,12 @@ impl Worker {
         );
         let Some(user) = self.users.get(u) else { return false };
         let serializer = user.client.serializer();
-        user.client = Client::new(serializer);
+        user.client = match user.is_resuming() {
+            true => user.client.anew(),
+            false => Client::new(serializer),
+        };
         user.tidy();
+        self.reset_abandoned(io, u);
         if op.answer.is_none() {
             self.done(io, u);
         } else {

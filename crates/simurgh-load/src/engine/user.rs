@@ -79,6 +79,13 @@ pub(crate) enum Doing {
     BackingOff,
 }
 
+impl Doing {
+    /// Whether the user only stays or waits for a time.
+    pub(crate) fn is_rest(self) -> bool {
+        matches!(self, Self::Thinking | Self::Pacing | Self::Receiving | Self::Gathering)
+    }
+}
+
 /// What the user's connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -144,6 +151,10 @@ pub(crate) struct Extra {
     pub(crate) lists: Vec<super::presence::AwaitedList>,
     /// Its long-poll session, where it has no WebSocket.
     pub(crate) poller: Option<Box<super::longpoll::Poller>>,
+    /// Where it stands in the history of its topics.
+    pub(crate) positions: Option<Box<super::positions::Positions>>,
+    /// A connection that was cut in silence.
+    pub(crate) abandoned: Option<Key>,
     /// A connection laid aside by a switch.
     pub(crate) stored: Option<Box<Aside>>,
 }
@@ -212,6 +223,8 @@ impl Extra {
             && self.resume.is_none()
             && self.lists.is_empty()
             && self.poller.is_none()
+            && self.positions.is_none()
+            && self.abandoned.is_none()
             && self.stored.is_none()
     }
 }
@@ -222,6 +235,16 @@ impl User {
         let resume = self.extra.as_ref().and_then(|extra| extra.resume.as_ref());
         let rest = resume.and_then(|resume| resume.rest.as_ref());
         self.doing == Doing::Gathering || rest.is_some_and(|rest| rest.doing == Doing::Gathering)
+    }
+
+    /// The rest that it takes, if it takes one.
+    pub(crate) fn rest(&self) -> Option<Rest> {
+        self.doing.is_rest().then(|| Rest {
+            doing: self.doing,
+            due_ms: self.timer.due_ms(),
+            since_us: self.since_us,
+            awaits: self.awaits(),
+        })
     }
 
     /// Whether a lost connection is being made good.

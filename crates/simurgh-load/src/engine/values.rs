@@ -25,6 +25,13 @@ pub(crate) struct Maker {
     pub(crate) run: u32,
     /// Stamps written so far.
     pub(crate) stamps: u32,
+    /// Where the next stamp goes, if it is to be numbered: the topic, and when by the workers'
+    /// clock.
+    pub(crate) goes_to: Option<(u64, u64)>,
+    /// What was numbered last: which stream, and which message of it.
+    pub(crate) said: Option<(u32, u32)>,
+    /// Stamps that were to be numbered, when there were too many.
+    pub(crate) unnumbered: u32,
     /// The run's clock, to be set before anything is made.
     pub(crate) now_ns: u64,
     /// Variables that had no value when they were wanted, since last asked.
@@ -96,6 +103,7 @@ impl Maker {
                     sender: user.id,
                     number: self.stamps,
                     at_ns: self.now_ns,
+                    index: self.number(user.id),
                 };
                 self.stamps = self.stamps.wrapping_add(1);
                 stamp.write(out);
@@ -125,6 +133,14 @@ impl Maker {
                 append(out, md5_hex(&text));
             }
         }
+    }
+
+    /// The number of a stamp in its stream. Receivers look for the first stamp of a message only.
+    fn number(&mut self, user: u32) -> u32 {
+        let Some((topic, now_ns)) = self.goes_to.take() else { return 0 };
+        self.said = self.shared.ledger.say(topic, user, now_ns);
+        self.unnumbered += u32::from(self.said.is_none());
+        self.said.map_or(0, |(_, n)| n)
     }
 
     fn line(&mut self, file: u16, row: u64, out: &mut Vec<u8>) {

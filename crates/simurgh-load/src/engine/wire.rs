@@ -35,6 +35,7 @@ impl Worker {
                 extra.joins.clear();
             }
             user.tidy();
+            self.follow_end(u, io.clock_ns());
         }
         self.open(io, u, Wire::Connecting)
     }
@@ -429,6 +430,9 @@ impl Worker {
             extra.head = Vec::new();
             extra.kept.clear();
             extra.lists.clear();
+            if let Some(positions) = &mut extra.positions {
+                positions.forget_next();
+            }
         }
         user.tidy();
     }

@@ -12,11 +12,13 @@ use serde::{Deserialize, Serialize};
 use simurgh_reactor::{Closed, Handler, Io, Key, Next, Slow, give_back_memory};
 
 use crate::record::{Count, Delta, Names, Recorder, Seen};
-use crate::scenario::Dump;
+use crate::scenario::{Dump, Follow};
 use crate::stamp::Stamps;
 
 use super::Order;
 use super::arrivals::Arrivals;
+use super::cuts::Cuts;
+use super::follow::Followed;
 use super::program::Program;
 use super::sources::SourcePool;
 use super::sweep::Sweeps;
@@ -79,6 +81,10 @@ pub(crate) struct Worker {
     pub(crate) leaving: VecDeque<(u64, Key)>,
     /// The stamped messages that users got last, by user; empty if nobody wants to know.
     pub(crate) seen: Vec<Seen>,
+    /// The stamped messages that users got, where that is to be known exactly.
+    pub(crate) followed: Followed,
+    /// Connections that are to be cut.
+    pub(crate) cuts: Cuts,
     /// Users that wait for all others.
     pub(crate) gathering: Vec<u32>,
     pub(crate) stopping: Stopping,
@@ -208,6 +214,10 @@ impl Worker {
         for _ in 0..undefined.min(1_000_000) {
             self.recorder.error(crate::record::ErrorKind::VariableUndefined, 0);
         }
+        let unnumbered = std::mem::take(&mut self.maker.unnumbered);
+        if unnumbered > 0 {
+            self.recorder.count(Count::BroadcastsUnnumbered, unnumbered.into());
+        }
         self.recorder.gauges(self.users.len() as u64, self.connected);
         self.traffic.second();
         // Seconds of all workers end together, or their sums would jitter.
@@ -262,8 +272,9 @@ impl Worker {
             _ => None,
         };
         let left = self.leaving.front().map(|(due_ns, _)| *due_ns);
-        let times = [timer, self.arrivals.next_ns(), self.sweeps.next_ns(), report, stop, left];
-        match times.into_iter().flatten().min() {
+        let mine = [self.arrivals.next_ns(), self.sweeps.next_ns(), self.cuts.next_ns()];
+        let times = mine.into_iter().chain([timer, report, stop, left]);
+        match times.flatten().min() {
             Some(at_ns) => Next::At(at_ns),
             None => Next::Idle,
         }
@@ -336,6 +347,7 @@ impl Handler for Worker {
             // Arrivals have a slice of their own, or users that are late would hold them off.
             more |= self.run_arrivals(io, until_ns + SLICE_NS);
             self.sweep(io);
+            self.run_cuts(io);
             self.tell_idle();
         }
         if now_ns >= self.reported_ns + REPORT_NS && self.stopping != Stopping::Done {
@@ -379,7 +391,10 @@ impl Worker {
         };
         let u = self.users.add(user);
         self.traffic.users = self.traffic.users.saturating_add(1);
-        if program.scenario.load.follow_stamps {
+        if let Some(drop) = &info.drop {
+            self.expect_cuts(u, id, drop, io.clock_ns());
+        }
+        if program.scenario.follow_stamps() == Follow::Last {
             let places = self.seen.len().max(u as usize + 1);
             self.seen.resize(places, Seen::default());
             if let Some(seen) = self.seen.get_mut(u as usize) {

@@ -86,7 +86,7 @@ named! {
         DeliveriesOutOfOrder = "deliveries_out_of_order",
         /// Broadcasts that came before they were sent, by the clocks: see clock skew.
         DeliveriesBeforeSent = "deliveries_before_sent",
-        /// Receivers that were expected and did not get a broadcast.
+        /// Expected deliveries that did not come.
         DeliveriesMissing = "deliveries_missing",
         /// Stamps received of another run.
         StampsForeign = "stamps_foreign",
@@ -98,6 +98,44 @@ named! {
         /// Receivers of a broadcast that came after it had been taken as complete, as nobody had
         /// got it for 2 s: they are in `delivery`, not in `last_receiver`.
         DeliveriesAfterwards = "deliveries_afterwards",
+        /// Stamped pushes that the users at their topics should have got from others, each once for
+        /// each of them, as far as it is known: see `follow_stamps`.
+        DeliveriesExpected = "deliveries_expected",
+        /// Those of them that came, each once.
+        DeliveriesOnce = "deliveries_once",
+        /// Stamped pushes that came to users who had not joined their topic yet, or before the
+        /// first that they were to get.
+        DeliveriesUnexpected = "deliveries_unexpected",
+        /// Stamped pushes beyond what is followed exactly: nobody expects them.
+        BroadcastsUnnumbered = "broadcasts_unnumbered",
+        /// Connections cut on purpose by a reset.
+        DropsReset = "drops_reset",
+        /// Connections cut on purpose in silence.
+        DropsSilent = "drops_silent",
+        /// Joins of users who resume that the server answered with all that they had missed.
+        ResumesRecovered = "resumes_recovered",
+        /// Missed messages that the server announced in answers to such joins.
+        ResumedMessages = "resumed_messages",
+        /// Gaps that the server reported: what was missed is too old.
+        GapsExpired = "gaps_expired",
+        /// Too many messages came after it.
+        GapsOverwritten = "gaps_overwritten",
+        /// The server was short of memory.
+        GapsEvicted = "gaps_evicted",
+        /// It was deleted.
+        GapsPurged = "gaps_purged",
+        /// The history is another one.
+        GapsEpoch = "gaps_epoch",
+        /// More messages were missed than are sent again.
+        GapsTooMany = "gaps_too_many",
+        /// More bytes were missed than are sent again.
+        GapsTooLarge = "gaps_too_large",
+        /// The history cannot be reached.
+        GapsUnavailable = "gaps_unavailable",
+        /// Messages were lost between servers.
+        GapsLost = "gaps_lost",
+        /// For another reason, or none.
+        GapsOther = "gaps_other",
         /// Bytes received, everything above TCP (TLS: after decryption).
         BytesIn = "bytes_in",
         /// Bytes sent.
@@ -114,6 +152,28 @@ named! {
         HttpFailures = "http_failures",
         /// Samples and lines of traffic dropped because there were too many in one second.
         SamplesDropped = "samples_dropped",
+    }
+}
+
+impl Count {
+    /// Gaps by the reason that servers give, all of them.
+    pub const GAPS: [(&'static str, Self); 10] = [
+        ("expired", Self::GapsExpired),
+        ("overwritten", Self::GapsOverwritten),
+        ("evicted", Self::GapsEvicted),
+        ("purged", Self::GapsPurged),
+        ("epoch", Self::GapsEpoch),
+        ("too_many", Self::GapsTooMany),
+        ("too_large", Self::GapsTooLarge),
+        ("unavailable", Self::GapsUnavailable),
+        ("lost", Self::GapsLost),
+        ("other", Self::GapsOther),
+    ];
+
+    /// What gaps of this reason are counted as.
+    pub fn gap(reason: &str) -> Self {
+        let known = Self::GAPS.iter().find(|(known, _)| *known == reason);
+        known.map_or(Self::GapsOther, |(_, count)| *count)
     }
 }
 

@@ -189,14 +189,26 @@ impl Recorder {
         received_ns: u64,
         seen: Option<&mut Seen>,
     ) {
+        let is_news = seen.is_none_or(|seen| self.is_news(publisher, seq, seen));
+        self.delivered(publisher, seq, sent_ns, received_ns, is_news);
+    }
+
+    /// The same of one of which it is known whether the user has it for the first time.
+    #[inline]
+    pub fn delivered(
+        &mut self,
+        publisher: u32,
+        seq: u32,
+        sent_ns: u64,
+        received_ns: u64,
+        is_news: bool,
+    ) {
         if received_ns < sent_ns {
             self.count(Count::DeliveriesBeforeSent, 1);
         }
         self.count(Count::Deliveries, 1);
         self.time(Metric::Delivery, received_ns.saturating_sub(sent_ns) / 1000);
-        if let Some(seen) = seen
-            && !self.is_news(publisher, seq, seen)
-        {
+        if !is_news {
             return;
         }
         if let Some(part) = self.broadcast(publisher, seq, sent_ns) {

@@ -14,6 +14,7 @@ pub fn summary(record: &Record) -> String {
     traffic(&mut text, &all.live);
     times(&mut text, &all.live);
     broadcasts(&mut text, record, &all.live);
+    resumes(&mut text, &all.live);
     errors(&mut text, &all.live);
     phases(&mut text, &all.live);
     workers(&mut text, &all.live);
@@ -62,6 +63,8 @@ fn traffic(text: &mut String, live: &Live) {
     let mut table = Table::new(text, "Traffic", &[]);
     let rows = [
         ("connections", counts[Count::Connects]),
+        ("cut by a reset", counts[Count::DropsReset]),
+        ("cut in silence", counts[Count::DropsSilent]),
         ("reconnects", counts[Count::Reconnects]),
         ("requests", counts[Count::Requests]),
         ("  unanswered", counts[Count::RequestsUnanswered]),
@@ -121,22 +124,53 @@ fn broadcasts(text: &mut String, record: &Record, live: &Live) {
         return;
     }
     let mut table = Table::new(text, "Broadcasts", &[]);
+    let expected = counts[Count::DeliveriesExpected];
     let rows = [
         ("sent", Count::Broadcasts),
         ("deliveries", Count::Deliveries),
+        ("expected", Count::DeliveriesExpected),
+        ("delivered", Count::DeliveriesOnce),
         ("missing", Count::DeliveriesMissing),
-        ("twice", Count::DeliveriesDuplicate),
+        ("double", Count::DeliveriesDuplicate),
         ("out of order", Count::DeliveriesOutOfOrder),
+        ("unexpected", Count::DeliveriesUnexpected),
+        ("not numbered", Count::BroadcastsUnnumbered),
     ];
     for (name, count) in rows {
         let n = counts[count];
-        if n > 0 || matches!(count, Count::Broadcasts | Count::Deliveries) {
-            table.row([name, &grouped(n), &rate(live, n)]);
+        let of_all = matches!(count, Count::DeliveriesOnce | Count::DeliveriesMissing);
+        let is_wrong =
+            of_all || matches!(count, Count::DeliveriesDuplicate | Count::DeliveriesOutOfOrder);
+        let is_asked_for =
+            matches!(count, Count::Broadcasts | Count::Deliveries) || is_wrong && expected > 0;
+        let more = match (of_all && expected > 0, n) {
+            (true, _) => percent(n, expected),
+            (false, 0) => String::new(),
+            (false, _) => rate(live, n),
+        };
+        if n > 0 || is_asked_for {
+            table.row([name, &grouped(n), &more]);
         }
     }
     if let Some(slowest) = record.slowest_broadcasts().first() {
         let to = format!("to its last of {} receivers", grouped(u64::from(slowest.receivers)));
         table.row(["slowest", &time(slowest.last_us as f64), &to]);
+    }
+    table.end();
+}
+
+/// What servers say of what users had missed.
+fn resumes(text: &mut String, live: &Live) {
+    let mut table = Table::new(text, "Resumes", &[]);
+    let rows =
+        [("recovered", Count::ResumesRecovered), ("messages sent again", Count::ResumedMessages)];
+    let gaps = Count::GAPS.map(|(reason, count)| (format!("gaps: {reason}"), count));
+    for (name, count) in rows.map(|(name, count)| (name.to_owned(), count)).into_iter().chain(gaps)
+    {
+        let n = live.counts[count];
+        if n > 0 {
+            table.row([&name, &grouped(n)]);
+        }
     }
     table.end();
 }

@@ -6,8 +6,8 @@
 use std::fmt::Display;
 
 use super::{
-    Act, Arrivals, Bound, Dialect, Fault, Faults, LOCAL_AGENT, Load, Matcher, Phase, Reply,
-    Scenario, Session, Step, Think, Transport,
+    Act, Arrivals, Bound, Dialect, Fault, Faults, LOCAL_AGENT, Load, Matcher, Part, Phase, Push,
+    Reply, Scenario, Session, Step, Think, Transport,
 };
 use crate::answer::{CompiledCheck, CompiledFind, CompiledMatcher, compile_pattern};
 use crate::record::figures;
@@ -191,10 +191,47 @@ impl<'s> Walk<'s> {
         if session.transport == Transport::LongPoll && !is_phoenix {
             self.fault(0, "long polling is Phoenix's", "add protocol = \"phoenix\"");
         }
+        self.losses(session);
         if session.read_rate_max == Some(0) {
             self.fault(0, "it may not read anything", "");
         }
         self.steps(&session.steps, &mut Before::default(), 0);
+    }
+
+    /// Cuts of connections, and joins that make them good.
+    fn losses(&mut self, session: &'s Session) {
+        let (mut connects, mut joins) = (false, false);
+        session.each_step(&mut |step| {
+            connects |= matches!(step.act, Act::Connect(_));
+            joins |= matches!(step.act, Act::Join(_));
+        });
+        if let Some(drop) = session.drop {
+            if drop.away >= drop.every {
+                let help = "`for` has to be shorter than `every`";
+                self.fault(0, "it is cut off for as long as from one cut to the next", help);
+            }
+            if drop.reconnect.1 < drop.reconnect.0 {
+                self.fault(0, "it comes back from a longer to a shorter time", "swap them");
+            }
+            if session.transport == Transport::LongPoll {
+                self.fault(0, "what is cut are WebSockets", "leave drop or longpoll out");
+            }
+            if !connects {
+                self.fault(0, "it has no connection to be cut", "add a connect step");
+            }
+            if drop.phase.is_some_and(|phase| phase >= self.scenario.load.phases.len()) {
+                self.fault(0, "it is cut in a phase that is not there", "");
+            }
+        }
+        if session.resume && !matches!(session.dialect, Dialect::Phoenix(_)) {
+            self.fault(0, "resuming is Phoenix's", "add protocol = \"phoenix\"");
+        } else if session.resume && !joins {
+            self.fault(0, "it resumes no channel", "add a join step");
+        }
+        let stays_out = session.reconnect.is_some_and(|policy| !policy.rejoin);
+        if stays_out && (session.drop.is_some() || session.resume) {
+            self.fault(0, "it comes back without its channels", "leave rejoin = false out");
+        }
     }
 
     fn steps(&mut self, steps: &'s [Step], before: &mut Before, depth: usize) {
@@ -227,7 +264,11 @@ impl<'s> Walk<'s> {
                 }
                 *before = Before { connected: switch.restore, joined: false };
             }
-            Act::Join(_) => {
+            Act::Join(join) => {
+                if self.session.resume && !takes_keys(join) {
+                    let help = "where it stands goes into it as \"simurgh\"";
+                    self.fault(line, "a join that resumes has an object as its payload", help);
+                }
                 self.is_phoenix(line, "join");
                 self.is_connected(line, "a join", *before);
                 before.joined = true;
@@ -334,6 +375,15 @@ impl<'s> Walk<'s> {
     }
 }
 
+/// Whether a join's payload can be an object, as far as that can be told from its beginning.
+fn takes_keys(join: &Push) -> bool {
+    let begins = match join.payload.parts.first() {
+        None | Some(Part::Value(_) | Part::Var(_) | Part::Element(..)) => true,
+        Some(Part::Literal(text)) => text.trim_ascii_start().first().is_none_or(|it| *it == b'{'),
+    };
+    begins && !join.binary
+}
+
 /// Whether a step waits for something, so that a loop of it gives others a turn.
 fn takes_time(step: &Step) -> bool {
     match &step.act {
@@ -425,6 +475,43 @@ mod tests {
     }
 
     #[test]
+    fn what_is_cut_and_resumes_has_to_be_possible() {
+        let session = |keys: &str, steps: &str| {
+            format!(
+                "{HEAD}[[session]]\nprotocol = \"phoenix\"\n{keys}\n\
+                 steps = [{{ connect = \"/\" }}, {steps}]\n"
+            )
+        };
+        let cut = |times: &str| format!("drop = {{ {times}, how = \"both\" }}");
+        let (good, join) = (cut("every = \"9s\", for = \"1s\""), "{ join = \"t\" }");
+        for (keys, steps, word) in [
+            (good.clone(), join, ""),
+            (good.clone() + "\nresume = true", r#"{ join = "t", payload = { a = 1 } }"#, ""),
+            (cut("every = \"2s\", for = \"2s\""), join, "`for` has to be shorter than `every`"),
+            (cut("every = \"2s\", for = \"9s\""), join, "from one cut to the next"),
+            (good.clone() + "\ntransport = \"longpoll\"", join, "what is cut are WebSockets"),
+            (good.clone() + "\nreconnect = { rejoin = false }", join, "without its channels"),
+            ("resume = true\nreconnect = { rejoin = false }".into(), join, "its channels"),
+            ("resume = true".into(), r#"{ think = "1s" }"#, "it resumes no channel"),
+            (
+                "resume = true".into(),
+                r#"{ join = "t", payload = "[1]" }"#,
+                "line 9: session 1: a join that resumes has an object",
+            ),
+            (
+                "resume = true".into(),
+                r#"{ join = "t", payload = "x", binary = true }"#,
+                "has an object as its payload",
+            ),
+        ] {
+            let found = faults(&session(&keys, steps));
+            assert!(found.contains(word), "{keys}: {word:?} is not in {found:?}");
+            assert_eq!(found.is_empty(), word.is_empty(), "{found}");
+            assert!(!found.contains('\n'), "one mistake, not several: {found}");
+        }
+    }
+
+    #[test]
     fn the_whole_has_to_make_sense() {
         let steps = "[[session]]\nsteps = [{ get = \"/\" }]\n";
         assert_eq!(faults(&format!("{HEAD}{steps}")), "");
@@ -441,6 +528,17 @@ mod tests {
                 "[[session]]",
                 "[[session]]\nreconnect = { min = \"9s\", max = \"1s\" }",
                 "longer at first",
+            ),
+            ("[[session]]", "[[session]]\nresume = true", "resuming is Phoenix's"),
+            (
+                "[[session]]",
+                "[[session]]\nprotocol = \"phoenix\"\nresume = true",
+                "it resumes no channel",
+            ),
+            (
+                "[[session]]",
+                "[[session]]\ndrop = { every = \"9s\", for = \"1s\", how = \"rst\" }",
+                "no connection to be cut",
             ),
             ("[target]", "[target]\nweight = 0", "servers do not add up"),
             ("[target]", "[sources]\nports = [9, 5]\n[target]", "the ports 9 to 5"),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::plan::{self, Plan};
 use super::say::{Say, count, of, time};
-use super::{AddressRange, Arrivals, Scenario, Target, Transport};
+use super::{AddressRange, Arrivals, Cut, Scenario, Session, Target, Transport};
 use crate::engine::placement;
 
 /// What the explanation takes for given about this host.
@@ -81,6 +81,7 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
             let rejoin = if again.rejoin { ", and joins again" } else { "" };
             let _ = writeln!(out, "  a lost connection comes back after {min} to {max}{rejoin}");
         }
+        losses(&mut out, scenario, session);
         Say { scenario, out: &mut out }.steps(&session.steps, 1);
     }
     if !scenario.pass.is_empty() {
@@ -88,6 +89,31 @@ pub fn explain(scenario: &Scenario, machine: &Machine) -> String {
         let _ = writeln!(out, "\npasses if {}", conditions.collect::<Vec<_>>().join(", "));
     }
     out
+}
+
+/// Connections that are cut, and what joins make good.
+fn losses(out: &mut String, scenario: &Scenario, session: &Session) {
+    if let Some(drop) = session.drop {
+        let how = match drop.how {
+            Cut::Reset => "by a reset",
+            Cut::Silence => "in silence",
+            Cut::Both => "by a reset or in silence, half of the users each",
+        };
+        let phase = drop.phase.and_then(|at| scenario.load.phases.get(at));
+        let phase = phase.map(|phase| format!(" of phase {}", phase.name)).unwrap_or_default();
+        let seconds = |of: std::time::Duration| time(of.as_secs_f64());
+        let _ = writeln!(
+            out,
+            "  every {}{phase} its connection is cut for {}, {how}; it comes back {} to {} later",
+            seconds(drop.every),
+            seconds(drop.away),
+            seconds(drop.reconnect.0),
+            seconds(drop.reconnect.1),
+        );
+    }
+    if session.resume {
+        out.push_str("  joins ask for the messages since the last one\n");
+    }
 }
 
 fn servers(out: &mut String, scenario: &Scenario) {

@@ -46,6 +46,18 @@ pub struct Scenario {
     pub tsung: Option<TsungRun>,
 }
 
+impl Scenario {
+    /// What users remember of stamped messages: all where it says so, and where connections are
+    /// cut or joins resume, which nobody does for another reason.
+    pub fn follow_stamps(&self) -> Follow {
+        let counts = |session: &Session| session.drop.is_some() || session.resume;
+        match self.sessions.iter().any(counts) {
+            true => Follow::Exactly,
+            false => self.load.follow_stamps,
+        }
+    }
+}
+
 /// What only a Tsung file says about the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TsungRun {
@@ -120,9 +132,22 @@ pub struct Load {
     pub duration: Option<Duration>,
     /// No more users than this in the whole run.
     pub users_max: Option<u64>,
-    /// Each user remembers the stamped message it got last (8 bytes), so that one that comes twice
-    /// or out of order is counted as such.
-    pub follow_stamps: bool,
+    /// What users remember of the stamped messages that came.
+    pub follow_stamps: Follow,
+}
+
+/// What users remember of the stamped messages that came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Follow {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The last one (8 bytes), so that one that comes twice or out of order is counted as such as
+    /// long as no other sender's comes between.
+    Last,
+    /// Which numbers have come of each sender at each topic, so that what is missing, comes twice
+    /// or comes out of order is known exactly.
+    Exactly,
 }
 
 /// A stretch of time with one way of arriving.
@@ -192,6 +217,10 @@ pub struct Session {
     pub heartbeat: Option<Duration>,
     /// What happens when a connection is lost.
     pub reconnect: Option<Reconnect>,
+    /// Connections that are cut on purpose.
+    pub drop: Option<Drop>,
+    /// Joins say which message came last, and ask for those that followed.
+    pub resume: bool,
     /// Bytes per second that a user reads at most (Tsung's `rate_limit`).
     pub read_rate_max: Option<u64>,
     /// In order.
@@ -242,6 +271,41 @@ pub struct Reconnect {
     pub rejoin: bool,
 }
 
+/// Connections that are cut on purpose, as those of people on the move are. Each user's comes at a
+/// time of its own, which is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Drop {
+    /// From one cut to the next.
+    pub every: Duration,
+    /// How long the user is away.
+    pub away: Duration,
+    /// How the connection ends.
+    pub how: Cut,
+    /// How long it takes after that to come back, shortest and longest; drawn each time.
+    pub reconnect: (Duration, Duration),
+    /// Only while this phase lasts; `None`: always.
+    pub phase: Option<usize>,
+}
+
+/// How a connection is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Cut {
+    /// By a reset: the server hears of it at once.
+    Reset,
+    /// In silence: the server is not told, and nobody reads any more. The socket stays open until
+    /// the user is back over another one, and is reset then.
+    Silence,
+    /// Half of the users so, half of them so.
+    Both,
+}
+
+impl Cut {
+    /// Whether some connections stay open beside those that take their places.
+    pub fn is_silent(self) -> bool {
+        matches!(self, Self::Silence | Self::Both)
+    }
+}
+
 /// A file of values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DataFile {
@@ -264,6 +328,16 @@ pub struct Timeouts {
     pub retries: u32,
     /// Between them, times their number (Tsung's `retry_timeout`).
     pub retry_wait: Duration,
+}
+
+impl Reconnect {
+    /// How users come back whose connections are cut on purpose, unless their session says it.
+    pub const AFTER_DROP: Self = Self {
+        min: Duration::from_millis(500),
+        max: Duration::from_secs(5),
+        attempts_max: None,
+        rejoin: true,
+    };
 }
 
 impl Default for Timeouts {

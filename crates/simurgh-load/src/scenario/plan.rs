@@ -101,6 +101,10 @@ pub(super) fn sockets(session: &Session) -> f64 {
         _ => {}
     });
     let of_messages = match session.transport {
+        // One that was cut in silence stays until the next one is there.
+        Transport::WebSocket if session.drop.is_some_and(|drop| drop.how.is_silent()) => {
+            2 * u8::from(websocket)
+        }
         Transport::WebSocket => u8::from(websocket),
         // One for the poll that waits, one for what is said meanwhile.
         Transport::LongPoll => 2 * u8::from(websocket),

@@ -219,6 +219,18 @@ impl<'p, 'i> Entry<'p, 'i> {
         }
     }
 
+    /// A time, or the shortest and the longest.
+    pub(super) fn time_range(&self) -> Option<(Duration, Duration)> {
+        let takes = "a time or a range of times such as \"0-1s\", \"500ms-2s\"";
+        let text = self.text(takes)?;
+        let found = super::units::time_range(text).map_err(|why| self.wrong(why, takes)).ok()?;
+        if found.1 > TIME_MAX {
+            self.wrong(format_args!("{text:?} is too long"), "a hundred years is the most");
+            return None;
+        }
+        Some(found)
+    }
+
     /// A time that is longer than nothing.
     pub(super) fn some_time(&self) -> Option<Duration> {
         let found = self.time()?;

@@ -147,7 +147,10 @@ impl Made {
             repeat: self.rng.u32(0..3),
             duration: Some(self.some_time()).filter(|_| self.rng.bool()),
             users_max: self.some(100),
-            follow_stamps: self.rng.bool(),
+            follow_stamps: *self
+                .rng
+                .choice(&[Follow::Nothing, Follow::Last, Follow::Exactly])
+                .unwrap(),
         }
     }
 
@@ -205,9 +208,23 @@ impl Made {
             transport: *self.rng.choice(&[Transport::WebSocket, Transport::LongPoll]).unwrap(),
             heartbeat: Some(self.some_time()).filter(|_| self.rng.bool()),
             reconnect: self.some(reconnect),
+            drop: self.drop(),
+            resume: self.rng.bool(),
             read_rate_max: self.some(64),
             steps: self.steps(targets, 0),
         }
+    }
+
+    fn drop(&mut self) -> Option<Drop> {
+        let (shortest, more) = (self.time(), self.time());
+        let made = Drop {
+            every: self.some_time(),
+            away: self.time(),
+            how: *self.rng.choice(&[Cut::Reset, Cut::Silence, Cut::Both]).unwrap(),
+            reconnect: (shortest, shortest + more),
+            phase: None,
+        };
+        self.some(made)
     }
 
     fn dialect(&mut self) -> Dialect {

@@ -1,8 +1,9 @@
 //! The native language of scenarios. `simurgh load init` prints an example of it with comments.
 //!
 //! Top of the file: `name`, `seed`, `duration` and `max_users` of the whole run, `repeat` of the
-//! phases, `follow_stamps` (count stamped messages that come twice or out of order, at 8 bytes a
-//! user), `vars` (names that need not be set anywhere). Then tables:
+//! phases, `follow_stamps` (`true`: count stamped messages that come twice or out of order, at 8
+//! bytes a user; `"exact"`: and those that are missing, by all their numbers), `vars` (names that
+//! need not be set anywhere). Then tables:
 //!
 //! | table | keys |
 //! |---|---|
@@ -20,7 +21,8 @@
 //!
 //! A phase may also have `name`, `max_users`, `wait_for_users`, `hold` (it begins when the run is
 //! resumed) and `weights`; a session `transport` (`"websocket"`, `"longpoll"`),
-//! `heartbeat`, `reconnect` (`min`, `max`, `attempts`, `rejoin`) and `read_rate_max` (bytes a
+//! `heartbeat`, `reconnect` (`min`, `max`, `attempts`, `rejoin`), `drop` (connections that are
+//! cut: `every`, `for`, `how`, `reconnect`, `phase`), `resume` and `read_rate_max` (bytes a
 //! second).
 //!
 //! A step is a table with one verb (`steps.rs` lists them); its texts are templates

@@ -9,14 +9,14 @@ use toml::de::DeTable;
 
 use super::dom::{Entry, Page, Table, hint};
 use super::tables::{
-    PROTOCOLS, TRANSPORTS, addresses, arrivals, pass, reconnect, seed, small, sources, timeouts,
-    tsung, weight, weighted,
+    CUTS, PROTOCOLS, TRANSPORTS, addresses, arrivals, follow_stamps, pass, reconnect, seed, small,
+    sources, timeouts, tsung, weight, weighted,
 };
 use super::template::{self, Names};
 use super::vars;
 use crate::scenario::{
-    Agent, Appointment, Arrivals, DataFile, Dialect, Faults, LOCAL_AGENT, Load, Loaded, Overrides,
-    Phase, Scenario, Session, Target, Template, Tls, VarId, mapped, read_rows, resolve,
+    Agent, Appointment, Arrivals, DataFile, Dialect, Drop, Faults, LOCAL_AGENT, Load, Loaded,
+    Overrides, Phase, Scenario, Session, Target, Template, Tls, VarId, mapped, read_rows, resolve,
 };
 
 /// Reads a scenario. `base` is the directory that relative file names start from; of the flags
@@ -50,6 +50,7 @@ pub fn read(text: &str, base: &Path, overrides: &Overrides) -> Result<Loaded, Fa
             files: Vec::new(),
             targets: RefCell::default(),
             sessions: Vec::new(),
+            phases: Vec::new(),
         };
         reader.scenario(root)
     };
@@ -69,6 +70,8 @@ pub(super) struct Reader<'p> {
     pub(super) targets: RefCell<Vec<Target>>,
     /// Names of all sessions.
     sessions: Vec<String>,
+    /// Names of all phases.
+    phases: Vec<String>,
 }
 
 impl Names for Reader<'_> {
@@ -101,8 +104,10 @@ impl<'p> Reader<'p> {
         }
         let sessions = root.need("session", "tables [[session]] with steps");
         let sessions: Vec<_> = sessions.iter().flat_map(Entry::one_or_more).collect();
-        self.sessions =
-            sessions.iter().enumerate().map(|(at, one)| session_name(at, one)).collect();
+        self.sessions = sessions.iter().enumerate().map(|(at, one)| table_name(at, one)).collect();
+        let phases = root.get("phase");
+        let phases = phases.iter().flat_map(Entry::one_or_more).enumerate();
+        self.phases = phases.map(|(at, one)| table_name(at, &one)).collect();
         let sessions = sessions.iter().enumerate();
         let sessions: Vec<_> = sessions.filter_map(|(at, one)| self.session(at, one)).collect();
         let load = self.load(&root);
@@ -234,7 +239,10 @@ impl<'p> Reader<'p> {
             repeat: root.get("repeat").and_then(|e| small(&e)).unwrap_or(0),
             duration: root.get("duration").and_then(|entry| entry.some_time()),
             users_max: root.get("max_users").and_then(|entry| entry.count(0)),
-            follow_stamps: root.get("follow_stamps").and_then(|e| e.bool()).unwrap_or(false),
+            follow_stamps: root
+                .get("follow_stamps")
+                .and_then(|e| follow_stamps(&e))
+                .unwrap_or_default(),
         }
     }
 
@@ -270,17 +278,28 @@ impl<'p> Reader<'p> {
     }
 
     fn session_index(&self, entry: &Entry<'p, '_>, name: &str) -> Option<usize> {
-        let mut found = self.sessions.iter().enumerate().filter(|(_, known)| *known == name);
+        self.index_of("session", &self.sessions, entry, name)
+    }
+
+    /// The place of a name that only one of all has.
+    fn index_of(
+        &self,
+        what: &str,
+        all: &[String],
+        entry: &Entry<'p, '_>,
+        name: &str,
+    ) -> Option<usize> {
+        let mut found = all.iter().enumerate().filter(|(_, known)| *known == name);
         match (found.next(), found.next()) {
             (Some((at, _)), None) => Some(at),
             (Some(_), Some(_)) => {
-                entry.wrong(format_args!("several sessions are called {name:?}"), "rename one");
+                entry.wrong(format_args!("several {what}s are called {name:?}"), "rename one");
                 None
             }
             (None, _) => {
-                let known: Vec<_> = self.sessions.iter().map(String::as_str).collect();
+                let known: Vec<_> = all.iter().map(String::as_str).collect();
                 let help = hint(name, &known).unwrap_or_default();
-                entry.wrong(format_args!("there is no session {name:?}"), help);
+                entry.wrong(format_args!("there is no {what} {name:?}"), help);
                 None
             }
         }
@@ -312,11 +331,39 @@ impl<'p> Reader<'p> {
             transport: transport.unwrap_or_default(),
             heartbeat: table.get("heartbeat").and_then(|entry| entry.some_time()),
             reconnect: table.get("reconnect").and_then(|entry| reconnect(&entry)),
+            drop: table.get("drop").and_then(|entry| self.drop(&entry)),
+            resume: table.get("resume").and_then(|entry| entry.bool()).unwrap_or(false),
             read_rate_max: table.get("read_rate_max").and_then(|entry| entry.count(1)),
             steps: steps.map(|entry| self.steps(&entry, &mut None)).unwrap_or_default(),
         };
         table.finish();
         Some(session)
+    }
+
+    fn drop(&self, entry: &Entry<'p, '_>) -> Option<Drop> {
+        let table = entry.table("drop")?;
+        let every = table.need("every", "the time from one cut to the next, such as \"10s\"");
+        let every = every.and_then(|entry| entry.some_time());
+        let away = table.need("for", "how long the user is away, such as \"2s\"");
+        let away = away.and_then(|entry| entry.time());
+        let how = table.need("how", "\"rst\", \"silence\" or \"both\"");
+        let how = how.and_then(|entry| entry.word(&CUTS));
+        let reconnect = table.get("reconnect").and_then(|entry| entry.time_range());
+        let phase = match table.get("phase") {
+            None => Some(None),
+            Some(entry) => {
+                let name = entry.text("the name of a phase")?;
+                self.index_of("phase", &self.phases, &entry, name).map(Some)
+            }
+        };
+        table.finish();
+        Some(Drop {
+            every: every?,
+            away: away?,
+            how: how?,
+            reconnect: reconnect.unwrap_or_default(),
+            phase: phase?,
+        })
     }
 
     fn agents(&self, entry: &Entry<'p, '_>) -> Vec<Agent> {
@@ -394,7 +441,8 @@ impl<'p> Reader<'p> {
 /// What PEM begins with.
 const PEM: &str = "-----BEGIN ";
 
-fn session_name(at: usize, entry: &Entry<'_, '_>) -> String {
+/// The name of a table that is one of several: its number, unless it has another.
+fn table_name(at: usize, entry: &Entry<'_, '_>) -> String {
     let name = entry.value().get("name").and_then(|name| name.get_ref().as_str());
     name.map_or_else(|| (at + 1).to_string(), str::to_owned)
 }

@@ -6,8 +6,8 @@ use super::dom::{Entry, Table};
 use super::units;
 use crate::record::figures;
 use crate::scenario::{
-    AddressRange, Arrivals, Dialect, Dump, Reconnect, Sources, Threshold, Timeouts, Transport,
-    TsungRun, Vsn,
+    AddressRange, Arrivals, Cut, Dialect, Dump, Follow, Reconnect, Sources, Threshold, Timeouts,
+    Transport, TsungRun, Vsn,
 };
 
 pub(super) const PROTOCOLS: [(&str, Dialect); 4] = [
@@ -19,6 +19,19 @@ pub(super) const PROTOCOLS: [(&str, Dialect); 4] = [
 
 pub(super) const TRANSPORTS: [(&str, Transport); 2] =
     [("websocket", Transport::WebSocket), ("longpoll", Transport::LongPoll)];
+
+pub(super) const CUTS: [(&str, Cut); 3] =
+    [("rst", Cut::Reset), ("silence", Cut::Silence), ("both", Cut::Both)];
+
+/// What is followed exactly.
+pub(super) const EXACT: &str = "exact";
+
+pub(super) fn follow_stamps(entry: &Entry<'_, '_>) -> Option<Follow> {
+    if entry.as_str().is_some() {
+        return entry.word(&[(EXACT, Follow::Exactly)]);
+    }
+    entry.bool().map(|last| if last { Follow::Last } else { Follow::Nothing })
+}
 
 pub(super) fn seed(entry: &Entry<'_, '_>) -> Option<u64> {
     // TOML's integers have a sign, seeds do not.

@@ -213,6 +213,68 @@ join_p99 = "< soon"
 }
 
 #[test]
+fn every_mistake_about_cut_connections_is_found_with_its_line() {
+    refused(
+        r#"follow_stamps = "exactly"
+[target]
+url = "ws://127.0.0.1:4000"
+[[phase]]
+name = "calm"
+duration = "1s"
+rate = 1
+[[session]]
+resume = "yes"
+drop = { every = "0s", for = "-2s", how = "rest", phase = "clam", evry = 1 }
+steps = []
+[[session]]
+drop = { reconnect = "2-1s" }
+steps = []
+[[session]]
+drop = { every = "1s", for = "1s", how = "rst", reconnect = "1" }
+steps = []
+[[session]]
+drop = "10s"
+steps = []
+"#,
+        &[
+            ("line 1: follow_stamps: \"exactly\" is none of its words", "did you mean exact?"),
+            ("line 9: resume: is of the wrong type (string)", "true or false"),
+            ("line 10: every: must be longer than nothing", ""),
+            ("line 10: for: \"-2s\": ", "\"500ms\""),
+            ("line 10: how: \"rest\" is none of its words", "did you mean rst?"),
+            ("line 10: phase: there is no phase \"clam\"", "did you mean calm?"),
+            ("line 10: evry: no such key in drop", "did you mean every?"),
+            ("line 13: drop: every is missing", "10s"),
+            ("line 13: drop: for is missing", "2s"),
+            ("line 13: drop: how is missing", "silence"),
+            ("line 13: reconnect: \"2-1s\" goes from a longer to a shorter time", "500ms-2s"),
+            ("line 16: reconnect: \"1\": ", "0-1s"),
+            ("line 19: drop: is of the wrong type (string)", "a table"),
+        ],
+    );
+}
+
+#[test]
+fn a_cut_connection_is_written_with_its_phase() {
+    let text = "[target]\nurl = \"ws://127.0.0.1:4000\"\n[[phase]]\nduration = \"1s\"\nrate = 1\n\
+                [[phase]]\nname = \"b\"\nduration = \"1s\"\nrate = 1\n[[session]]\nsteps = []\n\
+                drop = { every = \"9s\", for = \"1s\", how = \"both\", reconnect = \"0-1s\", \
+                phase = \"b\" }\n";
+    let scenario = ok(text);
+    let (second, none) = (std::time::Duration::from_secs(1), std::time::Duration::ZERO);
+    let expected = Drop {
+        every: 9 * second,
+        away: second,
+        how: Cut::Both,
+        reconnect: (none, second),
+        phase: Some(1),
+    };
+    assert_eq!(scenario.sessions[0].drop, Some(expected));
+    assert_eq!(scenario.follow_stamps(), Follow::Exactly);
+    assert_eq!(ok(&write(&scenario)).sessions[0].drop, Some(expected));
+}
+
+#[test]
 fn every_mistake_of_the_steps_is_found_with_its_line() {
     refused(
         &session(

@@ -1,6 +1,7 @@
 //! How values are written that TOML has no type for; flags take the same texts.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::scenario::{AddressRange, Compare};
 
@@ -20,6 +21,29 @@ pub fn rate(text: &str) -> Result<f64, String> {
         Ok(number) if number.is_finite() && number >= 0.0 => Ok(number / seconds),
         _ => Err(format!("{:?} is no number from 0", number.trim())),
     }
+}
+
+/// Shortest and longest of `500ms-2s`, `1s` or, where both have one unit, `0-1s`.
+///
+/// # Errors
+/// What is wrong.
+pub(super) fn time_range(text: &str) -> Result<(Duration, Duration), String> {
+    let time = |text: &str| {
+        let found = text.trim().parse::<humantime::Duration>();
+        found.map(|time| *time).map_err(|error| format!("{:?}: {error}", text.trim()))
+    };
+    let Some((first, last)) = text.split_once('-') else {
+        return time(text).map(|only| (only, only));
+    };
+    let (first, last) = (first.trim(), last.trim());
+    let is_bare = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit());
+    let unit = last.trim_start_matches(|char: char| char.is_ascii_digit());
+    let first = if is_bare { time(&format!("{first}{unit}"))? } else { time(first)? };
+    let last = time(last)?;
+    if last < first {
+        return Err(format!("{text:?} goes from a longer to a shorter time"));
+    }
+    Ok((first, last))
 }
 
 /// Addresses of `10.0.0.2`, `10.0.0.2-10.0.0.9` or, for the last part alone, `10.0.0.2-9`.
@@ -82,6 +106,26 @@ mod tests {
         assert_eq!(rate("7200 / h"), Ok(2.0));
         for wrong in ["", "/s", "5/fortnight", "-1", "inf", "NaN/s", "5/"] {
             assert!(rate(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_have_a_range() {
+        let ms = |text: &str| {
+            time_range(text).map(|(first, last)| (first.as_millis(), last.as_millis()))
+        };
+        for (text, first, last) in [
+            ("1s", 1000, 1000),
+            ("0-1s", 0, 1000),
+            ("0s-1s", 0, 1000),
+            ("500ms - 2s", 500, 2000),
+            ("1-3 min", 60_000, 180_000),
+            ("1s 500ms-1m 2s", 1500, 62_000),
+        ] {
+            assert_eq!(ms(text), Ok((first, last)), "{text}");
+        }
+        for wrong in ["", "-", "1", "2s-1s", "-1s", "1s-", "1s-2", "1s-2s-3s", "1x-2x"] {
+            assert!(time_range(wrong).is_err(), "{wrong}: {:?}", ms(wrong));
         }
     }
 

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::tables::{DUMPS, PROTOCOLS, TRANSPORTS};
+use super::tables::{CUTS, DUMPS, EXACT, PROTOCOLS, TRANSPORTS};
 use super::{template, vars, write_steps};
 use crate::scenario::{
-    AddressRange, Agent, Arrivals, DataFile, Dialect, Dump, Load, Phase, Scenario, Session,
-    Sources, Target, Threshold, Timeouts, Tls, Transport,
+    AddressRange, Agent, Arrivals, DataFile, Dialect, Drop, Dump, Follow, Load, Phase, Scenario,
+    Session, Sources, Target, Threshold, Timeouts, Tls, Transport,
 };
 
 /// Writes a scenario in the native language; [`read`](super::read()) makes the same scenario of it
@@ -81,7 +81,11 @@ impl Lines {
 fn run(out: &mut Lines, load: &Load) {
     out.optional("duration", load.duration.map(time));
     out.optional("max_users", load.users_max.map(|users| users.to_string()));
-    out.optional("follow_stamps", load.follow_stamps.then(|| true.to_string()));
+    match load.follow_stamps {
+        Follow::Nothing => {}
+        Follow::Last => out.key("follow_stamps", true.to_string()),
+        Follow::Exactly => out.key("follow_stamps", text(EXACT)),
+    }
     out.optional("repeat", (load.repeat > 0).then(|| load.repeat.to_string()));
 }
 
@@ -248,8 +252,25 @@ fn session(out: &mut Lines, at: usize, session: &Session, scenario: &Scenario) {
             )
         }),
     );
+    out.optional("drop", session.drop.map(|one| drop_table(&one, scenario)));
+    out.optional("resume", session.resume.then(|| true.to_string()));
     out.optional("read_rate_max", session.read_rate_max.map(|bytes| bytes.to_string()));
     out.key("steps", write_steps::steps(&session.steps, 0, scenario));
+}
+
+fn drop_table(one: &Drop, scenario: &Scenario) -> String {
+    let (shortest, longest) = one.reconnect;
+    let range = |time: Duration| humantime::format_duration(time);
+    let phase = one.phase.and_then(|at| scenario.load.phases.get(at));
+    let phase = phase.map(|phase| format!(", phase = {}", text(&phase.name)));
+    format!(
+        "{{ every = {}, for = {}, how = {}, reconnect = {}{} }}",
+        time(one.every),
+        time(one.away),
+        text(word(&CUTS, one.how)),
+        text(&format!("{}-{}", range(shortest), range(longest))),
+        phase.unwrap_or_default()
+    )
 }
 
 fn pass(out: &mut Lines, pass: &[Threshold]) {

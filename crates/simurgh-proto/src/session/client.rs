@@ -15,7 +15,8 @@ use core::slice;
 use crate::message::{Message, Payload, Ref, events};
 use crate::serializer::{EncodeError, Kind, Serializer, ServerMessage};
 
-/// One virtual client on one socket. After a reconnect a new one takes its place.
+/// One virtual client on one socket. After a reconnect a new one takes its place, see
+/// [`Client::anew`].
 #[derive(Clone, Debug)]
 pub struct Client {
     memberships: Memberships,
@@ -54,6 +55,17 @@ impl Client {
             Serializer::V2 => IS_V2,
         };
         Client { memberships: Memberships::NONE, last_ref: 0, heartbeat }
+    }
+
+    /// The one that takes its place on a new socket: it has joined nothing, and its refs go on, as
+    /// phoenix.js has it, so that no join has the join_ref of an earlier one.
+    #[must_use]
+    pub const fn anew(&self) -> Self {
+        Client {
+            memberships: Memberships::NONE,
+            last_ref: self.last_ref,
+            heartbeat: self.heartbeat & IS_V2,
+        }
     }
 
     /// The serializer its socket was opened with.
@@ -500,6 +512,20 @@ mod tests {
             assert!(heard.starts_with("JoinOk"), "{heard}");
         }
         client
+    }
+
+    #[test]
+    fn on_a_new_socket_refs_go_on_and_nothing_is_joined() {
+        let mut old = joined(&["a", "b"]);
+        old.heartbeat(&mut Vec::new()).unwrap();
+        let mut new = old.anew();
+        assert!(!new.holds("a") && !new.holds("b") && !new.awaits_heartbeat());
+        assert_eq!(new.serializer(), Serializer::V2);
+        let mut out = Vec::new();
+        new.join(&mut out, &Topic::from("a"), EMPTY).unwrap();
+        assert_eq!(out, br#"["4","4","a","phx_join",{}]"#);
+        let late = r#"["1","1","a","phx_reply",{"status":"ok","response":{}}]"#;
+        assert!(!hears(&mut new, late).starts_with("JoinOk"), "of the join before");
     }
 
     #[test]

@@ -105,6 +105,8 @@ impl Lower<'_> {
             transport: Transport::WebSocket,
             heartbeat: None,
             reconnect: None,
+            drop: None,
+            resume: false,
             read_rate_max: self.session.read_rate_max,
             steps,
         })

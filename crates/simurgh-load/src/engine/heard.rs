@@ -1,0 +1,225 @@
+//! What a user has heard of one stream: the messages of one sender to one topic, numbered from 1.
+//!
+//! A number and a few ranges, however many messages there are: all from `start` to before `next`
+//! have come, but for the holes.
+
+/// Numbers in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) first: u32,
+    /// The first that is not in it.
+    pub(super) end: u32,
+}
+
+impl Range {
+    pub(super) fn len(self) -> u64 {
+        u64::from(self.end.saturating_sub(self.first))
+    }
+
+    /// Those of it before a number.
+    fn before(self, end: u32) -> Self {
+        Self { first: self.first, end: self.end.min(end) }
+    }
+}
+
+/// How a message came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Came {
+    /// For the first time, and no later one before it.
+    InOrder,
+    /// For the first time, after a later one.
+    Late,
+    /// It had come before.
+    Twice,
+    /// From before the first that is followed.
+    Unexpected,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// The first that is expected.
+    start: u32,
+    /// One more than the highest that has come.
+    next: u32,
+    /// What is missing of those between, in order.
+    holes: Vec<Range>,
+}
+
+/// Holes that are kept of one stream, 8 KB; each absence makes one.
+const HOLES_MAX: usize = 1024;
+
+impl Heard {
+    /// For messages from this one on.
+    pub(super) const fn from(start: u32) -> Self {
+        Self { start, next: start, holes: Vec::new() }
+    }
+
+    /// One more than the highest number that has come.
+    pub(super) const fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// A message has come.
+    pub(super) fn hear(&mut self, n: u32) -> Came {
+        if n < self.start {
+            return Came::Unexpected;
+        }
+        if n >= self.next {
+            if n > self.next {
+                self.holes.push(Range { first: self.next, end: n });
+            }
+            self.next = n.saturating_add(1);
+            return Came::InOrder;
+        }
+        let at = self.holes.partition_point(|hole| hole.end <= n);
+        let Some(hole) = self.holes.get_mut(at).filter(|hole| hole.first <= n) else {
+            return Came::Twice;
+        };
+        let (before, after) =
+            (Range { first: hole.first, end: n }, Range { first: n + 1, end: hole.end });
+        match (before.len(), after.len()) {
+            (0, 0) => {
+                self.holes.remove(at);
+            }
+            (0, _) => *hole = after,
+            (_, 0) => *hole = before,
+            _ => {
+                *hole = before;
+                self.holes.insert(at + 1, after);
+            }
+        }
+        Came::Late
+    }
+
+    /// How many are expected of those before `due`, beside those that came though they are not due
+    /// yet; and with that what has not come.
+    pub(super) fn settle(&self, due: u32) -> (u64, impl Iterator<Item = Range>) {
+        let all = Range { first: self.start, end: due.max(self.start) };
+        let early = Range { first: due.max(self.start), end: self.next };
+        let early_holes = self
+            .holes
+            .iter()
+            .map(|hole| Range { first: hole.first.max(early.first), end: hole.end }.len());
+        let expected = all.len() + early.len() - early_holes.sum::<u64>();
+        let tail = Range { first: self.next, end: due };
+        let missing = self.holes.iter().copied().chain([tail]);
+        (expected, missing.map(move |hole| hole.before(due)).filter(|hole| hole.len() > 0))
+    }
+
+    /// The messages up to the end of the first hole, and the hole, where there are more holes than
+    /// are kept: they are followed no longer.
+    pub(super) fn give_up(&mut self) -> Option<(u64, Range)> {
+        if self.holes.len() <= HOLES_MAX {
+            return None;
+        }
+        let hole = self.holes.remove(0);
+        let whole = Range { first: self.start, end: hole.end };
+        self.start = hole.end;
+        Some((whole.len(), hole))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lost(heard: &Heard, due: u32) -> Vec<u32> {
+        heard.settle(due).1.flat_map(|hole| hole.first..hole.end).collect()
+    }
+
+    #[test]
+    fn each_message_is_one_of_four() {
+        let mut heard = Heard::from(5);
+        let came = [5, 6, 9, 8, 8, 4, 12, 6, 7].map(|n| heard.hear(n));
+        use Came::{InOrder, Late, Twice, Unexpected};
+        let expected = [InOrder, InOrder, InOrder, Late, Twice, Unexpected, InOrder, Twice, Late];
+        assert_eq!(came, expected);
+        assert_eq!(lost(&heard, 15), [10, 11, 13, 14]);
+        assert_eq!(heard.settle(15).0, 10, "5 to 14");
+        // What is on the way yet is not expected, unless it has come.
+        assert_eq!(lost(&heard, 11), [10]);
+        assert_eq!(heard.settle(11).0, 7, "5 to 10, and 12");
+        assert_eq!((lost(&heard, 0), heard.settle(0).0), (vec![], 6));
+    }
+
+    #[test]
+    fn nothing_heard_is_all_missing() {
+        assert_eq!(lost(&Heard::from(3), 6), [3, 4, 5]);
+        assert_eq!(lost(&Heard::from(3), 3), [0; 0]);
+        assert_eq!(lost(&Heard::from(3), 1), [0; 0]);
+    }
+
+    #[test]
+    fn holes_are_bounded_and_none_is_lost_from_the_sums() {
+        let mut heard = Heard::from(1);
+        let (mut expected, mut missing, mut came) = (0, 0, 0);
+        for n in (2..=6000).step_by(2) {
+            came += u64::from(heard.hear(n) == Came::InOrder);
+            if let Some((whole, hole)) = heard.give_up() {
+                expected += whole;
+                missing += hole.len();
+            }
+            assert!(heard.holes.len() <= HOLES_MAX);
+        }
+        let (rest, holes) = heard.settle(6001);
+        assert_eq!((expected + rest, missing + holes.map(Range::len).sum::<u64>()), (6000, 3000));
+        assert_eq!(came, 3000);
+        assert_eq!(heard.hear(1), Came::Unexpected);
+    }
+
+    proptest! {
+        /// Losses, repeats and swaps, against a plain set of numbers.
+        #[test]
+        fn it_counts_as_a_set_does(
+            start in 1_u32..20,
+            came in proptest::collection::vec(1_u32..80, 0..200),
+            due in 0_u32..90,
+        ) {
+            let mut heard = Heard::from(start);
+            let mut set = BTreeSet::new();
+            for n in came {
+                let highest = set.last().copied().unwrap_or(0);
+                let expected = match n {
+                    n if n < start => Came::Unexpected,
+                    n if set.contains(&n) => Came::Twice,
+                    n if n < highest => Came::Late,
+                    _ => Came::InOrder,
+                };
+                prop_assert_eq!(heard.hear(n), expected);
+                if n >= start {
+                    set.insert(n);
+                }
+            }
+            let missing: Vec<u32> = (start..due).filter(|n| !set.contains(n)).collect();
+            prop_assert_eq!(lost(&heard, due), &missing[..]);
+            let (expected, _) = heard.settle(due);
+            prop_assert_eq!(expected, (set.len() + missing.len()) as u64);
+        }
+
+        /// Mostly in order, as a network does it: few holes, so little memory.
+        #[test]
+        fn absences_cost_a_hole_each(
+            absences in proptest::collection::vec((1_u32..50, 1_u32..50), 0..40),
+        ) {
+            let mut heard = Heard::from(1);
+            let (mut n, mut lost) = (1, 0);
+            for (there, away) in &absences {
+                for _ in 0..*there {
+                    prop_assert_eq!(heard.hear(n), Came::InOrder);
+                    n += 1;
+                }
+                n += away;
+                lost += u64::from(*away);
+            }
+            prop_assert!(heard.holes.len() <= absences.len());
+            let (expected, missing) = heard.settle(n);
+            prop_assert_eq!(missing.map(Range::len).sum::<u64>(), lost);
+            prop_assert_eq!(expected, u64::from(n) - 1);
+        }
+    }
+}
