@@ -7,11 +7,16 @@ const POSITION = /^[a-z][0-9a-z]{5}\.\d+(-\d+)?$/;
  * `socket.channel(topic, params)`, resumable.
  * `id`: this client's name for itself, 8 to 64 characters, the same after a reload;
  * `since`: where it stands, as an earlier `channel.position()` said;
+ * `partial`: whether it wants what is still kept when that is not all, which is the default;
  * `onGap({reason, count})`: something was missed that is not kept any more.
  */
-export function resumable(socket, topic, params = {}, { id, since = null, onGap } = {}) {
-  const simurgh = id === undefined ? { since } : { id, since };
-  const channel = socket.channel(topic, { ...params, simurgh });
+export function resumable(socket, topic, params = {}, options = {}) {
+  const { id, since = null, partial, onGap } = options;
+  // Read anew at each join; as JSON it has no member that is undefined.
+  const simurgh = { id, since, partial };
+  const join = typeof params === "function"
+    ? () => ({ ...params(), simurgh }) : { ...params, simurgh };
+  const channel = socket.channel(topic, join);
   const onMessage = channel.onMessage.bind(channel);
   let next = null;
   channel.onMessage = (event, payload, ref, joinRef) => {

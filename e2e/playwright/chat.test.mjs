@@ -8,6 +8,7 @@ import path from "node:path";
 import { after, before, test } from "node:test";
 
 import { launchBrowser, newWindow, WAIT } from "../support/browser.mjs";
+import { connected, enter, hears, say } from "../support/chat.mjs";
 import { CURRENT } from "../support/clients.mjs";
 import { ROOT, startServer } from "../support/server.mjs";
 
@@ -31,28 +32,8 @@ async function openWindow(t, server, name, { room = "lobby", before, ...options 
   const { page, seen } = await newWindow(t, browser, options);
   page.on("websocket", (socket) => seen.requests.push(socket.url()));
   await before?.(page);
-  await page.goto(`${server.url}/#${encodeURIComponent(room)}`);
-  await page.getByTestId("name-input").fill(name);
-  await page.getByTestId("name-submit").click();
-  await connected(page);
+  await enter(page, server.url, room, name);
   return { page, seen };
-}
-
-async function connected(page) {
-  await page.locator('[data-testid="connection"][data-state="connected"]').waitFor(WAIT);
-  await page.locator('[data-testid="room-link"][aria-current][data-state="joined"]')
-    .waitFor({ state: "attached", ...WAIT });
-}
-
-async function say(page, text) {
-  await page.getByTestId("composer-input").fill(text);
-  await page.getByTestId("composer-input").press("Enter");
-}
-
-async function hears(page, text) {
-  const body = page.getByTestId("message-body").getByText(text, { exact: true });
-  await body.waitFor(WAIT);
-  assert.equal(await body.count(), 1, `"${text}" is there once`);
 }
 
 test("two windows chat, and see who entered", async (t) => {

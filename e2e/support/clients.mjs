@@ -1,6 +1,7 @@
 // The official clients as tests use them: the current one (V2) and 1.2.1 (V1, from 2016, which
-// knows neither Node nor a WebSocket of its own). Both get `ws` as transport, through a subclass
-// that keeps every frame, so a test can also hold the bytes against the specification.
+// knows neither Node nor a WebSocket of its own); where versions between matter, 1.4.17 (V2, before
+// there was binary). All get `ws` as transport, through a subclass that keeps every frame, so a
+// test can also hold the bytes against the specification.
 
 import { createRequire } from "node:module";
 
@@ -10,6 +11,7 @@ import { Inbox, within } from "./wait.mjs";
 
 const require = createRequire(import.meta.url);
 const current = require("phoenix");
+const middle = require("phoenix-1.4.17");
 const first = require("phoenix-1.2.1");
 
 /** Reconnecting and rejoining as fast as tests like it; the clients' defaults take seconds. */
@@ -40,7 +42,7 @@ function recorder() {
   return { Recording, frames };
 }
 
-/** One of the two clients; `open` gives a connected `User`. */
+/** One of the clients; `open` gives a connected `User`. */
 class Client {
   constructor(name, library, version, pace) {
     this.name = name;
@@ -92,7 +94,7 @@ class User {
 
   close() {
     this.socket.disconnect();
-    // Both leave timers running after a disconnect; 1.2.1 even goes on with heartbeats.
+    // They leave timers running after a disconnect; 1.2.1 even goes on with heartbeats.
     clearInterval(this.socket.heartbeatTimer);
     clearTimeout(this.socket.heartbeatTimeoutTimer);
     this.socket.reconnectTimer.reset();
@@ -123,4 +125,5 @@ export async function answer(push, what = "reply", statuses = ["error"]) {
 
 export const CURRENT = new Client("phoenix 1.8 (V2)", current, 2, CURRENT_PACE);
 export const FIRST = new Client("phoenix 1.2.1 (V1)", first, 1, FIRST_PACE);
+export const MIDDLE = new Client("phoenix 1.4.17 (V2)", middle, 2, CURRENT_PACE);
 export const CLIENTS = [CURRENT, FIRST];

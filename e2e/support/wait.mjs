@@ -15,6 +15,17 @@ export async function within(promise, what, ms = WAIT_MS_MAX) {
   }
 }
 
+export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Resolves as soon as `holds()`. */
+export async function until(holds, what, ms = WAIT_MS_MAX) {
+  const end = Date.now() + ms;
+  while (!holds()) {
+    if (Date.now() > end) throw new Error(`waited ${ms} ms for ${what}`);
+    await pause(5);
+  }
+}
+
 /**
  * A mailbox for callbacks: `put` is handed to the client as a handler, `next` waits for the first
  * value (in order of arrival) that `wanted` accepts, and takes it out.

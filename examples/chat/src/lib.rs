@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use simurgh::{Channel, Context, Join, LongPoll, Mount, Outcome, Payload, json};
+use simurgh::{Channel, Context, History, Join, LongPoll, Mount, Outcome, Payload, json};
 
 mod page;
 
@@ -23,6 +23,8 @@ pub fn mount() -> Mount {
         // So that a room knows when it has grown too large to announce everybody.
         .count_members(true)
         .channel("rooms:*", RoomChannel::join)
+        // So that whoever was away for a moment has missed nothing.
+        .history(History::default())
 }
 
 /// One member of one room. Its mount has to

@@ -20,13 +20,15 @@ const CACHING: &str = "no-cache";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Path, content type, content.
-const FILES: [(&str, &str, &[u8]); 7] = [
+const FILES: [(&str, &str, &[u8]); 9] = [
     ("/", "text/html; charset=utf-8", include_bytes!("../static/index.html")),
     ("/chat.css", "text/css; charset=utf-8", include_bytes!("../static/chat.css")),
     ("/chat.js", JAVASCRIPT, include_bytes!("../static/chat.js")),
+    ("/heard.js", JAVASCRIPT, include_bytes!("../static/heard.js")),
     ("/payload.js", JAVASCRIPT, include_bytes!("../static/payload.js")),
     ("/present.js", JAVASCRIPT, include_bytes!("../static/present.js")),
     ("/phoenix.min.js", JAVASCRIPT, include_bytes!("../static/phoenix.min.js")),
+    ("/simurgh-resume.js", JAVASCRIPT, include_bytes!("../static/simurgh-resume.js")),
     ("/favicon.svg", "image/svg+xml", include_bytes!("../static/favicon.svg")),
 ];
 

@@ -2,10 +2,10 @@
 // `Phoenix`). One socket at /socket, one channel `rooms:<name>` for each room that is open.
 // Everything that comes from others is put into the page as text, never as markup, and may be of
 // any shape (payload.js).
-"use strict";
+import { Heard } from "./heard.js";
 
 const ROOM_LENGTH_MAX = 48;
-const ENTRIES_MAX = 400; // Of one room; older ones are dropped, as there is no history anyway.
+const ENTRIES_MAX = 400; // Of one room; older ones are dropped.
 const GROUP_MS = 5 * 60_000; // Messages of one author this close together share a heading.
 const BODY_LENGTH_MAX = 16_384; // Characters that are shown of what others send.
 const USER_LENGTH_MAX = 64;
@@ -75,6 +75,7 @@ let offlineTimer = null;
 let started = false;
 
 const socket = new Phoenix.Socket("/socket", { longPollFallbackMs: 2500 }); // in case of proxies
+const heard = new Heard(memory);
 
 /** states: idle (not asked for), joining, joined, errored (the client retries), refused, closed */
 function roomNamed(name) {
@@ -104,7 +105,8 @@ function roomOfHash() {
 function join(room) {
   // `presence` is the name under which others see who is here.
   const params = () => ({ user: userName, presence: userName });
-  const channel = socket.channel(`rooms:${room.name}`, params);
+  const missed = () => addEntry(room, { kind: "gap" });
+  const channel = heard.channel(socket, `rooms:${room.name}`, params, missed);
   room.channel = channel;
   followPresence(room, channel, presentChanged);
   setRoomState(room, "joining");
@@ -156,6 +158,7 @@ function leave(room) {
   const channel = room.channel;
   room.channel = null;
   channel?.leave();
+  heard.forget(`rooms:${room.name}`);
   rooms.delete(room.name);
   memory.write("localStorage", "rooms", JSON.stringify([...rooms.keys()]));
 }
@@ -239,13 +242,6 @@ function addEntry(room, entry) {
 
 // ---- Drawing: the conversation -----------------------------------------------------------------
 
-function element(tag, className, text) {
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text;
-  return node;
-}
-
 function nearEnd() {
   return ui.log.scrollHeight - ui.log.scrollTop - ui.log.clientHeight < 80;
 }
@@ -271,18 +267,13 @@ function showEntry(entry) {
 
 function renderEntry(entry) {
   if (!entry.node) return;
-  if (entry.kind === "entered") renderEntered(entry);
-  else renderMessage(entry);
-}
-
-function renderEntered(entry) {
-  const names = entry.names.length > 6
-    ? [...entry.names.slice(0, 5), `${entry.names.length - 5} others`]
-    : entry.names;
-  const list = names.length > 1 ? `${names.slice(0, -1).join(", ")} and ${names.at(-1)}` : names[0];
+  if (entry.kind === "message") return renderMessage(entry);
+  const text = entry.kind === "gap"
+    ? "Some messages may be missing here: they are not kept any more."
+    : `${listOfNames(entry.names)} entered`;
   entry.node.className = "entered";
-  entry.node.dataset.testid = "entered";
-  entry.node.replaceChildren(element("span", "", `${list} entered`));
+  entry.node.dataset.testid = entry.kind;
+  entry.node.replaceChildren(element("span", "", text));
 }
 
 function renderMessage(entry) {

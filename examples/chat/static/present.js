@@ -5,6 +5,13 @@
 
 const PRESENT_SHOWN_MAX = 5;
 
+function element(tag, className, text) {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
 function initials(name) {
   const words = name.trim().split(/\s+/).filter(Boolean);
   const letters = words.length > 1 ? [words[0], words.at(-1)] : words;
@@ -17,6 +24,12 @@ function hue(name) {
   return `hue-${(hash >>> 13) % 8}`;
 }
 
+/** "Ada, Bob and Cleo", and of many only some. */
+function listOfNames(all) {
+  const names = all.length > 6 ? [...all.slice(0, 5), `${all.length - 5} others`] : all;
+  return names.length > 1 ? `${names.slice(0, -1).join(", ")} and ${names.at(-1)}` : names[0];
+}
+
 /** Keeps `room.present` as {names, count}; `changed` is called when it is another. */
 function followPresence(room, channel, changed) {
   const tell = (names, count) => {
@@ -24,7 +37,9 @@ function followPresence(room, channel, changed) {
     changed(room);
   };
   // Ahead of all handlers, the client's own among them, which would throw at another shape.
-  channel.onMessage = presencePayload;
+  const { onMessage } = channel;
+  channel.onMessage = (event, payload, ...refs) =>
+    presencePayload(event, onMessage.call(channel, event, payload, ...refs));
   const presence = new Phoenix.Presence(channel);
   presence.onSync(() => {
     const names = Object.keys(presence.state).sort((a, b) => a.localeCompare(b));

@@ -1,0 +1,188 @@
+// What tests of kept topics share: a server that keeps some, clients that resume, and a proxy that
+// cuts connections wherever it pleases.
+
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import net from "node:net";
+import os from "node:os";
+import path from "node:path";
+
+import { resumable } from "../../clients/js/simurgh-resume.js";
+import { answer } from "./clients.mjs";
+import { startServer } from "./server.mjs";
+import { Inbox, within } from "./wait.mjs";
+
+const EVENTS = `
+other_events = "crash"
+payload_shape = "any"
+[[channel.event]]
+name = "msg"
+broadcast = "all"
+reply = {}
+[[channel.event]]
+name = "echo"
+reply = "$payload"
+[[channel.event]]
+name = "tell"
+broadcast = "others"
+reply = {}
+`;
+
+/**
+ * Channels by what they keep: enough for every test, three messages, one second, nothing. In `any`
+ * members may send all events.
+ */
+const SETTINGS = `
+longpoll = "10s"
+[[channel]]
+topic = "kept:*"
+history = { count = 5000, age = "10m", bytes = "16MiB" }
+${EVENTS}
+[[channel]]
+topic = "three:*"
+history = { count = 3 }
+${EVENTS}
+[[channel]]
+topic = "second:*"
+history = { age = "1s" }
+${EVENTS}
+[[channel]]
+topic = "none:*"
+${EVENTS}
+[[channel]]
+topic = "any:*"
+history = true
+[[channel.event]]
+name = "*"
+broadcast = "all"
+reply = {}
+`;
+
+/** `simurgh serve` with these channels; `end` stops it and forgets its file. */
+export async function startKeeper() {
+  const dir = await mkdtemp(path.join(os.tmpdir(), "simurgh-history-"));
+  const file = path.join(dir, "simurgh.toml");
+  await writeFile(file, SETTINGS);
+  const server = await startServer("serve", { args: ["--config", file] });
+  server.end = async () => {
+    await server.kill();
+    await rm(dir, { recursive: true });
+  };
+  return server;
+}
+
+/** A resumable channel, joined, with all that its handlers and `onGap` are given. */
+export class Listener {
+  constructor(user, topic, options = {}, params = {}) {
+    this.heard = [];
+    this.gaps = [];
+    this.resumed = new Inbox();
+    const onGap = (gap) => this.gaps.push(gap);
+    this.channel = resumable(user.socket, topic, params, { ...options, onGap });
+    this.channel.on("msg", (payload) => this.#put(payload));
+    this.channel.on("tell", (payload) => this.#put(payload));
+    this.channel.on("simurgh:resumed", this.resumed.put);
+  }
+
+  static async join(user, topic, options, params) {
+    const listener = new Listener(user, topic, options, params);
+    await answer(listener.channel.join(), `join of ${topic}`);
+    return listener;
+  }
+
+  #waiting = () => {};
+
+  /** Binary as `{n, binary: true}`: its first four bytes are the number. */
+  #put(payload) {
+    this.heard.push(payload instanceof ArrayBuffer
+      ? { n: new DataView(payload).getUint32(0), binary: true } : payload);
+    this.#waiting();
+  }
+
+  /** The numbers that it heard, once `last` is among them. */
+  async numbersTo(last, ms) {
+    const has = () => this.heard.some(({ n }) => n === last);
+    const heard = new Promise((resolve) => {
+      this.#waiting = () => { if (has()) resolve(); };
+      this.#waiting();
+    });
+    await within(heard, `message ${last} after ${this.heard.length} messages`, ms);
+    return this.heard.map(({ n }) => n);
+  }
+}
+
+/** 0, 1, … up to `last`. */
+export const upTo = (last) => Array.from({ length: last + 1 }, (_, n) => n);
+
+/** Somebody who speaks on `topic` and never listens for itself. */
+export async function speaker(t, client, server, topic) {
+  const user = await client.open(t, `${server.wsUrl}/socket`);
+  const { channel } = await user.join(topic);
+  return {
+    user,
+    channel,
+    say: (payload, event = "msg") => answer(channel.push(event, payload), "reply to a message"),
+  };
+}
+
+/** As the client's binary messages in these tests: a number of four bytes. */
+export function binary(n) {
+  const bytes = new ArrayBuffer(4);
+  new DataView(bytes).setUint32(0, n);
+  return bytes;
+}
+
+/** Numbers that look random and are the same for a seed (mulberry32). */
+export function random(seed) {
+  let state = seed;
+  return (below) => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return Math.floor((((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32) * below);
+  };
+}
+
+/**
+ * A proxy before the server. While `cutting`, it cuts every connection after some bytes of what
+ * the server says, in the middle of frames as well: half of them so that what was on its way is
+ * lost (RST), half with an end of the stream. `cuts` counts them.
+ */
+export async function cuttingProxy(t, server, seed, { bytesMin, bytesMax }) {
+  const below = random(seed);
+  const sockets = new Set();
+  const state = { cutting: false, cuts: 0 };
+  const proxy = net.createServer((client) => {
+    const upstream = net.connect(server.port, "127.0.0.1");
+    for (const socket of [client, upstream]) {
+      sockets.add(socket);
+      socket.on("error", () => {});
+      socket.on("close", () => {
+        sockets.delete(socket);
+        client.destroy();
+        upstream.destroy();
+      });
+    }
+    let left = bytesMin + below(bytesMax - bytesMin);
+    client.pipe(upstream);
+    upstream.on("data", (data) => {
+      if (!state.cutting || data.length < left) {
+        if (state.cutting) left -= data.length;
+        client.write(data);
+        return;
+      }
+      state.cuts += 1;
+      upstream.removeAllListeners("data");
+      upstream.destroy();
+      client.write(data.subarray(0, left));
+      if (below(2) === 0) client.end();
+      else client.resetAndDestroy();
+    });
+  });
+  await new Promise((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    proxy.close();
+  });
+  state.wsUrl = `ws://127.0.0.1:${proxy.address().port}`;
+  return state;
+}

@@ -1,0 +1,1 @@
+../../../clients/js/simurgh-resume.js
