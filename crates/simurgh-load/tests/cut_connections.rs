@@ -64,31 +64,39 @@ const SPEAKS: &str = "[[session]]\nname = \"speaker\"\nprotocol = \"phoenix\"\ns
 
 #[test]
 fn what_is_said_while_a_user_is_away_is_missing_and_nothing_else() {
-    let hub = Hub::new(Keeps::Nothing);
-    let server = hub.serve();
-    // The hub tells when somebody is away, which it hears by a reset, and when it is back.
-    let others = "[[session]]\nname = \"steady\"\nprotocol = \"phoenix\"\nsteps = [\
-        { connect = \"/\" }, { join = \"room\" }, { receive = \"7s\" }]\n\
-        [[session]]\nname = \"speaker\"\nprotocol = \"phoenix\"\nsteps = [\
-        { connect = \"/\" }, { join = \"room\" }, \
-        { loop = 3, steps = [{ push = \"say\", payload = { body = \"{{stamp}}\" } }] }, \
-        { wait = { event = \"away\" } }, \
-        { loop = 7, steps = [{ push = \"say\", payload = { body = \"{{stamp}}\" } }] }, \
-        { wait = { event = \"back\" } }, \
-        { loop = 5, steps = [{ push = \"say\", payload = { body = \"{{stamp}}\" } }] }, \
-        { receive = \"3s\" }]\n";
-    let others = format!(
-        "{others}{}[[appointment]]\nat = \"90ms\"\nsession = \"speaker\"\n",
-        appointments("listener", 1) + &appointments("steady", 2)
-    );
-    let drop = "for = \"1s\", how = \"rst\"";
-    let ran = run_with(&cut_once(&server, drop, LISTENS, &others), 2);
-    ran.errors_are(&[]);
-    ran.users_are(4, 0);
-    assert_eq!(ran.count(Count::DropsReset), 1, "{}", ran.text());
-    assert_eq!(ran.count(Count::Reconnects), 1, "{}", ran.text());
-    // 15 to each of three; the speaker's own do not count.
-    deliveries_are(&ran, 3 * 15, 7);
+    let say = |times: u32| {
+        format!(
+            "{{ loop = {times}, steps = [{{ push = \"say\", \
+             payload = {{ body = \"{{{{stamp}}}}\" }} }}] }}, "
+        )
+    };
+    // Who has heard nothing yet misses the first messages as well as any others.
+    for (before, said_before) in [(3, say(3)), (0, String::new())] {
+        let hub = Hub::new(Keeps::Nothing);
+        let server = hub.serve();
+        // The hub tells when somebody is away, which it hears by a reset, and when it is back.
+        let others = format!(
+            "[[session]]\nname = \"steady\"\nprotocol = \"phoenix\"\nsteps = [\
+             {{ connect = \"/\" }}, {{ join = \"room\" }}, {{ receive = \"7s\" }}]\n\
+             [[session]]\nname = \"speaker\"\nprotocol = \"phoenix\"\nsteps = [\
+             {{ connect = \"/\" }}, {{ join = \"room\" }}, {said_before}\
+             {{ wait = {{ event = \"away\" }} }}, {}{{ wait = {{ event = \"back\" }} }}, {}\
+             {{ receive = \"3s\" }}]\n{}{}\
+             [[appointment]]\nat = \"90ms\"\nsession = \"speaker\"\n",
+            say(7),
+            say(5),
+            appointments("listener", 1),
+            appointments("steady", 2)
+        );
+        let drop = "for = \"1s\", how = \"rst\"";
+        let ran = run_with(&cut_once(&server, drop, LISTENS, &others), 2);
+        ran.errors_are(&[]);
+        ran.users_are(4, 0);
+        assert_eq!(ran.count(Count::DropsReset), 1, "{}", ran.text());
+        assert_eq!(ran.count(Count::Reconnects), 1, "{}", ran.text());
+        // To each of three; the speaker's own do not count.
+        deliveries_are(&ran, 3 * (before + 12), 7);
+    }
 }
 
 #[test]
