@@ -93,7 +93,10 @@ impl<N: Node> Core<N> {
                 effects.push(Effect::Exceed(exceeded.limit));
                 (outcome, effects)
             }
-            (LimitPolicy::Reply, Some(Outcome::NoReply | Outcome::Reply(_))) => {
+            // What a plain client would hear of it is a message like any other.
+            (LimitPolicy::Reply, Some(Outcome::NoReply | Outcome::Reply(_)))
+                if speaker.wire != Wire::Plain =>
+            {
                 (Some(Outcome::error(exceeded.response())), effects)
             }
             (LimitPolicy::Reply | LimitPolicy::Drop, outcome) => (outcome, effects),

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use fastrand::Rng;
 use simurgh_core::{
     Broadcast, Channel, Context, HandleInfo, Join, JoinFn, Outcome, Reason, Reply, Stop,
+    nanoseconds,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
 use crate::handlers::{self, Busy};
+use crate::limits::lifetime;
 use crate::model::presence::{INTERCEPTS_DIFF, INTERCEPTS_STATE, letter_of};
 use crate::model::{Answer, Call, Did, Due, Eff, Intent, Joining, Made, Model, NONE, Out, SPEAKER};
 use crate::node::{Fault, Stage, locked};
@@ -177,6 +179,11 @@ impl Draw<'_> {
                 ctx.handle::<Member>().send(id);
             }
             Some(Habit::CloseSocket | Habit::Tell) => {}
+            Some(Habit::Expire) => {
+                let time = lifetime(self.rng.u32(..));
+                ctx.expire_in(time);
+                effects.push(Eff::Expire(time.map(nanoseconds)));
+            }
             Some(Habit::Keep) => {
                 let chan = model.chan_mut(self.chan);
                 if let Some(it) = chan {
@@ -248,6 +255,7 @@ fn habit(place: usize) -> Option<Habit> {
         Habit::Update,
         Habit::Untrack,
         Habit::AskState,
+        Habit::Expire,
     ];
     ALL.get(place).copied()
 }

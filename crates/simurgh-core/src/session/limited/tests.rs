@@ -457,3 +457,29 @@ proptest! {
         }
     }
 }
+
+/// An error would be a message like any other to them.
+#[test]
+fn plain_clients_do_not_hear_of_changes_of_presence_beyond_the_rate() {
+    for policy in [LimitPolicy::Reply, LimitPolicy::Drop] {
+        let join: JoinFn = std::sync::Arc::new(|_, _| {
+            Join::ok(scripted(|ctx, heard| {
+                if let Heard::In(..) = heard {
+                    ctx.presence().push_state();
+                }
+                Outcome::NoReply
+            }))
+        });
+        let topic = "chat".to_owned();
+        let socket = SocketLimits { presence_calls: by(1, policy), ..NO_SOCKET };
+        let mount = limit(Mount::new(Kind::Plain { topic, join }), socket, NO_CHANNEL);
+        let mut it = Stage::with(Config::default(), vec![mount]);
+        let key = it.opens(Wire::Plain);
+        it.counts();
+        for _ in 0..3 {
+            it.core.plain_message(&mut it.out, key, Frame::Text("hi"));
+        }
+        assert_eq!(it.counts(), ["limited_presence_calls +2"]);
+        assert_eq!(it.hears(key), Vec::<String>::new());
+    }
+}
