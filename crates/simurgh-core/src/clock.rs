@@ -30,9 +30,9 @@ const TICKS_MAX: u32 = i32::MAX as u32;
 const LIFETIME_TICKS_MAX: u32 = TICKS_MAX / 2;
 
 impl Lifetime {
-    /// The tick of [`passed`] in which it is over if it begins now; ticks wrap. It begins within a tick, what is
-    /// left of which is less than a whole one: unless it is no time at all, one more makes up for
-    /// that.
+    /// The tick of [`passed`] in which it is over if it begins now; ticks wrap. It begins within a
+    /// tick, what is left of which is less than a whole one: unless it is no time at all, one more
+    /// makes up for that.
     pub(crate) fn after(self, now: Now) -> u32 {
         let has_begun = !now.ns.is_multiple_of(nanoseconds(TICK));
         let ticks = match self.ticks {

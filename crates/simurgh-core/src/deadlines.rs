@@ -215,7 +215,8 @@ impl<N: Node> Core<N> {
     }
 }
 
-/// Whether a socket's own time is over by this tick of [`passed`], as far as this is a round that looks at that.
+/// Whether a socket's own time is over by this tick of [`passed`], as far as this is a round that
+/// looks at that.
 fn has_expired(socket: &Socket, tick: u32, expiry: &mut Expiry) -> bool {
     if !expiry.is_looking() || !socket.is_open() {
         return false;
