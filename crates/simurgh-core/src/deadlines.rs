@@ -33,15 +33,15 @@ impl<N: Node> Core<N> {
         if let Err(wait) = self.sweep.begin(now.ns) {
             return Next::After(wait);
         }
-        let expiry = &mut *self.expiry;
+        let (expiry, passed) = (&mut *self.expiry, passed(now));
         if self.sweep.cursor == 0 {
-            expiry.begin(passed(now));
+            expiry.begin(passed);
         }
         let node = Arc::clone(&self.node);
         let mut found = std::mem::take(&mut self.sweep.found);
         let is_found = |_: Key, socket: &mut Socket| {
             socket.keep_age(now.tick);
-            has_expired(socket, passed(now), expiry) || is_overdue(socket, now.tick, &*node)
+            has_expired(socket, passed, expiry) || is_overdue(socket, now.tick, &*node)
         };
         out.sweep(&mut self.sweep.cursor, SWEEP_RECORDS, is_found, &mut found);
         for key in found.drain(..) {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use fastrand::Rng;
 use simurgh_core::{
     Broadcast, Channel, Context, HandleInfo, Join, JoinFn, Outcome, Reason, Reply, Stop,
-    nanoseconds,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
@@ -180,9 +179,9 @@ impl Draw<'_> {
             }
             Some(Habit::CloseSocket | Habit::Tell) => {}
             Some(Habit::Expire) => {
-                let time = lifetime(self.rng.u32(..));
-                ctx.expire_in(time);
-                effects.push(Eff::Expire(time.map(nanoseconds)));
+                let word = self.rng.u32(..);
+                ctx.expire_in(lifetime(word));
+                effects.push(Eff::Expire(word));
             }
             Some(Habit::Keep) => {
                 let chan = model.chan_mut(self.chan);

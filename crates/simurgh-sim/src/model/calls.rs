@@ -56,8 +56,8 @@ pub(crate) enum Eff {
     Proceed,
     /// Something with its presences.
     Present(Does),
-    /// Its socket may stay for so many nanoseconds, or for ever.
-    Expire(Option<u64>),
+    /// Its socket may stay for as long as this word means.
+    Expire(u32),
     /// Its socket closes because of a limit.
     Exceed(Limited),
     /// An event of presence, for a channel: by its letter, what stands for its payload, and the
@@ -380,7 +380,7 @@ impl Model {
                 }
                 Eff::Broadcast(_) => {}
                 Eff::Exceed(what) => self.closes_for(conn, what),
-                Eff::Expire(time_ns) => self.expires_in(conn, call, in_closing, time_ns),
+                Eff::Expire(word) => self.expires_in(conn, call, in_closing, word),
                 Eff::Assign(value) => self.assigns(conn, call, in_closing, value),
                 Eff::Present(does) => self.presents(chan, conn, call, does, in_closing),
                 Eff::Say { .. } => self.says_presence(call, effect, horizon.unwrap_or(seq)),

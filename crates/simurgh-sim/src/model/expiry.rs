@@ -1,9 +1,10 @@
 //! Sockets whose time ends, as that of their tokens (PROTOCOL §7.7): closed with 3000, not before
 //! it is over, and as much later as §7.2 says.
 
-use simurgh_core::{Reason, TICK};
+use simurgh_core::{Reason, TICK, nanoseconds};
 
 use super::{Call, Model};
+use crate::limits::lifetime;
 use crate::model::steps::Doing;
 
 /// The times of a server.
@@ -57,16 +58,10 @@ impl Model {
     }
 
     /// A callback says how long its socket may stay.
-    pub(super) fn expires_in(
-        &mut self,
-        conn: u32,
-        call: Call,
-        in_closing: bool,
-        time_ns: Option<u64>,
-    ) {
+    pub(super) fn expires_in(&mut self, conn: u32, call: Call, in_closing: bool, word: u32) {
         let has_closed = self.now.closing.contains(&conn) && !in_closing;
         if call != Call::Terminate(Reason::Closed) && !has_closed {
-            self.lives_for(conn, time_ns);
+            self.lives_for(conn, lifetime(word).map(nanoseconds));
         }
     }
 

@@ -154,7 +154,8 @@ impl Model {
         let messages = [(Limited::Messages, 1), (Limited::Bytes, size.bytes)];
         let join = [(Limited::Joins, 1), (Limited::Messages, 1), (Limited::Bytes, size.bytes)];
         let of_socket = if asks == Asks::Join { &join[..] } else { &messages[..] };
-        take(&mut it.said.all, &limits.socket, of_socket, now_ns)?;
+        let said = it.said.get_or_insert_default();
+        take(&mut said.all, &limits.socket, of_socket, now_ns)?;
         if !has_route {
             return Ok(());
         }
@@ -164,7 +165,7 @@ impl Model {
         {
             return Err(Over { what: Limited::PayloadBytes, policy, wait_ms: None });
         }
-        match it.said.on(topic).filter(|_| is_event) {
+        match said.on(topic).filter(|_| is_event) {
             Some(buckets) => take(buckets, &limits.channel, &messages, now_ns),
             None => Ok(()),
         }
@@ -202,13 +203,14 @@ impl Model {
         let (now_ns, mut last, before) = (self.now.ns, None, effects.len());
         let Some(it) = self.conns.get_mut(*conn as usize) else { return };
         let is_answered = it.wire != Wire::Plain;
+        let said = it.said.get_or_insert_default();
         effects.retain(|effect| {
             let Eff::Present(Does::Track(..) | Does::Update(..) | Does::Ask) = effect else {
                 return true;
             };
             let one = [(Limited::PresenceCalls, 1)];
-            let mut taken = take(&mut it.said.all, &limits.socket, &one, now_ns);
-            if let Some(buckets) = it.said.on(topic).filter(|_| taken.is_ok() && has_route) {
+            let mut taken = take(&mut said.all, &limits.socket, &one, now_ns);
+            if let Some(buckets) = said.on(topic).filter(|_| taken.is_ok() && has_route) {
                 taken = take(buckets, &limits.channel, &one, now_ns);
             }
             taken.map_err(|over| last = Some(over)).is_ok()

@@ -128,7 +128,7 @@ pub(crate) struct Conn {
     /// Codes it may be closed with.
     pub(crate) codes: u32,
     /// What it has said lately, and the limit for which it is closed.
-    pub(crate) said: Said,
+    pub(crate) said: Option<Box<Said>>,
     pub(crate) over: Option<Limited>,
     pub(crate) time: Time,
     /// Who bears this id was told to go.
@@ -558,7 +558,7 @@ impl Model {
             waits: Waits::default(),
             assigned: None,
             codes: 0,
-            said: Said::default(),
+            said: None,
             over: None,
             time: Time::default(),
             is_disconnected: false,
