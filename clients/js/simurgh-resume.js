@@ -12,8 +12,10 @@ const POSITION = /^[a-z][0-9a-z]{5}\.\d+(-\d+)?$/;
  */
 export function resumable(socket, topic, params = {}, options = {}) {
   const { id, since = null, partial, onGap } = options;
-  // Read anew at each join; as JSON it has no member that is undefined.
-  const simurgh = { id, since, partial };
+  // Read anew at each join; as JSON it has no member that is undefined. What arrives while no
+  // channel is there, as after a leave, is seen and not heard.
+  const simurgh = { id, since, seen: undefined, partial };
+  socket.onMessage((it) => { if (it.topic === topic && POSITION.test(it.ref)) simurgh.seen = it.ref; });
   const join = typeof params === "function"
     ? () => ({ ...params(), simurgh }) : { ...params, simurgh };
   const channel = socket.channel(topic, join);

@@ -65,6 +65,9 @@ pub struct Resume {
     pub id: Option<String>,
     /// What it has heard.
     pub since: Since,
+    /// The last position that has arrived on this connection, heard or not: a client that has left
+    /// a topic drops what arrives before it joins again.
+    pub seen: Option<Position>,
     /// Whether it wants what is still there if that is not all.
     pub partial: bool,
     /// The proof of an earlier join, if the server gave one.
@@ -116,9 +119,11 @@ impl Resume {
 
     fn read(text: &str) -> Result<Self, BadResume> {
         let (mut id, mut since, mut partial, mut key) = (None, None, None, None);
+        let mut seen = None;
         let read = json::members(text, |name, value| match name {
             "id" => id = Some(value),
             "since" => since = Some(value),
+            "seen" => seen = Some(value),
             "partial" => partial = Some(value),
             "key" => key = Some(value),
             _ => {}
@@ -128,6 +133,7 @@ impl Resume {
         Ok(Resume {
             id: id.map(read_id).transpose()?,
             since: since.map_or(Ok(Since::Now), read_since)?,
+            seen: seen.map_or(Ok(None), read_seen)?,
             partial: partial.map_or(Ok(true), read_bool)?,
             key: key.map(read_key).transpose()?,
         })
@@ -153,6 +159,15 @@ fn read_since(value: &str) -> Result<Since, BadResume> {
     }
     let text = string(value).ok_or(BadResume("simurgh.since is no string"))?;
     Ok(Position::parse(&text).map_or(Since::Unknown, Since::After))
+}
+
+/// What is no position of ours was not sent by us.
+fn read_seen(value: &str) -> Result<Option<Position>, BadResume> {
+    if value == "null" {
+        return Ok(None);
+    }
+    let text = string(value).ok_or(BadResume("simurgh.seen is no string"))?;
+    Ok(Position::parse(&text))
 }
 
 fn read_bool(value: &str) -> Result<bool, BadResume> {
@@ -252,7 +267,7 @@ mod tests {
 
     #[test]
     fn all_is_read_and_may_be_absent() {
-        let nothing = Resume { id: None, since: Since::Now, partial: true, key: None };
+        let nothing = Resume { id: None, since: Since::Now, seen: None, partial: true, key: None };
         assert_eq!(parse("{}"), Ok(Some(nothing.clone())));
         assert_eq!(parse(r#"{"partial":true}"#), Ok(Some(nothing.clone())));
         assert_eq!(parse(r#"{ "since" : null, "more": [1] }"#), Ok(Some(nothing.clone())));
@@ -262,7 +277,7 @@ mod tests {
         assert!(parse(said).is_err(), "seven characters");
         let said = said.replace("34567", "345678");
         let id = id.map(|id| id + "8");
-        let all = Resume { id, since: after, partial: false, key };
+        let all = Resume { id, since: after, seen: None, partial: false, key };
         assert_eq!(parse(&said), Ok(Some(all)));
         assert_eq!(Resume::parse(r#"{"simurg\u0068":{}}"#), Ok(Some(nothing.clone())));
         let twice = r#"{"simurgh":1,"simurgh":{"since":1,"since":null}}"#;

@@ -111,6 +111,8 @@ pub struct Ask {
     pub(crate) since: Since,
     /// Whether it wants what is still there if that is not all.
     pub(crate) partial: bool,
+    /// Something before that is lost to it.
+    pub(crate) torn: bool,
     /// Where the answer goes: the shard, the socket, and the number of what that waits for.
     pub(crate) shard: u16,
     pub(crate) conn: Key,

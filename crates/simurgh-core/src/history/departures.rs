@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use simurgh_history::{Position, Since};
+use simurgh_history::{Position, Resume, Since};
 use simurgh_reactor::Key;
 
 use crate::clock::TICK;
@@ -18,6 +18,15 @@ struct Departure {
     topic: Box<str>,
     position: Position,
     tick: u32,
+}
+
+/// From where on a client is given what it has missed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rejoin {
+    After(Since),
+    /// It has dropped some of what it was sent up to here, and the rest is on its way to it: what
+    /// it has dropped would come behind that.
+    Torn(Position),
 }
 
 /// By connection; the newest last.
@@ -40,14 +49,22 @@ impl Departures {
         all.push(Departure { topic: topic.into(), position, tick });
     }
 
-    /// What a client has heard that joins a topic again, by what it says and what it was sent.
-    pub(crate) fn floor(&self, conn: Key, topic: &str, since: Since, tick: u32) -> Since {
-        let Since::After(said) = since else { return since };
+    /// What a client that joins a topic again is to be given, by what it says it has heard, what has
+    /// arrived there, and what it was sent on this connection. What has not arrived yet comes to the
+    /// new channel.
+    pub(crate) fn floor(&self, conn: Key, topic: &str, resume: &Resume, tick: u32) -> Rejoin {
+        let (since, seen) = (resume.since, resume.seen);
+        let Since::After(said) = since else { return Rejoin::After(since) };
         let mut all = self.by_conn.get(&conn).into_iter().flatten();
         let sent = all.rfind(|it| &*it.topic == topic && !is_old(it, tick));
-        match sent.map(|it| it.position) {
-            Some(sent) if sent.epoch == said.epoch && sent.place > said.place => Since::After(sent),
-            _ => since,
+        let sent = sent.map(|it| it.position).filter(|it| it.epoch == said.epoch);
+        let Some(sent) = sent.filter(|sent| sent.place > said.place) else {
+            return Rejoin::After(since);
+        };
+        match seen.filter(|seen| seen.epoch == said.epoch && seen.place > said.place) {
+            None => Rejoin::After(Since::After(sent)),
+            Some(seen) if seen.place >= sent.place => Rejoin::After(since),
+            Some(_) => Rejoin::Torn(sent),
         }
     }
 
@@ -76,4 +93,32 @@ impl Departures {
 
 fn is_old(it: &Departure, tick: u32) -> bool {
     (TICK * tick.wrapping_sub(it.tick)).as_secs() >= u64::from(SECONDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use simurgh_history::{Epoch, Place};
+
+    use super::*;
+
+    #[test]
+    fn what_has_arrived_and_what_is_on_its_way_are_told_apart() {
+        let at = |seq| Position { epoch: Epoch::from_seed(1), place: Place::new(seq) };
+        let conn = Key { slot: 1, generation: 0 };
+        let mut departures = Departures::default();
+        departures.note(conn, "t", at(60), 0);
+        let rejoin = |since, seen: Option<u64>| {
+            let (seen, partial) = (seen.map(at), true);
+            let resume =
+                Resume { id: None, since: Since::After(at(since)), seen, partial, key: None };
+            departures.floor(conn, "t", &resume, 1)
+        };
+        let after = |seq| Rejoin::After(Since::After(at(seq)));
+        assert_eq!(rejoin(44, None), after(60), "all of it comes, or has come");
+        assert_eq!(rejoin(44, Some(44)), after(60), "all of it is on its way");
+        assert_eq!(rejoin(44, Some(60)), after(44), "all of it was dropped");
+        assert_eq!(rejoin(44, Some(50)), Rejoin::Torn(at(60)));
+        assert_eq!(rejoin(60, Some(60)), after(60));
+        assert_eq!(rejoin(70, Some(70)), after(70), "on another connection");
+    }
 }

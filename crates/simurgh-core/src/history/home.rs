@@ -60,6 +60,7 @@ struct Asked {
     topic: Rc<str>,
     since: Since,
     partial: bool,
+    torn: bool,
     head: Place,
     floor: Place,
 }
@@ -147,7 +148,8 @@ impl KeptTopics {
         let ring = slot.topic.ring();
         let (head, floor) = (ring.head(), ring.floor());
         let (topic, since, partial) = (Rc::clone(&slot.name), ask.since, ask.partial);
-        let asked = Asked { topic, since, partial, head, floor };
+        let torn = ask.torn;
+        let asked = Asked { topic, since, partial, torn, head, floor };
         if let Some((_, missed)) = self.last.as_ref().filter(|(last, _)| *last == asked) {
             return Arc::clone(missed);
         }
@@ -157,7 +159,8 @@ impl KeptTopics {
         let entries = ring.entries(if is_given { replay.entries } else { 0..0 });
         let messages = entries.map(|it| (ring.position_of(it.place), it.value.clone())).collect();
         let after = ring.position_of(if is_given { replay.after } else { head });
-        let missed = Missed { gap: replay.gap, after, head: ring.position(), messages };
+        let gap = replay.gap.or(torn.then_some(Reason::Lost));
+        let missed = Missed { gap, after, head: ring.position(), messages };
         let missed = Arc::new(missed);
         self.count(dropped);
         self.last = Some((asked, Arc::clone(&missed)));

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use simurgh_history::Resume;
+use simurgh_history::{Resume, Since};
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
 use simurgh_reactor::Key;
@@ -14,6 +14,7 @@ use crate::core::{Core, Received};
 use crate::effects::InHand;
 use crate::frames::say;
 use crate::history::call::{Ask, HistoryMail, Missed};
+use crate::history::departures::Rejoin;
 use crate::mail::Mail;
 use crate::mount::{Kind, Mount};
 use crate::node::{Callback, Node};
@@ -146,13 +147,17 @@ impl<N: Node> Core<N> {
         let Some(resume) = &joining.resume else { return };
         let (client, tick) = (self.client(resume), out.now().tick);
         let sent = self.history.as_ref().map(|it| &it.departures);
-        let since = resume.since;
-        let since = sent.map_or(since, |it| it.floor(key, joining.topic, since, tick));
+        let rejoin = sent.map(|it| it.floor(key, joining.topic, resume, tick));
+        let (since, torn) = match rejoin.unwrap_or(Rejoin::After(resume.since)) {
+            Rejoin::After(since) => (since, false),
+            Rejoin::Torn(sent) => (Since::After(sent), true),
+        };
         self.tickets = self.tickets.wrapping_add(1);
         let ask = Ask {
             topic: joining.topic.into(),
             since,
             partial: resume.partial,
+            torn,
             shard: self.shard,
             conn: key,
             ticket: self.tickets,

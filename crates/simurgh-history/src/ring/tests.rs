@@ -204,7 +204,7 @@ fn a_client_may_want_all_or_nothing() {
     let ring = ring(4);
     let limits = ReplayLimits { count: 2, ..ALL };
     let resume = |since, partial| {
-        let resume = Resume { id: None, since, partial, key: None };
+        let resume = Resume { id: None, since, seen: None, partial, key: None };
         ring.resume(&resume, &limits)
     };
     for partial in [true, false] {

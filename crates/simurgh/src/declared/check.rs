@@ -15,12 +15,13 @@ use super::{
 };
 
 /// What the names of the protocol's own events begin with.
-pub(super) const RESERVED: &str = "phx_";
+pub(super) const RESERVED: [&str; 2] = ["phx_", "simurgh:"];
 
 /// Whether an event is not for members to broadcast: the protocol's own, and the one that closes
 /// every socket whose id is the topic.
 pub(super) fn is_reserved(event: &str) -> bool {
-    event.starts_with(RESERVED) || event == simurgh_proto::message::events::DISCONNECT
+    RESERVED.iter().any(|prefix| event.starts_with(prefix))
+        || event == simurgh_proto::message::events::DISCONNECT
 }
 
 /// The highest rate a member may be given; beyond it a limit protects nothing.
@@ -336,7 +337,7 @@ impl Found<'_> {
             self.add(key, "is missing; an event needs a name, such as \"new:msg\"");
         } else if is_reserved(name) {
             let why = format!(
-                "{name:?}: names that begin with {RESERVED} are the protocol's own, \
+                "{name:?}: names that begin with phx_ or simurgh: are the protocol's own, \
                  as is \"disconnect\""
             );
             self.add(key, why);

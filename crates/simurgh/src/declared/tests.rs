@@ -296,7 +296,7 @@ fn what_says_nothing_is_a_mistake() {
             ],
         }]),
         &[
-            "channel 1, announce_join: \"phx_close\": names that begin with phx_",
+            "channel 1, announce_join: \"phx_close\": names that begin with phx_ or simurgh:",
             "channel 1, announce_joins_up_to: must be at least 1",
             "channel 1, payload_bytes_max: must be at least 1",
             "channel 1, message_bytes_max: must be at least 125",
