@@ -38,6 +38,10 @@ fn expected(said: &Value) -> Option<Resume> {
         None | Some(Value::Null) => Since::Now,
         Some(value) => Position::parse(value.as_str()?).map_or(Since::Unknown, Since::After),
     };
+    let seen = match said.get("seen") {
+        None | Some(Value::Null) => None,
+        Some(value) => Position::parse(value.as_str()?),
+    };
     let partial = said.get("partial").map_or(Some(true), Value::as_bool)?;
-    Some(Resume { id, since, partial, key })
+    Some(Resume { id, since, seen, partial, key })
 }
