@@ -102,7 +102,10 @@ pub use context::{Assigns, Context, Effect, Prepared, SocketState};
 pub use core::{Core, Received};
 pub use flow::Posted;
 pub use handle::ChannelHandle;
-pub use history::call::{HistoryMail, Keep, KeptAnswer, KeptAt};
+pub use history::call::{
+    HistoryMail, HistoryPage, HistoryTopic, HistoryTopics, Keep, KeptAnswer, KeptAt, KeptMessage,
+    Question, Range,
+};
 pub use history::rule::{HistoryConfig, HistoryRule};
 pub use id::ChannelId;
 pub use limit::{
@@ -124,6 +127,7 @@ pub use reach::{Audience, LinkedWork, Reach, ToChannel, Work};
 pub use registry::TopicId;
 #[cfg(feature = "fuzz")]
 pub use registry::model::run as fuzz_registry;
+pub use simurgh_history::{Ids, Position, Reason as GapReason};
 pub use socket::{NETWORK, Phase, Socket};
 pub use sockets::{Abandoned, Sockets};
 pub use time::DRAIN_GRACE;

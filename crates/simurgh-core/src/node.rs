@@ -13,7 +13,7 @@ use crate::broadcast::{Broadcast, BroadcastError};
 use crate::channel::Join;
 use crate::config::Config;
 use crate::flow::Posted;
-use crate::history::call::{HistoryMail, Keep, KeptAnswer, KeptFor};
+use crate::history::call::{HistoryMail, Keep, KeptAnswer, KeptFor, Question};
 use crate::id::ChannelId;
 use crate::mail::Mail;
 use crate::mount::Mount;
@@ -197,6 +197,15 @@ pub trait Node: Reach + Sized + 'static {
         let keep = Keep { broadcast, charge: None, sender: 0, id, kept_for };
         self.post_weighed(shard, weight, Mail::History(HistoryMail::Keep(Box::new(keep))));
         Ok(())
+    }
+
+    /// Asks about the history of a topic, from any thread.
+    fn ask_history(&self, question: Question) {
+        let shard = match &question {
+            Question::Read(topic, ..) | Question::Forget(topic, _) => home(topic, self.shards()),
+            Question::Topics(shard, ..) => usize::from(*shard),
+        };
+        self.post(shard, Mail::History(HistoryMail::Question(question)));
     }
 
     /// What [`Reach::broadcast_by`] does.

@@ -16,6 +16,7 @@ use crate::census::Census;
 use crate::config::{Config, cores};
 use crate::crowd::Crowds;
 use crate::error::Error;
+use crate::history::HistoryQuery;
 use crate::http::{self, Guests};
 use crate::hub::{Hub, Seats};
 use crate::longpoll::LongPolls;
@@ -194,6 +195,11 @@ impl Handle {
     /// As [`Endpoint::presence`].
     pub fn presence(&self) -> Presence {
         Presence::new(Arc::clone(&self.0))
+    }
+
+    /// As [`PubSub::history`].
+    pub fn history(&self, topic: impl Into<Box<str>>) -> HistoryQuery {
+        self.pubsub().history(topic)
     }
 
     /// The counters of each shard, to be read at any time.

@@ -13,6 +13,7 @@ use simurgh_core::{
 use simurgh_proto::message::Payload;
 use simurgh_proto::origin::CheckOrigin;
 use simurgh_reactor::{Key, Mailbox};
+use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use crate::asynchronous::OffShard;
@@ -97,6 +98,21 @@ impl Hub {
             };
             mailbox.post_anyway(decided(result.map_err(panicked).ok()));
         });
+    }
+
+    /// A way for what a shard answers. Whoever waits for it may do so on a runtime of its own,
+    /// whose waker a shard must not touch; ours is known to all. No answer comes of a shard that
+    /// has ended.
+    pub(crate) fn answer<T: Send + 'static>(&self) -> (oneshot::Sender<T>, oneshot::Receiver<T>) {
+        let (from_shard, told) = oneshot::channel();
+        let (to_asker, answer) = oneshot::channel();
+        self.spawn(async move {
+            if let Ok(it) = told.await {
+                // Nobody waits for it any more.
+                let _ = to_asker.send(it);
+            }
+        });
+        (from_shard, answer)
     }
 
     /// Runs work on tokio.

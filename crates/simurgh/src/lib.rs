@@ -60,6 +60,7 @@ pub mod declared;
 pub mod driver;
 mod endpoint;
 mod error;
+pub mod history;
 pub mod http;
 mod hub;
 mod ids;
@@ -87,15 +88,16 @@ pub use asynchronous::{
 pub use config::Config;
 pub use endpoint::{Builder, Endpoint, Handle, Pulse};
 pub use error::Error;
+pub use history::{HistoryError, HistoryQuery, NotKept};
 pub use longpoll::LongPoll;
 pub use presence::{Presence, PresenceListError};
 pub use pubsub::{PubSub, Subscription};
 pub use signals::Signals;
 pub use simurgh_core::{
-    Broadcast, BroadcastError, Channel, ChannelHandle, ChannelLimits, Context, HandleInfo,
-    HistoryConfig, HistoryRule as History, Join, JoinFn, Limit, LimitPolicy, Outcome,
-    PresenceConfig, PresenceError, Presences, Rate, RateError, RateLimit, Reason, Reply, ReplyRef,
-    SizeLimit, SocketLimits, Stop,
+    Broadcast, BroadcastError, Channel, ChannelHandle, ChannelLimits, Context, GapReason,
+    HandleInfo, HistoryConfig, HistoryPage, HistoryRule as History, Join, JoinFn, KeptAt,
+    KeptMessage, Limit, LimitPolicy, Outcome, Position, PresenceConfig, PresenceError, Presences,
+    Rate, RateError, RateLimit, Reason, Reply, ReplyRef, SizeLimit, SocketLimits, Stop,
 };
 pub use simurgh_proto::message::{Payload, PayloadError, UserBroadcast};
 pub use simurgh_proto::origin::CheckOrigin;
@@ -111,6 +113,10 @@ mod channels_document {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/PRESENCE.md")]
 mod presence_document {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/HISTORY-API.md")]
+mod history_document {}
 
 #[cfg(all(doctest, feature = "token"))]
 #[doc = include_str!("../../../docs/TOKENS.md")]

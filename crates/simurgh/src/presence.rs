@@ -7,7 +7,6 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use simurgh_core::{PresenceList, Reach};
-use tokio::sync::oneshot;
 
 use crate::hub::Hub;
 
@@ -113,15 +112,7 @@ impl Presence {
 
     /// Who is present, as the shard that keeps the topic tells it.
     pub(crate) async fn ask(&self, topic: &str) -> Result<PresenceList, PresenceListError> {
-        let (from_shard, listed) = oneshot::channel();
-        let (to_asker, answer) = oneshot::channel();
-        // The asker may be on a runtime of its own, whose waker a shard must not touch.
-        self.0.spawn(async move {
-            if let Ok(list) = listed.await {
-                // Nobody waits for it any more.
-                let _ = to_asker.send(list);
-            }
-        });
+        let (from_shard, answer) = self.0.answer();
         let answered = move |list| {
             let _ = from_shard.send(list);
         };

@@ -40,7 +40,7 @@ pub const SUBSCRIPTION_BYTES_MAX: usize = 16 << 20;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct PubSub(Arc<Hub>);
+pub struct PubSub(pub(crate) Arc<Hub>);
 
 impl PubSub {
     pub(crate) fn new(hub: Arc<Hub>) -> Self {

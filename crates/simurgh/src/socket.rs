@@ -310,11 +310,15 @@ impl Mount {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use simurgh::{Channel, History, Join, Mount};
+    /// use simurgh::{Channel, Context, History, Join, Mount, Outcome, Payload};
     ///
     /// struct Room;
     ///
-    /// impl Channel for Room {}
+    /// impl Channel for Room {
+    ///     fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+    ///         Outcome::unknown_event()
+    ///     }
+    /// }
     ///
     /// let five_minutes = History { age: Duration::from_secs(300), ..History::default() };
     /// let mount = Mount::new("/socket")

@@ -81,6 +81,7 @@ const ROOMS: &[&str] = &[
     "membership",
     "effects",
     "history/missed",
+    "history/read",
     "history",
     "session/behind",
     "session/limited",

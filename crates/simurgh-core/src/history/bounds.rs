@@ -13,7 +13,7 @@ use crate::node::Node;
 use crate::sockets::Sockets;
 
 /// Topics looked at in one turn.
-const SWEEP_TOPICS: usize = 2048;
+pub(super) const SWEEP_TOPICS: usize = 2048;
 /// From one round of the hand to the next.
 const ROUND: Duration = Duration::from_secs(1);
 
@@ -64,7 +64,7 @@ impl<N: Node> Core<N> {
         self.count_history();
     }
 
-    fn count_history(&self) {
+    pub(super) fn count_history(&self) {
         let Some(history) = &self.history else { return };
         let (topics, messages, bytes) = history.kept.counts();
         self.metrics.history_topics.set(topics as u64);

@@ -119,9 +119,102 @@ pub struct Ask {
     pub(crate) ticket: u32,
 }
 
+/// Which part of a topic's history somebody outside of channels wants.
+#[derive(Debug, Clone, Copy)]
+pub struct Range {
+    /// Where it begins, without the message there; none: at the end that is read first.
+    pub since: Option<Position>,
+    /// Messages at most.
+    pub limit: usize,
+    /// Whether it goes from the newer to the older.
+    pub is_reverse: bool,
+}
+
+/// A broadcast that is kept, for whoever reads a topic's history.
+#[derive(Debug, Clone)]
+pub struct KeptMessage {
+    /// Its place in its topic's history.
+    pub position: Position,
+    /// When it was kept: milliseconds since 1970.
+    pub at_ms: u64,
+    pub(crate) what: What,
+}
+
+impl KeptMessage {
+    /// The event.
+    pub fn event(&self) -> &str {
+        self.what.event()
+    }
+
+    /// The payload, as members got it.
+    pub fn payload(&self) -> Payload<'_> {
+        self.what.payload()
+    }
+}
+
+/// Part of a topic's history.
+#[derive(Debug)]
+pub struct HistoryPage {
+    /// Why what follows the position that was asked for is not all there; none if it is.
+    pub gap: Option<Reason>,
+    /// The oldest message that is kept.
+    pub first: Option<Position>,
+    /// The last that was given; of its epoch are all of them.
+    pub position: Position,
+    /// In the order that was asked for.
+    pub messages: Vec<KeptMessage>,
+}
+
+/// A topic of which something is remembered.
+#[derive(Debug, Clone)]
+pub struct HistoryTopic {
+    /// Its name.
+    pub name: Box<str>,
+    /// Messages that are kept.
+    pub messages: usize,
+    /// Bytes that they are counted with.
+    pub bytes: u64,
+    /// The last position that was given.
+    pub position: Position,
+}
+
+/// Some of the topics of a shard.
+#[derive(Debug)]
+pub struct HistoryTopics {
+    /// In the order of their places in the shard's table.
+    pub topics: Vec<HistoryTopic>,
+    /// The place to go on from; none if those were the last.
+    pub next: Option<u32>,
+}
+
+/// What somebody outside asks of the home of a topic. Answers run on a shard: they are to be short.
+/// They are dropped without being called if the shard has ended.
+pub enum Question {
+    /// Part of what is kept.
+    Read(Box<str>, Range, Box<dyn FnOnce(HistoryPage) + Send>),
+    /// All that is kept is to be forgotten; answered with the last position that was given.
+    Forget(Box<str>, Box<dyn FnOnce(Position) + Send>),
+    /// The topics that a shard keeps, from a place on, and so many at most.
+    Topics(u16, u32, usize, Box<dyn FnOnce(HistoryTopics) + Send>),
+}
+
+impl fmt::Debug for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(topic, range, _) => f.debug_tuple("Read").field(topic).field(range).finish(),
+            Self::Forget(topic, _) => f.debug_tuple("Forget").field(topic).finish(),
+            Self::Topics(shard, from, limit, _) => {
+                f.debug_tuple("Topics").field(shard).field(from).field(limit).finish()
+            }
+        }
+    }
+}
+
 /// About the history of a topic.
 #[derive(Debug)]
 pub enum HistoryMail {
+    /// For the home of the topic, from outside of channels.
+    Question(Question),
     /// What all shards keep is too much, and this one has most of it.
     Evict,
     /// For the home of the topic.

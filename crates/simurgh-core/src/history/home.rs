@@ -5,13 +5,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use simurgh_history::{
-    Dropped, Epoch, Ids, KeptTopic, Limits, Place, Position, Reason, ReplayLimits, Ring, Since,
-    Stored,
+    Dropped, Entry, Epoch, Ids, KeptTopic, Limits, Place, Position, Reason, ReplayLimits, Ring,
+    Since, Stored,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
-use super::call::{Ask, Kept, Missed, What};
+use super::call::{
+    Ask, HistoryPage, HistoryTopic, HistoryTopics, Kept, KeptMessage, Missed, Range, What,
+};
 use super::rule::{HistoryConfig, HistoryRule};
 use crate::broadcast::{Broadcast, Mark};
 
@@ -21,6 +23,8 @@ const SHARED_BYTES: usize = 1 << 10;
 /// What a kept broadcast is counted with beside its payload: its record, and its share of what the
 /// allocator adds.
 const KEPT_BYTES: usize = 96;
+/// Bytes that one page of a topic's history has at most, if it is more than one message.
+const PAGE_BYTES: u64 = 4 << 20;
 /// Names of events that are shared by what is kept.
 const EVENTS_MAX: usize = 256;
 /// Topics among which the one is looked for that was used least lately.
@@ -182,6 +186,53 @@ impl KeptTopics {
         Missed { gap, after: head, head, messages: Vec::new() }
     }
 
+    /// Part of what is kept of a topic, for who is no member: that does not count as a use of it.
+    pub(super) fn read(&mut self, topic: &str, range: &Range, now_ms: u64) -> HistoryPage {
+        let limits = self.limits(topic);
+        let at = self.by_name.get(topic);
+        let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());
+        let since = range.since.map_or(Since::Now, Since::After);
+        let Some(slot) = slot else {
+            let Missed { gap, head, .. } = self.nothing(since);
+            return HistoryPage { gap, first: None, position: head, messages: Vec::new() };
+        };
+        let dropped = slot.topic.enforce(&limits, now_ms);
+        let page = page(slot.topic.ring(), range);
+        self.count(dropped);
+        page
+    }
+
+    /// Forgets what is kept of a topic; says which position was the last.
+    pub(super) fn purge(&mut self, topic: &str, now_ms: u64) -> Position {
+        let at = self.by_name.get(topic);
+        let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());
+        let Some(slot) = slot else {
+            return Position { epoch: self.epoch, place: self.base };
+        };
+        slot.used_ms = now_ms;
+        let dropped = slot.topic.purge();
+        let position = slot.topic.ring().position();
+        self.last = None;
+        self.count(dropped);
+        position
+    }
+
+    /// Some of the topics: up to a number of them, of no more places than are looked at in a turn.
+    pub(super) fn list(&self, from: u32, limit: usize, places: usize) -> HistoryTopics {
+        let end = (from as usize).saturating_add(places).min(self.slots.len());
+        let mut topics = Vec::new();
+        for at in from as usize..end {
+            let Some(Some(slot)) = self.slots.get(at) else { continue };
+            if topics.len() >= limit {
+                return HistoryTopics { topics, next: Some(at as u32) };
+            }
+            let ring = slot.topic.ring();
+            let (messages, bytes, position) = (ring.len(), ring.bytes(), ring.position());
+            topics.push(HistoryTopic { name: (&*slot.name).into(), messages, bytes, position });
+        }
+        HistoryTopics { topics, next: (end < self.slots.len()).then_some(end as u32) }
+    }
+
     /// Looks at some of the topics, for what is too old; whether that was the last of a round.
     pub(crate) fn sweep(&mut self, count: usize, now_ms: u64) -> bool {
         for _ in 0..count {
@@ -286,6 +337,41 @@ impl KeptTopics {
         let age_ms = rule.age.as_millis().try_into().unwrap_or(u64::MAX);
         Limits { count: rule.count, bytes: rule.bytes as u64, age_ms }
     }
+}
+
+/// Part of a ring: from the position that was asked for, or what is left of that, and in the order
+/// that was asked for.
+fn page(ring: &Ring<Kept>, range: &Range) -> HistoryPage {
+    // Of another epoch it is not known where that was: as if no position had been given.
+    let is_known = |it: &Position| it.epoch == ring.epoch() && it.place <= ring.head();
+    let since = range.since.filter(is_known).map(|it| it.place);
+    let gap = match since {
+        Some(place) => ring.has_all_after(place).err(),
+        None => range.since.map(|_| Reason::Epoch),
+    };
+    let entries = match (since, range.is_reverse) {
+        (None, _) => 0..ring.len(),
+        (Some(place), false) => ring.index_after(place)..ring.len(),
+        (Some(place), true) => 0..ring.index_at(place),
+    };
+    let mut bytes = 0;
+    let mut fits = |entry: &Entry<'_, Kept>| {
+        let is_first = bytes == 0;
+        bytes += entry.bytes;
+        is_first || bytes <= PAGE_BYTES
+    };
+    let message = |entry: Entry<'_, Kept>| KeptMessage {
+        position: ring.position_of(entry.place),
+        at_ms: entry.at_ms,
+        what: entry.value.what.clone(),
+    };
+    let entries = ring.entries(entries);
+    let messages = match range.is_reverse {
+        true => entries.rev().take(range.limit).take_while(&mut fits).map(message).collect(),
+        false => entries.take(range.limit).take_while(&mut fits).map(message).collect(),
+    };
+    let first = ring.first().map(|it| ring.position_of(it.place));
+    HistoryPage { gap, first, position: ring.position(), messages }
 }
 
 /// The name of an event, shared with others of the same.

@@ -11,6 +11,7 @@ pub(crate) mod home;
 mod keep;
 pub(crate) mod keys;
 mod missed;
+mod read;
 pub(crate) mod rule;
 mod wait;
 
@@ -34,6 +35,7 @@ impl<N: Node> Core<N> {
         match mail {
             HistoryMail::Ask(ask) => self.answer_missed(out, &ask),
             HistoryMail::Evict => self.evict(),
+            HistoryMail::Question(question) => self.answer(out, question),
             // The session's to hear.
             HistoryMail::Missed(..) => {}
             HistoryMail::Keep(keep) => {

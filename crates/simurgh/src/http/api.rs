@@ -11,15 +11,16 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use serde_json::value::RawValue;
-use simurgh_core::{Node, PresenceList};
+use serde_json::{Value, json};
+use simurgh_core::{Ids, KeptAt, Node, PresenceList};
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::json::compact;
 
 use super::bearer::{Bearer, bearer};
 use super::supabase;
 use crate::declared::PayloadShape;
+use crate::history::{self, NotKept};
 use crate::hub::Hub;
 use crate::presence::Presence;
 use crate::socket::Mount;
@@ -32,6 +33,7 @@ pub(super) fn router(hub: &Arc<Hub>) -> Router {
     Router::new()
         .route("/api/broadcast", post(broadcast))
         .route("/api/presence", get(presence))
+        .merge(super::history::router())
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(Arc::clone(hub))
 }
@@ -48,14 +50,17 @@ struct Message {
     topic: String,
     event: String,
     payload: Box<RawValue>,
+    /// Repeated with the same one it is kept once, where its topic has a history.
+    id: Option<Value>,
     /// Supabase's clients say it of their messages.
     private: Option<bool>,
 }
 
-/// Takes the messages in their order and answers once every shard has them: 202 with their number,
+/// Takes the messages in their order and answers once every shard has them, and those are kept
+/// whose topics have a history: 202 with their number, and positions if some are kept or bear ids,
 /// 401 without the token, 400 for a body of another shape or a payload that members of the topic
 /// may not send either, 413 for one that is too large to be broadcast, 503 while the server is
-/// congested.
+/// congested, 504 if it is not known in time whether all are kept.
 async fn broadcast(State(hub): State<Arc<Hub>>, request: Request) -> Response {
     // Before its body is read: nobody else may make the server hold one.
     if !is_authorized(&hub, request.headers()) {
@@ -71,28 +76,81 @@ async fn broadcast(State(hub): State<Arc<Hub>>, request: Request) -> Response {
             return (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response();
         }
     };
-    publish(&hub, messages)
+    publish(&hub, messages).await
 }
 
-/// Sends the broadcasts in their order; 202 with their number, 413 or 503.
-pub(super) fn publish(hub: &Hub, broadcasts: Vec<Broadcast>) -> Response {
+/// A broadcast of a back end, and its id.
+#[derive(Debug)]
+pub(super) struct Published {
+    pub(super) broadcast: Broadcast,
+    pub(super) id: Option<Box<str>>,
+}
+
+impl From<Broadcast> for Published {
+    fn from(broadcast: Broadcast) -> Self {
+        Self { broadcast, id: None }
+    }
+}
+
+/// Sends the broadcasts in their order; 202 with their number, 413, 503 or 504.
+pub(super) async fn publish(hub: &Hub, broadcasts: Vec<Published>) -> Response {
     let count = broadcasts.len();
-    for (taken, broadcast) in broadcasts.into_iter().enumerate() {
-        if let Err(error) = hub.broadcast(broadcast) {
-            let said = Json(json!({"error": error.to_string(), "taken": taken}));
-            return match error {
-                BroadcastError::TooLarge { .. } => {
-                    (StatusCode::PAYLOAD_TOO_LARGE, said).into_response()
-                }
-                // Whatever else there may be, it may be tried again.
-                _ => {
-                    let later = [(header::RETRY_AFTER, "1")];
-                    (StatusCode::SERVICE_UNAVAILABLE, later, said).into_response()
-                }
-            };
+    let mut confirmations = Vec::with_capacity(count);
+    let has_ids = broadcasts.iter().any(|it| it.id.is_some());
+    for (taken, Published { broadcast, id }) in broadcasts.into_iter().enumerate() {
+        let sent = match hub.keeps(broadcast.topic()) {
+            true => history::keep(hub, broadcast, id).map(Some),
+            false => hub.broadcast(broadcast).map(|()| None).map_err(NotKept::Refused),
+        };
+        match sent {
+            Ok(confirmation) => confirmations.push(confirmation),
+            Err(error) => return refused(&error, taken),
         }
     }
-    (StatusCode::ACCEPTED, Json(json!({"taken": count}))).into_response()
+    if !has_ids && confirmations.iter().all(Option::is_none) {
+        return (StatusCode::ACCEPTED, Json(json!({"taken": count}))).into_response();
+    }
+    let mut accepted = Accepted { accepted: count, positions: Vec::new(), duplicates: 0 };
+    for confirmation in confirmations {
+        let Some(confirmation) = confirmation else {
+            accepted.positions.push(None);
+            continue;
+        };
+        match history::confirmed(confirmation).await {
+            Ok(KeptAt { position, is_duplicate }) => {
+                accepted.positions.push(Some(position.to_string()));
+                accepted.duplicates += usize::from(is_duplicate);
+            }
+            Err(error) => return refused(&error, count),
+        }
+    }
+    (StatusCode::ACCEPTED, Json(accepted)).into_response()
+}
+
+/// Where messages are kept.
+#[derive(Serialize)]
+struct Accepted {
+    accepted: usize,
+    /// In the order of the messages; none where the topic has no history.
+    positions: Vec<Option<String>>,
+    /// How many had been kept before.
+    duplicates: usize,
+}
+
+/// After so many were taken.
+fn refused(error: &NotKept, taken: usize) -> Response {
+    let said = Json(json!({"error": error.to_string(), "taken": taken}));
+    match error {
+        NotKept::Refused(BroadcastError::TooLarge { .. }) => {
+            (StatusCode::PAYLOAD_TOO_LARGE, said).into_response()
+        }
+        NotKept::Unconfirmed(_) => (StatusCode::GATEWAY_TIMEOUT, said).into_response(),
+        // Whatever else there may be, it may be tried again.
+        _ => {
+            let later = [(header::RETRY_AFTER, "1")];
+            (StatusCode::SERVICE_UNAVAILABLE, later, said).into_response()
+        }
+    }
 }
 
 /// Which topic is asked about.
@@ -177,10 +235,10 @@ fn parse(body: &[u8]) -> Result<Vec<Message>, String> {
 /// The messages as broadcasts, if their payloads are what the topics' channels take: declared ones
 /// what they say, all others objects. A topic that a Supabase channel takes once it has the prefix
 /// is meant so.
-fn fitting(mounts: &[Mount], messages: Vec<Message>) -> Result<Vec<Broadcast>, String> {
+fn fitting(mounts: &[Mount], messages: Vec<Message>) -> Result<Vec<Published>, String> {
     let mut broadcasts = Vec::with_capacity(messages.len());
     for (index, message) in messages.iter().enumerate() {
-        let Message { topic, event, payload: json, private } = message;
+        let Message { topic, event, payload: json, id, private } = message;
         let is_supabase = private.is_some() || supabase::takes(mounts, topic);
         if is_supabase && !supabase::has_topic(mounts, topic) {
             return Err(format!(
@@ -202,12 +260,25 @@ fn fitting(mounts: &[Mount], messages: Vec<Message>) -> Result<Vec<Broadcast>, S
                  {topic:?}"
             ));
         }
-        broadcasts.push(match is_supabase {
+        let broadcast = match is_supabase {
             true => supabase::to_broadcast(topic, event, json),
             false => to_broadcast(message),
-        });
+        };
+        let id = id.as_ref().map(to_id).transpose();
+        let id = id.map_err(|error| format!("message {index}: {error}"))?;
+        broadcasts.push(Published { broadcast, id });
     }
     Ok(broadcasts)
+}
+
+/// A message's id, if it is one.
+fn to_id(id: &Value) -> Result<Box<str>, String> {
+    let expected = "id: expected a string of 1 to 128 bytes";
+    match id {
+        Value::String(id) if Ids::is_id(id) => Ok(id.as_str().into()),
+        Value::String(id) => Err(format!("{expected}, found {}", id.len())),
+        _ => Err(format!("{expected}, found no string")),
+    }
 }
 
 fn to_broadcast(message: &Message) -> Broadcast {
@@ -268,7 +339,7 @@ mod tests {
         let mounts = [mount.channel("rooms:*", room)];
         let made = |body: serde_json::Value| {
             let made = fitting(&mounts, parse(body.to_string().as_bytes()).unwrap())?;
-            let it = &made[0];
+            let it = &made[0].broadcast;
             Ok((it.topic().to_owned(), it.event().to_owned(), it.payload().json() == Some("{}")))
         };
         let said = |topic: &str| json!({"topic": topic, "event": "e", "payload": {}});

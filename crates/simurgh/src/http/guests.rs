@@ -28,7 +28,10 @@ const IDLE_LEAST: Duration = Duration::from_secs(1);
 /// Whether a path is one of the server's own, for which places are kept.
 pub(crate) fn is_reserved(path: &str) -> bool {
     let own = ["/healthz", "/metrics", "/api/broadcast", "/api/presence", "/observer"];
-    own.contains(&path) || path.starts_with("/observer/") || path == "/realtime/v1/api/broadcast"
+    own.contains(&path)
+        || path.starts_with("/observer/")
+        || path == "/realtime/v1/api/broadcast"
+        || ["/api/history", "/api/history/topics"].contains(&path)
 }
 
 /// The connections of one listener.
@@ -299,6 +302,8 @@ mod tests {
         assert!(guests.take(is_reserved("/healthz")) && guests.take(is_reserved("/metrics")));
         assert!(!guests.take(is_reserved("/api/broadcast")));
         assert!(is_reserved("/api/presence") && !is_reserved("/api/presences"));
+        assert!(is_reserved("/api/history") && is_reserved("/api/history/topics"));
+        assert!(!is_reserved("/api/history/"));
         assert_eq!(guests.refused.load(Relaxed), 3);
         guests.give_back();
         assert!(guests.take(is_reserved("/observer/api/overview")));

@@ -16,6 +16,7 @@ mod files;
 mod gate;
 mod guests;
 mod headers;
+mod history;
 mod hosts;
 mod limits;
 mod parked;

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use simurgh_proto::message::{Payload, UserBroadcast, events};
 use simurgh_proto::serializer::json::compact;
 
-use super::api::{BODY_MAX, is_authorized, publish, unauthorized};
+use super::api::{BODY_MAX, Published, is_authorized, publish, unauthorized};
 use crate::Broadcast;
 use crate::declared::PayloadShape;
 use crate::hub::Hub;
@@ -81,12 +81,12 @@ async fn many(State(hub): State<Arc<Hub>>, request: Request) -> Response {
         Err(rejection) => return rejection.into_response(),
     };
     match read(&hub.mounts, &body) {
-        Ok(broadcasts) => publish(&hub, broadcasts),
+        Ok(broadcasts) => publish(&hub, broadcasts).await,
         Err((status, error)) => (status, Json(json!({ "error": error }))).into_response(),
     }
 }
 
-fn read(mounts: &[Mount], body: &[u8]) -> Result<Vec<Broadcast>, (StatusCode, String)> {
+fn read(mounts: &[Mount], body: &[u8]) -> Result<Vec<Published>, (StatusCode, String)> {
     let expected = "expected {\"messages\": [{\"topic\": …, \"event\": …, \"payload\": {…}}]}";
     let Many { messages } = serde_json::from_slice(body).map_err(|error| {
         let status = match error.is_data() {
@@ -101,7 +101,7 @@ fn read(mounts: &[Mount], body: &[u8]) -> Result<Vec<Broadcast>, (StatusCode, St
         check(mounts, &topic, &event).map_err(at)?;
         let shape = PayloadShape::Object;
         match shape.misfit(&Payload::from_json(payload.get())) {
-            None => Ok(to_broadcast(&topic, &event, &payload)),
+            None => Ok(to_broadcast(&topic, &event, &payload).into()),
             Some(found) => Err(at(format!("payload: expected object, found {found}"))),
         }
     });
@@ -157,7 +157,7 @@ async fn one(
         Ok(broadcast) => {
             let topic = format!("{TOPIC_PREFIX}{topic}");
             let payload = Payload::User(broadcast);
-            publish(&hub, vec![Broadcast::new(topic, events::BROADCAST, payload)])
+            publish(&hub, vec![Broadcast::new(topic, events::BROADCAST, payload).into()]).await
         }
         Err(error) => refused(StatusCode::UNPROCESSABLE_ENTITY, format!("event: {error}")),
     }

@@ -1,0 +1,297 @@
+//! History for code outside of channels: broadcasts that are known to be kept, what is kept of a
+//! topic, and having it forgotten.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_core::{
+    Broadcast, BroadcastError, HistoryPage, HistoryTopics, Ids, KeptAt, Node, Position, Question,
+    Range,
+};
+use simurgh_proto::message::Payload;
+use tokio::sync::oneshot;
+
+use crate::hub::Hub;
+use crate::pubsub::PubSub;
+
+/// Messages that [`HistoryQuery`] gives at most, unless it is told a lower
+/// [limit](HistoryQuery::limit).
+pub const PAGE_MESSAGES_MAX: usize = 1_000;
+
+/// Why it is not known that a broadcast is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotKept {
+    /// No channel declares a history for the topic: nobody has got it.
+    NoHistory,
+    /// An id has 1 to 128 bytes: nobody has got it.
+    BadId,
+    /// The payload is too large, or too much is under way: nobody has got it.
+    Refused(BroadcastError),
+    /// No answer came in this time
+    /// ([`HistoryConfig::confirm_timeout`](crate::HistoryConfig::confirm_timeout)). It may be kept
+    /// yet: repeated with the same id, it is kept once.
+    Unconfirmed(Duration),
+    /// The shard that keeps the topic has ended: the server drains, or is gone.
+    Ended,
+}
+
+impl fmt::Display for NotKept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoHistory => f.write_str(NO_HISTORY),
+            Self::BadId => f.write_str("the id of a broadcast has 1 to 128 bytes"),
+            Self::Refused(error) => error.fmt(f),
+            Self::Unconfirmed(time) => write!(
+                f,
+                "unconfirmed: not known to be kept after {}, repeat it with the same id",
+                humantime::format_duration(*time)
+            ),
+            Self::Ended => f.write_str(ENDED),
+        }
+    }
+}
+
+impl std::error::Error for NotKept {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Refused(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Why nothing is told of a topic's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HistoryError {
+    /// No channel declares a history for the topic.
+    NoHistory,
+    /// The shard that keeps the topic has ended: the server drains, or is gone.
+    Ended,
+}
+
+impl fmt::Display for HistoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoHistory => NO_HISTORY,
+            Self::Ended => ENDED,
+        })
+    }
+}
+
+impl std::error::Error for HistoryError {}
+
+const NO_HISTORY: &str = "no channel declares a history for this topic";
+const ENDED: &str = "the server has ended, or is about to";
+
+/// Broadcasts that are kept, and what is kept. Topics have a history where a channel declares one
+/// ([`Mount::history`](crate::Mount::history)).
+///
+/// ```
+/// use simurgh::{Channel, Context, Endpoint, History, Join, Mount, Outcome, Payload, json};
+///
+/// # struct Room;
+/// # impl Channel for Room {
+/// #     fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+/// #         Outcome::NoReply
+/// #     }
+/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mount = Mount::new("/socket")
+///     .channel("orders:*", |_, _| Join::ok(Room))
+///     .history(History::default());
+/// let endpoint = Endpoint::builder().mount(mount).start_local()?;
+/// let pubsub = endpoint.pubsub();
+///
+/// let paid = pubsub.broadcast_kept("orders:7", "paid", json!({"total": 12})).await?;
+/// // Repeated until it is known to be kept, it is kept once.
+/// for is_duplicate in [false, true] {
+///     let sent = json!({"by": "mail"});
+///     let kept = pubsub.broadcast_once("orders:7", "sent", sent, "order 7 sent").await?;
+///     assert_eq!(kept.is_duplicate, is_duplicate);
+/// }
+///
+/// let page = pubsub.history("orders:7").after(paid).limit(10).await?;
+/// assert_eq!(page.gap, None);
+/// let events: Vec<&str> = page.messages.iter().map(|message| message.event()).collect();
+/// assert_eq!(events, ["sent"]);
+///
+/// pubsub.forget("orders:7").await?;
+/// assert!(pubsub.history("orders:7").await?.messages.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+impl PubSub {
+    /// Broadcasts to all who hear a topic, and waits until that is kept in the topic's history.
+    /// Nothing is broadcast before this is first polled.
+    ///
+    /// # Errors
+    /// See [`NotKept`].
+    pub async fn broadcast_kept(
+        &self,
+        topic: &str,
+        event: &str,
+        payload: impl Into<Payload<'static>>,
+    ) -> Result<Position, NotKept> {
+        let broadcast = Broadcast::new(topic, event, payload.into());
+        Ok(confirmed(keep(&self.0, broadcast, None)?).await?.position)
+    }
+
+    /// The same once for all that bear the same id, of 1 to 128 bytes: repeated within two minutes
+    /// it is not kept, nor heard, again, and what is returned is where the first is kept. A topic
+    /// remembers the last 10,000 ids.
+    ///
+    /// # Errors
+    /// See [`NotKept`].
+    pub async fn broadcast_once(
+        &self,
+        topic: &str,
+        event: &str,
+        payload: impl Into<Payload<'static>>,
+        id: &str,
+    ) -> Result<KeptAt, NotKept> {
+        let broadcast = Broadcast::new(topic, event, payload.into());
+        confirmed(keep(&self.0, broadcast, Some(id.into()))?).await
+    }
+
+    /// What is kept of a topic: from the oldest message on, unless told otherwise. To be awaited.
+    pub fn history(&self, topic: impl Into<Box<str>>) -> HistoryQuery {
+        let range = Range { since: None, limit: PAGE_MESSAGES_MAX, is_reverse: false };
+        HistoryQuery { hub: Arc::clone(&self.0), topic: topic.into(), range }
+    }
+
+    /// Forgets what is kept of a topic, and says which position was the last. Numbers go on behind
+    /// it; who comes back with an older position is told of a gap, `purged`. Ids of broadcasts are
+    /// still remembered.
+    ///
+    /// # Errors
+    /// See [`HistoryError`].
+    pub async fn forget(&self, topic: &str) -> Result<Position, HistoryError> {
+        if !self.0.keeps(topic) {
+            return Err(HistoryError::NoHistory);
+        }
+        let (answer, answered) = answer(&self.0);
+        self.0.ask_history(Question::Forget(topic.into(), answer));
+        answered.await.map_err(|_| HistoryError::Ended)
+    }
+}
+
+/// Asks what is kept of a topic when awaited; see [`PubSub::history`].
+#[derive(Clone)]
+#[must_use = "nothing is asked before it is awaited"]
+pub struct HistoryQuery {
+    hub: Arc<Hub>,
+    topic: Box<str>,
+    range: Range,
+}
+
+impl HistoryQuery {
+    /// Goes on from a position, without the message there: of the last message of a page, the
+    /// next page. In [reverse](Self::reverse) what is older follows.
+    pub fn after(mut self, position: Position) -> Self {
+        self.range.since = Some(position);
+        self
+    }
+
+    /// So many messages at most, and not more than [`PAGE_MESSAGES_MAX`]. There are fewer where
+    /// they have more than 4 MiB together; at least one, if there is any.
+    pub fn limit(mut self, messages: usize) -> Self {
+        self.range.limit = messages.min(PAGE_MESSAGES_MAX);
+        self
+    }
+
+    /// From the newest message to the oldest.
+    pub fn reverse(mut self) -> Self {
+        self.range.is_reverse = true;
+        self
+    }
+}
+
+impl IntoFuture for HistoryQuery {
+    type Output = Result<HistoryPage, HistoryError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self { hub, topic, range } = self;
+        Box::pin(async move {
+            if !hub.keeps(&topic) {
+                return Err(HistoryError::NoHistory);
+            }
+            let (answer, answered) = answer(&hub);
+            hub.ask_history(Question::Read(topic, range, answer));
+            answered.await.map_err(|_| HistoryError::Ended)
+        })
+    }
+}
+
+impl fmt::Debug for HistoryQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { topic, range, .. } = self;
+        f.debug_struct("HistoryQuery").field("topic", topic).field("range", range).finish()
+    }
+}
+
+/// Some of the topics that a shard keeps, from a place on.
+pub(crate) async fn topics(
+    hub: &Hub,
+    shard: u16,
+    from: u32,
+    limit: usize,
+) -> Result<HistoryTopics, HistoryError> {
+    let (answer, answered) = answer(hub);
+    hub.ask_history(Question::Topics(shard, from, limit, answer));
+    answered.await.map_err(|_| HistoryError::Ended)
+}
+
+/// Whether a broadcast is kept, once that is known.
+pub(crate) type Confirmation = oneshot::Receiver<Result<KeptAt, NotKept>>;
+
+/// Sends a broadcast to the shard that keeps its topic. It is on its way when this returns, before
+/// all that is sent later.
+pub(crate) fn keep(
+    hub: &Hub,
+    broadcast: Broadcast,
+    id: Option<Box<str>>,
+) -> Result<Confirmation, NotKept> {
+    if !hub.keeps(broadcast.topic()) {
+        return Err(NotKept::NoHistory);
+    }
+    if id.as_ref().is_some_and(|id| !Ids::is_id(id)) {
+        return Err(NotKept::BadId);
+    }
+    let (from_shard, kept) = oneshot::channel();
+    let answer = move |kept_at| {
+        let _ = from_shard.send(kept_at);
+    };
+    hub.keep(broadcast, id, Some(Box::new(answer))).map_err(NotKept::Refused)?;
+    let (to_asker, confirmation) = oneshot::channel();
+    let longest = hub.limits.history.confirm_timeout;
+    // On our runtime also for its clock: the asker's may have none.
+    hub.spawn(async move {
+        let confirmed = match tokio::time::timeout(longest, kept).await {
+            Ok(kept) => kept.map_err(|_| NotKept::Ended),
+            Err(_) => Err(NotKept::Unconfirmed(longest)),
+        };
+        // Nobody waits for it any more.
+        let _ = to_asker.send(confirmed);
+    });
+    Ok(confirmation)
+}
+
+pub(crate) async fn confirmed(confirmation: Confirmation) -> Result<KeptAt, NotKept> {
+    confirmation.await.unwrap_or(Err(NotKept::Ended))
+}
+
+/// What a shard calls with its answer, and where that comes.
+fn answer<T: Send + 'static>(hub: &Hub) -> (Box<dyn FnOnce(T) + Send>, oneshot::Receiver<T>) {
+    let (from_shard, answered) = hub.answer();
+    let answer = move |it| {
+        let _ = from_shard.send(it);
+    };
+    (Box::new(answer), answered)
+}

@@ -1,0 +1,263 @@
+//! `/api/history` and `/api/history/topics`: what is kept of which topics, for a back end in any
+//! language.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use serde_json::value::RawValue;
+use simurgh_core::{HistoryPage, HistoryTopic, KeptMessage, Node, Position};
+use simurgh_proto::message::Payload;
+
+use super::api::{is_authorized, unauthorized};
+use crate::history::{self, HistoryError, PAGE_MESSAGES_MAX};
+use crate::hub::Hub;
+use crate::pubsub::PubSub;
+
+/// Messages or topics in one answer, unless another limit is asked for.
+const LIMIT: usize = 100;
+
+pub(super) fn router() -> Router<Arc<Hub>> {
+    Router::new()
+        .route("/api/history", get(read).delete(forget))
+        .route("/api/history/topics", get(topics))
+}
+
+/// Numbers and positions are read by hand: what is wrong with them is said in the API's words.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    topic: String,
+    since: Option<String>,
+    limit: Option<String>,
+    reverse: Option<String>,
+}
+
+/// What is kept of a topic: 200, 401 without the token, 400 for a query of another shape, 404 for a
+/// topic without history, 503 at the server's end.
+async fn read(
+    State(hub): State<Arc<Hub>>,
+    headers: HeaderMap,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Response {
+    if !is_authorized(&hub, &headers) {
+        return unauthorized();
+    }
+    let Ok(Query(asked)) = asked else {
+        return wrong(
+            "expected ?topic=NAME, perhaps with &since=POSITION, &limit=NUMBER and &reverse=true, \
+             and nothing else",
+        );
+    };
+    let Asked { topic, since, limit, reverse } = asked;
+    let mut query = PubSub::new(hub).history(topic);
+    match since.as_deref().map(Position::parse) {
+        None => {}
+        Some(Some(position)) => query = query.after(position),
+        Some(None) => return wrong("since: expected a position, as \"k7ku80.60\""),
+    }
+    match read_limit(limit.as_deref()) {
+        Ok(limit) => query = query.limit(limit),
+        Err(error) => return wrong(&error),
+    }
+    match reverse.as_deref() {
+        None | Some("false") => {}
+        Some("true") => query = query.reverse(),
+        Some(_) => return wrong("reverse: expected true or false"),
+    }
+    match query.await {
+        Ok(page) => told(&page),
+        Err(error) => refused(error),
+    }
+}
+
+fn told(page: &HistoryPage) -> Response {
+    let HistoryPage { gap, first, position, messages } = page;
+    let payloads: Vec<_> = messages.iter().map(KeptMessage::payload).collect();
+    Json(Page {
+        epoch: position.epoch.to_string(),
+        first: first.map(|it| it.to_string()),
+        position: position.to_string(),
+        recovered: gap.is_none(),
+        reason: gap.map(|it| it.as_str()),
+        messages: messages
+            .iter()
+            .zip(&payloads)
+            .map(|(it, payload)| to_told(it, payload))
+            .collect(),
+    })
+    .into_response()
+}
+
+fn to_told<'a>(message: &'a KeptMessage, payload: &'a Payload<'_>) -> Told<'a> {
+    let position = message.position.to_string();
+    Told { position, event: message.event(), payload: to_json(payload), at: message.at_ms }
+}
+
+#[derive(Serialize)]
+struct Page<'a> {
+    epoch: String,
+    first: Option<String>,
+    position: String,
+    recovered: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    messages: Vec<Told<'a>>,
+}
+
+#[derive(Serialize)]
+struct Told<'a> {
+    position: String,
+    event: &'a str,
+    payload: Content<'a>,
+    at: u64,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Json(&'a RawValue),
+    Binary { base64: String },
+}
+
+/// JSON as it is; bytes, and what an application has made that is no JSON, in Base64.
+fn to_json<'a>(payload: &'a Payload<'_>) -> Content<'a> {
+    match payload.json().map(serde_json::from_str) {
+        Some(Ok(json)) => Content::Json(json),
+        _ => Content::Binary { base64: STANDARD.encode(payload.data()) },
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Which {
+    topic: String,
+}
+
+/// Forgets what is kept of a topic: 200 with the last position, and otherwise as [`read`].
+async fn forget(
+    State(hub): State<Arc<Hub>>,
+    headers: HeaderMap,
+    which: Result<Query<Which>, QueryRejection>,
+) -> Response {
+    if !is_authorized(&hub, &headers) {
+        return unauthorized();
+    }
+    let Ok(Query(Which { topic })) = which else {
+        return wrong("expected ?topic=NAME, and nothing else");
+    };
+    match PubSub::new(hub).forget(&topic).await {
+        Ok(position) => Json(json!({"position": position.to_string()})).into_response(),
+        Err(error) => refused(error),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Listed {
+    limit: Option<String>,
+    after: Option<String>,
+}
+
+/// The topics of which something is remembered, page by page.
+async fn topics(
+    State(hub): State<Arc<Hub>>,
+    headers: HeaderMap,
+    listed: Result<Query<Listed>, QueryRejection>,
+) -> Response {
+    if !is_authorized(&hub, &headers) {
+        return unauthorized();
+    }
+    let Ok(Query(Listed { limit, after })) = listed else {
+        return wrong("expected ?limit=NUMBER&after=NEXT, either of them or none");
+    };
+    let limit = match read_limit(limit.as_deref()) {
+        Ok(limit) => limit,
+        Err(error) => return wrong(&error),
+    };
+    let Some(from) = after.map_or(Some((0, 0)), |it| cursor(&it)) else {
+        return wrong("after: expected what the page before had as \"next\"");
+    };
+    match collect(&hub, from, limit).await {
+        Ok(listing) => Json(listing).into_response(),
+        Err(error) => refused(error),
+    }
+}
+
+#[derive(Serialize)]
+struct Listing {
+    topics: Vec<Topic>,
+    /// Where to go on; none on the last page.
+    next: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Topic {
+    topic: Box<str>,
+    messages: usize,
+    bytes: u64,
+    position: String,
+}
+
+/// Shard by shard, of each in the order of its places: a topic stays at its own for as long as it
+/// is there.
+async fn collect(hub: &Hub, from: (u16, u32), limit: usize) -> Result<Listing, HistoryError> {
+    let (mut shard, mut from) = from;
+    let mut all = Vec::new();
+    while hub.has_history() && usize::from(shard) < hub.shards() {
+        if all.len() >= limit {
+            return Ok(Listing { topics: all, next: Some(format!("{shard}-{from}")) });
+        }
+        let some = history::topics(hub, shard, from, limit - all.len()).await?;
+        all.extend(some.topics.into_iter().map(|it| {
+            let HistoryTopic { name, messages, bytes, position } = it;
+            Topic { topic: name, messages, bytes, position: position.to_string() }
+        }));
+        (shard, from) = match some.next {
+            Some(next) => (shard, next),
+            None => (shard + 1, 0),
+        };
+    }
+    Ok(Listing { topics: all, next: None })
+}
+
+/// Shard and place.
+fn cursor(text: &str) -> Option<(u16, u32)> {
+    let (shard, place) = text.split_once('-')?;
+    let is_number = |it: &str| it.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(shard) || !is_number(place) {
+        return None;
+    }
+    Some((shard.parse().ok()?, place.parse().ok()?))
+}
+
+fn read_limit(limit: Option<&str>) -> Result<usize, String> {
+    let Some(limit) = limit else { return Ok(LIMIT) };
+    match limit.parse() {
+        Ok(limit @ 1..=PAGE_MESSAGES_MAX) => Ok(limit),
+        _ => Err(format!("limit: expected 1 to {PAGE_MESSAGES_MAX}")),
+    }
+}
+
+fn wrong(error: &str) -> Response {
+    (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response()
+}
+
+fn refused(error: HistoryError) -> Response {
+    let said = Json(json!({"error": error.to_string()}));
+    match error {
+        HistoryError::NoHistory => (StatusCode::NOT_FOUND, said).into_response(),
+        HistoryError::Ended => {
+            let later = [(header::RETRY_AFTER, "1")];
+            (StatusCode::SERVICE_UNAVAILABLE, later, said).into_response()
+        }
+    }
+}
