@@ -16,6 +16,8 @@ export interface Options {
   id?: string;
   /** Where it stands, as an earlier `channel.position()` said; null: from now on. */
   since?: string | null;
+  /** Where only what is later than the first join is given: its proof, as `resumeKey()` said. */
+  key?: string;
   /** Whether it wants what is still kept when that is not all. Default: true. */
   partial?: boolean;
   /** Something was missed that is not kept any more. */
@@ -25,6 +27,8 @@ export interface Options {
 export interface Resumable {
   /** What has been heard so far, opaque; null before the first join is answered. */
   position(): string | null;
+  /** The proof of the first join, where only what is later than that is given. */
+  resumeKey(): string | undefined;
 }
 
 /**

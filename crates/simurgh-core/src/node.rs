@@ -96,6 +96,12 @@ pub trait Node: Reach + Sized + 'static {
     /// Bytes of what each shard keeps of topics' broadcasts.
     fn history_bytes(&self) -> &[AtomicU64];
 
+    /// Proves that this node, or another with its secret, has said something.
+    fn sign(&self, text: &str) -> String;
+
+    /// Whether that is the proof of what was said, in constant time.
+    fn is_signed(&self, text: &str, proof: &str) -> bool;
+
     /// Milliseconds since 1970 at a time of the shards' clock.
     fn unix_ms(&self, now_ns: u64) -> u64;
 

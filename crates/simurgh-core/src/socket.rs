@@ -110,6 +110,8 @@ pub(crate) struct AwaitedJoin {
     pub(crate) ticket: u32,
     /// What its client has heard of a kept topic, if it says so.
     pub(crate) resume: Option<Box<Resume>>,
+    /// Whether it joins for the first time, where that is to be proved later.
+    pub(crate) is_new: bool,
     /// What the application has decided, where what the client has missed is awaited.
     pub(crate) granted: Option<Granted>,
 }

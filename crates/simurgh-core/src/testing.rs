@@ -128,6 +128,14 @@ impl Node for TestNode {
         self.mounts.iter().any(Mount::has_history)
     }
 
+    fn sign(&self, text: &str) -> String {
+        format!("signed {text}").replace('\0', " ")
+    }
+
+    fn is_signed(&self, text: &str, proof: &str) -> bool {
+        self.sign(text) == proof
+    }
+
     fn history_bytes(&self) -> &[AtomicU64] {
         &self.history_bytes
     }

@@ -439,6 +439,14 @@ impl Node for SimNode {
         false
     }
 
+    fn sign(&self, text: &str) -> String {
+        text.to_owned()
+    }
+
+    fn is_signed(&self, text: &str, proof: &str) -> bool {
+        text == proof
+    }
+
     fn history_bytes(&self) -> &[std::sync::atomic::AtomicU64] {
         &[]
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
+use ring::hmac;
 use simurgh_core::{DRAIN_GRACE, Permits};
 use simurgh_proto::message::Payload;
 use simurgh_reactor as reactor;
@@ -25,6 +26,7 @@ use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
 use crate::presence::Presence;
 use crate::pubsub::PubSub;
+use crate::secret;
 use crate::shard::{MOUNTS_MAX, Shard};
 use crate::signals::Signals;
 use crate::socket::Mount;
@@ -332,7 +334,9 @@ impl Builder {
         let addresses = set.bind(&config.listen).map_err(|error| Error::Listen(error.into()))?;
         let longpolls =
             LongPolls::new(config.secret_key_base.as_deref()).map_err(Error::Prepare)?;
-        let hub = Arc::new(make_hub(config, mounts, longpolls, set.mailboxes().to_vec()));
+        let history_key = secret::key(config.secret_key_base.as_deref(), b"simurgh history");
+        let keys = (longpolls, history_key.map_err(Error::Prepare)?);
+        let hub = Arc::new(make_hub(config, mounts, keys, set.mailboxes().to_vec()));
         let watchdog = watchdog::start(&hub).map_err(Error::Prepare)?;
         let runtime = http::runtime().map_err(Error::Prepare)?;
         let is_listening = !hub.config.listen.is_empty();
@@ -418,7 +422,7 @@ impl fmt::Debug for Builder {
 fn make_hub(
     config: Config,
     mounts: Vec<Mount>,
-    longpolls: LongPolls,
+    (longpolls, history_key): (LongPolls, hmac::Key),
     mailboxes: Vec<reactor::Mailbox<Mail>>,
 ) -> Hub {
     let shards = mailboxes.len();
@@ -436,6 +440,7 @@ fn make_hub(
         guests: Arc::new(Guests::new(config.http.connections_max, reserved)),
         admin_guests: Arc::new(Guests::new(reserved, 0)),
         longpolls,
+        history_key,
         drain_began: OnceLock::new(),
         observer: Observer::new(),
         readers: tokio::sync::Semaphore::new(cores()),

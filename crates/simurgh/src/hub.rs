@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::hmac;
 use simurgh_core::{
     Audience, BroadcastError, Callback, ChannelId, Deciding, LinkedWork, Node, Permits,
     PresenceAnswer, PresenceConfig, Reach, ToChannel, Work,
@@ -62,6 +65,8 @@ pub(crate) struct Hub {
     /// Whether some channel's broadcasts are kept, and how many bytes of them by shard.
     pub(crate) has_history: bool,
     pub(crate) history_bytes: Vec<AtomicU64>,
+    /// What proves clients' first joins.
+    pub(crate) history_key: hmac::Key,
     /// When the server was made, on both clocks: what is kept grows old evenly.
     pub(crate) made: (Instant, SystemTime),
 }
@@ -194,6 +199,15 @@ impl Node for Hub {
 
     fn has_history(&self) -> bool {
         self.has_history
+    }
+
+    fn sign(&self, text: &str) -> String {
+        URL_SAFE_NO_PAD.encode(hmac::sign(&self.history_key, text.as_bytes()))
+    }
+
+    fn is_signed(&self, text: &str, proof: &str) -> bool {
+        let proof = URL_SAFE_NO_PAD.decode(proof);
+        proof.is_ok_and(|it| hmac::verify(&self.history_key, text.as_bytes(), &it).is_ok())
     }
 
     fn history_bytes(&self) -> &[AtomicU64] {

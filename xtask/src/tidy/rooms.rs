@@ -80,6 +80,7 @@ const ROOMS: &[&str] = &[
     "history/keep",
     "membership",
     "effects",
+    "history/own",
     "history/missed",
     "history/read",
     "history",

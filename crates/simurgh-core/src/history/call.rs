@@ -104,6 +104,15 @@ pub struct Missed {
     pub(crate) messages: Vec<(Position, Kept)>,
 }
 
+/// A client that is told positions, as it joins.
+pub(crate) struct Opted {
+    /// The hash of its id; 0: it has none.
+    pub(crate) client: u64,
+    /// It joins for the first time, with this id, where that is to be proved later.
+    pub(crate) new: Option<Option<String>>,
+    pub(crate) missed: Arc<Missed>,
+}
+
 /// What a shard wants to know for a client that joins.
 #[derive(Debug)]
 pub struct Ask {

@@ -7,7 +7,7 @@ use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::serializer::{Serializer, ServerMessage};
 use simurgh_reactor::Run;
 
-use super::call::{Ask, HistoryMail, Kept, Missed};
+use super::call::{Ask, HistoryMail, Kept, Missed, Opted};
 use crate::broadcast::{Broadcast, Mark};
 use crate::core::Core;
 use crate::frames::{kept, say};
@@ -35,14 +35,11 @@ impl<N: Node> Core<N> {
 
     /// Tells a member that has just joined what it has missed, but for what its client has sent
     /// itself.
-    pub(crate) fn tell_missed(
-        &mut self,
-        out: &mut impl Sockets,
-        membership: u32,
-        client: u64,
-        missed: &Arc<Missed>,
-    ) {
+    pub(crate) fn tell_missed(&mut self, out: &mut impl Sockets, membership: u32, opted: &Opted) {
+        let Opted { client, new, missed } = opted;
+        let client = *client;
         let Some(speaker) = self.speaker(out, membership) else { return };
+        let key = new.as_ref().map(|id| self.own_key(&speaker.topic, id.as_deref(), missed.after));
         self.fanout.is_at(&mut self.registry, membership, missed.head);
         let is_own = |kept: &Kept| client != 0 && kept.sender == client;
         let own = missed.messages.iter().filter(|(_, kept)| is_own(kept)).count();
@@ -53,7 +50,7 @@ impl<N: Node> Core<N> {
         }
         self.metrics.resume_messages.add(count as u64);
         let mut payload = Vec::new();
-        encode_resumed(&mut payload, missed.gap, count, None);
+        encode_resumed(&mut payload, missed.gap, count, key.as_deref());
         let payload = String::from_utf8(payload).unwrap_or_default();
         say(
             out,

@@ -11,6 +11,7 @@ pub(crate) mod home;
 mod keep;
 pub(crate) mod keys;
 mod missed;
+mod own;
 mod read;
 pub(crate) mod rule;
 mod wait;

@@ -329,6 +329,44 @@ fn an_interceptor_sees_what_was_missed_and_its_pushes_bear_the_position() {
     }
 }
 
+/// What was said before a client first joined is not its own; the proof of when that was is.
+#[test]
+fn only_what_is_later_than_its_first_join_is_a_clients_own() {
+    let rule = HistoryRule { only_own: true, ..HistoryRule::default() };
+    for is_here in [true, false] {
+        let mut it = Node::with(scripted(standard), rule);
+        let topic = if is_here { it.here.clone() } else { it.there.clone() };
+        let (speaker, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
+        let start = position_of(&joined[1]);
+        let say = |it: &mut Node, n: u32| {
+            it.says(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#));
+        };
+        say(&mut it, 1);
+        // Who says it has been there before, and cannot prove it.
+        let (ann, joined) = it.joins(Wire::V2, &topic, &since(&start));
+        assert!(joined[1].contains(r#""recovered":false,"reason":"epoch","count":0"#));
+        let first = position_of(&joined[1]);
+        let key = joined[1].split(r#""key":""#).nth(1).unwrap().split('"').next().unwrap();
+        say(&mut it, 2);
+        it.stage.goes(ann);
+        let with = |since: &str, key: &str| {
+            format!(r#"{{"simurgh":{{"since":"{since}","key":"{key}"}}}}"#)
+        };
+        let (_, heard) = it.joins(Wire::V2, &topic, &with(&first, key));
+        assert!(heard[1].contains(r#"{"recovered":true,"count":1}"#), "{heard:?}");
+        assert_eq!(positions(&heard[2..]).0, [2]);
+        let (_, heard) = it.joins(Wire::V2, &topic, &with(&start, key));
+        assert_eq!(positions(&heard[2..]).0, [2], "not from before");
+        let forged = key.replacen(&first, &start, 1);
+        assert_ne!(forged, key);
+        for wrong in [&forged, "", "~", &key[1..], &format!("{key}x")] {
+            let (_, heard) = it.joins(Wire::V2, &topic, &with(&start, wrong));
+            assert!(heard[1].contains(r#""reason":"epoch","count":0"#), "{wrong}: {heard:?}");
+            assert_eq!(heard.len(), 2, "{wrong}");
+        }
+    }
+}
+
 impl Node {
     /// Time passes on the first shard, and is looked at.
     fn passes(&mut self, time: Duration) {

@@ -13,7 +13,7 @@ use crate::context::{Effect, Prepared};
 use crate::core::{Core, Received};
 use crate::effects::InHand;
 use crate::frames::say;
-use crate::history::call::{Ask, HistoryMail, Missed};
+use crate::history::call::{Ask, HistoryMail, Missed, Opted};
 use crate::history::departures::Rejoin;
 use crate::mail::Mail;
 use crate::mount::{Kind, Mount};
@@ -152,11 +152,18 @@ impl<N: Node> Core<N> {
             Rejoin::After(since) => (since, false),
             Rejoin::Torn(sent) => (Since::After(sent), true),
         };
+        let is_only_own = self.is_only_own(joining.topic);
+        let (since, is_proved) = match is_only_own {
+            true => self.own_since(joining.topic, resume, since),
+            false => (since, true),
+        };
+        let new = (!is_proved).then(|| resume.id.clone());
         self.tickets = self.tickets.wrapping_add(1);
         let ask = Ask {
             topic: joining.topic.into(),
             since,
-            partial: resume.partial,
+            // Of what is left of others' there is no telling whose it is.
+            partial: resume.partial && !is_only_own,
             torn,
             shard: self.shard,
             conn: key,
@@ -164,14 +171,15 @@ impl<N: Node> Core<N> {
         };
         let home = home(joining.topic, self.node.shards());
         if home == usize::from(self.shard) {
-            let missed = self.missed(out, &ask).map(|missed| (client, missed));
+            let missed = self.missed(out, &ask).map(|missed| Opted { client, new, missed });
             return self.let_in(out, key, joining, granted, missed);
         }
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
             return self.application.drop_guarded(granted);
         };
         socket.enter(Phase::Waiting, tick);
-        let awaited = joining.awaited(ask.ticket, Some(granted));
+        let mut awaited = joining.awaited(ask.ticket, Some(granted));
+        awaited.is_new = !is_proved;
         socket.own.get_or_insert_default().awaited = Some(Box::new(awaited));
         out.hold(key);
         self.node.post(home, Mail::History(HistoryMail::Ask(Box::new(ask))));
@@ -189,8 +197,10 @@ impl<N: Node> Core<N> {
         let Some(mut awaited) = self.no_longer_awaited(out, key, is_it) else { return };
         let Some(granted) = awaited.granted.take() else { return };
         let client = awaited.resume.as_ref().map_or(0, |resume| self.client(resume));
+        let id = awaited.resume.as_ref().and_then(|resume| resume.id.clone());
+        let new = awaited.is_new.then_some(id);
         let joining = Joining::again(&mut awaited);
-        self.let_in(out, key, joining, granted, Some((client, missed)));
+        self.let_in(out, key, joining, granted, Some(Opted { client, new, missed }));
     }
 
     /// As whom a client joins: the same on all shards.
@@ -205,7 +215,7 @@ impl<N: Node> Core<N> {
         key: Key,
         joining: Joining<'_>,
         granted: Granted,
-        missed: Option<(u64, Arc<Missed>)>,
+        opted: Option<Opted>,
     ) {
         let Granted { channel, reply, effects } = granted;
         // Which events it wants to see is the application's to say, and may panic too.
@@ -215,17 +225,16 @@ impl<N: Node> Core<N> {
             self.join_crashed(out, key, joining);
             return self.apply_unjoined(out, key, topic, effects);
         };
-        let key_of_client = missed.as_ref().map(|(client, _)| *client);
-        let ways = (intercepts, key_of_client);
+        let ways = (intercepts, opted.as_ref().map(|opted| opted.client));
         let Some(membership) = self.enter_topic(out, key, &joining, channel, ways) else {
             return;
         };
         self.metrics.joins.add(1);
         self.reply_join(out, key, &joining, "ok", reply);
         self.close_replaced(out, joining.replaced);
-        if let Some((client, missed)) = missed {
+        if let Some(opted) = opted {
             let id = self.name_of(membership);
-            self.tell_missed(out, membership, client, &missed);
+            self.tell_missed(out, membership, &opted);
             // Its interceptor may have ended it by what it saw.
             if id.and_then(|id| self.live(id)).is_none() {
                 return self.application.drop_guarded(effects);

@@ -44,7 +44,7 @@ impl Joining<'_> {
         let Self { topic, join_ref, message, replaced, resume } = self;
         let (join_ref, message) = (OwnedRef::from(join_ref), OwnedRef::from(message));
         let topic = topic.into();
-        AwaitedJoin { topic, join_ref, message, replaced, ticket, resume, granted }
+        AwaitedJoin { topic, join_ref, message, replaced, ticket, resume, is_new: false, granted }
     }
 }
 

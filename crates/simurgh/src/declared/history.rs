@@ -45,7 +45,12 @@ fn read(value: &Value) -> Result<Option<HistoryRule>, String> {
                 let age = age.filter(|it| !it.is_zero());
                 rule.age = age.ok_or_else(|| wrong("a time such as \"5m\""))?;
             }
-            _ => return Err(format!("{key}: no such key; there are count, age and bytes")),
+            "only_own" => {
+                rule.only_own = value.as_bool().ok_or_else(|| wrong("true or false"))?;
+            }
+            _ => {
+                return Err(format!("{key}: no such key; there are count, age, bytes and only_own"));
+            }
         }
     }
     Ok(Some(rule))
@@ -64,9 +69,11 @@ mod tests {
         assert_eq!(read(&json!(false)), Ok(None));
         assert_eq!(read(&json!(true)), Ok(Some(HistoryRule::default())));
         assert_eq!(read(&json!({})), Ok(Some(HistoryRule::default())));
-        let rule = read(&json!({"count": 7, "age": "90s", "bytes": "64KiB"})).unwrap().unwrap();
+        let rule = read(&json!({"count": 7, "age": "90s", "bytes": "64KiB", "only_own": true}))
+            .unwrap()
+            .unwrap();
         assert_eq!((rule.count, rule.bytes), (7, 65_536));
-        assert_eq!((rule.age, rule.only_own), (Duration::from_secs(90), false));
+        assert_eq!((rule.age, rule.only_own), (Duration::from_secs(90), true));
     }
 
     #[test]
@@ -74,7 +81,7 @@ mod tests {
         for (value, expected) in [
             (json!("yes"), TAKES),
             (json!(5), TAKES),
-            (json!({"size": 5}), "size: no such key; there are count, age and bytes"),
+            (json!({"size": 5}), "size: no such key; there are count, age, bytes and only_own"),
             (json!({"count": 0}), "count: 0 is not a whole number, at least 1"),
             (json!({"count": "5"}), "count: \"5\" is not a whole number"),
             (json!({"age": 5}), "age: 5 is not a time such as \"5m\""),

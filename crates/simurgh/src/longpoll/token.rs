@@ -10,9 +10,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
-use ring::rand::{SecureRandom, SystemRandom};
+use ring::rand::SystemRandom;
 use simurgh_core::Wire;
 use simurgh_reactor::Key;
+
+use crate::secret::{self, fill};
 
 /// `HS256`, as Phoenix writes it.
 const HEADER: &str = "SFMyNTY";
@@ -57,12 +59,9 @@ impl Signer {
     /// The system gives no random bytes.
     pub(crate) fn new(secret_key_base: Option<&str>) -> io::Result<Self> {
         let random = SystemRandom::new();
-        let (mut own, mut node) = ([0; 32], [0; 8]);
-        fill(&random, &mut own)?;
+        let mut node = [0; 8];
         fill(&random, &mut node)?;
-        let secret = secret_key_base.map_or(&own[..], str::as_bytes);
-        let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), PURPOSE);
-        let key = hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref());
+        let key = secret::key(secret_key_base, PURPOSE)?;
         Ok(Self { key, random, node: u64::from_be_bytes(node) })
     }
 
@@ -153,10 +152,6 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
 /// Only what Channels are spoken in is polled for.
 fn wire(number: u8) -> Option<Wire> {
     [Wire::V1, Wire::V2].into_iter().find(|wire| *wire as u8 == number)
-}
-
-fn fill(random: &SystemRandom, bytes: &mut [u8]) -> io::Result<()> {
-    random.fill(bytes).map_err(|_| io::Error::other("the system gives no random bytes"))
 }
 
 #[cfg(test)]

@@ -105,6 +105,7 @@ fn what_is_purged_is_gone_from_memory() {
         topic,
         since,
         partial: true,
+        torn: false,
         shard: 0,
         conn: Key { slot: 0, generation: 0 },
         ticket: 0,

@@ -1,0 +1,26 @@
+//! Keys that are made from the server's secret, one for each use.
+
+use std::io;
+
+use ring::hmac;
+use ring::rand::{SecureRandom, SystemRandom};
+
+/// A key of this secret for this use, or one that nobody else has and that ends with the server.
+///
+/// # Errors
+/// The system gives no random bytes.
+pub(crate) fn key(secret_key_base: Option<&str>, purpose: &[u8]) -> io::Result<hmac::Key> {
+    let mut own = [0; 32];
+    fill(&SystemRandom::new(), &mut own)?;
+    let secret = secret_key_base.map_or(&own[..], str::as_bytes);
+    let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), purpose);
+    Ok(hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref()))
+}
+
+/// Random bytes.
+///
+/// # Errors
+/// The system gives none.
+pub(crate) fn fill(random: &SystemRandom, bytes: &mut [u8]) -> io::Result<()> {
+    random.fill(bytes).map_err(|_| io::Error::other("the system gives no random bytes"))
+}
