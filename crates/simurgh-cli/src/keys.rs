@@ -2,6 +2,7 @@
 //! takes, its default, its cost. Help, the file that `config` prints and the errors all speak from
 //! this table.
 
+mod history;
 mod key;
 mod read;
 
@@ -10,7 +11,22 @@ pub(crate) use key::{Key, Value, Wrong};
 use read::{boolean, list, scalar};
 
 /// All keys, in the order of [`Layer`](crate::layer::Layer).
-pub(crate) const ALL: &[Key] = &[
+pub(crate) const ALL: &[Key] = &all();
+
+const fn all() -> [Key; GENERAL.len() + history::KEYS.len()] {
+    let mut all = [GENERAL[0]; GENERAL.len() + history::KEYS.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = match at < GENERAL.len() {
+            true => GENERAL[at],
+            false => history::KEYS[at - GENERAL.len()],
+        };
+        at += 1;
+    }
+    all
+}
+
+const GENERAL: &[Key] = &[
     Key {
         name: "listen",
         takes: "a list of addresses with ports, IPv4 or IPv6, such as [\"127.0.0.1:4000\", \
@@ -231,38 +247,12 @@ pub(crate) const ALL: &[Key] = &[
         set: |layer, value| scalar(&mut layer.mailbox_bytes_max, value, units::bytes),
     },
     Key {
-        name: "history_bytes_max",
-        takes: "a size such as \"256MiB\" or a number of bytes",
-        default: "\"256MiB\"",
-        example: None,
-        about: "Kept broadcasts of all topics together; above, those least used forget half",
-        cost: "up to so much memory, as it is needed",
-        set: |layer, value| scalar(&mut layer.history_bytes_max, value, units::bytes),
-    },
-    Key {
-        name: "history_replay_count",
-        takes: "a whole number",
-        default: "1000",
-        example: None,
-        about: "Broadcasts given to a client that comes back: the newest, if it missed more",
-        cost: "as many messages at once to each",
-        set: |layer, value| scalar(&mut layer.history_replay_count, value, units::presences),
-    },
-    Key {
-        name: "history_replay_bytes",
-        takes: "a size such as \"1MiB\" or a number of bytes",
-        default: "\"1MiB\"",
-        example: None,
-        about: "Bytes of broadcasts given to a client that comes back",
-        cost: "as many bytes at once to each; once for all who missed the same",
-        set: |layer, value| scalar(&mut layer.history_replay_bytes, value, units::bytes),
-    },
-    Key {
         name: "presence_interval",
         takes: "a time such as \"50ms\"",
         default: "\"50ms\"",
         example: None,
-        about: "A topic's changes of presence are told once in so long, the first at once",
+        about: "A topic's changes of presence are told once in so long, as one diff; the first \
+                after a quiet while at once",
         cost: "one broadcast a topic in so long, while there are changes",
         set: |layer, value| scalar(&mut layer.presence_interval, value, units::duration),
     },
@@ -271,7 +261,8 @@ pub(crate) const ALL: &[Key] = &[
         takes: "a whole number; 0 tells no lists",
         default: "1000",
         example: None,
-        about: "A topic with more presences tells their number and a sample, and no list",
+        about: "A topic with more presences tells its members their number and a sample in place \
+                of a list",
         cost: "n joins to one topic cost lists of n²/2 presences up to there",
         set: |layer, value| scalar(&mut layer.presence_list_max, value, units::presences),
     },

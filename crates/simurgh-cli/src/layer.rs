@@ -79,12 +79,6 @@ layer! {
     decision_timeout: Duration,
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     mailbox_bytes_max: usize,
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
-    history_bytes_max: usize,
-    #[arg(long, value_name = "N", value_parser = units::presences)]
-    history_replay_count: usize,
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
-    history_replay_bytes: usize,
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     presence_interval: Duration,
     #[arg(long, value_name = "N", value_parser = units::presences)]
@@ -159,4 +153,12 @@ layer! {
     longpoll: Choice<Duration>,
     #[arg(long, value_name = "N", value_parser = units::members)]
     announce_joins_up_to: u32,
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    history_bytes_max: usize,
+    #[arg(long, value_name = "N", value_parser = units::presences)]
+    history_replay_count: usize,
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    history_replay_bytes: usize,
+    #[arg(long, value_name = "FILE", value_parser = units::file)]
+    history_save: PathBuf,
 }

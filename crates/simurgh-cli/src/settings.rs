@@ -256,6 +256,7 @@ fn complete(layer: Layer) -> Config {
     complete_http(&layer, &mut config.http);
     complete_presence(&layer, &mut config.presence);
     complete_history(&layer, &mut config.history);
+    config.history_save = layer.history_save.clone();
     config.listen = layer.listen.unwrap_or_else(|| vec![LISTEN]);
     config.admin_listen = layer.admin_listen.and_then(Choice::value);
     config.shards = layer.shards.and_then(Choice::value).unwrap_or(config.shards);

@@ -165,6 +165,19 @@ pub(crate) fn directory(text: &str) -> Result<PathBuf, String> {
     if path.is_dir() { Ok(path) } else { Err(format!("{text:?} is no directory")) }
 }
 
+/// A file that need not be there yet, in a folder that is.
+pub(crate) fn file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let is_in_one = folder.is_none_or(std::path::Path::is_dir);
+    match path.file_name() {
+        Some(_) if is_in_one && !path.is_dir() => Ok(path),
+        Some(_) if is_in_one => Err(format!("{text:?} is a directory, and no file")),
+        Some(_) => Err(format!("{text:?} is in no directory that is there")),
+        None => Err(format!("{text:?} names no file")),
+    }
+}
+
 /// How many of something.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     between(text, 1, CONNECTIONS_MAX).map(|n| n as usize)

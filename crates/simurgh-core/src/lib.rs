@@ -107,6 +107,7 @@ pub use history::call::{
     Question, Range,
 };
 pub use history::rule::{HistoryConfig, HistoryRule};
+pub use history::save::SavedHistory;
 pub use id::ChannelId;
 pub use limit::{
     Bucket, ChannelLimits, Limit, LimitPolicy, Rate, RateError, RateLimit, SizeLimit, SocketLimits,

@@ -1,6 +1,7 @@
 //! The knobs of a server: each with its unit, its default and what it costs.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -83,6 +84,11 @@ pub struct Config {
     /// How much of all topics' broadcasts is kept, where channels declare that it is
     /// ([`Mount::history`](crate::Mount::history)).
     pub history: HistoryConfig,
+    /// The file that keeps histories over a planned restart: written at the end of a drain
+    /// ([`Endpoint::drain`](crate::Endpoint::drain), SIGTERM), read at the next start and removed,
+    /// so that clients resume as if nothing had been. A crash leaves none, and its clients are
+    /// told. Default: none.
+    pub history_save: Option<PathBuf>,
     /// Which pages may connect; `None`: `Conn` (the request's own scheme, host and port), or
     /// `Local` (pages of this machine and of the request's own host) while the server listens on
     /// loopback alone.
@@ -142,6 +148,7 @@ impl Default for Config {
             mailbox_bytes_max: 16 << 20,
             presence: PresenceConfig::default(),
             history: HistoryConfig::default(),
+            history_save: None,
             check_origin: None,
             trusted_hosts: Vec::new(),
             trusted_proxies: Vec::new(),

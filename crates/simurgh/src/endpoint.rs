@@ -26,6 +26,7 @@ use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
 use crate::presence::Presence;
 use crate::pubsub::PubSub;
+use crate::saved::Saved;
 use crate::secret;
 use crate::shard::{MOUNTS_MAX, Shard};
 use crate::signals::Signals;
@@ -46,6 +47,8 @@ pub struct Endpoint {
     /// Those of plain HTTP; none where there is no address.
     http: Option<http::Threads>,
     _watchdog: Watchdog,
+    /// What is kept over a restart is written once.
+    is_saved: bool,
 }
 
 /// What is done once a server listens.
@@ -160,6 +163,12 @@ impl Endpoint {
                 tracing::error!(%error, "a shard's event loop broke");
                 result = Err(Error::Broken(error));
             }
+        }
+        if let (Some(path), Some(_)) = (&self.hub.config.history_save, self.hub.drain_began.get())
+            && !self.is_saved
+        {
+            self.is_saved = true;
+            self.hub.saved.write(path);
         }
         if let Some(began) = self.hub.drain_began.get() {
             http::see_out(&self.hub, *began + self.hub.config.drain_time + DRAIN_GRACE);
@@ -351,8 +360,12 @@ impl Builder {
             shards: Vec::with_capacity(hub.config.shards),
             runtime: Some(runtime),
             http: None,
+            is_saved: false,
             _watchdog: watchdog,
         };
+        if let Some(path) = &hub.config.history_save {
+            hub.saved.read(path, hub.config.shards);
+        }
         for index in 0..hub.config.shards {
             let for_shard = Arc::clone(&hub);
             // More than eight bytes: what the channel of a client takes is often eight, and the
@@ -441,6 +454,7 @@ fn make_hub(
         admin_guests: Arc::new(Guests::new(reserved, 0)),
         longpolls,
         history_key,
+        saved: Saved::default(),
         drain_began: OnceLock::new(),
         observer: Observer::new(),
         readers: tokio::sync::Semaphore::new(cores()),

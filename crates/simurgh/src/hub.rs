@@ -29,6 +29,7 @@ use crate::mail::Mail;
 use crate::metrics::ShardMetrics;
 use crate::observe::Observer;
 use crate::panics;
+use crate::saved::Saved;
 use crate::socket::Mount;
 use crate::watchdog::Watch;
 
@@ -65,6 +66,8 @@ pub(crate) struct Hub {
     /// Whether some channel's broadcasts are kept, and how many bytes of them by shard.
     pub(crate) has_history: bool,
     pub(crate) history_bytes: Vec<AtomicU64>,
+    /// What is kept over a planned restart.
+    pub(crate) saved: Saved,
     /// What proves clients' first joins.
     pub(crate) history_key: hmac::Key,
     /// When the server was made, on both clocks: what is kept grows old evenly.

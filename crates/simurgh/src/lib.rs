@@ -71,6 +71,7 @@ pub mod observe;
 mod panics;
 mod presence;
 pub mod pubsub;
+mod saved;
 mod secret;
 mod shard;
 mod signals;

@@ -9,6 +9,7 @@ use crate::Channels;
 use crate::layer::Layer;
 
 /// One setting.
+#[derive(Clone, Copy)]
 pub(crate) struct Key {
     /// As in the file; the flag has dashes for underscores.
     pub(crate) name: &'static str,

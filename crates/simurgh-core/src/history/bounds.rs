@@ -7,6 +7,7 @@ use std::time::Duration;
 use simurgh_reactor::Next;
 
 use super::call::HistoryMail;
+use super::save::SavedHistory;
 use crate::core::Core;
 use crate::mail::Mail;
 use crate::node::Node;
@@ -60,6 +61,20 @@ impl<N: Node> Core<N> {
     pub(super) fn evict(&mut self) {
         if let Some(history) = &mut self.history {
             history.kept.evict();
+        }
+        self.count_history();
+    }
+
+    /// Takes out what is kept here: the shard ends.
+    pub fn take_history(&mut self) -> SavedHistory {
+        self.history.as_mut().map(|it| it.kept.take()).unwrap_or_default()
+    }
+
+    /// Puts in what was kept before, at the beginning.
+    pub fn restore_history(&mut self, saved: SavedHistory, now_ns: u64) {
+        let now_ms = self.node.unix_ms(now_ns);
+        if let Some(history) = &mut self.history {
+            history.kept.restore(saved, now_ms);
         }
         self.count_history();
     }

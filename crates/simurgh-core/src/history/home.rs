@@ -301,14 +301,28 @@ impl KeptTopics {
         self.count(dropped);
     }
 
+    /// All topics, which are kept here no longer.
+    pub(super) fn drain(&mut self) -> Vec<(Box<str>, KeptTopic<Kept>)> {
+        let slots = std::mem::take(&mut self.slots).into_iter().flatten();
+        (self.by_name, self.free, self.last) = Default::default();
+        (self.messages, self.bytes, self.hand) = (0, 0, 0);
+        slots.map(|slot| (Box::from(&*slot.name), slot.topic)).collect()
+    }
+
     fn open(&mut self, name: &str) -> u32 {
         if let Some(at) = self.by_name.get(name) {
             return *at;
         }
-        let name: Rc<str> = name.into();
         let ring = Ring::new(self.epoch, self.base);
-        let topic = KeptTopic::of(ring, Ids::new(self.seed));
-        let slot = Some(Box::new(Slot { name: Rc::clone(&name), topic, used_ms: 0 }));
+        self.insert(name, KeptTopic::of(ring, Ids::new(self.seed)), 0)
+    }
+
+    /// Keeps a topic that is not kept yet; returns its place.
+    pub(super) fn insert(&mut self, name: &str, topic: KeptTopic<Kept>, used_ms: u64) -> u32 {
+        self.messages += topic.ring().len();
+        self.bytes += topic.ring().bytes();
+        let name: Rc<str> = name.into();
+        let slot = Some(Box::new(Slot { name: Rc::clone(&name), topic, used_ms }));
         let at = match self.free.pop() {
             Some(at) => {
                 if let Some(place) = self.slots.get_mut(at as usize) {

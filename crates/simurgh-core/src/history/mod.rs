@@ -14,6 +14,7 @@ mod missed;
 mod own;
 mod read;
 pub(crate) mod rule;
+pub(crate) mod save;
 mod wait;
 
 use self::call::HistoryMail;

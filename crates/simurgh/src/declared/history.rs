@@ -49,7 +49,9 @@ fn read(value: &Value) -> Result<Option<HistoryRule>, String> {
                 rule.only_own = value.as_bool().ok_or_else(|| wrong("true or false"))?;
             }
             _ => {
-                return Err(format!("{key}: no such key; there are count, age, bytes and only_own"));
+                return Err(format!(
+                    "{key}: no such key; there are count, age, bytes and only_own"
+                ));
             }
         }
     }

@@ -69,8 +69,12 @@ impl Shard {
         enter_shard(hub.runtime.get());
         let metrics = hub.metrics.get(usize::from(index)).cloned().unwrap_or_default();
         let seed = RandomState::new().hash_one(index);
+        let mut core = Core::new(Arc::clone(&hub), index, Arc::clone(&metrics), seed);
+        if let Some(saved) = hub.saved.begin(usize::from(index)) {
+            core.restore_history(saved, 0);
+        }
         Self {
-            core: Core::new(Arc::clone(&hub), index, Arc::clone(&metrics), seed),
+            core,
             later: Vec::new(),
             driven: None,
             polled: None,
@@ -146,6 +150,9 @@ fn is_polled(io: &Io, key: Key) -> bool {
 impl Drop for Shard {
     fn drop(&mut self) {
         self.core.retire();
+        if self.hub.config.history_save.is_some() && self.hub.drain_began.get().is_some() {
+            self.hub.saved.end(self.core.take_history());
+        }
         if let Some(ended) = self.hub.ended.get(usize::from(self.index)) {
             ended.store(true, std::sync::atomic::Ordering::Relaxed);
         }

@@ -1,0 +1,90 @@
+//! What is kept, over a planned restart: out of the shards that end, and into those of the next
+//! start, however many there are then.
+
+use std::sync::Arc;
+
+use simurgh_history::{KeptTopic, SaveError, Saver, saved};
+
+use super::call::{Kept, What};
+use super::home::KeptTopics;
+use crate::presence::call::home;
+
+/// The histories that a shard has kept.
+#[derive(Debug, Default)]
+pub struct SavedHistory {
+    topics: Vec<(Box<str>, KeptTopic<Kept>)>,
+}
+
+/// Events are told from payloads by the length before them.
+const JSON: u8 = 0;
+const BINARY: u8 = 1;
+
+impl SavedHistory {
+    /// How many topics there are.
+    pub fn topics(&self) -> usize {
+        self.topics.len()
+    }
+
+    /// All that shards have kept, as bytes.
+    pub fn encode<'a>(all: impl IntoIterator<Item = &'a Self>) -> Vec<u8> {
+        let (mut saver, mut out) = (Saver::new(), Vec::new());
+        for (name, topic) in all.into_iter().flat_map(|it| &it.topics) {
+            saver.topic(&mut out, name, topic, put);
+        }
+        saver.finish(&mut out);
+        out
+    }
+
+    /// The same again, by shards. `seed` is nobody's to guess.
+    ///
+    /// # Errors
+    /// The bytes are not what [`encode`](Self::encode) has made.
+    pub fn decode(bytes: &[u8], shards: usize, seed: u64) -> Result<Vec<Self>, SaveError> {
+        let mut all: Vec<Self> = (0..shards).map(|_| Self::default()).collect();
+        for (name, topic) in saved(bytes, seed, take)? {
+            if let Some(shard) = all.get_mut(home(name, shards)) {
+                shard.topics.push((name.into(), topic));
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn put(kept: &Kept, out: &mut Vec<u8>) {
+    let (event, payload) = (kept.what.event(), kept.what.payload());
+    out.push(if payload.json().is_some() { JSON } else { BINARY });
+    out.extend_from_slice(&kept.sender.to_le_bytes());
+    out.extend_from_slice(&(event.len() as u32).to_le_bytes());
+    out.extend_from_slice(event.as_bytes());
+    out.extend_from_slice(payload.data());
+}
+
+fn take(bytes: &[u8]) -> Option<Kept> {
+    let (kind, rest) = bytes.split_first()?;
+    let (sender, rest) = rest.split_first_chunk()?;
+    let (len, rest) = rest.split_first_chunk()?;
+    let (event, payload) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+    let event: Arc<str> = str::from_utf8(event).ok()?.into();
+    let what = match *kind {
+        JSON => What::Json(event, str::from_utf8(payload).ok()?.into()),
+        BINARY => What::Binary(event, payload.into()),
+        _ => return None,
+    };
+    Some(Kept { sender: u64::from_le_bytes(*sender), what })
+}
+
+impl KeptTopics {
+    /// Takes everything out: the shard ends.
+    pub(crate) fn take(&mut self) -> SavedHistory {
+        SavedHistory { topics: self.drain() }
+    }
+
+    /// Puts in what was kept before: the shard begins.
+    pub(crate) fn restore(&mut self, saved: SavedHistory, now_ms: u64) {
+        for (name, topic) in saved.topics {
+            if self.rule(&name).is_some() {
+                self.insert(&name, topic, now_ms);
+            }
+        }
+    }
+}
