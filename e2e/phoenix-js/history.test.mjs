@@ -334,4 +334,25 @@ for (const client of VERSIONS) {
     await settled(listener);
     assert.deepEqual(listener.heard.map(({ n }) => n), [0, 1]);
   });
+
+  test(`${client.name} misses nothing of a planned restart`, async (t) => {
+    const own = await startKeeper();
+    t.after(() => own.end());
+    const topic = topicOf();
+    const { say } = await speaker(t, CURRENT, own, topic);
+    const user = await client.open(t, `${own.wsUrl}/socket`);
+    const listener = await Listener.join(user, topic);
+    for (const n of upTo(9)) await say({ n });
+    assert.deepEqual(await listener.numbersTo(9), upTo(9));
+    cut(user);
+    // What the client is away for is kept in the file.
+    for (const n of upTo(19).slice(10)) await say({ n });
+    await own.stop("SIGTERM");
+    const next = await own.restarted();
+    t.after(() => next.kill());
+    assert.deepEqual(await listener.numbersTo(19), upTo(19));
+    await answer(listener.channel.push("msg", { n: 20 }));
+    assert.deepEqual(await listener.numbersTo(20), upTo(20));
+    assert.deepEqual(listener.gaps, []);
+  });
 }

@@ -61,7 +61,8 @@ reply = {}
 export async function startKeeper() {
   const dir = await mkdtemp(path.join(os.tmpdir(), "simurgh-history-"));
   const file = path.join(dir, "simurgh.toml");
-  await writeFile(file, SETTINGS);
+  const save = JSON.stringify(path.join(dir, "history"));
+  await writeFile(file, `history_save = ${save}\ndrain_time = "1s"\n${SETTINGS}`);
   const server = await startServer("serve", { args: ["--config", file] });
   server.end = async () => {
     await server.kill();
