@@ -71,6 +71,7 @@ const ROOMS: &[&str] = &[
     "presence/home",
     "history/departures",
     "history/home",
+    "history/forget",
     "history/save",
     "core",
     "metering",

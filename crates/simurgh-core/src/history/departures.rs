@@ -49,9 +49,9 @@ impl Departures {
         all.push(Departure { topic: topic.into(), position, tick });
     }
 
-    /// What a client that joins a topic again is to be given, by what it says it has heard, what has
-    /// arrived there, and what it was sent on this connection. What has not arrived yet comes to the
-    /// new channel.
+    /// What a client that joins a topic again is to be given, by what it says it has heard, by what
+    /// has arrived there, and by what it was sent on this connection. What has not arrived yet
+    /// comes to the new channel.
     pub(crate) fn floor(&self, conn: Key, topic: &str, resume: &Resume, tick: u32) -> Rejoin {
         let (since, seen) = (resume.since, resume.seen);
         let Since::After(said) = since else { return Rejoin::After(since) };

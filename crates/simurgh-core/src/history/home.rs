@@ -27,40 +27,38 @@ const KEPT_BYTES: usize = 96;
 const PAGE_BYTES: u64 = 4 << 20;
 /// Names of events that are shared by what is kept.
 const EVENTS_MAX: usize = 256;
-/// Topics among which the one is looked for that was used least lately.
-const SAMPLE: usize = 32;
 
 /// The histories that a shard keeps, and what is declared of all.
 pub(crate) struct KeptTopics {
     /// The first that matches a topic is its own.
-    rules: Vec<(Pattern, HistoryRule)>,
+    pub(super) rules: Vec<(Pattern, HistoryRule)>,
     epoch: Epoch,
     /// Nobody's to guess.
     seed: u64,
-    by_name: HashMap<Rc<str>, u32>,
-    slots: Vec<Option<Box<Slot>>>,
-    free: Vec<u32>,
+    pub(super) by_name: HashMap<Rc<str>, u32>,
+    pub(super) slots: Vec<Option<Box<Slot>>>,
+    pub(super) free: Vec<u32>,
     /// Where new topics begin: behind all that were forgotten, so that no number comes again.
-    base: Place,
+    pub(super) base: Place,
     messages: usize,
     bytes: u64,
     /// Where the sweep, and the search for what is to be evicted, go on.
-    hand: usize,
+    pub(super) hand: usize,
     events: HashSet<Arc<str>>,
     /// The last answer, for those who ask the same.
-    last: Option<(Asked, Arc<Missed>)>,
+    pub(super) last: Option<(Asked, Arc<Missed>)>,
 }
 
-struct Slot {
-    name: Rc<str>,
-    topic: KeptTopic<Kept>,
+pub(super) struct Slot {
+    pub(super) name: Rc<str>,
+    pub(super) topic: KeptTopic<Kept>,
     /// When somebody last joined or broadcast.
-    used_ms: u64,
+    pub(super) used_ms: u64,
 }
 
 /// What was asked, and what was there: while both are the same, so is the answer.
 #[derive(PartialEq, Eq)]
-struct Asked {
+pub(super) struct Asked {
     topic: Rc<str>,
     since: Since,
     partial: bool,
@@ -233,74 +231,6 @@ impl KeptTopics {
         HistoryTopics { topics, next: (end < self.slots.len()).then_some(end as u32) }
     }
 
-    /// Looks at some of the topics, for what is too old; whether that was the last of a round.
-    pub(crate) fn sweep(&mut self, count: usize, now_ms: u64) -> bool {
-        for _ in 0..count {
-            if self.hand >= self.slots.len() {
-                self.hand = 0;
-                return true;
-            }
-            self.look(self.hand, now_ms);
-            self.hand += 1;
-        }
-        false
-    }
-
-    fn look(&mut self, at: usize, now_ms: u64) {
-        let Some(name) = self.slots.get(at).and_then(|it| Some(Rc::clone(&it.as_ref()?.name)))
-        else {
-            return;
-        };
-        let limits = self.limits(&name);
-        let Some(Some(slot)) = self.slots.get_mut(at) else { return };
-        let dropped = slot.topic.enforce(&limits, now_ms);
-        // What there was is remembered for as long again: until then it is known who has missed
-        // nothing.
-        let is_over = slot.topic.is_empty()
-            && now_ms.saturating_sub(slot.used_ms) > limits.age_ms.saturating_mul(2);
-        self.count(dropped);
-        if is_over {
-            self.forget(at);
-        }
-    }
-
-    fn forget(&mut self, at: usize) {
-        let Some(slot) = self.slots.get_mut(at).and_then(Option::take) else { return };
-        self.base = self.base.max(slot.topic.ring().head());
-        self.by_name.remove(&slot.name);
-        self.free.push(at as u32);
-        if self.by_name.is_empty() {
-            (self.by_name, self.slots, self.free) = Default::default();
-            (self.hand, self.last) = (0, None);
-        }
-    }
-
-    /// Has one topic forget the older half of what it keeps: of some, the one that nobody has used
-    /// for longest.
-    pub(crate) fn evict(&mut self) {
-        let places = self.slots.len();
-        let mut oldest: Option<(u64, usize)> = None;
-        let mut seen = 0;
-        for _ in 0..places {
-            self.hand = if self.hand + 1 >= places { 0 } else { self.hand + 1 };
-            let Some(Some(slot)) = self.slots.get(self.hand) else { continue };
-            if slot.topic.ring().is_empty() {
-                continue;
-            }
-            if oldest.is_none_or(|(used_ms, _)| slot.used_ms < used_ms) {
-                oldest = Some((slot.used_ms, self.hand));
-            }
-            seen += 1;
-            if seen == SAMPLE {
-                break;
-            }
-        }
-        let Some((_, at)) = oldest else { return };
-        let Some(Some(slot)) = self.slots.get_mut(at) else { return };
-        let dropped = slot.topic.evict_half();
-        self.count(dropped);
-    }
-
     /// All topics, which are kept here no longer.
     pub(super) fn drain(&mut self) -> Vec<(Box<str>, KeptTopic<Kept>)> {
         let slots = std::mem::take(&mut self.slots).into_iter().flatten();
@@ -339,14 +269,14 @@ impl KeptTopics {
         at
     }
 
-    fn count(&mut self, dropped: Dropped) {
+    pub(super) fn count(&mut self, dropped: Dropped) {
         let Dropped { expired, overwritten, evicted, purged, lost, bytes } = dropped;
         let messages = expired + overwritten + evicted + purged + lost;
         self.messages = self.messages.saturating_sub(messages);
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    fn limits(&self, topic: &str) -> Limits {
+    pub(super) fn limits(&self, topic: &str) -> Limits {
         let rule = self.rule(topic).copied().unwrap_or_default();
         let age_ms = rule.age.as_millis().try_into().unwrap_or(u64::MAX);
         Limits { count: rule.count, bytes: rule.bytes as u64, age_ms }

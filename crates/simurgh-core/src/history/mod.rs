@@ -1,4 +1,4 @@
-//! History: what was broadcast on a topic and is kept, for clients that come back (docs/HISTORY.md).
+//! History: what was broadcast on a topic and is kept for clients that come back (docs/HISTORY.md).
 //!
 //! The history of a topic is kept by one shard, its home, which gives the numbers. A broadcast on
 //! such a topic goes there by mail, is kept, and is passed on from there to all shards, so that all
@@ -7,6 +7,7 @@
 mod bounds;
 pub(crate) mod call;
 pub(crate) mod departures;
+mod forget;
 pub(crate) mod home;
 mod keep;
 pub(crate) mod keys;

@@ -22,9 +22,9 @@ pub(crate) struct Member {
     pub(crate) conn: Key,
     /// Number of the next broadcast this member gets.
     pub(crate) cursor: u32,
-    /// Membership index, and in the lowest bit whether deliveries are not as for most: they pass the
-    /// channel (an intercepting channel, or a subscription to a further topic), or say where kept
-    /// broadcasts stand.
+    /// Membership index, and in the lowest bit whether deliveries are not as for most: they pass
+    /// the channel (an intercepting channel, or a subscription to a further topic), or say where
+    /// kept broadcasts stand.
     tag: u32,
 }
 
