@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::frames::{kept, say};
 use crate::mail::Mail;
 use crate::node::Node;
+use crate::registry::THROUGH;
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 use crate::wire::Wire;
@@ -64,9 +65,7 @@ impl<N: Node> Core<N> {
                 payload: Payload::from_json(payload),
             }),
         );
-        let through = self.registry.member(membership).and_then(|it| it.channel());
-        let intercepts = through.is_some_and(|it| !it.intercept().is_empty());
-        if intercepts {
+        if self.registry.member(membership).is_some_and(|it| it.is(THROUGH)) {
             return self.tell_through(out, &speaker, client, missed);
         }
         let Some(serializer) = speaker.wire.serializer() else { return };
