@@ -39,6 +39,11 @@ pub(crate) struct Departures {
 }
 
 impl Departures {
+    /// Connections and memberships of which something is remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.by_conn.len() + self.seen.len()
+    }
+
     /// A connection has been sent a topic up to a position.
     pub(crate) fn note(&mut self, conn: Key, topic: &str, position: Position, tick: u32) {
         let all = self.by_conn.entry(conn).or_default();
