@@ -168,7 +168,7 @@ impl Channel for Member {
     fn terminate(&mut self, ctx: &mut Context<'_>, _: &Reason) {
         self.does(self.word.rotate_left(7), |it| {
             if it.rng.u8(..) < 60 {
-                let made = Made { chan: NONE, ..Made::new(it.topic) };
+                let made = Made { event: 1, chan: NONE, ..Made::new(it.topic) };
                 let (_, payload) = it.payload(made);
                 ctx.broadcast("b", payload);
             }

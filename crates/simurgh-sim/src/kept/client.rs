@@ -37,7 +37,6 @@ pub(crate) enum Said {
 /// A channel of a client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Current {
-    pub(crate) number: u32,
     pub(crate) join_ref: u32,
     pub(crate) is_joined: bool,
     pub(crate) said: Said,
@@ -53,9 +52,8 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    pub(crate) fn new(number: u32, join_ref: u32, said: Said) -> Self {
+    pub(crate) fn new(join_ref: u32, said: Said) -> Self {
         Self {
-            number,
             join_ref,
             is_joined: false,
             said,

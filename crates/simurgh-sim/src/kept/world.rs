@@ -277,7 +277,7 @@ impl World {
         let Some(it) = self.clients.get_mut(client).filter(|it| it.line.is_some()) else { return };
         let Some(ear) = it.ears.get(topic) else { return };
         // As phoenix.js does: who waits for a reply does not ask again before that is overdue.
-        if ear.current.is_some_and(|it| !it.is_joined || (plan.is_calm && !it.is_resumed)) {
+        if ear.current.is_some_and(|it| !it.is_joined || (plan.is_calm && it.said != Said::Nothing && !it.is_resumed)) {
             return;
         }
         let said = match (ear.position, c >> 8 & 31) {
@@ -299,7 +299,7 @@ impl World {
         account.joins.push(asked);
         let number = account.joins.len() as u32 - 1;
         drop(account);
-        let mut current = Current::new(number, join_ref, said);
+        let mut current = Current::new(join_ref, said);
         (current.says_seen, current.stored) = (seen.is_some(), stored);
         current.is_partial = c >> 13 & 7 != 0;
         let since = match said {
@@ -326,6 +326,9 @@ impl World {
         it.refs += 1;
         let Some(current) = it.ears.get(topic).and_then(|it| it.current) else { return };
         if event == "phx_leave" {
+            if self.shared.plan.is_calm && it.opts_in && !current.is_resumed {
+                return;
+            }
             if let Some(ear) = it.ears.get_mut(topic) {
                 ear.current = None;
             }
@@ -463,7 +466,8 @@ impl World {
             };
             it.metrics.fanout_topics.value() == 0 && it.net.peers().all(all)
         };
-        state.mailboxes.iter().all(|it| it.is_empty())
+        state.deciding.is_empty()
+            && state.mailboxes.iter().all(|it| it.is_empty())
             && state.charged.iter().all(|it| *it == 0)
             && self.servers.iter().all(has_none)
     }
