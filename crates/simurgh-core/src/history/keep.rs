@@ -40,8 +40,7 @@ impl<N: Node> Core<N> {
             self.raise(out, speaker, ticket);
             kept_for = KeptFor::Channel(speaker.id, ticket);
         }
-        let keys = self.fanout.keys.as_ref().filter(|_| broadcast.except.is_some());
-        let sender = keys.map_or(0, |keys| keys.get(speaker.id.membership));
+        let sender = if broadcast.except.is_some() { speaker.client } else { 0 };
         let keep = Keep { broadcast, charge, sender, id: None, kept_for };
         match home == usize::from(self.shard) {
             true => self.store(out, keep),

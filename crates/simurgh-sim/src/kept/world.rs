@@ -277,7 +277,9 @@ impl World {
         let Some(it) = self.clients.get_mut(client).filter(|it| it.line.is_some()) else { return };
         let Some(ear) = it.ears.get(topic) else { return };
         // As phoenix.js does: who waits for a reply does not ask again before that is overdue.
-        if ear.current.is_some_and(|it| !it.is_joined || (plan.is_calm && it.said != Said::Nothing && !it.is_resumed)) {
+        if ear.current.is_some_and(|it| {
+            !it.is_joined || (plan.is_calm && it.said != Said::Nothing && !it.is_resumed)
+        }) {
             return;
         }
         let said = match (ear.position, c >> 8 & 31) {
@@ -459,7 +461,8 @@ impl World {
         let state = self.node.state();
         let has_none = |it: &Server| {
             let all = |it: &crate::peer::Peer| {
-                it.inbound.is_empty()
+                it.span.is_empty()
+                    && it.inbound.is_empty()
                     && it.stash.is_empty()
                     && it.pipe.is_empty()
                     && it.waits() == 0
