@@ -6,6 +6,7 @@ use crate::broadcast::Broadcast;
 use crate::core::Core;
 use crate::flow::Posted;
 use crate::history::call::{HistoryMail, Keep, KeptAt, KeptFor};
+use crate::history::departures::Left;
 use crate::mail::Mail;
 use crate::node::Node;
 use crate::presence::call::home;
@@ -79,10 +80,12 @@ impl<N: Node> Core<N> {
         let intercepts = it.is(THROUGH);
         let last = self.registry.topic(it.topic).and_then(|it| it.deliveries.last_kept.as_deref());
         let Some(history) = &mut self.history else { return };
+        let gap = history.departures.gap(speaker.id.membership);
         let seen = history.departures.leaves(speaker.id.membership);
         let position = if intercepts { seen } else { last.copied() };
         if let Some(position) = position {
-            history.departures.note(speaker.conn, &speaker.topic, position, out.now().tick);
+            let (tick, how) = (out.now().tick, Left { intercepts, gap });
+            history.departures.note(speaker.conn, &speaker.topic, position, tick, how);
         }
     }
 

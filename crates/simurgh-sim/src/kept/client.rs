@@ -47,6 +47,8 @@ pub(crate) struct Current {
     pub(crate) is_resumed: bool,
     /// It has heard something while what came before that was dropped.
     is_torn: bool,
+    /// And has not dropped all of that itself: it was not told of a gap.
+    is_owed: bool,
     /// What is next, where it has no positions: the place in the order.
     next: Option<usize>,
 }
@@ -62,6 +64,7 @@ impl Current {
             stored: 0,
             is_resumed: false,
             is_torn: false,
+            is_owed: false,
             next: None,
         }
     }
@@ -79,6 +82,8 @@ pub(crate) struct Ear {
     next: Option<Position>,
     /// What has arrived on this connection while it had left.
     pub(crate) dropped: Vec<u64>,
+    /// It has joined or left before it was told what it had missed.
+    pub(crate) is_untold: bool,
 }
 
 /// A connection, from its client's end.
@@ -126,7 +131,7 @@ impl Client {
     pub(crate) fn disconnected(&mut self) {
         self.line = None;
         for ear in &mut self.ears {
-            (ear.current, ear.next) = (None, None);
+            (ear.current, ear.next, ear.is_untold) = (None, None, false);
             ear.dropped.clear();
         }
     }
@@ -292,13 +297,14 @@ impl Client {
             if seq <= before {
                 let text = format!("client {who} hears {id:?} at {seq} behind {before}");
                 account.fail("twice", text);
-            } else if let Some(lost) = lost {
+            } else if let Some(lost) = lost.filter(|_| !self.is_owed(topic)) {
                 let text = format!("client {who} hears {id:?} at {seq} behind {before}: {lost:?}");
                 account.fail("lost", text);
             }
             let current = self.ears.get_mut(topic).and_then(|it| it.current.as_mut());
             if let Some(current) = current {
                 current.is_torn |= skips;
+                current.is_owed |= lost.is_some();
                 if current.is_resumed && skips {
                     let text = format!("client {who} hears {id:?} at {seq} behind {before}");
                     account.fail("lost", text);
@@ -308,6 +314,12 @@ impl Client {
         if let Some(ear) = self.ears.get_mut(topic) {
             ear.position = Some(*at);
         }
+    }
+
+    /// Whether it is still to be told of a gap that it was told of before, and did not hear.
+    fn is_owed(&self, topic: usize) -> bool {
+        let ear = self.ears.get(topic);
+        ear.is_some_and(|it| it.is_untold && it.current.is_some_and(|it| !it.is_resumed))
     }
 
     /// It is told what becomes of what it has missed.
@@ -351,7 +363,9 @@ impl Client {
             (Said::Null | Said::Odd, _) => Some("there is nothing to recover".to_owned()),
             (Said::Honest(_), None) => self.recovers(account, topic, at, &current),
             (Said::Honest(since), Some(reason)) => {
-                let has_reason = is_justified(account, topic, since.place.seq, reason, &current);
+                let is_untold = self.ears.get(topic).is_some_and(|it| it.is_untold);
+                let of = (&current, is_untold);
+                let has_reason = is_justified(account, topic, since.place.seq, reason, of);
                 let before = self.ears.get(topic).and_then(|it| it.position);
                 let is_ahead = before.is_none_or(|it| it.place <= at.place);
                 (!has_reason || !is_ahead).then(|| format!("{reason:?}, behind {before:?}"))
@@ -364,7 +378,7 @@ impl Client {
         }
         if let Some(ear) = self.ears.get_mut(topic) {
             ear.position = Some(at);
-            ear.dropped.clear();
+            (ear.dropped, ear.is_untold) = (Vec::new(), false);
             if let Some(current) = &mut ear.current {
                 current.is_resumed = true;
             }
@@ -391,6 +405,7 @@ impl Client {
         match passed.and_then(|it| it.iter().find(is_lost)) {
             _ if at.place.seq < before => Some(format!("it has heard up to {before}")),
             Some(lost) => Some(format!("it has not heard {lost:?}, behind {before}")),
+            None if current.is_owed => Some("it was not told of a gap".to_owned()),
             None if current.is_torn && current.says_seen => Some("it has dropped some".to_owned()),
             None => None,
         }
@@ -448,7 +463,7 @@ fn is_justified(
     topic: usize,
     since: u64,
     reason: GapReason,
-    current: &Current,
+    (current, is_untold): (&Current, bool),
 ) -> bool {
     let Some(it) = account.topics.get(topic) else { return false };
     let missed = it.stored.get(it.after(since)..).unwrap_or_default();
@@ -470,7 +485,7 @@ fn is_justified(
         GapReason::Purged => it.is_purged,
         GapReason::TooMany => missed.len() > limits.replay_count,
         GapReason::TooLarge => bytes > limits.replay_bytes as u64,
-        GapReason::Lost => current.says_seen,
+        GapReason::Lost => current.says_seen || is_untold,
         _ => false,
     }
 }

@@ -84,7 +84,7 @@ impl Plan {
             has_binary: rng.bool(),
             waits_long: rng.u8(..) < 60,
             says_seen: rng.bool(),
-            is_calm: rng.u8(..) < 255,
+            is_calm: rng.bool(),
             habits: [[0, 128, 255][rng.usize(..3)], 200, [0, 0, 90][rng.usize(..3)]],
             fault: None,
             leaves: rng.bool(),

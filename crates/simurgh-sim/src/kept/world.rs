@@ -317,6 +317,7 @@ impl World {
             format!(r#","simurgh":{{{id}"since":{since}{seen}{partial}}}"#)
         });
         if let Some(ear) = it.ears.get_mut(topic) {
+            ear.is_untold |= ear.current.is_some_and(|it| !it.is_resumed);
             ear.current = Some(current);
         }
         let payload = format!(r#"{{"i":{number},"s":{}{said}}}"#, c >> 4);
@@ -332,7 +333,7 @@ impl World {
                 return;
             }
             if let Some(ear) = it.ears.get_mut(topic) {
-                ear.current = None;
+                (ear.current, ear.is_untold) = (None, ear.is_untold || !current.is_resumed);
             }
         }
         self.says(client, topic, event, &format!(r#"{{"i":0,"s":{word}}}"#), current.join_ref);
