@@ -473,7 +473,8 @@ fn is_justified(
     let is_old = |at_ms: u64| account.now_ms.saturating_sub(at_ms) >= age_ms;
     let is_expired = match missed.first() {
         Some(first) => is_old(first.at_ms),
-        None => it.stored.last().is_some_and(|it| is_old(it.at_ms)),
+        // Where nothing is remembered, something else may have been that is as old.
+        None => it.stored.last().is_none_or(|it| is_old(it.at_ms)),
     };
     let is_overwritten = missed.len() > rule.count || bytes > rule.bytes as u64;
     let may_be_evicted = limits.bytes_max < 1 << 20 && !missed.is_empty();

@@ -285,9 +285,10 @@ impl World {
         let said = match (ear.position, c >> 8 & 31) {
             _ if !it.opts_in => Said::Nothing,
             (_, 0) => Said::Null,
-            (_, 1) => Said::Odd,
+            // Who does not wait for what it is told has said the truth.
+            (_, 1) if plan.is_calm => Said::Odd,
             (None, _) => Said::Null,
-            (Some(mut at), 2) => {
+            (Some(mut at), 2) if plan.is_calm => {
                 at.place.seq = at.place.seq.saturating_sub(u64::from(c >> 20 & 7) + 1);
                 Said::Older(at)
             }
