@@ -70,6 +70,15 @@ impl Current {
     }
 }
 
+impl Current {
+    /// Whether a client joins again, or leaves, only when it has been told what it has missed: a
+    /// calm one, and one that says that it has heard nothing, which is true no more then.
+    pub(crate) fn must_wait(&self, is_calm: bool) -> bool {
+        let is_first = self.said == Said::Null;
+        (is_calm || is_first) && self.said != Said::Nothing && !self.is_resumed
+    }
+}
+
 /// What a client knows of a topic.
 #[derive(Debug, Default)]
 pub(crate) struct Ear {
@@ -365,7 +374,8 @@ impl Client {
             (Said::Honest(since), Some(reason)) => {
                 let is_untold = self.ears.get(topic).is_some_and(|it| it.is_untold);
                 let of = (&current, is_untold);
-                let has_reason = is_justified(account, topic, since.place.seq, reason, of);
+                let range = (since.place.seq, at.place.seq);
+                let has_reason = is_justified(account, topic, range, reason, of);
                 let before = self.ears.get(topic).and_then(|it| it.position);
                 let is_ahead = before.is_none_or(|it| it.place <= at.place);
                 (!has_reason || !is_ahead).then(|| format!("{reason:?}, behind {before:?}"))
@@ -461,7 +471,7 @@ impl Client {
 fn is_justified(
     account: &Account,
     topic: usize,
-    since: u64,
+    (since, at): (u64, u64),
     reason: GapReason,
     (current, is_untold): (&Current, bool),
 ) -> bool {
@@ -471,10 +481,11 @@ fn is_justified(
     let (rule, limits) = (&account.rule, &account.limits);
     let age_ms = rule.age.as_millis() as u64;
     let is_old = |at_ms: u64| account.now_ms.saturating_sub(at_ms) >= age_ms;
-    let is_expired = match missed.first() {
+    let before = it.stored.get(..it.after(since)).and_then(|it| it.last());
+    let is_expired = match missed.first().filter(|it| it.seq <= at) {
         Some(first) => is_old(first.at_ms),
         // Where nothing is remembered, something else may have been that is as old.
-        None => it.stored.last().is_none_or(|it| is_old(it.at_ms)),
+        None => before.is_none_or(|it| is_old(it.at_ms)),
     };
     let is_overwritten = missed.len() > rule.count || bytes > rule.bytes as u64;
     let may_be_evicted = limits.bytes_max < 1 << 20 && !missed.is_empty();

@@ -277,9 +277,7 @@ impl World {
         let Some(it) = self.clients.get_mut(client).filter(|it| it.line.is_some()) else { return };
         let Some(ear) = it.ears.get(topic) else { return };
         // As phoenix.js does: who waits for a reply does not ask again before that is overdue.
-        if ear.current.is_some_and(|it| {
-            !it.is_joined || (plan.is_calm && it.said != Said::Nothing && !it.is_resumed)
-        }) {
+        if ear.current.is_some_and(|it| !it.is_joined || it.must_wait(plan.is_calm)) {
             return;
         }
         let said = match (ear.position, c >> 8 & 31) {
@@ -330,7 +328,7 @@ impl World {
         it.refs += 1;
         let Some(current) = it.ears.get(topic).and_then(|it| it.current) else { return };
         if event == "phx_leave" {
-            if self.shared.plan.is_calm && it.opts_in && !current.is_resumed {
+            if current.must_wait(self.shared.plan.is_calm) {
                 return;
             }
             if let Some(ear) = it.ears.get_mut(topic) {
