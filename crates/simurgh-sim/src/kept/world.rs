@@ -498,8 +498,19 @@ impl World {
         }
         let state = self.node.state();
         let mail: Vec<usize> = state.mailboxes.iter().map(|it| it.len()).collect();
-        let text = format!("it does not come to rest: mail {mail:?}, bytes {:?}", state.charged);
+        let mut text =
+            format!("it does not come to rest: mail {mail:?}, bytes {:?}", state.charged);
         drop(state);
+        for it in &self.servers {
+            let held = |peer: &&crate::peer::Peer| peer.is_held || it.core.is_held_back(peer.key);
+            let (fans_out, peers) = (it.metrics.fanout_topics.value(), it.net.peers().filter(held));
+            let of = |peer: &crate::peer::Peer| {
+                let is_back = it.core.is_held_back(peer.key);
+                (peer.socket.phase(), is_back, peer.stash.len(), peer.inbound.len())
+            };
+            let held: Vec<_> = peers.map(of).collect();
+            text.push_str(&format!("; fans out {fans_out}, held {held:?}"));
+        }
         self.shared.account().fail("rest", text);
     }
 
