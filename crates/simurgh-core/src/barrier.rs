@@ -74,10 +74,15 @@ impl Barriers {
         queue.is_some_and(|it| it.iter().any(|it| matches!(it, Later::End(_))))
     }
 
+    /// Channels that wait, and their sockets.
+    pub(crate) fn len(&self) -> usize {
+        self.by_channel.len() + self.by_socket.len()
+    }
+
     /// Whether nobody waits.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.by_channel.is_empty() && self.by_socket.is_empty()
+        self.len() == 0
     }
 
     /// Whether some channel of a socket waits.

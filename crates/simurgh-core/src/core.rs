@@ -148,6 +148,13 @@ impl<N: Node> Core<N> {
         self.fanout.holds_back(key)
     }
 
+    /// Channels and sockets that wait for what they broadcast to be kept, and what is remembered of
+    /// how far clients have come: none once everybody has left.
+    pub fn history_waits(&self) -> usize {
+        let history = self.history.as_ref().map_or(0, |it| it.barriers.len() + it.departures.len());
+        history + self.fanout.keys.as_ref().map_or(0, |keys| keys.pages())
+    }
+
     /// Puts back what this shard has of what all share: it ends.
     pub fn retire(&mut self) {
         self.fanout.put_permit_back();

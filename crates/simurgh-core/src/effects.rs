@@ -76,6 +76,10 @@ impl<N: Node> Core<N> {
             Some(position) => at_position(effects, position),
         };
         let waited = self.waits(speaker.id);
+        let effects = match callback {
+            Callback::HandleOut if waited => self.apply_pushes(out, &speaker, effects),
+            _ => effects,
+        };
         self.apply(out, &speaker, effects);
         let (reply, end) = match result {
             Some(Outcome::NoReply) => (None, None),
@@ -157,6 +161,26 @@ impl<N: Node> Core<N> {
         }
         drop(all);
         self.application.keep(effects);
+    }
+
+    /// What an interceptor pushes is what its member is sent of a broadcast: it does not wait behind
+    /// others that are still to be kept, or would come behind what is not intercepted. Returns what
+    /// else it did.
+    fn apply_pushes(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        mut effects: Vec<Effect>,
+    ) -> Vec<Effect> {
+        let is_push = |it: &mut Effect| matches!(it, Effect::Push(..) | Effect::At(..));
+        for push in effects.extract_if(.., is_push) {
+            match push {
+                Effect::Push(event, payload) => self.push_to(out, speaker, &event, payload),
+                Effect::At(position, push) => self.push_at(out, speaker, position, push),
+                _ => {}
+            }
+        }
+        effects
     }
 
     /// A push to one member, after all broadcasts made before it.

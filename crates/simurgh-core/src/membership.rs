@@ -29,6 +29,7 @@ impl<N: Node> Core<N> {
             join_ref: it.join_ref.clone(),
             is_given: it.has_given_join_ref(),
             id: self.id_of(membership, it.generation),
+            client: self.fanout.keys.as_ref().map_or(0, |keys| keys.get(membership)),
         })
     }
 
@@ -97,10 +98,14 @@ impl<N: Node> Core<N> {
         if let Some(topic) = &left.counted {
             self.node.count_out(topic);
         }
-        if left.has_positions
-            && let Some(keys) = &mut self.fanout.keys
-        {
-            keys.set(left.membership, 0);
+        if left.has_positions {
+            if let Some(keys) = &mut self.fanout.keys {
+                keys.set(left.membership, 0);
+            }
+            // A socket that closes takes its members along without a word of how far they are.
+            if let Some(history) = &mut self.history {
+                history.departures.leaves(left.membership);
+            }
         }
         self.fanout.left(&mut self.registry, &left);
         left.channel

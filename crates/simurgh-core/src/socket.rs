@@ -147,6 +147,8 @@ pub(crate) struct Speaker {
     /// Whether the client gave that join_ref, or none.
     pub(crate) is_given: bool,
     pub(crate) id: ChannelId,
+    /// As whom its client has joined, which its last words are of, too; 0: nobody.
+    pub(crate) client: u64,
 }
 
 impl Socket {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use clap::Parser;
 
 use crate::counts::Counts;
+use crate::kept;
 use crate::report;
 use crate::run::{self, Era, Plan};
 
@@ -34,6 +35,9 @@ struct Options {
     /// The seeds of a file, one a line, with the steps of each behind it
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
+    /// Runs worlds whose topics are kept, of as many operations as there are steps
+    #[arg(long, conflicts_with_all = ["minutes", "replay", "list", "save"])]
+    history: bool,
     /// Steps of each seed
     #[arg(long, default_value_t = 2000)]
     steps: u64,
@@ -92,6 +96,14 @@ pub fn main() -> ExitCode {
     // Applications' panics are meant, and all others are reported as failures.
     std::panic::set_hook(Box::new(|_| {}));
     let done = match &options.replay {
+        _ if options.history => {
+            let (from, to) = match (options.seed, options.seeds) {
+                (Some(seed), _) => (seed, seed.saturating_add(1)),
+                (None, Some(ends)) => ends,
+                (None, None) => (0, options.runs),
+            };
+            Ok(kept::run_seeds(from, to, usize::try_from(options.steps).unwrap_or(usize::MAX)))
+        }
         Some(file) => report::replay(file),
         None => seeds(&options).and_then(|seeds| run_all(&options, &seeds)),
     };

@@ -190,6 +190,7 @@ fn a_channel_that_is_gone_has_no_last_words() {
         join_ref: simurgh_proto::message::OwnedRef::NULL,
         is_given: false,
         id: application.nobody(),
+        client: 0,
     };
     assert!(application.terminate(None, &speaker, None, Reason::Left).is_empty());
     assert!(node.told().callbacks.is_empty());

@@ -18,6 +18,16 @@ struct Departure {
     topic: Box<str>,
     position: Position,
     tick: u32,
+    how: Left,
+}
+
+/// What else there is to know of a member that has left.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Left {
+    /// Its channel intercepts: what it was sent is for that channel alone, and not for the next.
+    pub(crate) intercepts: bool,
+    /// It was told that it has missed something, at this position, which it may not have heard.
+    pub(crate) gap: Option<Position>,
 }
 
 /// From where on a client is given what it has missed.
@@ -36,17 +46,31 @@ pub(crate) struct Departures {
     /// How far members have come whose channels intercept: one that ends by what it has seen has
     /// not seen what came behind.
     seen: HashMap<u32, Position>,
+    /// Members who were told that they have missed something, and where.
+    gaps: HashMap<u32, Position>,
 }
 
 impl Departures {
+    /// Connections and memberships of which something is remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.by_conn.len() + self.seen.len() + self.gaps.len()
+    }
+
     /// A connection has been sent a topic up to a position.
-    pub(crate) fn note(&mut self, conn: Key, topic: &str, position: Position, tick: u32) {
+    pub(crate) fn note(
+        &mut self,
+        conn: Key,
+        topic: &str,
+        position: Position,
+        tick: u32,
+        how: Left,
+    ) {
         let all = self.by_conn.entry(conn).or_default();
         all.retain(|it| &*it.topic != topic && !is_old(it, tick));
         if all.len() == TOPICS_MAX {
             all.remove(0);
         }
-        all.push(Departure { topic: topic.into(), position, tick });
+        all.push(Departure { topic: topic.into(), position, tick, how });
     }
 
     /// What a client that joins a topic again is to be given, by what it says it has heard, by what
@@ -56,12 +80,18 @@ impl Departures {
         let (since, seen) = (resume.since, resume.seen);
         let Since::After(said) = since else { return Rejoin::After(since) };
         let mut all = self.by_conn.get(&conn).into_iter().flatten();
-        let sent = all.rfind(|it| &*it.topic == topic && !is_old(it, tick));
-        let sent = sent.map(|it| it.position).filter(|it| it.epoch == said.epoch);
+        let left = all.rfind(|it| &*it.topic == topic && !is_old(it, tick));
+        let sent = left.map(|it| it.position).filter(|it| it.epoch == said.epoch);
         let Some(sent) = sent.filter(|sent| sent.place > said.place) else {
             return Rejoin::After(since);
         };
+        let Left { intercepts, gap } = left.map(|it| it.how).unwrap_or_default();
+        // Who has heard of the gap is behind it.
+        if gap.is_some_and(|gap| gap.place > said.place) {
+            return Rejoin::Torn(sent);
+        }
         match seen.filter(|seen| seen.epoch == said.epoch && seen.place > said.place) {
+            None if intercepts && seen.is_some() => Rejoin::Torn(sent),
             None => Rejoin::After(Since::After(sent)),
             Some(seen) if seen.place >= sent.place => Rejoin::After(since),
             Some(_) => Rejoin::Torn(sent),
@@ -73,8 +103,22 @@ impl Departures {
         self.seen.insert(membership, position);
     }
 
+    /// A member is told that it has missed something, up to here.
+    pub(crate) fn has_gap(&mut self, membership: u32, position: Position) {
+        self.gaps.insert(membership, position);
+    }
+
+    /// Where a member was told that it has missed something.
+    pub(crate) fn gap(&self, membership: u32) -> Option<Position> {
+        self.gaps.get(&membership).copied()
+    }
+
     /// A member has left; how far it had come, if its channel intercepts.
     pub(crate) fn leaves(&mut self, membership: u32) -> Option<Position> {
+        self.gaps.remove(&membership);
+        if self.gaps.is_empty() {
+            self.gaps = HashMap::new();
+        }
         let position = self.seen.remove(&membership);
         if self.seen.is_empty() {
             self.seen = HashMap::new();
@@ -106,7 +150,7 @@ mod tests {
         let at = |seq| Position { epoch: Epoch::from_seed(1), place: Place::new(seq) };
         let conn = Key { slot: 1, generation: 0 };
         let mut departures = Departures::default();
-        departures.note(conn, "t", at(60), 0);
+        departures.note(conn, "t", at(60), 0, Left::default());
         let rejoin = |since, seen: Option<u64>| {
             let (seen, partial) = (seen.map(at), true);
             let resume =
@@ -120,5 +164,30 @@ mod tests {
         assert_eq!(rejoin(44, Some(50)), Rejoin::Torn(at(60)));
         assert_eq!(rejoin(60, Some(60)), after(60));
         assert_eq!(rejoin(70, Some(70)), after(70), "on another connection");
+    }
+
+    #[test]
+    fn what_a_channel_intercepts_is_not_for_the_next_and_gaps_are_told() {
+        let at = |seq| Position { epoch: Epoch::from_seed(1), place: Place::new(seq) };
+        let conn = Key { slot: 1, generation: 0 };
+        let mut departures = Departures::default();
+        let floor = |departures: &Departures, since, seen: Option<u64>| {
+            let (seen, partial) = (seen.map(at), true);
+            let resume =
+                Resume { id: None, since: Since::After(at(since)), seen, partial, key: None };
+            departures.floor(conn, "t", &resume, 0)
+        };
+        departures.note(conn, "t", at(60), 0, Left { intercepts: true, gap: None });
+        assert_eq!(floor(&departures, 50, Some(50)), Rejoin::Torn(at(60)));
+        assert_eq!(floor(&departures, 50, Some(60)), Rejoin::After(Since::After(at(50))));
+        assert_eq!(floor(&departures, 50, None), Rejoin::After(Since::After(at(60))));
+        departures.has_gap(7, at(55));
+        let gap = departures.gap(7);
+        departures.leaves(7);
+        departures.note(conn, "t", at(60), 0, Left { intercepts: false, gap });
+        assert_eq!(floor(&departures, 50, None), Rejoin::Torn(at(60)), "it has not heard of it");
+        assert_eq!(floor(&departures, 55, Some(55)), Rejoin::After(Since::After(at(60))));
+        departures.forget(conn);
+        assert_eq!(departures.len(), 0);
     }
 }

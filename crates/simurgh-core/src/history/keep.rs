@@ -6,6 +6,7 @@ use crate::broadcast::Broadcast;
 use crate::core::Core;
 use crate::flow::Posted;
 use crate::history::call::{HistoryMail, Keep, KeptAt, KeptFor};
+use crate::history::departures::Left;
 use crate::mail::Mail;
 use crate::node::Node;
 use crate::presence::call::home;
@@ -40,8 +41,7 @@ impl<N: Node> Core<N> {
             self.raise(out, speaker, ticket);
             kept_for = KeptFor::Channel(speaker.id, ticket);
         }
-        let keys = self.fanout.keys.as_ref().filter(|_| broadcast.except.is_some());
-        let sender = keys.map_or(0, |keys| keys.get(speaker.id.membership));
+        let sender = if broadcast.except.is_some() { speaker.client } else { 0 };
         let keep = Keep { broadcast, charge, sender, id: None, kept_for };
         match home == usize::from(self.shard) {
             true => self.store(out, keep),
@@ -80,10 +80,12 @@ impl<N: Node> Core<N> {
         let intercepts = it.is(THROUGH);
         let last = self.registry.topic(it.topic).and_then(|it| it.deliveries.last_kept.as_deref());
         let Some(history) = &mut self.history else { return };
+        let gap = history.departures.gap(speaker.id.membership);
         let seen = history.departures.leaves(speaker.id.membership);
         let position = if intercepts { seen } else { last.copied() };
         if let Some(position) = position {
-            history.departures.note(speaker.conn, &speaker.topic, position, out.now().tick);
+            let (tick, how) = (out.now().tick, Left { intercepts, gap });
+            history.departures.note(speaker.conn, &speaker.topic, position, tick, how);
         }
     }
 

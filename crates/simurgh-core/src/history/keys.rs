@@ -16,6 +16,11 @@ struct Page {
 }
 
 impl Keys {
+    /// Pages that there are.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages.iter().flatten().count()
+    }
+
     /// The key of a membership.
     #[inline]
     pub(crate) fn get(&self, membership: u32) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use simurgh_history::{AT, RESUMED, encode_resumed};
+use simurgh_history::{AT, RESUMED, Reason, encode_resumed};
 use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::serializer::{Serializer, ServerMessage};
 use simurgh_reactor::Run;
@@ -50,6 +50,12 @@ impl<N: Node> Core<N> {
             Some(_) => self.metrics.resume_gaps.add(1),
         }
         self.metrics.resume_messages.add(count as u64);
+        // Who says again what is of another epoch is told again.
+        if missed.gap.is_some_and(|gap| gap != Reason::Epoch)
+            && let Some(history) = &mut self.history
+        {
+            history.departures.has_gap(membership, missed.after);
+        }
         let mut payload = Vec::new();
         encode_resumed(&mut payload, missed.gap, count, key.as_deref());
         let payload = String::from_utf8(payload).unwrap_or_default();

@@ -90,6 +90,7 @@ impl<N: Node> Core<N> {
             join_ref: OwnedRef::NULL,
             is_given: false,
             id: self.application.nobody(),
+            client: 0,
         };
         self.apply(out, &nobody, effects);
     }

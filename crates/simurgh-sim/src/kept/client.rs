@@ -1,0 +1,507 @@
+//! Clients that do as `phoenix.js` does with `simurgh-resume.js`: they remember the position of the
+//! last message that their handlers heard, say it when they join again, and are held to have heard
+//! everything, in the order in which it was stored, once.
+
+use simurgh_core::{GapReason, Position, Wire};
+use simurgh_proto::message::Ref;
+use simurgh_proto::message::{Payload, events};
+use simurgh_proto::serializer::ServerMessage;
+use simurgh_proto::ws::Decoder;
+use simurgh_reactor::Key;
+
+use super::Plan;
+use super::account::{Account, SWALLOWED};
+use super::app::PUSH;
+use crate::model::NONE;
+use crate::payload;
+use crate::profile::EVENTS;
+
+const UNMATCHED: &str = r#"{"reason":"unmatched topic"}"#;
+const UNCONFIRMED: &str = r#"{"reason":"unconfirmed"}"#;
+
+/// What a client says of what it has heard as it joins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// It does not opt in.
+    Nothing,
+    /// From now on.
+    Null,
+    /// The truth.
+    Honest(Position),
+    /// Less than it has heard.
+    Older(Position),
+    /// A position of nowhere.
+    Odd,
+}
+
+/// A channel of a client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Current {
+    pub(crate) join_ref: u32,
+    pub(crate) is_joined: bool,
+    pub(crate) said: Said,
+    pub(crate) says_seen: bool,
+    pub(crate) is_partial: bool,
+    /// How much was stored when it was asked for.
+    pub(crate) stored: usize,
+    pub(crate) is_resumed: bool,
+    /// It has heard something while what came before that was dropped.
+    is_torn: bool,
+    /// And has not dropped all of that itself: it was not told of a gap.
+    is_owed: bool,
+    /// What is next, where it has no positions: the place in the order.
+    next: Option<usize>,
+}
+
+impl Current {
+    pub(crate) fn new(join_ref: u32, said: Said) -> Self {
+        Self {
+            join_ref,
+            is_joined: false,
+            said,
+            says_seen: false,
+            is_partial: true,
+            stored: 0,
+            is_resumed: false,
+            is_torn: false,
+            is_owed: false,
+            next: None,
+        }
+    }
+}
+
+impl Current {
+    /// Whether a client joins again, or leaves, only when it has been told what it has missed: a
+    /// calm one, and one that says that it has heard nothing, which is true no more then.
+    pub(crate) fn must_wait(&self, is_calm: bool) -> bool {
+        let is_first = self.said == Said::Null;
+        (is_calm || is_first) && self.said != Said::Nothing && !self.is_resumed
+    }
+}
+
+/// What a client knows of a topic.
+#[derive(Debug, Default)]
+pub(crate) struct Ear {
+    pub(crate) current: Option<Current>,
+    /// The last position its handlers have heard.
+    pub(crate) position: Option<Position>,
+    /// And the last that has arrived.
+    pub(crate) arrived: Option<Position>,
+    /// The position of a binary frame that is to follow.
+    next: Option<Position>,
+    /// What has arrived on this connection while it had left.
+    pub(crate) dropped: Vec<u64>,
+    /// It has joined or left before it was told what it had missed.
+    pub(crate) is_untold: bool,
+}
+
+/// A connection, from its client's end.
+pub(crate) struct Line {
+    pub(crate) shard: usize,
+    pub(crate) key: Key,
+    pub(crate) decoder: Decoder,
+}
+
+/// A client.
+pub(crate) struct Client {
+    pub(crate) number: u32,
+    pub(crate) id: u32,
+    pub(crate) opts_in: bool,
+    pub(crate) intercepts: bool,
+    pub(crate) wire: Wire,
+    pub(crate) line: Option<Line>,
+    pub(crate) refs: u32,
+    pub(crate) ears: Vec<Ear>,
+}
+
+/// Whether a client is to hear a broadcast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    Must,
+    May,
+    Never,
+}
+
+/// What a message is about, for a client that is told positions.
+struct Placed {
+    at: Position,
+    /// The broadcast; none: it is nothing for this client.
+    id: Option<u32>,
+}
+
+impl Client {
+    pub(crate) fn new(plan: &Plan, number: u32) -> Self {
+        let (id, opts_in, intercepts) = plan.client(number);
+        let ears = (0..plan.topics).map(|_| Ear::default()).collect();
+        Self { number, id, opts_in, intercepts, wire: Wire::V2, line: None, refs: 0, ears }
+    }
+
+    /// Its connection is gone.
+    pub(crate) fn disconnected(&mut self) {
+        self.line = None;
+        for ear in &mut self.ears {
+            (ear.current, ear.next, ear.is_untold) = (None, None, false);
+            ear.dropped.clear();
+        }
+    }
+
+    fn due(&self, account: &Account, id: u32) -> Due {
+        let Some(made) = account.made.get(id as usize) else { return Due::May };
+        let is_own = account.joins.get(made.except as usize).map(|it| it.client);
+        match () {
+            () if self.wire == Wire::V1 && made.is_binary => Due::Never,
+            () if self.intercepts && made.event == 0 && id.is_multiple_of(SWALLOWED) => Due::Never,
+            () if made.sender != NONE && made.sender == self.id && self.opts_in => Due::Never,
+            // Who has no id hears its own when it comes back.
+            () if is_own == Some(self.number) => Due::May,
+            () => Due::Must,
+        }
+    }
+
+    /// Something has come.
+    pub(crate) fn hears(&mut self, plan: &Plan, account: &mut Account, it: &ServerMessage<'_>) {
+        match it {
+            ServerMessage::Reply { msg_ref, topic, status, response, .. } => {
+                let Some(topic) = plan.topic_of(topic) else { return };
+                let number = number_of(msg_ref);
+                let ear = self.ears.get_mut(topic);
+                let Some(ear) = ear else { return };
+                match ear.current.as_mut().filter(|it| it.join_ref == number) {
+                    Some(current) if &**status == "ok" => {
+                        (current.is_joined, current.next) = (true, None);
+                    }
+                    Some(_) => ear.current = None,
+                    None if &**status == "ok" => account.said(payload::parse(response).0),
+                    None => {
+                        let text = String::from_utf8_lossy(response.data());
+                        let is_meant = ["{}", UNMATCHED, UNCONFIRMED].contains(&&*text);
+                        if !is_meant {
+                            account.fail("reply", format!("{}: {text}", self.number));
+                        }
+                    }
+                }
+            }
+            ServerMessage::Event(it) => {
+                let Some(topic) = plan.topic_of(&it.topic) else { return };
+                let refs = (&it.join_ref, &it.msg_ref);
+                self.hears_event(account, topic, refs, &it.event, &it.payload);
+            }
+        }
+    }
+
+    fn hears_event(
+        &mut self,
+        account: &mut Account,
+        topic: usize,
+        (join_ref, msg_ref): (&Ref<'_>, &Ref<'_>),
+        event: &str,
+        payload: &Payload<'_>,
+    ) {
+        let who = self.number;
+        let Some(ear) = self.ears.get_mut(topic) else { return };
+        let current = ear.current.map(|it| it.join_ref);
+        let is_stale = !join_ref.is_null() && current != Some(number_of(join_ref));
+        if matches!(event, events::CLOSE | events::ERROR) {
+            let of = if join_ref.is_null() { msg_ref } else { join_ref };
+            if current == Some(number_of(of)) {
+                ear.current = None;
+            }
+            return;
+        }
+        if event == PUSH {
+            return account.said(payload::parse(payload).0);
+        }
+        let at = Position::parse(msg_ref.raw().trim_matches('"'));
+        account.note(|| {
+            let text = String::from_utf8_lossy(payload.data());
+            let heard = if is_stale || current.is_none() { "drops" } else { "hears" };
+            format!("client {who} {heard} {event} {} on {topic}: {text:.80}", msg_ref.raw())
+        });
+        if !self.opts_in {
+            let is_strange = at.is_some() || event.starts_with("simurgh:");
+            if is_strange {
+                account.fail("opted", format!("client {who} is told {event} at {at:?}"));
+            }
+            if !is_stale && current.is_some() {
+                self.hears_live(account, topic, payload::parse(payload).0);
+            }
+            return;
+        }
+        if event == "simurgh:next" {
+            (ear.next, ear.arrived) = (at, at.or(ear.arrived));
+            return;
+        }
+        let next = ear.next.take();
+        let Some(at) = at.or(next.filter(|_| payload.binary().is_some())) else {
+            return account.fail("place", format!("client {who} hears {event} without a place"));
+        };
+        ear.arrived = Some(at);
+        let id = EVENTS.contains(&event).then(|| payload::parse(payload).0);
+        if is_stale || ear.current.is_none() {
+            if id.is_some() {
+                ear.dropped.push(at.place.seq);
+            }
+            return;
+        }
+        match event {
+            "simurgh:resumed" => self.resumes(account, topic, at, payload),
+            "simurgh:at" => self.advances(account, topic, &Placed { at, id: None }),
+            _ if id.is_some() => self.advances(account, topic, &Placed { at, id }),
+            _ => account.fail("event", format!("client {who} hears {event}")),
+        }
+    }
+
+    /// Who has not opted in hears what is stored, from somewhere on.
+    fn hears_live(&mut self, account: &mut Account, topic: usize, id: u32) {
+        account.tally.heard += 1;
+        let stored = account.topics.get(topic).map_or(&[][..], |it| it.stored.as_slice());
+        let place = stored.iter().rposition(|it| it.id == id);
+        let current = self.ears.get(topic).and_then(|it| it.current);
+        let (Some(place), Some(current)) = (place, current) else {
+            let text = format!("client {} hears #{id}, which is not stored", self.number);
+            return account.fail("stored", text);
+        };
+        let from = current.next.filter(|_| current.is_joined).unwrap_or(place);
+        let skipped = stored.get(from..place);
+        let lost = skipped.map(|it| it.iter().find(|it| self.due(account, it.id) == Due::Must));
+        let is_wrong = self.due(account, id) == Due::Never || lost != Some(None);
+        if is_wrong {
+            let text = format!("client {} hears #{id} at {place}: {lost:?}, {from}", self.number);
+            account.fail("live", text);
+        }
+        if let Some(current) = self.ears.get_mut(topic).and_then(|it| it.current.as_mut()) {
+            current.next = Some(place + 1);
+        }
+    }
+
+    /// Something with a position.
+    fn advances(&mut self, account: &mut Account, topic: usize, placed: &Placed) {
+        let who = self.number;
+        let Placed { at, id } = placed;
+        let seq = at.place.seq;
+        account.tally.heard += u64::from(id.is_some());
+        account.tally.passed_over += u64::from(id.is_none());
+        let Some(it) = account.topics.get(topic) else { return };
+        let here = it.stored.partition_point(|it| it.seq < seq);
+        let Some(stored) = it.stored.get(here).filter(|it| it.seq == seq) else {
+            return account.fail("stored", format!("client {who}: nothing is stored at {seq}"));
+        };
+        let due = self.due(account, stored.id);
+        let is_right = match id {
+            Some(id) => *id == stored.id && due != Due::Never,
+            None => due != Due::Must,
+        };
+        if !is_right {
+            let text = format!("client {who} hears {id:?} at {seq}, of {stored:?} ({due:?})");
+            return account.fail("own", text);
+        }
+        let Some(ear) = self.ears.get(topic) else { return };
+        if let Some(before) = ear.position.map(|it| it.place.seq) {
+            let range = it.stored.get(it.after(before)..here);
+            let must = |id: u32| self.due(account, id) == Due::Must;
+            let lost = range.and_then(|it| {
+                it.iter().find(|it| must(it.id) && !ear.dropped.contains(&it.seq)).copied()
+            });
+            let skips = range.is_some_and(|it| it.iter().any(|it| must(it.id)));
+            if seq <= before {
+                let text = format!("client {who} hears {id:?} at {seq} behind {before}");
+                account.fail("twice", text);
+            } else if let Some(lost) = lost.filter(|_| !self.is_owed(topic)) {
+                let text = format!("client {who} hears {id:?} at {seq} behind {before}: {lost:?}");
+                account.fail("lost", text);
+            }
+            let current = self.ears.get_mut(topic).and_then(|it| it.current.as_mut());
+            if let Some(current) = current {
+                current.is_torn |= skips;
+                current.is_owed |= lost.is_some();
+                if current.is_resumed && skips {
+                    let text = format!("client {who} hears {id:?} at {seq} behind {before}");
+                    account.fail("lost", text);
+                }
+            }
+        }
+        if let Some(ear) = self.ears.get_mut(topic) {
+            ear.position = Some(*at);
+        }
+    }
+
+    /// Whether it is still to be told of a gap that it was told of before, and did not hear.
+    fn is_owed(&self, topic: usize) -> bool {
+        let ear = self.ears.get(topic);
+        ear.is_some_and(|it| it.is_untold && it.current.is_some_and(|it| !it.is_resumed))
+    }
+
+    /// It is told what becomes of what it has missed.
+    fn resumes(
+        &mut self,
+        account: &mut Account,
+        topic: usize,
+        at: Position,
+        payload: &Payload<'_>,
+    ) {
+        let who = self.number;
+        let text = String::from_utf8_lossy(payload.data()).into_owned();
+        let recovered = text.contains("\"recovered\":true");
+        let field = |name: &str| {
+            let rest = text.split_once(name)?.1;
+            rest.split(['"', ',', '}']).find(|it| !it.is_empty()).map(str::to_owned)
+        };
+        let count = field("\"count\":").and_then(|it| it.parse::<usize>().ok()).unwrap_or(0);
+        let reason = field("\"reason\":");
+        let Some(current) = self.ears.get(topic).and_then(|it| it.current) else { return };
+        if self.wire == Wire::V1 && !current.is_joined {
+            // That of a join before: V1 does not say of which.
+            if let Some(ear) = self.ears.get_mut(topic) {
+                ear.position = Some(at);
+            }
+            return;
+        }
+        if !current.is_joined || current.is_resumed || (reason.is_some() == recovered) {
+            return account.fail("resumed", format!("client {who}: {text} for {current:?}"));
+        }
+        account.tally.recovered += u64::from(recovered);
+        account.tally.replayed += count as u64;
+        if let Some(reason) = &reason {
+            *account.tally.gaps.entry(reason.clone()).or_default() += 1;
+        }
+        let reason = reason.as_deref().and_then(GapReason::parse);
+        let wrong = match (current.said, reason) {
+            (Said::Nothing, _) => Some("it has not opted in".to_owned()),
+            (Said::Null, None) | (Said::Older(_), _) => None,
+            (Said::Odd, Some(GapReason::Epoch)) => None,
+            (Said::Null | Said::Odd, _) => Some("there is nothing to recover".to_owned()),
+            (Said::Honest(_), None) => self.recovers(account, topic, at, &current),
+            (Said::Honest(since), Some(reason)) => {
+                let is_untold = self.ears.get(topic).is_some_and(|it| it.is_untold);
+                let of = (&current, is_untold);
+                let range = (since.place.seq, at.place.seq);
+                let has_reason = is_justified(account, topic, range, reason, of);
+                let before = self.ears.get(topic).and_then(|it| it.position);
+                let is_ahead = before.is_none_or(|it| it.place <= at.place);
+                (!has_reason || !is_ahead).then(|| format!("{reason:?}, behind {before:?}"))
+            }
+        };
+        let wrong = wrong.or_else(|| self.miscounts(account, topic, at, count, &current));
+        if let Some(wrong) = wrong {
+            let text = format!("client {who} is told {text} at {at}: {wrong}; {current:?}");
+            account.fail("resumed", text);
+        }
+        if let Some(ear) = self.ears.get_mut(topic) {
+            ear.position = Some(at);
+            (ear.dropped, ear.is_untold) = (Vec::new(), false);
+            if let Some(current) = &mut ear.current {
+                current.is_resumed = true;
+            }
+        }
+    }
+
+    /// Where it is told that nothing is missing, everything before this has been heard, or was
+    /// dropped by the client itself.
+    fn recovers(
+        &self,
+        account: &Account,
+        topic: usize,
+        at: Position,
+        current: &Current,
+    ) -> Option<String> {
+        let ear = self.ears.get(topic)?;
+        let before = ear.position?.place.seq;
+        let it = account.topics.get(topic)?;
+        let is_lost = |it: &&super::account::Stored| {
+            let is_dropped = ear.dropped.contains(&it.seq) && !current.says_seen;
+            self.due(account, it.id) == Due::Must && !is_dropped
+        };
+        let passed = it.stored.get(it.after(before)..it.after(at.place.seq).max(it.after(before)));
+        match passed.and_then(|it| it.iter().find(is_lost)) {
+            _ if at.place.seq < before => Some(format!("it has heard up to {before}")),
+            Some(lost) => Some(format!("it has not heard {lost:?}, behind {before}")),
+            None if current.is_owed => Some("it was not told of a gap".to_owned()),
+            None if current.is_torn && current.says_seen => Some("it has dropped some".to_owned()),
+            None => None,
+        }
+    }
+
+    /// How many are said to follow: not fewer than were stored when it asked, not more than are.
+    fn miscounts(
+        &self,
+        account: &Account,
+        topic: usize,
+        at: Position,
+        count: usize,
+        current: &Current,
+    ) -> Option<String> {
+        let it = account.topics.get(topic)?;
+        let is_others = |id: u32| {
+            let made = account.made.get(id as usize);
+            made.is_none_or(|it| it.sender == NONE || it.sender != self.id)
+        };
+        let behind = it.after(at.place.seq);
+        let of = |end: usize| {
+            let range = it.stored.get(behind..end.max(behind)).unwrap_or_default();
+            range.iter().filter(|it| is_others(it.id)).count()
+        };
+        let (least, most) = (of(current.stored), of(it.stored.len()));
+        (count < least || count > most).then(|| format!("not {count}: {least} to {most}"))
+    }
+
+    /// Everything was told: nothing is missing.
+    pub(crate) fn rests(&self, account: &mut Account) {
+        for (topic, ear) in self.ears.iter().enumerate() {
+            let (Some(current), Some(it)) = (ear.current, account.topics.get(topic)) else {
+                continue;
+            };
+            let last = it.last();
+            let is_due = |id: u32| self.due(account, id) == Due::Must;
+            let rest = it.stored.get(current.next.unwrap_or(it.stored.len())..);
+            let lost = rest.and_then(|it| it.iter().find(|it| is_due(it.id))).copied();
+            let position = ear.position.map_or(0, |it| it.place.seq);
+            let is_behind = self.opts_in && (position < last || !current.is_resumed);
+            if !current.is_joined || is_behind || lost.is_some() {
+                let text = format!(
+                    "client {} has heard topic {topic} up to {position} of {last}: {lost:?}, {ear:?}",
+                    self.number
+                );
+                account.fail("rest", text);
+            }
+        }
+    }
+}
+
+/// Whether there is a gap for this reason behind a number.
+fn is_justified(
+    account: &Account,
+    topic: usize,
+    (since, at): (u64, u64),
+    reason: GapReason,
+    (current, is_untold): (&Current, bool),
+) -> bool {
+    let Some(it) = account.topics.get(topic) else { return false };
+    let missed = it.stored.get(it.after(since)..).unwrap_or_default();
+    let bytes: u64 = missed.iter().map(|it| it.bytes).sum();
+    let (rule, limits) = (&account.rule, &account.limits);
+    let age_ms = rule.age.as_millis() as u64;
+    let is_old = |at_ms: u64| account.now_ms.saturating_sub(at_ms) >= age_ms;
+    let before = it.stored.get(..it.after(since)).and_then(|it| it.last());
+    let is_expired = match missed.first().filter(|it| it.seq <= at) {
+        Some(first) => is_old(first.at_ms),
+        // Where nothing is remembered, something else may have been that is as old.
+        None => before.is_none_or(|it| is_old(it.at_ms)),
+    };
+    let is_overwritten = missed.len() > rule.count || bytes > rule.bytes as u64;
+    let may_be_evicted = limits.bytes_max < 1 << 20 && !missed.is_empty();
+    match reason {
+        // What is forgotten last is what is said.
+        GapReason::Expired | GapReason::Overwritten | GapReason::Evicted => {
+            is_expired || is_overwritten || may_be_evicted || it.is_purged
+        }
+        GapReason::Purged => it.is_purged,
+        GapReason::TooMany => missed.len() > limits.replay_count,
+        GapReason::TooLarge => bytes > limits.replay_bytes as u64,
+        GapReason::Lost => current.says_seen || is_untold,
+        _ => false,
+    }
+}
+
+fn number_of(it: &Ref<'_>) -> u32 {
+    it.raw().trim_matches('"').parse().unwrap_or(NONE)
+}

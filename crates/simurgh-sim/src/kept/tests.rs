@@ -1,0 +1,63 @@
+//! The account of histories held against itself: the same seed is the same run, all that it looks
+//! at happens, and what is wrong is noticed.
+
+use std::collections::BTreeMap;
+
+use super::{Plan, operations, run};
+use crate::node::Fault;
+
+fn outcome(seed: u64, fault: Option<(Fault, u32)>, count: usize) -> super::Outcome {
+    let plan = Plan { fault, ..Plan::of(seed) };
+    run(&plan, &operations(&plan, count), false)
+}
+
+#[test]
+fn clients_hear_everything_once_or_are_told() {
+    let (mut gaps, mut recovered, mut replayed) = (BTreeMap::<String, u64>::new(), 0, 0);
+    let (mut unconfirmed, mut passed_over, mut behind) = (0, 0, 0);
+    for seed in 0..150 {
+        let outcome = outcome(seed, None, 1500);
+        assert_eq!(outcome.failure, None, "seed {seed}");
+        let tally = outcome.tally;
+        tally.gaps.into_iter().for_each(|(reason, n)| *gaps.entry(reason).or_default() += n);
+        (recovered, replayed) = (recovered + tally.recovered, replayed + tally.replayed);
+        (unconfirmed, behind) = (unconfirmed + tally.unconfirmed, behind + tally.behind);
+        passed_over += tally.passed_over;
+    }
+    let met: Vec<&str> = gaps.keys().map(String::as_str).collect();
+    for reason in ["epoch", "evicted", "expired", "lost", "overwritten", "purged", "too_many"] {
+        assert!(met.contains(&reason), "{reason}: {gaps:?}");
+    }
+    let counts = [recovered, replayed, unconfirmed, passed_over, behind];
+    assert!(counts.iter().all(|it| *it > 0), "{counts:?}");
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in 0..10 {
+        assert_eq!(outcome(seed, None, 800), outcome(seed, None, 800));
+    }
+}
+
+/// Seeds until this fault is noticed, by one of these rules.
+fn notices(fault: Fault, rules: &[&str]) {
+    let found = (0..100).find_map(|seed| outcome(seed, Some((fault, 5)), 800).failure);
+    let failure = found.expect("it is noticed");
+    assert!(rules.contains(&failure.rule), "{failure:?}");
+}
+
+#[test]
+fn what_is_lost_is_noticed() {
+    notices(Fault::Lose, &["lost", "live", "rest", "resumed", "own"]);
+}
+
+#[test]
+fn what_comes_twice_is_noticed() {
+    notices(Fault::Double, &["twice", "live", "resumed"]);
+}
+
+#[test]
+fn what_shards_do_not_hear_is_noticed() {
+    notices(Fault::LoseMail, &["stored", "kept", "rest", "lost", "live", "resumed"]);
+    notices(Fault::DoubleMail, &["stored", "twice", "bytes"]);
+}
