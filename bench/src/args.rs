@@ -146,6 +146,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
     let (name, rest) = texts.split_at(usize::from(named));
     let (quick, rest): (Vec<_>, Vec<_>) = rest.iter().cloned().partition(|word| word == "--quick");
     let (short, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|word| word == "--short");
+    let is_short = !short.is_empty();
     let mut options = options(&rest)?;
     // A row of the whole table that is a measurement of its own.
     let is_fairness = !named && options.get("only").is_some_and(|only| only == "fairness");
@@ -164,17 +165,9 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
             clients: number(take("clients"), 10_000)?,
             seconds: u64::try_from(number(take("seconds"), 120)?)?,
         }),
-        Some("fairness") => Command::Fairness(fairness(&mut take, !short.is_empty())?),
-        Some("presence") => Command::Presence(in_rounds(
-            &mut take,
-            !short.is_empty(),
-            (&presence::ROWS, &presence::USUAL_ROWS),
-        )?),
-        Some("history") => Command::History(in_rounds(
-            &mut take,
-            !short.is_empty(),
-            (&history::ROWS, &history::ROWS),
-        )?),
+        Some("fairness") => Command::Fairness(fairness(&mut take, is_short)?),
+        Some("presence") => Command::Presence(in_rounds(&mut take, is_short, &presence::SUITE)?),
+        Some("history") => Command::History(in_rounds(&mut take, is_short, &history::SUITE)?),
         Some("presence-floor") => Command::PresenceFloor(presence::floor::Plan {
             listen: take("listen").context("presence-floor needs --listen IP:PORT")?.parse()?,
             pattern: take("pattern").context("presence-floor needs --pattern FILE")?.into(),
@@ -202,9 +195,9 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         bail!("unknown option --{unknown}\n{USAGE}");
     }
     ensure!(quick.is_empty() || matches!(command, Command::Load(_)), "--quick goes with load");
-    let has_short =
+    let takes_short =
         matches!(command, Command::Fairness(_) | Command::Presence(_) | Command::History(_));
-    ensure!(short.is_empty() || has_short, "--short goes with fairness, presence and history");
+    ensure!(takes_short || !is_short, "--short goes with fairness, presence and history");
     if let Command::Run(Run { only: Some(only), .. }) = &command {
         ensure!(MEASURES.contains(&only.as_str()), "--only takes one of {}", MEASURES.join(", "));
     }
@@ -248,15 +241,16 @@ fn fairness(
     })
 }
 
-/// Options of what is measured in rounds: all rows there are, and those without `--only`.
+/// Options of what is measured in rounds.
 fn in_rounds(
     take: &mut impl FnMut(&str) -> Option<String>,
     short: bool,
-    (all, usual): (&[&str], &[&str]),
+    suite: &rounds::Suite,
 ) -> Result<rounds::Options> {
-    let usual = || usual.join(",");
+    let all: Vec<&str> = suite.jobs.iter().map(|job| job.row).collect();
+    let only = take("only").unwrap_or_else(|| suite.usual.join(","));
     Ok(rounds::Options {
-        only: rows(Some(take("only").unwrap_or_else(usual)), all)?,
+        only: rows(Some(only), &all)?,
         runs: number(take("runs"), if short { 1 } else { 3 })?.max(1),
         short,
         server_bin: take("server-bin").map(PathBuf::from),
@@ -442,7 +436,7 @@ mod tests {
     #[test]
     fn history_has_rows_of_its_own() {
         let Command::History(all) = parsed("history").unwrap() else { panic!("none") };
-        assert_eq!((all.only.len(), all.runs, all.short), (history::ROWS.len(), 3, false));
+        assert_eq!((all.only.len(), all.runs, all.short), (history::SUITE.jobs.len(), 3, false));
         let Command::History(some) = parsed("history --short --only storm,hop").unwrap() else {
             panic!("none")
         };

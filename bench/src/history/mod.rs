@@ -13,9 +13,6 @@ mod recipes;
 mod server;
 mod storm;
 
-/// What `--only` takes.
-pub(crate) const ROWS: [&str; 6] = ["kept", "members", "broadcast", "hop", "storm", "topics"];
-
 /// The measurement.
 pub(crate) const SUITE: Suite = Suite {
     name: "history",
@@ -27,6 +24,7 @@ pub(crate) const SUITE: Suite = Suite {
         Job::new("storm", storm::one_topic),
         Job::new("topics", storm::topics),
     ],
+    usual: &["kept", "members", "broadcast", "hop", "storm", "topics"],
     recipes: recipes::RECIPES,
 };
 
@@ -59,11 +57,6 @@ fn order(round: usize) -> [bool; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_row_has_a_job() {
-        assert!(SUITE.jobs.iter().map(|job| job.row).eq(ROWS));
-    }
 
     #[test]
     fn neither_way_is_always_measured_first() {

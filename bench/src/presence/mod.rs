@@ -10,11 +10,6 @@ mod recipes;
 mod server;
 mod summary;
 
-/// What `--only` takes.
-pub(crate) const ROWS: [&str; 5] = ["crowd", "leave", "summary", "memory", "million"];
-/// What is measured without it: `million` wants memory for a million sockets and some minutes.
-pub(crate) const USUAL_ROWS: [&str; 4] = ["crowd", "leave", "summary", "memory"];
-
 /// The measurement.
 pub(crate) const SUITE: Suite = Suite {
     name: "presence",
@@ -26,16 +21,7 @@ pub(crate) const SUITE: Suite = Suite {
         // Its driven sockets and their server are one process.
         Job { row: "million", run: million::run, is_on_all_cores: true },
     ],
+    // `million` wants memory for a million sockets and some minutes.
+    usual: &["crowd", "leave", "summary", "memory"],
     recipes: recipes::RECIPES,
 };
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_row_has_a_job() {
-        assert!(SUITE.jobs.iter().map(|job| job.row).eq(ROWS));
-        assert!(USUAL_ROWS.iter().all(|row| ROWS.contains(row)));
-    }
-}

@@ -95,6 +95,8 @@ pub(crate) struct Suite {
     pub(crate) name: &'static str,
     /// The rows in their order.
     pub(crate) jobs: &'static [Job],
+    /// Those that are measured unless others are named.
+    pub(crate) usual: &'static [&'static str],
     /// The lines of the table.
     pub(crate) recipes: &'static [table::Recipe],
 }

@@ -142,6 +142,7 @@ mod tests {
     fn every_row_has_a_limit_and_every_measure_its_own_name() {
         for suite in SUITES {
             let jobs: Vec<&str> = suite.jobs.iter().map(|job| job.row).collect();
+            assert!(suite.usual.iter().all(|row| jobs.contains(row)), "{:?}", suite.usual);
             let all = rows(suite, &options(&jobs), &[]);
             assert_eq!(all.len(), suite.recipes.len(), "each line is of a row");
             for row in jobs {
