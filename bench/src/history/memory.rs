@@ -30,8 +30,8 @@ pub(super) fn kept(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let names = |from: usize, to: usize| -> Vec<String> {
         (from..to).map(|nth| format!("rooms:{nth}")).collect()
     };
-    // What requests and tables take once is there after some.
-    let (some, more) = (names(0, topics / 10), names(topics / 10, topics * 11 / 10));
+    // What requests of this size take once is there after some.
+    let (some, more) = (names(0, topics), names(topics, 2 * topics));
     fill(&served, &some, MESSAGES)?;
     let before = settled(&served)?;
     fill(&served, &more, MESSAGES)?;
@@ -46,7 +46,7 @@ pub(super) fn kept(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     drop(served);
 
     let served = server::serve(bench, NOTHING, 1)?;
-    let (some, more) = (names(0, empty / 100), names(empty / 100, empty));
+    let (some, more) = (names(0, empty / 2), names(empty / 2, empty));
     fill(&served, &some, 1)?;
     let before = settled(&served)?;
     fill(&served, &more, 1)?;
