@@ -114,7 +114,7 @@ mod tests {
             "[null,null,\"rooms:1\",\"presence_diff\",{\"joins\":{},\"leaves\":{}}]",
             &long,
             "[null,\"k7ku80.60\",\"rooms:1\",\"new:msg\",{}]",
-            "[\"1\",\"k7ku80.40\",\"rooms:1\",\"simurgh:resumed\",{\"recovered\":true,\"count\":20}]",
+            "[\"1\",\"k7ku.40\",\"rooms:1\",\"simurgh:resumed\",{\"recovered\":true,\"count\":2}]",
             "[null,null,\"rooms:1\",\"presence_summary\",{}]",
             "[\"1\",\"1\",\"rooms:1\",\"phx_close\",{}]",
             "[]",
