@@ -9,12 +9,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::fairness;
+use crate::history;
 use crate::http_load;
 use crate::load::{self, Bare};
 use crate::measure::MEASURES;
 use crate::nginx::{PROGRAM, Site};
 use crate::page;
 use crate::presence;
+use crate::rounds;
 use crate::size::{Dial, Pairs, Serve, Task};
 
 /// Shown for `--help` and beside an error.
@@ -32,6 +34,9 @@ simurgh-bench fairness [--only ROW,...] [--runs 1] [--short] [--server-bin PATH]
 simurgh-bench presence [--only ROW,...] [--runs 3] [--short] [--server-bin PATH] [--out DIR]
     what presence costs `simurgh serve`, beside a bare loop, and prints the table
     --only     crowd | leave | summary | memory | million (the last one only if it is named)
+simurgh-bench history [--only ROW,...] [--runs 3] [--short] [--server-bin PATH] [--out DIR]
+    what it costs that broadcasts are kept and clients resume, beside a server without history
+    --only     kept | members | broadcast | hop | storm | topics
 simurgh-bench hold --server URL [--clients 10000] [--seconds 120]
     joins as Tsung does (V1, JSON in a binary frame), stays without a heartbeat, counts who stayed
 simurgh-bench load [--only ROW,...] [--runs 3] [--users 15000] [--rate 40000] [--tsung PATH|off]
@@ -87,7 +92,9 @@ pub(crate) enum Command {
     /// Measure a rendered page beside nginx.
     Page(page::Options),
     /// Measure presence.
-    Presence(presence::Options),
+    Presence(rounds::Options),
+    /// Measure history.
+    History(rounds::Options),
     /// Be the bare loop of that.
     PresenceFloor(presence::floor::Plan),
     /// A fixed piece of work with so many records.
@@ -139,6 +146,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
     let (name, rest) = texts.split_at(usize::from(named));
     let (quick, rest): (Vec<_>, Vec<_>) = rest.iter().cloned().partition(|word| word == "--quick");
     let (short, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|word| word == "--short");
+    let is_short = !short.is_empty();
     let mut options = options(&rest)?;
     // A row of the whole table that is a measurement of its own.
     let is_fairness = !named && options.get("only").is_some_and(|only| only == "fairness");
@@ -157,8 +165,9 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
             clients: number(take("clients"), 10_000)?,
             seconds: u64::try_from(number(take("seconds"), 120)?)?,
         }),
-        Some("fairness") => Command::Fairness(fairness(&mut take, !short.is_empty())?),
-        Some("presence") => Command::Presence(presence(&mut take, !short.is_empty())?),
+        Some("fairness") => Command::Fairness(fairness(&mut take, is_short)?),
+        Some("presence") => Command::Presence(in_rounds(&mut take, is_short, &presence::SUITE)?),
+        Some("history") => Command::History(in_rounds(&mut take, is_short, &history::SUITE)?),
         Some("presence-floor") => Command::PresenceFloor(presence::floor::Plan {
             listen: take("listen").context("presence-floor needs --listen IP:PORT")?.parse()?,
             pattern: take("pattern").context("presence-floor needs --pattern FILE")?.into(),
@@ -186,8 +195,9 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         bail!("unknown option --{unknown}\n{USAGE}");
     }
     ensure!(quick.is_empty() || matches!(command, Command::Load(_)), "--quick goes with load");
-    let has_short = matches!(command, Command::Fairness(_) | Command::Presence(_));
-    ensure!(short.is_empty() || has_short, "--short goes with fairness and presence");
+    let takes_short =
+        matches!(command, Command::Fairness(_) | Command::Presence(_) | Command::History(_));
+    ensure!(takes_short || !is_short, "--short goes with fairness, presence and history");
     if let Command::Run(Run { only: Some(only), .. }) = &command {
         ensure!(MEASURES.contains(&only.as_str()), "--only takes one of {}", MEASURES.join(", "));
     }
@@ -231,13 +241,16 @@ fn fairness(
     })
 }
 
-fn presence(
+/// Options of what is measured in rounds.
+fn in_rounds(
     take: &mut impl FnMut(&str) -> Option<String>,
     short: bool,
-) -> Result<presence::Options> {
-    let usual = || presence::USUAL_ROWS.join(",");
-    Ok(presence::Options {
-        only: rows(Some(take("only").unwrap_or_else(usual)), &presence::ROWS)?,
+    suite: &rounds::Suite,
+) -> Result<rounds::Options> {
+    let all: Vec<&str> = suite.jobs.iter().map(|job| job.row).collect();
+    let only = take("only").unwrap_or_else(|| suite.usual.join(","));
+    Ok(rounds::Options {
+        only: rows(Some(only), &all)?,
         runs: number(take("runs"), if short { 1 } else { 3 })?.max(1),
         short,
         server_bin: take("server-bin").map(PathBuf::from),
@@ -418,6 +431,17 @@ mod tests {
         };
         assert_eq!((one.only, one.runs), (vec!["million".to_owned()], 3));
         assert!(parsed("presence --only millions").is_err());
+    }
+
+    #[test]
+    fn history_has_rows_of_its_own() {
+        let Command::History(all) = parsed("history").unwrap() else { panic!("none") };
+        assert_eq!((all.only.len(), all.runs, all.short), (history::SUITE.jobs.len(), 3, false));
+        let Command::History(some) = parsed("history --short --only storm,hop").unwrap() else {
+            panic!("none")
+        };
+        assert_eq!((some.only.len(), some.runs, some.short), (2, 1, true));
+        assert!(parsed("history --only million").is_err());
     }
 
     #[test]

@@ -25,16 +25,19 @@ mod fairness;
 mod fleet;
 mod floor;
 mod frames;
+mod history;
 mod hold;
 mod http_load;
 mod load;
 mod measure;
+mod members;
 mod nginx;
 mod page;
 mod presence;
 mod probe;
 mod reference;
 mod report;
+mod rounds;
 mod size;
 mod stats;
 mod sys;
@@ -57,7 +60,8 @@ fn main() -> ExitCode {
         Command::Size(task) => size::run(&task),
         Command::Nginx(site) => nginx::serve(&site),
         Command::Page(options) => page::run(&options),
-        Command::Presence(options) => presence::run(&options),
+        Command::Presence(options) => rounds::run(&presence::SUITE, &options),
+        Command::History(options) => rounds::run(&history::SUITE, &options),
         Command::PresenceFloor(plan) => presence::floor::serve(&plan),
         Command::Reference(records) => reference::run(records),
         Command::Exec { core, address_space, program } => exec(core, address_space, &program),

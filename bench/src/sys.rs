@@ -120,6 +120,12 @@ pub(crate) fn resident_quickly(pid: u32) -> Result<(u64, u64)> {
     Ok((field("VmRSS:")?, field("VmHWM:")?))
 }
 
+/// Has the highest resident size of a process begin anew.
+pub(crate) fn forget_peak(pid: u32) -> Result<()> {
+    // proc(5): 5 resets VmHWM and nothing else.
+    fs::write(format!("/proc/{pid}/clear_refs"), "5").context("clear_refs")
+}
+
 /// The value in bytes of a "Name:   123 kB" line.
 pub(crate) fn kilobytes(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -247,6 +253,12 @@ mod tests {
         assert!(resident(pid).unwrap() > 100_000);
         let (now, most) = resident_quickly(pid).unwrap();
         assert!(now > 100_000 && most >= now / 2);
+        let large = vec![1_u8; 64 << 20];
+        let most = resident_quickly(pid).unwrap().1;
+        assert!(large.iter().all(|it| *it == 1));
+        drop(large);
+        forget_peak(pid).unwrap();
+        assert!(resident_quickly(pid).unwrap().1 < most);
         let before = Cpu::of(pid).unwrap();
         assert_eq!(Cpu::of(pid).unwrap().since(&before).1, 0);
         assert!(Kernel::now().unwrap().slab() > 0);

@@ -1,7 +1,7 @@
 //! Servers under test: how they are started, found, asked for their counters, and ended.
 
-use std::ffi::OsString;
-use std::fs::File;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
@@ -19,6 +19,9 @@ pub(crate) const SERVER_CORE: usize = 0;
 /// The core the clients run on.
 pub(crate) const CLIENT_CORE: usize = 1;
 const LISTEN: &str = "127.77.0.1:0";
+/// What Simurgh serves unless a row has settings of its own: the built-in chat keeps the last
+/// broadcasts of its rooms, which would be part of every figure.
+const CHAT: &str = include_str!("../chat.toml");
 
 /// One kind of server. All speak the same bytes to the client; see `frames`.
 #[derive(Clone)]
@@ -27,8 +30,19 @@ pub(crate) struct Target {
     pub(crate) name: &'static str,
     program: PathBuf,
     arguments: Vec<OsString>,
+    settings: Settings,
     /// Bytes of address space; `None`: as many as this process may have.
     address_space: Option<u64>,
+}
+
+/// What a server reads its settings from.
+#[derive(Clone)]
+enum Settings {
+    /// It has none.
+    No,
+    /// A file of [`CHAT`], which is there while it starts.
+    Chat,
+    File(PathBuf),
 }
 
 impl Target {
@@ -36,7 +50,7 @@ impl Target {
     pub(crate) fn floor() -> Result<Self> {
         let program = std::env::current_exe().context("own path")?;
         let arguments = words(&["floor", "--listen", LISTEN]);
-        Ok(Self { name: "floor", program, arguments, address_space: None })
+        Ok(Self::of("floor", program, arguments, Settings::No))
     }
 
     /// The bare loop that sends what the file says.
@@ -44,10 +58,20 @@ impl Target {
         let program = std::env::current_exe().context("own path")?;
         let mut arguments = words(&["presence-floor", "--listen", LISTEN, "--pattern"]);
         arguments.push(pattern.as_os_str().to_owned());
-        Ok(Self { name: "presence-floor", program, arguments, address_space: None })
+        Ok(Self::of("presence-floor", program, arguments, Settings::No))
     }
 
-    /// `simurgh serve` with so many shards, that closes nobody for being silent.
+    fn of(
+        name: &'static str,
+        program: PathBuf,
+        arguments: Vec<OsString>,
+        settings: Settings,
+    ) -> Self {
+        Self { name, program, arguments, settings, address_space: None }
+    }
+
+    /// `simurgh serve` with so many shards, that closes nobody for being silent. It has the chat
+    /// without history.
     pub(crate) fn simurgh(program: &Path, shards: u32) -> Result<Self> {
         Self::serve(program, shards, "off")
     }
@@ -63,13 +87,12 @@ impl Target {
         let mut arguments = words(&["serve", "--listen", LISTEN, "--shards", &shards.to_string()]);
         arguments.extend(words(&["--idle-timeout", idle_timeout, "--check-origin", "off"]));
         arguments.extend(words(&["--api-token", "bench"]));
-        let program = program.to_owned();
-        Ok(Self { name: "simurgh", program, arguments, address_space: None })
+        Ok(Self::of("simurgh", program.to_owned(), arguments, Settings::Chat))
     }
 
     /// The same with settings from a file.
     pub(crate) fn with_settings(mut self, file: &Path) -> Self {
-        self.arguments.extend(["--config".into(), file.as_os_str().to_owned()]);
+        self.settings = Settings::File(file.to_owned());
         self
     }
 
@@ -81,8 +104,25 @@ impl Target {
 
     /// Starts it pinned to the server's core and waits until it listens. Its log goes to `log`.
     pub(crate) fn start(&self, log: &Path) -> Result<Running> {
+        match &self.settings {
+            Settings::No => self.start_with(None, log),
+            Settings::File(file) => self.start_with(Some(file), log),
+            Settings::Chat => {
+                let file = log.with_extension("chat.toml");
+                fs::write(&file, CHAT).with_context(|| file.display().to_string())?;
+                let running = self.start_with(Some(&file), log);
+                // Read by now, if it ever will be.
+                fs::remove_file(&file)?;
+                running
+            }
+        }
+    }
+
+    fn start_with(&self, settings: Option<&Path>, log: &Path) -> Result<Running> {
+        let config = settings.map(|file| [OsStr::new("--config"), file.as_os_str()]);
         let mut child = children::command(&self.program, Some(SERVER_CORE), self.address_space)?
             .args(&self.arguments)
+            .args(config.into_iter().flatten())
             .stdout(Stdio::piped())
             .stderr(File::options().create(true).append(true).open(log)?)
             .spawn()
@@ -168,6 +208,20 @@ pub(crate) fn metric_sum(lines: &[String], name: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_chat_is_the_built_in_one_without_history() {
+        let lines = |text: &str| -> Vec<String> {
+            let channel = text.lines().skip_while(|line| *line != "[[channel]]");
+            let lines = channel.filter(|line| !line.is_empty() && !line.starts_with('#'));
+            lines.map(str::to_owned).collect()
+        };
+        let built_in = lines(include_str!("../../crates/simurgh-cli/src/chat.toml"));
+        let (history, rest): (Vec<_>, Vec<_>) =
+            built_in.into_iter().partition(|line| line.starts_with("history = "));
+        assert!(rest.len() > 5, "{rest:?}");
+        assert_eq!((lines(CHAT), history.len()), (rest, 1));
+    }
 
     #[test]
     fn metrics_are_found_by_their_whole_name() {

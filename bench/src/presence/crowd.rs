@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::clients::{Clients, Member};
 use super::floor::Interval;
-use super::server::{How, QUIET, Served, TOPIC};
-use super::{Bench, Sample};
+use super::server::{self, How, QUIET, TOPIC};
+use crate::members::{Clients, DiffHeard, Member};
+use crate::rounds::served::Served;
+use crate::rounds::{Bench, Sample};
 use crate::sys::Cpu;
 use crate::target::Target;
 use crate::{frames, stats};
@@ -38,7 +39,7 @@ fn members(bench: &Bench<'_>) -> usize {
 
 fn joined(bench: &Bench<'_>, presence: bool) -> Result<Joined> {
     let count = members(bench);
-    let served = bench.serve(How { presence, list_max: count })?;
+    let served = server::serve(bench, How { presence, list_max: count })?;
     let mut clients = served.clients()?;
     clients.open(count)?;
     clients.kept = presence.then(Vec::new);
@@ -70,7 +71,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let without = joined(bench, false)?;
     ensure!(without.clients.total.diffs == 0, "presence was on where it was to be off");
     let Joined { served, mut clients, cpu_ns, told } = joined(bench, true)?;
-    let events = served.presence_events()?;
+    let events = server::presence_events(&served)?;
     let heard: Vec<Member> = clients.members().copied().collect();
     let not_one = heard.iter().filter(|member| member.states != 1).count();
     sample.put_count("crowd_states_wrong", not_one);
@@ -174,7 +175,7 @@ fn pattern(heard: &[Member], clients: &Clients) -> Result<Vec<Interval>> {
     let diffs = &clients.diffs;
     let began = diffs.first().context("no diff")?.at;
     let at_ms = |at: Instant| u64::try_from((at - began).as_millis());
-    let interval = |diff: &super::clients::DiffHeard| {
+    let interval = |diff: &DiffHeard| {
         Ok(Interval { at_ms: at_ms(diff.at)?, diff_bytes: diff.bytes, ..Interval::default() })
     };
     let mut intervals: Vec<Interval> = diffs.iter().map(interval).collect::<Result<_>>()?;
@@ -219,7 +220,7 @@ fn floor(bench: &Bench<'_>, count: usize, pattern: &[Interval]) -> Result<u64> {
 /// One leaves the crowd, again and again; each time a broadcast of as many bytes follows.
 pub(super) fn leave(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let count = members(bench);
-    let served = bench.serve(How { presence: true, list_max: count })?;
+    let served = server::serve(bench, How { presence: true, list_max: count })?;
     let mut clients = served.clients()?;
     clients.open(count)?;
     clients.join_all(|_| TOPIC.to_owned())?;

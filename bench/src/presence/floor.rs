@@ -253,7 +253,7 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::presence::heads::{self, Heads};
+    use crate::members::heads::{self, Heads};
 
     #[test]
     fn frames_have_the_length_and_the_event_that_they_stand_for() {

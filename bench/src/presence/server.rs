@@ -1,14 +1,11 @@
-//! The server: what it serves, how it is started, and what it says of itself.
+//! The server: what it serves, and what it says of its presences.
 
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use super::clients::Clients;
-use crate::sys::{self, Cpu};
-use crate::target::{Running, Target, metric_sum};
+use crate::rounds::Bench;
+use crate::rounds::served::Served;
 
 /// The one topic of the rows that have one.
 pub(super) const TOPIC: &str = "rooms:crowd";
@@ -44,44 +41,19 @@ reply = {{}}
     )
 }
 
-pub(super) struct Served {
-    pub(super) running: Running,
+/// A fresh server.
+pub(super) fn serve(bench: &Bench<'_>, how: How) -> Result<Served> {
+    Served::start(bench, &settings(how), 1)
 }
 
-impl Served {
-    /// A fresh process of `program`, with its files in `scratch`.
-    pub(super) fn start(program: &Path, scratch: &Path, how: How) -> Result<Self> {
-        let file = scratch.join("simurgh.toml");
-        fs::write(&file, settings(how))?;
-        let target = Target::simurgh(program, 1)?.with_settings(&file);
-        Ok(Self { running: target.start(&scratch.join("server-log"))? })
-    }
+/// Members that are tracked.
+pub(super) fn presences(served: &Served) -> Result<f64> {
+    served.sum("simurgh_presences")
+}
 
-    pub(super) fn clients(&self) -> Result<Clients> {
-        Clients::new(self.running.address)
-    }
-
-    pub(super) fn cpu(&self) -> Result<Cpu> {
-        Cpu::of(self.running.pid())
-    }
-
-    pub(super) fn resident(&self) -> Result<u64> {
-        sys::resident(self.running.pid())
-    }
-
-    /// A metric summed over all shards.
-    pub(super) fn sum(&self, name: &str) -> Result<f64> {
-        let lines = self.running.metrics()?;
-        metric_sum(&lines, name).with_context(|| format!("no {name} in /metrics"))
-    }
-
-    pub(super) fn presences(&self) -> Result<f64> {
-        self.sum("simurgh_presences")
-    }
-
-    pub(super) fn presence_events(&self) -> Result<f64> {
-        self.sum("simurgh_presence_events_total")
-    }
+/// Lists and diffs that were encoded.
+pub(super) fn presence_events(served: &Served) -> Result<f64> {
+    served.sum("simurgh_presence_events_total")
 }
 
 /// Longer than an interval, so that the next change is told at once, and nothing else is under way.

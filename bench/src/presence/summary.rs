@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::clients::Clients;
-use super::server::{How, LIST_MAX, QUIET, TOPIC};
-use super::{Bench, Sample};
+use super::server::{self, How, LIST_MAX, QUIET, TOPIC};
+use crate::members::Clients;
+use crate::rounds::{Bench, Sample};
 use crate::stats;
 
 /// Members of a topic of the row `memory`.
@@ -45,7 +45,7 @@ fn joins(
 ) -> Result<(u64, u64)> {
     let mut found = [0; 2];
     for (found, is_alone) in found.iter_mut().zip([true, false]) {
-        let served = bench.serve(How { presence, list_max: LIST_MAX })?;
+        let served = server::serve(bench, How { presence, list_max: LIST_MAX })?;
         let mut clients = served.clients()?;
         if is_alone {
             clients.open(count)?;
@@ -68,7 +68,8 @@ fn joins(
             sample.put("summary_summaries", stats::per(clients.total.summaries, 1));
             sample.put("summary_diffs", stats::per(clients.total.diffs, 1));
             sample.put("summary_mb", stats::per(clients.total.bytes, 1_000_000));
-            sample.put("summary_presences_missing", stats::per(all, 1) - served.presences()?);
+            sample
+                .put("summary_presences_missing", stats::per(all, 1) - server::presences(&served)?);
         }
     }
     Ok(found.into())
@@ -111,7 +112,7 @@ pub(super) fn memory(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
 fn stages(bench: &Bench<'_>, count: usize, presence: bool, sample: &mut Sample) -> Result<Stages> {
     let topic =
         |round: usize| move |index: usize| format!("rooms:{round}-{}", index / TOPIC_MEMBERS);
-    let served = bench.serve(How { presence, list_max: LIST_MAX })?;
+    let served = server::serve(bench, How { presence, list_max: LIST_MAX })?;
     let mut clients = served.clients()?;
     clients.open(count)?;
     clients.kept = presence.then(Vec::new);
@@ -130,7 +131,7 @@ fn stages(bench: &Bench<'_>, count: usize, presence: bool, sample: &mut Sample) 
     clients.rest(CALM)?;
     let joined = served.resident()?;
     if presence {
-        sample.put("memory_untracked", stats::per(count * TOPICS, 1) - served.presences()?);
+        sample.put("memory_untracked", stats::per(count * TOPICS, 1) - server::presences(&served)?);
         sample.put("memory_meta_bytes", meta_bytes(&clients)?);
     }
     for round in 0..TOPICS {
@@ -139,7 +140,7 @@ fn stages(bench: &Bench<'_>, count: usize, presence: bool, sample: &mut Sample) 
     clients.rest(GONE)?;
     let left = served.resident()?;
     if presence {
-        sample.put("memory_presences_left", served.presences()?);
+        sample.put("memory_presences_left", server::presences(&served)?);
     }
     Ok(Stages { connected, some: some.unwrap_or(connected), joined, left })
 }

@@ -40,8 +40,8 @@ pub(crate) struct Options {
     /// A tenth of the sizes, one run: to see whether all works, not for figures.
     #[arg(long)]
     short: bool,
-    /// These parts only (several with commas): instructions, server, fairness, driver, page, load,
-    /// http, road.
+    /// These parts only (several with commas): instructions, server, fairness, presence, history,
+    /// driver, page, load, http, road.
     #[arg(long, value_delimiter = ',', value_name = "PART", value_parser = part)]
     only: Vec<String>,
     /// Leaves docs/BENCHMARKS.md as it is.

@@ -38,6 +38,11 @@ pub(crate) const PARTS: &[Part] = &[
         about: "a crowd whose members are present, and a leave (simurgh-bench presence)",
         run: presence,
     },
+    Part {
+        name: "history",
+        about: "broadcasts that are kept, and a crowd that resumes (simurgh-bench history)",
+        run: history,
+    },
     Part { name: "driver", about: "sockets without a network (simurgh drive)", run: driver },
     Part { name: "page", about: "hello_page beside nginx (simurgh-bench page)", run: page },
     Part { name: "load", about: "load http beside wrk (simurgh-bench http-load)", run: load },
@@ -65,10 +70,19 @@ fn fairness(session: &mut Session) -> Result<Vec<Measure>, String> {
 
 /// Crowds that are present. Each round has a server for every part of a ratio: two say enough.
 fn presence(session: &mut Session) -> Result<Vec<Measure>, String> {
+    in_rounds(session, "presence")
+}
+
+/// Broadcasts that are kept. Within a round each way is measured twice, in turn.
+fn history(session: &mut Session) -> Result<Vec<Measure>, String> {
+    in_rounds(session, "history")
+}
+
+fn in_rounds(session: &mut Session, name: &str) -> Result<Vec<Measure>, String> {
     let runs = session.runs.min(2).to_string();
-    let mut arguments = vec!["presence", "--runs", &runs];
+    let mut arguments = vec![name, "--runs", &runs];
     arguments.extend(session.short.then_some("--short"));
-    let raw = bench_file(session, "presence", &arguments)?;
+    let raw = bench_file(session, name, &arguments)?;
     read::bench_table(&raw, if session.short { "short" } else { "" })
 }
 
@@ -106,11 +120,16 @@ fn bench_file(
     read::json(&file.ok_or_else(|| format!("simurgh-bench has left no file for {name}"))?)
 }
 
+/// The built-in chat without the history of its rooms.
+fn chat() -> String {
+    crate::root().join("bench/chat.toml").display().to_string()
+}
+
 /// Sockets by value and through serializer V2. The floor is a fixed piece of work of the same kind:
 /// as many records made, looked up, walked over and let go, with nothing of Simurgh in it.
 fn driver(session: &mut Session) -> Result<Vec<Measure>, String> {
     let sockets: u32 = if session.short { 50_000 } else { 500_000 };
-    let count = sockets.to_string();
+    let (count, chat) = (sockets.to_string(), chat());
     let ways: [(&str, &[&str]); 2] = [("values", &[]), ("V2", &["--serializer", "v2"])];
     let mut floors = Vec::new();
     let mut found: [Vec<Drive>; 2] = Default::default();
@@ -122,7 +141,7 @@ fn driver(session: &mut Session) -> Result<Vec<Measure>, String> {
             serde_json::from_str(said.trim()).map_err(|error| format!("reference: {error}"))?;
         floors.push(read::number(&said, "record_ns")?);
         for ((way, more), found) in ways.iter().zip(&mut found) {
-            let mut arguments = vec!["drive", "--sockets", &count];
+            let mut arguments = vec!["drive", "--sockets", &count, "--config", &chat];
             arguments.extend(*more);
             let text = session.simurgh(&arguments, 5)?;
             session.keep(&format!("drive-{}-{run}.txt", way.to_lowercase()), &text)?;
@@ -157,11 +176,12 @@ fn road(session: &mut Session) -> Result<Vec<Measure>, String> {
     let size = session.size;
     let runs = session.runs.min(if size > 100_000 { 1 } else { 4 });
     let bare = format!("{} bare-server", session.program("simurgh-bench"));
+    let serve = format!("{} serve --config {}", session.program("simurgh"), chat());
     let mut floors = Vec::new();
     let mut roads = Vec::new();
     for run in 1..=runs {
-        floors.push(walk(session, size, &format!("road-bare-{run}"), Some(&bare))?);
-        roads.push(walk(session, size, &format!("road-{run}"), None)?);
+        floors.push(walk(session, size, &format!("road-bare-{run}"), &bare)?);
+        roads.push(walk(session, size, &format!("road-{run}"), &serve)?);
     }
     // Of the road's file: name, unit, where it stands, whether it is the same on each machine.
     const FIGURES: [(&str, &str, &str, bool); 6] = [
@@ -201,12 +221,11 @@ fn walk(
     session: &mut Session,
     size: u64,
     name: &str,
-    server: Option<&str>,
+    server: &str,
 ) -> Result<serde_json::Value, String> {
     let (size, out) = (size.to_string(), session.path(name));
     let mut arguments = vec!["road", "--connections", &size, "--out", &out, "--no-storm"];
-    arguments.extend(["--heartbeats", "off", "--dashboard", "off"]);
-    arguments.extend(server.into_iter().flat_map(|server| ["--server", server]));
+    arguments.extend(["--heartbeats", "off", "--dashboard", "off", "--server", server]);
     session.simurgh(&arguments, 60)?;
     let kept = session.take_file(&format!("{name}/road.json"), &format!("{name}.json"))?;
     session.forget(Path::new(&out));

@@ -3,13 +3,15 @@
 
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(crate) enum Event {
     Reply,
     State,
     Diff,
     Summary,
     /// The plain broadcast.
     Message,
+    /// `simurgh:resumed`: what was missed follows.
+    Resumed,
     /// `phx_close`: the channel has ended.
     Closed,
     /// A close frame, a fragment, or any other event.
@@ -18,10 +20,10 @@ pub(super) enum Event {
 
 /// A frame that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Heard {
-    pub(super) event: Event,
+pub(crate) struct Heard {
+    pub(crate) event: Event,
     /// Of the whole frame, head included.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 /// The most of a frame that is looked at: its head, refs, topic and event.
@@ -29,7 +31,7 @@ const LOOKED_AT: usize = 90;
 
 /// How far one connection's stream has been read.
 #[derive(Default)]
-pub(super) struct Heads {
+pub(crate) struct Heads {
     /// Bytes of a frame whose head is not whole yet.
     partial: Vec<u8>,
     current: Option<Heard>,
@@ -39,7 +41,7 @@ pub(super) struct Heads {
 
 impl Heads {
     /// Takes what was read next, and says which frames are whole with it.
-    pub(super) fn feed(&mut self, mut input: &[u8], mut told: impl FnMut(Heard)) {
+    pub(crate) fn feed(&mut self, mut input: &[u8], mut told: impl FnMut(Heard)) {
         loop {
             if let Some(heard) = self.current {
                 let count = self.left.min(input.len());
@@ -93,6 +95,7 @@ fn event(payload: &[u8]) -> Event {
         Some(b"\"presence_diff\"") => Event::Diff,
         Some(b"\"presence_summary\"") => Event::Summary,
         Some(b"\"new:msg\"") => Event::Message,
+        Some(b"\"simurgh:resumed\"") => Event::Resumed,
         Some(b"\"phx_close\"") => Event::Closed,
         _ => Event::Other,
     }
@@ -110,7 +113,8 @@ mod tests {
             "[\"1\",\"1\",\"rooms:1\",\"phx_reply\",{\"status\":\"ok\",\"response\":{}}]",
             "[null,null,\"rooms:1\",\"presence_diff\",{\"joins\":{},\"leaves\":{}}]",
             &long,
-            "[null,null,\"rooms:1\",\"new:msg\",{}]",
+            "[null,\"k7ku80.60\",\"rooms:1\",\"new:msg\",{}]",
+            "[\"1\",\"k7ku.40\",\"rooms:1\",\"simurgh:resumed\",{\"recovered\":true,\"count\":2}]",
             "[null,null,\"rooms:1\",\"presence_summary\",{}]",
             "[\"1\",\"1\",\"rooms:1\",\"phx_close\",{}]",
             "[]",
@@ -122,6 +126,7 @@ mod tests {
             Event::Diff,
             Event::State,
             Event::Message,
+            Event::Resumed,
             Event::Summary,
             Event::Closed,
             Event::Other,

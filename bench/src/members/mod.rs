@@ -13,15 +13,17 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
 
-use super::heads::{Event, Heads};
+use self::heads::{Event, Heads};
 use crate::fleet::{check_upgrade, head_length};
 use crate::{frames, sys};
+
+pub(crate) mod heads;
 
 /// Handshakes and joins under way at once.
 const IN_FLIGHT: u64 = 128;
 const READ_BYTES: usize = 256 << 10;
 /// How long anything is waited for.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Phase {
@@ -33,27 +35,29 @@ enum Phase {
 
 /// What one member has heard.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Member {
-    pub(super) replies: u32,
-    pub(super) diffs: u32,
-    pub(super) states: u32,
+pub(crate) struct Member {
+    pub(crate) replies: u32,
+    pub(crate) diffs: u32,
+    pub(crate) states: u32,
+    pub(crate) messages: u32,
     /// Of the last state: its frame, and how many diffs were there before it.
-    pub(super) state_bytes: usize,
-    pub(super) state_after: u32,
+    pub(crate) state_bytes: usize,
+    pub(crate) state_after: u32,
 }
 
 /// Everything that was heard, over all members.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Total {
+pub(crate) struct Total {
     /// Behind the upgrade.
-    pub(super) bytes: u64,
-    pub(super) replies: u64,
-    pub(super) states: u64,
-    pub(super) diffs: u64,
-    pub(super) summaries: u64,
-    pub(super) messages: u64,
-    pub(super) closed: u64,
-    pub(super) other: u64,
+    pub(crate) bytes: u64,
+    pub(crate) replies: u64,
+    pub(crate) states: u64,
+    pub(crate) diffs: u64,
+    pub(crate) summaries: u64,
+    pub(crate) messages: u64,
+    pub(crate) resumed: u64,
+    pub(crate) closed: u64,
+    pub(crate) other: u64,
 }
 
 #[derive(Default)]
@@ -68,32 +72,34 @@ struct Conn {
 
 /// A diff as the first member got it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DiffHeard {
-    pub(super) at: Instant,
-    pub(super) bytes: usize,
+pub(crate) struct DiffHeard {
+    pub(crate) at: Instant,
+    pub(crate) bytes: usize,
 }
 
-pub(super) struct Clients {
+pub(crate) struct Clients {
     epoll: OwnedFd,
     server: SocketAddrV4,
     conns: Vec<Conn>,
     events: Vec<epoll::Event>,
     buf: Vec<u8>,
     upgraded: usize,
-    pub(super) total: Total,
+    pub(crate) total: Total,
     /// Diffs of the first member.
-    pub(super) diffs: Vec<DiffHeard>,
+    pub(crate) diffs: Vec<DiffHeard>,
     /// Frames that the first member has got, if that is wanted.
-    pub(super) kept: Option<Vec<u8>>,
+    pub(crate) kept: Option<Vec<u8>>,
+    /// The payload of each one's joins.
+    pub(crate) params: Box<dyn Fn(usize) -> String>,
 }
 
 /// The user, and so the key of the presence, of member `index`: all are equally long.
-pub(super) fn user(index: usize) -> String {
+pub(crate) fn user(index: usize) -> String {
     format!("user-{index:07}")
 }
 
 impl Clients {
-    pub(super) fn new(server: SocketAddrV4) -> Result<Self> {
+    pub(crate) fn new(server: SocketAddrV4) -> Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             server,
@@ -104,16 +110,17 @@ impl Clients {
             total: Total::default(),
             diffs: Vec::new(),
             kept: None,
+            params: Box::new(|index| format!("{{\"user\":\"{}\"}}", user(index))),
         })
     }
 
     /// What each has heard, in the order in which they were opened.
-    pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
         self.conns.iter().map(|conn| &conn.heard)
     }
 
     /// Opens connections until there are `total`, all upgraded.
-    pub(super) fn open(&mut self, total: usize) -> Result<()> {
+    pub(crate) fn open(&mut self, total: usize) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while self.upgraded < total {
             ensure!(Instant::now() < deadline, "{} of {total} upgraded", self.upgraded);
@@ -138,7 +145,7 @@ impl Clients {
     }
 
     /// Connects, upgrades and joins members, `IN_FLIGHT` under way, until all have their reply.
-    pub(super) fn open_and_join(
+    pub(crate) fn open_and_join(
         &mut self,
         total: usize,
         topic: impl Fn(usize) -> String,
@@ -169,7 +176,7 @@ impl Clients {
 
     /// Joins members that are connected, from number `first` on up to `end`, `IN_FLIGHT` under way,
     /// until all have their reply.
-    pub(super) fn join_some(
+    pub(crate) fn join_some(
         &mut self,
         first: usize,
         end: usize,
@@ -179,12 +186,12 @@ impl Clients {
     }
 
     /// The same for all.
-    pub(super) fn join_all(&mut self, topic: impl Fn(usize) -> String) -> Result<()> {
+    pub(crate) fn join_all(&mut self, topic: impl Fn(usize) -> String) -> Result<()> {
         self.join_some(0, self.conns.len(), topic)
     }
 
     /// All leave their topics.
-    pub(super) fn leave_all(&mut self, topic: impl Fn(usize) -> String) -> Result<()> {
+    pub(crate) fn leave_all(&mut self, topic: impl Fn(usize) -> String) -> Result<()> {
         let say = |it: &Self, index| it.say(index, "2", &topic(index), "phx_leave", "{}");
         self.each(0..self.conns.len(), say)
     }
@@ -204,13 +211,12 @@ impl Clients {
         self.until(|it| it.total.replies >= before + count)
     }
 
-    pub(super) fn join(&self, index: usize, topic: &str) -> Result<()> {
-        let user = user(index);
-        self.say(index, "1", topic, "phx_join", &format!("{{\"user\":\"{user}\"}}"))
+    pub(crate) fn join(&self, index: usize, topic: &str) -> Result<()> {
+        self.say(index, "1", topic, "phx_join", &(self.params)(index))
     }
 
     /// Sends one message of a member.
-    pub(super) fn say(
+    pub(crate) fn say(
         &self,
         index: usize,
         msg_ref: &str,
@@ -233,7 +239,7 @@ impl Clients {
     }
 
     /// Reads until `done`; an error if that takes too long.
-    pub(super) fn until(&mut self, done: impl Fn(&Self) -> bool) -> Result<()> {
+    pub(crate) fn until(&mut self, done: impl Fn(&Self) -> bool) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while !done(self) {
             ensure!(Instant::now() < deadline, "nothing more in {PATIENCE:?}: {:?}", self.total);
@@ -243,12 +249,12 @@ impl Clients {
     }
 
     /// Reads for as long.
-    pub(super) fn rest(&mut self, time: Duration) -> Result<()> {
+    pub(crate) fn rest(&mut self, time: Duration) -> Result<()> {
         self.rest_until(Instant::now() + time)
     }
 
     /// Reads until that time.
-    pub(super) fn rest_until(&mut self, until: Instant) -> Result<()> {
+    pub(crate) fn rest_until(&mut self, until: Instant) -> Result<()> {
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             if left.is_zero() {
                 break;
@@ -342,7 +348,11 @@ impl Clients {
                 }
             }
             Event::Summary => total.summaries += 1,
-            Event::Message => total.messages += 1,
+            Event::Message => {
+                member.messages += 1;
+                total.messages += 1;
+            }
+            Event::Resumed => total.resumed += 1,
             Event::Closed => total.closed += 1,
             Event::Other => total.other += 1,
         });

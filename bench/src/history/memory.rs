@@ -1,0 +1,110 @@
+//! Rows `kept` and `members`: what a server keeps of messages, of topics that have none, and of who
+//! opted in.
+
+use anyhow::{Result, ensure};
+
+use super::server::{self, CALM, USUAL};
+use crate::frames::BROADCAST_LEN;
+use crate::rounds::served::Served;
+use crate::rounds::{Bench, Sample};
+use crate::stats;
+
+/// Messages of a topic: as many as are kept unless something else is said.
+const MESSAGES: usize = 100;
+/// A history into which no message fits: its topics are numbered, and hold nothing.
+const NOTHING: &str = "history = { count = 1, bytes = 1, age = \"1h\" }";
+/// Members of a topic of the row `members`: so many that what a topic costs does not matter.
+const TOPIC_MEMBERS: usize = 1_000;
+/// Topics that each client joins: so many that what a server has once does not matter.
+const TOPICS: usize = 10;
+
+/// Both are far below 2⁵³.
+fn difference(one: u64, other: u64) -> f64 {
+    stats::per(one, 1) - stats::per(other, 1)
+}
+
+/// A message beside its payload, and a topic without any.
+pub(super) fn kept(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let (topics, empty) = if bench.options.short { (200, 20_000) } else { (2_000, 200_000) };
+    let served = server::serve(bench, USUAL, 1)?;
+    let names = |from: usize, to: usize| -> Vec<String> {
+        (from..to).map(|nth| format!("rooms:{nth}")).collect()
+    };
+    // What requests of this size take once is there after some.
+    let (some, more) = (names(0, topics), names(topics, 2 * topics));
+    fill(&served, &some, MESSAGES)?;
+    let before = settled(&served)?;
+    fill(&served, &more, MESSAGES)?;
+    let after = settled(&served)?;
+    let messages = stats::per(more.len() * MESSAGES, 1);
+    let all = messages + stats::per(some.len() * MESSAGES, 1);
+    sample.put("kept_missing", all - served.sum("simurgh_history_messages")?);
+    let payload = stats::per(BROADCAST_LEN, 1);
+    sample.put("kept_message_bytes", difference(after, before) / messages - payload);
+    let said = served.sum("simurgh_history_bytes")? / all;
+    sample.put("kept_message_said_bytes", said - payload);
+    drop(served);
+
+    let served = server::serve(bench, NOTHING, 1)?;
+    let (some, more) = (names(0, empty / 2), names(empty / 2, empty));
+    fill(&served, &some, 1)?;
+    let before = settled(&served)?;
+    fill(&served, &more, 1)?;
+    let after = settled(&served)?;
+    sample.put("kept_topic_bytes", difference(after, before) / stats::per(more.len(), 1));
+    let (topics, messages) =
+        (served.sum("simurgh_history_topics")?, served.sum("simurgh_history_messages")?);
+    ensure!(messages <= 0.0, "{messages} messages are kept where none was to be");
+    sample.put("kept_topics_missing", stats::per(empty, 1) - topics);
+    Ok(())
+}
+
+/// Says so much on each of these topics.
+fn fill(served: &Served, topics: &[String], messages: usize) -> Result<()> {
+    for _ in 0..messages {
+        server::publish(served, topics.iter().map(String::as_str))?;
+    }
+    Ok(())
+}
+
+/// Resident bytes once it is at rest.
+fn settled(served: &Served) -> Result<u64> {
+    std::thread::sleep(CALM);
+    served.resident()
+}
+
+/// Bytes of each membership where there is no history, where there is one and nobody opts in, and
+/// where all do.
+pub(super) fn members(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let count = if bench.options.short { 3_000 } else { 15_000 };
+    let without = membership(bench, count, "", false)?;
+    let unused = membership(bench, count, USUAL, false)?;
+    let opted = membership(bench, count, USUAL, true)?;
+    sample.put("members_without_bytes", without);
+    sample.put("members_unused_bytes", unused - without);
+    sample.put("members_opted_bytes", opted - unused);
+    Ok(())
+}
+
+/// From the second topic of each client on: what is made once is there then.
+fn membership(bench: &Bench<'_>, count: usize, history: &str, opts_in: bool) -> Result<f64> {
+    let topic =
+        |round: usize| move |index: usize| format!("rooms:{round}-{}", index / TOPIC_MEMBERS);
+    let served = server::serve(bench, history, 1)?;
+    let mut clients = served.clients()?;
+    if opts_in {
+        server::opt_in(&mut clients);
+    }
+    clients.open(count)?;
+    clients.join_all(topic(0))?;
+    clients.rest(CALM)?;
+    let some = served.resident()?;
+    for round in 1..TOPICS {
+        clients.join_all(topic(round))?;
+    }
+    clients.rest(CALM)?;
+    let all = served.resident()?;
+    let resumed = if opts_in { u64::try_from(count * TOPICS)? } else { 0 };
+    ensure!(clients.total.resumed == resumed, "{} opted in", clients.total.resumed);
+    Ok(difference(all, some) / stats::per(count * (TOPICS - 1), 1))
+}

@@ -1,0 +1,70 @@
+//! What history costs: a kept message, a member who opted in, a broadcast, a hop, and a storm of
+//! clients who come back. README.md says how each figure comes about.
+
+use anyhow::{Context, Result};
+
+use crate::rounds::{Job, Suite};
+use crate::stats;
+
+mod broadcast;
+mod hop;
+mod memory;
+mod recipes;
+mod server;
+mod storm;
+
+/// The measurement.
+pub(crate) const SUITE: Suite = Suite {
+    name: "history",
+    jobs: &[
+        Job::new("kept", memory::kept),
+        Job::new("members", memory::members),
+        Job::new("broadcast", broadcast::run),
+        Job::new("hop", hop::run),
+        Job::new("storm", storm::one_topic),
+        Job::new("topics", storm::topics),
+    ],
+    usual: &["kept", "members", "broadcast", "hop", "storm", "topics"],
+    recipes: recipes::RECIPES,
+};
+
+/// Figures of two ways of the same thing, each measured in turn, so that what drifts is in both.
+#[derive(Default)]
+struct Pair {
+    with: Vec<f64>,
+    without: Vec<f64>,
+}
+
+impl Pair {
+    fn push(&mut self, with: bool, value: f64) {
+        if with { self.with.push(value) } else { self.without.push(value) }
+    }
+
+    /// The medians.
+    fn medians(&self) -> Result<(f64, f64)> {
+        let medians = stats::median(&self.with).zip(stats::median(&self.without));
+        medians.context("nothing measured")
+    }
+}
+
+/// Which of the two is measured first, and what follows: without, with, with, without, or the other
+/// way round.
+fn order(round: usize) -> [bool; 4] {
+    let first = round.is_multiple_of(2);
+    [first, !first, !first, first]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_way_is_always_measured_first() {
+        for round in [1, 2] {
+            let order = order(round);
+            let firsts: Vec<usize> = (0..4).filter(|&at| order[at]).collect();
+            assert!(firsts == [0, 3] || firsts == [1, 2], "{firsts:?}");
+        }
+        assert_ne!(order(1), order(2));
+    }
+}
