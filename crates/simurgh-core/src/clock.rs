@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use simurgh_reactor::Now;
+
 /// One tick of the coarse clock.
 pub const TICK: Duration = Duration::from_millis(100);
 
@@ -15,7 +17,7 @@ pub fn until(then_ns: u64, now_ns: u64) -> Duration {
     Duration::from_nanos(then_ns.saturating_sub(now_ns))
 }
 
-/// How long a socket may stay, to a tick of the coarse clock; at most 6.8 years.
+/// How long a socket may stay, to a tick of the coarse clock; at most 3.4 years.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetime {
     ticks: u32,
@@ -23,19 +25,36 @@ pub struct Lifetime {
 
 /// Beyond half of its range a tick could not be told from one that has passed.
 const TICKS_MAX: u32 = i32::MAX as u32;
+/// Half of that, so that the end of the longest lifetime is behind one that has ended and was not
+/// looked at yet, not before it.
+const LIFETIME_TICKS_MAX: u32 = TICKS_MAX / 2;
 
 impl Lifetime {
-    /// The tick in which it is over if it begins now; ticks wrap.
-    pub(crate) fn after(self, now: u32) -> u32 {
-        now.wrapping_add(self.ticks)
+    /// The tick of [`passed`] in which it is over if it begins now; ticks wrap. It begins within a
+    /// tick, what is left of which is less than a whole one: unless it is no time at all, one more
+    /// makes up for that.
+    pub(crate) fn after(self, now: Now) -> u32 {
+        let has_begun = !now.ns.is_multiple_of(nanoseconds(TICK));
+        let ticks = match self.ticks {
+            1.. if has_begun => self.ticks + 1,
+            ticks => ticks,
+        };
+        passed(now).wrapping_add(ticks)
     }
+}
+
+/// Ticks of the clock as it goes on for everybody, also while this thread could serve nobody, which
+/// [`Now::tick`] leaves out: a token is not good for longer because its server was stopped.
+pub(crate) fn passed(now: Now) -> u32 {
+    (now.ns / nanoseconds(TICK)) as u32
 }
 
 impl From<Duration> for Lifetime {
     /// Rounded up: nobody's time is over too early.
     fn from(time: Duration) -> Self {
         let ticks = time.as_nanos().div_ceil(TICK.as_nanos());
-        Self { ticks: u32::try_from(ticks).map_or(TICKS_MAX, |ticks| ticks.min(TICKS_MAX)) }
+        let most = LIFETIME_TICKS_MAX;
+        Self { ticks: u32::try_from(ticks).map_or(most, |ticks| ticks.min(most)) }
     }
 }
 
@@ -52,6 +71,30 @@ mod tests {
     fn a_lifetime_is_rounded_up_and_has_a_limit() {
         let ticks = |ns| Lifetime::from(Duration::from_nanos(ns)).ticks;
         assert_eq!([ticks(0), ticks(1), ticks(100_000_000), ticks(100_000_001)], [0, 1, 1, 2]);
-        assert_eq!(Lifetime::from(Duration::MAX).ticks, TICKS_MAX);
+        assert_eq!(Lifetime::from(Duration::MAX).ticks, LIFETIME_TICKS_MAX);
+    }
+
+    #[test]
+    fn a_lifetime_is_not_over_before_its_time_wherever_in_a_tick_it_begins() {
+        let tick = nanoseconds(TICK);
+        for (begins, time) in [(0, 1), (1, 1), (0, tick), (1, tick), (tick - 1, tick), (tick, 7)] {
+            let now = Now::from_ns(begins);
+            let over = Lifetime::from(Duration::from_nanos(time)).after(now);
+            let over_ns = u64::from(over) * tick;
+            assert!(
+                (begins + time..begins + time + 2 * tick).contains(&over_ns),
+                "{begins} {time}"
+            );
+        }
+        let now = Now::from_ns(tick / 2);
+        assert_eq!(Lifetime::from(Duration::ZERO).after(now), 0);
+        assert!(!has_passed(Lifetime::from(Duration::MAX).after(now), now.tick));
+    }
+
+    #[test]
+    fn time_in_which_nobody_is_served_is_part_of_a_lifetime() {
+        let now = Now { ns: 50 * nanoseconds(TICK), tick: 20 };
+        assert_eq!(Lifetime::from(5 * TICK).after(now), 55);
+        assert!(has_passed(55, passed(Now { ns: 55 * nanoseconds(TICK), tick: 21 })));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
 
-use crate::clock::{Lifetime, TICK};
+use crate::clock::{Lifetime, TICK, passed};
 use crate::core::{Core, in_time};
 use crate::node::Node;
 use crate::outcome::Reason;
@@ -33,15 +33,15 @@ impl<N: Node> Core<N> {
         if let Err(wait) = self.sweep.begin(now.ns) {
             return Next::After(wait);
         }
-        let expiry = &mut *self.expiry;
+        let (expiry, passed) = (&mut *self.expiry, passed(now));
         if self.sweep.cursor == 0 {
-            expiry.begin(now.tick);
+            expiry.begin(passed);
         }
         let node = Arc::clone(&self.node);
         let mut found = std::mem::take(&mut self.sweep.found);
         let is_found = |_: Key, socket: &mut Socket| {
             socket.keep_age(now.tick);
-            has_expired(socket, now.tick, expiry) || is_overdue(socket, now.tick, &*node)
+            has_expired(socket, passed, expiry) || is_overdue(socket, now.tick, &*node)
         };
         out.sweep(&mut self.sweep.cursor, SWEEP_RECORDS, is_found, &mut found);
         for key in found.drain(..) {
@@ -58,12 +58,13 @@ impl<N: Node> Core<N> {
     }
 
     fn overdue(&mut self, out: &mut impl Sockets, key: Key) {
-        let tick = out.now().tick;
+        let now = out.now();
+        let tick = now.tick;
         // What lies unread in its socket is word of it, too: it has not been silent.
         let has_spoken = out.has_input(key);
         let is_late = self.is_decision_overdue(out, key);
         let Some(socket) = out.socket_mut(key) else { return };
-        if has_expired(socket, tick, &mut self.expiry) {
+        if has_expired(socket, passed(now), &mut self.expiry) {
             self.metrics.expirations.add(1);
             return self.close_with(out, key, CloseCode::UNAUTHORIZED);
         }
@@ -96,9 +97,9 @@ impl<N: Node> Core<N> {
         key: Key,
         lifetime: Option<Lifetime>,
     ) {
-        let tick = out.now().tick;
+        let now = out.now();
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else { return };
-        let expires = lifetime.map(|it| self.expiry.note(it, tick));
+        let expires = lifetime.map(|it| self.expiry.note(it, now));
         if expires.is_some() || socket.own.is_some() {
             socket.own.get_or_insert_default().expires = expires;
         }
@@ -214,7 +215,8 @@ impl<N: Node> Core<N> {
     }
 }
 
-/// Whether a socket's own time is over, as far as this is a round that looks at that.
+/// Whether a socket's own time is over by this tick of [`passed`], as far as this is a round that
+/// looks at that.
 fn has_expired(socket: &Socket, tick: u32, expiry: &mut Expiry) -> bool {
     if !expiry.is_looking() || !socket.is_open() {
         return false;

@@ -16,6 +16,7 @@ use crate::outcome::Outcome;
 use crate::presence::call::PresenceCall;
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
+use crate::wire::Wire;
 
 impl<N: Node> Core<N> {
     /// Charges a message to its socket and, if `joined` is the channel it is for, to that; the
@@ -29,11 +30,14 @@ impl<N: Node> Core<N> {
         received: &Received<'_>,
     ) -> Option<Exceeded> {
         let (node, now_ns) = (Arc::clone(&self.node), out.now().ns);
-        let mount = node.mount(out.socket(key)?.mount)?;
+        let socket = out.socket(key)?;
+        let mount = node.mount(socket.mount)?;
         let message = &received.message;
         let is_for =
             joined.filter(|channel| asks == Asks::Push && !self.is_stale(*channel, message));
-        let bytes = bytes(received);
+        let payload = message.payload.len().saturating_add(received.taken_bytes);
+        // A plain message has no refs, topic or event: those are the core's own.
+        let bytes = if socket.wire == Wire::Plain { payload as u64 } else { bytes(received) };
         let one = |limit, by, cost| Charge { limit, by, cost };
         let limits = &mount.limits;
         let charges = [
@@ -50,7 +54,6 @@ impl<N: Node> Core<N> {
             return None;
         }
         let limits = limits_of(mount, topic)?;
-        let payload = message.payload.len().saturating_add(received.taken_bytes);
         if let Some(SizeLimit { bytes_max, policy }) = limits.payload_bytes
             && payload > bytes_max
         {
@@ -90,7 +93,10 @@ impl<N: Node> Core<N> {
                 effects.push(Effect::Exceed(exceeded.limit));
                 (outcome, effects)
             }
-            (LimitPolicy::Reply, Some(Outcome::NoReply | Outcome::Reply(_))) => {
+            // What a plain client would hear of it is a message like any other.
+            (LimitPolicy::Reply, Some(Outcome::NoReply | Outcome::Reply(_)))
+                if speaker.wire != Wire::Plain =>
+            {
                 (Some(Outcome::error(exceeded.response())), effects)
             }
             (LimitPolicy::Reply | LimitPolicy::Drop, outcome) => (outcome, effects),

@@ -78,7 +78,7 @@ pub(crate) struct Own {
     pub(crate) awaited: Option<Box<AwaitedJoin>>,
     /// The channel that wants no more messages for now.
     pub(crate) full: Option<ChannelId>,
-    /// When its time is over, in ticks of the coarse clock.
+    /// When its time is over, in ticks of `clock::passed`.
     pub(crate) expires: Option<u32>,
 }
 

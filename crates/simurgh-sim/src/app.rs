@@ -12,6 +12,7 @@ use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
 use crate::handlers::{self, Busy};
+use crate::limits::lifetime;
 use crate::model::presence::{INTERCEPTS_DIFF, INTERCEPTS_STATE, letter_of};
 use crate::model::{Answer, Call, Did, Due, Eff, Intent, Joining, Made, Model, NONE, Out, SPEAKER};
 use crate::node::{Fault, Stage, locked};
@@ -177,6 +178,11 @@ impl Draw<'_> {
                 ctx.handle::<Member>().send(id);
             }
             Some(Habit::CloseSocket | Habit::Tell) => {}
+            Some(Habit::Expire) => {
+                let word = self.rng.u32(..);
+                ctx.expire_in(lifetime(word));
+                effects.push(Eff::Expire(word));
+            }
             Some(Habit::Keep) => {
                 let chan = model.chan_mut(self.chan);
                 if let Some(it) = chan {
@@ -248,6 +254,7 @@ fn habit(place: usize) -> Option<Habit> {
         Habit::Update,
         Habit::Untrack,
         Habit::AskState,
+        Habit::Expire,
     ];
     ALL.get(place).copied()
 }

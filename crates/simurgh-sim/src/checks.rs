@@ -37,10 +37,41 @@ impl Server {
             let text = format!("{names}: {counted:?}, not {expected:?}");
             model.fail("metrics", text);
         }
+        // Without either nothing is counted, which is looked at in the end.
+        if model.limits.is_some() || model.counts.lifetimes > 0 {
+            self.account_limits(model);
+        }
         let open: u64 = model.shards.iter().map(|it| it.open).sum();
         if model.seats != open as i64 {
             let text = format!("{} seats are taken, {open} sockets open", model.seats);
             model.fail("seats", text);
+        }
+    }
+}
+
+impl Server {
+    /// What was over a limit, and what has expired.
+    fn account_limits(&self, model: &mut Model) {
+        let metrics = &self.metrics;
+        let limited = [
+            metrics.limited_joins.value(),
+            metrics.limited_messages.value(),
+            metrics.limited_bytes.value(),
+            metrics.limited_presence_calls.value(),
+            metrics.limited_payload_bytes.value(),
+        ];
+        let shard = usize::from(self.core.shard());
+        let Some(account) = model.shards.get(shard) else { return };
+        let (expected, expirations) = (account.limited, metrics.expirations.value());
+        let (least, most) = account.expired.range();
+        if limited != expected {
+            let names = "joins, messages, bytes, presence calls, payload bytes";
+            let text = format!("over limits of {names}: {limited:?}, not {expected:?}");
+            model.fail("metrics", text);
+        }
+        if !(least..=most).contains(&expirations) {
+            let text = format!("{expirations} expirations, not {least} to {most}");
+            model.fail("metrics", text);
         }
     }
 }

@@ -138,6 +138,7 @@ fn list(file: &Path, steps: u64) -> Result<Vec<Listed>, String> {
             [numbers @ .., "early"] => (Era::Early, numbers),
             [numbers @ .., "middle"] => (Era::Middle, numbers),
             [numbers @ .., "late"] => (Era::Late, numbers),
+            [numbers @ .., "unlimited"] => (Era::Unlimited, numbers),
             numbers => (Era::Now, numbers),
         };
         let mut numbers = numbers.iter().map(|it| it.parse::<u64>().map_err(|_| wrong()));

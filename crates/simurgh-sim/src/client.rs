@@ -7,6 +7,7 @@ use simurgh_proto::session::client::{Client, Topic};
 use simurgh_proto::ws::{CloseCode, Decoder, Event, Limits, Role};
 use simurgh_reactor::Key;
 
+use crate::model::limits::Size;
 use crate::model::{Asked, Asks, Doing, Line, Made, NONE, Sort, code_bit};
 
 use crate::node::Fault;
@@ -261,12 +262,15 @@ impl World {
                 return self.hand_in_asked(shard, key, sent.what, frame);
             }
         };
+        let length = sent.bytes.len();
         self.step(shard, Doing::Other, 1, |core, net, stage| {
             let mut model = stage.model();
             let topic = model.topics.plain();
             if model.joined(conn, topic).is_some() {
                 let asks = Asks::Event;
-                model.message(conn, Asked { asks, topic, join_ref: 0, msg_ref: 0, id });
+                // It has no refs, topic or event.
+                let size = Size { bytes: length as u64, payload: length };
+                model.message(conn, Asked { asks, topic, join_ref: 0, msg_ref: 0, id }, size);
             }
             drop(model);
             core.plain_message(net, key, frame);
@@ -279,9 +283,9 @@ impl World {
         let conn = peer.conn;
         let serializer = peer.socket.wire().serializer().unwrap_or(Serializer::V2);
         let Ok(message) = serializer.decode(frame) else { return };
-        let join_ref = join_ref(&message);
+        let (join_ref, size) = (join_ref(&message), size(&message));
         self.step(shard, Doing::Other, 1, |core, net, stage| {
-            stage.model().message(conn, Asked { join_ref, ..asked });
+            stage.model().message(conn, Asked { join_ref, ..asked }, size);
             if stage.is_faulty(Fault::Repeat) {
                 core.message(net, key, Received::from(message.clone()));
             }
@@ -331,8 +335,9 @@ impl World {
                 Ok(Some(Event::Text(text))) => Ok(text),
                 Ok(Some(Event::Binary(data))) => Err(data),
                 Ok(Some(Event::Close(frame))) => {
-                    let code = frame.map(|it| it.code.0);
+                    let code = frame.as_ref().map(|it| it.code.0);
                     model.seen_close(conn, code);
+                    model.seen_reason(conn, &frame.map(|it| it.reason).unwrap_or_default());
                     answers = Some(code);
                     continue;
                 }
@@ -398,6 +403,14 @@ impl World {
             _ => false,
         }
     }
+}
+
+/// How large a message is, as PROTOCOL §6.7 counts.
+pub(crate) fn size(message: &Message<'_>) -> Size {
+    let Message { join_ref, msg_ref, topic, event, payload } = message;
+    let texts = [join_ref.raw(), msg_ref.raw(), topic, event];
+    let bytes = texts.iter().map(|it| it.len()).sum::<usize>() + payload.len();
+    Size { bytes: bytes as u64, payload: payload.len() }
 }
 
 /// The number of a message's join_ref. A binary frame has an empty string for null, which is

@@ -83,4 +83,9 @@ counts! {
     presence_summaries "summaries",
     presence_changes "changes between lists and summaries",
     presence_lists "lists asked for outside",
+    limited "over a limit",
+    limited_closes "closes for that",
+    let_pass "heartbeats and leaves that pass although",
+    lifetimes "times of sockets set",
+    lapsed "sockets whose time was over",
 }

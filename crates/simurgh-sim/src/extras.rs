@@ -27,6 +27,10 @@ pub(crate) struct Extras {
     /// Channels hold their sockets, keep something with them, link work and broadcast by their
     /// handles; somebody listens outside of channels.
     pub(crate) reaches: bool,
+    /// What sockets and channels may say is limited.
+    pub(crate) is_limited: bool,
+    /// Sockets have a time, which channels may change.
+    pub(crate) expires: bool,
 }
 
 impl Extras {
@@ -64,6 +68,8 @@ impl Extras {
             behind_max,
             reaches,
             is_present: false,
+            is_limited: false,
+            expires: false,
         }
     }
 
@@ -76,12 +82,13 @@ impl Extras {
     pub(crate) fn word(self) -> String {
         let Self { permits, is_crowded, prepare_above, long_names, has_odd_refs, .. } = self;
         let Self { restarts, waits, behind_max, reaches, is_present, .. } = self;
+        let [is_limited, expires] = [self.is_limited, self.expires].map(u8::from);
         let permits = permits.map_or(0, |it| u32::from(it) + 1);
         let switches = [is_crowded, has_odd_refs, restarts, reaches, is_present];
         let [is_crowded, has_odd_refs, restarts, reaches, is_present] = switches.map(u8::from);
         format!(
             "{permits},{is_crowded},{prepare_above},{long_names},{has_odd_refs},{restarts},{waits},\
-             {behind_max},{reaches},{is_present}"
+             {behind_max},{reaches},{is_present},{is_limited},{expires}"
         )
     }
 
@@ -99,6 +106,8 @@ impl Extras {
             behind_max,
             reaches,
             is_present,
+            is_limited,
+            expires,
         ] = *numbers?.as_slice()
         else {
             return None;
@@ -114,6 +123,8 @@ impl Extras {
             behind_max: behind_max as u8,
             reaches: reaches == 1,
             is_present: is_present == 1,
+            is_limited: is_limited == 1,
+            expires: expires == 1,
         })
     }
 }

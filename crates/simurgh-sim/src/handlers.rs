@@ -318,6 +318,7 @@ impl World {
                 self.begin_listening(topic, c);
             }
             Kind::Unlisten => self.unlisten(c),
+            Kind::Burst => self.burst(op),
             Kind::Who => {
                 let topic = self.some_topic(b);
                 self.ask_who(topic);

@@ -20,6 +20,7 @@ mod counts;
 mod extras;
 mod fuzz;
 mod handlers;
+mod limits;
 mod listeners;
 mod model;
 mod net;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use simurgh_core::{
-    Audience, Broadcast, BroadcastError, Callback, ChannelId, ChannelLimits, Config, Deciding,
-    Kind, LinkedWork, Mail, Mount, Node, Permits, PresenceAnswer, PresenceConfig, Reach, Route,
-    ToChannel, Work,
+    Audience, Broadcast, BroadcastError, Callback, ChannelId, Config, Deciding, Kind, LinkedWork,
+    Mail, Mount, Node, Permits, PresenceAnswer, PresenceConfig, Reach, Route, TICK, ToChannel,
+    Work,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
@@ -17,6 +17,7 @@ use simurgh_reactor::Key;
 use crate::app;
 use crate::bounds::{Flow, Flows};
 use crate::handlers;
+use crate::limits::{Limits, Policy};
 use crate::model::home::Rules;
 use crate::model::presence::Presence;
 use crate::model::{Answer, Intent, Model, Topics};
@@ -62,6 +63,12 @@ pub(crate) enum Fault {
     /// What presence tells all does not come to a shard; or the home does not hear of something.
     Absent,
     Untold,
+    /// Buckets of the core hold one more; a limit drops what it is to answer, or nothing at all.
+    Overfill,
+    Silence,
+    Unlimit,
+    /// The core does not hear how long a socket may stay.
+    Outstay,
 }
 
 /// What all parts of a run share.
@@ -93,6 +100,8 @@ impl Stage {
         let count = model.topics.names.len();
         let rules = Rules { config: config.presence.clone(), bytes_max };
         model.presence = Presence::new(rules, count, profile.shards);
+        model.limits = profile.limits().copied();
+        model.clock.every_ns = sweep_ns(config);
         Self {
             model: Mutex::new(model),
             profile,
@@ -108,6 +117,22 @@ impl Stage {
     /// The account of everything. Nobody panics while it is held.
     pub(crate) fn model(&self) -> MutexGuard<'_, Model> {
         locked(&self.model)
+    }
+
+    /// The limits that the core hears of.
+    fn mistaken(&self, mut limits: Limits) -> Limits {
+        if self.is_faulty(Fault::Unlimit) {
+            return Limits::default();
+        }
+        let (is_more, is_silent) =
+            (self.is_faulty(Fault::Overfill), self.is_faulty(Fault::Silence));
+        for quota in limits.socket.iter_mut().chain(&mut limits.channel).flatten() {
+            quota.burst += u64::from(is_more);
+            if is_silent && quota.policy == Policy::Reply {
+                quota.policy = Policy::Drop;
+            }
+        }
+        limits
     }
 
     /// Whether this is to go wrong now.
@@ -315,19 +340,30 @@ impl Letter {
     }
 }
 
+/// How often a server looks whose time is over (PROTOCOL §7.2).
+fn sweep_ns(config: &Config) -> u64 {
+    let Config { handshake_timeout, close_timeout, decision_timeout, idle_timeout, .. } = config;
+    let others = handshake_timeout.min(close_timeout).min(decision_timeout);
+    let shortest = idle_timeout.as_ref().unwrap_or(others).min(others);
+    (*shortest / 8).clamp(TICK, Duration::from_secs(5)).as_nanos() as u64
+}
+
 fn mounts(stage: &Arc<Stage>) -> [Mount; 2] {
     let profile = &stage.profile;
+    let limits = stage.mistaken(profile.limits().copied().unwrap_or_default());
     let join = app::join(stage);
     // All names that begin so; it cannot fail.
     let pattern = Pattern::parse("rooms:*");
     let prepare = (profile.extras.prepare_above > 0).then(|| ready::prepare(stage));
-    let limits = ChannelLimits::default();
-    let route = pattern.ok().map(|pattern| Route { pattern, join: join.clone(), prepare, limits });
+    let of_channel = limits.of_channel();
+    let route = |pattern| Route { pattern, join: join.clone(), prepare, limits: of_channel };
+    let route = pattern.ok().map(route);
     let mut channels = Mount::new(Kind::Channels(route.into_iter().collect()));
     (channels.channels_max, channels.count_members) =
         (profile.channels_max, profile.counts_members);
     let mut plain = Mount::new(Kind::Plain { topic: "plain:0".to_owned(), join });
     plain.count_members = profile.counts_members;
+    (channels.limits, plain.limits) = (limits.of_socket(), limits.of_socket());
     [channels, plain]
 }
 

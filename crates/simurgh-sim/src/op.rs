@@ -84,6 +84,9 @@ kinds! {
     Unlisten "unlisten" 3,
     /// Somebody outside of channels asks who is present in topic `b`.
     Who "who" 10,
+    /// A client says the same several times, and all of it is read: `b` the topic, `c` what, and
+    /// how often.
+    Burst "burst" 20,
 }
 
 impl Kind {
@@ -93,6 +96,8 @@ impl Kind {
     pub(crate) const MIDDLE: usize = Self::Restart as usize + 1;
     /// And before there was presence.
     pub(crate) const LATE: usize = Self::Unlisten as usize + 1;
+    /// And before there were limits.
+    pub(crate) const UNLIMITED: usize = Self::Who as usize + 1;
 }
 
 /// One operation.

@@ -4,6 +4,7 @@ use simurgh_core::{NETWORK, Phase};
 use simurgh_proto::ws::CloseCode;
 
 use crate::model::{Asks, Doing, code_bit};
+use crate::op::Op;
 use crate::world::World;
 
 impl World {
@@ -53,6 +54,26 @@ impl World {
             let text = format!("socket {conn} is {phase:?} (held: {held}) although {why}");
             self.stage.model().fail("close", text);
         }
+    }
+
+    /// A client says the same several times, and all of it is read.
+    pub(crate) fn burst(&mut self, op: Op) {
+        let Some(conn) = self.link_of(op.a).filter(|_| self.stage.profile.extras.is_limited) else {
+            return;
+        };
+        let topic = self.some_topic(op.b);
+        let asks = match op.c % 16 {
+            0..3 => Asks::Join,
+            3 => Asks::Heartbeat,
+            4 => Asks::Leave,
+            _ => Asks::Event,
+        };
+        let phoenix = self.stage.model().topics.phoenix();
+        let topic = if asks == Asks::Heartbeat { phoenix } else { topic };
+        for n in 0..2 + op.c / 16 % 9 {
+            self.say(conn, asks, topic, op.c.rotate_left(n), false);
+        }
+        self.read(conn, usize::MAX);
     }
 
     /// New cores start where all have drained and ended, as another process does. Who had channels

@@ -16,9 +16,12 @@ pub(crate) const JOIN_CRASHED: u32 = u32::MAX - 4;
 pub(crate) const JOIN_TIMED_OUT: u32 = u32::MAX - 5;
 pub(crate) const CHANNEL_CRASH: u32 = u32::MAX - 6;
 pub(crate) const TOO_LONG: u32 = u32::MAX - 8;
+pub(crate) const TOO_LARGE: u32 = u32::MAX - 9;
 
 /// What presence says, each payload by a number drawn from it: greater than all that are given.
 const PRESENCE: u32 = 1 << 30;
+/// And what says that a rate is exceeded, and by how much.
+const LIMITED: u32 = 1 << 29;
 
 /// Makes a payload that bears a number and a word for the application, with so many bytes more.
 pub(crate) fn make(id: u32, word: u32, pad: usize, is_binary: bool) -> Payload<'static> {
@@ -82,6 +85,10 @@ fn fixed(bytes: &[u8]) -> u32 {
         b"{\"reason\":\"join timed out\"}" => JOIN_TIMED_OUT,
         b"{\"reason\":\"channel_crash\"}" => CHANNEL_CRASH,
         b"{\"reason\":\"topic or join_ref too long\"}" => TOO_LONG,
+        b"{\"reason\":\"payload_too_large\"}" => TOO_LARGE,
+        _ if bytes.starts_with(b"{\"reason\":\"rate_limited\"") => {
+            LIMITED | (hashed(0, bytes) >> 35) as u32
+        }
         _ if is_of_presence(bytes) => PRESENCE | (hashed(0, bytes) >> 34) as u32,
         _ => STRANGE,
     }

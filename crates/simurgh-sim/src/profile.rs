@@ -8,6 +8,7 @@ use fastrand::Rng;
 use simurgh_core::{Config, Permits, PresenceConfig};
 
 use crate::extras::Extras;
+use crate::limits::Limits;
 use crate::op::Kind;
 
 /// Events of broadcasts; interceptors take the first, or the first two.
@@ -38,16 +39,19 @@ pub(crate) enum Habit {
     Update,
     Untrack,
     AskState,
+    Expire,
 }
 
 /// How many habits there are.
-pub(crate) const HABITS: usize = 19;
+pub(crate) const HABITS: usize = 20;
 /// Weights of those that there are where [`Extras::reaches`].
 const FURTHER: [u8; 5] = [2, 2, 1, 2, 3];
 /// And where [`Extras::is_present`].
 const PRESENT: [u8; 4] = [12, 5, 3, 6];
+/// And where [`Extras::expires`].
+const EXPIRING: [u8; 1] = [4];
 /// The others.
-const USUAL: usize = HABITS - PRESENT.len() - FURTHER.len();
+const USUAL: usize = HABITS - EXPIRING.len() - PRESENT.len() - FURTHER.len();
 
 /// All that a seed decides before the first operation.
 #[derive(Clone, Debug)]
@@ -85,16 +89,33 @@ pub(crate) struct Profile {
     /// Weights of operations, by their places.
     pub(crate) weights: Vec<u16>,
     pub(crate) extras: Extras,
+    /// Where [`Extras::is_limited`].
+    limits: Limits,
 }
 
 impl Profile {
     /// What a seed makes.
     pub(crate) fn of(seed: u64) -> Self {
+        let mut it = Self::unlimited(seed);
+        let mut rng = Rng::with_seed(seed ^ 0x4c_49_4d_54);
+        (it.extras.is_limited, it.extras.expires) = (rng.u8(..) < 80, rng.u8(..) < 80);
+        let bursts = swarm(&mut rng).max(1);
+        it.weights.push(if it.extras.is_limited { bursts } else { 0 });
+        for (place, usual) in it.habits.iter_mut().skip(HABITS - EXPIRING.len()).zip(EXPIRING) {
+            *place = if rng.u8(..) < 210 { usual } else { 0 };
+        }
+        it.limits = Limits::of(&mut rng);
+        it
+    }
+
+    /// What it made before there were limits, and times that end.
+    pub(crate) fn unlimited(seed: u64) -> Self {
         let mut it = Self::late(seed);
         let mut rng = Rng::with_seed(seed ^ 0x50_52_45_53);
         it.extras.is_present = rng.u8(..) < 160;
-        it.weights.extend((Kind::LATE..Kind::ALL.len()).map(|_| swarm(&mut rng)));
-        for (place, usual) in it.habits.iter_mut().skip(HABITS - PRESENT.len()).zip(PRESENT) {
+        it.weights.extend((Kind::LATE..Kind::UNLIMITED).map(|_| swarm(&mut rng)));
+        let present = it.habits.iter_mut().skip(USUAL + FURTHER.len());
+        for (place, usual) in present.zip(PRESENT) {
             *place = if rng.u8(..) < 210 { usual } else { 0 };
         }
         let most = it.config.broadcast_bytes_max();
@@ -176,6 +197,7 @@ impl Profile {
             config: config(&mut rng),
             weights: (0..Kind::EARLY).map(|_| swarm(&mut rng)).collect(),
             extras: Extras::default(),
+            limits: Limits::default(),
         }
     }
 
@@ -195,6 +217,7 @@ impl Profile {
             Kind::EARLY => Some("early"),
             Kind::MIDDLE => Some("middle"),
             Kind::LATE => Some("late"),
+            Kind::UNLIMITED => Some("unlimited"),
             _ => None,
         }
     }
@@ -202,13 +225,23 @@ impl Profile {
     /// Weights of what callbacks do.
     pub(crate) fn habits(&self) -> [u8; HABITS] {
         let mut habits = self.habits;
-        let (further, present) = (USUAL..USUAL + FURTHER.len(), USUAL + FURTHER.len()..HABITS);
-        for (range, is_on) in [(further, self.extras.reaches), (present, self.extras.is_present)] {
+        let (further, present) = (USUAL, USUAL + FURTHER.len());
+        let expiring = present + PRESENT.len();
+        for (range, is_on) in [
+            (further..present, self.extras.reaches),
+            (present..expiring, self.extras.is_present),
+            (expiring..HABITS, self.extras.expires),
+        ] {
             if let Some(places) = habits.get_mut(range).filter(|_| !is_on) {
                 places.fill(0);
             }
         }
         habits
+    }
+
+    /// What clients may say, if that is limited at all.
+    pub(crate) fn limits(&self) -> Option<&Limits> {
+        Some(&self.limits).filter(|_| self.extras.is_limited)
     }
 
     /// So many in one topic that no shard serves them without a permit.

@@ -66,8 +66,9 @@ fn ready(stage: &Arc<Stage>, message: &mut Message<'static>) -> Ready {
     if panics {
         crate::app::give_up();
     }
-    let is_join = message.event == events::JOIN;
-    let payload = (!is_join).then(|| std::mem::replace(&mut message.payload, Payload::NULL));
+    // What stands in its place is not to be longer than it was.
+    let is_taken = message.event != events::JOIN && message.payload.len() >= Payload::NULL.len();
+    let payload = is_taken.then(|| std::mem::replace(&mut message.payload, Payload::NULL));
     stage.ready.fetch_add(1, Ordering::Relaxed);
     Ready { id, word, payload, answer: Some(answer), stage: Arc::clone(stage) }
 }
@@ -125,7 +126,9 @@ impl World {
             return true;
         };
         self.tell(|| format!("a long message of #{conn} has been read"));
-        let received = serializer.decode_owned(text).ok().and_then(|it| self.prepared(it));
+        let message = serializer.decode_owned(text).ok();
+        let size = message.as_ref().map(crate::client::size).unwrap_or_default();
+        let received = message.and_then(|it| self.prepared(it));
         let net = self.servers.get_mut(shard).map(|it| &mut it.net);
         let peer = net.and_then(|it| it.peer_mut(key));
         // What came in before the socket was closed is not for anybody any more.
@@ -147,7 +150,7 @@ impl World {
                     let mut model = stage.model();
                     let asked =
                         Asked { join_ref: crate::client::join_ref(&received.message), ..asked };
-                    model.message(conn, asked);
+                    model.message(conn, asked, size);
                     model.prepared = id;
                     drop(model);
                     core.message(net, key, received);
@@ -176,8 +179,10 @@ impl World {
         let Some(prepare) = route.and_then(|it| it.prepare.as_ref()) else {
             return Some((message.into(), None));
         };
+        let bytes = message.payload.len();
         let prepared = guarded(|| prepare(&mut message))?;
+        let taken_bytes = bytes.saturating_sub(message.payload.len());
         let id = prepared.downcast_ref::<Ready>().map(|it| it.id);
-        Some((Received { message, prepared: Some(prepared), taken_bytes: 0 }, id))
+        Some((Received { message, prepared: Some(prepared), taken_bytes }, id))
     }
 }

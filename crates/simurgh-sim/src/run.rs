@@ -24,6 +24,8 @@ pub(crate) enum Era {
     Middle,
     /// Before there was presence.
     Late,
+    /// Before there were limits, and times that end.
+    Unlimited,
     #[default]
     Now,
 }
@@ -39,6 +41,7 @@ impl Plan {
             Era::Early => Profile::early(seed),
             Era::Middle => Profile::middle(seed),
             Era::Late => Profile::late(seed),
+            Era::Unlimited => Profile::unlimited(seed),
             Era::Now => Profile::of(seed),
         };
         Self { profile, fault: None }

@@ -6,7 +6,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use simurgh_core::{
-    Broadcast, BroadcastError, Mail, NETWORK, Node, Phase, Reply, SocketState, Stop, Wire, guarded,
+    Broadcast, BroadcastError, Lifetime, Mail, NETWORK, Node, Phase, Reply, SocketState, Stop,
+    Wire, guarded, nanoseconds,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::session::client::Client;
@@ -14,8 +15,9 @@ use simurgh_proto::ws::{CloseCode, Decoder};
 
 use crate::client::Link;
 use crate::handlers::first_assigned;
+use crate::limits::lifetime;
 use crate::model::{Answer, Asks, Doing, Due, Intent, Joining, Life, Made, Model};
-use crate::node::{CHANNELS, Decision, Letter, PLAIN, Tag, locked};
+use crate::node::{CHANNELS, Decision, Fault, Letter, PLAIN, Tag, locked};
 use crate::op::{Kind, Op};
 use crate::payload;
 use crate::profile::{EVENTS, IDS};
@@ -150,6 +152,8 @@ impl World {
         if let Some(place) = self.current.get_mut(client) {
             *place = Some(conn);
         }
+        let has_time = self.stage.profile.extras.expires && c >> 29 & 1 == 0;
+        let time = if has_time { lifetime(c.rotate_left(13)) } else { None };
         let due = Due::Join { id: payload::EMPTY };
         let doing = if plain { Doing::Message(Some(due)) } else { Doing::Other };
         self.step(shard, doing, 1, |core, net, stage| {
@@ -157,7 +161,14 @@ impl World {
                 let joining = Joining { conn, topic, join_ref: 0, msg_ref: 0 };
                 stage.model().joining = Some(joining);
             }
-            core.opened(net, key, SocketState { id: name, assigns, ..SocketState::default() });
+            let mut model = stage.model();
+            if let Some(time) = time {
+                model.lives_for(conn, Some(nanoseconds(time)));
+            }
+            drop(model);
+            let time = time.filter(|_| !stage.is_faulty(Fault::Outstay));
+            let lifetime = time.map(Lifetime::from);
+            core.opened(net, key, SocketState { id: name, assigns, lifetime });
         });
     }
 
@@ -312,9 +323,11 @@ impl World {
         let topic = it.topic;
         let (id, payload) = model.payload(Made::plain(topic, 0), c, 0);
         drop(model);
+        let expires = self.stage.profile.extras.expires;
         let intent = match (&answers, c >> 9 & 7) {
             (Some((_, msg_ref)), _) => Intent::Reply { msg_ref: *msg_ref, id },
             (None, 0) => Intent::Stop(Stop::Normal),
+            (None, 1) if expires && c >> 12 & 1 == 0 => Intent::Stop(Stop::Expired),
             (None, 1) => Intent::Stop(Stop::Abnormal),
             (None, 2..5) => Intent::Push { id },
             (None, _) => Intent::Info { id },

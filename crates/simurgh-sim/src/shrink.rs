@@ -54,7 +54,7 @@ impl Shrinking<'_> {
 
     /// A smaller world, if it fails there as well.
     fn simpler(&mut self, plan: &mut Plan, ops: &[Op]) -> bool {
-        let changes: [fn(&mut Profile); 19] = [
+        let changes: [fn(&mut Profile); 21] = [
             |it| it.shards = 1,
             |it| it.shards = it.shards.min(2),
             |it| it.clients = it.clients.div_ceil(2),
@@ -74,6 +74,8 @@ impl Shrinking<'_> {
             |it| it.extras.waits = 0,
             |it| it.extras.reaches = false,
             |it| it.extras.is_present = false,
+            |it| it.extras.is_limited = false,
+            |it| it.extras.expires = false,
         ];
         let mut is_simpler = false;
         for change in changes {

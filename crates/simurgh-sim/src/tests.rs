@@ -9,10 +9,15 @@ use crate::shrink::shrink;
 
 /// Seeds until this fault is noticed, by one of these rules.
 fn notices(fault: Fault, rules: &[&str]) {
+    notices_after(fault, 3, rules);
+}
+
+/// The same with a fault that comes after so many times at which it could.
+fn notices_after(fault: Fault, times: u32, rules: &[&str]) {
     let mut found = None;
     for seed in 0..400 {
         let mut plan = Plan::of(seed);
-        plan.fault = Some((fault, 3));
+        plan.fault = Some((fault, times));
         if let Some(failure) = run::seeded(&plan, 400).0.failure {
             found = Some(failure);
             break;
@@ -57,6 +62,45 @@ fn what_waits_goes_on_or_is_given_up() {
     let counts = [handled, given_up, holds, overdue, spoken, linked, listened, assigned];
     assert!(counts.iter().all(|it| *it > 0), "{counts:?}");
     assert!(overdue < holds, "most holds end otherwise");
+}
+
+/// What shows that somebody did what is over a limit.
+const UNMET: [&str; 5] = ["callback", "metrics", "unexpected", "order", "presence"];
+
+/// Things are over limits, sockets are closed for that, and most messages are not; sockets have
+/// times that end, or are moved.
+#[test]
+fn what_is_limited_is_met() {
+    let mut all = Counts::default();
+    for seed in 0..120 {
+        let (result, _) = run::seeded(&Plan::of(seed), 2000);
+        assert_eq!(result.failure, None, "seed {seed}");
+        all.add(&result.counts);
+    }
+    let Counts { limited, limited_closes, let_pass, lifetimes, lapsed, messages, .. } = all;
+    let counts = [limited, limited_closes, let_pass, lifetimes, lapsed];
+    assert!(counts.iter().all(|it| *it > 0), "{counts:?}");
+    assert!(limited < messages / 4 && lapsed < lifetimes, "most are within: {counts:?}");
+}
+
+#[test]
+fn a_bucket_that_holds_one_more_is_noticed() {
+    notices_after(Fault::Overfill, 0, &UNMET);
+}
+
+#[test]
+fn a_limit_that_drops_what_it_is_to_answer_is_noticed() {
+    notices_after(Fault::Silence, 0, &["lost", "order", "unexpected"]);
+}
+
+#[test]
+fn a_limit_that_is_not_kept_is_noticed() {
+    notices_after(Fault::Unlimit, 0, &UNMET);
+}
+
+#[test]
+fn a_socket_that_outstays_its_time_is_noticed() {
+    notices(Fault::Outstay, &["expiry"]);
 }
 
 #[test]
@@ -177,5 +221,5 @@ fn linked_work_that_is_not_told_its_end_is_noticed() {
 
 #[test]
 fn a_message_handled_twice_is_noticed() {
-    notices(Fault::Repeat, &["callback", "reason", "unexpected", "order"]);
+    notices(Fault::Repeat, &["callback", "reason", "unexpected", "order", "metrics"]);
 }

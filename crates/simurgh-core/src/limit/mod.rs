@@ -110,7 +110,7 @@ pub struct SizeLimit {
 /// What one socket may say, on all its topics together. By default as much as it likes.
 ///
 /// Bytes are those of a message's refs, topic, event and payload as they came, whatever its
-/// serializer.
+/// serializer; of a plain message its data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SocketLimits {
     /// Joins.

@@ -29,15 +29,15 @@ use crate::wire::Wire;
 impl<N: Node> Core<N> {
     /// A socket is let in: its session begins.
     pub(crate) fn begin_session(&mut self, out: &mut impl Sockets, key: Key, state: SocketState) {
-        let tick = out.now().tick;
+        let now = out.now();
         let Some(socket) = out.socket_mut(key) else {
             return self.application.drop_guarded(state);
         };
-        socket.enter(Phase::Open, tick);
+        socket.enter(Phase::Open, now.tick);
         let (wire, mount, id) = (socket.wire, socket.mount, state.id.clone());
         if !state.is_empty() {
             let own = socket.own.get_or_insert_default();
-            own.expires = state.lifetime.map(|it| self.expiry.note(it, tick));
+            own.expires = state.lifetime.map(|it| self.expiry.note(it, now));
             own.state = state;
         }
         self.metrics.upgrades.add(1);

@@ -2,11 +2,14 @@
 //!
 //! A deadline lies in the record that few sockets have. Looking there in each round of the sweep
 //! would be a miss of the cache for every socket with an id, so a shard knows when the next
-//! deadline is at the earliest, and looks in the rounds after that alone.
+//! deadline is at the earliest, and looks in the rounds after that alone. All of it is in ticks of
+//! `clock::passed`.
+
+use simurgh_reactor::Now;
 
 use crate::clock::{Lifetime, has_passed};
 
-/// When somebody's time may be over, in ticks of the coarse clock.
+/// When somebody's time may be over, in ticks of the clock.
 #[derive(Debug, Default)]
 pub(crate) struct Expiry {
     /// No deadline is before this; none: there is no deadline.
@@ -19,7 +22,7 @@ pub(crate) struct Expiry {
 
 impl Expiry {
     /// A socket has this time from now on; returns its deadline.
-    pub(crate) fn note(&mut self, lifetime: Lifetime, now: u32) -> u32 {
+    pub(crate) fn note(&mut self, lifetime: Lifetime, now: Now) -> u32 {
         let deadline = lifetime.after(now);
         for least in [&mut self.soonest, &mut self.seen] {
             *least = Some(earlier(*least, deadline));
@@ -77,7 +80,8 @@ mod tests {
         assert!(!expiry.is_looking());
         // The clock wraps between these two.
         let began = u32::MAX - 5;
-        let (late, early) = (expiry.note(seconds(60), began), expiry.note(seconds(1), began));
+        let now = Now::from_ns(u64::from(began) * 100_000_000);
+        let (late, early) = (expiry.note(seconds(60), now), expiry.note(seconds(1), now));
         assert_eq!([early, late], [4, 594]);
         for (now, looks) in [(began, false), (3, false), (4, true)] {
             expiry.begin(now);
@@ -96,11 +100,21 @@ mod tests {
     }
 
     #[test]
+    fn who_may_stay_for_years_does_not_hide_whose_time_has_just_ended() {
+        let mut expiry = Expiry::default();
+        let early = expiry.note(seconds(1), Now::from_ns(0));
+        // Nobody has looked since.
+        expiry.note(Lifetime::from(Duration::MAX), Now::from_ns(3_600_000_000_000));
+        expiry.begin(36_000);
+        assert!(expiry.is_looking() && expiry.is_over(early, 36_000));
+    }
+
+    #[test]
     fn a_deadline_that_comes_while_a_round_is_under_way_is_not_forgotten() {
         let mut expiry = Expiry::default();
-        expiry.note(seconds(0), 0);
+        expiry.note(seconds(0), Now::from_ns(0));
         expiry.begin(10);
-        expiry.note(seconds(1), 10);
+        expiry.note(seconds(1), Now::from_ns(1_000_000_000));
         expiry.end();
         expiry.begin(19);
         assert!(!expiry.is_looking());

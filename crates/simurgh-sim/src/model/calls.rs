@@ -8,6 +8,7 @@ use super::{
     Chan, Frame, Joining, Life, Line, Model, NONE, Published, Relay, Replaced, Sort, code_bit,
     notice_of,
 };
+use crate::limits::Limited;
 use crate::model::steps::{Doing, Due};
 
 /// A callback, with the number of the payload it is about.
@@ -55,6 +56,10 @@ pub(crate) enum Eff {
     Proceed,
     /// Something with its presences.
     Present(Does),
+    /// Its socket may stay for as long as this word means.
+    Expire(u32),
+    /// Its socket closes because of a limit.
+    Exceed(Limited),
     /// An event of presence, for a channel: by its letter, what stands for its payload, and the
     /// record of it.
     Say {
@@ -179,6 +184,9 @@ impl Model {
         let mut leave_ref = None;
         if ended_in.is_none() && reason != Reason::Closed {
             self.forgo(chan);
+        }
+        if reason == Reason::Stopped(Stop::Expired) {
+            self.expires(chan, true);
         }
         match reason {
             Reason::Closed => self.now.closed.push(chan),
@@ -309,7 +317,8 @@ impl Model {
     }
 
     /// A callback has returned, or panicked: what it did takes place.
-    pub(crate) fn end(&mut self, did: Did) {
+    pub(crate) fn end(&mut self, mut did: Did) {
+        self.within_limits(&mut did);
         self.note(|| {
             let Did { chan, conn, call, effects, out, .. } = &did;
             let who = if *chan == NONE { String::new() } else { format!("channel {chan}, ") };
@@ -370,6 +379,8 @@ impl Model {
                     self.replies(chan, horizon.unwrap_or(seq), msg_ref, id);
                 }
                 Eff::Broadcast(_) => {}
+                Eff::Exceed(what) => self.closes_for(conn, what),
+                Eff::Expire(word) => self.expires_in(conn, call, in_closing, word),
                 Eff::Assign(value) => self.assigns(conn, call, in_closing, value),
                 Eff::Present(does) => self.presents(chan, conn, call, does, in_closing),
                 Eff::Say { .. } => self.says_presence(call, effect, horizon.unwrap_or(seq)),
@@ -507,6 +518,9 @@ impl Model {
         match reason {
             Reason::Crashed => self.counts.panics += 1,
             _ => self.counts.stops += 1,
+        }
+        if reason == Reason::Stopped(Stop::Expired) {
+            self.expires(chan, false);
         }
         self.now.ending.push(chan);
         if let Some(it) = self.chan_mut(chan) {

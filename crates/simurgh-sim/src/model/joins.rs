@@ -86,7 +86,9 @@ impl Model {
     /// The effects of a join that has made no channel: what concerns others, or the socket.
     fn spoken(&mut self, joining: Joining, mut effects: Vec<Eff>, out: Out) {
         let conn = joining.conn;
-        effects.retain(|it| matches!(it, Eff::Broadcast(_) | Eff::Close(_) | Eff::Assign(_)));
+        effects.retain(|it| {
+            matches!(it, Eff::Broadcast(_) | Eff::Close(_) | Eff::Assign(_) | Eff::Expire(_))
+        });
         let call = Call::Join { id: NONE };
         self.end(Did { chan: NONE, conn, call, effects, out, msg_ref: 0, seq: 0 });
     }

@@ -15,8 +15,10 @@
 
 mod accept;
 mod calls;
+mod expiry;
 pub(crate) mod home;
 mod joins;
+pub(crate) mod limits;
 mod listeners;
 pub(crate) mod presence;
 mod seen;
@@ -32,12 +34,15 @@ use simurgh_proto::message::Payload;
 use crate::app::Member;
 use crate::bounds::Flow;
 use crate::counts::Counts;
+use crate::limits::{Limited, Limits};
 use crate::payload;
 use crate::profile::IDS;
 use crate::refs;
 pub(crate) use accept::{DISCONNECT, PUSHED};
 pub(crate) use calls::{Answer, Call, Did, Eff, Out};
+use expiry::{Clock, Expired, Time};
 pub(crate) use joins::Joining;
+use limits::{Counted, Said};
 pub(crate) use listeners::{Ear, LISTENER};
 use presence::{Presence, View};
 pub(crate) use seen::{Line, Sort};
@@ -122,6 +127,10 @@ pub(crate) struct Conn {
     pub(crate) assigned: Option<u32>,
     /// Codes it may be closed with.
     pub(crate) codes: u32,
+    /// What it has said lately, and the limit for which it is closed.
+    pub(crate) said: Option<Box<Said>>,
+    pub(crate) over: Option<Limited>,
+    pub(crate) time: Time,
     /// Who bears this id was told to go.
     pub(crate) is_disconnected: bool,
     pub(crate) closed_step: u32,
@@ -217,6 +226,9 @@ pub(crate) struct Shard {
     pub(crate) unmatched: u64,
     /// Of the refused those of this step of which that is not certain.
     pub(crate) refused_perhaps: u64,
+    /// What was over which limit.
+    pub(crate) limited: Counted,
+    pub(crate) expired: Expired,
     pub(crate) drains: bool,
 }
 
@@ -252,6 +264,9 @@ pub(crate) struct Model {
     /// Ticks that a channel may want no more, and may if its client has hung up.
     pub(crate) waits_max: [u32; 2],
     pub(crate) presence: Presence,
+    /// What clients may say.
+    pub(crate) limits: Option<Limits>,
+    pub(crate) clock: Clock,
     /// Values of channels that there are.
     pub(crate) alive: i64,
     pub(crate) seats: i64,
@@ -372,6 +387,8 @@ impl Model {
             handlers: Vec::new(),
             waits_max: [0; 2],
             presence: Presence::default(),
+            limits: None,
+            clock: Clock::default(),
             alive: 0,
             seats: 0,
             spare: Vec::new(),
@@ -541,6 +558,9 @@ impl Model {
             waits: Waits::default(),
             assigned: None,
             codes: 0,
+            said: None,
+            over: None,
+            time: Time::default(),
             is_disconnected: false,
             closed_step: 0,
             is_cut: false,

@@ -2,6 +2,7 @@
 
 use simurgh_core::{Reason, Stop};
 
+use super::limits::Size;
 use super::{Call, Did, Eff, Joining, Line, Model, NONE, Now, Out, code_bit};
 use crate::payload::{EMPTY, TOO_LONG, TOO_MANY, UNMATCHED};
 use crate::refs;
@@ -99,9 +100,12 @@ impl Model {
     }
 
     /// A core is given a message.
-    pub(crate) fn message(&mut self, conn: u32, asked: Asked) {
+    pub(crate) fn message(&mut self, conn: u32, asked: Asked, size: Size) {
         self.counts.messages += 1;
         self.must_not_wait(conn);
+        if self.is_over_a_limit(conn, asked, size) {
+            return;
+        }
         let Asked { asks, topic, join_ref, msg_ref, id } = asked;
         let joined = self.joined(conn, topic);
         let current = joined.and_then(|it| self.chan(it)).map(|it| it.join_ref);
@@ -206,6 +210,11 @@ impl Model {
         self.end(Did { chan, conn, call, effects, out, msg_ref, seq: 0 });
     }
 
+    /// A message for a channel is answered by the core itself.
+    pub(super) fn replies_to(&mut self, chan: u32, msg_ref: u32, response: u32) {
+        self.told_to(chan, Vec::new(), Out::Reply(b'e', response), msg_ref);
+    }
+
     /// What is pushed to several channels is said to each in turn.
     pub(super) fn told_some(&mut self, effects: Vec<Eff>) {
         let call = Call::HandleIn { id: NONE };
@@ -244,6 +253,7 @@ impl Model {
         self.waiting.retain(|it| *it != conn);
         let drains = self.shards.get(shard).is_some_and(|it| it.drains);
         let is_tick = self.doing == Doing::Tick;
+        let has_expired = self.has_expired(conn);
         if let Some(shard) = self.shards.get_mut(shard) {
             shard.open -= 1;
             shard.sockets.retain(|it| *it != conn);
@@ -256,8 +266,12 @@ impl Model {
         if is_tick && drains {
             it.codes |= code_bit(1012);
         }
+        if is_tick && has_expired {
+            it.codes |= code_bit(3000);
+        }
         it.is_cut |= is_gone;
         let (codes, left) = (it.codes, it.channels.len());
+        self.may_have_expired(conn, has_expired, codes == code_bit(3000));
         if codes == 0 && !is_gone {
             self.fail("close", format!("socket {conn} is closed for no reason"));
         }
@@ -268,7 +282,7 @@ impl Model {
 
     /// A core returns.
     pub(crate) fn end_step(&mut self) {
-        self.running = None;
+        let shard = self.running.take();
         let doing = std::mem::replace(&mut self.doing, Doing::Nothing);
         if let Doing::Message(Some(due)) | Doing::Mail(Some(due)) = doing {
             self.still_due(due);
@@ -283,6 +297,9 @@ impl Model {
         self.check_told();
         self.check_presence();
         self.check_ears();
+        if doing == Doing::Tick {
+            self.check_expired(shard);
+        }
         let ending = std::mem::take(&mut self.now.ending);
         if let Some(chan) = ending.iter().find(|it| self.is_live(**it)) {
             self.fail("terminate", format!("channel {chan} goes on after its end"));

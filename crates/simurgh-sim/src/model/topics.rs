@@ -40,6 +40,11 @@ impl Topics {
         self.name(topic).len() > FIELD_BYTES_MAX
     }
 
+    /// Whether it can be joined, but for its length.
+    pub(crate) fn is_room(&self, topic: u8) -> bool {
+        usize::from(topic) < self.rooms || self.over == Some(topic)
+    }
+
     pub(crate) fn unmatched(&self) -> u8 {
         self.rooms as u8
     }

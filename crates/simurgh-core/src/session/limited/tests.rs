@@ -297,6 +297,27 @@ fn plain_messages_have_no_answers() {
     }
 }
 
+/// It has no refs and no topic, and what event it is called by is the core's own.
+#[test]
+fn of_a_plain_message_its_data_is_counted() {
+    let join: JoinFn = std::sync::Arc::new(|_, _| Join::ok(scripted(|_, _| Outcome::NoReply)));
+    for (frame, policy) in
+        [Frame::Text("12345"), Frame::Binary(b"12345")].into_iter().zip([LimitPolicy::Close; 2])
+    {
+        let (topic, join) = ("chat".to_owned(), join.clone());
+        let socket = SocketLimits { bytes: by(11, policy), ..NO_SOCKET };
+        let mount = limit(Mount::new(Kind::Plain { topic, join }), socket, NO_CHANNEL);
+        let mut it = Stage::with(Config::default(), vec![mount]);
+        let key = it.opens(Wire::Plain);
+        for _ in 0..2 {
+            it.core.plain_message(&mut it.out, key, frame);
+            assert!(it.hears(key).is_empty());
+        }
+        it.core.plain_message(&mut it.out, key, frame);
+        it.is_closed(key, "rate_limited: bytes");
+    }
+}
+
 /// Tracks with its join, and as it is told.
 fn present() -> Scripted {
     scripted(|ctx, heard| {
@@ -434,5 +455,31 @@ proptest! {
                 prop_assert!(a.max(b) <= 4 + 4 * elapsed_ms / 1_000);
             }
         }
+    }
+}
+
+/// An error would be a message like any other to them.
+#[test]
+fn plain_clients_do_not_hear_of_changes_of_presence_beyond_the_rate() {
+    for policy in [LimitPolicy::Reply, LimitPolicy::Drop] {
+        let join: JoinFn = std::sync::Arc::new(|_, _| {
+            Join::ok(scripted(|ctx, heard| {
+                if let Heard::In(..) = heard {
+                    ctx.presence().push_state();
+                }
+                Outcome::NoReply
+            }))
+        });
+        let topic = "chat".to_owned();
+        let socket = SocketLimits { presence_calls: by(1, policy), ..NO_SOCKET };
+        let mount = limit(Mount::new(Kind::Plain { topic, join }), socket, NO_CHANNEL);
+        let mut it = Stage::with(Config::default(), vec![mount]);
+        let key = it.opens(Wire::Plain);
+        it.counts();
+        for _ in 0..3 {
+            it.core.plain_message(&mut it.out, key, Frame::Text("hi"));
+        }
+        assert_eq!(it.counts(), ["limited_presence_calls +2"]);
+        assert_eq!(it.hears(key), Vec::<String>::new());
     }
 }

@@ -1,0 +1,246 @@
+//! What clients may say (PROTOCOL §6.7): an account of buckets, each kept as what is in it and
+//! since when, and what is to come of what they do not hold.
+
+use simurgh_core::Wire;
+
+use super::{Asked, Asks, Call, Did, Eff, Line, Model, Out};
+use crate::limits::{KINDS, Limited, Limits, Policy, Quota, RATES};
+use crate::model::presence::Does;
+use crate::model::steps::Doing;
+use crate::payload;
+
+/// How large a message is: its refs, topic, event and payload, and its payload.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Size {
+    pub(crate) bytes: u64,
+    pub(crate) payload: usize,
+}
+
+/// What is in a bucket, in parts of which a token is as many as its period has nanoseconds: in each
+/// nanosecond as many come back as tokens in a period.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    /// None: nobody has taken anything yet.
+    left: Option<u128>,
+    at_ns: u64,
+}
+
+impl Bucket {
+    /// Takes so many tokens, or says in how many milliseconds they would be there, if ever.
+    fn take(&mut self, quota: &Quota, cost: u64, now_ns: u64) -> Result<(), Option<u64>> {
+        let token = u128::from(quota.period_ms) * 1_000_000;
+        let (full, cost) = (u128::from(quota.burst) * token, u128::from(cost) * token);
+        let passed = u128::from(now_ns.saturating_sub(self.at_ns));
+        let left = self.left.map_or(full, |it| it + passed * u128::from(quota.count)).min(full);
+        (self.left, self.at_ns) = (Some(left), now_ns);
+        if cost <= left {
+            self.left = Some(left - cost);
+            return Ok(());
+        }
+        let wait_ns = (cost - left).div_ceil(u128::from(quota.count));
+        Err((cost <= full).then(|| wait_ns.div_ceil(1_000_000) as u64))
+    }
+}
+
+type Buckets = [Bucket; RATES];
+
+/// What a socket has said lately, on all its topics and on each.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    all: Buckets,
+    topics: Vec<(u8, Buckets)>,
+}
+
+impl Said {
+    fn on(&mut self, topic: u8) -> Option<&mut Buckets> {
+        if !self.topics.iter().any(|(it, _)| *it == topic) {
+            self.topics.push((topic, Buckets::default()));
+        }
+        self.topics.iter_mut().find(|(it, _)| *it == topic).map(|(_, it)| it)
+    }
+}
+
+/// A limit that something is over.
+#[derive(Clone, Copy, Debug)]
+struct Over {
+    what: Limited,
+    policy: Policy,
+    wait_ms: Option<u64>,
+}
+
+impl Over {
+    /// What stands for the response of an error reply.
+    fn response(self) -> u32 {
+        let limit = self.what.name();
+        let json = match (self.what, self.wait_ms) {
+            (Limited::PayloadBytes, _) => return payload::TOO_LARGE,
+            (_, None) => format!("{{\"reason\":\"rate_limited\",\"limit\":\"{limit}\"}}"),
+            (_, Some(ms)) => format!(
+                "{{\"reason\":\"rate_limited\",\"limit\":\"{limit}\",\"retry_after_ms\":{ms}}}"
+            ),
+        };
+        payload::said(json.as_bytes())
+    }
+}
+
+/// Takes all that is asked for, or nothing of it.
+fn take(
+    buckets: &mut Buckets,
+    quotas: &[Option<Quota>; RATES],
+    asked: &[(Limited, u64)],
+    now_ns: u64,
+) -> Result<(), Over> {
+    let mut after = *buckets;
+    for &(what, cost) in asked {
+        let places = (after.get_mut(what as usize), quotas.get(what as usize));
+        let (Some(bucket), Some(Some(quota))) = places else { continue };
+        let policy = quota.policy;
+        bucket.take(quota, cost, now_ns).map_err(|wait_ms| Over { what, policy, wait_ms })?;
+    }
+    *buckets = after;
+    Ok(())
+}
+
+impl Model {
+    /// Whether a message is over a limit: then nothing is due but what follows from that.
+    pub(super) fn is_over_a_limit(&mut self, conn: u32, asked: Asked, size: Size) -> bool {
+        let Some(limits) = self.limits else { return false };
+        let Asked { asks, topic, join_ref, msg_ref, .. } = asked;
+        let joined = self.joined(conn, topic);
+        let current = joined.and_then(|it| self.chan(it)).map(|it| it.join_ref);
+        let is_meant = joined.is_some() && (join_ref == 0 || current == Some(join_ref));
+        let is_event = asks == Asks::Event && is_meant;
+        let Err(over) = self.charge(conn, asked, is_event, size, &limits) else { return false };
+        let closes = over.policy == Policy::Close;
+        if matches!(asks, Asks::Heartbeat | Asks::Leave) && !closes {
+            self.counts.let_pass += 1;
+            return false;
+        }
+        self.is_limited(conn, over.what);
+        if asks == Asks::Join {
+            self.refuses(conn);
+        }
+        self.doing = Doing::Message(None);
+        self.note(|| format!("#{conn}: {asks:?} on {topic} is {over:?}"));
+        let is_plain = self.conn(conn).is_some_and(|it| it.wire == Wire::Plain);
+        let response = over.response();
+        let line = |join_ref| Line::reply(join_ref, msg_ref, b'e', response);
+        match (over.policy, joined) {
+            (Policy::Close, _) => self.closes_for(conn, over.what),
+            (Policy::Drop, _) => {}
+            (Policy::Reply, _) if is_plain => {}
+            (Policy::Reply, _) if asks == Asks::Join => {
+                self.expect(conn, topic, line(join_ref), false);
+            }
+            (Policy::Reply, None) => self.expect(conn, topic, line(0), false),
+            (Policy::Reply, Some(chan)) if is_meant => self.replies_to(chan, msg_ref, response),
+            (Policy::Reply, Some(_)) => {}
+        }
+        true
+    }
+
+    /// Takes what a message costs, first of its socket, then of its channel.
+    fn charge(
+        &mut self,
+        conn: u32,
+        asked: Asked,
+        is_event: bool,
+        size: Size,
+        limits: &Limits,
+    ) -> Result<(), Over> {
+        let (now_ns, Asked { asks, topic, .. }) = (self.now.ns, asked);
+        let has_route = self.topics.is_room(topic);
+        let Some(it) = self.conns.get_mut(conn as usize) else { return Ok(()) };
+        let messages = [(Limited::Messages, 1), (Limited::Bytes, size.bytes)];
+        let join = [(Limited::Joins, 1), (Limited::Messages, 1), (Limited::Bytes, size.bytes)];
+        let of_socket = if asks == Asks::Join { &join[..] } else { &messages[..] };
+        let said = it.said.get_or_insert_default();
+        take(&mut said.all, &limits.socket, of_socket, now_ns)?;
+        if !has_route {
+            return Ok(());
+        }
+        if let Some((bytes_max, policy)) = limits.payload
+            && (is_event || asks == Asks::Join)
+            && size.payload > bytes_max
+        {
+            return Err(Over { what: Limited::PayloadBytes, policy, wait_ms: None });
+        }
+        match said.on(topic).filter(|_| is_event) {
+            Some(buckets) => take(buckets, &limits.channel, &messages, now_ns),
+            None => Ok(()),
+        }
+    }
+
+    /// Something of a socket is over a limit: that is counted.
+    fn is_limited(&mut self, conn: u32, what: Limited) {
+        self.counts.limited += 1;
+        let count = self.shard_of_conn(conn).and_then(|it| it.limited.get_mut(what as usize));
+        if let Some(count) = count {
+            *count += 1;
+        }
+    }
+
+    /// A socket is closed because of a limit.
+    pub(super) fn closes_for(&mut self, conn: u32, what: Limited) {
+        self.counts.limited_closes += 1;
+        self.may_close(conn, 1008);
+        self.now.closing.push(conn);
+        if let Some(it) = self.conn_mut(conn) {
+            it.over = Some(what);
+        }
+    }
+
+    /// What a handler did with presences, within its limits, and what follows from the rest.
+    pub(super) fn within_limits(&mut self, did: &mut Did) {
+        let Some(limits) = self.limits else { return };
+        let Did { chan, conn, call, effects, out, .. } = did;
+        let is_handler =
+            matches!(call, Call::HandleIn { .. } | Call::HandleInfo { .. } | Call::Done { .. });
+        let Some(topic) = self.chan(*chan).map(|it| it.topic).filter(|_| is_handler) else {
+            return;
+        };
+        let has_route = self.topics.is_room(topic);
+        let (now_ns, mut last, before) = (self.now.ns, None, effects.len());
+        let Some(it) = self.conns.get_mut(*conn as usize) else { return };
+        let is_answered = it.wire != Wire::Plain;
+        let said = it.said.get_or_insert_default();
+        effects.retain(|effect| {
+            let Eff::Present(Does::Track(..) | Does::Update(..) | Does::Ask) = effect else {
+                return true;
+            };
+            let one = [(Limited::PresenceCalls, 1)];
+            let mut taken = take(&mut said.all, &limits.socket, &one, now_ns);
+            if let Some(buckets) = said.on(topic).filter(|_| taken.is_ok() && has_route) {
+                taken = take(buckets, &limits.channel, &one, now_ns);
+            }
+            taken.map_err(|over| last = Some(over)).is_ok()
+        });
+        let (Some(over), left_out) = (last, before - effects.len()) else { return };
+        match over.policy {
+            Policy::Close => effects.push(Eff::Exceed(over.what)),
+            Policy::Reply if is_answered && matches!(out, Out::Nothing | Out::Reply(..)) => {
+                *out = Out::Reply(b'e', over.response());
+            }
+            Policy::Reply | Policy::Drop => {}
+        }
+        let (conn, text) = (*conn, format!("channel {chan}, #{conn}: {over:?}"));
+        (0..left_out).for_each(|_| self.is_limited(conn, over.what));
+        self.note(|| text);
+    }
+
+    /// A close frame of a limit names it, and no other does.
+    pub(crate) fn seen_reason(&mut self, conn: u32, reason: &str) {
+        let Some(over) = self.conn(conn).map(|it| it.over) else { return };
+        let named = Limited::ALL.into_iter().find(|it| match it {
+            Limited::PayloadBytes => reason == "payload_too_large",
+            it => reason.strip_prefix("rate_limited: ") == Some(it.name()),
+        });
+        // Something else may have closed it in the same step, with another code.
+        if named.is_some() && named != over {
+            self.fail("limit", format!("socket {conn} is closed for {reason}, not {over:?}"));
+        }
+    }
+}
+
+/// What of each kind is over a limit.
+pub(crate) type Counted = [u64; KINDS];
