@@ -6,7 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use simurgh_core::{ChannelLimits, LimitPolicy, Rate, RateLimit, SizeLimit, SocketLimits};
 
-/// Limited is limited, in the order in which messages are asked about it.
+/// What is limited, in the order in which messages are asked about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Limited {
@@ -37,7 +37,7 @@ impl Limited {
     }
 }
 
-/// Limited becomes of the rest.
+/// What becomes of the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
     Reply,
