@@ -6,7 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use simurgh_core::{ChannelLimits, LimitPolicy, Rate, RateLimit, SizeLimit, SocketLimits};
 
-/// Limited is limited, in the order in which messages are asked about it.
+/// What is limited, in the order in which messages are asked about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Limited {
@@ -37,21 +37,13 @@ impl Limited {
     }
 }
 
-/// Limited becomes of the rest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Policy {
-    Reply,
-    Drop,
-    Close,
-}
-
 /// So many in so many milliseconds, and so many at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quota {
     pub(crate) count: u64,
     pub(crate) period_ms: u64,
     pub(crate) burst: u64,
-    pub(crate) policy: Policy,
+    pub(crate) policy: LimitPolicy,
 }
 
 /// See the module. By the places of [`Limited`]; of joins a channel has none.
@@ -60,7 +52,7 @@ pub(crate) struct Limits {
     pub(crate) socket: [Option<Quota>; RATES],
     pub(crate) channel: [Option<Quota>; RATES],
     /// The most bytes of a payload.
-    pub(crate) payload: Option<(usize, Policy)>,
+    pub(crate) payload: Option<(usize, LimitPolicy)>,
 }
 
 impl Limits {
@@ -90,18 +82,16 @@ impl Limits {
     /// As a route has them.
     pub(crate) fn of_channel(&self) -> ChannelLimits {
         let [_, messages, bytes, presence_calls] = self.channel.map(limit);
-        let payload_bytes = self
-            .payload
-            .map(|(bytes_max, policy)| SizeLimit { bytes_max, policy: policy_of(policy) });
+        let payload_bytes = self.payload.map(|(bytes_max, policy)| SizeLimit { bytes_max, policy });
         ChannelLimits { messages, bytes, presence_calls, payload_bytes }
     }
 }
 
-fn policy(rng: &mut Rng) -> Policy {
+fn policy(rng: &mut Rng) -> LimitPolicy {
     match rng.u8(..) {
-        0..120 => Policy::Reply,
-        120..220 => Policy::Drop,
-        _ => Policy::Close,
+        0..120 => LimitPolicy::Reply,
+        120..220 => LimitPolicy::Drop,
+        _ => LimitPolicy::Close,
     }
 }
 
@@ -117,19 +107,11 @@ fn quota(rng: &mut Rng, what: Limited) -> Quota {
     Quota { count, period_ms, burst, policy: policy(rng) }
 }
 
-fn policy_of(policy: Policy) -> LimitPolicy {
-    match policy {
-        Policy::Reply => LimitPolicy::Reply,
-        Policy::Drop => LimitPolicy::Drop,
-        Policy::Close => LimitPolicy::Close,
-    }
-}
-
 fn limit(quota: Option<Quota>) -> Option<RateLimit> {
     let Quota { count, period_ms, burst, policy } = quota?;
     let rate = Rate::every(count, Duration::from_millis(period_ms));
     let rate = rate.and_then(|it| it.with_burst(burst)).ok()?;
-    Some(RateLimit::from(rate).or(policy_of(policy)))
+    Some(RateLimit::from(rate).or(policy))
 }
 
 /// How long a socket may stay: for ever, for longer than anybody can count, or so many nanoseconds.

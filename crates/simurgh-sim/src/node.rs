@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use simurgh_core::{
-    Audience, Broadcast, BroadcastError, Callback, ChannelId, Config, Deciding, Kind, LinkedWork,
-    Mail, Mount, Node, Permits, PresenceAnswer, PresenceConfig, Reach, Route, TICK, ToChannel,
-    Work,
+    Audience, Broadcast, BroadcastError, Callback, ChannelId, Config, Deciding, Kind, LimitPolicy,
+    LinkedWork, Mail, Mount, Node, Permits, PresenceAnswer, PresenceConfig, Reach, Route, TICK,
+    ToChannel, Work,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
@@ -17,7 +17,7 @@ use simurgh_reactor::Key;
 use crate::app;
 use crate::bounds::{Flow, Flows};
 use crate::handlers;
-use crate::limits::{Limits, Policy};
+use crate::limits::Limits;
 use crate::model::home::Rules;
 use crate::model::presence::Presence;
 use crate::model::{Answer, Intent, Model, Topics};
@@ -128,8 +128,8 @@ impl Stage {
             (self.is_faulty(Fault::Overfill), self.is_faulty(Fault::Silence));
         for quota in limits.socket.iter_mut().chain(&mut limits.channel).flatten() {
             quota.burst += u64::from(is_more);
-            if is_silent && quota.policy == Policy::Reply {
-                quota.policy = Policy::Drop;
+            if is_silent && quota.policy == LimitPolicy::Reply {
+                quota.policy = LimitPolicy::Drop;
             }
         }
         limits

@@ -1,10 +1,10 @@
 //! What clients may say (PROTOCOL §6.7): an account of buckets, each kept as what is in it and
 //! since when, and what is to come of what they do not hold.
 
-use simurgh_core::Wire;
+use simurgh_core::{LimitPolicy, Wire};
 
 use super::{Asked, Asks, Call, Did, Eff, Line, Model, Out};
-use crate::limits::{KINDS, Limited, Limits, Policy, Quota, RATES};
+use crate::limits::{KINDS, Limited, Limits, Quota, RATES};
 use crate::model::presence::Does;
 use crate::model::steps::Doing;
 use crate::payload;
@@ -64,7 +64,7 @@ impl Said {
 #[derive(Clone, Copy, Debug)]
 struct Over {
     what: Limited,
-    policy: Policy,
+    policy: LimitPolicy,
     wait_ms: Option<u64>,
 }
 
@@ -111,7 +111,7 @@ impl Model {
         let is_meant = joined.is_some() && (join_ref == 0 || current == Some(join_ref));
         let is_event = asks == Asks::Event && is_meant;
         let Err(over) = self.charge(conn, asked, is_event, size, &limits) else { return false };
-        let closes = over.policy == Policy::Close;
+        let closes = over.policy == LimitPolicy::Close;
         if matches!(asks, Asks::Heartbeat | Asks::Leave) && !closes {
             self.counts.let_pass += 1;
             return false;
@@ -126,15 +126,17 @@ impl Model {
         let response = over.response();
         let line = |join_ref| Line::reply(join_ref, msg_ref, b'e', response);
         match (over.policy, joined) {
-            (Policy::Close, _) => self.closes_for(conn, over.what),
-            (Policy::Drop, _) => {}
-            (Policy::Reply, _) if is_plain => {}
-            (Policy::Reply, _) if asks == Asks::Join => {
+            (LimitPolicy::Close, _) => self.closes_for(conn, over.what),
+            (LimitPolicy::Drop, _) => {}
+            (LimitPolicy::Reply, _) if is_plain => {}
+            (LimitPolicy::Reply, _) if asks == Asks::Join => {
                 self.expect(conn, topic, line(join_ref), false);
             }
-            (Policy::Reply, None) => self.expect(conn, topic, line(0), false),
-            (Policy::Reply, Some(chan)) if is_meant => self.replies_to(chan, msg_ref, response),
-            (Policy::Reply, Some(_)) => {}
+            (LimitPolicy::Reply, None) => self.expect(conn, topic, line(0), false),
+            (LimitPolicy::Reply, Some(chan)) if is_meant => {
+                self.replies_to(chan, msg_ref, response)
+            }
+            (LimitPolicy::Reply, Some(_)) => {}
         }
         true
     }
@@ -217,11 +219,11 @@ impl Model {
         });
         let (Some(over), left_out) = (last, before - effects.len()) else { return };
         match over.policy {
-            Policy::Close => effects.push(Eff::Exceed(over.what)),
-            Policy::Reply if is_answered && matches!(out, Out::Nothing | Out::Reply(..)) => {
+            LimitPolicy::Close => effects.push(Eff::Exceed(over.what)),
+            LimitPolicy::Reply if is_answered && matches!(out, Out::Nothing | Out::Reply(..)) => {
                 *out = Out::Reply(b'e', over.response());
             }
-            Policy::Reply | Policy::Drop => {}
+            LimitPolicy::Reply | LimitPolicy::Drop => {}
         }
         let (conn, text) = (*conn, format!("channel {chan}, #{conn}: {over:?}"));
         (0..left_out).for_each(|_| self.is_limited(conn, over.what));

@@ -144,8 +144,9 @@ impl Model {
         let Some(it) = self.conn_mut(conn) else { return };
         if !has_closed {
             it.assigned = Some(value);
-        } else if matches!(call, Call::HandleOut { .. }) {
-            // It may be brought up to date because others close its socket, which comes later.
+        } else if matches!(call, Call::HandleOut { .. } | Call::Terminate(_)) {
+            // It may be brought up to date, or end by what it sees then, because others close its
+            // socket, which comes later.
             it.waits.assigned_perhaps = Some(value);
         }
     }

@@ -301,11 +301,9 @@ fn plain_messages_have_no_answers() {
 #[test]
 fn of_a_plain_message_its_data_is_counted() {
     let join: JoinFn = std::sync::Arc::new(|_, _| Join::ok(scripted(|_, _| Outcome::NoReply)));
-    for (frame, policy) in
-        [Frame::Text("12345"), Frame::Binary(b"12345")].into_iter().zip([LimitPolicy::Close; 2])
-    {
+    for frame in [Frame::Text("12345"), Frame::Binary(b"12345")] {
         let (topic, join) = ("chat".to_owned(), join.clone());
-        let socket = SocketLimits { bytes: by(11, policy), ..NO_SOCKET };
+        let socket = SocketLimits { bytes: by(11, LimitPolicy::Close), ..NO_SOCKET };
         let mount = limit(Mount::new(Kind::Plain { topic, join }), socket, NO_CHANNEL);
         let mut it = Stage::with(Config::default(), vec![mount]);
         let key = it.opens(Wire::Plain);
