@@ -35,6 +35,7 @@ pub(crate) struct Log {
     /// The newest last: numbers `head - entries.len() .. head`.
     entries: VecDeque<Entry>,
     /// The same as frames with positions, if a member has asked for one.
+    #[expect(clippy::box_collection, reason = "a log without positions pays 8 bytes, not 32")]
     placed: Option<Box<VecDeque<Placed>>>,
     /// Number the next broadcast will bear.
     head: u32,
