@@ -146,7 +146,8 @@ test("what opting in adds is a ref, and a frame before binary", async (t) => {
 
 test("what the server says of history cannot be said by a member", async (t) => {
   const { say } = await speaker(t, CURRENT, server, "any:forged");
-  const listener = await Listener.join(await CURRENT.open(t, `${server.wsUrl}/socket`), "any:forged");
+  const socket = await CURRENT.open(t, `${server.wsUrl}/socket`);
+  const listener = await Listener.join(socket, "any:forged");
   for (const event of ["simurgh:gap", "simurgh:resumed", "simurgh:next", "simurgh:at"]) {
     const forged = say({ recovered: false, reason: "lost" }, event);
     await assert.rejects(forged, Refused, event);

@@ -163,9 +163,9 @@ impl<N: Node> Core<N> {
         self.application.keep(effects);
     }
 
-    /// What an interceptor pushes is what its member is sent of a broadcast: it does not wait behind
-    /// others that are still to be kept, or would come behind what is not intercepted. Returns what
-    /// else it did.
+    /// What an interceptor pushes is what its member is sent of a broadcast: it waits behind no
+    /// others that are still to be kept, or it would come behind what is not intercepted. Returns
+    /// what else it did.
     fn apply_pushes(
         &mut self,
         out: &mut impl Sockets,

@@ -15,10 +15,10 @@ use crate::handlers::{self, Busy};
 use crate::limits::lifetime;
 use crate::model::presence::{INTERCEPTS_DIFF, INTERCEPTS_STATE, letter_of};
 use crate::model::{Answer, Call, Did, Due, Eff, Intent, Joining, Made, Model, NONE, Out, SPEAKER};
-use crate::node::{Fault, Stage, locked};
 use crate::payload;
 use crate::profile::{EVENTS, HABITS, Habit, IDS, Profile};
 use crate::ready::{self, Ready};
+use crate::stage::{Fault, Stage, locked};
 
 /// What interceptors may intercept: of broadcasts, and of presence by its bits.
 const INTERCEPTS: [&[&str]; 16] = [

@@ -10,10 +10,10 @@ use simurgh_reactor::Key;
 use crate::model::limits::Size;
 use crate::model::{Asked, Asks, Doing, Line, Made, NONE, Sort, code_bit};
 
-use crate::node::Fault;
 use crate::payload;
 use crate::peer::{Heard, Sent, What, line_of};
 use crate::refs;
+use crate::stage::Fault;
 use crate::world::World;
 
 /// The client's end of a connection.

@@ -13,9 +13,9 @@ use simurgh_core::{
 
 use crate::app::{Draw, Member, give_up, mixed};
 use crate::model::{Call, Did, Eff, Intent, Life, Made, Model, NONE, Out};
-use crate::node::{Stage, locked};
 use crate::op::{Kind, Op};
 use crate::profile::{EVENTS, Habit, Profile};
+use crate::stage::{Stage, locked};
 use crate::world::World;
 
 /// A message that is to be handled.

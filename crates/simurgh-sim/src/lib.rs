@@ -38,6 +38,7 @@ mod report;
 mod run;
 mod scene;
 mod shrink;
+mod stage;
 #[cfg(test)]
 mod tests;
 mod told;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use simurgh_core::{Broadcast, Listener, Mail};
 
 use crate::model::LISTENER;
-use crate::node::{Fault, Letter, Stage, Tag, number_of};
+use crate::node::{Letter, Tag, number_of};
+use crate::stage::{Fault, Stage};
 use crate::world::World;
 
 /// What a shard has of a listener.

@@ -15,9 +15,9 @@ use simurgh_reactor::{Key, Now, Run, Shared};
 
 use crate::model::presence::letter_of;
 use crate::model::{Line, Sort, Topics};
-use crate::node::{Fault, Stage};
 use crate::payload;
 use crate::peer::{Heard, Peer, hashed, line_of};
+use crate::stage::{Fault, Stage};
 
 #[derive(Debug, Default)]
 struct Place {

@@ -8,8 +8,9 @@ use simurgh_proto::message::Payload;
 use crate::app::{DEPTH_MAX, Draw, Member};
 use crate::model::presence::{Does, event_of, key_of};
 use crate::model::{Eff, Made, Model, NONE};
-use crate::node::{Fault, Letter, SimNode, Tag};
+use crate::node::{Letter, SimNode, Tag};
 use crate::profile::Habit;
+use crate::stage::Fault;
 use crate::told::KEYS;
 use crate::world::World;
 

@@ -10,8 +10,8 @@ use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
 use crate::model::{Asked, Doing, Made, code_bit};
-use crate::node::Stage;
 use crate::peer::{Sent, What};
+use crate::stage::Stage;
 use crate::world::World;
 
 /// What was made of a message: of an event its payload as it came, and an answer, to be used in

@@ -3,9 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::model::Failure;
-use crate::node::Fault;
 use crate::op::{Op, Source};
 use crate::profile::Profile;
+use crate::stage::Fault;
 use crate::world::{Result, World};
 
 /// What a run is of.

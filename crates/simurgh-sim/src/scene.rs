@@ -17,10 +17,11 @@ use crate::client::Link;
 use crate::handlers::first_assigned;
 use crate::limits::lifetime;
 use crate::model::{Answer, Asks, Doing, Due, Intent, Joining, Life, Made, Model};
-use crate::node::{CHANNELS, Decision, Fault, Letter, PLAIN, Tag, locked};
+use crate::node::{CHANNELS, Decision, Letter, PLAIN, Tag};
 use crate::op::{Kind, Op};
 use crate::payload;
 use crate::profile::{EVENTS, IDS};
+use crate::stage::{Fault, locked};
 use crate::world::{World, ticks};
 
 impl World {

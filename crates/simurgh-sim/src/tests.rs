@@ -2,10 +2,10 @@
 //! is broken on purpose.
 
 use crate::counts::Counts;
-use crate::node::Fault;
 use crate::profile::Profile;
 use crate::run::{self, Plan};
 use crate::shrink::shrink;
+use crate::stage::Fault;
 
 /// Seeds until this fault is noticed, by one of these rules.
 fn notices(fault: Fault, rules: &[&str]) {

@@ -12,10 +12,11 @@ use crate::client::Link;
 use crate::counts::Counts;
 use crate::model::{Doing, Failure, Over};
 use crate::net::Net;
-use crate::node::{Fault, Letter, SimNode, Stage, Tag};
+use crate::node::{Letter, SimNode, Tag};
 use crate::peer::Peer;
 use crate::profile::Profile;
 use crate::ready::Reading;
+use crate::stage::{Fault, Stage};
 
 /// One shard with its transport.
 pub(crate) struct Server {

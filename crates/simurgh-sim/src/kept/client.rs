@@ -458,7 +458,7 @@ impl Client {
             let is_behind = self.opts_in && (position < last || !current.is_resumed);
             if !current.is_joined || is_behind || lost.is_some() {
                 let text = format!(
-                    "client {} has heard topic {topic} up to {position} of {last}: {lost:?}, {ear:?}",
+                    "client {} heard topic {topic} up to {position} of {last}: {lost:?}, {ear:?}",
                     self.number
                 );
                 account.fail("rest", text);

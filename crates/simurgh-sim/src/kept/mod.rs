@@ -24,8 +24,8 @@ pub(crate) use self::account::Tally;
 use self::world::World;
 use crate::extras::Extras;
 use crate::model::{Failure, NONE};
-use crate::node::Fault;
 use crate::profile::Profile;
+use crate::stage::Fault;
 
 /// All that a seed decides before the first operation.
 #[derive(Debug, Clone)]

@@ -16,7 +16,7 @@ use simurgh_reactor::Key;
 use super::Plan;
 use super::account::Account;
 use super::app;
-use crate::node::{Fault, Stage, locked};
+use crate::stage::{Fault, Stage, locked};
 
 /// What all parts of such a world share.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{Plan, operations, run};
-use crate::node::Fault;
+use crate::stage::Fault;
 
 fn outcome(seed: u64, fault: Option<(Fault, u32)>, count: usize) -> super::Outcome {
     let plan = Plan { fault, ..Plan::of(seed) };
