@@ -3,10 +3,12 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use simurgh_proto::message::{OwnedRef, Ref};
 use simurgh_reactor::Key;
 
+use crate::broadcast::Broadcast;
 use crate::context::Effect;
 use crate::id::ChannelId;
 use crate::outcome::{Reason, Reply, ReplyRef};
@@ -15,6 +17,8 @@ use crate::outcome::{Reason, Reply, ReplyRef};
 #[derive(Debug)]
 pub(crate) enum Later {
     Effect(Effect),
+    /// What its member is sent that has no position, once it is told what it has missed.
+    Broadcast(Arc<Broadcast>),
     /// The channel ends.
     End(Reason),
 }
@@ -127,10 +131,19 @@ impl Barriers {
         }
     }
 
+    /// Whether a channel waits for the word with this number.
+    pub(crate) fn awaits(&self, channel: ChannelId, ticket: u32) -> bool {
+        self.by_channel.get(&channel).is_some_and(|it| it.ticket == ticket)
+    }
+
+    /// How much waits of a channel.
+    pub(crate) fn waiting(&self, channel: ChannelId) -> usize {
+        self.by_channel.get(&channel).map_or(0, |it| it.queue.len())
+    }
+
     /// The word on a broadcast has come; what waited for it, if something did.
     pub(crate) fn lower(&mut self, channel: ChannelId, ticket: u32) -> Option<Barrier> {
-        self.by_channel.get(&channel).filter(|it| it.ticket == ticket)?;
-        self.take(channel)
+        self.awaits(channel, ticket).then(|| self.take(channel))?
     }
 
     /// What waits of a channel, which waits no more.

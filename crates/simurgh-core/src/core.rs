@@ -15,6 +15,7 @@ use crate::fanout::{Fanout, Registry};
 use crate::history::call::Missed;
 use crate::history::departures::Departures;
 use crate::history::home::KeptTopics;
+use crate::history::replay::Replays;
 use crate::id::ChannelId;
 use crate::limit::meters::Meters;
 use crate::metrics::ShardMetrics;
@@ -61,8 +62,10 @@ pub(crate) struct History {
     pub(crate) departures: Departures,
     /// When what is kept is looked through again.
     pub(crate) next_round_ns: u64,
+    /// Members that are told what they have missed, part by part.
+    pub(crate) replays: Replays,
     /// What was last sent of what clients had missed, by serializer: V1 and V2.
-    pub(crate) replays: [Option<(Arc<Missed>, Run)>; 2],
+    pub(crate) encoded: [Vec<(Arc<Missed>, Run)>; 2],
 }
 
 /// A message of a client, as it was read.
@@ -79,6 +82,18 @@ pub struct Received<'a> {
 impl<'a> From<Message<'a>> for Received<'a> {
     fn from(message: Message<'a>) -> Self {
         Self { message, prepared: None, taken_bytes: 0 }
+    }
+}
+
+impl History {
+    /// Whether what a channel waits for is to be told all it has missed.
+    pub(crate) fn is_replaying(&self, channel: ChannelId) -> bool {
+        self.replays.ticket(channel).is_some_and(|ticket| self.barriers.awaits(channel, ticket))
+    }
+
+    /// Members and sockets of which something is remembered.
+    fn waits(&self) -> usize {
+        self.barriers.len() + self.departures.len() + self.replays.len()
     }
 }
 
@@ -151,7 +166,7 @@ impl<N: Node> Core<N> {
     /// Channels and sockets that wait for what they broadcast to be kept, and what is remembered of
     /// how far clients have come: none once everybody has left.
     pub fn history_waits(&self) -> usize {
-        let history = self.history.as_ref().map_or(0, |it| it.barriers.len() + it.departures.len());
+        let history = self.history.as_ref().map_or(0, |it| it.waits());
         history + self.fanout.keys.as_ref().map_or(0, |keys| keys.pages())
     }
 
@@ -175,9 +190,14 @@ fn history(node: &impl Node, seed: u64) -> Option<Box<History>> {
     let rules: Vec<_> = rules.collect();
     let kept = || KeptTopics::new(rules.clone(), Epoch::from_seed(node.id()), seed);
     (!rules.is_empty()).then(|| {
-        let (barriers, replays) = (Barriers::default(), Default::default());
-        let departures = Departures::default();
-        Box::new(History { kept: kept(), barriers, departures, next_round_ns: 0, replays })
+        Box::new(History {
+            kept: kept(),
+            barriers: Barriers::default(),
+            departures: Departures::default(),
+            next_round_ns: 0,
+            replays: Replays::default(),
+            encoded: Default::default(),
+        })
     })
 }
 

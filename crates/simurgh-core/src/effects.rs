@@ -29,7 +29,7 @@ use crate::fanout::Through;
 use crate::frames::{kept, say};
 use crate::node::{Callback, Node};
 use crate::outcome::{Outcome, Reason, Reply};
-use crate::registry::{DELIVERING, POSITIONS, RELAY, SOCKET_ID};
+use crate::registry::{CATCHING_UP, DELIVERING, POSITIONS, RELAY, SOCKET_ID};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
 
@@ -277,6 +277,9 @@ impl<N: Node> Core<N> {
     fn pass_through(&mut self, out: &mut impl Sockets, through: Through) {
         let Through { membership, generation, conn, pending } = through;
         let id = self.id_of(membership, generation);
+        if self.registry.member(membership).is_some_and(|it| it.is(CATCHING_UP)) {
+            return self.deliver_later(out, id, pending);
+        }
         self.registry.mark(membership, DELIVERING, true);
         for broadcast in pending {
             // Who wants to end gets nothing more, and stays marked: it is brought up to date no

@@ -57,8 +57,8 @@ impl<N: Node> Core<N> {
             Mail::Unlisten(topic, name) => self.fanout.unlisten(&topic, name),
             Mail::Presence(topic, mail) => self.presence_came(out, &topic, mail),
             Mail::Push(push) => self.push_all(out, push),
-            Mail::History(HistoryMail::Missed(key, ticket, missed)) => {
-                self.heard_missed(out, key, ticket, missed);
+            Mail::History(HistoryMail::Missed(key, ticket, missed, own)) => {
+                self.heard_missed(out, key, ticket, (missed, own));
             }
             Mail::History(mail) => self.history_came(out, mail),
             Mail::Permit => self.fanout.permit_came(out),
@@ -92,9 +92,10 @@ impl<N: Node> Core<N> {
         let hibernated = self.hibernate_channels(out);
         let present = self.tell_presences(out);
         let kept = self.sweep_history(out);
+        let replayed = self.go_on_replaying(out);
         let now = out.now();
         let idle = swept.sooner(drained, now).sooner(hibernated, now);
-        idle.sooner(present, now).sooner(kept, now)
+        idle.sooner(present, now).sooner(kept, now).sooner(replayed, now)
     }
 
     /// Sends what is to be sent, for at most one slice.

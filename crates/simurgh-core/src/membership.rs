@@ -105,6 +105,7 @@ impl<N: Node> Core<N> {
             // A socket that closes takes its members along without a word of how far they are.
             if let Some(history) = &mut self.history {
                 history.departures.leaves(left.membership);
+                history.replays.leaves(left.membership);
             }
         }
         self.fanout.left(&mut self.registry, &left);

@@ -13,7 +13,7 @@ use super::state::Fanout;
 use crate::broadcast::Broadcast;
 use crate::frames::{LONG_BYTES, broadcast_frame, encode_broadcast, kept};
 use crate::node::Node;
-use crate::registry::{DELIVERING, Generations, Member, Membership, THROUGH, Topic, TopicId};
+use crate::registry::{DELIVERING, Generations, Member, Topic, TopicId};
 use crate::sockets::Sockets;
 use crate::wire::{Form, Wire};
 
@@ -108,7 +108,8 @@ impl<N: Node> Fanout<N> {
         stride: &mut Stride,
     ) -> Step {
         let Some((topic, generations)) = registry.topic_and_members(id) else { return Step::Gone };
-        let (head, batches, shard) = (topic.deliveries.log.head(), &self.batches, self.shard);
+        let (head, shard) = (topic.deliveries.log.head(), self.shard);
+        let (batches, placed) = (&self.batches[..], &self.placed[..]);
         let Stride { mut members, mut bytes } = *stride;
         let mut sent = 0;
         let step = loop {
@@ -120,13 +121,14 @@ impl<N: Node> Fanout<N> {
             if member.cursor == head {
                 continue;
             }
-            if member.is_special() {
+            if member.is_apart() {
                 break Step::Other(member);
             }
+            let forms = if member.has_positions() { placed } else { batches };
             let mut values = None;
             let waits = out.send_chosen(member.conn, |socket| {
                 values = (socket.wire == Wire::Values).then_some(socket.transport);
-                let batch = batches.get(socket.wire as usize)?.as_deref()?;
+                let batch = forms.get(socket.wire as usize)?.as_deref()?;
                 if !batch.is_of(&topic.name, member.cursor, head) {
                     return None;
                 }
@@ -188,9 +190,8 @@ impl<N: Node> Fanout<N> {
         member: Member,
         later: bool,
     ) -> Delivered {
-        let passes = |it: &Membership| it.is(THROUGH);
-        let has_positions = member.is_special();
-        if has_positions && registry.member(member.membership()).is_none_or(passes) {
+        let has_positions = member.has_positions();
+        if member.is_apart() {
             return through(registry, id, member).map_or(Delivered::NOTHING, Delivered::Through);
         }
         let Some((wire, transport)) = out.socket(member.conn).map(|it| (it.wire, it.transport))

@@ -24,7 +24,7 @@ impl<N: Node> Core<N> {
         let now_ns = out.now().ns;
         let now_ms = self.node.unix_ms(now_ns);
         let Some(history) = &mut self.history else { return Next::Idle };
-        if history.kept.counts().0 == 0 && history.replays.iter().all(Option::is_none) {
+        if history.kept.counts().0 == 0 && history.encoded.iter().all(Vec::is_empty) {
             return Next::Idle;
         }
         if let Some(wait @ 1..) = history.next_round_ns.checked_sub(now_ns) {
@@ -32,7 +32,8 @@ impl<N: Node> Core<N> {
         }
         let is_round = history.kept.sweep(SWEEP_TOPICS, now_ms);
         // A storm of joins that have missed the same is over by now.
-        history.replays = Default::default();
+        history.encoded = Default::default();
+        history.kept.last.clear();
         if is_round {
             history.next_round_ns = now_ns + ROUND.as_nanos() as u64;
         }

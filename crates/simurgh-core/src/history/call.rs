@@ -99,8 +99,12 @@ pub struct Missed {
     pub(crate) gap: Option<Reason>,
     /// From which position on the rest follows.
     pub(crate) after: Position,
-    /// Up to which.
-    pub(crate) head: Position,
+    /// Up to which it is here.
+    pub(crate) through: Position,
+    /// Whether more follows, which is to be asked for.
+    pub(crate) more: bool,
+    /// How many messages that is, with those that are to be asked for.
+    pub(crate) count: usize,
     pub(crate) messages: Vec<(Position, Kept)>,
 }
 
@@ -110,10 +114,14 @@ pub(crate) struct Opted {
     pub(crate) client: u64,
     /// It joins for the first time, with this id, where that is to be proved later.
     pub(crate) new: Option<Option<String>>,
+    /// Whether it wants what is still there if something is not.
+    pub(crate) partial: bool,
     pub(crate) missed: Arc<Missed>,
+    /// How many of these messages it has sent itself.
+    pub(crate) own: usize,
 }
 
-/// What a shard wants to know for a client that joins.
+/// What a shard wants to know for a client that was away.
 #[derive(Debug)]
 pub struct Ask {
     pub(crate) topic: Box<str>,
@@ -122,10 +130,20 @@ pub struct Ask {
     pub(crate) partial: bool,
     /// Something before that is lost to it.
     pub(crate) torn: bool,
-    /// Where the answer goes: the shard, the socket, and the number of what that waits for.
+    /// The hash of its id; 0: it has none.
+    pub(crate) client: u64,
+    /// The shard to which the answer goes.
     pub(crate) shard: u16,
-    pub(crate) conn: Key,
-    pub(crate) ticket: u32,
+    pub(crate) by: AskedBy,
+}
+
+/// For whom it is asked what was missed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AskedBy {
+    /// A join: its socket, and the number of what that waits for.
+    Join(Key, u32),
+    /// A member that was told a part.
+    Member(ChannelId),
 }
 
 /// Which part of a topic's history somebody outside of channels wants.
@@ -228,8 +246,10 @@ pub enum HistoryMail {
     Evict,
     /// For the home of the topic.
     Ask(Box<Ask>),
-    /// From there, for a socket that waits for it.
-    Missed(Key, u32, Arc<Missed>),
+    /// From there, for a socket that waits for it, with how much of it that client sent itself.
+    Missed(Key, u32, Arc<Missed>, usize),
+    /// From there, for a member that was told a part.
+    Portion(ChannelId, Arc<Missed>),
     /// For the home of the topic.
     Keep(Box<Keep>),
     /// From there: the broadcast that a channel waits for, by the number of the word, as it is

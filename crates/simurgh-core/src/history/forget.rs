@@ -47,7 +47,8 @@ impl KeptTopics {
         self.free.push(at as u32);
         if self.by_name.is_empty() {
             (self.by_name, self.slots, self.free) = Default::default();
-            (self.hand, self.last) = (0, None);
+            self.hand = 0;
+            self.last.clear();
         }
     }
 

@@ -5,16 +5,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use simurgh_history::{
-    Dropped, Entry, Epoch, Ids, KeptTopic, Limits, Place, Position, Reason, ReplayLimits, Ring,
-    Since, Stored,
+    Dropped, Entry, Epoch, Ids, KeptTopic, Limits, Place, Position, Reason, Ring, Since, Stored,
 };
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
+use super::answer::Asked;
 use super::call::{
-    Ask, HistoryPage, HistoryTopic, HistoryTopics, Kept, KeptMessage, Missed, Range, What,
+    HistoryPage, HistoryTopic, HistoryTopics, Kept, KeptMessage, Missed, Range, What,
 };
-use super::rule::{HistoryConfig, HistoryRule};
+use super::rule::HistoryRule;
 use crate::broadcast::{Broadcast, Mark};
 
 /// Longer payloads are shared with the broadcasts that members get; of shorter ones a copy takes
@@ -32,7 +32,7 @@ const EVENTS_MAX: usize = 256;
 pub(crate) struct KeptTopics {
     /// The first that matches a topic is its own.
     pub(super) rules: Vec<(Pattern, HistoryRule)>,
-    epoch: Epoch,
+    pub(super) epoch: Epoch,
     /// Nobody's to guess.
     seed: u64,
     pub(super) by_name: HashMap<Rc<str>, u32>,
@@ -45,8 +45,8 @@ pub(crate) struct KeptTopics {
     /// Where the sweep, and the search for what is to be evicted, go on.
     pub(super) hand: usize,
     events: HashSet<Arc<str>>,
-    /// The last answer, for those who ask the same.
-    pub(super) last: Option<(Asked, Arc<Missed>)>,
+    /// The last answers, the newest first, for those who ask the same.
+    pub(super) last: Vec<(Asked, Arc<Missed>)>,
 }
 
 pub(super) struct Slot {
@@ -54,17 +54,6 @@ pub(super) struct Slot {
     pub(super) topic: KeptTopic<Kept>,
     /// When somebody last joined or broadcast.
     pub(super) used_ms: u64,
-}
-
-/// What was asked, and what was there: while both are the same, so is the answer.
-#[derive(PartialEq, Eq)]
-pub(super) struct Asked {
-    topic: Rc<str>,
-    since: Since,
-    partial: bool,
-    torn: bool,
-    head: Place,
-    floor: Place,
 }
 
 impl KeptTopics {
@@ -81,7 +70,7 @@ impl KeptTopics {
             bytes: 0,
             hand: 0,
             events: HashSet::new(),
-            last: None,
+            last: Vec::new(),
         }
     }
 
@@ -137,53 +126,6 @@ impl KeptTopics {
         }
     }
 
-    /// What somebody has missed.
-    pub(super) fn missed(&mut self, ask: &Ask, config: &HistoryConfig, now_ms: u64) -> Arc<Missed> {
-        let limits = self.limits(&ask.topic);
-        let at = self.by_name.get(&*ask.topic);
-        let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());
-        let Some(slot) = slot else {
-            return Arc::new(self.nothing(ask.since));
-        };
-        slot.used_ms = now_ms;
-        let dropped = slot.topic.enforce(&limits, now_ms);
-        let ring = slot.topic.ring();
-        let (head, floor) = (ring.head(), ring.floor());
-        let (topic, since, partial) = (Rc::clone(&slot.name), ask.since, ask.partial);
-        let torn = ask.torn;
-        let asked = Asked { topic, since, partial, torn, head, floor };
-        if let Some((_, missed)) = self.last.as_ref().filter(|(last, _)| *last == asked) {
-            return Arc::clone(missed);
-        }
-        let (count, bytes) = (config.replay_count, config.replay_bytes as u64);
-        let replay = ring.since(since, &ReplayLimits { count, bytes });
-        let is_given = replay.gap.is_none() || partial;
-        let entries = ring.entries(if is_given { replay.entries } else { 0..0 });
-        let messages = entries.map(|it| (ring.position_of(it.place), it.value.clone())).collect();
-        let after = ring.position_of(if is_given { replay.after } else { head });
-        let gap = replay.gap.or(torn.then_some(Reason::Lost));
-        let missed = Missed { gap, after, head: ring.position(), messages };
-        let missed = Arc::new(missed);
-        self.count(dropped);
-        self.last = Some((asked, Arc::clone(&missed)));
-        missed
-    }
-
-    /// What somebody has missed of a topic of which nothing is known.
-    fn nothing(&self, since: Since) -> Missed {
-        let head = Position { epoch: self.epoch, place: self.base };
-        let gap = match since {
-            Since::Now => None,
-            Since::After(position) if position == head => None,
-            // There may have been others behind it, which are as old.
-            Since::After(it) if it.epoch == head.epoch && it.place < head.place => {
-                Some(Reason::Expired)
-            }
-            Since::After(_) | Since::Unknown => Some(Reason::Epoch),
-        };
-        Missed { gap, after: head, head, messages: Vec::new() }
-    }
-
     /// Part of what is kept of a topic, for who is no member: that does not count as a use of it.
     pub(super) fn read(&mut self, topic: &str, range: &Range, now_ms: u64) -> HistoryPage {
         let limits = self.limits(topic);
@@ -191,7 +133,7 @@ impl KeptTopics {
         let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());
         let since = range.since.map_or(Since::Now, Since::After);
         let Some(slot) = slot else {
-            let Missed { gap, head, .. } = self.nothing(since);
+            let Missed { gap, through: head, .. } = self.nothing(since);
             return HistoryPage { gap, first: None, position: head, messages: Vec::new() };
         };
         let dropped = slot.topic.enforce(&limits, now_ms);
@@ -210,7 +152,7 @@ impl KeptTopics {
         slot.used_ms = now_ms;
         let dropped = slot.topic.purge();
         let position = slot.topic.ring().position();
-        self.last = None;
+        self.last.clear();
         self.count(dropped);
         position
     }
@@ -234,7 +176,8 @@ impl KeptTopics {
     /// All topics, which are kept here no longer.
     pub(super) fn drain(&mut self) -> Vec<(Box<str>, KeptTopic<Kept>)> {
         let slots = std::mem::take(&mut self.slots).into_iter().flatten();
-        (self.by_name, self.free, self.last) = Default::default();
+        (self.by_name, self.free) = Default::default();
+        self.last.clear();
         (self.messages, self.bytes, self.hand) = (0, 0, 0);
         slots.map(|slot| (Box::from(&*slot.name), slot.topic)).collect()
     }

@@ -82,7 +82,8 @@ impl<N: Node> Core<N> {
         let Some(history) = &mut self.history else { return };
         let gap = history.departures.gap(speaker.id.membership);
         let seen = history.departures.leaves(speaker.id.membership);
-        let position = if intercepts { seen } else { last.copied() };
+        let told = history.replays.told(speaker.id);
+        let position = if intercepts { seen } else { told.or(last.copied()) };
         if let Some(position) = position {
             let (tick, how) = (out.now().tick, Left { intercepts, gap });
             history.departures.note(speaker.conn, &speaker.topic, position, tick, how);

@@ -7,7 +7,8 @@ use simurgh_proto::message::{Message, Payload};
 use simurgh_proto::serializer::{Serializer, ServerMessage};
 use simurgh_reactor::Run;
 
-use super::call::{Ask, HistoryMail, Kept, Missed, Opted};
+use super::answer::ANSWERS_MAX;
+use super::call::{Ask, AskedBy, HistoryMail, Kept, Missed, Opted};
 use crate::broadcast::{Broadcast, Mark};
 use crate::core::Core;
 use crate::frames::{kept, say};
@@ -19,45 +20,62 @@ use crate::sockets::Sockets;
 use crate::wire::Wire;
 
 impl<N: Node> Core<N> {
-    /// Answers what a client has missed of a topic that this shard keeps.
-    pub(crate) fn missed(&mut self, out: &impl Sockets, ask: &Ask) -> Option<Arc<Missed>> {
+    /// Answers what a client has missed of a topic that this shard keeps, and how much of it that
+    /// client has sent itself.
+    pub(crate) fn missed(&mut self, out: &impl Sockets, ask: &Ask) -> Option<(Arc<Missed>, usize)> {
         let now_ms = self.node.unix_ms(out.now().ns);
         let history = self.history.as_mut()?;
         Some(history.kept.missed(ask, &self.node.config().history, now_ms))
     }
 
-    /// The same for a client of another shard.
-    pub(super) fn answer_missed(&mut self, out: &impl Sockets, ask: &Ask) {
-        if let Some(missed) = self.missed(out, ask) {
-            let mail = HistoryMail::Missed(ask.conn, ask.ticket, missed);
-            self.node.post(usize::from(ask.shard), Mail::History(mail));
-        }
+    /// The same for a client of another shard, or for a member of this one.
+    pub(super) fn answer_missed(&mut self, out: &mut impl Sockets, ask: &Ask) {
+        let Some((missed, own)) = self.missed(out, ask) else { return };
+        let mail = match ask.by {
+            AskedBy::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
+            // By mail, others would be kept before it is there.
+            AskedBy::Member(channel) if ask.shard == self.shard => {
+                return self.heard_portion(out, channel, &missed);
+            }
+            AskedBy::Member(channel) => HistoryMail::Portion(channel, missed),
+        };
+        self.node.post(usize::from(ask.shard), Mail::History(mail));
     }
 
     /// Tells a member that has just joined what it has missed, but for what its client has sent
     /// itself.
     pub(crate) fn tell_missed(&mut self, out: &mut impl Sockets, membership: u32, opted: &Opted) {
-        let Opted { client, new, missed } = opted;
-        let client = *client;
+        let Opted { client, new, partial, missed, own } = opted;
         let Some(speaker) = self.speaker(out, membership) else { return };
         let key = new.as_ref().map(|id| self.own_key(&speaker.topic, id.as_deref(), missed.after));
-        self.fanout.is_at(&mut self.registry, membership, missed.head);
-        let is_own = |kept: &Kept| client != 0 && kept.sender == client;
-        let own = missed.messages.iter().filter(|(_, kept)| is_own(kept)).count();
-        let count = missed.messages.len() - own;
         match missed.gap {
             None => self.metrics.resumed.add(1),
             Some(_) => self.metrics.resume_gaps.add(1),
         }
-        self.metrics.resume_messages.add(count as u64);
+        let mut payload = Vec::new();
+        let count = missed.count.saturating_sub(*own);
+        encode_resumed(&mut payload, missed.gap, count, key.as_deref());
+        self.tell_portion(out, &speaker, *client, missed, (RESUMED, payload));
+        match missed.more {
+            true => self.begin_replay(out, &speaker, missed.through, *partial),
+            false => self.fanout.is_at(&mut self.registry, membership, missed.through),
+        }
+    }
+
+    /// Tells a member that something is missing, or that nothing is, where what follows begins.
+    fn tell_where(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        missed: &Missed,
+        (event, payload): (&str, Vec<u8>),
+    ) {
         // Who says again what is of another epoch is told again.
         if missed.gap.is_some_and(|gap| gap != Reason::Epoch)
             && let Some(history) = &mut self.history
         {
-            history.departures.has_gap(membership, missed.after);
+            history.departures.has_gap(speaker.id.membership, missed.after);
         }
-        let mut payload = Vec::new();
-        encode_resumed(&mut payload, missed.gap, count, key.as_deref());
         let payload = String::from_utf8(payload).unwrap_or_default();
         say(
             out,
@@ -67,17 +85,36 @@ impl<N: Node> Core<N> {
                 join_ref: speaker.join_ref.as_ref(),
                 msg_ref: kept::ref_of(missed.after),
                 topic: (&*speaker.topic).into(),
-                event: RESUMED.into(),
+                event: event.into(),
                 payload: Payload::from_json(payload),
             }),
         );
-        if self.registry.member(membership).is_some_and(|it| it.is(THROUGH)) {
-            return self.tell_through(out, &speaker, client, missed);
+    }
+
+    /// Tells a member what stands here of what it has missed, behind the word on it.
+    pub(super) fn tell_portion(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        client: u64,
+        missed: &Arc<Missed>,
+        word: (&str, Vec<u8>),
+    ) {
+        if !word.0.is_empty() {
+            self.tell_where(out, speaker, missed, word);
+        }
+        let is_own = |kept: &Kept| client != 0 && kept.sender == client;
+        let own = missed.messages.iter().filter(|(_, kept)| is_own(kept)).count();
+        let count = (missed.messages.len() - own) as u64;
+        self.metrics.resume_messages.add(count);
+        let member = self.registry.member(speaker.id.membership);
+        if member.is_some_and(|it| it.is(THROUGH)) {
+            return self.tell_through(out, speaker, client, missed);
         }
         let Some(serializer) = speaker.wire.serializer() else { return };
-        self.metrics.messages_out.add(count as u64);
+        self.metrics.messages_out.add(count);
         if own == 0 {
-            if let Some(run) = self.replay(out, &speaker, serializer, missed) {
+            if let Some(run) = self.replay(out, speaker, serializer, missed) {
                 out.send_later(speaker.conn, run);
             }
             return;
@@ -111,8 +148,8 @@ impl<N: Node> Core<N> {
             return None;
         }
         let history = self.history.as_mut()?;
-        let place = history.replays.get_mut(usize::from(speaker.wire == Wire::V2))?;
-        if let Some((_, run)) = place.as_ref().filter(|(of, _)| Arc::ptr_eq(of, missed)) {
+        let encoded = history.encoded.get_mut(usize::from(speaker.wire == Wire::V2))?;
+        if let Some((_, run)) = encoded.iter().find(|(of, _)| Arc::ptr_eq(of, missed)) {
             return Some(run.clone());
         }
         let mut bytes = Vec::new();
@@ -122,7 +159,8 @@ impl<N: Node> Core<N> {
             self.metrics.errors_encode.add(u64::from(made.is_err()));
         }
         let run = Run::of(&out.share(bytes));
-        *place = Some((Arc::clone(missed), run.clone()));
+        encoded.truncate(ANSWERS_MAX - 1);
+        encoded.insert(0, (Arc::clone(missed), run.clone()));
         Some(run)
     }
 
@@ -136,6 +174,9 @@ impl<N: Node> Core<N> {
     ) {
         for (position, it) in &missed.messages {
             let Some(membership) = self.live(speaker.id) else { return };
+            if self.ends_behind(speaker.id) {
+                return;
+            }
             let payload = it.what.payload().into_owned();
             let mut broadcast = Broadcast::new(&*speaker.topic, it.what.event(), payload);
             let mark = Mark { position: *position, sender: it.sender };

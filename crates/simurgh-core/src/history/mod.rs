@@ -4,6 +4,7 @@
 //! such a topic goes there by mail, is kept, and is passed on from there to all shards, so that all
 //! members hear the same order. What its channel does behind it waits until it is back.
 
+mod answer;
 mod bounds;
 pub(crate) mod call;
 pub(crate) mod departures;
@@ -14,6 +15,7 @@ pub(crate) mod keys;
 mod missed;
 mod own;
 mod read;
+pub(crate) mod replay;
 pub(crate) mod rule;
 pub(crate) mod save;
 mod wait;
@@ -41,6 +43,7 @@ impl<N: Node> Core<N> {
             HistoryMail::Question(question) => self.answer(out, question),
             // The session's to hear.
             HistoryMail::Missed(..) => {}
+            HistoryMail::Portion(channel, missed) => self.heard_portion(out, channel, &missed),
             HistoryMail::Keep(keep) => {
                 self.node.done(usize::from(self.shard), keep.broadcast.weight());
                 self.store(out, *keep);
@@ -61,6 +64,11 @@ impl<N: Node> Core<N> {
     pub(crate) fn unconfirmed(&mut self, out: &mut impl Sockets, key: Key) {
         let Some(socket) = out.socket(key) else { return };
         for channel in self.channels_of(socket) {
+            // One that waits for all it has missed to be told waits as long as that takes.
+            if self.history.as_ref().is_some_and(|it| it.is_replaying(channel)) {
+                self.waits_on(out, key);
+                continue;
+            }
             let barrier = self.history.as_mut().and_then(|it| it.barriers.take(channel));
             let Some(mut barrier) = barrier else { continue };
             self.metrics.errors_unconfirmed.add(1);
@@ -75,7 +83,12 @@ impl<N: Node> Core<N> {
     }
 
     /// Carries out what has waited, up to the next broadcast that is waited for.
-    fn go_on(&mut self, out: &mut impl Sockets, channel: ChannelId, mut barrier: Barrier) {
+    pub(super) fn go_on(
+        &mut self,
+        out: &mut impl Sockets,
+        channel: ChannelId,
+        mut barrier: Barrier,
+    ) {
         let Some(speaker) = self.live(channel).and_then(|it| self.speaker(out, it)) else {
             return;
         };
@@ -83,6 +96,7 @@ impl<N: Node> Core<N> {
         while let Some(later) = barrier.next() {
             match later {
                 Later::Effect(effect) => self.apply(out, &speaker, vec![effect]),
+                Later::Broadcast(broadcast) => self.deliver_late(out, &speaker, &broadcast),
                 Later::End(reason) => {
                     if let Some(membership) = self.live(channel) {
                         self.end_channel(out, membership, reason);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use simurgh_history::ReplayLimits;
+
 /// How much of a topic's broadcasts is kept, for clients that come back to get what they missed.
 /// Whatever is exceeded first ends the life of the oldest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub struct HistoryConfig {
     pub replay_count: usize,
     /// Bytes of them.
     pub replay_bytes: usize,
+    /// What of that it is given at once; the rest when its socket has taken most of it.
+    pub portion: ReplayLimits,
     /// How long a message of a client waits for what its channel broadcast to be kept.
     pub confirm_timeout: Duration,
 }
@@ -41,6 +45,7 @@ impl Default for HistoryConfig {
             bytes_max: 256 << 20,
             replay_count: 1000,
             replay_bytes: 1 << 20,
+            portion: ReplayLimits::PORTION,
             // phoenix.js gives a push up after 10 s.
             confirm_timeout: Duration::from_secs(9),
         }

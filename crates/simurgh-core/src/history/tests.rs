@@ -1,6 +1,7 @@
 //! Two shards: one with members, and one that is the home of half of the topics.
 
 mod read;
+mod replay;
 mod save;
 
 use std::sync::Arc;
@@ -42,8 +43,12 @@ impl Node {
     }
 
     fn with(channel: Scripted, rule: HistoryRule) -> Self {
+        Self::on(Config::default(), channel, rule)
+    }
+
+    fn on(config: Config, channel: Scripted, rule: HistoryRule) -> Self {
         let mounts = vec![keeping(channel, rule)];
-        let stage = Stage::on(TestNode::new(2, Config::default(), mounts));
+        let stage = Stage::on(TestNode::new(2, config, mounts));
         let other = Core::new(Arc::clone(&stage.node), 1, Arc::default(), 7);
         let topic = |shard| (0..).map(|n| format!("t{n}")).find(|it| home(it, 2) == shard).unwrap();
         let (here, there) = (topic(0), topic(1));
@@ -53,13 +58,19 @@ impl Node {
     /// Mail of both, until there is none, and all that is to be sent.
     fn settles(&mut self) {
         for _ in 0..10 {
-            let mail = std::mem::take(&mut self.stage.node.told().mail[1]);
-            mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
-            self.stage.takes_mail();
+            self.takes_turns();
+            self.stage.core.go_on_replaying(&mut self.stage.out);
         }
         self.stage.fans_out();
         let under_way = self.stage.node.told().bytes.clone();
         assert_eq!(under_way[0], 0, "what was charged is given back");
+    }
+
+    /// A turn of both.
+    fn takes_turns(&mut self) {
+        let mail = std::mem::take(&mut self.stage.node.told().mail[1]);
+        mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
+        self.stage.takes_mail();
     }
 
     fn joins(&mut self, wire: Wire, topic: &str, params: &str) -> (Key, Vec<String>) {

@@ -92,7 +92,7 @@ impl<N: Node> Core<N> {
             while let Some(later) = barrier.next() {
                 effects.extend(match later {
                     Later::Effect(effect) => Some(effect),
-                    Later::End(_) => None,
+                    Later::Broadcast(_) | Later::End(_) => None,
                 });
             }
         }

@@ -92,6 +92,8 @@ pub(crate) const TRACKS: u16 = 2048;
 pub(crate) const POSITIONS: u16 = 4096;
 /// What it gets passes its channel, or the socket itself.
 pub(crate) const THROUGH: u16 = 8192;
+/// What it gets waits until it is told all it has missed.
+pub(crate) const CATCHING_UP: u16 = 16384;
 
 impl Membership {
     pub(crate) fn is(&self, flag: u16) -> bool {

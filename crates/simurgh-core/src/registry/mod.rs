@@ -28,11 +28,12 @@ use crate::metrics::ShardMetrics;
 pub(crate) use list::List;
 use members::Memberships;
 pub(crate) use members::{
-    BEHIND, COUNTED, DELIVERING, HAS_RELAYS, HOLDS, Holds, Membership, POSITIONS, RELAY, SOCKET_ID,
-    Subscriber, THROUGH, TRACKS, WITHOUT_JOIN_REF,
+    BEHIND, CATCHING_UP, COUNTED, DELIVERING, HAS_RELAYS, HOLDS, Holds, Membership, POSITIONS,
+    RELAY, SOCKET_ID, Subscriber, THROUGH, TRACKS, WITHOUT_JOIN_REF,
 };
 pub use topics::TopicId;
 use topics::Topics;
+use topics::{APART, PLACED};
 pub(crate) use topics::{Deliveries, Member, Topic};
 
 /// See the module.
@@ -138,7 +139,8 @@ impl<D: Deliveries> Registry<D> {
         subscriber: Subscriber,
     ) -> Result<u32, Holds> {
         let Subscriber { holds, join_ref, through_channel, flags } = subscriber;
-        let is_special = through_channel || flags & POSITIONS != 0;
+        let mut kind = if through_channel { APART } else { 0 };
+        kind |= if flags & POSITIONS != 0 { PLACED } else { 0 };
         let flags = if through_channel { flags | THROUGH } else { flags };
         let topic_id = self.topics.open(topic);
         let Some(topic) = self.topics.get_mut(topic_id) else { return Err(holds) };
@@ -161,7 +163,7 @@ impl<D: Deliveries> Registry<D> {
                 return Err(refused.holds);
             }
         };
-        if topic.push(Member::new(key, id, is_special, topic.deliveries.head())).is_err() {
+        if topic.push(Member::new(key, id, kind, topic.deliveries.head())).is_err() {
             let holds = self.members.get_mut(id).map(|it| std::mem::take(&mut it.holds));
             self.members.remove(id);
             self.topics.close_if_empty(topic_id);
@@ -249,6 +251,21 @@ impl<D: Deliveries> Registry<D> {
         };
         it.flags ^= flag;
         true
+    }
+
+    /// Has a member wait for what it has missed, or no longer: from here on it gets what is in the
+    /// log of its topic from the head on.
+    pub(crate) fn catches_up(&mut self, id: u32, on: bool) {
+        self.mark(id, CATCHING_UP, on);
+        let Some(it) = self.members.get(id) else { return };
+        let (at, is_through) = (it.at as usize, it.is(THROUGH));
+        if let Some(topic) = self.topics.get_mut(it.topic) {
+            let head = topic.deliveries.head();
+            topic.set_apart(at, on || is_through);
+            if let Some(cursor) = topic.cursor_at(at) {
+                *cursor = head;
+            }
+        }
     }
 
     /// Takes the channel out, for a callback: it does not hibernate any more.

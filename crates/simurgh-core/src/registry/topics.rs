@@ -22,27 +22,38 @@ pub(crate) struct Member {
     pub(crate) conn: Key,
     /// Number of the next broadcast this member gets.
     pub(crate) cursor: u32,
-    /// Membership index, and in the lowest bit whether deliveries are not as for most: they pass
-    /// the channel (an intercepting channel, or a subscription to a further topic), or say where
-    /// kept broadcasts stand.
+    /// Membership index, and in the lowest bits [`APART`] and [`PLACED`].
     tag: u32,
 }
 
 const _: () = assert!(size_of::<Member>() == 16, "a subscriber entry is budgeted at 16 bytes");
 
+/// What it gets is not what most get: it passes the channel (an intercepting channel, or a
+/// subscription to a further topic), or waits until what was missed is told.
+pub(crate) const APART: u32 = 1;
+/// What it gets says where kept broadcasts stand.
+pub(crate) const PLACED: u32 = 2;
+/// Bits before the index.
+const TAG_BITS: u32 = 2;
+
 impl Member {
-    pub(super) fn new(conn: Key, membership: u32, is_special: bool, cursor: u32) -> Self {
-        Self { conn, cursor, tag: membership << 1 | u32::from(is_special) }
+    pub(super) fn new(conn: Key, membership: u32, kind: u32, cursor: u32) -> Self {
+        Self { conn, cursor, tag: membership << TAG_BITS | kind }
     }
 
     #[inline]
     pub(crate) fn membership(self) -> u32 {
-        self.tag >> 1
+        self.tag >> TAG_BITS
     }
 
     #[inline]
-    pub(crate) fn is_special(self) -> bool {
-        self.tag & 1 == 1
+    pub(crate) fn is_apart(self) -> bool {
+        self.tag & APART != 0
+    }
+
+    #[inline]
+    pub(crate) fn has_positions(self) -> bool {
+        self.tag & PLACED != 0
     }
 }
 
@@ -83,6 +94,13 @@ impl<D> Topic<D> {
     #[inline]
     pub(crate) fn cursor_at(&mut self, at: usize) -> Option<&mut u32> {
         self.members.get_mut(at).map(|member| &mut member.cursor)
+    }
+
+    /// Whether the member at a place gets what is not what most get, from now on.
+    pub(super) fn set_apart(&mut self, at: usize, is_apart: bool) {
+        if let Some(member) = self.members.get_mut(at) {
+            member.tag = member.tag & !APART | u32::from(is_apart);
+        }
     }
 
     /// Visits the member at the hand: its cursor becomes `head`. Returns it as it was; `None` at
@@ -263,7 +281,7 @@ mod tests {
         let id = topics.open("rooms:lobby");
         let topic = topics.get_mut(id).unwrap();
         for n in 0..members {
-            let member = Member::new(Key { slot: n, generation: 0 }, n, false, 0);
+            let member = Member::new(Key { slot: n, generation: 0 }, n, 0, 0);
             assert!(topic.push(member).is_ok());
         }
         (topics, id)

@@ -13,7 +13,7 @@ use crate::context::{Effect, Prepared};
 use crate::core::{Core, Received};
 use crate::effects::InHand;
 use crate::frames::say;
-use crate::history::call::{Ask, HistoryMail, Missed, Opted};
+use crate::history::call::{Ask, AskedBy, HistoryMail, Missed, Opted};
 use crate::history::departures::Rejoin;
 use crate::mail::Mail;
 use crate::mount::{Kind, Mount};
@@ -163,26 +163,28 @@ impl<N: Node> Core<N> {
         };
         let new = (!is_proved).then(|| resume.id.clone());
         self.tickets = self.tickets.wrapping_add(1);
+        let ticket = self.tickets;
         let ask = Ask {
             topic: joining.topic.into(),
             since,
-            // Of what is left of others' there is no telling whose it is.
-            partial: resume.partial && !is_only_own,
+            partial: self.wants_part(joining.topic, resume),
             torn,
+            client,
             shard: self.shard,
-            conn: key,
-            ticket: self.tickets,
+            by: AskedBy::Join(key, ticket),
         };
         let home = home(joining.topic, self.node.shards());
         if home == usize::from(self.shard) {
-            let missed = self.missed(out, &ask).map(|missed| Opted { client, new, missed });
-            return self.let_in(out, key, joining, granted, missed);
+            let partial = ask.partial;
+            let opted = |(missed, own)| Opted { client, new, partial, missed, own };
+            let opted = self.missed(out, &ask).map(opted);
+            return self.let_in(out, key, joining, granted, opted);
         }
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
             return self.application.drop_guarded(granted);
         };
         socket.enter(Phase::Waiting, tick);
-        let mut awaited = joining.awaited(ask.ticket, Some(granted));
+        let mut awaited = joining.awaited(ticket, Some(granted));
         awaited.is_new = !is_proved;
         socket.own.get_or_insert_default().awaited = Some(Box::new(awaited));
         out.hold(key);
@@ -195,16 +197,24 @@ impl<N: Node> Core<N> {
         out: &mut impl Sockets,
         key: Key,
         ticket: u32,
-        missed: Arc<Missed>,
+        (missed, own): (Arc<Missed>, usize),
     ) {
         let is_it = |it: &AwaitedJoin| it.ticket == ticket;
         let Some(mut awaited) = self.no_longer_awaited(out, key, is_it) else { return };
         let Some(granted) = awaited.granted.take() else { return };
-        let client = awaited.resume.as_ref().map_or(0, |resume| self.client(resume));
-        let id = awaited.resume.as_ref().and_then(|resume| resume.id.clone());
-        let new = awaited.is_new.then_some(id);
+        let resume = awaited.resume.as_deref();
+        let client = resume.map_or(0, |resume| self.client(resume));
+        let partial = resume.is_some_and(|resume| self.wants_part(&awaited.topic, resume));
+        let new = awaited.is_new.then(|| resume.and_then(|resume| resume.id.clone()));
         let joining = Joining::again(&mut awaited);
-        self.let_in(out, key, joining, granted, Some(Opted { client, new, missed }));
+        let opted = Opted { client, new, partial, missed, own };
+        self.let_in(out, key, joining, granted, Some(opted));
+    }
+
+    /// Whether a client wants what is still there if something is not. Of what is left of others'
+    /// there is no telling whose it is.
+    fn wants_part(&self, topic: &str, resume: &Resume) -> bool {
+        resume.partial && !self.is_only_own(topic)
     }
 
     /// As whom a client joins: the same on all shards.

@@ -16,7 +16,7 @@ pub(crate) struct Peer {
     /// Bytes it takes before it is slow.
     pub(crate) window: usize,
     /// What it was sent and has not taken; and what it is sent at the end of this turn.
-    queued: usize,
+    pub(crate) queued: usize,
     turn: usize,
     is_held: bool,
     /// Nothing can be said any more.

@@ -9,7 +9,7 @@ use simurgh_proto::topic::Pattern;
 use simurgh_reactor::Key;
 
 use super::Node;
-use crate::history::call::{Ask, HistoryPage, Range};
+use crate::history::call::{Ask, AskedBy, HistoryPage, Range};
 use crate::history::home::KeptTopics;
 use crate::history::rule::{HistoryConfig, HistoryRule};
 use crate::node::Node as _;
@@ -106,18 +106,18 @@ fn what_is_purged_is_gone_from_memory() {
         since,
         partial: true,
         torn: false,
+        client: 0,
         shard: 0,
-        conn: Key { slot: 0, generation: 0 },
-        ticket: 0,
+        by: AskedBy::Join(Key { slot: 0, generation: 0 }, 0),
     };
-    assert_eq!(kept.missed(&ask, &HistoryConfig::default(), 1).messages.len(), 1);
+    assert_eq!(kept.missed(&ask, &HistoryConfig::default(), 1).0.messages.len(), 1);
     assert!(weak.upgrade().is_some());
     assert_eq!(kept.purge("t", 2), first);
     assert!(weak.upgrade().is_none());
     let (topics, messages, bytes) = kept.counts();
     assert_eq!((topics, messages), (2, 1));
     assert!((5_000..6_000).contains(&bytes), "{bytes}");
-    let missed = kept.missed(&ask, &HistoryConfig::default(), 3);
+    let (missed, _) = kept.missed(&ask, &HistoryConfig::default(), 3);
     assert_eq!((missed.gap, missed.messages.len()), (Some(Reason::Purged), 0));
     assert_eq!(store(&mut kept, "t", 1, 4).place.seq, 2);
 }

@@ -194,7 +194,7 @@ impl Pair {
         for member in visited {
             let known = self.all.get_mut(&member.membership()).unwrap();
             assert_eq!((member.conn, member.cursor), (key(known.socket), known.cursor));
-            assert_eq!(member.is_special(), !known.is_channel());
+            assert_eq!(member.is_apart(), !known.is_channel());
             assert!(!std::mem::replace(&mut known.is_visited, true), "visited twice in a round");
             known.cursor = head;
         }

@@ -1,0 +1,249 @@
+//! What a client has missed that is too much to be told at once: it is told part by part, as its
+//! socket takes them, and hears nothing else of the topic until it has heard all of it.
+//!
+//! Nothing is held for a member that is slow: each part is asked of the topic's home when it is
+//! wanted. The answer to the last comes in order with what the home passes on, so it ends exactly
+//! where the log of this shard goes on. What its channel does meanwhile waits as behind a broadcast
+//! that is still to be kept, and so does what its client says.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_history::{GAP, Position, Since, encode_gap};
+use simurgh_proto::ws::CloseCode;
+use simurgh_reactor::{Key, Next};
+
+use super::call::{Ask, AskedBy, HistoryMail, Missed};
+use crate::barrier::Later;
+use crate::broadcast::Broadcast;
+use crate::core::Core;
+use crate::id::ChannelId;
+use crate::mail::Mail;
+use crate::node::Node;
+use crate::presence::call::home;
+use crate::registry::THROUGH;
+use crate::socket::{Phase, Speaker};
+use crate::sockets::Sockets;
+
+/// Members looked at in one turn.
+const LOOKED_AT_MAX: usize = 1024;
+/// How often they are looked at while nothing else happens.
+const LOOK: Duration = Duration::from_millis(10);
+/// What may wait to be said to a member that is still to be told what it has missed.
+const WAITING_MAX: usize = 1024;
+
+/// A member that is told what it has missed.
+#[derive(Debug)]
+struct Replay {
+    channel: ChannelId,
+    conn: Key,
+    /// Up to where it is told.
+    through: Position,
+    /// Whether it wants what is still there if something is not.
+    partial: bool,
+    /// The word that its channel waits for.
+    ticket: u32,
+    is_asked: bool,
+}
+
+/// The members of a shard that are told what they have missed, part by part.
+#[derive(Debug, Default)]
+pub(crate) struct Replays {
+    by_membership: HashMap<u32, Replay>,
+    /// Those of which the next part is still to be asked for; some may be gone.
+    queue: VecDeque<ChannelId>,
+}
+
+impl Replays {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.by_membership.len()
+    }
+
+    /// The word that a channel waits for until it is told all it has missed.
+    pub(crate) fn ticket(&self, channel: ChannelId) -> Option<u32> {
+        self.get(channel).map(|it| it.ticket)
+    }
+
+    /// Up to where a channel is told what it has missed.
+    pub(crate) fn told(&self, channel: ChannelId) -> Option<Position> {
+        self.get(channel).map(|it| it.through)
+    }
+
+    /// A member has left.
+    pub(crate) fn leaves(&mut self, membership: u32) {
+        self.by_membership.remove(&membership);
+        if self.by_membership.is_empty() {
+            *self = Self::default();
+        }
+    }
+
+    fn get(&self, channel: ChannelId) -> Option<&Replay> {
+        self.by_membership.get(&channel.membership).filter(|it| it.channel == channel)
+    }
+
+    fn get_mut(&mut self, channel: ChannelId) -> Option<&mut Replay> {
+        self.by_membership.get_mut(&channel.membership).filter(|it| it.channel == channel)
+    }
+}
+
+impl<N: Node> Core<N> {
+    /// A member has been told the first part of what it has missed.
+    pub(super) fn begin_replay(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        through: Position,
+        partial: bool,
+    ) {
+        let (Some(membership), Some(history)) = (self.live(speaker.id), &mut self.history) else {
+            return;
+        };
+        let ticket = history.barriers.next_ticket();
+        let (channel, conn) = (speaker.id, speaker.conn);
+        let replay = Replay { channel, conn, through, partial, ticket, is_asked: false };
+        history.replays.by_membership.insert(membership, replay);
+        history.replays.queue.push_back(channel);
+        self.registry.catches_up(membership, true);
+        self.raise(out, speaker, ticket);
+    }
+
+    /// Asks for the next parts of what members have missed whose sockets have taken most of the
+    /// last.
+    pub(crate) fn go_on_replaying(&mut self, out: &mut impl Sockets) -> Next {
+        let Some(history) = &self.history else { return Next::Idle };
+        let looked_at = history.replays.queue.len().min(LOOKED_AT_MAX);
+        let few = self.node.config().history.portion.bytes / 2;
+        for _ in 0..looked_at {
+            let Some(history) = &mut self.history else { break };
+            let Some(channel) = history.replays.queue.pop_front() else { break };
+            let Some(replay) = history.replays.get_mut(channel) else { continue };
+            let conn = replay.conn;
+            if self.ends_behind(channel) {
+                self.stop_replay(out, channel);
+            } else if out.queued(conn) as u64 <= few {
+                self.ask_portion(channel);
+            } else if let Some(history) = &mut self.history {
+                history.replays.queue.push_back(channel);
+            }
+        }
+        let left = self.history.as_ref().is_some_and(|it| !it.replays.queue.is_empty());
+        if left { Next::After(LOOK) } else { Next::Idle }
+    }
+
+    fn ask_portion(&mut self, channel: ChannelId) {
+        let Some(topic) = self.registry.member(channel.membership).map(|it| it.topic) else {
+            return;
+        };
+        let Some(topic) = self.registry.topic(topic).map(|it| Box::from(&*it.name)) else { return };
+        let Some(history) = &mut self.history else { return };
+        let Some(replay) = history.replays.get_mut(channel) else { return };
+        replay.is_asked = true;
+        let (since, partial) = (Since::After(replay.through), replay.partial);
+        let home = home(&topic, self.node.shards());
+        let (shard, by) = (self.shard, AskedBy::Member(channel));
+        let ask = Ask { topic, since, partial, torn: false, client: 0, shard, by };
+        // By mail also to this shard: others have their turn.
+        self.node.post(home, Mail::History(HistoryMail::Ask(Box::new(ask))));
+    }
+
+    /// The next part has come.
+    pub(super) fn heard_portion(
+        &mut self,
+        out: &mut impl Sockets,
+        channel: ChannelId,
+        missed: &Arc<Missed>,
+    ) {
+        let speaker = self.live(channel).and_then(|it| self.speaker(out, it));
+        let (Some(speaker), Some(history)) = (speaker, &mut self.history) else { return };
+        let replay = history.replays.get_mut(channel).filter(|it| it.is_asked);
+        let Some(replay) = replay else { return };
+        replay.is_asked = false;
+        let mut word = ("", Vec::new());
+        if let Some(gap) = missed.gap {
+            self.metrics.resume_gaps.add(1);
+            word.0 = GAP;
+            encode_gap(&mut word.1, gap);
+        }
+        self.tell_portion(out, &speaker, speaker.client, missed, word);
+        let Some(history) = &mut self.history else { return };
+        let Some(replay) = history.replays.get_mut(channel) else { return };
+        replay.through = missed.through;
+        if missed.more || self.ends_behind(channel) {
+            if let Some(history) = &mut self.history {
+                history.replays.queue.push_back(channel);
+            }
+        } else {
+            self.end_replay(out, channel);
+        }
+    }
+
+    /// A member is told all it has missed: it gets what is in the log from here on.
+    fn end_replay(&mut self, out: &mut impl Sockets, channel: ChannelId) {
+        let (Some(membership), Some(history)) = (self.live(channel), &mut self.history) else {
+            return;
+        };
+        let Some(Replay { through, ticket, .. }) =
+            history.replays.by_membership.remove(&channel.membership)
+        else {
+            return;
+        };
+        let barrier = history.barriers.lower(channel, ticket);
+        self.registry.catches_up(membership, false);
+        self.fanout.is_at(&mut self.registry, membership, through);
+        if let Some(barrier) = barrier {
+            self.go_on(out, channel, barrier);
+        }
+    }
+
+    /// A channel ends by what it has seen: it is told no more.
+    fn stop_replay(&mut self, out: &mut impl Sockets, channel: ChannelId) {
+        let Some(history) = &mut self.history else { return };
+        let ticket = history.replays.ticket(channel);
+        let barrier = ticket.and_then(|it| history.barriers.lower(channel, it));
+        if let Some(barrier) = barrier {
+            self.go_on(out, channel, barrier);
+        }
+    }
+
+    /// Has wait what a member is sent that has no position: what has one it is told part by part.
+    pub(crate) fn deliver_later(
+        &mut self,
+        out: &mut impl Sockets,
+        channel: ChannelId,
+        pending: Vec<Arc<Broadcast>>,
+    ) {
+        let Some(history) = &mut self.history else { return };
+        for broadcast in pending.into_iter().filter(|it| it.kept.is_none()) {
+            history.barriers.push(channel, Later::Broadcast(broadcast), false);
+        }
+        if history.barriers.waiting(channel) > WAITING_MAX
+            && let Some(conn) = history.replays.get(channel).map(|it| it.conn)
+        {
+            self.close_with(out, conn, CloseCode::TRY_AGAIN);
+        }
+    }
+
+    /// Sends a member what has waited until it was told what it had missed.
+    pub(super) fn deliver_late(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        broadcast: &Arc<Broadcast>,
+    ) {
+        let Some(membership) = self.live(speaker.id) else { return };
+        match self.registry.member(membership).is_some_and(|it| it.is(THROUGH)) {
+            true => self.deliver_intercepted(out, membership, speaker.conn, broadcast),
+            false => self.fanout.deliver_one(out, speaker.conn, broadcast, false),
+        }
+    }
+
+    /// A socket waits for something that takes as long as it takes.
+    pub(super) fn waits_on(&mut self, out: &mut impl Sockets, key: Key) {
+        let tick = out.now().tick;
+        if let Some(socket) = out.socket_mut(key).filter(|it| it.phase == Phase::Waiting) {
+            socket.enter(Phase::Waiting, tick);
+        }
+    }
+}

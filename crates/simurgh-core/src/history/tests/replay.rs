@@ -1,0 +1,190 @@
+//! What is too much to be told at once is told part by part.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use simurgh_history::ReplayLimits;
+use simurgh_proto::ws::CloseCode;
+
+use super::*;
+use crate::flow::Posted;
+use crate::node::Node as _;
+
+/// Two messages at once.
+fn two_at_once(channel: Scripted, rule: HistoryRule) -> Node {
+    let mut config = Config::default();
+    config.history.portion = ReplayLimits { count: 2, bytes: 64 << 10 };
+    Node::on(config, channel, rule)
+}
+
+impl Node {
+    /// Somebody speaks, and has done so so many times.
+    fn is_full(&mut self, is_here: bool, count: u64) -> (Key, String, String) {
+        let topic = if is_here { self.here.clone() } else { self.there.clone() };
+        let (speaker, joined) = self.joins(Wire::V2, &topic, OPTED_IN);
+        let first = position_of(&joined[1]);
+        (1..=count).for_each(|n| self.broadcasts(speaker, &topic, n));
+        (speaker, topic, first)
+    }
+
+    fn broadcasts(&mut self, speaker: Key, topic: &str, n: u64) {
+        self.says(speaker, topic, "bcast", &format!(r#"{{"n":{n}}}"#));
+    }
+
+    /// A broadcast that is not kept.
+    fn tells_who_comes(&mut self, topic: &str) {
+        let broadcast = Broadcast::new(topic, "joins", Payload::EMPTY_OBJECT);
+        self.stage.node.post_charged(0, Posted::new(Arc::new(broadcast), None));
+        self.stage.takes_mail();
+        self.stage.fans_out();
+    }
+
+    /// Somebody joins who has heard nothing since then, and is told a first part; nothing more
+    /// happens.
+    fn comes_back(&mut self, wire: Wire, topic: &str, last: &str) -> Key {
+        let key = self.stage.opens(wire);
+        self.stage.says(key, &format!(r#"["1","1","{topic}","phx_join",{}]"#, since(last)));
+        (0..3).for_each(|_| self.takes_turns());
+        key
+    }
+}
+
+/// A channel that pushes as soon as its join is answered.
+fn greeting(ctx: &mut Context<'_>, heard: Heard<'_>) -> Outcome {
+    match heard {
+        Heard::Joined => {
+            ctx.push("hello", Payload::EMPTY_OBJECT);
+            Outcome::NoReply
+        }
+        other => standard(ctx, other),
+    }
+}
+
+#[test]
+fn a_long_replay_comes_in_parts_and_what_is_new_behind_it() {
+    for is_here in [true, false] {
+        let mut it = two_at_once(scripted(greeting), HistoryRule::default());
+        let (speaker, topic, first) = it.is_full(is_here, 7);
+        let key = it.comes_back(Wire::V2, &topic, &first);
+        let mut heard = it.hears(key);
+        assert!(heard[1].contains(r#"{"recovered":true,"count":7}"#), "{heard:?}");
+        assert_eq!(positions(&heard[2..]).0, [1, 2], "a part");
+        assert!(it.stage.out.is_held(key), "what it says waits until it has heard all");
+        // What is broadcast meanwhile, and is in this shard's log, comes once, in its place.
+        it.stage.says(speaker, &format!(r#"["1","1","{topic}","bcast",{{"n":8}}]"#));
+        it.takes_turns();
+        it.stage.fans_out();
+        assert!(it.hears(key).is_empty());
+        it.settles();
+        heard.extend(it.hears(key));
+        let (seqs, texts) = positions(&heard[2..]);
+        assert_eq!(seqs, [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert!(texts.last().unwrap().contains("hello"), "it is pushed behind: {texts:?}");
+        assert!(!it.stage.out.is_held(key));
+        it.broadcasts(speaker, &topic, 9);
+        assert_eq!(positions(&it.hears(key)).0, [9]);
+        it.stage.goes(key);
+        it.stage.goes(speaker);
+        assert_eq!(it.stage.core.history_waits(), 0);
+    }
+}
+
+#[test]
+fn who_is_slow_is_asked_for_nothing_more_and_told_what_it_could_not_be_told() {
+    for is_here in [true, false] {
+        let rule = HistoryRule { count: 5, ..HistoryRule::default() };
+        let mut it = two_at_once(scripted(standard), rule);
+        let (speaker, topic, first) = it.is_full(is_here, 5);
+        let key = it.comes_back(Wire::V2, &topic, &first);
+        assert_eq!(positions(&it.hears(key)[2..]).0, [1, 2]);
+        it.stage.out.peer(key).queued = 40 << 10;
+        for n in 6..=9 {
+            it.broadcasts(speaker, &topic, n);
+        }
+        it.passes(Duration::from_secs(20));
+        assert!(it.hears(key).is_empty(), "its socket has not taken the last part");
+        it.stage.out.peer(key).queued = 0;
+        it.settles();
+        let heard = it.hears(key);
+        let gap = r#""simurgh:gap",{"recovered":false,"reason":"overwritten"}"#;
+        assert!(heard[0].contains(gap), "{heard:?}");
+        // The position of the gap, from which the rest follows.
+        assert_eq!(positions(&heard).0, [4, 5, 6, 7, 8, 9]);
+        assert!(!it.stage.out.is_held(key));
+    }
+}
+
+#[test]
+fn a_channel_that_ends_by_what_it_is_told_is_told_no_more() {
+    for is_here in [true, false] {
+        let ends = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&ends);
+        let script = move |ctx: &mut Context<'_>, heard: Heard<'_>| match heard {
+            Heard::Out("news", payload) => {
+                ctx.push("seen", payload);
+                match payload.json() {
+                    Some(r#"{"n":3}"#) if is_over.load(Relaxed) => Outcome::Stop(Stop::Normal),
+                    _ => Outcome::NoReply,
+                }
+            }
+            other => standard(ctx, other),
+        };
+        let channel = scripted(script).intercepting(&["news"]);
+        let mut it = two_at_once(channel, HistoryRule::default());
+        let (_, topic, first) = it.is_full(is_here, 6);
+        ends.store(true, Relaxed);
+        let key = it.comes_back(Wire::V2, &topic, &first);
+        it.settles();
+        let events: Vec<String> = it.hears(key).iter().map(|it| event(it)).collect();
+        let expected =
+            ["phx_reply", "simurgh:resumed", "seen", "seen", "seen", "phx_close", "you_left"];
+        assert_eq!(events, expected);
+        assert!(!it.stage.out.is_held(key));
+        // And may come back, from where it was.
+        ends.store(false, Relaxed);
+        let heard = it.joins_again(key, &topic, &since(&first));
+        assert_eq!(positions(&heard[2..]).0, [4, 5, 6]);
+    }
+}
+
+#[test]
+fn a_socket_that_goes_in_the_middle_of_a_replay_leaves_nothing() {
+    let mut it = two_at_once(scripted(greeting), HistoryRule::default());
+    let (speaker, topic, first) = it.is_full(false, 7);
+    let gone = it.comes_back(Wire::V2, &topic, &first);
+    it.stage.goes(gone);
+    let closed = it.comes_back(Wire::V2, &topic, &first);
+    it.stage.core.close(&mut it.stage.out, closed, CloseCode::RESTART);
+    it.stage.goes(closed);
+    it.settles();
+    it.stage.goes(speaker);
+    assert_eq!(it.stage.core.history_waits(), 0);
+}
+
+/// Word of who has come and gone has no position, and is missed by nobody.
+#[test]
+fn what_has_no_position_comes_behind_a_replay() {
+    for channel in [scripted(standard), scripted(standard).intercepting(&["other"])] {
+        let mut it = two_at_once(channel, HistoryRule::default());
+        let (_, topic, first) = it.is_full(false, 5);
+        let key = it.comes_back(Wire::V2, &topic, &first);
+        it.tells_who_comes(&topic);
+        assert_eq!(positions(&it.hears(key)[2..]).0, [1, 2]);
+        it.settles();
+        let (seqs, texts) = positions(&it.hears(key));
+        assert_eq!((seqs, &*event(&texts[3])), (vec![3, 4, 5], "joins"));
+    }
+}
+
+#[test]
+fn who_is_so_slow_that_too_much_waits_behind_its_replay_is_closed() {
+    let mut it = two_at_once(scripted(standard), HistoryRule::default());
+    let (_, topic, first) = it.is_full(true, 5);
+    let key = it.comes_back(Wire::V2, &topic, &first);
+    it.stage.out.peer(key).queued = 40 << 10;
+    for _ in 0..1_100 {
+        it.tells_who_comes(&topic);
+    }
+    let closing = it.hears(key);
+    assert!(closing.last().is_some_and(|it| it.contains("1013")), "{:?}", closing.last());
+}
