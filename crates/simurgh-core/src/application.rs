@@ -61,6 +61,7 @@ impl<N: Node> Application<N> {
 
     /// Runs application code with a context; `None` when it panicked, with the effects it had by
     /// then.
+    #[inline]
     pub(crate) fn run<R>(
         &mut self,
         about: About<'_>,
@@ -102,6 +103,7 @@ impl<N: Node> Application<N> {
     }
 
     /// Runs a join function.
+    #[inline]
     pub(crate) fn join(
         &mut self,
         socket: Option<&SocketState>,

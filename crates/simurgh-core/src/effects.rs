@@ -44,6 +44,7 @@ pub(crate) struct InHand<'a> {
 
 impl<N: Node> Core<N> {
     /// Runs one callback of a channel, carries out its effects, and acts on its outcome.
+    #[inline]
     pub(crate) fn call(
         &mut self,
         out: &mut impl Sockets,

@@ -445,7 +445,7 @@ fn make_hub(
         origin_policy: config.origin_policy(),
         census: Census::new(mounts.iter().any(|mount| mount.channels.count_members)),
         metrics: (0..shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
-        watches: (0..shards).map(|_| Watch::new()).collect(),
+        watches: (0..shards).map(|_| Watch::default()).collect(),
         ended: (0..shards).map(|_| AtomicBool::new(false)).collect(),
         permits: Permits::new(shards, cores()),
         seats: Seats::new(config.max_connections),

@@ -6,8 +6,9 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use simurgh_core::Callback;
 
 use crate::hub::Hub;
@@ -16,39 +17,41 @@ use crate::hub::Hub;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// What a shard shows the watchdog.
+#[derive(Default)]
 pub(crate) struct Watch {
-    origin: Instant,
-    /// Microseconds since `origin` at which application code was entered; 0 outside of it.
-    entered_us: AtomicU64,
+    /// When application code was entered, by [`now_ns`]; 0 outside of it.
+    entered_ns: AtomicU64,
     callback: AtomicU8,
 }
 
 impl Watch {
-    pub(crate) fn new() -> Self {
-        Self { origin: Instant::now(), entered_us: AtomicU64::new(0), callback: AtomicU8::new(0) }
-    }
-
     pub(crate) fn enter(&self, callback: Callback) {
         self.callback.store(callback as u8, Relaxed);
-        let since = self.origin.elapsed().as_micros() as u64;
-        self.entered_us.store(since.max(1), Relaxed);
+        self.entered_ns.store(now_ns().max(1), Relaxed);
     }
 
     /// The shard has left it; after how long.
     pub(crate) fn leave(&self) -> Duration {
-        let entered = Duration::from_micros(self.entered_us.load(Relaxed));
-        self.entered_us.store(0, Relaxed);
-        self.origin.elapsed().saturating_sub(entered)
+        let entered_ns = self.entered_ns.load(Relaxed);
+        self.entered_ns.store(0, Relaxed);
+        Duration::from_nanos(now_ns().saturating_sub(entered_ns))
     }
 
-    /// The callback the shard has been in for longer than `limit`, and since when (µs).
+    /// The callback the shard has been in for longer than `limit`, and since when (ns).
     fn stuck(&self, limit: Duration) -> Option<(Callback, Duration, u64)> {
-        let entered = self.entered_us.load(Relaxed);
+        let entered = self.entered_ns.load(Relaxed);
         let index = usize::from(self.callback.load(Relaxed)).checked_sub(1)?;
         let callback = *Callback::ALL.get(index)?;
-        let held = self.origin.elapsed().saturating_sub(Duration::from_micros(entered));
+        let held = Duration::from_nanos(now_ns().saturating_sub(entered));
         (entered != 0 && held > limit).then_some((callback, held, entered))
     }
+}
+
+/// The system's monotonic clock. It is read twice for each callback: a difference of `Instant`s
+/// takes as long as some callbacks.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// The thread that watches, which ends when this is dropped.
@@ -96,7 +99,7 @@ mod tests {
 
     #[test]
     fn names_the_callback_a_shard_is_stuck_in() {
-        let watch = Watch::new();
+        let watch = Watch::default();
         assert_eq!(watch.stuck(Duration::ZERO), None);
         watch.enter(Callback::HandleIn);
         std::thread::sleep(Duration::from_millis(2));

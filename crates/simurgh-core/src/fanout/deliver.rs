@@ -39,6 +39,8 @@ pub(super) enum Step {
     Gone,
     /// This member, as it was, is to get something that is not ready.
     Other(Member),
+    /// The same, and those who come next are likely to be of its kind: told positions, or not.
+    Turn(Member),
     /// This member's socket has not taken all of it.
     Behind(Member),
 }
@@ -98,9 +100,10 @@ fn pending_for<'a>(
 impl<N: Node> Fanout<N> {
     /// Sends to the members at the hand what is ready, until something else is to be done: what
     /// most deliveries are, so nothing is looked up in it twice. By itself, so that what the loop
-    /// needs has registers.
+    /// needs has registers; and for members of one kind, whose frames are in one table: those who
+    /// are told positions, or those who are not.
     #[inline(never)]
-    pub(super) fn send_ready(
+    pub(super) fn send_ready<const PLACED: bool>(
         &mut self,
         registry: &mut Registry,
         out: &mut impl Sockets,
@@ -109,7 +112,7 @@ impl<N: Node> Fanout<N> {
     ) -> Step {
         let Some((topic, generations)) = registry.topic_and_members(id) else { return Step::Gone };
         let (head, shard) = (topic.deliveries.log.head(), self.shard);
-        let (batches, placed) = (&self.batches[..], &self.placed[..]);
+        let batches = if PLACED { &self.placed[..] } else { &self.batches[..] };
         let Stride { mut members, mut bytes } = *stride;
         let mut sent = 0;
         let step = loop {
@@ -121,14 +124,13 @@ impl<N: Node> Fanout<N> {
             if member.cursor == head {
                 continue;
             }
-            if member.is_apart() {
-                break Step::Other(member);
+            if !member.is_plain(PLACED) {
+                break if member.is_apart() { Step::Other(member) } else { Step::Turn(member) };
             }
-            let forms = if member.has_positions() { placed } else { batches };
             let mut values = None;
             let waits = out.send_chosen(member.conn, |socket| {
                 values = (socket.wire == Wire::Values).then_some(socket.transport);
-                let batch = forms.get(socket.wire as usize)?.as_deref()?;
+                let batch = batches.get(socket.wire as usize)?.as_deref()?;
                 if !batch.is_of(&topic.name, member.cursor, head) {
                     return None;
                 }
@@ -190,10 +192,24 @@ impl<N: Node> Fanout<N> {
         member: Member,
         later: bool,
     ) -> Delivered {
-        let has_positions = member.has_positions();
-        if member.is_apart() {
-            return through(registry, id, member).map_or(Delivered::NOTHING, Delivered::Through);
+        if member.is_plain(false) {
+            self.deliver_as::<false>(registry, out, id, member, later)
+        } else if member.is_apart() {
+            through(registry, id, member).map_or(Delivered::NOTHING, Delivered::Through)
+        } else {
+            self.deliver_as::<true>(registry, out, id, member, later)
         }
+    }
+
+    /// The same for who is told positions, or is not.
+    fn deliver_as<const PLACED: bool>(
+        &mut self,
+        registry: &mut Registry,
+        out: &mut impl Sockets,
+        id: TopicId,
+        member: Member,
+        later: bool,
+    ) -> Delivered {
         let Some((wire, transport)) = out.socket(member.conn).map(|it| (it.wire, it.transport))
         else {
             return Delivered::NOTHING;
@@ -208,7 +224,7 @@ impl<N: Node> Fanout<N> {
             return Delivered::NOTHING;
         }
         let mut errors = 0;
-        let form = Form { wire, has_positions };
+        let form = Form { wire, has_positions: PLACED };
         let batch = self.batch(out, topic, member.cursor, form, &mut errors);
         let Some(batch) = batch else { return Delivered::NOTHING };
         let count = u64::from(batch.count);
@@ -241,7 +257,7 @@ impl<N: Node> Fanout<N> {
     }
 
     /// A topic's broadcasts from `cursor` on for a wire, the same for all who stand there.
-    #[inline]
+    #[inline(always)]
     fn batch(
         &mut self,
         out: &impl Sockets,
@@ -263,6 +279,7 @@ impl<N: Node> Fanout<N> {
     }
 
     /// For the sender of a `broadcast_from`: all but its own.
+    #[inline(never)]
     fn deliver_others(
         &mut self,
         registry: &mut Registry,

@@ -31,6 +31,7 @@ const RELEASED_MAX: usize = 16;
 
 impl<N: Node> Fanout<N> {
     /// A broadcast made on this shard by `publisher`: here at once, elsewhere by mail.
+    #[inline]
     pub(crate) fn publish(
         &mut self,
         registry: &mut Registry,
@@ -44,6 +45,7 @@ impl<N: Node> Fanout<N> {
     }
 
     /// Enters a broadcast that is made on this shard into its flow; none, if it is too large.
+    #[inline(always)]
     pub(crate) fn admit(
         &mut self,
         registry: &mut Registry,
@@ -64,6 +66,7 @@ impl<N: Node> Fanout<N> {
     }
 
     /// Passes a broadcast on: here at once, to all shards but `apart` by mail.
+    #[inline(always)]
     pub(crate) fn spread(
         &mut self,
         registry: &mut Registry,
@@ -81,6 +84,7 @@ impl<N: Node> Fanout<N> {
     }
 
     /// Has a publisher not be read who has more under way than is to be.
+    #[inline(always)]
     pub(crate) fn hold_back(&mut self, out: &mut impl Sockets, publisher: Key, entry: Entry) {
         let Entry { flow, is_first, .. } = entry;
         let is_too_much = flow.bytes() > self.node.config().flow_bytes_max()
@@ -153,6 +157,7 @@ impl<N: Node> Fanout<N> {
     }
 
     /// What this shard's members have under way on a topic.
+    #[inline]
     fn flow(&mut self, registry: &mut Registry, topic: &str) -> Arc<Flow> {
         match registry.find(topic).and_then(|id| registry.topic_mut(id)) {
             Some(topic) => {

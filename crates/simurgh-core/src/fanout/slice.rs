@@ -32,6 +32,8 @@ pub(crate) struct Slice {
     stride: Stride,
     /// Who was last served by the caller.
     through: Option<Member>,
+    /// Whether those are served first who are told positions.
+    has_positions: bool,
 }
 
 impl<N: Node> Fanout<N> {
@@ -54,6 +56,7 @@ impl<N: Node> Fanout<N> {
             topic: None,
             stride: Stride::default(),
             through: None,
+            has_positions: false,
         })
     }
 
@@ -74,7 +77,12 @@ impl<N: Node> Fanout<N> {
             {
                 self.is_behind(registry, out, id, member);
             }
-            match self.send_ready(registry, out, id, &mut slice.stride) {
+            let stride = &mut slice.stride;
+            let step = match slice.has_positions {
+                false => self.send_ready::<false>(registry, out, id, stride),
+                true => self.send_ready::<true>(registry, out, id, stride),
+            };
+            match step {
                 Step::Gone => slice.leave_topic(out),
                 Step::Round if self.lap_is_over(registry, out, id) => slice.leave_topic(out),
                 Step::Round => {}
@@ -86,6 +94,16 @@ impl<N: Node> Fanout<N> {
                     }
                 }
                 Step::Behind(member) => self.is_behind(registry, out, id, member),
+                Step::Turn(member) => {
+                    slice.has_positions = member.has_positions();
+                    let delivered = self.deliver(registry, out, id, member, false);
+                    if let Delivered::Sent { bytes, waits } = delivered {
+                        slice.stride.bytes += bytes;
+                        if waits {
+                            self.is_behind(registry, out, id, member);
+                        }
+                    }
+                }
                 Step::Other(member) => match self.deliver(registry, out, id, member, false) {
                     Delivered::Through(through) => {
                         slice.through = Some(member);

@@ -46,6 +46,12 @@ impl Member {
         self.tag >> TAG_BITS
     }
 
+    /// Whether it gets what most get, with positions or without.
+    #[inline]
+    pub(crate) fn is_plain(self, has_positions: bool) -> bool {
+        self.tag & (APART | PLACED) == if has_positions { PLACED } else { 0 }
+    }
+
     #[inline]
     pub(crate) fn is_apart(self) -> bool {
         self.tag & APART != 0

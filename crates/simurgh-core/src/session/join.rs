@@ -178,7 +178,7 @@ impl<N: Node> Core<N> {
             let partial = ask.partial;
             let opted = |(missed, own)| Opted { client, new, partial, missed, own };
             let opted = self.missed(out, &ask).map(opted);
-            return self.let_in(out, key, joining, granted, opted);
+            return self.let_in_opted(out, key, joining, granted, opted);
         }
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
             return self.application.drop_guarded(granted);
@@ -208,7 +208,7 @@ impl<N: Node> Core<N> {
         let new = awaited.is_new.then(|| resume.and_then(|resume| resume.id.clone()));
         let joining = Joining::again(&mut awaited);
         let opted = Opted { client, new, partial, missed, own };
-        self.let_in(out, key, joining, granted, Some(opted));
+        self.let_in_opted(out, key, joining, granted, Some(opted));
     }
 
     /// Whether a client wants what is still there if something is not. Of what is left of others'
@@ -222,7 +222,22 @@ impl<N: Node> Core<N> {
         resume.id_hash(CLIENT_SEED).unwrap_or(0)
     }
 
-    /// Makes the membership, and only then answers (PROTOCOL §5.5).
+    /// The same for a client that is told where kept broadcasts stand.
+    #[inline(never)]
+    fn let_in_opted(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: Joining<'_>,
+        granted: Granted,
+        opted: Option<Opted>,
+    ) {
+        self.let_in(out, key, joining, granted, opted);
+    }
+
+    /// Makes the membership, and only then answers (PROTOCOL §5.5). Most joins bear nothing of
+    /// history, and are to pay nothing for it.
+    #[inline(always)]
     fn let_in(
         &mut self,
         out: &mut impl Sockets,
@@ -254,6 +269,12 @@ impl<N: Node> Core<N> {
                 return self.application.drop_guarded(effects);
             }
         }
+        self.has_joined(out, membership, effects);
+    }
+
+    /// A join is answered: what its function did is carried out, and the channel is told.
+    #[inline(always)]
+    fn has_joined(&mut self, out: &mut impl Sockets, membership: u32, effects: Vec<Effect>) {
         let membership = match effects.is_empty() {
             true => {
                 self.application.keep(effects);
@@ -273,6 +294,7 @@ impl<N: Node> Core<N> {
         });
     }
 
+    #[inline(always)]
     fn enter_topic(
         &mut self,
         out: &mut impl Sockets,

@@ -114,6 +114,7 @@ impl<N: Node> Core<N> {
         }
     }
 
+    #[inline]
     pub(super) fn reply_join(
         &mut self,
         out: &mut impl Sockets,
