@@ -15,7 +15,7 @@ use crate::fanout::{Fanout, Registry};
 use crate::history::call::Missed;
 use crate::history::departures::Departures;
 use crate::history::home::KeptTopics;
-use crate::history::replay::Replays;
+use crate::history::replays::Replays;
 use crate::id::ChannelId;
 use crate::limit::meters::Meters;
 use crate::metrics::ShardMetrics;

@@ -279,7 +279,10 @@ impl<N: Node> Core<N> {
         let Through { membership, generation, conn, pending } = through;
         let id = self.id_of(membership, generation);
         if self.registry.member(membership).is_some_and(|it| it.is(CATCHING_UP)) {
-            return self.deliver_later(out, id, pending);
+            if self.deliver_later(id, pending) {
+                self.close_with(out, conn, CloseCode::TRY_AGAIN);
+            }
+            return;
         }
         self.registry.mark(membership, DELIVERING, true);
         for broadcast in pending {

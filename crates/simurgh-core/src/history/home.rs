@@ -10,11 +10,11 @@ use simurgh_history::{
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
-use super::answer::Asked;
+use super::answer::{ANSWERS_MAX, Asked, missed};
 use super::call::{
-    HistoryPage, HistoryTopic, HistoryTopics, Kept, KeptMessage, Missed, Range, What,
+    Ask, HistoryPage, HistoryTopic, HistoryTopics, Kept, KeptMessage, Missed, Range, What,
 };
-use super::rule::HistoryRule;
+use super::rule::{HistoryConfig, HistoryRule};
 use crate::broadcast::{Broadcast, Mark};
 
 /// Longer payloads are shared with the broadcasts that members get; of shorter ones a copy takes
@@ -32,7 +32,7 @@ const EVENTS_MAX: usize = 256;
 pub(crate) struct KeptTopics {
     /// The first that matches a topic is its own.
     pub(super) rules: Vec<(Pattern, HistoryRule)>,
-    pub(super) epoch: Epoch,
+    epoch: Epoch,
     /// Nobody's to guess.
     seed: u64,
     pub(super) by_name: HashMap<Rc<str>, u32>,
@@ -124,6 +124,62 @@ impl KeptTopics {
             }
             Stored::Duplicate(position) => (position, None),
         }
+    }
+
+    /// What somebody has missed, as far as it is told at once; and how many of all these messages
+    /// it has sent itself.
+    pub(super) fn missed(
+        &mut self,
+        ask: &Ask,
+        config: &HistoryConfig,
+        now_ms: u64,
+    ) -> (Arc<Missed>, usize) {
+        let limits = self.limits(&ask.topic);
+        let at = self.by_name.get(&*ask.topic);
+        let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());
+        let Some(slot) = slot else {
+            return (Arc::new(self.nothing(ask.since)), 0);
+        };
+        slot.used_ms = now_ms;
+        let dropped = slot.topic.enforce(&limits, now_ms);
+        let ring = slot.topic.ring();
+        let asked = Asked::of(ask, &slot.name, ring);
+        let found = self.last.iter().find(|(last, _)| *last == asked);
+        let missed = match found {
+            Some((_, missed)) => Arc::clone(missed),
+            None => {
+                let missed = Arc::new(missed(ring, ask, config));
+                self.last.truncate(ANSWERS_MAX - 1);
+                self.last.insert(0, (asked, Arc::clone(&missed)));
+                missed
+            }
+        };
+        let own = match ask.client {
+            0 => 0,
+            client => {
+                let end = ring.len();
+                let all = ring.entries(end.saturating_sub(missed.count)..end);
+                all.filter(|it| it.value.sender == client).count()
+            }
+        };
+        self.count(dropped);
+        (missed, own)
+    }
+
+    /// What somebody has missed of a topic of which nothing is known.
+    fn nothing(&self, since: Since) -> Missed {
+        let head = Position { epoch: self.epoch, place: self.base };
+        let gap = match since {
+            Since::Now => None,
+            Since::After(position) if position == head => None,
+            // There may have been others behind it, which are as old.
+            Since::After(it) if it.epoch == head.epoch && it.place < head.place => {
+                Some(Reason::Expired)
+            }
+            Since::After(_) | Since::Unknown => Some(Reason::Epoch),
+        };
+        let messages = Vec::new();
+        Missed { gap, after: head, through: head, more: false, count: 0, messages }
     }
 
     /// Part of what is kept of a topic, for who is no member: that does not count as a use of it.

@@ -8,11 +8,10 @@ use simurgh_proto::serializer::{Serializer, ServerMessage};
 use simurgh_reactor::Run;
 
 use super::answer::ANSWERS_MAX;
-use super::call::{Ask, AskedBy, HistoryMail, Kept, Missed, Opted};
+use super::call::{Ask, Kept, Missed, Opted};
 use crate::broadcast::{Broadcast, Mark};
 use crate::core::Core;
 use crate::frames::{kept, say};
-use crate::mail::Mail;
 use crate::node::Node;
 use crate::registry::THROUGH;
 use crate::socket::Speaker;
@@ -26,20 +25,6 @@ impl<N: Node> Core<N> {
         let now_ms = self.node.unix_ms(out.now().ns);
         let history = self.history.as_mut()?;
         Some(history.kept.missed(ask, &self.node.config().history, now_ms))
-    }
-
-    /// The same for a client of another shard, or for a member of this one.
-    pub(super) fn answer_missed(&mut self, out: &mut impl Sockets, ask: &Ask) {
-        let Some((missed, own)) = self.missed(out, ask) else { return };
-        let mail = match ask.by {
-            AskedBy::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
-            // By mail, others would be kept before it is there.
-            AskedBy::Member(channel) if ask.shard == self.shard => {
-                return self.heard_portion(out, channel, &missed);
-            }
-            AskedBy::Member(channel) => HistoryMail::Portion(channel, missed),
-        };
-        self.node.post(usize::from(ask.shard), Mail::History(mail));
     }
 
     /// Tells a member that has just joined what it has missed, but for what its client has sent
@@ -57,6 +42,8 @@ impl<N: Node> Core<N> {
         encode_resumed(&mut payload, missed.gap, count, key.as_deref());
         self.tell_portion(out, &speaker, *client, missed, (RESUMED, payload));
         match missed.more {
+            // It may have ended by what it was told.
+            true if self.live(speaker.id).is_none() => {}
             true => self.begin_replay(out, &speaker, missed.through, *partial),
             false => self.fanout.is_at(&mut self.registry, membership, missed.through),
         }

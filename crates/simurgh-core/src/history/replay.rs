@@ -6,16 +6,14 @@
 //! where the log of this shard goes on. What its channel does meanwhile waits as behind a broadcast
 //! that is still to be kept, and so does what its client says.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_history::{GAP, Position, Since, encode_gap};
-use simurgh_proto::ws::CloseCode;
+use simurgh_history::{GAP, Since, encode_gap};
 use simurgh_reactor::{Key, Next};
 
 use super::call::{Ask, AskedBy, HistoryMail, Missed};
-use crate::barrier::Later;
+use super::replays::Replay;
 use crate::broadcast::Broadcast;
 use crate::core::Core;
 use crate::id::ChannelId;
@@ -30,83 +28,19 @@ use crate::sockets::Sockets;
 const LOOKED_AT_MAX: usize = 1024;
 /// How often they are looked at while nothing else happens.
 const LOOK: Duration = Duration::from_millis(10);
-/// What may wait to be said to a member that is still to be told what it has missed.
-const WAITING_MAX: usize = 1024;
-
-/// A member that is told what it has missed.
-#[derive(Debug)]
-struct Replay {
-    channel: ChannelId,
-    conn: Key,
-    /// Up to where it is told.
-    through: Position,
-    /// Whether it wants what is still there if something is not.
-    partial: bool,
-    /// The word that its channel waits for.
-    ticket: u32,
-    is_asked: bool,
-}
-
-/// The members of a shard that are told what they have missed, part by part.
-#[derive(Debug, Default)]
-pub(crate) struct Replays {
-    by_membership: HashMap<u32, Replay>,
-    /// Those of which the next part is still to be asked for; some may be gone.
-    queue: VecDeque<ChannelId>,
-}
-
-impl Replays {
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.by_membership.len()
-    }
-
-    /// The word that a channel waits for until it is told all it has missed.
-    pub(crate) fn ticket(&self, channel: ChannelId) -> Option<u32> {
-        self.get(channel).map(|it| it.ticket)
-    }
-
-    /// Up to where a channel is told what it has missed.
-    pub(crate) fn told(&self, channel: ChannelId) -> Option<Position> {
-        self.get(channel).map(|it| it.through)
-    }
-
-    /// A member has left.
-    pub(crate) fn leaves(&mut self, membership: u32) {
-        self.by_membership.remove(&membership);
-        if self.by_membership.is_empty() {
-            *self = Self::default();
-        }
-    }
-
-    fn get(&self, channel: ChannelId) -> Option<&Replay> {
-        self.by_membership.get(&channel.membership).filter(|it| it.channel == channel)
-    }
-
-    fn get_mut(&mut self, channel: ChannelId) -> Option<&mut Replay> {
-        self.by_membership.get_mut(&channel.membership).filter(|it| it.channel == channel)
-    }
-}
-
 impl<N: Node> Core<N> {
-    /// A member has been told the first part of what it has missed.
-    pub(super) fn begin_replay(
-        &mut self,
-        out: &mut impl Sockets,
-        speaker: &Speaker,
-        through: Position,
-        partial: bool,
-    ) {
-        let (Some(membership), Some(history)) = (self.live(speaker.id), &mut self.history) else {
-            return;
+    /// Answers what a client of another shard has missed, or a member of this one.
+    pub(super) fn answer_missed(&mut self, out: &mut impl Sockets, ask: &Ask) {
+        let Some((missed, own)) = self.missed(out, ask) else { return };
+        let mail = match ask.by {
+            AskedBy::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
+            // By mail, others would be kept before it is there.
+            AskedBy::Member(channel) if ask.shard == self.shard => {
+                return self.heard_portion(out, channel, &missed);
+            }
+            AskedBy::Member(channel) => HistoryMail::Portion(channel, missed),
         };
-        let ticket = history.barriers.next_ticket();
-        let (channel, conn) = (speaker.id, speaker.conn);
-        let replay = Replay { channel, conn, through, partial, ticket, is_asked: false };
-        history.replays.by_membership.insert(membership, replay);
-        history.replays.queue.push_back(channel);
-        self.registry.catches_up(membership, true);
-        self.raise(out, speaker, ticket);
+        self.node.post(usize::from(ask.shard), Mail::History(mail));
     }
 
     /// Asks for the next parts of what members have missed whose sockets have taken most of the
@@ -204,24 +138,6 @@ impl<N: Node> Core<N> {
         let barrier = ticket.and_then(|it| history.barriers.lower(channel, it));
         if let Some(barrier) = barrier {
             self.go_on(out, channel, barrier);
-        }
-    }
-
-    /// Has wait what a member is sent that has no position: what has one it is told part by part.
-    pub(crate) fn deliver_later(
-        &mut self,
-        out: &mut impl Sockets,
-        channel: ChannelId,
-        pending: Vec<Arc<Broadcast>>,
-    ) {
-        let Some(history) = &mut self.history else { return };
-        for broadcast in pending.into_iter().filter(|it| it.kept.is_none()) {
-            history.barriers.push(channel, Later::Broadcast(broadcast), false);
-        }
-        if history.barriers.waiting(channel) > WAITING_MAX
-            && let Some(conn) = history.replays.get(channel).map(|it| it.conn)
-        {
-            self.close_with(out, conn, CloseCode::TRY_AGAIN);
         }
     }
 

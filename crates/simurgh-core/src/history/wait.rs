@@ -1,9 +1,14 @@
 //! Channels that wait for the word that what they broadcast is kept.
 
+use std::sync::Arc;
+
+use simurgh_history::Position;
 use simurgh_proto::message::Ref;
 use simurgh_reactor::Key;
 
+use super::replays::Replay;
 use crate::barrier::{Later, answer};
+use crate::broadcast::Broadcast;
 use crate::context::Effect;
 use crate::core::Core;
 use crate::id::ChannelId;
@@ -12,6 +17,9 @@ use crate::outcome::{Reason, Reply};
 use crate::reach::ToChannel;
 use crate::socket::{Phase, Socket, Speaker};
 use crate::sockets::Sockets;
+
+/// What may wait to be said to a member that is still to be told what it has missed.
+const WAITING_MAX: usize = 1024;
 
 impl<N: Node> Core<N> {
     /// Whether what a channel does has to wait.
@@ -124,5 +132,37 @@ impl<N: Node> Core<N> {
         {
             socket.enter(Phase::Open, tick);
         }
+    }
+
+    /// A member has been told the first part of what it has missed.
+    pub(super) fn begin_replay(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        through: Position,
+        partial: bool,
+    ) {
+        let Some(history) = &mut self.history else { return };
+        let ticket = history.barriers.next_ticket();
+        let (channel, conn) = (speaker.id, speaker.conn);
+        let replay = Replay { channel, conn, through, partial, ticket, is_asked: false };
+        history.replays.by_membership.insert(channel.membership, replay);
+        history.replays.queue.push_back(channel);
+        self.registry.catches_up(channel.membership, true);
+        self.raise(out, speaker, ticket);
+    }
+
+    /// Has wait what a member is sent that has no position: what has one it is told part by part.
+    /// Whether too much waits.
+    pub(crate) fn deliver_later(
+        &mut self,
+        channel: ChannelId,
+        pending: Vec<Arc<Broadcast>>,
+    ) -> bool {
+        let Some(history) = &mut self.history else { return false };
+        for broadcast in pending.into_iter().filter(|it| it.kept.is_none()) {
+            history.barriers.push(channel, Later::Broadcast(broadcast), false);
+        }
+        history.barriers.waiting(channel) > WAITING_MAX
     }
 }
