@@ -1,8 +1,8 @@
 //! `cargo xtask mutants`: do the tests notice when a line of the core is wrong?
 //!
 //! cargo-mutants changes one thing at a time (a function returns at once, a `<` becomes `<=`) in a
-//! copy of the sources and runs the judges: the unit tests of `simurgh-core` and those of the
-//! simulator. What no judge notices is a survivor; docs/TESTING.md lists each with its reason.
+//! copy of the sources and runs the judges: the unit tests of `simurgh-core` and `simurgh-history`
+//! and those of the simulator. What no judge notices is a survivor; docs/TESTING.md lists each with its reason.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,20 +20,35 @@ const TOOL: Tool = Tool { name: "cargo-mutants", version: "27.1.0", debug: false
 /// How long all mutants may take.
 const RUN_MINUTES: u64 = 600;
 /// Whose tests judge.
-const JUDGES: [&str; 2] = ["simurgh-core", "simurgh-sim"];
-/// The rooms that are judged, and their files below the sources of the core.
+const JUDGES: [&str; 3] = ["simurgh-core", "simurgh-history", "simurgh-sim"];
+/// The crates that are changed.
+const JUDGED: [&str; 2] = ["simurgh-core", "simurgh-history"];
+/// The rooms that are judged, and their files below the crates.
 const ROOMS: &[(&str, &[&str])] = &[
-    ("registry", &["registry/**"]),
-    ("fan-out", &["fanout/**", "flow.rs", "permits.rs"]),
-    ("session", &["session/**", "membership.rs"]),
-    ("application", &["application.rs", "effects.rs"]),
-    ("time", &["time/**", "deadlines.rs"]),
+    ("registry", &["simurgh-core/src/registry/**"]),
+    (
+        "fan-out",
+        &["simurgh-core/src/fanout/**", "simurgh-core/src/flow.rs", "simurgh-core/src/permits.rs"],
+    ),
+    ("session", &["simurgh-core/src/session/**", "simurgh-core/src/membership.rs"]),
+    (
+        "application",
+        &[
+            "simurgh-core/src/application.rs",
+            "simurgh-core/src/effects.rs",
+            "simurgh-core/src/effects/**",
+        ],
+    ),
+    ("time", &["simurgh-core/src/time/**", "simurgh-core/src/deadlines.rs"]),
+    ("history", &["simurgh-core/src/history/**", "simurgh-core/src/barrier.rs"]),
+    ("ring", &["simurgh-history/src/**"]),
 ];
-const SOURCES: &str = "crates/simurgh-core/src/";
+const SOURCES: &str = "crates/";
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Judge these rooms only (several with commas): registry, fan-out, session, application, time
+    /// Judge these rooms only (several with commas): registry, fan-out, session, application, time,
+    /// history, ring
     #[arg(long, value_delimiter = ',', value_name = "ROOM")]
     room: Vec<String>,
     /// Only one mutant of N, the K-th of each: 0/3 is a third of all
@@ -97,7 +112,10 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 fn judge(options: &Options, out: &Path) -> Result<(), String> {
     let tool = provide::cargo_tool(&TOOL)?;
     let files = files(&options.room)?;
-    let mut arguments = vec!["mutants".to_owned(), "--package".into(), "simurgh-core".into()];
+    let mut arguments = vec!["mutants".to_owned()];
+    for package in JUDGED {
+        arguments.extend(["--package".into(), package.into()]);
+    }
     for file in files {
         arguments.extend(["--file".into(), format!("{SOURCES}{file}")]);
     }
@@ -194,22 +212,23 @@ mod tests {
         };
         let outcomes = [
             r#"{"scenario": "Baseline", "summary": "Success"}"#.to_owned(),
-            one("registry/list.rs", "CaughtMutant"),
-            one("registry/mod.rs", "MissedMutant"),
-            one("registry/mod.rs", "Unviable"),
-            one("session/mod.rs", "Timeout"),
+            one("simurgh-core/src/registry/list.rs", "CaughtMutant"),
+            one("simurgh-core/src/registry/mod.rs", "MissedMutant"),
+            one("simurgh-core/src/registry/mod.rs", "Unviable"),
+            one("simurgh-core/src/session/mod.rs", "Timeout"),
         ];
         let text = table(&format!(r#"{{"outcomes": [{}]}}"#, outcomes.join(","))).unwrap();
         assert!(text.contains("| registry | 2 | 1 | 0 | 1 | 50.0 % |"), "{text}");
         assert!(text.contains("| session | 1 | 1 | 1 | 0 | 100.0 % |"), "{text}");
-        assert!(text.ends_with("- registry/mod.rs: x"), "{text}");
+        assert!(text.ends_with("- simurgh-core/src/registry/mod.rs: x"), "{text}");
     }
 
     #[test]
     fn rooms_are_known_by_name() {
-        assert_eq!(files(&["registry".into()]).unwrap(), ["registry/**"]);
+        assert_eq!(files(&["registry".into()]).unwrap(), ["simurgh-core/src/registry/**"]);
         assert!(files(&["attic".into()]).is_err());
         assert_eq!(room_of("crates/simurgh-core/src/effects.rs"), "application");
         assert_eq!(room_of("crates/simurgh-core/src/view.rs"), "others");
+        assert_eq!(room_of("crates/simurgh-history/src/ring.rs"), "ring");
     }
 }
