@@ -152,7 +152,8 @@ class Member {
 
   /** Whether it was away when this was said, or so soon before that it was still on its way. */
   wasAwayAt(time) {
-    return this.absences.some(([from, to]) => time > from - ON_ITS_WAY_MS && time < to);
+    return this.absences.some(([from, to]) => (
+      time > from - ON_ITS_WAY_MS && time < (to ?? Infinity)));
   }
 
   close() {
@@ -282,7 +283,8 @@ function counts(members, talkOf) {
   }
   const expected = sum((_, talk) => talk.said.length);
   const delivered = sum((it) => it.tally.delivered);
-  const absent = members.flatMap(([, it]) => it.absences.map(([from, to]) => (to ?? NaN) - from));
+  const absences = members.flatMap(([, member]) => member.absences);
+  const over = absences.filter(([, to]) => to !== null).map(([from, to]) => to - from);
   return {
     clients: members.length,
     expected,
@@ -297,8 +299,8 @@ function counts(members, talkOf) {
     cuts: { reset: sum((it) => it.cuts.reset), silence: sum((it) => it.cuts.silence) },
     joins: sum((it) => it.joins),
     replayed: sum((it) => it.replayed),
-    absences: absent.length,
-    never_back: absent.filter(Number.isNaN).length,
-    absence_ms_max: Math.round(Math.max(0, ...absent)),
+    absences: absences.length,
+    never_back: absences.length - over.length,
+    absence_ms_max: Math.round(Math.max(0, ...over)),
   };
 }
