@@ -36,7 +36,7 @@ simurgh-bench presence [--only ROW,...] [--runs 3] [--short] [--server-bin PATH]
     --only     crowd | leave | summary | memory | million (the last one only if it is named)
 simurgh-bench history [--only ROW,...] [--runs 3] [--short] [--server-bin PATH] [--out DIR]
     what it costs that broadcasts are kept and clients resume, beside a server without history
-    --only     kept | members | broadcast | hop | storm | topics
+    --only     kept | members | broadcast | hop | storm | topics | drops (that only if it is named)
 simurgh-bench hold --server URL [--clients 10000] [--seconds 120]
     joins as Tsung does (V1, JSON in a binary frame), stays without a heartbeat, counts who stayed
 simurgh-bench load [--only ROW,...] [--runs 3] [--users 15000] [--rate 40000] [--tsung PATH|off]
@@ -436,11 +436,12 @@ mod tests {
     #[test]
     fn history_has_rows_of_its_own() {
         let Command::History(all) = parsed("history").unwrap() else { panic!("none") };
-        assert_eq!((all.only.len(), all.runs, all.short), (history::SUITE.jobs.len(), 3, false));
+        assert_eq!((all.only.len(), all.runs, all.short), (history::SUITE.usual.len(), 3, false));
         let Command::History(some) = parsed("history --short --only storm,hop").unwrap() else {
             panic!("none")
         };
         assert_eq!((some.only.len(), some.runs, some.short), (2, 1, true));
+        assert!(parsed("history --only drops").is_ok_and(|it| it != parsed("history").unwrap()));
         assert!(parsed("history --only million").is_err());
     }
 

@@ -1,37 +1,25 @@
-// The npm package simurgh-resume: what is in it, that it can be imported, that its types are right.
+// The npm package simurgh-resume: what is in it, that Node imports it, that its types are right.
+// (In a browser: playwright/package.test.mjs.)
 
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
-import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
-import os from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
-import { promisify } from "node:util";
 
+import { CURRENT } from "../support/clients.mjs";
+import { speaker, startKeeper } from "../support/history.mjs";
+import { E2E, PACKAGE, install, run } from "../support/package.mjs";
 import { ROOT } from "../support/server.mjs";
 
-const run = promisify(execFile);
 const require = createRequire(import.meta.url);
-const PACKAGE = path.join(ROOT, "clients/js");
-const E2E = path.join(ROOT, "e2e");
 
-/** A directory in which the packed package is installed, as npm would. */
-let dir;
-let packed;
-before(async () => {
-  dir = await mkdtemp(path.join(os.tmpdir(), "simurgh-resume-"));
-  const args = ["pack", "--json", "--pack-destination", dir];
-  [packed] = JSON.parse((await run("npm", args, { cwd: PACKAGE })).stdout);
-  const to = path.join(dir, "node_modules/simurgh-resume");
-  await mkdir(to, { recursive: true });
-  const archive = path.join(dir, packed.filename);
-  await run("tar", ["-xzf", archive, "-C", to, "--strip-components=1"]);
-});
-after(async () => { await rm(dir, { recursive: true }); });
+let project;
+before(async () => { project = await install(); });
+after(async () => { await project?.end(); });
 
 test("it has its files and no others, and the project's licences and version", async () => {
-  assert.deepEqual(packed.files.map((file) => file.path).sort(), [
+  assert.deepEqual(project.packed.files.map((file) => file.path).sort(), [
     "LICENSE-APACHE", "LICENSE-MIT", "README.md", "package.json", "simurgh-resume.d.ts",
     "simurgh-resume.js",
   ]);
@@ -52,21 +40,61 @@ test("it has its files and no others, and the project's licences and version", a
   assert.ok(lines.length - 1 <= 40, `${lines.length - 1} lines`);
 });
 
-test("it is imported by its name", async () => {
-  const file = path.join(dir, "use.mjs");
-  await writeFile(file, `
-    import { resumable } from "simurgh-resume";
-    const socket = { channel: (topic, params) => ({ topic, params, onMessage: () => 1 }) };
-    const channel = resumable(socket, "rooms:tea", { user: 1 }, { since: "a00000.7" });
-    console.log(JSON.stringify([channel.topic, channel.params, channel.position()]));
-  `);
-  const { stdout } = await run(process.execPath, [file]);
-  const params = { user: 1, simurgh: { since: "a00000.7" } };
-  assert.deepEqual(JSON.parse(stdout), ["rooms:tea", params, "a00000.7"]);
+/** Runs a script of the project that has the package; what it prints last, as JSON. */
+async function runScript(name, text, ...args) {
+  const file = path.join(project.dir, name);
+  await writeFile(file, text);
+  const { stdout } = await run(process.execPath, [file, ...args], { timeout: 20_000 });
+  return JSON.parse(stdout.trim().split("\n").at(-1));
+}
+
+/** Joins, is cut off when it has heard `a`, and ends when it has heard `c`. */
+const USE = `
+  import { createRequire } from "node:module";
+  import { Socket } from "phoenix";
+  import { resumable } from "simurgh-resume";
+  const WebSocket = createRequire(process.argv[3])("ws");
+  const transport = WebSocket;
+  const pace = { reconnectAfterMs: () => 50, rejoinAfterMs: () => 50 };
+  const socket = new Socket(process.argv[2], { transport, ...pace });
+  socket.connect();
+  const heard = [];
+  const room = resumable(socket, "kept:packed", {}, { onGap: (gap) => heard.push(gap) });
+  room.on("msg", ({ text }) => {
+    heard.push(text);
+    if (text === "a") socket.conn.terminate();
+    if (text !== "c") return;
+    console.log(JSON.stringify({ heard, position: room.position() }));
+    process.exit(0);
+  });
+  room.join().receive("ok", () => { if (heard.length === 0) room.push("msg", { text: "a" }); });
+`;
+
+test("Node imports it by its name, and it resumes", async (t) => {
+  const server = await startKeeper();
+  t.after(() => server.end());
+  const args = [`${server.wsUrl}/socket`, path.join(E2E, "package.json")];
+  // Somebody else answers when the script has ended its connection.
+  const { channel, say } = await speaker(t, CURRENT, server, "kept:packed");
+  channel.on("msg", ({ text }) => {
+    if (text === "a") for (const next of ["b", "c"]) say({ text: next });
+  });
+  const { heard, position } = await runScript("use.mjs", USE, ...args);
+  assert.deepEqual(heard, ["a", "b", "c"]);
+  assert.match(position, /^[a-z][0-9a-z]{5}\.\d+$/);
+});
+
+test("scripts that are no modules have it, too", async () => {
+  const print = "({ resumable }) => console.log(JSON.stringify(typeof resumable))";
+  const imported = await runScript("use.cjs", `import("simurgh-resume").then(${print})`);
+  assert.equal(imported, "function");
+  // Node has that since 20.19 and 22.12.
+  if (!process.features.require_module) return;
+  assert.equal(await runScript("old.cjs", `(${print})(require("simurgh-resume"))`), "function");
 });
 
 test("its types allow what it takes, and nothing else", async () => {
-  const use = path.join(dir, "use.ts");
+  const use = path.join(project.dir, "use.ts");
   await writeFile(use, await readFile(path.join(E2E, "types/use.ts"), "utf8"));
   const options = {
     compilerOptions: {
@@ -75,8 +103,8 @@ test("its types allow what it takes, and nothing else", async () => {
     },
     files: ["use.ts"],
   };
-  await writeFile(path.join(dir, "tsconfig.json"), JSON.stringify(options));
+  await writeFile(path.join(project.dir, "tsconfig.json"), JSON.stringify(options));
   const tsc = require.resolve("typescript/bin/tsc");
-  const { stdout } = await run(process.execPath, [tsc, "-p", dir]).catch((error) => error);
+  const { stdout } = await run(process.execPath, [tsc, "-p", project.dir]).catch((error) => error);
   assert.equal(stdout, "");
 });

@@ -1,57 +1,35 @@
 // The chat page and what is said while it is away: a lost network, a reload, too long an absence.
 
 import assert from "node:assert/strict";
-import net from "node:net";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import os from "node:os";
+import path from "node:path";
 import { after, before, test } from "node:test";
 
 import { launchBrowser, newWindow, WAIT } from "../support/browser.mjs";
 import { connected, enter, hears, say } from "../support/chat.mjs";
 import { CURRENT, answer } from "../support/clients.mjs";
+import { Network } from "../support/network.mjs";
 import { startServer } from "../support/server.mjs";
 import { pause } from "../support/wait.mjs";
 
 /** Messages that the built-in chat keeps of a room. */
 const KEPT = 100;
+/** How long a network stays lost, beside what the test takes: AWAY_MS=120000 for two minutes. */
+const AWAY_MS = Number(process.env.AWAY_MS ?? 0);
 
 let browser;
 before(async () => { browser = await launchBrowser(); });
 after(async () => { await browser?.close(); });
 
-/** A way to the server that can be lost: connections end, and no new ones come about. */
-async function network(t, server) {
-  const sockets = new Set();
-  let isUp = true;
-  const proxy = net.createServer((client) => {
-    if (!isUp) return client.resetAndDestroy();
-    const upstream = net.connect(server.port, "127.0.0.1");
-    for (const [socket, other] of [[client, upstream], [upstream, client]]) {
-      sockets.add(socket);
-      socket.on("error", () => {});
-      socket.on("close", () => {
-        sockets.delete(socket);
-        other.destroy();
-      });
-      socket.pipe(other);
-    }
-  });
-  const lose = () => {
-    isUp = false;
-    for (const socket of sockets) socket.destroy();
-  };
-  await new Promise((resolve) => proxy.listen(0, "127.0.0.1", resolve));
-  t.after(() => { lose(); proxy.close(); });
-  return {
-    url: `http://127.0.0.1:${proxy.address().port}`, lose, restore: () => { isUp = true; },
-  };
-}
-
 /** Ada's window, whose network can be lost, and Bob, who needs none. */
-async function adaAndBob(t) {
-  const server = await startServer("serve");
+async function adaAndBob(t, args = []) {
+  const server = await startServer("serve", { args });
   t.after(() => server.kill());
-  const way = await network(t, server);
+  const way = await Network.open(server.port);
+  t.after(() => way.close());
   const { page, seen } = await newWindow(t, browser);
-  await enter(page, way.url, "lobby", "Ada");
+  await enter(page, `http://${way.address}`, "lobby", "Ada");
   const bob = await CURRENT.open(t, `${server.wsUrl}/socket`);
   const { channel } = await bob.join("rooms:lobby", { user: "Bob" });
   const bobSays = async (...bodies) => {
@@ -61,24 +39,30 @@ async function adaAndBob(t) {
 }
 
 const shown = (page) => page.getByTestId("message-body").allTextContents();
+/** What the lines of the conversation are, but for who entered. */
+const linesOf = (page) => page.locator("#entries > li").evaluateAll((all) => (
+  all.map((line) => line.dataset.testid).filter((kind) => kind !== "entered")));
 const gaps = (page) => page.getByTestId("gap").count();
 
-for (const noticed of [true, false]) {
-  const how = noticed ? "and the browser notices" : "and the browser does not notice";
-  test(`what is said while the network is gone is there when it is back, ${how}`, async (t) => {
+/** Until the page says so. */
+const saysOffline = (page) => (
+  page.locator('[data-testid="connection"][data-state="offline"]').waitFor(WAIT));
+
+for (const [how, name] of [["reset", "ends"], ["silence", "falls silent"]]) {
+  test(`what is said while the network is gone is there when it is back: it ${name}`, async (t) => {
     const { way, page, bobSays } = await adaAndBob(t);
     await bobSays("before");
     await hears(page, "before");
-    if (noticed) await page.context().setOffline(true);
-    way.lose();
-    const away = page.locator('[data-testid="connection"]:not([data-state="connected"])');
-    await away.waitFor(WAIT);
+    await page.context().setOffline(true);
+    way.lose(how);
+    await saysOffline(page);
     const missed = ["one", "two", "three", "four"];
     await bobSays(...missed);
+    await pause(AWAY_MS);
     assert.deepEqual(await shown(page), ["before"]);
     await say(page, "from afar");
-    way.restore();
-    if (noticed) await page.context().setOffline(false);
+    way.restore({ resets: true });
+    await page.context().setOffline(false);
     await connected(page);
     await hears(page, "four");
     await page.locator(".message.mine:not(.sending):not(.failed)").waitFor(WAIT);
@@ -89,6 +73,89 @@ for (const noticed of [true, false]) {
   });
 }
 
+test("a network that is gone without a word costs no message either", async (t) => {
+  const { way, page, bobSays } = await adaAndBob(t);
+  await page.clock.install();
+  await page.reload();
+  await connected(page);
+  await bobSays("before");
+  await hears(page, "before");
+  way.lose("silence");
+  await bobSays("one", "two");
+  // A heartbeat, and as long again until its answer is given up.
+  await page.clock.runFor(61_000);
+  await page.locator('[data-testid="connection"]:not([data-state="connected"])').waitFor(WAIT);
+  await say(page, "from afar");
+  await bobSays("three");
+  assert.deepEqual(await shown(page), ["before", "from afar"]);
+  way.restore({ resets: true });
+  await connected(page);
+  await hears(page, "three");
+  await page.locator(".message.mine:not(.sending):not(.failed)").waitFor(WAIT);
+  assert.deepEqual(await shown(page), ["before", "from afar", "one", "two", "three"]);
+  assert.equal(await gaps(page), 0);
+});
+
+/** A server that keeps its histories over a planned restart; with the arguments it starts with. */
+async function keepingHistory(t) {
+  const dir = await mkdtemp(path.join(os.tmpdir(), "simurgh-chat-"));
+  t.after(() => rm(dir, { recursive: true }));
+  const file = path.join(dir, "simurgh.toml");
+  const save = JSON.stringify(path.join(dir, "history"));
+  await writeFile(file, `history_save = ${save}\ndrain_time = "1s"\n`);
+  return ["--config", file];
+}
+
+test("a planned restart leaves no hole, in a window that was away as well", async (t) => {
+  const { server, way, page, bobSays } = await adaAndBob(t, await keepingHistory(t));
+  const eve = await page.context().newPage();
+  await enter(eve, `http://127.0.0.1:${server.port}`, "lobby", "Eve");
+  await bobSays("before");
+  for (const window of [page, eve]) await hears(window, "before");
+  way.lose("reset");
+  const missed = ["one", "two", "three"];
+  await bobSays(...missed);
+  await hears(eve, "three");
+  assert.deepEqual(await shown(page), ["before"]);
+  const { code } = await server.stop("SIGTERM");
+  assert.equal(code, 0);
+  await say(page, "while there is no server");
+  const next = await server.restarted();
+  t.after(() => next.kill());
+  way.restore();
+  await bobSays("after");
+  for (const window of [page, eve]) {
+    await connected(window);
+    await hears(window, "after");
+    assert.equal(await gaps(window), 0);
+  }
+  const words = (await shown(page)).filter((body) => body !== "while there is no server");
+  assert.deepEqual(words, ["before", ...missed, "after"]);
+  await hears(eve, "while there is no server");
+  await eve.reload();
+  await connected(eve);
+  await bobSays("last");
+  await hears(eve, "last");
+  assert.equal(await gaps(eve), 0);
+});
+
+test("after a crash the page says that messages may be missing, before new ones", async (t) => {
+  const { server, way, page, bobSays } = await adaAndBob(t);
+  await bobSays("before");
+  await hears(page, "before");
+  way.lose("reset");
+  await bobSays("never to be heard");
+  await server.kill();
+  const next = await server.restarted();
+  t.after(() => next.kill());
+  way.restore();
+  await connected(page);
+  await bobSays("after");
+  await hears(page, "after");
+  assert.deepEqual(await shown(page), ["before", "after"]);
+  assert.deepEqual(await linesOf(page), ["message", "gap", "message"]);
+});
+
 test("through many cuts no message is missing and none is double", async (t) => {
   const { way, page, bobSays } = await adaAndBob(t);
   const said = [];
@@ -97,7 +164,7 @@ test("through many cuts no message is missing and none is double", async (t) => 
     said.push(...burst);
     const talk = bobSays(...burst);
     if (n % 2) await hears(page, burst[2]);
-    way.lose();
+    way.lose("reset");
     await talk;
     way.restore();
     await connected(page);
@@ -156,7 +223,7 @@ test("who was away for too much is told, and given what is left", async (t) => {
   const { way, page, bobSays } = await adaAndBob(t);
   await bobSays("before");
   await hears(page, "before");
-  way.lose();
+  way.lose("reset");
   const said = Array.from({ length: KEPT + 5 }, (_, n) => `message ${n}`);
   await bobSays(...said);
   way.restore();
@@ -164,8 +231,7 @@ test("who was away for too much is told, and given what is left", async (t) => {
   await hears(page, said.at(-1));
   assert.deepEqual(await shown(page), ["before", ...said.slice(-KEPT)]);
   assert.equal(await gaps(page), 1);
-  const lines = await page.locator("#entries > li").evaluateAll((all) =>
-    all.map((line) => line.dataset.testid).filter((kind) => kind !== "entered"));
+  const lines = await linesOf(page);
   assert.equal(lines.lastIndexOf("gap"), lines.length - 1 - KEPT, "ahead of what is left");
   const text = "Some messages may be missing here: they are not kept any more.";
   assert.equal(await page.getByTestId("gap").textContent(), text);

@@ -28,14 +28,18 @@ reply = {}
 `;
 
 /**
- * Channels by what they keep: enough for every test, three messages, one second, nothing. In `any`
- * members may send all events.
+ * Channels by what they keep: enough for every test, what is usual, three messages, one second,
+ * nothing. In `any` members may send all events.
  */
 const SETTINGS = `
 longpoll = "10s"
 [[channel]]
 topic = "kept:*"
 history = { count = 5000, age = "10m", bytes = "16MiB" }
+${EVENTS}
+[[channel]]
+topic = "usual:*"
+history = true
 ${EVENTS}
 [[channel]]
 topic = "three:*"

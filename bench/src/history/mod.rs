@@ -7,6 +7,7 @@ use crate::rounds::{Job, Suite};
 use crate::stats;
 
 mod broadcast;
+mod drops;
 mod hop;
 mod memory;
 mod recipes;
@@ -23,7 +24,10 @@ pub(crate) const SUITE: Suite = Suite {
         Job::new("hop", hop::run),
         Job::new("storm", storm::one_topic),
         Job::new("topics", storm::topics),
+        // Its clients start their server.
+        Job { row: "drops", run: drops::run, is_on_all_cores: true },
     ],
+    // `drops` wants Node and the packages of e2e.
     usual: &["kept", "members", "broadcast", "hop", "storm", "topics"],
     recipes: recipes::RECIPES,
 };

@@ -10,6 +10,7 @@ const GROUP_MS = 5 * 60_000; // Messages of one author this close together share
 const BODY_LENGTH_MAX = 16_384; // Characters that are shown of what others send.
 const USER_LENGTH_MAX = 64;
 const OFFLINE_AFTER_MS = 15_000; // "Reconnecting" becomes "offline" when it lasts this long.
+const ANSWER_MS_MAX = 3_000; // A connection that is asked and does not answer is none.
 const FINAL_JOIN_ERRORS = new Set(["unauthorized", "unmatched topic"]);
 const DEFAULT_ROOMS = ["lobby"];
 
@@ -119,7 +120,9 @@ function join(room) {
     addEntered(room, fieldText(payload, "user", USER_LENGTH_MAX));
   });
   channel.onError(() => {
-    // Also called for every open room when the connection goes; that has its own words.
+    // Also called for every open room when the connection goes; that has its own words. Where
+    // nobody has closed it but the client gives it up, nothing else is called.
+    if (!socket.isConnected()) connectionGone();
     if (room.channel === channel && room.state !== "refused") setRoomState(room, "errored");
   });
   channel.onClose(() => {
@@ -521,6 +524,18 @@ function reconnectNow() {
   socket.disconnect(() => socket.connect());
 }
 
+function connectionGone() {
+  const state = navigator.onLine ? "reconnecting" : "offline";
+  if (connection !== "offline" && connection !== state) setConnection(state);
+}
+
+/** A connection may have died with the network, and nobody says so: it is asked. */
+function networkChanged() {
+  if (!started) return;
+  const late = setTimeout(reconnectNow, socket.isConnected() ? ANSWER_MS_MAX : 0);
+  socket.ping(() => clearTimeout(late));
+}
+
 function hashChanged() {
   openRoom(roomOfHash() || DEFAULT_ROOMS[0]);
 }
@@ -531,9 +546,7 @@ function start() {
   started = true;
   rememberedRooms().forEach((name) => name && roomNamed(name));
   socket.onOpen(() => setConnection("connected"));
-  socket.onClose(() => {
-    if (connection !== "offline") setConnection(navigator.onLine ? "reconnecting" : "offline");
-  });
+  socket.onClose(connectionGone);
   socket.connect();
   const name = roomOfHash() || DEFAULT_ROOMS[0];
   history.replaceState(null, "", `#${encodeURIComponent(name)}`);
@@ -542,12 +555,8 @@ function start() {
 }
 
 window.addEventListener("hashchange", () => started && hashChanged());
-window.addEventListener("offline", () => {
-  if (started && !socket.isConnected()) setConnection("offline");
-});
-window.addEventListener("online", () => {
-  if (started && !socket.isConnected()) reconnectNow();
-});
+window.addEventListener("offline", networkChanged);
+window.addEventListener("online", networkChanged);
 document.addEventListener("visibilitychange", () => {
   if (document.hidden || !current || current.unread === 0) return;
   current.unread = 0;

@@ -1,0 +1,38 @@
+//! Row `drops`: official clients that are cut off again and again, by resets and in silence, and
+//! how much of what is said they hear. They are JavaScript: drops.mjs runs them, with the harness
+//! of the end-to-end tests.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::children;
+use crate::rounds::{Bench, Sample};
+
+pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    ensure!(
+        bench.program.file_name().is_some_and(|name| name == "simurgh"),
+        "{} is to be called simurgh: its directory is all that is passed on",
+        bench.program.display()
+    );
+    let directory = bench.program.parent().context("the server is in no directory")?;
+    let mut node = children::command(Path::new("node"), None, None)?;
+    node.arg(script()).args(bench.options.short.then_some("--short"));
+    node.env("SIMURGH_BIN_DIR", directory).env("SEED", sample.round.to_string());
+    let done = node.stderr(Stdio::inherit()).output().context("node")?;
+    ensure!(done.status.success(), "drops.mjs ended with {} (npm ci in e2e?)", done.status);
+    let figures: BTreeMap<String, f64> = serde_json::from_slice(&done.stdout)
+        .with_context(|| format!("drops.mjs said {}", String::from_utf8_lossy(&done.stdout)))?;
+    for (name, value) in figures {
+        sample.put(name, value);
+    }
+    Ok(())
+}
+
+/// Beside the package: cargo tells where that is; an installed binary looks where it is called.
+fn script() -> PathBuf {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR");
+    package.map_or_else(|| "bench".into(), PathBuf::from).join("drops.mjs")
+}

@@ -1,0 +1,69 @@
+// The dropped-connections test in short, with the official clients (bench/README.md has the long
+// one): many are cut off again and again, by resets and in silence, and hear every message once and
+// in order; without history they do not, and the count says by how much.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+
+import { Tally, runDrops } from "../support/drops.mjs";
+import { startKeeper } from "../support/history.mjs";
+
+const SEED = Number(process.env.SEED ?? Date.now() % 100_000);
+const EACH = 20;
+
+let server;
+before(async () => { server = await startKeeper(); });
+after(async () => { await server?.end(); });
+
+const PLAN = {
+  each: EACH, topics: 3, perSecond: 10, cuts: 3, everyMs: 4_000, forMs: 1_000, reconnectMs: 500,
+  heartbeatMs: 500, seed: SEED,
+};
+
+function show(t, { versions, all }) {
+  for (const counted of [...versions, all]) t.diagnostic(JSON.stringify(counted));
+}
+
+test("through cuts everybody hears everything, and without history not", async (t) => {
+  t.diagnostic(`SEED=${SEED}`);
+  const [kept, lost] = await Promise.all([
+    runDrops(t, server, { ...PLAN, kind: "usual" }),
+    runDrops(t, server, { ...PLAN, kind: "none" }),
+  ]);
+  show(t, kept);
+  show(t, lost);
+  for (const counted of kept.versions) {
+    assert.equal(counted.delivered, counted.expected, counted.version);
+    assert.deepEqual([counted.missing, counted.double, counted.out_of_order], [0, 0, 0]);
+    assert.deepEqual(counted.gaps, {});
+    assert.ok(counted.replayed > 0, `${counted.version} was given nothing that it had missed`);
+  }
+  for (const counted of lost.versions) {
+    assert.ok(counted.missing > EACH * PLAN.cuts, `${counted.missing} missing`);
+    assert.equal(counted.delivered + counted.missing, counted.expected);
+    assert.deepEqual([counted.double, counted.out_of_order, counted.replayed], [0, 0, 0]);
+    assert.equal(counted.missing_while_connected, 0);
+  }
+  for (const { all, refused } of [kept, lost]) {
+    assert.equal(refused, 0);
+    assert.deepEqual(all.cuts, { reset: 3 * EACH * 1.5, silence: 3 * EACH * 1.5 });
+    assert.equal(all.never_back, 0);
+  }
+});
+
+test("what is lost, double or in another order is counted", async (t) => {
+  const faults = ["lose", "double", "swap", "lose", "double", "lose"];
+  const plan = { ...PLAN, kind: "usual", cuts: 1, everyMs: 1_000, forMs: 300, faults };
+  const { all, ...rest } = await runDrops(t, server, plan);
+  show(t, { all, ...rest });
+  assert.deepEqual([all.missing, all.double, all.out_of_order], [3, 2, 1]);
+  assert.equal(all.delivered, all.expected - 3);
+  assert.equal(all.missing_while_connected, 3);
+});
+
+test("a tally knows what is missing, double and out of order", () => {
+  const tally = new Tally();
+  for (const n of [0, 1, 1, 4, 3, 4, 6]) tally.put(n);
+  assert.deepEqual([tally.delivered, tally.double, tally.outOfOrder], [5, 2, 1]);
+  assert.deepEqual(tally.missing(8), [2, 5, 7]);
+});

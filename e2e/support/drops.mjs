@@ -1,0 +1,306 @@
+// The dropped-connections test with the official clients: all of them hear the talk of some topics,
+// and each is cut off again and again. Whatever is counted is counted where an application would
+// hear it, in the handlers of the channels.
+
+import { monitorEventLoopDelay } from "node:perf_hooks";
+
+import WebSocket from "ws";
+
+import { CURRENT, FIRST, MIDDLE, answer } from "./clients.mjs";
+import { Listener, random, speaker } from "./history.mjs";
+import { Network } from "./network.mjs";
+import { pause, until } from "./wait.mjs";
+
+export const VERSIONS = [CURRENT, MIDDLE, FIRST];
+
+/** Until everybody is back when the cuts are over, and has heard the rest. */
+const BACK_MS_MAX = 30_000;
+/** Clients that connect and join at the same time. */
+const JOINING_MAX = 20;
+/** No sooner than that may 1.2.1 reconnect: at the same pace it repeats joins (clients.mjs). */
+const FIRST_PAUSE_MS_MIN = 300;
+/** How much earlier than a cut what is lost by it may have been said: it was on its way. */
+const ON_ITS_WAY_MS = 1_000;
+
+/** What one client has heard of a talk that counts from 0. */
+export class Tally {
+  #heard = new Set();
+  #highest = -1;
+  double = 0;
+  outOfOrder = 0;
+
+  put(n) {
+    if (this.#heard.has(n)) this.double += 1;
+    else if (n < this.#highest) this.outOfOrder += 1;
+    this.#heard.add(n);
+    this.#highest = Math.max(this.#highest, n);
+  }
+
+  get delivered() {
+    return this.#heard.size;
+  }
+
+  get highest() {
+    return this.#highest;
+  }
+
+  /** Of the numbers below `said`, those it has not heard. */
+  missing(said) {
+    const all = Array.from({ length: said }, (_, n) => n);
+    return all.filter((n) => !this.#heard.has(n));
+  }
+}
+
+/**
+ * A fault in what a client is told, so that one can see that it is counted: the first message from
+ * `from` on is lost, comes twice, or changes places with the next.
+ */
+class Fault {
+  #held = null;
+  #isOver = false;
+
+  constructor(kind) {
+    this.kind = kind;
+    this.from = Infinity;
+  }
+
+  pass(data, emit) {
+    const n = Number(/"n":(\d+)/.exec(data)?.[1] ?? -1);
+    if (this.#isOver || n < this.from) return emit(data);
+    if (this.kind === "swap" && this.#held === null) {
+      this.#held = data;
+      return undefined;
+    }
+    this.#isOver = true;
+    if (this.kind === "lose") return undefined;
+    emit(data);
+    return emit(this.#held ?? data);
+  }
+}
+
+/**
+ * A WebSocket as a client takes it. Its limits bound how long it takes to leave a silent network:
+ * the browser's part, where the client waits for the answer to an opening or to a close. Of the
+ * three versions 1.2.1 is the only one that does not see when its heartbeats are not answered; for
+ * it the transport leaves after as much silence as its heartbeats allow.
+ */
+function transport(version, heartbeatMs, fault) {
+  return class extends WebSocket {
+    #heardAt = performance.now();
+    #watch = null;
+
+    constructor(url) {
+      super(url, { handshakeTimeout: heartbeatMs, closeTimeout: heartbeatMs });
+      if (version !== FIRST) return;
+      this.#watch = setInterval(() => {
+        if (performance.now() - this.#heardAt > 2 * heartbeatMs) this.terminate();
+      }, heartbeatMs / 4);
+      this.on("close", () => clearInterval(this.#watch));
+    }
+
+    emit(event, ...rest) {
+      this.#heardAt = performance.now();
+      if (event !== "message" || !fault) return super.emit(event, ...rest);
+      return fault.pass(rest[0], (data) => super.emit(event, data, ...rest.slice(1)));
+    }
+  };
+}
+
+/** A client with a network of its own. */
+class Member {
+  tally = new Tally();
+  /** When it was cut off, and when it was back: pairs. */
+  absences = [];
+  cuts = { reset: 0, silence: 0 };
+  joins = 0;
+  replayed = 0;
+
+  constructor(version, network, { plan, below, fault }) {
+    this.version = version;
+    this.network = network;
+    const least = version === FIRST ? FIRST_PAUSE_MS_MIN : 0;
+    const anyPause = () => least + below(plan.reconnectMs - least);
+    this.user = version.socket(`ws://${network.address}/socket`, {
+      transport: transport(version, plan.heartbeatMs, fault),
+      heartbeatIntervalMs: plan.heartbeatMs,
+      reconnectAfterMs: anyPause,
+      rejoinAfterMs: () => plan.reconnectMs,
+    });
+  }
+
+  async join(topic) {
+    this.user.socket.connect();
+    this.listener = new Listener(this.user, topic);
+    const { channel } = this.listener;
+    channel.on("msg", ({ n }) => this.tally.put(n));
+    channel.on("simurgh:resumed", ({ count }) => { this.replayed += count; });
+    const join = channel.join();
+    join.receive("ok", () => {
+      this.joins += 1;
+      const [last] = this.absences.slice(-1);
+      if (last && last[1] === null) last[1] = performance.now();
+    });
+    await answer(join, `join of ${topic}`);
+  }
+
+  cut(how) {
+    this.cuts[how] += 1;
+    const [last] = this.absences.slice(-1);
+    if (!last || last[1] !== null) this.absences.push([performance.now(), null]);
+    this.network.lose(how);
+  }
+
+  /** Whether it was away when this was said, or so soon before that it was still on its way. */
+  wasAwayAt(time) {
+    return this.absences.some(([from, to]) => (
+      time > from - ON_ITS_WAY_MS && time < (to ?? Infinity)));
+  }
+
+  close() {
+    this.user.close();
+    this.network.close();
+  }
+}
+
+/** Speaks on a topic, so many times a second, whatever the clock of this process does meanwhile. */
+class Talk {
+  /** When each message was said. */
+  said = [];
+  refused = 0;
+  #isOver = false;
+
+  constructor(channel, perSecond) {
+    this.channel = channel;
+    this.perSecond = perSecond;
+  }
+
+  async run() {
+    const start = performance.now();
+    while (!this.#isOver) {
+      const due = (performance.now() - start) / 1_000 * this.perSecond;
+      while (this.said.length < due) this.#say();
+      await pause(Math.max(1, 1_000 / this.perSecond / 5));
+    }
+  }
+
+  end() {
+    this.#isOver = true;
+  }
+
+  #say() {
+    const push = this.channel.push("msg", { n: this.said.length, body: "x".repeat(40) });
+    this.said.push(performance.now());
+    for (const status of ["error", "timeout"]) {
+      push.receive(status, () => { this.refused += 1; });
+    }
+  }
+}
+
+/** Cuts one client every `everyMs` for `forMs`, by turns with a reset and in silence. */
+async function cutting(member, index, plan, below) {
+  await pause(below(plan.everyMs));
+  for (let cut = 0; cut < plan.cuts; cut += 1) {
+    member.cut((index + cut) % 2 ? "silence" : "reset");
+    await pause(plan.forMs);
+    member.network.restore();
+    await pause(plan.everyMs - plan.forMs);
+  }
+}
+
+/**
+ * Runs it. `plan`: `each` clients of every version in `topics` topics of that `kind`, where
+ * `perSecond` messages are said; `cuts` of each client, one every `everyMs` at a phase of its own,
+ * for `forMs`; heartbeats every `heartbeatMs`; reconnecting after up to `reconnectMs`; `faults` to
+ * plant: "lose", "double", "swap". Resolves to what was counted.
+ */
+export async function runDrops(t, server, plan) {
+  const below = random(plan.seed);
+  const faults = (plan.faults ?? []).map((kind) => new Fault(kind));
+  const ways = await Promise.all(VERSIONS.flatMap((version) => (
+    Array.from({ length: plan.each }, async () => [version, await Network.open(server.port)]))));
+  const members = ways.map(([version, way], index) => {
+    // Members with faults, one each, are of all versions.
+    const fault = faults.find((_, nth) => index === Math.floor(nth / faults.length * ways.length));
+    return new Member(version, way, { plan, below, fault });
+  });
+  t.after(() => { for (const member of members) member.close(); });
+  const topicOf = (index) => `${plan.kind}:drops-${index % plan.topics}`;
+  const waiting = [...members.entries()];
+  await Promise.all(Array.from({ length: JOINING_MAX }, async () => {
+    for (let next = waiting.pop(); next; next = waiting.pop()) {
+      await next[1].join(topicOf(next[0]));
+    }
+  }));
+  const talks = [];
+  for (let index = 0; index < plan.topics; index += 1) {
+    const { channel } = await speaker(t, CURRENT, server, topicOf(index));
+    talks.push(new Talk(channel, plan.perSecond));
+  }
+  const lag = monitorEventLoopDelay();
+  lag.enable();
+  const spoken = Promise.all(talks.map((talk) => talk.run()));
+  await Promise.all(members.map((member, index) => cutting(member, index, plan, below)));
+  const talkOf = (index) => talks[index % plan.topics];
+  await everybodyBack(members, talkOf, faults);
+  for (const talk of talks) talk.end();
+  await spoken;
+  const hasAll = (member, index) => member.tally.highest === talkOf(index).said.length - 1;
+  await until(() => members.every(hasAll), "the last word", BACK_MS_MAX).catch(() => {});
+  lag.disable();
+  return report(members, talkOf, talks, lag);
+}
+
+/** Until everybody hears what is said now; or not, which the counts then show. */
+async function everybodyBack(members, talkOf, faults) {
+  const now = members.map((_, index) => talkOf(index).said.length);
+  for (const fault of faults) fault.from = Math.max(...now) + 1;
+  const last = Math.max(...now) + 3;
+  const isBack = (member) => member.tally.highest > last;
+  await until(() => members.every(isBack), "everybody", BACK_MS_MAX).catch(() => {});
+}
+
+function report(members, talkOf, talks, lag) {
+  const versions = VERSIONS.map((version) => {
+    const own = [...members.entries()].filter(([, member]) => member.version === version);
+    return { version: version.name, ...counts(own, talkOf) };
+  });
+  const ms = (ns) => Math.round(ns / 1e4) / 100;
+  return {
+    versions,
+    all: { version: "all", ...counts([...members.entries()], talkOf) },
+    spoken: talks.reduce((sum, talk) => sum + talk.said.length, 0),
+    refused: talks.reduce((sum, talk) => sum + talk.refused, 0),
+    event_loop_ms: { p50: ms(lag.percentile(50)), p99: ms(lag.percentile(99)), max: ms(lag.max) },
+  };
+}
+
+/** Sums over members, which come with their index. */
+function counts(members, talkOf) {
+  const sum = (of) => members.reduce((total, [index, it]) => total + of(it, talkOf(index)), 0);
+  const gaps = {};
+  for (const { reason } of members.flatMap(([, member]) => member.listener.gaps)) {
+    gaps[reason] = (gaps[reason] ?? 0) + 1;
+  }
+  const expected = sum((_, talk) => talk.said.length);
+  const delivered = sum((it) => it.tally.delivered);
+  const absences = members.flatMap(([, member]) => member.absences);
+  const over = absences.filter(([, to]) => to !== null).map(([from, to]) => to - from);
+  return {
+    clients: members.length,
+    expected,
+    delivered,
+    delivered_percent: 100 * delivered / expected,
+    missing: sum((it, talk) => it.tally.missing(talk.said.length).length),
+    missing_while_connected: sum((it, talk) => it.tally.missing(talk.said.length)
+      .filter((n) => !it.wasAwayAt(talk.said[n])).length),
+    double: sum((it) => it.tally.double),
+    out_of_order: sum((it) => it.tally.outOfOrder),
+    gaps,
+    cuts: { reset: sum((it) => it.cuts.reset), silence: sum((it) => it.cuts.silence) },
+    joins: sum((it) => it.joins),
+    replayed: sum((it) => it.replayed),
+    absences: absences.length,
+    never_back: absences.length - over.length,
+    absence_ms_max: Math.round(Math.max(0, ...over)),
+  };
+}

@@ -1,0 +1,118 @@
+// The way of one client to the server, which can be lost.
+
+import net from "node:net";
+
+/** A proxy. `lose` and `restore` are about the connections that come as well as those there are. */
+export class Network {
+  #listener;
+  #port;
+  #links = new Set();
+  #lost = null;
+
+  /** Before the server on this port of this host, until `close`. */
+  static async open(port) {
+    const network = new Network();
+    network.#port = port;
+    network.#listener = net.createServer((client) => network.#accept(client));
+    await new Promise((resolve) => network.#listener.listen(0, "127.0.0.1", resolve));
+    return network;
+  }
+
+  /** `127.0.0.1:PORT` */
+  get address() {
+    return `127.0.0.1:${this.#listener.address().port}`;
+  }
+
+  /**
+   * "reset" ends all connections, and whoever connects is turned away. With "silence" nothing is
+   * said any more to either side and no connection ends, for ever: as where a router has forgotten
+   * them. Who connects meanwhile waits for `restore`, as TCP would ask again until then.
+   */
+  lose(how) {
+    this.#lost = how;
+    for (const link of this.#links) {
+      if (how === "silence") link.mute();
+      else link.reset();
+    }
+  }
+
+  /**
+   * From now on new connections lead to the server again. With `resets` those that fell silent are
+   * reset as soon as the client says something on them, as by a router that has forgotten them.
+   */
+  restore({ resets = false } = {}) {
+    this.#lost = null;
+    for (const link of this.#links) {
+      link.connect(this.#port);
+      if (resets) link.resetAtNextWord();
+    }
+  }
+
+  close() {
+    for (const link of this.#links) link.destroy();
+    this.#listener.close();
+  }
+
+  #accept(client) {
+    if (this.#lost === "reset") return client.resetAndDestroy();
+    const link = new Link(client, () => this.#links.delete(link));
+    this.#links.add(link);
+    if (this.#lost === null) link.connect(this.#port);
+    return undefined;
+  }
+}
+
+/** A connection of the client, and the one to the server that belongs to it. */
+class Link {
+  #sockets = [];
+  #isMute = false;
+  #ended;
+
+  constructor(client, ended) {
+    this.#ended = ended;
+    this.#add(client.pause());
+  }
+
+  /** Leads to the server, unless it does already, or never will. */
+  connect(port) {
+    if (this.#sockets.length > 1 || this.#isMute) return;
+    const [client] = this.#sockets;
+    const server = net.connect(port, "127.0.0.1");
+    this.#add(server);
+    client.pipe(server).pipe(client);
+  }
+
+  mute() {
+    if (this.#sockets.length < 2) return;
+    this.#isMute = true;
+    for (const socket of this.#sockets) socket.unpipe().pause();
+  }
+
+  resetAtNextWord() {
+    if (!this.#isMute) return;
+    this.#sockets[0].once("data", () => {
+      this.#isMute = false;
+      this.reset();
+    }).resume();
+  }
+
+  reset() {
+    if (this.#isMute) return;
+    for (const socket of this.#sockets) socket.resetAndDestroy();
+  }
+
+  destroy() {
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  #add(socket) {
+    this.#sockets.push(socket);
+    socket.setNoDelay(true);
+    socket.on("error", () => {});
+    socket.on("close", () => {
+      if (this.#isMute) return;
+      this.#ended();
+      this.destroy();
+    });
+  }
+}
