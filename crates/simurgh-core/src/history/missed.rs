@@ -45,10 +45,7 @@ impl<N: Node> Core<N> {
         let is_own = |kept: &Kept| client != 0 && kept.sender == client;
         let own = missed.messages.iter().filter(|(_, kept)| is_own(kept)).count();
         let count = missed.messages.len() - own;
-        match missed.gap {
-            None => self.metrics.resumed.add(1),
-            Some(_) => self.metrics.resume_gaps.add(1),
-        }
+        self.metrics.count_resume(missed.gap);
         self.metrics.resume_messages.add(count as u64);
         // Who says again what is of another epoch is told again.
         if missed.gap.is_some_and(|gap| gap != Reason::Epoch)
