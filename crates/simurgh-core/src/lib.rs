@@ -108,6 +108,7 @@ pub use history::call::{
 };
 pub use history::rule::{HistoryConfig, HistoryRule};
 pub use history::save::SavedHistory;
+pub use history::show::KeptView;
 pub use id::ChannelId;
 pub use limit::{
     Bucket, ChannelLimits, Limit, LimitPolicy, Rate, RateError, RateLimit, SizeLimit, SocketLimits,

@@ -85,6 +85,7 @@ const ROOMS: &[&str] = &[
     "history/own",
     "history/missed",
     "history/read",
+    "history/show",
     "history",
     "session/behind",
     "session/limited",

@@ -16,6 +16,7 @@ mod own;
 mod read;
 pub(crate) mod rule;
 pub(crate) mod save;
+pub(crate) mod show;
 mod wait;
 
 use self::call::HistoryMail;

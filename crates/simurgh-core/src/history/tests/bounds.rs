@@ -228,3 +228,39 @@ fn who_resumes_is_counted_by_what_it_is_told_and_how_long_it_waited() {
     assert_eq!(in_bucket, [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0], "2.5 to 10 ms");
     assert!((3_000_000..3_100_000).contains(&(after.1 - before.1)), "{after:?}");
 }
+
+#[test]
+fn who_looks_sees_each_kept_topic_once_and_where_it_stands() {
+    let rule = HistoryRule { count: 2, ..HistoryRule::default() };
+    let mut it = Node::with(scripted(standard), rule);
+    let topic = it.here.clone();
+    assert!(it.stage.core.find_kept(&topic).is_none() && it.stage.core.kept_at(0).is_none());
+    let (key, _) = it.joins(Wire::V2, &topic, "{}");
+    for _ in 0..5 {
+        it.says(key, &topic, "bcast", "{}");
+    }
+    let core = &it.stage.core;
+    let found = core.find_kept(&topic).unwrap();
+    assert_eq!((found.name, found.messages, found.bytes), (&*topic, 2, 2 * 98));
+    assert_eq!((found.head.place.seq, found.marks.floor.seq), (5, 3));
+    assert_eq!(found.marks.reason, Reason::Overwritten);
+    assert!(it.other.find_kept(&topic).is_none(), "its home is the first shard");
+    let history = it.stage.core.history.as_mut().unwrap();
+    for n in 0..6 {
+        store(&mut history.kept, &format!("more {n}"), 8, 0);
+    }
+    for places in [1, 3, 100] {
+        let (mut cursor, mut names) = (0, Vec::new());
+        loop {
+            it.stage.core.visit_kept(&mut cursor, places, |place, topic| {
+                assert_eq!(it.stage.core.kept_at(place).unwrap().name, topic.name);
+                names.push(topic.name.to_owned());
+            });
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!(names.len(), 7, "{names:?}");
+        assert_eq!((&names[0], &*names[6]), (&topic, "more 5"));
+    }
+}
