@@ -247,6 +247,44 @@ test("names that would break out of a page stay text", async (t) => {
   assert.deepEqual(seen.complaints, []);
 });
 
+test("what is kept is listed by bytes, and a topic tells where it stands", async (t) => {
+  const file = path.join(folder, "kept.toml");
+  writeFileSync(file, '[[channel]]\ntopic = "kept:*"\nhistory = { count = 3 }\n');
+  const server = await observed(t, ["--config", file], { SIMURGH_API_TOKEN: TOKEN });
+  const publish = async (topic, count) => {
+    const messages = Array.from({ length: count }, (_, n) => (
+      { topic, event: "said", payload: { n, text: "x".repeat(100) } }
+    ));
+    const answer = await fetch(`${server.url}/api/broadcast`, {
+      method: "POST", headers: { authorization: `Bearer ${TOKEN}` },
+      body: JSON.stringify({ messages }),
+    });
+    assert.equal(answer.status, 202);
+    return (await answer.json()).positions;
+  };
+  await publish("kept:small", 1);
+  const positions = await publish("kept:large", 5);
+  const { page, seen } = await open(t, server);
+  await page.getByTestId("token").fill(TOKEN);
+  await page.getByTestId("token").press("Enter");
+  await live(page);
+  await tab(page, "topics");
+  await page.getByRole("button", { name: "Kept", exact: true }).click();
+  await page.getByRole("button", { name: "kept:large" }).waitFor(WAIT);
+  const texts = await rows(page, "topics").allTextContents();
+  assert.match(texts[0], /^kept:large0.*\d\sB$/);
+  assert.match(texts[1], /^kept:small0.*\d\sB$/);
+  await page.getByRole("button", { name: "kept:large" }).click();
+  await page.getByTestId("kept").waitFor(WAIT);
+  const facts = await page.getByTestId("kept").textContent();
+  assert.match(facts, /Kept3 broadcasts, /);
+  const [epoch] = positions[0].split(".");
+  assert.ok(facts.includes(`Epoch${epoch}Head${positions[4]}Floor${positions[1]}`), facts);
+  assert.ok(facts.endsWith("Lost beforeoverwritten"), facts);
+  const complaints = seen.complaints.filter((text) => !text.includes("401"));
+  assert.deepEqual(complaints, []);
+});
+
 test("the page says that it lost the server, and finds it again", async (t) => {
   const server = await observed(t);
   const { page } = await open(t, server);

@@ -2,7 +2,8 @@
 //!
 //! cargo-mutants changes one thing at a time (a function returns at once, a `<` becomes `<=`) in a
 //! copy of the sources and runs the judges: the unit tests of `simurgh-core` and `simurgh-history`
-//! and those of the simulator. What no judge notices is a survivor; docs/TESTING.md lists each with its reason.
+//! and those of the simulator. What no judge notices
+//! is a survivor; docs/TESTING.md lists each with its reason.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -139,6 +139,42 @@ fn once_is_for_scripts() {
 }
 
 #[test]
+fn what_is_kept_is_printed_once_there_is_something() {
+    let kept = "listen = [\"127.0.0.1:0\"]\n[[channel]]\ntopic = \"kept:*\"\nhistory = true\n\
+                [[channel.event]]\nname = \"new:msg\"\nbroadcast = \"all\"\n";
+    let server = Server::start(kept, &["--shards", "2"]);
+    let mut client = server.client();
+    client.join("kept:a", json!({"user": "a"}));
+    let dir = directory(&[]);
+    let address = server.addresses[0].as_str();
+    let once = |more: &[&str]| {
+        let ran = run(dir.path(), &[&["observe", address, "--once"], more].concat());
+        assert!(ran.status.success(), "{}", ran.stderr);
+        ran.stdout
+    };
+    let before = once(&[]);
+    assert!(!before.contains("kept bytes"), "{before}");
+    client.send("kept:a", "new:msg", json!({"text": "hello"}));
+    client.expect("kept:a", "new:msg", json!({"text": "hello"}));
+    let start = Instant::now();
+    let all: Value = loop {
+        let all: Value = serde_json::from_str(&once(&["--json"])).unwrap();
+        if all["kept"]["total"] == 1 {
+            break all;
+        }
+        assert!(start.elapsed() < WAIT, "{all:#}");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    let row = &all["kept"]["rows"][0];
+    assert_eq!((&row["topic"], &row["members"]), (&json!("kept:a"), &json!(1)));
+    assert_eq!((&row["kept"]["messages"], &row["kept"]["lost"]), (&json!(1), &Value::Null));
+    let text = once(&[]);
+    for part in ["Topics by kept bytes, 1 of 1", "kept:a", "  kept        3"] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+#[test]
 fn what_cannot_be_shown_is_said_with_a_status() {
     let dir = directory(&[]);
     let server = Server::start(ROOMS, &["--api-token", "right"]);

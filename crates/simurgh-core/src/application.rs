@@ -9,6 +9,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use simurgh_history::Resume;
 use simurgh_proto::message::{Payload, Ref};
 
 use crate::channel::{Channel, Join, JoinFn};
@@ -46,6 +47,16 @@ pub(crate) struct About<'a> {
     pub(crate) channel: ChannelId,
     pub(crate) message: Option<Ref<'a>>,
     pub(crate) prepared: Option<Prepared>,
+    pub(crate) resume: Option<&'a Resume>,
+}
+
+/// What a join function is about.
+pub(crate) struct Asked<'a> {
+    pub(crate) socket: Option<&'a SocketState>,
+    pub(crate) topic: &'a str,
+    /// What its client has heard, if it says so and the topic has a history.
+    pub(crate) resume: Option<&'a Resume>,
+    pub(crate) prepared: Option<Prepared>,
 }
 
 impl<N: Node> Application<N> {
@@ -68,7 +79,7 @@ impl<N: Node> Application<N> {
         callback: Callback,
         f: impl FnOnce(&mut Context<'_>) -> R,
     ) -> (Option<R>, Vec<Effect>) {
-        let About { socket, topic, channel, message, prepared } = about;
+        let About { socket, topic, channel, message, prepared, resume } = about;
         let mut effects = self.spare.pop().unwrap_or_default();
         let (reach, metrics, shard) = (&self.reach, &*self.metrics, usize::from(self.shard));
         let effects_in = &mut effects;
@@ -81,6 +92,7 @@ impl<N: Node> Application<N> {
             channel,
             message,
             prepared,
+            resume,
         };
         self.node.enter(shard, callback);
         let result = guarded(|| f(&mut ctx));
@@ -106,14 +118,13 @@ impl<N: Node> Application<N> {
     #[inline]
     pub(crate) fn join(
         &mut self,
-        socket: Option<&SocketState>,
-        topic: &str,
+        asked: Asked<'_>,
         payload: Payload<'_>,
-        prepared: Option<Prepared>,
         join: &JoinFn,
     ) -> (Option<Join>, Vec<Effect>) {
+        let Asked { socket, topic, resume, prepared } = asked;
         let channel = self.nobody();
-        let about = About { socket, topic, channel, message: None, prepared };
+        let about = About { socket, topic, channel, message: None, prepared, resume };
         self.run(about, Callback::Join, |ctx| join(ctx, payload))
     }
 
@@ -128,7 +139,8 @@ impl<N: Node> Application<N> {
         self.unlink(speaker.id.membership);
         let Some(mut channel) = channel else { return Vec::new() };
         let topic = &*speaker.topic;
-        let about = About { socket, topic, channel: speaker.id, message: None, prepared: None };
+        let (channel_id, message, prepared) = (speaker.id, None, None);
+        let about = About { socket, topic, channel: channel_id, message, prepared, resume: None };
         let (_, effects) =
             self.run(about, Callback::Terminate, |ctx| channel.terminate(ctx, &reason));
         self.drop_guarded(channel);

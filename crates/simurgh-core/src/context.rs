@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_history::Position;
+use simurgh_history::{Position, Resume};
 use simurgh_proto::message::{OwnedRef, Payload, Ref};
 use simurgh_proto::topic::subtopic;
 use simurgh_proto::ws::CloseCode;
@@ -62,6 +62,8 @@ pub struct Context<'a> {
     pub(crate) message: Option<Ref<'a>>,
     /// What was made of the message where it was read, if it is a long one.
     pub(crate) prepared: Option<Prepared>,
+    /// What the client that joins says it has heard.
+    pub(crate) resume: Option<&'a Resume>,
 }
 
 /// One thing a callback did, carried out when it has returned.
@@ -145,6 +147,13 @@ impl Context<'_> {
     /// The id the socket was given by its connect function.
     pub fn socket_id(&self) -> Option<&str> {
         self.socket.and_then(|socket| socket.id.as_deref())
+    }
+
+    /// What the client says in the join that is being decided of what it has heard
+    /// (docs/HISTORY.md): the `simurgh` of its params, read. `None` where it says nothing, where
+    /// the topic has no history, and in all callbacks but the join function.
+    pub fn resume(&self) -> Option<&Resume> {
+        self.resume
     }
 
     /// What the connect function, or a channel since, has assigned to the socket, if it is of this

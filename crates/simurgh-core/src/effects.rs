@@ -65,6 +65,7 @@ impl<N: Node> Core<N> {
             channel: speaker.id,
             message: message.clone(),
             prepared,
+            resume: None,
         };
         let (result, effects) = self.application.run(about, callback, |ctx| f(&mut *channel, ctx));
         self.registry.put_back(membership, channel);

@@ -108,6 +108,7 @@ pub use history::call::{
 };
 pub use history::rule::{HistoryConfig, HistoryRule};
 pub use history::save::SavedHistory;
+pub use history::show::KeptView;
 pub use id::ChannelId;
 pub use limit::{
     Bucket, ChannelLimits, Limit, LimitPolicy, Rate, RateError, RateLimit, SizeLimit, SocketLimits,
@@ -128,7 +129,7 @@ pub use reach::{Audience, LinkedWork, Reach, ToChannel, Work};
 pub use registry::TopicId;
 #[cfg(feature = "fuzz")]
 pub use registry::model::run as fuzz_registry;
-pub use simurgh_history::{Ids, Position, Reason as GapReason};
+pub use simurgh_history::{Ids, Position, Reason as GapReason, Resume, Since};
 pub use socket::{NETWORK, Phase, Socket};
 pub use sockets::{Abandoned, Sockets};
 pub use time::DRAIN_GRACE;

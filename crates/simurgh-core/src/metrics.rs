@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use simurgh_history::Reason as Gap;
+
 use crate::outcome::{Reason, Stop};
 
 /// A counter with one writer: no locked instruction, only a load and a store.
@@ -26,6 +28,46 @@ impl Counter {
     }
 }
 
+/// Upper bounds, in nanoseconds, of the buckets of [`Histogram`]; the last bucket has none.
+pub const HISTOGRAM_BOUNDS_NS: [u64; 12] = [
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    10_000_000,
+    25_000_000,
+    100_000_000,
+    500_000_000,
+    2_500_000_000,
+    10_000_000_000,
+];
+
+/// How long something took, each time; with one writer, as [`Counter`].
+#[derive(Debug, Default)]
+pub struct Histogram {
+    buckets: [Counter; HISTOGRAM_BOUNDS_NS.len() + 1],
+    sum_ns: Counter,
+}
+
+impl Histogram {
+    /// Adds one; only the owning shard may call this.
+    pub fn add(&self, ns: u64) {
+        let bucket = HISTOGRAM_BOUNDS_NS.iter().take_while(|bound| ns > **bound).count();
+        if let Some(count) = self.buckets.get(bucket) {
+            count.add(1);
+        }
+        self.sum_ns.add(ns);
+    }
+
+    /// How often it took no longer than each bound and longer than the one before, last without
+    /// bound; and what all took together, in nanoseconds.
+    pub fn value(&self) -> ([u64; HISTOGRAM_BOUNDS_NS.len() + 1], u64) {
+        (self.buckets.each_ref().map(Counter::value), self.sum_ns.value())
+    }
+}
+
 /// Name, Prometheus type, help text and reader of a counter.
 pub type Described = (&'static str, &'static str, &'static str, fn(&ShardMetrics) -> u64);
 
@@ -33,7 +75,11 @@ macro_rules! counters {
     ($($(#[doc = $doc:literal])* $field:ident: $kind:ident,)*) => {
         /// What one shard's sockets and channels did.
         #[derive(Debug, Default)]
-        pub struct ShardMetrics { $($(#[doc = $doc])* pub $field: Counter,)* }
+        pub struct ShardMetrics {
+            $($(#[doc = $doc])* pub $field: Counter,)*
+            /// From joins that resumed to their answers.
+            pub resume_times: Histogram,
+        }
 
         impl ShardMetrics {
             /// All counters, in the order of the fields.
@@ -88,14 +134,44 @@ counters! {
     history_messages: gauge,
     /// Bytes of broadcasts that are kept here, with what keeping them takes, now.
     history_bytes: gauge,
+    /// Bytes that topics with a history take here beside their broadcasts, now.
+    history_topic_bytes: gauge,
     /// Broadcasts that were kept here.
     history_kept: counter,
     /// Broadcasts not kept, nor sent, because one with the same id had been.
     history_duplicates: counter,
+    /// Broadcasts larger than their topic may keep: delivered, and not kept.
+    history_too_large: counter,
+    /// Broadcasts no longer kept because their topic had more than its `count`.
+    history_evicted_count: counter,
+    /// Broadcasts no longer kept because their topic had more than its `bytes`.
+    history_evicted_bytes: counter,
+    /// Broadcasts no longer kept because they were older than their topic's `age`.
+    history_evicted_age: counter,
+    /// Broadcasts no longer kept because all together were more than `history_bytes_max`.
+    history_evicted_evicted: counter,
+    /// Broadcasts no longer kept because somebody had them forgotten.
+    history_evicted_purged: counter,
     /// Joins that were told all that their clients had missed.
-    resumed: counter,
-    /// Joins whose clients had missed what is not kept any more.
-    resume_gaps: counter,
+    resume_recovered: counter,
+    /// Joins told of a gap: what was missed is too old.
+    resume_gap_expired: counter,
+    /// Joins told of a gap: newer broadcasts have taken the place.
+    resume_gap_overwritten: counter,
+    /// Joins told of a gap: the histories of all topics were too much.
+    resume_gap_evicted: counter,
+    /// Joins told of a gap: somebody had it forgotten.
+    resume_gap_purged: counter,
+    /// Joins told of a gap: the position is of another epoch, or none.
+    resume_gap_epoch: counter,
+    /// Joins told of a gap: more broadcasts than one client is given.
+    resume_gap_too_many: counter,
+    /// Joins told of a gap: more bytes than one client is given.
+    resume_gap_too_large: counter,
+    /// Joins told of a gap: it is not known what was missed.
+    resume_gap_unavailable: counter,
+    /// Joins told of a gap: what was on its way when the client left is lost to it.
+    resume_gap_lost: counter,
     /// Broadcasts that clients got which had missed them.
     resume_messages: counter,
     /// Bytes of broadcasts under way.
@@ -176,6 +252,24 @@ counters! {
 }
 
 impl ShardMetrics {
+    /// Counts what a client was told that has resumed; `None`: it has missed nothing that it did
+    /// not get.
+    pub(crate) fn count_resume(&self, gap: Option<Gap>) {
+        let counter = match gap {
+            None => &self.resume_recovered,
+            Some(Gap::Expired) => &self.resume_gap_expired,
+            Some(Gap::Overwritten) => &self.resume_gap_overwritten,
+            Some(Gap::Evicted) => &self.resume_gap_evicted,
+            Some(Gap::Purged) => &self.resume_gap_purged,
+            Some(Gap::Epoch) => &self.resume_gap_epoch,
+            Some(Gap::TooMany) => &self.resume_gap_too_many,
+            Some(Gap::TooLarge) => &self.resume_gap_too_large,
+            Some(Gap::Unavailable) => &self.resume_gap_unavailable,
+            Some(_) => &self.resume_gap_lost,
+        };
+        counter.add(1);
+    }
+
     /// Counts the end of a channel, where it is one that is looked for.
     pub(crate) fn count_end(&self, reason: Reason) {
         match reason {
@@ -183,5 +277,39 @@ impl ShardMetrics {
             Reason::Stopped(Stop::Expired) => self.expirations.add(1),
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_fall_into_the_bucket_of_the_first_bound_that_they_do_not_exceed() {
+        let times = Histogram::default();
+        for ns in [0, 50_000, 50_001, 10_000_000_000, 10_000_000_001] {
+            times.add(ns);
+        }
+        let (buckets, sum_ns) = times.value();
+        assert_eq!(buckets, [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
+        assert_eq!(sum_ns, 20_000_100_002);
+        assert!(HISTOGRAM_BOUNDS_NS.is_sorted());
+    }
+
+    #[test]
+    fn each_gap_has_a_counter_with_its_word() {
+        let metrics = ShardMetrics::default();
+        let counted = |name: &str| {
+            let found = ShardMetrics::ALL.iter().find(|(it, ..)| *it == name);
+            found.map(|(.., read)| read(&metrics))
+        };
+        for gap in Gap::ALL {
+            let name = format!("resume_gap_{gap}");
+            assert_eq!(counted(&name), Some(0), "{name}");
+            metrics.count_resume(Some(gap));
+            assert_eq!(counted(&name), Some(1), "{name}");
+        }
+        metrics.count_resume(None);
+        assert_eq!(counted("resume_recovered"), Some(1));
     }
 }

@@ -98,6 +98,13 @@ impl Own {
     }
 }
 
+/// What a client that joins says it has heard, and when it said so.
+#[derive(Debug)]
+pub(crate) struct Resuming {
+    pub(crate) said: Resume,
+    pub(crate) at_ns: u64,
+}
+
 /// A join that the application decides about, with what its answer needs.
 #[derive(Debug)]
 pub(crate) struct AwaitedJoin {
@@ -109,7 +116,7 @@ pub(crate) struct AwaitedJoin {
     /// Tells the answer from one that came too late for what was awaited before.
     pub(crate) ticket: u32,
     /// What its client has heard of a kept topic, if it says so.
-    pub(crate) resume: Option<Box<Resume>>,
+    pub(crate) resume: Option<Box<Resuming>>,
     /// Whether it joins for the first time, where that is to be proved later.
     pub(crate) is_new: bool,
     /// What the application has decided, where what the client has missed is awaited.

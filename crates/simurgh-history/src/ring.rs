@@ -4,7 +4,7 @@
 //! forgets from the front, and it remembers up to which place and why: everything after a place is
 //! there if and only if that place is not before the [`floor`](Ring::floor).
 use alloc::collections::VecDeque;
-use core::ops::Range;
+use core::ops::{AddAssign, Range};
 
 use crate::position::{Epoch, Place, Position};
 use crate::reason::Reason;
@@ -40,8 +40,10 @@ impl ReplayLimits {
 pub struct Dropped {
     /// For their age.
     pub expired: usize,
-    /// For newer ones.
-    pub overwritten: usize,
+    /// For newer ones, as there were too many.
+    pub by_count: usize,
+    /// For newer ones, as they were too many bytes.
+    pub by_bytes: usize,
     /// By [`Ring::evict_half`].
     pub evicted: usize,
     /// By [`Ring::purge`].
@@ -50,6 +52,27 @@ pub struct Dropped {
     pub lost: usize,
     /// Bytes that all of them were counted with.
     pub bytes: u64,
+}
+
+impl Dropped {
+    /// All of them.
+    pub const fn count(&self) -> usize {
+        let Dropped { expired, by_count, by_bytes, evicted, purged, lost, bytes: _ } = self;
+        *expired + *by_count + *by_bytes + *evicted + *purged + *lost
+    }
+}
+
+impl AddAssign for Dropped {
+    fn add_assign(&mut self, more: Self) {
+        let Dropped { expired, by_count, by_bytes, evicted, purged, lost, bytes } = more;
+        self.expired += expired;
+        self.by_count += by_count;
+        self.by_bytes += by_bytes;
+        self.evicted += evicted;
+        self.purged += purged;
+        self.lost += lost;
+        self.bytes += bytes;
+    }
 }
 
 /// One value of a ring.
@@ -205,8 +228,12 @@ impl<T> Ring<T> {
             dropped.expired += 1;
             dropped.bytes += self.drop_first(Reason::Expired);
         }
-        while self.entries.len() > limits.count || self.bytes() > limits.bytes {
-            dropped.overwritten += 1;
+        while self.entries.len() > limits.count {
+            dropped.by_count += 1;
+            dropped.bytes += self.drop_first(Reason::Overwritten);
+        }
+        while self.bytes() > limits.bytes {
+            dropped.by_bytes += 1;
             dropped.bytes += self.drop_first(Reason::Overwritten);
         }
         self.give_back();

@@ -120,9 +120,9 @@ mod tests {
         assert_eq!((topic.is_empty(), topic.heap_bytes()), (true, 0));
         assert_eq!(topic.store('a', 1, None, 0, &LIMITS), Stored::New(position(1), none));
         assert_eq!(topic.store('b', 1, None, 0, &LIMITS), Stored::New(position(2), none));
-        let overwritten = Dropped { overwritten: 1, bytes: 1, ..none };
+        let overwritten = Dropped { by_count: 1, bytes: 1, ..none };
         assert_eq!(topic.store('c', 1, None, 0, &LIMITS), Stored::New(position(3), overwritten));
-        let both = Dropped { overwritten: 3, bytes: 103, ..none };
+        let both = Dropped { by_count: 1, by_bytes: 2, bytes: 103, ..none };
         assert_eq!(topic.store('d', 101, None, 0, &LIMITS), Stored::New(position(4), both));
         assert_eq!(topic.store('e', 100, None, 0, &LIMITS), Stored::New(position(5), none));
         assert_eq!(topic.purge().purged, 1);

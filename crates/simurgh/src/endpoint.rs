@@ -460,6 +460,7 @@ fn make_hub(
         readers: tokio::sync::Semaphore::new(cores()),
         runtime: OnceLock::new(),
         has_history: mounts.iter().any(|mount| mount.channels.has_history()),
+        unconfirmed: Arc::default(),
         history_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
         made: (Instant::now(), SystemTime::now()),
         limits: config.limits_of_core(),

@@ -5,10 +5,11 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use simurgh_core::{
-    Broadcast, BroadcastError, HistoryPage, HistoryTopics, Ids, KeptAt, Node, Position, Question,
+    Broadcast, BroadcastError, HistoryPage, HistoryTopic, Ids, KeptAt, Node, Position, Question,
     Range,
 };
 use simurgh_proto::message::Payload;
@@ -165,6 +166,28 @@ impl PubSub {
         HistoryQuery { hub: Arc::clone(&self.0), topic: topic.into(), range }
     }
 
+    /// The topics of which something is remembered, page by page. To be awaited. One that is there
+    /// from the first page to the last is told exactly once.
+    ///
+    /// ```
+    /// # async fn all(pubsub: simurgh::PubSub) -> Result<(), simurgh::HistoryError> {
+    /// let mut query = pubsub.history_topics().limit(100);
+    /// loop {
+    ///     let page = query.clone().await?;
+    ///     for it in &page.topics {
+    ///         println!("{}: {} messages up to {}", it.name, it.messages, it.position);
+    ///     }
+    ///     let Some(next) = page.next else { break };
+    ///     query = query.after(next);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn history_topics(&self) -> HistoryTopicsQuery {
+        let (hub, limit) = (Arc::clone(&self.0), PAGE_MESSAGES_MAX);
+        HistoryTopicsQuery { hub, from: HistoryCursor::default(), limit }
+    }
+
     /// Forgets what is kept of a topic, and says which position was the last. Numbers go on behind
     /// it; who comes back with an older position is told of a gap, `purged`. Ids of broadcasts are
     /// still remembered.
@@ -236,16 +259,105 @@ impl fmt::Debug for HistoryQuery {
     }
 }
 
-/// Some of the topics that a shard keeps, from a place on.
-pub(crate) async fn topics(
-    hub: &Hub,
+/// Where a listing of topics goes on: of one page, for the next. As text it is what
+/// `GET /api/history/topics` has as `next`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HistoryCursor {
     shard: u16,
-    from: u32,
+    place: u32,
+}
+
+impl HistoryCursor {
+    /// Reads what [`Display`](fmt::Display) has written; `None` if that is something else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (shard, place) = text.split_once('-')?;
+        let is_number = |it: &str| it.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number(shard) || !is_number(place) {
+            return None;
+        }
+        Some(Self { shard: shard.parse().ok()?, place: place.parse().ok()? })
+    }
+}
+
+impl fmt::Display for HistoryCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.shard, self.place)
+    }
+}
+
+/// Some of the topics of which something is remembered.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct HistoryTopics {
+    /// In an order that means nothing, but in which each keeps its place.
+    pub topics: Vec<HistoryTopic>,
+    /// Where to go on; `None` if these were the last.
+    pub next: Option<HistoryCursor>,
+}
+
+/// Asks for topics when awaited; see [`PubSub::history_topics`].
+#[derive(Clone)]
+#[must_use = "nothing is asked before it is awaited"]
+pub struct HistoryTopicsQuery {
+    hub: Arc<Hub>,
+    from: HistoryCursor,
     limit: usize,
-) -> Result<HistoryTopics, HistoryError> {
-    let (answer, answered) = answer(hub);
-    hub.ask_history(Question::Topics(shard, from, limit, answer));
-    answered.await.map_err(|_| HistoryError::Ended)
+}
+
+impl HistoryTopicsQuery {
+    /// Goes on where a page ended: with its [`next`](HistoryTopics::next).
+    pub fn after(mut self, next: HistoryCursor) -> Self {
+        self.from = next;
+        self
+    }
+
+    /// So many topics at most; more than [`PAGE_MESSAGES_MAX`] are no more than that.
+    pub fn limit(mut self, topics: usize) -> Self {
+        self.limit = topics.clamp(1, PAGE_MESSAGES_MAX);
+        self
+    }
+}
+
+impl IntoFuture for HistoryTopicsQuery {
+    type Output = Result<HistoryTopics, HistoryError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    /// # Errors
+    /// [`HistoryError::Ended`]. A server that declares no history has no topics.
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.collect())
+    }
+}
+
+impl HistoryTopicsQuery {
+    /// Shard by shard, of each in the order of its places: a topic stays at its own for as long as
+    /// it is there.
+    async fn collect(self) -> Result<HistoryTopics, HistoryError> {
+        let Self { hub, from, limit } = self;
+        let HistoryCursor { mut shard, mut place } = from;
+        let mut topics = Vec::new();
+        while hub.has_history() && usize::from(shard) < hub.shards() {
+            if topics.len() >= limit {
+                return Ok(HistoryTopics { topics, next: Some(HistoryCursor { shard, place }) });
+            }
+            let (answer, answered) = answer(&hub);
+            hub.ask_history(Question::Topics(shard, place, limit - topics.len(), answer));
+            let some = answered.await.map_err(|_| HistoryError::Ended)?;
+            topics.extend(some.topics);
+            (shard, place) = match some.next {
+                Some(next) => (shard, next),
+                None => (shard + 1, 0),
+            };
+        }
+        Ok(HistoryTopics { topics, next: None })
+    }
+}
+
+impl fmt::Debug for HistoryTopicsQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, limit, .. } = self;
+        f.debug_struct("HistoryTopicsQuery").field("from", from).field("limit", limit).finish()
+    }
 }
 
 /// Whether a broadcast is kept, once that is known.
@@ -271,11 +383,15 @@ pub(crate) fn keep(
     hub.keep(broadcast, id, Some(Box::new(answer))).map_err(NotKept::Refused)?;
     let (to_asker, confirmation) = oneshot::channel();
     let longest = hub.limits.history.confirm_timeout;
+    let unconfirmed = Arc::clone(&hub.unconfirmed);
     // On our runtime also for its clock: the asker's may have none.
     hub.spawn(async move {
         let confirmed = match tokio::time::timeout(longest, kept).await {
             Ok(kept) => kept.map_err(|_| NotKept::Ended),
-            Err(_) => Err(NotKept::Unconfirmed(longest)),
+            Err(_) => {
+                unconfirmed.fetch_add(1, Relaxed);
+                Err(NotKept::Unconfirmed(longest))
+            }
         };
         // Nobody waits for it any more.
         let _ = to_asker.send(confirmed);
@@ -294,4 +410,20 @@ fn answer<T: Send + 'static>(hub: &Hub) -> (Box<dyn FnOnce(T) + Send>, oneshot::
         let _ = from_shard.send(it);
     };
     (Box::new(answer), answered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_as_it_is_written() {
+        for (shard, place) in [(0, 0), (3, 17), (u16::MAX, u32::MAX)] {
+            let cursor = HistoryCursor { shard, place };
+            assert_eq!(HistoryCursor::parse(&cursor.to_string()), Some(cursor));
+        }
+        for wrong in ["", "-", "0", "0-", "-0", "0-0-0", "+1-0", "65536-0", "0-4294967296", "a-0"] {
+            assert_eq!(HistoryCursor::parse(wrong), None, "{wrong}");
+        }
+    }
 }

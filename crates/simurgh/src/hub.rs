@@ -66,6 +66,8 @@ pub(crate) struct Hub {
     /// Whether some channel's broadcasts are kept, and how many bytes of them by shard.
     pub(crate) has_history: bool,
     pub(crate) history_bytes: Vec<AtomicU64>,
+    /// Broadcasts from outside of channels of which no word came in time that they are kept.
+    pub(crate) unconfirmed: Arc<AtomicU64>,
     /// What is kept over a planned restart.
     pub(crate) saved: Saved,
     /// What proves clients' first joins.

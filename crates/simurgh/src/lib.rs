@@ -90,16 +90,19 @@ pub use asynchronous::{
 pub use config::Config;
 pub use endpoint::{Builder, Endpoint, Handle, Pulse};
 pub use error::Error;
-pub use history::{HistoryError, HistoryQuery, NotKept};
+pub use history::{
+    HistoryCursor, HistoryError, HistoryQuery, HistoryTopics, HistoryTopicsQuery, NotKept,
+};
 pub use longpoll::LongPoll;
 pub use presence::{Presence, PresenceListError};
 pub use pubsub::{PubSub, Subscription};
 pub use signals::Signals;
 pub use simurgh_core::{
     Broadcast, BroadcastError, Channel, ChannelHandle, ChannelLimits, Context, GapReason,
-    HandleInfo, HistoryConfig, HistoryPage, HistoryRule as History, Join, JoinFn, KeptAt,
-    KeptMessage, Limit, LimitPolicy, Outcome, Position, PresenceConfig, PresenceError, Presences,
-    Rate, RateError, RateLimit, Reason, Reply, ReplyRef, SizeLimit, SocketLimits, Stop,
+    HandleInfo, HistoryConfig, HistoryPage, HistoryRule as History, HistoryTopic, Join, JoinFn,
+    KeptAt, KeptMessage, Limit, LimitPolicy, Outcome, Position, PresenceConfig, PresenceError,
+    Presences, Rate, RateError, RateLimit, Reason, Reply, ReplyRef, Resume, Since, SizeLimit,
+    SocketLimits, Stop,
 };
 pub use simurgh_proto::message::{Payload, PayloadError, UserBroadcast};
 pub use simurgh_proto::origin::CheckOrigin;

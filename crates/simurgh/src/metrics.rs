@@ -2,4 +2,4 @@
 
 pub(crate) mod process;
 
-pub use simurgh_core::metrics::{Counter, Described, ShardMetrics};
+pub use simurgh_core::metrics::{Counter, Described, HISTOGRAM_BOUNDS_NS, Histogram, ShardMetrics};

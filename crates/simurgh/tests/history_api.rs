@@ -472,6 +472,8 @@ fn who_is_not_told_in_time_repeats_and_it_is_kept_once() {
     let again = json!({"accepted": 1, "positions": [position], "duplicates": 1});
     assert_eq!(post(&server, &body), again);
     member.heartbeat();
+    let metrics = support::metrics(&server);
+    assert!(metrics.contains("\nsimurgh_publish_unconfirmed_total 1\n"), "{metrics}");
 }
 
 #[test]

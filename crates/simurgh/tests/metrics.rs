@@ -10,8 +10,8 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-use simurgh::{Endpoint, Join, Mount};
+use serde_json::{Value, json};
+use simurgh::{Endpoint, History, Join, Mount};
 use support::{Client, start};
 
 const PAGE: &str = include_str!("../../../docs/METRICS.md");
@@ -35,6 +35,13 @@ fn metrics() -> String {
     Client::v2(&endpoint).join("rooms:a");
     let answer = support::metrics(&endpoint);
     answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+/// What `/metrics` says of a series, summed over shards.
+fn value(text: &str, name: &str, labels: &str) -> f64 {
+    let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
+    let meant = lines.filter(|(of, _)| of.starts_with(['{', ' ']) || of.is_empty());
+    meant.filter(|(of, _)| of.contains(labels)).map(|(_, it)| it.parse::<f64>().unwrap()).sum()
 }
 
 /// Families by name, with type and help.
@@ -115,6 +122,71 @@ fn names_types_and_samples_keep_prometheus_conventions() {
             assert!(seen.iter().any(|it| it.starts_with(&format!("{name}{end}"))), "{name}{end}");
         }
     }
+}
+
+struct Talk;
+
+impl simurgh::Channel for Talk {
+    fn handle_in(
+        &mut self,
+        ctx: &mut simurgh::Context<'_>,
+        _: &str,
+        payload: simurgh::Payload<'_>,
+    ) -> simurgh::Outcome {
+        ctx.broadcast("said", payload.into_owned());
+        simurgh::Outcome::ok(simurgh::Payload::EMPTY_OBJECT)
+    }
+}
+
+#[test]
+fn what_becomes_of_histories_and_who_comes_back_is_counted() {
+    let mount = Mount::new("/socket")
+        .channel("kept:*", |_, _| Join::ok(Talk))
+        .history(History { count: 2, ..History::default() });
+    let endpoint = start(Endpoint::builder().mount(mount).configure(|config| config.shards = 3));
+    let join = |topic: &str, since: &Value| {
+        let mut client = Client::v2(&endpoint);
+        client.send(json!(["1", "1", topic, "phx_join", {"simurgh": {"since": since}}]));
+        client.recv();
+        let resumed = client.recv();
+        (client, resumed[1].clone(), resumed[4].clone())
+    };
+    let topics = 6;
+    for topic in (0..topics).map(|n| format!("kept:{n}")) {
+        let (mut speaker, first, _) = join(&topic, &Value::Null);
+        for n in 0..3 {
+            speaker.push(&n.to_string(), &topic, "say", json!({"n": n}));
+            // Its own broadcast, and the answer, in either order.
+            let both = [speaker.recv(), speaker.recv()];
+            assert!(both.iter().any(|it| it[3] == "phx_reply"), "{both:?}");
+        }
+        let (_, _, gap) = join(&topic, &first);
+        assert_eq!(gap, json!({"recovered": false, "reason": "overwritten", "count": 2}));
+        assert_eq!(join(&topic, &json!("k7ku80.1")).2["reason"], "epoch");
+    }
+    let text = support::metrics(&endpoint);
+    for (name, labels, expected) in [
+        ("simurgh_history_topics", "", topics),
+        ("simurgh_history_messages", "", 2 * topics),
+        ("simurgh_history_kept_total", "", 3 * topics),
+        ("simurgh_history_evicted_total", "", topics),
+        ("simurgh_history_evicted_total", "reason=\"count\"", topics),
+        ("simurgh_resume_total", "", 3 * topics),
+        ("simurgh_resume_total", "result=\"recovered\"", topics),
+        ("simurgh_resume_total", "result=\"gap\"", 2 * topics),
+        ("simurgh_resume_total", "reason=\"overwritten\"", topics),
+        ("simurgh_resume_total", "reason=\"epoch\"", topics),
+        ("simurgh_resume_messages_total", "", 4 * topics),
+        ("simurgh_resume_seconds_count", "", 3 * topics),
+        ("simurgh_resume_seconds_bucket", "le=\"+Inf\"", 3 * topics),
+        ("simurgh_publish_unconfirmed_total", "", 0),
+    ] {
+        assert_eq!(value(&text, name, labels), f64::from(expected), "{name} {labels}");
+    }
+    let seconds = value(&text, "simurgh_resume_seconds_sum", "");
+    assert!(seconds > 0.0 && seconds < 10.0, "{seconds}");
+    // All topics have a name of six bytes.
+    assert_eq!(value(&text, "simurgh_history_topic_bytes", ""), f64::from(246 * topics));
 }
 
 #[test]

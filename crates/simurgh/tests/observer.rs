@@ -14,7 +14,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use simurgh::{Builder, Channel, Connect, Context, Endpoint, Join, Mount, Outcome, Payload};
+use simurgh::{
+    Builder, Channel, Connect, Context, Endpoint, History, Join, Mount, Outcome, Payload,
+};
 use simurgh::{Rate, SocketLimits};
 use support::{Client, PATIENCE, start};
 
@@ -386,4 +388,67 @@ fn a_crowd_of_topics_is_listed_in_slices() {
     assert!(before.elapsed() > cost * 3, "{cost:?} in {:?}", before.elapsed());
     assert!(list["next_in_s"].as_f64().unwrap() >= 1.0);
     other.heartbeat();
+}
+
+#[test]
+fn what_is_kept_is_listed_by_its_bytes_with_and_without_members() {
+    let mount = Mount::new("/socket")
+        .channel("kept:*", |_, _| Join::ok(Room))
+        .history(History { count: 5, ..History::default() })
+        .channel("*", |_, _| Join::ok(Room));
+    for shards in [1, 3] {
+        let mount = mount.clone();
+        let endpoint =
+            start(Endpoint::builder().mount(mount).configure(|config| config.shards = shards));
+        let mut member = Client::v2(&endpoint);
+        member.join("kept:7");
+        member.join("plain");
+        let nothing = get(&endpoint, "/observer/api/topics?by=kept");
+        assert_eq!((&nothing["rows"], &nothing["total"]), (&json!([]), &json!(0)));
+        assert_eq!(get(&endpoint, "/observer/api/members?topic=kept:7")["kept"], Value::Null);
+        // The topic with the number n has n broadcasts, of which five are kept.
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let pubsub = endpoint.pubsub();
+        for n in 1..=9 {
+            for _ in 0..n {
+                let topic = format!("kept:{n}");
+                runtime.block_on(pubsub.broadcast_kept(&topic, "said", json!({"n": n}))).unwrap();
+            }
+        }
+        let list =
+            wait_for(&endpoint, "/observer/api/topics?by=kept&most=8", |it| it["total"] == 9);
+        let rows = list["rows"].as_array().unwrap();
+        let bytes: Vec<u64> = rows.iter().map(|it| it["kept"]["bytes"].as_u64().unwrap()).collect();
+        assert_eq!(bytes, [5, 5, 5, 5, 5, 4, 3, 2].map(|count| count * (96 + 7)));
+        let seven = rows.iter().find(|row| row["topic"] == "kept:7").unwrap();
+        assert_eq!((&seven["members"], &seven["deliveries_per_s"]), (&json!(1), &Value::Null));
+        let kept = &seven["kept"];
+        let epoch = kept["epoch"].as_str().unwrap();
+        let expected = json!({
+            "messages": 5, "bytes": 515, "epoch": epoch, "head": format!("{epoch}.7"),
+            "floor": format!("{epoch}.2"), "lost": "overwritten",
+        });
+        assert_eq!(kept, &expected);
+        let two = rows.iter().find(|row| row["topic"] == "kept:2").unwrap();
+        assert_eq!((&two["members"], &two["kept"]["lost"]), (&json!(0), &Value::Null));
+        assert_eq!(two["kept"]["floor"], format!("{epoch}.0"));
+
+        let found =
+            wait_for(&endpoint, "/observer/api/topics?by=kept&search=t:7", |it| it["total"] == 1);
+        assert_eq!(found["rows"], json!([seven]));
+        let members = get(&endpoint, "/observer/api/members?topic=kept:7");
+        assert_eq!((&members["total"], &members["kept"]), (&json!(1), &expected));
+        let members = get(&endpoint, "/observer/api/members?topic=kept:2");
+        assert_eq!((&members["total"], &members["kept"]), (&json!(0), &two["kept"]));
+        // Lists by something else tell it, too.
+        let list = wait_for(&endpoint, "/observer/api/topics?by=members", |it| it["total"] == 2);
+        let rows = list["rows"].as_array().unwrap();
+        let told: Vec<_> = rows.iter().map(|row| (&row["topic"], &row["kept"])).collect();
+        assert_eq!(told, [(&json!("kept:7"), &expected), (&json!("plain"), &Value::Null)]);
+        let memory = wait_for(&endpoint, "/observer/api/overview", |it| {
+            it["memory"]["kept"].as_u64().unwrap() > 0
+        });
+        let (messages, topics) = (1 + 2 + 3 + 4 + 5 * 5, 9);
+        assert_eq!(memory["memory"]["kept"], messages * 103 + topics * 246);
+    }
 }

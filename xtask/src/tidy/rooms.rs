@@ -88,6 +88,7 @@ const ROOMS: &[&str] = &[
     "history/missed",
     "history/replay",
     "history/read",
+    "history/show",
     "history",
     "session/behind",
     "session/limited",

@@ -12,7 +12,7 @@ pub(super) const KEYS: &[Key] = &[
         example: None,
         about: "Broadcasts that are kept of all topics together, where channels declare a history; \
                 above, topics that nobody has used for long forget their older half",
-        cost: "up to so much memory, as it is needed",
+        cost: "up to so much memory, as it is needed, and as much again for the topics themselves",
         set: |layer, value| scalar(&mut layer.history_bytes_max, value, units::bytes),
     },
     Key {

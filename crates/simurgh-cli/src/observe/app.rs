@@ -306,7 +306,8 @@ impl App {
             View::Topics => {
                 self.topics_by = match self.topics_by {
                     TopicOrder::Members => TopicOrder::Deliveries,
-                    TopicOrder::Deliveries => TopicOrder::Members,
+                    TopicOrder::Deliveries => TopicOrder::Kept,
+                    TopicOrder::Kept => TopicOrder::Members,
                 };
             }
             View::Connections => {

@@ -85,6 +85,7 @@ pub(super) const TOPICS: &[Column<TopicRow>] = &[
         |row| rate(row.deliveries_per_s),
         |row| Value::Number(row.deliveries_per_s.unwrap_or(0.0)),
     ),
+    number("kept", kept, |row| of(row.kept.as_ref().map_or(0, |kept| kept.bytes))),
     words("topic", |row| visible(&row.topic), |row| Value::Text(row.topic.clone())),
 ];
 
@@ -105,6 +106,10 @@ pub(super) const CONNECTIONS: &[Column<ConnectionRow>] = &[
     words("state", |row| visible(&row.state), |row| Value::Text(row.state.clone())),
     words("topics", topics, |row| Value::Text(topics(row))),
 ];
+
+fn kept(row: &TopicRow) -> String {
+    row.kept.as_ref().map_or_else(|| "-".to_owned(), |kept| bytes(kept.bytes as f64))
+}
 
 pub(super) fn age(row: &ConnectionRow) -> String {
     let more = if row.age_is_more { "> " } else { "" };

@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table, TableState};
-use simurgh::observe::view::{ConnectionOrder, ConnectionRow, Memory, Overview, Point};
+use simurgh::observe::view::{ConnectionOrder, ConnectionRow, Kept, Memory, Overview, Point};
 use simurgh_load::report::{bytes, decimal, grouped, span, time};
 
 use super::app::{App, Asking, Detail, Sort, View, order};
@@ -33,11 +33,23 @@ pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
             let (shown, total) = (members.rows.len() as u64, members.total);
             let shown = if shown < total { format!("{shown} of ") } else { String::new() };
             let title = format!("{shown}{} members of {}", grouped(total), visible(&members.topic));
+            let title = title + &kept(members.kept.as_ref());
             let rows: Vec<&ConnectionRow> = members.rows.iter().collect();
             table(frame, body, &title, columns::CONNECTIONS, &rows, app.selected, None);
         }
     }
     frame.render_widget(footer(app), foot);
+}
+
+/// What is kept of a topic.
+fn kept(kept: Option<&Kept>) -> String {
+    let Some(Kept { messages, bytes: amount, head, floor, lost, .. }) = kept else {
+        return String::new();
+    };
+    let (messages, amount) = (grouped(*messages), bytes(*amount as f64));
+    let lost = lost.as_deref().unwrap_or("nothing lost");
+    let (head, floor, lost) = (visible(head), visible(floor), visible(lost));
+    format!("; {messages} broadcasts kept, {amount}, from {floor} ({lost}) to {head}")
 }
 
 fn headline(app: &App) -> Line<'static> {
@@ -102,8 +114,10 @@ fn view(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
             };
             let title = format!("{} topics{named}{}", grouped(list.total), pace(list.next_in_s));
             let rows: Vec<_> = list.rows.iter().collect();
-            let by = usize::from(order(app.topics_by) == "deliveries");
-            table(frame, area, &title, columns::TOPICS, &rows, app.selected, falling(by));
+            let by = order(app.topics_by);
+            let by = ["members", "deliveries", "kept"].iter().position(|name| *name == by);
+            let sort = by.and_then(falling);
+            table(frame, area, &title, columns::TOPICS, &rows, app.selected, sort);
         }
         View::Connections => {
             let Some(list) = &app.connections else { return };
@@ -260,6 +274,7 @@ fn memory(memory: &Memory) -> Vec<Line<'static>> {
         ("  records", memory.connection_records),
         ("  tables", memory.tables),
         ("  queues", memory.outbound_queues + memory.half_received),
+        ("  kept", memory.kept),
         ("  rest", memory.rest),
         ("kernel", memory.kernel_sockets),
     ];

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use serde_json::json;
-use simurgh::observe::view::Overview;
+use simurgh::observe::view::{List, Overview};
 use simurgh_load::report::{bytes, decimal, grouped, span, time};
 
 use super::client::{Client, Problem};
@@ -25,9 +25,19 @@ pub(super) fn print_once(client: &Client, is_json: bool, most: u16) -> ExitCode 
 fn text(client: &Client, is_json: bool, most: u16) -> Result<String, Problem> {
     let overview = client.overview(false)?;
     let topics = client.topics(&format!("by=members&most={most}"))?;
+    // A server that is older has no such order.
+    let kept = match overview.memory.kept {
+        0 => List::default(),
+        _ => client.topics(&format!("by=kept&most={most}"))?,
+    };
     let connections = client.connections(&format!("by=queue&most={most}"))?;
     if is_json {
-        let all = json!({ "overview": overview, "topics": topics, "connections": connections });
+        let all = json!({
+            "overview": overview,
+            "topics": topics,
+            "kept": kept,
+            "connections": connections,
+        });
         return Ok(format!("{all:#}\n"));
     }
     let mut text = facts(client.base(), &overview);
@@ -35,6 +45,10 @@ fn text(client: &Client, is_json: bool, most: u16) -> Result<String, Problem> {
     table(&mut text, columns::SHARDS, &overview.shards);
     let _ = writeln!(text, "\nTopics by members, {} of {}", topics.rows.len(), topics.total);
     table(&mut text, columns::TOPICS, &topics.rows);
+    if !kept.rows.is_empty() {
+        let _ = writeln!(text, "\nTopics by kept bytes, {} of {}", kept.rows.len(), kept.total);
+        table(&mut text, columns::TOPICS, &kept.rows);
+    }
     if !connections.rows.is_empty() {
         let _ = writeln!(text, "\nConnections that do not read as fast as they are written to");
         table(&mut text, columns::CONNECTIONS, &connections.rows);
@@ -75,6 +89,7 @@ fn facts(base: &str, overview: &Overview) -> String {
     line("  records", bytes(memory.connection_records as f64));
     line("  tables", bytes(memory.tables as f64));
     line("  queues", bytes(memory.outbound_queues as f64));
+    line("  kept", bytes(memory.kept as f64));
     line("kernel", format!("{} (estimated)", bytes(memory.kernel_sockets as f64)));
     text
 }

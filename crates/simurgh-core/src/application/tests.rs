@@ -19,7 +19,8 @@ fn application() -> (Application<TestNode>, Arc<ShardMetrics>, Arc<TestNode>) {
 
 fn about(socket: Option<&SocketState>) -> About<'_> {
     let channel = ChannelId { shard: 0, membership: 3, generation: 5 };
-    About { socket, topic: "rooms:lobby:1", channel, message: None, prepared: None }
+    let (message, prepared, resume) = (None, None, None);
+    About { socket, topic: "rooms:lobby:1", channel, message, prepared, resume }
 }
 
 #[test]
@@ -140,7 +141,8 @@ fn a_join_function_speaks_for_nobody() {
         Join::error(payload.into_owned())
     });
     let prepared = Some(Box::new(9_u8) as Prepared);
-    let (answer, _) = application.join(None, "t", Payload::NULL, prepared, &join);
+    let asked = Asked { socket: None, topic: "t", resume: None, prepared };
+    let (answer, _) = application.join(asked, Payload::NULL, &join);
     assert_eq!(format!("{answer:?}"), "Some(Join::error)");
     let nobody = ChannelId { shard: 0, membership: NO_MEMBERSHIP, generation: 0 };
     assert_eq!(application.nobody(), nobody);

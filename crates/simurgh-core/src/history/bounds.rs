@@ -15,6 +15,8 @@ use crate::sockets::Sockets;
 
 /// Topics looked at in one turn.
 pub(super) const SWEEP_TOPICS: usize = 2048;
+/// What topics take, whatever they keep, may be as much as what they keep, and this at least.
+const OWN_BYTES_MIN: usize = 1 << 20;
 /// From one round of the hand to the next.
 const ROUND: Duration = Duration::from_secs(1);
 
@@ -44,13 +46,16 @@ impl<N: Node> Core<N> {
     /// Notes how much is kept here, and has the shard that keeps most forget some if that is too
     /// much.
     pub(super) fn keep_within_bounds(&mut self) {
-        let bytes_max = self.node.config().history.bytes_max as u64;
+        let own_bytes_max = self.node.config().history.bytes_max.max(OWN_BYTES_MIN);
+        let own_bytes_max = own_bytes_max / self.node.shards().max(1);
+        if let Some(history) = &mut self.history {
+            history.kept.forget_over(own_bytes_max as u64);
+        }
         self.count_history();
-        let shards = self.node.history_bytes();
-        let total: u64 = shards.iter().map(|bytes| bytes.load(Relaxed)).sum();
-        if total <= bytes_max {
+        if !self.is_too_much() {
             return;
         }
+        let shards = self.node.history_bytes();
         let most = shards.iter().enumerate().max_by_key(|(_, bytes)| bytes.load(Relaxed));
         match most.map(|(shard, _)| shard) {
             Some(shard) if shard != usize::from(self.shard) => {
@@ -60,8 +65,18 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Forgets half of a topic that nobody has used for long.
+    /// Whether all shards keep more than they may.
+    fn is_too_much(&self) -> bool {
+        let total: u64 = self.node.history_bytes().iter().map(|bytes| bytes.load(Relaxed)).sum();
+        total > self.node.config().history.bytes_max as u64
+    }
+
+    /// Forgets half of a topic that nobody has used for long, unless enough has gone meanwhile:
+    /// several shards may have asked for it.
     pub(super) fn evict(&mut self) {
+        if !self.is_too_much() {
+            return;
+        }
         if let Some(history) = &mut self.history {
             history.kept.evict();
         }
@@ -88,6 +103,15 @@ impl<N: Node> Core<N> {
         self.metrics.history_topics.set(topics as u64);
         self.metrics.history_messages.set(messages as u64);
         self.metrics.history_bytes.set(bytes);
+        self.metrics.history_topic_bytes.set(history.kept.own_bytes);
+        let (dropped, too_large) = history.kept.losses();
+        let metrics = &self.metrics;
+        metrics.history_too_large.set(too_large);
+        metrics.history_evicted_count.set(dropped.by_count as u64);
+        metrics.history_evicted_bytes.set(dropped.by_bytes as u64);
+        metrics.history_evicted_age.set(dropped.expired as u64);
+        metrics.history_evicted_evicted.set(dropped.evicted as u64);
+        metrics.history_evicted_purged.set(dropped.purged as u64);
         if let Some(place) = self.node.history_bytes().get(usize::from(self.shard)) {
             place.store(bytes, Relaxed);
         }

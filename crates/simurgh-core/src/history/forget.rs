@@ -1,12 +1,18 @@
 //! What is let go: what is too old as a hand comes round, topics of which nothing is left, and what
 //! is too much.
 
+use std::cmp::Reverse;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use super::home::KeptTopics;
+use simurgh_history::Dropped;
 
-/// Topics among which the one is looked for that was used least lately.
+use super::home::{KeptTopics, Slot, own_bytes};
+
+/// Topics among which the one is looked for that was used least lately, and places that are looked
+/// at for them: most may be of topics that keep nothing.
 const SAMPLE: usize = 32;
+const PLACES: usize = 2048;
 
 impl KeptTopics {
     /// Looks at some of the topics, for what is too old; whether that was the last of a round.
@@ -14,6 +20,7 @@ impl KeptTopics {
         for _ in 0..count {
             if self.hand >= self.slots.len() {
                 self.hand = 0;
+                self.give_back();
                 return true;
             }
             self.look(self.hand, now_ms);
@@ -43,38 +50,79 @@ impl KeptTopics {
     fn forget(&mut self, at: usize) {
         let Some(slot) = self.slots.get_mut(at).and_then(Option::take) else { return };
         self.base = self.base.max(slot.topic.ring().head());
+        self.own_bytes = self.own_bytes.saturating_sub(own_bytes(&slot.name));
         self.by_name.remove(&slot.name);
-        self.free.push(at as u32);
+        self.free.push(Reverse(at as u32));
         if self.by_name.is_empty() {
             (self.by_name, self.slots, self.free) = Default::default();
-            self.hand = 0;
+            (self.hand, self.eye) = (0, 0);
             self.last.clear();
+            self.events = Default::default();
+        }
+    }
+
+    /// Lets go of what nobody needs: the last answer, names of events, and room for topics that
+    /// are no longer there.
+    fn give_back(&mut self) {
+        // Who comes next, a storm apart, has missed something else.
+        self.last = Vec::new();
+        self.events.retain(|event| Arc::strong_count(event) > 1);
+        let len = self.slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        // What it takes is in proportion to what goes.
+        if len < self.slots.capacity() / 4 {
+            self.slots.truncate(len);
+            self.slots.shrink_to_fit();
+            self.free.retain(|Reverse(at)| (*at as usize) < len);
+            self.free.shrink_to_fit();
+        }
+        if self.by_name.len() < self.by_name.capacity() / 4 {
+            self.by_name.shrink_to_fit();
         }
     }
 
     /// Has one topic forget the older half of what it keeps: of some, the one that nobody has used
     /// for longest.
     pub(crate) fn evict(&mut self) {
+        let Some(at) = self.least_used(|slot| !slot.topic.ring().is_empty()) else { return };
+        let Some(Some(slot)) = self.slots.get_mut(at) else { return };
+        let dropped = slot.topic.evict_half();
+        self.count(dropped);
+    }
+
+    /// Forgets topics until what they take, whatever they keep, is no more than this.
+    pub(crate) fn forget_over(&mut self, own_bytes_max: u64) {
+        while self.own_bytes > own_bytes_max {
+            let Some(at) = self.least_used(|_| true) else { return };
+            let Some(Some(slot)) = self.slots.get_mut(at) else { return };
+            let mut dropped = Dropped::default();
+            while !slot.topic.ring().is_empty() {
+                dropped += slot.topic.evict_half();
+            }
+            self.crowded = self.crowded.max(slot.topic.ring().head());
+            self.count(dropped);
+            self.forget(at);
+        }
+    }
+
+    /// Of some topics the one that nobody has used for longest.
+    fn least_used(&mut self, is_meant: impl Fn(&Slot) -> bool) -> Option<usize> {
         let places = self.slots.len();
         let mut oldest: Option<(u64, usize)> = None;
         let mut seen = 0;
-        for _ in 0..places {
-            self.hand = if self.hand + 1 >= places { 0 } else { self.hand + 1 };
-            let Some(Some(slot)) = self.slots.get(self.hand) else { continue };
-            if slot.topic.ring().is_empty() {
+        for _ in 0..places.min(PLACES) {
+            self.eye = if self.eye + 1 >= places { 0 } else { self.eye + 1 };
+            let Some(Some(slot)) = self.slots.get(self.eye) else { continue };
+            if !is_meant(slot) {
                 continue;
             }
             if oldest.is_none_or(|(used_ms, _)| slot.used_ms < used_ms) {
-                oldest = Some((slot.used_ms, self.hand));
+                oldest = Some((slot.used_ms, self.eye));
             }
             seen += 1;
             if seen == SAMPLE {
                 break;
             }
         }
-        let Some((_, at)) = oldest else { return };
-        let Some(Some(slot)) = self.slots.get_mut(at) else { return };
-        let dropped = slot.topic.evict_half();
-        self.count(dropped);
+        oldest.map(|(_, at)| at)
     }
 }

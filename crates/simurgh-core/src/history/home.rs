@@ -1,6 +1,7 @@
 //! The topics whose histories a shard keeps.
 
-use std::collections::{HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -25,8 +26,13 @@ const SHARED_BYTES: usize = 1 << 10;
 const KEPT_BYTES: usize = 96;
 /// Bytes that one page of a topic's history has at most, if it is more than one message.
 const PAGE_BYTES: u64 = 4 << 20;
-/// Names of events that are shared by what is kept.
+/// Names of events that are shared by what is kept, and bytes of each: longer ones are counted
+/// with their broadcasts.
 const EVENTS_MAX: usize = 256;
+const EVENT_BYTES_MAX: usize = 64;
+/// What a topic takes beside its name and what it keeps: its record, its places in the tables, and
+/// what the allocator adds.
+const TOPIC_BYTES: usize = 240;
 
 /// The histories that a shard keeps, and what is declared of all.
 pub(crate) struct KeptTopics {
@@ -37,14 +43,24 @@ pub(crate) struct KeptTopics {
     seed: u64,
     pub(super) by_name: HashMap<Rc<str>, u32>,
     pub(super) slots: Vec<Option<Box<Slot>>>,
-    pub(super) free: Vec<u32>,
+    /// The first are used first, so that the last need not stay.
+    pub(super) free: BinaryHeap<Reverse<u32>>,
     /// Where new topics begin: behind all that were forgotten, so that no number comes again.
     pub(super) base: Place,
+    /// The same of those that were forgotten because there were too many.
+    pub(super) crowded: Place,
+    /// What the topics take, whatever they keep.
+    pub(super) own_bytes: u64,
     messages: usize,
     bytes: u64,
-    /// Where the sweep, and the search for what is to be evicted, go on.
+    /// What is not kept any more, and was too large to be kept at all.
+    dropped: Dropped,
+    too_large: u64,
+    /// Where the sweep goes on.
     pub(super) hand: usize,
-    events: HashSet<Arc<str>>,
+    /// Where the search goes on for what is to be evicted.
+    pub(super) eye: usize,
+    pub(super) events: HashSet<Arc<str>>,
     /// The last answers, the newest first, for those who ask the same.
     pub(super) last: Vec<(Asked, Arc<Missed>)>,
 }
@@ -64,11 +80,16 @@ impl KeptTopics {
             seed,
             by_name: HashMap::new(),
             slots: Vec::new(),
-            free: Vec::new(),
+            free: BinaryHeap::new(),
             base: Place::ZERO,
+            crowded: Place::ZERO,
+            own_bytes: 0,
             messages: 0,
             bytes: 0,
+            dropped: Dropped::default(),
+            too_large: 0,
             hand: 0,
+            eye: 0,
             events: HashSet::new(),
             last: Vec::new(),
         }
@@ -83,6 +104,11 @@ impl KeptTopics {
     /// Topics, broadcasts and bytes that are kept.
     pub(crate) fn counts(&self) -> (usize, usize, u64) {
         (self.by_name.len(), self.messages, self.bytes)
+    }
+
+    /// What is kept no longer, since the beginning; and how many were too large to be kept.
+    pub(super) fn losses(&self) -> (Dropped, u64) {
+        (self.dropped, self.too_large)
     }
 
     /// Gives a broadcast the next place in its topic's history and keeps it; as it is to be passed
@@ -104,7 +130,9 @@ impl KeptTopics {
         let ring = slot.topic.ring();
         let position = ring.position_of(Place::new(ring.head().seq.saturating_add(1)));
         broadcast.kept = Some(Box::new(Mark { position, sender }));
-        let bytes = broadcast.payload.len() + KEPT_BYTES;
+        let event = broadcast.event.len();
+        let event = if event > EVENT_BYTES_MAX { event } else { 0 };
+        let bytes = broadcast.payload.len() + event + KEPT_BYTES;
         let broadcast = Arc::new(broadcast);
         let what = match &broadcast.payload {
             Payload::Json(text) if text.len() <= SHARED_BYTES => {
@@ -119,6 +147,7 @@ impl KeptTopics {
             Stored::New(position, dropped) => {
                 self.messages += 1;
                 self.bytes += bytes as u64;
+                self.too_large += u64::from(bytes as u64 > limits.bytes);
                 self.count(dropped);
                 (position, Some(broadcast))
             }
@@ -172,6 +201,9 @@ impl KeptTopics {
         let gap = match since {
             Since::Now => None,
             Since::After(position) if position == head => None,
+            Since::After(it) if it.epoch == head.epoch && it.place < self.crowded => {
+                Some(Reason::Evicted)
+            }
             // There may have been others behind it, which are as old.
             Since::After(it) if it.epoch == head.epoch && it.place < head.place => {
                 Some(Reason::Expired)
@@ -232,9 +264,9 @@ impl KeptTopics {
     /// All topics, which are kept here no longer.
     pub(super) fn drain(&mut self) -> Vec<(Box<str>, KeptTopic<Kept>)> {
         let slots = std::mem::take(&mut self.slots).into_iter().flatten();
-        (self.by_name, self.free) = Default::default();
-        self.last.clear();
-        (self.messages, self.bytes, self.hand) = (0, 0, 0);
+        (self.by_name, self.free, self.last, self.events) = Default::default();
+        (self.messages, self.bytes, self.own_bytes) = (0, 0, 0);
+        (self.hand, self.eye) = (0, 0);
         slots.map(|slot| (Box::from(&*slot.name), slot.topic)).collect()
     }
 
@@ -250,10 +282,11 @@ impl KeptTopics {
     pub(super) fn insert(&mut self, name: &str, topic: KeptTopic<Kept>, used_ms: u64) -> u32 {
         self.messages += topic.ring().len();
         self.bytes += topic.ring().bytes();
+        self.own_bytes += own_bytes(name);
         let name: Rc<str> = name.into();
         let slot = Some(Box::new(Slot { name: Rc::clone(&name), topic, used_ms }));
         let at = match self.free.pop() {
-            Some(at) => {
+            Some(Reverse(at)) => {
                 if let Some(place) = self.slots.get_mut(at as usize) {
                     *place = slot;
                 }
@@ -269,10 +302,9 @@ impl KeptTopics {
     }
 
     pub(super) fn count(&mut self, dropped: Dropped) {
-        let Dropped { expired, overwritten, evicted, purged, lost, bytes } = dropped;
-        let messages = expired + overwritten + evicted + purged + lost;
-        self.messages = self.messages.saturating_sub(messages);
-        self.bytes = self.bytes.saturating_sub(bytes);
+        self.messages = self.messages.saturating_sub(dropped.count());
+        self.bytes = self.bytes.saturating_sub(dropped.bytes);
+        self.dropped += dropped;
     }
 
     pub(super) fn limits(&self, topic: &str) -> Limits {
@@ -280,6 +312,11 @@ impl KeptTopics {
         let age_ms = rule.age.as_millis().try_into().unwrap_or(u64::MAX);
         Limits { count: rule.count, bytes: rule.bytes as u64, age_ms }
     }
+}
+
+/// What a topic takes that keeps nothing.
+pub(super) fn own_bytes(name: &str) -> u64 {
+    (TOPIC_BYTES + name.len()) as u64
 }
 
 /// Part of a ring: from the position that was asked for, or what is left of that, and in the order
@@ -323,6 +360,9 @@ fn shared(events: &mut HashSet<Arc<str>>, event: &str) -> Arc<str> {
         return Arc::clone(known);
     }
     // Clients may have chosen them.
+    if event.len() > EVENT_BYTES_MAX {
+        return event.into();
+    }
     if events.len() >= EVENTS_MAX {
         events.clear();
     }

@@ -33,10 +33,7 @@ impl<N: Node> Core<N> {
         let Opted { client, new, partial, missed, own } = opted;
         let Some(speaker) = self.speaker(out, membership) else { return };
         let key = new.as_ref().map(|id| self.own_key(&speaker.topic, id.as_deref(), missed.after));
-        match missed.gap {
-            None => self.metrics.resumed.add(1),
-            Some(_) => self.metrics.resume_gaps.add(1),
-        }
+        self.metrics.count_resume(missed.gap);
         let mut payload = Vec::new();
         let count = missed.count.saturating_sub(*own);
         encode_resumed(&mut payload, missed.gap, count, key.as_deref());

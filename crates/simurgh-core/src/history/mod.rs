@@ -19,6 +19,7 @@ mod replay;
 pub(crate) mod replays;
 pub(crate) mod rule;
 pub(crate) mod save;
+pub(crate) mod show;
 mod wait;
 
 use self::call::HistoryMail;

@@ -96,7 +96,7 @@ impl<N: Node> Core<N> {
         replay.is_asked = false;
         let mut word = ("", Vec::new());
         if let Some(gap) = missed.gap {
-            self.metrics.resume_gaps.add(1);
+            self.metrics.count_resume(Some(gap));
             word.0 = GAP;
             encode_gap(&mut word.1, gap);
         }

@@ -1,5 +1,6 @@
 //! Two shards: one with members, and one that is the home of half of the topics.
 
+mod bounds;
 mod read;
 mod replay;
 mod save;

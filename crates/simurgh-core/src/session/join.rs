@@ -8,6 +8,7 @@ use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
 use simurgh_reactor::Key;
 
+use crate::application::Asked;
 use crate::channel::{Channel, Join, JoinFn, JoinKind};
 use crate::context::{Effect, Prepared};
 use crate::core::{Core, Received};
@@ -22,7 +23,7 @@ use crate::outcome::Outcome;
 use crate::presence::call::home;
 use crate::registry::{COUNTED, Holds, POSITIONS, Subscriber, WITHOUT_JOIN_REF};
 use crate::session::joining::{Joining, resume};
-use crate::socket::{AwaitedJoin, Granted, Phase};
+use crate::socket::{AwaitedJoin, Granted, Phase, Resuming};
 use crate::sockets::Sockets;
 
 /// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic:
@@ -64,7 +65,7 @@ impl<N: Node> Core<N> {
             let refusal = session::join_too_long(&join_ref, &msg_ref, &topic);
             return self.say_behind(out, key, joined, refusal);
         }
-        let resume = match self.keeps(&topic).then(|| resume(&payload)).transpose() {
+        let resume = match self.keeps(&topic).then(|| resume(&payload, out)).transpose() {
             Ok(resume) => resume.flatten(),
             Err(error) => {
                 let text = "a join says wrongly what its client has heard";
@@ -99,8 +100,14 @@ impl<N: Node> Core<N> {
         prepared: Option<Prepared>,
         join: &JoinFn,
     ) {
-        let state = out.socket(key).and_then(|socket| socket.state());
-        let answer = self.application.join(state, joining.topic, payload, prepared, join);
+        let Joining { topic, resume, .. } = &joining;
+        let asked = Asked {
+            socket: out.socket(key).and_then(|socket| socket.state()),
+            topic,
+            resume: resume.as_ref().map(|it| &it.said),
+            prepared,
+        };
+        let answer = self.application.join(asked, payload, join);
         match answer {
             (Some(join), effects) => self.answer_join(out, key, joining, join, effects),
             (None, effects) => {
@@ -148,7 +155,7 @@ impl<N: Node> Core<N> {
         joining: Joining<'_>,
         granted: Granted,
     ) {
-        let Some(resume) = &joining.resume else { return };
+        let Some(Resuming { said: resume, .. }) = joining.resume.as_deref() else { return };
         let (client, tick) = (self.client(resume), out.now().tick);
         let sent = self.history.as_ref().map(|it| &it.departures);
         let rejoin = sent.map(|it| it.floor(key, joining.topic, resume, tick));
@@ -202,7 +209,7 @@ impl<N: Node> Core<N> {
         let is_it = |it: &AwaitedJoin| it.ticket == ticket;
         let Some(mut awaited) = self.no_longer_awaited(out, key, is_it) else { return };
         let Some(granted) = awaited.granted.take() else { return };
-        let resume = awaited.resume.as_deref();
+        let resume = awaited.resume.as_deref().map(|it| &it.said);
         let client = resume.map_or(0, |resume| self.client(resume));
         let partial = resume.is_some_and(|resume| self.wants_part(&awaited.topic, resume));
         let new = awaited.is_new.then(|| resume.and_then(|resume| resume.id.clone()));
@@ -264,6 +271,10 @@ impl<N: Node> Core<N> {
         if let Some(opted) = opted {
             let id = self.name_of(membership);
             self.tell_missed(out, membership, &opted);
+            if let Some(resuming) = &joining.resume {
+                let took_ns = out.clock_ns().saturating_sub(resuming.at_ns);
+                self.metrics.resume_times.add(took_ns);
+            }
             // Its interceptor may have ended it by what it saw.
             if id.and_then(|id| self.live(id)).is_none() {
                 return self.application.drop_guarded(effects);

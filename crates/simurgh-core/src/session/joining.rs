@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::frames::say;
 use crate::node::{Deciding, Node};
 use crate::outcome::Reason;
-use crate::socket::{AwaitedJoin, Granted, Phase, Replaced, Speaker};
+use crate::socket::{AwaitedJoin, Granted, Phase, Replaced, Resuming, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
@@ -22,7 +22,7 @@ pub(super) struct Joining<'a> {
     pub(super) message: Ref<'a>,
     pub(super) replaced: Option<Box<Replaced>>,
     /// What its client has heard of a kept topic, if it says so.
-    pub(super) resume: Option<Box<Resume>>,
+    pub(super) resume: Option<Box<Resuming>>,
 }
 
 impl<'a> Joining<'a> {
@@ -49,9 +49,15 @@ impl Joining<'_> {
 }
 
 /// What a client says that it has heard of a kept topic.
-pub(super) fn resume(payload: &Payload<'_>) -> Result<Option<Box<Resume>>, BadResume> {
+pub(super) fn resume(
+    payload: &Payload<'_>,
+    out: &impl Sockets,
+) -> Result<Option<Box<Resuming>>, BadResume> {
     match payload {
-        Payload::Json(text) => Ok(Resume::parse(text)?.map(Box::new)),
+        Payload::Json(text) => {
+            let said = Resume::parse(text)?;
+            Ok(said.map(|said| Box::new(Resuming { said, at_ns: out.clock_ns() })))
+        }
         Payload::Binary(_) | Payload::User(_) => Ok(None),
     }
 }

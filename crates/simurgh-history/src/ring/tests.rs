@@ -76,17 +76,18 @@ fn what_is_too_old_expires_at_its_age() {
 fn what_is_too_much_is_overwritten() {
     let mut by_count = ring(3);
     assert_eq!(by_count.enforce(&Limits { count: 3, ..NEVER }, 0), Dropped::default());
-    let one = Dropped { overwritten: 1, bytes: 10, ..Dropped::default() };
+    let one = Dropped { by_count: 1, bytes: 10, ..Dropped::default() };
     assert_eq!(by_count.enforce(&Limits { count: 2, ..NEVER }, 0), one);
     assert_eq!(by_count.has_all_after(Place::ZERO), Err(Reason::Overwritten));
-    assert_eq!(by_count.enforce(&Limits { count: 0, ..NEVER }, 0).overwritten, 2);
+    assert_eq!(by_count.enforce(&Limits { count: 0, ..NEVER }, 0).by_count, 2);
     let mut by_bytes = ring(3);
     assert_eq!(by_bytes.enforce(&Limits { bytes: 30, ..NEVER }, 0), Dropped::default());
+    let one = Dropped { by_bytes: 1, bytes: 10, ..Dropped::default() };
     assert_eq!(by_bytes.enforce(&Limits { bytes: 29, ..NEVER }, 0), one);
     assert_eq!((values(&by_bytes), by_bytes.bytes()), ([2, 3].to_vec(), 20));
     // Too large for the ring: all goes, and numbers go on.
     assert!(by_bytes.push(Place::new(40), 0, 31, 4));
-    let all = Dropped { overwritten: 3, bytes: 51, ..Dropped::default() };
+    let all = Dropped { by_bytes: 3, bytes: 51, ..Dropped::default() };
     assert_eq!(by_bytes.enforce(&Limits { bytes: 30, ..NEVER }, 0), all);
     assert_eq!((by_bytes.floor(), by_bytes.head()), (Place::new(40), Place::new(40)));
     assert_eq!(by_bytes.since(after(40), &ALL), recovered(40, 0..0));
@@ -94,7 +95,7 @@ fn what_is_too_much_is_overwritten() {
     // Of what is both, age is told.
     let mut both = ring(3);
     let dropped = both.enforce(&Limits { count: 1, bytes: 20, age_ms: 2_000 }, 3_000);
-    assert_eq!((dropped.expired, dropped.overwritten), (1, 1));
+    assert_eq!((dropped.expired, dropped.by_count), (1, 1));
     assert_eq!(both.has_all_after(Place::ZERO), Err(Reason::Overwritten), "the last of them");
 }
 
@@ -127,7 +128,7 @@ fn what_is_older_than_a_purge_is_told_so_for_ever() {
     for n in 4..=6 {
         assert!(ring.push(Place::new(10 * n), 0, 10, n));
     }
-    assert_eq!(ring.enforce(&Limits { count: 2, ..NEVER }, 0).overwritten, 1);
+    assert_eq!(ring.enforce(&Limits { count: 2, ..NEVER }, 0).by_count, 1);
     assert_eq!(ring.since(after(29), &ALL), gap(Reason::Purged, 40, 0..2));
     assert_eq!(ring.since(after(30), &ALL), gap(Reason::Overwritten, 40, 0..2));
     assert_eq!(ring.since(after(39), &ALL), gap(Reason::Overwritten, 40, 0..2));

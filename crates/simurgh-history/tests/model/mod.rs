@@ -54,7 +54,10 @@ impl Model {
             dropped.bytes += self.drop_oldest(Reason::Expired);
         }
         while self.live().count() > limits.count || self.bytes() > limits.bytes {
-            dropped.overwritten += 1;
+            match self.live().count() > limits.count {
+                true => dropped.by_count += 1,
+                false => dropped.by_bytes += 1,
+            }
             dropped.bytes += self.drop_oldest(Reason::Overwritten);
         }
         dropped

@@ -91,6 +91,7 @@ class Overview {
     ["tables", "Memberships and topics"],
     ["outbound_queues", "Outbound queues"],
     ["half_received", "Half-received messages"],
+    ["kept", "Kept broadcasts"],
     ["rest", "Allocator, application, code"],
   ];
 
@@ -271,6 +272,10 @@ class Topics {
         },
         { key: "members", label: "Members", kind: "count", order: "members" },
         { key: "deliveries_per_s", label: "Deliveries/s", kind: "rate", order: "deliveries" },
+        {
+          key: "kept", label: "Kept", kind: "bytes", order: "kept",
+          text: (row) => (row.kept ? Format.as("bytes", row.kept.bytes) : "–"),
+        },
       ],
     });
     this.members = new MembersPanel(live);
@@ -303,6 +308,19 @@ class Topics {
   }
 }
 
+/** What is kept of a topic, as the children of a list. */
+function keptFacts(kept) {
+  if (!kept) return [];
+  const facts = [
+    ["Kept", `${Format.whole(kept.messages)} broadcasts, ${Format.as("bytes", kept.bytes)}`],
+    ["Epoch", visible(kept.epoch)],
+    ["Head", visible(kept.head)],
+    ["Floor", visible(kept.floor)],
+    ["Lost before", kept.lost ? visible(kept.lost) : "nothing"],
+  ];
+  return facts.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]);
+}
+
 /** Who is in a topic. */
 class MembersPanel {
   constructor(live) {
@@ -318,11 +336,12 @@ class MembersPanel {
       }),
       empty: "Nobody is in it.",
     });
+    this.kept = el("dl", { className: "facts-list", dataset: { testid: "kept" } });
     this.node = el("section", {
       className: "panel members", hidden: true, dataset: { testid: "members" },
     }, el("header", {}, this.title, this.note, el("button", {
       type: "button", onclick: () => { this.node.hidden = true; },
-    }, "Close")), this.table.node);
+    }, "Close")), this.kept, this.table.node);
   }
 
   async show(topic) {
@@ -332,6 +351,8 @@ class MembersPanel {
     this.note.textContent = answer.rows.length < answer.total
       ? `${answer.rows.length} of ${Format.whole(answer.total)} members`
       : `${Format.whole(answer.total)} members`;
+    this.kept.hidden = !answer.kept;
+    this.kept.replaceChildren(...keptFacts(answer.kept));
     this.table.set(answer.rows);
     this.node.hidden = false;
     this.node.scrollIntoView({ block: "nearest" });

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde_json::Value;
-use simurgh_core::{Assigns, Context, Join};
+use simurgh_core::{Assigns, Context, Join, Resume};
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::subtopic;
 
@@ -23,6 +23,7 @@ pub struct JoinContext {
     topic: Arc<str>,
     socket_id: Option<Box<str>>,
     pub(super) assigns: Option<Assigns>,
+    resume: Option<Box<Resume>>,
 }
 
 impl JoinContext {
@@ -31,6 +32,7 @@ impl JoinContext {
             topic: ctx.topic().into(),
             socket_id: ctx.socket_id().map(Into::into),
             assigns: ctx.assigned().cloned(),
+            resume: ctx.resume().cloned().map(Box::new),
         }
     }
 
@@ -56,6 +58,11 @@ impl JoinContext {
     /// What was assigned to the socket, if it is of this type.
     pub fn assigns<T: Any>(&self) -> Option<&T> {
         self.assigns.as_ref()?.downcast_ref()
+    }
+
+    /// What the client says it has heard; as [`Context::resume`].
+    pub fn resume(&self) -> Option<&Resume> {
+        self.resume.as_deref()
     }
 }
 

@@ -11,7 +11,7 @@ use simurgh_reactor::{Counts, TURN_BUCKETS_NS};
 
 use super::Guests;
 use crate::hub::Hub;
-use crate::metrics::{ShardMetrics, process};
+use crate::metrics::{HISTOGRAM_BOUNDS_NS, ShardMetrics, process};
 
 pub(super) fn router(hub: &Arc<Hub>) -> Router {
     let hub = Arc::downgrade(hub);
@@ -27,7 +27,7 @@ pub(super) fn router(hub: &Arc<Hub>) -> Router {
 fn render(hub: &Hub) -> String {
     let mut out = String::with_capacity(16 << 10);
     for (name, kind, help, read) in ShardMetrics::ALL {
-        if name.starts_with(LIMITED) {
+        if LABELLED.iter().any(|it| it.part_of(name).is_some()) {
             continue;
         }
         let name = full_name(name, kind);
@@ -36,29 +36,103 @@ fn render(hub: &Hub) -> String {
             let _ = writeln!(out, "{name}{{shard=\"{shard}\"}} {}", read(metrics));
         }
     }
-    limited(&mut out, hub);
+    LABELLED.iter().for_each(|it| labelled(&mut out, hub, it));
+    resume_times(&mut out, hub);
     reactor(&mut out, hub);
     mailboxes(&mut out, hub);
     guests(&mut out, hub);
-    longpolls(&mut out, hub);
+    elsewhere(&mut out, hub);
     whole(&mut out, hub);
     out
 }
 
-/// What the names of counters begin with of which there is one for each limit.
-const LIMITED: &str = "limited_";
+/// Counters of shards that are told as one, with labels for what they tell apart.
+struct Labelled {
+    /// What their names begin with.
+    prefix: &'static str,
+    name: &'static str,
+    help: &'static str,
+    /// The labels beside the shard, by the rest of a counter's name.
+    labels: fn(&str) -> String,
+}
 
-/// What was over a limit, by the limit.
-fn limited(out: &mut String, hub: &Hub) {
-    let name = "simurgh_limited_total";
-    family(out, name, "counter", "Messages, joins, presence calls and connections over a limit.");
-    for (limit, _, _, read) in ShardMetrics::ALL {
-        let Some(limit) = limit.strip_prefix(LIMITED) else { continue };
+const LABELLED: &[Labelled] = &[
+    Labelled {
+        prefix: "limited_",
+        name: "simurgh_limited_total",
+        help: "Messages, joins, presence calls and connections over a limit.",
+        labels: |limit| format!("limit=\"{limit}\""),
+    },
+    Labelled {
+        prefix: "history_evicted_",
+        name: "simurgh_history_evicted_total",
+        help: "Broadcasts that are no longer kept.",
+        labels: |reason| format!("reason=\"{reason}\""),
+    },
+    Labelled {
+        prefix: "resume_recovered",
+        name: "simurgh_resume_total",
+        help: "Joins of clients that were told where they stand, and what they had missed.",
+        labels: |_| "result=\"recovered\",reason=\"\"".to_owned(),
+    },
+    Labelled {
+        prefix: "resume_gap_",
+        name: "simurgh_resume_total",
+        help: "",
+        labels: |reason| format!("result=\"gap\",reason=\"{reason}\""),
+    },
+];
+
+impl Labelled {
+    /// The rest of a counter's name, if it is one of them.
+    fn part_of<'a>(&self, counter: &'a str) -> Option<&'a str> {
+        counter.strip_prefix(self.prefix)
+    }
+}
+
+fn labelled(out: &mut String, hub: &Hub, it: &Labelled) {
+    let Labelled { name, help, labels, .. } = it;
+    // One without goes on with the family before.
+    if !help.is_empty() {
+        family(out, name, "counter", help);
+    }
+    for (counter, _, _, read) in ShardMetrics::ALL {
+        let Some(labels) = it.part_of(counter).map(labels) else { continue };
         for (shard, metrics) in hub.metrics.iter().enumerate() {
             let value = read(metrics);
-            let _ = writeln!(out, "{name}{{shard=\"{shard}\",limit=\"{limit}\"}} {value}");
+            let _ = writeln!(out, "{name}{{shard=\"{shard}\",{labels}}} {value}");
         }
     }
+}
+
+/// How long clients waited that resumed.
+fn resume_times(out: &mut String, hub: &Hub) {
+    let name = "simurgh_resume_seconds";
+    let help = "From joins of clients that were told where they stand to their answers.";
+    family(out, name, "histogram", help);
+    for (shard, metrics) in hub.metrics.iter().enumerate() {
+        let (buckets, sum_ns) = metrics.resume_times.value();
+        histogram(out, name, shard, (&HISTOGRAM_BOUNDS_NS, &buckets), sum_ns);
+    }
+}
+
+/// One shard's of a histogram: its bounds, what fell between them, and the sum.
+fn histogram(
+    out: &mut String,
+    name: &str,
+    shard: usize,
+    (bounds_ns, buckets): (&[u64], &[u64]),
+    sum_ns: u64,
+) {
+    let mut total = 0;
+    let bounds = bounds_ns.iter().map(|ns| (*ns as f64 / 1e9).to_string());
+    for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(buckets) {
+        total += count;
+        let _ = writeln!(out, "{name}_bucket{{shard=\"{shard}\",le=\"{bound}\"}} {total}");
+    }
+    let sum = sum_ns as f64 / 1e9;
+    let _ = writeln!(out, "{name}_sum{{shard=\"{shard}\"}} {sum}");
+    let _ = writeln!(out, "{name}_count{{shard=\"{shard}\"}} {total}");
 }
 
 fn full_name(name: &str, kind: &str) -> String {
@@ -142,15 +216,8 @@ fn reactor(out: &mut String, hub: &Hub) {
     let name = "simurgh_shard_turn_seconds";
     family(out, name, "histogram", "How long turns took, waiting excluded.");
     for (shard, counts) in counts.iter().enumerate() {
-        let mut total = 0;
-        let bounds = TURN_BUCKETS_NS.iter().map(|ns| (*ns as f64 / 1e9).to_string());
-        for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(counts.turns_by_duration) {
-            total += count;
-            let _ = writeln!(out, "{name}_bucket{{shard=\"{shard}\",le=\"{bound}\"}} {total}");
-        }
-        let sum = counts.turn_ns as f64 / 1e9;
-        let _ = writeln!(out, "{name}_sum{{shard=\"{shard}\"}} {sum}");
-        let _ = writeln!(out, "{name}_count{{shard=\"{shard}\"}} {total}");
+        let buckets = &counts.turns_by_duration;
+        histogram(out, name, shard, (&TURN_BUCKETS_NS, buckets), counts.turn_ns);
     }
 }
 
@@ -206,8 +273,13 @@ fn guests(out: &mut String, hub: &Hub) {
     }
 }
 
-/// What of long polling no shard knows.
-fn longpolls(out: &mut String, hub: &Hub) {
+/// What of publishing and of long polling no shard knows.
+fn elsewhere(out: &mut String, hub: &Hub) {
+    let name = "simurgh_publish_unconfirmed_total";
+    let help = "Broadcasts from outside of channels of which it was not heard in time that they \
+        are kept.";
+    family(out, name, "counter", help);
+    let _ = writeln!(out, "{name} {}", hub.unconfirmed.load(Relaxed));
     let name = "simurgh_longpoll_polls_waiting";
     family(out, name, "gauge", "Long polls that wait for something to be said.");
     let _ = writeln!(out, "{name} {}", hub.longpolls.waiting.load(Relaxed));

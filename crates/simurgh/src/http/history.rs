@@ -14,11 +14,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
-use simurgh_core::{HistoryPage, HistoryTopic, KeptMessage, Node, Position};
+use simurgh_core::{HistoryPage, HistoryTopic, KeptMessage, Position};
 use simurgh_proto::message::Payload;
 
 use super::api::{is_authorized, unauthorized};
-use crate::history::{self, HistoryError, PAGE_MESSAGES_MAX};
+use crate::history::{HistoryCursor, HistoryError, HistoryTopics, PAGE_MESSAGES_MAX};
 use crate::hub::Hub;
 use crate::pubsub::PubSub;
 
@@ -183,11 +183,14 @@ async fn topics(
         Ok(limit) => limit,
         Err(error) => return wrong(&error),
     };
-    let Some(from) = after.map_or(Some((0, 0)), |it| cursor(&it)) else {
-        return wrong("after: expected what the page before had as \"next\"");
-    };
-    match collect(&hub, from, limit).await {
-        Ok(listing) => Json(listing).into_response(),
+    let mut query = PubSub::new(hub).history_topics().limit(limit);
+    match after.as_deref().map(HistoryCursor::parse) {
+        None => {}
+        Some(Some(next)) => query = query.after(next),
+        Some(None) => return wrong("after: expected what the page before had as \"next\""),
+    }
+    match query.await {
+        Ok(page) => Json(Listing::of(page)).into_response(),
         Err(error) => refused(error),
     }
 }
@@ -199,44 +202,22 @@ struct Listing {
     next: Option<String>,
 }
 
+impl Listing {
+    fn of(page: HistoryTopics) -> Self {
+        let topics = page.topics.into_iter().map(|it| {
+            let HistoryTopic { name, messages, bytes, position, .. } = it;
+            Topic { topic: name, messages, bytes, position: position.to_string() }
+        });
+        Self { topics: topics.collect(), next: page.next.map(|it| it.to_string()) }
+    }
+}
+
 #[derive(Serialize)]
 struct Topic {
     topic: Box<str>,
     messages: usize,
     bytes: u64,
     position: String,
-}
-
-/// Shard by shard, of each in the order of its places: a topic stays at its own for as long as it
-/// is there.
-async fn collect(hub: &Hub, from: (u16, u32), limit: usize) -> Result<Listing, HistoryError> {
-    let (mut shard, mut from) = from;
-    let mut all = Vec::new();
-    while hub.has_history() && usize::from(shard) < hub.shards() {
-        if all.len() >= limit {
-            return Ok(Listing { topics: all, next: Some(format!("{shard}-{from}")) });
-        }
-        let some = history::topics(hub, shard, from, limit - all.len()).await?;
-        all.extend(some.topics.into_iter().map(|it| {
-            let HistoryTopic { name, messages, bytes, position } = it;
-            Topic { topic: name, messages, bytes, position: position.to_string() }
-        }));
-        (shard, from) = match some.next {
-            Some(next) => (shard, next),
-            None => (shard + 1, 0),
-        };
-    }
-    Ok(Listing { topics: all, next: None })
-}
-
-/// Shard and place.
-fn cursor(text: &str) -> Option<(u16, u32)> {
-    let (shard, place) = text.split_once('-')?;
-    let is_number = |it: &str| it.bytes().all(|byte| byte.is_ascii_digit());
-    if !is_number(shard) || !is_number(place) {
-        return None;
-    }
-    Some((shard.parse().ok()?, place.parse().ok()?))
 }
 
 fn read_limit(limit: Option<&str>) -> Result<usize, String> {

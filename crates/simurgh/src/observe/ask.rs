@@ -7,7 +7,7 @@ use std::time::Duration;
 use simurgh_reactor::Key;
 use tokio::sync::oneshot;
 
-use super::view::{ConnectionOrder, ConnectionRow, TopicOrder};
+use super::view::{ConnectionOrder, ConnectionRow, Kept, TopicOrder};
 
 /// Where an answer goes; whoever asked may be gone.
 pub(crate) type Answer<T> = oneshot::Sender<T>;
@@ -18,8 +18,8 @@ pub(crate) enum Ask {
     Topics { by: TopicOrder, search: Box<str>, most: usize, answer: Answer<Surveyed<TopicCount>> },
     /// What it has of these topics, in the same order.
     Counts { topics: Arc<[Box<str>]>, answer: Answer<Vec<TopicCount>> },
-    /// Some of a topic's members, and how many there are.
-    Members { topic: Box<str>, most: usize, answer: Answer<(u64, Vec<ConnectionRow>)> },
+    /// Some of a topic's members, how many there are, and what is kept of it here.
+    Members { topic: Box<str>, most: usize, answer: Answer<MembersHere> },
     /// Its first connections in an order, of those from `peer`.
     Connections {
         by: ConnectionOrder,
@@ -50,6 +50,14 @@ pub(crate) struct Surveyed<T> {
     pub(crate) busy: Duration,
 }
 
+/// Members of a topic on one shard.
+#[derive(Debug, Default)]
+pub(crate) struct MembersHere {
+    pub(crate) total: u64,
+    pub(crate) rows: Vec<ConnectionRow>,
+    pub(crate) kept: Option<Kept>,
+}
+
 /// A topic on one shard.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct TopicCount {
@@ -57,4 +65,6 @@ pub(crate) struct TopicCount {
     pub(crate) members: u64,
     /// `None` until two looks are apart.
     pub(crate) deliveries_per_s: Option<f64>,
+    /// What its home shard says.
+    pub(crate) kept: Option<Kept>,
 }

@@ -317,12 +317,13 @@ fn memory(hub: &Hub, now: &Point, local: u64) -> Memory {
             + now.topics * TOPIC_BYTES as u64,
         outbound_queues: now.queued_bytes,
         half_received: sum(hub, |metrics| metrics.inbound_bytes.value()),
+        kept: sum(hub, |it| it.history_bytes.value() + it.history_topic_bytes.value()),
         rest: 0,
         kernel_sockets: now.connections.saturating_sub(local) * KERNEL_SOCKET_BYTES,
         kernel_buffers: process::tcp_buffer_bytes(),
     };
-    let known =
-        memory.connection_records + memory.tables + memory.outbound_queues + memory.half_received;
+    let Memory { connection_records, tables, outbound_queues, half_received, kept, .. } = memory;
+    let known = connection_records + tables + outbound_queues + half_received + kept;
     memory.rest = memory.resident.saturating_sub(known);
     memory
 }

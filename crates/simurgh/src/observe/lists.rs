@@ -13,7 +13,7 @@ use serde::Serialize;
 use simurgh_reactor::Key;
 use tokio::sync::oneshot;
 
-use super::ask::{Answer, Ask, Peer, Surveyed, TopicCount};
+use super::ask::{Answer, Ask, MembersHere, Peer, Surveyed, TopicCount};
 use super::unix_s;
 use super::view::{ConnectionOrder, ConnectionRow, List, Members, TopicOrder, TopicRow};
 use crate::hub::Hub;
@@ -119,7 +119,8 @@ async fn make(hub: &Arc<Hub>, wanted: &Wanted) -> (Listed, Duration) {
         Wanted::Topics { by, search, most } => {
             let (by, search) = (*by, search.as_str());
             // More than are wanted: what is spread over all shards may be first on none.
-            let each = if hub.mailboxes.len() == 1 { *most } else { 2 * *most };
+            let is_spread = hub.mailboxes.len() > 1 && by != TopicOrder::Kept;
+            let each = if is_spread { 2 * *most } else { *most };
             let found = ask_all(hub, |answer| Ask::Topics {
                 by,
                 search: search.into(),
@@ -128,9 +129,13 @@ async fn make(hub: &Arc<Hub>, wanted: &Wanted) -> (Listed, Duration) {
             })
             .await;
             let (counts, total, busy) = together(found);
-            let mut rows = whole_topics(hub, counts).await;
+            let mut rows = whole_topics(hub, counts, by).await;
             sort_topics(&mut rows, by);
             rows.truncate(*most);
+            if by == TopicOrder::Kept {
+                // Its walk counts no deliveries: what was counted last may be long ago.
+                rows.iter_mut().for_each(|row| row.deliveries_per_s = None);
+            }
             let rows = rows.into_iter().map(topic_row).collect();
             (Listed::Topics(finished(rows, total, busy)), busy)
         }
@@ -167,11 +172,18 @@ fn together<T>(found: Vec<Surveyed<T>>) -> (Vec<T>, u64, Duration) {
 }
 
 /// The same topics, each with what it has on all shards.
-async fn whole_topics(hub: &Arc<Hub>, mut counts: Vec<TopicCount>) -> Vec<TopicCount> {
+async fn whole_topics(
+    hub: &Arc<Hub>,
+    mut counts: Vec<TopicCount>,
+    by: TopicOrder,
+) -> Vec<TopicCount> {
     if hub.mailboxes.len() == 1 {
         return counts;
     }
-    counts.sort_by_key(|count| std::cmp::Reverse(count.members));
+    counts.sort_by_key(|count| match by {
+        TopicOrder::Members | TopicOrder::Deliveries => std::cmp::Reverse(count.members),
+        TopicOrder::Kept => std::cmp::Reverse(kept_bytes(count)),
+    });
     let mut named: Vec<Box<str>> = counts.into_iter().map(|count| count.topic).collect();
     let mut seen = std::collections::HashSet::new();
     named.retain(|name| seen.insert(name.clone()));
@@ -186,9 +198,14 @@ async fn whole_topics(hub: &Arc<Hub>, mut counts: Vec<TopicCount>) -> Vec<TopicC
             sum.members += count.members;
             let both = [sum.deliveries_per_s, count.deliveries_per_s];
             sum.deliveries_per_s = both.into_iter().flatten().reduce(|one, other| one + other);
+            sum.kept = sum.kept.take().or(count.kept);
         }
     }
     sums.into_iter().map(|(topic, count)| TopicCount { topic, ..count }).collect()
+}
+
+fn kept_bytes(count: &TopicCount) -> u64 {
+    count.kept.as_ref().map_or(0, |kept| kept.bytes)
 }
 
 fn sort_topics(rows: &mut [TopicCount], by: TopicOrder) {
@@ -197,6 +214,7 @@ fn sort_topics(rows: &mut [TopicCount], by: TopicOrder) {
         let first = match by {
             TopicOrder::Members => Ordering::Equal,
             TopicOrder::Deliveries => rate(b).total_cmp(&rate(a)),
+            TopicOrder::Kept => kept_bytes(b).cmp(&kept_bytes(a)),
         };
         first.then(b.members.cmp(&a.members)).then_with(|| a.topic.cmp(&b.topic))
     });
@@ -219,15 +237,21 @@ fn topic_row(count: TopicCount) -> TopicRow {
         cut: shown < count.topic.len(),
         members: count.members,
         deliveries_per_s: count.deliveries_per_s,
+        kept: count.kept,
     }
 }
 
 /// Who is in a topic, or has it as the id of its socket.
 pub(super) async fn members(hub: &Arc<Hub>, topic: &str, most: usize) -> Members {
     let found = ask_all(hub, |answer| Ask::Members { topic: topic.into(), most, answer }).await;
-    let total = found.iter().map(|(count, _)| count).sum();
-    let rows = found.into_iter().flat_map(|(_, rows)| rows).take(most).collect();
-    Members { topic: topic.to_owned(), total, rows }
+    let mut members = Members { topic: topic.to_owned(), ..Members::default() };
+    for MembersHere { total, rows, kept } in found {
+        members.total += total;
+        members.rows.extend(rows);
+        members.kept = members.kept.or(kept);
+    }
+    members.rows.truncate(most);
+    members
 }
 
 /// One connection, by its name.

@@ -9,12 +9,12 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
-use simurgh_core::{Phase, TICK, TopicId, TopicView, Wire, nanoseconds, until};
+use simurgh_core::{KeptView, Phase, Position, TICK, TopicId, TopicView, Wire, nanoseconds, until};
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
 
-use super::ask::{Answer, Ask, Peer, Surveyed, TopicCount};
-use super::view::{ConnectionOrder, ConnectionRow, TopicOrder};
+use super::ask::{Answer, Ask, MembersHere, Peer, Surveyed, TopicCount};
+use super::view::{ConnectionOrder, ConnectionRow, Kept, TopicOrder};
 use crate::shard::{Io, Shard};
 
 /// Longest slice of a walk, and the time between two.
@@ -179,8 +179,22 @@ impl<T: Ord + Copy, R> Rows<T, R> {
 }
 
 enum Over {
-    Topics { by: TopicOrder, search: Box<str>, roll: bool, rows: Rows<TopicId, TopicCount> },
-    Connections { by: ConnectionOrder, peer: Option<Peer>, rows: Rows<Key, ConnectionRow> },
+    Topics {
+        by: TopicOrder,
+        search: Box<str>,
+        roll: bool,
+        rows: Rows<TopicId, TopicCount>,
+    },
+    /// By their places.
+    Kept {
+        search: Box<str>,
+        rows: Rows<u32, TopicCount>,
+    },
+    Connections {
+        by: ConnectionOrder,
+        peer: Option<Peer>,
+        rows: Rows<Key, ConnectionRow>,
+    },
 }
 
 impl Observed {
@@ -219,6 +233,10 @@ impl Shard {
             }
             Ask::Disconnect { key, answer } => {
                 let _ = answer.send(self.disconnect(io, key));
+            }
+            Ask::Topics { by: TopicOrder::Kept, search, most, answer } => {
+                let rows = Rows::new(most, answer);
+                self.observed(now_ns).begin(Over::Kept { search, rows });
             }
             Ask::Topics { by, search, most, answer } => {
                 let observed = self.observed(now_ns);
@@ -278,13 +296,28 @@ impl Shard {
 
     /// Looks at some records, or puts some rows together; whether they were the last.
     fn step(&mut self, io: &mut Io, walk: &mut Walk) -> bool {
-        let is_over = match &mut walk.over {
-            Over::Topics { rows, .. } if rows.found.is_some() => {
-                return rows.put_together(|id| Some(self.counted(self.core.topic(id)?)));
-            }
+        match &mut walk.over {
+            Over::Topics { rows, .. } if rows.found.is_some() => rows.put_together(|id| {
+                let count = self.counted(self.core.topic(id)?);
+                Some(TopicCount { kept: self.kept(&count.topic), ..count })
+            }),
+            Over::Kept { rows, .. } if rows.found.is_some() => rows.put_together(|place| {
+                let it = self.core.kept_at(place)?;
+                Some(self.topic_count(it.name))
+            }),
             Over::Connections { rows, .. } if rows.found.is_some() => {
-                return rows.put_together(|key| self.row(io, key, TOPICS_IN_ROW));
+                rows.put_together(|key| self.row(io, key, TOPICS_IN_ROW))
             }
+            _ => {
+                self.look(io, walk);
+                false
+            }
+        }
+    }
+
+    /// Looks at some records.
+    fn look(&mut self, io: &mut Io, walk: &mut Walk) {
+        let is_over = match &mut walk.over {
             Over::Topics { by, search, roll, rows } => {
                 let places = if search.is_empty() { STRIDE } else { SLOW_STRIDE };
                 self.core.visit_topics(&mut walk.cursor, places, *roll, |id, topic| {
@@ -292,6 +325,16 @@ impl Shard {
                     if topic.members > 0 && topic.name.contains(&**search) {
                         walk.total += 1;
                         rows.top.offer(topic_value(topic, *by), id);
+                    }
+                });
+                walk.cursor == 0
+            }
+            Over::Kept { search, rows } => {
+                let places = if search.is_empty() { STRIDE } else { SLOW_STRIDE };
+                self.core.visit_kept(&mut walk.cursor, places, |place, it| {
+                    if it.name.contains(&**search) {
+                        walk.total += 1;
+                        rows.top.offer(it.bytes, place);
                     }
                 });
                 walk.cursor == 0
@@ -328,15 +371,32 @@ impl Shard {
         if is_over {
             match &mut walk.over {
                 Over::Topics { rows, .. } => rows.finish(),
+                Over::Kept { rows, .. } => rows.finish(),
                 Over::Connections { rows, .. } => rows.finish(),
             }
         }
-        false
     }
 
     fn topic_count(&self, name: &str) -> TopicCount {
         let topic = self.core.find_topic(name).and_then(|id| self.core.topic(id));
-        topic.map_or_else(TopicCount::default, |topic| self.counted(topic))
+        let none = || TopicCount { topic: name.into(), ..TopicCount::default() };
+        let count = topic.map_or_else(none, |topic| self.counted(topic));
+        TopicCount { kept: self.kept(name), ..count }
+    }
+
+    /// What is kept of a topic, if that is here.
+    fn kept(&self, name: &str) -> Option<Kept> {
+        let KeptView { messages, bytes, head, marks, .. } = self.core.find_kept(name)?;
+        let floor = Position { place: marks.floor, ..head };
+        let lost = (marks.floor.seq > 0).then(|| marks.reason.as_str().to_owned());
+        Some(Kept {
+            messages: messages as u64,
+            bytes,
+            epoch: head.epoch.to_string(),
+            head: head.to_string(),
+            floor: floor.to_string(),
+            lost,
+        })
     }
 
     fn counted(&self, topic: TopicView<'_>) -> TopicCount {
@@ -345,14 +405,19 @@ impl Shard {
             topic: topic.name.into(),
             members: topic.members as u64,
             deliveries_per_s: window.and_then(|window| window.rate(topic.deliveries_before)),
+            kept: None,
         }
     }
 
-    fn members_of(&self, io: &Io, name: &str, most: usize) -> (u64, Vec<ConnectionRow>) {
-        let Some(id) = self.core.find_topic(name) else { return (0, Vec::new()) };
-        let members = self.core.topic(id).map_or(0, |topic| topic.members as u64);
+    fn members_of(&self, io: &Io, name: &str, most: usize) -> MembersHere {
+        let kept = self.kept(name);
+        let Some(id) = self.core.find_topic(name) else {
+            return MembersHere { kept, ..MembersHere::default() };
+        };
+        let total = self.core.topic(id).map_or(0, |topic| topic.members as u64);
         let first = self.core.members(id).take(most);
-        (members, first.filter_map(|key| self.row(io, key, TOPICS_IN_ROW)).collect())
+        let rows = first.filter_map(|key| self.row(io, key, TOPICS_IN_ROW)).collect();
+        MembersHere { total, rows, kept }
     }
 
     fn row(&self, io: &Io, key: Key, topics_most: usize) -> Option<ConnectionRow> {
@@ -410,6 +475,7 @@ impl Walk {
         let busy = self.busy + took;
         match self.over {
             Over::Topics { rows, .. } => rows.send(self.total, busy),
+            Over::Kept { rows, .. } => rows.send(self.total, busy),
             Over::Connections { rows, .. } => rows.send(self.total, busy),
         }
     }
@@ -424,7 +490,8 @@ impl Observed {
 fn topic_value(topic: TopicView<'_>, by: TopicOrder) -> u64 {
     match by {
         TopicOrder::Members => topic.members as u64,
-        TopicOrder::Deliveries => u64::from(topic.deliveries_before),
+        // Their walk is another.
+        TopicOrder::Deliveries | TopicOrder::Kept => u64::from(topic.deliveries_before),
     }
 }
 

@@ -59,6 +59,9 @@ pub struct Memory {
     pub outbound_queues: u64,
     /// Messages that are half received.
     pub half_received: u64,
+    /// Broadcasts that are kept for clients that come back, and their topics.
+    #[serde(default)]
+    pub kept: u64,
     /// Resident and none of the above: the allocator's, the application's, code and stacks.
     pub rest: u64,
     /// The kernel's part of the connections' sockets, estimated: it is not the process's own.
@@ -161,6 +164,9 @@ pub enum TopicOrder {
     Members,
     /// Broadcasts delivered a second.
     Deliveries,
+    /// Bytes of broadcasts that are kept: of topics with a history, whether or not they have
+    /// members.
+    Kept,
 }
 
 /// By what connections are sorted, the greatest first.
@@ -190,6 +196,27 @@ pub struct TopicRow {
     pub members: u64,
     /// Broadcasts delivered a second; not known at the first look.
     pub deliveries_per_s: Option<f64>,
+    /// What is kept of it, if it has a history and something was said.
+    #[serde(default)]
+    pub kept: Option<Kept>,
+}
+
+/// What is kept of a topic for clients that come back.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Broadcasts.
+    pub messages: u64,
+    /// Bytes that they are counted with.
+    pub bytes: u64,
+    /// Of all its positions; another one when its history has begun anew.
+    pub epoch: String,
+    /// The last position that was given.
+    pub head: String,
+    /// The highest position that is no longer kept, or has never been: who has heard this one, or
+    /// a later one, is given all that it has missed.
+    pub floor: String,
+    /// What somebody is told who has heard less; none if there is nothing before.
+    pub lost: Option<String>,
 }
 
 /// A connection.
@@ -253,6 +280,9 @@ pub struct Members {
     pub topic: String,
     /// How many there are.
     pub total: u64,
+    /// What is kept of it, if it has a history and something was said.
+    #[serde(default)]
+    pub kept: Option<Kept>,
     /// Some of them.
     pub rows: Vec<ConnectionRow>,
 }

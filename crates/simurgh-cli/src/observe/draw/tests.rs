@@ -3,7 +3,7 @@
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use simurgh::observe::view::{ErrorRow, List, Members, ShardRow, TopicRow};
+use simurgh::observe::view::{ErrorRow, Kept, List, Members, ShardRow, TopicRow};
 
 use super::super::app::{Action, Wanted};
 use super::super::fetch::News;
@@ -112,6 +112,11 @@ fn tables_are_sorted_by_any_column_both_ways() {
     press(&mut app, "s/a b\n");
     assert_eq!(app.wanted(), Wanted::Topics("by=deliveries&most=100&search=a%20b".into()));
     shows(&app, &["with \"a b\" in the name", "deliveries/s ↓"]);
+    press(&mut app, "s");
+    assert_eq!(app.wanted(), Wanted::Topics("by=kept&most=100&search=a%20b".into()));
+    shows(&app, &["kept ↓"]);
+    press(&mut app, "s");
+    assert_eq!(app.wanted(), Wanted::Topics("by=members&most=100&search=a%20b".into()));
     press(&mut app, "4ss");
     assert_eq!(app.wanted(), Wanted::Connections("by=age&most=100&peer=".into()));
 }
@@ -124,6 +129,7 @@ fn a_row_is_opened_and_disconnected_only_after_a_question() {
     let members = Members {
         topic: HOSTILE.into(),
         total: 700,
+        kept: None,
         rows: vec![ConnectionRow { id: "0.9.9".into(), ..ConnectionRow::default() }],
     };
     app.news(News::Members(members));
@@ -139,6 +145,28 @@ fn a_row_is_opened_and_disconnected_only_after_a_question() {
         overview.can_disconnect = false;
     }
     assert_eq!(press(&mut app, "4dy"), Action::None);
+}
+
+#[test]
+fn what_is_kept_of_a_topic_is_told_with_its_members() {
+    let mut app = app();
+    let kept = Kept {
+        messages: 1_234,
+        bytes: 9_120,
+        epoch: "k7ku80".into(),
+        head: "k7ku80.61".into(),
+        floor: "k7ku80.11".into(),
+        lost: Some("over\x1b[2Jwritten".into()),
+    };
+    let topic =
+        TopicRow { topic: "rooms:kept".into(), kept: Some(kept.clone()), ..TopicRow::default() };
+    app.news(News::Topics(List { rows: vec![topic], total: 1, ..List::default() }));
+    press(&mut app, "3");
+    shows(&app, &["9.1", "rooms:kept"]);
+    let members = Members { topic: "rooms:kept".into(), kept: Some(kept), ..Members::default() };
+    app.news(News::Members(members));
+    shows(&app, &["0 members of rooms:kept; 1,234 broadcasts kept", "(over\\u{1b}[2Jwritten)"]);
+    shows(&app, &["from k7ku80.11", "to k7ku80.61"]);
 }
 
 #[test]

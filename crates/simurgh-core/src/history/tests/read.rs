@@ -18,12 +18,12 @@ use crate::*;
 
 const ALL: Range = Range { since: None, limit: 1_000, is_reverse: false };
 
-fn kept(rule: HistoryRule) -> KeptTopics {
+pub(super) fn kept(rule: HistoryRule) -> KeptTopics {
     let pattern: Pattern = Pattern::parse("*").unwrap();
     KeptTopics::new(vec![(pattern, rule)], simurgh_history::Epoch::from_seed(7), 0x5eed)
 }
 
-fn store(kept: &mut KeptTopics, topic: &str, bytes: usize, now_ms: u64) -> Position {
+pub(super) fn store(kept: &mut KeptTopics, topic: &str, bytes: usize, now_ms: u64) -> Position {
     let payload = Payload::from_bytes(vec![7; bytes]);
     kept.store(Broadcast::new(topic, "e", payload), None, 0, now_ms).0
 }

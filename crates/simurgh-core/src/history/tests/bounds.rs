@@ -1,0 +1,266 @@
+//! What is let go of, and what is counted of that.
+
+use super::read::{kept, store};
+use super::*;
+use crate::history::call::{Ask, AskedBy};
+use crate::history::home::KeptTopics;
+use crate::node::Node as _;
+use simurgh_history::{Epoch, Position, Reason, Since};
+
+fn asked(kept: &mut KeptTopics, topic: &str, since: Position, now_ms: u64) -> Option<Reason> {
+    let ask = Ask {
+        topic: topic.into(),
+        since: Since::After(since),
+        partial: true,
+        torn: false,
+        shard: 0,
+        client: 0,
+        by: AskedBy::Join(Key { slot: 0, generation: 0 }, 0),
+    };
+    kept.missed(&ask, &HistoryConfig::default(), now_ms).0.gap
+}
+
+/// Places in all tables, whether or not they are taken.
+fn places(kept: &KeptTopics) -> [usize; 4] {
+    let KeptTopics { slots, by_name, free, events, .. } = kept;
+    [slots.capacity(), by_name.capacity(), free.capacity(), events.capacity()]
+}
+
+/// Rounds of the sweep.
+fn sweeps(kept: &mut KeptTopics, now_ms: u64) {
+    while !kept.sweep(2_048, now_ms) {}
+}
+
+#[test]
+fn a_million_topics_touched_once_take_no_more_than_they_may_and_then_nothing() {
+    const TOPICS: u64 = 1_000_000;
+    const OWN_BYTES_MAX: u64 = 16 << 20;
+    let mut kept = kept(HistoryRule::default());
+    let mut most = 0;
+    let mut first = None;
+    for n in 0..TOPICS {
+        let position = store(&mut kept, &format!("rooms:{n:07}"), 8, n / 1_000);
+        first.get_or_insert(position);
+        kept.forget_over(OWN_BYTES_MAX);
+        most = most.max(kept.counts().0);
+        assert!(kept.own_bytes <= OWN_BYTES_MAX, "{n}: {}", kept.own_bytes);
+    }
+    // 240 bytes and a name of 13 each.
+    let fit = (OWN_BYTES_MAX / 253) as usize;
+    let (topics, messages, bytes) = kept.counts();
+    assert_eq!((most, topics, messages), (fit, fit, fit));
+    assert_eq!(bytes, 104 * fit as u64);
+    let (dropped, _) = kept.losses();
+    assert_eq!(dropped.evicted as u64, TOPICS - fit as u64, "all others, each once");
+    let [slots, names, free, _] = places(&kept);
+    assert!(slots <= 2 * fit && names <= 4 * fit && free <= 2 * fit, "{:?}", places(&kept));
+    // The last are there, and who has heard the first is told why it is not.
+    let last = kept.list(0, usize::MAX, usize::MAX).topics;
+    assert!(last.iter().any(|it| &*it.name == "rooms:0999999"));
+    assert!(!last.iter().any(|it| &*it.name == "rooms:0000000"));
+    assert_eq!(asked(&mut kept, "rooms:0000000", first.unwrap(), 1_000), Some(Reason::Evicted));
+    // What was said is over, and is remembered for as long again.
+    sweeps(&mut kept, 301_000);
+    assert_eq!(kept.counts(), (fit, 0, 0));
+    sweeps(&mut kept, 601_001);
+    assert_eq!(kept.counts(), (0, 0, 0));
+    assert_eq!((kept.own_bytes, places(&kept)), (0, [0; 4]));
+}
+
+#[test]
+fn what_a_crowd_of_topics_has_taken_is_given_back_though_one_stays() {
+    let rule = HistoryRule { age: Duration::from_millis(100), ..HistoryRule::default() };
+    let mut kept = kept(rule);
+    for n in 0..10_000 {
+        store(&mut kept, &format!("{n}"), 8, 0);
+    }
+    let [slots, names, ..] = places(&kept);
+    assert!(slots >= 10_000 && names >= 10_000);
+    store(&mut kept, "0", 8, 201);
+    sweeps(&mut kept, 201);
+    let [slots, names, free, events] = places(&kept);
+    assert_eq!(kept.counts().0, 1);
+    assert!(slots == 1 && names <= 8 && free == 0 && events <= 8, "{:?}", places(&kept));
+    // Those that come next take the first places.
+    for n in 0..10 {
+        store(&mut kept, &format!("next {n}"), 8, 202);
+    }
+    assert_eq!(kept.list(0, 100, 100).topics.len(), 11);
+    assert_eq!(kept.slots.len(), 11);
+}
+
+#[test]
+fn places_of_topics_that_went_are_taken_from_the_first_on() {
+    let rule = HistoryRule { age: Duration::from_millis(100), ..HistoryRule::default() };
+    let mut kept = kept(rule);
+    for n in 0..100 {
+        store(&mut kept, &format!("{n}"), 8, if n % 10 == 9 { 150 } else { 0 });
+    }
+    sweeps(&mut kept, 201);
+    assert_eq!((kept.counts().0, kept.free.len()), (10, 90));
+    for n in 0..5 {
+        store(&mut kept, &format!("next {n}"), 8, 202);
+    }
+    let names: Vec<_> = kept.list(0, 6, 100).topics.into_iter().map(|it| it.name).collect();
+    let names: Vec<&str> = names.iter().map(|it| &**it).collect();
+    assert_eq!(names, ["next 0", "next 1", "next 2", "next 3", "next 4", "9"]);
+}
+
+#[test]
+fn names_of_events_are_no_more_than_their_broadcasts_need() {
+    let say = |kept: &mut KeptTopics, event: &str, now_ms| {
+        kept.store(Broadcast::new("t", event, Payload::from_bytes(vec![7; 8])), None, 0, now_ms);
+    };
+    let rule = HistoryRule { count: 5, ..HistoryRule::default() };
+    let mut kept = kept(rule);
+    for n in 0..1_000 {
+        say(&mut kept, &format!("event {n}"), 0);
+        assert!(kept.events.len() <= 256, "{n}");
+    }
+    sweeps(&mut kept, 1);
+    assert_eq!(kept.events.len(), 5, "those of what is kept");
+    assert_eq!(kept.counts().2, 5 * 104);
+    // One that is no longer short is nobody's to share, and is counted.
+    let long = "e".repeat(65);
+    say(&mut kept, &long, 1);
+    assert_eq!(kept.counts().2, 5 * 104 + 65);
+    assert!(!kept.events.contains(&*long));
+    say(&mut kept, &"e".repeat(2 << 20), 1);
+    let (topics, messages, bytes) = kept.counts();
+    assert_eq!((topics, messages, bytes), (1, 0, 0), "it is larger than the topic may keep");
+    assert_eq!(kept.losses().1, 1);
+    sweeps(&mut kept, 2);
+    assert_eq!(kept.events.len(), 0);
+}
+
+#[test]
+fn an_answer_is_not_kept_for_longer_than_a_round() {
+    let mut kept = kept(HistoryRule::default());
+    let payload = Payload::from_bytes(vec![7; 5_000]);
+    let (_, broadcast) = kept.store(Broadcast::new("t", "e", payload), None, 0, 1);
+    let weak = Arc::downgrade(&broadcast.unwrap());
+    let first = Position { epoch: Epoch::from_seed(7), place: Default::default() };
+    assert_eq!(asked(&mut kept, "t", first, 1), None);
+    // Nothing has changed since but that it is too old.
+    sweeps(&mut kept, 300_001);
+    assert!(weak.upgrade().is_none(), "only the last answer could have it");
+}
+
+#[test]
+fn what_is_no_longer_kept_is_counted_by_what_for() {
+    let rule = HistoryRule {
+        count: 3,
+        bytes: 1_000,
+        age: Duration::from_secs(20),
+        ..HistoryRule::default()
+    };
+    let mut it = Node::with(scripted(standard), rule);
+    let topic = it.here.clone();
+    let (key, _) = it.joins(Wire::V2, &topic, "{}");
+    let counts = |it: &Node| {
+        let all = &it.stage.core.metrics;
+        [
+            &all.history_kept,
+            &all.history_evicted_count,
+            &all.history_evicted_bytes,
+            &all.history_evicted_age,
+            &all.history_evicted_evicted,
+            &all.history_evicted_purged,
+            &all.history_too_large,
+        ]
+        .map(|counter| counter.value())
+    };
+    for _ in 0..4 {
+        it.says(key, &topic, "bcast", "{}");
+    }
+    assert_eq!(counts(&it), [4, 1, 0, 0, 0, 0, 0]);
+    let text = |len| format!("\"{}\"", "x".repeat(len));
+    it.says(key, &topic, "bcast", &text(700));
+    it.says(key, &topic, "bcast", &text(700));
+    assert_eq!(counts(&it), [6, 3, 2, 0, 0, 0, 0]);
+    it.says(key, &topic, "bcast", &text(2_000));
+    assert_eq!(counts(&it), [7, 3, 4, 0, 0, 0, 1]);
+    it.says(key, &topic, "bcast", "{}");
+    it.passes(Duration::from_secs(30));
+    it.passes(Duration::from_secs(5));
+    assert_eq!(counts(&it), [8, 3, 4, 1, 0, 0, 1]);
+    it.says(key, &topic, "bcast", "{}");
+    let forget = Question::Forget(topic.as_str().into(), Box::new(|_| {}));
+    it.stage.node.ask_history(forget);
+    it.settles();
+    assert_eq!(counts(&it), [9, 3, 4, 1, 0, 1, 1]);
+    let metrics = &it.stage.core.metrics;
+    assert_eq!(metrics.history_topic_bytes.value(), 240 + topic.len() as u64);
+    assert_eq!((metrics.history_bytes.value(), metrics.history_messages.value()), (0, 0));
+}
+
+#[test]
+fn who_resumes_is_counted_by_what_it_is_told_and_how_long_it_waited() {
+    let rule = HistoryRule { count: 2, ..HistoryRule::default() };
+    let mut it = Node::with(scripted(standard), rule);
+    for topic in [it.here.clone(), it.there.clone()] {
+        let (_, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
+        let first = position_of(&joined[1]);
+        let (speaker, _) = it.joins(Wire::V2, &topic, "{}");
+        it.says(speaker, &topic, "bcast", "{}");
+        it.joins(Wire::V2, &topic, &since(&first));
+        it.says(speaker, &topic, "bcast", "{}");
+        it.says(speaker, &topic, "bcast", "{}");
+        it.joins(Wire::V2, &topic, &since(&first));
+        it.joins(Wire::V2, &topic, &since("k7ku80.1"));
+        it.joins(Wire::V2, &topic, r#"{"simurgh":{"since":1}}"#);
+    }
+    let metrics = &it.stage.core.metrics;
+    assert_eq!(metrics.resume_recovered.value(), 4);
+    assert_eq!(metrics.resume_gap_overwritten.value(), 2);
+    assert_eq!(metrics.resume_gap_epoch.value(), 2);
+    assert_eq!(metrics.resume_messages.value(), 2 * (1 + 2 + 2));
+    assert_eq!(metrics.resume_times.value().0.iter().sum::<u64>(), 8, "the refused one is none");
+    // One whose answer comes from another shard, three milliseconds later.
+    let (topic, key) = (it.there.clone(), it.stage.opens(Wire::V2));
+    let before = it.stage.core.metrics.resume_times.value();
+    it.stage.says(key, &format!(r#"["1","1","{topic}","phx_join",{OPTED_IN}]"#));
+    let clock_ns = it.stage.out.clock_ns.get();
+    it.stage.out.clock_ns.set(clock_ns + 3_000_000);
+    it.settles();
+    let after = it.stage.core.metrics.resume_times.value();
+    let in_bucket: Vec<u64> = after.0.iter().zip(before.0).map(|(a, b)| a - b).collect();
+    assert_eq!(in_bucket, [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0], "2.5 to 10 ms");
+    assert!((3_000_000..3_100_000).contains(&(after.1 - before.1)), "{after:?}");
+}
+
+#[test]
+fn who_looks_sees_each_kept_topic_once_and_where_it_stands() {
+    let rule = HistoryRule { count: 2, ..HistoryRule::default() };
+    let mut it = Node::with(scripted(standard), rule);
+    let topic = it.here.clone();
+    assert!(it.stage.core.find_kept(&topic).is_none() && it.stage.core.kept_at(0).is_none());
+    let (key, _) = it.joins(Wire::V2, &topic, "{}");
+    for _ in 0..5 {
+        it.says(key, &topic, "bcast", "{}");
+    }
+    let core = &it.stage.core;
+    let found = core.find_kept(&topic).unwrap();
+    assert_eq!((found.name, found.messages, found.bytes), (&*topic, 2, 2 * 98));
+    assert_eq!((found.head.place.seq, found.marks.floor.seq), (5, 3));
+    assert_eq!(found.marks.reason, Reason::Overwritten);
+    assert!(it.other.find_kept(&topic).is_none(), "its home is the first shard");
+    let history = it.stage.core.history.as_mut().unwrap();
+    for n in 0..6 {
+        store(&mut history.kept, &format!("more {n}"), 8, 0);
+    }
+    for places in [1, 3, 100] {
+        let (mut cursor, mut names) = (0, Vec::new());
+        loop {
+            it.stage.core.visit_kept(&mut cursor, places, |place, topic| {
+                assert_eq!(it.stage.core.kept_at(place).unwrap().name, topic.name);
+                names.push(topic.name.to_owned());
+            });
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!(names.len(), 7, "{names:?}");
+        assert_eq!((&names[0], &*names[6]), (&topic, "more 5"));
+    }
+}
