@@ -82,11 +82,12 @@ impl<N: Node> Core<N> {
         self.lowered(out, speaker.conn);
         while let Some(later) = barrier.next() {
             match later {
+                // What a handle did for a channel that has ended is for nobody.
+                later if self.live(channel).is_none() => self.application.drop_guarded(later),
                 Later::Effect(effect) => self.apply(out, &speaker, vec![effect]),
                 Later::End(reason) => {
-                    if let Some(membership) = self.live(channel) {
-                        self.end_channel(out, membership, reason);
-                    }
+                    self.end_channel(out, channel.membership, reason);
+                    self.end_as_wanted(out, channel);
                 }
             }
             if self.waits(channel) {

@@ -2,6 +2,7 @@
 
 mod read;
 mod save;
+mod waits;
 
 use std::sync::Arc;
 use std::time::Duration;
