@@ -70,6 +70,7 @@ const ROOMS: &[&str] = &[
     "presence/topic",
     "presence/home",
     "history/departures",
+    "history/forgotten",
     "history/home",
     "history/forget",
     "history/save",

@@ -14,6 +14,7 @@ use simurgh_proto::topic::Pattern;
 use super::call::{
     Ask, HistoryPage, HistoryTopic, HistoryTopics, Kept, KeptMessage, Missed, Range, What,
 };
+use super::forgotten::Forgotten;
 use super::rule::{HistoryConfig, HistoryRule};
 use crate::broadcast::{Broadcast, Mark};
 
@@ -32,14 +33,15 @@ const EVENTS_MAX: usize = 256;
 pub(crate) struct KeptTopics {
     /// The first that matches a topic is its own.
     pub(super) rules: Vec<(Pattern, HistoryRule)>,
-    epoch: Epoch,
     /// Nobody's to guess.
     seed: u64,
     pub(super) by_name: HashMap<Rc<str>, u32>,
     pub(super) slots: Vec<Option<Box<Slot>>>,
     pub(super) free: Vec<u32>,
-    /// Where new topics begin: behind all that were forgotten, so that no number comes again.
-    pub(super) base: Place,
+    /// The last place that was given in any topic: behind it a topic goes on, so that no number
+    /// comes again when it was forgotten, and older places tell of older times.
+    clock: Place,
+    pub(super) forgotten: Forgotten,
     messages: usize,
     bytes: u64,
     /// Where the sweep, and the search for what is to be evicted, go on.
@@ -71,12 +73,12 @@ impl KeptTopics {
     pub(crate) fn new(rules: Vec<(Pattern, HistoryRule)>, epoch: Epoch, seed: u64) -> Self {
         Self {
             rules,
-            epoch,
             seed,
             by_name: HashMap::new(),
             slots: Vec::new(),
             free: Vec::new(),
-            base: Place::ZERO,
+            clock: Place::ZERO,
+            forgotten: Forgotten::new(epoch, seed),
             messages: 0,
             bytes: 0,
             hand: 0,
@@ -109,9 +111,13 @@ impl KeptTopics {
         let at = self.open(&broadcast.topic);
         let events = &mut self.events;
         let Some(Some(slot)) = self.slots.get_mut(at as usize) else {
-            return (Position { epoch: self.epoch, place: self.base }, None);
+            return (self.now_at(&broadcast.topic), None);
         };
         slot.used_ms = now_ms;
+        if let Some(position) = id.and_then(|id| slot.topic.stored(id, now_ms)) {
+            return (position, None);
+        }
+        slot.topic.ring_mut().advance(self.clock);
         let ring = slot.topic.ring();
         let position = ring.position_of(Place::new(ring.head().seq.saturating_add(1)));
         broadcast.kept = Some(Box::new(Mark { position, sender }));
@@ -128,6 +134,7 @@ impl KeptTopics {
         };
         match slot.topic.store(Kept { sender, what }, bytes, id, now_ms, &limits) {
             Stored::New(position, dropped) => {
+                self.clock = position.place;
                 self.messages += 1;
                 self.bytes += bytes as u64;
                 self.count(dropped);
@@ -143,7 +150,7 @@ impl KeptTopics {
         let at = self.by_name.get(&*ask.topic);
         let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());
         let Some(slot) = slot else {
-            return Arc::new(self.nothing(ask.since));
+            return Arc::new(self.nothing(&ask.topic, ask.since));
         };
         slot.used_ms = now_ms;
         let dropped = slot.topic.enforce(&limits, now_ms);
@@ -170,18 +177,23 @@ impl KeptTopics {
     }
 
     /// What somebody has missed of a topic of which nothing is known.
-    fn nothing(&self, since: Since) -> Missed {
-        let head = Position { epoch: self.epoch, place: self.base };
+    fn nothing(&self, topic: &str, since: Since) -> Missed {
+        let (last, head) = (self.forgotten.head(topic), self.now_at(topic));
         let gap = match since {
             Since::Now => None,
-            Since::After(position) if position == head => None,
-            // There may have been others behind it, which are as old.
-            Since::After(it) if it.epoch == head.epoch && it.place < head.place => {
-                Some(Reason::Expired)
+            Since::After(it) if it.epoch != head.epoch || it.place > head.place => {
+                Some(Reason::Epoch)
             }
-            Since::After(_) | Since::Unknown => Some(Reason::Epoch),
+            Since::After(it) => (it.place < last.place).then_some(Reason::Expired),
+            Since::Unknown => Some(Reason::Epoch),
         };
         Missed { gap, after: head, head, messages: Vec::new() }
+    }
+
+    /// Where a topic stands of which nothing is known.
+    fn now_at(&self, topic: &str) -> Position {
+        let Position { epoch, place } = self.forgotten.head(topic);
+        Position { epoch, place: self.clock.max(place) }
     }
 
     /// Part of what is kept of a topic, for who is no member: that does not count as a use of it.
@@ -191,7 +203,7 @@ impl KeptTopics {
         let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());
         let since = range.since.map_or(Since::Now, Since::After);
         let Some(slot) = slot else {
-            let Missed { gap, head, .. } = self.nothing(since);
+            let Missed { gap, head, .. } = self.nothing(topic, since);
             return HistoryPage { gap, first: None, position: head, messages: Vec::new() };
         };
         let dropped = slot.topic.enforce(&limits, now_ms);
@@ -205,7 +217,7 @@ impl KeptTopics {
         let at = self.by_name.get(topic);
         let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());
         let Some(slot) = slot else {
-            return Position { epoch: self.epoch, place: self.base };
+            return self.now_at(topic);
         };
         slot.used_ms = now_ms;
         let dropped = slot.topic.purge();
@@ -243,12 +255,15 @@ impl KeptTopics {
         if let Some(at) = self.by_name.get(name) {
             return *at;
         }
-        let ring = Ring::new(self.epoch, self.base);
+        // What was there before is behind its floor.
+        let Position { epoch, place } = self.forgotten.head(name);
+        let ring = Ring::new(epoch, place);
         self.insert(name, KeptTopic::of(ring, Ids::new(self.seed)), 0)
     }
 
     /// Keeps a topic that is not kept yet; returns its place.
     pub(super) fn insert(&mut self, name: &str, topic: KeptTopic<Kept>, used_ms: u64) -> u32 {
+        self.clock = self.clock.max(topic.ring().head());
         self.messages += topic.ring().len();
         self.bytes += topic.ring().bytes();
         let name: Rc<str> = name.into();

@@ -8,6 +8,7 @@ mod bounds;
 pub(crate) mod call;
 pub(crate) mod departures;
 mod forget;
+mod forgotten;
 pub(crate) mod home;
 mod keep;
 pub(crate) mod keys;

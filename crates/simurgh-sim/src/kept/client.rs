@@ -481,12 +481,7 @@ fn is_justified(
     let (rule, limits) = (&account.rule, &account.limits);
     let age_ms = rule.age.as_millis() as u64;
     let is_old = |at_ms: u64| account.now_ms.saturating_sub(at_ms) >= age_ms;
-    let before = it.stored.get(..it.after(since)).and_then(|it| it.last());
-    let is_expired = match missed.first().filter(|it| it.seq <= at) {
-        Some(first) => is_old(first.at_ms),
-        // Where nothing is remembered, something else may have been that is as old.
-        None => before.is_none_or(|it| is_old(it.at_ms)),
-    };
+    let is_expired = missed.first().is_some_and(|it| it.seq <= at && is_old(it.at_ms));
     let is_overwritten = missed.len() > rule.count || bytes > rule.bytes as u64;
     let may_be_evicted = limits.bytes_max < 1 << 20 && !missed.is_empty();
     match reason {
