@@ -150,7 +150,7 @@ impl KeptTopics {
         let at = self.by_name.get(&*ask.topic);
         let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());
         let Some(slot) = slot else {
-            return Arc::new(self.nothing(&ask.topic, ask.since));
+            return Arc::new(self.nothing(&ask.topic, ask.since, ask.torn));
         };
         slot.used_ms = now_ms;
         let dropped = slot.topic.enforce(&limits, now_ms);
@@ -177,7 +177,7 @@ impl KeptTopics {
     }
 
     /// What somebody has missed of a topic of which nothing is known.
-    fn nothing(&self, topic: &str, since: Since) -> Missed {
+    fn nothing(&self, topic: &str, since: Since, torn: bool) -> Missed {
         let (last, head) = (self.forgotten.head(topic), self.now_at(topic));
         let gap = match since {
             Since::Now => None,
@@ -187,6 +187,7 @@ impl KeptTopics {
             Since::After(it) => (it.place < last.place).then_some(Reason::Expired),
             Since::Unknown => Some(Reason::Epoch),
         };
+        let gap = gap.or(torn.then_some(Reason::Lost));
         Missed { gap, after: head, head, messages: Vec::new() }
     }
 
@@ -203,7 +204,7 @@ impl KeptTopics {
         let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());
         let since = range.since.map_or(Since::Now, Since::After);
         let Some(slot) = slot else {
-            let Missed { gap, head, .. } = self.nothing(topic, since);
+            let Missed { gap, head, .. } = self.nothing(topic, since, false);
             return HistoryPage { gap, first: None, position: head, messages: Vec::new() };
         };
         let dropped = slot.topic.enforce(&limits, now_ms);

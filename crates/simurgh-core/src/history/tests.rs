@@ -1,6 +1,7 @@
 //! Two shards: one with members, and one that is the home of half of the topics.
 
 mod read;
+mod rejoin;
 mod save;
 mod waits;
 
