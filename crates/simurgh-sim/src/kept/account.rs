@@ -109,7 +109,10 @@ pub(crate) struct Account {
     pub(crate) limits: HistoryConfig,
     pub(crate) failure: Option<Failure>,
     pub(crate) step: u32,
+    /// The time of the shard whose step this is, and the latest that some shard has seen: in a turn
+    /// time stands still.
     pub(crate) now_ms: u64,
+    pub(crate) latest_ms: u64,
     pub(crate) topics: Vec<Topic>,
     pub(crate) made: Vec<Made>,
     pub(crate) joins: Vec<Asked>,
@@ -133,6 +136,7 @@ impl Account {
             failure: None,
             step: 0,
             now_ms: 0,
+            latest_ms: 0,
             topics: (0..topics).map(|_| topic()).collect(),
             made: Vec::new(),
             joins: Vec::new(),
@@ -140,6 +144,11 @@ impl Account {
             tally: Tally::default(),
             log: None,
         }
+    }
+
+    /// A step of a shard begins.
+    pub(crate) fn begins(&mut self, now_ms: u64) {
+        (self.now_ms, self.latest_ms) = (now_ms, self.latest_ms.max(now_ms));
     }
 
     /// Notes what is wrong; the first is what counts.
