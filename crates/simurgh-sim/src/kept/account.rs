@@ -3,6 +3,7 @@
 //! broadcast is at its topic's home, since that passes it on; all others must hear the same.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use simurgh_core::{ChannelHandle, HistoryConfig, HistoryRule, Position};
 
@@ -100,6 +101,35 @@ pub(crate) struct Tally {
     pub(crate) gaps: BTreeMap<String, u64>,
     pub(crate) unconfirmed: u64,
     pub(crate) behind: u64,
+}
+
+impl Tally {
+    /// Together with what has happened in another run.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.stored += other.stored;
+        self.heard += other.heard;
+        self.passed_over += other.passed_over;
+        self.recovered += other.recovered;
+        self.replayed += other.replayed;
+        self.unconfirmed += other.unconfirmed;
+        self.behind += other.behind;
+        for (reason, count) in &other.gaps {
+            *self.gaps.entry(reason.clone()).or_default() += count;
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { stored, heard, passed_over, recovered, replayed, unconfirmed, behind, gaps } =
+            self;
+        let gaps: u64 = gaps.values().sum();
+        write!(
+            f,
+            "{stored} stored, {heard} heard, {passed_over} passed over, {recovered} recovered, \
+             {gaps} gaps, {replayed} replayed, {unconfirmed} unconfirmed, {behind} said behind"
+        )
+    }
 }
 
 /// See the module.
