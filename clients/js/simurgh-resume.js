@@ -2,14 +2,19 @@
 // whenever it joins anew, so that a Simurgh which keeps the topic's broadcasts gives it the rest.
 
 const POSITION = /^[a-z][0-9a-z]{5}\.\d+(-\d+)?$/;
-/** By socket: the last position of each topic that has arrived, heard by a channel or not. */
+/** By socket: the last position that has arrived on its connection, heard by a channel or not. */
 const arrived = new WeakMap();
 
 function arrivals(socket) {
   if (!arrived.has(socket)) {
-    const last = {};
-    socket.onMessage(({ topic, ref }) => { if (POSITION.test(ref)) last[topic] = ref; });
-    arrived.set(socket, last);
+    let last = {}, next = {};
+    socket.onOpen(() => { [last, next] = [{}, {}]; });
+    socket.onMessage(({ topic, event, payload, ref }) => {
+      const at = POSITION.test(ref) ? ref : payload instanceof ArrayBuffer && next[topic];
+      if (event === "simurgh:next") next[topic] = ref; // Its frame may be still on its way.
+      else if (at) [last[topic], next[topic]] = [at];
+    });
+    arrived.set(socket, (topic) => last[topic]);
   }
   return arrived.get(socket);
 }
@@ -18,7 +23,7 @@ function arrivals(socket) {
 export function resumable(socket, topic, params = {}, options = {}) {
   const { id, since = null, partial, key, onGap } = options;
   const last = arrivals(socket);
-  const simurgh = { id, since, partial, key, get seen() { return last[topic]; } };
+  const simurgh = { id, since, partial, key, get seen() { return last(topic); } };
   const channel = socket.channel(topic, typeof params === "function"
     ? () => ({ ...params(), simurgh }) : { ...params, simurgh });
   const onMessage = channel.onMessage.bind(channel);

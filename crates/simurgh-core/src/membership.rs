@@ -83,7 +83,18 @@ impl<N: Node> Core<N> {
                 }
             }
         }
-        let effects = self.application.terminate(socket.state(), speaker, channel, reason);
+        let last_words = self.application.terminate(socket.state(), speaker, channel, reason);
+        // What it intercepted before it ended may have it wait: nobody hears of that any more.
+        let effects = match self.waits(speaker.id) {
+            false => last_words,
+            true => {
+                let mut effects = self.waits_no_more(speaker.id);
+                effects.extend(last_words);
+                self.lowered(out, speaker.conn);
+                self.read_on(out, speaker.conn);
+                effects
+            }
+        };
         if holds {
             self.proceed(out, speaker.conn, speaker.id);
         }
@@ -108,6 +119,7 @@ impl<N: Node> Core<N> {
                 history.replays.leaves(left.membership);
             }
         }
+        self.ends.retain(|(it, _)| it.membership != left.membership);
         self.fanout.left(&mut self.registry, &left);
         left.channel
     }

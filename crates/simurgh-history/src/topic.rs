@@ -57,6 +57,11 @@ impl<T> KeptTopic<T> {
         Stored::New(self.ring.position_of(place), dropped)
     }
 
+    /// Where the value with an id stands, or stood, if that is remembered.
+    pub fn stored(&mut self, id: &str, now_ms: u64) -> Option<Position> {
+        self.ids.check(id, now_ms).map(|place| self.ring.position_of(place))
+    }
+
     /// Forgets what is too old or too much, ids too: what a sweep calls.
     pub fn enforce(&mut self, limits: &Limits, now_ms: u64) -> Dropped {
         self.ids.expire(now_ms);
@@ -143,6 +148,7 @@ mod tests {
         let id = Some("order 1");
         assert_eq!(topic.store('a', 1, id, 0, &LIMITS), Stored::New(position(1), none));
         assert_eq!(topic.store('b', 1, id, 0, &LIMITS), Stored::Duplicate(position(1)));
+        assert_eq!(["order 1", "order 2"].map(|id| topic.stored(id, 0)), [Some(position(1)), None]);
         assert_eq!((topic.ring().len(), topic.ids().len()), (1, 1));
         topic.purge();
         assert!(!topic.is_empty(), "its ids are there");

@@ -36,7 +36,7 @@ struct Options {
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
     /// Runs worlds whose topics are kept, of as many operations as there are steps
-    #[arg(long, conflicts_with_all = ["minutes", "replay", "list", "save"])]
+    #[arg(long, conflicts_with_all = ["replay", "save"])]
     history: bool,
     /// Steps of each seed
     #[arg(long, default_value_t = 2000)]
@@ -96,14 +96,10 @@ pub fn main() -> ExitCode {
     // Applications' panics are meant, and all others are reported as failures.
     std::panic::set_hook(Box::new(|_| {}));
     let done = match &options.replay {
-        _ if options.history => {
-            let (from, to) = match (options.seed, options.seeds) {
-                (Some(seed), _) => (seed, seed.saturating_add(1)),
-                (None, Some(ends)) => ends,
-                (None, None) => (0, options.runs),
-            };
-            Ok(kept::run_seeds(from, to, usize::try_from(options.steps).unwrap_or(usize::MAX)))
-        }
+        _ if options.history => seeds(&options).map(|seeds| {
+            let listed = (0..).map_while(|number| seeds.get(number));
+            kept::run_seeds(listed.map(|(seed, steps, _)| (seed, steps)))
+        }),
         Some(file) => report::replay(file),
         None => seeds(&options).and_then(|seeds| run_all(&options, &seeds)),
     };

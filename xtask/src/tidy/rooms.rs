@@ -72,6 +72,7 @@ const ROOMS: &[&str] = &[
     "history/departures",
     "history/replays",
     "history/answer",
+    "history/forgotten",
     "history/home",
     "history/forget",
     "history/save",

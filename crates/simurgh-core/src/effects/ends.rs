@@ -40,8 +40,12 @@ impl<N: Node> Core<N> {
         self.ends.iter().any(|(it, _)| *it == channel) || self.ends_behind(channel)
     }
 
-    /// Ends a channel that wants it by what it has intercepted, now that all is said.
+    /// Ends a channel that wants it by what it has intercepted, now that all is said: if it waits,
+    /// that is when it has waited.
     pub(crate) fn end_as_wanted(&mut self, out: &mut impl Sockets, channel: ChannelId) {
+        if self.ends.is_empty() || self.waits(channel) {
+            return;
+        }
         let Some(at) = self.ends.iter().position(|(it, _)| *it == channel) else { return };
         let (_, reason) = self.ends.swap_remove(at);
         if let Some(membership) = self.live(channel) {

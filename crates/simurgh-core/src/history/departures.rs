@@ -19,6 +19,8 @@ struct Departure {
     position: Position,
     tick: u32,
     how: Left,
+    /// Who joined again was sent once more what it had dropped, up to here.
+    again: Option<Position>,
 }
 
 /// What else there is to know of a member that has left.
@@ -66,26 +68,28 @@ impl Departures {
         how: Left,
     ) {
         let all = self.by_conn.entry(conn).or_default();
+        let before = all.iter().find(|it| &*it.topic == topic && !is_old(it, tick));
+        let again = before.and_then(|it| it.again).filter(|it| it.epoch == position.epoch);
         all.retain(|it| &*it.topic != topic && !is_old(it, tick));
         if all.len() == TOPICS_MAX {
             all.remove(0);
         }
-        all.push(Departure { topic: topic.into(), position, tick, how });
+        all.push(Departure { topic: topic.into(), position, tick, how, again });
     }
 
     /// What a client that joins a topic again is to be given, by what it says it has heard, by what
     /// has arrived there, and by what it was sent on this connection. What has not arrived yet
     /// comes to the new channel.
-    pub(crate) fn floor(&self, conn: Key, topic: &str, resume: &Resume, tick: u32) -> Rejoin {
+    pub(crate) fn floor(&mut self, conn: Key, topic: &str, resume: &Resume, tick: u32) -> Rejoin {
         let (since, seen) = (resume.since, resume.seen);
         let Since::After(said) = since else { return Rejoin::After(since) };
-        let mut all = self.by_conn.get(&conn).into_iter().flatten();
+        let mut all = self.by_conn.get_mut(&conn).into_iter().flatten();
         let left = all.rfind(|it| &*it.topic == topic && !is_old(it, tick));
-        let sent = left.map(|it| it.position).filter(|it| it.epoch == said.epoch);
-        let Some(sent) = sent.filter(|sent| sent.place > said.place) else {
+        let is_further = |sent: Position| sent.epoch == said.epoch && sent.place > said.place;
+        let Some(left) = left.filter(|it| is_further(it.position)) else {
             return Rejoin::After(since);
         };
-        let Left { intercepts, gap } = left.map(|it| it.how).unwrap_or_default();
+        let (sent, Left { intercepts, gap }) = (left.position, left.how);
         // Who has heard of the gap is behind it.
         if gap.is_some_and(|gap| gap.place > said.place) {
             return Rejoin::Torn(sent);
@@ -93,7 +97,14 @@ impl Departures {
         match seen.filter(|seen| seen.epoch == said.epoch && seen.place > said.place) {
             None if intercepts && seen.is_some() => Rejoin::Torn(sent),
             None => Rejoin::After(Since::After(sent)),
-            Some(seen) if seen.place >= sent.place => Rejoin::After(since),
+            // It may have dropped it once, and what it was sent again is on its way to it.
+            Some(_) if left.again.is_some_and(|again| again.place >= sent.place) => {
+                Rejoin::Torn(sent)
+            }
+            Some(seen) if seen.place >= sent.place => {
+                left.again = Some(sent);
+                Rejoin::After(since)
+            }
             Some(_) => Rejoin::Torn(sent),
         }
     }
@@ -150,8 +161,8 @@ mod tests {
         let at = |seq| Position { epoch: Epoch::from_seed(1), place: Place::new(seq) };
         let conn = Key { slot: 1, generation: 0 };
         let mut departures = Departures::default();
-        departures.note(conn, "t", at(60), 0, Left::default());
-        let rejoin = |since, seen: Option<u64>| {
+        let mut rejoin = |since, seen: Option<u64>| {
+            departures.note(conn, "t", at(60), 0, Left::default());
             let (seen, partial) = (seen.map(at), true);
             let resume =
                 Resume { id: None, since: Since::After(at(since)), seen, partial, key: None };
@@ -160,10 +171,33 @@ mod tests {
         let after = |seq| Rejoin::After(Since::After(at(seq)));
         assert_eq!(rejoin(44, None), after(60), "all of it comes, or has come");
         assert_eq!(rejoin(44, Some(44)), after(60), "all of it is on its way");
-        assert_eq!(rejoin(44, Some(60)), after(44), "all of it was dropped");
         assert_eq!(rejoin(44, Some(50)), Rejoin::Torn(at(60)));
         assert_eq!(rejoin(60, Some(60)), after(60));
         assert_eq!(rejoin(70, Some(70)), after(70), "on another connection");
+        assert_eq!(rejoin(44, Some(60)), after(44), "all of it was dropped");
+        let again = rejoin(44, Some(60));
+        assert_eq!(again, Rejoin::Torn(at(60)), "or is on its way a second time");
+    }
+
+    #[test]
+    fn of_a_connection_the_last_few_topics_are_remembered_and_for_a_minute() {
+        let at = |seq| Position { epoch: Epoch::from_seed(1), place: Place::new(seq) };
+        let conn = Key { slot: 1, generation: 0 };
+        let mut departures = Departures::default();
+        for n in 0..100 {
+            departures.note(conn, &format!("t{n}"), at(60), 0, Left::default());
+            departures.note(conn, "often", at(60 + n), 0, Left::default());
+        }
+        assert_eq!(departures.by_conn[&conn].len(), TOPICS_MAX);
+        let (since, key) = (Since::After(at(44)), None);
+        let resume = Resume { id: None, since, seen: None, partial: true, key };
+        let floor = |it: &mut Departures, topic, tick| it.floor(conn, topic, &resume, tick);
+        assert_eq!(floor(&mut departures, "t99", 0), Rejoin::After(Since::After(at(60))));
+        assert_eq!(floor(&mut departures, "often", 0), Rejoin::After(Since::After(at(159))));
+        assert_eq!(floor(&mut departures, "t1", 0), Rejoin::After(since));
+        assert_eq!(floor(&mut departures, "t99", 600), Rejoin::After(since), "it is too old");
+        departures.note(conn, "new", at(1), 600, Left::default());
+        assert_eq!(departures.by_conn[&conn].len(), 1);
     }
 
     #[test]
@@ -171,22 +205,23 @@ mod tests {
         let at = |seq| Position { epoch: Epoch::from_seed(1), place: Place::new(seq) };
         let conn = Key { slot: 1, generation: 0 };
         let mut departures = Departures::default();
-        let floor = |departures: &Departures, since, seen: Option<u64>| {
+        let floor = |departures: &mut Departures, since, seen: Option<u64>| {
             let (seen, partial) = (seen.map(at), true);
             let resume =
                 Resume { id: None, since: Since::After(at(since)), seen, partial, key: None };
             departures.floor(conn, "t", &resume, 0)
         };
         departures.note(conn, "t", at(60), 0, Left { intercepts: true, gap: None });
-        assert_eq!(floor(&departures, 50, Some(50)), Rejoin::Torn(at(60)));
-        assert_eq!(floor(&departures, 50, Some(60)), Rejoin::After(Since::After(at(50))));
-        assert_eq!(floor(&departures, 50, None), Rejoin::After(Since::After(at(60))));
+        assert_eq!(floor(&mut departures, 50, Some(50)), Rejoin::Torn(at(60)));
+        assert_eq!(floor(&mut departures, 50, Some(60)), Rejoin::After(Since::After(at(50))));
+        assert_eq!(floor(&mut departures, 50, None), Rejoin::After(Since::After(at(60))));
         departures.has_gap(7, at(55));
         let gap = departures.gap(7);
         departures.leaves(7);
         departures.note(conn, "t", at(60), 0, Left { intercepts: false, gap });
-        assert_eq!(floor(&departures, 50, None), Rejoin::Torn(at(60)), "it has not heard of it");
-        assert_eq!(floor(&departures, 55, Some(55)), Rejoin::After(Since::After(at(60))));
+        let untold = floor(&mut departures, 50, None);
+        assert_eq!(untold, Rejoin::Torn(at(60)), "it has not heard of it");
+        assert_eq!(floor(&mut departures, 55, Some(55)), Rejoin::After(Since::After(at(60))));
         departures.forget(conn);
         assert_eq!(departures.len(), 0);
     }

@@ -49,8 +49,8 @@ impl KeptTopics {
 
     fn forget(&mut self, at: usize) {
         let Some(slot) = self.slots.get_mut(at).and_then(Option::take) else { return };
-        self.base = self.base.max(slot.topic.ring().head());
         self.own_bytes = self.own_bytes.saturating_sub(own_bytes(&slot.name));
+        self.forgotten.note(&slot.name, slot.topic.ring().position());
         self.by_name.remove(&slot.name);
         self.free.push(Reverse(at as u32));
         if self.by_name.is_empty() {

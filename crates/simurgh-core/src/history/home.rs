@@ -15,6 +15,7 @@ use super::answer::{ANSWERS_MAX, Asked, missed};
 use super::call::{
     Ask, HistoryPage, HistoryTopic, HistoryTopics, Kept, KeptMessage, Missed, Range, What,
 };
+use super::forgotten::Forgotten;
 use super::rule::{HistoryConfig, HistoryRule};
 use crate::broadcast::{Broadcast, Mark};
 
@@ -38,16 +39,17 @@ const TOPIC_BYTES: usize = 240;
 pub(crate) struct KeptTopics {
     /// The first that matches a topic is its own.
     pub(super) rules: Vec<(Pattern, HistoryRule)>,
-    epoch: Epoch,
     /// Nobody's to guess.
     seed: u64,
     pub(super) by_name: HashMap<Rc<str>, u32>,
     pub(super) slots: Vec<Option<Box<Slot>>>,
     /// The first are used first, so that the last need not stay.
     pub(super) free: BinaryHeap<Reverse<u32>>,
-    /// Where new topics begin: behind all that were forgotten, so that no number comes again.
-    pub(super) base: Place,
-    /// The same of those that were forgotten because there were too many.
+    /// The last place that was given in any topic: behind it a topic goes on, so that no number
+    /// comes again when it was forgotten, and older places tell of older times.
+    clock: Place,
+    pub(super) forgotten: Forgotten,
+    /// The last place of those that were forgotten because there were too many.
     pub(super) crowded: Place,
     /// What the topics take, whatever they keep.
     pub(super) own_bytes: u64,
@@ -76,12 +78,12 @@ impl KeptTopics {
     pub(crate) fn new(rules: Vec<(Pattern, HistoryRule)>, epoch: Epoch, seed: u64) -> Self {
         Self {
             rules,
-            epoch,
             seed,
             by_name: HashMap::new(),
             slots: Vec::new(),
             free: BinaryHeap::new(),
-            base: Place::ZERO,
+            clock: Place::ZERO,
+            forgotten: Forgotten::new(epoch, seed),
             crowded: Place::ZERO,
             own_bytes: 0,
             messages: 0,
@@ -124,9 +126,13 @@ impl KeptTopics {
         let at = self.open(&broadcast.topic);
         let events = &mut self.events;
         let Some(Some(slot)) = self.slots.get_mut(at as usize) else {
-            return (Position { epoch: self.epoch, place: self.base }, None);
+            return (self.now_at(&broadcast.topic), None);
         };
         slot.used_ms = now_ms;
+        if let Some(position) = id.and_then(|id| slot.topic.stored(id, now_ms)) {
+            return (position, None);
+        }
+        slot.topic.ring_mut().advance(self.clock);
         let ring = slot.topic.ring();
         let position = ring.position_of(Place::new(ring.head().seq.saturating_add(1)));
         broadcast.kept = Some(Box::new(Mark { position, sender }));
@@ -145,6 +151,7 @@ impl KeptTopics {
         };
         match slot.topic.store(Kept { sender, what }, bytes, id, now_ms, &limits) {
             Stored::New(position, dropped) => {
+                self.clock = position.place;
                 self.messages += 1;
                 self.bytes += bytes as u64;
                 self.too_large += u64::from(bytes as u64 > limits.bytes);
@@ -167,7 +174,7 @@ impl KeptTopics {
         let at = self.by_name.get(&*ask.topic);
         let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());
         let Some(slot) = slot else {
-            return (Arc::new(self.nothing(ask.since)), 0);
+            return (Arc::new(self.nothing(&ask.topic, ask.since, ask.torn)), 0);
         };
         slot.used_ms = now_ms;
         let dropped = slot.topic.enforce(&limits, now_ms);
@@ -196,22 +203,27 @@ impl KeptTopics {
     }
 
     /// What somebody has missed of a topic of which nothing is known.
-    fn nothing(&self, since: Since) -> Missed {
-        let head = Position { epoch: self.epoch, place: self.base };
+    fn nothing(&self, topic: &str, since: Since, torn: bool) -> Missed {
+        let (last, head) = (self.forgotten.head(topic), self.now_at(topic));
         let gap = match since {
             Since::Now => None,
-            Since::After(position) if position == head => None,
-            Since::After(it) if it.epoch == head.epoch && it.place < self.crowded => {
-                Some(Reason::Evicted)
+            Since::After(it) if it.epoch != head.epoch || it.place > head.place => {
+                Some(Reason::Epoch)
             }
+            Since::After(it) if it.place >= last.place => None,
             // There may have been others behind it, which are as old.
-            Since::After(it) if it.epoch == head.epoch && it.place < head.place => {
-                Some(Reason::Expired)
-            }
-            Since::After(_) | Since::Unknown => Some(Reason::Epoch),
+            Since::After(it) if it.place < self.crowded => Some(Reason::Evicted),
+            Since::After(_) => Some(Reason::Expired),
+            Since::Unknown => Some(Reason::Epoch),
         };
-        let messages = Vec::new();
+        let (gap, messages) = (gap.or(torn.then_some(Reason::Lost)), Vec::new());
         Missed { gap, after: head, through: head, more: false, count: 0, messages }
+    }
+
+    /// Where a topic stands of which nothing is known.
+    fn now_at(&self, topic: &str) -> Position {
+        let Position { epoch, place } = self.forgotten.head(topic);
+        Position { epoch, place: self.clock.max(place) }
     }
 
     /// Part of what is kept of a topic, for who is no member: that does not count as a use of it.
@@ -221,7 +233,7 @@ impl KeptTopics {
         let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());
         let since = range.since.map_or(Since::Now, Since::After);
         let Some(slot) = slot else {
-            let Missed { gap, through: head, .. } = self.nothing(since);
+            let Missed { gap, through: head, .. } = self.nothing(topic, since, false);
             return HistoryPage { gap, first: None, position: head, messages: Vec::new() };
         };
         let dropped = slot.topic.enforce(&limits, now_ms);
@@ -235,7 +247,7 @@ impl KeptTopics {
         let at = self.by_name.get(topic);
         let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());
         let Some(slot) = slot else {
-            return Position { epoch: self.epoch, place: self.base };
+            return self.now_at(topic);
         };
         slot.used_ms = now_ms;
         let dropped = slot.topic.purge();
@@ -274,12 +286,15 @@ impl KeptTopics {
         if let Some(at) = self.by_name.get(name) {
             return *at;
         }
-        let ring = Ring::new(self.epoch, self.base);
+        // What was there before is behind its floor.
+        let Position { epoch, place } = self.forgotten.head(name);
+        let ring = Ring::new(epoch, place);
         self.insert(name, KeptTopic::of(ring, Ids::new(self.seed)), 0)
     }
 
     /// Keeps a topic that is not kept yet; returns its place.
     pub(super) fn insert(&mut self, name: &str, topic: KeptTopic<Kept>, used_ms: u64) -> u32 {
+        self.clock = self.clock.max(topic.ring().head());
         self.messages += topic.ring().len();
         self.bytes += topic.ring().bytes();
         self.own_bytes += own_bytes(name);

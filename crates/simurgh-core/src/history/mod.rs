@@ -9,6 +9,7 @@ mod bounds;
 pub(crate) mod call;
 pub(crate) mod departures;
 mod forget;
+mod forgotten;
 pub(crate) mod home;
 mod keep;
 pub(crate) mod keys;
@@ -97,12 +98,13 @@ impl<N: Node> Core<N> {
         self.lowered(out, speaker.conn);
         while let Some(later) = barrier.next() {
             match later {
+                // What a handle did for a channel that has ended is for nobody.
+                later if self.live(channel).is_none() => self.application.drop_guarded(later),
                 Later::Effect(effect) => self.apply(out, &speaker, vec![effect]),
                 Later::Broadcast(broadcast) => self.deliver_late(out, &speaker, &broadcast),
                 Later::End(reason) => {
-                    if let Some(membership) = self.live(channel) {
-                        self.end_channel(out, membership, reason);
-                    }
+                    self.end_channel(out, channel.membership, reason);
+                    self.end_as_wanted(out, channel);
                 }
             }
             if self.waits(channel) {

@@ -2,8 +2,10 @@
 
 mod bounds;
 mod read;
+mod rejoin;
 mod replay;
 mod save;
+mod waits;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -519,11 +521,43 @@ fn numbers_go_on_when_a_topic_was_forgotten() {
             it.passes(Duration::from_secs(6));
         }
         assert_eq!(topics(&it), (0, 0));
-        // Nothing was said since: but that is not known any more.
         let (_, heard) = it.joins(Wire::V2, &topic, &since(&position_of(&last[0])));
-        assert!(heard[1].contains("resumed"), "{heard:?}");
+        assert!(heard[1].contains(r#"{"recovered":true,"count":0}"#), "{heard:?}");
         let next = it.says(key, &topic, "bcast", "{}");
         assert_eq!(positions(&next).0, [2], "behind all that were");
+    }
+}
+
+/// It knows where it stands by what others were given, and nothing was said since.
+#[test]
+fn who_waits_on_a_quiet_topic_has_no_gap_when_others_are_forgotten() {
+    let rule = HistoryRule { age: Duration::from_secs(5), ..HistoryRule::default() };
+    for shard in [0, 1] {
+        let mut it = Node::with(scripted(standard), rule);
+        let mut topics = (0..).map(|n| format!("q{n}")).filter(|it| home(it, 2) == shard);
+        let [empty, quiet, busy] = std::array::from_fn(|_| topics.next().unwrap());
+        let (_, joined) = it.joins(Wire::V2, &empty, OPTED_IN);
+        let at_empty = position_of(&joined[1]);
+        let (key, _) = it.joins(Wire::V2, &quiet, OPTED_IN);
+        let at_quiet = position_of(it.says(key, &quiet, "bcast", "{}").last().unwrap());
+        let (key, joined) = it.joins(Wire::V2, &busy, OPTED_IN);
+        let at_busy = position_of(&joined[1]);
+        for _ in 0..3 {
+            it.says(key, &busy, "bcast", "{}");
+        }
+        (0..4).for_each(|_| it.passes(Duration::from_secs(6)));
+        let kept = |core: &Core<TestNode>| core.history.as_ref().unwrap().kept.counts().0;
+        assert_eq!((kept(&it.stage.core), kept(&it.other)), (0, 0), "all are forgotten");
+        for (topic, at) in [(&empty, &at_empty), (&quiet, &at_quiet)] {
+            let (key, heard) = it.joins(Wire::V2, topic, &since(at));
+            assert!(heard[1].contains(r#"{"recovered":true,"count":0}"#), "{heard:?}");
+            // Nor once it is known again.
+            it.says(key, topic, "bcast", "{}");
+            let (_, heard) = it.joins(Wire::V2, topic, &since(at));
+            assert!(heard[1].contains(r#"{"recovered":true,"count":1}"#), "{heard:?}");
+        }
+        let (_, heard) = it.joins(Wire::V2, &busy, &since(&at_busy));
+        assert!(heard[1].contains(r#""reason":"expired","count":0"#), "{heard:?}");
     }
 }
 

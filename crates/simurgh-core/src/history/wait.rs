@@ -121,7 +121,7 @@ impl<N: Node> Core<N> {
     }
 
     /// A channel of a socket waits no more; what it did meanwhile may have the socket wait again.
-    pub(super) fn lowered(&mut self, out: &mut impl Sockets, key: Key) {
+    pub(crate) fn lowered(&mut self, out: &mut impl Sockets, key: Key) {
         let tick = out.now().tick;
         if self.history.as_ref().is_some_and(|it| it.barriers.hold(key)) {
             return;

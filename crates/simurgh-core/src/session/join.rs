@@ -157,7 +157,7 @@ impl<N: Node> Core<N> {
     ) {
         let Some(Resuming { said: resume, .. }) = joining.resume.as_deref() else { return };
         let (client, tick) = (self.client(resume), out.now().tick);
-        let sent = self.history.as_ref().map(|it| &it.departures);
+        let sent = self.history.as_mut().map(|it| &mut it.departures);
         let rejoin = sent.map(|it| it.floor(key, joining.topic, resume, tick));
         let (since, torn) = match rejoin.unwrap_or(Rejoin::After(resume.since)) {
             Rejoin::After(since) => (since, false),

@@ -3,6 +3,7 @@
 //! broadcast is at its topic's home, since that passes it on; all others must hear the same.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use simurgh_core::{ChannelHandle, HistoryConfig, HistoryRule, Position};
 
@@ -102,6 +103,35 @@ pub(crate) struct Tally {
     pub(crate) behind: u64,
 }
 
+impl Tally {
+    /// Together with what has happened in another run.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.stored += other.stored;
+        self.heard += other.heard;
+        self.passed_over += other.passed_over;
+        self.recovered += other.recovered;
+        self.replayed += other.replayed;
+        self.unconfirmed += other.unconfirmed;
+        self.behind += other.behind;
+        for (reason, count) in &other.gaps {
+            *self.gaps.entry(reason.clone()).or_default() += count;
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { stored, heard, passed_over, recovered, replayed, unconfirmed, behind, gaps } =
+            self;
+        let gaps: u64 = gaps.values().sum();
+        write!(
+            f,
+            "{stored} stored, {heard} heard, {passed_over} passed over, {recovered} recovered, \
+             {gaps} gaps, {replayed} replayed, {unconfirmed} unconfirmed, {behind} said behind"
+        )
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Account {
@@ -109,7 +139,10 @@ pub(crate) struct Account {
     pub(crate) limits: HistoryConfig,
     pub(crate) failure: Option<Failure>,
     pub(crate) step: u32,
+    /// The time of the shard whose step this is, and the latest that some shard has seen: in a turn
+    /// time stands still.
     pub(crate) now_ms: u64,
+    pub(crate) latest_ms: u64,
     pub(crate) topics: Vec<Topic>,
     pub(crate) made: Vec<Made>,
     pub(crate) joins: Vec<Asked>,
@@ -133,6 +166,7 @@ impl Account {
             failure: None,
             step: 0,
             now_ms: 0,
+            latest_ms: 0,
             topics: (0..topics).map(|_| topic()).collect(),
             made: Vec::new(),
             joins: Vec::new(),
@@ -140,6 +174,11 @@ impl Account {
             tally: Tally::default(),
             log: None,
         }
+    }
+
+    /// A step of a shard begins.
+    pub(crate) fn begins(&mut self, now_ms: u64) {
+        (self.now_ms, self.latest_ms) = (now_ms, self.latest_ms.max(now_ms));
     }
 
     /// Notes what is wrong; the first is what counts.

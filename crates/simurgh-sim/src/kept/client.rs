@@ -18,6 +18,7 @@ use crate::profile::EVENTS;
 
 const UNMATCHED: &str = r#"{"reason":"unmatched topic"}"#;
 const UNCONFIRMED: &str = r#"{"reason":"unconfirmed"}"#;
+const TIMED_OUT: &str = r#"{"reason":"join timed out"}"#;
 
 /// What a client says of what it has heard as it joins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,10 +73,11 @@ impl Current {
 
 impl Current {
     /// Whether a client joins again, or leaves, only when it has been told what it has missed: a
-    /// calm one, and one that says that it has heard nothing, which is true no more then.
-    pub(crate) fn must_wait(&self, is_calm: bool) -> bool {
+    /// calm one, one that speaks V1, in which nothing says of which join that is, and one that says
+    /// that it has heard nothing, which is true no more then.
+    pub(crate) fn must_wait(&self, is_calm: bool, wire: Wire) -> bool {
         let is_first = self.said == Said::Null;
-        (is_calm || is_first) && self.said != Said::Nothing && !self.is_resumed
+        (is_calm || is_first || wire == Wire::V1) && self.said != Said::Nothing && !self.is_resumed
     }
 }
 
@@ -85,7 +87,7 @@ pub(crate) struct Ear {
     pub(crate) current: Option<Current>,
     /// The last position its handlers have heard.
     pub(crate) position: Option<Position>,
-    /// And the last that has arrived.
+    /// And the last that has arrived on this connection.
     pub(crate) arrived: Option<Position>,
     /// The position of a binary frame that is to follow.
     next: Option<Position>,
@@ -141,6 +143,7 @@ impl Client {
         self.line = None;
         for ear in &mut self.ears {
             (ear.current, ear.next, ear.is_untold) = (None, None, false);
+            ear.arrived = None;
             ear.dropped.clear();
         }
     }
@@ -174,7 +177,7 @@ impl Client {
                     None if &**status == "ok" => account.said(payload::parse(response).0),
                     None => {
                         let text = String::from_utf8_lossy(response.data());
-                        let is_meant = ["{}", UNMATCHED, UNCONFIRMED].contains(&&*text);
+                        let is_meant = ["{}", UNMATCHED, UNCONFIRMED, TIMED_OUT].contains(&&*text);
                         if !is_meant {
                             account.fail("reply", format!("{}: {text}", self.number));
                         }
@@ -228,7 +231,8 @@ impl Client {
             return;
         }
         if event == "simurgh:next" {
-            (ear.next, ear.arrived) = (at, at.or(ear.arrived));
+            // Its frame may be still on its way.
+            ear.next = at;
             return;
         }
         let next = ear.next.take();
@@ -349,13 +353,6 @@ impl Client {
         let count = field("\"count\":").and_then(|it| it.parse::<usize>().ok()).unwrap_or(0);
         let reason = field("\"reason\":");
         let Some(current) = self.ears.get(topic).and_then(|it| it.current) else { return };
-        if self.wire == Wire::V1 && !current.is_joined {
-            // That of a join before: V1 does not say of which.
-            if let Some(ear) = self.ears.get_mut(topic) {
-                ear.position = Some(at);
-            }
-            return;
-        }
         if !current.is_joined || current.is_resumed || (reason.is_some() == recovered) {
             return account.fail("resumed", format!("client {who}: {text} for {current:?}"));
         }
@@ -480,13 +477,8 @@ fn is_justified(
     let bytes: u64 = missed.iter().map(|it| it.bytes).sum();
     let (rule, limits) = (&account.rule, &account.limits);
     let age_ms = rule.age.as_millis() as u64;
-    let is_old = |at_ms: u64| account.now_ms.saturating_sub(at_ms) >= age_ms;
-    let before = it.stored.get(..it.after(since)).and_then(|it| it.last());
-    let is_expired = match missed.first().filter(|it| it.seq <= at) {
-        Some(first) => is_old(first.at_ms),
-        // Where nothing is remembered, something else may have been that is as old.
-        None => before.is_none_or(|it| is_old(it.at_ms)),
-    };
+    let is_old = |at_ms: u64| account.latest_ms.saturating_sub(at_ms) >= age_ms;
+    let is_expired = missed.first().is_some_and(|it| it.seq <= at && is_old(it.at_ms));
     let is_overwritten = missed.len() > rule.count || bytes > rule.bytes as u64;
     let may_be_evicted = limits.bytes_max < 1 << 20 && !missed.is_empty();
     match reason {

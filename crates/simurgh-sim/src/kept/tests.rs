@@ -1,9 +1,7 @@
 //! The account of histories held against itself: the same seed is the same run, all that it looks
 //! at happens, and what is wrong is noticed.
 
-use std::collections::BTreeMap;
-
-use super::{Plan, operations, run};
+use super::{Plan, Tally, operations, run};
 use crate::stage::Fault;
 
 fn outcome(seed: u64, fault: Option<(Fault, u32)>, count: usize) -> super::Outcome {
@@ -13,22 +11,17 @@ fn outcome(seed: u64, fault: Option<(Fault, u32)>, count: usize) -> super::Outco
 
 #[test]
 fn clients_hear_everything_once_or_are_told() {
-    let (mut gaps, mut recovered, mut replayed) = (BTreeMap::<String, u64>::new(), 0, 0);
-    let (mut unconfirmed, mut passed_over, mut behind) = (0, 0, 0);
+    let mut all = Tally::default();
     for seed in 0..150 {
         let outcome = outcome(seed, None, 1500);
         assert_eq!(outcome.failure, None, "seed {seed}");
-        let tally = outcome.tally;
-        tally.gaps.into_iter().for_each(|(reason, n)| *gaps.entry(reason).or_default() += n);
-        (recovered, replayed) = (recovered + tally.recovered, replayed + tally.replayed);
-        (unconfirmed, behind) = (unconfirmed + tally.unconfirmed, behind + tally.behind);
-        passed_over += tally.passed_over;
+        all.add(&outcome.tally);
     }
-    let met: Vec<&str> = gaps.keys().map(String::as_str).collect();
+    let met: Vec<&str> = all.gaps.keys().map(String::as_str).collect();
     for reason in ["epoch", "evicted", "expired", "lost", "overwritten", "purged", "too_many"] {
-        assert!(met.contains(&reason), "{reason}: {gaps:?}");
+        assert!(met.contains(&reason), "{reason}: {met:?}");
     }
-    let counts = [recovered, replayed, unconfirmed, passed_over, behind];
+    let counts = [all.recovered, all.replayed, all.unconfirmed, all.passed_over, all.behind];
     assert!(counts.iter().all(|it| *it > 0), "{counts:?}");
 }
 

@@ -86,7 +86,7 @@ impl World {
         let now_ns = if server.is_in_turn { server.net.now.ns } else { self.clock_ns };
         server.is_in_turn = true;
         server.net.at(now_ns, now_ns ^ u64::from(self.conns));
-        self.shared.account().now_ms = now_ns / 1_000_000;
+        self.shared.account().begins(now_ns / 1_000_000);
         act(&mut server.core, &mut server.net);
         server.net.touched.clear();
         server.net.holds.clear();
@@ -275,9 +275,9 @@ impl World {
         let plan = self.shared.plan.clone();
         let stored = self.shared.account().topics.get(topic).map_or(0, |it| it.stored.len());
         let Some(it) = self.clients.get_mut(client).filter(|it| it.line.is_some()) else { return };
-        let Some(ear) = it.ears.get(topic) else { return };
+        let (Some(ear), wire) = (it.ears.get(topic), it.wire) else { return };
         // As phoenix.js does: who waits for a reply does not ask again before that is overdue.
-        if ear.current.is_some_and(|it| !it.is_joined || it.must_wait(plan.is_calm)) {
+        if ear.current.is_some_and(|it| !it.is_joined || it.must_wait(plan.is_calm, wire)) {
             return;
         }
         let said = match (ear.position, c >> 8 & 31) {
@@ -328,7 +328,7 @@ impl World {
         it.refs += 1;
         let Some(current) = it.ears.get(topic).and_then(|it| it.current) else { return };
         if event == "phx_leave" {
-            if current.must_wait(self.shared.plan.is_calm) {
+            if current.must_wait(self.shared.plan.is_calm, it.wire) {
                 return;
             }
             if let Some(ear) = it.ears.get_mut(topic) {

@@ -1,0 +1,211 @@
+//! Clients that leave and join again, on the same connection or on the next: what they are given,
+//! what they are told to have lost, and what is remembered of them.
+
+use super::*;
+
+/// A channel whose words are another's too, and that says one with its last breath.
+fn talkative() -> Scripted {
+    scripted(|ctx, heard| match heard {
+        Heard::In("twice", _) => {
+            ctx.broadcast("first", Payload::EMPTY_OBJECT);
+            ctx.broadcast_from("second", Payload::EMPTY_OBJECT);
+            Outcome::NoReply
+        }
+        Heard::Ends(_) => {
+            ctx.broadcast_from("last", Payload::EMPTY_OBJECT);
+            Outcome::NoReply
+        }
+        other => standard(ctx, other),
+    })
+}
+
+/// A channel that passes on what it intercepts.
+fn passing() -> Scripted {
+    let it = scripted(|ctx, heard| match heard {
+        Heard::Out(event, payload) => {
+            ctx.push(event, payload);
+            Outcome::NoReply
+        }
+        Heard::In("say", payload) => {
+            ctx.broadcast("mine", payload.into_owned());
+            ctx.push("behind", Payload::EMPTY_OBJECT);
+            Outcome::NoReply
+        }
+        other => standard(ctx, other),
+    });
+    it.intercepting(&["news"])
+}
+
+fn seen(since: &str, seen: &str) -> String {
+    format!(r#"{{"simurgh":{{"since":"{since}","seen":"{seen}"}}}}"#)
+}
+
+fn lost(heard: &[String]) -> bool {
+    heard.iter().any(|it| it.contains(r#"{"recovered":false,"reason":"lost","count":0}"#))
+}
+
+impl Node {
+    /// Broadcasts of nobody, which come to the first shard at once, and no further.
+    fn is_told(&mut self, topic: &str, n: u32) {
+        let payload = Payload::from_json(format!(r#"{{"n":{n}}}"#));
+        let broadcast = Broadcast::new(topic, "news", payload);
+        crate::Node::broadcast(&*self.stage.node, broadcast).expect("there is room");
+        let mail = std::mem::take(&mut self.stage.node.told().mail[1]);
+        mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
+        self.stage.takes_mail();
+    }
+
+    fn remembers(&self) -> usize {
+        self.stage.core.history.as_ref().map_or(0, |it| it.departures.len())
+    }
+}
+
+/// What it pushes waits for its own broadcast, but not what it passes on of others': that would
+/// come behind what is newer, and its client would take the older for heard.
+#[test]
+fn what_is_intercepted_comes_in_order_though_its_channel_waits() {
+    let mut it = Node::playing(passing());
+    let topic = it.there.clone();
+    let (key, _) = it.joins(Wire::V2, &topic, OPTED_IN);
+    it.stage.says(key, &format!(r#"["1","2","{topic}","say",{{}}]"#));
+    // Stored before it, and heard while it is waited for.
+    let mail = std::mem::take(&mut it.stage.node.told().mail[1]);
+    it.is_told(&topic, 1);
+    it.stage.fans_out();
+    let heard = it.hears(key);
+    let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
+    assert_eq!((positions(&heard).0, events), (vec![1], vec!["news".to_owned()]));
+    mail.into_iter().for_each(|mail| it.other.mail(&mut it.out, mail));
+    it.settles();
+    let heard = it.hears(key);
+    let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
+    assert_eq!((positions(&heard).0, events), (vec![2], vec!["mine".into(), "behind".into()]));
+}
+
+/// Whoever has an id is known by it when the channel that spoke is gone.
+#[test]
+fn a_client_does_not_hear_its_own_last_words_when_it_is_back() {
+    for is_here in [true, false] {
+        let mut it = Node::playing(talkative());
+        let topic = if is_here { it.here.clone() } else { it.there.clone() };
+        let as_ann = |since: &str| format!(r#"{{"simurgh":{{"id":"ann's tab","since":{since}}}}}"#);
+        let (key, joined) = it.joins(Wire::V2, &topic, &as_ann("null"));
+        let first = position_of(&joined[1]);
+        it.stage.says(key, &format!(r#"["1","2","{topic}","twice",{{}}]"#));
+        // What waits is said by a channel that is gone.
+        it.stage.goes(key);
+        it.settles();
+        let (other, heard) = it.joins(Wire::V2, &topic, &since(&first));
+        let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
+        assert_eq!(events[2..], ["first", "second", "last"], "others hear them");
+        let (key, heard) = it.joins(Wire::V2, &topic, &as_ann(&format!("\"{first}\"")));
+        assert!(heard[1].contains(r#"{"recovered":true,"count":1}"#), "{heard:?}");
+        let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
+        assert_eq!(events[2..], ["first", "simurgh:at"]);
+        let last = position_of(heard.last().unwrap());
+        // The same where the channel alone ends: the next hears that of the one before.
+        let heard = it.joins_again(key, &topic, &as_ann(&format!("\"{last}\"")));
+        let events: Vec<String> = heard.iter().map(|it| event(it)).collect();
+        assert!(!events.contains(&"last".to_owned()), "{events:?}");
+        let events: Vec<String> = it.hears(other).iter().map(|it| event(it)).collect();
+        assert_eq!(events, ["last"]);
+    }
+}
+
+#[test]
+fn of_who_is_gone_nothing_is_remembered() {
+    let mut it = Node::playing(passing());
+    let topics: Vec<String> = (0..20).map(|n| format!("r{n}")).collect();
+    let key = it.stage.opens(Wire::V2);
+    for topic in &topics {
+        it.joins_again(key, topic, OPTED_IN);
+        it.is_told(topic, 1);
+        it.stage.fans_out();
+    }
+    let while_joined = it.remembers();
+    assert_eq!(while_joined, topics.len(), "how far each interceptor has come");
+    for topic in &topics {
+        it.says(key, topic, "phx_leave", "{}");
+    }
+    assert_eq!(it.remembers(), 1, "one connection");
+    // Joined again, some with a gap told, and all with something seen, it goes without a word.
+    let mut gaps = 0;
+    for topic in &topics {
+        let position = format!("{}.0", simurgh_history::Epoch::from_seed(7));
+        gaps += usize::from(lost(&it.joins_again(key, topic, &seen(&position, &position))));
+        it.is_told(topic, 2);
+        it.stage.fans_out();
+    }
+    assert_eq!(gaps, 8, "of as many topics it is known that it had left them");
+    it.stage.goes(key);
+    it.settles();
+    assert_eq!((it.remembers(), it.stage.core.history_waits()), (0, 0));
+}
+
+/// Its next channel would be taken to have heard what it says, and was told that it had not.
+#[test]
+fn a_gap_that_was_told_to_a_channel_that_is_gone_is_told_to_the_next() {
+    let rule = HistoryRule { count: 1, ..HistoryRule::default() };
+    for is_here in [true, false] {
+        let mut it = Node::with(scripted(standard), rule);
+        let topic = if is_here { it.here.clone() } else { it.there.clone() };
+        let (speaker, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
+        let first = position_of(&joined[1]);
+        for n in 1..4 {
+            it.says(speaker, &topic, "bcast", &format!(r#"{{"n":{n}}}"#));
+        }
+        let (key, heard) = it.joins(Wire::V2, &topic, &since(&first));
+        assert!(heard[1].contains(r#""reason":"overwritten","count":1"#), "{heard:?}");
+        // It joined again before that came: it says what it said before.
+        let heard = it.joins_again(key, &topic, &since(&first));
+        assert!(lost(&heard), "{heard:?}");
+        let last = position_of(heard.iter().rfind(|it| it.contains("resumed")).unwrap());
+        let heard = it.joins_again(key, &topic, &since(&last));
+        assert!(heard.last().unwrap().contains(r#"{"recovered":true,"count":0}"#), "{heard:?}");
+    }
+}
+
+/// It bears the old channel's join_ref, and the client that has joined anew drops it.
+#[test]
+fn what_an_interceptor_sent_to_a_channel_that_is_joined_anew_is_lost_and_told() {
+    let rule = HistoryRule { age: Duration::from_secs(5), ..HistoryRule::default() };
+    for (is_here, is_forgotten) in [(true, false), (false, false), (true, true), (false, true)] {
+        let mut it = Node::with(passing(), rule);
+        let topic = if is_here { it.here.clone() } else { it.there.clone() };
+        let (key, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
+        let first = position_of(&joined[1]);
+        it.is_told(&topic, 1);
+        it.stage.fans_out();
+        assert_eq!(positions(&it.hears(key)).0, [1]);
+        if is_forgotten {
+            (0..4).for_each(|_| it.passes(Duration::from_secs(6)));
+        }
+        let heard = it.joins_again(key, &topic, &seen(&first, &first));
+        assert!(lost(&heard), "forgotten: {is_forgotten}, {heard:?}");
+    }
+}
+
+/// It leaves, drops what comes, and joins and leaves again: of what it is sent once more it cannot
+/// say whether that has come.
+#[test]
+fn what_was_sent_once_more_and_may_be_on_its_way_is_not_sent_a_third_time() {
+    for is_here in [true, false] {
+        let mut it = Node::playing(scripted(standard));
+        let topic = if is_here { it.here.clone() } else { it.there.clone() };
+        let (key, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
+        let first = position_of(&joined[1]);
+        it.is_told(&topic, 1);
+        it.stage.fans_out();
+        let last = position_of(&it.hears(key)[0]);
+        let heard = it.joins_again(key, &topic, &seen(&first, &last));
+        assert!(heard.iter().any(|it| it.contains(r#"{"recovered":true,"count":1}"#)), "{heard:?}");
+        let heard = it.joins_again(key, &topic, &seen(&first, &last));
+        assert!(lost(&heard), "{heard:?}");
+        // Of what came behind that, what has arrived says so.
+        it.is_told(&topic, 2);
+        it.stage.fans_out();
+        let newest = position_of(&it.hears(key)[0]);
+        let heard = it.joins_again(key, &topic, &seen(&last, &newest));
+        assert!(heard.iter().any(|it| it.contains(r#"{"recovered":true,"count":1}"#)), "{heard:?}");
+    }
+}

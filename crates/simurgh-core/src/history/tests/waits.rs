@@ -1,0 +1,135 @@
+//! Channels that wait for their broadcasts to be kept: how they end, and that their sockets are
+//! read again.
+
+use super::*;
+
+/// A channel that answers what it intercepts with a broadcast, once, or ends by it.
+fn answering() -> Scripted {
+    let it = scripted(|ctx, heard| match heard {
+        Heard::Out("news", payload) => {
+            match payload.json() {
+                Some("\"answer\"") => {
+                    ctx.broadcast("answer", Payload::EMPTY_OBJECT);
+                    ctx.push("behind", Payload::EMPTY_OBJECT);
+                }
+                Some("\"stop\"") => return Outcome::Stop(Stop::Normal),
+                _ => ctx.push("seen", payload),
+            }
+            Outcome::NoReply
+        }
+        Heard::In("say and stop", _) => {
+            ctx.broadcast("other", Payload::EMPTY_OBJECT);
+            Outcome::Stop(Stop::Abnormal)
+        }
+        Heard::In("push and say", _) => {
+            ctx.push("pushed", Payload::EMPTY_OBJECT);
+            ctx.broadcast("other", Payload::EMPTY_OBJECT);
+            Outcome::ok(Payload::EMPTY_OBJECT)
+        }
+        other => standard(ctx, other),
+    });
+    it.intercepting(&["news"])
+}
+
+impl Node {
+    /// A broadcast of nobody, which the first shard has taken and sent to nobody yet.
+    fn has_pending(&mut self, topic: &str, json: &'static str) {
+        self.has_mail(topic, json);
+        self.stage.takes_mail();
+    }
+
+    /// One that is kept, and on its way to the first shard.
+    fn has_mail(&mut self, topic: &str, json: &'static str) {
+        let broadcast = Broadcast::new(topic, "news", Payload::from_json(json));
+        crate::Node::broadcast(&*self.stage.node, broadcast).expect("there is room");
+        let mail = std::mem::take(&mut self.stage.node.told().mail[1]);
+        mail.into_iter().for_each(|it| self.other.mail(&mut self.out, it));
+    }
+
+    /// A socket with a channel that intercepts, on a topic that is kept elsewhere.
+    fn answers() -> (Self, Key, String) {
+        let mut it = Self::playing(answering());
+        let topic = it.there.clone();
+        let (key, _) = it.joins(Wire::V2, &topic, "{}");
+        (it, key, topic)
+    }
+
+    fn hears_events(&mut self, key: Key) -> Vec<String> {
+        self.hears(key).iter().map(|it| event(it)).collect()
+    }
+
+    fn waits(&self) -> usize {
+        self.stage.core.history_waits()
+    }
+}
+
+/// The handle's broadcast comes when the end is waiting already, and what is broadcast meanwhile
+/// finds a channel that hears no more.
+#[test]
+fn a_channel_that_waits_to_end_ends_whatever_its_handle_says() {
+    let (mut it, key, topic) = Node::answers();
+    let channel = ChannelId { shard: 0, membership: 0, generation: 0 };
+    it.has_pending(&topic, "1");
+    it.stage.says(key, &format!(r#"["1","2","{topic}","say and stop",{{}}]"#));
+    it.stage.fans_out();
+    let node = Arc::clone(&it.stage.node);
+    node.broadcast_by(channel, "late", Payload::EMPTY_OBJECT, Audience::All).unwrap();
+    it.settles();
+    assert_eq!(it.hears_events(key), ["phx_error", "you_left"]);
+    assert!(!it.stage.out.is_held(key), "it is read again");
+    assert_eq!((it.waits(), it.stage.core.ends.len()), (0, 0));
+    assert_eq!(it.joins_again(key, &topic, "{}").len(), 1);
+}
+
+#[test]
+fn who_leaves_is_read_on_although_its_interceptor_has_broadcast_meanwhile() {
+    let (mut it, key, topic) = Node::answers();
+    it.has_pending(&topic, "\"answer\"");
+    it.stage.says(key, &format!(r#"["1","2","{topic}","phx_leave",{{}}]"#));
+    assert!(!it.stage.out.is_held(key), "nobody waits any more");
+    it.settles();
+    let events = it.hears_events(key);
+    assert_eq!(events, ["phx_reply", "phx_close", "behind", "you_left"]);
+    assert_eq!(it.waits(), 0);
+    let (_, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
+    assert_eq!(positions(&joined[1..]).0, [2], "and what it broadcast is kept");
+}
+
+#[test]
+fn who_joins_again_is_let_in_although_its_interceptor_has_broadcast_meanwhile() {
+    let (mut it, key, topic) = Node::answers();
+    it.has_pending(&topic, "\"answer\"");
+    it.stage.says(key, &format!(r#"["2","2","{topic}","phx_join",{{}}]"#));
+    assert!(!it.stage.out.is_held(key), "nobody waits any more");
+    it.settles();
+    assert_eq!(it.hears_events(key), ["phx_reply", "phx_close", "behind", "you_left", "answer"]);
+    assert_eq!(it.waits(), 0);
+}
+
+/// It is brought up to date for a push, wants to end by what it sees, and has broadcast behind the
+/// push.
+#[test]
+fn who_wants_to_end_and_waits_ends_when_all_it_did_is_said() {
+    let (mut it, key, topic) = Node::answers();
+    it.has_pending(&topic, "\"stop\"");
+    it.has_mail(&topic, "1");
+    it.stage.says(key, &format!(r#"["1","2","{topic}","push and say",{{}}]"#));
+    it.stage.takes_mail();
+    it.stage.fans_out();
+    assert_eq!(it.hears_events(key), ["pushed"]);
+    it.settles();
+    assert_eq!(it.hears_events(key), ["phx_reply", "phx_close", "you_left"]);
+    assert!(!it.stage.out.is_held(key));
+    assert_eq!((it.waits(), it.stage.core.ends.len()), (0, 0));
+}
+
+/// The same, and its socket goes meanwhile.
+#[test]
+fn of_who_wants_to_end_and_is_gone_nothing_is_left() {
+    let (mut it, key, topic) = Node::answers();
+    it.has_pending(&topic, "\"stop\"");
+    it.stage.says(key, &format!(r#"["1","2","{topic}","push and say",{{}}]"#));
+    it.stage.goes(key);
+    it.settles();
+    assert_eq!((it.waits(), it.stage.core.ends.len()), (0, 0));
+}
