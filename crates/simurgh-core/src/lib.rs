@@ -129,6 +129,7 @@ pub use reach::{Audience, LinkedWork, Reach, ToChannel, Work};
 pub use registry::TopicId;
 #[cfg(feature = "fuzz")]
 pub use registry::model::run as fuzz_registry;
+pub use simurgh_history::ReplayLimits;
 pub use simurgh_history::{Ids, Position, Reason as GapReason, Resume, Since};
 pub use socket::{NETWORK, Phase, Socket};
 pub use sockets::{Abandoned, Sockets};

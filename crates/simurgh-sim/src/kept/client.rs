@@ -245,10 +245,12 @@ impl Client {
             if id.is_some() {
                 ear.dropped.push(at.place.seq);
             }
+            ear.is_untold |= event == "simurgh:gap";
             return;
         }
         match event {
             "simurgh:resumed" => self.resumes(account, topic, at, payload),
+            "simurgh:gap" => self.misses(account, topic, at, payload),
             "simurgh:at" => self.advances(account, topic, &Placed { at, id: None }),
             _ if id.is_some() => self.advances(account, topic, &Placed { at, id }),
             _ => account.fail("event", format!("client {who} hears {event}")),
@@ -390,6 +392,27 @@ impl Client {
                 current.is_resumed = true;
             }
         }
+    }
+
+    /// It is told that something is missing after all: it was forgotten before it could be told.
+    fn misses(&mut self, account: &mut Account, topic: usize, at: Position, payload: &Payload<'_>) {
+        let text = String::from_utf8_lossy(payload.data()).into_owned();
+        let reason = text.split_once("\"reason\":\"").and_then(|it| it.1.split('"').next());
+        let reason = reason.and_then(GapReason::parse);
+        let Some(ear) = self.ears.get_mut(topic) else { return };
+        let (Some(current), Some(before)) = (ear.current, ear.position) else { return };
+        ear.position = Some(at);
+        let of = (&current, false);
+        let range = (before.place.seq, at.place.seq);
+        // V1 does not say of which join that is; it may be told once more behind the next.
+        let is_of_another = self.wire == Wire::V1 && !current.is_joined;
+        ear.is_untold |= is_of_another;
+        let has_reason = reason.is_some_and(|it| is_justified(account, topic, range, it, of));
+        if !has_reason || !(current.is_resumed || is_of_another) || before.place > at.place {
+            let text = format!("client {} is told {text} at {at}: {current:?}", self.number);
+            account.fail("gap", text);
+        }
+        *account.tally.gaps.entry("told late".to_owned()).or_default() += 1;
     }
 
     /// Where it is told that nothing is missing, everything before this has been heard, or was

@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use fastrand::Rng;
-use simurgh_core::{HistoryConfig, HistoryRule};
+use simurgh_core::{HistoryConfig, HistoryRule, ReplayLimits};
 
 pub(crate) use self::account::Tally;
 use self::world::World;
@@ -70,7 +70,7 @@ impl Plan {
             replay_bytes: if rng.u8(..) < 60 { 900 } else { 1 << 20 },
             ..HistoryConfig::default()
         };
-        Self {
+        let mut it = Self {
             seed,
             shards: rng.usize(1..=4),
             clients: rng.usize(1..=6),
@@ -89,7 +89,14 @@ impl Plan {
             fault: None,
             leaves: rng.bool(),
             purges: rng.u8(..) < 40,
+        };
+        if rng.u8(..) < 100 {
+            it.limits.portion = ReplayLimits {
+                count: rng.usize(1..=4),
+                bytes: if rng.bool() { 300 } else { 64 << 10 },
+            };
         }
+        it
     }
 
     /// What the transport and the core are to be like.
