@@ -50,8 +50,9 @@ impl<N: Node> Core<N> {
             Some(_) => self.metrics.resume_gaps.add(1),
         }
         self.metrics.resume_messages.add(count as u64);
-        // Who says again what is of another epoch is told again.
-        if missed.gap.is_some_and(|gap| gap != Reason::Epoch)
+        // Who says again what is of another epoch is told again, but who had not proved its first
+        // join may do so the next time.
+        if missed.gap.is_some_and(|gap| gap != Reason::Epoch || new.is_some())
             && let Some(history) = &mut self.history
         {
             history.departures.has_gap(membership, missed.after);

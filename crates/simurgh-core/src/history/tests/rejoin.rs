@@ -209,3 +209,23 @@ fn what_was_sent_once_more_and_may_be_on_its_way_is_not_sent_a_third_time() {
         assert!(heard.iter().any(|it| it.contains(r#"{"recovered":true,"count":1}"#)), "{heard:?}");
     }
 }
+
+/// What it was not given for want of its key does not count as sent when it says the key.
+#[test]
+fn who_says_its_key_too_late_is_told_what_it_was_not_given() {
+    let rule = HistoryRule { only_own: true, ..HistoryRule::default() };
+    for is_here in [true, false] {
+        let mut it = Node::with(scripted(standard), rule);
+        let topic = if is_here { it.here.clone() } else { it.there.clone() };
+        let (ann, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
+        let first = position_of(&joined[1]);
+        let key = joined[1].split(r#""key":""#).nth(1).unwrap().split('"').next().unwrap();
+        it.stage.goes(ann);
+        it.is_told(&topic, 1);
+        let (ann, heard) = it.joins(Wire::V2, &topic, &since(&first));
+        assert!(heard[1].contains(r#""reason":"epoch","count":0"#), "{heard:?}");
+        let with = format!(r#"{{"simurgh":{{"since":"{first}","key":"{key}"}}}}"#);
+        let heard = it.joins_again(ann, &topic, &with);
+        assert!(lost(&heard), "{heard:?}");
+    }
+}
