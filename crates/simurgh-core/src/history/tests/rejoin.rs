@@ -229,3 +229,24 @@ fn who_says_its_key_too_late_is_told_what_it_was_not_given() {
         assert!(lost(&heard), "{heard:?}");
     }
 }
+
+/// It would be told how much it has missed, and not be given that.
+#[test]
+fn who_speaks_in_values_is_told_no_positions() {
+    for is_here in [true, false] {
+        let mut it = Node::playing(scripted(standard));
+        let topic = if is_here { it.here.clone() } else { it.there.clone() };
+        it.is_told(&topic, 1);
+        let since = since(&format!("{}.0", simurgh_history::Epoch::from_seed(7)));
+        for params in ["{}", OPTED_IN, &since, r#"{"simurgh":7}"#] {
+            let (key, joined) = it.joins(Wire::Values, &topic, params);
+            assert_eq!(joined.len(), 1, "{params}: {joined:?}");
+            assert!(joined[0].contains("ok"), "{params}: {joined:?}");
+            it.is_told(&topic, 2);
+            it.stage.fans_out();
+            let heard = it.hears(key);
+            assert_eq!(heard.len(), 1, "{params}: {heard:?}");
+            assert!(heard[0].contains(r#"{"n":2}"#), "{params}: {heard:?}");
+        }
+    }
+}
