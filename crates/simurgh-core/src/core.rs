@@ -163,6 +163,11 @@ impl<N: Node> Core<N> {
         self.fanout.holds_back(key)
     }
 
+    /// Members that are told part by part what they have missed.
+    pub fn replays(&self) -> usize {
+        self.history.as_ref().map_or(0, |it| it.replays.len())
+    }
+
     /// Channels and sockets that wait for what they broadcast to be kept, and what is remembered of
     /// how far clients have come: none once everybody has left.
     pub fn history_waits(&self) -> usize {

@@ -96,10 +96,10 @@ pub fn main() -> ExitCode {
     // Applications' panics are meant, and all others are reported as failures.
     std::panic::set_hook(Box::new(|_| {}));
     let done = match &options.replay {
-        _ if options.history => seeds(&options).map(|seeds| {
-            let listed = (0..).map_while(|number| seeds.get(number));
-            kept::run_seeds(listed.map(|(seed, steps, _)| (seed, steps)))
-        }),
+        _ if options.history => {
+            let listed = |seeds: Seeds| (0..).map_while(move |number| seeds.get(number));
+            seeds(&options).map(|seeds| kept::run_seeds(listed(seeds)))
+        }
         Some(file) => report::replay(file),
         None => seeds(&options).and_then(|seeds| run_all(&options, &seeds)),
     };

@@ -43,6 +43,9 @@ pub(crate) enum Fault {
     Hasten,
     /// Linked work is not told its end.
     Unlink,
+    /// A server that starts again has forgotten what it kept; or believes whatever is proved to it.
+    Amnesia,
+    Believe,
     /// What presence tells all does not come to a shard; or the home does not hear of something.
     Absent,
     Untold,

@@ -82,13 +82,21 @@ impl Departures {
     /// comes to the new channel.
     pub(crate) fn floor(&mut self, conn: Key, topic: &str, resume: &Resume, tick: u32) -> Rejoin {
         let (since, seen) = (resume.since, resume.seen);
-        let Since::After(said) = since else { return Rejoin::After(since) };
+        let said = match since {
+            Since::Now => return Rejoin::After(since),
+            Since::After(said) => Some(said),
+            Since::Unknown => None,
+        };
         let mut all = self.by_conn.get_mut(&conn).into_iter().flatten();
         let left = all.rfind(|it| &*it.topic == topic && !is_old(it, tick));
-        let is_further = |sent: Position| sent.epoch == said.epoch && sent.place > said.place;
-        let Some(left) = left.filter(|it| is_further(it.position)) else {
-            return Rejoin::After(since);
+        let Some(left) = left else { return Rejoin::After(since) };
+        // It has not heard that its position is of nowhere; what it was sent behind that it may.
+        let Some(said) = said.filter(|it| it.epoch == left.position.epoch) else {
+            return Rejoin::Torn(left.position);
         };
+        if left.position.place <= said.place {
+            return Rejoin::After(since);
+        }
         let (sent, Left { intercepts, gap }) = (left.position, left.how);
         // Who has heard of the gap is behind it.
         if gap.is_some_and(|gap| gap.place > said.place) {
@@ -177,6 +185,14 @@ mod tests {
         assert_eq!(rejoin(44, Some(60)), after(44), "all of it was dropped");
         let again = rejoin(44, Some(60));
         assert_eq!(again, Rejoin::Torn(at(60)), "or is on its way a second time");
+        departures.note(conn, "t", at(60), 0, Left::default());
+        let elsewhere = Since::After(Position { epoch: Epoch::from_seed(2), ..at(44) });
+        for since in [elsewhere, Since::Unknown] {
+            let resume = Resume { id: None, since, seen: None, partial: true, key: None };
+            let again = departures.floor(conn, "t", &resume, 1);
+            assert_eq!(again, Rejoin::Torn(at(60)), "it was told, and given what there is");
+            assert_eq!(departures.floor(conn, "u", &resume, 1), Rejoin::After(since));
+        }
     }
 
     #[test]

@@ -37,6 +37,13 @@ impl<N: Node> Core<N> {
         let mut payload = Vec::new();
         let count = missed.count.saturating_sub(*own);
         encode_resumed(&mut payload, missed.gap, count, key.as_deref());
+        // Who had not proved its first join may do so the next time, and is told again.
+        if new.is_some()
+            && missed.gap.is_some()
+            && let Some(history) = &mut self.history
+        {
+            history.departures.has_gap(membership, missed.after);
+        }
         self.tell_portion(out, &speaker, *client, missed, (RESUMED, payload));
         match missed.more {
             // It may have ended by what it was told.

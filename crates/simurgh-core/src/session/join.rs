@@ -25,6 +25,7 @@ use crate::registry::{COUNTED, Holds, POSITIONS, Subscriber, WITHOUT_JOIN_REF};
 use crate::session::joining::{Joining, resume};
 use crate::socket::{AwaitedJoin, Granted, Phase, Resuming};
 use crate::sockets::Sockets;
+use crate::wire::Wire;
 
 /// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic:
 /// without one, a socket could pin a whole message for each of its channels.
@@ -46,7 +47,8 @@ impl<N: Node> Core<N> {
         received: Received<'_>,
     ) {
         let Received { message, prepared, .. } = received;
-        let Some((mount, list)) = out.socket(key).map(|it| (it.mount, it.list)) else { return };
+        let Some(socket) = out.socket(key) else { return };
+        let (mount, list, wire) = (socket.mount, socket.list, socket.wire);
         let node = Arc::clone(&self.node);
         let Some(mount) = node.mount(mount) else { return };
         let Message { join_ref, msg_ref, topic, payload, .. } = message;
@@ -65,7 +67,9 @@ impl<N: Node> Core<N> {
             let refusal = session::join_too_long(&join_ref, &msg_ref, &topic);
             return self.say_behind(out, key, joined, refusal);
         }
-        let resume = match self.keeps(&topic).then(|| resume(&payload, out)).transpose() {
+        // Who speaks in values gets what is live only.
+        let may_resume = wire != Wire::Values && self.keeps(&topic);
+        let resume = match may_resume.then(|| resume(&payload, out)).transpose() {
             Ok(resume) => resume.flatten(),
             Err(error) => {
                 let text = "a join says wrongly what its client has heard";

@@ -65,6 +65,8 @@ pub(crate) struct Topic {
     /// How many of them each shard has heard.
     pub(crate) heard: Vec<usize>,
     pub(crate) home: Option<usize>,
+    /// The first position, of the epoch that all are of.
+    epoch: Option<Position>,
     /// Somebody has had it forgotten.
     pub(crate) is_purged: bool,
 }
@@ -101,6 +103,9 @@ pub(crate) struct Tally {
     pub(crate) gaps: BTreeMap<String, u64>,
     pub(crate) unconfirmed: u64,
     pub(crate) behind: u64,
+    pub(crate) restarts: u64,
+    /// Joins that said wrongly what they had heard.
+    pub(crate) refused: u64,
 }
 
 impl Tally {
@@ -113,6 +118,8 @@ impl Tally {
         self.replayed += other.replayed;
         self.unconfirmed += other.unconfirmed;
         self.behind += other.behind;
+        self.restarts += other.restarts;
+        self.refused += other.refused;
         for (reason, count) in &other.gaps {
             *self.gaps.entry(reason.clone()).or_default() += count;
         }
@@ -121,13 +128,15 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { stored, heard, passed_over, recovered, replayed, unconfirmed, behind, gaps } =
-            self;
+        let Self { stored, heard, passed_over, recovered, replayed, gaps, .. } = self;
+        let Self { unconfirmed, behind, restarts, refused, .. } = self;
         let gaps: u64 = gaps.values().sum();
         write!(
             f,
             "{stored} stored, {heard} heard, {passed_over} passed over, {recovered} recovered, \
-             {gaps} gaps, {replayed} replayed, {unconfirmed} unconfirmed, {behind} said behind"
+             {gaps} gaps, {replayed} replayed, {unconfirmed} unconfirmed, {behind} said behind, \
+             {restarts} restarts, \
+             {refused} refused"
         )
     }
 }
@@ -176,6 +185,18 @@ impl Account {
         }
     }
 
+    /// The server has started again; of some topics it knows what was stored.
+    pub(crate) fn restarts(&mut self, is_kept: impl Fn(usize) -> bool) {
+        self.handles.clear();
+        self.tally.restarts += 1;
+        for (number, topic) in self.topics.iter_mut().enumerate() {
+            if !is_kept(number) {
+                let heard = vec![0; topic.heard.len()];
+                *topic = Topic { heard, ..Topic::default() };
+            }
+        }
+    }
+
     /// A step of a shard begins.
     pub(crate) fn begins(&mut self, now_ms: u64) {
         (self.now_ms, self.latest_ms) = (now_ms, self.latest_ms.max(now_ms));
@@ -208,9 +229,10 @@ impl Account {
         bytes: usize,
         position: Option<Position>,
     ) {
-        let Some(seq) = position.map(|it| it.place.seq) else {
+        let Some(position) = position else {
             return self.fail("stored", format!("#{id} comes to shard {shard} without a place"));
         };
+        let seq = position.place.seq;
         self.note(|| format!("shard {shard} hears #{id} at {seq} of topic {topic}"));
         let now_ms = self.now_ms;
         let Some(it) = self.topics.get_mut(topic) else { return };
@@ -223,6 +245,10 @@ impl Account {
                 self.fail("stored", text);
             }
             return;
+        }
+        let epoch = *it.epoch.get_or_insert(position);
+        if epoch.epoch != position.epoch {
+            return self.fail("stored", format!("#{id} at {position}, behind {epoch}"));
         }
         let last = it.last();
         it.stored.push(Stored { seq, id, at_ms: now_ms, bytes: bytes as u64 });

@@ -18,6 +18,7 @@ use crate::profile::EVENTS;
 
 const UNMATCHED: &str = r#"{"reason":"unmatched topic"}"#;
 const UNCONFIRMED: &str = r#"{"reason":"unconfirmed"}"#;
+const BAD_RESUME: &str = r#"{"reason":"bad resume"}"#;
 const TIMED_OUT: &str = r#"{"reason":"join timed out"}"#;
 
 /// What a client says of what it has heard as it joins.
@@ -33,6 +34,18 @@ pub(crate) enum Said {
     Older(Position),
     /// A position of nowhere.
     Odd,
+    /// What is nothing of the kind.
+    Bad,
+}
+
+/// What a client proves its first join with, where it is given only what came later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof {
+    None,
+    /// The key that it was told.
+    Key,
+    /// That of a first join that was earlier.
+    Forged,
 }
 
 /// A channel of a client.
@@ -43,6 +56,7 @@ pub(crate) struct Current {
     pub(crate) said: Said,
     pub(crate) says_seen: bool,
     pub(crate) is_partial: bool,
+    pub(crate) proof: Proof,
     /// How much was stored when it was asked for.
     pub(crate) stored: usize,
     pub(crate) is_resumed: bool,
@@ -62,6 +76,7 @@ impl Current {
             said,
             says_seen: false,
             is_partial: true,
+            proof: Proof::None,
             stored: 0,
             is_resumed: false,
             is_torn: false,
@@ -77,7 +92,8 @@ impl Current {
     /// that it has heard nothing, which is true no more then.
     pub(crate) fn must_wait(&self, is_calm: bool, wire: Wire) -> bool {
         let is_first = self.said == Said::Null;
-        (is_calm || is_first || wire == Wire::V1) && self.said != Said::Nothing && !self.is_resumed
+        let is_told = matches!(self.said, Said::Nothing | Said::Bad) || self.is_resumed;
+        (is_calm || is_first || wire == Wire::V1) && !is_told
     }
 }
 
@@ -95,6 +111,8 @@ pub(crate) struct Ear {
     pub(crate) dropped: Vec<u64>,
     /// It has joined or left before it was told what it had missed.
     pub(crate) is_untold: bool,
+    /// What it is to prove its first join with, and where that was.
+    pub(crate) key: Option<(String, Position)>,
 }
 
 /// A connection, from its client's end.
@@ -169,15 +187,22 @@ impl Client {
                 let number = number_of(msg_ref);
                 let ear = self.ears.get_mut(topic);
                 let Some(ear) = ear else { return };
+                let text = String::from_utf8_lossy(response.data());
                 match ear.current.as_mut().filter(|it| it.join_ref == number) {
+                    Some(it) if (it.said == Said::Bad) != (*text == *BAD_RESUME) => {
+                        account.fail("bad", format!("{}: {status}, {text}, {it:?}", self.number));
+                    }
                     Some(current) if &**status == "ok" => {
                         (current.is_joined, current.next) = (true, None);
                     }
-                    Some(_) => ear.current = None,
+                    Some(it) => {
+                        account.tally.refused += u64::from(it.said == Said::Bad);
+                        ear.current = None;
+                    }
                     None if &**status == "ok" => account.said(payload::parse(response).0),
                     None => {
-                        let text = String::from_utf8_lossy(response.data());
-                        let is_meant = ["{}", UNMATCHED, UNCONFIRMED, TIMED_OUT].contains(&&*text);
+                        let words = ["{}", UNMATCHED, UNCONFIRMED, TIMED_OUT, BAD_RESUME];
+                        let is_meant = words.contains(&&*text);
                         if !is_meant {
                             account.fail("reply", format!("{}: {text}", self.number));
                         }
@@ -302,7 +327,11 @@ impl Client {
             return account.fail("own", text);
         }
         let Some(ear) = self.ears.get(topic) else { return };
-        if let Some(before) = ear.position.map(|it| it.place.seq) {
+        let before = ear.position.filter(|it| it.epoch == at.epoch);
+        if ear.position.is_some() && before.is_none() && !self.is_owed(topic) {
+            let text = format!("client {who} hears {id:?} at {at} behind {:?}", ear.position);
+            account.fail("epoch", text);
+        } else if let Some(before) = before.map(|it| it.place.seq) {
             let range = it.stored.get(it.after(before)..here);
             let must = |id: u32| self.due(account, id) == Due::Must;
             let lost = range.and_then(|it| {
@@ -364,23 +393,37 @@ impl Client {
             *account.tally.gaps.entry(reason.clone()).or_default() += 1;
         }
         let reason = reason.as_deref().and_then(GapReason::parse);
+        let is_own = account.rule.only_own;
         let wrong = match (current.said, reason) {
             (Said::Nothing, _) => Some("it has not opted in".to_owned()),
+            (Said::Bad, _) => Some("it has said nothing that can be read".to_owned()),
+            (Said::Honest(_) | Said::Older(_), reason) if is_own && current.proof != Proof::Key => {
+                let is_right = reason == Some(GapReason::Epoch) && count == 0;
+                (!is_right).then(|| "it has not proved its first join".to_owned())
+            }
             (Said::Null, None) | (Said::Older(_), _) => None,
-            (Said::Odd, Some(GapReason::Epoch)) => None,
+            (Said::Odd, Some(_)) => None,
             (Said::Null | Said::Odd, _) => Some("there is nothing to recover".to_owned()),
             (Said::Honest(_), None) => self.recovers(account, topic, at, &current),
             (Said::Honest(since), Some(reason)) => {
                 let is_untold = self.ears.get(topic).is_some_and(|it| it.is_untold);
                 let of = (&current, is_untold);
                 let range = (since.place.seq, at.place.seq);
-                let has_reason = is_justified(account, topic, range, reason, of);
+                let is_other = since.epoch != at.epoch;
+                let has_reason = match reason {
+                    GapReason::Epoch => is_other,
+                    // Of what it was sent on this connection, since it may not have heard that.
+                    _ if is_other => is_untold,
+                    _ => is_justified(account, topic, range, reason, of),
+                };
                 let before = self.ears.get(topic).and_then(|it| it.position);
-                let is_ahead = before.is_none_or(|it| it.place <= at.place);
+                let is_ahead = is_other || before.is_none_or(|it| it.place <= at.place);
                 (!has_reason || !is_ahead).then(|| format!("{reason:?}, behind {before:?}"))
             }
         };
         let wrong = wrong.or_else(|| self.miscounts(account, topic, at, count, &current));
+        let key = field("\"key\":");
+        let wrong = wrong.or_else(|| self.is_not_its_own(topic, at, key, (&current, is_own)));
         if let Some(wrong) = wrong {
             let text = format!("client {who} is told {text} at {at}: {wrong}; {current:?}");
             account.fail("resumed", text);
@@ -415,6 +458,30 @@ impl Client {
         *account.tally.gaps.entry("told late".to_owned()).or_default() += 1;
     }
 
+    /// Who has not proved its first join has joined for the first time, and is told its key; who
+    /// has is given nothing from before.
+    fn is_not_its_own(
+        &mut self,
+        topic: usize,
+        at: Position,
+        key: Option<String>,
+        (current, is_own): (&Current, bool),
+    ) -> Option<String> {
+        let ear = self.ears.get_mut(topic)?;
+        let is_first = is_own && current.proof != Proof::Key;
+        if is_first != key.is_some() {
+            return Some(format!("{key:?} for {:?}", current.proof));
+        }
+        if let Some(key) = key {
+            ear.key = Some((key, at));
+        }
+        let first = ear
+            .key
+            .as_ref()
+            .filter(|(_, first)| is_own && at.epoch == first.epoch && at.place < first.place);
+        first.map(|(_, first)| format!("that is from before {first}"))
+    }
+
     /// Where it is told that nothing is missing, everything before this has been heard, or was
     /// dropped by the client itself.
     fn recovers(
@@ -425,7 +492,11 @@ impl Client {
         current: &Current,
     ) -> Option<String> {
         let ear = self.ears.get(topic)?;
-        let before = ear.position?.place.seq;
+        let position = ear.position?;
+        if position.epoch != at.epoch {
+            return Some(format!("it stands at {position}"));
+        }
+        let before = position.place.seq;
         let it = account.topics.get(topic)?;
         let is_lost = |it: &&super::account::Stored| {
             let is_dropped = ear.dropped.contains(&it.seq) && !current.says_seen;

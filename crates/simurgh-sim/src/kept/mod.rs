@@ -10,6 +10,8 @@ mod account;
 mod app;
 mod client;
 mod node;
+mod rest;
+mod restart;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -25,6 +27,7 @@ use self::world::World;
 use crate::extras::Extras;
 use crate::model::{Failure, NONE};
 use crate::profile::Profile;
+use crate::run::Era;
 use crate::stage::Fault;
 
 /// All that a seed decides before the first operation.
@@ -52,11 +55,35 @@ pub(crate) struct Plan {
     pub(crate) fault: Option<(Fault, u32)>,
     leaves: bool,
     purges: bool,
+    /// Clients say what is no such thing as what they have heard.
+    pub(crate) says_bad: bool,
+    /// And a key that is not theirs, or none.
+    pub(crate) forges: bool,
+    /// The server drains and starts again.
+    restarts: bool,
 }
 
 impl Plan {
     /// What a seed makes.
     pub(crate) fn of(seed: u64) -> Self {
+        let mut plan = Self::early(seed);
+        let mut rng = Rng::with_seed(seed ^ 0x4d_4f_52_45);
+        if rng.bool() {
+            plan.rule.only_own = rng.u8(..) < 90;
+            (plan.says_bad, plan.forges) = (rng.bool(), rng.bool());
+            plan.restarts = rng.bool();
+        }
+        if rng.u8(..) < 100 {
+            plan.limits.portion = ReplayLimits {
+                count: rng.usize(1..=4),
+                bytes: if rng.bool() { 300 } else { 64 << 10 },
+            };
+        }
+        plan
+    }
+
+    /// The same without what came to the simulator later.
+    pub(crate) fn early(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ 0x4b_45_50_54);
         let rule = HistoryRule {
             count: [2, 5, 30, 1000][rng.usize(..4)],
@@ -70,7 +97,7 @@ impl Plan {
             replay_bytes: if rng.u8(..) < 60 { 900 } else { 1 << 20 },
             ..HistoryConfig::default()
         };
-        let mut it = Self {
+        Self {
             seed,
             shards: rng.usize(1..=4),
             clients: rng.usize(1..=6),
@@ -89,14 +116,10 @@ impl Plan {
             fault: None,
             leaves: rng.bool(),
             purges: rng.u8(..) < 40,
-        };
-        if rng.u8(..) < 100 {
-            it.limits.portion = ReplayLimits {
-                count: rng.usize(1..=4),
-                bytes: if rng.bool() { 300 } else { 64 << 10 },
-            };
+            says_bad: false,
+            forges: false,
+            restarts: false,
         }
-        it
     }
 
     /// What the transport and the core are to be like.
@@ -163,9 +186,11 @@ pub(crate) enum What {
     Wait,
     /// Everything comes to rest, and is looked at.
     Rest,
+    /// The server drains, ends and starts again; mostly with what it has saved.
+    Restart,
 }
 
-const WEIGHTS: [(What, u32); 16] = [
+const WEIGHTS: [(What, u32); 17] = [
     (What::Connect, 40),
     (What::Join, 70),
     (What::Push, 120),
@@ -182,6 +207,7 @@ const WEIGHTS: [(What, u32); 16] = [
     (What::Purge, 4),
     (What::Wait, 20),
     (What::Rest, 3),
+    (What::Restart, 4),
 ];
 
 /// One operation.
@@ -199,6 +225,7 @@ pub(crate) fn operations(plan: &Plan, count: usize) -> Vec<Op> {
     let is_on = |what: What| match what {
         What::Leave => plan.leaves,
         What::Purge => plan.purges,
+        What::Restart => plan.restarts,
         _ => true,
     };
     let weights: Vec<_> = WEIGHTS.into_iter().filter(|(what, _)| is_on(*what)).collect();
@@ -283,10 +310,10 @@ pub(crate) fn shrink(plan: &Plan, mut ops: Vec<Op>, rule: &str) -> Vec<Op> {
 
 /// Runs seeds, each with as many operations; prints what was met, and the story of the first that
 /// fails. Whether none did.
-pub(crate) fn run_seeds(seeds: impl Iterator<Item = (u64, u64)>) -> bool {
+pub(crate) fn run_seeds(seeds: impl Iterator<Item = (u64, u64, Era)>) -> bool {
     let (mut count, mut all) = (0_u64, Tally::default());
-    for (seed, steps) in seeds {
-        let plan = Plan::of(seed);
+    for (seed, steps, era) in seeds {
+        let plan = if era == Era::Early { Plan::early(seed) } else { Plan::of(seed) };
         let ops = operations(&plan, usize::try_from(steps).unwrap_or(usize::MAX));
         let outcome = run(&plan, &ops, false);
         if let Some(failure) = outcome.failure {

@@ -1,7 +1,7 @@
 //! The node of a world whose topics are kept: mailboxes, bytes under way, joins that are decided.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -61,6 +61,8 @@ pub(crate) struct KeptNode {
     pub(crate) shared: Arc<Shared>,
     mounts: [Mount; 1],
     permits: Permits,
+    /// How often it has started again.
+    pub(crate) starts: AtomicU64,
     history_bytes: Vec<AtomicU64>,
     state: Mutex<State>,
 }
@@ -76,6 +78,7 @@ impl KeptNode {
         Self {
             mounts: [mount(&shared)],
             permits: Permits::new(shards, 1),
+            starts: AtomicU64::new(0),
             history_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
             state: Mutex::new(state),
             shared,
@@ -159,7 +162,7 @@ impl Node for KeptNode {
     }
 
     fn id(&self) -> u64 {
-        self.shared.plan.seed
+        self.shared.plan.seed.wrapping_add(self.starts.load(Relaxed) << 32)
     }
 
     fn has_history(&self) -> bool {
@@ -171,7 +174,7 @@ impl Node for KeptNode {
     }
 
     fn is_signed(&self, text: &str, proof: &str) -> bool {
-        text == proof
+        text == proof || self.shared.stage.is_faulty(Fault::Believe)
     }
 
     fn history_bytes(&self) -> &[AtomicU64] {

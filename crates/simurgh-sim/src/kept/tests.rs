@@ -21,6 +21,7 @@ fn clients_hear_everything_once_or_are_told() {
     for reason in ["epoch", "evicted", "expired", "lost", "overwritten", "purged", "too_many"] {
         assert!(met.contains(&reason), "{reason}: {met:?}");
     }
+    assert!(all.restarts > 0 && all.refused > 0);
     let counts = [all.recovered, all.replayed, all.unconfirmed, all.passed_over, all.behind];
     assert!(counts.iter().all(|it| *it > 0), "{counts:?}");
 }
@@ -34,7 +35,12 @@ fn the_same_seed_is_the_same_run() {
 
 /// Seeds until this fault is noticed, by one of these rules.
 fn notices(fault: Fault, rules: &[&str]) {
-    let found = (0..100).find_map(|seed| outcome(seed, Some((fault, 5)), 800).failure);
+    notices_after(fault, 5, rules);
+}
+
+/// The same of one that happens when it can for so many times.
+fn notices_after(fault: Fault, times: u32, rules: &[&str]) {
+    let found = (0..200).find_map(|seed| outcome(seed, Some((fault, times)), 800).failure);
     let failure = found.expect("it is noticed");
     assert!(rules.contains(&failure.rule), "{failure:?}");
 }
@@ -53,4 +59,14 @@ fn what_comes_twice_is_noticed() {
 fn what_shards_do_not_hear_is_noticed() {
     notices(Fault::LoseMail, &["stored", "kept", "rest", "lost", "live", "resumed"]);
     notices(Fault::DoubleMail, &["stored", "twice", "bytes"]);
+}
+
+#[test]
+fn a_server_that_starts_again_without_what_it_had_is_noticed() {
+    notices_after(Fault::Amnesia, 0, &["resumed", "stored"]);
+}
+
+#[test]
+fn who_is_given_what_is_from_before_its_first_join_is_noticed() {
+    notices_after(Fault::Believe, 0, &["resumed"]);
 }

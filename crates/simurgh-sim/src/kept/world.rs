@@ -5,14 +5,15 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use simurgh_core::metrics::ShardMetrics;
 use simurgh_core::{
-    Broadcast, Core, Listener, Mail, Node, Phase, Question, Received, SocketState, Wire, guarded,
+    Broadcast, Core, Listener, Mail, Node, Phase, Position, Question, Received, SocketState, Wire,
+    guarded,
 };
 use simurgh_proto::serializer::{Frame, Kind as FrameKind, Serializer};
 use simurgh_proto::ws::{Decoder, Event, Limits, Role};
 use simurgh_reactor::{Key, Next, Now};
 
 use super::account::{Asked, Made};
-use super::client::{Client, Current, Line, Said};
+use super::client::{Client, Current, Line, Proof, Said};
 use super::node::{Decision, KeptNode, Shared};
 use super::{Op, Plan, What};
 use crate::model::NONE;
@@ -21,22 +22,43 @@ use crate::payload;
 use crate::peer::{Sent, What as Sends};
 use crate::profile::EVENTS;
 
-struct Server {
-    core: Core<KeptNode>,
-    net: Net,
-    metrics: Arc<ShardMetrics>,
+/// What clients say of what they have heard that cannot be read.
+const BAD: [&str; 8] = [
+    "7",
+    "[]",
+    "\"a00000.1\"",
+    r#"{"since":7}"#,
+    r#"{"since":[]}"#,
+    r#"{"id":"short","since":null}"#,
+    r#"{"since":null,"partial":1}"#,
+    r#"{"since":null,"seen":7}"#,
+];
+
+pub(super) struct Server {
+    pub(super) core: Core<KeptNode>,
+    pub(super) net: Net,
+    pub(super) metrics: Arc<ShardMetrics>,
     is_in_turn: bool,
+}
+
+impl Server {
+    /// A shard; its counters go on where those of an earlier start were.
+    pub(super) fn new(node: &Arc<KeptNode>, shard: usize, metrics: Arc<ShardMetrics>) -> Self {
+        let core = Core::new(Arc::clone(node), shard as u16, Arc::clone(&metrics), node.id());
+        let net = Net::new(Arc::clone(&node.shared.stage));
+        Self { core, net, metrics, is_in_turn: false }
+    }
 }
 
 /// See the module.
 pub(crate) struct World {
     pub(crate) shared: Arc<Shared>,
-    node: Arc<KeptNode>,
-    servers: Vec<Server>,
-    clients: Vec<Client>,
+    pub(super) node: Arc<KeptNode>,
+    pub(super) servers: Vec<Server>,
+    pub(super) clients: Vec<Client>,
     /// Sockets whose clients are gone, which their shards do not know yet.
     gone: Vec<(usize, Key)>,
-    clock_ns: u64,
+    pub(super) clock_ns: u64,
     conns: u32,
 }
 
@@ -44,12 +66,7 @@ impl World {
     pub(crate) fn new(plan: &Plan) -> Self {
         let shared = Arc::new(Shared::new(plan));
         let node = Arc::new(KeptNode::new(Arc::clone(&shared)));
-        let server = |shard: usize| {
-            let metrics = Arc::new(ShardMetrics::default());
-            let core = Core::new(Arc::clone(&node), shard as u16, Arc::clone(&metrics), plan.seed);
-            Server { core, net: Net::new(Arc::clone(&shared.stage)), metrics, is_in_turn: false }
-        };
-        let servers = (0..plan.shards).map(server).collect();
+        let servers = (0..plan.shards).map(|it| Server::new(&node, it, Arc::default())).collect();
         let clients = (0..plan.clients).map(|it| Client::new(plan, it as u32)).collect();
         let clock_ns = 1_000_000_000;
         let mut it = Self { servers, clients, gone: Vec::new(), clock_ns, conns: 0, node, shared };
@@ -58,7 +75,7 @@ impl World {
     }
 
     /// Somebody outside of channels hears each topic on each shard, to know the order.
-    fn listen(&mut self) {
+    pub(super) fn listen(&mut self) {
         let plan = self.shared.plan.clone();
         for (shard, topic) in (0..plan.shards).flat_map(|it| (0..plan.topics).map(move |t| (it, t)))
         {
@@ -97,7 +114,7 @@ impl World {
         }
     }
 
-    fn takes_mail(&mut self, shard: usize) -> bool {
+    pub(super) fn takes_mail(&mut self, shard: usize) -> bool {
         let Some(mail) = self.node.take(shard) else { return false };
         self.note(|| {
             let mail = format!("{mail:?}");
@@ -108,7 +125,7 @@ impl World {
     }
 
     /// A shard comes to the end of its turn.
-    fn ends_turn(&mut self, shard: usize) -> bool {
+    pub(super) fn ends_turn(&mut self, shard: usize) -> bool {
         if let Some(server) = self.servers.get_mut(shard) {
             server.net.judge();
             server.net.flush();
@@ -177,7 +194,7 @@ impl World {
     }
 
     /// Some messages of a client are read.
-    fn reads(&mut self, client: usize, most: usize) -> bool {
+    pub(super) fn reads(&mut self, client: usize, most: usize) -> bool {
         let line = self.clients.get(client).and_then(|it| it.line.as_ref());
         let Some((shard, key)) = line.map(|it| (it.shard, it.key)) else { return false };
         let peer = self.servers.get_mut(shard).and_then(|it| it.net.peer_mut(key));
@@ -192,7 +209,7 @@ impl World {
     }
 
     /// A client takes what has come, and more is written.
-    fn takes(&mut self, client: usize, most: usize) -> bool {
+    pub(super) fn takes(&mut self, client: usize, most: usize) -> bool {
         let line = self.clients.get(client).and_then(|it| it.line.as_ref());
         let Some((shard, key)) = line.map(|it| (it.shard, it.key)) else { return false };
         let Some(net) = self.servers.get_mut(shard).map(|it| &mut it.net) else { return false };
@@ -285,6 +302,7 @@ impl World {
             (_, 0) => Said::Null,
             // Who does not wait for what it is told has said the truth.
             (_, 1) if plan.is_calm => Said::Odd,
+            (_, 3 | 4) if plan.says_bad => Said::Bad,
             (None, _) => Said::Null,
             (Some(mut at), 2) if plan.is_calm => {
                 at.place.seq = at.place.seq.saturating_sub(u64::from(c >> 20 & 7) + 1);
@@ -303,23 +321,29 @@ impl World {
         let mut current = Current::new(join_ref, said);
         (current.says_seen, current.stored) = (seen.is_some(), stored);
         current.is_partial = c >> 13 & 7 != 0;
+        let (proof, key) = proof(ear.key.as_ref(), if plan.forges { c >> 16 & 15 } else { 15 });
+        current.proof = proof;
         let since = match said {
-            Said::Nothing => None,
+            Said::Nothing | Said::Bad => None,
             Said::Null => Some("null".to_owned()),
             Said::Honest(at) | Said::Older(at) => Some(format!("\"{at}\"")),
             Said::Odd => Some(if c & 1 == 0 { "\"what\"" } else { "\"zzzzzz.9\"" }.to_owned()),
         };
-        let said = since.map_or(String::new(), |since| {
+        let mut words = since.map_or(String::new(), |since| {
             let id = if id == NONE { String::new() } else { format!(r#""id":"client-{id:04}","#) };
             let seen = seen.map_or(String::new(), |it| format!(r#","seen":"{it}""#));
             let partial = if current.is_partial { "" } else { r#","partial":false"# };
-            format!(r#","simurgh":{{{id}"since":{since}{seen}{partial}}}"#)
+            format!(r#","simurgh":{{{id}"since":{since}{seen}{partial}{key}}}"#)
         });
+        if said == Said::Bad {
+            let bad = BAD.get(c as usize & 7).copied().unwrap_or("7");
+            words = format!(r#","simurgh":{bad}"#);
+        }
         if let Some(ear) = it.ears.get_mut(topic) {
             ear.is_untold |= ear.current.is_some_and(|it| !it.is_resumed);
             ear.current = Some(current);
         }
-        let payload = format!(r#"{{"i":{number},"s":{}{said}}}"#, c >> 4);
+        let payload = format!(r#"{{"i":{number},"s":{}{words}}}"#, c >> 4);
         self.says(client, topic, "phx_join", &payload, join_ref);
     }
 
@@ -338,7 +362,7 @@ impl World {
         self.says(client, topic, event, &format!(r#"{{"i":0,"s":{word}}}"#), current.join_ref);
     }
 
-    fn decides(&mut self) -> bool {
+    pub(super) fn decides(&mut self) -> bool {
         let Some(it) = self.node.state().deciding.pop_front() else { return false };
         let Decision { shard, key, ticket, mut work } = it;
         let mut cx = TaskContext::from_waker(Waker::noop());
@@ -351,7 +375,7 @@ impl World {
     }
 
     /// A client is gone; its shard hears of that later.
-    fn vanishes(&mut self, client: usize) {
+    pub(super) fn vanishes(&mut self, client: usize) {
         let Some(it) = self.clients.get_mut(client) else { return };
         let Some(line) = it.line.take() else { return };
         it.disconnected();
@@ -359,7 +383,7 @@ impl World {
         self.note(|| format!("client {client} is gone"));
     }
 
-    fn notices(&mut self) -> bool {
+    pub(super) fn notices(&mut self) -> bool {
         let Some((shard, key)) = self.gone.pop() else { return false };
         if let Some(server) = self.servers.get_mut(shard) {
             server.net.doom(key);
@@ -454,106 +478,22 @@ impl World {
             What::Purge => self.purges(topic),
             What::Wait => self.clock_ns += u64::from(c % waits_ms) * 1_000_000,
             What::Rest => self.rests(),
+            What::Restart => self.restarts(c & 7 == 0),
         }
     }
+}
 
-    fn is_at_rest(&self) -> bool {
-        let state = self.node.state();
-        let has_none = |it: &Server| {
-            let all = |it: &crate::peer::Peer| {
-                it.span.is_empty()
-                    && it.inbound.is_empty()
-                    && it.stash.is_empty()
-                    && it.pipe.is_empty()
-                    && it.waits() == 0
-            };
-            it.metrics.fanout_topics.value() == 0 && it.net.peers().all(all)
-        };
-        state.deciding.is_empty()
-            && state.mailboxes.iter().all(|it| it.is_empty())
-            && state.charged.iter().all(|it| *it == 0)
-            && self.servers.iter().all(has_none)
-    }
-
-    /// Everything that is on its way comes, and is looked at.
-    fn rests(&mut self) {
-        while self.notices() {}
-        for _ in 0..2_000 {
-            for shard in 0..self.servers.len() {
-                while self.takes_mail(shard) {}
-                while self.ends_turn(shard) {}
-            }
-            while self.decides() {}
-            for client in 0..self.clients.len() {
-                while self.reads(client, usize::MAX) {}
-                while self.takes(client, usize::MAX) {}
-            }
-            if self.has_failed() {
-                return;
-            }
-            if self.is_at_rest() {
-                return self.looks();
-            }
-            self.clock_ns += 5_000_000;
+/// What a client proves its first join with, by what it was told; and how it says that.
+fn proof(key: Option<&(String, Position)>, word: u32) -> (Proof, String) {
+    let Some((key, first)) = key else { return (Proof::None, String::new()) };
+    let (proof, key) = match word {
+        0 => return (Proof::None, String::new()),
+        1 if first.place.seq > 0 => {
+            let mut older = *first;
+            older.place.seq -= 1;
+            (Proof::Forged, key.replacen(&first.to_string(), &older.to_string(), 1))
         }
-        let state = self.node.state();
-        let mail: Vec<usize> = state.mailboxes.iter().map(|it| it.len()).collect();
-        let mut text =
-            format!("it does not come to rest: mail {mail:?}, bytes {:?}", state.charged);
-        drop(state);
-        for it in &self.servers {
-            let held = |peer: &&crate::peer::Peer| peer.is_held || it.core.is_held_back(peer.key);
-            let (fans_out, peers) = (it.metrics.fanout_topics.value(), it.net.peers().filter(held));
-            let of = |peer: &crate::peer::Peer| {
-                let is_back = it.core.is_held_back(peer.key);
-                (peer.socket.phase(), is_back, peer.stash.len(), peer.inbound.len())
-            };
-            let held: Vec<_> = peers.map(of).collect();
-            text.push_str(&format!("; fans out {fans_out}, held {held:?}"));
-        }
-        self.shared.account().fail("rest", text);
-    }
-
-    fn looks(&mut self) {
-        let unconfirmed: u64 =
-            self.servers.iter().map(|it| it.metrics.errors_unconfirmed.value()).sum();
-        let mut account = self.shared.account();
-        account.tally.unconfirmed = unconfirmed;
-        for client in self.clients.iter().filter(|it| it.line.is_some()) {
-            client.rests(&mut account);
-        }
-        let is_lost = |it: &Made| it.chan != NONE && !it.is_stored && !it.is_optional;
-        let lost = account.made.iter().position(is_lost);
-        if let Some(id) = lost.filter(|_| unconfirmed == 0) {
-            account.fail("kept", format!("#{id} was broadcast, and is not stored"));
-        }
-        let heard = account.topics.iter().all(|it| it.heard.iter().all(|n| *n == it.stored.len()));
-        if !heard {
-            let text = "a shard has not heard all".to_owned();
-            account.fail("kept", text);
-        }
-    }
-
-    /// Everybody goes, and nothing is left.
-    pub(crate) fn ends(&mut self) {
-        if !self.has_failed() {
-            self.rests();
-        }
-        (0..self.clients.len()).for_each(|client| self.vanishes(client));
-        if !self.has_failed() {
-            self.rests();
-        }
-        if self.has_failed() {
-            return;
-        }
-        for (shard, server) in self.servers.iter().enumerate() {
-            let left = server.core.history_waits();
-            let it = &server.metrics;
-            let gauges = [&it.sockets, &it.channels].map(|it| it.value());
-            if left != 0 || gauges != [0; 2] {
-                let text = format!("shard {shard}: {left} of history, gauges {gauges:?}");
-                self.shared.account().fail("left", text);
-            }
-        }
-    }
+        _ => (Proof::Key, key.clone()),
+    };
+    (proof, format!(r#","key":"{key}""#))
 }

@@ -209,3 +209,44 @@ fn what_was_sent_once_more_and_may_be_on_its_way_is_not_sent_a_third_time() {
         assert!(heard.iter().any(|it| it.contains(r#"{"recovered":true,"count":1}"#)), "{heard:?}");
     }
 }
+
+/// What it was not given for want of its key does not count as sent when it says the key.
+#[test]
+fn who_says_its_key_too_late_is_told_what_it_was_not_given() {
+    let rule = HistoryRule { only_own: true, ..HistoryRule::default() };
+    for is_here in [true, false] {
+        let mut it = Node::with(scripted(standard), rule);
+        let topic = if is_here { it.here.clone() } else { it.there.clone() };
+        let (ann, joined) = it.joins(Wire::V2, &topic, OPTED_IN);
+        let first = position_of(&joined[1]);
+        let key = joined[1].split(r#""key":""#).nth(1).unwrap().split('"').next().unwrap();
+        it.stage.goes(ann);
+        it.is_told(&topic, 1);
+        let (ann, heard) = it.joins(Wire::V2, &topic, &since(&first));
+        assert!(heard[1].contains(r#""reason":"epoch","count":0"#), "{heard:?}");
+        let with = format!(r#"{{"simurgh":{{"since":"{first}","key":"{key}"}}}}"#);
+        let heard = it.joins_again(ann, &topic, &with);
+        assert!(lost(&heard), "{heard:?}");
+    }
+}
+
+/// It would be told how much it has missed, and not be given that.
+#[test]
+fn who_speaks_in_values_is_told_no_positions() {
+    for is_here in [true, false] {
+        let mut it = Node::playing(scripted(standard));
+        let topic = if is_here { it.here.clone() } else { it.there.clone() };
+        it.is_told(&topic, 1);
+        let since = since(&format!("{}.0", simurgh_history::Epoch::from_seed(7)));
+        for params in ["{}", OPTED_IN, &since, r#"{"simurgh":7}"#] {
+            let (key, joined) = it.joins(Wire::Values, &topic, params);
+            assert_eq!(joined.len(), 1, "{params}: {joined:?}");
+            assert!(joined[0].contains("ok"), "{params}: {joined:?}");
+            it.is_told(&topic, 2);
+            it.stage.fans_out();
+            let heard = it.hears(key);
+            assert_eq!(heard.len(), 1, "{params}: {heard:?}");
+            assert!(heard[0].contains(r#"{"n":2}"#), "{params}: {heard:?}");
+        }
+    }
+}
