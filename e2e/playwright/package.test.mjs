@@ -3,7 +3,6 @@
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
-import http from "node:http";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
@@ -12,6 +11,7 @@ import { CURRENT } from "../support/clients.mjs";
 import { speaker, startKeeper } from "../support/history.mjs";
 import { Network } from "../support/network.mjs";
 import { PACKAGE, install } from "../support/package.mjs";
+import { htmlOf, serveFiles } from "../support/site.mjs";
 
 let browser;
 let project;
@@ -32,7 +32,7 @@ async function readme(section) {
 async function pageOf(url) {
   const imports = { phoenix: "./phoenix.mjs", "simurgh-resume": "./simurgh-resume.js" };
   const code = (await readme("After a reload")).replace("rooms:lobby", "kept:page");
-  return `<!doctype html><title>packed</title><link rel="icon" href="data:,"><ul></ul>
+  return htmlOf(`<ul></ul>
     <script type="importmap">${JSON.stringify({ imports })}</script>
     <script type="module">
       import { Socket } from "phoenix";
@@ -45,26 +45,17 @@ async function pageOf(url) {
         document.querySelector("li:last-child").textContent = n;
       });
       room.join().receive("ok", () => { document.body.dataset.joined = "yes"; });
-    </script>`;
+    </script>`);
 }
 
-/** Serves the page and what it imports; its address. */
-async function site(t, html) {
-  const modules = path.join(project.dir, "node_modules");
-  const files = {
-    "/": ["text/html", html],
-    "/phoenix.mjs": ["text/javascript", await readFile(
-      path.join(modules, "phoenix/priv/static/phoenix.mjs"))],
-    "/simurgh-resume.js": ["text/javascript", await readFile(
-      path.join(modules, "simurgh-resume/simurgh-resume.js"))],
+/** The files of the site: the page and what it imports. */
+async function filesOf(html) {
+  const installed = (file) => readFile(path.join(project.dir, "node_modules", file));
+  return {
+    "/": html,
+    "/phoenix.mjs": await installed("phoenix/priv/static/phoenix.mjs"),
+    "/simurgh-resume.js": await installed("simurgh-resume/simurgh-resume.js"),
   };
-  const server = http.createServer(({ url }, response) => {
-    const [type, content] = files[url] ?? [];
-    response.writeHead(type ? 200 : 404, { "content-type": type ?? "text/plain" }).end(content);
-  });
-  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
-  t.after(() => { server.closeAllConnections(); server.close(); });
-  return `http://127.0.0.1:${server.address().port}/`;
 }
 
 test("a page imports it, and hears all through a lost network and a reload", async (t) => {
@@ -72,7 +63,7 @@ test("a page imports it, and hears all through a lost network and a reload", asy
   t.after(() => server.end());
   const way = await Network.open(server.port);
   t.after(() => way.close());
-  const url = await site(t, await pageOf(`ws://${way.address}/socket`));
+  const url = await serveFiles(t, await filesOf(await pageOf(`ws://${way.address}/socket`)));
   const { page, seen } = await newWindow(t, browser);
   const joined = () => (
     page.locator("body[data-joined]").waitFor({ state: "attached", ...WAIT }));

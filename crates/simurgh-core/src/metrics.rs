@@ -186,6 +186,8 @@ counters! {
     longpoll_sessions: gauge,
     /// Long-poll sessions ended because nobody polled them any more.
     longpoll_expired: counter,
+    /// Long-poll sessions ended because an answer was lost whose messages have positions.
+    longpoll_lost: counter,
     /// Binary messages that have no form for a long-poll session.
     longpoll_binary_dropped: counter,
     /// Peers cut because they read too slowly (1013).

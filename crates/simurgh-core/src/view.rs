@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::fanout::Delivery;
 use crate::limit::Limit;
 use crate::node::Node;
-use crate::registry::{Membership, Topic, TopicId};
+use crate::registry::{Membership, POSITIONS, Topic, TopicId};
 use crate::socket::Socket;
 
 /// Of a membership with its entry in the topic's table.
@@ -70,6 +70,12 @@ impl<N: Node> Core<N> {
     pub fn topics_of<'a>(&'a self, socket: &'a Socket) -> impl Iterator<Item = Rc<str>> + 'a {
         let joined = self.registry.of(socket.list).filter(|(_, it)| it.is_joined());
         joined.filter_map(|(_, it)| Some(Rc::clone(&self.registry.topic(it.topic)?.name)))
+    }
+
+    /// Whether the client of a socket goes by positions on one of its topics, so that something
+    /// that is lost on its way to it must not go unnoticed.
+    pub fn has_positions(&self, socket: &Socket) -> bool {
+        self.registry.of(socket.list).any(|(_, it)| it.is(POSITIONS))
     }
 
     /// The limit that a socket has met last, and how often it has met one, if that was within some

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use simurgh::{
-    Builder, Channel, Connect, ConnectRequest, Context, Endpoint, Join, LongPoll, Mount, Outcome,
-    Payload, Reject,
+    Builder, Channel, Connect, ConnectRequest, Context, Endpoint, History, Join, LongPoll, Mount,
+    Outcome, Payload, Reject,
 };
 use support::raw::{Answer, Raw};
 use support::{metric, start};
@@ -153,6 +153,65 @@ fn the_newer_of_two_polls_wins() {
     assert!(began.elapsed() < SOON);
     assert_eq!(session.post(r#"["1","2","room:two","echo",{"n":1}]"#), 200);
     assert_eq!(messages(&newer.answer()).len(), 1);
+}
+
+fn keeping() -> Endpoint {
+    let mount = mount().channel("kept:*", join).history(History::default());
+    start(Endpoint::builder().mount(mount))
+}
+
+fn token(answer: &Answer) -> String {
+    body(answer)["token"].as_str().unwrap().to_owned()
+}
+
+/// A browser that loses the connection of a poll repeats it without telling its page, which would
+/// hear what came after the lost answer as if nothing had been before.
+#[test]
+fn a_poll_whose_last_answer_was_lost_ends_the_session_of_who_goes_by_positions() {
+    let endpoint = keeping();
+    for vsn in ["1.0.0", "2.0.0"] {
+        let frame = |number: u32, event: &str, payload: &str| match vsn {
+            "1.0.0" => format!(
+                r#"{{"topic":"kept:lost","event":"{event}","payload":{payload},"ref":"{number}"}}"#
+            ),
+            _ => format!(r#"["1","{number}","kept:lost","{event}",{payload}]"#),
+        };
+        let lost = metric(&endpoint, "simurgh_longpoll_lost_total");
+        let at = format!("/socket/longpoll?vsn={vsn}");
+        let mut session = Session::open_at(&endpoint, &at);
+        let say = |session: &mut Session, frame: &str| {
+            status(&session.raw.send(post(&session.target, "application/json", frame)).answer())
+        };
+        assert_eq!(say(&mut session, &frame(1, "phx_join", r#"{"simurgh":{}}"#)), 200);
+        for number in 2..5 {
+            let answer = session.poll();
+            assert_eq!(status(&answer), 200);
+            assert!(!session.target.ends_with(&token(&answer)), "a token of its own");
+            session.target = format!("{at}&token={}", token(&answer));
+            assert_eq!(status(&session.poll()), 204, "as often as one likes");
+            assert_eq!(say(&mut session, &frame(number, "shout", "{}")), 200);
+        }
+        // What this one brings is lost.
+        assert_eq!(body(&session.poll())["messages"].as_array().unwrap().len(), 1);
+        assert_eq!(say(&mut session, &frame(5, "shout", "{}")), 200);
+        assert_eq!(status(&session.poll()), 500);
+        assert_eq!(status(&session.poll()), 500, "that may be lost, too");
+        assert_eq!(say(&mut session, &frame(6, "shout", "{}")), 410);
+        assert_eq!(metric(&endpoint, "simurgh_longpoll_lost_total"), lost + 1);
+    }
+}
+
+/// As in Phoenix: one token for all of a session.
+#[test]
+fn who_does_not_go_by_positions_keeps_its_token() {
+    let endpoint = keeping();
+    let mut session = Session::joined(&endpoint, "kept:plain");
+    for _ in 0..3 {
+        assert_eq!(session.post(r#"["1","2","kept:plain","shout",{}]"#), 200);
+        let answer = session.poll();
+        assert_eq!(messages(&answer).len(), 1);
+        assert!(session.target.ends_with(&token(&answer)));
+    }
 }
 
 /// A client that leaves, or shuts its side, takes no message with it.

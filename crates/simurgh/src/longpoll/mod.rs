@@ -115,8 +115,18 @@ impl LongPolls {
 /// What a request asks of a shard.
 pub(crate) enum Asked {
     Open(Opening),
-    Poll { key: Key, nonce: Nonce, answer: oneshot::Sender<Answered> },
-    Say { key: Key, nonce: Nonce, post: Post },
+    Poll {
+        key: Key,
+        nonce: Nonce,
+        /// Of which answer the token is that the poll has.
+        heard: u32,
+        answer: oneshot::Sender<Answered>,
+    },
+    Say {
+        key: Key,
+        nonce: Nonce,
+        post: Post,
+    },
 }
 
 /// A session to be opened.
@@ -135,8 +145,10 @@ pub(crate) struct Opening {
 pub(crate) enum Answered {
     /// There is no such session.
     Gone,
+    /// The answer before it was lost, of which the client must know; so there is no session now.
+    Lost,
     /// What had waited for it.
-    Messages(Messages),
+    Messages(Given),
     /// Nothing yet.
     Waits(oneshot::Receiver<Heard>),
 }
@@ -144,9 +156,17 @@ pub(crate) enum Answered {
 /// What a poll hears that has waited. That nothing is said at all means that the session has ended.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    Messages(Messages),
+    Messages(Given),
     /// Another poll of the same session has come, and it is that one which is listened to.
     Newer,
+}
+
+/// What a poll is given.
+#[derive(Debug)]
+pub(crate) struct Given {
+    /// The number of this answer: 0 where they are not counted.
+    number: u32,
+    messages: Messages,
 }
 
 /// Frames, each a complete text.

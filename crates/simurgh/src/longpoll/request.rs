@@ -24,7 +24,9 @@ use tokio::time::{sleep, timeout};
 
 use super::answer::bare;
 use super::token::{Claim, now_s};
-use super::{Answered, Asked, Heard, Line, LongPoll, Messages, Opener, Opening, Post, Reply};
+use super::{
+    Answered, Asked, Given, Heard, Line, LongPoll, Messages, Opener, Opening, Post, Reply,
+};
 use crate::hub::Hub;
 use crate::mail::Mail;
 use crate::socket::{Mount, real_peer};
@@ -127,18 +129,27 @@ impl Asks<'_> {
     }
 
     async fn poll(self) -> Served {
-        let Some((Claim { shard, key, nonce, .. }, token)) = self.claim() else {
+        let Some((claim, token)) = self.claim() else {
             return self.open().await;
         };
+        let Claim { shard, key, nonce, heard, .. } = claim;
         let (answer, answered) = oneshot::channel();
-        let poll = Asked::Poll { key, nonce, answer };
+        let poll = Asked::Poll { key, nonce, heard, answer };
         self.hub.post_to(shard, Mail::LongPoll(Box::new(poll)));
         match answered.await {
-            Ok(Answered::Messages(messages)) => Reply::poll(200, &token, &messages).into(),
+            Ok(Answered::Messages(Given { number, messages })) => {
+                let token = token_of(self.hub, &claim, token, number);
+                Reply::poll(200, &token, &messages).into()
+            }
             Ok(Answered::Waits(heard)) => {
                 let window = self.longpoll.window_time();
-                Served::Waits(Box::new(Waiting::new(self.hub, heard, token, window)))
+                Served::Waits(Box::new(Waiting::new(self.hub, heard, claim, token, window)))
             }
+            // After this one clients of all versions begin anew, and join again.
+            Ok(Answered::Lost) => Reply::status(500).into(),
+            // So they do if that answer was lost, too. A new session would be none to versions
+            // before 1.8: they poll it and think that they are joined.
+            Ok(Answered::Gone) | Err(_) if heard > 0 => Reply::status(500).into(),
             Ok(Answered::Gone) | Err(_) => self.open().await,
         }
     }
@@ -180,8 +191,8 @@ impl Asks<'_> {
         let node = hub.longpolls.signer.node;
         match opened.await {
             Ok(Ok(key)) => {
-                let claim =
-                    Claim { node, shard, mount: self.at, wire, key, nonce, issued_s: now_s() };
+                let (mount, issued_s) = (self.at, now_s());
+                let claim = Claim { node, shard, mount, wire, key, nonce, issued_s, heard: 0 };
                 Reply::poll(410, &hub.longpolls.signer.sign(&claim), &[]).into()
             }
             // The shard has counted it.
@@ -349,10 +360,20 @@ fn query_token(query: &str) -> Option<String> {
     params.get("token")?.as_str().map(str::to_owned)
 }
 
+/// The token that goes with the answer of this number: the one that the poll had, unless answers
+/// are counted.
+fn token_of(hub: &Hub, claim: &Claim, token: String, number: u32) -> String {
+    if number == claim.heard {
+        return token;
+    }
+    hub.longpolls.signer.sign(&Claim { heard: number, ..*claim })
+}
+
 /// A poll that waits.
 pub(crate) struct Waiting {
     hub: Arc<Hub>,
     heard: oneshot::Receiver<Heard>,
+    claim: Claim,
     token: String,
     window: Duration,
 }
@@ -361,11 +382,12 @@ impl Waiting {
     fn new(
         hub: &Arc<Hub>,
         heard: oneshot::Receiver<Heard>,
+        claim: Claim,
         token: String,
         window: Duration,
     ) -> Self {
         hub.longpolls.waiting.fetch_add(1, Relaxed);
-        Self { hub: Arc::clone(hub), heard, token, window }
+        Self { hub: Arc::clone(hub), heard, claim, token, window }
     }
 
     /// Waits until there is something to answer: what was said, or that nothing was said in the
@@ -391,13 +413,16 @@ impl Waiting {
                 self.heard.try_recv().ok().map(Ok)
             }
         };
-        let (status, messages): (u16, Messages) = match heard {
-            Some(Ok(Heard::Messages(messages))) => (200, messages),
-            Some(Ok(Heard::Newer)) | None => (204, Messages::new()),
+        let nothing = |status| (status, self.claim.heard, Messages::new());
+        let (status, number, messages) = match heard {
+            Some(Ok(Heard::Messages(Given { number, messages }))) => (200, number, messages),
+            Some(Ok(Heard::Newer)) | None => nothing(204),
             // The session has ended: its client is to begin anew.
-            Some(Err(_)) => (410, Messages::new()),
+            Some(Err(_)) => nothing(410),
         };
-        Reply::poll(status, &self.token, &messages).body()
+        let token = std::mem::take(&mut self.token);
+        let token = token_of(&self.hub, &self.claim, token, number);
+        Reply::poll(status, &token, &messages).body()
     }
 }
 

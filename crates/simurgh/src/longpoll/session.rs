@@ -11,7 +11,7 @@ use simurgh_proto::ws::{CloseCode, Decoder, Event, Limits, Role};
 use simurgh_reactor::{Key, Next};
 use tokio::sync::oneshot;
 
-use super::{Answered, Asked, Heard, Line, Messages, Nonce, Opening, POLLED, Post};
+use super::{Answered, Asked, Given, Heard, Line, Messages, Nonce, Opening, POLLED, Post};
 use crate::shard::{Asker, Conn, Io, Shard};
 use crate::socket::{Connect, ConnectInfo, ConnectKind, Transport};
 
@@ -46,6 +46,10 @@ struct Session {
     messages: Messages,
     /// Bytes of those.
     bytes: usize,
+    /// Whether its answers are numbered, because messages with positions may be in them.
+    is_counted: bool,
+    /// The number of the last answer that was given away.
+    given: u32,
     /// The poll that waits, or has given up since.
     poll: Option<oneshot::Sender<Heard>>,
     /// What is not handled yet, because a join is being decided or a publisher is held back.
@@ -72,6 +76,10 @@ impl Session {
         self.polled_ns.saturating_add(self.window_ns.saturating_mul(3) / 2)
     }
 
+    fn next_number(&self) -> u32 {
+        self.given.wrapping_add(u32::from(self.is_counted))
+    }
+
     /// Hands what waits to the poll that waits for it; the bytes that are given away.
     fn answer(&mut self, now_ns: u64) -> usize {
         if self.messages.is_empty() {
@@ -79,11 +87,16 @@ impl Session {
         }
         let Some(poll) = self.poll.take() else { return 0 };
         self.polled_ns = self.polled_ns.min(now_ns);
-        match poll.send(Heard::Messages(std::mem::take(&mut self.messages))) {
-            Ok(()) => std::mem::take(&mut self.bytes),
-            Err(Heard::Messages(messages)) => {
+        let number = self.next_number();
+        let messages = std::mem::take(&mut self.messages);
+        match poll.send(Heard::Messages(Given { number, messages })) {
+            Ok(()) => {
+                self.given = number;
+                std::mem::take(&mut self.bytes)
+            }
+            Err(Heard::Messages(given)) => {
                 // It has given up: the next gets them.
-                self.messages = messages;
+                self.messages = given.messages;
                 0
             }
             Err(Heard::Newer) => 0,
@@ -96,15 +109,16 @@ impl Shard {
     pub(crate) fn poll_asks(&mut self, io: &mut Io, asked: Asked) {
         match asked {
             Asked::Open(opening) => self.open_polled(io, opening),
-            Asked::Poll { key, nonce, answer } => {
-                let answered = self.poll(io, key, &nonce);
-                let Err(Answered::Messages(messages)) = answer.send(answered) else { return };
+            Asked::Poll { key, nonce, heard, answer } => {
+                let answered = self.poll(io, key, &nonce, heard);
+                let Err(Answered::Messages(given)) = answer.send(answered) else { return };
                 // Who asked has gone: the next gets them.
                 if let Some(polled) = self.polled.as_deref_mut()
                     && let Some(session) = polled.sessions.get_mut(&key)
                 {
-                    session.bytes = messages.iter().map(|it| weight(it)).sum();
-                    session.messages = messages;
+                    session.bytes = given.messages.iter().map(|it| weight(it)).sum();
+                    session.messages = given.messages;
+                    session.given = heard;
                     polled.outbound_bytes += session.bytes;
                 }
             }
@@ -192,6 +206,8 @@ impl Shard {
             polled_ns: now_ns,
             messages: Vec::new(),
             bytes: 0,
+            is_counted: false,
+            given: 0,
             poll: None,
             posts: VecDeque::new(),
         };
@@ -209,9 +225,16 @@ impl Shard {
         (is_open && session.nonce == *nonce).then_some(session)
     }
 
-    fn poll(&mut self, io: &Io, key: Key, nonce: &Nonce) -> Answered {
+    /// `heard` is of which answer the poll knows.
+    fn poll(&mut self, io: &mut Io, key: Key, nonce: &Nonce, heard: u32) -> Answered {
         let now_ns = io.now().ns;
         let Some(session) = self.session(io, key, nonce) else { return Answered::Gone };
+        if heard != session.given {
+            self.metrics.longpoll_lost.add(1);
+            let (core, mut out) = self.parts(io);
+            core.peer_closed(&mut out, key, None);
+            return Answered::Lost;
+        }
         session.polled_ns = now_ns;
         if let Some(older) = session.poll.take() {
             // It may have given up.
@@ -223,12 +246,14 @@ impl Shard {
             session.poll = Some(poll);
             return Answered::Waits(heard);
         }
+        session.given = session.next_number();
+        let number = session.given;
         let messages = std::mem::take(&mut session.messages);
         let bytes = std::mem::take(&mut session.bytes);
         if let Some(polled) = self.polled.as_deref_mut() {
             polled.outbound_bytes = polled.outbound_bytes.saturating_sub(bytes);
         }
-        Answered::Messages(messages)
+        Answered::Messages(Given { number, messages })
     }
 
     /// Takes what a client says. More than may wait is not handled at all.
@@ -312,6 +337,7 @@ impl Shard {
     /// What a turn has said to a session.
     pub(crate) fn hear_polled(&mut self, io: &mut Io, key: Key, mut data: &mut [u8]) {
         let limits = Limits { frame_bytes_max: usize::MAX, message_bytes_max: usize::MAX };
+        self.count_if_positions(io, key);
         // What leaves in one piece holds whole frames, so nothing has to be kept for the next.
         let mut decoder = Decoder::new();
         while let Ok(Some(event)) = decoder.next(Role::Client, &limits, &mut data) {
@@ -323,6 +349,14 @@ impl Shard {
                 Event::Ping(_) | Event::Pong(_) => {}
             }
         }
+    }
+
+    /// From the first message with a position on its answers are numbered.
+    fn count_if_positions(&mut self, io: &Io, key: Key) {
+        let Some(polled) = self.polled.as_deref_mut() else { return };
+        let Some(session) = polled.sessions.get_mut(&key) else { return };
+        session.is_counted |=
+            io.conn_ref(key).is_some_and(|conn| self.core.has_positions(&conn.socket));
     }
 
     fn keep_for_poll(&mut self, io: &mut Io, key: Key, text: Box<str>) {

@@ -25,7 +25,7 @@ const AGE_MAX_S: u64 = 14 * 24 * 60 * 60;
 /// Clocks of two nodes may differ by so much.
 const SKEW_MAX_S: u64 = 60;
 /// Bytes of what a token says.
-const CLAIM_BYTES: usize = 44;
+const CLAIM_BYTES: usize = 48;
 /// Bytes that no other session of the same place bears.
 pub(crate) type Nonce = [u8; 16];
 
@@ -42,6 +42,8 @@ pub(crate) struct Claim {
     pub(crate) nonce: Nonce,
     /// Seconds since 1970.
     pub(crate) issued_s: u64,
+    /// The answer that it came with, where those are counted; else 0.
+    pub(crate) heard: u32,
 }
 
 /// Signs tokens, and tells its own from others.
@@ -102,9 +104,9 @@ impl Signer {
 
 impl Claim {
     fn bytes(&self) -> [u8; CLAIM_BYTES] {
-        let Self { node, shard, mount, wire, key, nonce, issued_s } = self;
+        let Self { node, shard, mount, wire, key, nonce, issued_s, heard } = self;
         let mut bytes = [0; CLAIM_BYTES];
-        let parts: [&[u8]; 8] = [
+        let parts: [&[u8]; 9] = [
             &node.to_be_bytes(),
             &issued_s.to_be_bytes(),
             &shard.to_be_bytes(),
@@ -113,6 +115,7 @@ impl Claim {
             &key.slot.to_be_bytes(),
             &key.generation.to_be_bytes(),
             nonce,
+            &heard.to_be_bytes(),
         ];
         for (to, from) in bytes.iter_mut().zip(parts.into_iter().flatten()) {
             *to = *from;
@@ -133,6 +136,7 @@ impl Claim {
                 generation: u32::from_be_bytes(take(&mut rest)?),
             },
             nonce: take(&mut rest)?,
+            heard: u32::from_be_bytes(take(&mut rest)?),
         };
         rest.is_empty().then_some(claim)
     }
@@ -167,6 +171,7 @@ mod tests {
             key: Key { slot: 70_000, generation: 80_000 },
             nonce: signer.nonce().unwrap(),
             issued_s: 1_000_000_000,
+            heard: 90_000,
         }
     }
 
