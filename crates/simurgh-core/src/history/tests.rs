@@ -216,6 +216,7 @@ fn what_is_done_behind_a_broadcast_waits_until_it_is_kept() {
     it.stage.says(key, &format!(r#"["1","2","{topic}","two",{{}}]"#));
     assert!(it.hears(key).is_empty(), "nothing before it is kept");
     assert!(it.stage.out.is_held(key), "and nothing more is read");
+    assert_eq!(it.stage.core.history_waits(), 2, "the channel, and its socket");
     it.settles();
     let events: Vec<String> = it.hears(key).iter().map(|it| event(it)).collect();
     assert_eq!(events, ["first", "between", "second", "behind", "phx_reply"]);
