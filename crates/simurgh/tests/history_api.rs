@@ -170,8 +170,9 @@ fn positions_are_those_of_the_messages_and_what_members_hear() {
     assert_eq!((&at_4.1, &at_2.1, &at_5.1), (&json!(4), &json!(2), &json!(5)));
     let positions = json!([at_1, at_2.0, null, at_4.0, at_5.0, at_5.0]);
     assert_eq!(answer, json!({"accepted": 6, "positions": positions, "duplicates": 2}));
-    assert_eq!([seq(&at_1), seq(&at_4.0)], [seq(&at_a) + 1, seq(&at_a) + 2]);
-    assert_eq!([seq(&at_2.0), seq(&at_5.0)], [seq(&at_b) + 1, seq(&at_b) + 2]);
+    // Numbers go on over all topics of a home.
+    assert!([&at_a, &at_1, &at_4.0].map(seq).is_sorted_by(|a, b| a < b));
+    assert!([&at_b, &at_2.0, &at_5.0].map(seq).is_sorted_by(|a, b| a < b));
     // What a channel broadcasts stands in the same order.
     a.push("2", "kept:a", "say", json!({"n": 7}));
     let at_7 = loop {
@@ -180,7 +181,7 @@ fn positions_are_those_of_the_messages_and_what_members_hear() {
             break message[1].clone();
         }
     };
-    assert_eq!(seq(&at_7), seq(&at_a) + 3);
+    assert!(seq(&at_7) > seq(&at_4.0));
     let kept = get(&server, "/api/history?topic=kept:a");
     let numbers: Vec<_> =
         kept["messages"].as_array().unwrap().iter().map(|it| &it["payload"]["n"]).collect();
@@ -496,8 +497,10 @@ fn a_congested_server_says_when_to_come_again() {
     let error = "too many bytes of broadcasts are under way, try again later";
     assert_eq!(json_of(&answer, 503), json!({"error": error, "taken": 1}));
     assert_eq!(heard(&mut member).1, 1);
-    // Repeated as a whole.
-    let answer = post(&server, &body);
+    // Repeated as a whole, as often as it is turned away: what was heard may still be under way.
+    let again = || raw.send(request("POST", "/api/broadcast", TOKEN, &body.to_string())).answer();
+    let answer = std::iter::repeat_with(again).take(10_000).find(|it| it.status != 503);
+    let answer = json_of(&answer.expect("it is taken"), 202);
     assert_eq!((&answer["accepted"], &answer["duplicates"]), (&json!(2), &json!(1)));
     assert_eq!(heard(&mut member).1, 2);
 }
