@@ -29,12 +29,9 @@ export function resumable(socket, topic, params = {}, options = {}) {
   const onMessage = channel.onMessage.bind(channel);
   let next = null; // The position of a binary frame, which has no place for it, comes before it.
   channel.onMessage = (event, payload, ref, joinRef) => {
-    if (POSITION.test(ref)) {
-      next = event === "simurgh:next" ? ref : null;
-      if (next === null) simurgh.since = ref;
-    } else if (next !== null && payload instanceof ArrayBuffer) {
-      [simurgh.since, next] = [next, null];
-    }
+    if (event === "simurgh:next") next = ref;
+    else if (POSITION.test(ref)) [simurgh.since, next] = [ref, null];
+    else if (next !== null && payload instanceof ArrayBuffer) [simurgh.since, next] = [next, null];
     if (event === "simurgh:resumed") simurgh.key = payload.key ?? simurgh.key;
     if (payload?.recovered === false && event.startsWith("simurgh:")) onGap?.(payload);
     return onMessage(event, payload, ref, joinRef);
