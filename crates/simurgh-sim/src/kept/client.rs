@@ -417,7 +417,9 @@ impl Client {
                     _ => is_justified(account, topic, range, reason, of),
                 };
                 let before = self.ears.get(topic).and_then(|it| it.position);
-                let is_ahead = is_other || before.is_none_or(|it| it.place <= at.place);
+                // What V1 takes for the answer to another join may have told it of a later place.
+                let is_behind = before.is_some_and(|it| it.place > at.place);
+                let is_ahead = is_other || is_untold || !is_behind;
                 (!has_reason || !is_ahead).then(|| format!("{reason:?}, behind {before:?}"))
             }
         };
