@@ -6,9 +6,14 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use simurgh_core::SavedHistory;
+
+/// What becomes of a file that is none of ours, and what to do.
+const ALONE: &str =
+    "it is left alone, and nothing is saved until it is removed or history_save names another";
 
 /// What goes into the shards when they begin, and comes out of them when they end.
 #[derive(Default)]
@@ -16,24 +21,28 @@ pub(crate) struct Saved {
     /// By shard.
     before: Mutex<Vec<Option<SavedHistory>>>,
     after: Mutex<Vec<SavedHistory>>,
+    /// The file is there and is not ours: it is not written over.
+    is_foreign: AtomicBool,
 }
 
 impl Saved {
     /// Reads what the last drain has left, and removes it. What cannot be read stays where it is,
-    /// and is said: the server begins without it.
+    /// and is said: the server begins without it, and saves nothing while it is there.
     pub(crate) fn read(&self, path: &Path, shards: usize) {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => {
-                return tracing::error!(?path, %error, "saved history cannot be read: left alone");
+                self.is_foreign.store(true, Relaxed);
+                return tracing::error!(?path, %error, "saved history cannot be read: {ALONE}");
             }
         };
         let seed = RandomState::new().hash_one(shards);
         let found = match SavedHistory::decode(&bytes, shards, seed) {
             Ok(found) => found,
             Err(error) => {
-                return tracing::error!(?path, %error, "saved history is wrong: left alone");
+                self.is_foreign.store(true, Relaxed);
+                return tracing::error!(?path, %error, "saved history is wrong: {ALONE}");
             }
         };
         // Before anything new is kept: a second start from the same file would give numbers twice.
@@ -58,6 +67,9 @@ impl Saved {
     /// Writes what shards have ended with: all of it, or nothing.
     pub(crate) fn write(&self, path: &Path) {
         let all = std::mem::take(&mut *lock(&self.after));
+        if self.is_foreign.load(Relaxed) && path.exists() {
+            return tracing::error!(?path, "history is not saved over this file: {ALONE}");
+        }
         let bytes = SavedHistory::encode(&all);
         match write_whole(path, &bytes) {
             Ok(()) => {

@@ -9,8 +9,10 @@
 
 mod support;
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -349,4 +351,53 @@ async fn who_hardly_reads_what_it_has_missed_is_cut_and_goes_on_from_there() {
     let (mut again, _) = connect(&position.unwrap_or(first), false);
     heard.extend(numbers(&mut again, MESSAGES - 1).0);
     assert_eq!(heard, (0..MESSAGES).collect::<Vec<_>>());
+}
+
+/// A server that saves what it keeps; it speaks on a topic and ends by a drain.
+fn saves(path: &Path, since: &Value) -> Value {
+    let path = path.to_owned();
+    let server = start(builder(History::default()).configure(|config| {
+        config.history_save = Some(path);
+        config.drain_time = Duration::from_millis(50);
+    }));
+    let (mut client, resumed, _) = joined(&server, "kept:0", &json!({"since": since}));
+    push(&mut client, "kept:0", "say", 1);
+    drop(client);
+    server.drain().unwrap();
+    resumed
+}
+
+/// A save file that is cut, changed, another's or no file at all is said to be wrong and left as it
+/// is, by the start and by the drain; clients are told that there was another start.
+#[test]
+fn a_save_file_that_is_wrong_is_left_alone_and_clients_are_told() {
+    let dir = std::env::temp_dir().join(format!("simurgh-save-{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    let path = dir.join("history");
+    saves(&path, &Value::Null);
+    let saved = fs::read(&path).unwrap();
+    let cut = saved[..saved.len() - 1].to_vec();
+    let mut changed = saved.clone();
+    changed[saved.len() / 2] ^= 1;
+    for wrong in [cut, changed, Vec::new(), b"port = 4000\n".to_vec()] {
+        fs::write(&path, &wrong).unwrap();
+        let resumed = saves(&path, &json!("a00000.1"));
+        assert_eq!(resumed["reason"], "epoch", "{resumed}");
+        assert_eq!(fs::read(&path).unwrap(), wrong, "neither read nor written over");
+    }
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    saves(&path, &Value::Null);
+    assert!(path.is_dir());
+    fs::remove_dir(&path).unwrap();
+    // And what is right is taken, and removed.
+    fs::write(&path, &saved).unwrap();
+    let server = start(builder(History::default()).configure(|config| {
+        config.history_save = Some(path.clone());
+    }));
+    assert!(!path.exists(), "a second start would give its numbers twice");
+    let (_, resumed, _) = joined(&server, "kept:0", &json!({"since": "a00000.1"}));
+    assert_eq!(resumed["count"], 1, "what was said before: {resumed}");
+    drop(server);
+    fs::remove_dir_all(&dir).unwrap();
 }
