@@ -198,7 +198,7 @@ fn history(node: &impl Node, seed: u64) -> Option<Box<History>> {
         Box::new(History {
             kept: kept(),
             barriers: Barriers::default(),
-            departures: Departures::default(),
+            departures: Departures::new(seed),
             next_round_ns: 0,
             replays: Replays::default(),
             encoded: Default::default(),

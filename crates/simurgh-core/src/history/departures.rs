@@ -2,6 +2,7 @@
 //! joins again on it, whatever it says it has heard.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use simurgh_history::{Position, Resume, Since};
 use simurgh_reactor::Key;
@@ -15,7 +16,8 @@ const SECONDS: u32 = 60;
 
 #[derive(Debug)]
 struct Departure {
-    topic: Box<str>,
+    /// By its hash, which nobody can choose: names may be long, and are whatever clients say.
+    topic: u64,
     position: Position,
     tick: u32,
     how: Left,
@@ -44,6 +46,7 @@ pub(crate) enum Rejoin {
 /// By connection; the newest last.
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
+    seed: u64,
     by_conn: HashMap<Key, Vec<Departure>>,
     /// How far members have come whose channels intercept: one that ends by what it has seen has
     /// not seen what came behind.
@@ -53,6 +56,11 @@ pub(crate) struct Departures {
 }
 
 impl Departures {
+    /// None. `seed` is nobody's to guess.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
     /// Connections and memberships of which something is remembered.
     pub(crate) fn len(&self) -> usize {
         self.by_conn.len() + self.seen.len() + self.gaps.len()
@@ -67,14 +75,15 @@ impl Departures {
         tick: u32,
         how: Left,
     ) {
+        let topic = self.hash(topic);
         let all = self.by_conn.entry(conn).or_default();
-        let before = all.iter().find(|it| &*it.topic == topic && !is_old(it, tick));
+        let before = all.iter().find(|it| it.topic == topic && !is_old(it, tick));
         let again = before.and_then(|it| it.again).filter(|it| it.epoch == position.epoch);
-        all.retain(|it| &*it.topic != topic && !is_old(it, tick));
+        all.retain(|it| it.topic != topic && !is_old(it, tick));
         if all.len() == TOPICS_MAX {
             all.remove(0);
         }
-        all.push(Departure { topic: topic.into(), position, tick, how, again });
+        all.push(Departure { topic, position, tick, how, again });
     }
 
     /// What a client that joins a topic again is to be given, by what it says it has heard, by what
@@ -87,8 +96,9 @@ impl Departures {
             Since::After(said) => Some(said),
             Since::Unknown => None,
         };
+        let topic = self.hash(topic);
         let mut all = self.by_conn.get_mut(&conn).into_iter().flatten();
-        let left = all.rfind(|it| &*it.topic == topic && !is_old(it, tick));
+        let left = all.rfind(|it| it.topic == topic && !is_old(it, tick));
         let Some(left) = left else { return Rejoin::After(since) };
         // It has not heard that its position is of nowhere; what it was sent behind that it may.
         let Some(said) = said.filter(|it| it.epoch == left.position.epoch) else {
@@ -151,6 +161,12 @@ impl Departures {
         if self.by_conn.is_empty() {
             self.by_conn = HashMap::new();
         }
+    }
+
+    fn hash(&self, topic: &str) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.seed, topic).hash(&mut hasher);
+        hasher.finish()
     }
 }
 
