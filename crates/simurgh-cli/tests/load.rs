@@ -178,10 +178,28 @@ fn the_shipped_scenarios_run() {
     }
 }
 
+/// The built-in chat without the history of its rooms.
+const WITHOUT_HISTORY: &str = include_str!("../../../bench/chat.toml");
+
 /// Runs a shipped scenario with other times, all of which it has, and of fewer users.
 #[track_caller]
 fn shortened(name: &str, times: &[(&str, &str)], users: &str, pass: &str) -> serde_json::Value {
-    let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
+    shortened_at(&chat(""), name, times, users, pass)
+}
+
+/// The built-in chat, or what else its settings say.
+fn chat(toml: &str) -> Server {
+    Server::start(toml, &["--listen", "127.0.0.1:0", "--log", "warn"])
+}
+
+/// The same at a server of its own.
+fn shortened_at(
+    server: &Server,
+    name: &str,
+    times: &[(&str, &str)],
+    users: &str,
+    pass: &str,
+) -> serde_json::Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/scenarios").join(name);
     let text = std::fs::read_to_string(path).unwrap();
     let mut text = text.replace("127.0.0.1:4000", &server.addresses[0]);
@@ -231,7 +249,7 @@ fn pollers_hear_what_is_said() {
 
 #[test]
 fn what_a_client_misses_while_it_is_cut_off_is_counted_exactly() {
-    let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
+    let server = chat(WITHOUT_HISTORY);
     // By its presence the speaker knows when the guest is away, and when it is back.
     let say = |times: u32| {
         format!(
@@ -287,7 +305,14 @@ fn what_a_client_misses_while_it_is_cut_off_is_counted_exactly() {
 }
 
 #[test]
-fn dropped_connections_lose_what_is_said_meanwhile() {
+fn dropped_connections_lose_what_is_said_meanwhile_unless_it_is_kept() {
+    for (toml, missing) in [(WITHOUT_HISTORY, ">= 1500"), ("", "== 0")] {
+        drops(&chat(toml), missing);
+    }
+}
+
+fn drops(server: &Server, missing: &str) {
+    let missing = format!("deliveries_missing = \"{missing}\"");
     let times = [
         ("duration = \"91s\"", "duration = \"12s\""),
         ("duration = \"20s\"", "duration = \"1s\""),
@@ -295,10 +320,10 @@ fn dropped_connections_lose_what_is_said_meanwhile() {
         ("duration = \"60s\"", "duration = \"5s\""),
         ("every = \"10s\"", "every = \"5s\""),
         ("loop = 600", "loop = 50"),
-        ("deliveries_missing = \"== 0\"", "deliveries_missing = \">= 1500\""),
+        ("deliveries_missing = \"== 0\"", &*missing),
     ];
     let pass = "errors = \"== 0\"\nbroadcasts = \"== 500\"\n";
-    let report = shortened("drops.toml", &times, "1000", pass);
+    let report = shortened_at(server, "drops.toml", &times, "1000", pass);
     let counts = &report["counts"];
     let count = |name: &str| counts[name].as_u64().unwrap_or(0);
     // 50 messages to each of ten clients in each of ten topics, most of whom are cut off once, for
