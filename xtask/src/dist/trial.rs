@@ -53,7 +53,9 @@ pub(super) fn config(made: &Made<'_>) -> Result<Verdict, String> {
         })
         .collect();
     let all = made.work().join("all.toml");
-    files::write(&all, plain.join("\n"), 0o644)?;
+    // systemd makes that folder when it starts the service.
+    let text = plain.join("\n").replace("/var/lib/simurgh", &made.work().to_string_lossy());
+    files::write(&all, text, 0o644)?;
     program(&simurgh, &["config", "--check", &all.to_string_lossy()]).map(|_| Verdict::Right)
 }
 
