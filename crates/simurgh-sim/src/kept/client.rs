@@ -418,9 +418,9 @@ impl Client {
                 };
                 let before = self.ears.get(topic).and_then(|it| it.position);
                 // What V1 takes for the answer to another join may have told it of a later place.
-                let is_behind = before.is_some_and(|it| it.place > at.place);
-                let is_ahead = is_other || is_untold || !is_behind;
-                (!has_reason || !is_ahead).then(|| format!("{reason:?}, behind {before:?}"))
+                let is_earlier = !is_untold && before.is_some_and(|it| it.place > at.place);
+                (!has_reason || (is_earlier && !is_other))
+                    .then(|| format!("{reason:?}, behind {before:?}"))
             }
         };
         let wrong = wrong.or_else(|| self.miscounts(account, topic, at, count, &current));
