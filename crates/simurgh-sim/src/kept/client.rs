@@ -407,9 +407,8 @@ impl Client {
             (Said::Honest(_), None) => self.recovers(account, topic, at, &current),
             (Said::Honest(since), Some(reason)) => {
                 let is_untold = self.ears.get(topic).is_some_and(|it| it.is_untold);
-                let of = (&current, is_untold);
+                let (of, is_other) = ((&current, is_untold), since.epoch != at.epoch);
                 let range = (since.place.seq, at.place.seq);
-                let is_other = since.epoch != at.epoch;
                 let has_reason = match reason {
                     GapReason::Epoch => is_other,
                     // Of what it was sent on this connection, since it may not have heard that.
@@ -418,9 +417,9 @@ impl Client {
                 };
                 let before = self.ears.get(topic).and_then(|it| it.position);
                 // What V1 takes for the answer to another join may have told it of a later place.
-                let is_earlier = !is_untold && before.is_some_and(|it| it.place > at.place);
-                (!has_reason || (is_earlier && !is_other))
-                    .then(|| format!("{reason:?}, behind {before:?}"))
+                let is_earlier = before.is_some_and(|it| it.place > at.place);
+                let is_wrong = is_earlier && !is_untold && !is_other;
+                (!has_reason || is_wrong).then(|| format!("{reason:?}, behind {before:?}"))
             }
         };
         let wrong = wrong.or_else(|| self.miscounts(account, topic, at, count, &current));
