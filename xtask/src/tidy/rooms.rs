@@ -73,6 +73,7 @@ const ROOMS: &[&str] = &[
     "history/replays",
     "history/answer",
     "history/forgotten",
+    "history/names",
     "history/home",
     "history/forget",
     "history/save",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use simurgh_history::Dropped;
 
-use super::home::{KeptTopics, Slot, own_bytes};
+use super::home::{KeptTopics, Slot, name_at, own_bytes};
 
 /// Topics among which the one is looked for that was used least lately, and places that are looked
 /// at for them: most may be of topics that keep nothing.
@@ -51,10 +51,11 @@ impl KeptTopics {
         let Some(slot) = self.slots.get_mut(at).and_then(Option::take) else { return };
         self.own_bytes = self.own_bytes.saturating_sub(own_bytes(&slot.name));
         self.forgotten.note(&slot.name, slot.topic.ring().position());
-        self.by_name.remove(&slot.name);
+        self.by_name.remove(&slot.name, at as u32);
         self.free.push(Reverse(at as u32));
         if self.by_name.is_empty() {
-            (self.by_name, self.slots, self.free) = Default::default();
+            self.by_name.clear();
+            (self.slots, self.free) = Default::default();
             (self.hand, self.eye) = (0, 0);
             self.last.clear();
             self.events = Default::default();
@@ -76,7 +77,7 @@ impl KeptTopics {
             self.free.shrink_to_fit();
         }
         if self.by_name.len() < self.by_name.capacity() / 4 {
-            self.by_name.shrink_to_fit();
+            self.by_name.give_room_back(|at| name_at(&self.slots, at));
         }
     }
 

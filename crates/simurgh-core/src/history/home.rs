@@ -1,7 +1,7 @@
 //! The topics whose histories a shard keeps.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BinaryHeap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use super::call::{
     Ask, HistoryPage, HistoryTopic, HistoryTopics, Kept, KeptMessage, Missed, Range, What,
 };
 use super::forgotten::Forgotten;
+use super::names::Names;
 use super::rule::{HistoryConfig, HistoryRule};
 use crate::broadcast::{Broadcast, Mark};
 
@@ -41,7 +42,7 @@ pub(crate) struct KeptTopics {
     pub(super) rules: Vec<(Pattern, HistoryRule)>,
     /// Nobody's to guess.
     seed: u64,
-    pub(super) by_name: HashMap<Rc<str>, u32>,
+    pub(super) by_name: Names,
     pub(super) slots: Vec<Option<Box<Slot>>>,
     /// The first are used first, so that the last need not stay.
     pub(super) free: BinaryHeap<Reverse<u32>>,
@@ -74,12 +75,17 @@ pub(super) struct Slot {
     pub(super) used_ms: u64,
 }
 
+/// The name of what stands at a place.
+pub(super) fn name_at(slots: &[Option<Box<Slot>>], at: u32) -> Option<&str> {
+    Some(&slots.get(at as usize)?.as_ref()?.name)
+}
+
 impl KeptTopics {
     pub(crate) fn new(rules: Vec<(Pattern, HistoryRule)>, epoch: Epoch, seed: u64) -> Self {
         Self {
             rules,
             seed,
-            by_name: HashMap::new(),
+            by_name: Names::new(seed),
             slots: Vec::new(),
             free: BinaryHeap::new(),
             clock: Place::ZERO,
@@ -95,6 +101,11 @@ impl KeptTopics {
             events: HashSet::new(),
             last: Vec::new(),
         }
+    }
+
+    /// The place of a topic, if something of it is remembered.
+    pub(super) fn place(&self, name: &str) -> Option<u32> {
+        self.by_name.get(name, |at| name_at(&self.slots, at))
     }
 
     /// What is declared of a topic, if its broadcasts are kept.
@@ -171,8 +182,8 @@ impl KeptTopics {
         now_ms: u64,
     ) -> (Arc<Missed>, usize) {
         let limits = self.limits(&ask.topic);
-        let at = self.by_name.get(&*ask.topic);
-        let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());
+        let at = self.place(&ask.topic);
+        let slot = at.and_then(|at| self.slots.get_mut(at as usize)?.as_deref_mut());
         let Some(slot) = slot else {
             return (Arc::new(self.nothing(&ask.topic, ask.since, ask.torn)), 0);
         };
@@ -229,8 +240,8 @@ impl KeptTopics {
     /// Part of what is kept of a topic, for who is no member: that does not count as a use of it.
     pub(super) fn read(&mut self, topic: &str, range: &Range, now_ms: u64) -> HistoryPage {
         let limits = self.limits(topic);
-        let at = self.by_name.get(topic);
-        let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());
+        let at = self.place(topic);
+        let slot = at.and_then(|at| self.slots.get_mut(at as usize)?.as_deref_mut());
         let since = range.since.map_or(Since::Now, Since::After);
         let Some(slot) = slot else {
             let Missed { gap, through: head, .. } = self.nothing(topic, since, false);
@@ -244,8 +255,8 @@ impl KeptTopics {
 
     /// Forgets what is kept of a topic; says which position was the last.
     pub(super) fn purge(&mut self, topic: &str, now_ms: u64) -> Position {
-        let at = self.by_name.get(topic);
-        let slot = at.and_then(|at| self.slots.get_mut(*at as usize)?.as_deref_mut());
+        let at = self.place(topic);
+        let slot = at.and_then(|at| self.slots.get_mut(at as usize)?.as_deref_mut());
         let Some(slot) = slot else {
             return self.now_at(topic);
         };
@@ -276,15 +287,16 @@ impl KeptTopics {
     /// All topics, which are kept here no longer.
     pub(super) fn drain(&mut self) -> Vec<(Box<str>, KeptTopic<Kept>)> {
         let slots = std::mem::take(&mut self.slots).into_iter().flatten();
-        (self.by_name, self.free, self.last, self.events) = Default::default();
+        self.by_name.clear();
+        (self.free, self.last, self.events) = Default::default();
         (self.messages, self.bytes, self.own_bytes) = (0, 0, 0);
         (self.hand, self.eye) = (0, 0);
         slots.map(|slot| (Box::from(&*slot.name), slot.topic)).collect()
     }
 
     fn open(&mut self, name: &str) -> u32 {
-        if let Some(at) = self.by_name.get(name) {
-            return *at;
+        if let Some(at) = self.place(name) {
+            return at;
         }
         // What was there before is behind its floor.
         let Position { epoch, place } = self.forgotten.head(name);
@@ -312,7 +324,7 @@ impl KeptTopics {
                 self.slots.len() as u32 - 1
             }
         };
-        self.by_name.insert(name, at);
+        self.by_name.insert(&name, at, |at| name_at(&self.slots, at));
         at
     }
 

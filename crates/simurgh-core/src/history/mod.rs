@@ -14,6 +14,7 @@ pub(crate) mod home;
 mod keep;
 pub(crate) mod keys;
 mod missed;
+mod names;
 mod own;
 mod read;
 mod replay;

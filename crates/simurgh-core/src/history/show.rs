@@ -37,7 +37,7 @@ impl<N: Node> Core<N> {
     /// The topic of this name, if it is kept here.
     pub fn find_kept(&self, name: &str) -> Option<KeptView<'_>> {
         let kept = &self.history.as_ref()?.kept;
-        kept.view(*kept.by_name.get(name)?)
+        kept.view(kept.place(name)?)
     }
 
     /// The topic at a place, as [`visit_kept`](Self::visit_kept) has named it.
