@@ -81,6 +81,7 @@ mod permits;
 mod presence;
 mod reach;
 mod registry;
+mod seeded;
 mod session;
 mod socket;
 mod sockets;

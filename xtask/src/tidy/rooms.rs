@@ -17,6 +17,7 @@ use super::{File, Finding};
 /// `registry/mod.rs` or `registry.rs`.
 const ROOMS: &[&str] = &[
     "id",
+    "seeded",
     "outcome",
     "broadcast",
     "flow",

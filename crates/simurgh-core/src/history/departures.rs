@@ -2,12 +2,13 @@
 //! joins again on it, whatever it says it has heard.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 
 use simurgh_history::{Position, Resume, Since};
 use simurgh_reactor::Key;
 
 use crate::clock::TICK;
+use crate::seeded::Seeded;
 
 /// Topics that are remembered of a connection.
 const TOPICS_MAX: usize = 8;
@@ -46,7 +47,7 @@ pub(crate) enum Rejoin {
 /// By connection; the newest last.
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
-    seed: u64,
+    hasher: Seeded,
     by_conn: HashMap<Key, Vec<Departure>>,
     /// How far members have come whose channels intercept: one that ends by what it has seen has
     /// not seen what came behind.
@@ -58,7 +59,7 @@ pub(crate) struct Departures {
 impl Departures {
     /// None. `seed` is nobody's to guess.
     pub(crate) fn new(seed: u64) -> Self {
-        Self { seed, ..Self::default() }
+        Self { hasher: Seeded::new(seed), ..Self::default() }
     }
 
     /// Connections and memberships of which something is remembered.
@@ -75,7 +76,7 @@ impl Departures {
         tick: u32,
         how: Left,
     ) {
-        let topic = self.hash(topic);
+        let topic = self.hasher.hash_one(topic);
         let all = self.by_conn.entry(conn).or_default();
         let before = all.iter().find(|it| it.topic == topic && !is_old(it, tick));
         let again = before.and_then(|it| it.again).filter(|it| it.epoch == position.epoch);
@@ -96,7 +97,7 @@ impl Departures {
             Since::After(said) => Some(said),
             Since::Unknown => None,
         };
-        let topic = self.hash(topic);
+        let topic = self.hasher.hash_one(topic);
         let mut all = self.by_conn.get_mut(&conn).into_iter().flatten();
         let left = all.rfind(|it| it.topic == topic && !is_old(it, tick));
         let Some(left) = left else { return Rejoin::After(since) };
@@ -161,12 +162,6 @@ impl Departures {
         if self.by_conn.is_empty() {
             self.by_conn = HashMap::new();
         }
-    }
-
-    fn hash(&self, topic: &str) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (self.seed, topic).hash(&mut hasher);
-        hasher.finish()
     }
 }
 

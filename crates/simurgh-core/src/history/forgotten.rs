@@ -2,9 +2,11 @@
 //! topic could not be told that it has missed nothing.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 
 use simurgh_history::{Epoch, Place, Position};
+
+use crate::seeded::Seeded;
 
 /// Topics that are remembered: a third of a megabyte for all of them.
 const TOPICS_MAX: usize = 4096;
@@ -13,7 +15,7 @@ const TOPICS_MAX: usize = 4096;
 /// can choose: two of the same are taken for one.
 pub(super) struct Forgotten {
     epoch: Epoch,
-    seed: u64,
+    hasher: Seeded,
     heads: HashMap<u64, Position>,
     /// In the order in which they were forgotten for the first time.
     order: VecDeque<u64>,
@@ -25,12 +27,12 @@ impl Forgotten {
     /// None, in an epoch. `seed` is nobody's to guess.
     pub(super) fn new(epoch: Epoch, seed: u64) -> Self {
         let (heads, order) = Default::default();
-        Self { epoch, seed, heads, order, floor: Place::ZERO }
+        Self { epoch, hasher: Seeded::new(seed), heads, order, floor: Place::ZERO }
     }
 
     /// A topic of this name is forgotten, of which this was the last position.
     pub(super) fn note(&mut self, name: &str, head: Position) {
-        let hash = self.hash(name);
+        let hash = self.hasher.hash_one(name);
         let known = self.heads.insert(hash, head);
         match known {
             // It may be another topic's: of two with one name, what is told is that of the later.
@@ -55,13 +57,7 @@ impl Forgotten {
         if self.heads.is_empty() {
             return nowhere;
         }
-        self.heads.get(&self.hash(name)).copied().unwrap_or(nowhere)
-    }
-
-    fn hash(&self, name: &str) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (self.seed, name).hash(&mut hasher);
-        hasher.finish()
+        self.heads.get(&self.hasher.hash_one(name)).copied().unwrap_or(nowhere)
     }
 }
 

@@ -310,8 +310,7 @@ impl KeptTopics {
         self.messages += topic.ring().len();
         self.bytes += topic.ring().bytes();
         self.own_bytes += own_bytes(name);
-        let name: Rc<str> = name.into();
-        let slot = Some(Box::new(Slot { name: Rc::clone(&name), topic, used_ms }));
+        let slot = Some(Box::new(Slot { name: name.into(), topic, used_ms }));
         let at = match self.free.pop() {
             Some(Reverse(at)) => {
                 if let Some(place) = self.slots.get_mut(at as usize) {
@@ -324,7 +323,7 @@ impl KeptTopics {
                 self.slots.len() as u32 - 1
             }
         };
-        self.by_name.insert(&name, at, |at| name_at(&self.slots, at));
+        self.by_name.insert(name, at, |at| name_at(&self.slots, at));
         at
     }
 

@@ -44,7 +44,7 @@ impl<N: Node> Core<N> {
         {
             history.departures.has_gap(membership, missed.after);
         }
-        self.tell_portion(out, &speaker, *client, missed, (RESUMED, payload));
+        self.tell_portion(out, &speaker, *client, missed, Some((RESUMED, payload)));
         match missed.more {
             // It may have ended by what it was told.
             true if self.live(speaker.id).is_none() => {}
@@ -89,9 +89,9 @@ impl<N: Node> Core<N> {
         speaker: &Speaker,
         client: u64,
         missed: &Arc<Missed>,
-        word: (&str, Vec<u8>),
+        word: Option<(&str, Vec<u8>)>,
     ) {
-        if !word.0.is_empty() {
+        if let Some(word) = word {
             self.tell_where(out, speaker, missed, word);
         }
         let is_own = |kept: &Kept| client != 0 && kept.sender == client;

@@ -2,19 +2,20 @@
 
 use std::hash::BuildHasher;
 
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
+
+use crate::seeded::Seeded;
 
 /// Places by the names of what stands there.
 pub(super) struct Names {
     places: HashTable<u32>,
-    hasher: FixedState,
+    hasher: Seeded,
 }
 
 impl Names {
     /// None. `seed` is nobody's to guess.
     pub(super) fn new(seed: u64) -> Self {
-        Self { places: HashTable::new(), hasher: FixedState::with_seed(seed) }
+        Self { places: HashTable::new(), hasher: Seeded::new(seed) }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -28,6 +28,7 @@ use crate::sockets::Sockets;
 const LOOKED_AT_MAX: usize = 1024;
 /// How often they are looked at while nothing else happens.
 const LOOK: Duration = Duration::from_millis(10);
+
 impl<N: Node> Core<N> {
     /// Answers what a client of another shard has missed, or a member of this one.
     pub(super) fn answer_missed(&mut self, out: &mut impl Sockets, ask: &Ask) {
@@ -52,7 +53,7 @@ impl<N: Node> Core<N> {
         for _ in 0..looked_at {
             let Some(history) = &mut self.history else { break };
             let Some(channel) = history.replays.queue.pop_front() else { break };
-            let Some(replay) = history.replays.get_mut(channel) else { continue };
+            let Some(replay) = history.replays.get(channel) else { continue };
             let conn = replay.conn;
             if self.ends_behind(channel) {
                 self.stop_replay(out, channel);
@@ -94,12 +95,12 @@ impl<N: Node> Core<N> {
         let replay = history.replays.get_mut(channel).filter(|it| it.is_asked);
         let Some(replay) = replay else { return };
         replay.is_asked = false;
-        let mut word = ("", Vec::new());
-        if let Some(gap) = missed.gap {
+        let word = missed.gap.map(|gap| {
             self.metrics.count_resume(Some(gap));
-            word.0 = GAP;
-            encode_gap(&mut word.1, gap);
-        }
+            let mut payload = Vec::new();
+            encode_gap(&mut payload, gap);
+            (GAP, payload)
+        });
         self.tell_portion(out, &speaker, speaker.client, missed, word);
         let Some(history) = &mut self.history else { return };
         let Some(replay) = history.replays.get_mut(channel) else { return };

@@ -5,12 +5,12 @@
 //! counts is the fan-out's to know.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, DefaultHasher, Hasher};
 use std::rc::Rc;
 
 use simurgh_reactor::Key;
 
 use super::pages::Pages;
+use crate::seeded::Seeded;
 
 /// Index of a topic in its shard's table.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -154,26 +154,6 @@ impl<D> Topic<D> {
     }
 }
 
-/// Keys the table of names, so that nobody who does not know the seed can choose names that meet.
-struct Seeded(DefaultHasher);
-
-impl Seeded {
-    fn new(seed: u64) -> Self {
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u64(seed);
-        Self(hasher)
-    }
-}
-
-impl BuildHasher for Seeded {
-    type Hasher = DefaultHasher;
-
-    #[inline]
-    fn build_hasher(&self) -> DefaultHasher {
-        self.0.clone()
-    }
-}
-
 /// All topics of a shard.
 pub(crate) struct Topics<D> {
     by_name: HashMap<Rc<str>, TopicId, Seeded>,
@@ -279,6 +259,8 @@ impl<D: Deliveries> Topics<D> {
 
 #[cfg(test)]
 mod tests {
+    use std::hash::BuildHasher as _;
+
     use super::super::model::Nothing;
     use super::*;
 

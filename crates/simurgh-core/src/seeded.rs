@@ -1,0 +1,24 @@
+//! Hashes of what clients name.
+
+use std::hash::{BuildHasher, DefaultHasher, Hasher};
+
+/// Keys hashes, so that nobody who does not know the seed can choose names that meet.
+#[derive(Debug, Default)]
+pub(crate) struct Seeded(DefaultHasher);
+
+impl Seeded {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(seed);
+        Self(hasher)
+    }
+}
+
+impl BuildHasher for Seeded {
+    type Hasher = DefaultHasher;
+
+    #[inline]
+    fn build_hasher(&self) -> DefaultHasher {
+        self.0.clone()
+    }
+}
