@@ -10,6 +10,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-presence", &["simurgh-proto"]),
     ("simurgh-history", &["simurgh-proto"]),
     ("simurgh-token", &[]),
+    ("simurgh-cluster", &["simurgh-presence", "simurgh-proto"]),
     // Of the reactor its plain data only, and within it rooms have arrows too: see rooms.rs.
     ("simurgh-core", &["simurgh-history", "simurgh-presence", "simurgh-proto", "simurgh-reactor"]),
     ("simurgh-sim", &["simurgh-core", "simurgh-presence", "simurgh-proto", "simurgh-reactor"]),

@@ -1,0 +1,14 @@
+//! Several nodes as one server, without sockets, clocks, threads or randomness: what nodes say to
+//! each other, and what each of them remembers for it. An engine carries it ([`Adapter`]).
+#![forbid(unsafe_code)]
+
+pub mod adapter;
+mod node_id;
+mod subject;
+
+pub use adapter::{Adapter, Event, Full, Generation, Received, Session, Ticket, Wanted};
+pub use node_id::{NodeId, NotANodeId};
+pub use subject::{
+    BUCKETS, Bucket, Interest, PREFIX_BYTES_MAX, Prefix, PrefixError, Space, Subject,
+    TOKEN_BYTES_MAX, TOPIC_BYTES_MAX,
+};
