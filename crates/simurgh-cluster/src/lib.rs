@@ -3,10 +3,12 @@
 #![forbid(unsafe_code)]
 
 pub mod adapter;
+mod beat;
 mod node_id;
 mod subject;
 
 pub use adapter::{Adapter, Event, Full, Generation, Received, Session, Ticket, Wanted};
+pub use beat::{Beat, Hello};
 pub use node_id::{NodeId, NotANodeId};
 pub use subject::{
     BUCKETS, Bucket, Interest, PREFIX_BYTES_MAX, Prefix, PrefixError, Space, Subject,
