@@ -8,8 +8,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 const CHARS: usize = 11;
 
-/// The id of a node, random at each of its starts; its presences' [`Owner`](simurgh_presence::Owner)
-/// is the same number. Shown as 11 characters of base64url.
+/// The id of a node, random at each of its starts. The [`Owner`](simurgh_presence::Owner) of its
+/// presences is the same number. Shown as 11 characters of base64url.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
 
