@@ -135,6 +135,7 @@ impl Home {
     ) -> Option<(PresenceAnswer, PresenceList)> {
         if self.abroad.is_some() {
             self.open(name, now_ns);
+            self.gather(name);
         }
         let Some(topic) = self.topics.get_mut(name) else {
             return Some((answer, PresenceList { json: NOBODY.into(), ..PresenceList::default() }));

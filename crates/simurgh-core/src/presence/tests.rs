@@ -1,5 +1,7 @@
 //! Who is told of whom, when, and what is left afterwards.
 
+mod between;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
