@@ -73,3 +73,6 @@ impl<N: Node> Core<N> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
