@@ -364,6 +364,10 @@ fn what_is_announced_must_be_there() {
     let items_at = bytes.len() - 2;
     bytes[items_at..].copy_from_slice(&u16::MAX.to_le_bytes());
     assert_eq!(wrong(&bytes), EnvelopeError::Cut);
+    // Before anything is looked into.
+    let mut bytes = with_payloads(1, b"", &[(0, b"phx_close", b"{}")]);
+    bytes[items_at..items_at + 2].copy_from_slice(&4_u16.to_le_bytes());
+    assert_eq!(wrong(&bytes), EnvelopeError::Cut);
     let four_gigabytes = by_hand(1, b"", &[(1, b"", &u32::MAX.to_le_bytes())]);
     assert_eq!(wrong(&four_gigabytes), EnvelopeError::Cut);
 }

@@ -115,7 +115,8 @@ proptest! {
     fn every_cut_and_every_addition_is_refused(delta in deltas(), snapshot in snapshots()) {
         let delta = numbered(delta_drafts("t", &delta).unwrap());
         let snapshot = numbered(state_drafts("t", &snapshot).unwrap());
-        for (kind, whole) in [(Kind::Presence, whole(&delta[0])), (Kind::State, whole(&snapshot[0]))] {
+        let wholes = [(Kind::Presence, whole(&delta[0])), (Kind::State, whole(&snapshot[0]))];
+        for (kind, whole) in wholes {
             for cut in 1..whole.len() {
                 let said = by_hand(kind, &whole[..cut]);
                 prop_assert_eq!(said, Err(EnvelopeError::Cut), "{} bytes", cut);
@@ -158,7 +159,8 @@ proptest! {
         again in prop::collection::vec(any::<Index>(), 10),
     ) {
         let (one, two) = (crowd(3, 1), crowd(4, 100));
-        let delta = Delta { owner: OWNER, from: 1, to: 9, joins: crowd(2, 5).entries, leaves: vec![] };
+        let joins = crowd(2, 5).entries;
+        let delta = Delta { owner: OWNER, from: 1, to: 9, joins, leaves: vec![] };
         let sent = [
             (Told::Snapshot(one.clone()), numbered(state_drafts("a", &one).unwrap())),
             (Told::Snapshot(one.clone()), numbered(state_drafts("b", &one).unwrap())),
