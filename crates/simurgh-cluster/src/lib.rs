@@ -5,11 +5,13 @@
 pub mod adapter;
 mod beat;
 mod node_id;
+mod outbox;
 mod subject;
 
 pub use adapter::{Adapter, Event, Full, Generation, Received, Session, Ticket, Wanted};
 pub use beat::{Beat, Hello};
 pub use node_id::{NodeId, NotANodeId};
+pub use outbox::{Class, Dropped, OUTBOX_ENTRY_BYTES, Outbox, OutboxConfig, Refused};
 pub use subject::{
     BUCKETS, Bucket, Interest, PREFIX_BYTES_MAX, Prefix, PrefixError, Space, Subject,
     TOKEN_BYTES_MAX, TOPIC_BYTES_MAX,
