@@ -4,12 +4,15 @@
 
 pub mod adapter;
 mod beat;
+mod chance;
+mod interests;
 mod node_id;
 mod outbox;
 mod subject;
 
 pub use adapter::{Adapter, Event, Full, Generation, Received, Session, Ticket, Wanted};
 pub use beat::{Beat, Hello};
+pub use interests::{InterestCounts, Interests, InterestsConfig, Shards, Step};
 pub use node_id::{NodeId, NotANodeId};
 pub use outbox::{Class, Dropped, OUTBOX_ENTRY_BYTES, Outbox, OutboxConfig, Refused};
 pub use subject::{
