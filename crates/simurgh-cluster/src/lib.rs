@@ -8,6 +8,7 @@ mod chance;
 mod interests;
 mod node_id;
 mod outbox;
+mod peers;
 mod subject;
 
 pub use adapter::{Adapter, Event, Full, Generation, Received, Session, Ticket, Wanted};
@@ -15,6 +16,7 @@ pub use beat::{Beat, Hello};
 pub use interests::{InterestCounts, Interests, InterestsConfig, Shards, Step};
 pub use node_id::{NodeId, NotANodeId};
 pub use outbox::{Class, Dropped, OUTBOX_ENTRY_BYTES, Outbox, OutboxConfig, Refused};
+pub use peers::{Peer, PeerCounts, PeerEvent, Peers, PeersConfig, Why};
 pub use subject::{
     BUCKETS, Bucket, Interest, PREFIX_BYTES_MAX, Prefix, PrefixError, Space, Subject,
     TOKEN_BYTES_MAX, TOPIC_BYTES_MAX,
