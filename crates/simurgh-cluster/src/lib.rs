@@ -5,6 +5,7 @@
 pub mod adapter;
 mod beat;
 mod chance;
+mod disconnects;
 mod interests;
 mod node_id;
 mod outbox;
@@ -13,6 +14,9 @@ mod subject;
 
 pub use adapter::{Adapter, Event, Full, Generation, Received, Session, Ticket, Wanted};
 pub use beat::{Beat, Hello};
+pub use disconnects::{
+    DisconnectNumber, DisconnectSend, Disconnects, DisconnectsConfig, Outcome, TooMany,
+};
 pub use interests::{InterestCounts, Interests, InterestsConfig, Shards, Step};
 pub use node_id::{NodeId, NotANodeId};
 pub use outbox::{Class, Dropped, OUTBOX_ENTRY_BYTES, Outbox, OutboxConfig, Refused};
