@@ -4,7 +4,9 @@
 
 pub mod adapter;
 mod beat;
+pub mod contract;
 mod envelope;
+pub mod loopback;
 mod message;
 mod node_id;
 mod presence;
