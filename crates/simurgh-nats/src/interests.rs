@@ -26,6 +26,9 @@ pub(crate) const OVERLAP_MS: u64 = 250;
 /// subscriptions only.
 const ORIGINS_MAX: usize = 4_096;
 
+/// The first byte of what is an envelope.
+const VERSION: u8 = 1;
+
 type Map<K, V> = HashMap<K, V, RandomState>;
 type Key = (Space, Bucket);
 
@@ -354,11 +357,12 @@ impl Overlap {
             self.highest_stored = self.highest_stored.max(number.seq);
             return is_new;
         }
+        let envelope = message.payload();
         let field = |at: usize| {
-            let bytes = message.payload().get(at..at + 8)?;
-            Some(u64::from_le_bytes(bytes.try_into().ok()?))
+            let bytes = envelope.get(at..at + 8)?;
+            Some(u64::from_le_bytes(bytes.try_into().ok()?)).filter(|_| envelope[0] == VERSION)
         };
-        // The envelope's header (CLUSTER §5): whose it is, and its number.
+        // The envelope's header: whose it is, and its number.
         if let Some((origin, n)) = field(4).zip(field(12)) {
             if let Some(highest) = self.highest.get_mut(&origin) {
                 let is_new = n > *highest;
