@@ -13,7 +13,29 @@ use bytes::Bytes;
 use crate::node_id::NodeId;
 use crate::subject::{Interest, Space, Subject};
 
-/// An engine, as one node uses it. [`contract`](crate) says what every adapter must do.
+/// Published envelopes that may be under way: [`Full`] at the next one.
+pub const UNDER_WAY_MAX: usize = 1_024;
+/// Bytes of published envelopes that may be under way; one envelope may, whatever its size.
+pub const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
+/// Seconds within which a ticket is answered, whatever happens.
+pub const TICKET_SECONDS_MAX: u64 = 9;
+/// Seconds for which the engine remembers the id of what it stored.
+pub const ID_SECONDS: u64 = 120;
+
+/// An engine, as one node uses it. [`contract`](crate::contract) says what every adapter must do,
+/// and tries it.
+///
+/// # Envelopes
+/// Their bytes arrive as they were, none at all included. To know one that came twice, an adapter
+/// may read the origin and the number in it, where the first byte is 1, the version, and there are
+/// 20 or more: both are little endian, at bytes 4 and 12. Nothing else of it is the adapter's
+/// concern, and every other one it takes as it is.
+///
+/// # What may be lost
+/// While an adapter says neither [`Event::Down`] nor [`Event::Lost`], and the publisher's neither
+/// says `Down`, everything arrives. An [`Event::Up`] after a `Down` says of *all* interests that
+/// something may have been lost, from some time before the `Down` on: a link is dead for seconds
+/// before anybody notices. There is no `Lost` besides for that.
 pub trait Adapter: Send {
     /// Connects, in the background and for ever: after a link that broke comes another. Called
     /// once, before everything else. The node hears [`Interest::Nodes`] and its own
@@ -21,20 +43,29 @@ pub trait Adapter: Send {
     fn start(&mut self, me: NodeId);
 
     /// Sends an envelope to all other nodes that want to hear the subject: at most once each, and
-    /// in the order of the calls, also over a link that broke. What a broken link may have
-    /// swallowed is sent again, so a receiver may get an envelope a second time after its
-    /// publisher's reconnect, before anything newer.
+    /// each topic's in the order of the calls, also over a link that broke. Without a link it is
+    /// taken as with one, and sent after the next [`Event::Up`].
+    ///
+    /// What a broken link may have swallowed is sent again, all of it in the same order and before
+    /// anything newer. So there is one exception to "once": after its publisher's reconnect a
+    /// receiver may hear again what it heard last, at most [`UNDER_WAY_MAX`] envelopes, as in
+    /// 3, 4, 5, 3, 4, 5, 6. Who drops what is not above the highest number it has of that publisher
+    /// and subject hears each once, in order.
+    ///
+    /// # Errors
+    /// As much is under way as may be: [`UNDER_WAY_MAX`] or [`UNDER_WAY_BYTES_MAX`]. The envelope
+    /// is not taken. [`Event::Room`] says when more is.
+    fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), Full>;
+
+    /// Has the engine keep an envelope; the subject is of [`Space::Store`]. Answered by
+    /// [`Event::Stored`] or [`Event::NotStored`], always, within [`TICKET_SECONDS_MAX`]: until
+    /// then the adapter repeats it. The same id again within [`ID_SECONDS`] stores nothing and is
+    /// answered with the first one's number; an engine may take it so on another subject, too, so
+    /// an id is for one subject. What is stored is heard by everybody who wants the topic's
+    /// broadcasts, this node included, before or after the answer.
     ///
     /// # Errors
     /// As much is under way as may be. [`Event::Room`] says when more is taken.
-    fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), Full>;
-
-    /// Has the engine keep an envelope. Answered by [`Event::Stored`] or [`Event::NotStored`],
-    /// always, within 9 s. The same id again within two minutes stores nothing and is answered
-    /// with the first one's number.
-    ///
-    /// # Errors
-    /// As much is under way as may be.
     fn store(
         &mut self,
         to: &Subject,
@@ -44,16 +75,23 @@ pub trait Adapter: Send {
     ) -> Result<(), Full>;
 
     /// Changes what this node wants to hear, and says the number of this change, one more than the
-    /// last. Changes of one call are one step: what is wanted before and after it, by whatever
-    /// interest, is heard without a hole, once, and each publisher's in order.
-    /// [`Event::InForce`] with the number, or a later one, says that the engine has it. Without a
-    /// link it is remembered, and in force at the next [`Event::Up`].
+    /// last, also if it changes nothing. What is wanted is a set: wanted twice is wanted once.
+    ///
+    /// Changes of one call are one step: what is wanted before and after it, by whatever interest,
+    /// is heard without a hole, once, and each publisher's in order. What several interests at once
+    /// want is heard once. Of one interest the last change in the call counts.
+    ///
+    /// [`Event::InForce`] with the number, or a later one, says that the engine has it: what
+    /// another node publishes after that is heard, and of what is no longer wanted nothing comes
+    /// after that. Without a link the change is remembered, and in force at the next
+    /// [`Event::Up`]; its `InForce` follows that.
     fn interest(&mut self, changes: &[(Interest, Wanted)]) -> Generation;
 
-    /// Asks for what is kept. Answered by [`Event::Fetched`], always, within 9 s.
+    /// Asks for what is kept. Answered by [`Event::Fetched`], always, within
+    /// [`TICKET_SECONDS_MAX`].
     ///
     /// # Errors
-    /// As much is under way as may be.
+    /// As much is under way as may be. [`Event::Room`] says when more is taken.
     fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), Full>;
 
     /// The next thing that happened; the waker is woken when there is another.
@@ -99,24 +137,25 @@ pub struct Session(pub u64);
 /// What an adapter tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// There is a link, and all interests are in force. `kept` tells one state of what the engine
-    /// keeps from another; none, if it keeps nothing.
+    /// There is a link, and all interests are in force. Said once for each link. `kept` tells one
+    /// state of what the engine keeps from another; none, if it keeps nothing.
     Up {
         /// Of this link.
         session: Session,
         /// The epoch of what is kept.
         kept: Option<u64>,
     },
-    /// There is no link any more, or there is still none; said once, and again when the reason
-    /// is another.
+    /// There is no link any more, or there is still none; said once, and again only when the
+    /// reason is another.
     Down(Down),
     /// An envelope of another node, or one that was stored, whoever published it.
     Received(Received),
-    /// Of what these interests would have heard something may be lost, without a broken link.
+    /// Of what these interests would have heard something may be lost, without a broken link; said
+    /// before or after what is not lost.
     Lost(Vec<Interest>),
     /// The changes up to this number are in force.
     InForce(Generation),
-    /// After [`Full`]: more is taken.
+    /// After a [`Full`], once: more is taken.
     Room,
     /// It is kept, under this number.
     Stored {
@@ -124,7 +163,7 @@ pub enum Event {
         ticket: Ticket,
         /// The engine's number for it.
         seq: u64,
-        /// It had been stored before with this id.
+        /// It had been stored before with this id, be it by this very call.
         is_duplicate: bool,
     },
     /// It is not kept, or nobody knows.
@@ -138,7 +177,8 @@ pub enum Event {
     Fetched {
         /// Of the call.
         ticket: Ticket,
-        /// What is there, oldest first; none, if the engine did not answer in time.
+        /// What is there, oldest first; none, if the engine did not answer in time, or keeps
+        /// nothing. Each one's `prev` is the one before it on its subject in this answer, or 0.
         kept: Option<Vec<Received>>,
     },
 }
@@ -146,7 +186,8 @@ pub enum Event {
 /// An envelope that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// What its subject is for; none, if that is for all nodes, or one.
+    /// What its subject is for; none, if that is for all nodes, or one. What was stored comes as
+    /// [`Space::Broadcast`], or as [`Space::Store`] if it was fetched.
     pub space: Option<Space>,
     /// As it was published.
     pub envelope: Bytes,
@@ -159,7 +200,7 @@ pub struct Received {
 pub struct Number {
     /// Its own.
     pub seq: u64,
-    /// That of the one before it on its subject; 0, if there is none.
+    /// That of the one before it on its subject; 0, if there is none, or none any more.
     pub prev: u64,
 }
 

@@ -4,12 +4,29 @@
 
 pub mod adapter;
 mod beat;
+pub mod contract;
+mod envelope;
+pub mod loopback;
+mod message;
 mod node_id;
+mod presence;
+mod seen;
 mod subject;
+mod wire;
 
 pub use adapter::{Adapter, Event, Full, Generation, Received, Session, Ticket, Wanted};
 pub use beat::{Beat, Hello};
+pub use envelope::{
+    Draft, ENVELOPE_BYTES_MAX, ENVELOPE_VERSION, EncodeError, Envelope, EnvelopeError, Except,
+    Flags, Header, Item, ItemPayload, Items, Kind, is_reserved, resent, stamped,
+};
+pub use message::{Message, NAME_BYTES_MAX, SETTINGS_MAX, VERSION_BYTES_MAX};
 pub use node_id::{NodeId, NotANodeId};
+pub use presence::{
+    PART_BYTES, PARTS_MAX, Part, PresenceParts, Told, UNFINISHED_MAX, ask_drafts, delta_drafts,
+    state_drafts,
+};
+pub use seen::{SEEN_NUMBERS, Seen, Taken};
 pub use subject::{
     BUCKETS, Bucket, Interest, PREFIX_BYTES_MAX, Prefix, PrefixError, Space, Subject,
     TOKEN_BYTES_MAX, TOPIC_BYTES_MAX,
