@@ -34,6 +34,10 @@ const ANSWERS_MAX: usize = 1_024;
 /// All of it happens in [`poll_event`](Adapter::poll_event): the owner polls it, with a waker, as
 /// long as the node runs. The runtime whose handle it has must have I/O and time turned on; only
 /// names of servers are looked up, and links are made, in tasks there.
+///
+/// Dropped, it ends its link at once: who wants what is under way to arrive polls until
+/// [`under_way`](Adapter::under_way) is 0. An envelope over 1 MB is dropped and counted
+/// ([`Statistics::refused_large`]): the engine would end the link over it.
 pub struct NatsAdapter {
     config: Arc<Config>,
     runtime: Handle,

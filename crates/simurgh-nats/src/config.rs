@@ -49,7 +49,7 @@ pub enum Credentials {
     },
     /// One word for all.
     Token(Secret),
-    /// The seed of a user's nkey, `SU…`: it signs what the server asks, and does not leave the node.
+    /// The seed of a user's nkey, `SU…`: it signs what the server asks, and stays in the node.
     Nkey(Secret),
     /// A user's token and the seed of its nkey: the text of a `.creds` file.
     Creds(Secret),

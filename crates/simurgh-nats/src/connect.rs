@@ -182,6 +182,9 @@ async fn one(config: &Config, server: Server, name: &str) -> Result<Established,
         let greeted = async {
             let stream = TcpStream::connect(address).await.map_err(|it| broken(it.to_string()))?;
             stream.set_nodelay(true).map_err(|error| broken(error.to_string()))?;
+            // What a dead link has not brought yet is not to come after all, beside the next link
+            // that sends it again.
+            stream.set_zero_linger().map_err(|error| broken(error.to_string()))?;
             greet(config, &server, stream, name).await
         };
         match timeout(ADDRESS_TIME_MAX, greeted).await {

@@ -7,11 +7,13 @@
 //! about to deliver to the old one does not look again for the new one; and the two deliveries of
 //! one message may have an answer to PING between them. Of what both bring the first is taken,
 //! and what has a lower number of the same publisher than that is dropped: the engine delivers
-//! what one publisher sent to one connection in order, whatever subscription it is for.
+//! what one publisher sent on one subject in order, whatever subscription it is for.
 //!
 //! ```text
 //! SUB new, PING k ──► PONG k: in force ──► 250 ms later: UNSUB old, PING m ──► PONG m: forgotten
 //! ```
+
+use std::hash::BuildHasher as _;
 
 use bytes::BytesMut;
 use foldhash::fast::RandomState;
@@ -22,9 +24,9 @@ use crate::wire::{self, Message};
 
 /// How long old and new subscriptions stand beside each other once the new ones are in force.
 pub(crate) const OVERLAP_MS: u64 = 250;
-/// Publishers whose numbers one overlap remembers; messages of more of them are taken from the old
-/// subscriptions only.
-const ORIGINS_MAX: usize = 4_096;
+/// Numbers that one overlap remembers, of a publisher on a subject each; messages of more of them
+/// are taken from the old subscriptions only.
+const NUMBERS_MAX: usize = 4_096;
 
 /// The first byte of what is an envelope.
 const VERSION: u8 = 1;
@@ -45,6 +47,8 @@ pub(crate) struct Interests {
     groups: Map<Key, Group>,
     /// Those groups in which subscriptions overlap.
     overlapping: Vec<Key>,
+    /// No overlap ends before.
+    next_tick_ms: Option<u64>,
     next_sid: u64,
     is_linked: bool,
 }
@@ -78,8 +82,8 @@ struct Overlap {
     phase: Phase,
     /// The subjects of the topics that are wanted, if an old subscription is for all.
     subjects: HashSet<Box<[u8]>, RandomState>,
-    /// Of each publisher, the number of the last envelope that was taken.
-    highest: Map<u64, u64>,
+    /// Of each publisher and subject, by its hash, the number of the last envelope that was taken.
+    highest: Map<(u64, u64), u64>,
     highest_stored: u64,
 }
 
@@ -101,6 +105,7 @@ impl Interests {
             nodes: Map::default(),
             groups: Map::default(),
             overlapping: Vec::new(),
+            next_tick_ms: None,
             next_sid: 1,
             is_linked: false,
         }
@@ -259,6 +264,7 @@ impl Interests {
         self.is_linked = false;
         self.by_sid.clear();
         self.overlapping.clear();
+        self.next_tick_ms = None;
         self.nodes.values_mut().for_each(|sid| *sid = None);
         for group in self.groups.values_mut() {
             group.exact.values_mut().for_each(|sid| *sid = None);
@@ -275,7 +281,9 @@ impl Interests {
             let Some(overlap) = &mut group.overlap else { continue };
             match overlap.phase {
                 Phase::New(of) if of <= ping => {
-                    overlap.phase = Phase::Both { until_ms: now_ms + OVERLAP_MS };
+                    let until_ms = now_ms + OVERLAP_MS;
+                    overlap.phase = Phase::Both { until_ms };
+                    self.next_tick_ms = Some(self.next_tick_ms.unwrap_or(until_ms).min(until_ms));
                 }
                 Phase::Ending(of) if of <= ping => {
                     for sid in &overlap.old {
@@ -293,26 +301,29 @@ impl Interests {
     /// Ends overlaps whose time is over: true if there were any, and PING number `ping` is to be
     /// sent.
     pub(crate) fn tick(&mut self, now_ms: u64, ping: PingNumber, out: &mut BytesMut) -> bool {
-        let mut has_ended = false;
+        if self.next_tick_ms.is_none_or(|at| at > now_ms) {
+            return false;
+        }
+        let (mut has_ended, mut next) = (false, None);
         for key in &self.overlapping {
             let Some(group) = self.groups.get_mut(key) else { continue };
             let Some(overlap) = &mut group.overlap else { continue };
-            if matches!(overlap.phase, Phase::Both { until_ms } if until_ms <= now_ms) {
+            let Phase::Both { until_ms } = overlap.phase else { continue };
+            if until_ms <= now_ms {
                 overlap.phase = Phase::Ending(ping);
                 overlap.old.iter().for_each(|sid| wire::put_unsubscribe(out, *sid));
                 has_ended = true;
+            } else {
+                next = Some(next.unwrap_or(until_ms).min(until_ms));
             }
         }
+        self.next_tick_ms = next;
         has_ended
     }
 
     /// When [`tick`](Self::tick) has something to do.
     pub(crate) fn next_tick_ms(&self) -> Option<u64> {
-        let until = |key| match self.groups.get(key)?.overlap.as_ref()?.phase {
-            Phase::Both { until_ms } => Some(until_ms),
-            _ => None,
-        };
-        self.overlapping.iter().filter_map(until).min()
+        self.next_tick_ms
     }
 
     /// Whether a message is wanted, and not there already; if so, its subject's space.
@@ -364,13 +375,14 @@ impl Overlap {
         };
         // The envelope's header: whose it is, and its number.
         if let Some((origin, n)) = field(4).zip(field(12)) {
-            if let Some(highest) = self.highest.get_mut(&origin) {
+            let key = (origin, self.highest.hasher().hash_one(message.subject()));
+            if let Some(highest) = self.highest.get_mut(&key) {
                 let is_new = n > *highest;
                 *highest = n.max(*highest);
                 return is_new;
             }
-            if self.highest.len() < ORIGINS_MAX {
-                self.highest.insert(origin, n);
+            if self.highest.len() < NUMBERS_MAX {
+                self.highest.insert(key, n);
                 return true;
             }
         }

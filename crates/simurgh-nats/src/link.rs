@@ -15,7 +15,7 @@ use crate::wire::{Decoder, Message, Op};
 
 /// A PING is sent when none was for so long.
 const PING_EVERY_MS: u64 = 2_000;
-/// Nothing was heard for so long after a PING, so that two more were sent in vain: the link is dead.
+/// Nothing was heard for so long after a PING, and two more were sent in vain: the link is dead.
 const SILENT_MAX_MS: u64 = 2 * PING_EVERY_MS;
 /// How long what was published waits for the PING that confirms it: one for all of that time.
 const CONFIRM_MS: u64 = 20;

@@ -181,8 +181,8 @@ mod tests {
 
     #[test]
     fn a_file_of_credentials_has_two_parts() {
-        let text = "-----BEGIN NATS USER JWT-----\neyJ0.eyJq.a-_b\n------END NATS USER JWT------\n\n\
-            ***** IMPORTANT *****\nNKEY Seed printed below can be used to sign.\n\n\
+        let text = "-----BEGIN NATS USER JWT-----\neyJ0.eyJq.a-_b\n\
+            ------END NATS USER JWT------\n\n***** IMPORTANT *****\nNKEY Seed printed below can be used to sign.\n\n\
             -----BEGIN USER NKEY SEED-----\r\nSUAB\r\n------END USER NKEY SEED------\n\n*****\n";
         assert_eq!(parts_of_creds(text), Ok(("eyJ0.eyJq.a-_b", "SUAB")));
         assert_eq!(parts_of_creds(&text[..100]), Err(BadCredentials::Creds));
@@ -197,7 +197,10 @@ mod tests {
         }
 
         #[test]
-        fn what_was_encoded_is_decoded(bytes in prop::array::uniform32(any::<u8>()), rest in any::<u32>()) {
+        fn what_was_encoded_is_decoded(
+            bytes in prop::array::uniform32(any::<u8>()),
+            rest in any::<u32>(),
+        ) {
             let mut all = [0; 36];
             all[..32].copy_from_slice(&bytes);
             all[32..].copy_from_slice(&rest.to_le_bytes());

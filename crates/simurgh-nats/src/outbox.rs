@@ -3,15 +3,11 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use simurgh_cluster::{Full, Subject};
+use simurgh_cluster::adapter::{UNDER_WAY_BYTES_MAX, UNDER_WAY_MAX};
+use simurgh_cluster::{Full, Subject, resent};
 
 use crate::interests::PingNumber;
 use crate::wire;
-
-/// Envelopes that wait at most.
-pub(crate) const ENVELOPES_MAX: usize = 1_024;
-/// Bytes of envelopes that wait at most, but for a single one.
-pub(crate) const BYTES_MAX: usize = 1 << 20;
 
 /// Envelopes in the order in which they were published, until a PING that was sent after them is
 /// answered.
@@ -45,8 +41,9 @@ impl Outbox {
         envelope: Bytes,
         link: Option<(PingNumber, &mut BytesMut)>,
     ) -> Result<(), Full> {
-        let is_too_much = self.bytes + envelope.len() > BYTES_MAX && !self.waiting.is_empty();
-        if self.waiting.len() >= ENVELOPES_MAX || is_too_much {
+        let is_too_much =
+            self.bytes + envelope.len() > UNDER_WAY_BYTES_MAX && !self.waiting.is_empty();
+        if self.waiting.len() >= UNDER_WAY_MAX || is_too_much {
             self.was_full = true;
             return Err(Full);
         }
@@ -65,12 +62,10 @@ impl Outbox {
         for waiting in &mut self.waiting {
             waiting.ping = Some(ping);
             if waiting.may_be_there {
-                let envelope = mark_resent(&waiting.envelope);
-                wire::put_publish(out, waiting.subject.as_str(), &envelope);
+                waiting.envelope = resent(std::mem::take(&mut waiting.envelope));
                 self.resent += 1;
-            } else {
-                wire::put_publish(out, waiting.subject.as_str(), &waiting.envelope);
             }
+            wire::put_publish(out, waiting.subject.as_str(), &waiting.envelope);
         }
     }
 
@@ -90,7 +85,8 @@ impl Outbox {
             self.bytes -= first.envelope.len();
             self.waiting.pop_front();
         }
-        let has_room = self.waiting.len() <= ENVELOPES_MAX / 2 && self.bytes <= BYTES_MAX / 2;
+        let has_room =
+            self.waiting.len() <= UNDER_WAY_MAX / 2 && self.bytes <= UNDER_WAY_BYTES_MAX / 2;
         has_room && std::mem::take(&mut self.was_full)
     }
 
@@ -103,20 +99,6 @@ impl Outbox {
     pub(crate) fn resent(&self) -> u64 {
         self.resent
     }
-}
-
-/// An envelope with the flag that says that it may have come before (CLUSTER §5). What is no
-/// envelope stays as it is.
-fn mark_resent(envelope: &Bytes) -> Bytes {
-    const HEADER_BYTES: usize = 20;
-    const FLAGS: usize = 2;
-    const RESENT: u8 = 1;
-    if envelope.len() < HEADER_BYTES {
-        return envelope.clone();
-    }
-    let mut marked = BytesMut::from(&envelope[..]);
-    marked[FLAGS] |= RESENT;
-    marked.freeze()
 }
 
 #[cfg(test)]
@@ -155,7 +137,7 @@ mod tests {
     fn as_many_wait_as_may_and_room_is_told_once() {
         let mut outbox = Outbox::default();
         let mut out = BytesMut::new();
-        for n in 0..ENVELOPES_MAX as u64 {
+        for n in 0..UNDER_WAY_MAX as u64 {
             let ping = 1 + n / 256;
             outbox.publish(&subject(), envelope(n), Some((ping, &mut out))).unwrap();
         }
@@ -169,7 +151,7 @@ mod tests {
     #[test]
     fn bytes_are_bounded_but_one_envelope_is_always_taken() {
         let mut outbox = Outbox::default();
-        let large = Bytes::from(vec![0; BYTES_MAX + 1]);
+        let large = Bytes::from(vec![0; UNDER_WAY_BYTES_MAX + 1]);
         outbox.publish(&subject(), large, None).unwrap();
         assert_eq!(outbox.publish(&subject(), envelope(1), None), Err(Full));
     }
@@ -190,12 +172,6 @@ mod tests {
         assert_eq!(outbox.resent(), 1);
         outbox.pong(3);
         assert_eq!(outbox.len(), 0);
-    }
-
-    #[test]
-    fn what_is_no_envelope_is_sent_again_as_it_is() {
-        assert_eq!(mark_resent(&Bytes::from_static(b"short")), &b"short"[..]);
-        assert_eq!(mark_resent(&envelope(1))[..4], [1, 1, 1, 0]);
     }
 
     proptest! {

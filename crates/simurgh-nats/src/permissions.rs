@@ -14,8 +14,8 @@ pub struct Permissions {
 }
 
 impl Permissions {
-    /// Exactly what a node of this prefix needs. `streams` are the names of JetStream's streams that
-    /// keep topics; none, if nothing is kept.
+    /// Exactly what a node of this prefix needs. `streams` are the names of JetStream's streams
+    /// that keep topics; none, if nothing is kept.
     pub fn of(prefix: &Prefix, streams: &[&str]) -> Self {
         let prefix = prefix.as_str();
         let spaces = |letters: &[&str]| -> Vec<String> {

@@ -318,13 +318,13 @@ fn a_flood_of_publishers_while_interests_change_is_bounded() {
         };
         interests.hear(&message).is_some()
     };
-    for origin in 0..2 * ORIGINS_MAX as u64 {
+    for origin in 0..2 * NUMBERS_MAX as u64 {
         // Of those beyond, the old subscription's are taken alone.
         assert!(hears(1, origin));
         assert!(!hears(2, origin));
     }
     let overlap = interests.groups.values().next().unwrap().overlap.as_ref().unwrap();
-    assert_eq!(overlap.highest.len(), ORIGINS_MAX);
+    assert_eq!(overlap.highest.len(), NUMBERS_MAX);
 }
 
 #[test]

@@ -25,7 +25,8 @@ fn messages(bytes: &[u8], step: usize) -> Vec<(u64, Vec<u8>, Vec<u8>)> {
 #[test]
 fn what_a_server_says_is_understood_however_it_is_cut() {
     let said = b"INFO {\"a\":1} \r\nPING\r\n+OK\r\nMSG p.b.0.1c.a 7 3\r\nx\r\n\r\nPONG\r\n\
-        HMSG p.b 8 r.e 12 14\r\nNATS/1.0\r\n\r\nhi\r\n-ERR 'Stale Connection'\r\nMSG a 9 b 0\r\n\r\n";
+        HMSG p.b 8 r.e 12 14\r\nNATS/1.0\r\n\r\nhi\r\n\
+        -ERR 'Stale Connection'\r\nMSG a 9 b 0\r\n\r\n";
     let expected = all(said, said.len()).unwrap();
     assert_eq!(expected.len(), 7);
     assert_eq!(expected[0], Op::Info(Bytes::from_static(b"{\"a\":1} ")));
@@ -111,14 +112,18 @@ fn what_is_said_to_a_server_reads_as_the_protocol_has_it() {
     put_unsubscribe(&mut out, u64::MAX);
     put_publish(&mut out, "p.n", b"a\r\n");
     put_publish(&mut out, "p.n", b"");
-    let text = "SUB p.b.0.1c.* 17\r\nUNSUB 18446744073709551615\r\nPUB p.n 3\r\na\r\n\r\nPUB p.n 0\r\n\r\n";
+    let text = "SUB p.b.0.1c.* 17\r\nUNSUB 18446744073709551615\r\n\
+        PUB p.n 3\r\na\r\n\r\nPUB p.n 0\r\n\r\n";
     assert_eq!(str::from_utf8(&out).unwrap(), text);
 }
 
 proptest! {
     #[test]
     fn messages_are_read_as_they_were_written(
-        sent in prop::collection::vec(("[a-z.]{1,40}", 0..1_000_000_u64, prop::collection::vec(any::<u8>(), 0..300)), 0..20),
+        sent in prop::collection::vec(
+            ("[a-z.]{1,40}", 0..1_000_000_u64, prop::collection::vec(any::<u8>(), 0..300)),
+            0..20,
+        ),
         step in 1..200_usize,
     ) {
         let mut said = Vec::new();
@@ -148,7 +153,8 @@ proptest! {
         said[place] = to;
         let _ = all(&said, step).map(|ops| ops.into_iter().for_each(|op| {
             if let Op::Message(message) = op {
-                let _ = (message.subject().len(), message.header("a").is_some(), message.into_payload());
+                let _ = (message.subject().len(), message.header("a").is_some());
+                let _ = message.into_payload();
             }
         }));
     }

@@ -2,6 +2,7 @@
 //! tests say so and do nothing; in CI they fail.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod contract;
 mod credentials;
 mod encryption;
 mod links;

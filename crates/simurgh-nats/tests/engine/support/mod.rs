@@ -3,6 +3,7 @@
 pub(crate) mod authority;
 pub(crate) mod jwt;
 mod node;
+pub(crate) mod proxy;
 
 use std::env;
 use std::fs;
