@@ -11,6 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-history", &["simurgh-proto"]),
     ("simurgh-token", &[]),
     ("simurgh-cluster", &["simurgh-presence", "simurgh-proto"]),
+    ("simurgh-nats", &["simurgh-cluster"]),
     // Of the reactor its plain data only, and within it rooms have arrows too: see rooms.rs.
     ("simurgh-core", &["simurgh-history", "simurgh-presence", "simurgh-proto", "simurgh-reactor"]),
     ("simurgh-sim", &["simurgh-core", "simurgh-presence", "simurgh-proto", "simurgh-reactor"]),
