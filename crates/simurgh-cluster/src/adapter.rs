@@ -251,3 +251,39 @@ pub enum Fetch {
         subjects: Vec<Subject>,
     },
 }
+
+impl<A: Adapter + ?Sized> Adapter for Box<A> {
+    fn start(&mut self, me: NodeId) {
+        (**self).start(me);
+    }
+
+    fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), Full> {
+        (**self).publish(to, envelope)
+    }
+
+    fn store(
+        &mut self,
+        to: &Subject,
+        id: &str,
+        envelope: Bytes,
+        ticket: Ticket,
+    ) -> Result<(), Full> {
+        (**self).store(to, id, envelope, ticket)
+    }
+
+    fn interest(&mut self, changes: &[(Interest, Wanted)]) -> Generation {
+        (**self).interest(changes)
+    }
+
+    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), Full> {
+        (**self).fetch(what, ticket)
+    }
+
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event> {
+        (**self).poll_event(context)
+    }
+
+    fn under_way(&self) -> usize {
+        (**self).under_way()
+    }
+}

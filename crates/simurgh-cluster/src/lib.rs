@@ -5,6 +5,7 @@
 pub mod adapter;
 mod beat;
 mod chance;
+mod cluster;
 pub mod contract;
 mod disconnects;
 mod envelope;
@@ -21,6 +22,7 @@ mod wire;
 
 pub use adapter::{Adapter, Event, Full, Generation, Received, Session, Ticket, Wanted};
 pub use beat::{Beat, Hello};
+pub use cluster::{Cluster, ClusterConfig, Counts, Local, Notice, State, Time};
 pub use disconnects::{
     DisconnectNumber, DisconnectSend, Disconnects, DisconnectsConfig, Outcome, TooMany,
 };
@@ -37,7 +39,7 @@ pub use presence::{
     PART_BYTES, PARTS_MAX, Part, PresenceParts, Told, UNFINISHED_MAX, ask_drafts, delta_drafts,
     state_drafts,
 };
-pub use seen::{SEEN_NUMBERS, Seen, Taken};
+pub use seen::Seen;
 pub use subject::{
     BUCKETS, Bucket, Interest, PREFIX_BYTES_MAX, Prefix, PrefixError, Space, Subject,
     TOKEN_BYTES_MAX, TOPIC_BYTES_MAX,

@@ -8,7 +8,8 @@
 //! part       u16 which, from 0; u16 of how many; u32 CRC-32 of the whole; bytes of the whole
 //! delta      u64 from, u64 to; u32 count, entries; u32 count, refs that are gone
 //! snapshot   u64 version; u32 count, entries
-//! entry      u8 1 if it replaces a ref, else 0; ref; [ref]; u32 length, key; u32 length, meta
+//! entry      u8 flags: 1 replaces a ref, 2 has something beside its key's metas; ref; [ref];
+//!            u32 length, key; u32 length, meta; [u32 length, what stands beside]
 //! ref        12 bytes, not all of them 0
 //! ```
 //! The checksum is also what tells parts of one whole from those of another: two answers of a node
@@ -18,7 +19,7 @@ mod parts;
 #[cfg(test)]
 mod tests;
 
-use simurgh_presence::{Delta, Meta, Owner, PhxRef, Shared, Snapshot};
+use simurgh_presence::{Delta, Extra, Meta, Owner, PhxRef, Shared, Snapshot};
 
 use crate::envelope::{Draft, ENVELOPE_BYTES_MAX, EncodeError, Envelope, EnvelopeError, Kind};
 use crate::node_id::NodeId;
@@ -35,6 +36,9 @@ pub const PARTS_MAX: u16 = 1024;
 /// What an entry takes at least: a flag, a ref, two lengths and `{}`.
 const ENTRY_BYTES_LEAST: usize = 1 + REF_BYTES + 4 + 4 + 2;
 const REF_BYTES: usize = 12;
+/// Flags of an entry.
+const REPLACES: u8 = 1;
+const HAS_EXTRA: u8 = 2;
 /// What envelopes of asks are filled up to: one more topic of any length fits behind it.
 const ASKS_BYTES: usize = PART_BYTES;
 const _: () = assert!(ASKS_BYTES + 2 * (TOPIC_BYTES_MAX + 100) < ENVELOPE_BYTES_MAX);
@@ -192,13 +196,15 @@ fn put_count(out: &mut Vec<u8>, count: usize) -> Result<(), EncodeError> {
 
 fn put_entries(out: &mut Vec<u8>, entries: &[Shared]) -> Result<(), EncodeError> {
     put_count(out, entries.len())?;
-    for Shared { key, phx_ref, phx_ref_prev, meta } in entries {
-        out.push(phx_ref_prev.is_some().into());
+    for Shared { key, phx_ref, phx_ref_prev, meta, extra } in entries {
+        let replaces = if phx_ref_prev.is_some() { REPLACES } else { 0 };
+        out.push(replaces | if extra.is_some() { HAS_EXTRA } else { 0 });
         out.extend_from_slice(&phx_ref.to_bytes());
         if let Some(prev) = phx_ref_prev {
             out.extend_from_slice(&prev.to_bytes());
         }
-        for text in [key, meta.as_str()] {
+        let extra = extra.as_ref().map(Extra::as_str);
+        for text in [&**key, meta.as_str()].into_iter().chain(extra) {
             if !wire::put_bytes32(out, text.as_bytes()) {
                 return Err(EncodeError::TooLarge(text.len()));
             }
@@ -228,16 +234,19 @@ fn entries(reader: &mut Reader<'_>) -> Result<Vec<Shared>, EnvelopeError> {
 }
 
 fn entry(reader: &mut Reader<'_>) -> Result<Shared, EnvelopeError> {
-    let replaces = match reader.u8()? {
-        0 => false,
-        1 => true,
-        _ => return Err(EnvelopeError::Malformed("an entry replaces another, or does not")),
-    };
+    let flags = reader.u8()?;
+    if flags & !(REPLACES | HAS_EXTRA) != 0 {
+        return Err(EnvelopeError::Malformed("an entry has flags that do not exist"));
+    }
     let own = phx_ref(reader)?;
-    let phx_ref_prev = if replaces { Some(phx_ref(reader)?) } else { None };
+    let phx_ref_prev = if flags & REPLACES != 0 { Some(phx_ref(reader)?) } else { None };
     let key = wire::text(reader.bytes32()?)?.into();
     let meta = Meta::parse(reader.bytes32()?).map_err(EnvelopeError::Meta)?;
-    Ok(Shared { key, phx_ref: own, phx_ref_prev, meta })
+    let extra = match flags & HAS_EXTRA {
+        0 => None,
+        _ => Some(Extra::parse(reader.bytes32()?).map_err(EnvelopeError::Meta)?),
+    };
+    Ok(Shared { key, phx_ref: own, phx_ref_prev, meta, extra })
 }
 
 /// How many of at least so many bytes follow: no more than there are bytes for.

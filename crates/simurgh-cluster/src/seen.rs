@@ -1,53 +1,31 @@
-//! Which envelopes of a node have been received, so that none is taken twice.
+//! What has been received of a peer's broadcasts, so that what it sends again is not heard twice.
 
-/// Numbers that a window spans.
-pub const SEEN_NUMBERS: u64 = 1 << 16;
+use crate::subject::{BUCKETS, Bucket};
 
-const WORD_BITS: u64 = u64::BITS as u64;
-const WORDS: usize = (SEEN_NUMBERS / WORD_BITS) as usize;
+/// Where numbers are of what is for one node alone.
+const ALONE: usize = BUCKETS;
 
-/// What is known of an envelope by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
-    /// It has not been received before.
-    New,
-    /// It has been: drop it.
-    Again,
-    /// It was sent again, and is too old to tell whether it has been received: drop it, and count
-    /// it as lost.
-    TooOld,
-}
-
-/// The last 65,536 numbers of one publisher, and which of them have been received: a bit for each,
-/// sliding with the highest, as receivers of IPsec guard themselves against replays (RFC 4303,
-/// section 3.4.3, and appendix A2).
+/// The highest number received of one peer's broadcasts, by bucket.
 ///
-/// Numbers are the publisher's, over all it sends; a receiver gets some of them, and those of
-/// different topics may overtake each other. A publisher sends again at most what it had under way
-/// when its link broke, a thousand or so, before anything newer: far less than a window. What is
-/// older than the window and was not sent again cannot have been received before, since engines
-/// deliver once; it is new.
+/// A peer whose link broke sends again what the engine may not have, all of it in the same order
+/// and before anything newer; so others may hear 3, 4, 5, 3, 4, 5, 6. On one topic the numbers of a
+/// peer come in order, and so they do in one bucket, since a bucket is heard by one interest at a
+/// time: what is not above the highest is either a duplicate, or was lost on its first way and
+/// would now come behind what is newer. At most once and in order, it is not passed on.
 ///
-/// It takes its 8 kB when it is made, and not when the first is sent again: what had been received
-/// before that would then be unknown, and that is just what may come twice. A forged number far
-/// ahead of its publisher's does no harm but that what follows is told apart by its flag alone.
+/// It takes 32 kB, when a peer is first heard.
 ///
 /// ```
-/// use simurgh_cluster::{Seen, Taken};
+/// use simurgh_cluster::{Bucket, Seen};
 ///
-/// let mut seen = Seen::new();
-/// assert_eq!(seen.take(7, false), Taken::New);
-/// assert_eq!(seen.take(6, false), Taken::New);
-/// assert_eq!(seen.take(7, true), Taken::Again);
-/// assert_eq!(seen.take(5, true), Taken::New);
+/// let (mut seen, bucket) = (Seen::new(), Bucket::of("rooms:lobby"));
+/// let numbers = [3, 5, 3, 4, 5, 6];
+/// let heard = numbers.map(|n| seen.take(Some(bucket), n));
+/// assert_eq!(heard, [true, true, false, false, false, true]);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// The highest number received; 0 before the first.
-    top: u64,
-    /// Of each number from `top` down to 65,535 below it, whether it has been received; at its
-    /// remainder.
-    bits: Box<[u64; WORDS]>,
+    highest: Box<[u64; BUCKETS + 1]>,
 }
 
 impl Default for Seen {
@@ -59,164 +37,78 @@ impl Default for Seen {
 impl Seen {
     /// Nothing has been received.
     pub fn new() -> Self {
-        Self { top: 0, bits: Box::new([0; WORDS]) }
+        Self { highest: Box::new([0; BUCKETS + 1]) }
     }
 
-    /// Notes that an envelope has been received; what is known of it.
-    pub fn take(&mut self, n: u64, is_resent: bool) -> Taken {
-        if n > self.top {
-            self.slide_to(n);
-        } else if self.top - n >= SEEN_NUMBERS {
-            return if is_resent { Taken::TooOld } else { Taken::New };
-        }
-        let bit = 1 << (n % WORD_BITS);
-        let word = self.word(n);
-        if *word & bit != 0 {
-            return Taken::Again;
-        }
-        *word |= bit;
-        Taken::New
-    }
-
-    /// The highest number received; 0 before the first.
-    pub const fn top(&self) -> u64 {
-        self.top
+    /// Notes that a broadcast has been received, of a topic in this bucket, or for this node alone;
+    /// whether it is to be heard.
+    pub fn take(&mut self, bucket: Option<Bucket>, n: u64) -> bool {
+        let at = bucket.map_or(ALONE, Bucket::number);
+        let Some(highest) = self.highest.get_mut(at) else { return true };
+        let is_new = n > *highest;
+        *highest = n.max(*highest);
+        is_new
     }
 
     /// Bytes of heap.
     pub const fn heap_bytes(&self) -> usize {
-        size_of::<[u64; WORDS]>()
-    }
-
-    /// Forgets the numbers whose places those up to `top` take.
-    fn slide_to(&mut self, top: u64) {
-        let (from, slid) = (self.top + 1, top - self.top);
-        self.top = top;
-        if slid >= SEEN_NUMBERS {
-            self.bits.fill(0);
-            return;
-        }
-        let (first, last) = (from / WORD_BITS, top / WORD_BITS);
-        let behind_first = u64::MAX << (from % WORD_BITS);
-        let before_last = u64::MAX >> (WORD_BITS - 1 - top % WORD_BITS);
-        if first == last {
-            *self.word(from) &= !(behind_first & before_last);
-            return;
-        }
-        *self.word(from) &= !behind_first;
-        for between in first + 1..last {
-            *self.word(between * WORD_BITS) = 0;
-        }
-        *self.word(top) &= !before_last;
-    }
-
-    fn word(&mut self, n: u64) -> &mut u64 {
-        &mut self.bits[(n / WORD_BITS) as usize % WORDS]
+        size_of::<[u64; BUCKETS + 1]>()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use proptest::prelude::*;
 
     use super::*;
 
-    /// The same, remembering everything.
-    #[derive(Default)]
-    struct Model {
-        top: u64,
-        received: HashSet<u64>,
-    }
-
-    impl Model {
-        fn take(&mut self, n: u64, is_resent: bool) -> Taken {
-            self.top = self.top.max(n);
-            if n + SEEN_NUMBERS <= self.top {
-                return if is_resent { Taken::TooOld } else { Taken::New };
-            }
-            if self.received.insert(n) { Taken::New } else { Taken::Again }
-        }
-    }
-
-    /// Where the next number is, seen from the last: near, at the window's ends, or far.
-    fn steps() -> impl Strategy<Value = i64> {
-        let size = SEEN_NUMBERS as i64;
-        prop_oneof![
-            8 => -70..200i64,
-            2 => prop::sample::select(vec![-1, 0, 1, 63, 64, 65, 128]),
-            2 => -size - 130..-size + 130,
-            2 => size - 130..size + 130,
-            1 => -size..size,
-            1 => -4 * size..4 * size,
-        ]
-    }
-
     proptest! {
+        /// Whatever is lost, and whenever links break: each bucket is heard in order, and nothing
+        /// that was neither lost nor sent again is missing.
         #[test]
-        fn knows_what_a_set_of_all_numbers_knows(
-            start in prop_oneof![0..10u64, 0..1u64 << 40],
-            steps in prop::collection::vec((steps(), any::<bool>()), 1..400),
+        fn what_comes_again_after_a_broken_link_is_heard_once_and_in_order(
+            losses in prop::collection::vec(0..10u8, 1..300),
+            breaks in prop::collection::btree_set(1..300usize, 0..6),
         ) {
-            let (mut seen, mut model) = (Seen::new(), Model::default());
-            let mut n = start;
-            for (step, is_resent) in steps {
-                n = n.saturating_add_signed(step);
-                prop_assert_eq!(seen.take(n, is_resent), model.take(n, is_resent), "{}", n);
-                prop_assert_eq!(seen.top(), model.top);
+            let (mut seen, mut heard) = (Seen::new(), vec![Vec::new(); 3]);
+            let bucket = |n: u64| Bucket::new((n % 3) as u16);
+            let mut hears = |n: u64| {
+                if seen.take(Some(bucket(n)), n) {
+                    heard[(n % 3) as usize].push(n);
+                }
+            };
+            let mut arrived = Vec::new();
+            for (at, loss) in losses.iter().enumerate() {
+                let n = at as u64 + 1;
+                if *loss > 0 {
+                    arrived.push(n);
+                    hears(n);
+                }
+                if breaks.contains(&at) {
+                    (n.saturating_sub(50).max(1)..=n).for_each(&mut hears);
+                }
+            }
+            for (of, numbers) in heard.iter().enumerate() {
+                prop_assert!(numbers.is_sorted_by(|one, other| one < other), "{:?}", numbers);
+                let own = arrived.iter().filter(|n| **n % 3 == of as u64);
+                for n in own {
+                    prop_assert!(numbers.contains(n), "{} is missing", n);
+                }
             }
         }
     }
 
     #[test]
-    fn what_is_sent_again_after_a_broken_link_is_taken_once() {
+    fn buckets_and_what_is_for_one_node_are_apart() {
         let mut seen = Seen::new();
-        // Every third is for this node; the last 500 were lost with the link.
-        let mine = || (1..=100_000u64).filter(|n| n % 3 == 0);
-        for n in mine().filter(|n| *n <= 99_500) {
-            assert_eq!(seen.take(n, false), Taken::New, "{n}");
-        }
-        for n in mine().filter(|n| *n > 98_976) {
-            let expected = if n <= 99_500 { Taken::Again } else { Taken::New };
-            assert_eq!(seen.take(n, true), expected, "{n}");
-        }
-        for n in mine().filter(|n| *n > 40_000) {
-            assert_eq!(seen.take(n, true), Taken::Again, "{n}");
-        }
+        assert!(seen.take(Some(Bucket::new(0)), 9) && seen.take(None, 5));
+        assert!(seen.take(Some(Bucket::new(4095)), 3));
+        assert!(!seen.take(None, 5) && seen.take(None, 6));
+        assert!(!seen.take(Some(Bucket::new(0)), 9));
     }
 
     #[test]
-    fn a_jump_as_long_as_the_window_forgets_all_of_it() {
-        for jump in [SEEN_NUMBERS - 1, SEEN_NUMBERS, SEEN_NUMBERS + 1, u64::MAX - 2000] {
-            let mut seen = Seen::new();
-            for n in 1..=2000 {
-                seen.take(n, false);
-            }
-            assert_eq!(seen.take(2000 + jump, false), Taken::New);
-            let kept = if jump < SEEN_NUMBERS { Taken::Again } else { Taken::TooOld };
-            assert_eq!(seen.take(2000, true), kept, "{jump}");
-            assert_eq!(seen.take(1999, true), Taken::TooOld, "{jump}");
-            assert_eq!(seen.take(1999, false), Taken::New, "none sent it again");
-            let others = (2001..2000 + jump).rev().take(SEEN_NUMBERS as usize - 2);
-            for n in others {
-                assert_eq!(seen.take(n, true), Taken::New, "{n} after {jump}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_number_far_ahead_makes_nobody_lose_what_was_sent_once() {
-        let mut seen = Seen::new();
-        assert_eq!(seen.take(u64::MAX, false), Taken::New);
-        assert_eq!((seen.take(1, false), seen.take(2, false)), (Taken::New, Taken::New));
-        assert_eq!(seen.take(2, true), Taken::TooOld);
-        assert_eq!(seen.take(u64::MAX, true), Taken::Again);
-    }
-
-    #[test]
-    fn a_peer_costs_8_kilobytes() {
-        let bytes = size_of::<Seen>() + Seen::new().heap_bytes();
-        assert_eq!(bytes, 8192 + 16);
+    fn a_peer_costs_32_kilobytes() {
+        assert_eq!(size_of::<Seen>() + Seen::new().heap_bytes(), 32_768 + 16);
     }
 }

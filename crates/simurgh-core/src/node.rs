@@ -187,6 +187,17 @@ pub trait Node: Reach + Sized + 'static {
         Ok(())
     }
 
+    /// A broadcast that no channel makes, from any thread, for this node alone.
+    ///
+    /// # Errors
+    /// The payload is too large, or too much is under way.
+    fn broadcast_local(&self, broadcast: Broadcast) -> Result<(), BroadcastError> {
+        let (topic, event) = (broadcast.topic(), broadcast.event());
+        self.may_broadcast(topic, event, broadcast.payload().len())?;
+        self.broadcast_here(Arc::new(broadcast));
+        Ok(())
+    }
+
     /// A broadcast for all shards of this node, by whomever it was made.
     fn broadcast_here(&self, broadcast: Arc<Broadcast>) {
         for shard in 0..self.shards() {

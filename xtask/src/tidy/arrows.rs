@@ -18,7 +18,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Tokens by a feature of the library alone.
     (
         "simurgh",
-        &["simurgh-core", "simurgh-page", "simurgh-proto", "simurgh-reactor", "simurgh-token"],
+        &[
+            "simurgh-cluster",
+            "simurgh-core",
+            "simurgh-page",
+            "simurgh-presence",
+            "simurgh-proto",
+            "simurgh-reactor",
+            "simurgh-token",
+        ],
     ),
     ("simurgh-load", &["simurgh-page", "simurgh-proto", "simurgh-reactor"]),
     // The binary shows everything, the examples it serves included.

@@ -272,7 +272,7 @@ proptest! {
         for (node, from) in (0..NODES).flat_map(|node| (0..NODES).map(move |from| (node, from))) {
             let heard = it.numbers(node, from, "a");
             if node == from {
-                prop_assert_eq!(heard, vec![]);
+                prop_assert!(heard.is_empty());
                 continue;
             }
             let links = it.nodes[from].ups - 1;

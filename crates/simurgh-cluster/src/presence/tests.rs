@@ -19,14 +19,15 @@ fn phx_ref(n: u32) -> PhxRef {
 
 fn entry(n: u32, key: &str, meta: &str) -> Shared {
     let meta = Meta::parse(meta).unwrap();
-    Shared { key: key.into(), phx_ref: phx_ref(n), phx_ref_prev: None, meta }
+    Shared { key: key.into(), phx_ref: phx_ref(n), phx_ref_prev: None, meta, extra: None }
 }
 
 fn shared() -> impl Strategy<Value = Shared> {
     const METAS: [&str; 3] = ["{}", r#"{"a":"räum"}"#, r#"{"n":[1,2.50],"x":{"phx_ref":1}}"#];
-    let refs = (any::<u32>(), any::<Option<u32>>());
+    let refs = (any::<u32>(), any::<Option<u32>>(), any::<bool>());
     (".{0,20}", refs, prop::sample::select(&METAS[..])).prop_map(|(key, refs, meta)| Shared {
         phx_ref_prev: refs.1.map(phx_ref),
+        extra: refs.2.then(|| Extra::parse(r#"{"user":{"name":"Zoë"}}"#).unwrap()),
         ..entry(refs.0, &key, meta)
     })
 }
@@ -318,7 +319,7 @@ fn a_stranger_may_not_tell_what_no_table_could() {
     assert!(matches!(delta(6, 5, unchanged), Err(EnvelopeError::Malformed(_))));
     // Behind the versions and the count stand the entry's flag and its ref.
     let at = 8 + 8 + 4;
-    assert!(matches!(delta(0, 1, &|it| it[at] = 2), Err(EnvelopeError::Malformed(_))));
+    assert!(matches!(delta(0, 1, &|it| it[at] = 4), Err(EnvelopeError::Malformed(_))));
     let no_ref: &dyn Fn(&mut Vec<u8>) = &|it| it[at + 1..at + 13].fill(0);
     assert!(matches!(delta(0, 1, no_ref), Err(EnvelopeError::Malformed(_))));
     let many: &dyn Fn(&mut Vec<u8>) = &|it| it[16..20].fill(255);

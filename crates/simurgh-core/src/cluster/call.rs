@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use simurgh_presence::{Delta, Owner, Snapshot};
+use simurgh_presence::ToPeers;
 
 use crate::broadcast::Broadcast;
 
@@ -29,49 +29,6 @@ pub enum ToCluster {
     TopicEnds(Box<str>, u16),
     /// About the presences of a topic, by the shard that keeps them here.
     Presence(Box<str>, ToPeers),
-}
-
-/// What the home of a topic's presences says to those on other nodes.
-#[derive(Debug)]
-pub enum ToPeers {
-    /// Members here are present, or want to know who is: all others are to be asked.
-    /// [`FromPeers::Asked`] says whom that was.
-    Begin,
-    /// Not any more.
-    End,
-    /// What has changed here, for all.
-    Delta(Delta),
-    /// Something of this node's is missing here.
-    Ask(Owner),
-    /// All that is here, for a node that has asked.
-    State(Owner, Snapshot),
-}
-
-/// What the home of a topic's presences hears of those on other nodes.
-#[derive(Debug)]
-pub enum FromPeers {
-    /// These nodes were asked for what they have; each answers with a state, or is gone.
-    Asked(Arc<[Owner]>),
-    /// What has changed there.
-    Delta(Delta),
-    /// All that is there.
-    State(Snapshot),
-    /// A node asks for what is here.
-    Wants(Owner),
-}
-
-impl FromPeers {
-    /// Bytes that are charged to the home's shard while it is on its way.
-    pub(crate) fn weight(&self) -> usize {
-        let entries = |all: &[simurgh_presence::Shared]| {
-            all.iter().map(|it| it.key.len() + it.meta.as_str().len() + 64).sum::<usize>()
-        };
-        match self {
-            Self::Asked(_) | Self::Wants(_) => 0,
-            Self::Delta(delta) => entries(&delta.joins) + delta.leaves.len() * 12,
-            Self::State(state) => entries(&state.entries),
-        }
-    }
 }
 
 impl fmt::Debug for dyn Cluster {

@@ -7,7 +7,7 @@ use simurgh_presence::{Owner, Snapshot};
 
 use super::call::PresenceConfig;
 use super::home::Home;
-use crate::cluster::call::{FromPeers, ToPeers};
+use simurgh_presence::{FromPeers, ToPeers};
 
 /// Topics of which a node that is gone is taken out in one turn.
 const FORGOTTEN_PER_TURN: usize = 256;

@@ -4,7 +4,7 @@ use simurgh_presence::{Applied, Owner};
 
 use super::call::{PresenceAnswer, PresenceConfig, PresenceList};
 use super::topic::{NOBODY, Topic};
-use crate::cluster::call::{FromPeers, ToPeers};
+use simurgh_presence::{FromPeers, ToPeers};
 
 impl Topic {
     /// Channels of this node begin to use the topic's presences, or code outside of channels wants

@@ -7,8 +7,8 @@ use std::time::Duration;
 use simurgh_presence::{Extra, Meta, MetaError};
 use simurgh_proto::message::Payload;
 
-use crate::cluster::call::FromPeers;
 use crate::id::ChannelId;
+use simurgh_presence::FromPeers;
 
 /// Limits and times of presence (PROTOCOL §10).
 #[derive(Debug, Clone)]
@@ -169,7 +169,7 @@ impl PresenceMail {
             Self::Call(_, PresenceCall::Update(key, meta)) => key.len() + meta.as_str().len(),
             Self::Call(_, PresenceCall::Untrack(key)) => key.len(),
             Self::Answers(Some(events)) => events.iter().map(|(_, json)| json.len()).sum(),
-            Self::Peers(what) => what.weight(),
+            Self::Peers(what) => what.bytes(),
             Self::Call(..) | Self::List(_) | Self::Answers(None) | Self::Begin => 0,
         };
         own + 128

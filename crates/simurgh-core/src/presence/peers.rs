@@ -3,7 +3,7 @@
 use simurgh_presence::Owner;
 
 use super::call::PresenceAnswer;
-use crate::cluster::call::ToPeers;
+use simurgh_presence::ToPeers;
 
 /// How long members wait for the first list while other nodes have not answered.
 const ANSWERS_NS: u64 = 300_000_000;

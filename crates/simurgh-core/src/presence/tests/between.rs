@@ -7,11 +7,11 @@ use std::sync::Arc;
 use serde_json::Value;
 use simurgh_presence::{Meta, Owner};
 
-use crate::cluster::call::{FromPeers, ToPeers};
 use crate::presence::call::{PresenceCall, PresenceConfig};
 use crate::presence::home::Home;
 use crate::presence::say::Say;
 use crate::*;
+use simurgh_presence::{FromPeers, ToPeers};
 
 const TOPIC: &str = "t";
 const MILLISECOND: u64 = 1_000_000;
