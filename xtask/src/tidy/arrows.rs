@@ -36,6 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh",
             "simurgh-chat",
             "simurgh-load",
+            "simurgh-nats",
             "simurgh-proto",
             "simurgh-reactor",
             "simurgh-token",
