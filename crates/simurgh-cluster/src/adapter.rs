@@ -26,10 +26,11 @@ pub const ID_SECONDS: u64 = 120;
 /// and tries it.
 ///
 /// # Envelopes
-/// Their bytes arrive as they were, none at all included. To know one that came twice, an adapter
-/// may read the origin and the number in it, where the first byte is 1, the version, and there are
-/// 20 or more: both are little endian, at bytes 4 and 12. Nothing else of it is the adapter's
-/// concern, and every other one it takes as it is.
+/// Their bytes arrive as they were, none at all included, but for one mark: what is sent again over
+/// another link has [`Flags::RESENT`](crate::Flags::RESENT) set by the adapter, if it is as long as
+/// a header ([`resent`](crate::resent)). To know one that came twice, an adapter may read origin
+/// and number in the header of those that have its version ([`Header`](crate::Header)). Nothing
+/// else of them is the adapter's concern.
 ///
 /// # What may be lost
 /// While an adapter says neither [`Event::Down`] nor [`Event::Lost`], and the publisher's neither
@@ -49,8 +50,8 @@ pub trait Adapter: Send {
     /// What a broken link may have swallowed is sent again, all of it in the same order and before
     /// anything newer. So there is one exception to "once": after its publisher's reconnect a
     /// receiver may hear again what it heard last, at most [`UNDER_WAY_MAX`] envelopes, as in
-    /// 3, 4, 5, 3, 4, 5, 6. Who drops what is not above the highest number it has of that publisher
-    /// and subject hears each once, in order.
+    /// 3, 4, 5, 3, 4, 5, 6. What comes a second time is marked. Who drops what is not above the
+    /// highest number it has of that publisher and subject hears each once, in order.
     ///
     /// # Errors
     /// As much is under way as may be: [`UNDER_WAY_MAX`] or [`UNDER_WAY_BYTES_MAX`]. The envelope

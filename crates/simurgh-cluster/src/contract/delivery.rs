@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::cluster::{Cluster, exact, prefix, whole, yes};
 use super::{Harness, Unable};
 use crate::adapter::Event;
+use crate::envelope::ENVELOPE_BYTES_MAX;
 use crate::subject::{Bucket, Interest, Space};
 
 /// Without an interest nothing comes.
@@ -186,7 +187,7 @@ pub fn every_byte_and_no_byte_arrive_as_they_were(harness: &mut dyn Harness) -> 
 pub fn the_largest_envelope_arrives(harness: &mut dyn Harness) -> Result<(), Unable> {
     let mut it = Cluster::new(harness, 2);
     it.want(1, &[yes(exact("a"))]);
-    let payload = "x".repeat((1 << 20) - 1_024 - 23);
+    let payload = "x".repeat(ENVELOPE_BYTES_MAX - 23);
     for _ in 0..3 {
         it.publish(0, "a", &payload);
     }
@@ -194,7 +195,7 @@ pub fn the_largest_envelope_arrives(harness: &mut dyn Harness) -> Result<(), Una
     it.wait("all", |it| it.nodes[1].heard.len() >= 4);
     assert_eq!(it.numbers(1, 0, "a"), [1, 2, 3, 4]);
     let sizes: Vec<usize> = it.nodes[1].heard.iter().map(|it| it.envelope.len()).collect();
-    assert_eq!(sizes, [1_047_552, 1_047_552, 1_047_552, 28]);
+    assert_eq!(sizes, [ENVELOPE_BYTES_MAX, ENVELOPE_BYTES_MAX, ENVELOPE_BYTES_MAX, 28]);
     Ok(())
 }
 

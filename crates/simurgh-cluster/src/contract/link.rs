@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::cluster::{Cluster, exact, mates, no, once, whole, yes};
+use super::cluster::{Cluster, Said, exact, mates, no, once, whole, yes};
 use super::{Harness, Unable};
 use crate::adapter::{UNDER_WAY_MAX, Wanted};
 use crate::subject::{Interest, Space};
@@ -101,6 +101,7 @@ pub fn what_is_published_while_down_is_heard_in_order_after_up(
     it.quiet();
     assert_eq!(it.numbers(1, 0, "a"), (1..=601).collect::<Vec<_>>());
     assert!(!it.nodes[1].was_told(), "the listener's link stood");
+    assert!(!it.nodes[1].heard.iter().any(Said::is_marked), "marked, and never sent before");
     Ok(())
 }
 

@@ -3,72 +3,26 @@
 use super::cluster::{Cluster, Said, exact, no, whole, yes};
 use super::{Harness, Unable};
 use crate::adapter::Wanted;
-use crate::subject::{Interest, TOKEN_BYTES_MAX, TOPIC_BYTES_MAX};
+use crate::subject::{Bucket, Interest, TOKEN_BYTES_MAX, TOPIC_BYTES_MAX};
+
+/// Two names of one bucket that differ only in case: else their buckets would tell them apart.
+fn case_mates() -> Vec<String> {
+    let lower = "abcdefghijklmnop";
+    let upper = |mask: u32| -> String {
+        let chars = lower.chars().enumerate();
+        chars
+            .map(|(at, it)| if mask >> at & 1 == 1 { it.to_ascii_uppercase() } else { it })
+            .collect()
+    };
+    let mut others = (1..1 << 16).map(upper);
+    let mate = others.find(|it| Bucket::of(it) == Bucket::of(lower));
+    assert!(mate.is_some(), "of 65,535 about 16 are in its bucket");
+    mate.into_iter().chain([lower.to_owned()]).collect()
+}
 
 /// Each is another topic than all the others.
 fn odd_topics() -> Vec<String> {
-    let texts = [
-        "",
-        " ",
-        "  ",
-        ".",
-        "..",
-        ".a",
-        "a.",
-        "a.b",
-        "a..b",
-        "*",
-        ">",
-        "a.*",
-        "a.>",
-        "*.b",
-        "a*",
-        "$SYS",
-        "$SYS.>",
-        "$JS.API.>",
-        "_INBOX.x",
-        "\n",
-        "\r\n",
-        "a\r\nPUB b 0\r\n",
-        "\t",
-        "\0",
-        "a\0b",
-        "a",
-        "=",
-        "=0",
-        "=2E",
-        "=~",
-        "==",
-        "a=",
-        "%20",
-        "%",
-        "+",
-        "#",
-        "a/b",
-        "a:b",
-        "a@b",
-        "a b",
-        "room",
-        "Room",
-        "ROOM",
-        "ß",
-        "SS",
-        "é",
-        "e\u{301}",
-        "\u{1f426}",
-        "\u{1f426}\u{1f525}",
-        "\u{feff}a",
-        "\u{202e}a",
-        "\u{10ffff}",
-        "\u{7f}",
-        "\u{80}",
-        "\"",
-        "'",
-        "\\",
-        "{}",
-        "null",
-    ];
-    let mut topics: Vec<String> = texts.map(Into::into).into();
+    let mut topics: Vec<String> = SHORT.iter().map(|it| (*it).into()).collect();
     let max = TOKEN_BYTES_MAX;
     for (unit, count) in
         [("x", max - 1), ("x", max), ("x", max + 1), ("X", max + 1), ("x", 5_000), ("é", 27)]
@@ -80,6 +34,7 @@ fn odd_topics() -> Vec<String> {
     topics.push(format!("y{}", "x".repeat(max)));
     // 53 are written out, 54 are hashed.
     topics.extend([".".repeat(53), ".".repeat(54), "\u{1f426}".repeat(14)]);
+    topics.extend(case_mates());
     topics.extend(["z".repeat(TOPIC_BYTES_MAX), "z".repeat(TOPIC_BYTES_MAX - 1)]);
     topics
 }
@@ -148,3 +103,66 @@ pub fn every_odd_topic_is_heard_by_who_wants_its_bucket(
     assert_eq!(it.nodes[1].heard.len(), 0);
     Ok(())
 }
+
+/// Names that are written out.
+const SHORT: &[&str] = &[
+    "",
+    " ",
+    "  ",
+    ".",
+    "..",
+    ".a",
+    "a.",
+    "a.b",
+    "a..b",
+    "*",
+    ">",
+    "a.*",
+    "a.>",
+    "*.b",
+    "a*",
+    "$SYS",
+    "$SYS.>",
+    "$JS.API.>",
+    "_INBOX.x",
+    "\n",
+    "\r\n",
+    "a\r\nPUB b 0\r\n",
+    "\t",
+    "\0",
+    "a\0b",
+    "a",
+    "=",
+    "=0",
+    "=2E",
+    "=~",
+    "==",
+    "a=",
+    "%20",
+    "%",
+    "+",
+    "#",
+    "a/b",
+    "a:b",
+    "a@b",
+    "a b",
+    "room",
+    "Room",
+    "ROOM",
+    "ß",
+    "SS",
+    "é",
+    "e\u{301}",
+    "\u{1f426}",
+    "\u{1f426}\u{1f525}",
+    "\u{feff}a",
+    "\u{202e}a",
+    "\u{10ffff}",
+    "\u{7f}",
+    "\u{80}",
+    "\"",
+    "'",
+    "\\",
+    "{}",
+    "null",
+];

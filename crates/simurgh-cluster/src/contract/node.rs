@@ -33,6 +33,8 @@ pub(super) struct Node {
     pub(super) unanswered: BTreeSet<Ticket>,
     /// Of the last envelope that it published.
     pub(super) n: u64,
+    /// What was heard, by publisher and number.
+    numbers: BTreeSet<(NodeId, u64)>,
 }
 
 impl Node {
@@ -55,6 +57,7 @@ impl Node {
             is_full: false,
             unanswered: BTreeSet::new(),
             n: 0,
+            numbers: BTreeSet::new(),
         }
     }
 
@@ -135,7 +138,11 @@ impl Node {
                 self.downs += usize::from(self.is_up);
                 (self.is_up, self.said_down) = (false, Some(why));
             }
-            Event::Received(received) => self.heard.push(received),
+            Event::Received(received) => {
+                let is_new = Said::number(&received).is_none_or(|it| self.numbers.insert(it));
+                assert!(is_new || Said::is_marked(&received), "twice, not marked: {received:?}");
+                self.heard.push(received);
+            }
             Event::Lost(interests) => {
                 assert!(!interests.is_empty(), "something is lost, of no interest");
                 self.lost.extend(interests);

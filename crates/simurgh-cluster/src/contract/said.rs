@@ -35,6 +35,17 @@ impl<'a> Said<'a> {
         read.unwrap_or(Self { origin: NodeId(0), n: 0, topic: "", payload: "" })
     }
 
+    /// Of what is published, not stored, and may be heard again only if it is marked.
+    pub(super) fn number(received: &'a Received) -> Option<(NodeId, u64)> {
+        let said = Self::parse(&received.envelope).filter(|_| received.stored.is_none());
+        said.map(|it| (it.origin, it.n))
+    }
+
+    /// Whether it is marked as sent again.
+    pub(super) fn is_marked(received: &Received) -> bool {
+        received.envelope.get(2).is_some_and(|flags| flags & 1 == 1)
+    }
+
     fn parse(bytes: &'a [u8]) -> Option<Self> {
         let number = |bytes: &'a [u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));
         let (head, rest) = bytes.split_at_checked(22)?;

@@ -36,9 +36,9 @@ impl<'a> Stream<'a> {
         changes
     }
 
-    /// So many rounds, each of all publishers on all topics; a little time passes after some.
+    /// So many rounds, each of all publishers on all topics; a little time passes after each.
     fn publish(&mut self, rounds: usize) {
-        for round in 0..rounds {
+        for _ in 0..rounds {
             for (at, from) in PUBLISHERS.into_iter().enumerate() {
                 for topic in 0..self.topics.len() {
                     let name = self.topics[topic].clone();
@@ -46,9 +46,8 @@ impl<'a> Stream<'a> {
                     self.sent[at][topic].push(n);
                 }
             }
-            if round % 5 == 4 {
-                self.it.turn(std::time::Duration::from_micros(100));
-            }
+            // Often, so that something is under way at every moment of a change.
+            self.it.turn(std::time::Duration::from_micros(20));
         }
     }
 

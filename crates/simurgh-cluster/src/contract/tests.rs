@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::cluster::{Cluster, exact, no, once, whole, yes};
+use super::cluster::{Cluster, Said, exact, no, once, whole, yes};
 use super::{CASES, Harness, Unable, run};
 use crate::adapter::Adapter;
 use crate::loopback::{Data, Direction, KeptLimits, Network, NetworkConfig};
@@ -278,6 +278,8 @@ proptest! {
             let links = it.nodes[from].ups - 1;
             let steps = heard.windows(2).filter(|pair| pair[1] <= pair[0]).count();
             prop_assert!(steps <= links, "{} steps back, {} links", steps, links);
+            let is_marked = it.nodes[node].heard.iter().any(Said::is_marked);
+            prop_assert!(!is_marked || it.nodes.iter().any(|node| node.downs > 0));
             let new = once(&heard);
             prop_assert_eq!(new.last(), Some(&last[from]));
             if !it.nodes[node].was_told() {

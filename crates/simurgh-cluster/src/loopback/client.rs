@@ -13,6 +13,7 @@ use crate::adapter::{
     Down, Event, Generation, NotStored, Received, Session, Ticket, UNDER_WAY_BYTES_MAX,
     UNDER_WAY_MAX, Wanted,
 };
+use crate::envelope::resent;
 use crate::subject::{Interest, Prefix};
 
 /// Tickets that are not answered, or whose answer was not taken.
@@ -350,6 +351,9 @@ impl Client {
         self.dead_at_ns = None;
         self.attempts += 1;
         self.to_node.clear();
+        for (_, envelope) in self.outbox.iter_mut().take(self.sent) {
+            *envelope = resent(std::mem::take(envelope));
+        }
         (self.sent, self.pinged, self.asked) = (0, None, None);
         let down = Down::Broken(why.into());
         if self.said_down.as_ref() != Some(&down) {
