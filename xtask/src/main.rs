@@ -49,7 +49,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Install the engine that tests of clusters need, under target/engine; the last line is its path
+    /// Install the engine that tests of clusters need, under target/engine; its path is printed
     Engine,
     /// Run whole servers from seeds in the simulator, built for release; all arguments are passed
     /// on (it has --help)

@@ -224,8 +224,7 @@ impl Interests {
         overlap.subjects.clear();
         let is_whole = |sid| matches!(self.by_sid.get(sid), Some(Heard::Whole(_)));
         if overlap.old.iter().any(is_whole) {
-            let subject = |topic: &Box<str>| self.prefix.topic(key.0, topic);
-            let subjects = group.exact.keys().map(subject);
+            let subjects = group.exact.keys().map(|topic| self.prefix.topic(key.0, topic));
             overlap.subjects.extend(subjects.map(|it| it.as_str().as_bytes().into()));
         }
     }

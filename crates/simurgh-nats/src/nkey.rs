@@ -182,7 +182,8 @@ mod tests {
     #[test]
     fn a_file_of_credentials_has_two_parts() {
         let text = "-----BEGIN NATS USER JWT-----\neyJ0.eyJq.a-_b\n\
-            ------END NATS USER JWT------\n\n***** IMPORTANT *****\nNKEY Seed printed below can be used to sign.\n\n\
+            ------END NATS USER JWT------\n\n***** IMPORTANT *****\n\
+            NKEY Seed printed below can be used to sign.\n\n\
             -----BEGIN USER NKEY SEED-----\r\nSUAB\r\n------END USER NKEY SEED------\n\n*****\n";
         assert_eq!(parts_of_creds(text), Ok(("eyJ0.eyJq.a-_b", "SUAB")));
         assert_eq!(parts_of_creds(&text[..100]), Err(BadCredentials::Creds));

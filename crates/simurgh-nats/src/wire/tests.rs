@@ -1,3 +1,5 @@
+//! The protocol, as servers speak it and as they do not.
+
 use proptest::prelude::*;
 
 use super::*;

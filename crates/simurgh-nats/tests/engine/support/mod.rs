@@ -40,11 +40,12 @@ impl Engine {
         let server = server()?;
         fs::write(directory.path().join("server.conf"), configuration).unwrap();
         let mut engine = Self { directory, server, child: None, port: 0, route_port: None };
-        engine.run(-1);
+        assert!(engine.run(-1), "the engine does not start: {}", engine.log());
         Some(engine)
     }
 
-    fn run(&mut self, port: i32) {
+    /// Whether it runs; not if somebody else has the port.
+    fn run(&mut self, port: i32) -> bool {
         let directory = self.directory.path();
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
@@ -64,12 +65,13 @@ impl Engine {
             .unwrap();
         let ports = directory.join(format!("nats-server_{}.ports", child.id()));
         self.child = Some(child);
-        let (nats, route) = self.ports(&ports);
+        let Some((nats, route)) = self.ports(&ports) else { return false };
         (self.port, self.route_port) = (nats, route);
+        true
     }
 
-    /// The ports it has, once it says them.
-    fn ports(&mut self, file: &Path) -> (u16, Option<u16>) {
+    /// The ports it has, once it says them; none if it ends.
+    fn ports(&mut self, file: &Path) -> Option<(u16, Option<u16>)> {
         let start = Instant::now();
         loop {
             let text = fs::read_to_string(file).unwrap_or_default();
@@ -78,11 +80,12 @@ impl Engine {
                     let address = said[kind][0].as_str()?;
                     Some(address.rsplit_once(':')?.1.parse().unwrap())
                 };
-                return (port("nats").unwrap(), port("cluster"));
+                return Some((port("nats").unwrap(), port("cluster")));
             }
-            let has_ended = self.child.as_mut().unwrap().try_wait().unwrap().is_some();
-            let is_late = start.elapsed() > STARTS_WITHIN;
-            assert!(!has_ended && !is_late, "the engine does not start: {}", self.log());
+            if self.child.as_mut().unwrap().try_wait().unwrap().is_some() {
+                return None;
+            }
+            assert!(start.elapsed() < STARTS_WITHIN, "the engine does not start: {}", self.log());
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -104,9 +107,14 @@ impl Engine {
         }
     }
 
-    /// Runs it again after [`kill`](Self::kill), on its port.
+    /// Runs it again after [`kill`](Self::kill), on its port; a connection of another test may
+    /// have it for a moment.
     pub(crate) fn restart(&mut self) {
-        self.run(self.port.into());
+        let start = Instant::now();
+        while !self.run(self.port.into()) {
+            assert!(start.elapsed() < STARTS_WITHIN, "no port: {}", self.log());
+            thread::sleep(Duration::from_millis(200));
+        }
     }
 
     pub(crate) fn freeze(&self) {

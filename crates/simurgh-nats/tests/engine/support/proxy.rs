@@ -81,8 +81,7 @@ async fn link(client: TcpStream, port: u16, mut state: watch::Receiver<State>) {
 
 async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch::Receiver<State>) {
     let mut bytes = vec![0; 64 << 10];
-    loop {
-        let Ok(count @ 1..) = from.read(&mut bytes).await else { break };
+    while let Ok(count @ 1..) = from.read(&mut bytes).await {
         let was_cut = state.borrow().is_cut;
         if state.wait_for(|it| !it.is_cut).await.is_err() {
             break;
