@@ -4,6 +4,7 @@
 mod bench;
 mod crates;
 mod dist;
+mod engine;
 mod fuzz;
 mod msrv;
 mod mutants;
@@ -48,6 +49,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Install the engine that tests of clusters need, under target/engine; its path is printed
+    Engine,
     /// Run whole servers from seeds in the simulator, built for release; all arguments are passed
     /// on (it has --help)
     Sim {
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Mutants(options) => mutants::run(&options),
         Command::Bench { arguments } => bench::run(&arguments),
+        Command::Engine => engine::run(),
         Command::Sim { arguments } => sim::run(&arguments),
     }
 }

@@ -47,6 +47,15 @@ pub(crate) fn debian_packages() -> Result<(), String> {
         return Ok(());
     }
     let packages: Vec<&str> = missing.iter().flat_map(|need| need.packages).copied().collect();
+    install(&packages)
+}
+
+/// Installs one Debian package. An error says why it cannot be.
+pub(crate) fn debian_package(name: &str) -> Result<(), String> {
+    install(&[name])
+}
+
+fn install(packages: &[&str]) -> Result<(), String> {
     let named = packages.join(", ");
     if !Path::new("/usr/bin/apt-get").exists() {
         return Err(format!("{named}: not installed, and there is no apt-get"));

@@ -3,7 +3,7 @@
 
 use std::env;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::bench::instructions::{self, Verdict};
 use crate::outcome::{self, Outcome, Step};
 use crate::process::{Finished, Task};
 use crate::provide::{self, Tool};
-use crate::{crates, dist, fuzz, msrv, sim, tidy};
+use crate::{crates, dist, engine, fuzz, msrv, sim, tidy};
 
 /// The exit code by which a script says that it did not run, and why, on a line `SKIPPED: …`.
 const EXIT_SKIPPED: i32 = 77;
@@ -45,7 +45,7 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("rustdoc", true, |_| rustdoc()),
     ("msrv", true, |_| msrv::check()),
     ("deny", true, |_| deny()),
-    ("cargo test", false, |_| cargo_test()),
+    ("cargo test", false, cargo_test),
     ("crates", false, |_| crates::try_out()),
     ("sim", false, |_| sim::try_out()),
     ("phoenix-js", false, |ready| node_tests(ready, "phoenix-js", None)),
@@ -63,6 +63,8 @@ struct Ready {
     binaries: bool,
     npm: bool,
     debian: Option<String>,
+    /// nats-server, or why there is none.
+    engine: Result<PathBuf, String>,
 }
 
 /// Runs the steps and prints the summary; fails when one of them did.
@@ -105,7 +107,7 @@ fn timed(steps: &mut Vec<Step>, name: &'static str, step: impl FnOnce() -> Outco
 /// Installs and builds. A package that cannot be had skips the steps that need it, on a
 /// developer's machine; in CI, where everything can be installed, it is a failure.
 fn prepare(steps: &mut Vec<Step>) -> Ready {
-    let mut ready = Ready { binaries: false, npm: false, debian: None };
+    let mut ready = Ready { binaries: false, npm: false, debian: None, engine: Err(String::new()) };
     timed(steps, "install", || {
         ready.debian = provide::debian_packages().err();
         let npm = provide::npm_packages();
@@ -114,6 +116,14 @@ fn prepare(steps: &mut Vec<Step>) -> Ready {
             (Err(note), _) => Outcome::failed(note),
             (Ok(()), Some(note)) => Outcome::skipped(note.clone()),
             (Ok(()), None) => Outcome::passed(1),
+        }
+    });
+    timed(steps, "engine", || {
+        ready.engine = engine::installed();
+        match &ready.engine {
+            Ok(path) => Outcome { note: path.display().to_string(), ..Outcome::passed(1) },
+            Err(why) if in_ci() => Outcome::failed(why.clone()),
+            Err(why) => Outcome::skipped(format!("tests of the cluster's engine: {why}")),
         }
     });
     timed(steps, "build", || {
@@ -183,8 +193,12 @@ fn deny() -> Outcome {
 }
 
 /// Unit, integration and doc tests of every crate, this one included.
-fn cargo_test() -> Outcome {
-    let done = Task::new("cargo", &["test", "--workspace", "--no-fail-fast"], 25).run();
+fn cargo_test(ready: &Ready) -> Outcome {
+    let mut task = Task::new("cargo", &["test", "--workspace", "--no-fail-fast"], 25);
+    if let Ok(engine) = &ready.engine {
+        task = task.env(engine::VARIABLE, engine);
+    }
+    let done = task.run();
     counted(outcome::of_cargo_test(&done.output), &done)
 }
 

@@ -42,6 +42,13 @@ pub(crate) fn text(channels: Channels) -> String {
         out.push_str(LIMITS);
         out.push('\n');
         out.push_str(crate::tokens::TEXT);
+    }
+    #[cfg(feature = "nats")]
+    {
+        out.push('\n');
+        out.push_str(crate::cluster::TEXT);
+    }
+    if channels == Channels::Declared {
         out.push('\n');
         out.push_str(CHAT);
     }

@@ -11,6 +11,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use crate::Channels;
+#[cfg(feature = "nats")]
+use crate::cluster::ClusterSpec;
 use crate::keys::{self, Value};
 use crate::layer::Layer;
 use crate::settings::Refusal;
@@ -29,6 +31,9 @@ pub(crate) struct File {
     pub(crate) limits: SocketLimitsSpec,
     /// Its table `[token]`, if there is one; nothing of it if some of it cannot be read.
     pub(crate) token: Option<Option<TokenSpec>>,
+    /// Its table `[cluster]`, if there is one; nothing of it if some of it cannot be read.
+    #[cfg(feature = "nats")]
+    pub(crate) cluster: Option<Option<ClusterSpec>>,
     /// Channels with keys that cannot be read; further checks of these would only confuse.
     unreadable: BTreeSet<usize>,
     /// Where each key stands, by its path, such as `channel[0].event[1].reply`.
@@ -125,6 +130,13 @@ impl File {
                 self.limits = self.table(LIMITS, "limits", value, SocketLimitsSpec::KEYS);
                 continue;
             }
+            #[cfg(feature = "nats")]
+            if name == "cluster" {
+                let before = self.complaints.len();
+                let spec = self.table(CLUSTER, "cluster", value, ClusterSpec::KEYS);
+                self.cluster = Some((self.complaints.len() == before).then_some(spec));
+                continue;
+            }
             if name == "token" && channels == Channels::Declared {
                 let before = self.complaints.len();
                 let spec = self.table(TOKEN, "token", value, TokenSpec::KEYS);
@@ -136,6 +148,7 @@ impl File {
                     "channel" => format!("{CHANNEL}: {IN_RUST}"),
                     "limits" => format!("{LIMITS}: {IN_RUST}"),
                     "token" => format!("{TOKEN}: {IN_RUST}"),
+                    "cluster" => format!("{CLUSTER}: this program was built without clusters"),
                     _ => format!("{name}: no such key; {}", hint(name, &names(channels))),
                 };
                 self.complaints.push((at.start, text));
@@ -231,6 +244,7 @@ const CHANNEL: &str = "[[channel]]";
 const EVENT: &str = "[[channel.event]]";
 const LIMITS: &str = "[limits]";
 const TOKEN: &str = "[token]";
+const CLUSTER: &str = "[cluster]";
 const IN_RUST: &str = "this application declares its channels in Rust";
 
 fn deserialize<'i, T: Deserialize<'i>>(
@@ -244,7 +258,8 @@ fn names(channels: Channels) -> Vec<&'static str> {
     let keys = keys::ALL.iter().filter(|key| key.is_for(channels)).map(|key| key.name);
     let tables =
         ["channel", "limits", "token"].into_iter().filter(|_| channels == Channels::Declared);
-    keys.chain(tables).collect()
+    let cluster = cfg!(feature = "nats").then_some("cluster");
+    keys.chain(tables).chain(cluster).collect()
 }
 
 /// What an unknown key may have been meant to be.
@@ -260,7 +275,8 @@ fn hint(name: &str, known: &[&str]) -> String {
 /// The same in a table: a key of the file itself that was written below one belongs to it in TOML.
 fn hint_within(label: &str, name: &str, known: &[&str]) -> String {
     if keys::ALL.iter().any(|key| key.name == name) {
-        let table = if label == TOKEN || label == LIMITS { label } else { CHANNEL };
+        let is_table = [TOKEN, LIMITS, CLUSTER].contains(&label);
+        let table = if is_table { label } else { CHANNEL };
         format!("it belongs above the first {table}")
     } else {
         hint(name, known)

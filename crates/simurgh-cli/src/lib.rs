@@ -31,6 +31,8 @@
 //! 128 plus the signal's number when a second signal ended it at once; `load`, `token` and `tune`
 //! have their own.
 
+#[cfg(feature = "nats")]
+mod cluster;
 mod config;
 mod documents;
 mod drive;
@@ -40,6 +42,7 @@ mod keys;
 mod layer;
 mod load;
 mod logging;
+mod mistakes;
 mod notify;
 mod observe;
 mod road;

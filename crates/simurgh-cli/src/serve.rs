@@ -12,7 +12,7 @@ pub(crate) fn serve(
     settings: Settings,
     application: impl FnOnce(Builder, Option<Declared>) -> Builder,
 ) -> ExitCode {
-    let Settings { config, declared, log, log_format } = settings;
+    let Settings { config, declared, cluster, log, log_format } = settings;
     // First of all: threads inherit what is blocked.
     let signals = match Signals::block() {
         Ok(signals) => signals,
@@ -20,7 +20,11 @@ pub(crate) fn serve(
     };
     let _log = logging::start(log, log_format);
     let drained_within = config.drain_time + config.close_timeout;
-    let endpoint = match application(Endpoint::builder().config(config), declared).start() {
+    let mut builder = Endpoint::builder().config(config);
+    if let Some(cluster) = cluster {
+        builder = builder.cluster(cluster);
+    }
+    let endpoint = match application(builder, declared).start() {
         Ok(endpoint) => endpoint,
         Err(error) => return fail(&error.to_string()),
     };

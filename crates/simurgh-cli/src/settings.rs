@@ -10,7 +10,7 @@ use simurgh::axum::Router;
 use simurgh::axum::http::HeaderValue;
 use simurgh::declared::{self, ChannelSpec, Defaults};
 use simurgh::http::HttpConfig;
-use simurgh::{Config, HistoryConfig, LongPoll, Mount, PresenceConfig};
+use simurgh::{Cluster, Config, HistoryConfig, LongPoll, Mount, PresenceConfig};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::file::File;
@@ -25,6 +25,8 @@ pub(crate) struct Settings {
     pub(crate) config: Config,
     /// The declared channels and their page, unless the application has its own.
     pub(crate) declared: Option<Declared>,
+    /// The other nodes, if there are any.
+    pub(crate) cluster: Option<Cluster>,
     pub(crate) log: LevelFilter,
     pub(crate) log_format: LogFormat,
 }
@@ -80,6 +82,7 @@ impl Settings {
                 file.complain(key, format!("{key}: {text}"));
             }
         }
+        let cluster = cluster(&mut file);
         let declared = match channels {
             Channels::Declared => {
                 let page = page(&layer).map_err(|text| match flags.static_files {
@@ -97,11 +100,31 @@ impl Settings {
         }
         Ok(Self {
             declared,
+            cluster,
             log: layer.log.unwrap_or(LevelFilter::INFO),
             log_format: layer.log_format.unwrap_or(LogFormat::Text),
             config: complete(layer),
         })
     }
+}
+
+/// The other nodes, as the file has them.
+#[cfg(feature = "nats")]
+fn cluster(file: &mut File) -> Option<Cluster> {
+    match file.cluster.take()??.cluster() {
+        Ok(cluster) => Some(cluster),
+        Err(mistakes) => {
+            for (key, text) in mistakes {
+                file.complain(&format!("cluster.{key}"), format!("[cluster] {key}: {text}"));
+            }
+            None
+        }
+    }
+}
+
+#[cfg(not(feature = "nats"))]
+fn cluster(_file: &mut File) -> Option<Cluster> {
+    None
 }
 
 /// What is wrong with values that are right each for themselves: the key, whether it was typed,

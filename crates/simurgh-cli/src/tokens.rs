@@ -13,6 +13,7 @@ use simurgh::token::{
     JwtSettings, KeySource, OnExpiry, PhoenixSettings, Settings, Template, TokenPolicy,
 };
 
+use crate::mistakes::{Mistake, note};
 use crate::units;
 
 /// What `simurgh config` says of it.
@@ -62,9 +63,6 @@ enum Expiry {
     Close,
     Renew,
 }
-
-/// What is wrong with a key of the table, and what to do.
-type Mistake = (&'static str, String);
 
 impl TokenSpec {
     /// Its keys, for messages that suggest one.
@@ -221,15 +219,6 @@ impl TokenSpec {
         }
         Some((at, key.to_vec()))
     }
-}
-
-/// What is right, or none, and a mistake more.
-fn note<T>(
-    wrong: &mut Vec<Mistake>,
-    key: &'static str,
-    found: Result<T, impl ToString>,
-) -> Option<T> {
-    found.map_err(|error| wrong.push((key, error.to_string()))).ok()
 }
 
 /// A text, or a list of them.

@@ -78,6 +78,14 @@ pub(crate) fn weight(topic: &str, event: &str, payload: &Payload<'_>) -> usize {
 pub enum BroadcastError {
     /// Too many bytes of broadcasts are under way; the publisher should try again later.
     Congested,
+    /// With its names it is more than nodes of a cluster send each other; members on this node do
+    /// not get it either, so that all see the same.
+    TooLargeForCluster {
+        /// Size of the payload.
+        bytes: usize,
+        /// Largest there may be, with these names.
+        bytes_max: usize,
+    },
     /// No node has this name.
     UnknownNode,
     /// Half of what may wait for one reader ([`Config::outbound_bytes_max`](crate::Config)) is the
@@ -96,6 +104,10 @@ impl std::fmt::Display for BroadcastError {
             Self::Congested => {
                 f.write_str("too many bytes of broadcasts are under way, try again later")
             }
+            Self::TooLargeForCluster { bytes, bytes_max } => write!(
+                f,
+                "a payload of {bytes} bytes is too large for the cluster: {bytes_max} is the most"
+            ),
             Self::UnknownNode => f.write_str("no node has this name"),
             Self::TooLarge { bytes, bytes_max } => write!(
                 f,

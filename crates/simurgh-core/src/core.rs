@@ -104,7 +104,7 @@ impl<N: Node> Core<N> {
         let mounts = (0..=u8::MAX).map_while(|index| node.mount(index));
         let idle = mounts.filter_map(|it| it.idle_timeout.unwrap_or(config.idle_timeout));
         let others = [config.handshake_timeout, config.close_timeout, config.decision_timeout];
-        let owner = Owner(node.id().wrapping_add(u64::from(shard)));
+        let is_clustered = node.cluster().is_some();
         let shortest: Option<Duration> = idle.chain(others).min();
         Self {
             shard,
@@ -114,7 +114,7 @@ impl<N: Node> Core<N> {
             sweep: Sweep::new(shortest.unwrap_or_default()),
             expiry: Box::default(),
             hibernation: Hibernation::new(config.hibernate_after),
-            presence: Box::new(Home::new(owner, seed)),
+            presence: Box::new(Home::new(Owner(node.id()), shard, is_clustered, seed)),
             history: history(&*node, seed),
             drain: None,
             meters: meters(&*node, seed),

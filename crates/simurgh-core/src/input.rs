@@ -53,8 +53,9 @@ impl<N: Node> Core<N> {
             Mail::Broadcast(posted) => self.fanout.enqueue(&mut self.registry, posted),
             Mail::ToChannel(channel, what) => self.told(out, channel, what),
             Mail::Joined(key, ticket, answer) => self.joined(out, key, ticket, answer),
-            Mail::Listen(topic, listener) => self.fanout.listen(topic, listener),
-            Mail::Unlisten(topic, name) => self.fanout.unlisten(&topic, name),
+            Mail::Listen(topic, listener) => self.listen(topic, listener),
+            Mail::Unlisten(topic, name) => self.unlisten(topic, name),
+            Mail::NodeGone(node) => self.node_is_gone(node),
             Mail::Presence(topic, mail) => self.presence_came(out, &topic, mail),
             Mail::Push(push) => self.push_all(out, push),
             Mail::History(HistoryMail::Missed(key, ticket, missed, own)) => {

@@ -48,6 +48,11 @@ impl Listeners {
         }
     }
 
+    /// Whether somebody hears a topic.
+    pub(crate) fn has(&self, topic: &str) -> bool {
+        self.0.contains_key(topic)
+    }
+
     #[cfg(test)]
     pub(crate) fn topics(&self) -> usize {
         self.0.len()

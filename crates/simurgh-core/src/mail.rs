@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use simurgh_presence::Owner;
 use simurgh_reactor::Key;
 
 use crate::channel::Join;
@@ -26,6 +27,8 @@ pub enum Mail {
     Listen(Box<str>, Listener),
     /// And no longer.
     Unlisten(Box<str>, ChannelId),
+    /// A node of the cluster is gone, and with it all who were present there.
+    NodeGone(Owner),
     /// Something about the presences of a topic that this shard keeps.
     Presence(Box<str>, PresenceMail),
     /// An event for several channels.

@@ -120,6 +120,7 @@ impl<N: Node> Core<N> {
             }
         }
         self.ends.retain(|(it, _)| it.membership != left.membership);
+        self.is_left(left.topic);
         self.fanout.left(&mut self.registry, &left);
         left.channel
     }
@@ -139,7 +140,10 @@ impl<N: Node> Core<N> {
                 self.registry.mark(channel, HAS_RELAYS, true);
                 let relay = Subscriber::through(Holds::Relay(channel), RELAY);
                 // Without memory it hears nothing of that topic.
-                let _ = self.registry.subscribe(&mut socket.list, speaker.conn, topic, relay);
+                let relay = self.registry.subscribe(&mut socket.list, speaker.conn, topic, relay);
+                if let Ok(relay) = relay {
+                    self.is_member(relay);
+                }
             }
             Some(relay) if !is_wanted => {
                 if let Some(left) = self.registry.leave(&mut socket.list, relay) {

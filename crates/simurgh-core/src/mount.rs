@@ -101,7 +101,7 @@ impl Mount {
     }
 
     /// What is declared of the histories of topics.
-    pub(crate) fn histories(&self) -> impl Iterator<Item = (&Pattern, HistoryRule)> {
+    pub fn histories(&self) -> impl Iterator<Item = (&Pattern, HistoryRule)> {
         self.routes().iter().filter_map(|it| Some((&it.pattern, it.history?)))
     }
 

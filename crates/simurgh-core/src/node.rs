@@ -11,6 +11,7 @@ use simurgh_reactor::Key;
 
 use crate::broadcast::{Broadcast, BroadcastError};
 use crate::channel::Join;
+use crate::cluster::call::{Cluster, ToCluster};
 use crate::config::Config;
 use crate::flow::Posted;
 use crate::history::call::{HistoryMail, Keep, KeptAnswer, KeptFor, Question};
@@ -108,6 +109,11 @@ pub trait Node: Reach + Sized + 'static {
     /// Who may fan out.
     fn permits(&self) -> &Permits;
 
+    /// The other nodes; none, where this is the only one.
+    fn cluster(&self) -> Option<&dyn Cluster> {
+        None
+    }
+
     /// How many shards there are.
     fn shards(&self) -> usize;
 
@@ -171,13 +177,50 @@ pub trait Node: Reach + Sized + 'static {
         if self.keeps(broadcast.topic()) {
             return self.keep(broadcast, None, None);
         }
-        self.may_broadcast(broadcast.payload().len())?;
+        let (topic, event) = (broadcast.topic(), broadcast.event());
+        self.may_broadcast(topic, event, broadcast.payload().len())?;
         let broadcast = Arc::new(broadcast);
+        if let Some(cluster) = self.cluster() {
+            cluster.tell(ToCluster::Broadcast(Arc::clone(&broadcast)));
+        }
+        self.broadcast_here(broadcast);
+        Ok(())
+    }
+
+    /// A broadcast that no channel makes, from any thread, for this node alone.
+    ///
+    /// # Errors
+    /// The payload is too large, or too much is under way.
+    fn broadcast_local(&self, broadcast: Broadcast) -> Result<(), BroadcastError> {
+        let (topic, event) = (broadcast.topic(), broadcast.event());
+        self.may_broadcast(topic, event, broadcast.payload().len())?;
+        self.broadcast_here(Arc::new(broadcast));
+        Ok(())
+    }
+
+    /// A broadcast for all shards of this node, by whomever it was made.
+    fn broadcast_here(&self, broadcast: Arc<Broadcast>) {
         for shard in 0..self.shards() {
             let posted = Posted::new(Arc::clone(&broadcast), None);
             self.post_charged(shard, posted);
         }
-        Ok(())
+    }
+
+    /// Whether a payload with these names is small enough to be broadcast.
+    ///
+    /// # Errors
+    /// It is too large for readers here, or for the other nodes.
+    fn fits(&self, topic: &str, event: &str, bytes: usize) -> Result<(), BroadcastError> {
+        let bytes_max = self.config().broadcast_bytes_max();
+        if bytes > bytes_max {
+            return Err(BroadcastError::TooLarge { bytes, bytes_max });
+        }
+        let Some(cluster) = self.cluster() else { return Ok(()) };
+        let bytes_max = cluster.broadcast_bytes_max().saturating_sub(topic.len() + event.len());
+        match bytes > bytes_max || topic.len() > usize::from(u16::MAX) {
+            true => Err(BroadcastError::TooLargeForCluster { bytes, bytes_max }),
+            false => Ok(()),
+        }
     }
 
     /// Whether the broadcasts of a topic are kept.
@@ -197,7 +240,8 @@ pub trait Node: Reach + Sized + 'static {
         id: Option<Box<str>>,
         answer: Option<KeptAnswer>,
     ) -> Result<(), BroadcastError> {
-        self.may_broadcast(broadcast.payload().len())?;
+        let (topic, event) = (broadcast.topic(), broadcast.event());
+        self.may_broadcast(topic, event, broadcast.payload().len())?;
         let (shard, weight) = (home(broadcast.topic(), self.shards()), broadcast.weight());
         let kept_for = answer.map_or(KeptFor::Nobody, KeptFor::Asker);
         let keep = Keep { broadcast, charge: None, sender: 0, id, kept_for };
@@ -225,7 +269,8 @@ pub trait Node: Reach + Sized + 'static {
         payload: Payload<'static>,
         audience: Audience,
     ) -> Result<(), BroadcastError> {
-        self.may_broadcast(payload.len())?;
+        // Its topic is looked at when it comes to its channel.
+        self.may_broadcast("", event, payload.len())?;
         let what = ToChannel::Broadcast(event.into(), payload, audience);
         let (shard, bytes) = (usize::from(channel.shard), what.weight());
         self.post_weighed(shard, bytes, Mail::ToChannel(channel, what));
@@ -244,12 +289,9 @@ pub trait Node: Reach + Sized + 'static {
         self.post_home(topic, PresenceMail::List(answer));
     }
 
-    /// Whether a broadcast of so many bytes is taken that may be refused.
-    fn may_broadcast(&self, bytes: usize) -> Result<(), BroadcastError> {
-        let bytes_max = self.config().broadcast_bytes_max();
-        if bytes > bytes_max {
-            return Err(BroadcastError::TooLarge { bytes, bytes_max });
-        }
+    /// Whether a broadcast is taken that may be refused.
+    fn may_broadcast(&self, topic: &str, event: &str, bytes: usize) -> Result<(), BroadcastError> {
+        self.fits(topic, event, bytes)?;
         if self.is_congested() {
             return Err(BroadcastError::Congested);
         }

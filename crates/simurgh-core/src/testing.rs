@@ -30,7 +30,32 @@ pub(crate) struct TestNode {
     pub(crate) mounts: Vec<Mount>,
     pub(crate) permits: Permits,
     history_bytes: Vec<AtomicU64>,
+    cluster: Option<TestCluster>,
     state: Mutex<Told>,
+}
+
+/// Other nodes, as notes of what they were told.
+pub(crate) struct TestCluster {
+    notes: Notes,
+    bytes_max: usize,
+}
+
+impl Cluster for TestCluster {
+    fn tell(&self, what: ToCluster) {
+        self.notes.add(match what {
+            ToCluster::TopicBegins(topic, shard) => format!("begins {topic} on {shard}"),
+            ToCluster::TopicEnds(topic, shard) => format!("ends {topic} on {shard}"),
+            ToCluster::Broadcast(it) => {
+                let json = it.payload().json().unwrap_or_default();
+                format!("{} {} {json}", it.topic(), it.event())
+            }
+            ToCluster::Presence(topic, what) => format!("presences of {topic}: {what:?}"),
+        });
+    }
+
+    fn broadcast_bytes_max(&self) -> usize {
+        self.bytes_max
+    }
 }
 
 /// What a node was told, and what it answers.
@@ -55,7 +80,15 @@ impl TestNode {
         let mail = (0..shards).map(|_| Vec::new()).collect();
         let history_bytes = (0..shards).map(|_| AtomicU64::new(0)).collect();
         let told = Told { mail, bytes: vec![0; shards], ..Told::default() };
-        Self { config, mounts, permits: Permits::new(1, 1), history_bytes, state: Mutex::new(told) }
+        let (permits, state) = (Permits::new(1, 1), Mutex::new(told));
+        Self { config, mounts, permits, history_bytes, cluster: None, state }
+    }
+
+    /// It is one of several nodes, which take broadcasts of so many bytes; returns what they hear.
+    pub(crate) fn joins_cluster(&mut self, bytes_max: usize) -> Notes {
+        let notes = Notes::default();
+        self.cluster = Some(TestCluster { notes: notes.clone(), bytes_max });
+        notes
     }
 
     pub(crate) fn told(&self) -> MutexGuard<'_, Told> {
@@ -146,6 +179,10 @@ impl Node for TestNode {
 
     fn permits(&self) -> &Permits {
         &self.permits
+    }
+
+    fn cluster(&self) -> Option<&dyn Cluster> {
+        self.cluster.as_ref().map(|it| it as &dyn Cluster)
     }
 
     fn shards(&self) -> usize {

@@ -2,7 +2,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::meta::Meta;
+use crate::meta::{Extra, Meta};
 use crate::phx_ref::{Owner, PhxRef};
 
 /// One entry of a node, as it tells others.
@@ -16,6 +16,8 @@ pub struct Shared {
     pub phx_ref_prev: Option<PhxRef>,
     /// What it says of itself.
     pub meta: Meta,
+    /// What stands beside the metas of its key, if something does.
+    pub extra: Option<Extra>,
 }
 
 /// Net changes of one owner's entries of one topic, between two versions of them.

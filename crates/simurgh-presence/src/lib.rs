@@ -6,7 +6,7 @@
 //! another is the entries of that one at a version.
 //!
 //! ```text
-//!   track, update, untrack                 apply(delta), answer(snapshot), node_down
+//!   track, update, untrack                 learn(delta), answer(snapshot), node_down
 //!      own members │                                     │ other nodes
 //!                  ▼                                     ▼
 //!        ┌─────────────────────────  Table  ─────────────────────────┐
@@ -23,7 +23,7 @@
 //!
 //! 1. *Own members*: [`track`](Table::track), [`update`](Table::update),
 //!    [`untrack`](Table::untrack), [`untrack_all`](Table::untrack_all).
-//! 2. *Other nodes*: [`apply`](Table::apply), [`answer`](Table::answer),
+//! 2. *Other nodes*: [`apply`](Table::learn), [`answer`](Table::answer),
 //!    [`node_down`](Table::node_down).
 //! 3. *What leaves*, once in an interval: [`take_delta`](Table::take_delta) for other nodes, then
 //!    [`take_diff`](Table::take_diff) for own members, after
@@ -53,7 +53,7 @@
 //!
 //! // Another node hears of it.
 //! let mut other: Table<u32> = Table::new(Owner(8), 0x5eed);
-//! other.apply(table.take_delta().unwrap());
+//! other.learn(table.take_delta().unwrap());
 //! assert_eq!(other.get("zoë").unwrap().metas().count(), 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -68,6 +68,7 @@ mod delta;
 mod diff;
 mod encode;
 mod meta;
+mod peers;
 mod phx_ref;
 mod slab;
 mod table;
@@ -75,5 +76,6 @@ mod table;
 pub use delta::{Applied, Delta, Shared, Snapshot};
 pub use diff::{Change, ChangedMeta, Diff};
 pub use meta::{Extra, Meta, MetaError};
+pub use peers::{FromPeers, ToPeers};
 pub use phx_ref::{NotAPhxRef, Owner, PhxRef, PhxRefs};
 pub use table::{AlreadyTracked, Listed, NotTracked, Presence, QUEUED_DELTAS_MAX, Table};

@@ -14,6 +14,7 @@ use simurgh_reactor as reactor;
 
 use crate::BroadcastError;
 use crate::census::Census;
+use crate::cluster;
 use crate::config::{Config, cores};
 use crate::crowd::Crowds;
 use crate::error::Error;
@@ -49,6 +50,8 @@ pub struct Endpoint {
     _watchdog: Watchdog,
     /// What is kept over a restart is written once.
     is_saved: bool,
+    /// The other nodes; none, where this is the only one.
+    cluster: Option<cluster::Started>,
 }
 
 /// What is done once a server listens.
@@ -62,6 +65,7 @@ pub struct Builder {
     router: axum::Router,
     wrong_address: Option<String>,
     ready: Option<Ready>,
+    cluster: Option<cluster::Cluster>,
 }
 
 impl Endpoint {
@@ -73,6 +77,7 @@ impl Endpoint {
             router: axum::Router::new(),
             wrong_address: None,
             ready: None,
+            cluster: None,
         }
     }
 
@@ -174,6 +179,9 @@ impl Endpoint {
             http::see_out(&self.hub, *began + self.hub.config.drain_time + DRAIN_GRACE);
         }
         self.http = None;
+        if let Some(mut cluster) = self.cluster.take() {
+            cluster.end(&self.hub);
+        }
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -241,6 +249,9 @@ impl Handle {
         self.0.drain_began.get_or_init(Instant::now);
         self.0.guests.drain();
         self.0.admin_guests.drain();
+        if let Some(cluster) = &self.0.cluster {
+            cluster.drain();
+        }
         self.all(|| Mail::Core(simurgh_core::Mail::Drain(self.0.config.drain_time)));
     }
 
@@ -291,6 +302,12 @@ impl Builder {
         self
     }
 
+    /// Makes the server one of several nodes.
+    pub fn cluster(mut self, cluster: cluster::Cluster) -> Self {
+        self.cluster = Some(cluster);
+        self
+    }
+
     /// Replaces all settings.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
@@ -327,7 +344,7 @@ impl Builder {
         if let Some(address) = self.wrong_address {
             return Err(Error::WrongAddress(address));
         }
-        let Self { mut config, mounts, router, .. } = self;
+        let Self { mut config, mounts, router, cluster, .. } = self;
         if mounts.len() > MOUNTS_MAX {
             return Err(Error::TooManyMounts(mounts.len()));
         }
@@ -343,9 +360,16 @@ impl Builder {
         let addresses = set.bind(&config.listen).map_err(|error| Error::Listen(error.into()))?;
         let longpolls =
             LongPolls::new(config.secret_key_base.as_deref()).map_err(Error::Prepare)?;
+        if cluster.is_some()
+            && let Some((pattern, _)) = mounts.iter().find_map(|it| it.channels.histories().next())
+        {
+            return Err(Error::HistoryInCluster(pattern.to_string()));
+        }
+        let prepared = cluster.map(cluster::prepare).transpose().map_err(Error::Prepare)?;
+        let door = prepared.as_ref().map(|it| Arc::new(it.door()));
         let history_key = secret::key(config.secret_key_base.as_deref(), b"simurgh history");
         let keys = (longpolls, history_key.map_err(Error::Prepare)?);
-        let hub = Arc::new(make_hub(config, mounts, keys, set.mailboxes().to_vec()));
+        let hub = Arc::new(make_hub(config, mounts, keys, door, set.mailboxes().to_vec()));
         let watchdog = watchdog::start(&hub).map_err(Error::Prepare)?;
         let runtime = http::runtime().map_err(Error::Prepare)?;
         let is_listening = !hub.config.listen.is_empty();
@@ -361,11 +385,13 @@ impl Builder {
             runtime: Some(runtime),
             http: None,
             is_saved: false,
+            cluster: None,
             _watchdog: watchdog,
         };
         if let Some(path) = &hub.config.history_save {
             hub.saved.read(path, hub.config.shards);
         }
+        endpoint.cluster = prepared.map(|it| it.start(&hub)).transpose()?;
         for index in 0..hub.config.shards {
             let for_shard = Arc::clone(&hub);
             // More than eight bytes: what the channel of a client takes is often eight, and the
@@ -436,6 +462,7 @@ fn make_hub(
     config: Config,
     mounts: Vec<Mount>,
     (longpolls, history_key): (LongPolls, hmac::Key),
+    cluster: Option<Arc<cluster::Door>>,
     mailboxes: Vec<reactor::Mailbox<Mail>>,
 ) -> Hub {
     let shards = mailboxes.len();
@@ -457,6 +484,7 @@ fn make_hub(
         saved: Saved::default(),
         drain_began: OnceLock::new(),
         observer: Observer::new(),
+        cluster,
         readers: tokio::sync::Semaphore::new(cores()),
         runtime: OnceLock::new(),
         has_history: mounts.iter().any(|mount| mount.channels.has_history()),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use crate::shard::MOUNTS_MAX;
 
@@ -23,6 +24,10 @@ pub enum Error {
     Admin(Option<SocketAddr>, io::Error),
     /// A shard's event loop broke while serving.
     Broken(io::Error),
+    /// Topics of this pattern have a history, and the server is one of several nodes.
+    HistoryInCluster(String),
+    /// There was no link to the engine of the cluster within this time, and why.
+    NoEngine(Duration, String),
 }
 
 /// The same as its `Display`: what `fn main() -> Result<(), Error>` prints is then a sentence.
@@ -55,6 +60,14 @@ impl fmt::Display for Error {
                 write!(f, "cannot listen on {address} (admin_listen): {error}")
             }
             Self::Admin(None, error) => write!(f, "cannot serve HTTP: {error}"),
+            Self::HistoryInCluster(pattern) => write!(
+                f,
+                "topics {pattern:?} have a history, and this server is one of several nodes: \
+                 histories are kept by one node alone so far. Leave the history or the cluster out"
+            ),
+            Self::NoEngine(within, why) => {
+                write!(f, "no link to the cluster's engine within {within:?} ({why})")
+            }
         }
     }
 }
@@ -62,7 +75,11 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::NoAddress | Self::TooManyMounts(_) | Self::WrongAddress(_) => None,
+            Self::NoAddress
+            | Self::TooManyMounts(_)
+            | Self::WrongAddress(_)
+            | Self::HistoryInCluster(_)
+            | Self::NoEngine(..) => None,
             Self::Prepare(error) | Self::Admin(_, error) | Self::Broken(error) => Some(error),
             Self::Listen(error) => Some(error),
         }

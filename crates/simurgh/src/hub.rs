@@ -21,6 +21,7 @@ use tokio::task::JoinError;
 
 use crate::asynchronous::OffShard;
 use crate::census::Census;
+use crate::cluster::Door;
 use crate::config::Config;
 use crate::crowd::Crowds;
 use crate::http::Guests;
@@ -60,6 +61,8 @@ pub(crate) struct Hub {
     pub(crate) drain_began: OnceLock<Instant>,
     pub(crate) watches: Vec<Watch>,
     pub(crate) observer: Observer,
+    /// The other nodes; none, where this is the only one.
+    pub(crate) cluster: Option<Arc<Door>>,
     /// Long messages that are read off the shards at once.
     pub(crate) readers: tokio::sync::Semaphore,
     pub(crate) runtime: OnceLock<tokio::runtime::Handle>,
@@ -223,6 +226,11 @@ impl Node for Hub {
         let (instant, time) = self.made;
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default() + instant.elapsed();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    #[inline]
+    fn cluster(&self) -> Option<&dyn simurgh_core::Cluster> {
+        self.cluster.as_ref().map(|door| &**door as &dyn simurgh_core::Cluster)
     }
 
     fn permits(&self) -> &Permits {

@@ -54,6 +54,7 @@
 
 pub mod asynchronous;
 mod census;
+pub mod cluster;
 mod config;
 mod crowd;
 pub mod declared;
@@ -87,6 +88,7 @@ pub use asynchronous::{
     Async, AsyncChannel, AsyncContext, AsyncHandleInfo, ConnectRequest, IntoJoin, JoinContext,
     Reject,
 };
+pub use cluster::Cluster;
 pub use config::Config;
 pub use endpoint::{Builder, Endpoint, Handle, Pulse};
 pub use error::Error;

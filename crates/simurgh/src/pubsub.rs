@@ -131,7 +131,23 @@ impl PubSub {
         &self.0.config.node_name
     }
 
-    /// Closes every socket with this id, with 1001.
+    /// The same for those on this node alone, where it is one of several.
+    ///
+    /// # Errors
+    /// As [`broadcast`](Self::broadcast).
+    pub fn broadcast_local(
+        &self,
+        topic: &str,
+        event: &str,
+        payload: impl Into<Payload<'static>>,
+    ) -> Result<(), BroadcastError> {
+        self.0.broadcast_local(Broadcast::new(topic, event, payload.into()))
+    }
+
+    /// Closes every socket with this id, with 1001, on all nodes; [`disconnect_everywhere`] says
+    /// which have done so.
+    ///
+    /// [`disconnect_everywhere`]: Self::disconnect_everywhere
     ///
     /// # Errors
     /// As [`broadcast`](Self::broadcast).

@@ -214,6 +214,7 @@ mod tests {
             + &read("crates/simurgh-load/tests/fuzz_corpus.rs")
             + &read("crates/simurgh-history/tests/fuzz_corpus.rs")
             + &read("crates/simurgh-presence/tests/fuzz_corpus.rs")
+            + &read("crates/simurgh-cluster/tests/fuzz_corpus.rs")
             + &read("crates/simurgh-token/tests/fuzz_corpus.rs")
             + &read("crates/simurgh-core/src/registry/tests.rs")
             + &read("crates/simurgh-sim/src/fuzz.rs");

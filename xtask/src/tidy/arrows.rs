@@ -10,13 +10,23 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-presence", &["simurgh-proto"]),
     ("simurgh-history", &["simurgh-proto"]),
     ("simurgh-token", &[]),
+    ("simurgh-cluster", &["simurgh-presence", "simurgh-proto"]),
+    ("simurgh-nats", &["simurgh-cluster"]),
     // Of the reactor its plain data only, and within it rooms have arrows too: see rooms.rs.
     ("simurgh-core", &["simurgh-history", "simurgh-presence", "simurgh-proto", "simurgh-reactor"]),
     ("simurgh-sim", &["simurgh-core", "simurgh-presence", "simurgh-proto", "simurgh-reactor"]),
     // Tokens by a feature of the library alone.
     (
         "simurgh",
-        &["simurgh-core", "simurgh-page", "simurgh-proto", "simurgh-reactor", "simurgh-token"],
+        &[
+            "simurgh-cluster",
+            "simurgh-core",
+            "simurgh-page",
+            "simurgh-presence",
+            "simurgh-proto",
+            "simurgh-reactor",
+            "simurgh-token",
+        ],
     ),
     ("simurgh-load", &["simurgh-page", "simurgh-proto", "simurgh-reactor"]),
     // The binary shows everything, the examples it serves included.
@@ -26,6 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "simurgh",
             "simurgh-chat",
             "simurgh-load",
+            "simurgh-nats",
             "simurgh-proto",
             "simurgh-reactor",
             "simurgh-token",

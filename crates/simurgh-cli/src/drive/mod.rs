@@ -146,7 +146,8 @@ pub(crate) fn drive(
         Ok(stop) => stop,
         Err(error) => return fail(&format!("cannot wait for signals: {error}")),
     };
-    let Settings { mut config, declared, log, log_format } = settings;
+    // What is driven is measured by itself, without other nodes.
+    let Settings { mut config, declared, cluster: _, log, log_format } = settings;
     let _log = logging::start(log, log_format);
     config.listen.clone_from(&flags.listen);
     let declared = declared.map(|declared| Declared {

@@ -26,6 +26,8 @@ pub(crate) struct Delivery {
     pub(super) in_fanout: bool,
     /// In this lap a member had more before it than a quarter of what may wait for one.
     pub(super) lagging: bool,
+    /// The other nodes of the cluster know that it has members here.
+    pub(crate) is_wanted: bool,
     /// Members whose socket has not taken all they were sent.
     pub(super) behind: u32,
     /// What its broadcasts come to in deliveries, one for each member there was: since the observer

@@ -9,6 +9,7 @@ use simurgh_reactor::{Key, Next};
 use super::delivery::Registry;
 use super::state::{Fanout, Held, Publishers};
 use crate::broadcast::Broadcast;
+use crate::cluster::call::ToCluster;
 use crate::flow::{Charge, Flow, Posted};
 use crate::id::ChannelId;
 use crate::listeners::Listener;
@@ -40,7 +41,11 @@ impl<N: Node> Fanout<N> {
         broadcast: Broadcast,
     ) {
         let Some(entry) = self.admit(registry, &broadcast) else { return };
-        self.spread(registry, Arc::new(broadcast), Some(Arc::clone(&entry.charge)), None);
+        let broadcast = Arc::new(broadcast);
+        if let Some(cluster) = self.node.cluster() {
+            cluster.tell(ToCluster::Broadcast(Arc::clone(&broadcast)));
+        }
+        self.spread(registry, broadcast, Some(Arc::clone(&entry.charge)), None);
         self.hold_back(out, publisher, entry);
     }
 
@@ -51,12 +56,10 @@ impl<N: Node> Fanout<N> {
         registry: &mut Registry,
         broadcast: &Broadcast,
     ) -> Option<Entry> {
-        let (bytes, bytes_max) =
-            (broadcast.payload().len(), self.node.config().broadcast_bytes_max());
-        if bytes > bytes_max {
+        let (topic, event) = (broadcast.topic(), broadcast.event());
+        if let Err(error) = self.node.fits(topic, event, broadcast.payload().len()) {
             self.metrics.errors_broadcast_too_big.add(1);
-            let topic = broadcast.topic();
-            tracing::warn!(topic, bytes, bytes_max, "broadcast too large, not sent");
+            tracing::warn!(topic, %error, "broadcast not sent");
             return None;
         }
         let flow = self.flow(registry, broadcast.topic());
@@ -148,6 +151,11 @@ impl<N: Node> Fanout<N> {
             listeners.remove(topic, name);
         }
         self.listeners.take_if(|it| it.is_empty());
+    }
+
+    /// Whether somebody outside of all channels hears a topic.
+    pub(crate) fn listens_to(&self, topic: &str) -> bool {
+        self.listeners.as_ref().is_some_and(|it| it.has(topic))
     }
 
     /// Topics that somebody hears.

@@ -8,6 +8,7 @@ use simurgh_presence::{Extra, Meta, MetaError};
 use simurgh_proto::message::Payload;
 
 use crate::id::ChannelId;
+use simurgh_presence::FromPeers;
 
 /// Limits and times of presence (PROTOCOL §10).
 #[derive(Debug, Clone)]
@@ -151,6 +152,10 @@ pub enum PresenceMail {
     /// The topic has too many for a list: what members are told who ask, until there is something
     /// else; none if they are to ask its home again. Its weight was charged to the shard.
     Answers(Option<Arc<[SharedEvent]>>),
+    /// A member begins to use the presences of the topic; only where there are other nodes.
+    Begin,
+    /// Something of other nodes.
+    Peers(FromPeers),
 }
 
 impl PresenceMail {
@@ -164,7 +169,8 @@ impl PresenceMail {
             Self::Call(_, PresenceCall::Update(key, meta)) => key.len() + meta.as_str().len(),
             Self::Call(_, PresenceCall::Untrack(key)) => key.len(),
             Self::Answers(Some(events)) => events.iter().map(|(_, json)| json.len()).sum(),
-            Self::Call(..) | Self::List(_) | Self::Answers(None) => 0,
+            Self::Peers(what) => what.bytes(),
+            Self::Call(..) | Self::List(_) | Self::Answers(None) | Self::Begin => 0,
         };
         own + 128
     }
@@ -176,6 +182,8 @@ impl fmt::Debug for PresenceMail {
             Self::Call(channel, call) => f.debug_tuple("Call").field(channel).field(call).finish(),
             Self::List(_) => f.write_str("List"),
             Self::Answers(events) => f.debug_tuple("Answers").field(events).finish(),
+            Self::Begin => f.write_str("Begin"),
+            Self::Peers(what) => f.debug_tuple("Peers").field(what).finish(),
         }
     }
 }

@@ -8,23 +8,26 @@ use std::sync::Arc;
 
 use simurgh_presence::{Owner, PhxRefs};
 
-use super::call::{PresenceCall, PresenceConfig, PresenceList, SharedEvent};
+use super::abroad::Abroad;
+use super::call::{PresenceAnswer, PresenceCall, PresenceConfig, PresenceList, SharedEvent};
 use super::say::Say;
 use super::topic::{NOBODY, Topic};
 use crate::id::ChannelId;
 
 /// The presences of the topics that a shard keeps.
 pub(crate) struct Home {
-    owner: Owner,
+    pub(super) owner: Owner,
     /// Nobody's to guess.
     seed: u64,
     /// No two of its refs are alike, also if nobody was present in between.
     refs: PhxRefs,
-    topics: HashMap<Rc<str>, Topic>,
+    pub(super) topics: HashMap<Rc<str>, Topic>,
     /// When topics are to be looked at; one that has been meanwhile is passed over.
     due: BinaryHeap<Reverse<(u64, Rc<str>)>>,
     /// Entries of all topics.
-    entries: usize,
+    pub(super) entries: usize,
+    /// The other nodes; none, if there are none.
+    pub(super) abroad: Option<Box<Abroad>>,
     /// What members are told who ask, of topics that have too many for a list, whoever their home.
     answers: HashMap<Box<str>, Arc<[SharedEvent]>>,
 }
@@ -38,11 +41,26 @@ pub(super) enum Taken {
 }
 
 impl Home {
-    /// One without presences.
-    pub(crate) fn new(owner: Owner, seed: u64) -> Self {
+    /// That of a shard without presences; entries are the node's.
+    pub(crate) fn new(node: Owner, shard: u16, is_clustered: bool, seed: u64) -> Self {
         let (topics, due) = (HashMap::new(), BinaryHeap::new());
-        let (refs, answers) = (PhxRefs::new(owner), HashMap::new());
-        Self { owner, seed, refs, topics, due, entries: 0, answers }
+        let refs = PhxRefs::new(Owner(node.0.wrapping_add(u64::from(shard))));
+        let abroad = is_clustered.then(Box::default);
+        let answers = HashMap::new();
+        Self { owner: node, seed, refs, topics, due, entries: 0, abroad, answers }
+    }
+
+    /// A topic, made if it is new.
+    pub(super) fn open(&mut self, name: &str, now_ns: u64) -> Option<&mut Topic> {
+        if !self.topics.contains_key(name) {
+            let mut topic = match &self.abroad {
+                None => Topic::alone(self.owner, self.seed),
+                Some(abroad) => Topic::shared(self.owner, self.seed, abroad.version),
+            };
+            topic.begin(now_ns);
+            self.topics.insert(name.into(), topic);
+        }
+        self.topics.get_mut(name)
     }
 
     /// Entries of all topics.
@@ -91,26 +109,45 @@ impl Home {
                 PresenceCall::Untrack(_) | PresenceCall::Update(..) => return Taken::Refused,
                 PresenceCall::Track(..) | PresenceCall::PushState => {}
             }
-            self.topics.insert(name.into(), Topic::new(self.owner, self.seed));
+            self.open(name, now_ns);
         }
         let Some(topic) = self.topics.get_mut(name) else { return Taken::Refused };
         let before = topic.table.len();
         let refs = &mut self.refs;
+        let is_end = matches!(call, PresenceCall::End);
         let is_taken = topic.call(channel, call, config, || refs.next(now_ns / 1000));
+        if let Some(peers) = topic.peers.as_mut().filter(|_| is_end) {
+            peers.channels = peers.channels.saturating_sub(1);
+        }
         self.entries = self.entries + topic.table.len() - before;
         self.look_soon(name, config, now_ns);
         if is_taken { Taken::Yes } else { Taken::Refused }
     }
 
-    /// Who is present.
-    pub(super) fn list(&self, name: &str, config: &PresenceConfig, seed: u64) -> PresenceList {
-        let Some(topic) = self.topics.get(name) else {
-            return PresenceList { json: NOBODY.into(), ..PresenceList::default() };
+    /// Answers who is present, now or once other nodes have said who is there; returns what is to
+    /// be answered now.
+    pub(super) fn list(
+        &mut self,
+        name: &str,
+        answer: PresenceAnswer,
+        config: &PresenceConfig,
+        now_ns: u64,
+    ) -> Option<(PresenceAnswer, PresenceList)> {
+        if self.abroad.is_some() {
+            self.open(name, now_ns);
+            self.gather(name);
+        }
+        let Some(topic) = self.topics.get_mut(name) else {
+            return Some((answer, PresenceList { json: NOBODY.into(), ..PresenceList::default() }));
         };
-        let (entries, keys) = (topic.table.len(), topic.table.keys());
-        // Not as members are shown it: they would be told of all that came and went since.
-        let keys_max = if entries > config.list_max { config.sample } else { keys };
-        PresenceList { entries, keys, json: topic.sample(keys_max, seed) }
+        if let Some(peers) = &mut topic.peers
+            && !peers.has_answers(now_ns)
+        {
+            peers.lists.push(answer);
+            self.look_soon(name, config, now_ns);
+            return None;
+        }
+        Some((answer, topic.show(config, now_ns)))
     }
 
     /// When a topic is to be looked at next.
@@ -146,8 +183,11 @@ impl Home {
             topic.tell(config, bytes_max, now_ns, &mut said);
         }
         topic.hand_out(config, &mut said);
-        if topic.is_done() {
-            self.topics.remove(name);
+        let answers = topic.answers(config, now_ns).into_iter();
+        said.extend(answers.map(|(answer, list)| Say::Answer(answer, list)));
+        self.gather(name);
+        if self.topics.get(name).is_some_and(Topic::is_done) {
+            self.close(name);
             if self.topics.is_empty() {
                 // What a crowd needed is given back.
                 (self.topics, self.due) = (HashMap::new(), BinaryHeap::new());
@@ -166,7 +206,7 @@ impl Home {
         }
     }
 
-    fn look_soon(&mut self, name: &str, config: &PresenceConfig, now_ns: u64) {
+    pub(super) fn look_soon(&mut self, name: &str, config: &PresenceConfig, now_ns: u64) {
         let Some((name, topic)) = self.topics.get_key_value(name) else { return };
         let next_ns = match topic.getting.is_empty() {
             true => topic.next_ns(config),

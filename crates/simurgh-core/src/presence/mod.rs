@@ -5,15 +5,19 @@
 //! comes from there: diffs as broadcasts, lists as pushes. Both go by mail to all shards, the own
 //! one included, so that each shard gets them in the order in which they were made.
 
+mod abroad;
+mod between;
 pub(crate) mod call;
 pub(crate) mod handle;
 pub(crate) mod home;
+mod peers;
 mod say;
 mod topic;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_presence::Owner;
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Next;
 
@@ -21,6 +25,7 @@ use self::call::{PresenceCall, PresenceMail, SharedEvent, SharedPush};
 use self::home::Taken;
 use self::say::Say;
 use crate::broadcast::Broadcast;
+use crate::cluster::call::ToCluster;
 use crate::core::Core;
 use crate::flow::Posted;
 use crate::id::ChannelId;
@@ -47,6 +52,9 @@ impl<N: Node> Core<N> {
         let is_live = self.registry.member(id.membership).map(|it| it.generation);
         if is_live != Some(id.generation) {
             return None;
+        }
+        if self.node.cluster().is_some() && self.registry.mark(id.membership, TRACKS, true) {
+            self.node.post_home(topic, PresenceMail::Begin);
         }
         if matches!(call, PresenceCall::PushState)
             && let Some(told) = self.presence.answer(topic)
@@ -78,12 +86,29 @@ impl<N: Node> Core<N> {
                 }
             }
             PresenceMail::List(answer) => {
-                let list = home.list(topic, config, now_ns);
-                self.application.ask(|| answer(list));
+                if let Some((answer, list)) = home.list(topic, answer, config, now_ns) {
+                    self.application.ask(|| answer(list));
+                }
             }
             PresenceMail::Answers(events) => home.keep(topic, events),
+            PresenceMail::Begin => home.begin(topic, config, now_ns),
+            PresenceMail::Peers(what) => home.hear(topic, what, config, now_ns),
         }
+        self.tell_peers();
         self.count_presences();
+    }
+
+    /// A node of the cluster is gone, and with it all who were present there.
+    pub(crate) fn node_is_gone(&mut self, node: Owner) {
+        self.presence.forget(node);
+    }
+
+    /// Passes on what other nodes are to hear.
+    fn tell_peers(&mut self) {
+        let Some(cluster) = self.node.cluster() else { return };
+        for (topic, what) in self.presence.take_outbox() {
+            cluster.tell(ToCluster::Presence((&*topic).into(), what));
+        }
     }
 
     /// Tells members of topics that this shard keeps what is due.
@@ -94,6 +119,7 @@ impl<N: Node> Core<N> {
         }
         let (node, now) = (Arc::clone(&self.node), out.now());
         let config = node.config();
+        home.go_on_forgetting(&config.presence, now.ns);
         let bytes_max = config.broadcast_bytes_max();
         let mut bytes = 0;
         while bytes < config.presence.turn_bytes.max(1) {
@@ -107,12 +133,17 @@ impl<N: Node> Core<N> {
             for say in home.tell(&topic, &config.presence, bytes_max, now.ns) {
                 self.metrics.presence_events.add(say.events() as u64);
                 bytes += say.bytes();
-                tell(&*node, &topic, say);
+                match say {
+                    Say::Answer(answer, list) => drop(self.application.ask(|| answer(list))),
+                    say => tell(&*node, &topic, say),
+                }
             }
         }
-        let next_ns = home.next_ns();
+        let (next_ns, is_forgetting) = (home.next_ns(), home.is_forgetting());
+        self.tell_peers();
         self.count_presences();
         match next_ns {
+            _ if is_forgetting => Next::Now,
             None => Next::Idle,
             Some(next_ns) if next_ns <= now.ns => Next::Now,
             Some(next_ns) => Next::After(Duration::from_nanos(next_ns - now.ns)),
@@ -149,6 +180,8 @@ fn tell<N: Node>(node: &N, topic: &str, say: Say) {
                 node.post_weighed(shard, push.weight(), Mail::Push(push));
             }
         }
+        // Whoever asked from outside is answered where the application is.
+        Say::Answer(..) => {}
     }
 }
 

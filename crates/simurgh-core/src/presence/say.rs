@@ -1,12 +1,12 @@
 //! What members of a topic are to hear of presences.
 
+use std::fmt;
 use std::sync::Arc;
 
-use super::call::SharedEvent;
+use super::call::{PresenceAnswer, PresenceList, SharedEvent};
 use crate::id::ChannelId;
 
 /// What members are to hear.
-#[derive(Debug)]
 pub(super) enum Say {
     /// All of the topic.
     All(&'static str, String),
@@ -16,6 +16,24 @@ pub(super) enum Say {
     Again(Arc<[SharedEvent]>, Vec<ChannelId>),
     /// What shards tell those who ask from now on; none: they are to ask the home again.
     Keep(Option<Arc<[SharedEvent]>>),
+    /// Who asked from outside of the topic, and what is answered.
+    Answer(PresenceAnswer, PresenceList),
+}
+
+impl fmt::Debug for Say {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All(event, json) => f.debug_tuple("All").field(event).field(json).finish(),
+            Self::Some(events, channels) => {
+                f.debug_tuple("Some").field(events).field(channels).finish()
+            }
+            Self::Again(events, channels) => {
+                f.debug_tuple("Again").field(events).field(channels).finish()
+            }
+            Self::Keep(events) => f.debug_tuple("Keep").field(events).finish(),
+            Self::Answer(_, list) => f.debug_tuple("Answer").field(list).finish(),
+        }
+    }
 }
 
 impl Say {
@@ -26,7 +44,7 @@ impl Say {
             Self::Some(events, channels) | Self::Again(events, channels) => {
                 events.iter().map(|(_, json)| json.len()).sum::<usize>() * channels.len()
             }
-            Self::Keep(_) => 0,
+            Self::Keep(_) | Self::Answer(..) => 0,
         }
     }
 
@@ -35,7 +53,7 @@ impl Say {
         match self {
             Self::All(..) => 1,
             Self::Some(events, _) => events.len(),
-            Self::Again(..) | Self::Keep(_) => 0,
+            Self::Again(..) | Self::Keep(_) | Self::Answer(..) => 0,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Who is told of whom, when, and what is left afterwards.
 
+mod between;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -272,7 +274,7 @@ fn a_long_list_leaves_in_portions_and_before_the_next_diff() {
 #[test]
 fn who_asks_for_a_list_that_is_too_long_gets_both_answers_in_one_write() {
     let config = PresenceConfig { list_max: 1, ..PresenceConfig::default() };
-    let (mut home, ns) = (Home::new(Owner(1), 1), INTERVAL.as_nanos() as u64);
+    let (mut home, ns) = (Home::new(Owner(1), 0, false, 1), INTERVAL.as_nanos() as u64);
     let channel = |membership| ChannelId { shard: 0, membership, generation: 1 };
     let meta = || Meta::parse("{}").unwrap();
     for (at, key) in ["a", "b"].into_iter().enumerate() {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use simurgh_presence::{Owner, Table};
 
 use super::call::{PresenceCall, PresenceConfig, SharedEvent};
+use super::peers::Peers;
 use super::say::Say;
 use crate::clock::nanoseconds;
 use crate::id::ChannelId;
@@ -31,18 +32,31 @@ pub(super) struct Topic {
     /// Whether somebody has got it already.
     is_shared: bool,
     /// When changes were told last.
-    told_ns: Option<u64>,
+    pub(super) told_ns: Option<u64>,
     /// When it is looked at next.
     pub(super) due_ns: Option<u64>,
     is_summary: bool,
     /// The number that all members know, if all know one, and when they were told.
     summary: (Option<usize>, u64),
+    /// What other nodes make necessary; none on a node of its own.
+    pub(super) peers: Option<Box<Peers>>,
 }
 
 impl Topic {
-    pub(super) fn new(owner: Owner, seed: u64) -> Self {
+    /// Of a node of its own.
+    pub(super) fn alone(owner: Owner, seed: u64) -> Self {
+        Self::with(Table::alone(owner, seed), None)
+    }
+
+    /// Of one of several nodes, whose own entries had this version when they last had one.
+    pub(super) fn shared(owner: Owner, seed: u64, version: u64) -> Self {
+        Self::with(Table::new(owner, seed).from_version(version), Some(Box::default()))
+    }
+
+    fn with(table: Table<ChannelId>, peers: Option<Box<Peers>>) -> Self {
         Self {
-            table: Table::alone(owner, seed),
+            table,
+            peers,
             asking: Vec::new(),
             state: None,
             getting: VecDeque::new(),
@@ -91,8 +105,27 @@ impl Topic {
 
     /// When there is something to be told.
     pub(super) fn next_ns(&self, config: &PresenceConfig) -> Option<u64> {
+        let members_ns = self.next_diff_ns(config);
+        let Some(peers) = &self.peers else { return members_ns };
+        let members_ns = members_ns.max(members_ns.and(peers.waits_until_ns()));
+        let delta_ns = self.table.has_delta().then(|| self.paced_ns(config));
+        let lists_ns = (!peers.lists.is_empty()).then(|| peers.waits_until_ns().unwrap_or(0));
+        [members_ns, delta_ns, lists_ns, peers.repeats_ns()].into_iter().flatten().min()
+    }
+
+    /// The earliest time at which changes are told again.
+    fn paced_ns(&self, config: &PresenceConfig) -> u64 {
+        let after = |told_ns: u64| told_ns.saturating_add(nanoseconds(config.interval));
+        self.told_ns.map_or(0, after)
+    }
+
+    /// When there is something to be told to members, or nothing is left of it.
+    pub(super) fn next_diff_ns(&self, config: &PresenceConfig) -> Option<u64> {
         let after = |time_ns: u64, pause| Some(time_ns.saturating_add(nanoseconds(pause)));
-        let told_ns = self.told_ns.map_or(Some(0), |told_ns| after(told_ns, config.interval));
+        let told_ns = Some(self.paced_ns(config));
+        if self.is_done() {
+            return told_ns;
+        }
         let (counted, counted_ns) = self.summary;
         if self.is_summary && self.asking.is_empty() {
             // Who has said something else may have made the list short enough.
@@ -102,10 +135,10 @@ impl Topic {
                 false => after(counted_ns, config.summary_interval).max(told_ns),
             };
         }
-        if !self.table.has_changes() && self.asking.is_empty() && !self.table.is_empty() {
-            return None;
+        match self.table.has_changes() || !self.asking.is_empty() {
+            true => told_ns,
+            false => None,
         }
-        told_ns
     }
 
     /// Tells what has changed since the last time.
@@ -116,6 +149,9 @@ impl Topic {
         now_ns: u64,
         said: &mut Vec<Say>,
     ) {
+        if !self.tell_peers(config, now_ns) {
+            return;
+        }
         // Whoever has not got the last list yet gets this one; who has asked again meanwhile, once.
         self.asking.extend(self.getting.drain(..));
         self.asking.sort_unstable();
@@ -221,12 +257,16 @@ impl Topic {
         });
     }
 
-    /// Whether nothing of it is left to be kept or told.
+    /// Whether nothing of it is left to be kept or told. Entries of other nodes are kept for the
+    /// sake of channels on this one.
     pub(super) fn is_done(&self) -> bool {
-        self.table.is_empty()
-            && !self.table.has_changes()
-            && self.asking.is_empty()
-            && self.getting.is_empty()
+        let is_kept = match &self.peers {
+            None => !self.table.is_empty() || self.table.has_changes(),
+            Some(peers) => {
+                !peers.is_unused() || self.table.has_delta() || peers.repeats_ns().is_some()
+            }
+        };
+        !is_kept && self.asking.is_empty() && self.getting.is_empty()
     }
 
     fn list(&mut self) -> String {

@@ -347,6 +347,7 @@ impl<N: Node> Core<N> {
                 if is_counted {
                     self.node.count_in(topic);
                 }
+                self.is_member(membership);
                 Some(membership)
             }
             Err(holds) => {

@@ -115,6 +115,13 @@ impl<M: Copy + Eq + Hash> Table<M> {
         Self::empty(owner, seed, true)
     }
 
+    /// The same, whose versions go on from that of an earlier table of this owner and topic: what
+    /// nodes know of that one is older than all that this one says.
+    pub const fn from_version(mut self, version: u64) -> Self {
+        self.version = version;
+        self
+    }
+
     const fn empty(owner: Owner, seed: u64, alone: bool) -> Self {
         let hasher = FixedState::with_seed(seed);
         Table {

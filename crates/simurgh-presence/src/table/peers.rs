@@ -27,7 +27,7 @@ impl<M: Copy + Eq + Hash> Table<M> {
     ///
     /// Deltas of a node after [`node_down`](Self::node_down) are the caller's to refuse, unless the
     /// node is back: the first of all would be taken for the first of a new node.
-    pub fn apply(&mut self, delta: Delta) -> Applied {
+    pub fn learn(&mut self, delta: Delta) -> Applied {
         let owner = delta.owner;
         let known = self.known(owner);
         if owner == self.owner || delta.to <= known || delta.to < delta.from {
@@ -129,12 +129,15 @@ impl<M: Copy + Eq + Hash> Table<M> {
     }
 
     fn join(&mut self, owner: Owner, entry: Shared) {
-        let Shared { key, phx_ref, phx_ref_prev, meta } = entry;
+        let Shared { key, phx_ref, phx_ref_prev, meta, extra } = entry;
         if self.find_peers(phx_ref).is_some() {
             return;
         }
         let replaced = phx_ref_prev.and_then(|prev| self.find_of(owner, prev));
         let key = self.key(&key);
+        if let Some(extra) = extra {
+            self.aside().extras.insert(key, extra);
+        }
         match replaced {
             Some(at) if self.entries.get(at).is_some_and(|entry| entry.key == key) => {
                 self.replace(at, phx_ref, meta);

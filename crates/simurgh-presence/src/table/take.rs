@@ -61,7 +61,8 @@ impl<M: Copy + Eq + Hash> Table<M> {
     /// The net changes of own entries since the last call, for all other nodes. It may be empty
     /// but for its versions.
     pub fn take_delta(&mut self) -> Option<Delta> {
-        let journal = self.aside.as_mut()?.journal.take()?;
+        let aside = self.aside.as_mut()?;
+        let journal = aside.journal.take()?;
         let mut joins = Vec::with_capacity(journal.joined.len());
         // The last of a place counts: it is met first, and the others find it published.
         for &(at, prev) in journal.joined.iter().rev() {
@@ -70,15 +71,22 @@ impl<M: Copy + Eq + Hash> Table<M> {
                 && !mem::replace(&mut entry.published, true)
                 && let Some(key) = self.keys.get(entry.key)
             {
+                let at_key = entry.key;
                 let (key, meta) = (key.text.clone(), entry.meta.clone());
                 let phx_ref = entry.phx_ref;
-                joins.push(Shared { key, phx_ref, phx_ref_prev: prev.some(), meta });
+                let extra = aside.extras.get(&at_key).cloned();
+                joins.push(Shared { key, phx_ref, phx_ref_prev: prev.some(), meta, extra });
             }
         }
         joins.reverse();
         let leaves = journal.left;
         self.settle();
         Some(Delta { owner: self.owner, from: journal.from, to: self.version, joins, leaves })
+    }
+
+    /// Whether [`take_delta`](Self::take_delta) has something to say.
+    pub fn has_delta(&self) -> bool {
+        self.aside.as_ref().is_some_and(|aside| aside.journal.is_some())
     }
 
     /// The last delta's version again, without changes: who missed that one finds out.
@@ -93,14 +101,15 @@ impl<M: Copy + Eq + Hash> Table<M> {
     /// has to ask again at the second.
     pub fn snapshot(&self) -> Snapshot {
         let mut entries = Vec::new();
-        for (_, key) in self.keys.iter() {
+        for (of, key) in self.keys.iter() {
             let mut at = key.first;
             while let Some(entry) = self.entries.get(at) {
                 at = entry.after;
                 if matches!(entry.whose, Whose::Local { .. }) {
                     let &Entry { phx_ref, prev, ref meta, .. } = entry;
                     let (key, meta) = (key.text.clone(), meta.clone());
-                    entries.push(Shared { key, phx_ref, phx_ref_prev: prev.some(), meta });
+                    let extra = self.extra(of).cloned();
+                    entries.push(Shared { key, phx_ref, phx_ref_prev: prev.some(), meta, extra });
                 }
             }
         }

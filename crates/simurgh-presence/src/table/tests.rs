@@ -43,19 +43,19 @@ fn deltas_that_come_early_wait_and_of_too_many_the_newest_are_dropped() {
     let mut here: Table<u32> = Table::new(HERE, 9);
     let ask = |known| Applied::Ask { owner: THERE, known };
     for delta in &deltas[1..] {
-        assert_eq!(here.apply(delta.clone()), ask(0));
-        assert_eq!(here.apply(delta.clone()), ask(0), "asks are lost as well");
+        assert_eq!(here.learn(delta.clone()), ask(0));
+        assert_eq!(here.learn(delta.clone()), ask(0), "asks are lost as well");
     }
     assert_eq!(here.len(), 0);
     // The missing one comes late: what waited follows at once.
-    assert_eq!(here.apply(deltas[0].clone()), Applied::Applied);
+    assert_eq!(here.learn(deltas[0].clone()), Applied::Applied);
     assert_eq!((here.len(), here.known(THERE)), (1 + QUEUED_DELTAS_MAX, 65));
-    assert_eq!(here.apply(deltas[3].clone()), Applied::AlreadyKnown);
+    assert_eq!(here.learn(deltas[3].clone()), Applied::AlreadyKnown);
     // What was dropped is found missing by the next, or by a repeat.
-    assert_eq!(here.apply(there.repeat_delta()), ask(65));
+    assert_eq!(here.learn(there.repeat_delta()), ask(65));
     assert_eq!(here.answer(there.snapshot()), Applied::Applied);
     assert_eq!((here.len(), here.known(THERE)), (80, 80));
-    assert_eq!(here.apply(there.repeat_delta()), Applied::AlreadyKnown);
+    assert_eq!(here.learn(there.repeat_delta()), Applied::AlreadyKnown);
     assert_eq!(here.answer(there.snapshot()), Applied::AlreadyKnown);
 }
 
@@ -70,8 +70,8 @@ fn an_answer_from_between_two_deltas_is_asked_for_again() {
     assert!(there.untrack(7, "a"));
     let delta = there.take_delta().unwrap();
     assert_eq!((delta.from, delta.to, delta.joins.len() + delta.leaves.len()), (1, 3, 0));
-    assert_eq!(here.apply(deltas[0].clone()), Applied::AlreadyKnown);
-    assert_eq!(here.apply(delta), Applied::Ask { owner: THERE, known: 2 });
+    assert_eq!(here.learn(deltas[0].clone()), Applied::AlreadyKnown);
+    assert_eq!(here.learn(delta), Applied::Ask { owner: THERE, known: 2 });
     assert_eq!(here.answer(there.snapshot()), Applied::Applied);
     assert!(here.get("a").is_none() && here.get("0").is_some());
 }
@@ -81,9 +81,9 @@ fn what_is_its_own_or_makes_no_sense_changes_nothing() {
     let mut table: Table<u32> = Table::new(HERE, 9);
     let nonsense =
         |owner, from, to| Delta { owner, from, to, joins: Vec::new(), leaves: Vec::new() };
-    assert_eq!(table.apply(nonsense(HERE, 0, 9)), Applied::AlreadyKnown);
-    assert_eq!(table.apply(nonsense(THERE, 9, 3)), Applied::AlreadyKnown);
-    assert_eq!(table.apply(nonsense(THERE, 0, 0)), Applied::AlreadyKnown);
+    assert_eq!(table.learn(nonsense(HERE, 0, 9)), Applied::AlreadyKnown);
+    assert_eq!(table.learn(nonsense(THERE, 9, 3)), Applied::AlreadyKnown);
+    assert_eq!(table.learn(nonsense(THERE, 0, 0)), Applied::AlreadyKnown);
     assert_eq!(table.heap_bytes(), 0);
 }
 

@@ -189,7 +189,7 @@ impl World {
                 self.wire.push((from, Message::Snapshot(snapshot)));
                 return;
             }
-            Message::Delta(delta) => table.apply(delta),
+            Message::Delta(delta) => table.learn(delta),
             Message::Snapshot(snapshot) => table.answer(snapshot),
         };
         if let Applied::Ask { owner, .. } = applied {

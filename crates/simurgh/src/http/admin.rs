@@ -10,6 +10,7 @@ use axum::routing::get;
 use simurgh_reactor::{Counts, TURN_BUCKETS_NS};
 
 use super::Guests;
+use crate::cluster;
 use crate::hub::Hub;
 use crate::metrics::{HISTOGRAM_BOUNDS_NS, ShardMetrics, process};
 
@@ -42,6 +43,9 @@ fn render(hub: &Hub) -> String {
     mailboxes(&mut out, hub);
     guests(&mut out, hub);
     elsewhere(&mut out, hub);
+    if let Some(door) = &hub.cluster {
+        cluster::render(&mut out, &door.view());
+    }
     whole(&mut out, hub);
     out
 }

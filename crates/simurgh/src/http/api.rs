@@ -33,6 +33,7 @@ pub(super) fn router(hub: &Arc<Hub>) -> Router {
     Router::new()
         .route("/api/broadcast", post(broadcast))
         .route("/api/presence", get(presence))
+        .merge(super::disconnect::router())
         .merge(super::history::router())
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(Arc::clone(hub))
@@ -141,9 +142,9 @@ struct Accepted {
 fn refused(error: &NotKept, taken: usize) -> Response {
     let said = Json(json!({"error": error.to_string(), "taken": taken}));
     match error {
-        NotKept::Refused(BroadcastError::TooLarge { .. }) => {
-            (StatusCode::PAYLOAD_TOO_LARGE, said).into_response()
-        }
+        NotKept::Refused(
+            BroadcastError::TooLarge { .. } | BroadcastError::TooLargeForCluster { .. },
+        ) => (StatusCode::PAYLOAD_TOO_LARGE, said).into_response(),
         NotKept::Unconfirmed(_) => (StatusCode::GATEWAY_TIMEOUT, said).into_response(),
         // Whatever else there may be, it may be tried again.
         _ => {

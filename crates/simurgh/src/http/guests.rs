@@ -31,7 +31,7 @@ pub(crate) fn is_reserved(path: &str) -> bool {
     own.contains(&path)
         || path.starts_with("/observer/")
         || path == "/realtime/v1/api/broadcast"
-        || ["/api/history", "/api/history/topics"].contains(&path)
+        || ["/api/disconnect", "/api/history", "/api/history/topics"].contains(&path)
 }
 
 /// The connections of one listener.

@@ -12,10 +12,12 @@ mod api;
 mod bearer;
 mod connection;
 mod copies;
+mod disconnect;
 mod files;
 mod gate;
 mod guests;
 mod headers;
+mod health;
 mod history;
 mod hosts;
 mod limits;
@@ -31,7 +33,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::routing::get;
 use simurgh_reactor::HandOffEnd;
 use tokio::runtime::Runtime;
 
@@ -73,7 +74,7 @@ pub(crate) fn serve(
     let has_admin = hub.config.admin_listen.is_some();
     let admin = hosts::for_known_hosts(admin::router(hub), hub, has_admin);
     runtime.spawn(observe::run(Arc::downgrade(hub)));
-    let mut router = router.route("/healthz", get(|| async { "ok\n" }));
+    let mut router = router.merge(health::router(hub));
     if hub.config.api_token.is_some() {
         let mut own = api::router(hub);
         if hub.mounts.iter().any(Mount::speaks_supabase) {

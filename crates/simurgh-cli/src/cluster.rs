@@ -1,0 +1,256 @@
+//! The table `[cluster]` of `simurgh.toml`: the other nodes, and the engine between them.
+//!
+//! Secrets come from files or the environment, and stand neither in `simurgh.toml` nor among the
+//! arguments; so nothing that is printed has to be masked.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use simurgh::Cluster;
+use simurgh::cluster::{ClusterConfig, Prefix};
+use simurgh_nats::{Config, Credentials, Identity, NatsAdapter, Permissions, Secret, Server};
+
+use crate::mistakes::{Mistake, note};
+use crate::units;
+
+/// What `simurgh config` says of it.
+pub(crate) const TEXT: &str = include_str!("cluster.toml");
+
+const PREFIX: &str = "simurgh";
+/// Presences of a node that has only missed some beats would leave otherwise.
+const DOWN_LEAST: Duration = Duration::from_secs(6);
+
+/// The table as it stands in the file.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ClusterSpec {
+    engine: Option<Engine>,
+    servers: Vec<String>,
+    prefix: Option<String>,
+    name: Option<String>,
+    required: Option<String>,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
+    password_env: Option<String>,
+    token_file: Option<PathBuf>,
+    token_env: Option<String>,
+    nkey_file: Option<PathBuf>,
+    nkey_env: Option<String>,
+    creds_file: Option<PathBuf>,
+    tls: bool,
+    tls_first: bool,
+    tls_ca: Option<PathBuf>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    exact_max: Option<usize>,
+    linger: Option<String>,
+    outbox_bytes: Option<String>,
+    presence_down: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Engine {
+    Nats,
+}
+
+impl ClusterSpec {
+    /// Its keys, for messages that suggest one.
+    pub(crate) const KEYS: &'static [&'static str] = &[
+        "engine",
+        "servers",
+        "prefix",
+        "name",
+        "required",
+        "user",
+        "password_file",
+        "password_env",
+        "token_file",
+        "token_env",
+        "nkey_file",
+        "nkey_env",
+        "creds_file",
+        "tls",
+        "tls_first",
+        "tls_ca",
+        "tls_cert",
+        "tls_key",
+        "exact_max",
+        "linger",
+        "outbox_bytes",
+        "presence_down",
+    ];
+
+    /// Reads the keys; or all that is wrong.
+    pub(crate) fn cluster(&self) -> Result<Cluster, Vec<Mistake>> {
+        let mut wrong = Vec::new();
+        if self.engine.is_none() {
+            wrong.push(("engine", "is missing: \"nats\"".to_owned()));
+        }
+        let prefix = note(&mut wrong, "prefix", self.prefix());
+        let name = self.name(&mut wrong);
+        let servers = self.servers(&mut wrong);
+        let credentials = self.credentials(&mut wrong);
+        let identity = self.identity(&mut wrong);
+        let required = self.duration(&mut wrong, "required", &self.required);
+        let down = self.duration(&mut wrong, "presence_down", &self.presence_down);
+        if down.is_some_and(|it| it < DOWN_LEAST) {
+            let text = format!("is at least {DOWN_LEAST:?}: a node has to be able to miss a beat");
+            wrong.push(("presence_down", text));
+        }
+        let linger = self.duration(&mut wrong, "linger", &self.linger);
+        let outbox = self.outbox_bytes.as_deref().map(units::bytes).transpose();
+        let outbox = note(&mut wrong, "outbox_bytes", outbox).flatten();
+        let (Some(prefix), Some(name), true) = (prefix, name, wrong.is_empty()) else {
+            return Err(wrong);
+        };
+        let mut config = ClusterConfig::new(prefix.clone(), name.clone());
+        let interests = &mut config.interests;
+        interests.exact_max = self.exact_max.unwrap_or(interests.exact_max);
+        interests.linger_ns = linger.map_or(interests.linger_ns, nanoseconds);
+        config.outbox.plain_bytes = outbox.unwrap_or(config.outbox.plain_bytes);
+        config.peers.gone_ns = down.map_or(config.peers.gone_ns, nanoseconds);
+        config.peers.silent_ns = config.peers.silent_ns.min(config.peers.gone_ns);
+        let mut nats = Config::new(servers, prefix, name);
+        nats.credentials = credentials;
+        nats.tls.is_required = self.tls;
+        nats.tls.is_first = self.tls_first;
+        nats.tls.ca.clone_from(&self.tls_ca);
+        nats.tls.identity = identity;
+        let adapter =
+            move |runtime: &tokio::runtime::Handle| NatsAdapter::new(nats, runtime.clone());
+        let cluster = Cluster::new(config, adapter);
+        Ok(match required {
+            Some(within) => cluster.required(within),
+            None => cluster,
+        })
+    }
+
+    /// What its engine has to allow.
+    pub(crate) fn permissions(&self) -> Result<Permissions, Vec<Mistake>> {
+        let mut wrong = Vec::new();
+        note(&mut wrong, "prefix", self.prefix())
+            .map(|prefix| Permissions::of(&prefix, &[]))
+            .ok_or(wrong)
+    }
+
+    fn prefix(&self) -> Result<Prefix, simurgh::cluster::PrefixError> {
+        Prefix::new(self.prefix.as_deref().unwrap_or(PREFIX))
+    }
+
+    fn name(&self, wrong: &mut Vec<Mistake>) -> Option<String> {
+        let name = self
+            .name
+            .clone()
+            .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+        match name.len() {
+            1..=255 => Some(name),
+            _ => {
+                wrong.push(("name", "has 1 to 255 bytes".to_owned()));
+                None
+            }
+        }
+    }
+
+    fn servers(&self, wrong: &mut Vec<Mistake>) -> Vec<Server> {
+        if self.servers.is_empty() {
+            let text = "is missing: where the engine is, such as [\"nats://10.0.0.1:4222\"]";
+            wrong.push(("servers", text.to_owned()));
+        }
+        let read = |text: &String| {
+            let server = text.parse::<Server>();
+            server.map_err(|error| wrong.push(("servers", format!("{text:?}: {error}")))).ok()
+        };
+        self.servers.iter().filter_map(read).collect()
+    }
+
+    /// Who the node is; one way to say it, if any.
+    fn credentials(&self, wrong: &mut Vec<Mistake>) -> Credentials {
+        let password = self.secret(wrong, "password", (&self.password_file, &self.password_env));
+        let token = self.secret(wrong, "token", (&self.token_file, &self.token_env));
+        let nkey = self.secret(wrong, "nkey", (&self.nkey_file, &self.nkey_env));
+        let creds = self.creds_file.clone().map(Secret::File);
+        let given = [self.user.is_some(), token.is_some(), nkey.is_some(), creds.is_some()];
+        if given.into_iter().filter(|it| *it).count() > 1 {
+            let text = "is one of several ways to say who the node is: leave all but one out";
+            let keys = ["user", "token_file", "nkey_file", "creds_file"];
+            let key = keys.into_iter().zip(given).rfind(|it| it.1).map_or("user", |it| it.0);
+            wrong.push((key, text.to_owned()));
+        }
+        match (&self.user, password, token, nkey, creds) {
+            (Some(user), Some(password), ..) => {
+                Credentials::Password { user: user.clone(), password }
+            }
+            (Some(_), None, ..) => {
+                wrong.push(("user", "needs password_file or password_env".to_owned()));
+                Credentials::None
+            }
+            (None, Some(_), ..) => {
+                wrong.push(("password_file", "is of no use without user".to_owned()));
+                Credentials::None
+            }
+            (None, None, Some(token), ..) => Credentials::Token(token),
+            (None, None, None, Some(nkey), _) => Credentials::Nkey(nkey),
+            (None, None, None, None, Some(creds)) => Credentials::Creds(creds),
+            (None, None, None, None, None) => Credentials::None,
+        }
+    }
+
+    fn secret(
+        &self,
+        wrong: &mut Vec<Mistake>,
+        what: &'static str,
+        (file, env): (&Option<PathBuf>, &Option<String>),
+    ) -> Option<Secret> {
+        let key = match what {
+            "password" => "password_env",
+            "token" => "token_env",
+            _ => "nkey_env",
+        };
+        match (file, env) {
+            (None, None) => None,
+            (Some(path), None) => Some(Secret::File(path.clone())),
+            (None, Some(name)) => match std::env::var(name) {
+                Ok(text) => Some(Secret::Text(text)),
+                Err(_) => {
+                    let text = format!("the environment has no variable {name} that is text");
+                    wrong.push((key, text));
+                    None
+                }
+            },
+            (Some(_), Some(_)) => {
+                wrong.push((key, format!("there is a {what}_file as well: leave one out")));
+                None
+            }
+        }
+    }
+
+    fn identity(&self, wrong: &mut Vec<Mistake>) -> Option<Identity> {
+        match (self.tls_cert.clone(), self.tls_key.clone()) {
+            (Some(certificate), Some(key)) => Some(Identity { certificate, key }),
+            (Some(_), None) => {
+                wrong.push(("tls_cert", "needs tls_key".to_owned()));
+                None
+            }
+            (None, Some(_)) => {
+                wrong.push(("tls_key", "needs tls_cert".to_owned()));
+                None
+            }
+            (None, None) => None,
+        }
+    }
+
+    fn duration(
+        &self,
+        wrong: &mut Vec<Mistake>,
+        key: &'static str,
+        text: &Option<String>,
+    ) -> Option<Duration> {
+        note(wrong, key, units::duration(text.as_deref()?))
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

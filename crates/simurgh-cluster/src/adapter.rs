@@ -1,0 +1,290 @@
+//! What carries envelopes between nodes: an engine behind five methods, and what it tells.
+//!
+//! An adapter never waits and never calls back. What it is told is done in the background; what
+//! happened is asked for with [`Adapter::poll_event`]. An adapter bounds what waits in it: what is
+//! published by [`Full`], what was received by not taking more from its engine, or by losing it
+//! and saying so ([`Event::Lost`]).
+
+use std::fmt;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use crate::node_id::NodeId;
+use crate::subject::{Interest, Space, Subject};
+
+/// Published envelopes that may be under way: [`Full`] at the next one.
+pub const UNDER_WAY_MAX: usize = 1_024;
+/// Bytes of published envelopes that may be under way; one envelope may, whatever its size.
+pub const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
+/// Seconds within which a ticket is answered, whatever happens.
+pub const TICKET_SECONDS_MAX: u64 = 9;
+/// Seconds for which the engine remembers the id of what it stored.
+pub const ID_SECONDS: u64 = 120;
+
+/// An engine, as one node uses it. [`contract`](crate::contract) says what every adapter must do,
+/// and tries it.
+///
+/// # Envelopes
+/// Their bytes arrive as they were, none at all included, but for one mark: what is sent again over
+/// another link has [`Flags::RESENT`](crate::Flags::RESENT) set by the adapter, if it is as long as
+/// a header ([`resent`](crate::resent)). To know one that came twice, an adapter may read origin
+/// and number in the header of those that have its version ([`Header`](crate::Header)). Nothing
+/// else of them is the adapter's concern.
+///
+/// # What may be lost
+/// While an adapter says neither [`Event::Down`] nor [`Event::Lost`], and the publisher's neither
+/// says `Down`, everything arrives. An [`Event::Up`] after a `Down` says of *all* interests that
+/// something may have been lost, from some time before the `Down` on: a link is dead for seconds
+/// before anybody notices. There is no `Lost` besides for that.
+pub trait Adapter: Send {
+    /// Connects, in the background and for ever: after a link that broke comes another. Called
+    /// once, before everything else. The node hears [`Interest::Nodes`] and its own
+    /// [`Interest::Node`] only if it says that it wants to.
+    fn start(&mut self, me: NodeId);
+
+    /// Sends an envelope to all other nodes that want to hear the subject: at most once each, and
+    /// each topic's in the order of the calls, also over a link that broke. Without a link it is
+    /// taken as with one, and sent after the next [`Event::Up`].
+    ///
+    /// What a broken link may have swallowed is sent again, all of it in the same order and before
+    /// anything newer. So there is one exception to "once": after its publisher's reconnect a
+    /// receiver may hear again what it heard last, at most [`UNDER_WAY_MAX`] envelopes, as in
+    /// 3, 4, 5, 3, 4, 5, 6. What comes a second time is marked. Who drops what is not above the
+    /// highest number it has of that publisher and subject hears each once, in order.
+    ///
+    /// # Errors
+    /// As much is under way as may be: [`UNDER_WAY_MAX`] or [`UNDER_WAY_BYTES_MAX`]. The envelope
+    /// is not taken. [`Event::Room`] says when more is.
+    fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), Full>;
+
+    /// Has the engine keep an envelope; the subject is of [`Space::Store`]. Answered by
+    /// [`Event::Stored`] or [`Event::NotStored`], always, within [`TICKET_SECONDS_MAX`]: until
+    /// then the adapter repeats it. The same id again within [`ID_SECONDS`] stores nothing and is
+    /// answered with the first one's number; an engine may take it so on another subject, too, so
+    /// an id is for one subject. What is stored is heard by everybody who wants the topic's
+    /// broadcasts, this node included, before or after the answer.
+    ///
+    /// # Errors
+    /// As much is under way as may be. [`Event::Room`] says when more is taken.
+    fn store(
+        &mut self,
+        to: &Subject,
+        id: &str,
+        envelope: Bytes,
+        ticket: Ticket,
+    ) -> Result<(), Full>;
+
+    /// Changes what this node wants to hear, and says the number of this change, one more than the
+    /// last, also if it changes nothing. What is wanted is a set: wanted twice is wanted once.
+    ///
+    /// Changes of one call are one step: what is wanted before and after it, by whatever interest,
+    /// is heard without a hole, once, and each publisher's in order. What several interests at once
+    /// want is heard once. Of one interest the last change in the call counts.
+    ///
+    /// [`Event::InForce`] with the number, or a later one, says that the engine has it: what
+    /// another node publishes after that is heard, and of what is no longer wanted nothing comes
+    /// after that. Without a link the change is remembered, and in force at the next
+    /// [`Event::Up`]; its `InForce` follows that.
+    fn interest(&mut self, changes: &[(Interest, Wanted)]) -> Generation;
+
+    /// Asks for what is kept. Answered by [`Event::Fetched`], always, within
+    /// [`TICKET_SECONDS_MAX`].
+    ///
+    /// # Errors
+    /// As much is under way as may be. [`Event::Room`] says when more is taken.
+    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), Full>;
+
+    /// The next thing that happened; the waker is woken when there is another.
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event>;
+
+    /// Published envelopes of which it is not certain yet that the engine has them.
+    fn under_way(&self) -> usize;
+}
+
+/// An adapter has as much under way as it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("as much is under way to the engine as may be")
+    }
+}
+
+impl std::error::Error for Full {}
+
+/// Whether something is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// From now on.
+    Yes,
+    /// No longer.
+    No,
+}
+
+/// The number of a change of interests; the first is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Generation(pub u64);
+
+/// Which call an answer belongs to; the caller's to choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// A link to the engine: another number for each, growing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Session(pub u64);
+
+/// What an adapter tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// There is a link, and all interests are in force. Said once for each link. `kept` tells one
+    /// state of what the engine keeps from another; none, if it keeps nothing.
+    Up {
+        /// Of this link.
+        session: Session,
+        /// The epoch of what is kept.
+        kept: Option<u64>,
+    },
+    /// There is no link any more, or there is still none; said once, and again only when the
+    /// reason is another.
+    Down(Down),
+    /// An envelope of another node, or one that was stored, whoever published it.
+    Received(Received),
+    /// Of what these interests would have heard something may be lost, without a broken link; said
+    /// before or after what is not lost.
+    Lost(Vec<Interest>),
+    /// The changes up to this number are in force.
+    InForce(Generation),
+    /// After a [`Full`], once: more is taken.
+    Room,
+    /// It is kept, under this number.
+    Stored {
+        /// Of the call.
+        ticket: Ticket,
+        /// The engine's number for it.
+        seq: u64,
+        /// It had been stored before with this id, be it by this very call.
+        is_duplicate: bool,
+    },
+    /// It is not kept, or nobody knows.
+    NotStored {
+        /// Of the call.
+        ticket: Ticket,
+        /// Why.
+        why: NotStored,
+    },
+    /// What was asked for.
+    Fetched {
+        /// Of the call.
+        ticket: Ticket,
+        /// What is there, oldest first; none, if the engine did not answer in time, or keeps
+        /// nothing. Each one's `prev` is the one before it on its subject in this answer, or 0.
+        kept: Option<Vec<Received>>,
+    },
+}
+
+/// An envelope that arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// What its subject is for; none, if that is for all nodes, or one. What was stored comes as
+    /// [`Space::Broadcast`], or as [`Space::Store`] if it was fetched.
+    pub space: Option<Space>,
+    /// As it was published.
+    pub envelope: Bytes,
+    /// The engine's numbers, if it was stored.
+    pub stored: Option<Number>,
+}
+
+/// Where a stored envelope stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    /// Its own.
+    pub seq: u64,
+    /// That of the one before it on its subject; 0, if there is none, or none any more.
+    pub prev: u64,
+}
+
+/// Why there is no link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Down {
+    /// It broke, or none could be made: what the engine or the system said.
+    Broken(Box<str>),
+    /// The engine does not let this node do what it must: which, in its words.
+    Refused(Box<str>),
+}
+
+impl fmt::Display for Down {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Broken(why) => write!(f, "no link to the engine: {why}"),
+            Self::Refused(why) => write!(f, "the engine refuses: {why}"),
+        }
+    }
+}
+
+/// Why something was not stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotStored {
+    /// The engine has not said within the time: it may be stored, or not.
+    Unconfirmed,
+    /// The engine refused it, in its words; it is not stored.
+    Refused(Box<str>),
+}
+
+/// What is asked of what the engine keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fetch {
+    /// What follows a number on a subject.
+    After {
+        /// On which.
+        subject: Subject,
+        /// Behind which number; 0: from the first that is kept.
+        seq: u64,
+        /// So many at most.
+        count: u32,
+        /// So many bytes at most, but one at least.
+        bytes: usize,
+    },
+    /// The last on each of these subjects.
+    LastOf {
+        /// Of which.
+        subjects: Vec<Subject>,
+    },
+}
+
+impl<A: Adapter + ?Sized> Adapter for Box<A> {
+    fn start(&mut self, me: NodeId) {
+        (**self).start(me);
+    }
+
+    fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), Full> {
+        (**self).publish(to, envelope)
+    }
+
+    fn store(
+        &mut self,
+        to: &Subject,
+        id: &str,
+        envelope: Bytes,
+        ticket: Ticket,
+    ) -> Result<(), Full> {
+        (**self).store(to, id, envelope, ticket)
+    }
+
+    fn interest(&mut self, changes: &[(Interest, Wanted)]) -> Generation {
+        (**self).interest(changes)
+    }
+
+    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), Full> {
+        (**self).fetch(what, ticket)
+    }
+
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event> {
+        (**self).poll_event(context)
+    }
+
+    fn under_way(&self) -> usize {
+        (**self).under_way()
+    }
+}

@@ -1,0 +1,80 @@
+//! Which topics' presences are to be asked for, of whom, and when.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::node_id::NodeId;
+
+const MILLISECOND: u64 = 1_000_000;
+/// Asks of so long leave together.
+const GATHERED_NS: u64 = 10 * MILLISECOND;
+/// After a link was lost all topics are asked for again: so many at a time,
+const AGAIN_MAX: usize = 500;
+/// and then again after so long, or answers would be more than nodes can hold.
+const AGAIN_NS: u64 = 100 * MILLISECOND;
+/// Asks that wait at most. What is beyond that is asked for when the next delta shows that
+/// something is missing.
+const WAITING_MAX: usize = 1 << 20;
+
+/// What is to be asked: of one node, or of all.
+#[derive(Debug, Default)]
+pub(super) struct Asks {
+    /// Of whom, and about what.
+    soon: BTreeMap<Option<NodeId>, BTreeSet<Box<str>>>,
+    soon_ns: Option<u64>,
+    waiting: usize,
+    /// What is asked for again, slowly.
+    again: VecDeque<(Option<NodeId>, Box<str>)>,
+    again_ns: Option<u64>,
+}
+
+impl Asks {
+    /// A topic is to be asked for soon.
+    pub(super) fn add(&mut self, of: Option<NodeId>, topic: &str, now_ns: u64) {
+        if self.waiting < WAITING_MAX && self.soon.entry(of).or_default().insert(topic.into()) {
+            self.waiting += 1;
+        }
+        self.soon_ns.get_or_insert(now_ns.saturating_add(GATHERED_NS));
+    }
+
+    /// Topics are to be asked for again, because something of them may be lost.
+    pub(super) fn add_again(
+        &mut self,
+        of: Option<NodeId>,
+        topics: impl IntoIterator<Item = Box<str>>,
+        now_ns: u64,
+    ) {
+        let room = WAITING_MAX.saturating_sub(self.again.len());
+        self.again.extend(topics.into_iter().take(room).map(|topic| (of, topic)));
+        if !self.again.is_empty() {
+            self.again_ns.get_or_insert(now_ns.saturating_add(GATHERED_NS));
+        }
+    }
+
+    /// Without a link nobody is asked, and with the next all are.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// When something is to be asked.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.soon_ns.into_iter().chain(self.again_ns).min()
+    }
+
+    /// What is to be asked now.
+    pub(super) fn take(&mut self, now_ns: u64) -> BTreeMap<Option<NodeId>, BTreeSet<Box<str>>> {
+        let mut asks = BTreeMap::new();
+        if self.soon_ns.is_some_and(|due_ns| due_ns <= now_ns) {
+            asks = std::mem::take(&mut self.soon);
+            (self.soon_ns, self.waiting) = (None, 0);
+        }
+        if self.again_ns.is_some_and(|due_ns| due_ns <= now_ns) {
+            let count = self.again.len().min(AGAIN_MAX);
+            for (of, topic) in self.again.drain(..count) {
+                asks.entry(of).or_insert_with(BTreeSet::new).insert(topic);
+            }
+            let is_done = self.again.is_empty();
+            self.again_ns = (!is_done).then(|| now_ns.saturating_add(AGAIN_NS));
+        }
+        asks
+    }
+}

@@ -1,0 +1,236 @@
+//! What this node hears of its engine, and of other nodes.
+
+use bytes::Bytes;
+use simurgh_presence::{FromPeers, Owner};
+
+use super::{Cluster, DONE_MAX, Local, Notice, State, Time, WINDOWS_MAX};
+use crate::adapter::{Adapter, Event, Received, Session};
+use crate::disconnects::DisconnectNumber;
+use crate::envelope::{Envelope, Items, Kind};
+use crate::message::Message;
+use crate::node_id::NodeId;
+use crate::peers::PeerEvent;
+use crate::presence::{Part, Told};
+use crate::subject::{Bucket, Interest, Space};
+
+/// Nodes that are gone and remembered, so that what comes late of them is known to be late.
+const DEPARTED_MAX: usize = 4096;
+
+impl<A: Adapter> Cluster<A> {
+    pub(super) fn happened(&mut self, event: Event, time: Time, local: &mut impl Local) {
+        match event {
+            Event::Up { session, .. } => self.is_up(session, time, local),
+            Event::Down(why) => {
+                self.session = None;
+                self.peers.link_down(time.ns);
+                // The next link has all asked again.
+                self.asks.clear();
+                self.enter(State::Away, time);
+                self.notice(Notice::Down(why));
+            }
+            Event::Received(Received { space, envelope, .. }) => {
+                self.heard(space, &envelope, time, local);
+            }
+            Event::Lost(interests) => self.has_lost(&interests, time),
+            Event::Room => self.is_full = false,
+            // Kept topics are refused in a cluster: nothing was stored or fetched.
+            Event::InForce(_)
+            | Event::Stored { .. }
+            | Event::NotStored { .. }
+            | Event::Fetched { .. } => {}
+        }
+    }
+
+    fn is_up(&mut self, session: Session, time: Time, local: &mut impl Local) {
+        self.counts.links += 1;
+        if self.counts.links > 1 {
+            self.counts.lost += 1;
+        }
+        self.session = Some(session);
+        self.linked_ns = time.ns;
+        self.is_full = false;
+        self.peers.link_up(time.ns);
+        self.enter(State::CatchingUp, time);
+        self.say_hello(time);
+        let topics = self.present_topics();
+        self.counts.resyncs += topics.len() as u64;
+        self.asks.add_again(None, topics, time.ns);
+        self.look_at_peers(time, local);
+    }
+
+    /// Topics whose presences are wanted.
+    fn present_topics(&self) -> Vec<Box<str>> {
+        let wanted = self.interests.wanted();
+        let present = wanted.filter(|it| {
+            matches!(it, Interest::Exact(Space::Presence, _) | Interest::Whole(Space::Presence, _))
+        });
+        present.flat_map(|it| self.topics_of(&it)).collect()
+    }
+
+    fn topics_of(&self, interest: &Interest) -> Vec<Box<str>> {
+        self.interests.topics_of(interest).map(Box::from).collect()
+    }
+
+    fn has_lost(&mut self, interests: &[Interest], time: Time) {
+        self.counts.lost += 1;
+        self.notice(Notice::Lost(interests.len()));
+        for interest in interests {
+            let topics = match interest {
+                Interest::Exact(Space::Presence, _) | Interest::Whole(Space::Presence, _) => {
+                    self.topics_of(interest)
+                }
+                // Answers to this node, and beats: all may be missing something.
+                Interest::Node(_) | Interest::Nodes => self.present_topics(),
+                Interest::Exact(..) | Interest::Whole(..) => continue,
+            };
+            self.counts.resyncs += topics.len() as u64;
+            self.asks.add_again(None, topics, time.ns);
+        }
+    }
+
+    fn heard(&mut self, space: Option<Space>, bytes: &Bytes, time: Time, local: &mut impl Local) {
+        let envelope = match Envelope::decode(bytes) {
+            Ok(envelope) => envelope,
+            Err(error) => return self.counts.misunderstand(error),
+        };
+        let header = envelope.header;
+        if header.origin == self.me {
+            self.counts.own += 1;
+            return;
+        }
+        if header.kind == Kind::Broadcast && !self.is_new(&envelope, space) {
+            self.counts.again += 1;
+            return;
+        }
+        let message = match envelope.message() {
+            Ok(message) => message,
+            Err(error) => return self.counts.misunderstand(error),
+        };
+        self.counts.receive(header.kind);
+        self.does(&envelope, message, time, local);
+        if header.kind != Kind::Broadcast {
+            self.look_at_peers(time, local);
+        }
+    }
+
+    /// Whether a broadcast comes for the first time, and in order.
+    fn is_new(&mut self, envelope: &Envelope<'_>, space: Option<Space>) -> bool {
+        let (origin, n) = (envelope.header.origin, envelope.header.n);
+        let bucket = space.map(|_| Bucket::of(envelope.topic));
+        if let Some(seen) = self.seen.get_mut(&origin) {
+            return seen.take(bucket, n);
+        }
+        if self.seen.len() < WINDOWS_MAX {
+            self.seen.entry(origin).or_default().take(bucket, n);
+        }
+        true
+    }
+
+    fn does(
+        &mut self,
+        envelope: &Envelope<'_>,
+        message: Message<'_>,
+        time: Time,
+        local: &mut impl Local,
+    ) {
+        let (origin, topic) = (envelope.header.origin, envelope.topic);
+        match message {
+            Message::Broadcasts(items) => self.hears_broadcasts(topic, items, local),
+            Message::Presence(part) => self.hears_presence(origin, topic, part, local),
+            Message::AskState(topics) => {
+                for topic in topics {
+                    local.presence(topic, FromPeers::Wants(Owner(origin.0)));
+                }
+            }
+            Message::Beat(beat) => self.peers.heard(&beat, time.ns, time.unix_ms),
+            Message::Hello(hello) => {
+                self.peers.hello(&hello, time.ns, time.unix_ms);
+                self.disconnects.hello(origin, time.ns);
+                self.say_disconnects(time);
+            }
+            Message::Bye => self.peers.bye(origin, time.ns),
+            Message::Disconnect { number } => {
+                if !self.done.contains(&(origin, number)) {
+                    local.disconnect(topic);
+                    if self.done.len() >= DONE_MAX {
+                        self.done.pop_front();
+                    }
+                    self.done.push_back((origin, number));
+                }
+                self.say_answer(origin, number, time);
+            }
+            Message::Answer { number } => {
+                self.disconnects.answered(origin, DisconnectNumber(number));
+                while let Some((number, outcome)) = self.disconnects.poll_outcome() {
+                    local.disconnected(number, outcome);
+                }
+            }
+        }
+    }
+
+    fn hears_broadcasts(&mut self, topic: &str, items: Items<'_>, local: &mut impl Local) {
+        let Some(shards) = self.interests.shards(topic) else {
+            self.counts.unwanted += 1;
+            return self.interests.count_unwanted(topic);
+        };
+        for item in items {
+            local.broadcast(topic, &item, shards.clone());
+        }
+    }
+
+    fn hears_presence(
+        &mut self,
+        origin: NodeId,
+        topic: &str,
+        part: Part<'_>,
+        local: &mut impl Local,
+    ) {
+        if self.departed.contains_key(&origin) {
+            self.counts.late += 1;
+            return;
+        }
+        match self.parts.take(part) {
+            Ok(None) => {}
+            Ok(Some(Told::Delta(delta))) => local.presence(topic, FromPeers::Delta(delta)),
+            Ok(Some(Told::Snapshot(state))) => local.presence(topic, FromPeers::State(state)),
+            Err(error) => self.counts.misunderstand(error),
+        }
+    }
+
+    /// Does what follows from nodes that have come or gone.
+    pub(super) fn look_at_peers(&mut self, time: Time, local: &mut impl Local) {
+        while let Some(event) = self.peers.poll_event() {
+            match &event {
+                PeerEvent::Joined(node) => {
+                    self.departed.remove(node);
+                    // With a new link all were asked, whoever they are.
+                    if !self.knows_who_is_there(time) {
+                        self.notice(Notice::Peer(event));
+                        continue;
+                    }
+                    let topics = self.present_topics();
+                    self.counts.resyncs += topics.len() as u64;
+                    self.asks.add_again(Some(*node), topics, time.ns);
+                }
+                PeerEvent::Gone(node, why) => {
+                    self.seen.remove(node);
+                    self.parts.forget(*node);
+                    self.disconnects.gone(*node, *why);
+                    if self.departed.len() >= DEPARTED_MAX
+                        && let Some(oldest) =
+                            self.departed.iter().min_by_key(|it| it.1).map(|it| *it.0)
+                    {
+                        self.departed.remove(&oldest);
+                    }
+                    self.departed.insert(*node, time.ns);
+                    local.gone(*node);
+                }
+                _ => {}
+            }
+            self.notice(Notice::Peer(event));
+        }
+        while let Some((number, outcome)) = self.disconnects.poll_outcome() {
+            local.disconnected(number, outcome);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! What this node says: broadcasts, topics, presences, disconnects, itself.
+
+use bytes::Bytes;
+use simurgh_presence::{FromPeers, Owner, ToPeers};
+
+use super::{Cluster, Local, State, Time};
+use crate::adapter::Adapter;
+use crate::beat::{Beat, Hello};
+use crate::disconnects::{DisconnectNumber, TooMany};
+use crate::envelope::{Draft, EncodeError, Header, Item, stamped};
+use crate::node_id::NodeId;
+use crate::outbox::Class;
+use crate::presence::{ask_drafts, delta_drafts, state_drafts};
+use crate::subject::{Space, Subject};
+
+/// How long after a link is made it is not known yet who else is there.
+const UNKNOWN_NS: u64 = 300_000_000;
+
+impl<A: Adapter> Cluster<A> {
+    /// A broadcast of this node, for the members of its topic on all others.
+    ///
+    /// # Errors
+    /// It cannot be said to other nodes.
+    pub fn broadcast(
+        &mut self,
+        topic: &str,
+        item: &Item<'_>,
+        time: Time,
+    ) -> Result<(), EncodeError> {
+        let draft = Draft::broadcast(self.me, topic, item)?;
+        let to = self.prefix.topic(Space::Broadcast, topic);
+        self.push(Class::Plain, to, draft, time);
+        Ok(())
+    }
+
+    /// A broadcast for the members of its topic on one other node.
+    ///
+    /// # Errors
+    /// It cannot be said to another node.
+    pub fn direct(
+        &mut self,
+        node: NodeId,
+        topic: &str,
+        item: &Item<'_>,
+        time: Time,
+    ) -> Result<(), EncodeError> {
+        let draft = Draft::broadcast(self.me, topic, item)?;
+        self.push(Class::Plain, self.prefix.node(node), draft, time);
+        Ok(())
+    }
+
+    /// A shard has a member of a topic, or somebody who listens, and had none.
+    pub fn topic_begins(&mut self, topic: &str, shard: u16, time: Time) {
+        self.interests.begin(topic, shard, time.ns);
+    }
+
+    /// A shard has none any more.
+    pub fn topic_ends(&mut self, topic: &str, shard: u16, time: Time) {
+        self.interests.end(topic, shard, time.ns);
+    }
+
+    /// Whoever keeps a topic's presences here has something to say.
+    pub fn presence(&mut self, topic: &str, what: ToPeers, time: Time, local: &mut impl Local) {
+        let drafts = match what {
+            ToPeers::Begin => {
+                self.interests.begin_presence(topic, time.ns);
+                return self.begin_presence(topic, time, local);
+            }
+            ToPeers::End => return self.interests.end_presence(topic, time.ns),
+            ToPeers::Ask(owner) => return self.asks.add(Some(NodeId(owner.0)), topic, time.ns),
+            ToPeers::Delta(delta) => delta_drafts(topic, &delta)
+                .map(|it| (self.prefix.topic(Space::Presence, topic), it)),
+            ToPeers::State(owner, state) => {
+                state_drafts(topic, &state).map(|it| (self.prefix.node(NodeId(owner.0)), it))
+            }
+        };
+        match drafts {
+            Ok((to, drafts)) => {
+                drafts.into_iter().for_each(|it| self.push(Class::Presence, to.clone(), it, time));
+            }
+            Err(_) => self.counts.refused_large += 1,
+        }
+    }
+
+    /// Asks all others who is present in a topic, and says whom that was as soon as it is known.
+    fn begin_presence(&mut self, topic: &str, time: Time, local: &mut impl Local) {
+        let nodes: Vec<Owner> = match self.state {
+            State::Away => Vec::new(),
+            _ => self.peers.live().map(|it| Owner(it.0)).collect(),
+        };
+        if self.knows_who_is_there(time) {
+            local.presence(topic, FromPeers::Asked(nodes.into()));
+        }
+        if self.state != State::Away {
+            self.asks.add(None, topic, time.ns);
+        }
+    }
+
+    /// Whether those who are there have had the time to say so.
+    pub(super) fn knows_who_is_there(&self, time: Time) -> bool {
+        self.state == State::Away || time.ns.saturating_sub(self.linked_ns) >= UNKNOWN_NS
+    }
+
+    /// Has all sockets with an id closed on all other nodes. [`Local::disconnected`] hears what has
+    /// become of it, always.
+    ///
+    /// # Errors
+    /// Too many others are asked for.
+    pub fn disconnect(&mut self, socket_id: &str, time: Time) -> Result<DisconnectNumber, TooMany> {
+        let here: Vec<NodeId> = self.peers.iter().map(|it| it.id()).collect();
+        let lost: Vec<NodeId> = self.peers.unaccounted().collect();
+        let number = self.disconnects.start(socket_id, here, lost, time.ns)?;
+        self.say_disconnects(time);
+        Ok(number)
+    }
+
+    /// So many sockets are open.
+    pub fn set_sockets(&mut self, sockets: u64) {
+        self.sockets = sockets;
+    }
+
+    /// This node closes its sockets, and will end: others are told at once.
+    pub fn drain(&mut self, time: Time) {
+        if !std::mem::replace(&mut self.is_draining, true) {
+            self.say_beat(time);
+        }
+    }
+
+    /// The last thing that this node says. It may end when [`is_flushed`](Self::is_flushed).
+    pub fn bye(&mut self, time: Time) {
+        if !std::mem::replace(&mut self.has_said_bye, true)
+            && let Ok(bye) = Draft::bye(self.me)
+        {
+            // Behind everything else, so that it is the last.
+            self.push(Class::Plain, self.prefix.nodes(), bye, time);
+        }
+    }
+
+    /// Whether the engine has all that was said.
+    pub fn is_flushed(&self) -> bool {
+        self.outbox.is_empty() && self.refused.is_none() && self.adapter.under_way() == 0
+    }
+
+    /// Hands over what has to leave, as much as the adapter takes; whether there was something. To
+    /// be called after everything else.
+    pub fn settle(&mut self, time: Time) -> bool {
+        let mut has_said = false;
+        for step in self.interests.take_changes() {
+            self.adapter.interest(&step);
+            has_said = true;
+        }
+        while !self.is_full {
+            let Some((class, to, envelope)) = self.next_to_publish() else { break };
+            match self.adapter.publish(&to, envelope.clone()) {
+                Ok(()) => {
+                    has_said = true;
+                    if let Ok(header) = Header::read(&envelope) {
+                        self.counts.publish(header.kind);
+                    }
+                }
+                Err(_) => {
+                    self.is_full = true;
+                    self.refused = Some((class, to, envelope));
+                }
+            }
+        }
+        if self.state == State::CatchingUp && self.outbox.is_empty() && self.refused.is_none() {
+            self.enter(State::Up, time);
+        }
+        has_said
+    }
+
+    /// The next envelope, with its number.
+    fn next_to_publish(&mut self) -> Option<(Class, Subject, Bytes)> {
+        if let Some(refused) = self.refused.take() {
+            return Some(refused);
+        }
+        let (class, to, envelope) = self.outbox.pop()?;
+        self.n += 1;
+        Some((class, to, stamped(envelope, self.n)))
+    }
+
+    /// Asks for the presences that are to be asked for now.
+    pub(super) fn ask(&mut self, time: Time) {
+        for (of, topics) in self.asks.take(time.ns) {
+            let to = of.map_or_else(|| self.prefix.nodes(), |node| self.prefix.node(node));
+            let Ok(drafts) = ask_drafts(self.me, topics.iter().map(|it| &**it)) else {
+                self.counts.refused_large += 1;
+                continue;
+            };
+            for draft in drafts {
+                self.push(Class::Presence, to.clone(), draft, time);
+            }
+        }
+    }
+
+    /// Says what is known of disconnects to those who have not answered.
+    pub(super) fn say_disconnects(&mut self, time: Time) {
+        while let Some(send) = self.disconnects.poll_send() {
+            let to = send.to.map_or_else(|| self.prefix.nodes(), |it| self.prefix.node(it));
+            match Draft::disconnect(self.me, send.socket_id, send.number.0) {
+                Ok(draft) => self.push(Class::Control, to, draft, time),
+                Err(_) => self.counts.refused_large += 1,
+            }
+        }
+    }
+
+    /// That a disconnect was done here which another node has asked for.
+    pub(super) fn say_answer(&mut self, to: NodeId, number: u64, time: Time) {
+        if let Ok(answer) = Draft::answer(self.me, number) {
+            self.push(Class::Control, self.prefix.node(to), answer, time);
+        }
+    }
+
+    pub(super) fn say_beat(&mut self, time: Time) {
+        let beat = self.own_beat(time).draft();
+        self.push_own(beat, time);
+    }
+
+    pub(super) fn say_hello(&mut self, time: Time) {
+        let hello = Hello { beat: self.own_beat(time), settings: self.settings.clone() };
+        self.push_own(hello.draft(), time);
+    }
+
+    fn push_own(&mut self, draft: Result<Draft, EncodeError>, time: Time) {
+        match draft {
+            Ok(draft) => self.push(Class::Control, self.prefix.nodes(), draft, time),
+            Err(_) => self.counts.refused_large += 1,
+        }
+    }
+
+    fn own_beat(&self, time: Time) -> Beat {
+        Beat {
+            id: self.me,
+            name: self.name.clone(),
+            version: self.version.clone(),
+            envelopes: self.envelopes,
+            sockets: self.sockets,
+            is_draining: self.is_draining,
+            unix_ms: time.unix_ms,
+        }
+    }
+
+    fn push(&mut self, class: Class, to: Subject, draft: Draft, time: Time) {
+        match self.outbox.push(class, to, draft.unnumbered(), time.ns) {
+            Ok(dropped) => self.counts.add(dropped),
+            Err(why) => self.counts.refuse(why),
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Several nodes over the loopback: what one says, the others do, whatever happens in between.
+
+mod faults;
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+use simurgh_presence::{Delta, Owner, Snapshot, ToPeers};
+
+use super::*;
+use crate::envelope::ItemPayload;
+use crate::loopback::{Data, Direction, Loopback, Network, NetworkConfig};
+use crate::peers::Why;
+
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MILLISECOND;
+
+/// What came to a node.
+#[derive(Default)]
+struct Heard {
+    broadcasts: Vec<(String, String, Vec<u16>)>,
+    disconnects: Vec<String>,
+    presence: Vec<(String, FromPeers)>,
+    gone: Vec<NodeId>,
+    outcomes: BTreeMap<DisconnectNumber, Outcome>,
+}
+
+impl Local for Heard {
+    fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>) {
+        let ItemPayload::Json(text) = item.payload else { panic!("{item:?}") };
+        self.broadcasts.push((topic.into(), text.into(), shards.collect()));
+    }
+
+    fn disconnect(&mut self, socket_id: &str) {
+        self.disconnects.push(socket_id.into());
+    }
+
+    fn presence(&mut self, topic: &str, what: FromPeers) {
+        self.presence.push((topic.into(), what));
+    }
+
+    fn gone(&mut self, node: NodeId) {
+        self.gone.push(node);
+    }
+
+    fn disconnected(&mut self, number: DisconnectNumber, outcome: Outcome) {
+        assert!(self.outcomes.insert(number, outcome).is_none(), "each outcome is told once");
+    }
+}
+
+struct Node {
+    cluster: Cluster<Loopback>,
+    heard: Heard,
+}
+
+/// Nodes on one engine; one that has died is none.
+struct World {
+    network: Network,
+    nodes: Vec<Option<Node>>,
+    now_ns: u64,
+}
+
+impl World {
+    fn new(nodes: usize, seed: u64) -> Self {
+        let network = Network::new(seed, NetworkConfig::default());
+        let mut world = Self { network, nodes: Vec::new(), now_ns: 0 };
+        (0..nodes).for_each(|_| drop(world.starts("a")));
+        world.passes(2 * SECOND);
+        world
+    }
+
+    fn time(&self) -> Time {
+        Time { ns: self.now_ns, unix_ms: 1_000_000 + self.now_ns / MILLISECOND }
+    }
+
+    /// Another node, of the cluster with this prefix.
+    fn starts(&mut self, prefix: &str) -> usize {
+        let (at, prefix) = (self.nodes.len(), Prefix::new(prefix).unwrap());
+        let adapter = self.network.adapter(&prefix);
+        let config = ClusterConfig::new(prefix, format!("node-{at}"));
+        let (me, seed) = (NodeId(1000 + at as u64), at as u64);
+        let cluster = Cluster::new(config, adapter, me, seed, self.time());
+        self.nodes.push(Some(Node { cluster, heard: Heard::default() }));
+        at
+    }
+
+    fn node(&mut self, at: usize) -> &mut Node {
+        self.nodes[at].as_mut().expect("it lives")
+    }
+
+    fn dies(&mut self, at: usize) {
+        self.nodes[at] = None;
+    }
+
+    /// Every millisecond each node does what it has to.
+    fn passes(&mut self, ns: u64) {
+        let end_ns = self.now_ns + ns;
+        while self.now_ns < end_ns {
+            self.now_ns = (self.now_ns + MILLISECOND).min(end_ns);
+            self.network.advance(self.now_ns);
+            self.turns();
+        }
+    }
+
+    fn turns(&mut self) {
+        let time = self.time();
+        let mut context = Context::from_waker(Waker::noop());
+        for Node { cluster, heard } in self.nodes.iter_mut().flatten() {
+            while cluster.poll(&mut context, time, heard) {}
+            cluster.tick(time, heard);
+            cluster.settle(time);
+        }
+    }
+
+    fn begins(&mut self, at: usize, topic: &str, shard: u16) {
+        let time = self.time();
+        self.node(at).cluster.topic_begins(topic, shard, time);
+    }
+
+    fn says(&mut self, at: usize, topic: &str, json: &str) {
+        let time = self.time();
+        let item = Item::new("e", ItemPayload::Json(json));
+        self.node(at).cluster.broadcast(topic, &item, time).unwrap();
+    }
+
+    fn presence(&mut self, at: usize, topic: &str, what: ToPeers) {
+        let time = self.time();
+        let Node { cluster, heard } = self.node(at);
+        cluster.presence(topic, what, time, heard);
+    }
+
+    /// What a node has heard on a topic since this was last asked.
+    fn hears(&mut self, at: usize, topic: &str) -> Vec<String> {
+        let all = &mut self.node(at).heard.broadcasts;
+        let own = all.extract_if(.., |(it, ..)| it == topic);
+        own.map(|(_, json, _)| json).collect()
+    }
+}
+
+fn ids(nodes: &[usize]) -> Vec<NodeId> {
+    nodes.iter().map(|it| NodeId(1000 + *it as u64)).collect()
+}
+
+#[test]
+fn a_broadcast_is_heard_once_where_the_topic_has_members_and_not_by_its_publisher() {
+    let mut it = World::new(3, 1);
+    it.begins(0, "t", 0);
+    it.begins(1, "t", 3);
+    it.begins(1, "t", 70);
+    it.passes(10 * MILLISECOND);
+    it.says(0, "t", "1");
+    it.says(2, "t", "2");
+    it.passes(10 * MILLISECOND);
+    let heard = |it: &mut World, at: usize| std::mem::take(&mut it.node(at).heard.broadcasts);
+    assert_eq!(heard(&mut it, 0), [("t".into(), "2".into(), vec![0])]);
+    let mut one = heard(&mut it, 1);
+    one.sort_unstable();
+    let of = |json: &str| ("t".to_owned(), json.to_owned(), vec![3, 70]);
+    assert_eq!(one, [of("1"), of("2")]);
+    assert_eq!(heard(&mut it, 2), []);
+    let counts = it.node(1).cluster.counts();
+    assert_eq!((counts.unwanted, counts.own, counts.broken), (0, 0, 0));
+}
+
+#[test]
+fn a_topic_is_heard_until_it_has_lingered_after_its_last_member() {
+    let mut it = World::new(2, 2);
+    it.begins(1, "t", 0);
+    it.passes(10 * MILLISECOND);
+    let time = it.time();
+    it.node(1).cluster.topic_ends("t", 0, time);
+    it.passes(10 * SECOND);
+    it.begins(1, "t", 0);
+    it.says(0, "t", "1");
+    it.passes(10 * MILLISECOND);
+    assert_eq!(it.hears(1, "t"), ["1"]);
+    let time = it.time();
+    it.node(1).cluster.topic_ends("t", 0, time);
+    it.passes(30 * SECOND);
+    it.says(0, "t", "2");
+    it.passes(10 * MILLISECOND);
+    assert_eq!(it.hears(1, "t"), [""; 0]);
+    assert_eq!(it.node(1).cluster.interests().counts().exact, 0);
+}
+
+#[test]
+fn clusters_with_other_prefixes_do_not_hear_each_other() {
+    let mut it = World::new(1, 3);
+    let other = it.starts("ab");
+    it.begins(0, "t", 0);
+    it.begins(other, "t", 0);
+    it.passes(2 * SECOND);
+    it.says(0, "t", "1");
+    it.says(other, "t", "2");
+    it.passes(10 * MILLISECOND);
+    assert_eq!((it.hears(0, "t"), it.hears(other, "t")), (vec![], vec![]));
+    assert_eq!(it.node(0).cluster.peers().iter().count(), 0);
+}
+
+#[test]
+fn who_begins_with_presences_is_told_who_is_asked_and_gets_their_states() {
+    let mut it = World::new(3, 4);
+    it.presence(0, "t", ToPeers::Begin);
+    it.passes(50 * MILLISECOND);
+    let owners: Vec<Owner> = vec![Owner(1001), Owner(1002)];
+    let [(topic, FromPeers::Asked(asked))] = it.node(0).heard.presence.as_slice() else {
+        panic!("{:?}", it.node(0).heard.presence)
+    };
+    assert_eq!((&**topic, &**asked), ("t", owners.as_slice()));
+    for at in [1, 2] {
+        let [(_, FromPeers::Wants(Owner(1000)))] = it.node(at).heard.presence.as_slice() else {
+            panic!("{:?}", it.node(at).heard.presence)
+        };
+        let (owner, version) = (Owner(1000 + at as u64), at as u64);
+        let state = Snapshot { owner, version, entries: Vec::new() };
+        it.presence(at, "t", ToPeers::State(Owner(1000), state));
+    }
+    it.passes(50 * MILLISECOND);
+    let versions = it.node(0).heard.presence.drain(1..).map(|(_, it)| match it {
+        FromPeers::State(state) => (state.owner.0, state.version),
+        other => panic!("{other:?}"),
+    });
+    let mut versions: Vec<_> = versions.collect();
+    versions.sort_unstable();
+    assert_eq!(versions, [(1001, 1), (1002, 2)]);
+    // Deltas come to those who have begun, and to nobody else.
+    let delta = Delta { owner: Owner(1001), from: 1, to: 2, joins: vec![], leaves: vec![] };
+    it.presence(1, "t", ToPeers::Delta(delta));
+    it.passes(50 * MILLISECOND);
+    assert!(matches!(it.node(0).heard.presence.last(), Some((_, FromPeers::Delta(_)))));
+    assert_eq!(it.node(2).heard.presence.len(), 1);
+}
+
+#[test]
+fn without_a_link_nobody_is_waited_for() {
+    let mut it = World::new(2, 5);
+    it.network.kill();
+    it.passes(SECOND);
+    assert_eq!(it.node(0).cluster.state().0, State::Away);
+    it.presence(0, "t", ToPeers::Begin);
+    let [(_, FromPeers::Asked(nobody))] = it.node(0).heard.presence.as_slice() else {
+        panic!("{:?}", it.node(0).heard.presence)
+    };
+    assert!(nobody.is_empty());
+    // With the next link all are asked.
+    it.network.restart(Data::Stays);
+    it.passes(10 * SECOND);
+    assert_eq!(it.node(0).cluster.state().0, State::Up);
+    let wants = |at: &mut Node| {
+        let wants = |it: &&(String, FromPeers)| matches!(it.1, FromPeers::Wants(_));
+        at.heard.presence.iter().filter(wants).count()
+    };
+    assert!(wants(it.node(1)) >= 1);
+}
+
+#[test]
+fn just_after_its_link_is_made_a_node_does_not_take_itself_for_the_only_one() {
+    let mut it = World::new(1, 6);
+    let late = it.starts("a");
+    it.passes(3 * MILLISECOND);
+    assert_ne!(it.node(late).cluster.state().0, State::Away);
+    it.presence(late, "t", ToPeers::Begin);
+    assert!(it.node(late).heard.presence.is_empty(), "it is not known yet who is there");
+    it.passes(SECOND);
+    let wants = |it: &(String, FromPeers)| matches!(it.1, FromPeers::Wants(Owner(1001)));
+    assert!(it.node(0).heard.presence.iter().any(wants));
+}
+
+#[test]
+fn a_disconnect_is_confirmed_by_every_node_and_done_once_on_each() {
+    let mut it = World::new(4, 7);
+    let time = it.time();
+    let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
+    it.passes(50 * MILLISECOND);
+    let mut outcome = it.node(0).heard.outcomes[&number].clone();
+    outcome.confirmed.sort_unstable();
+    assert_eq!((outcome.confirmed, outcome.missing), (ids(&[1, 2, 3]), vec![]));
+    // One that is cut off is asked again, and does it once.
+    it.network.cut(2, Direction::Both);
+    let time = it.time();
+    let number = it.node(0).cluster.disconnect("user:2", time).unwrap();
+    it.passes(2 * SECOND);
+    assert!(!it.node(0).heard.outcomes.contains_key(&number));
+    it.network.mend(2);
+    it.passes(20 * SECOND);
+    let mut outcome = it.node(0).heard.outcomes[&number].clone();
+    outcome.confirmed.sort_unstable();
+    assert_eq!((outcome.confirmed, outcome.missing), (ids(&[1, 2, 3]), vec![]));
+    for at in [1, 2, 3] {
+        assert_eq!(it.node(at).heard.disconnects, ["user:1", "user:2"], "node {at}");
+    }
+}
+
+#[test]
+fn who_does_not_confirm_is_named_after_a_minute() {
+    let mut it = World::new(3, 8);
+    it.network.cut(1, Direction::Both);
+    let time = it.time();
+    let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
+    it.passes(61 * SECOND);
+    let outcome = it.node(0).heard.outcomes[&number].clone();
+    assert_eq!((outcome.confirmed, outcome.missing), (ids(&[2]), ids(&[1])));
+}
+
+#[test]
+fn a_node_that_dies_is_gone_after_half_a_minute_and_one_that_says_bye_at_once() {
+    let mut it = World::new(3, 9);
+    // Over a new link nobody is missed yet.
+    it.passes(10 * SECOND);
+    let time = it.time();
+    it.node(1).cluster.bye(time);
+    it.passes(20 * MILLISECOND);
+    assert!(it.node(1).cluster.is_flushed());
+    it.dies(1);
+    assert_eq!(it.node(0).heard.gone, ids(&[1]));
+    it.dies(2);
+    it.passes(28 * SECOND);
+    assert_eq!(it.node(0).heard.gone, ids(&[1]));
+    it.passes(5 * SECOND);
+    assert_eq!(it.node(0).heard.gone, ids(&[1, 2]));
+    let mut why = Vec::new();
+    while let Some(notice) = it.node(0).cluster.poll_notice() {
+        if let Notice::Peer(PeerEvent::Gone(_, it)) = notice {
+            why.push(it);
+        }
+    }
+    assert_eq!(why, [Why::Bye, Why::Silent]);
+}
+
+#[test]
+fn nobody_is_gone_for_a_node_whose_own_link_is_away() {
+    let mut it = World::new(3, 10);
+    it.network.kill();
+    it.passes(120 * SECOND);
+    it.network.restart(Data::Stays);
+    it.passes(20 * SECOND);
+    for at in 0..3 {
+        assert_eq!(it.node(at).heard.gone, [], "node {at}");
+        assert_eq!(it.node(at).cluster.state().0, State::Up);
+    }
+}
+
+#[test]
+fn what_is_no_envelope_is_counted_and_harms_nobody() {
+    let mut it = World::new(2, 11);
+    it.begins(0, "t", 0);
+    it.passes(10 * MILLISECOND);
+    let to = Prefix::new("a").unwrap().topic(crate::subject::Space::Broadcast, "t");
+    let item = Item::new("e", ItemPayload::Json("{}"));
+    let right = crate::envelope::Draft::broadcast(NodeId(9), "t", &item).unwrap().numbered(1);
+    let own = crate::envelope::Draft::broadcast(NodeId(1000), "t", &item).unwrap().numbered(1);
+    let mut newer = right.to_vec();
+    newer[0] = 2;
+    let stranger = it.node(1).cluster.adapter_mut();
+    for bytes in [Bytes::new(), right.slice(1..), right.slice(..20), newer.into(), own] {
+        stranger.publish(&to, bytes).unwrap();
+    }
+    it.passes(10 * MILLISECOND);
+    let counts = it.node(0).cluster.counts().clone();
+    assert_eq!((counts.broken, counts.other_versions, counts.own), (2, 2, 1));
+    assert_eq!(it.hears(0, "t"), [""; 0]);
+    it.node(1).cluster.adapter_mut().publish(&to, right).unwrap();
+    it.passes(10 * MILLISECOND);
+    assert_eq!(it.hears(0, "t"), ["{}"]);
+}

@@ -1,0 +1,353 @@
+//! Disconnects of a socket id on all nodes: asked for until each node has answered.
+//!
+//! A ban must not be at most once. So each disconnect has a number and a life; it is sent to all,
+//! and again to those that have not answered after 1, 3, 7, 15, 31 and 47 s, and at once to every
+//! node that says hello within its life.
+//!
+//! # What is told
+//!
+//! [`Outcome`] comes as soon as nothing more is to be waited for, and at the end of its life at the
+//! latest. Every node that had to confirm is in one of three places:
+//!
+//! - *Confirmed*: it has closed the sockets of that id.
+//! - *Missing*: it has not said so, and it may still serve such a socket. That is a node that did
+//!   not answer in time, and one that is gone for silence: it may have ended, or be cut off from
+//!   the engine while its clients are served, and nobody can know which. It is not waited for, but
+//!   asked if it says hello within the life of the disconnect. After that it is not asked any more:
+//!   who bans somebody and reads of a missing node must have the client refused where its token is
+//!   checked, and ask again when the node is back.
+//! - *In neither*: it said bye, or was started again under its name. Its sockets are closed.
+//!
+//! Those that must confirm are [`Peers::iter`](crate::Peers::iter), silent ones too, and
+//! [`Peers::unaccounted`](crate::Peers::unaccounted) when it was started. The node that asks closes
+//! its own sockets itself.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::node_id::NodeId;
+use crate::peers::Why;
+
+#[cfg(test)]
+mod tests;
+
+const SECOND: u64 = 1_000_000_000;
+/// Doubled, the next span until it is sent again; no longer than this.
+const SPAN_MAX_NS: u64 = 16 * SECOND;
+/// Up to so many nodes are asked again one by one; more of them, and all are asked at once.
+const ONE_BY_ONE: usize = 4;
+/// It is not sent again sooner than this.
+const SPAN_MIN_NS: u64 = SECOND / 1000;
+/// Nodes that have confirmed or are to, over all disconnects: at most 16 bytes each.
+const NODES_MAX: usize = 1 << 20;
+
+/// Bounds of the disconnects that are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DisconnectsConfig {
+    /// How many at a time.
+    pub queue_max: usize,
+    /// How long each is asked for, in nanoseconds.
+    pub life_ns: u64,
+    /// After which it is sent again for the first time, in nanoseconds; then after twice that.
+    pub again_ns: u64,
+}
+
+impl Default for DisconnectsConfig {
+    /// 10,000; 60 s; 1 s.
+    fn default() -> Self {
+        Self { queue_max: 10_000, life_ns: 60 * SECOND, again_ns: SECOND }
+    }
+}
+
+/// The number of a disconnect at the node that asks for it; the first is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DisconnectNumber(pub u64);
+
+/// As many disconnects are asked for as may be, and all of them wait for nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooMany;
+
+impl std::fmt::Display for TooMany {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("too many disconnects wait for other nodes")
+    }
+}
+
+impl std::error::Error for TooMany {}
+
+/// What has become of a disconnect on other nodes, [as documented](crate::Disconnects).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// They have closed all sockets of that id; in the order of their answers.
+    pub confirmed: Vec<NodeId>,
+    /// They may still serve one.
+    pub missing: Vec<NodeId>,
+}
+
+/// An envelope that is to be published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DisconnectSend<'a> {
+    /// What the answer names.
+    pub number: DisconnectNumber,
+    /// Whose sockets are to be closed.
+    pub socket_id: &'a str,
+    /// To whom: one node, or all.
+    pub to: Option<NodeId>,
+}
+
+/// Where a node stands that must confirm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiting {
+    /// It is waited for.
+    Here,
+    /// Gone for silence: not waited for, and asked if it says hello.
+    Lost,
+}
+
+#[derive(Debug)]
+struct Disconnect {
+    socket_id: Box<str>,
+    ends_ns: u64,
+    /// When it is sent again to all that have not answered, and the span after that.
+    again_ns: u64,
+    span_ns: u64,
+    open: Vec<(NodeId, Waiting)>,
+    confirmed: Vec<NodeId>,
+    /// Its outcome is told.
+    is_told: bool,
+}
+
+impl Disconnect {
+    fn is_waiting(&self) -> bool {
+        self.open.iter().any(|it| it.1 == Waiting::Here)
+    }
+
+    fn nodes(&self) -> usize {
+        self.open.len() + self.confirmed.len()
+    }
+
+    /// Its outcome, once.
+    fn tell(&mut self) -> Option<Outcome> {
+        let is_told = std::mem::replace(&mut self.is_told, true);
+        let missing = self.open.iter().map(|it| it.0).collect();
+        (!is_told).then(|| Outcome { confirmed: self.confirmed.clone(), missing })
+    }
+}
+
+/// The disconnects that a node asks all others for.
+#[derive(Debug)]
+pub struct Disconnects {
+    config: DisconnectsConfig,
+    last: u64,
+    all: BTreeMap<u64, Disconnect>,
+    /// When each is sent again that somebody is waited for.
+    again: BTreeSet<(u64, u64)>,
+    /// Those whose outcomes are told, given up from the front when there is no room: first those
+    /// without a missing node, and the oldest first.
+    told: BTreeSet<(bool, u64)>,
+    /// What is to be sent, to a node or to all.
+    sends: BTreeSet<(u64, Option<NodeId>)>,
+    outcomes: VecDeque<(DisconnectNumber, Outcome)>,
+    /// Nodes that have confirmed or are to, over all.
+    nodes: usize,
+}
+
+impl Disconnects {
+    /// None yet.
+    pub const fn new(config: DisconnectsConfig) -> Self {
+        Self {
+            config,
+            last: 0,
+            all: BTreeMap::new(),
+            again: BTreeSet::new(),
+            told: BTreeSet::new(),
+            sends: BTreeSet::new(),
+            outcomes: VecDeque::new(),
+            nodes: 0,
+        }
+    }
+
+    /// Asks all others to close the sockets of an id. `here` are the nodes that are not gone,
+    /// `lost` those that are gone for silence and unaccounted for. Its outcome comes by
+    /// [`poll_outcome`](Self::poll_outcome), always.
+    ///
+    /// # Errors
+    /// There is no room, and nothing was sent. Those whose outcomes are told make room.
+    pub fn start(
+        &mut self,
+        socket_id: &str,
+        here: impl IntoIterator<Item = NodeId>,
+        lost: impl IntoIterator<Item = NodeId>,
+        now_ns: u64,
+    ) -> Result<DisconnectNumber, TooMany> {
+        let here = here.into_iter().map(|it| (it, Waiting::Here));
+        let lost = lost.into_iter().map(|it| (it, Waiting::Lost));
+        let mut open: Vec<_> = here.chain(lost).collect();
+        open.sort_by_key(|it| (it.0, it.1 != Waiting::Here));
+        open.dedup_by_key(|it| it.0);
+        if open.len() > NODES_MAX {
+            return Err(TooMany);
+        }
+        while self.is_full(open.len()) {
+            let (_, oldest) = self.told.first().copied().ok_or(TooMany)?;
+            self.forget(oldest);
+        }
+        self.last += 1;
+        self.nodes += open.len();
+        let again_ns = now_ns.saturating_add(self.config.again_ns);
+        let disconnect = Disconnect {
+            socket_id: socket_id.into(),
+            ends_ns: now_ns.saturating_add(self.config.life_ns),
+            again_ns,
+            span_ns: self.config.again_ns,
+            open,
+            confirmed: Vec::new(),
+            is_told: false,
+        };
+        self.all.insert(self.last, disconnect);
+        self.again.insert((again_ns, self.last));
+        self.sends.insert((self.last, None));
+        self.settle(self.last);
+        Ok(DisconnectNumber(self.last))
+    }
+
+    /// A node has closed the sockets that a disconnect named. Other answers are passed over.
+    pub fn answered(&mut self, node: NodeId, number: DisconnectNumber) {
+        let Some(it) = self.all.get_mut(&number.0) else { return };
+        let Some(at) = it.open.iter().position(|it| it.0 == node) else { return };
+        it.open.remove(at);
+        it.confirmed.push(node);
+        self.settle(number.0);
+    }
+
+    /// A node says hello: whatever is still asked for is sent to it, unless it has confirmed. It
+    /// may have heard none of it.
+    pub fn hello(&mut self, node: NodeId, now_ns: u64) {
+        for (number, it) in &mut self.all {
+            if it.confirmed.contains(&node) {
+                continue;
+            }
+            match it.open.iter_mut().find(|it| it.0 == node) {
+                Some((_, waiting)) => *waiting = Waiting::Here,
+                None if self.nodes < NODES_MAX => {
+                    it.open.push((node, Waiting::Here));
+                    self.nodes += 1;
+                }
+                None => continue,
+            }
+            for has_missing in [false, true] {
+                self.told.remove(&(has_missing, *number));
+            }
+            self.again.remove(&(it.again_ns, *number));
+            it.span_ns = self.config.again_ns;
+            it.again_ns = now_ns.saturating_add(it.span_ns);
+            self.again.insert((it.again_ns, *number));
+            self.sends.insert((*number, Some(node)));
+        }
+    }
+
+    /// A node is gone: it is not waited for any more.
+    pub fn gone(&mut self, node: NodeId, why: Why) {
+        let mut changed = Vec::new();
+        for (number, it) in &mut self.all {
+            let Some(at) = it.open.iter().position(|it| it.0 == node) else { continue };
+            if why == Why::Silent {
+                it.open[at].1 = Waiting::Lost;
+            } else {
+                it.open.remove(at);
+                self.nodes -= 1;
+            }
+            changed.push(*number);
+        }
+        self.sends.retain(|it| it.1 != Some(node));
+        changed.into_iter().for_each(|it| self.settle(it));
+    }
+
+    /// Ends what has lived long enough, and sends again what was not answered.
+    pub fn tick(&mut self, now_ns: u64) {
+        while let Some((number, it)) = self.all.iter_mut().next()
+            && it.ends_ns <= now_ns
+        {
+            let number = *number;
+            let outcome = it.tell().map(|it| (DisconnectNumber(number), it));
+            self.outcomes.extend(outcome);
+            self.forget(number);
+        }
+        while let Some(&(again_ns, number)) = self.again.first()
+            && again_ns <= now_ns
+        {
+            self.again.pop_first();
+            let Some(it) = self.all.get_mut(&number) else { continue };
+            it.span_ns = it.span_ns.saturating_mul(2).clamp(SPAN_MIN_NS, SPAN_MAX_NS);
+            it.again_ns = now_ns.saturating_add(it.span_ns);
+            self.again.insert((it.again_ns, number));
+            let here = it.open.iter().filter(|it| it.1 == Waiting::Here);
+            if here.clone().count() > ONE_BY_ONE {
+                self.sends.insert((number, None));
+            } else {
+                self.sends.extend(here.map(|it| (number, Some(it.0))));
+            }
+        }
+    }
+
+    /// When [`tick`](Self::tick) has something to do next.
+    pub fn next_ns(&self) -> Option<u64> {
+        let ends_ns = self.all.first_key_value().map(|(_, it)| it.ends_ns);
+        ends_ns.into_iter().chain(self.again.first().map(|it| it.0)).min()
+    }
+
+    /// The next envelope to be published. One that cannot be published now needs no care: it is
+    /// sent again in its turn.
+    pub fn poll_send(&mut self) -> Option<DisconnectSend<'_>> {
+        loop {
+            let (number, to) = self.sends.pop_first()?;
+            let is_open = |it: &Disconnect| {
+                to.is_none_or(|node| it.open.iter().any(|(open, _)| *open == node))
+            };
+            if self.all.get(&number).is_some_and(is_open) {
+                let it = self.all.get(&number)?;
+                let number = DisconnectNumber(number);
+                return Some(DisconnectSend { number, socket_id: &it.socket_id, to });
+            }
+        }
+    }
+
+    /// The next outcome; one for each disconnect that was started.
+    pub fn poll_outcome(&mut self) -> Option<(DisconnectNumber, Outcome)> {
+        self.outcomes.pop_front()
+    }
+
+    /// Disconnects that are asked for.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// None is asked for.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    fn is_full(&self, more_nodes: usize) -> bool {
+        self.all.len() >= self.config.queue_max || self.nodes + more_nodes > NODES_MAX
+    }
+
+    /// Tells the outcome when nobody is waited for, and sends nothing again then.
+    fn settle(&mut self, number: u64) {
+        let Some(it) = self.all.get_mut(&number) else { return };
+        if it.is_waiting() {
+            return;
+        }
+        self.again.remove(&(it.again_ns, number));
+        self.told.remove(&(true, number));
+        self.told.insert((!it.open.is_empty(), number));
+        self.outcomes.extend(it.tell().map(|it| (DisconnectNumber(number), it)));
+    }
+
+    fn forget(&mut self, number: u64) {
+        let Some(it) = self.all.remove(&number) else { return };
+        self.nodes -= it.nodes();
+        self.again.remove(&(it.again_ns, number));
+        for has_missing in [false, true] {
+            self.told.remove(&(has_missing, number));
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Disconnects: who is asked, how often, and what is told.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use proptest::prelude::*;
+
+use super::*;
+
+const A: NodeId = NodeId(1);
+const B: NodeId = NodeId(2);
+const C: NodeId = NodeId(3);
+
+fn new() -> Disconnects {
+    Disconnects::new(DisconnectsConfig::default())
+}
+
+fn sends(disconnects: &mut Disconnects) -> Vec<(u64, Option<NodeId>)> {
+    let mut all = Vec::new();
+    while let Some(it) = disconnects.poll_send() {
+        all.push((it.number.0, it.to));
+    }
+    all
+}
+
+fn outcome(confirmed: &[NodeId], missing: &[NodeId]) -> Outcome {
+    Outcome { confirmed: confirmed.to_vec(), missing: missing.to_vec() }
+}
+
+#[test]
+fn everybody_is_asked_until_all_have_answered() {
+    let mut all = new();
+    let number = all.start("user:7", [A, B, C], [], 0).unwrap();
+    let first = all.poll_send().unwrap();
+    assert_eq!((first.number, first.socket_id, first.to), (number, "user:7", None));
+    assert_eq!(sends(&mut all), []);
+    all.answered(B, number);
+    assert_eq!(all.poll_outcome(), None);
+    let mut times = Vec::new();
+    while let Some(at) = all.next_ns()
+        && at < 40 * SECOND
+    {
+        all.tick(at);
+        times.push(at / SECOND);
+        assert_eq!(sends(&mut all), [(1, Some(A)), (1, Some(C))]);
+    }
+    assert_eq!(times, [1, 3, 7, 15, 31]);
+    all.answered(C, number);
+    all.answered(C, number);
+    all.answered(A, number);
+    assert_eq!(all.poll_outcome(), Some((number, outcome(&[B, C, A], &[]))));
+    assert_eq!((all.poll_outcome(), sends(&mut all)), (None, vec![]));
+    // It is kept for those that say hello, and then forgotten.
+    assert_eq!((all.len(), all.next_ns()), (1, Some(60 * SECOND)));
+    all.tick(60 * SECOND);
+    assert_eq!((all.is_empty(), all.next_ns(), all.poll_outcome()), (true, None, None));
+}
+
+#[test]
+fn many_that_have_not_answered_are_asked_at_once() {
+    let mut all = new();
+    all.start("user:7", (0..5).map(NodeId), [], 0).unwrap();
+    sends(&mut all);
+    all.tick(SECOND);
+    assert_eq!(sends(&mut all), [(1, None)]);
+}
+
+#[test]
+fn who_does_not_answer_in_time_is_missing() {
+    let mut all = new();
+    let number = all.start("user:7", [A, B], [], 0).unwrap();
+    all.answered(A, number);
+    all.tick(60 * SECOND - 1);
+    assert_eq!(all.poll_outcome(), None);
+    all.tick(60 * SECOND);
+    assert_eq!(all.poll_outcome(), Some((number, outcome(&[A], &[B]))));
+    assert!(all.is_empty());
+    all.answered(B, number);
+    assert_eq!((all.poll_outcome(), sends(&mut all)), (None, vec![]));
+}
+
+#[test]
+fn who_says_hello_within_its_life_is_asked_at_once_and_again() {
+    let mut all = new();
+    let number = all.start("user:7", [A], [], 0).unwrap();
+    all.answered(A, number);
+    assert_eq!(all.poll_outcome(), Some((number, outcome(&[A], &[]))));
+    sends(&mut all);
+    all.hello(A, SECOND);
+    assert_eq!(sends(&mut all), [], "it has confirmed");
+    all.hello(B, 2 * SECOND);
+    all.hello(B, 2 * SECOND);
+    assert_eq!(sends(&mut all), [(1, Some(B))]);
+    all.tick(3 * SECOND);
+    assert_eq!(sends(&mut all), [(1, Some(B))]);
+    all.answered(B, number);
+    all.tick(30 * SECOND);
+    assert_eq!((sends(&mut all), all.poll_outcome()), (vec![], None));
+}
+
+#[test]
+fn who_is_gone_for_silence_is_missing_at_once_and_asked_when_it_is_back() {
+    let mut all = new();
+    let number = all.start("user:7", [A, B], [C], 0).unwrap();
+    sends(&mut all);
+    all.answered(A, number);
+    all.gone(B, Why::Silent);
+    assert_eq!(all.poll_outcome(), Some((number, outcome(&[A], &[B, C]))));
+    all.tick(20 * SECOND);
+    assert_eq!(sends(&mut all), []);
+    all.hello(B, 21 * SECOND);
+    assert_eq!(sends(&mut all), [(1, Some(B))]);
+    all.answered(B, number);
+    all.tick(59 * SECOND);
+    assert_eq!(sends(&mut all), []);
+}
+
+#[test]
+fn who_has_ended_is_neither_confirmed_nor_missing() {
+    let mut all = new();
+    let number = all.start("user:7", [A, B, C], [], 0).unwrap();
+    all.gone(A, Why::Bye);
+    all.gone(B, Why::Replaced);
+    all.answered(C, number);
+    assert_eq!(all.poll_outcome(), Some((number, outcome(&[C], &[]))));
+}
+
+#[test]
+fn alone_nobody_is_waited_for_and_yet_all_are_told() {
+    let mut all = new();
+    let number = all.start("user:7", [], [], 0).unwrap();
+    assert_eq!(all.poll_outcome(), Some((number, outcome(&[], &[]))));
+    assert_eq!(sends(&mut all), [(1, None)]);
+}
+
+#[test]
+fn a_full_queue_gives_up_what_is_told_and_refuses_when_all_wait() {
+    let mut all = Disconnects::new(DisconnectsConfig { queue_max: 3, ..Default::default() });
+    let one = all.start("1", [A, B], [], 0).unwrap();
+    let two = all.start("2", [A], [], 0).unwrap();
+    let three = all.start("3", [A], [], 0).unwrap();
+    assert_eq!(all.start("4", [A], [], 0), Err(TooMany));
+    all.answered(A, three);
+    all.answered(A, one);
+    all.gone(B, Why::Silent);
+    // The third is confirmed by all; the first misses one; the second is still waited for.
+    all.start("4", [A], [], 0).unwrap();
+    all.hello(C, 0);
+    let asked: Vec<u64> =
+        sends(&mut all).into_iter().filter(|it| it.1 == Some(C)).map(|it| it.0).collect();
+    assert_eq!(asked, [one.0, two.0, 4]);
+    assert_eq!(all.start("5", [A], [], 0), Err(TooMany), "all wait again");
+    all.gone(C, Why::Silent);
+    all.start("5", [A], [], 0).unwrap();
+    assert_eq!(all.len(), 3);
+}
+
+#[derive(Clone, Debug)]
+enum Call {
+    Start(Vec<u64>),
+    Answer(u64, u64),
+    Hello(u64),
+    Gone(u64, Why),
+    Wait(u64),
+    Lose,
+}
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let why = prop::sample::select(vec![Why::Silent, Why::Bye, Why::Replaced]);
+    let call = prop_oneof![
+        2 => prop::collection::vec(0..6_u64, 0..5).prop_map(Call::Start),
+        5 => (0..6_u64, 1..12_u64).prop_map(|(node, number)| Call::Answer(node, number)),
+        1 => (0..6_u64).prop_map(Call::Hello),
+        1 => (0..6_u64, why).prop_map(|(node, why)| Call::Gone(node, why)),
+        3 => (0..20 * SECOND).prop_map(Call::Wait),
+        1 => Just(Call::Lose),
+    ];
+    prop::collection::vec(call, 0..100)
+}
+
+/// A disconnect in the model: nodes that were to confirm, and what has become of them.
+struct Modelled {
+    since_ns: u64,
+    waiting: BTreeSet<u64>,
+    lost: BTreeSet<u64>,
+    confirmed: BTreeSet<u64>,
+    is_told: bool,
+}
+
+impl Modelled {
+    fn is_alive(&self, now_ns: u64) -> bool {
+        now_ns < self.since_ns + 60 * SECOND
+    }
+
+    fn call(&mut self, number: u64, call: &Call) {
+        match call {
+            Call::Answer(node, to) if *to == number => {
+                let was_open = self.waiting.remove(node) || self.lost.remove(node);
+                self.confirmed.extend(was_open.then_some(*node));
+            }
+            Call::Hello(node) if !self.confirmed.contains(node) => {
+                self.lost.remove(node);
+                self.waiting.insert(*node);
+            }
+            Call::Gone(node, why) => {
+                let was_open = self.waiting.remove(node) || self.lost.remove(node);
+                if was_open && *why == Why::Silent {
+                    self.lost.insert(*node);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn apply(all: &mut Disconnects, call: Call, now_ns: u64) {
+    match call {
+        Call::Start(nodes) => _ = all.start("x", nodes.into_iter().map(NodeId), [], now_ns),
+        Call::Answer(node, number) => all.answered(NodeId(node), DisconnectNumber(number)),
+        Call::Hello(node) => all.hello(NodeId(node), now_ns),
+        Call::Gone(node, why) => all.gone(NodeId(node), why),
+        Call::Wait(_) => all.tick(now_ns),
+        Call::Lose => while all.poll_send().is_some() {},
+    }
+}
+
+proptest! {
+    #[test]
+    fn each_has_one_outcome_that_names_all_and_who_is_waited_for_is_asked(calls in calls()) {
+        let mut all = new();
+        let mut model: Vec<Modelled> = Vec::new();
+        let mut now_ns = 0;
+        for call in calls {
+            if let Call::Wait(more) = call {
+                now_ns += more;
+            }
+            let alive = |it: &Modelled| it.is_alive(now_ns);
+            for (number, it) in (1..).zip(&mut model).filter(|(_, it)| alive(it)) {
+                it.call(number, &call);
+            }
+            if let Call::Start(nodes) = &call {
+                let waiting = nodes.iter().copied().collect();
+                let (lost, confirmed) = (BTreeSet::new(), BTreeSet::new());
+                model.push(Modelled { since_ns: now_ns, waiting, lost, confirmed, is_told: false });
+            }
+            apply(&mut all, call, now_ns);
+            all.tick(now_ns);
+            let mut told: BTreeMap<u64, Outcome> = BTreeMap::new();
+            while let Some((number, outcome)) = all.poll_outcome() {
+                prop_assert!(told.insert(number.0, outcome).is_none());
+            }
+            for (number, it) in (1..).zip(&mut model) {
+                let is_due = it.waiting.is_empty() || !it.is_alive(now_ns);
+                let outcome = told.remove(&number);
+                prop_assert_eq!(outcome.is_some(), is_due && !it.is_told, "{}", number);
+                it.is_told |= is_due;
+                let Some(mut outcome) = outcome else { continue };
+                outcome.confirmed.sort();
+                outcome.missing.sort();
+                let missing: Vec<_> = it.waiting.union(&it.lost).copied().map(NodeId).collect();
+                let confirmed: Vec<_> = it.confirmed.iter().copied().map(NodeId).collect();
+                prop_assert_eq!(outcome, Outcome { confirmed, missing });
+            }
+            prop_assert!(told.is_empty());
+            prop_assert_eq!(all.len(), model.iter().filter(|it| it.is_alive(now_ns)).count());
+        }
+        // Whoever is waited for is asked within 16 s more, if it lives so long.
+        while all.poll_send().is_some() {}
+        let later_ns = now_ns + 16 * SECOND;
+        all.tick(later_ns);
+        let asked: BTreeSet<_> = sends(&mut all).into_iter().collect();
+        for (number, it) in (1..).zip(&model).filter(|(_, it)| it.is_alive(later_ns)) {
+            for node in &it.waiting {
+                let is_asked = [None, Some(NodeId(*node))].iter().any(|to| {
+                    asked.contains(&(number, *to))
+                });
+                prop_assert!(is_asked, "{} asks {}", number, node);
+            }
+        }
+    }
+}
+
+#[test]
+fn ten_thousand_wait_for_a_hundred_nodes_each() {
+    let mut all = new();
+    for _ in 0..10_000 {
+        all.start("x", (0..100).map(NodeId), [], 0).unwrap();
+    }
+    assert_eq!(all.start("x", [A], [], 0), Err(TooMany));
+    assert_eq!(sends(&mut all).len(), 10_000);
+    // Not more than may be kept for all.
+    let mut few = new();
+    let started = (0..10_000).filter(|_| few.start("x", (0..4096).map(NodeId), [], 0).is_ok());
+    assert_eq!(started.count(), NODES_MAX / 4096);
+}

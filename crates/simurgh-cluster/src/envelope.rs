@@ -1,0 +1,345 @@
+//! What nodes send each other. All numbers are little endian.
+//!
+//! ```text
+//!  0  u8 version = 1     1  u8 kind     2  u16 flags     4  u64 origin     12  u64 n
+//! 20  u16 length, topic; u16 items; and for each item:
+//!     u8 flags: 1 binary, 2 has except, 4 has exclusion, 8 user broadcast
+//!     u8 length, event
+//!     [u16 shard, u32 membership, u32 generation]     if it has except
+//!     [u64 exclusion]                                 if it has exclusion
+//!     u32 length, payload
+//! ```
+//! Broadcasts have one item or more; each other kind but a bye has one binary item without event,
+//! and only those of a topic name one (see [`Message`](crate::Message)).
+//!
+//! Whoever may publish at the engine can write whatever they like, so a node believes nothing of
+//! an envelope: [`Envelope::decode`] has looked at every byte, the JSON included, or refuses it
+//! whole. [`Header::read`] looks at the beginning alone, for what is to be dropped anyway.
+
+mod draft;
+mod item;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::iter::FusedIterator;
+
+use simurgh_presence::MetaError;
+use simurgh_proto::serializer::DecodeError;
+use simurgh_proto::serializer::json::JsonError;
+
+use crate::node_id::NodeId;
+use crate::wire::{Reader, WireError};
+
+pub use draft::{Draft, EncodeError, resent, stamped};
+pub use item::{Except, Item, ItemPayload, is_reserved};
+
+/// The version of envelopes that is written and understood here.
+pub const ENVELOPE_VERSION: u8 = 1;
+/// The largest envelope: what engines take by default (1 MiB), less 1 kB for what they add.
+pub const ENVELOPE_BYTES_MAX: usize = (1 << 20) - (1 << 10);
+
+const HEADER_BYTES: usize = 20;
+/// Where the flags are.
+const FLAGS_AT: usize = 2;
+/// Where the number is.
+const N_AT: usize = 12;
+
+/// What an envelope is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Broadcasts on a topic.
+    Broadcast = 1,
+    /// Changes of the origin's presences in a topic.
+    Presence = 2,
+    /// Which topics' presences are asked for.
+    AskState = 3,
+    /// All of the origin's presences in a topic.
+    State = 4,
+    /// The origin is alive.
+    Beat = 5,
+    /// The origin has a new link, and says what others must know once.
+    Hello = 6,
+    /// The origin ends.
+    Bye = 7,
+    /// Sockets with an id are to be closed.
+    Disconnect = 8,
+    /// They are.
+    Answer = 9,
+}
+
+impl Kind {
+    /// All of them, in the order of their numbers from 1.
+    pub const ALL: [Self; 9] = [
+        Self::Broadcast,
+        Self::Presence,
+        Self::AskState,
+        Self::State,
+        Self::Beat,
+        Self::Hello,
+        Self::Bye,
+        Self::Disconnect,
+        Self::Answer,
+    ];
+
+    fn of(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+
+    /// As metrics name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Broadcast => "broadcast",
+            Self::Presence => "presence",
+            Self::AskState => "ask_state",
+            Self::State => "state",
+            Self::Beat => "beat",
+            Self::Hello => "hello",
+            Self::Bye => "bye",
+            Self::Disconnect => "disconnect",
+            Self::Answer => "answer",
+        }
+    }
+
+    /// Whether it is about a topic, or a socket's id, and names it.
+    const fn names_topic(self) -> bool {
+        matches!(self, Self::Broadcast | Self::Presence | Self::State | Self::Disconnect)
+    }
+}
+
+/// What holds for an envelope as a whole. Unknown flags mean nothing: what changes the layout
+/// raises the version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Flags(pub u16);
+
+impl Flags {
+    /// None of them.
+    pub const NONE: Self = Self(0);
+    /// The publisher sends it again, because its link broke before the engine had confirmed it:
+    /// others may have got it the first time. They look it up in the publisher's window
+    /// ([`Seen`](crate::Seen)); without this flag an envelope that comes too late for the window is
+    /// known to be no duplicate, and is not dropped for its age.
+    pub const RESENT: Self = Self(1);
+
+    /// Whether [`RESENT`](Self::RESENT) is among them.
+    pub const fn is_resent(self) -> bool {
+        self.0 & Self::RESENT.0 != 0
+    }
+}
+
+/// What every envelope begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What it is.
+    pub kind: Kind,
+    /// What holds for it as a whole.
+    pub flags: Flags,
+    /// The node that made it.
+    pub origin: NodeId,
+    /// The origin's number for it: 1 for the first that it published.
+    pub n: u64,
+}
+
+impl Header {
+    /// Of an envelope of which nothing else is looked at.
+    ///
+    /// # Errors
+    /// It is too short or too long, has no number, or is of an unknown version or kind.
+    pub fn read(envelope: &[u8]) -> Result<Self, EnvelopeError> {
+        Self::take(&mut Reader::new(envelope))
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Result<Self, EnvelopeError> {
+        if reader.left().len() > ENVELOPE_BYTES_MAX {
+            return Err(EnvelopeError::TooLarge(reader.left().len()));
+        }
+        let version = reader.u8()?;
+        if version != ENVELOPE_VERSION {
+            return Err(EnvelopeError::UnknownVersion(version));
+        }
+        let kind = reader.u8()?;
+        let kind = Kind::of(kind).ok_or(EnvelopeError::UnknownKind(kind))?;
+        let flags = Flags(reader.u16()?);
+        let (origin, n) = (NodeId(reader.u64()?), reader.u64()?);
+        if n == 0 {
+            return Err(EnvelopeError::Malformed("it has no number"));
+        }
+        Ok(Self { kind, flags, origin, n })
+    }
+}
+
+/// An envelope that was received, and is what it should be. It points into the received bytes.
+#[derive(Clone, Debug)]
+pub struct Envelope<'a> {
+    /// Its beginning.
+    pub header: Header,
+    /// The topic, or the id of sockets; empty for kinds that have none.
+    pub topic: &'a str,
+    items: Items<'a>,
+}
+
+impl<'a> Envelope<'a> {
+    /// Reads and checks all of it.
+    ///
+    /// What [`Message`](crate::Message) finds behind it is not looked at here but for broadcasts,
+    /// whose payloads must be JSON as it may stand in frames.
+    ///
+    /// # Errors
+    /// It is not what it should be.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, EnvelopeError> {
+        let mut reader = Reader::new(bytes);
+        let header = Header::take(&mut reader)?;
+        let topic = reader.text16()?;
+        let count = reader.u16()?;
+        if usize::from(count) * item::BYTES_LEAST > reader.left().len() {
+            return Err(EnvelopeError::Cut);
+        }
+        let mut items = Items { left: count, first: None, rest: reader };
+        for at in 0..count {
+            let item = Item::read(&mut reader)?;
+            match header.kind {
+                Kind::Broadcast => item.check()?,
+                _ if item.is_bare() => {}
+                _ => return Err(EnvelopeError::Shape),
+            }
+            if at == 0 {
+                items.first = Some(item);
+                items.rest = reader;
+            }
+        }
+        if !reader.left().is_empty() {
+            return Err(EnvelopeError::Trailing(reader.left().len()));
+        }
+        let has_its_items = match header.kind {
+            Kind::Broadcast => count > 0,
+            Kind::Bye => count == 0,
+            _ => count == 1,
+        };
+        if !has_its_items || !(topic.is_empty() || header.kind.names_topic()) {
+            return Err(EnvelopeError::Shape);
+        }
+        Ok(Self { header, topic, items })
+    }
+
+    /// What it carries, in order.
+    pub fn items(&self) -> Items<'a> {
+        self.items.clone()
+    }
+
+    /// What the only item of a kind that has one carries.
+    pub(crate) fn payload(&self) -> &'a [u8] {
+        match self.items.first {
+            Some(Item { payload: ItemPayload::Binary(bytes), .. }) => bytes,
+            _ => &[],
+        }
+    }
+}
+
+/// The items of an envelope. The first is kept as it was read: most envelopes have one, and need
+/// no second look.
+#[derive(Clone, Debug)]
+pub struct Items<'a> {
+    left: u16,
+    first: Option<Item<'a>>,
+    /// What follows the first.
+    rest: Reader<'a>,
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Item<'a>;
+
+    fn next(&mut self) -> Option<Item<'a>> {
+        self.left = self.left.checked_sub(1)?;
+        match self.first.take() {
+            Some(first) => Some(first),
+            // Read once before, so it can be read.
+            None => Item::read(&mut self.rest).ok(),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left.into(), Some(self.left.into()))
+    }
+}
+
+impl ExactSizeIterator for Items<'_> {}
+impl FusedIterator for Items<'_> {}
+
+/// Why bytes are no envelope that can be used. The fault of whoever wrote them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EnvelopeError {
+    /// Of a version that is not understood here: its node is newer, or older.
+    UnknownVersion(u8),
+    /// Of a kind that is not known here: its node is newer.
+    UnknownKind(u8),
+    /// It ends too early.
+    Cut,
+    /// It has more bytes than [`ENVELOPE_BYTES_MAX`].
+    TooLarge(usize),
+    /// So many bytes follow its end.
+    Trailing(usize),
+    /// A text in it is none.
+    NotUtf8,
+    /// An item has flags that do not exist, or not together.
+    ItemFlags(u8),
+    /// A broadcast has an event that is the protocol's own ([`is_reserved`]).
+    Reserved,
+    /// A broadcast's payload should be JSON.
+    Json(JsonError),
+    /// A broadcast's payload is JSON with whitespace between its tokens.
+    NotCompact,
+    /// A broadcast's payload should be a user broadcast.
+    User(DecodeError),
+    /// It has not the items, or has a topic, that an envelope of its kind does not have.
+    Shape,
+    /// What an entry of presences says of itself.
+    Meta(MetaError),
+    /// Something else in what it carries is not what it should be.
+    Malformed(&'static str),
+}
+
+impl EnvelopeError {
+    /// Whether it may be right and only of another version of the program: worth a word in the log
+    /// once in a while, while versions are mixed.
+    pub const fn is_of_another_version(&self) -> bool {
+        matches!(self, Self::UnknownVersion(_) | Self::UnknownKind(_))
+    }
+}
+
+impl fmt::Display for EnvelopeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownVersion(version) => {
+                write!(f, "an envelope of version {version}; {ENVELOPE_VERSION} is understood here")
+            }
+            Self::UnknownKind(kind) => write!(f, "an envelope of the unknown kind {kind}"),
+            Self::Cut => f.write_str("it ends too early"),
+            Self::TooLarge(bytes) => {
+                write!(f, "an envelope of {bytes} bytes: {ENVELOPE_BYTES_MAX} is the most")
+            }
+            Self::Trailing(bytes) => write!(f, "{bytes} bytes follow its end"),
+            Self::NotUtf8 => f.write_str("a text in it is not UTF-8"),
+            Self::ItemFlags(flags) => write!(f, "an item has the flags {flags:#04x}"),
+            Self::Reserved => f.write_str("a broadcast of an event that is the protocol's own"),
+            Self::Json(error) => write!(f, "the payload of a broadcast: {error}"),
+            Self::NotCompact => f.write_str("the payload of a broadcast has whitespace in it"),
+            Self::User(error) => write!(f, "a user broadcast: {error}"),
+            Self::Shape => f.write_str("it has items or a topic that its kind does not have"),
+            Self::Meta(error) => write!(f, "what a presence says of itself: {error}"),
+            Self::Malformed(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for EnvelopeError {}
+
+impl From<WireError> for EnvelopeError {
+    fn from(error: WireError) -> Self {
+        match error {
+            WireError::Cut => Self::Cut,
+            WireError::NotUtf8 => Self::NotUtf8,
+        }
+    }
+}

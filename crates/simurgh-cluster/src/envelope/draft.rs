@@ -1,0 +1,215 @@
+//! How an envelope is written.
+
+use std::fmt;
+
+use bytes::{Bytes, BytesMut};
+
+use super::item::{Item, ItemPayload, is_reserved};
+use super::{ENVELOPE_BYTES_MAX, ENVELOPE_VERSION, FLAGS_AT, Flags, HEADER_BYTES, Kind, N_AT};
+use crate::node_id::NodeId;
+use crate::subject::TOPIC_BYTES_MAX;
+use crate::wire;
+
+/// An envelope that is complete but for its number.
+///
+/// Numbers say the order in which a node publishes, and what waits to be published may still be
+/// dropped. So an envelope is encoded where it is made, and gets its number by
+/// [`numbered`](Self::numbered) when it is handed over to the engine: eight bytes are written, in
+/// place. If the link breaks before the engine has confirmed it, [`resent`] marks it, and it is
+/// handed over again with the number that it has.
+///
+/// ```
+/// use simurgh_cluster::{Draft, Envelope, Item, ItemPayload, Kind, NodeId};
+///
+/// let hello = Item::new("new:msg", ItemPayload::Json(r#"{"body":"hello"}"#));
+/// let bytes = Draft::broadcast(NodeId(7), "rooms:lobby", &hello)?.numbered(1);
+/// let envelope = Envelope::decode(&bytes)?;
+/// assert_eq!((envelope.header.kind, envelope.header.n), (Kind::Broadcast, 1));
+/// assert_eq!(envelope.topic, "rooms:lobby");
+/// assert!(envelope.items().eq([hello]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    bytes: Vec<u8>,
+    /// Where the number of items stands.
+    items_at: usize,
+    items: u16,
+}
+
+impl Draft {
+    /// A broadcast on a topic. More may follow it by [`push`](Self::push).
+    ///
+    /// # Errors
+    /// The topic or the event is too long, the whole too large, or the event is reserved: it cannot
+    /// be published, and members on this node must not get it either.
+    pub fn broadcast(
+        origin: NodeId,
+        topic: &str,
+        broadcast: &Item<'_>,
+    ) -> Result<Self, EncodeError> {
+        let mut draft = Self::new(Kind::Broadcast, origin, topic, broadcast.encoded_bytes())?;
+        draft.push(broadcast)?;
+        Ok(draft)
+    }
+
+    /// Puts a further broadcast behind those it has.
+    ///
+    /// JSON text has to be valid and compact, as [`Payload`](simurgh_proto::message::Payload)
+    /// promises: others refuse the envelope otherwise.
+    ///
+    /// # Errors
+    /// As [`broadcast`](Self::broadcast), or it has as many as it can count; it is as it was.
+    pub fn push(&mut self, broadcast: &Item<'_>) -> Result<(), EncodeError> {
+        if is_reserved(broadcast.event) {
+            return Err(EncodeError::Reserved);
+        }
+        self.add(broadcast)
+    }
+
+    /// Of another kind than broadcasts, with what it carries, if it carries anything.
+    pub(crate) fn with_payload(
+        kind: Kind,
+        origin: NodeId,
+        topic: &str,
+        payload: Option<&[u8]>,
+    ) -> Result<Self, EncodeError> {
+        let item = payload.map(|bytes| Item::new("", ItemPayload::Binary(bytes)));
+        let room = item.as_ref().map_or(0, Item::encoded_bytes);
+        let mut draft = Self::new(kind, origin, topic, room)?;
+        item.map_or(Ok(()), |item| draft.add(&item))?;
+        Ok(draft)
+    }
+
+    /// Without items, but with room for so many bytes of them.
+    fn new(kind: Kind, origin: NodeId, topic: &str, room: usize) -> Result<Self, EncodeError> {
+        if topic.len() > TOPIC_BYTES_MAX {
+            return Err(EncodeError::Topic(topic.len()));
+        }
+        // To the byte: what has no room to spare becomes `Bytes` without another allocation.
+        let room = room.min(ENVELOPE_BYTES_MAX);
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + 2 + topic.len() + 2 + room);
+        bytes.extend_from_slice(&[ENVELOPE_VERSION, kind as u8]);
+        bytes.extend_from_slice(&Flags::NONE.0.to_le_bytes());
+        bytes.extend_from_slice(&origin.0.to_le_bytes());
+        bytes.extend_from_slice(&0_u64.to_le_bytes());
+        if !wire::put_text16(&mut bytes, topic) {
+            return Err(EncodeError::Topic(topic.len()));
+        }
+        let items_at = bytes.len();
+        bytes.extend_from_slice(&0_u16.to_le_bytes());
+        Ok(Self { bytes, items_at, items: 0 })
+    }
+
+    fn add(&mut self, item: &Item<'_>) -> Result<(), EncodeError> {
+        let before = self.bytes.len();
+        let after = before.saturating_add(item.encoded_bytes());
+        let items = self.items.checked_add(1).ok_or(EncodeError::Items)?;
+        if item.event.len() > usize::from(u8::MAX) {
+            return Err(EncodeError::Event(item.event.len()));
+        }
+        if after > ENVELOPE_BYTES_MAX || !item.put(&mut self.bytes) {
+            self.bytes.truncate(before);
+            return Err(EncodeError::TooLarge(after));
+        }
+        self.items = items;
+        write(&mut self.bytes, self.items_at, items.to_le_bytes());
+        Ok(())
+    }
+
+    /// Bytes that it has, which is more than none.
+    #[allow(clippy::len_without_is_empty, reason = "it always has a beginning")]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// How many items it has.
+    pub fn items(&self) -> usize {
+        self.items.into()
+    }
+
+    /// The envelope, as the `n`th that its origin publishes. None is the 0th: others refuse it.
+    pub fn numbered(mut self, n: u64) -> Bytes {
+        write(&mut self.bytes, N_AT, n.to_le_bytes());
+        Bytes::from(self.bytes)
+    }
+
+    /// The envelope without a number, for who has to hold it as bytes until [`stamped`] gives it
+    /// one.
+    pub fn unnumbered(self) -> Bytes {
+        Bytes::from(self.bytes)
+    }
+}
+
+/// The same envelope with another number: in place, unless somebody else holds these bytes. What
+/// is too short to be an envelope is given back.
+pub fn stamped(envelope: Bytes, n: u64) -> Bytes {
+    changed(envelope, |bytes| write(bytes, N_AT, n.to_le_bytes()))
+}
+
+/// The same envelope, marked as [`Flags::RESENT`]: in place, unless somebody else holds these
+/// bytes. What is too short to be an envelope is given back.
+pub fn resent(envelope: Bytes) -> Bytes {
+    changed(envelope, |bytes| {
+        let flags = bytes.get(FLAGS_AT..).and_then(|it| it.first_chunk()).copied();
+        let flags = u16::from_le_bytes(flags.unwrap_or_default()) | Flags::RESENT.0;
+        write(bytes, FLAGS_AT, flags.to_le_bytes());
+    })
+}
+
+fn changed(envelope: Bytes, change: impl FnOnce(&mut [u8])) -> Bytes {
+    if envelope.len() < HEADER_BYTES {
+        return envelope;
+    }
+    let own = envelope.try_into_mut();
+    let mut own = own.unwrap_or_else(|shared| BytesMut::from(shared.as_ref()));
+    change(&mut own);
+    own.freeze()
+}
+
+/// Writes over bytes that are there.
+fn write<const N: usize>(bytes: &mut [u8], at: usize, what: [u8; N]) {
+    if let Some(place) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+        *place = what;
+    }
+}
+
+/// Why something cannot be sent to other nodes. The fault of whoever wants it sent, who is to be
+/// told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// A topic of so many bytes; [`TOPIC_BYTES_MAX`] is the most.
+    Topic(usize),
+    /// An event of so many bytes; 255 is the most.
+    Event(usize),
+    /// An event that is the protocol's own ([`is_reserved`]).
+    Reserved,
+    /// An envelope has as many items as it can count.
+    Items,
+    /// It would be so many bytes; [`ENVELOPE_BYTES_MAX`] is the most.
+    TooLarge(usize),
+    /// What a node says of itself is too long, or too much: which.
+    OfItself(&'static str),
+}
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reserved => return f.write_str("the event is the protocol's own"),
+            _ => f.write_str("too large for the cluster: ")?,
+        }
+        match self {
+            Self::Topic(bytes) => {
+                write!(f, "a topic of {bytes} bytes, {TOPIC_BYTES_MAX} is the most")
+            }
+            Self::Event(bytes) => write!(f, "an event of {bytes} bytes, 255 is the most"),
+            Self::Items => write!(f, "more than {} items", u16::MAX),
+            Self::TooLarge(bytes) => write!(f, "{bytes} bytes, {ENVELOPE_BYTES_MAX} is the most"),
+            Self::OfItself(what) => f.write_str(what),
+            Self::Reserved => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for EncodeError {}

@@ -1,0 +1,206 @@
+//! What an envelope carries.
+
+use std::borrow::Cow;
+
+use simurgh_proto::message::{Message, Payload, events};
+use simurgh_proto::serializer::{Frame, Serializer, ServerMessage, json};
+
+use super::EnvelopeError;
+use crate::wire::{self, Reader};
+
+/// Bytes that every item has: its flags, and two lengths.
+pub(super) const BYTES_LEAST: usize = 6;
+
+const BINARY: u8 = 1;
+const EXCEPT: u8 = 2;
+const EXCLUSION: u8 = 4;
+const USER: u8 = 8;
+
+/// What the names of the protocol's own events begin with.
+const RESERVED: [&str; 2] = ["phx_", "simurgh:"];
+
+/// Whether an event is the protocol's own, and never a broadcast: a `phx_close` would end the
+/// channels of all members, a `simurgh:gap` would have them think that they missed something.
+///
+/// Everything else may be broadcast, and is by some applications: `presence_diff` by those that
+/// have presences of their own, `disconnect` on the id of sockets to close them.
+pub fn is_reserved(event: &str) -> bool {
+    RESERVED.iter().any(|prefix| event.starts_with(prefix))
+}
+
+/// One broadcast, or what an envelope of another kind carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item<'a> {
+    /// At most 255 bytes; empty for other kinds than broadcasts.
+    pub event: &'a str,
+    /// What is said.
+    pub payload: ItemPayload<'a>,
+    /// Who does not get it, of the origin's members; only the origin can read it.
+    pub except: Option<Except>,
+    /// Who does not get it, on any node: the hash of a client's resume id.
+    pub exclusion: Option<u64>,
+}
+
+/// A member of the origin's, by its `ChannelId` there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Except {
+    /// The shard of its socket.
+    pub shard: u16,
+    /// Its slot there.
+    pub membership: u32,
+    /// How often the slot was used before.
+    pub generation: u32,
+}
+
+/// What a broadcast carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemPayload<'a> {
+    /// The text of one JSON value, without whitespace between its tokens: it stands in frames as it
+    /// is.
+    Json(&'a str),
+    /// Raw bytes.
+    Binary(&'a [u8]),
+    /// What Supabase's clients broadcast (PROTOCOL §11), as the frame that members with V2 get, but
+    /// without a topic.
+    User(&'a [u8]),
+}
+
+impl<'a> ItemPayload<'a> {
+    /// Of a payload of the application's; `frame` takes what has to be written for it.
+    pub fn of(payload: &'a Payload<'_>, frame: &'a mut Vec<u8>) -> Self {
+        match payload {
+            Payload::Json(text) => Self::Json(text),
+            Payload::Binary(bytes) => Self::Binary(bytes),
+            Payload::User(_) => {
+                frame.clear();
+                // No field can be too long: the topic is empty, the others fit already.
+                let _ = Serializer::V2.broadcast(frame, "", events::BROADCAST, payload);
+                Self::User(frame)
+            }
+        }
+    }
+
+    /// The payload as the rest of the program knows it, borrowed; null in place of a
+    /// [`User`](Self::User) that is none.
+    pub fn to_payload(self) -> Payload<'a> {
+        match self {
+            Self::Json(text) => Payload::Json(Cow::Borrowed(text)),
+            Self::Binary(bytes) => Payload::Binary(Cow::Borrowed(bytes)),
+            Self::User(frame) => user(frame).unwrap_or(Payload::NULL),
+        }
+    }
+
+    /// Its bytes as they stand in the envelope.
+    pub fn data(self) -> &'a [u8] {
+        match self {
+            Self::Json(text) => text.as_bytes(),
+            Self::Binary(bytes) | Self::User(bytes) => bytes,
+        }
+    }
+
+    const fn flag(self) -> u8 {
+        match self {
+            Self::Json(_) => 0,
+            Self::Binary(_) => BINARY,
+            Self::User(_) => USER,
+        }
+    }
+
+    fn check(self) -> Result<(), EnvelopeError> {
+        match self {
+            Self::Json(text) => match json::validated(text).map_err(EnvelopeError::Json)? {
+                Cow::Borrowed(compact) if compact.len() == text.len() => Ok(()),
+                _ => Err(EnvelopeError::NotCompact),
+            },
+            Self::Binary(_) => Ok(()),
+            Self::User(frame) => user(frame).map(|_| ()),
+        }
+    }
+}
+
+/// A user broadcast, checked.
+fn user(frame: &[u8]) -> Result<Payload<'_>, EnvelopeError> {
+    let frame = Frame::Binary(frame);
+    match Serializer::V2.decode_server(frame).map_err(EnvelopeError::User)? {
+        ServerMessage::Event(Message { topic, payload: it @ Payload::User(_), .. })
+            if topic.is_empty() =>
+        {
+            Ok(it)
+        }
+        _ => Err(EnvelopeError::Malformed("a user broadcast is another frame")),
+    }
+}
+
+impl<'a> Item<'a> {
+    /// A broadcast to all members.
+    pub const fn new(event: &'a str, payload: ItemPayload<'a>) -> Self {
+        Self { event, payload, except: None, exclusion: None }
+    }
+
+    /// Bytes that it takes in an envelope.
+    pub const fn encoded_bytes(&self) -> usize {
+        let payload = match self.payload {
+            ItemPayload::Json(text) => text.len(),
+            ItemPayload::Binary(bytes) | ItemPayload::User(bytes) => bytes.len(),
+        };
+        let except = if self.except.is_some() { 10 } else { 0 };
+        let exclusion = if self.exclusion.is_some() { 8 } else { 0 };
+        BYTES_LEAST + self.event.len() + except + exclusion + payload
+    }
+
+    /// Appends it; `false`, and half an item, if its event or its payload is too long.
+    #[must_use]
+    pub(super) fn put(&self, out: &mut Vec<u8>) -> bool {
+        let except = if self.except.is_some() { EXCEPT } else { 0 };
+        let exclusion = if self.exclusion.is_some() { EXCLUSION } else { 0 };
+        out.push(self.payload.flag() | except | exclusion);
+        if !wire::put_text8(out, self.event, u8::MAX) {
+            return false;
+        }
+        if let Some(Except { shard, membership, generation }) = self.except {
+            out.extend_from_slice(&shard.to_le_bytes());
+            out.extend_from_slice(&membership.to_le_bytes());
+            out.extend_from_slice(&generation.to_le_bytes());
+        }
+        if let Some(exclusion) = self.exclusion {
+            out.extend_from_slice(&exclusion.to_le_bytes());
+        }
+        wire::put_bytes32(out, self.payload.data())
+    }
+
+    /// Reads it; JSON and user broadcasts are not looked into.
+    pub(super) fn read(reader: &mut Reader<'a>) -> Result<Self, EnvelopeError> {
+        let flags = reader.u8()?;
+        let event = reader.text8()?;
+        let except = match flags & EXCEPT {
+            0 => None,
+            _ => {
+                let (shard, membership) = (reader.u16()?, reader.u32()?);
+                Some(Except { shard, membership, generation: reader.u32()? })
+            }
+        };
+        let exclusion = if flags & EXCLUSION == 0 { None } else { Some(reader.u64()?) };
+        let bytes = reader.bytes32()?;
+        let payload = match flags & !(EXCEPT | EXCLUSION) {
+            0 => ItemPayload::Json(wire::text(bytes)?),
+            BINARY => ItemPayload::Binary(bytes),
+            USER => ItemPayload::User(bytes),
+            _ => return Err(EnvelopeError::ItemFlags(flags)),
+        };
+        Ok(Self { event, payload, except, exclusion })
+    }
+
+    /// Whether it may be given to members.
+    pub(super) fn check(&self) -> Result<(), EnvelopeError> {
+        if is_reserved(self.event) {
+            return Err(EnvelopeError::Reserved);
+        }
+        self.payload.check()
+    }
+
+    /// Whether it has nothing but bytes, as items of other kinds than broadcasts.
+    pub(super) fn is_bare(&self) -> bool {
+        let is_plain = self.except.is_none() && self.exclusion.is_none();
+        is_plain && self.event.is_empty() && matches!(self.payload, ItemPayload::Binary(_))
+    }
+}

@@ -1,0 +1,415 @@
+//! Envelopes there and back, and whatever a stranger may send in their place.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use simurgh_proto::message::{Payload, UserBroadcast, events};
+
+use super::*;
+use crate::TOPIC_BYTES_MAX;
+
+const ORIGIN: NodeId = NodeId(0x0102_0304_0506_0708);
+
+fn json(event: &'static str, text: &'static str) -> Item<'static> {
+    Item::new(event, ItemPayload::Json(text))
+}
+
+fn decoded(bytes: &[u8]) -> Result<Envelope<'_>, EnvelopeError> {
+    Envelope::decode(bytes)
+}
+
+fn wrong(bytes: &[u8]) -> EnvelopeError {
+    Envelope::decode(bytes).map(|_| ()).unwrap_err()
+}
+
+/// An envelope of any kind by hand: what a stranger writes, not what a draft lets through.
+fn by_hand(kind: u8, topic: &[u8], items: &[(u8, &[u8], &[u8])]) -> Vec<u8> {
+    let mut bytes = vec![1, kind, 0, 0];
+    bytes.extend_from_slice(&ORIGIN.0.to_le_bytes());
+    bytes.extend_from_slice(&9_u64.to_le_bytes());
+    bytes.extend_from_slice(&(topic.len() as u16).to_le_bytes());
+    bytes.extend_from_slice(topic);
+    bytes.extend_from_slice(&(items.len() as u16).to_le_bytes());
+    for (flags, event, rest) in items {
+        bytes.extend_from_slice(&[*flags, event.len() as u8]);
+        bytes.extend_from_slice(event);
+        bytes.extend_from_slice(rest);
+    }
+    bytes
+}
+
+/// The same with a payload of the given flags each.
+fn with_payloads(kind: u8, topic: &[u8], items: &[(u8, &[u8], &[u8])]) -> Vec<u8> {
+    let with_length = |payload: &[u8]| {
+        let mut rest = (payload.len() as u32).to_le_bytes().to_vec();
+        rest.extend_from_slice(payload);
+        rest
+    };
+    let rest: Vec<_> = items.iter().map(|(_, _, payload)| with_length(payload)).collect();
+    let items: Vec<_> = items.iter().zip(&rest).map(|(it, rest)| (it.0, it.1, &rest[..])).collect();
+    by_hand(kind, topic, &items)
+}
+
+/// What was read, written again.
+fn again(envelope: &Envelope<'_>) -> Bytes {
+    let Header { kind, flags, origin, n } = envelope.header;
+    let draft = match kind {
+        Kind::Broadcast => {
+            let mut items = envelope.items();
+            let first = items.next().unwrap();
+            let mut draft = Draft::broadcast(origin, envelope.topic, &first).unwrap();
+            items.for_each(|item| draft.push(&item).unwrap());
+            draft
+        }
+        _ => {
+            let payload = (envelope.items().len() > 0).then(|| envelope.payload());
+            Draft::with_payload(kind, origin, envelope.topic, payload).unwrap()
+        }
+    };
+    let mut bytes = draft.numbered(n).to_vec();
+    bytes[FLAGS_AT..FLAGS_AT + 2].copy_from_slice(&flags.0.to_le_bytes());
+    bytes.into()
+}
+
+/// Whatever it is: refused, or read, and then it was the only way to write what was read.
+fn is_refused_or_comes_back(bytes: &[u8]) {
+    if let Ok(envelope) = Envelope::decode(bytes) {
+        assert_eq!(envelope.items().count(), envelope.items().len());
+        assert_eq!(again(&envelope), bytes);
+        // No more can be asked of what it says than that it does not panic.
+        let _ = envelope.message();
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Made {
+    event: String,
+    payload: Payload<'static>,
+    except: Option<(u16, u32, u32)>,
+    exclusion: Option<u64>,
+}
+
+fn payloads() -> impl Strategy<Value = Payload<'static>> {
+    const TEXTS: [&str; 4] =
+        ["{}", "null", r#"{"body":"h\u00e9","n":[1,2.50,{"a":[]}]}"#, "\"räum\""];
+    let bytes = || prop::collection::vec(any::<u8>(), 0..60);
+    prop_oneof![
+        prop::sample::select(&TEXTS[..]).prop_map(Payload::from_json),
+        ".{0,20}".prop_map(|text| Payload::from(serde_json::Value::from(text))),
+        bytes().prop_map(Payload::from_bytes),
+        bytes().prop_map(|data| UserBroadcast::raw("mine", &data).unwrap().into()),
+        Just(UserBroadcast::json("", r#"{"a": 1}"#).unwrap().into()),
+    ]
+}
+
+fn made() -> impl Strategy<Value = Made> {
+    let event = prop_oneof!["[a-z:_]{0,12}", ".{0,30}"];
+    let event = event.prop_filter("its own", |event| !is_reserved(event) && event.len() < 256);
+    (event, payloads(), any::<Option<(u16, u32, u32)>>(), any::<Option<u64>>())
+        .prop_map(|(event, payload, except, exclusion)| Made { event, payload, except, exclusion })
+}
+
+impl Made {
+    fn item<'a>(&'a self, frame: &'a mut Vec<u8>) -> Item<'a> {
+        let except = self.except;
+        Item {
+            event: &self.event,
+            payload: ItemPayload::of(&self.payload, frame),
+            except: except.map(|(shard, membership, generation)| Except {
+                shard,
+                membership,
+                generation,
+            }),
+            exclusion: self.exclusion,
+        }
+    }
+}
+
+fn drafted(topic: &str, all: &[Made]) -> Draft {
+    let mut frames = vec![Vec::new(); all.len()];
+    let mut items = all.iter().zip(&mut frames).map(|(made, frame)| made.item(frame));
+    let mut draft = Draft::broadcast(ORIGIN, topic, &items.next().unwrap()).unwrap();
+    items.for_each(|item| draft.push(&item).unwrap());
+    draft
+}
+
+proptest! {
+    #[test]
+    fn broadcasts_come_as_they_were_sent(
+        topic in ".{0,40}",
+        all in prop::collection::vec(made(), 1..6),
+        n in 1..u64::MAX,
+    ) {
+        let draft = drafted(&topic, &all);
+        let length = draft.len();
+        let bytes = draft.numbered(n);
+        prop_assert_eq!(bytes.len(), length);
+        let envelope = Envelope::decode(&bytes).unwrap();
+        let header = Header { kind: Kind::Broadcast, flags: Flags::NONE, origin: ORIGIN, n };
+        prop_assert_eq!(envelope.header, header);
+        prop_assert_eq!(Header::read(&bytes), Ok(header));
+        prop_assert_eq!(envelope.topic, topic);
+        prop_assert_eq!(envelope.items().len(), all.len());
+        for (item, made) in envelope.items().zip(&all) {
+            let mut frame = Vec::new();
+            prop_assert_eq!(item, made.item(&mut frame));
+            prop_assert_eq!(item.payload.to_payload(), made.payload.borrow());
+        }
+        is_refused_or_comes_back(&bytes);
+    }
+
+    #[test]
+    fn every_cut_is_refused_and_every_addition(
+        topic in ".{0,9}",
+        all in prop::collection::vec(made(), 1..4),
+        more in prop::collection::vec(any::<u8>(), 1..9),
+    ) {
+        let bytes = drafted(&topic, &all).numbered(1);
+        for cut in 0..bytes.len() {
+            prop_assert_eq!(wrong(&bytes[..cut]), EnvelopeError::Cut, "{} bytes", cut);
+        }
+        let longer = [&bytes[..], &more].concat();
+        prop_assert_eq!(wrong(&longer), EnvelopeError::Trailing(more.len()));
+    }
+
+    #[test]
+    fn flipped_bytes_are_refused_or_read_as_what_they_say(
+        topic in ".{0,9}",
+        all in prop::collection::vec(made(), 1..4),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), 1..=255u8), 1..4),
+    ) {
+        let mut bytes = drafted(&topic, &all).numbered(1).to_vec();
+        for (at, flip) in flips {
+            let length = bytes.len();
+            bytes[at.index(length)] ^= flip;
+        }
+        is_refused_or_comes_back(&bytes);
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_read_as_what_they_say(
+        head in prop_oneof![Just(None), (1..=9u8).prop_map(Some)],
+        bytes in prop::collection::vec(prop_oneof![0..4u8, any::<u8>()], 0..200),
+    ) {
+        let mut bytes = bytes;
+        if let (Some(kind), [version, of, ..]) = (head, &mut bytes[..]) {
+            (*version, *of) = (1, kind);
+        }
+        is_refused_or_comes_back(&bytes);
+    }
+}
+
+#[test]
+fn an_envelope_is_laid_out_as_the_table_says() {
+    let mut draft = Draft::broadcast(ORIGIN, "é", &json("e", "[1]")).unwrap();
+    let except = Except { shard: 0x0b0a, membership: 3, generation: 4 };
+    let left_out = Item { except: Some(except), exclusion: Some(5), ..json("ab", "7") };
+    draft.push(&left_out).unwrap();
+    draft.push(&Item::new("", ItemPayload::Binary(&[255]))).unwrap();
+    let user = [4, 0, 1, 0, 0, b'x', 9];
+    draft.push(&Item::new("broadcast", ItemPayload::User(&user))).unwrap();
+    let bytes = resent(draft.numbered(0x1122));
+    let head = b"\x01\x01\x01\x00\x08\x07\x06\x05\x04\x03\x02\x01\x22\x11\0\0\0\0\0\0";
+    let topic = b"\x02\x00\xc3\xa9\x04\x00";
+    let first = b"\x00\x01e\x03\0\0\0[1]";
+    let second = b"\x06\x02ab\x0a\x0b\x03\0\0\0\x04\0\0\0\x05\0\0\0\0\0\0\0\x01\0\0\x007";
+    let third = b"\x01\x00\x01\0\0\0\xff";
+    let fourth = b"\x08\x09broadcast\x07\0\0\0\x04\0\x01\0\0x\x09";
+    let whole = [&head[..], topic, first, second, third, fourth].concat();
+    assert_eq!(bytes, whole);
+    let envelope = decoded(&bytes).unwrap();
+    assert!(envelope.header.flags.is_resent());
+    assert_eq!(envelope.items().nth(1), Some(left_out));
+    let user = UserBroadcast::raw("x", &[9]).unwrap();
+    assert_eq!(envelope.items().last().unwrap().payload.to_payload(), Payload::User(user));
+}
+
+#[test]
+fn a_number_is_written_in_place_unless_others_hold_the_bytes() {
+    let draft = Draft::broadcast(ORIGIN, "t", &json("e", "{}")).unwrap();
+    let waiting = draft.clone().unnumbered();
+    assert_eq!(wrong(&waiting), EnvelopeError::Malformed("it has no number"));
+    let place = waiting.as_ptr();
+    let first = stamped(waiting, 7);
+    assert_eq!((first.as_ptr(), &first), (place, &draft.numbered(7)));
+
+    let under_way = first.clone();
+    let again = resent(first);
+    assert_ne!(again.as_ptr(), place);
+    assert!(!decoded(&under_way).unwrap().header.flags.is_resent());
+    let Header { flags, n, .. } = decoded(&again).unwrap().header;
+    assert_eq!((flags, n), (Flags::RESENT, 7));
+    let place = again.as_ptr();
+    let once_more = resent(again);
+    assert_eq!(once_more.as_ptr(), place);
+    assert_eq!(decoded(&once_more).unwrap().header.flags, Flags::RESENT);
+
+    let no_envelope = Bytes::from_static(b"short");
+    assert_eq!(resent(stamped(no_envelope.clone(), 1)), no_envelope);
+}
+
+#[test]
+fn other_versions_and_kinds_are_told_from_what_is_wrong() {
+    let whole = by_hand(7, b"", &[]);
+    assert!(decoded(&whole).is_ok());
+    for (at, value, expected) in [
+        (0, 2, EnvelopeError::UnknownVersion(2)),
+        (0, 0, EnvelopeError::UnknownVersion(0)),
+        (1, 10, EnvelopeError::UnknownKind(10)),
+        (1, 0, EnvelopeError::UnknownKind(0)),
+    ] {
+        let mut other = whole.clone();
+        other[at] = value;
+        assert_eq!(wrong(&other), expected);
+        assert!(expected.is_of_another_version());
+        assert_eq!(Header::read(&other), Err(expected));
+    }
+    assert_eq!(wrong(b""), EnvelopeError::Cut);
+    assert!(!EnvelopeError::Cut.is_of_another_version());
+    let mut flagged = whole;
+    flagged[3] = 0x80;
+    assert_eq!(decoded(&flagged).unwrap().header.flags, Flags(0x8000), "unknown ones mean nothing");
+}
+
+#[test]
+fn events_of_the_protocol_are_refused_from_strangers_and_from_the_application() {
+    for event in ["phx_", "phx_close", "phx_error", "phx_reply", "simurgh:gap", "simurgh:"] {
+        assert_eq!(wrong(&with_payloads(1, b"t", &[(0, event.as_bytes(), b"{}")])), {
+            EnvelopeError::Reserved
+        });
+        let item = Item::new(event, ItemPayload::Json("{}"));
+        assert_eq!(Draft::broadcast(ORIGIN, "t", &item), Err(EncodeError::Reserved));
+    }
+    // What an application may broadcast today it may broadcast to all nodes.
+    let legal =
+        [events::DISCONNECT, "presence_diff", "presence_state", "heartbeat", "phx", "", "P"];
+    for event in legal {
+        let bytes = Draft::broadcast(ORIGIN, "phoenix", &Item::new(event, ItemPayload::Json("1")));
+        assert_eq!(decoded(&bytes.unwrap().numbered(1)).unwrap().items().len(), 1, "{event}");
+    }
+    let mut draft = Draft::broadcast(ORIGIN, "t", &json("e", "{}")).unwrap();
+    let before = draft.clone();
+    assert_eq!(draft.push(&json("phx_close", "{}")), Err(EncodeError::Reserved));
+    assert_eq!(draft, before);
+}
+
+#[test]
+fn a_payload_must_be_what_may_stand_in_frames() {
+    let of = |flags, payload: &[u8]| {
+        // As the second item, too: each is looked at.
+        let one = with_payloads(1, b"t", &[(flags, b"broadcast", payload)]);
+        let two = with_payloads(1, b"t", &[(1, b"", b""), (flags, b"broadcast", payload)]);
+        let (one, two) = (decoded(&one).map(|_| ()), decoded(&two).map(|_| ()));
+        assert_eq!(one, two);
+        one
+    };
+    for text in ["{}", "null", "[1,\"a b\"]", "1"] {
+        assert_eq!(of(0, text.as_bytes()), Ok(()), "{text}");
+    }
+    for text in [" {}", "{} ", "{ }", "[1, 2]", "\n1"] {
+        assert_eq!(of(0, text.as_bytes()), Err(EnvelopeError::NotCompact), "{text}");
+    }
+    for text in ["", "{", "{}{}", "{\"a\"}", "nul", "],[null"] {
+        assert!(matches!(of(0, text.as_bytes()), Err(EnvelopeError::Json(_))), "{text}");
+    }
+    let deep = [[b'['; 2000], [b']'; 2000]].concat();
+    assert!(matches!(of(0, &deep), Err(EnvelopeError::Json(JsonError::TooDeep))));
+    assert_eq!(of(0, b"\"\xff\""), Err(EnvelopeError::NotUtf8));
+    assert_eq!(of(1, b"\xff"), Ok(()));
+    assert_eq!(of(8, &[4, 0, 1, 0, 1, b'x', b'7']), Ok(()));
+    for frame in [&[4, 0, 1, 0, 1, b'x', b'{'][..], &[4, 0, 2, 0, 0, b'x'], &[9], &[]] {
+        assert!(matches!(of(8, frame), Err(EnvelopeError::User(_))), "{frame:?}");
+    }
+    // A broadcast of another form, and one with a topic of its own.
+    for frame in [&[2, 0, 1, b'e', 7][..], &[4, 1, 1, 0, 0, b't', b'x']] {
+        assert!(matches!(of(8, frame), Err(EnvelopeError::Malformed(_))), "{frame:?}");
+    }
+    for flags in [9, 16, 128, 255] {
+        let bytes = with_payloads(1, b"t", &[(flags, b"", &[0; 40])]);
+        assert!(matches!(wrong(&bytes), EnvelopeError::ItemFlags(_) | EnvelopeError::Cut));
+    }
+    assert_eq!(of(9, b"{}"), Err(EnvelopeError::ItemFlags(9)));
+    assert_eq!(wrong(&with_payloads(1, b"\xc3", &[(1, b"", b"")])), EnvelopeError::NotUtf8);
+    assert_eq!(wrong(&with_payloads(1, b"t", &[(1, b"\xc3", b"")])), EnvelopeError::NotUtf8);
+}
+
+#[test]
+fn each_kind_has_the_items_that_it_has() {
+    let bare: (u8, &[u8], &[u8]) = (1, b"", &[0; 8]);
+    let shape = |kind: Kind, topic: &[u8], items: &[(u8, &[u8], &[u8])]| {
+        let bytes = with_payloads(kind as u8, topic, items);
+        decoded(&bytes).map(|_| ())
+    };
+    for kind in Kind::ALL {
+        assert_eq!(Kind::of(kind as u8), Some(kind));
+        let right = match kind {
+            Kind::Bye => &[][..],
+            _ => &[bare][..],
+        };
+        assert_eq!(shape(kind, b"", right), Ok(()), "{kind:?}");
+        let on_topic = matches!(kind.name(), "broadcast" | "presence" | "state" | "disconnect");
+        assert_eq!(shape(kind, b"t", right).is_ok(), on_topic, "{kind:?}");
+        let is_broadcast = kind == Kind::Broadcast;
+        assert_eq!(shape(kind, b"", &[]).is_ok(), kind == Kind::Bye, "{kind:?}");
+        assert_eq!(shape(kind, b"", &[bare, bare]).is_ok(), is_broadcast, "{kind:?}");
+        assert_eq!(shape(kind, b"", &[(0, b"", b"{}")]).is_ok(), is_broadcast, "{kind:?}");
+        assert_eq!(shape(kind, b"", &[(1, b"e", b"{}")]).is_ok(), is_broadcast, "{kind:?}");
+        let excluded = by_hand(kind as u8, b"", &[(5, b"", &[0; 12])]);
+        assert_eq!(decoded(&excluded).is_ok(), is_broadcast, "{kind:?}");
+    }
+}
+
+#[test]
+fn what_is_announced_must_be_there() {
+    let mut bytes = by_hand(1, b"", &[]);
+    let items_at = bytes.len() - 2;
+    bytes[items_at..].copy_from_slice(&u16::MAX.to_le_bytes());
+    assert_eq!(wrong(&bytes), EnvelopeError::Cut);
+    // Before anything is looked into.
+    let mut bytes = with_payloads(1, b"", &[(0, b"phx_close", b"{}")]);
+    bytes[items_at..items_at + 2].copy_from_slice(&4_u16.to_le_bytes());
+    assert_eq!(wrong(&bytes), EnvelopeError::Cut);
+    let four_gigabytes = by_hand(1, b"", &[(1, b"", &u32::MAX.to_le_bytes())]);
+    assert_eq!(wrong(&four_gigabytes), EnvelopeError::Cut);
+}
+
+#[test]
+fn the_largest_is_taken_and_nothing_larger_is_made() {
+    let room = ENVELOPE_BYTES_MAX - by_hand(1, b"t", &[(0, b"", b"1234")]).len();
+    let data = vec![7; room + 1];
+    let item = |bytes| Item::new("", ItemPayload::Binary(bytes));
+    let largest = Draft::broadcast(ORIGIN, "t", &item(&data[1..])).unwrap();
+    assert_eq!(largest.len(), ENVELOPE_BYTES_MAX);
+    let largest = largest.numbered(1).to_vec();
+    assert!(decoded(&largest).is_ok());
+    let too_large = EncodeError::TooLarge(ENVELOPE_BYTES_MAX + 1);
+    assert_eq!(Draft::broadcast(ORIGIN, "t", &item(&data)), Err(too_large));
+    let longer = [&largest[..], &[0]].concat();
+    assert_eq!(wrong(&longer), EnvelopeError::TooLarge(longer.len()));
+
+    let topic = "x".repeat(TOPIC_BYTES_MAX + 1);
+    let small = json("e", "{}");
+    assert_eq!(Draft::broadcast(ORIGIN, &topic, &small), Err(EncodeError::Topic(topic.len())));
+    assert!(Draft::broadcast(ORIGIN, &topic[1..], &small).is_ok());
+    let mut draft = Draft::broadcast(ORIGIN, &topic[1..], &small).unwrap();
+    let before = draft.clone();
+    let event = "e".repeat(256);
+    let long = Item::new(&event, ItemPayload::Json("{}"));
+    assert_eq!(draft.push(&long), Err(EncodeError::Event(256)));
+    assert!(matches!(draft.push(&item(&data)), Err(EncodeError::TooLarge(_))));
+    assert_eq!(draft, before, "it is as it was");
+    for _ in 1..u16::MAX {
+        draft.push(&item(&[])).unwrap();
+    }
+    assert_eq!(draft.push(&item(&[])), Err(EncodeError::Items));
+    assert_eq!(decoded(&draft.numbered(1)).unwrap().items().count(), 65_535);
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    let said = EnvelopeError::UnknownVersion(2).to_string();
+    assert_eq!(said, "an envelope of version 2; 1 is understood here");
+    let long = "x".repeat(70_000);
+    let error = Draft::disconnect(ORIGIN, &long, 1).unwrap_err().to_string();
+    assert_eq!(error, "too large for the cluster: a topic of 70000 bytes, 65535 is the most");
+    assert_eq!(EncodeError::Reserved.to_string(), "the event is the protocol's own");
+}

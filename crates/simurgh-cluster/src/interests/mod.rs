@@ -1,0 +1,296 @@
+//! Which topics this node has members of, and what it therefore wants to hear.
+//!
+//! A topic is heard from its first member on until some seconds after the last has left
+//! (*lingering*), so that a page that is loaded again costs no subscription. A bucket of topics is
+//! heard topic by topic (*exact*) or by one subscription a space (*whole*). Exact brings nothing
+//! that nobody wants; whole bounds how many subscriptions a node has, whatever its topics:
+//!
+//! - While there are more than [`InterestsConfig::exact_max`] exact ones, over both spaces, the
+//!   bucket with the most of them becomes whole, in both spaces.
+//! - The same while all subscriptions together are more than twice as many, or than 8,192 if that
+//!   is more: every bucket may be whole, in two spaces.
+//! - A whole bucket is subscribed to in a space only while any topic of it is wanted there.
+//! - A bucket goes back when it would cost no more topic by topic (at most one topic in each
+//!   space) and less than half of `exact_max` is used, both for [`InterestsConfig::whole_for_ns`].
+//!   When its last topic ends there is nothing to hear any more: then it goes back at once.
+//!
+//! What is wanted changes at once; the adapter is told by
+//! [`take_changes`](Interests::take_changes), after any number of other calls.
+
+mod buckets;
+mod changes;
+mod shards;
+#[cfg(test)]
+mod tests;
+mod topics;
+mod unwanted;
+
+use std::collections::BTreeSet;
+
+pub use self::shards::Shards;
+
+use self::buckets::Buckets;
+use self::topics::{Topics, Want};
+use self::unwanted::Unwanted;
+use crate::adapter::Wanted;
+use crate::chance::Chance;
+use crate::subject::{Bucket, Interest, Space, TOPIC_BYTES_MAX};
+
+/// Changes that belong together: those of one call of
+/// [`Adapter::interest`](crate::Adapter::interest).
+pub type Step = Vec<(Interest, Wanted)>;
+
+/// The spaces that nodes listen to, and their places in arrays.
+const SPACES: [Space; 2] = [Space::Broadcast, Space::Presence];
+const BROADCAST: usize = 0;
+const PRESENCE: usize = 1;
+/// Ends of lingering are known to 67 ms, in four bytes: enough for nine years of a clock.
+const TICK_NS: u64 = 1 << 26;
+/// Topics that end in one tick.
+const ENDS: usize = 1024;
+/// Buckets that go back in one tick.
+const NARROWED: usize = 64;
+/// How far ends of lingering are spread, in percent each way.
+const JITTER: u64 = 25;
+
+/// Bounds of what is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterestsConfig {
+    /// Subscriptions to single topics, over both spaces. Each costs about 5 kB here and 1 kB in
+    /// the engine.
+    pub exact_max: usize,
+    /// How long a topic without members is still heard, in nanoseconds, ± 25 %.
+    pub linger_ns: u64,
+    /// How long a bucket stays whole that need not be, in nanoseconds.
+    pub whole_for_ns: u64,
+}
+
+impl Default for InterestsConfig {
+    /// 4,096; 20 s; 60 s.
+    fn default() -> Self {
+        const SECOND: u64 = 1_000_000_000;
+        Self { exact_max: 4096, linger_ns: 20 * SECOND, whole_for_ns: 60 * SECOND }
+    }
+}
+
+/// How many interests there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InterestCounts {
+    /// Subscriptions to one topic in one space.
+    pub exact: usize,
+    /// Subscriptions to a bucket in one space.
+    pub whole: usize,
+    /// Buckets that are whole.
+    pub whole_buckets: usize,
+    /// Topics with members, or that were heard until lately.
+    pub topics: usize,
+}
+
+/// The topics of a node, and what it wants to hear for them.
+#[derive(Debug)]
+pub struct Interests {
+    topics: Topics,
+    buckets: Buckets,
+    /// Topics' numbers, by when the first of their spaces ends to linger, in [`TICK_NS`].
+    lingering: BTreeSet<(u32, u32)>,
+    /// Topics that may differ from what the adapter has been told.
+    dirty: Vec<u32>,
+    unwanted: Unwanted,
+    linger_ns: u64,
+    chance: Chance,
+}
+
+impl Interests {
+    /// Of a node without topics. The seed keys hashes of names, so it should not be known to
+    /// those who choose them.
+    pub fn new(config: &InterestsConfig, seed: u64) -> Self {
+        Self {
+            topics: Topics::new(seed),
+            buckets: Buckets::new(config),
+            lingering: BTreeSet::new(),
+            dirty: Vec::new(),
+            unwanted: Unwanted::default(),
+            linger_ns: config.linger_ns,
+            chance: Chance::new(seed),
+        }
+    }
+
+    /// A topic's first member is on a shard. A name of over [`TOPIC_BYTES_MAX`] bytes is passed
+    /// over: nothing of it comes from elsewhere.
+    pub fn begin(&mut self, topic: &str, shard: u16, now_ns: u64) {
+        let Some(at) = self.find_or_insert(topic) else { return };
+        if let Some(it) = self.topics.get_mut(at) {
+            it.shards.insert(shard);
+        }
+        self.want(at, BROADCAST, Want::Yes, now_ns);
+    }
+
+    /// The last member of a topic on a shard has left it.
+    pub fn end(&mut self, topic: &str, shard: u16, now_ns: u64) {
+        let Some(at) = self.topics.find(topic) else { return };
+        let Some(it) = self.topics.get_mut(at) else { return };
+        it.shards.remove(shard);
+        if it.shards.is_empty() && it.want[BROADCAST] == Want::Yes {
+            self.want(at, BROADCAST, Want::Lingers, now_ns);
+        }
+    }
+
+    /// A topic's presences are to be heard from now on.
+    pub fn begin_presence(&mut self, topic: &str, now_ns: u64) {
+        let Some(at) = self.find_or_insert(topic) else { return };
+        self.want(at, PRESENCE, Want::Yes, now_ns);
+    }
+
+    /// A topic's presences need not be heard any more.
+    pub fn end_presence(&mut self, topic: &str, now_ns: u64) {
+        let Some(at) = self.topics.find(topic) else { return };
+        if self.topics.get(at).is_some_and(|it| it.want[PRESENCE] == Want::Yes) {
+            self.want(at, PRESENCE, Want::Lingers, now_ns);
+        }
+    }
+
+    /// The shards with members of a topic; none, if there is no member here.
+    #[inline]
+    pub fn shards(&self, topic: &str) -> Option<Shards<'_>> {
+        let it = self.topics.get(self.topics.find(topic)?)?;
+        (!it.shards.is_empty()).then(|| it.shards.iter())
+    }
+
+    /// What brings the messages of a topic in a space; none, if nothing should. Messages that are
+    /// to be stored come back as broadcasts.
+    pub fn covering(&self, space: Space, topic: &str) -> Option<Interest> {
+        let at = SPACES.iter().position(|it| *it == space)?;
+        let it = self.topics.get(self.topics.find(topic)?)?;
+        let bucket = it.bucket();
+        match it.want[at] {
+            Want::No => None,
+            _ if self.buckets.get(bucket).is_whole => Some(Interest::Whole(space, bucket)),
+            _ => Some(Interest::Exact(space, it.name.clone())),
+        }
+    }
+
+    /// The topics that an interest brings something of that is wanted: those to be asked for
+    /// anew after [`Event::Lost`](crate::Event::Lost).
+    pub fn topics_of<'a>(&'a self, interest: &Interest) -> impl Iterator<Item = &'a str> + use<'a> {
+        let (space, one, first) = match interest {
+            Interest::Exact(space, topic) => (*space, self.topics.find(topic), topics::NIL),
+            Interest::Whole(space, bucket) => (*space, None, self.buckets.get(*bucket).first),
+            Interest::Nodes | Interest::Node(_) => (Space::Broadcast, None, topics::NIL),
+        };
+        let at = SPACES.iter().position(|it| *it == space);
+        let one = one.and_then(|it| self.topics.get(it));
+        let all = one.into_iter().chain(self.topics.of_bucket(first));
+        let is_wanted = move |it: &&topics::Topic| at.is_some_and(|at| it.want[at] != Want::No);
+        all.filter(is_wanted).map(|it| &*it.name)
+    }
+
+    /// What time has ended; at most 1,024 topics and 64 buckets in one call, so there may be more
+    /// to do at once ([`next_ns`](Self::next_ns)).
+    pub fn tick(&mut self, now_ns: u64) {
+        for _ in 0..ENDS {
+            let Some(&(due, at)) = self.lingering.first() else { break };
+            if u64::from(due) * TICK_NS > now_ns {
+                break;
+            }
+            for space in [BROADCAST, PRESENCE] {
+                if self.topics.get(at).is_some_and(|it| it.due(space) == Some(due)) {
+                    self.want(at, space, Want::No, now_ns);
+                }
+            }
+        }
+        for _ in 0..NARROWED {
+            if !self.buckets.narrow(now_ns) {
+                break;
+            }
+        }
+    }
+
+    /// When [`tick`](Self::tick) has something to do next; it may be past.
+    pub fn next_ns(&self) -> Option<u64> {
+        let ends_ns = self.lingering.first().map(|(due, _)| u64::from(*due) * TICK_NS);
+        ends_ns.into_iter().chain(self.buckets.narrow_ns()).min()
+    }
+
+    /// A message came of a topic that [`shards`](Self::shards) knows no member of.
+    pub fn count_unwanted(&mut self, topic: &str) {
+        self.unwanted.count(Bucket::of(topic));
+    }
+
+    /// Messages that came though nobody here wanted them.
+    pub fn unwanted(&self) -> u64 {
+        self.unwanted.all()
+    }
+
+    /// The ten buckets that brought most of them, and how many; the worst first.
+    pub fn worst_buckets(&self) -> Vec<(Bucket, u64)> {
+        self.unwanted.worst()
+    }
+
+    /// How many interests there are.
+    pub fn counts(&self) -> InterestCounts {
+        let (exact, whole) = self.buckets.held();
+        let whole_buckets = self.buckets.whole_buckets();
+        InterestCounts { exact, whole, whole_buckets, topics: self.topics.len() }
+    }
+
+    fn find_or_insert(&mut self, topic: &str) -> Option<u32> {
+        if topic.len() > TOPIC_BYTES_MAX {
+            return None;
+        }
+        self.topics.find(topic).or_else(|| {
+            let bucket = Bucket::of(topic);
+            let part = self.buckets.get_mut(bucket);
+            part.first = self.topics.insert(topic, bucket, part.first);
+            Some(part.first)
+        })
+    }
+
+    /// Makes a topic wanted in a space, or not. Only what lingers ends.
+    fn want(&mut self, at: u32, space: usize, want: Want, now_ns: u64) {
+        let Some(topic) = self.topics.get_mut(at) else { return };
+        let was = topic.want[space];
+        if was == want {
+            return;
+        }
+        let due_before = topic.first_due();
+        if want == Want::Lingers {
+            let linger_ns = self.chance.around(self.linger_ns, JITTER);
+            let due = now_ns.saturating_add(linger_ns).div_ceil(TICK_NS);
+            topic.due[space] = u32::try_from(due).unwrap_or(u32::MAX);
+        }
+        topic.want[space] = want;
+        let due = topic.first_due();
+        if due != due_before {
+            due_before.map(|it| self.lingering.remove(&(it, at)));
+            self.lingering.extend(due.map(|it| (it, at)));
+        }
+        let bucket = topic.bucket();
+        match (was, want) {
+            (Want::No, _) => self.buckets.add(bucket, space, now_ns),
+            (_, Want::No) => self.buckets.remove(bucket, space, now_ns),
+            _ => return,
+        }
+        self.note(at, space);
+    }
+
+    /// Remembers that a topic may differ from what the adapter has been told, or forgets it.
+    fn note(&mut self, at: u32, space: usize) {
+        let Some(topic) = self.topics.get_mut(at) else { return };
+        let is_whole = self.buckets.get(topic.bucket()).is_whole;
+        let is_wanted = !is_whole && topic.want[space] != Want::No;
+        if is_wanted != topic.is_told[space] && !topic.is_dirty {
+            topic.is_dirty = true;
+            self.dirty.push(at);
+        }
+        self.forget_if_over(at);
+    }
+
+    fn forget_if_over(&mut self, at: u32) {
+        if let Some(topic) = self.topics.get(at)
+            && topic.is_over()
+        {
+            let part = self.buckets.get_mut(topic.bucket());
+            self.topics.remove(at, &mut part.first);
+        }
+    }
+}

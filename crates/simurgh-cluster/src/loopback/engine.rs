@@ -1,0 +1,214 @@
+//! The engine: whose links it has, who hears what, and what it does with what is sent to it.
+
+use bytes::Bytes;
+
+use super::client::{Client, Command, Link, Told};
+use super::kept::{Kept, Outcome};
+use super::names::Name;
+use super::world::World;
+use crate::adapter::{Event, NotStored, Number, Received, Ticket};
+
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) is_alive: bool,
+    pub(super) is_frozen: bool,
+    /// How often it was started.
+    pub(super) boot: u64,
+    /// None, if it keeps nothing.
+    pub(super) kept: Option<Kept>,
+    /// What it knows of each node: the session of its link, and what that is subscribed to.
+    pub(super) links: Vec<Option<Linked>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Linked {
+    session: u64,
+    /// Some of them ended since, or are there twice.
+    pub(super) subscriptions: Vec<Name>,
+    /// When there are so many, those are taken out.
+    tidy_at: usize,
+}
+
+impl World {
+    /// The next that a node sent is there.
+    pub(super) fn at_engine(&mut self, node: usize) {
+        let Some(client) = self.clients.get_mut(node) else { return };
+        let is_gone = client.link == Link::None;
+        let Some(command) = client.to_engine.pop() else { return };
+        match command {
+            Command::Connect { session, wanted } if !is_gone => self.link(node, session, wanted),
+            Command::Interest(changes) if !is_gone => self.subscribe(node, changes),
+            Command::Connect { .. } | Command::Interest(_) => {}
+            Command::Publish(to, envelope) => {
+                let received = Received { space: self.names.space(to), envelope, stored: None };
+                self.deliver(Some(node as u32), to, &received);
+            }
+            Command::Ping => self.tell(node, Told::Pong),
+            Command::Store { to, id, envelope, ticket } => {
+                self.store(node, to, &id, envelope, ticket);
+            }
+            Command::After { of, seq, count, bytes, ticket } => {
+                let now_ns = self.now_ns;
+                let kept = self.kept(node).map(|it| it.after(of, seq, (count, bytes), now_ns));
+                self.answer_fetch(node, ticket, kept);
+            }
+            Command::LastOf { subjects, ticket } => {
+                let now_ns = self.now_ns;
+                let kept = self.kept(node).map(|it| it.last_of(&subjects, now_ns));
+                self.answer_fetch(node, ticket, kept);
+            }
+            Command::Close => self.unsubscribe(node),
+        }
+    }
+
+    fn link(&mut self, node: usize, session: u64, wanted: Vec<Name>) {
+        self.unsubscribe(node);
+        for &name in &wanted {
+            self.names.subscribe(node as u32, name, true);
+        }
+        if let Some(linked) = self.engine.links.get_mut(node) {
+            let tidy_at = 2 * wanted.len() + 64;
+            *linked = Some(Linked { session, subscriptions: wanted, tidy_at });
+        }
+        let kept = self.engine.kept.as_ref().map(|it| it.epoch);
+        self.tell(node, Told::Connected { kept });
+    }
+
+    fn subscribe(&mut self, node: usize, changes: Vec<(Name, bool)>) {
+        let Some(linked) = self.engine.links.get_mut(node).and_then(Option::as_mut) else { return };
+        for (name, is_wanted) in changes {
+            self.names.subscribe(node as u32, name, is_wanted);
+            if is_wanted {
+                linked.subscriptions.push(name);
+            }
+        }
+        if linked.subscriptions.len() >= linked.tidy_at {
+            linked.subscriptions.retain(|name| self.names.is_subscribed(node as u32, *name));
+            linked.subscriptions.sort_unstable();
+            linked.subscriptions.dedup();
+            linked.tidy_at = 2 * linked.subscriptions.len() + 64;
+        }
+        self.tell(node, Told::InForce);
+    }
+
+    /// The part of the engine that keeps, if this node is linked to that.
+    fn kept(&mut self, node: usize) -> Option<&mut Kept> {
+        let group = self.clients.get(node).map_or(0, |it| it.group);
+        self.engine.kept.as_mut().filter(|_| group == 0)
+    }
+
+    fn store(&mut self, node: usize, to: Name, id: &str, envelope: Bytes, ticket: Ticket) {
+        let now_ns = self.now_ns;
+        let keeps = self.engine.kept.is_some();
+        let outcome = self.kept(node).map(|it| it.store(to, id, envelope.clone(), now_ns));
+        let answer = match outcome {
+            Some(Outcome::New(number)) => {
+                // An engine answers before or after it publishes.
+                let stored = Event::Stored { ticket, seq: number.seq, is_duplicate: false };
+                if self.rng.happens(500_000) {
+                    self.republish(to, envelope, number);
+                    stored
+                } else {
+                    self.tell(node, Told::Answer(ticket, stored));
+                    return self.republish(to, envelope, number);
+                }
+            }
+            Some(Outcome::Duplicate(seq)) => Event::Stored { ticket, seq, is_duplicate: true },
+            // A part that does not keep asks the other one, which does not answer.
+            None if keeps => return,
+            None => {
+                let why = NotStored::Refused("this engine keeps nothing".into());
+                Event::NotStored { ticket, why }
+            }
+        };
+        self.tell(node, Told::Answer(ticket, answer));
+    }
+
+    fn republish(&mut self, to: Name, envelope: Bytes, number: Number) {
+        let to = self.names.republished(to);
+        let received = Received { space: self.names.space(to), envelope, stored: Some(number) };
+        self.deliver(None, to, &received);
+    }
+
+    fn answer_fetch(&mut self, node: usize, ticket: Ticket, kept: Option<Vec<Received>>) {
+        if kept.is_some() || self.engine.kept.is_none() {
+            self.tell(node, Told::Answer(ticket, Event::Fetched { ticket, kept }));
+        }
+    }
+
+    /// Sends to all who want it, but not to who published it.
+    fn deliver(&mut self, from: Option<u32>, name: Name, received: &Received) {
+        let Self { names, clients, rng, config, engine, now_ns, .. } = self;
+        let from_group = |clients: &[Client]| {
+            from.and_then(|from| clients.get(from as usize)).map_or(0, |it| it.group)
+        };
+        let group = from_group(clients);
+        for node in names.hearers(name).filter(|node| Some(*node) != from) {
+            let linked = engine.links.get(node as usize).and_then(Option::as_ref);
+            let (Some(linked), Some(client)) = (linked, clients.get_mut(node as usize)) else {
+                continue;
+            };
+            if client.group != group {
+                continue;
+            }
+            if client.to_node.len() >= config.pending_max {
+                // A consumer that is too slow loses its link.
+                if client.is_linked() {
+                    client.dead_at_ns = Some(*now_ns);
+                }
+                continue;
+            }
+            let told = match rng.happens(client.lossy_per_million) {
+                true => Told::Missed(name),
+                false => Told::Message { from, name, received: received.clone() },
+            };
+            let told = match rng.happens(config.reorder_per_million) {
+                true => overtake(client, from, linked.session, told),
+                false => told,
+            };
+            let at_ns = *now_ns + rng.within(&config.delay_ns);
+            client.to_node.push(at_ns, (linked.session, told));
+        }
+    }
+
+    fn tell(&mut self, node: usize, told: Told) {
+        let linked = self.engine.links.get(node).and_then(Option::as_ref);
+        let Some(session) = linked.map(|it| it.session) else { return };
+        let at_ns = self.now_ns + self.rng.within(&self.config.delay_ns);
+        if let Some(client) = self.clients.get_mut(node) {
+            client.to_node.push(at_ns, (session, told));
+        }
+    }
+
+    /// The engine ended: it knows nothing of a node, and what was under way is lost.
+    pub(super) fn forget_link(&mut self, node: usize) {
+        self.unsubscribe(node);
+        if let Some(client) = self.clients.get_mut(node) {
+            client.to_engine.clear();
+            client.to_node.clear();
+        }
+    }
+
+    /// The engine forgets a link and its subscriptions.
+    pub(super) fn unsubscribe(&mut self, node: usize) {
+        let Some(linked) = self.engine.links.get_mut(node).and_then(Option::take) else { return };
+        for name in linked.subscriptions {
+            self.names.subscribe(node as u32, name, false);
+        }
+    }
+}
+
+/// Lets a message overtake the last one under way, if that is of another publisher: the one that is
+/// last now.
+fn overtake(client: &mut Client, from: Option<u32>, session: u64, told: Told) -> Told {
+    match client.to_node.last_mut() {
+        Some((of, last @ Told::Message { .. })) if *of == session && is_of_other(last, from) => {
+            std::mem::replace(last, told)
+        }
+        _ => told,
+    }
+}
+
+fn is_of_other(told: &Told, publisher: Option<u32>) -> bool {
+    matches!(told, Told::Message { from, .. } if *from != publisher)
+}

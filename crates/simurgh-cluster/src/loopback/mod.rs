@@ -1,0 +1,327 @@
+//! An adapter without an engine: nodes of one process, a clock that its owner turns, and every
+//! fault that a real engine's links have, from a seed.
+//!
+//! ```text
+//!   Loopback ─► outbox ─► pipe ─► engine: who hears it, what is kept
+//!   Loopback ◄─ inbox ◄── pipe ◄────┘
+//! ```
+//!
+//! It behaves as NATS does. One engine; to each node one link, in order in both directions; nobody
+//! hears himself, unless it was stored; the engine knows of an interest when it arrived there. A
+//! link that is cut is not noticed for seconds: what is sent meanwhile waits in it, comes late if
+//! the cut is mended in time, and is lost if not. Then [`Event::Down`], attempts to connect, and
+//! [`Event::Up`]; what was not confirmed is sent again, so that others may hear it twice.
+//!
+//! A network has no thread, and does nothing but in [`Network::advance`]. The same seed and the
+//! same calls give the same events.
+
+mod client;
+mod engine;
+mod kept;
+mod names;
+mod pipe;
+mod rng;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+pub use self::kept::KeptLimits;
+
+use self::client::{Client, Question};
+use self::engine::Engine;
+use self::kept::Kept;
+use self::names::Names;
+use self::rng::Rng;
+use self::world::World;
+use crate::adapter::{Adapter, Event, Fetch, Full, Generation, Ticket, Wanted};
+use crate::node_id::NodeId;
+use crate::subject::{Interest, Prefix, Subject};
+
+/// How a network behaves while nobody disturbs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkConfig {
+    /// Nanoseconds that anything takes from a node to the engine, or from it to a node. What is
+    /// behind another thing on its link is there after it.
+    pub delay_ns: RangeInclusive<u64>,
+    /// Of a million messages to a node, so many are lost, and [`Event::Lost`] says so.
+    pub loss_per_million: u32,
+    /// Of a million messages to a node, so many overtake one of another publisher.
+    pub reorder_per_million: u32,
+    /// Nanoseconds until a node notices that nothing comes through its link.
+    pub dead_after_ns: RangeInclusive<u64>,
+    /// Messages to a node that may be under way; at more, the engine ends the link.
+    pub pending_max: usize,
+    /// Envelopes that a node may have received and not polled; more are lost, and
+    /// [`Event::Lost`] says so.
+    pub inbox_max: usize,
+    /// What the engine keeps; none: nothing.
+    pub kept: Option<KeptLimits>,
+}
+
+impl Default for NetworkConfig {
+    fn default() -> Self {
+        Self {
+            delay_ns: 30_000..=100_000,
+            loss_per_million: 0,
+            reorder_per_million: 0,
+            dead_after_ns: 4_000_000_000..=6_000_000_000,
+            pending_max: 1 << 20,
+            inbox_max: 1 << 16,
+            kept: Some(KeptLimits::default()),
+        }
+    }
+}
+
+/// Which direction of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Neither sends nor hears.
+    Both,
+    /// The node hears, but what it sends does not arrive.
+    Sending,
+    /// What the node sends arrives, but it hears nothing.
+    Hearing,
+}
+
+/// What becomes of what the engine kept when it is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// It is there.
+    Stays,
+    /// It is gone; what is kept from now on is of another epoch.
+    Lost,
+}
+
+/// An engine, the links to it, and the clock. Nodes are numbered from 0, in the order of
+/// [`adapter`](Self::adapter); what is said of one that there is not changes nothing.
+///
+/// A clone is the same network.
+#[derive(Clone, Debug)]
+pub struct Network {
+    world: Arc<Mutex<World>>,
+}
+
+impl Network {
+    /// At time 0, without nodes.
+    pub fn new(seed: u64, config: NetworkConfig) -> Self {
+        let mut rng = Rng::new(seed);
+        let kept = config.kept.clone().map(|limits| Kept::new(limits, rng.next()));
+        let engine = Engine { is_alive: true, is_frozen: false, boot: 0, kept, links: Vec::new() };
+        let world =
+            World { now_ns: 0, rng, config, names: Names::new(), clients: Vec::new(), engine };
+        Self { world: Arc::new(Mutex::new(world)) }
+    }
+
+    /// Another node's, of the cluster with this prefix.
+    pub fn adapter(&self, prefix: &Prefix) -> Loopback {
+        let node = with(&self.world, |world| {
+            let NetworkConfig { inbox_max, loss_per_million, .. } = world.config;
+            world.clients.push(Client::new(prefix.clone(), inbox_max, loss_per_million));
+            world.engine.links.push(None);
+            world.clients.len() - 1
+        });
+        Loopback { world: Arc::clone(&self.world), node }
+    }
+
+    /// Everything that happens until then; nothing, if that is past.
+    pub fn advance(&self, now_ns: u64) {
+        with(&self.world, |world| world.advance(now_ns));
+    }
+
+    /// What the clock shows.
+    pub fn now_ns(&self) -> u64 {
+        with(&self.world, |world| world.now_ns)
+    }
+
+    /// When the next thing happens, if nobody does anything until then.
+    pub fn next_at_ns(&self) -> Option<u64> {
+        with(&self.world, |world| world.next_at_ns())
+    }
+
+    /// Lets nothing through a node's link, in one direction or both. What is sent waits in it. The
+    /// node notices after [`NetworkConfig::dead_after_ns`]; then it is lost.
+    pub fn cut(&self, node: usize, direction: Direction) {
+        self.change(node, |client| match direction {
+            Direction::Both => (client.cannot_send, client.cannot_hear) = (true, true),
+            Direction::Sending => client.cannot_send = true,
+            Direction::Hearing => client.cannot_hear = true,
+        });
+    }
+
+    /// Lets everything through a node's link again, first what waited in it.
+    pub fn mend(&self, node: usize) {
+        self.change(node, |client| (client.cannot_send, client.cannot_hear) = (false, false));
+    }
+
+    /// Ends a node's link at once, with all that is under way in it. The node connects again.
+    pub fn reset(&self, node: usize) {
+        with(&self.world, |world| world.end_link(node, "it was reset"));
+    }
+
+    /// Loses so many of a million messages to this node, and tells it.
+    pub fn lossy(&self, node: usize, per_million: u32) {
+        self.change(node, |client| client.lossy_per_million = per_million);
+    }
+
+    /// Parts the engine, so that nodes of different groups do not hear each other. Their links
+    /// stand, and nobody is told. Only the first group has what is kept; nodes of no group are in
+    /// that, too.
+    pub fn partition(&self, groups: &[&[usize]]) {
+        with(&self.world, |world| {
+            for (node, client) in world.clients.iter_mut().enumerate() {
+                client.group = groups.iter().position(|it| it.contains(&node)).unwrap_or(0);
+            }
+        });
+    }
+
+    /// Makes the engine one again.
+    pub fn heal(&self) {
+        self.partition(&[]);
+    }
+
+    /// Stops the engine: what is sent to it waits. Nodes notice as if their links were cut.
+    pub fn freeze(&self) {
+        with(&self.world, |world| {
+            world.engine.is_frozen = true;
+            world.watch_links();
+        });
+    }
+
+    /// Lets the engine go on, first with what waited, also on links that ended meanwhile.
+    pub fn thaw(&self) {
+        with(&self.world, |world| {
+            world.engine.is_frozen = false;
+            world.watch_links();
+        });
+    }
+
+    /// Ends the engine: all that is under way is lost, all links end.
+    pub fn kill(&self) {
+        with(&self.world, |world| {
+            (world.engine.is_alive, world.engine.is_frozen) = (false, false);
+            for node in 0..world.clients.len() {
+                world.forget_link(node);
+            }
+            world.end_broken();
+        });
+    }
+
+    /// Starts the engine again; ends it before, if that was not done.
+    pub fn restart(&self, data: Data) {
+        self.kill();
+        with(&self.world, |world| {
+            world.engine.is_alive = true;
+            world.engine.boot += 1;
+            let epoch = world.rng.next();
+            if let Some(kept) = world.engine.kept.as_mut()
+                && data == Data::Lost
+            {
+                *kept = Kept::new(kept.limits().clone(), epoch);
+            }
+        });
+    }
+
+    /// Forgets what is kept of a subject; numbers go on.
+    pub fn purge(&self, subject: &Subject) {
+        with(&self.world, |world| {
+            let name = world.names.of(subject.as_str());
+            if let Some(kept) = world.engine.kept.as_mut() {
+                kept.purge(name);
+            }
+        });
+    }
+
+    fn change(&self, node: usize, change: impl FnOnce(&mut Client)) {
+        with(&self.world, |world| {
+            if let Some(client) = world.clients.get_mut(node) {
+                change(client);
+            }
+            world.end_broken();
+            world.watch_links();
+        });
+    }
+}
+
+/// A node's adapter. Dropped, the node is gone: what it sent is under way, as after a crash.
+#[derive(Debug)]
+pub struct Loopback {
+    world: Arc<Mutex<World>>,
+    node: usize,
+}
+
+impl Loopback {
+    /// Its number in the [`Network`].
+    pub const fn node(&self) -> usize {
+        self.node
+    }
+}
+
+impl Adapter for Loopback {
+    fn start(&mut self, _me: NodeId) {
+        with(&self.world, |world| world.start(self.node));
+    }
+
+    fn publish(&mut self, to: &Subject, envelope: Bytes) -> Result<(), Full> {
+        let is_taken = with(&self.world, |world| world.publish(self.node, to, envelope));
+        if is_taken { Ok(()) } else { Err(Full) }
+    }
+
+    fn store(
+        &mut self,
+        to: &Subject,
+        id: &str,
+        envelope: Bytes,
+        ticket: Ticket,
+    ) -> Result<(), Full> {
+        let is_taken = with(&self.world, |world| {
+            let what = Question::Store { to: world.names.of(to.as_str()), id: id.into(), envelope };
+            world.ask(self.node, what, ticket)
+        });
+        if is_taken { Ok(()) } else { Err(Full) }
+    }
+
+    fn interest(&mut self, changes: &[(Interest, Wanted)]) -> Generation {
+        with(&self.world, |world| world.interest(self.node, changes))
+    }
+
+    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), Full> {
+        let is_taken = with(&self.world, |world| {
+            let what = world.question(what);
+            world.ask(self.node, what, ticket)
+        });
+        if is_taken { Ok(()) } else { Err(Full) }
+    }
+
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event> {
+        let event = with(&self.world, |world| {
+            world.clients.get_mut(self.node).and_then(|it| it.poll(context.waker()))
+        });
+        event.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    fn under_way(&self) -> usize {
+        with(&self.world, |world| world.clients.get(self.node).map_or(0, Client::under_way))
+    }
+}
+
+impl Drop for Loopback {
+    fn drop(&mut self) {
+        with(&self.world, |world| world.leave(self.node));
+    }
+}
+
+/// Does something with the world, and wakes who has something to poll then, outside the lock.
+fn with<R>(world: &Mutex<World>, act: impl FnOnce(&mut World) -> R) -> R {
+    let mut guard = world.lock().unwrap_or_else(PoisonError::into_inner);
+    let result = act(&mut guard);
+    let wakers = guard.wakers();
+    drop(guard);
+    wakers.into_iter().for_each(std::task::Waker::wake);
+    result
+}

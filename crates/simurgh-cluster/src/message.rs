@@ -1,0 +1,197 @@
+//! What an envelope says, by its kind; and how nodes write what they say of themselves.
+//!
+//! ```text
+//! kind          topic          payload of its one item
+//! broadcast     the topic      (items of their own)
+//! presence      the topic      a part of a delta: see presence.rs
+//! ask state     -              u16 count, and for each: u16 length, topic
+//! state         the topic      a part of a snapshot: see presence.rs
+//! beat          -              a beat
+//! hello         -              a beat; u16 count, and for each: u8 length, pattern; u64 hash
+//! bye           -              (no item)
+//! disconnect    id of sockets  u64 number, which the answer repeats
+//! answer        -              u64 number
+//! a beat is     u8 length, name; u8 length, version; u8 oldest, u8 newest envelope;
+//!               u64 sockets; u8 draining, 0 or 1; u64 milliseconds since 1970
+//! ```
+//! Whose they are is the envelope's origin, which no payload repeats.
+
+#[cfg(test)]
+mod tests;
+
+use crate::beat::{Beat, Hello};
+use crate::envelope::{Draft, EncodeError, Envelope, EnvelopeError, Items, Kind};
+use crate::node_id::NodeId;
+use crate::presence::{Part, asked};
+use crate::wire::{self, Reader};
+
+/// The longest name of a node, and the longest pattern among its settings, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+/// The longest version of a program.
+pub const VERSION_BYTES_MAX: usize = 64;
+/// As many settings are compared.
+pub const SETTINGS_MAX: usize = 1000;
+
+/// What a pattern and its hash take at least.
+const SETTING_BYTES_LEAST: usize = 9;
+
+/// What an envelope says.
+#[derive(Clone, Debug)]
+pub enum Message<'a> {
+    /// Broadcasts on the envelope's topic, in order; one at least.
+    Broadcasts(Items<'a>),
+    /// Something of the origin's presences, or a part of it: for a
+    /// [`PresenceParts`](crate::PresenceParts).
+    Presence(Part<'a>),
+    /// The topics of whose presences the origin wants to know what the receiver has.
+    AskState(Vec<&'a str>),
+    /// The origin is alive.
+    Beat(Beat),
+    /// The origin has a new link.
+    Hello(Hello),
+    /// The origin ends.
+    Bye,
+    /// Sockets whose id is the envelope's topic are to be closed.
+    Disconnect {
+        /// What the answer has to say.
+        number: u64,
+    },
+    /// The receiver's disconnect of this number has been done at the origin.
+    Answer {
+        /// The receiver's own.
+        number: u64,
+    },
+}
+
+impl<'a> Envelope<'a> {
+    /// What it says.
+    ///
+    /// # Errors
+    /// It says nothing that an envelope of its kind can say.
+    pub fn message(&self) -> Result<Message<'a>, EnvelopeError> {
+        let mut payload = Reader::new(self.payload());
+        let message = match self.header.kind {
+            Kind::Broadcast => return Ok(Message::Broadcasts(self.items())),
+            Kind::Presence | Kind::State => return Part::of(self).map(Message::Presence),
+            Kind::AskState => Message::AskState(asked(&mut payload)?),
+            Kind::Beat => Message::Beat(beat(self.header.origin, &mut payload)?),
+            Kind::Hello => Message::Hello(hello(self.header.origin, &mut payload)?),
+            Kind::Bye => Message::Bye,
+            Kind::Disconnect => Message::Disconnect { number: payload.u64()? },
+            Kind::Answer => Message::Answer { number: payload.u64()? },
+        };
+        match payload.left().len() {
+            0 => Ok(message),
+            left => Err(EnvelopeError::Trailing(left)),
+        }
+    }
+}
+
+impl Beat {
+    /// For all nodes.
+    ///
+    /// # Errors
+    /// The name has more bytes than [`NAME_BYTES_MAX`], or the version more than
+    /// [`VERSION_BYTES_MAX`].
+    pub fn draft(&self) -> Result<Draft, EncodeError> {
+        let mut payload = Vec::with_capacity(40 + self.name.len() + self.version.len());
+        put_beat(&mut payload, self)?;
+        Draft::with_payload(Kind::Beat, self.id, "", Some(&payload))
+    }
+}
+
+impl Hello {
+    /// For all nodes.
+    ///
+    /// # Errors
+    /// As [`Beat::draft`], or there are more settings than [`SETTINGS_MAX`], or the pattern of one
+    /// is too long.
+    pub fn draft(&self) -> Result<Draft, EncodeError> {
+        let mut payload = Vec::new();
+        put_beat(&mut payload, &self.beat)?;
+        let count = u16::try_from(self.settings.len()).ok();
+        let count = count.filter(|count| usize::from(*count) <= SETTINGS_MAX);
+        let count = count.ok_or(EncodeError::OfItself("more than 1,000 patterns of topics"))?;
+        payload.extend_from_slice(&count.to_le_bytes());
+        for (pattern, hash) in &self.settings {
+            if !wire::put_text8(&mut payload, pattern, NAME_BYTES_MAX as u8) {
+                return Err(EncodeError::OfItself("a pattern of more than 255 bytes"));
+            }
+            payload.extend_from_slice(&hash.to_le_bytes());
+        }
+        Draft::with_payload(Kind::Hello, self.beat.id, "", Some(&payload))
+    }
+}
+
+impl Draft {
+    /// For all nodes: this one ends.
+    ///
+    /// # Errors
+    /// None.
+    pub fn bye(origin: NodeId) -> Result<Self, EncodeError> {
+        Self::with_payload(Kind::Bye, origin, "", None)
+    }
+
+    /// For all nodes: sockets with this id are to be closed, and an [`answer`](Self::answer) with
+    /// this number is wanted.
+    ///
+    /// # Errors
+    /// The id is too long: no envelope can name it.
+    pub fn disconnect(origin: NodeId, socket_id: &str, number: u64) -> Result<Self, EncodeError> {
+        Self::with_payload(Kind::Disconnect, origin, socket_id, Some(&number.to_le_bytes()))
+    }
+
+    /// For the node that asked: what it wanted under this number is done.
+    ///
+    /// # Errors
+    /// None.
+    pub fn answer(origin: NodeId, number: u64) -> Result<Self, EncodeError> {
+        Self::with_payload(Kind::Answer, origin, "", Some(&number.to_le_bytes()))
+    }
+}
+
+fn put_beat(out: &mut Vec<u8>, beat: &Beat) -> Result<(), EncodeError> {
+    if !wire::put_text8(out, &beat.name, NAME_BYTES_MAX as u8) {
+        return Err(EncodeError::OfItself("a node's name of more than 255 bytes"));
+    }
+    if !wire::put_text8(out, &beat.version, VERSION_BYTES_MAX as u8) {
+        return Err(EncodeError::OfItself("a program's version of more than 64 bytes"));
+    }
+    out.extend_from_slice(&[beat.envelopes.0, beat.envelopes.1]);
+    out.extend_from_slice(&beat.sockets.to_le_bytes());
+    out.push(beat.is_draining.into());
+    out.extend_from_slice(&beat.unix_ms.to_le_bytes());
+    Ok(())
+}
+
+fn beat(id: NodeId, payload: &mut Reader<'_>) -> Result<Beat, EnvelopeError> {
+    let (name, version) = (payload.text8()?, payload.text8()?);
+    if version.len() > VERSION_BYTES_MAX {
+        return Err(EnvelopeError::Malformed("the version of a program is too long"));
+    }
+    let envelopes = (payload.u8()?, payload.u8()?);
+    if envelopes.0 > envelopes.1 {
+        return Err(EnvelopeError::Malformed("a node understands no version"));
+    }
+    let sockets = payload.u64()?;
+    let is_draining = match payload.u8()? {
+        0 => false,
+        1 => true,
+        _ => return Err(EnvelopeError::Malformed("a node drains, or does not")),
+    };
+    let (name, version) = (name.into(), version.into());
+    Ok(Beat { id, name, version, envelopes, sockets, is_draining, unix_ms: payload.u64()? })
+}
+
+fn hello(id: NodeId, payload: &mut Reader<'_>) -> Result<Hello, EnvelopeError> {
+    let beat = beat(id, payload)?;
+    let count = usize::from(payload.u16()?);
+    if count > SETTINGS_MAX {
+        return Err(EnvelopeError::Malformed("more than 1,000 patterns of topics"));
+    }
+    if count * SETTING_BYTES_LEAST > payload.left().len() {
+        return Err(EnvelopeError::Cut);
+    }
+    let settings = (0..count).map(|_| Ok((payload.text8()?.into(), payload.u64()?)));
+    Ok(Hello { beat, settings: settings.collect::<Result<_, wire::WireError>>()? })
+}

@@ -1,0 +1,162 @@
+//! What nodes say of themselves, there and back, at its bounds and beyond.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+use crate::envelope::Header;
+use crate::presence::ask_drafts;
+
+const ORIGIN: NodeId = NodeId(77);
+
+fn beat() -> Beat {
+    Beat {
+        id: ORIGIN,
+        name: "näme".into(),
+        version: "1.0".into(),
+        envelopes: (1, 3),
+        sockets: 5,
+        is_draining: true,
+        unix_ms: 6,
+    }
+}
+
+fn beats() -> impl Strategy<Value = Beat> {
+    let texts = (".{0,60}", "[ -~]{0,64}");
+    let numbers = (any::<u64>(), any::<u64>(), any::<bool>(), any::<u64>());
+    (texts, (0..=9u8, 9..=255u8), numbers).prop_map(|((name, version), envelopes, numbers)| {
+        let (id, sockets, is_draining, unix_ms) = numbers;
+        let (name, version) = (name.into(), version.into());
+        Beat { id: NodeId(id), name, version, envelopes, sockets, is_draining, unix_ms }
+    })
+}
+
+fn patterns() -> impl Strategy<Value = Vec<(Box<str>, u64)>> {
+    prop::collection::vec((".{0,30}".prop_map(Box::from), any::<u64>()), 0..20)
+}
+
+/// What a node hears of it; every cut of it is refused.
+fn heard(draft: Draft) -> Bytes {
+    let bytes = draft.numbered(1);
+    let envelope = Envelope::decode(&bytes).unwrap();
+    let payload = envelope.payload();
+    for cut in 0..payload.len() {
+        let Header { kind, origin, .. } = envelope.header;
+        let shorter = Draft::with_payload(kind, origin, envelope.topic, Some(&payload[..cut]));
+        let shorter = shorter.unwrap().numbered(1);
+        let said = Envelope::decode(&shorter).unwrap().message().map(|_| ());
+        assert_eq!(said, Err(EnvelopeError::Cut), "{cut} bytes");
+    }
+    if !payload.is_empty() {
+        let longer = said(envelope.header.kind, &[payload, &[0]].concat());
+        assert_eq!(longer, Err(EnvelopeError::Trailing(1)));
+    }
+    bytes
+}
+
+/// What comes of a payload by hand.
+fn said(kind: Kind, payload: &[u8]) -> Result<(), EnvelopeError> {
+    let bytes = Draft::with_payload(kind, ORIGIN, "", Some(payload)).unwrap().numbered(1);
+    Envelope::decode(&bytes).unwrap().message().map(|_| ())
+}
+
+proptest! {
+    #[test]
+    fn beats_and_hellos_come_as_they_were_said(beat in beats(), settings in patterns()) {
+        let bytes = heard(beat.draft().unwrap());
+        let envelope = Envelope::decode(&bytes).unwrap();
+        prop_assert!(matches!(envelope.message(), Ok(Message::Beat(it)) if it == beat));
+        let hello = Hello { beat, settings };
+        let bytes = heard(hello.draft().unwrap());
+        let envelope = Envelope::decode(&bytes).unwrap();
+        prop_assert!(matches!(envelope.message(), Ok(Message::Hello(it)) if it == hello));
+    }
+
+    #[test]
+    fn any_payload_of_any_kind_is_refused_or_read(
+        kind in prop::sample::select(&Kind::ALL[1..]),
+        payload in prop::collection::vec(prop_oneof![0..3u8, any::<u8>()], 0..120),
+    ) {
+        let item = (kind != Kind::Bye).then_some(&payload[..]);
+        let bytes = Draft::with_payload(kind, ORIGIN, "", item).unwrap().numbered(1);
+        let envelope = Envelope::decode(&bytes).unwrap();
+        let again = match envelope.message() {
+            Ok(Message::Beat(beat)) => beat.draft(),
+            Ok(Message::Hello(hello)) => hello.draft(),
+            Ok(Message::Disconnect { number }) => Draft::disconnect(ORIGIN, "", number),
+            Ok(Message::Answer { number }) => Draft::answer(ORIGIN, number),
+            Ok(Message::Bye) => Draft::bye(ORIGIN),
+            Ok(Message::AskState(topics)) if !topics.is_empty() => {
+                ask_drafts(ORIGIN, topics).map(|mut drafts| drafts.remove(0))
+            }
+            _ => return Ok(()),
+        };
+        prop_assert_eq!(again.unwrap().numbered(1), bytes);
+    }
+}
+
+#[test]
+fn each_short_message_comes_as_it_was_said() {
+    let bytes = heard(Draft::bye(ORIGIN).unwrap());
+    assert!(matches!(Envelope::decode(&bytes).unwrap().message(), Ok(Message::Bye)));
+    let bytes = heard(Draft::disconnect(ORIGIN, "users:42", 9).unwrap());
+    let envelope = Envelope::decode(&bytes).unwrap();
+    assert_eq!(envelope.topic, "users:42");
+    assert!(matches!(envelope.message(), Ok(Message::Disconnect { number: 9 })));
+    let bytes = heard(Draft::answer(ORIGIN, u64::MAX).unwrap());
+    let envelope = Envelope::decode(&bytes).unwrap();
+    assert!(matches!(envelope.message(), Ok(Message::Answer { number: u64::MAX })));
+    assert_eq!(envelope.header.origin, ORIGIN);
+}
+
+#[test]
+fn names_versions_and_settings_have_bounds() {
+    let of_itself = |draft: Result<Draft, EncodeError>| {
+        assert!(matches!(draft, Err(EncodeError::OfItself(_))), "{draft:?}");
+    };
+    let longest = Beat { name: "x".repeat(255).into(), version: "9".repeat(64).into(), ..beat() };
+    heard(longest.draft().unwrap());
+    of_itself(Beat { name: "x".repeat(256).into(), ..beat() }.draft());
+    of_itself(Beat { version: "9".repeat(65).into(), ..beat() }.draft());
+
+    let hello = |count, bytes| {
+        let pattern = "p".repeat(bytes).into_boxed_str();
+        Hello { beat: beat(), settings: vec![(pattern, 7); count] }
+    };
+    let most = hello(1000, 255);
+    let bytes = most.draft().unwrap().numbered(1);
+    let envelope = Envelope::decode(&bytes).unwrap();
+    assert!(matches!(envelope.message(), Ok(Message::Hello(it)) if it == most));
+    of_itself(hello(1001, 1).draft());
+    of_itself(hello(1, 256).draft());
+}
+
+#[test]
+fn a_stranger_is_held_to_the_same_bounds() {
+    let beat = |version: usize, envelopes: [u8; 2], draining: u8| {
+        let mut payload = vec![0, version as u8];
+        payload.resize(2 + version, b'1');
+        payload.extend_from_slice(&envelopes);
+        payload.extend_from_slice(&[0; 8]);
+        payload.push(draining);
+        payload.extend_from_slice(&[0; 8]);
+        payload
+    };
+    let refused =
+        |payload: &[u8]| matches!(said(Kind::Beat, payload), Err(EnvelopeError::Malformed(_)));
+    assert_eq!(said(Kind::Beat, &beat(64, [1, 1], 1)), Ok(()));
+    assert!(refused(&beat(65, [1, 1], 1)));
+    assert!(refused(&beat(1, [2, 1], 0)));
+    assert!(refused(&beat(1, [1, 2], 2)));
+    let hello = |count: u16, settings: usize| {
+        let mut payload = beat(1, [1, 1], 0);
+        payload.extend_from_slice(&count.to_le_bytes());
+        payload.resize(payload.len() + 9 * settings, 0);
+        said(Kind::Hello, &payload)
+    };
+    assert_eq!(hello(1000, 1000), Ok(()));
+    assert!(matches!(hello(1001, 1001), Err(EnvelopeError::Malformed(_))));
+    assert_eq!(hello(1000, 999), Err(EnvelopeError::Cut));
+    assert_eq!(hello(1, 2), Err(EnvelopeError::Trailing(9)));
+    assert_eq!(said(Kind::Beat, &[1, 0xff]), Err(EnvelopeError::NotUtf8));
+}

@@ -1,0 +1,268 @@
+//! What waits to be handed to the adapter: bounded, so that an engine that is slow or away costs
+//! a known amount of memory and nothing waits for it.
+//!
+//! Each [`Class`] has a queue and a bound of its own. What is plain may be lost: beyond its bound,
+//! or after its time, the oldest goes, since a newer message is worth more. What is control or
+//! presence is refused when there is no room, so that whoever says it knows.
+
+use std::collections::VecDeque;
+use std::ops::AddAssign;
+
+use bytes::Bytes;
+
+use crate::subject::Subject;
+
+#[cfg(test)]
+mod tests;
+
+/// What an envelope is counted with beside its bytes and those of its subject: its place in the
+/// queue, and what allocators add to three pieces of memory.
+pub const OUTBOX_ENTRY_BYTES: usize = size_of::<Entry>() + 72;
+/// Entries of a piece of a queue.
+const PIECE: usize = 64;
+const CLASSES: usize = 3;
+
+/// What an envelope is for. They are handed over in this order, and in each class in the order
+/// they came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// Beats, hellos, disconnects and their answers: refused when full.
+    Control,
+    /// Changes of presences, and states: refused when full.
+    Presence,
+    /// Broadcasts of topics without history: the oldest go when full, or after their time.
+    Plain,
+}
+
+/// Bounds of an outbox. Bytes are those of envelopes and subjects, and [`OUTBOX_ENTRY_BYTES`] for
+/// each envelope.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutboxConfig {
+    /// Of all control envelopes.
+    pub control_bytes: usize,
+    /// Of all presence envelopes.
+    pub presence_bytes: usize,
+    /// Of all plain envelopes.
+    pub plain_bytes: usize,
+    /// How long a plain envelope may wait, in nanoseconds.
+    pub plain_age_ns: u64,
+}
+
+impl Default for OutboxConfig {
+    /// 1 MB; 1 MB; 8 MB and 2 s.
+    fn default() -> Self {
+        Self {
+            control_bytes: 1 << 20,
+            presence_bytes: 1 << 20,
+            plain_bytes: 8 << 20,
+            plain_age_ns: 2_000_000_000,
+        }
+    }
+}
+
+/// Plain envelopes that went without being handed over, by what for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// For newer ones, as they were too many bytes.
+    pub by_bytes: u64,
+    /// For their age.
+    pub by_age: u64,
+}
+
+impl AddAssign for Dropped {
+    fn add_assign(&mut self, more: Self) {
+        self.by_bytes += more.by_bytes;
+        self.by_age += more.by_age;
+    }
+}
+
+/// Why an envelope was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no room for another of its class now.
+    Full(Class),
+    /// It alone is more than its class may have.
+    TooLarge,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Full(class) => write!(f, "no room for another {class:?} envelope"),
+            Self::TooLarge => f.write_str("an envelope larger than the outbox"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+#[derive(Debug)]
+struct Entry {
+    to: Subject,
+    envelope: Bytes,
+    since_ns: u64,
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        cost(&self.to, &self.envelope)
+    }
+}
+
+fn cost(to: &Subject, envelope: &Bytes) -> usize {
+    to.as_str().len() + envelope.len() + OUTBOX_ENTRY_BYTES
+}
+
+/// A queue in pieces, so that growing copies nothing and what was handed over is given back.
+#[derive(Debug, Default)]
+struct Queue {
+    pieces: VecDeque<VecDeque<Entry>>,
+    len: usize,
+    bytes: usize,
+}
+
+impl Queue {
+    fn push(&mut self, entry: Entry) {
+        self.len += 1;
+        self.bytes += entry.bytes();
+        if let Some(last) = self.pieces.back_mut()
+            && last.len() < PIECE
+        {
+            return last.push_back(entry);
+        }
+        let mut piece = VecDeque::with_capacity(PIECE);
+        piece.push_back(entry);
+        self.pieces.push_back(piece);
+    }
+
+    fn front(&self) -> Option<&Entry> {
+        self.pieces.front()?.front()
+    }
+
+    fn pop(&mut self) -> Option<Entry> {
+        let piece = self.pieces.front_mut()?;
+        let entry = piece.pop_front()?;
+        if piece.is_empty() {
+            self.pieces.pop_front();
+        }
+        if self.pieces.is_empty() {
+            self.pieces = VecDeque::new();
+        }
+        self.len -= 1;
+        self.bytes -= entry.bytes();
+        Some(entry)
+    }
+}
+
+/// All that waits.
+#[derive(Debug)]
+pub struct Outbox {
+    /// By class.
+    queues: [Queue; CLASSES],
+    config: OutboxConfig,
+}
+
+impl Outbox {
+    /// An empty one.
+    pub fn new(config: OutboxConfig) -> Self {
+        Self { queues: Default::default(), config }
+    }
+
+    /// Takes an envelope, and says how many plain ones went for it, or had gone by their age. An
+    /// envelope is counted by its length; who gives a part of a larger buffer holds all of that.
+    ///
+    /// # Errors
+    /// There is no room for it. A plain one is refused only where it would not fit alone.
+    pub fn push(
+        &mut self,
+        class: Class,
+        to: Subject,
+        envelope: Bytes,
+        now_ns: u64,
+    ) -> Result<Dropped, Refused> {
+        let bytes = cost(&to, &envelope);
+        let bound = self.bound(class);
+        if bytes > bound {
+            return Err(Refused::TooLarge);
+        }
+        let mut dropped = Dropped::default();
+        if class == Class::Plain {
+            dropped = self.expire(now_ns);
+        } else if self.queue(class).bytes + bytes > bound {
+            return Err(Refused::Full(class));
+        }
+        let queue = &mut self.queues[class as usize];
+        while queue.bytes + bytes > bound && queue.pop().is_some() {
+            dropped.by_bytes += 1;
+        }
+        queue.push(Entry { to, envelope, since_ns: now_ns });
+        Ok(dropped)
+    }
+
+    /// What is to be handed over next. It stays until [`pop`](Self::pop), so that what the adapter
+    /// does not take keeps its place.
+    pub fn front(&self) -> Option<(Class, &Subject, &Bytes)> {
+        let entry = |class| self.queue(class).front().map(|it| (class, &it.to, &it.envelope));
+        [Class::Control, Class::Presence, Class::Plain].into_iter().find_map(entry)
+    }
+
+    /// Takes what [`front`](Self::front) shows away.
+    pub fn pop(&mut self) -> Option<(Class, Subject, Bytes)> {
+        let (class, ..) = self.front()?;
+        let entry = self.queues[class as usize].pop()?;
+        Some((class, entry.to, entry.envelope))
+    }
+
+    /// Drops the plain envelopes that have waited too long.
+    pub fn expire(&mut self, now_ns: u64) -> Dropped {
+        let mut dropped = Dropped::default();
+        while self.next_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+            self.queues[Class::Plain as usize].pop();
+            dropped.by_age += 1;
+        }
+        dropped
+    }
+
+    /// When [`expire`](Self::expire) has something to drop next.
+    pub fn next_ns(&self) -> Option<u64> {
+        let oldest = self.queue(Class::Plain).front()?;
+        Some(oldest.since_ns.saturating_add(self.config.plain_age_ns))
+    }
+
+    /// Bytes of all that waits, as they are counted.
+    pub fn bytes(&self) -> usize {
+        self.queues.iter().map(|it| it.bytes).sum()
+    }
+
+    /// Bytes of a class, as they are counted.
+    pub fn bytes_of(&self, class: Class) -> usize {
+        self.queue(class).bytes
+    }
+
+    /// Envelopes of a class.
+    pub fn len_of(&self, class: Class) -> usize {
+        self.queue(class).len
+    }
+
+    /// Envelopes of all classes.
+    pub fn len(&self) -> usize {
+        self.queues.iter().map(|it| it.len).sum()
+    }
+
+    /// Nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    const fn queue(&self, class: Class) -> &Queue {
+        &self.queues[class as usize]
+    }
+
+    const fn bound(&self, class: Class) -> usize {
+        match class {
+            Class::Control => self.config.control_bytes,
+            Class::Presence => self.config.presence_bytes,
+            Class::Plain => self.config.plain_bytes,
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! The other nodes, and the leases that their beats are.
+//!
+//! A node is *alive* while it is heard, *silent* after [`PeersConfig::silent_ns`] and *gone* after
+//! [`PeersConfig::gone_ns`], or earlier if it said bye or was started again under its name. Each
+//! node judges by its own monotonic clock: the times in beats are shown, never compared.
+//!
+//! # Nobody ages unheard
+//!
+//! While the own link is away nobody can be heard, and over a new link others need time. So nodes
+//! age by a clock that stands still while there is no link, in the first
+//! [`PeersConfig::link_settles_ns`] of each, and while this process did not run: a gap of more than
+//! 2.5 beats between calls is as good as a new link.
+//!
+//! # Late envelopes, and lives after death
+//!
+//! Envelopes of one publisher arrive in order, and one may arrive twice after a reconnect. So what
+//! arrives of a node that is gone is either late or a sign that it lives. By why it is gone:
+//!
+//! - It *said bye*: that is the last thing that a start of a node says, and its id is never used
+//!   again. What comes of it is late: it stays gone. It is remembered for ten minutes, 1,024 at
+//!   most, which is more than anything is under way for.
+//! - It was *silent*: it is taken for living at once, as one that has joined; its presences must
+//!   be asked for anew. If the beat was late after all, nothing is wrong but a node that is shown
+//!   for half a minute and answers nothing.
+//! - It was *replaced*: since its successor bears its name, and a late beat would look like two
+//!   living nodes with one name, it has to be heard twice, half a beat apart or more. Late beats
+//!   arrive in one burst.
+//!
+//! # Names
+//!
+//! A new id under the name of a peer means that the peer was started again, or that two nodes have
+//! one name. It was started again if it is not heard for [`PeersConfig::replaced_ns`] from then on.
+//! If it is heard after half of that, and its successor more than once, then both live:
+//! [`PeerEvent::NameConflict`], and neither replaces the other any more. One that is draining is
+//! in no conflict: it is about to end.
+
+mod departed;
+mod names;
+mod peer;
+mod settled;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+
+pub use self::peer::Peer;
+
+use self::departed::Departures;
+use self::peer::Age;
+use self::settled::Settled;
+use crate::beat::{Beat, Hello};
+use crate::chance::Chance;
+use crate::node_id::NodeId;
+
+/// The longest name and version of a node, in bytes; beats with longer ones are invalid.
+const NAME_BYTES_MAX: usize = 255;
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MILLISECOND;
+/// A hello is answered within 200 ms; some of them are left for the way.
+const ANSWER_NS: u64 = 180 * MILLISECOND;
+/// Own beats are at least so far apart, however many say hello.
+const APART_NS: u64 = 100 * MILLISECOND;
+/// How far own beats are spread, in percent each way.
+const JITTER: u64 = 20;
+
+/// Spans, in nanoseconds, and what this node says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeersConfig {
+    /// Between own beats, ± 20 %.
+    pub beat_ns: u64,
+    /// Without a beat a node is silent after this.
+    pub silent_ns: u64,
+    /// And gone after this (`presence.down`).
+    pub gone_ns: u64,
+    /// Gone after this without a beat once another has its name.
+    pub replaced_ns: u64,
+    /// Over a new link nobody ages for this long.
+    pub link_settles_ns: u64,
+    /// Nodes that are kept; what is beyond is counted.
+    pub peers_max: usize,
+    /// The oldest and the newest envelope that this node understands.
+    pub envelopes: (u8, u8),
+    /// Each pattern of topics of this node, and a hash of those of its settings that must be alike
+    /// on all nodes.
+    pub settings: Vec<(Box<str>, u64)>,
+}
+
+impl Default for PeersConfig {
+    /// 2 s; 10 s; 30 s; 5 s; 10 s; 4,096 nodes; envelopes of version 1; no settings.
+    fn default() -> Self {
+        Self {
+            beat_ns: 2 * SECOND,
+            silent_ns: 10 * SECOND,
+            gone_ns: 30 * SECOND,
+            replaced_ns: 5 * SECOND,
+            link_settles_ns: 10 * SECOND,
+            peers_max: 4096,
+            envelopes: (1, 1),
+            settings: Vec::new(),
+        }
+    }
+}
+
+/// Why a node is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// It was not heard: it has ended, or cannot be reached and serves its clients still.
+    Silent,
+    /// It said that it ends.
+    Bye,
+    /// It was not heard, and another was started under its name: it has ended.
+    Replaced,
+}
+
+/// What happened to nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerEvent {
+    /// A node is there: what it has must be asked for, also if it was there before.
+    Joined(NodeId),
+    /// It has not been heard for a while.
+    Silent(NodeId),
+    /// A silent one was heard again.
+    Back(NodeId),
+    /// It is no peer any more.
+    Gone(NodeId, Why),
+    /// Two living nodes have one name; said once for these two.
+    NameConflict {
+        /// Which.
+        name: Box<str>,
+        /// Who, this node among them perhaps.
+        nodes: [NodeId; 2],
+    },
+    /// A node has other settings for a pattern than this one; said once until it has the same.
+    SettingsDiffer {
+        /// Which node.
+        node: NodeId,
+        /// A pattern of this node.
+        pattern: Box<str>,
+    },
+    /// A node understands no envelope that this one understands: neither hears the other.
+    Incompatible(NodeId),
+    /// The version that envelopes are to have from now on: the newest that all nodes understand
+    /// that are not incompatible with this one. None, if two of them have none in common.
+    EnvelopeVersion(Option<u8>),
+}
+
+/// How many nodes there are, without this one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerCounts {
+    /// Heard lately.
+    pub alive: usize,
+    /// Not heard lately.
+    pub silent: usize,
+    /// Of both: about to end.
+    pub draining: usize,
+    /// Of both: those that understand no envelope that this one understands.
+    pub incompatible: usize,
+    /// Of both: those that share their name with another living node.
+    pub name_conflicts: usize,
+    /// Beats of nodes that there was no room for.
+    pub refused: u64,
+    /// Beats that cannot be right: no version between the oldest and the newest, or a name or
+    /// version of over 255 bytes.
+    pub invalid: u64,
+    /// Beats of nodes that are gone, taken for late ones.
+    pub late: u64,
+}
+
+/// The other nodes of a cluster, as one of them sees them.
+#[derive(Debug)]
+pub struct Peers {
+    me: NodeId,
+    name: Box<str>,
+    /// Its settings are sorted by pattern.
+    config: PeersConfig,
+    chance: Chance,
+    peers: BTreeMap<NodeId, Peer>,
+    departed: Departures,
+    events: VecDeque<PeerEvent>,
+    settled: Settled,
+    /// When this was called last.
+    ran_ns: Option<u64>,
+    /// When somebody may come to more; not later.
+    check_ns: Option<u64>,
+    beat_ns: u64,
+    beaten_ns: Option<u64>,
+    version: Option<u8>,
+    refused: u64,
+    invalid: u64,
+    late: u64,
+}
+
+impl Peers {
+    /// Of a node that knows nobody and has no link.
+    pub fn new(me: NodeId, name: &str, mut config: PeersConfig, seed: u64) -> Self {
+        config.settings.sort_unstable();
+        config.settings.dedup_by(|a, b| a.0 == b.0);
+        let (oldest, newest) = config.envelopes;
+        Self {
+            me,
+            name: name.into(),
+            settled: Settled::new(config.link_settles_ns),
+            config,
+            chance: Chance::new(seed),
+            peers: BTreeMap::new(),
+            departed: Departures::default(),
+            events: VecDeque::new(),
+            ran_ns: None,
+            check_ns: None,
+            beat_ns: 0,
+            beaten_ns: None,
+            version: (oldest <= newest).then_some(newest),
+            refused: 0,
+            invalid: 0,
+            late: 0,
+        }
+    }
+
+    /// A node beats. `unix_ms` is the time of this node's own clock, for the estimate of theirs.
+    pub fn heard(&mut self, beat: &Beat, now_ns: u64, unix_ms: u64) {
+        self.run(now_ns);
+        self.receive(beat, false, now_ns, unix_ms);
+    }
+
+    /// A node says hello: it has a new link. Within 200 ms an own beat is due.
+    pub fn hello(&mut self, hello: &Hello, now_ns: u64, unix_ms: u64) {
+        self.run(now_ns);
+        if hello.beat.id == self.me {
+            return;
+        }
+        if self.receive(&hello.beat, true, now_ns, unix_ms) {
+            self.compare(hello);
+        }
+        let earliest_ns = self.beaten_ns.map_or(0, |it| it.saturating_add(APART_NS));
+        let answer_ns = now_ns.saturating_add(self.chance.below(ANSWER_NS));
+        self.beat_ns = self.beat_ns.min(answer_ns.max(earliest_ns));
+    }
+
+    /// A node ends: its sockets are closed, and it will not be heard any more.
+    pub fn bye(&mut self, id: NodeId, now_ns: u64) {
+        self.run(now_ns);
+        if id == self.me {
+            return;
+        }
+        if self.peers.contains_key(&id) {
+            self.remove(id, Why::Bye, now_ns);
+            self.choose_version();
+        } else {
+            self.departed.push(id, "".into(), Why::Bye, now_ns);
+        }
+    }
+
+    /// There is another link to the engine. Over each a hello is the first thing to be said, and
+    /// stands for a beat.
+    pub fn link_up(&mut self, now_ns: u64) {
+        self.run(now_ns);
+        self.settled.up(now_ns);
+        self.beat(now_ns);
+        self.schedule();
+    }
+
+    /// There is no link any more. Nothing is to be said, and nobody ages.
+    pub fn link_down(&mut self, now_ns: u64) {
+        self.run(now_ns);
+        self.settled.down(now_ns);
+        self.schedule();
+    }
+
+    /// Whether an own beat is to be sent now; then the next one is due later.
+    pub fn beat_due(&mut self, now_ns: u64) -> bool {
+        let is_due = self.settled.is_up() && self.beat_ns <= now_ns;
+        if is_due {
+            self.beat(now_ns);
+        }
+        is_due
+    }
+
+    /// What time has done to nodes. To be called with at least every beat.
+    pub fn tick(&mut self, now_ns: u64) {
+        self.run(now_ns);
+        self.departed.forget(now_ns);
+        let is_due = self.check_ns.is_some_and(|it| it <= now_ns);
+        if !is_due || !self.settled.is_running(now_ns) {
+            return;
+        }
+        let aged_ns = self.settled.shows_ns(now_ns);
+        let mut gone = Vec::new();
+        for peer in self.peers.values_mut() {
+            match peer.age(&self.config, aged_ns) {
+                Age::Alive => {}
+                Age::Silent if peer.is_silent => {}
+                Age::Silent => {
+                    peer.is_silent = true;
+                    self.events.push_back(PeerEvent::Silent(peer.id()));
+                }
+                Age::Gone => gone.push((peer.id(), Why::Silent)),
+                Age::Replaced => gone.push((peer.id(), Why::Replaced)),
+            }
+        }
+        let is_any_gone = !gone.is_empty();
+        gone.into_iter().for_each(|(id, why)| self.remove(id, why, now_ns));
+        if is_any_gone {
+            self.choose_version();
+        }
+        self.schedule();
+    }
+
+    /// When [`tick`](Self::tick) or [`beat_due`](Self::beat_due) has something to do next; never
+    /// without a link.
+    pub fn next_ns(&self) -> Option<u64> {
+        self.settled.is_up().then(|| self.check_ns.map_or(self.beat_ns, |it| it.min(self.beat_ns)))
+    }
+
+    /// The next thing that happened. To be asked after each call until there is none: one call
+    /// makes at most a few for each peer.
+    pub fn poll_event(&mut self) -> Option<PeerEvent> {
+        self.events.pop_front()
+    }
+
+    /// Those that can be asked for states: neither silent nor incompatible.
+    pub fn live(&self) -> impl Iterator<Item = NodeId> {
+        self.iter().filter(|it| !it.is_silent && !it.is_incompatible).map(Peer::id)
+    }
+
+    /// All that are not gone, by id.
+    pub fn iter(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.values()
+    }
+
+    /// One that is not gone.
+    pub fn get(&self, id: NodeId) -> Option<&Peer> {
+        self.peers.get(&id)
+    }
+
+    /// Nodes that were not heard until they were gone, in the last ten minutes, and were not
+    /// started again under their names. Each has ended, or is cut off and serves its clients
+    /// still: nobody can know.
+    pub fn unaccounted(&self) -> impl Iterator<Item = NodeId> {
+        self.departed.unaccounted()
+    }
+
+    /// This node's patterns of topics that another has other settings for.
+    pub fn differing(&self, id: NodeId) -> impl Iterator<Item = &str> {
+        let places = self.peers.get(&id).map_or(&[][..], |it| &it.differing);
+        places.iter().filter_map(|at| Some(&*self.config.settings.get(*at as usize)?.0))
+    }
+
+    /// The version that envelopes are to have: [`PeerEvent::EnvelopeVersion`].
+    pub const fn envelope_version(&self) -> Option<u8> {
+        self.version
+    }
+
+    /// How many there are.
+    pub fn counts(&self) -> PeerCounts {
+        let count = |is: fn(&&Peer) -> bool| self.peers.values().filter(is).count();
+        let silent = count(|it| it.is_silent);
+        PeerCounts {
+            alive: self.peers.len() - silent,
+            silent,
+            draining: count(|it| it.beat.is_draining),
+            incompatible: count(|it| it.is_incompatible),
+            name_conflicts: count(|it| it.has_namesake),
+            refused: self.refused,
+            invalid: self.invalid,
+            late: self.late,
+        }
+    }
+
+    /// Time in which this process did not run ages nobody.
+    fn run(&mut self, now_ns: u64) {
+        let ran_ns = self.ran_ns.replace(now_ns).unwrap_or(now_ns);
+        if now_ns.saturating_sub(ran_ns) > self.config.beat_ns.saturating_mul(5) / 2 {
+            self.settled.skip(ran_ns, now_ns);
+            self.schedule();
+        }
+    }
+
+    fn beat(&mut self, now_ns: u64) {
+        self.beaten_ns = Some(now_ns);
+        let beat_ns = self.chance.around(self.config.beat_ns, JITTER);
+        self.beat_ns = now_ns.saturating_add(beat_ns);
+    }
+
+    /// Takes a beat; whether its node is a peer.
+    fn receive(&mut self, beat: &Beat, is_hello: bool, now_ns: u64, unix_ms: u64) -> bool {
+        if beat.id == self.me {
+            return false;
+        }
+        let (oldest, newest) = beat.envelopes;
+        if oldest > newest || beat.name.len().max(beat.version.len()) > NAME_BYTES_MAX {
+            self.invalid += 1;
+            return false;
+        }
+        let aged_ns = self.settled.shows_ns(now_ns);
+        let is_new = !self.peers.contains_key(&beat.id);
+        if is_new && !self.may_join(beat.id, now_ns) {
+            return false;
+        }
+        let new = || Peer::new(beat, now_ns, aged_ns);
+        let peer = self.peers.entry(beat.id).or_insert_with(new);
+        let is_back = peer.is_silent;
+        if is_back {
+            self.events.push_back(PeerEvent::Back(beat.id));
+        }
+        let is_another_range = is_new || peer.beat.envelopes != beat.envelopes;
+        peer.hear(beat, now_ns, aged_ns, unix_ms);
+        if is_new {
+            self.events.push_back(PeerEvent::Joined(beat.id));
+            self.succeed(beat.id, is_hello, now_ns);
+        } else {
+            self.find_conflict(beat.id, now_ns);
+        }
+        if is_new || is_back {
+            // Any other beat makes things later, not earlier.
+            self.schedule();
+        }
+        if is_another_range {
+            self.fit(beat.id);
+        }
+        true
+    }
+
+    fn may_join(&mut self, id: NodeId, now_ns: u64) -> bool {
+        if self.peers.len() >= self.config.peers_max {
+            self.refused += 1;
+            return false;
+        }
+        let may = self.departed.may_return(id, self.config.beat_ns / 2, now_ns);
+        self.late += u64::from(!may);
+        may
+    }
+
+    fn remove(&mut self, id: NodeId, why: Why, now_ns: u64) {
+        let Some(peer) = self.peers.remove(&id) else { return };
+        self.events.push_back(PeerEvent::Gone(id, why));
+        self.free_name(&peer.beat.name);
+        self.departed.push(id, peer.beat.name, why, now_ns);
+    }
+
+    /// A peer's range of versions is new, or another.
+    fn fit(&mut self, id: NodeId) {
+        let (my_oldest, my_newest) = self.config.envelopes;
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let (oldest, newest) = peer.beat.envelopes;
+        peer.is_incompatible = oldest > my_newest || newest < my_oldest;
+        if peer.is_incompatible {
+            self.events.push_back(PeerEvent::Incompatible(id));
+        }
+        self.choose_version();
+    }
+
+    fn choose_version(&mut self) {
+        let compatible = self.peers.values().filter(|it| !it.is_incompatible);
+        let (oldest, newest) = compatible.fold(self.config.envelopes, |(oldest, newest), it| {
+            (oldest.max(it.beat.envelopes.0), newest.min(it.beat.envelopes.1))
+        });
+        let version = (oldest <= newest).then_some(newest);
+        if version != self.version {
+            self.version = version;
+            self.events.push_back(PeerEvent::EnvelopeVersion(version));
+        }
+    }
+
+    fn compare(&mut self, hello: &Hello) {
+        let own = &self.config.settings;
+        let differs = |(pattern, hash): &(Box<str>, u64)| {
+            let at = own.binary_search_by(|it| it.0.cmp(pattern)).ok()?;
+            own.get(at).is_some_and(|it| it.1 != *hash).then_some(at as u32)
+        };
+        let mut differing: Vec<u32> = hello.settings.iter().filter_map(differs).collect();
+        differing.sort_unstable();
+        differing.dedup();
+        let node = hello.beat.id;
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let is_new = |at: &&u32| peer.differing.binary_search(at).is_err();
+        for at in differing.iter().filter(is_new) {
+            if let Some((pattern, _)) = own.get(*at as usize) {
+                let pattern = pattern.clone();
+                self.events.push_back(PeerEvent::SettingsDiffer { node, pattern });
+            }
+        }
+        peer.differing = differing;
+    }
+
+    /// Finds when somebody may come to more.
+    fn schedule(&mut self) {
+        let next = |it: &Peer| self.settled.when_ns(it.next_aged_ns(&self.config));
+        self.check_ns = self.peers.values().filter_map(next).min();
+    }
+}

@@ -1,0 +1,142 @@
+//! What is known of one node.
+
+use super::PeersConfig;
+use crate::beat::Beat;
+use crate::node_id::NodeId;
+
+/// So many differences of clocks are compared: the one that was under way for the least time is
+/// nearest to the truth.
+const OFFSETS: usize = 8;
+
+/// Another start under this one's name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Successor {
+    /// None: this node itself.
+    pub(super) id: Option<NodeId>,
+    pub(super) since_ns: u64,
+    /// The same by the clock that nodes age by.
+    pub(super) since_aged_ns: u64,
+}
+
+/// Another node that is not gone.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub(super) beat: Beat,
+    pub(super) joined_ns: u64,
+    pub(super) heard_ns: u64,
+    /// The same by the clock that nodes age by.
+    pub(super) heard_aged_ns: u64,
+    pub(super) is_silent: bool,
+    pub(super) is_incompatible: bool,
+    pub(super) has_namesake: bool,
+    pub(super) successor: Option<Successor>,
+    /// Places in the own settings, ascending.
+    pub(super) differing: Vec<u32>,
+    /// Its clock less ours when its last beats were heard, in milliseconds.
+    offsets_ms: [Option<i64>; OFFSETS],
+    beats: usize,
+}
+
+/// What a peer has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Age {
+    Alive,
+    Silent,
+    Gone,
+    Replaced,
+}
+
+impl Peer {
+    pub(super) fn new(beat: &Beat, now_ns: u64, aged_ns: u64) -> Self {
+        Self {
+            beat: beat.clone(),
+            joined_ns: now_ns,
+            heard_ns: now_ns,
+            heard_aged_ns: aged_ns,
+            is_silent: false,
+            is_incompatible: false,
+            has_namesake: false,
+            successor: None,
+            differing: Vec::new(),
+            offsets_ms: [None; OFFSETS],
+            beats: 0,
+        }
+    }
+
+    pub(super) fn hear(&mut self, beat: &Beat, now_ns: u64, aged_ns: u64, unix_ms: u64) {
+        self.beat.clone_from(beat);
+        self.heard_ns = now_ns;
+        self.heard_aged_ns = aged_ns;
+        self.is_silent = false;
+        let offset_ms = i128::from(beat.unix_ms) - i128::from(unix_ms);
+        if let Some(offset) = self.offsets_ms.get_mut(self.beats % OFFSETS) {
+            *offset = i64::try_from(offset_ms).ok();
+        }
+        self.beats = self.beats.wrapping_add(1);
+    }
+
+    pub(super) fn age(&self, config: &PeersConfig, aged_ns: u64) -> Age {
+        let is_over = |since_ns: u64, span_ns| aged_ns.saturating_sub(since_ns) >= span_ns;
+        let quiet_since_ns = |it: Successor| it.since_aged_ns.max(self.heard_aged_ns);
+        if self.successor.is_some_and(|it| is_over(quiet_since_ns(it), config.replaced_ns)) {
+            Age::Replaced
+        } else if is_over(self.heard_aged_ns, config.gone_ns) {
+            Age::Gone
+        } else if is_over(self.heard_aged_ns, config.silent_ns) {
+            Age::Silent
+        } else {
+            Age::Alive
+        }
+    }
+
+    /// When it comes to more, by the clock that nodes age by.
+    pub(super) fn next_aged_ns(&self, config: &PeersConfig) -> u64 {
+        let span_ns = if self.is_silent { config.gone_ns } else { config.silent_ns };
+        let next_ns = self.heard_aged_ns.saturating_add(span_ns.min(config.gone_ns));
+        let replaced_ns = self
+            .successor
+            .map(|it| it.since_aged_ns.max(self.heard_aged_ns).saturating_add(config.replaced_ns));
+        replaced_ns.map_or(next_ns, |it| it.min(next_ns))
+    }
+
+    /// What it said of itself last. Its time is by its own clock: to be shown, not to be compared.
+    pub const fn beat(&self) -> &Beat {
+        &self.beat
+    }
+
+    /// Its id.
+    pub const fn id(&self) -> NodeId {
+        self.beat.id
+    }
+
+    /// When it was first heard, by the own clock.
+    pub const fn joined_ns(&self) -> u64 {
+        self.joined_ns
+    }
+
+    /// When it was heard last, by the own clock.
+    pub const fn heard_ns(&self) -> u64 {
+        self.heard_ns
+    }
+
+    /// It has not been heard for a while: shown, and not asked.
+    pub const fn is_silent(&self) -> bool {
+        self.is_silent
+    }
+
+    /// It understands no envelope that this node understands.
+    pub const fn is_incompatible(&self) -> bool {
+        self.is_incompatible
+    }
+
+    /// Another living node has its name.
+    pub const fn has_namesake(&self) -> bool {
+        self.has_namesake
+    }
+
+    /// By how much its clock is ahead of ours, in milliseconds: an estimate, too small by the time
+    /// that the fastest of its last eight beats was under way.
+    pub fn clock_offset_ms(&self) -> Option<i64> {
+        self.offsets_ms.iter().flatten().copied().max()
+    }
+}

@@ -1,0 +1,512 @@
+//! Peers: who is alive, silent, gone, and why.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::departed::REMEMBERED_NS;
+use super::*;
+
+const ME: NodeId = NodeId(0);
+const A: NodeId = NodeId(1);
+const B: NodeId = NodeId(2);
+const UNIX: u64 = 1_700_000_000_000;
+
+fn beat_of(id: NodeId, name: &str) -> Beat {
+    Beat {
+        id,
+        name: name.into(),
+        version: "1.0.0".into(),
+        envelopes: (1, 1),
+        sockets: 5,
+        is_draining: false,
+        unix_ms: UNIX,
+    }
+}
+
+fn beat(id: NodeId) -> Beat {
+    beat_of(id, &format!("node-{}", id.0))
+}
+
+fn hello_of(id: NodeId, name: &str) -> Hello {
+    Hello { beat: beat_of(id, name), settings: Vec::new() }
+}
+
+/// A node whose link has been there for long.
+struct Node {
+    peers: Peers,
+    now_ns: u64,
+}
+
+impl Node {
+    fn new() -> Self {
+        Self::with(PeersConfig::default())
+    }
+
+    fn with(config: PeersConfig) -> Self {
+        let mut peers = Peers::new(ME, "me", config, 1);
+        peers.link_up(0);
+        let mut node = Self { peers, now_ns: 0 };
+        node.wait(20 * SECOND);
+        node
+    }
+
+    /// Lives on, as often called as a node calls.
+    fn wait(&mut self, span_ns: u64) {
+        let end_ns = self.now_ns + span_ns;
+        while self.now_ns < end_ns {
+            self.now_ns = end_ns.min(self.now_ns + SECOND / 2);
+            self.peers.tick(self.now_ns);
+            self.peers.beat_due(self.now_ns);
+        }
+    }
+
+    fn hear(&mut self, beat: &Beat) -> Vec<PeerEvent> {
+        self.peers.heard(beat, self.now_ns, UNIX);
+        self.events()
+    }
+
+    fn hello(&mut self, hello: &Hello) -> Vec<PeerEvent> {
+        self.peers.hello(hello, self.now_ns, UNIX);
+        self.events()
+    }
+
+    fn events(&mut self) -> Vec<PeerEvent> {
+        std::iter::from_fn(|| self.peers.poll_event()).collect()
+    }
+
+    /// Each beats every two seconds.
+    fn beating(&mut self, span_ns: u64, beats: &[&Beat]) -> Vec<PeerEvent> {
+        let end_ns = self.now_ns + span_ns;
+        let mut events = Vec::new();
+        while self.now_ns < end_ns {
+            self.wait(2 * SECOND);
+            events.extend(self.events());
+            for beat in beats {
+                events.extend(self.hear(beat));
+            }
+        }
+        events
+    }
+
+    fn ids(&self) -> Vec<NodeId> {
+        self.peers.iter().map(Peer::id).collect()
+    }
+}
+
+#[test]
+fn a_node_joins_falls_silent_is_back_and_is_gone() {
+    let mut node = Node::new();
+    assert_eq!(node.hear(&beat(A)), [PeerEvent::Joined(A)]);
+    assert_eq!(node.hear(&beat(A)), []);
+    node.wait(10 * SECOND - 1);
+    assert_eq!(node.events(), []);
+    assert!(node.peers.live().eq([A]));
+    node.wait(1);
+    assert_eq!(node.events(), [PeerEvent::Silent(A)]);
+    assert_eq!((node.peers.live().count(), node.ids()), (0, vec![A]));
+    assert_eq!(node.hear(&beat(A)), [PeerEvent::Back(A)]);
+    node.wait(30 * SECOND);
+    assert_eq!(node.events(), [PeerEvent::Silent(A), PeerEvent::Gone(A, Why::Silent)]);
+    assert!(node.peers.unaccounted().eq([A]));
+    assert_eq!(node.hear(&beat(A)), [PeerEvent::Joined(A)], "it lives after all");
+    assert_eq!(node.peers.unaccounted().count(), 0);
+}
+
+#[test]
+fn one_that_was_back_is_silent_again_after_ten_seconds() {
+    let mut node = Node::new();
+    node.hear(&beat(A));
+    node.wait(10 * SECOND);
+    assert_eq!(node.events(), [PeerEvent::Silent(A)]);
+    assert_eq!(node.hear(&beat(A)), [PeerEvent::Back(A)]);
+    node.wait(10 * SECOND);
+    assert_eq!(node.events(), [PeerEvent::Silent(A)]);
+}
+
+#[test]
+fn nobody_ages_while_the_own_link_is_away_or_young() {
+    let mut node = Node::new();
+    node.hear(&beat(A));
+    node.wait(9 * SECOND);
+    node.peers.link_down(node.now_ns);
+    assert_eq!(node.peers.next_ns(), None);
+    node.wait(1000 * SECOND);
+    node.peers.link_up(node.now_ns);
+    node.wait(10 * SECOND);
+    assert_eq!(node.events(), []);
+    node.wait(SECOND);
+    assert_eq!(node.events(), [PeerEvent::Silent(A)]);
+    // Links that never settle.
+    for _ in 0..100 {
+        node.peers.link_up(node.now_ns);
+        node.wait(9 * SECOND);
+    }
+    assert_eq!(node.events(), []);
+}
+
+#[test]
+fn nobody_ages_while_this_process_does_not_run() {
+    let mut node = Node::new();
+    node.hear(&beat(A));
+    node.now_ns += 3600 * SECOND;
+    node.peers.tick(node.now_ns);
+    node.wait(10 * SECOND);
+    assert_eq!(node.events(), []);
+    assert_eq!(node.hear(&beat(A)), []);
+}
+
+#[test]
+fn a_late_beat_is_no_second_life_of_one_that_said_bye() {
+    let mut node = Node::new();
+    node.hear(&beat(A));
+    node.peers.bye(A, node.now_ns);
+    assert_eq!(node.events(), [PeerEvent::Gone(A, Why::Bye)]);
+    for _ in 0..10 {
+        assert_eq!(node.hear(&beat(A)), []);
+        assert_eq!(node.hello(&Hello { beat: beat(A), settings: Vec::new() }), []);
+        node.wait(2 * SECOND);
+    }
+    assert_eq!((node.ids(), node.peers.counts().late), (vec![], 20));
+    node.peers.bye(A, node.now_ns);
+    node.peers.bye(B, node.now_ns);
+    assert_eq!((node.events(), node.hear(&beat(B))), (vec![], vec![]));
+    assert_eq!(node.peers.unaccounted().count(), 0);
+    node.wait(REMEMBERED_NS);
+    assert_eq!(node.hear(&beat(B)), [PeerEvent::Joined(B)], "nothing is under way for so long");
+}
+
+#[test]
+fn one_that_is_started_again_is_replaced_after_five_seconds() {
+    let mut node = Node::new();
+    node.hear(&beat_of(A, "web"));
+    assert_eq!(node.hello(&hello_of(B, "web")), [PeerEvent::Joined(B)]);
+    node.wait(SECOND);
+    // This was under way when it died.
+    assert_eq!(node.hear(&beat_of(A, "web")), []);
+    node.wait(5 * SECOND - 1);
+    assert_eq!(node.events(), []);
+    node.wait(1);
+    assert_eq!(node.events(), [PeerEvent::Gone(A, Why::Replaced)]);
+    // And this even later.
+    assert_eq!(node.hear(&beat_of(A, "web")), []);
+    assert_eq!(node.hear(&beat_of(A, "web")), []);
+    let events = node.beating(20 * SECOND, &[&beat_of(B, "web")]);
+    assert_eq!((events, node.ids()), (vec![], vec![B]));
+}
+
+#[test]
+fn two_that_live_with_one_name_are_in_conflict_and_none_replaces_the_other() {
+    let mut node = Node::new();
+    let (a, b) = (beat_of(A, "web"), beat_of(B, "web"));
+    node.hear(&a);
+    node.hello(&hello_of(B, "web"));
+    let conflict = PeerEvent::NameConflict { name: "web".into(), nodes: [A, B] };
+    assert_eq!(node.beating(40 * SECOND, &[&a, &b]), [conflict]);
+    assert_eq!(node.peers.counts().name_conflicts, 2);
+    // One of them pauses for long.
+    assert_eq!(node.beating(8 * SECOND, &[&b]), []);
+    assert_eq!(node.hello(&hello_of(A, "web")), []);
+    node.peers.bye(A, node.now_ns);
+    assert_eq!(node.peers.counts().name_conflicts, 0);
+}
+
+#[test]
+fn one_that_was_taken_for_replaced_and_lives_joins_again() {
+    let mut node = Node::new();
+    let (a, b) = (beat_of(A, "web"), beat_of(B, "web"));
+    node.hear(&a);
+    node.hear(&b);
+    let gone = PeerEvent::Gone(A, Why::Replaced);
+    assert_eq!(node.beating(8 * SECOND, &[&b]), [gone]);
+    let conflict = PeerEvent::NameConflict { name: "web".into(), nodes: [B, A] };
+    assert_eq!(node.beating(10 * SECOND, &[&a, &b]), [PeerEvent::Joined(A), conflict]);
+}
+
+#[test]
+fn one_that_drains_beside_its_successor_is_in_no_conflict() {
+    let mut node = Node::new();
+    let old = Beat { is_draining: true, ..beat_of(A, "web") };
+    let new = beat_of(B, "web");
+    node.hear(&old);
+    node.hear(&new);
+    assert_eq!(node.beating(30 * SECOND, &[&old, &new]), []);
+    assert_eq!(node.peers.counts().draining, 1);
+    assert_eq!(node.beating(6 * SECOND, &[&new]), [PeerEvent::Gone(A, Why::Replaced)]);
+}
+
+#[test]
+fn the_own_last_start_is_no_conflict_and_a_living_namesake_is_one() {
+    let mut node = Node::new();
+    assert_eq!(node.hear(&beat_of(A, "me")), [PeerEvent::Joined(A)]);
+    node.wait(5 * SECOND);
+    assert_eq!(node.events(), [PeerEvent::Gone(A, Why::Replaced)]);
+    let conflict = |id| PeerEvent::NameConflict { name: "me".into(), nodes: [id, ME] };
+    let events = node.hello(&hello_of(B, "me"));
+    assert_eq!(events, [PeerEvent::Joined(B), conflict(B)]);
+    let c = NodeId(3);
+    let mut other = Node::new();
+    let events = other.beating(10 * SECOND, &[&beat_of(c, "me")]);
+    assert_eq!(events, [PeerEvent::Joined(c), conflict(c)]);
+}
+
+#[test]
+fn who_was_started_again_later_is_accounted_for() {
+    let mut node = Node::new();
+    node.hear(&beat_of(A, "web"));
+    node.wait(40 * SECOND);
+    assert!(node.peers.unaccounted().eq([A]));
+    node.hear(&beat_of(B, "web"));
+    assert_eq!(node.peers.unaccounted().count(), 0);
+}
+
+#[test]
+fn a_hello_is_answered_within_200_ms_and_not_by_all_at_once() {
+    let mut answers = Vec::new();
+    for seed in 0..100 {
+        let mut peers = Peers::new(ME, "me", PeersConfig::default(), seed);
+        peers.link_up(0);
+        // The next own beat is more than a second away.
+        peers.hello(&hello_of(A, "a"), SECOND / 2, UNIX);
+        let at = peers.next_ns().unwrap();
+        assert!((SECOND / 2..SECOND / 2 + 200 * MILLISECOND).contains(&at));
+        assert!(!peers.beat_due(at - 1) && peers.beat_due(at) && !peers.beat_due(at));
+        answers.push(at);
+    }
+    answers.sort_unstable();
+    let in_10_ms = |from: &u64| {
+        answers.iter().filter(|it| (*from..from + 10 * MILLISECOND).contains(*it)).count()
+    };
+    assert!(answers.iter().map(in_10_ms).max().unwrap() < 25);
+}
+
+#[test]
+fn however_many_say_hello_own_beats_stay_apart() {
+    let mut peers = Peers::new(ME, "me", PeersConfig::default(), 3);
+    peers.link_up(0);
+    let mut beats = Vec::new();
+    for now_ms in 0..10_000_u64 {
+        let now_ns = now_ms * MILLISECOND;
+        peers.hello(&hello_of(A, "a"), now_ns, UNIX);
+        if peers.beat_due(now_ns) {
+            beats.push(now_ms);
+        }
+    }
+    assert!(beats.windows(2).all(|it| (100..=200).contains(&(it[1] - it[0]))), "{beats:?}");
+}
+
+#[test]
+fn own_beats_are_two_seconds_apart_on_average_and_none_without_a_link() {
+    let mut peers = Peers::new(ME, "me", PeersConfig::default(), 3);
+    assert!(!peers.beat_due(100 * SECOND));
+    peers.link_up(100 * SECOND);
+    let (mut now_ns, mut spans) = (100 * SECOND, Vec::new());
+    for _ in 0..1000 {
+        let at = peers.next_ns().unwrap();
+        assert!(peers.beat_due(at));
+        spans.push((at - now_ns) / MILLISECOND);
+        now_ns = at;
+    }
+    assert!(spans.iter().all(|it| (1600..=2400).contains(it)));
+    assert!((1900..2100).contains(&(spans.iter().sum::<u64>() / 1000)));
+    peers.link_down(now_ns);
+    assert!(!peers.beat_due(now_ns + 100 * SECOND));
+}
+
+#[test]
+fn settings_that_differ_are_said_once() {
+    let own = vec![("room:*".into(), 1), ("chat:*".into(), 2), ("mine:*".into(), 3)];
+    let mut node = Node::with(PeersConfig { settings: own, ..Default::default() });
+    let hello = |settings: &[(&str, u64)]| {
+        let settings = settings.iter().map(|it| (it.0.into(), it.1)).collect();
+        Hello { beat: beat(A), settings }
+    };
+    let differ = |pattern: &str| PeerEvent::SettingsDiffer { node: A, pattern: pattern.into() };
+    let first = hello(&[("room:*", 9), ("chat:*", 2), ("theirs:*", 7), ("room:*", 8)]);
+    assert_eq!(node.hello(&first), [PeerEvent::Joined(A), differ("room:*")]);
+    assert_eq!(node.hello(&first), []);
+    assert!(node.peers.differing(A).eq(["room:*"]));
+    assert_eq!(node.hello(&hello(&[("room:*", 1), ("chat:*", 0)])), [differ("chat:*")]);
+    assert_eq!(node.hello(&hello(&[("room:*", 0)])), [differ("room:*")]);
+    assert_eq!(node.peers.differing(B).count(), 0);
+}
+
+#[test]
+fn envelopes_have_the_newest_version_that_all_understand() {
+    let config = PeersConfig { envelopes: (1, 3), ..Default::default() };
+    let mut node = Node::with(config);
+    let with = |id, envelopes| Beat { envelopes, ..beat(id) };
+    let version = PeerEvent::EnvelopeVersion;
+    assert_eq!(node.peers.envelope_version(), Some(3));
+    assert_eq!(node.hear(&with(A, (1, 2))), [PeerEvent::Joined(A), version(Some(2))]);
+    assert_eq!(node.hear(&with(B, (3, 4))), [PeerEvent::Joined(B), version(None)]);
+    let c = NodeId(3);
+    let alien = with(c, (7, 9));
+    assert_eq!(node.hear(&alien), [PeerEvent::Joined(c), PeerEvent::Incompatible(c)]);
+    assert_eq!(node.hear(&alien), []);
+    assert!(node.peers.live().eq([A, B]));
+    assert_eq!(node.peers.counts().incompatible, 1);
+    node.peers.bye(B, node.now_ns);
+    assert_eq!(node.events(), [PeerEvent::Gone(B, Why::Bye), version(Some(2))]);
+    assert_eq!(node.hear(&with(A, (1, 3))), [version(Some(3))]);
+    node.wait(30 * SECOND);
+    assert_eq!(node.peers.envelope_version(), Some(3));
+}
+
+#[test]
+fn what_is_beyond_the_bound_or_cannot_be_right_is_counted() {
+    let mut node = Node::with(PeersConfig { peers_max: 2, ..Default::default() });
+    for id in 1..=4 {
+        node.hear(&beat(NodeId(id)));
+    }
+    assert_eq!(node.ids(), [A, B]);
+    node.hear(&Beat { envelopes: (2, 1), ..beat(A) });
+    node.hear(&beat_of(A, &"a".repeat(256)));
+    node.hear(&beat(ME));
+    node.peers.bye(ME, node.now_ns);
+    let counts = PeerCounts { alive: 2, refused: 2, invalid: 2, ..Default::default() };
+    assert_eq!((node.peers.counts(), node.ids()), (counts, vec![A, B]));
+    node.peers.bye(A, node.now_ns);
+    assert_eq!(node.hear(&beat(NodeId(4))).last(), Some(&PeerEvent::Joined(NodeId(4))));
+}
+
+#[test]
+fn the_clocks_offset_is_that_of_the_fastest_beat() {
+    let mut node = Node::new();
+    for delay_ms in [40, 3, 900, 20] {
+        node.peers.heard(&beat(A), node.now_ns, UNIX - 5000 + delay_ms);
+    }
+    let offset = |node: &Node| node.peers.get(A).unwrap().clock_offset_ms();
+    assert_eq!(offset(&node), Some(4997));
+    for _ in 0..8 {
+        node.peers.heard(&beat(A), node.now_ns, UNIX + 100);
+    }
+    assert_eq!(offset(&node), Some(-100), "old ones are forgotten");
+    node.peers.heard(&Beat { unix_ms: u64::MAX, ..beat(A) }, node.now_ns, 0);
+    assert_eq!(offset(&node), Some(-100), "a mad clock has no estimate");
+}
+
+#[derive(Clone, Debug)]
+enum Call {
+    Beat(u64),
+    Hello(u64),
+    Bye(u64),
+    LinkUp,
+    LinkDown,
+    Wait(u64),
+}
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let call = prop_oneof![
+        6 => (1..6_u64).prop_map(Call::Beat),
+        2 => (1..6_u64).prop_map(Call::Hello),
+        1 => (1..30_u64).prop_map(Call::Bye),
+        1 => Just(Call::LinkUp),
+        1 => Just(Call::LinkDown),
+        20 => (0..4 * SECOND).prop_map(Call::Wait),
+    ];
+    prop::collection::vec(call, 0..200)
+}
+
+/// What is known of a node, and for how long it could have been heard since it was.
+#[derive(Default)]
+struct Modelled {
+    is_peer: bool,
+    has_said_bye: bool,
+    unheard_ns: u64,
+}
+
+/// How much of a span the link was settled in.
+fn settled_ns(up_since_ns: Option<u64>, from_ns: u64, to_ns: u64) -> u64 {
+    let Some(since_ns) = up_since_ns else { return 0 };
+    to_ns.saturating_sub(from_ns.max(since_ns + 10 * SECOND))
+}
+
+/// The events that made the peers of them.
+#[derive(Default)]
+struct Told {
+    peers: BTreeSet<NodeId>,
+    silent: BTreeSet<NodeId>,
+}
+
+impl Told {
+    fn fold(&mut self, event: &PeerEvent) {
+        let is_right = match event {
+            PeerEvent::Joined(id) => self.peers.insert(*id),
+            PeerEvent::Silent(id) => self.peers.contains(id) && self.silent.insert(*id),
+            PeerEvent::Back(id) => self.silent.remove(id),
+            PeerEvent::Gone(id, _) => {
+                self.silent.remove(id);
+                self.peers.remove(id)
+            }
+            _ => false,
+        };
+        assert!(is_right, "{event:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_node_is_gone_if_it_could_be_heard_for_30_seconds_and_was_not(
+        calls in calls(),
+        seed: u64,
+    ) {
+        let mut peers = Peers::new(ME, "me", PeersConfig::default(), seed);
+        let mut model: BTreeMap<u64, Modelled> = BTreeMap::new();
+        let mut told = Told::default();
+        let (mut now_ns, mut up_since_ns) = (0, None);
+        for call in calls {
+            match call {
+                Call::Beat(id) | Call::Hello(id) => {
+                    match call {
+                        Call::Beat(_) => peers.heard(&beat(NodeId(id)), now_ns, UNIX),
+                        _ => {
+                            let hello = Hello { beat: beat(NodeId(id)), settings: vec![] };
+                            peers.hello(&hello, now_ns, UNIX);
+                        }
+                    }
+                    let it = model.entry(id).or_default();
+                    it.is_peer = !it.has_said_bye;
+                    it.unheard_ns = 0;
+                }
+                Call::Bye(id) => {
+                    peers.bye(NodeId(id), now_ns);
+                    let it = model.entry(id).or_default();
+                    (it.is_peer, it.has_said_bye) = (false, true);
+                }
+                Call::LinkUp => {
+                    peers.link_up(now_ns);
+                    up_since_ns = Some(now_ns);
+                }
+                Call::LinkDown => {
+                    peers.link_down(now_ns);
+                    up_since_ns = None;
+                }
+                Call::Wait(more) => {
+                    let unheard_ns = settled_ns(up_since_ns, now_ns, now_ns + more);
+                    model.values_mut().for_each(|it| it.unheard_ns += unheard_ns);
+                    now_ns += more;
+                }
+            }
+            let was_due = peers.next_ns().is_some_and(|it| it <= now_ns);
+            let is_beat_due = peers.beat_due(now_ns);
+            peers.tick(now_ns);
+            model.values_mut().for_each(|it| it.is_peer &= it.unheard_ns < 30 * SECOND);
+            let mut changed = is_beat_due;
+            while let Some(event) = peers.poll_event() {
+                changed |= matches!(event, PeerEvent::Silent(_) | PeerEvent::Gone(_, Why::Silent));
+                told.fold(&event);
+            }
+            prop_assert!(was_due || !changed, "it was not due");
+            prop_assert!(peers.next_ns().is_none_or(|it| it > now_ns), "nothing is left to do");
+            let all = || model.iter().filter(|(_, it)| it.is_peer);
+            prop_assert!(told.peers.iter().copied().eq(all().map(|it| NodeId(*it.0))));
+            prop_assert!(peers.iter().map(Peer::id).eq(told.peers.iter().copied()));
+            let silent = all().filter(|(_, it)| it.unheard_ns >= 10 * SECOND);
+            prop_assert!(told.silent.iter().copied().eq(silent.map(|it| NodeId(*it.0))));
+            let is_silent = |it: &&Peer| it.is_silent();
+            prop_assert_eq!(peers.iter().filter(is_silent).count(), told.silent.len());
+        }
+    }
+}

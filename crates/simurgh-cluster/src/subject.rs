@@ -1,0 +1,225 @@
+//! Where an envelope goes: the names that a cluster's subjects have at its engine.
+//!
+//! A topic's *bucket* is the upper twelve bits of its CRC-32. The subject of a topic has the bucket
+//! in it, so that a node may want one topic, or all of a bucket by one wildcard:
+//! `<prefix>.<space>.<a>.<bc>.<token>`, where `abc` are the bucket's hexadecimal digits.
+
+use std::fmt;
+
+use twox_hash::XxHash3_128;
+
+use crate::node_id::NodeId;
+
+/// The longest token of a name that is written out; beyond that it is a hash. A subject is then at
+/// most 192 bytes long: engines close the whole link over one that is longer than 4 kB.
+pub const TOKEN_BYTES_MAX: usize = 160;
+/// The longest topic that has members elsewhere: its length is two bytes of the envelope.
+pub const TOPIC_BYTES_MAX: usize = u16::MAX as usize;
+/// The longest prefix.
+pub const PREFIX_BYTES_MAX: usize = 24;
+/// How many buckets topics are in.
+pub const BUCKETS: usize = 1 << 12;
+
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
+/// One of [`BUCKETS`] parts that topics are in, by their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Bucket(u16);
+
+impl Bucket {
+    /// Of a topic.
+    pub fn of(topic: &str) -> Self {
+        Self((crc32fast::hash(topic.as_bytes()) >> 20) as u16)
+    }
+
+    /// By its number, of which the lower twelve bits count.
+    pub const fn new(number: u16) -> Self {
+        Self(number % BUCKETS as u16)
+    }
+
+    /// Below [`BUCKETS`].
+    pub const fn number(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Three hexadecimal digits, lower case.
+impl fmt::Display for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:03x}", self.0)
+    }
+}
+
+/// What the subjects of a topic are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Space {
+    /// `b`: broadcasts, for all nodes with members.
+    Broadcast,
+    /// `h`: broadcasts that the engine is to store first.
+    Store,
+    /// `p`: changes of presences.
+    Presence,
+}
+
+impl Space {
+    const fn letter(self) -> char {
+        match self {
+            Self::Broadcast => 'b',
+            Self::Store => 'h',
+            Self::Presence => 'p',
+        }
+    }
+}
+
+/// What a node wants to hear.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Interest {
+    /// One topic.
+    Exact(Space, Box<str>),
+    /// All topics of a bucket.
+    Whole(Space, Bucket),
+    /// What is for all nodes.
+    Nodes,
+    /// What is for this node alone.
+    Node(NodeId),
+}
+
+/// Where an envelope goes, as an engine takes it: dots between tokens, no wildcard.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Subject(Box<str>);
+
+impl Subject {
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a cluster's subjects begin with, so that several share one engine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Prefix(Box<str>);
+
+/// What is wrong with a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PrefixError {
+    /// It has no character.
+    Empty,
+    /// It has more than [`PREFIX_BYTES_MAX`].
+    TooLong(usize),
+    /// It has one that is not among `a-z`, `0-9`, `_`, `-`.
+    Character(char),
+}
+
+impl fmt::Display for PrefixError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("a prefix has one character at least"),
+            Self::TooLong(bytes) => {
+                write!(f, "a prefix of {bytes} characters is too long: {PREFIX_BYTES_MAX} at most")
+            }
+            Self::Character(wrong) => {
+                write!(f, "a prefix has a-z, 0-9, _ and - only, not {wrong:?}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PrefixError {}
+
+impl Prefix {
+    /// One of `[a-z0-9_-]{1,24}`.
+    ///
+    /// # Errors
+    /// It is empty, too long, or has another character.
+    pub fn new(text: &str) -> Result<Self, PrefixError> {
+        let is_taken = |it: &char| matches!(it, 'a'..='z' | '0'..='9' | '_' | '-');
+        if let Some(wrong) = text.chars().find(|it| !is_taken(it)) {
+            return Err(PrefixError::Character(wrong));
+        }
+        match text.len() {
+            0 => Err(PrefixError::Empty),
+            bytes if bytes > PREFIX_BYTES_MAX => Err(PrefixError::TooLong(bytes)),
+            _ => Ok(Self(text.into())),
+        }
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Where the envelopes of a topic go.
+    pub fn topic(&self, space: Space, topic: &str) -> Subject {
+        let mut text = self.bucket(space, Bucket::of(topic), TOKEN_BYTES_MAX);
+        push_token(&mut text, topic);
+        Subject(text.into())
+    }
+
+    /// Where what is for all nodes goes.
+    pub fn nodes(&self) -> Subject {
+        Subject(format!("{}.n", self.0).into())
+    }
+
+    /// Where what is for one node goes.
+    pub fn node(&self, id: NodeId) -> Subject {
+        Subject(format!("{}.n.{id}", self.0).into())
+    }
+
+    /// The subject that is subscribed to for an interest; with a wildcard for a whole bucket.
+    pub fn filter(&self, interest: &Interest) -> Subject {
+        match interest {
+            Interest::Exact(space, topic) => self.topic(*space, topic),
+            Interest::Whole(space, bucket) => {
+                let mut text = self.bucket(*space, *bucket, 1);
+                text.push('*');
+                Subject(text.into())
+            }
+            Interest::Nodes => self.nodes(),
+            Interest::Node(id) => self.node(*id),
+        }
+    }
+
+    /// The beginning of the subjects of a bucket, with room for so much more.
+    fn bucket(&self, space: Space, bucket: Bucket, more: usize) -> String {
+        let digit = |shift: u16| char::from(HEX[usize::from(bucket.0 >> shift & 15)]);
+        let mut text = String::with_capacity(self.0.len() + 8 + more);
+        text.push_str(&self.0);
+        for it in ['.', space.letter(), '.', digit(8), '.', digit(4), digit(0), '.'] {
+            text.push(it.to_ascii_lowercase());
+        }
+        text
+    }
+}
+
+/// The token of a topic: its bytes where engines take them as they are, `=HH` for each other one,
+/// `=0` for none; `=~` and a hash where that is too long. No two short names have the same.
+fn push_token(text: &mut String, topic: &str) {
+    if topic.is_empty() {
+        return text.push_str("=0");
+    }
+    let start = text.len();
+    for byte in topic.bytes() {
+        match byte {
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'_' | b':' | b'-' | b'/' | b'@' => {
+                text.push(char::from(byte));
+            }
+            _ => {
+                text.push('=');
+                text.push(char::from(HEX[usize::from(byte >> 4)]));
+                text.push(char::from(HEX[usize::from(byte & 15)]));
+            }
+        }
+        if text.len() - start > TOKEN_BYTES_MAX {
+            text.truncate(start);
+            let hash = XxHash3_128::oneshot(topic.as_bytes());
+            text.push_str(&format!("=~{hash:032x}"));
+            return;
+        }
+    }
+}

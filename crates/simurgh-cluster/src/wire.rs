@@ -1,0 +1,151 @@
+//! Numbers and texts as bytes: little endian, lengths before what they measure.
+
+/// Why bytes are not what was to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WireError {
+    /// They end too early.
+    Cut,
+    /// A text is none.
+    NotUtf8,
+}
+
+/// Reads from the front of bytes that somebody else wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Bytes that nobody has read.
+    pub(crate) const fn left(&self) -> &'a [u8] {
+        self.0
+    }
+
+    pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8], WireError> {
+        let (taken, left) = self.0.split_at_checked(count).ok_or(WireError::Cut)?;
+        self.0 = left;
+        Ok(taken)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let (taken, left) = self.0.split_first_chunk().ok_or(WireError::Cut)?;
+        self.0 = left;
+        Ok(*taken)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, WireError> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, WireError> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, WireError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, WireError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// A text with one byte of length before it.
+    pub(crate) fn text8(&mut self) -> Result<&'a str, WireError> {
+        let count = self.u8()?;
+        text(self.bytes(count.into())?)
+    }
+
+    /// A text with two bytes of length before it.
+    pub(crate) fn text16(&mut self) -> Result<&'a str, WireError> {
+        let count = self.u16()?;
+        text(self.bytes(count.into())?)
+    }
+
+    /// Bytes with four bytes of length before them.
+    pub(crate) fn bytes32(&mut self) -> Result<&'a [u8], WireError> {
+        let count = self.u32()?;
+        // A length that the machine cannot count is longer than anything it holds.
+        self.bytes(usize::try_from(count).map_err(|_| WireError::Cut)?)
+    }
+}
+
+/// Bytes as the text that they should be.
+pub(crate) fn text(bytes: &[u8]) -> Result<&str, WireError> {
+    simdutf8::basic::from_utf8(bytes).map_err(|_| WireError::NotUtf8)
+}
+
+/// A text with one byte of length before it; `false`, and nothing written, if it is longer than
+/// `bytes_max`.
+#[must_use]
+pub(crate) fn put_text8(out: &mut Vec<u8>, text: &str, bytes_max: u8) -> bool {
+    let Some(count) = u8::try_from(text.len()).ok().filter(|count| *count <= bytes_max) else {
+        return false;
+    };
+    out.push(count);
+    out.extend_from_slice(text.as_bytes());
+    true
+}
+
+/// A text with two bytes of length before it; `false`, and nothing written, if it is longer.
+#[must_use]
+pub(crate) fn put_text16(out: &mut Vec<u8>, text: &str) -> bool {
+    let Ok(count) = u16::try_from(text.len()) else { return false };
+    out.extend_from_slice(&count.to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+    true
+}
+
+/// Bytes with four bytes of length before them; `false`, and nothing written, if there are more.
+#[must_use]
+pub(crate) fn put_bytes32(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    let Ok(count) = u32::try_from(bytes.len()) else { return false };
+    out.extend_from_slice(&count.to_le_bytes());
+    out.extend_from_slice(bytes);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again_and_every_cut_is_seen() {
+        let mut out = vec![7];
+        out.extend_from_slice(&0x0102_u16.to_le_bytes());
+        out.extend_from_slice(&u32::MAX.to_le_bytes());
+        out.extend_from_slice(&0x0102_0304_0506_0708_u64.to_le_bytes());
+        assert!(put_text8(&mut out, "é", 2) && put_text16(&mut out, "räum"));
+        assert!(put_bytes32(&mut out, &[0, 255]));
+        let read = |bytes| {
+            let mut reader = Reader::new(bytes);
+            let numbers = (reader.u8()?, reader.u16()?, reader.u32()?, reader.u64()?);
+            let texts = (reader.text8()?, reader.text16()?, reader.bytes32()?);
+            Ok::<_, WireError>((numbers, texts, reader.left()))
+        };
+        let numbers = (7, 0x0102, u32::MAX, 0x0102_0304_0506_0708);
+        let texts = ("é", "räum", &[0, 255][..]);
+        assert_eq!(read(&out), Ok((numbers, texts, &[][..])));
+        for cut in 0..out.len() {
+            assert_eq!(read(&out[..cut]), Err(WireError::Cut), "{cut} bytes");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_for_its_length_is_not_written() {
+        let mut out = Vec::new();
+        assert!(!put_text8(&mut out, "abc", 2) && !put_text8(&mut out, &"x".repeat(256), 255));
+        assert!(!put_text16(&mut out, &"x".repeat(65_536)));
+        assert!(out.is_empty());
+        assert!(put_text8(&mut out, &"x".repeat(255), 255));
+        assert!(put_text16(&mut out, &"x".repeat(65_535)));
+        assert_eq!(out.len(), 1 + 255 + 2 + 65_535);
+    }
+
+    #[test]
+    fn a_text_that_is_none_is_refused() {
+        assert_eq!(Reader::new(&[1, 0xff]).text8(), Err(WireError::NotUtf8));
+        assert_eq!(Reader::new(&[1, 0, 0xc3]).text16(), Err(WireError::NotUtf8));
+    }
+}

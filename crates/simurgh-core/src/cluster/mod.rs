@@ -1,0 +1,78 @@
+//! A node that is one of several: which topics it wants to hear of.
+//!
+//! A shard says when a topic has its first member or listener here, and when it has none any more.
+//! Socket ids are no topics to be heard: `disconnect` comes to all nodes.
+
+pub(crate) mod call;
+
+use self::call::ToCluster;
+use crate::core::Core;
+use crate::id::ChannelId;
+use crate::listeners::Listener;
+use crate::node::Node;
+use crate::registry::{SOCKET_ID, TopicId};
+
+impl<N: Node> Core<N> {
+    /// A membership was made; other nodes' broadcasts are wanted before its client hears of it.
+    #[inline(always)]
+    pub(crate) fn is_member(&mut self, membership: u32) {
+        if self.node.cluster().is_some() {
+            self.wants_topic(membership);
+        }
+    }
+
+    #[inline(never)]
+    fn wants_topic(&mut self, membership: u32) {
+        let member = self.registry.member(membership).filter(|it| !it.is(SOCKET_ID));
+        let topic = member.map(|it| it.topic).and_then(|id| self.registry.topic_mut(id));
+        if let Some(topic) = topic
+            && !std::mem::replace(&mut topic.deliveries.is_wanted, true)
+            && let Some(cluster) = self.node.cluster()
+        {
+            cluster.tell(ToCluster::TopicBegins((&*topic.name).into(), self.shard));
+        }
+    }
+
+    /// A membership has left its topic, which is still there.
+    #[inline(always)]
+    pub(crate) fn is_left(&mut self, topic: TopicId) {
+        if self.node.cluster().is_some() {
+            self.wants_topic_no_more(topic);
+        }
+    }
+
+    #[inline(never)]
+    fn wants_topic_no_more(&mut self, id: TopicId) {
+        let topic = self.registry.topic_mut(id).filter(|it| it.len() == 0);
+        if let Some(topic) = topic
+            && std::mem::take(&mut topic.deliveries.is_wanted)
+            && !self.fanout.listens_to(&topic.name)
+            && let Some(cluster) = self.node.cluster()
+        {
+            cluster.tell(ToCluster::TopicEnds((&*topic.name).into(), self.shard));
+        }
+    }
+
+    /// Somebody outside of all channels hears a topic.
+    pub(crate) fn listen(&mut self, topic: Box<str>, listener: Listener) {
+        if let Some(cluster) = self.node.cluster() {
+            cluster.tell(ToCluster::TopicBegins(topic.clone(), self.shard));
+        }
+        self.fanout.listen(topic, listener);
+    }
+
+    /// And no longer.
+    pub(crate) fn unlisten(&mut self, topic: Box<str>, name: ChannelId) {
+        self.fanout.unlisten(&topic, name);
+        let members = self.registry.find(&topic).and_then(|id| self.registry.topic(id));
+        if let Some(cluster) = self.node.cluster()
+            && !members.is_some_and(|it| it.deliveries.is_wanted)
+            && !self.fanout.listens_to(&topic)
+        {
+            cluster.tell(ToCluster::TopicEnds(topic, self.shard));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! The topics of a shard whose presences other nodes have a part in.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use simurgh_presence::{Owner, Snapshot};
+
+use super::call::PresenceConfig;
+use super::home::Home;
+use simurgh_presence::{FromPeers, ToPeers};
+
+/// Topics of which a node that is gone is taken out in one turn.
+const FORGOTTEN_PER_TURN: usize = 256;
+
+/// What a home keeps for the other nodes' sake, beside what each topic does.
+#[derive(Default)]
+pub(super) struct Abroad {
+    /// No entries of a topic that is not here had a version above this: what other nodes know of
+    /// one that was here before is older than all that is said of it again.
+    pub(super) version: u64,
+    /// What is to be said next, of which topic.
+    outbox: Vec<(Rc<str>, ToPeers)>,
+    /// Topics of which a node is still to be taken out.
+    gone: VecDeque<(Rc<str>, Owner)>,
+}
+
+impl Home {
+    /// A channel of this node begins to use the presences of a topic.
+    pub(super) fn begin(&mut self, name: &str, config: &PresenceConfig, now_ns: u64) {
+        if self.abroad.is_none() {
+            return;
+        }
+        if let Some(peers) = self.open(name, now_ns).and_then(|topic| topic.peers.as_mut()) {
+            peers.channels += 1;
+        }
+        self.gather(name);
+        self.look_soon(name, config, now_ns);
+    }
+
+    /// Something comes from other nodes.
+    pub(super) fn hear(
+        &mut self,
+        name: &str,
+        what: FromPeers,
+        config: &PresenceConfig,
+        now_ns: u64,
+    ) {
+        let Some(abroad) = &mut self.abroad else { return };
+        let Some(topic) = self.topics.get_mut(name) else {
+            if let FromPeers::Wants(node) = what {
+                let (owner, version) = (self.owner, abroad.version);
+                let nobody = Snapshot { owner, version, entries: Vec::new() };
+                abroad.outbox.push((name.into(), ToPeers::State(node, nobody)));
+            }
+            return;
+        };
+        let before = topic.table.len();
+        topic.hear(what);
+        self.entries = self.entries + topic.table.len() - before;
+        self.gather(name);
+        self.look_soon(name, config, now_ns);
+    }
+
+    /// A node is gone: it is taken out of all topics, bit by bit.
+    pub(super) fn forget(&mut self, node: Owner) {
+        let Some(abroad) = &mut self.abroad else { return };
+        let mut names: Vec<Rc<str>> = self.topics.keys().map(Rc::clone).collect();
+        // The order of the table is another in each process.
+        names.sort_unstable();
+        abroad.gone.extend(names.into_iter().map(|name| (name, node)));
+    }
+
+    /// Whether a node that is gone is still to be taken out of topics.
+    pub(super) fn is_forgetting(&self) -> bool {
+        self.abroad.as_ref().is_some_and(|it| !it.gone.is_empty())
+    }
+
+    /// Takes it out of some.
+    pub(super) fn go_on_forgetting(&mut self, config: &PresenceConfig, now_ns: u64) {
+        for _ in 0..FORGOTTEN_PER_TURN {
+            let gone = self.abroad.as_mut().and_then(|it| it.gone.pop_front());
+            let Some((name, node)) = gone else { return };
+            if let Some(topic) = self.topics.get_mut(&name) {
+                let before = topic.table.len();
+                topic.forget(node);
+                self.entries = self.entries + topic.table.len() - before;
+                self.gather(&name);
+                self.look_soon(&name, config, now_ns);
+            }
+        }
+    }
+
+    /// Gathers what a topic has to say to other nodes.
+    pub(super) fn gather(&mut self, name: &str) {
+        let Some(abroad) = &mut self.abroad else { return };
+        let Some((name, topic)) = self.topics.get_key_value(name) else { return };
+        // It is looked at again through the mutable way, which has no key to be shared.
+        let name = Rc::clone(name);
+        if topic.peers.as_ref().is_some_and(|peers| !peers.outbox.is_empty())
+            && let Some(peers) = self.topics.get_mut(&name).and_then(|it| it.peers.as_mut())
+        {
+            let said = peers.outbox.drain(..);
+            abroad.outbox.extend(said.map(|what| (Rc::clone(&name), what)));
+        }
+    }
+
+    /// A topic of which nothing is left.
+    pub(super) fn close(&mut self, name: &str) {
+        let Some(topic) = self.topics.remove(name) else { return };
+        self.entries = self.entries.saturating_sub(topic.table.len());
+        if let Some(abroad) = &mut self.abroad {
+            abroad.version = abroad.version.max(topic.table.version());
+            abroad.outbox.push((name.into(), ToPeers::End));
+        }
+    }
+
+    /// What is to be said to other nodes, of which topic.
+    pub(super) fn take_outbox(&mut self) -> Vec<(Rc<str>, ToPeers)> {
+        self.abroad.as_mut().map(|it| std::mem::take(&mut it.outbox)).unwrap_or_default()
+    }
+}

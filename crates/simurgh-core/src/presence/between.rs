@@ -1,0 +1,89 @@
+//! What the nodes of a cluster say to each other of a topic's presences, each of its own entries.
+
+use simurgh_presence::{Applied, Owner};
+
+use super::call::{PresenceAnswer, PresenceConfig, PresenceList};
+use super::topic::{NOBODY, Topic};
+use simurgh_presence::{FromPeers, ToPeers};
+
+impl Topic {
+    /// Channels of this node begin to use the topic's presences, or code outside of channels wants
+    /// the list: the other nodes are to be asked.
+    pub(super) fn begin(&mut self, now_ns: u64) {
+        if let Some(peers) = &mut self.peers {
+            peers.ask(now_ns);
+            peers.outbox.push(ToPeers::Begin);
+        }
+    }
+
+    /// Does what other nodes say, or answers them.
+    pub(super) fn hear(&mut self, what: FromPeers) {
+        let Some(peers) = &mut self.peers else { return };
+        let applied = match what {
+            FromPeers::Asked(nodes) => return peers.asked(&nodes),
+            FromPeers::Delta(delta) => self.table.learn(delta),
+            FromPeers::State(state) => {
+                peers.answers(state.owner);
+                self.table.answer(state)
+            }
+            FromPeers::Wants(node) => {
+                // Or who gets the snapshot would have to ask again at the delta that follows.
+                peers.outbox.extend(self.table.take_delta().map(ToPeers::Delta));
+                peers.outbox.push(ToPeers::State(node, self.table.snapshot()));
+                return;
+            }
+        };
+        if let Applied::Ask { owner, .. } = applied {
+            peers.outbox.push(ToPeers::Ask(owner));
+        }
+    }
+
+    /// A node is gone, and its entries with it.
+    pub(super) fn forget(&mut self, node: Owner) {
+        self.table.node_down(node);
+        if let Some(peers) = &mut self.peers {
+            peers.answers(node);
+        }
+    }
+
+    /// Tells other nodes what is due; whether it is time to tell members as well.
+    pub(super) fn tell_peers(&mut self, config: &PresenceConfig, now_ns: u64) -> bool {
+        let is_for_members = self.next_diff_ns(config).is_some_and(|due_ns| due_ns <= now_ns);
+        let Some(peers) = &mut self.peers else { return is_for_members };
+        if let Some(delta) = self.table.take_delta() {
+            peers.says(now_ns);
+            peers.outbox.push(ToPeers::Delta(delta));
+            self.told_ns = Some(now_ns);
+        } else if peers.repeats(now_ns) {
+            peers.outbox.push(ToPeers::Delta(self.table.repeat_delta()));
+        }
+        peers.has_answers(now_ns) && is_for_members
+    }
+
+    /// Who is to be answered now that wants the list, and what.
+    pub(super) fn answers(
+        &mut self,
+        config: &PresenceConfig,
+        now_ns: u64,
+    ) -> Vec<(PresenceAnswer, PresenceList)> {
+        let Some(peers) = self.peers.as_mut().filter(|it| !it.lists.is_empty()) else {
+            return Vec::new();
+        };
+        if !peers.has_answers(now_ns) {
+            return Vec::new();
+        }
+        let lists = std::mem::take(&mut peers.lists);
+        lists.into_iter().map(|answer| (answer, self.show(config, now_ns))).collect()
+    }
+
+    /// Who is present. Not as members are shown it: they would be told of all that came and went
+    /// since.
+    pub(super) fn show(&self, config: &PresenceConfig, seed: u64) -> PresenceList {
+        let (entries, keys) = (self.table.len(), self.table.keys());
+        if entries == 0 {
+            return PresenceList { json: NOBODY.into(), ..PresenceList::default() };
+        }
+        let keys_max = if entries > config.list_max { config.sample } else { keys };
+        PresenceList { entries, keys, json: self.sample(keys_max, seed) }
+    }
+}

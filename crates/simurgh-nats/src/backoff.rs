@@ -1,0 +1,31 @@
+//! How long to wait before the next link.
+
+use std::time::Duration;
+
+const FIRST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// Before attempt number `attempt`, from 0: 100 ms, twice as long each time, 5 s at most; of that,
+/// half to one and a half by lot, so that nodes do not come back all at once.
+pub(crate) fn delay(attempt: u32, random: &mut fastrand::Rng) -> Duration {
+    let longer = FIRST.saturating_mul(1 << attempt.min(10));
+    longer.min(LONGEST).mul_f64(0.5 + random.f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_grow_to_a_bound_and_are_not_the_same() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for attempt in 0..100 {
+            let middle = (100 << attempt.min(10)).min(5_000);
+            let found = delay(attempt, &mut random).as_millis();
+            assert!((middle / 2..=middle * 3 / 2).contains(&found), "{attempt}: {found}");
+        }
+        let many: Vec<_> = (0..50).map(|_| delay(0, &mut random)).collect();
+        let (least, most) = (many.iter().min().unwrap(), many.iter().max().unwrap());
+        assert!(*most - *least > Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,318 @@
+//! Where the engine is, and how a node shows who it is.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use simurgh_cluster::Prefix;
+
+const PORT: u16 = 4222;
+
+/// Of a node's link to its engine. Files are read again for each link, so a secret or certificate
+/// that was renewed is in force from the next one on.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// One of them is enough to be told of the others; tried in an order by lot.
+    pub servers: Vec<Server>,
+    /// What all subjects begin with.
+    pub prefix: Prefix,
+    /// The node's, as the engine's own tools show its connection.
+    pub name: String,
+    /// Who the node is.
+    pub credentials: Credentials,
+    /// How the link is encrypted.
+    pub tls: Tls,
+}
+
+impl Config {
+    /// Without credentials, and encrypted only where the engine wants it.
+    pub fn new(servers: Vec<Server>, prefix: Prefix, name: impl Into<String>) -> Self {
+        let (credentials, tls) = (Credentials::None, Tls::default());
+        Self { servers, prefix, name: name.into(), credentials, tls }
+    }
+}
+
+/// What a node shows to its engine.
+#[derive(Clone, Debug, Default)]
+pub enum Credentials {
+    /// Nothing, or the certificate of [`Tls::identity`].
+    #[default]
+    None,
+    /// A name and its password.
+    Password {
+        /// The user's name.
+        user: String,
+        /// The user's password.
+        password: Secret,
+    },
+    /// One word for all.
+    Token(Secret),
+    /// The seed of a user's nkey, `SU…`: it signs what the server asks, and stays in the node.
+    Nkey(Secret),
+    /// A user's token and the seed of its nkey: the text of a `.creds` file.
+    Creds(Secret),
+}
+
+/// How a link is encrypted. An engine that wants it gets it without any setting; whatever is set
+/// here makes it necessary.
+#[derive(Clone, Debug, Default)]
+pub struct Tls {
+    /// No link without it.
+    pub is_required: bool,
+    /// Before the server's first word, as its `handshake_first` wants it.
+    pub is_first: bool,
+    /// PEM file of who may sign the servers' certificates, in place of Mozilla's list.
+    pub ca: Option<PathBuf>,
+    /// PEM files of this node's own certificate and its key.
+    pub identity: Option<Identity>,
+}
+
+impl Tls {
+    pub(crate) fn is_necessary(&self) -> bool {
+        self.is_required || self.is_first || self.ca.is_some() || self.identity.is_some()
+    }
+}
+
+/// A certificate and its key.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// PEM file with the certificate, and those between it and its root.
+    pub certificate: PathBuf,
+    /// PEM file with the key.
+    pub key: PathBuf,
+}
+
+/// What nobody is to see: neither `Debug` nor an error shows it.
+#[derive(Clone)]
+pub enum Secret {
+    /// Itself.
+    Text(String),
+    /// The file it stands in; white space around it does not count.
+    File(PathBuf),
+}
+
+impl Secret {
+    /// Itself; read of its file, if it has one.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not text; it is named.
+    pub(crate) fn reveal(&self) -> io::Result<String> {
+        match self {
+            Self::Text(text) => Ok(text.clone()),
+            Self::File(path) => {
+                let text = fs::read_to_string(path).map_err(|error| of_file(path, &error))?;
+                Ok(text.trim().to_owned())
+            }
+        }
+    }
+}
+
+/// The file, but not what is in it.
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(_) => f.write_str("Text(…)"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
+    }
+}
+
+/// An error with the file that it is about.
+pub(crate) fn of_file(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// The address of a server: `nats://host:port`, `tls://host:port`, or without a scheme. The port
+/// is 4222 if none is said.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Server {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) is_tls: bool,
+    /// What its certificate is for, if that is another name: a server tells addresses of others.
+    pub(crate) name: Option<String>,
+}
+
+impl Server {
+    /// What the server's certificate must be for.
+    pub(crate) fn certificate_name(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.host)
+    }
+
+    /// Another server of the same cluster, as this one tells of it.
+    pub(crate) fn told(&self, address: &str) -> Option<Self> {
+        let mut told: Self = address.parse().ok()?;
+        told.is_tls |= self.is_tls;
+        if told.host.parse::<std::net::IpAddr>().is_ok() {
+            told.name = Some(self.certificate_name().to_owned());
+        }
+        Some(told)
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.is_tls { "tls" } else { "nats" };
+        match self.host.contains(':') {
+            true => write!(f, "{scheme}://[{}]:{}", self.host, self.port),
+            false => write!(f, "{scheme}://{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// What is wrong with a server's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerError {
+    /// Its scheme is neither `nats` nor `tls`.
+    Scheme,
+    /// It has no host, or one that cannot be.
+    Host,
+    /// What follows the last colon is no port.
+    Port,
+    /// A name and a password in it would be seen wherever the address is shown.
+    Credentials,
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Scheme => "a server begins with nats:// or tls://, or has no scheme",
+            Self::Host => "a server is nats://host:port, and this one has no proper host",
+            Self::Port => "a server is nats://host:port, and this one has no proper port",
+            Self::Credentials => {
+                "a server's address is shown in logs: user and password have settings of their own"
+            }
+        })
+    }
+}
+
+impl std::error::Error for ServerError {}
+
+impl FromStr for Server {
+    type Err = ServerError;
+
+    fn from_str(text: &str) -> Result<Self, ServerError> {
+        let (is_tls, rest) = match text.split_once("://") {
+            Some(("nats", rest)) => (false, rest),
+            Some(("tls", rest)) => (true, rest),
+            Some(_) => return Err(ServerError::Scheme),
+            None => (false, text),
+        };
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        if rest.contains('@') {
+            return Err(ServerError::Credentials);
+        }
+        let (host, port) = match rest.strip_prefix('[') {
+            Some(address) => {
+                let (host, port) = address.split_once(']').ok_or(ServerError::Host)?;
+                host.parse::<std::net::Ipv6Addr>().map_err(|_| ServerError::Host)?;
+                match port.strip_prefix(':') {
+                    None if port.is_empty() => (host, None),
+                    None => return Err(ServerError::Port),
+                    port => (host, port),
+                }
+            }
+            None => match rest.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (rest, None),
+            },
+        };
+        let is_of_host = |it: char| it.is_ascii_alphanumeric() || matches!(it, '.' | '-' | '_');
+        let is_host = host.contains(':') || host.chars().all(is_of_host);
+        if host.is_empty() || !is_host {
+            return Err(ServerError::Host);
+        }
+        let port = match port {
+            None => PORT,
+            Some(port) => port.parse().ok().filter(|it| *it > 0).ok_or(ServerError::Port)?,
+        };
+        Ok(Self { host: host.to_owned(), port, is_tls, name: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shown(text: &str) -> Result<String, ServerError> {
+        text.parse::<Server>().map(|it| it.to_string())
+    }
+
+    #[test]
+    fn servers_are_written_in_several_ways() {
+        assert_eq!(shown("localhost").unwrap(), "nats://localhost:4222");
+        assert_eq!(shown("nats://10.0.0.1:5000").unwrap(), "nats://10.0.0.1:5000");
+        assert_eq!(shown("tls://a-b.example/").unwrap(), "tls://a-b.example:4222");
+        assert_eq!(shown("[::1]:4333").unwrap(), "nats://[::1]:4333");
+        assert_eq!(shown("nats://[::1]").unwrap(), "nats://[::1]:4222");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_server_is_named() {
+        assert_eq!(shown("http://a"), Err(ServerError::Scheme));
+        assert_eq!(shown("nats://"), Err(ServerError::Host));
+        assert_eq!(shown("nats://a b"), Err(ServerError::Host));
+        assert_eq!(shown("nats://[::1"), Err(ServerError::Host));
+        assert_eq!(shown("nats://[x]"), Err(ServerError::Host));
+        assert_eq!(shown("nats://[::1]4222"), Err(ServerError::Port));
+        assert_eq!(shown("nats://a:0"), Err(ServerError::Port));
+        assert_eq!(shown("nats://a:65536"), Err(ServerError::Port));
+        assert_eq!(shown("nats://me:word@a:4222"), Err(ServerError::Credentials));
+    }
+
+    #[test]
+    fn a_told_server_is_as_safe_as_the_one_that_told() {
+        let told = |by: &str, text: &str| by.parse::<Server>().unwrap().told(text).unwrap();
+        let by_name = told("tls://nats.example", "other.example:4223");
+        assert!(by_name.is_tls);
+        assert_eq!(by_name.certificate_name(), "other.example");
+        let by_address = told("tls://nats.example", "10.0.0.7:4223");
+        assert_eq!(by_address.certificate_name(), "nats.example");
+        assert!("nats.example".parse::<Server>().unwrap().told("http://x").is_none());
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        let secret = || Secret::Text("rosebud".to_owned());
+        let all = [
+            Credentials::Password { user: "kane".to_owned(), password: secret() },
+            Credentials::Token(secret()),
+            Credentials::Nkey(secret()),
+            Credentials::Creds(secret()),
+        ];
+        for credentials in all {
+            let servers = vec!["localhost".parse().unwrap()];
+            let mut config = Config::new(servers, Prefix::new("p").unwrap(), "n");
+            config.credentials = credentials;
+            let shown = format!("{config:?} {config:#?}");
+            assert!(!shown.contains("rosebud"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_secret_may_stand_in_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("password");
+        fs::write(&path, "rosebud\n").unwrap();
+        let secret = Secret::File(path.clone());
+        assert_eq!(secret.reveal().unwrap(), "rosebud");
+        assert!(!format!("{secret:?}").contains("rosebud"));
+        fs::remove_file(&path).unwrap();
+        let error = secret.reveal().unwrap_err().to_string();
+        assert!(error.contains("password"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_a_server_that_shows_otherwise(text in "\\PC{0,40}") {
+            if let Ok(server) = text.parse::<Server>() {
+                let again: Server = server.to_string().parse().unwrap();
+                prop_assert_eq!(again, server);
+            }
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! A link from its beginning to the first answer: address, TLS, who is who.
+
+#![allow(
+    clippy::disallowed_types,
+    reason = "made and used in the runtime whose thread has the main table of descriptors"
+)]
+
+use std::fmt::Write as _;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use rustls::pki_types::ServerName;
+use serde::{Deserialize, Serialize};
+use simurgh_cluster::adapter::Down;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::config::{Config, Credentials, Server};
+use crate::nkey::{self, BadCredentials, Nkey};
+use crate::tls;
+use crate::wire::{Decoder, Op};
+
+/// How long one address may take until it has answered.
+const ADDRESS_TIME_MAX: Duration = Duration::from_secs(5);
+/// Addresses of one server that are tried.
+const ADDRESSES_MAX: usize = 8;
+/// What an envelope may need, and a server takes unless it is told otherwise.
+pub(crate) const ENVELOPE_BYTES_MAX: usize = 1 << 20;
+/// Servers that one may tell of.
+const TOLD_MAX: usize = 64;
+
+/// The two ways in which bytes go.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A server that has answered.
+pub(crate) struct Established {
+    pub(crate) stream: Box<dyn Stream>,
+    /// With what was read behind the answer.
+    pub(crate) decoder: Decoder,
+    /// Others of its cluster.
+    pub(crate) told: Vec<Server>,
+    pub(crate) server: Server,
+    pub(crate) version: String,
+}
+
+/// What a server says of itself.
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+struct Info {
+    version: String,
+    max_payload: usize,
+    tls_required: bool,
+    tls_available: bool,
+    nonce: String,
+    connect_urls: Vec<String>,
+}
+
+impl Default for Info {
+    fn default() -> Self {
+        let (tls_required, tls_available) = (false, false);
+        let (version, nonce, connect_urls) = (String::new(), String::new(), Vec::new());
+        let max_payload = ENVELOPE_BYTES_MAX;
+        Self { version, max_payload, tls_required, tls_available, nonce, connect_urls }
+    }
+}
+
+/// The servers of which another tells in its `INFO`.
+pub(crate) fn told(by: &Server, json: &[u8]) -> Vec<Server> {
+    let info: Info = serde_json::from_slice(json).unwrap_or_default();
+    info.connect_urls.iter().take(TOLD_MAX).filter_map(|it| by.told(it)).collect()
+}
+
+/// What a client says of itself. Not `Debug`: it has secrets.
+#[derive(Serialize)]
+struct Connect<'a> {
+    verbose: bool,
+    pedantic: bool,
+    /// Nobody hears what it publishes itself.
+    echo: bool,
+    headers: bool,
+    no_responders: bool,
+    protocol: u8,
+    tls_required: bool,
+    lang: &'a str,
+    version: &'a str,
+    name: &'a str,
+    #[serde(flatten)]
+    who: Who,
+}
+
+#[derive(Default, Serialize)]
+struct Who {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pass: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    auth_token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nkey: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jwt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sig: Option<String>,
+}
+
+impl Who {
+    fn of(credentials: &Credentials, nonce: &str) -> Result<Self, Down> {
+        let bad = |error: BadCredentials| refused(error.to_string());
+        let unread = |error: io::Error| refused(format!("the credentials: {error}"));
+        let mut who = Self::default();
+        match credentials {
+            Credentials::None => {}
+            Credentials::Password { user, password } => {
+                who.user = Some(user.clone());
+                who.pass = Some(password.reveal().map_err(unread)?);
+            }
+            Credentials::Token(token) => who.auth_token = Some(token.reveal().map_err(unread)?),
+            Credentials::Nkey(seed) => {
+                let key = Nkey::of_seed(&seed.reveal().map_err(unread)?).map_err(bad)?;
+                who.nkey = Some(key.public());
+                who.sig = Some(key.sign(nonce));
+            }
+            Credentials::Creds(text) => {
+                let text = text.reveal().map_err(unread)?;
+                let (token, seed) = nkey::parts_of_creds(&text).map_err(bad)?;
+                who.jwt = Some(token.to_owned());
+                who.sig = Some(Nkey::of_seed(seed).map_err(bad)?.sign(nonce));
+            }
+        }
+        Ok(who)
+    }
+}
+
+/// Tries servers in this order until one answers.
+///
+/// # Errors
+/// None does: what each of them said, or did not, in the order of their names.
+pub(crate) async fn connect(
+    config: Arc<Config>,
+    servers: Vec<Server>,
+    name: String,
+) -> Result<Established, Down> {
+    let mut failures: Vec<(String, Down)> = Vec::new();
+    for server in servers {
+        let shown = server.to_string();
+        match one(&config, server, &name).await {
+            Ok(established) => return Ok(established),
+            Err(down) => failures.push((shown, down)),
+        }
+    }
+    failures.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let is_refused = failures.iter().any(|(_, down)| matches!(down, Down::Refused(_)));
+    let mut text = String::new();
+    for (server, down) in failures {
+        let (Down::Broken(why) | Down::Refused(why)) = down;
+        let between = if text.is_empty() { "" } else { "; " };
+        // Writing to a string does not fail.
+        let _ = write!(text, "{between}{server}: {why}");
+    }
+    if text.is_empty() {
+        text.push_str("no server is named");
+    }
+    Err(if is_refused { Down::Refused(text.into()) } else { Down::Broken(text.into()) })
+}
+
+async fn one(config: &Config, server: Server, name: &str) -> Result<Established, Down> {
+    let addresses = timeout(ADDRESS_TIME_MAX, lookup_host((server.host.as_str(), server.port)));
+    let addresses = match addresses.await {
+        Ok(found) => found.map_err(|error| broken(format!("its name: {error}")))?,
+        Err(_) => return Err(broken("its name is not resolved in time")),
+    };
+    let mut last = broken("its name has no address");
+    for address in addresses.take(ADDRESSES_MAX) {
+        let greeted = async {
+            let stream = TcpStream::connect(address).await.map_err(|it| broken(it.to_string()))?;
+            stream.set_nodelay(true).map_err(|error| broken(error.to_string()))?;
+            // What a dead link has not brought yet is not to come after all, beside the next link
+            // that sends it again.
+            stream.set_zero_linger().map_err(|error| broken(error.to_string()))?;
+            greet(config, &server, stream, name).await
+        };
+        match timeout(ADDRESS_TIME_MAX, greeted).await {
+            Ok(Ok(established)) => return Ok(established),
+            Ok(Err(down)) => last = down,
+            Err(_) => last = broken("it does not answer"),
+        }
+    }
+    Err(last)
+}
+
+async fn greet(
+    config: &Config,
+    server: &Server,
+    stream: TcpStream,
+    name: &str,
+) -> Result<Established, Down> {
+    let is_tls_necessary = config.tls.is_necessary() || server.is_tls;
+    let mut stream: Box<dyn Stream> = Box::new(stream);
+    if config.tls.is_first {
+        stream = encrypt(config, server, stream).await?;
+    }
+    let mut decoder = Decoder::default();
+    let json = match read(&mut stream, &mut decoder).await? {
+        Op::Info(json) => json,
+        Op::Error(text) => return Err(of_error(&text)),
+        _ => return Err(broken("it is no NATS server: its first word is not INFO")),
+    };
+    let info: Info = serde_json::from_slice(&json)
+        .map_err(|error| broken(format!("its INFO is not understood: {error}")))?;
+    if info.max_payload < ENVELOPE_BYTES_MAX {
+        let text = format!(
+            "its max_payload is {}, and envelopes need {ENVELOPE_BYTES_MAX}",
+            info.max_payload
+        );
+        return Err(refused(text));
+    }
+    if !config.tls.is_first && (is_tls_necessary || info.tls_required) {
+        if !info.tls_required && !info.tls_available {
+            return Err(refused("TLS is required here, and it has none"));
+        }
+        // What stands behind INFO without encryption could be anybody's.
+        if !decoder.is_empty() {
+            return Err(broken("it says more than INFO before TLS"));
+        }
+        stream = encrypt(config, server, stream).await?;
+    }
+    let hello = Connect {
+        verbose: false,
+        pedantic: false,
+        echo: false,
+        headers: true,
+        no_responders: true,
+        protocol: 1,
+        tls_required: is_tls_necessary,
+        lang: "rust",
+        version: env!("CARGO_PKG_VERSION"),
+        name,
+        who: Who::of(&config.credentials, &info.nonce)?,
+    };
+    let hello = serde_json::to_string(&hello).map_err(|error| broken(error.to_string()))?;
+    let hello = format!("CONNECT {hello}\r\nPING\r\n");
+    let written = async {
+        stream.write_all(hello.as_bytes()).await?;
+        stream.flush().await
+    };
+    written.await.map_err(|error: io::Error| broken(error.to_string()))?;
+    let mut told_by = told(server, &json);
+    loop {
+        match read(&mut stream, &mut decoder).await? {
+            Op::Pong => break,
+            Op::Info(json) => told_by = told(server, &json),
+            Op::Error(text) => return Err(of_error(&text)),
+            _ => {}
+        }
+    }
+    let (server, version) = (server.clone(), info.version);
+    Ok(Established { stream, decoder, told: told_by, server, version })
+}
+
+async fn encrypt(
+    config: &Config,
+    server: &Server,
+    stream: Box<dyn Stream>,
+) -> Result<Box<dyn Stream>, Down> {
+    let client = tls::client(&config.tls).map_err(|error| refused(format!("TLS: {error}")))?;
+    let name = ServerName::try_from(server.certificate_name().to_owned())
+        .map_err(|error| broken(format!("TLS: {error}")))?;
+    let encrypted = TlsConnector::from(client).connect(name, stream).await;
+    Ok(Box::new(encrypted.map_err(|error| broken(format!("TLS: {error}")))?))
+}
+
+async fn read(stream: &mut Box<dyn Stream>, decoder: &mut Decoder) -> Result<Op, Down> {
+    loop {
+        if let Some(op) = decoder.next().map_err(|error| broken(error.to_string()))? {
+            return Ok(op);
+        }
+        match stream.read_buf(decoder.buffer()).await {
+            Ok(0) => return Err(broken("it closed the connection")),
+            Ok(_) => {}
+            Err(error) => return Err(broken(error.to_string())),
+        }
+    }
+}
+
+/// What `-ERR` says of a link: whether the engine refuses, or something broke.
+pub(crate) fn of_error(text: &str) -> Down {
+    const REFUSALS: &[&str] = &[
+        "authorization",
+        "authentication",
+        "permissions violation",
+        "maximum subscriptions",
+        "maximum payload",
+        "maximum account",
+        "invalid",
+        "secure connection",
+    ];
+    let lower = text.to_ascii_lowercase();
+    let is_refused = REFUSALS.iter().any(|it| lower.contains(it));
+    if is_refused { Down::Refused(text.into()) } else { Down::Broken(text.into()) }
+}
+
+pub(crate) fn broken(why: impl Into<Box<str>>) -> Down {
+    Down::Broken(why.into())
+}
+
+fn refused(why: impl Into<Box<str>>) -> Down {
+    Down::Refused(why.into())
+}
+
+/// Reads what is there, into the decoder's buffer.
+pub(crate) fn poll_read(
+    stream: &mut Box<dyn Stream>,
+    buffer: &mut BytesMut,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    let mut read = std::pin::pin!(stream.read_buf(buffer));
+    std::future::Future::poll(read.as_mut(), context)
+}
+
+/// Writes as much as goes, and takes it away.
+pub(crate) fn poll_write(
+    stream: &mut Box<dyn Stream>,
+    out: &mut BytesMut,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    let mut stream = Pin::new(stream);
+    while !out.is_empty() {
+        match stream.as_mut().poll_write(context, out) {
+            Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Poll::Ready(Ok(bytes)) => bytes::Buf::advance(out, bytes),
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => return Poll::Pending,
+        }
+    }
+    stream.poll_flush(context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_server_are_told_apart() {
+        let is_refused = |text: &str| matches!(of_error(text), Down::Refused(it) if *it == *text);
+        assert!(is_refused("Authorization Violation"));
+        assert!(is_refused("User Authentication Expired"));
+        assert!(is_refused("Permissions Violation for Publish to \"p.b.0.1c.a\""));
+        assert!(!is_refused("Stale Connection"));
+        assert!(!is_refused("Slow Consumer"));
+        assert!(!is_refused("Maximum Connections Exceeded"));
+    }
+
+    #[test]
+    fn servers_that_are_told_are_bounded_and_nonsense_is_none() {
+        let by: Server = "tls://nats.example".parse().unwrap();
+        let urls: Vec<String> = (0..100).map(|it| format!("10.0.0.{it}:4222")).collect();
+        let json = serde_json::json!({ "connect_urls": urls }).to_string();
+        assert_eq!(told(&by, json.as_bytes()).len(), TOLD_MAX);
+        assert!(told(&by, b"{").is_empty());
+        assert!(told(&by, b"{\"connect_urls\":[\"a b\",\"http://x\"]}").is_empty());
+    }
+}

@@ -1,0 +1,393 @@
+//! What the node wants to hear, and what is subscribed to for it.
+//!
+//! A bucket of which all is wanted is one subscription, and its topics are not subscribed to
+//! beside it: whoever has two that overlap hears everything twice. When a bucket goes from single
+//! topics to all of it, or back, the old subscriptions stay beside the new ones for a while, for
+//! three reasons: the engine's other servers must hear of the new one first; a server that is
+//! about to deliver to the old one does not look again for the new one; and the two deliveries of
+//! one message may have an answer to PING between them. Of what both bring the first is taken,
+//! and what has a lower number of the same publisher than that is dropped: the engine delivers
+//! what one publisher sent on one subject in order, whatever subscription it is for.
+//!
+//! ```text
+//! SUB new, PING k ──► PONG k: in force ──► 250 ms later: UNSUB old, PING m ──► PONG m: forgotten
+//! ```
+
+use std::hash::BuildHasher as _;
+
+use bytes::BytesMut;
+use foldhash::fast::RandomState;
+use hashbrown::{HashMap, HashSet};
+use simurgh_cluster::{Bucket, Interest, Prefix, Space, Wanted};
+
+use crate::wire::{self, Message};
+
+/// How long old and new subscriptions stand beside each other once the new ones are in force.
+pub(crate) const OVERLAP_MS: u64 = 250;
+/// Numbers that one overlap remembers, of a publisher on a subject each; messages of more of them
+/// are taken from the old subscriptions only.
+const NUMBERS_MAX: usize = 4_096;
+
+/// The first byte of what is an envelope.
+const VERSION: u8 = 1;
+
+type Map<K, V> = HashMap<K, V, RandomState>;
+type Key = (Space, Bucket);
+
+/// The number of a PING.
+pub(crate) type PingNumber = u64;
+
+/// What is wanted, with what is subscribed to if there is a link.
+#[derive(Debug)]
+pub(crate) struct Interests {
+    prefix: Prefix,
+    by_sid: Map<u64, Heard>,
+    /// [`Interest::Nodes`] and [`Interest::Node`].
+    nodes: Map<Interest, Option<u64>>,
+    groups: Map<Key, Group>,
+    /// Those groups in which subscriptions overlap.
+    overlapping: Vec<Key>,
+    /// No overlap ends before.
+    next_tick_ms: Option<u64>,
+    next_sid: u64,
+    is_linked: bool,
+}
+
+/// What a subscription is for.
+#[derive(Clone, Debug)]
+enum Heard {
+    Nodes(Interest),
+    Exact(Key, Box<str>),
+    Whole(Key),
+}
+
+/// What is wanted of a bucket in a space; with the subscriptions.
+#[derive(Debug, Default)]
+struct Group {
+    exact: Map<Box<str>, Option<u64>>,
+    is_whole: bool,
+    whole: Option<u64>,
+    overlap: Option<Box<Overlap>>,
+}
+
+impl Group {
+    fn is_empty(&self) -> bool {
+        !self.is_whole && self.exact.is_empty()
+    }
+}
+
+#[derive(Debug)]
+struct Overlap {
+    old: Vec<u64>,
+    phase: Phase,
+    /// The subjects of the topics that are wanted, if an old subscription is for all.
+    subjects: HashSet<Box<[u8]>, RandomState>,
+    /// Of each publisher and subject, by its hash, the number of the last envelope that was taken.
+    highest: Map<(u64, u64), u64>,
+    highest_stored: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The new ones are in force when this PING is answered.
+    New(PingNumber),
+    /// Both stand until then.
+    Both { until_ms: u64 },
+    /// The old ones are gone when this PING is answered.
+    Ending(PingNumber),
+}
+
+impl Interests {
+    pub(crate) fn new(prefix: Prefix) -> Self {
+        Self {
+            prefix,
+            by_sid: Map::default(),
+            nodes: Map::default(),
+            groups: Map::default(),
+            overlapping: Vec::new(),
+            next_tick_ms: None,
+            next_sid: 1,
+            is_linked: false,
+        }
+    }
+
+    /// One step. What is to be said to the engine goes to `out`; it is in force when PING number
+    /// `ping` is answered, the next one that is sent.
+    pub(crate) fn change(
+        &mut self,
+        changes: &[(Interest, Wanted)],
+        ping: PingNumber,
+        out: &mut BytesMut,
+    ) {
+        let mut last: Map<&Interest, Wanted> = Map::default();
+        last.extend(changes.iter().map(|(interest, wanted)| (interest, *wanted)));
+        // What was subscribed to and is not wanted any more, by the group.
+        let mut touched: Map<Key, Vec<u64>> = Map::default();
+        for (interest, wanted) in last {
+            let (key, topic) = match interest {
+                Interest::Exact(space, topic) => ((*space, Bucket::of(topic)), Some(topic)),
+                Interest::Whole(space, bucket) => ((*space, *bucket), None),
+                Interest::Nodes | Interest::Node(_) => {
+                    self.change_nodes(interest, wanted, out);
+                    continue;
+                }
+            };
+            let gone = touched.entry(key).or_default();
+            let group = self.groups.entry(key).or_default();
+            match (topic, wanted) {
+                (None, wanted) => group.is_whole = wanted == Wanted::Yes,
+                (Some(topic), Wanted::Yes) => {
+                    group.exact.entry(topic.clone()).or_insert(None);
+                }
+                (Some(topic), Wanted::No) => gone.extend(group.exact.remove(topic).flatten()),
+            }
+        }
+        for (key, gone) in touched {
+            self.settle(key, gone, ping, out);
+        }
+    }
+
+    fn change_nodes(&mut self, interest: &Interest, wanted: Wanted, out: &mut BytesMut) {
+        match wanted {
+            Wanted::Yes if !self.nodes.contains_key(interest) => {
+                let heard = Heard::Nodes(interest.clone());
+                let sid = self.is_linked.then(|| self.subscribe(interest, heard, out));
+                self.nodes.insert(interest.clone(), sid);
+            }
+            Wanted::Yes => {}
+            Wanted::No => {
+                if let Some(Some(sid)) = self.nodes.remove(interest) {
+                    self.unsubscribe(sid, out);
+                }
+            }
+        }
+    }
+
+    /// Brings the subscriptions of a group to what is wanted of it. `gone` are those of topics that
+    /// are not wanted any more by themselves.
+    fn settle(&mut self, key: Key, gone: Vec<u64>, ping: PingNumber, out: &mut BytesMut) {
+        let Some(mut group) = self.groups.remove(&key) else { return };
+        if !self.is_linked {
+            if !group.is_empty() {
+                self.groups.insert(key, group);
+            }
+            return;
+        }
+        let mut old = Vec::new();
+        if group.is_empty() {
+            let overlap = group.overlap.take();
+            self.overlapping.retain(|it| overlap.is_none() || *it != key);
+            let overlapped = overlap.into_iter().flat_map(|it| it.old);
+            gone.into_iter()
+                .chain(group.whole)
+                .chain(overlapped)
+                .for_each(|sid| self.unsubscribe(sid, out));
+            return;
+        }
+        if group.is_whole {
+            if group.whole.is_none() {
+                let interest = Interest::Whole(key.0, key.1);
+                group.whole = Some(self.subscribe(&interest, Heard::Whole(key), out));
+            }
+            old = gone;
+            old.extend(group.exact.values_mut().filter_map(Option::take));
+        } else {
+            for (topic, sid) in group.exact.iter_mut().filter(|(_, sid)| sid.is_none()) {
+                let interest = Interest::Exact(key.0, topic.clone());
+                let heard = Heard::Exact(key, topic.clone());
+                *sid = Some(self.subscribe(&interest, heard, out));
+            }
+            gone.into_iter().for_each(|sid| self.unsubscribe(sid, out));
+            old.extend(group.whole.take());
+        }
+        self.overlap(key, &mut group, old, ping);
+        self.groups.insert(key, group);
+    }
+
+    /// Has these subscriptions stay beside the group's own.
+    fn overlap(&mut self, key: Key, group: &mut Group, old: Vec<u64>, ping: PingNumber) {
+        if !old.is_empty() {
+            let overlap = group.overlap.get_or_insert_with(|| {
+                self.overlapping.push(key);
+                Box::new(Overlap {
+                    old: Vec::new(),
+                    phase: Phase::New(ping),
+                    subjects: HashSet::default(),
+                    highest: Map::default(),
+                    highest_stored: 0,
+                })
+            });
+            overlap.old.extend(old);
+            overlap.phase = Phase::New(ping);
+        }
+        let Some(overlap) = &mut group.overlap else { return };
+        overlap.subjects.clear();
+        let is_whole = |sid| matches!(self.by_sid.get(sid), Some(Heard::Whole(_)));
+        if overlap.old.iter().any(is_whole) {
+            let subjects = group.exact.keys().map(|topic| self.prefix.topic(key.0, topic));
+            overlap.subjects.extend(subjects.map(|it| it.as_str().as_bytes().into()));
+        }
+    }
+
+    fn subscribe(&mut self, interest: &Interest, heard: Heard, out: &mut BytesMut) -> u64 {
+        let sid = self.next_sid;
+        self.next_sid += 1;
+        wire::put_subscribe(out, self.prefix.filter(interest).as_str(), sid);
+        self.by_sid.insert(sid, heard);
+        sid
+    }
+
+    fn unsubscribe(&mut self, sid: u64, out: &mut BytesMut) {
+        if self.by_sid.remove(&sid).is_some() {
+            wire::put_unsubscribe(out, sid);
+        }
+    }
+
+    /// A new link: everything is subscribed to.
+    pub(crate) fn link(&mut self, out: &mut BytesMut) {
+        self.is_linked = true;
+        let nodes: Vec<Interest> = self.nodes.keys().cloned().collect();
+        for interest in nodes {
+            let sid = self.subscribe(&interest, Heard::Nodes(interest.clone()), out);
+            self.nodes.insert(interest, Some(sid));
+        }
+        let keys: Vec<Key> = self.groups.keys().copied().collect();
+        for key in keys {
+            // Nothing is old here, so nothing waits for the number of a PING.
+            self.settle(key, Vec::new(), 0, out);
+        }
+    }
+
+    /// The link is gone, and all subscriptions with it.
+    pub(crate) fn unlink(&mut self) {
+        self.is_linked = false;
+        self.by_sid.clear();
+        self.overlapping.clear();
+        self.next_tick_ms = None;
+        self.nodes.values_mut().for_each(|sid| *sid = None);
+        for group in self.groups.values_mut() {
+            group.exact.values_mut().for_each(|sid| *sid = None);
+            (group.whole, group.overlap) = (None, None);
+        }
+    }
+
+    /// A PING was answered.
+    pub(crate) fn pong(&mut self, ping: PingNumber, now_ms: u64) {
+        let mut at = 0;
+        while let Some(&key) = self.overlapping.get(at) {
+            at += 1;
+            let Some(group) = self.groups.get_mut(&key) else { continue };
+            let Some(overlap) = &mut group.overlap else { continue };
+            match overlap.phase {
+                Phase::New(of) if of <= ping => {
+                    let until_ms = now_ms + OVERLAP_MS;
+                    overlap.phase = Phase::Both { until_ms };
+                    self.next_tick_ms = Some(self.next_tick_ms.unwrap_or(until_ms).min(until_ms));
+                }
+                Phase::Ending(of) if of <= ping => {
+                    for sid in &overlap.old {
+                        self.by_sid.remove(sid);
+                    }
+                    group.overlap = None;
+                    at -= 1;
+                    self.overlapping.swap_remove(at);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Ends overlaps whose time is over: true if there were any, and PING number `ping` is to be
+    /// sent.
+    pub(crate) fn tick(&mut self, now_ms: u64, ping: PingNumber, out: &mut BytesMut) -> bool {
+        if self.next_tick_ms.is_none_or(|at| at > now_ms) {
+            return false;
+        }
+        let (mut has_ended, mut next) = (false, None);
+        for key in &self.overlapping {
+            let Some(group) = self.groups.get_mut(key) else { continue };
+            let Some(overlap) = &mut group.overlap else { continue };
+            let Phase::Both { until_ms } = overlap.phase else { continue };
+            if until_ms <= now_ms {
+                overlap.phase = Phase::Ending(ping);
+                overlap.old.iter().for_each(|sid| wire::put_unsubscribe(out, *sid));
+                has_ended = true;
+            } else {
+                next = Some(next.unwrap_or(until_ms).min(until_ms));
+            }
+        }
+        self.next_tick_ms = next;
+        has_ended
+    }
+
+    /// When [`tick`](Self::tick) has something to do.
+    pub(crate) fn next_tick_ms(&self) -> Option<u64> {
+        self.next_tick_ms
+    }
+
+    /// Whether a message is wanted, and not there already; if so, its subject's space.
+    pub(crate) fn hear(&mut self, message: &Message) -> Option<Option<Space>> {
+        let key = match self.by_sid.get(&message.sid)? {
+            Heard::Nodes(_) => return Some(None),
+            Heard::Exact(key, _) | Heard::Whole(key) => *key,
+        };
+        if self.overlapping.is_empty() {
+            return Some(Some(key.0));
+        }
+        let group = self.groups.get_mut(&key)?;
+        let Some(overlap) = &mut group.overlap else { return Some(Some(key.0)) };
+        let is_wanted = group.is_whole
+            || match self.by_sid.get(&message.sid)? {
+                Heard::Exact(_, topic) => group.exact.contains_key(topic),
+                _ => overlap.subjects.contains(message.subject()),
+            };
+        (is_wanted && overlap.takes(message)).then_some(Some(key.0))
+    }
+
+    /// What a subscription is for.
+    pub(crate) fn interest(&self, sid: u64) -> Option<Interest> {
+        Some(match self.by_sid.get(&sid)? {
+            Heard::Nodes(interest) => interest.clone(),
+            Heard::Exact((space, _), topic) => Interest::Exact(*space, topic.clone()),
+            Heard::Whole((space, bucket)) => Interest::Whole(*space, *bucket),
+        })
+    }
+
+    /// Subscriptions that stand.
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.by_sid.len()
+    }
+}
+
+impl Overlap {
+    /// Whether a message has not been there yet.
+    fn takes(&mut self, message: &Message) -> bool {
+        if let Some(number) = message.stored() {
+            let is_new = number.seq > self.highest_stored;
+            self.highest_stored = self.highest_stored.max(number.seq);
+            return is_new;
+        }
+        let envelope = message.payload();
+        let field = |at: usize| {
+            let bytes = envelope.get(at..at + 8)?;
+            Some(u64::from_le_bytes(bytes.try_into().ok()?)).filter(|_| envelope[0] == VERSION)
+        };
+        // The envelope's header: whose it is, and its number.
+        if let Some((origin, n)) = field(4).zip(field(12)) {
+            let key = (origin, self.highest.hasher().hash_one(message.subject()));
+            if let Some(highest) = self.highest.get_mut(&key) {
+                let is_new = n > *highest;
+                *highest = n.max(*highest);
+                return is_new;
+            }
+            if self.highest.len() < NUMBERS_MAX {
+                self.highest.insert(key, n);
+                return true;
+            }
+        }
+        self.old.contains(&message.sid)
+    }
+}
+
+#[cfg(test)]
+mod tests;

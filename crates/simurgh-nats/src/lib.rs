@@ -1,0 +1,37 @@
+//! NATS as the engine of a cluster: [`NatsAdapter`] is the
+//! [`Adapter`](simurgh_cluster::Adapter) for it.
+//!
+//! It speaks NATS's protocol itself, which is a few lines of text, instead of using async-nats. An
+//! adapter has to know what is at the engine, and that client does not let it (0.51.0): its
+//! `flush` waits for the socket and not for an answer to PING; its `drain` forgets a subscription
+//! before the server has; its reconnect sends what was left in its queue before we could send
+//! again what came before it; each subscription has a queue of its own, so nothing says what came
+//! first on two of them. A question that nobody answers could replace the PING, but gets no reply
+//! as soon as somebody looks on by subscribing to `>`. Here one stream of operations is read in the
+//! order in which the server wrote it, and a message costs a fraction (see `examples/ratio.rs`).
+//!
+//! ```text
+//! owner ─► publish, interest ─► Outbox, Interests ─► bytes to write ─┐
+//!                                                                    ├─ poll_event ─► server
+//! owner ◄─ events ◄─ Interests::hear, PINGs' numbers ◄─ wire::Decoder ┘
+//! ```
+//!
+//! Nothing is taken from the engine that the owner does not ask for: it waits in the sockets, and
+//! the engine ends a link that does not keep up. So nothing is lost on a link that stands.
+#![forbid(unsafe_code)]
+
+mod adapter;
+mod backoff;
+mod config;
+mod connect;
+mod interests;
+mod link;
+mod nkey;
+mod outbox;
+mod permissions;
+mod tls;
+mod wire;
+
+pub use adapter::{NatsAdapter, Statistics};
+pub use config::{Config, Credentials, Identity, Secret, Server, ServerError, Tls};
+pub use permissions::Permissions;

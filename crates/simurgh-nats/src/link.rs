@@ -1,0 +1,288 @@
+//! A link that is made: what is read, what is to be written, PINGs and their answers.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use simurgh_cluster::adapter::Down;
+
+use crate::adapter::of_io;
+use crate::config::Server;
+use crate::connect::{self, Established, Stream};
+use crate::interests::PingNumber;
+use crate::wire::{Decoder, Message, Op};
+
+/// A PING is sent when none was for so long.
+const PING_EVERY_MS: u64 = 2_000;
+/// Nothing was heard for so long after a PING, and two more were sent in vain: the link is dead.
+const SILENT_MAX_MS: u64 = 2 * PING_EVERY_MS;
+/// How long what was published waits for the PING that confirms it: one for all of that time.
+const CONFIRM_MS: u64 = 20;
+/// As many envelopes are confirmed sooner.
+const CONFIRM_ENVELOPES: usize = 256;
+/// As many bytes are confirmed sooner.
+const CONFIRM_BYTES: usize = 256 << 10;
+/// PINGs without an answer; beyond that the next waits.
+const PINGS_MAX: usize = 64;
+/// What waits to be written: envelopes are bounded before, so this is a flood of interests.
+const OUT_BYTES_MAX: usize = 32 << 20;
+const READ_BYTES: usize = 64 << 10;
+
+/// What the server said that others have to know of.
+pub(crate) enum Said {
+    Message(Message),
+    TooLarge(u64),
+    Pong { ping: PingNumber, round_trip: Duration },
+    Servers(Vec<Server>),
+}
+
+pub(crate) struct Link {
+    stream: Box<dyn Stream>,
+    decoder: Decoder,
+    server: Server,
+    version: String,
+    out: BytesMut,
+    since_ms: u64,
+    heard_ms: u64,
+    next_ping: PingNumber,
+    /// PINGs without an answer.
+    pings: VecDeque<Ping>,
+    pinged_ms: u64,
+    /// Something waits for the answer to the next PING, and not for long.
+    needs_ping: bool,
+    /// What was published and has no PING behind it yet.
+    unconfirmed: usize,
+    unconfirmed_bytes: usize,
+    confirm_ms: Option<u64>,
+    /// Changes of interests, each with the PING behind it.
+    generations: VecDeque<(u64, PingNumber)>,
+    generation: u64,
+    up: Up,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ping {
+    number: PingNumber,
+    sent: Instant,
+    sent_ms: u64,
+}
+
+/// How far a new link is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Up {
+    /// Nothing was answered yet: what is changed still belongs to the beginning.
+    Fresh(PingNumber),
+    /// Up when this PING is answered.
+    Soon(PingNumber),
+    Yes,
+}
+
+impl Link {
+    pub(crate) fn new(established: Established, now_ms: u64) -> Self {
+        let Established { stream, decoder, server, version, told: _ } = established;
+        Self {
+            stream,
+            decoder,
+            server,
+            version,
+            out: BytesMut::new(),
+            since_ms: now_ms,
+            heard_ms: now_ms,
+            next_ping: 1,
+            pings: VecDeque::new(),
+            pinged_ms: now_ms,
+            needs_ping: false,
+            unconfirmed: 0,
+            unconfirmed_bytes: 0,
+            confirm_ms: None,
+            generations: VecDeque::new(),
+            generation: 0,
+            up: Up::Fresh(1),
+        }
+    }
+
+    /// What is to be written goes here.
+    pub(crate) fn out(&mut self) -> &mut BytesMut {
+        &mut self.out
+    }
+
+    /// The number of the next PING.
+    pub(crate) fn next_ping(&self) -> PingNumber {
+        self.next_ping
+    }
+
+    /// The next PING is to be sent soon.
+    pub(crate) fn needs_ping(&mut self) {
+        self.needs_ping = true;
+    }
+
+    /// An envelope of so many bytes was put into `out`.
+    pub(crate) fn published(&mut self, bytes: usize) {
+        self.unconfirmed += 1;
+        self.unconfirmed_bytes += bytes;
+    }
+
+    /// So many envelopes were put into `out` at the beginning.
+    pub(crate) fn published_many(&mut self, envelopes: usize) {
+        self.unconfirmed += envelopes;
+    }
+
+    /// What puts this generation in force was put into `out`.
+    pub(crate) fn changed(&mut self, generation: u64) {
+        let ping = self.next_ping;
+        self.needs_ping = true;
+        if let Up::Fresh(_) = self.up {
+            self.up = Up::Fresh(ping);
+        }
+        match self.generations.back_mut() {
+            Some(last) if last.1 == ping => last.0 = generation,
+            _ => self.generations.push_back((generation, ping)),
+        }
+    }
+
+    /// A PING was answered: true if the link is up because of it, and was not before.
+    pub(crate) fn pong(&mut self, ping: PingNumber) -> bool {
+        while let Some(&(generation, of)) = self.generations.front()
+            && of <= ping
+        {
+            self.generation = generation;
+            self.generations.pop_front();
+        }
+        match self.up {
+            Up::Yes => false,
+            Up::Fresh(of) | Up::Soon(of) => {
+                self.up = if of <= ping { Up::Yes } else { Up::Soon(of) };
+                self.up == Up::Yes
+            }
+        }
+    }
+
+    /// The last generation that is in force; none before the link is up.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        (self.up == Up::Yes).then_some(self.generation)
+    }
+
+    pub(crate) fn since_ms(&self) -> u64 {
+        self.since_ms
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The next of what was read; none if all is done.
+    ///
+    /// # Errors
+    /// The server ends the link, or says what cannot be understood.
+    pub(crate) fn next(&mut self) -> Result<Option<Said>, Down> {
+        loop {
+            let op = match self.decoder.next() {
+                Ok(Some(op)) => op,
+                Ok(None) => return Ok(None),
+                Err(error) => return Err(connect::broken(error.to_string())),
+            };
+            return Ok(Some(match op {
+                Op::Message(message) => Said::Message(message),
+                Op::TooLarge(sid) => Said::TooLarge(sid),
+                Op::Ping => {
+                    self.out.extend_from_slice(b"PONG\r\n");
+                    continue;
+                }
+                Op::Pong => match self.pings.pop_front() {
+                    Some(Ping { number, sent, .. }) => {
+                        Said::Pong { ping: number, round_trip: sent.elapsed() }
+                    }
+                    None => continue,
+                },
+                Op::Info(json) => Said::Servers(connect::told(&self.server, &json)),
+                // Something was not done that had to be, even if the server goes on.
+                Op::Error(text) => return Err(connect::of_error(&text)),
+            }));
+        }
+    }
+
+    /// Puts a PING into `out` if it is time for one.
+    pub(crate) fn send_ping(&mut self, now_ms: u64) {
+        if self.pings.len() >= PINGS_MAX {
+            return;
+        }
+        if self.unconfirmed > 0 {
+            let confirm_ms = *self.confirm_ms.get_or_insert(now_ms + CONFIRM_MS);
+            let is_much =
+                self.unconfirmed >= CONFIRM_ENVELOPES || self.unconfirmed_bytes >= CONFIRM_BYTES;
+            self.needs_ping |= is_much || confirm_ms <= now_ms;
+        }
+        if !self.needs_ping && now_ms < self.pinged_ms + PING_EVERY_MS {
+            return;
+        }
+        self.out.extend_from_slice(b"PING\r\n");
+        let (number, sent) = (self.next_ping, Instant::now());
+        self.pings.push_back(Ping { number, sent, sent_ms: now_ms });
+        self.next_ping += 1;
+        self.pinged_ms = now_ms;
+        self.needs_ping = false;
+        (self.unconfirmed, self.unconfirmed_bytes, self.confirm_ms) = (0, 0, None);
+    }
+
+    /// When [`send_ping`](Self::send_ping) or [`check`](Self::check) has something to do.
+    pub(crate) fn next_tick_ms(&self) -> u64 {
+        let ping = self.pinged_ms + PING_EVERY_MS;
+        self.confirm_ms.unwrap_or(u64::MAX).min(ping).min(self.dead_ms().unwrap_or(u64::MAX))
+    }
+
+    /// When the link is dead if nothing is heard until then. An owner that did not come for long
+    /// has sent no PING in that time, so silence alone says nothing.
+    fn dead_ms(&self) -> Option<u64> {
+        Some(self.pings.front()?.sent_ms.max(self.heard_ms) + SILENT_MAX_MS)
+    }
+
+    /// Writes as much as goes.
+    pub(crate) fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Down>> {
+        if self.out.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        let written = connect::poll_write(&mut self.stream, &mut self.out, context);
+        if self.out.len() > OUT_BYTES_MAX {
+            return Poll::Ready(Err(connect::broken("it does not take what it is told")));
+        }
+        written.map_err(|error| of_io(&error))
+    }
+
+    /// Reads what is there, at least a byte.
+    pub(crate) fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        now_ms: u64,
+    ) -> Poll<Result<(), Down>> {
+        let buffer = self.decoder.buffer();
+        if buffer.capacity() - buffer.len() < READ_BYTES / 2 {
+            buffer.reserve(READ_BYTES);
+        }
+        match std::task::ready!(connect::poll_read(&mut self.stream, buffer, context)) {
+            Ok(0) => Poll::Ready(Err(connect::broken("the engine closed the connection"))),
+            Ok(_) => {
+                self.heard_ms = now_ms;
+                Poll::Ready(Ok(()))
+            }
+            Err(error) => Poll::Ready(Err(of_io(&error))),
+        }
+    }
+
+    /// Nothing more is there to be read: whether the link lives.
+    ///
+    /// # Errors
+    /// It has been silent for too long.
+    pub(crate) fn check(&self, now_ms: u64) -> Result<(), Down> {
+        match self.dead_ms() {
+            Some(dead_ms) if dead_ms <= now_ms => {
+                Err(connect::broken("the engine does not answer"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Keys of NATS users: seeds in base 32, and what is signed with them.
+//!
+//! A seed is 58 characters of base 32 (RFC 4648 §6, no padding): two bytes that say what it is for,
+//! 32 of an Ed25519 seed, and a CRC-16 (XMODEM, little endian) of both.
+//! <https://docs.nats.io/running-a-nats-service/configuration/securing_nats/auth_intro/nkey_auth>
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::signature::{Ed25519KeyPair, KeyPair};
+
+const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+const SEED: u8 = 18 << 3;
+const USER: u8 = 20 << 3;
+
+/// A user's key.
+pub(crate) struct Nkey(Ed25519KeyPair);
+
+/// What is wrong with credentials; says nothing of what is in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadCredentials {
+    /// Not 58 characters of base 32, or its sum is wrong.
+    Seed,
+    /// A seed of something else than a user.
+    NotUser,
+    /// No `.creds` file.
+    Creds,
+}
+
+impl fmt::Display for BadCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Seed => "the nkey's seed is not one: 58 characters that begin with SU",
+            Self::NotUser => "the nkey's seed is not a user's: those begin with SU",
+            Self::Creds => "the credentials have no user's token and seed, as a .creds file has",
+        })
+    }
+}
+
+impl Nkey {
+    /// Of a user's seed, `SU…`.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(crate) fn of_seed(seed: &str) -> Result<Self, BadCredentials> {
+        let bytes = decoded(seed.trim()).ok_or(BadCredentials::Seed)?;
+        let (&[first, second, ref seed @ ..], sum) = (&bytes[..34], &bytes[34..]) else {
+            return Err(BadCredentials::Seed);
+        };
+        if first & 0xf8 != SEED || sum != crc16(&bytes[..34]).to_le_bytes() {
+            return Err(BadCredentials::Seed);
+        }
+        if (first & 7) << 5 | second >> 3 != USER {
+            return Err(BadCredentials::NotUser);
+        }
+        let pair = Ed25519KeyPair::from_seed_unchecked(seed).map_err(|_| BadCredentials::Seed)?;
+        Ok(Self(pair))
+    }
+
+    /// `U…`, as the server's configuration has it.
+    pub(crate) fn public(&self) -> String {
+        let mut bytes = vec![USER];
+        bytes.extend_from_slice(self.0.public_key().as_ref());
+        let sum = crc16(&bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        encoded(&bytes)
+    }
+
+    /// The signature of what the server asked, as CONNECT wants it.
+    pub(crate) fn sign(&self, nonce: &str) -> String {
+        URL_SAFE_NO_PAD.encode(self.0.sign(nonce.as_bytes()))
+    }
+}
+
+/// The user's token and the seed in the text of a `.creds` file.
+///
+/// # Errors
+/// One of them is missing.
+pub(crate) fn parts_of_creds(text: &str) -> Result<(&str, &str), BadCredentials> {
+    let block = |begin: &str, end: &str| {
+        let (_, rest) = text.split_once(begin)?;
+        let (_, rest) = rest.split_once('\n')?;
+        let (inner, _) = rest.split_once(end)?;
+        let inner = inner.trim_matches(|it: char| it.is_whitespace() || it == '-');
+        (!inner.is_empty() && !inner.contains(char::is_whitespace)).then_some(inner)
+    };
+    let token = block("BEGIN NATS USER JWT", "END NATS USER JWT");
+    let seed = block("BEGIN USER NKEY SEED", "END USER NKEY SEED");
+    token.zip(seed).ok_or(BadCredentials::Creds)
+}
+
+/// 36 bytes of 58 characters.
+fn decoded(text: &str) -> Option<[u8; 36]> {
+    if text.len() != 58 {
+        return None;
+    }
+    let (mut bytes, mut count) = ([0; 36], 0);
+    let (mut bits, mut held) = (0_u32, 0);
+    for char in text.bytes() {
+        let value = ALPHABET.iter().position(|it| *it == char)?;
+        bits = bits << 5 | value as u32;
+        held += 5;
+        if held >= 8 {
+            held -= 8;
+            *bytes.get_mut(count)? = (bits >> held) as u8;
+            count += 1;
+            bits &= (1 << held) - 1;
+        }
+    }
+    (count == bytes.len() && bits == 0).then_some(bytes)
+}
+
+fn encoded(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 8 / 5 + 1);
+    let (mut bits, mut held) = (0_u32, 0);
+    for byte in bytes {
+        bits = bits << 8 | u32::from(*byte);
+        held += 8;
+        while held >= 5 {
+            held -= 5;
+            text.push(char::from(ALPHABET[(bits >> held & 31) as usize]));
+        }
+        bits &= (1 << held) - 1;
+    }
+    if held > 0 {
+        text.push(char::from(ALPHABET[(bits << (5 - held) & 31) as usize]));
+    }
+    text
+}
+
+/// XMODEM's: polynomial 0x1021, from 0.
+fn crc16(bytes: &[u8]) -> u16 {
+    let mut sum = 0_u16;
+    for byte in bytes {
+        sum ^= u16::from(*byte) << 8;
+        for _ in 0..8 {
+            sum = if sum & 0x8000 == 0 { sum << 1 } else { sum << 1 ^ 0x1021 };
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As in the documentation of NATS: public, and of no use.
+    const SEED_TEXT: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
+    const PUBLIC: &str = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
+
+    #[test]
+    fn a_seed_of_the_documentation_has_the_key_that_stands_there() {
+        assert_eq!(Nkey::of_seed(SEED_TEXT).map(|it| it.public()).unwrap(), PUBLIC);
+        assert_eq!(Nkey::of_seed(&format!(" {SEED_TEXT}\n")).unwrap().public(), PUBLIC);
+    }
+
+    #[test]
+    fn a_changed_seed_is_none() {
+        for place in 0..SEED_TEXT.len() {
+            let mut changed = SEED_TEXT.to_owned().into_bytes();
+            changed[place] = if changed[place] == b'A' { b'B' } else { b'A' };
+            let changed = String::from_utf8(changed).unwrap();
+            assert!(Nkey::of_seed(&changed).is_err(), "{changed}");
+        }
+        assert_eq!(Nkey::of_seed(PUBLIC).err(), Some(BadCredentials::Seed));
+        assert_eq!(Nkey::of_seed("").err(), Some(BadCredentials::Seed));
+    }
+
+    #[test]
+    fn the_seed_of_an_account_is_not_taken_for_a_users() {
+        let mut bytes = decoded(SEED_TEXT).unwrap();
+        bytes[0] = SEED;
+        bytes[1] = 0;
+        let sum = crc16(&bytes[..34]);
+        bytes[34..].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(Nkey::of_seed(&encoded(&bytes)).err(), Some(BadCredentials::NotUser));
+    }
+
+    #[test]
+    fn a_file_of_credentials_has_two_parts() {
+        let text = "-----BEGIN NATS USER JWT-----\neyJ0.eyJq.a-_b\n\
+            ------END NATS USER JWT------\n\n***** IMPORTANT *****\n\
+            NKEY Seed printed below can be used to sign.\n\n\
+            -----BEGIN USER NKEY SEED-----\r\nSUAB\r\n------END USER NKEY SEED------\n\n*****\n";
+        assert_eq!(parts_of_creds(text), Ok(("eyJ0.eyJq.a-_b", "SUAB")));
+        assert_eq!(parts_of_creds(&text[..100]), Err(BadCredentials::Creds));
+        assert_eq!(parts_of_creds(""), Err(BadCredentials::Creds));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_does_harm(text in "\\PC{0,80}", seed in "[A-Z2-7]{58}") {
+            let _ = (Nkey::of_seed(&text).is_ok(), parts_of_creds(&text).is_ok());
+            let _ = Nkey::of_seed(&seed).is_ok();
+        }
+
+        #[test]
+        fn what_was_encoded_is_decoded(
+            bytes in prop::array::uniform32(any::<u8>()),
+            rest in any::<u32>(),
+        ) {
+            let mut all = [0; 36];
+            all[..32].copy_from_slice(&bytes);
+            all[32..].copy_from_slice(&rest.to_le_bytes());
+            prop_assert_eq!(decoded(&encoded(&all)), Some(all));
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What was published and is not known to be at the engine.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use simurgh_cluster::adapter::{UNDER_WAY_BYTES_MAX, UNDER_WAY_MAX};
+use simurgh_cluster::{Full, Subject, resent};
+
+use crate::interests::PingNumber;
+use crate::wire;
+
+/// Envelopes in the order in which they were published, until a PING that was sent after them is
+/// answered.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    waiting: VecDeque<Waiting>,
+    bytes: usize,
+    was_full: bool,
+    resent: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    subject: Subject,
+    envelope: Bytes,
+    /// The PING that is sent after it on this link; none if it is not sent on this link.
+    ping: Option<PingNumber>,
+    /// A link before this one may have brought it.
+    may_be_there: bool,
+}
+
+impl Outbox {
+    /// Takes an envelope, and sends it at once if there is a link: `link` is then the number of the
+    /// next PING, and where it goes.
+    ///
+    /// # Errors
+    /// As much waits as may.
+    pub(crate) fn publish(
+        &mut self,
+        subject: &Subject,
+        envelope: Bytes,
+        link: Option<(PingNumber, &mut BytesMut)>,
+    ) -> Result<(), Full> {
+        let is_too_much =
+            self.bytes + envelope.len() > UNDER_WAY_BYTES_MAX && !self.waiting.is_empty();
+        if self.waiting.len() >= UNDER_WAY_MAX || is_too_much {
+            self.was_full = true;
+            return Err(Full);
+        }
+        self.bytes += envelope.len();
+        let ping = link.map(|(ping, out)| {
+            wire::put_publish(out, subject.as_str(), &envelope);
+            ping
+        });
+        let subject = subject.clone();
+        self.waiting.push_back(Waiting { subject, envelope, ping, may_be_there: false });
+        Ok(())
+    }
+
+    /// Sends everything on a new link, whose next PING has this number.
+    pub(crate) fn link(&mut self, ping: PingNumber, out: &mut BytesMut) {
+        for waiting in &mut self.waiting {
+            waiting.ping = Some(ping);
+            if waiting.may_be_there {
+                waiting.envelope = resent(std::mem::take(&mut waiting.envelope));
+                self.resent += 1;
+            }
+            wire::put_publish(out, waiting.subject.as_str(), &waiting.envelope);
+        }
+    }
+
+    /// The link is gone.
+    pub(crate) fn unlink(&mut self) {
+        for waiting in &mut self.waiting {
+            waiting.may_be_there |= waiting.ping.take().is_some();
+        }
+    }
+
+    /// A PING was answered: true if that made room after there was none.
+    pub(crate) fn pong(&mut self, ping: PingNumber) -> bool {
+        while let Some(first) = self.waiting.front() {
+            if first.ping.is_none_or(|of| of > ping) {
+                break;
+            }
+            self.bytes -= first.envelope.len();
+            self.waiting.pop_front();
+        }
+        let has_room =
+            self.waiting.len() <= UNDER_WAY_MAX / 2 && self.bytes <= UNDER_WAY_BYTES_MAX / 2;
+        has_room && std::mem::take(&mut self.was_full)
+    }
+
+    /// Envelopes that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// How many envelopes were sent again.
+    pub(crate) fn resent(&self) -> u64 {
+        self.resent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use simurgh_cluster::{Prefix, Space};
+
+    use super::*;
+
+    fn subject() -> Subject {
+        Prefix::new("p").unwrap().topic(Space::Broadcast, "t")
+    }
+
+    fn envelope(n: u64) -> Bytes {
+        let mut bytes = vec![1, 1, 0, 0];
+        bytes.extend_from_slice(&7_u64.to_le_bytes());
+        bytes.extend_from_slice(&n.to_le_bytes());
+        bytes.into()
+    }
+
+    /// The numbers in what was written, and whether each is marked.
+    fn written(out: &mut BytesMut) -> Vec<(u64, bool)> {
+        let mut found = Vec::new();
+        let all = out.split();
+        let mut rest = &all[..];
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            let payload = &rest[end + 1..end + 21];
+            let n = u64::from_le_bytes(payload[12..].try_into().unwrap());
+            found.push((n, payload[2] & 1 == 1));
+            rest = &rest[end + 23..];
+        }
+        found
+    }
+
+    #[test]
+    fn as_many_wait_as_may_and_room_is_told_once() {
+        let mut outbox = Outbox::default();
+        let mut out = BytesMut::new();
+        for n in 0..UNDER_WAY_MAX as u64 {
+            let ping = 1 + n / 256;
+            outbox.publish(&subject(), envelope(n), Some((ping, &mut out))).unwrap();
+        }
+        assert_eq!(outbox.publish(&subject(), envelope(0), None), Err(Full));
+        assert!(!outbox.pong(1));
+        assert!(outbox.pong(2));
+        assert!(!outbox.pong(3));
+        assert_eq!(outbox.len(), 256);
+    }
+
+    #[test]
+    fn bytes_are_bounded_but_one_envelope_is_always_taken() {
+        let mut outbox = Outbox::default();
+        let large = Bytes::from(vec![0; UNDER_WAY_BYTES_MAX + 1]);
+        outbox.publish(&subject(), large, None).unwrap();
+        assert_eq!(outbox.publish(&subject(), envelope(1), None), Err(Full));
+    }
+
+    #[test]
+    fn what_a_link_may_have_brought_is_marked_and_what_it_cannot_have_is_not() {
+        let mut outbox = Outbox::default();
+        let mut out = BytesMut::new();
+        outbox.publish(&subject(), envelope(1), Some((1, &mut out))).unwrap();
+        outbox.publish(&subject(), envelope(2), Some((2, &mut out))).unwrap();
+        outbox.pong(1);
+        outbox.unlink();
+        outbox.publish(&subject(), envelope(3), None).unwrap();
+        out.clear();
+        outbox.link(3, &mut out);
+        outbox.publish(&subject(), envelope(4), Some((3, &mut out))).unwrap();
+        assert_eq!(written(&mut out), [(2, true), (3, false), (4, false)]);
+        assert_eq!(outbox.resent(), 1);
+        outbox.pong(3);
+        assert_eq!(outbox.len(), 0);
+    }
+
+    proptest! {
+        /// Links that break at any place: nothing is lost, nothing overtakes, and only what a
+        /// link had is marked.
+        #[test]
+        fn everything_arrives_in_order(steps in prop::collection::vec(0..5_u8, 1..200)) {
+            let (mut outbox, mut out) = (Outbox::default(), BytesMut::new());
+            let (mut ping, mut linked, mut n) = (1, false, 0);
+            // What the engine has got, and up to where it has been read of `out`.
+            let (mut arrived, mut on_link): (Vec<u64>, Vec<(u64, bool)>) = (vec![], vec![]);
+            for step in steps.into_iter().chain([3, 4]) {
+                match step {
+                    0 | 1 => {
+                        n += 1;
+                        let link = linked.then_some((ping, &mut out));
+                        outbox.publish(&subject(), envelope(n), link).unwrap();
+                    }
+                    2 => {
+                        // Half of what is under way arrives, the rest is lost.
+                        on_link.extend(written(&mut out));
+                        let half = on_link.len() / 2;
+                        arrived.extend(on_link.drain(..).take(half).map(|it| it.0));
+                        (linked, ping) = (false, ping + 1);
+                        outbox.unlink();
+                    }
+                    3 if !linked => {
+                        linked = true;
+                        outbox.link(ping, &mut out);
+                    }
+                    4 if linked => {
+                        on_link.extend(written(&mut out));
+                        arrived.extend(on_link.drain(..).map(|it| it.0));
+                        outbox.pong(ping);
+                        ping += 1;
+                    }
+                    _ => {}
+                }
+            }
+            prop_assert_eq!(outbox.len(), 0);
+            // As a receiver that drops what it has sees them.
+            let mut seen = Vec::new();
+            for it in arrived {
+                if seen.last().is_none_or(|last| it > *last) {
+                    prop_assert_eq!(it, seen.last().map_or(1, |last| last + 1));
+                    seen.push(it);
+                }
+            }
+            prop_assert_eq!(seen.len() as u64, n);
+        }
+    }
+}

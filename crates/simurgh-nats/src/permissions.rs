@@ -1,0 +1,74 @@
+//! What a node must be allowed at its engine.
+
+use std::fmt;
+
+use simurgh_cluster::Prefix;
+
+/// Subjects of a node, as the `permissions` of a user of nats-server have them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permissions {
+    /// What it publishes to.
+    pub publish: Vec<String>,
+    /// What it subscribes to.
+    pub subscribe: Vec<String>,
+}
+
+impl Permissions {
+    /// Exactly what a node of this prefix needs. `streams` are the names of JetStream's streams
+    /// that keep topics; none, if nothing is kept.
+    pub fn of(prefix: &Prefix, streams: &[&str]) -> Self {
+        let prefix = prefix.as_str();
+        let spaces = |letters: &[&str]| -> Vec<String> {
+            letters.iter().map(|letter| format!("{prefix}.{letter}.>")).collect()
+        };
+        let nodes = [format!("{prefix}.n"), format!("{prefix}.n.*")];
+        let (mut publish, mut subscribe) = (spaces(&["b", "p"]), spaces(&["b", "p"]));
+        publish.extend(nodes.clone());
+        subscribe.extend(nodes);
+        if !streams.is_empty() {
+            publish.extend(spaces(&["h"]));
+            subscribe.push(format!("_INBOX_{prefix}.>"));
+        }
+        // A wildcard is a whole token, so each stream is named.
+        for stream in streams {
+            let requests =
+                ["STREAM.INFO", "STREAM.CREATE", "STREAM.UPDATE", "STREAM.MSG.GET", "DIRECT.GET"];
+            publish.extend(requests.map(|it| format!("$JS.API.{it}.{stream}")));
+            publish.push(format!("$JS.API.DIRECT.GET.{stream}.>"));
+        }
+        Self { publish, subscribe }
+    }
+}
+
+/// The block for the configuration of nats-server.
+impl fmt::Display for Permissions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |subjects: &[String]| -> String {
+            let quoted: Vec<String> = subjects.iter().map(|it| format!("{it:?}")).collect();
+            quoted.join(", ")
+        };
+        writeln!(f, "permissions {{")?;
+        writeln!(f, "  publish = [{}]", list(&self.publish))?;
+        writeln!(f, "  subscribe = [{}]", list(&self.subscribe))?;
+        write!(f, "}}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_are_those_of_the_prefix_alone() {
+        let plain = Permissions::of(&Prefix::new("p-1").unwrap(), &[]);
+        assert_eq!(plain.publish, ["p-1.b.>", "p-1.p.>", "p-1.n", "p-1.n.*"]);
+        assert_eq!(plain.subscribe, plain.publish);
+        let shown = plain.to_string();
+        assert!(shown.contains("publish = [\"p-1.b.>\", \"p-1.p.>\", \"p-1.n\", \"p-1.n.*\"]"));
+        let kept = Permissions::of(&Prefix::new("q").unwrap(), &["q_H"]);
+        assert!(kept.publish.contains(&"q.h.>".to_owned()));
+        assert!(kept.publish.contains(&"$JS.API.STREAM.INFO.q_H".to_owned()));
+        assert!(kept.subscribe.contains(&"_INBOX_q.>".to_owned()));
+        assert!(!kept.subscribe.contains(&"q.h.>".to_owned()));
+    }
+}

@@ -1,0 +1,66 @@
+//! TLS of a link: rustls with ring, as everything here.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::config::{Tls, of_file};
+
+/// What a link needs, of files read now.
+///
+/// # Errors
+/// Which file cannot be read or is not what it should be.
+pub(crate) fn client(tls: &Tls) -> io::Result<Arc<ClientConfig>> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?;
+    let builder = builder.with_root_certificates(roots(tls.ca.as_deref())?);
+    let config = match &tls.identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let chain = certificates(&identity.certificate)?;
+            let text = read(&identity.key)?;
+            let key = PrivateKeyDer::from_pem_slice(&text)
+                .map_err(|error| wrong(&identity.key, &format!("no usable key: {error}")))?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| wrong(&identity.certificate, &format!("{error}")))?
+        }
+    };
+    Ok(Arc::new(config))
+}
+
+fn roots(ca: Option<&Path>) -> io::Result<RootCertStore> {
+    let Some(path) = ca else {
+        return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|error| wrong(path, &format!("{error}")))?;
+    }
+    Ok(roots)
+}
+
+fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+    let text = read(path)?;
+    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    match parsed {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => Err(wrong(path, "no certificate in it")),
+        Err(error) => Err(wrong(path, &format!("{error}"))),
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    fs::read(path).map_err(|error| of_file(path, &error))
+}
+
+fn wrong(path: &Path, what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{}: {what}", path.display()))
+}

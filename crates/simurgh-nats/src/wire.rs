@@ -1,0 +1,289 @@
+//! The protocol of NATS, as a client speaks it, without I/O: bytes in, operations out.
+//!
+//! <https://docs.nats.io/reference/reference-protocols/nats-protocol>
+
+use std::fmt;
+use std::ops::Range;
+
+use bytes::{Buf, Bytes, BytesMut};
+use memchr::memchr;
+use simurgh_cluster::adapter::Number;
+
+/// The longest line: an INFO that lists some hundred servers.
+const LINE_BYTES_MAX: usize = 64 << 10;
+/// The largest message that is taken, headers included: an envelope is at most 1 MB. A larger one
+/// is passed over without being held.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 2 << 20;
+
+/// What a server says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// `INFO`, with its JSON.
+    Info(Bytes),
+    /// `MSG` or `HMSG`.
+    Message(Message),
+    /// A message that was passed over, of which subscription.
+    TooLarge(u64),
+    Ping,
+    Pong,
+    /// `-ERR`, without its quotes.
+    Error(Box<str>),
+}
+
+/// A message, as it stood on the wire.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    /// Of which subscription.
+    pub(crate) sid: u64,
+    whole: Bytes,
+    subject: Range<usize>,
+    headers: Range<usize>,
+    payload: Range<usize>,
+}
+
+impl Message {
+    /// Where it was published to.
+    pub(crate) fn subject(&self) -> &[u8] {
+        &self.whole[self.subject.clone()]
+    }
+
+    /// The value of the first header of this name, which is as it is written.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let text = str::from_utf8(&self.whole[self.headers.clone()]).ok()?;
+        let mut fields = text.split("\r\n").filter_map(|line| line.split_once(':'));
+        fields.find(|(it, _)| *it == name).map(|(_, value)| value.trim())
+    }
+
+    /// What was published; a part of what was read, without a copy.
+    pub(crate) fn into_payload(mut self) -> Bytes {
+        self.whole.truncate(self.payload.end);
+        self.whole.advance(self.payload.start);
+        self.whole
+    }
+
+    pub(crate) fn payload(&self) -> &[u8] {
+        &self.whole[self.payload.clone()]
+    }
+
+    /// Its numbers, if a stream of the engine's republished it.
+    pub(crate) fn stored(&self) -> Option<Number> {
+        if self.headers.is_empty() {
+            return None;
+        }
+        let number = |name| number(self.header(name)?.as_bytes());
+        let seq = number("Nats-Sequence")?;
+        Some(Number { seq, prev: number("Nats-Last-Sequence").unwrap_or(0) })
+    }
+}
+
+/// What no server says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Malformed {
+    /// A line without an end.
+    Line,
+    /// An operation nobody knows.
+    Operation,
+    /// A message whose line does not say what it must.
+    Message,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Line => "a line of the server's is too long",
+            Self::Operation => "the server says what is no operation of the protocol",
+            Self::Message => "the server's message has a line that cannot be read",
+        })
+    }
+}
+
+/// Finds operations in what is read.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    buffer: BytesMut,
+    /// So many bytes of a message that is too large are still to come.
+    passed_over: usize,
+}
+
+impl Decoder {
+    /// Where what is read goes, behind what is there.
+    pub(crate) fn buffer(&mut self) -> &mut BytesMut {
+        &mut self.buffer
+    }
+
+    /// Whether something is there of which no operation has come yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// The next operation; none until more is read.
+    ///
+    /// # Errors
+    /// What is there is none, and nothing after it can be understood.
+    pub(crate) fn next(&mut self) -> Result<Option<Op>, Malformed> {
+        loop {
+            if self.passed_over > 0 {
+                let there = self.passed_over.min(self.buffer.len());
+                self.buffer.advance(there);
+                self.passed_over -= there;
+                if self.passed_over > 0 {
+                    return Ok(None);
+                }
+            }
+            let searched = &self.buffer[..self.buffer.len().min(LINE_BYTES_MAX)];
+            let Some(end) = memchr(b'\n', searched) else {
+                return if searched.len() < LINE_BYTES_MAX {
+                    Ok(None)
+                } else {
+                    Err(Malformed::Line)
+                };
+            };
+            let line = searched[..end].strip_suffix(b"\r").unwrap_or(&searched[..end]);
+            if let [b'M', b'S', b'G', b' ', ..] | [b'H', b'M', b'S', b'G', b' ', ..] = line {
+                return self.message(end + 1);
+            }
+            let op = control(line)?;
+            self.buffer.advance(end + 1);
+            if op.is_some() {
+                return Ok(op);
+            }
+        }
+    }
+
+    /// A message whose line is so many bytes long.
+    fn message(&mut self, line_bytes: usize) -> Result<Option<Op>, Malformed> {
+        let Head { sid, subject, header_bytes, bytes } =
+            Head::read(&self.buffer[..line_bytes]).ok_or(Malformed::Message)?;
+        let whole_bytes = line_bytes + bytes + 2;
+        if bytes > MESSAGE_BYTES_MAX {
+            self.passed_over = whole_bytes;
+            return Ok(Some(Op::TooLarge(sid)));
+        }
+        if self.buffer.len() < whole_bytes {
+            self.buffer.reserve(whole_bytes - self.buffer.len());
+            return Ok(None);
+        }
+        if &self.buffer[whole_bytes - 2..whole_bytes] != b"\r\n" {
+            return Err(Malformed::Message);
+        }
+        let whole = self.buffer.split_to(whole_bytes).freeze();
+        let payload = line_bytes + header_bytes..line_bytes + bytes;
+        let headers = line_bytes..payload.start;
+        Ok(Some(Op::Message(Message { sid, whole, subject, headers, payload })))
+    }
+}
+
+/// An operation of one line; none for what has no meaning to us.
+fn control(line: &[u8]) -> Result<Option<Op>, Malformed> {
+    Ok(Some(match line {
+        b"PING" => Op::Ping,
+        b"PONG" => Op::Pong,
+        b"+OK" => return Ok(None),
+        [b'I', b'N', b'F', b'O', b' ', json @ ..] => Op::Info(Bytes::copy_from_slice(json)),
+        [b'-', b'E', b'R', b'R', rest @ ..] => {
+            let text = String::from_utf8_lossy(rest);
+            Op::Error(text.trim().trim_matches('\'').into())
+        }
+        _ => return Err(Malformed::Operation),
+    }))
+}
+
+/// What a message's line says: `MSG <subject> <sid> [reply] <bytes>`, or
+/// `HMSG <subject> <sid> [reply] <header bytes> <bytes>`.
+struct Head {
+    sid: u64,
+    subject: Range<usize>,
+    header_bytes: usize,
+    bytes: usize,
+}
+
+impl Head {
+    fn read(line: &[u8]) -> Option<Self> {
+        const FIELDS_MAX: usize = 6;
+        let mut fields: [&[u8]; FIELDS_MAX] = [&[]; FIELDS_MAX];
+        let mut count = 0;
+        let text = line.strip_suffix(b"\n")?;
+        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        for field in text.split(|it| matches!(it, b' ' | b'\t')).filter(|it| !it.is_empty()) {
+            *fields.get_mut(count)? = field;
+            count += 1;
+        }
+        let (sid, header_bytes, bytes) = match (fields, count) {
+            ([b"MSG", _, sid, bytes, ..], 4) | ([b"MSG", _, sid, _, bytes, ..], 5) => {
+                (sid, 0, number(bytes)?)
+            }
+            ([b"HMSG", _, sid, headers, bytes, ..], 5)
+            | ([b"HMSG", _, sid, _, headers, bytes], 6) => (sid, number(headers)?, number(bytes)?),
+            _ => return None,
+        };
+        // The server's own largest is 64 MB.
+        if header_bytes > bytes || bytes > 1 << 30 {
+            return None;
+        }
+        // The name of the operation, blanks, the subject.
+        let start = line.iter().position(|it| matches!(it, b' ' | b'\t'))?;
+        let start = start + line[start..].iter().position(|it| !matches!(it, b' ' | b'\t'))?;
+        let subject = start..start + fields[1].len();
+        Some(Self {
+            sid: number(sid)?,
+            subject,
+            header_bytes: usize::try_from(header_bytes).ok()?,
+            bytes: usize::try_from(bytes).ok()?,
+        })
+    }
+}
+
+/// Of at most 18 digits.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 18 {
+        return None;
+    }
+    digits.iter().try_fold(0, |sum: u64, digit| {
+        digit.is_ascii_digit().then(|| sum * 10 + u64::from(digit - b'0'))
+    })
+}
+
+/// Appends `SUB`.
+pub(crate) fn put_subscribe(out: &mut BytesMut, filter: &str, sid: u64) {
+    out.extend_from_slice(b"SUB ");
+    out.extend_from_slice(filter.as_bytes());
+    out.extend_from_slice(b" ");
+    put_number(out, sid);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends `UNSUB`.
+pub(crate) fn put_unsubscribe(out: &mut BytesMut, sid: u64) {
+    out.extend_from_slice(b"UNSUB ");
+    put_number(out, sid);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends `PUB` and the payload.
+pub(crate) fn put_publish(out: &mut BytesMut, subject: &str, payload: &[u8]) {
+    out.reserve(subject.len() + payload.len() + 32);
+    out.extend_from_slice(b"PUB ");
+    out.extend_from_slice(subject.as_bytes());
+    out.extend_from_slice(b" ");
+    put_number(out, payload.len() as u64);
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(payload);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn put_number(out: &mut BytesMut, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[start..]);
+}
+
+#[cfg(test)]
+mod tests;

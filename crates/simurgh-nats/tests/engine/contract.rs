@@ -1,0 +1,77 @@
+//! What every adapter must do, with a nats-server and a proxy before each node.
+
+use std::thread;
+use std::time::Duration;
+
+use simurgh_cluster::contract::{Harness, Unable};
+use simurgh_cluster::{Adapter, Prefix};
+use simurgh_nats::{Config, NatsAdapter};
+
+use crate::support::proxy::Proxy;
+use crate::support::{Engine, runtime};
+
+struct Nats {
+    engine: Engine,
+    proxies: Vec<Proxy>,
+}
+
+impl Nats {
+    fn start() -> Option<Self> {
+        Some(Self { engine: Engine::start("")?, proxies: vec![] })
+    }
+}
+
+impl Harness for Nats {
+    fn adapter(&mut self, prefix: &Prefix) -> Box<dyn Adapter> {
+        let proxy = Proxy::to(self.engine.port);
+        let server = format!("127.0.0.1:{}", proxy.port).parse().unwrap();
+        self.proxies.push(proxy);
+        let config = Config::new(vec![server], prefix.clone(), "contract");
+        Box::new(NatsAdapter::new(config, runtime().handle().clone()))
+    }
+
+    fn pass(&mut self, time: Duration) {
+        thread::sleep(time);
+    }
+
+    fn cut(&mut self, node: usize) -> Result<(), Unable> {
+        self.proxies[node].cut();
+        Ok(())
+    }
+
+    fn mend(&mut self, node: usize) -> Result<(), Unable> {
+        self.proxies[node].mend();
+        Ok(())
+    }
+
+    fn reset(&mut self, node: usize) -> Result<(), Unable> {
+        self.proxies[node].reset();
+        Ok(())
+    }
+
+    fn freeze(&mut self) -> Result<(), Unable> {
+        self.engine.freeze();
+        Ok(())
+    }
+
+    fn thaw(&mut self) -> Result<(), Unable> {
+        self.engine.thaw();
+        Ok(())
+    }
+
+    fn kill(&mut self) -> Result<(), Unable> {
+        self.engine.kill();
+        Ok(())
+    }
+
+    fn restart(&mut self) -> Result<(), Unable> {
+        self.engine.restart();
+        Ok(())
+    }
+}
+
+simurgh_cluster::contract_tests!(match Nats::start() {
+    Some(harness) => harness,
+    // It says so itself.
+    None => return,
+});

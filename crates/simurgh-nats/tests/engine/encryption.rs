@@ -1,0 +1,106 @@
+//! TLS of links, with an authority of the test's own.
+
+use std::path::Path;
+
+use simurgh_cluster::adapter::{Adapter as _, Down};
+use simurgh_nats::{Config, Identity, Tls};
+use tempfile::TempDir;
+
+use crate::support::authority::Authority;
+use crate::support::{Engine, Node, is_at_least, prefix};
+
+/// An engine with TLS, of which more is said in `more`.
+fn engine(more: &str) -> Option<(Engine, Authority, TempDir)> {
+    let directory = tempfile::tempdir().unwrap();
+    let authority = Authority::new(directory.path(), "authority");
+    let (certificate, key) = authority.sign("server");
+    let configuration = format!(
+        "tls {{ cert_file: {certificate:?}, key_file: {key:?}, ca_file: {:?}, {more} }}",
+        authority.file
+    );
+    Some((Engine::start(&configuration)?, authority, directory))
+}
+
+fn config(address: &str, tls: Tls) -> Config {
+    let mut config = Config::new(vec![address.parse().unwrap()], prefix(), "test");
+    config.tls = tls;
+    config
+}
+
+fn with_ca(path: &Path) -> Tls {
+    Tls { ca: Some(path.into()), ..Tls::default() }
+}
+
+#[test]
+fn a_link_is_encrypted_with_an_authority_of_ones_own() {
+    let Some((engine, authority, _directory)) = engine("") else { return };
+    for address in [engine.address(), format!("tls://localhost:{}", engine.port)] {
+        let mut one = Node::start(1, config(&address, with_ca(&authority.file)));
+        let mut other = Node::start(2, config(&address, with_ca(&authority.file)));
+        one.is_of_use();
+        other.want("t");
+        one.publish("t", 2_000);
+        one.wait("nothing under way", |it| it.adapter.under_way() == 0);
+        other.wait("all of them", |it| it.heard.len() == 2_000);
+        assert_eq!(other.numbers(), (2..=2_001).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_server_that_another_authority_signed_is_not_trusted() {
+    let Some((engine, _authority, directory)) = engine("") else { return };
+    let stranger = Authority::new(directory.path(), "stranger");
+    // Mozilla's list has not signed it either.
+    for tls in [with_ca(&stranger.file), Tls::default()] {
+        let mut node = Node::start(1, config(&engine.address(), tls));
+        let Down::Broken(why) = node.why_down() else { panic!("{:?}", node.downs) };
+        assert!(why.contains("TLS: invalid peer certificate: UnknownIssuer"), "{why}");
+    }
+}
+
+#[test]
+fn a_node_shows_a_certificate_where_the_engine_wants_one() {
+    let Some((engine, authority, _directory)) = engine("verify: true") else { return };
+    let (certificate, key) = authority.sign("node");
+    let mut tls = with_ca(&authority.file);
+    let mut node = Node::start(1, config(&engine.address(), tls.clone()));
+    let Down::Broken(why) = node.why_down() else { panic!("{:?}", node.downs) };
+    assert!(why.contains("alert") || why.contains("closed") || why.contains("reset"), "{why}");
+    tls.identity = Some(Identity { certificate, key });
+    Node::start(2, config(&engine.address(), tls)).is_of_use();
+}
+
+#[test]
+fn tls_may_come_before_the_servers_first_word() {
+    if !is_at_least(11) {
+        return eprintln!("SKIPPED: this nats-server has no handshake_first");
+    }
+    let Some((engine, authority, _directory)) = engine("handshake_first: true") else { return };
+    let tls = Tls { is_first: true, ..with_ca(&authority.file) };
+    Node::start(1, config(&engine.address(), tls)).is_of_use();
+}
+
+#[test]
+fn who_requires_tls_does_not_go_without() {
+    let Some(engine) = Engine::start("") else { return };
+    let required = Tls { is_required: true, ..Tls::default() };
+    let address = format!("tls://127.0.0.1:{}", engine.port);
+    for config in [config(&engine.address(), required), config(&address, Tls::default())] {
+        let mut node = Node::start(1, config);
+        let Down::Refused(why) = node.why_down() else { panic!("{:?}", node.downs) };
+        assert!(why.contains("TLS is required here, and it has none"), "{why}");
+    }
+}
+
+#[test]
+fn a_file_that_is_missing_is_named() {
+    let Some((engine, authority, directory)) = engine("") else { return };
+    let missing = directory.path().join("missing.pem");
+    let identity = Identity { certificate: authority.file.clone(), key: missing.clone() };
+    let with_identity = Tls { identity: Some(identity), ..with_ca(&authority.file) };
+    for tls in [with_ca(&missing), with_identity] {
+        let mut node = Node::start(1, config(&engine.address(), tls));
+        let Down::Refused(why) = node.why_down() else { panic!("{:?}", node.downs) };
+        assert!(why.contains("missing.pem: No such file"), "{why}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Links that break, engines that are killed or stand still, and what comes of it.
+
+use std::time::{Duration, Instant};
+
+use simurgh_cluster::adapter::{Adapter as _, Down};
+use simurgh_cluster::{Interest, Space};
+
+use crate::support::{Engine, Node, prefix, runtime};
+
+#[test]
+fn what_one_node_publishes_the_other_hears_in_order() {
+    let Some(engine) = Engine::start("") else { return };
+    let (mut one, mut other) =
+        (Node::plain(1, &engine.address()), Node::plain(2, &engine.address()));
+    other.want("t");
+    one.want("t");
+    one.publish("t", 20_000);
+    one.wait("nothing under way", |it| it.adapter.under_way() == 0);
+    other.wait("all of them", |it| it.heard.len() == 20_000);
+    assert!(other.heard.iter().map(|it| it.1).eq(1..=20_000));
+    assert_eq!(one.heard, [], "nobody hears himself");
+    let (server, version) = one.adapter.server().unwrap();
+    assert_eq!(server, engine.address());
+    assert!(version.starts_with("2."), "{version}");
+    assert!(one.adapter.statistics().round_trip.is_some());
+}
+
+#[test]
+fn a_killed_engine_that_comes_back_gets_what_was_published_meanwhile() {
+    let Some(mut engine) = Engine::start("") else { return };
+    let (mut one, mut other) =
+        (Node::plain(1, &engine.address()), Node::plain(2, &engine.address()));
+    other.want("t");
+    one.publish("t", 5);
+    one.wait("nothing under way", |it| it.adapter.under_way() == 0);
+    for round in 1..=3 {
+        engine.kill();
+        one.wait("down", |it| !it.is_up);
+        other.wait("down", |it| !it.is_up);
+        one.publish("t", 300);
+        assert_eq!(one.adapter.under_way(), 300);
+        engine.restart();
+        // The listener first: what is published before it is there again is not for it.
+        other.wait("up", |it| it.is_up);
+        one.wait("up", |it| it.is_up);
+        one.publish("t", 300);
+        one.wait("nothing under way", |it| it.adapter.under_way() == 0);
+        assert_eq!(one.ups, round + 1);
+        let last = 5 + 600 * round as u64;
+        other.wait("the last", |it| it.numbers().last() == Some(&last));
+    }
+    assert!(other.heard.iter().all(|it| !it.2), "none was on its way when the engine ended");
+    assert!(matches!(&one.downs[0], Down::Broken(_)), "{:?}", one.downs);
+    assert_eq!(one.adapter.statistics().links, 4);
+}
+
+#[test]
+fn what_was_on_its_way_into_an_engine_that_stood_still_is_sent_again_and_marked() {
+    let Some(engine) = Engine::start("") else { return };
+    let (mut one, mut other) =
+        (Node::plain(1, &engine.address()), Node::plain(2, &engine.address()));
+    other.want("t");
+    one.wait("up", |it| it.is_up);
+    let start = Instant::now();
+    engine.freeze();
+    one.publish("t", 200);
+    one.wait("down", |it| !it.is_up);
+    let found = start.elapsed();
+    assert!(found < Duration::from_secs(8), "dead after {found:?}");
+    // As much as may be is taken, and nothing waits.
+    let mut slowest = Duration::ZERO;
+    let mut taken = 200;
+    loop {
+        let before = Instant::now();
+        let is_full = one.try_publish("t").is_err();
+        slowest = slowest.max(before.elapsed());
+        if is_full {
+            break;
+        }
+        taken += 1;
+    }
+    assert_eq!(taken, 1_024);
+    assert!(slowest < Duration::from_millis(100), "{slowest:?}");
+    other.wait("down", |it| !it.is_up);
+    std::thread::sleep(Duration::from_secs(10).saturating_sub(start.elapsed()));
+    engine.thaw();
+    other.wait("up", |it| it.is_up);
+    one.wait("up", |it| it.is_up);
+    one.publish("t", 1);
+    one.wait("nothing under way", |it| it.adapter.under_way() == 0);
+    other.wait("the last", |it| it.numbers().last() == Some(&1_025));
+    assert_eq!(one.adapter.statistics().resent, 200);
+    let marked = |it: &(u64, u64, bool)| it.2;
+    assert!(other.heard.iter().filter(|it| marked(it)).all(|it| it.1 <= 200));
+}
+
+#[test]
+fn a_node_that_does_not_come_for_long_keeps_its_link() {
+    let Some(engine) = Engine::start("") else { return };
+    let (mut one, mut other) =
+        (Node::plain(1, &engine.address()), Node::plain(2, &engine.address()));
+    other.want("t");
+    one.publish("t", 1_000);
+    one.wait("nothing under way", |it| it.adapter.under_way() == 0);
+    std::thread::sleep(Duration::from_secs(7));
+    other.wait("all", |it| it.heard.len() == 1_000);
+    other.pass(Duration::from_millis(2_500));
+    assert_eq!((one.downs, other.downs), (vec![], vec![]));
+}
+
+#[test]
+fn servers_that_one_tells_of_are_tried_when_it_ends() {
+    let cluster = |routes: &str| {
+        format!("cluster {{ name: c, listen: \"127.0.0.1:-1\", routes = [{routes}] }}")
+    };
+    let Some(mut first) = Engine::start(&cluster("")) else { return };
+    let route = format!("\"nats://127.0.0.1:{}\"", first.route_port.unwrap());
+    let second = Engine::start(&cluster(&route)).unwrap();
+    let mut node = Node::plain(1, &first.address());
+    node.wait("up", |it| it.is_up);
+    // Until they know each other.
+    node.pass(Duration::from_secs(1));
+    first.kill();
+    node.wait("down", |it| !it.is_up);
+    node.wait("up", |it| it.is_up);
+    assert_eq!(node.adapter.server().unwrap().0, second.address());
+}
+
+#[test]
+fn a_server_that_takes_too_little_is_named() {
+    let Some(engine) = Engine::start("max_payload: 100000") else { return };
+    let mut node = Node::plain(1, &engine.address());
+    let Down::Refused(why) = node.why_down() else { panic!("{:?}", node.downs) };
+    assert!(why.contains("max_payload is 100000"), "{why}");
+}
+
+#[test]
+fn where_nobody_listens_it_is_down_for_that_reason_once() {
+    let mut node = Node::plain(1, "nats://127.0.0.1:1");
+    node.pass(Duration::from_secs(2));
+    let [Down::Broken(why)] = &node.downs[..] else { panic!("{:?}", node.downs) };
+    assert!(why.contains("nats://127.0.0.1:1: Connection refused"), "{why}");
+}
+
+#[test]
+fn a_message_larger_than_any_envelope_is_lost_by_name_and_the_link_stands() {
+    let Some(engine) = Engine::start("max_payload: 4194304") else { return };
+    let (mut one, mut other) =
+        (Node::plain(1, &engine.address()), Node::plain(2, &engine.address()));
+    other.want("t");
+    other.want("u");
+    let subject = prefix().topic(Space::Broadcast, "t");
+    publish_raw(&engine, subject.as_str(), 3 << 20);
+    other.wait("its loss", |it| !it.lost.is_empty());
+    assert_eq!(other.lost, [Interest::Exact(Space::Broadcast, "t".into())]);
+    one.publish("t", 1);
+    one.wait("nothing under way", |it| it.adapter.under_way() == 0);
+    other.wait("the next", |it| it.heard.len() == 1);
+    assert_eq!(other.downs, []);
+    assert_eq!(other.adapter.statistics().too_large, 1);
+}
+
+/// As some other client does.
+fn publish_raw(engine: &Engine, subject: &str, bytes: usize) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let address = format!("127.0.0.1:{}", engine.port);
+    runtime().block_on(async {
+        #[allow(clippy::disallowed_types, reason = "a test has no reactor")]
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let mut text = format!("CONNECT {{}}\r\nPUB {subject} {bytes}\r\n").into_bytes();
+        text.resize(text.len() + bytes, b'x');
+        text.extend_from_slice(b"\r\nPING\r\n");
+        stream.write_all(&text).await.unwrap();
+        let mut said = Vec::new();
+        while !said.windows(6).any(|it| it == b"PONG\r\n") {
+            assert!(stream.read_buf(&mut said).await.unwrap() > 0, "{said:?}");
+        }
+    });
+}

@@ -1,0 +1,163 @@
+//! A node: an adapter that is polled, and what it told.
+
+use std::future::poll_fn;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use simurgh_cluster::adapter::{Adapter, Down};
+use simurgh_cluster::{Event, Full, Generation, Interest, NodeId, Prefix, Space, Wanted};
+use simurgh_nats::{Config, NatsAdapter};
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+/// No test waits longer for one thing.
+const WITHIN: Duration = Duration::from_secs(30);
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+});
+
+/// Of all tests here.
+pub(crate) fn runtime() -> &'static Runtime {
+    &RUNTIME
+}
+
+pub(crate) fn prefix() -> Prefix {
+    Prefix::new("p").unwrap()
+}
+
+pub(crate) struct Node {
+    pub(crate) adapter: NatsAdapter,
+    pub(crate) id: NodeId,
+    n: u64,
+    /// Origin, number, and whether it was marked, of each envelope.
+    pub(crate) heard: Vec<(u64, u64, bool)>,
+    pub(crate) downs: Vec<Down>,
+    pub(crate) ups: usize,
+    pub(crate) is_up: bool,
+    pub(crate) lost: Vec<Interest>,
+    pub(crate) in_force: Generation,
+}
+
+impl Node {
+    pub(crate) fn start(id: u64, config: Config) -> Self {
+        let mut adapter = NatsAdapter::new(config, runtime().handle().clone());
+        adapter.start(NodeId(id));
+        Self {
+            adapter,
+            id: NodeId(id),
+            n: 0,
+            heard: vec![],
+            downs: vec![],
+            ups: 0,
+            is_up: false,
+            lost: vec![],
+            in_force: Generation(0),
+        }
+    }
+
+    /// A node of a server that wants nothing of it.
+    pub(crate) fn plain(id: u64, address: &str) -> Self {
+        Self::start(id, Config::new(vec![address.parse().unwrap()], prefix(), "test"))
+    }
+
+    /// Takes what happens until it is so.
+    #[track_caller]
+    pub(crate) fn wait(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !is_so(self) {
+            assert!(start.elapsed() < WITHIN, "waited in vain for {what}: {:?}", self.downs);
+            self.turn(Duration::from_millis(100));
+        }
+    }
+
+    /// Takes what happens for so long.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while let Some(left) = end.checked_duration_since(Instant::now()) {
+            self.turn(left.min(Duration::from_millis(100)));
+        }
+    }
+
+    /// The next thing that happens, if it does within this time.
+    fn turn(&mut self, time: Duration) {
+        let event = poll_fn(|context| self.adapter.poll_event(context));
+        let Ok(event) = runtime().block_on(async { timeout(time, event).await }) else { return };
+        match event {
+            Event::Up { .. } => {
+                assert!(!self.is_up);
+                (self.is_up, self.ups) = (true, self.ups + 1);
+            }
+            Event::Down(down) => {
+                self.is_up = false;
+                self.downs.push(down);
+            }
+            Event::Received(received) => {
+                let bytes = received.envelope;
+                let field = |at| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+                self.heard.push((field(4), field(12), bytes[2] & 1 == 1));
+            }
+            Event::Lost(interests) => self.lost.extend(interests),
+            Event::InForce(generation) => self.in_force = generation,
+            _ => {}
+        }
+    }
+
+    /// Wants a topic, and waits until that is in force.
+    #[track_caller]
+    pub(crate) fn want(&mut self, topic: &str) {
+        let interest = Interest::Exact(Space::Broadcast, topic.into());
+        let generation = self.adapter.interest(&[(interest, Wanted::Yes)]);
+        self.wait("an interest in force", |it| it.in_force >= generation);
+    }
+
+    pub(crate) fn try_publish(&mut self, topic: &str) -> Result<(), Full> {
+        let mut bytes = vec![1, 1, 0, 0];
+        bytes.extend_from_slice(&self.id.0.to_le_bytes());
+        bytes.extend_from_slice(&(self.n + 1).to_le_bytes());
+        let subject = prefix().topic(Space::Broadcast, topic);
+        self.adapter.publish(&subject, Bytes::from(bytes))?;
+        self.n += 1;
+        Ok(())
+    }
+
+    /// Publishes so many.
+    #[track_caller]
+    pub(crate) fn publish(&mut self, topic: &str, count: u64) {
+        for _ in 0..count {
+            let start = Instant::now();
+            while self.try_publish(topic).is_err() {
+                assert!(start.elapsed() < WITHIN, "full for long: {:?}", self.downs);
+                self.turn(Duration::from_millis(10));
+            }
+        }
+    }
+
+    /// The numbers that were heard, each once: those that are above all before.
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        let mut highest = 0;
+        let is_new = |n: &u64| {
+            let is_new = *n > highest;
+            highest = highest.max(*n);
+            is_new
+        };
+        self.heard.iter().map(|it| it.1).filter(is_new).collect()
+    }
+
+    /// Why it is down, once it says so.
+    #[track_caller]
+    pub(crate) fn why_down(&mut self) -> Down {
+        self.wait("being down", |it| !it.downs.is_empty());
+        self.downs.last().unwrap().clone()
+    }
+
+    /// Up, and what it publishes is at the engine.
+    #[track_caller]
+    pub(crate) fn is_of_use(&mut self) {
+        self.wait("up", |it| it.is_up);
+        self.publish("a", 1);
+        self.wait("nothing under way", |it| it.adapter.under_way() == 0);
+        assert_eq!(self.downs, []);
+    }
+}

@@ -1,0 +1,49 @@
+//! What nodes have to do with each other for one topic: what is said, and what is heard.
+
+use alloc::sync::Arc;
+
+use crate::delta::{Delta, Shared, Snapshot};
+use crate::phx_ref::Owner;
+
+/// What whoever keeps a topic's presences on a node says to those on other nodes.
+#[derive(Debug)]
+pub enum ToPeers {
+    /// Members here are present, or want to know who is: all others are to be asked.
+    /// [`FromPeers::Asked`] says whom that was.
+    Begin,
+    /// Not any more.
+    End,
+    /// What has changed here, for all.
+    Delta(Delta),
+    /// Something of this node's is missing here.
+    Ask(Owner),
+    /// All that is here, for a node that has asked.
+    State(Owner, Snapshot),
+}
+
+/// What whoever keeps a topic's presences on a node hears of those on other nodes.
+#[derive(Debug)]
+pub enum FromPeers {
+    /// These nodes were asked for what they have; each answers with a state, or is gone.
+    Asked(Arc<[Owner]>),
+    /// What has changed there.
+    Delta(Delta),
+    /// All that is there.
+    State(Snapshot),
+    /// A node asks for what is here.
+    Wants(Owner),
+}
+
+impl FromPeers {
+    /// About as many bytes as it has.
+    pub fn bytes(&self) -> usize {
+        let entries = |all: &[Shared]| {
+            all.iter().map(|it| it.key.len() + it.meta.as_str().len() + 64).sum::<usize>()
+        };
+        match self {
+            Self::Asked(_) | Self::Wants(_) => 0,
+            Self::Delta(delta) => entries(&delta.joins) + delta.leaves.len() * 12,
+            Self::State(state) => entries(&state.entries),
+        }
+    }
+}

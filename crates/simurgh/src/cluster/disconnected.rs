@@ -1,0 +1,90 @@
+//! What has become of a disconnect on all nodes.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+use simurgh_proto::message::{Payload, events};
+
+use crate::BroadcastError;
+use crate::pubsub::PubSub;
+
+/// How long a disconnect is asked for before it is known who has not confirmed it.
+pub const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+/// The thread that asks has a little longer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(62);
+
+/// A node, as others know it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct NodeName {
+    /// Of this start of the node: 11 characters.
+    pub id: String,
+    /// What outlives it; empty, if it is not known any more.
+    pub name: String,
+}
+
+/// What has become of a disconnect on the other nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Disconnected {
+    /// Nodes that have closed all sockets with that id.
+    pub confirmed: Vec<NodeName>,
+    /// Nodes that have not said so within [`DISCONNECT_TIMEOUT`], or were not heard any more: they
+    /// may still serve one. Have the client refused where its token is checked, and ask again when
+    /// the node is back.
+    pub missing: Vec<NodeName>,
+}
+
+/// Why it is not known what has become of a disconnect. Sockets on this node were closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DisconnectError {
+    /// This node's shards take nothing more; none were closed.
+    Refused(BroadcastError),
+    /// Too many disconnects wait for other nodes already: those were not asked.
+    TooMany,
+    /// The server ends.
+    Ended,
+}
+
+impl fmt::Display for DisconnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(error) => error.fmt(f),
+            Self::TooMany => {
+                f.write_str("too many disconnects wait for other nodes, try again later")
+            }
+            Self::Ended => f.write_str("the server ends"),
+        }
+    }
+}
+
+impl std::error::Error for DisconnectError {}
+
+impl PubSub {
+    /// Closes every socket with this id on all nodes, with 1001, and says which have done so: once
+    /// all have, or after [`DISCONNECT_TIMEOUT`]. It is asked of nodes again that do not answer,
+    /// and of those that come meanwhile. A server that is no part of a cluster has no others to
+    /// wait for.
+    ///
+    /// # Errors
+    /// Sockets were closed here, at most.
+    pub async fn disconnect_everywhere(
+        &self,
+        socket_id: &str,
+    ) -> Result<Disconnected, DisconnectError> {
+        let Some(door) = &self.0.cluster else {
+            let disconnect = || self.disconnect(socket_id);
+            return disconnect()
+                .map(|()| Disconnected::default())
+                .map_err(DisconnectError::Refused);
+        };
+        self.broadcast_local(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT)
+            .map_err(DisconnectError::Refused)?;
+        let told = tokio::time::timeout(ANSWER_TIMEOUT, door.disconnect(socket_id)).await;
+        match told {
+            Ok(Ok(Some(disconnected))) => Ok(disconnected),
+            Ok(Ok(None)) => Err(DisconnectError::TooMany),
+            Ok(Err(_)) | Err(_) => Err(DisconnectError::Ended),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What comes of other nodes, given to the shards.
+
+use std::sync::Arc;
+
+use simurgh_cluster::{DisconnectNumber, Item, Local, NodeId, Outcome, Shards};
+use simurgh_core::{Broadcast, Mail, Node, Posted, PresenceMail};
+use simurgh_presence::{FromPeers, Owner};
+use simurgh_proto::message::{Payload, events};
+
+use crate::hub::Hub;
+
+/// The shards of this node, as the cluster's thread reaches them.
+pub(super) struct Shard {
+    pub(super) hub: Arc<Hub>,
+    /// Broadcasts that a shard was not given, because too much was under way there.
+    pub(super) dropped: u64,
+    /// What has become of disconnects that this node has asked for.
+    pub(super) outcomes: Vec<(DisconnectNumber, Outcome)>,
+}
+
+impl Local for Shard {
+    fn broadcast(&mut self, topic: &str, item: &Item<'_>, shards: Shards<'_>) {
+        let payload = item.payload.to_payload().into_owned();
+        let broadcast = Arc::new(Broadcast::new(topic, item.event, payload));
+        let bytes_max = self.hub.limits.mailbox_bytes_max.saturating_mul(4);
+        for shard in shards.map(usize::from) {
+            if self.hub.charged(shard) > bytes_max {
+                self.dropped += 1;
+                continue;
+            }
+            self.hub.post_charged(shard, Posted::new(Arc::clone(&broadcast), None));
+        }
+    }
+
+    fn disconnect(&mut self, socket_id: &str) {
+        let disconnect = Broadcast::new(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT);
+        self.hub.broadcast_here(Arc::new(disconnect));
+    }
+
+    fn presence(&mut self, topic: &str, what: FromPeers) {
+        self.hub.post_home(topic, PresenceMail::Peers(what));
+    }
+
+    fn gone(&mut self, node: NodeId) {
+        for shard in 0..self.hub.shards() {
+            self.hub.post(shard, Mail::NodeGone(Owner(node.0)));
+        }
+    }
+
+    fn disconnected(&mut self, number: DisconnectNumber, outcome: Outcome) {
+        self.outcomes.push((number, outcome));
+    }
+}

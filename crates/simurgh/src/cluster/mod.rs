@@ -1,0 +1,112 @@
+//! Several nodes as one server: what a server has of the others.
+//!
+//! A thread of its own, `simurgh-cluster`, has the node's part in the cluster
+//! ([`simurgh_cluster::Cluster`]) and the adapter to the engine. Shards and applications speak to it
+//! by its [`Door`], which never waits; it speaks to shards by their mailboxes.
+
+mod disconnected;
+mod door;
+mod local;
+mod run;
+mod view;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub(crate) use simurgh_cluster::State as LinkState;
+pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+pub use self::disconnected::{DISCONNECT_TIMEOUT, DisconnectError, Disconnected, NodeName};
+pub(crate) use self::door::Door;
+pub(crate) use self::run::Started;
+pub use self::view::NodeView;
+pub(crate) use self::view::{View, render};
+use crate::error::Error;
+use crate::hub::Hub;
+
+/// Workers of the cluster's runtime: the adapter's work is not to keep what it received waiting.
+const WORKERS: usize = 2;
+/// How often it is looked whether there is a link that is required.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long a node that ends waits until the engine has what it said last.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
+type MakeAdapter = Box<dyn FnOnce(&Handle) -> Box<dyn Adapter> + Send>;
+
+/// That a server is one of several nodes: by what engine, and how
+/// ([`Builder::cluster`](crate::Builder::cluster)).
+pub struct Cluster {
+    config: ClusterConfig,
+    make_adapter: MakeAdapter,
+    required: Option<Duration>,
+}
+
+impl Cluster {
+    /// A node of a cluster; the adapter is made on the runtime that it may use.
+    pub fn new<A: Adapter + 'static>(
+        config: ClusterConfig,
+        adapter: impl FnOnce(&Handle) -> A + Send + 'static,
+    ) -> Self {
+        let make_adapter =
+            Box::new(move |runtime: &Handle| -> Box<dyn Adapter> { Box::new(adapter(runtime)) });
+        Self { config, make_adapter, required: None }
+    }
+
+    /// The server does not listen before there is a link to the engine, and fails if there is none
+    /// after this time. Without this it listens at once, and is on its own while it has no link.
+    pub fn required(mut self, within: Duration) -> Self {
+        self.required = Some(within);
+        self
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// A cluster's runtime, made before the descriptor tables part: its wakers are then in all of them.
+pub(crate) struct Prepared {
+    cluster: Cluster,
+    runtime: Runtime,
+}
+
+/// Makes the runtime of a cluster.
+pub(crate) fn prepare(cluster: Cluster) -> io::Result<Prepared> {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .thread_name("simurgh-cluster")
+        .enable_all()
+        .build()?;
+    Ok(Prepared { cluster, runtime })
+}
+
+impl Prepared {
+    /// By which it is spoken to.
+    pub(crate) fn door(&self) -> Door {
+        Door::new()
+    }
+
+    /// Begins: the node connects, and hears what its shards say from now on. Waits for the link if
+    /// it is required.
+    ///
+    /// # Errors
+    /// There was none in time.
+    pub(crate) fn start(self, hub: &Arc<Hub>) -> Result<Started, Error> {
+        let required = self.cluster.required;
+        let started = run::start(self, hub);
+        let (Some(within), Some(door)) = (required, &hub.cluster) else { return Ok(started) };
+        let began = Instant::now();
+        while door.view().state == LinkState::Away {
+            if began.elapsed() >= within {
+                return Err(Error::NoEngine(within, door.view().why.clone()));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(started)
+    }
+}

@@ -1,0 +1,242 @@
+//! The cluster's thread.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use simurgh_cluster::{
+    Adapter, Cluster, DisconnectNumber, Item, ItemPayload, NodeId, Notice, Outcome, Time,
+};
+use simurgh_core::{Broadcast, Node, ToCluster};
+use simurgh_proto::message::events;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::time::{Sleep, sleep_until};
+
+use super::door::{Door, Mail, Tell};
+use super::local::Shard;
+use super::{Disconnected, FLUSH_TIMEOUT, NodeName, Prepared};
+use crate::hub::Hub;
+
+/// Rounds of mail, engine and time in one turn of the task; then other tasks of the runtime have
+/// theirs.
+const ROUNDS_MAX: usize = 16;
+/// It is looked after at least so often.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The cluster of a server that runs.
+pub(crate) struct Started {
+    runtime: Option<Runtime>,
+    ended: Option<oneshot::Receiver<()>>,
+}
+
+impl Started {
+    /// Says good-bye to the other nodes, and waits a while until the engine has it.
+    pub(crate) fn end(&mut self, hub: &Hub) {
+        let Some(runtime) = self.runtime.take() else { return };
+        if let Some(door) = &hub.cluster {
+            door.bye();
+        }
+        if let Some(ended) = self.ended.take() {
+            let _ = runtime.block_on(async { tokio::time::timeout(FLUSH_TIMEOUT, ended).await });
+        }
+        runtime.shutdown_background();
+    }
+}
+
+pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
+    let Prepared { cluster, runtime } = prepared;
+    let (ends, ended) = oneshot::channel();
+    if let Some(door) = hub.cluster.clone() {
+        let adapter = (cluster.make_adapter)(runtime.handle());
+        let hub = Arc::clone(hub);
+        let shard = Shard { hub: Arc::clone(&hub), dropped: 0, outcomes: Vec::new() };
+        let seed = hub.id.rotate_left(17);
+        let time = now(&hub);
+        let node = Cluster::new(cluster.config, adapter, NodeId(hub.id), seed, time);
+        let (waiting, mail, frame) = (HashMap::new(), Vec::new(), Vec::new());
+        let mut thread =
+            Thread { node, shard, door, waiting, mail, frame, bye_ns: None, look_ns: 0 };
+        runtime.spawn(async move {
+            let mut sleep = pin!(sleep_until(Instant::now().into()));
+            let door = Arc::clone(&thread.door);
+            let mut mail = pin!(door.has_mail());
+            poll_fn(|context| {
+                if mail.as_mut().poll(context).is_ready() {
+                    mail.set(door.has_mail());
+                    // So that it is known who is to be woken.
+                    let _ = mail.as_mut().poll(context).map(|()| context.waker().wake_by_ref());
+                }
+                thread.turn(context, sleep.as_mut())
+            })
+            .await;
+            door.close();
+            let _ = ends.send(());
+        });
+    }
+    Started { runtime: Some(runtime), ended: Some(ended) }
+}
+
+fn now(hub: &Hub) -> Time {
+    let ns = u64::try_from(hub.made.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    Time { ns, unix_ms: hub.unix_ms(ns) }
+}
+
+struct Thread {
+    node: Cluster<Box<dyn Adapter>>,
+    shard: Shard,
+    door: Arc<Door>,
+    /// Who waits for what has become of a disconnect.
+    waiting: HashMap<DisconnectNumber, Tell>,
+    mail: Vec<Mail>,
+    /// Where frames of broadcasts are written that have none yet.
+    frame: Vec<u8>,
+    /// Until when what was said last may be waited for.
+    bye_ns: Option<u64>,
+    /// When it is shown again how it stands.
+    look_ns: u64,
+}
+
+impl Thread {
+    /// Does all there is to do; ready when the node has said its last.
+    fn turn(
+        &mut self,
+        context: &mut Context<'_>,
+        mut sleep: std::pin::Pin<&mut Sleep>,
+    ) -> Poll<()> {
+        for round in 0.. {
+            let time = now(&self.shard.hub);
+            let has_mail = self.take_mail(time);
+            self.node.tick(time, &mut self.shard);
+            self.node.settle(time);
+            let has_more = self.node.poll(context, time, &mut self.shard);
+            let has_said = self.node.settle(time);
+            if self.bye_ns.is_some_and(|until| self.node.is_flushed() || until <= time.ns) {
+                return Poll::Ready(());
+            }
+            // What is said is written by the engine's adapter when it is asked for events.
+            if !has_mail && !has_more && !has_said {
+                break;
+            }
+            if round == ROUNDS_MAX {
+                context.waker().wake_by_ref();
+                break;
+            }
+        }
+        self.tell();
+        let (time, made) = (now(&self.shard.hub), self.shard.hub.made.0);
+        let soon = time.ns.saturating_add(LOOK.as_nanos() as u64);
+        let next_ns = self.node.next_ns().map_or(soon, |next_ns| next_ns.min(soon));
+        sleep.as_mut().reset((made + Duration::from_nanos(next_ns)).into());
+        if sleep.poll(context).is_ready() {
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Does what this node's threads have asked; whether there was something.
+    fn take_mail(&mut self, time: Time) -> bool {
+        let mut mail = self.door.take(std::mem::take(&mut self.mail));
+        let has_mail = !mail.is_empty();
+        for mail in mail.drain(..) {
+            match mail {
+                Mail::Core(what) => self.is_told(what, time),
+                Mail::Disconnect(socket_id, tell) => {
+                    self.disconnect(&socket_id, Some(tell), time);
+                }
+                Mail::Drain => self.node.drain(time),
+                Mail::Bye => {
+                    self.node.bye(time);
+                    let until = time.ns.saturating_add(FLUSH_TIMEOUT.as_nanos() as u64);
+                    self.bye_ns.get_or_insert(until);
+                }
+            }
+        }
+        self.mail = mail;
+        has_mail
+    }
+
+    fn is_told(&mut self, what: ToCluster, time: Time) {
+        match what {
+            ToCluster::Broadcast(it) if it.event() == events::DISCONNECT => {
+                self.disconnect(it.topic(), None, time);
+            }
+            ToCluster::Broadcast(broadcast) => self.publish(&broadcast, time),
+            ToCluster::TopicBegins(topic, shard) => self.node.topic_begins(&topic, shard, time),
+            ToCluster::TopicEnds(topic, shard) => self.node.topic_ends(&topic, shard, time),
+            ToCluster::Presence(topic, what) => {
+                self.node.presence(&topic, what, time, &mut self.shard);
+            }
+        }
+    }
+
+    fn publish(&mut self, broadcast: &Broadcast, time: Time) {
+        let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
+        let item = Item::new(broadcast.event(), payload);
+        if let Err(error) = self.node.broadcast(broadcast.topic(), &item, time) {
+            let topic = broadcast.topic();
+            tracing::warn!(topic, %error, "other nodes do not get a broadcast");
+        }
+    }
+
+    fn disconnect(&mut self, socket_id: &str, tell: Option<Tell>, time: Time) {
+        match (self.node.disconnect(socket_id, time), tell) {
+            (Ok(number), Some(tell)) => drop(self.waiting.insert(number, tell)),
+            (Ok(_), None) => {}
+            // Whoever has asked may not wait any more.
+            (Err(_), Some(tell)) => drop(tell.send(None)),
+            (Err(error), None) => tracing::error!(socket_id, %error, "not disconnected elsewhere"),
+        }
+    }
+
+    /// Tells what has become of disconnects.
+    fn tell_outcomes(&mut self) {
+        for (number, outcome) in self.shard.outcomes.drain(..) {
+            let Some(tell) = self.waiting.remove(&number) else { continue };
+            let named = |nodes: Vec<NodeId>| {
+                let name = |it: &NodeId| {
+                    let peer = self.node.peers().get(*it);
+                    let name = peer.map(|peer| peer.beat().name.to_string()).unwrap_or_default();
+                    NodeName { id: it.to_string(), name }
+                };
+                nodes.iter().map(name).collect()
+            };
+            let Outcome { confirmed, missing } = outcome;
+            let told = Disconnected { confirmed: named(confirmed), missing: named(missing) };
+            let _ = tell.send(Some(told));
+        }
+    }
+
+    /// Says what whoever runs the node should know.
+    fn tell(&mut self) {
+        self.tell_outcomes();
+        let mut has_changed = false;
+        while let Some(notice) = self.node.poll_notice() {
+            has_changed = true;
+            match notice {
+                Notice::State(state) => tracing::info!(state = state.name(), "cluster"),
+                Notice::Down(why) => {
+                    tracing::warn!(%why, "cluster");
+                    self.door.view().why = why.to_string();
+                }
+                Notice::Lost(interests) => {
+                    tracing::warn!(interests, "cluster: broadcasts of other nodes may be lost");
+                }
+                Notice::Peer(event) => tracing::info!(?event, "cluster"),
+            }
+        }
+        let time = now(&self.shard.hub);
+        if has_changed || time.ns >= self.look_ns {
+            self.look_ns = time.ns.saturating_add(LOOK.as_nanos() as u64);
+            let sockets = self.shard.hub.metrics.iter().map(|it| it.sockets.value()).sum();
+            self.node.set_sockets(sockets);
+            let mut view = self.door.view();
+            view.look(&self.node, self.shard.hub.made.0, time.ns);
+            (view.dropped_at_door, view.dropped_at_shards) =
+                (self.door.dropped(), self.shard.dropped);
+        }
+    }
+}

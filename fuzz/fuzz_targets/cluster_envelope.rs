@@ -1,0 +1,7 @@
+//! Entry of the fuzzer; what it tries, and why, stands in `fuzz/src/cluster/envelope.rs`.
+#![no_main]
+
+#[path = "../src/cluster/envelope.rs"]
+mod body;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| body::run(data));
