@@ -176,6 +176,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_remembered_is_counted_of_every_kind() {
+        let at = |seq| Position { epoch: Epoch::from_seed(1), place: Place::new(seq) };
+        let mut departures = Departures::default();
+        assert_eq!(departures.len(), 0);
+        departures.note(Key { slot: 1, generation: 0 }, "t", at(6), 0, Left::default());
+        departures.seen.insert(1, at(5));
+        departures.seen.insert(2, at(5));
+        departures.gaps.extend((0..3).map(|member| (member, at(5))));
+        assert_eq!(departures.len(), 1 + 2 + 3);
+    }
+
+    #[test]
     fn what_has_arrived_and_what_is_on_its_way_are_told_apart() {
         let at = |seq| Position { epoch: Epoch::from_seed(1), place: Place::new(seq) };
         let conn = Key { slot: 1, generation: 0 };

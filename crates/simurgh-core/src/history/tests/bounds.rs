@@ -264,3 +264,52 @@ fn who_looks_sees_each_kept_topic_once_and_where_it_stands() {
         assert_eq!((&names[0], &*names[6]), (&topic, "more 5"));
     }
 }
+
+/// Bytes that each shard keeps.
+fn kept_bytes(it: &Node) -> [u64; 2] {
+    let all = [&it.stage.core, &it.other];
+    all.map(|core| core.history.as_ref().map_or(0, |history| history.kept.counts().2))
+}
+
+#[test]
+fn the_shard_that_keeps_most_forgets_and_nothing_goes_that_fits() {
+    // A message of two bytes is 98.
+    let history = HistoryConfig { bytes_max: 980, ..HistoryConfig::default() };
+    let config = || Config { history: history.clone(), ..Config::default() };
+    let mut it = Node::on(config(), scripted(standard), HistoryRule::default());
+    let [here, there] = [it.here.clone(), it.there.clone()];
+    let says = |it: &mut Node, topic: &str, count| {
+        for _ in 0..count {
+            it.stage.node.broadcast(Broadcast::new(topic, "e", Payload::EMPTY_OBJECT)).unwrap();
+            it.settles();
+        }
+    };
+    says(&mut it, &here, 4);
+    says(&mut it, &there, 6);
+    assert_eq!(kept_bytes(&it), [4 * 98, 6 * 98], "as much as may be");
+    // The other shard keeps most, so what is too much here is forgotten there.
+    says(&mut it, &here, 1);
+    assert_eq!(kept_bytes(&it), [5 * 98, 3 * 98]);
+    says(&mut it, &here, 2);
+    assert_eq!(kept_bytes(&it), [7 * 98, 3 * 98]);
+    // And now this one does.
+    says(&mut it, &there, 1);
+    let [here_bytes, there_bytes] = kept_bytes(&it);
+    assert_eq!(there_bytes, 4 * 98);
+    assert!(here_bytes < 5 * 98, "{here_bytes}");
+}
+
+#[test]
+fn each_shard_has_its_part_of_the_room_for_topics_themselves() {
+    let history = HistoryConfig { bytes_max: 1 << 20, ..HistoryConfig::default() };
+    let config = Config { history, ..Config::default() };
+    let mut it = Node::on(config, scripted(standard), HistoryRule::default());
+    let topics = (0..).map(|n| format!("room {n}")).filter(|topic| home(topic, 2) == 0);
+    for topic in topics.take(3_000) {
+        let broadcast = Broadcast::new(topic, "e", Payload::EMPTY_OBJECT);
+        it.stage.node.broadcast(broadcast).unwrap();
+        it.settles();
+    }
+    let own = it.stage.core.history.as_ref().unwrap().kept.own_bytes;
+    assert!((500_000..=1 << 19).contains(&own), "{own}");
+}
