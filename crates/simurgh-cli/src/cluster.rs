@@ -17,7 +17,7 @@ use crate::units;
 /// What `simurgh config` says of it.
 pub(crate) const TEXT: &str = include_str!("cluster.toml");
 
-const PREFIX: &str = "simurgh";
+pub(crate) const PREFIX: &str = "simurgh";
 /// Presences of a node that has only missed some beats would leave otherwise.
 const DOWN_LEAST: Duration = Duration::from_secs(6);
 
@@ -125,14 +125,6 @@ impl ClusterSpec {
             Some(within) => cluster.required(within),
             None => cluster,
         })
-    }
-
-    /// What its engine has to allow.
-    pub(crate) fn permissions(&self) -> Result<Permissions, Vec<Mistake>> {
-        let mut wrong = Vec::new();
-        note(&mut wrong, "prefix", self.prefix())
-            .map(|prefix| Permissions::of(&prefix, &[]))
-            .ok_or(wrong)
     }
 
     fn prefix(&self) -> Result<Prefix, simurgh::cluster::PrefixError> {
@@ -249,6 +241,11 @@ impl ClusterSpec {
     ) -> Option<Duration> {
         note(wrong, key, units::duration(text.as_deref()?))
     }
+}
+
+/// What the engine has to allow nodes with this prefix, for its configuration.
+pub(crate) fn permissions(prefix: &str) -> Result<String, simurgh::cluster::PrefixError> {
+    Ok(format!("{}\n", Permissions::of(&Prefix::new(prefix)?, &[])))
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

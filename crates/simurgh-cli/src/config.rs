@@ -10,6 +10,12 @@ pub(crate) struct Flags {
     /// Checks this file instead, whole, and starts nothing; status 2 if there are mistakes.
     #[arg(long, value_name = "FILE")]
     pub(crate) check: Option<PathBuf>,
+
+    /// Prints what NATS has to allow nodes whose subjects have this prefix.
+    #[cfg(feature = "nats")]
+    #[arg(long, value_name = "PREFIX", num_args = 0..=1, require_equals = true,
+          default_missing_value = crate::cluster::PREFIX, conflicts_with = "check")]
+    pub(crate) nats_permissions: Option<String>,
 }
 
 /// The chat that is served when no channel is declared, in the words of `simurgh.toml`.

@@ -137,7 +137,17 @@ fn run_with(
             Ok(settings) => serve::serve(settings, application),
             Err(refusal) => refuse(&refusal, "nothing was started"),
         },
-        Command::Config(config::Flags { check: Some(path) }) => {
+        #[cfg(feature = "nats")]
+        Command::Config(config::Flags { nats_permissions: Some(prefix), .. }) => {
+            match cluster::permissions(&prefix) {
+                Ok(text) => {
+                    print(&text);
+                    ExitCode::SUCCESS
+                }
+                Err(error) => fail(&format!("--nats-permissions: {error}")),
+            }
+        }
+        Command::Config(config::Flags { check: Some(path), .. }) => {
             match Settings::check(&path, channels) {
                 Ok(()) => {
                     print(&format!("{}: ok\n", path.display()));
@@ -146,7 +156,7 @@ fn run_with(
                 Err(refusal) => refuse(&refusal, "see `simurgh config` for every key"),
             }
         }
-        Command::Config(config::Flags { check: None }) => {
+        Command::Config(config::Flags { check: None, .. }) => {
             print(&config::text(channels));
             ExitCode::SUCCESS
         }

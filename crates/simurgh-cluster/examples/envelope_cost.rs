@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use simurgh_cluster::{Draft, Envelope, Header, Item, ItemPayload, NodeId, Seen};
+use simurgh_cluster::{Bucket, Draft, Envelope, Header, Item, ItemPayload, NodeId, Seen};
 
 const ROUNDS: usize = 200;
 const EACH: u64 = 5_000;
@@ -48,16 +48,15 @@ fn main() {
     ns("number given in place", |n| {
         bytes = simurgh_cluster::stamped(std::mem::take(&mut bytes), n + 1);
     });
-    let (mut seen, mut n) = (Seen::new(), 0);
+    let (mut seen, mut n, bucket) = (Seen::new(), 0, Bucket::of(topic));
+    ns("bucket of a topic", |_| {
+        black_box(Bucket::of(black_box(topic)));
+    });
     ns("seen: the next", |_| {
         n += 1;
-        black_box(seen.take(black_box(n), false));
+        black_box(seen.take(Some(bucket), black_box(n)));
     });
-    ns("seen: every 40th", |_| {
-        n += 40;
-        black_box(seen.take(black_box(n), false));
-    });
-    ns("seen: again, anywhere in the window", |turn| {
-        black_box(seen.take(black_box(n - turn * 12), true));
+    ns("seen: again", |turn| {
+        black_box(seen.take(Some(bucket), black_box(n - turn / 12)));
     });
 }

@@ -147,7 +147,11 @@ impl SimNode {
                 };
                 model.presence_posted(*channel, topic, shard, does)
             }
-            PresenceMail::List(_) | PresenceMail::Answers(_) => {
+            // Those of a node with others: these worlds have one.
+            PresenceMail::List(_)
+            | PresenceMail::Answers(_)
+            | PresenceMail::Begin
+            | PresenceMail::Peers(_) => {
                 topic.map_or(NONE, |it| model.presence_goes(it, shard, None))
             }
         }

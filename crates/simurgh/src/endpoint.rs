@@ -155,6 +155,24 @@ impl Endpoint {
         self.end();
     }
 
+    fn spawn_shards(&mut self, set: &mut reactor::ShardSet<Mail>) -> Result<(), Error> {
+        for index in 0..self.hub.config.shards {
+            let hub = Arc::clone(&self.hub);
+            // More than eight bytes: what the channel of a client takes is often eight, and the
+            // name, which stays, would keep a page of the allocator that they leave.
+            let name = format!("shard-{index:03}");
+            let shard = set
+                .spawn(&name, reactor_config(&self.hub.config, index), move |_| {
+                    Shard::new(hub, index as u16)
+                })
+                .map_err(Error::Listen)?;
+            self.shards.push(shard);
+        }
+        let stats = self.shards.iter().map(|shard| Arc::clone(shard.stats())).collect();
+        let _ = self.hub.observer.stats.set(stats);
+        Ok(())
+    }
+
     fn end(&mut self) {
         self.handle().stop();
         // Whoever stops a server at once does not ask how it ended; it is in the log.
@@ -360,12 +378,7 @@ impl Builder {
         let addresses = set.bind(&config.listen).map_err(|error| Error::Listen(error.into()))?;
         let longpolls =
             LongPolls::new(config.secret_key_base.as_deref()).map_err(Error::Prepare)?;
-        if cluster.is_some()
-            && let Some((pattern, _)) = mounts.iter().find_map(|it| it.channels.histories().next())
-        {
-            return Err(Error::HistoryInCluster(pattern.to_string()));
-        }
-        let prepared = cluster.map(cluster::prepare).transpose().map_err(Error::Prepare)?;
+        let prepared = cluster.map(|it| cluster::prepare(it, &mounts)).transpose()?;
         let door = prepared.as_ref().map(|it| Arc::new(it.door()));
         let history_key = secret::key(config.secret_key_base.as_deref(), b"simurgh history");
         let keys = (longpolls, history_key.map_err(Error::Prepare)?);
@@ -392,20 +405,7 @@ impl Builder {
             hub.saved.read(path, hub.config.shards);
         }
         endpoint.cluster = prepared.map(|it| it.start(&hub)).transpose()?;
-        for index in 0..hub.config.shards {
-            let for_shard = Arc::clone(&hub);
-            // More than eight bytes: what the channel of a client takes is often eight, and the
-            // name, which stays, would keep a page of the allocator that they leave.
-            let name = format!("shard-{index:03}");
-            let shard = set
-                .spawn(&name, reactor_config(&hub.config, index), move |_| {
-                    Shard::new(for_shard, index as u16)
-                })
-                .map_err(Error::Listen)?;
-            endpoint.shards.push(shard);
-        }
-        let stats = endpoint.shards.iter().map(|shard| Arc::clone(shard.stats())).collect();
-        let _ = hub.observer.stats.set(stats);
+        endpoint.spawn_shards(&mut set)?;
         // Where there is no address nobody asks for a page, and nobody looks at the observer's.
         let is_served = is_listening || hub.config.admin_listen.is_some();
         if let Some(runtime) = endpoint.runtime.as_ref().filter(|_| is_served) {

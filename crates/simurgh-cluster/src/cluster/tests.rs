@@ -64,7 +64,9 @@ impl World {
     fn new(nodes: usize, seed: u64) -> Self {
         let network = Network::new(seed, NetworkConfig::default());
         let mut world = Self { network, nodes: Vec::new(), now_ns: 0 };
-        (0..nodes).for_each(|_| drop(world.starts("a")));
+        for _ in 0..nodes {
+            world.starts("a");
+        }
         world.passes(2 * SECOND);
         world
     }

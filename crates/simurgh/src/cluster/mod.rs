@@ -1,8 +1,8 @@
 //! Several nodes as one server: what a server has of the others.
 //!
 //! A thread of its own, `simurgh-cluster`, has the node's part in the cluster
-//! ([`simurgh_cluster::Cluster`]) and the adapter to the engine. Shards and applications speak to it
-//! by its [`Door`], which never waits; it speaks to shards by their mailboxes.
+//! ([`simurgh_cluster::Cluster`]) and the adapter to the engine. Shards and applications speak to
+//! it by its `Door`, which never waits; it speaks to shards by their mailboxes.
 
 mod disconnected;
 mod door;
@@ -11,7 +11,6 @@ mod run;
 mod view;
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,6 +25,7 @@ pub use self::view::NodeView;
 pub(crate) use self::view::{View, render};
 use crate::error::Error;
 use crate::hub::Hub;
+use crate::socket::Mount;
 
 /// Workers of the cluster's runtime: the adapter's work is not to keep what it received waiting.
 const WORKERS: usize = 2;
@@ -76,12 +76,19 @@ pub(crate) struct Prepared {
 }
 
 /// Makes the runtime of a cluster.
-pub(crate) fn prepare(cluster: Cluster) -> io::Result<Prepared> {
+///
+/// # Errors
+/// The system gives no threads, or topics of these mounts have histories.
+pub(crate) fn prepare(cluster: Cluster, mounts: &[Mount]) -> Result<Prepared, Error> {
+    if let Some((pattern, _)) = mounts.iter().find_map(|it| it.channels.histories().next()) {
+        return Err(Error::HistoryInCluster(pattern.to_string()));
+    }
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("simurgh-cluster")
         .enable_all()
-        .build()?;
+        .build()
+        .map_err(Error::Prepare)?;
     Ok(Prepared { cluster, runtime })
 }
 

@@ -127,17 +127,74 @@ pub(crate) fn render(out: &mut String, view: &View) {
 
 fn families(view: &View) -> Vec<Family> {
     let counts = &view.counts;
-    let one = |value: u64| vec![(String::new(), value as f64)];
-    let label = |label: &str, value: &str| format!("{{{label}=\"{value}\"}}");
+    let mut all = of_nodes(view);
+    all.extend(of_envelopes(view));
+    all.extend([
+        single("cluster_outbox_bytes", "gauge", "Bytes that wait to be handed over.", {
+            view.outbox_bytes as u64
+        }),
+        single("cluster_under_way", "gauge", "Envelopes that the engine may not have yet.", {
+            view.under_way as u64
+        }),
+        single("cluster_links_total", "counter", "Links that were made.", counts.links),
+        single(
+            "cluster_lost_total",
+            "counter",
+            "Times that broadcasts of other nodes may have been lost.",
+            counts.lost,
+        ),
+        single(
+            "cluster_resyncs_total",
+            "counter",
+            "Topics whose presences were asked for again.",
+            counts.resyncs,
+        ),
+    ]);
+    all
+}
+
+/// A family of one series without labels.
+fn single(name: &'static str, kind: &'static str, help: &'static str, value: u64) -> Family {
+    Family { name, kind, help, series: vec![(String::new(), value as f64)] }
+}
+
+/// A family whose series differ in one label.
+fn labelled<'a>(
+    (name, kind, help): (&'static str, &'static str, &'static str),
+    label: &str,
+    series: impl IntoIterator<Item = (&'a str, u64)>,
+) -> Family {
+    let series = series.into_iter();
+    let series = series.map(|(of, value)| (format!("{{{label}=\"{of}\"}}"), value as f64));
+    Family { name, kind, help, series: series.collect() }
+}
+
+fn of_nodes(view: &View) -> Vec<Family> {
     let states = [State::Away, State::CatchingUp, State::Up];
-    let of_kinds = |values: &[u64]| -> Vec<(String, f64)> {
-        let kinds = Kind::ALL.iter().zip(values);
-        kinds.map(|(kind, value)| (label("kind", kind.name()), *value as f64)).collect()
-    };
-    let nodes = ["alive", "draining", "silent", "incompatible"].map(|state| {
-        let count = view.nodes.iter().filter(|it| it.state == state).count();
-        (label("state", state), count as f64)
-    });
+    let states = states.map(|it| (it.name(), u64::from(it == view.state)));
+    let nodes = ["alive", "draining", "silent", "incompatible"];
+    let count = |state: &str| view.nodes.iter().filter(|it| it.state == state).count() as u64;
+    let nodes = nodes.map(|state| (state, count(state)));
+    let interests =
+        [("exact", view.interests.exact as u64), ("whole", view.interests.whole as u64)];
+    let about_state = "1 for how it stands with the link to the engine.";
+    let about_interests = "Subscriptions to topics, and to whole buckets of topics.";
+    vec![
+        labelled(("cluster_state", "gauge", about_state), "state", states),
+        labelled(("cluster_nodes", "gauge", "Other nodes that are not gone."), "state", nodes),
+        single(
+            "cluster_name_conflicts",
+            "gauge",
+            "Nodes that share their name with another.",
+            view.name_conflicts as u64,
+        ),
+        labelled(("cluster_interests", "gauge", about_interests), "kind", interests),
+    ]
+}
+
+fn of_envelopes(view: &View) -> Vec<Family> {
+    let counts = &view.counts;
+    let kinds = || Kind::ALL.iter().map(|kind| kind.name());
     let dropped = [
         ("bytes", counts.dropped.by_bytes),
         ("age", counts.dropped.by_age),
@@ -149,91 +206,34 @@ fn families(view: &View) -> Vec<Family> {
     ];
     let refused =
         [("broken", counts.broken), ("version", counts.other_versions), ("own", counts.own)];
-    let interests = [("exact", view.interests.exact), ("whole", view.interests.whole)];
-    let family = |name, kind, help, series| Family { name, kind, help, series };
+    let about_dropped = "What was not sent to other nodes, or not given to a shard that had too \
+        much under way.";
+    let about_refused = "What came and is no envelope that is understood here.";
     vec![
-        family(
-            "cluster_state",
-            "gauge",
-            "1 for how it stands with the link to the engine.",
-            states
-                .map(|it| (label("state", it.name()), f64::from(u8::from(it == view.state))))
-                .into(),
+        labelled(
+            ("cluster_published_total", "counter", "Envelopes handed over to the engine."),
+            "kind",
+            kinds().zip(counts.published),
         ),
-        family("cluster_nodes", "gauge", "Other nodes that are not gone.", nodes.into()),
-        family(
-            "cluster_name_conflicts",
-            "gauge",
-            "Nodes that share their name with another.",
-            one(view.name_conflicts as u64),
+        labelled(
+            ("cluster_received_total", "counter", "Envelopes of other nodes."),
+            "kind",
+            kinds().zip(counts.received),
         ),
-        family(
-            "cluster_published_total",
-            "counter",
-            "Envelopes handed over to the engine.",
-            of_kinds(&counts.published),
-        ),
-        family(
-            "cluster_received_total",
-            "counter",
-            "Envelopes of other nodes.",
-            of_kinds(&counts.received),
-        ),
-        family(
+        single(
             "cluster_received_unwanted_total",
             "counter",
             "Broadcasts of other nodes on topics without members here.",
-            one(counts.unwanted),
+            counts.unwanted,
         ),
-        family(
+        single(
             "cluster_received_again_total",
             "counter",
-            "Envelopes that came a second time, and were not passed on.",
-            one(counts.again),
+            "Broadcasts that came a second time, and were not passed on.",
+            counts.again,
         ),
-        family(
-            "cluster_received_refused_total",
-            "counter",
-            "What came and is no envelope that is understood here.",
-            refused.map(|(why, count)| (label("reason", why), count as f64)).into(),
-        ),
-        family(
-            "cluster_dropped_total",
-            "counter",
-            "What was not sent to other nodes, or not given to a shard that had too much under way.",
-            dropped.map(|(why, count)| (label("reason", why), count as f64)).into(),
-        ),
-        family(
-            "cluster_outbox_bytes",
-            "gauge",
-            "Bytes that wait to be handed over to the engine.",
-            one(view.outbox_bytes as u64),
-        ),
-        family(
-            "cluster_under_way",
-            "gauge",
-            "Envelopes of which it is not certain yet that the engine has them.",
-            one(view.under_way as u64),
-        ),
-        family(
-            "cluster_interests",
-            "gauge",
-            "Subscriptions to topics, and to whole buckets of topics.",
-            interests.map(|(kind, count)| (label("kind", kind), count as f64)).into(),
-        ),
-        family("cluster_links_total", "counter", "Links that were made.", one(counts.links)),
-        family(
-            "cluster_lost_total",
-            "counter",
-            "Times that broadcasts of other nodes may have been lost.",
-            one(counts.lost),
-        ),
-        family(
-            "cluster_resyncs_total",
-            "counter",
-            "Topics whose presences were asked for again.",
-            one(counts.resyncs),
-        ),
+        labelled(("cluster_received_refused_total", "counter", about_refused), "reason", refused),
+        labelled(("cluster_dropped_total", "counter", about_dropped), "reason", dropped),
     ]
 }
 

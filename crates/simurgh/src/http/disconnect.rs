@@ -1,4 +1,4 @@
-//! `POST /api/disconnect`: closes all sockets with an id, on all nodes, and says which have done so.
+//! `POST /api/disconnect`: closes all sockets with an id on all nodes, and says who has done so.
 
 use std::sync::Arc;
 

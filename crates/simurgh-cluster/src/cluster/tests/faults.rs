@@ -94,7 +94,7 @@ fn run(seed: u64) {
     assert_eq!(check(&it, &mut last, seed), 3 * 2 * TOPICS.len(), "seed {seed}");
 }
 
-/// CLUSTER §6: at most once, and each publisher's in order, whatever happens to links and engine.
+/// At most once, and each publisher's in order, whatever happens to links and engine.
 #[test]
 fn each_publisher_is_heard_in_order_and_nothing_twice() {
     (0..60).for_each(run);

@@ -334,7 +334,7 @@ fn run(seed: u64, loss: u64) {
     world.heals();
 }
 
-/// CLUSTER §8: each node owns its entries; whatever is lost, all agree in the end.
+/// Each node owns its entries; whatever is lost, all agree in the end.
 #[test]
 fn members_of_all_nodes_see_the_same_once_nothing_is_lost_any_more() {
     for seed in 0..300 {
