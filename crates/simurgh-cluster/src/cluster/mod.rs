@@ -1,24 +1,4 @@
-//! One node's part in a cluster, as a machine: what the node says goes to the others, what others
-//! say comes to the node.
-//!
-//! ```text
-//!  this node (shards, applications)                       other nodes
-//!     │ broadcast, topic_begins …                              ▲ │
-//!     ▼                              ┌──────────┐   publish    │ ▼
-//!  Cluster ── Outbox, asks ────────► │ Adapter  │ ──────────► engine
-//!     ▲  │                           │          │ ◄──────────
-//!     │  └─ Interests ─ interest ──► └──────────┘
-//!     │                                   │ poll_event
-//!     └── Local ◄── envelopes: Seen, Peers, PresenceParts ◄─┘
-//! ```
-//!
-//! # The kinds of methods, and their order
-//! 1. *This node*: [`broadcast`](Cluster::broadcast), [`topic_begins`](Cluster::topic_begins),
-//!    [`presence`](Cluster::presence), [`disconnect`](Cluster::disconnect) and so on.
-//! 2. *The engine*: [`poll`](Cluster::poll) takes what has happened there.
-//! 3. *Time*: [`tick`](Cluster::tick), when [`next_ns`](Cluster::next_ns) says.
-//! 4. [`settle`](Cluster::settle) after any of them: what has to leave is handed over.
-//! 5. *Getters*.
+//! One node's part in a cluster.
 
 mod asks;
 mod counts;
@@ -159,7 +139,27 @@ pub enum Notice {
     Lost(usize),
 }
 
-/// See the [module](self).
+/// One node's part in a cluster, as a machine: what the node says goes to the others, what others
+/// say comes to the node.
+///
+/// ```text
+///  this node (shards, applications)                       other nodes
+///     │ broadcast, topic_begins …                              ▲ │
+///     ▼                              ┌──────────┐   publish    │ ▼
+///  Cluster ── Outbox, asks ────────► │ Adapter  │ ──────────► engine
+///     ▲  │                           │          │ ◄──────────
+///     │  └─ Interests ─ interest ──► └──────────┘
+///     │                                   │ poll_event
+///     └── Local ◄── envelopes: Seen, Peers, PresenceParts ◄─┘
+/// ```
+///
+/// # The kinds of methods, and their order
+/// 1. *This node*: [`broadcast`](Cluster::broadcast), [`topic_begins`](Cluster::topic_begins),
+///    [`presence`](Cluster::presence), [`disconnect`](Cluster::disconnect) and so on.
+/// 2. *The engine*: [`poll`](Cluster::poll) takes what has happened there.
+/// 3. *Time*: [`tick`](Cluster::tick), when [`next_ns`](Cluster::next_ns) says.
+/// 4. [`settle`](Cluster::settle) after any of them: what has to leave is handed over.
+/// 5. *Getters*.
 pub struct Cluster<A> {
     adapter: A,
     me: NodeId,
