@@ -252,6 +252,45 @@ proptest! {
     }
 }
 
+#[test]
+fn a_message_that_is_half_delivered_when_the_old_one_ends_is_heard_once() {
+    let mut world = World::new();
+    world.want(false, false);
+    world.settle();
+    world.want(false, true);
+    world.round_trip();
+    (0..5).for_each(|_| world.pass_time());
+    world.publish(0, 0, false);
+    world.deliver(0, 1);
+    // The old one ends, and the engine says so; then it goes on with the new one.
+    world.round_trip();
+    assert_eq!(world.subscriptions.len(), 1);
+    world.deliver(0, 1);
+    world.round_trip();
+    assert_eq!(world.heard, world.published);
+}
+
+#[test]
+fn an_answer_to_an_earlier_ping_puts_nothing_in_force() {
+    let mut world = World::new();
+    world.want(false, false);
+    world.settle();
+    world.needs_ping = true;
+    world.ping();
+    world.serve();
+    world.want(false, true);
+    world.hear();
+    (0..5).for_each(|_| world.pass_time());
+    world.ping();
+    // The engine is about to deliver to the old one only, and gets to know of the new one then.
+    world.publish(0, 0, false);
+    while !world.out.is_empty() {
+        world.serve();
+    }
+    world.settle();
+    assert_eq!(world.heard, world.published);
+}
+
 fn said(interests: &mut Interests, changes: &[(Interest, Wanted)]) -> String {
     let mut out = BytesMut::new();
     interests.change(changes, 1, &mut out);
