@@ -5,12 +5,13 @@
 //! topics to all of it, or back, the old subscriptions stay beside the new ones for a while, for
 //! three reasons: the engine's other servers must hear of the new one first; a server that is
 //! about to deliver to the old one does not look again for the new one; and the two deliveries of
-//! one message may have an answer to PING between them. Of what both bring the first is taken,
+//! one message may have answers to PINGs between them. Of what both bring the first is taken,
 //! and what has a lower number of the same publisher than that is dropped: the engine delivers
 //! what one publisher sent on one subject in order, whatever subscription it is for.
 //!
 //! ```text
-//! SUB new, PING k ──► PONG k: in force ──► 250 ms later: UNSUB old, PING m ──► PONG m: forgotten
+//! SUB new, PING k ─► PONG k: in force ─► 250 ms later: UNSUB old, PING m ─► PONG m: only the new
+//! are heard, and after another 250 ms the numbers are forgotten
 //! ```
 
 use std::hash::BuildHasher as _;
@@ -22,7 +23,8 @@ use simurgh_cluster::{Bucket, Interest, Prefix, Space, Wanted};
 
 use crate::wire::{self, Message};
 
-/// How long old and new subscriptions stand beside each other once the new ones are in force.
+/// How long old and new subscriptions stand beside each other once the new ones are in force, and
+/// how long numbers are remembered after that: longer than a server is busy with one message.
 pub(crate) const OVERLAP_MS: u64 = 250;
 /// Numbers that one overlap remembers, of a publisher on a subject each; messages of more of them
 /// are taken from the old subscriptions only.
@@ -95,6 +97,8 @@ enum Phase {
     Both { until_ms: u64 },
     /// The old ones are gone when this PING is answered.
     Ending(PingNumber),
+    /// They are. Until then a server may deliver to the new what it has delivered to the old.
+    Over { until_ms: u64 },
 }
 
 impl Interests {
@@ -273,51 +277,52 @@ impl Interests {
 
     /// A PING was answered.
     pub(crate) fn pong(&mut self, ping: PingNumber, now_ms: u64) {
-        let mut at = 0;
-        while let Some(&key) = self.overlapping.get(at) {
-            at += 1;
-            let Some(group) = self.groups.get_mut(&key) else { continue };
+        let until_ms = now_ms + OVERLAP_MS;
+        for key in &self.overlapping {
+            let Some(group) = self.groups.get_mut(key) else { continue };
             let Some(overlap) = &mut group.overlap else { continue };
             match overlap.phase {
-                Phase::New(of) if of <= ping => {
-                    let until_ms = now_ms + OVERLAP_MS;
-                    overlap.phase = Phase::Both { until_ms };
-                    self.next_tick_ms = Some(self.next_tick_ms.unwrap_or(until_ms).min(until_ms));
-                }
+                Phase::New(of) if of <= ping => overlap.phase = Phase::Both { until_ms },
                 Phase::Ending(of) if of <= ping => {
-                    for sid in &overlap.old {
-                        self.by_sid.remove(sid);
+                    for sid in overlap.old.drain(..) {
+                        self.by_sid.remove(&sid);
                     }
-                    group.overlap = None;
-                    at -= 1;
-                    self.overlapping.swap_remove(at);
+                    overlap.phase = Phase::Over { until_ms };
                 }
-                _ => {}
+                _ => continue,
             }
+            self.next_tick_ms = Some(self.next_tick_ms.unwrap_or(until_ms).min(until_ms));
         }
     }
 
-    /// Ends overlaps whose time is over: true if there were any, and PING number `ping` is to be
-    /// sent.
+    /// Ends overlaps whose time is over: true if PING number `ping` is to be sent for it.
     pub(crate) fn tick(&mut self, now_ms: u64, ping: PingNumber, out: &mut BytesMut) -> bool {
         if self.next_tick_ms.is_none_or(|at| at > now_ms) {
             return false;
         }
-        let (mut has_ended, mut next) = (false, None);
-        for key in &self.overlapping {
-            let Some(group) = self.groups.get_mut(key) else { continue };
-            let Some(overlap) = &mut group.overlap else { continue };
-            let Phase::Both { until_ms } = overlap.phase else { continue };
-            if until_ms <= now_ms {
-                overlap.phase = Phase::Ending(ping);
-                overlap.old.iter().for_each(|sid| wire::put_unsubscribe(out, *sid));
-                has_ended = true;
-            } else {
-                next = Some(next.unwrap_or(until_ms).min(until_ms));
+        let (groups, mut needs_ping, mut next) = (&mut self.groups, false, None);
+        self.overlapping.retain(|key| {
+            let Some(group) = groups.get_mut(key) else { return false };
+            let Some(overlap) = &mut group.overlap else { return false };
+            match overlap.phase {
+                Phase::Both { until_ms } if until_ms <= now_ms => {
+                    overlap.phase = Phase::Ending(ping);
+                    overlap.old.iter().for_each(|sid| wire::put_unsubscribe(out, *sid));
+                    needs_ping = true;
+                }
+                Phase::Over { until_ms } if until_ms <= now_ms => {
+                    group.overlap = None;
+                    return false;
+                }
+                Phase::Both { until_ms } | Phase::Over { until_ms } => {
+                    next = Some(next.unwrap_or(until_ms).min(until_ms));
+                }
+                Phase::New(_) | Phase::Ending(_) => {}
             }
-        }
+            true
+        });
         self.next_tick_ms = next;
-        has_ended
+        needs_ping
     }
 
     /// When [`tick`](Self::tick) has something to do.
@@ -385,7 +390,7 @@ impl Overlap {
                 return true;
             }
         }
-        self.old.contains(&message.sid)
+        self.old.is_empty() || self.old.contains(&message.sid)
     }
 }
 
