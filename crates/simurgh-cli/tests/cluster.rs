@@ -1,0 +1,178 @@
+//! Two servers with the table `[cluster]` on a real engine: what is said on one is heard on the
+//! other, a disconnect is confirmed, and without the engine each goes on alone and says so.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use support::{Server, WAIT, directory, run, simurgh};
+use tungstenite::stream::MaybeTlsStream;
+use tungstenite::{Message, WebSocket};
+
+const TOKEN: (&str, &str) = ("SIMURGH_API_TOKEN", "a-token-of-no-importance");
+
+/// Killed at the end, whatever happens.
+struct Engine(Child);
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A nats-server on a free port; none where there is none.
+fn engine(dir: &Path) -> Option<(Engine, u16)> {
+    let Some(program) = std::env::var_os("SIMURGH_NATS_SERVER") else {
+        eprintln!("SIMURGH_NATS_SERVER is not set (see cargo xtask engine): nothing tested");
+        return None;
+    };
+    let child = Command::new(program)
+        .current_dir(dir)
+        .args(["-a", "127.0.0.1", "-p", "-1", "--ports_file_dir", "."])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let engine = Engine(child);
+    let port = until("the engine tells its port", || {
+        let mut files = std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().path());
+        let ports = files.find(|it| it.extension().is_some_and(|it| it == "ports"))?;
+        let ports: Value = serde_json::from_str(&std::fs::read_to_string(ports).ok()?).ok()?;
+        ports["nats"][0].as_str()?.rsplit_once(':')?.1.parse().ok()
+    });
+    Some((engine, port))
+}
+
+fn until<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(it) = there() {
+            return it;
+        }
+        assert!(began.elapsed() < WAIT, "{what}");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+fn node(name: &str, port: u16) -> Server {
+    let text = format!(
+        "listen = [\"127.0.0.1:0\"]\n[cluster]\nengine = \"nats\"\nname = \"{name}\"\n\
+         servers = [\"nats://127.0.0.1:{port}\"]\nrequired = \"20s\"\n\
+         [[channel]]\ntopic = \"room:*\"\n[[channel.event]]\nname = \"say\"\n\
+         broadcast = \"all\"\n"
+    );
+    let dir = directory(&[("simurgh.toml", &text)]);
+    Server::start_with_env(&simurgh(), dir, &["--shards", "2"], 1, &[TOKEN])
+}
+
+struct Client(WebSocket<MaybeTlsStream<TcpStream>>);
+
+impl Client {
+    fn joins(server: &Server, topic: &str) -> Self {
+        let url = format!("ws://{}/socket/websocket?vsn=2.0.0", server.addresses[0]);
+        let mut client = Self(tungstenite::connect(url).unwrap().0);
+        if let MaybeTlsStream::Plain(stream) = client.0.get_ref() {
+            stream.set_read_timeout(Some(WAIT)).unwrap();
+        }
+        client.says(&json!(["1", "1", topic, "phx_join", {}]));
+        assert_eq!(client.hears()[4]["status"], "ok");
+        client
+    }
+
+    fn says(&mut self, message: &Value) {
+        self.0.send(Message::text(message.to_string())).unwrap();
+    }
+
+    fn hears(&mut self) -> Value {
+        loop {
+            if let Message::Text(text) = self.0.read().unwrap() {
+                return serde_json::from_str(&text).unwrap();
+            }
+        }
+    }
+
+    /// The next broadcast.
+    fn hears_said(&mut self) -> Value {
+        loop {
+            let message = self.hears();
+            if message[3] == "say" {
+                return message[4].clone();
+            }
+        }
+    }
+}
+
+fn curl(server: &Server, arguments: &[&str]) -> String {
+    let (path, rest) = arguments.split_first().unwrap();
+    let url = format!("http://{}{path}", server.addresses[0]);
+    let token = format!("authorization: Bearer {}", TOKEN.1);
+    let ran = Command::new("curl").args(["-sS", "-H", &token, &url]).args(rest).output().unwrap();
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+#[test]
+fn what_is_said_on_one_node_is_heard_on_the_other() {
+    let dir = directory(&[]);
+    let Some((engine, port)) = engine(dir.path()) else { return };
+    let (one, two) = (node("one", port), node("two", port));
+    let (mut here, mut there) = (Client::joins(&one, "room:a"), Client::joins(&two, "room:a"));
+    let metric = "simurgh_cluster_nodes{state=\"alive\"} 1";
+    for server in [&one, &two] {
+        until("both know each other", || {
+            curl(server, &["/metrics"]).contains(metric).then_some(())
+        });
+    }
+    // An interest is in force some time after its member's join.
+    sleep(Duration::from_millis(300));
+    here.says(&json!(["1", "2", "room:a", "say", {"n": 1}]));
+    assert_eq!((here.hears_said(), there.hears_said()), (json!({"n": 1}), json!({"n": 1})));
+    let body = r#"{"topic":"room:a","event":"say","payload":{"n":2}}"#;
+    assert_eq!(curl(&two, &["/api/broadcast", "-d", body]), r#"{"taken":1}"#);
+    assert_eq!((here.hears_said(), there.hears_said()), (json!({"n": 2}), json!({"n": 2})));
+    let done = curl(&one, &["/api/disconnect", "-d", r#"{"id":"user:1"}"#]);
+    let done: Value = serde_json::from_str(&done).unwrap();
+    assert_eq!((&done["confirmed"][0]["name"], &done["missing"]), (&json!("two"), &json!([])));
+    assert_eq!(curl(&one, &["/healthz"]), "ok\n");
+    // Without the engine each goes on alone, and says so.
+    drop(engine);
+    let away = until("the link is away", || {
+        let health: Value = serde_json::from_str(&curl(&one, &["/healthz"])).ok()?;
+        Some(health)
+    });
+    assert_eq!((&away["status"], &away["cluster"]), (&json!("degraded"), &json!("away")));
+    let strict = curl(&one, &["/healthz?strict", "-o", "-", "-w", "%{http_code}"]);
+    assert!(strict.ends_with("503"), "{strict}");
+    here.says(&json!(["1", "3", "room:a", "say", {"n": 3}]));
+    assert_eq!(here.hears_said(), json!({"n": 3}));
+}
+
+#[test]
+fn what_is_wrong_with_the_table_is_named_with_its_line() {
+    let text = "[cluster]\nengine = \"nats\"\nprefix = \"A\"\nservers = [\"http://x\"]\n\
+        presence_down = \"1s\"\nuser = \"me\"\n[[channel]]\ntopic = \"t\"\n";
+    let dir = directory(&[("simurgh.toml", text)]);
+    let ran = run(dir.path(), &["config", "--check", "simurgh.toml"]);
+    for line in [3, 4, 5, 6] {
+        assert!(ran.stderr.contains(&format!("simurgh.toml:{line}:")), "{line}: {}", ran.stderr);
+    }
+    let text = "listen = [\"127.0.0.1:0\"]\n[cluster]\nengine = \"nats\"\n\
+        servers = [\"nats://127.0.0.1:1\"]\n[[channel]]\ntopic = \"t\"\nhistory = true\n";
+    let dir = directory(&[("simurgh.toml", text)]);
+    let ran = run(dir.path(), &["serve"]);
+    assert!(!ran.status.success() && ran.stderr.contains("have a history"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_engines_permissions_are_printed() {
+    let dir = directory(&[]);
+    let ran = run(dir.path(), &["config", "--nats-permissions=chat"]);
+    assert!(ran.stdout.contains("\"chat.b.>\"") && ran.status.success(), "{}", ran.stdout);
+    let ran = run(dir.path(), &["config", "--nats-permissions=Chat"]);
+    assert!(ran.stderr.contains("'C'") && !ran.status.success(), "{}", ran.stderr);
+}
