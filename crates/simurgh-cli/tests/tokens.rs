@@ -259,7 +259,7 @@ fn printed_settings() -> Vec<String> {
         is_key.then(|| line.split("  ").next().unwrap_or(line).trim_end().to_owned())
     };
     let lines = printed.split("Keys of the table:").nth(1).unwrap();
-    let lines: Vec<_> = lines.split("[[channel]]").next().unwrap().lines().collect();
+    let lines: Vec<_> = lines.split("# Several nodes").next().unwrap().lines().collect();
     lines.into_iter().filter_map(setting).collect()
 }
 
