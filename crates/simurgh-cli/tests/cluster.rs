@@ -1,6 +1,7 @@
 //! Two servers with the table `[cluster]` on a real engine: what is said on one is heard on the
 //! other, a disconnect is confirmed, and without the engine each goes on alone and says so.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::disallowed_types, reason = "a client outside of all descriptor tables")]
 
 mod support;
 
