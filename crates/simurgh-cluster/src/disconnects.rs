@@ -219,8 +219,8 @@ impl Disconnects {
         self.settle(number.0);
     }
 
-    /// A node says hello: whatever is still asked for is sent to it, unless it has confirmed. It
-    /// may have heard none of it.
+    /// A node says hello, or joins without one that was heard: whatever is still asked for is sent
+    /// to it, unless it has confirmed. It may have heard none of it.
     pub fn hello(&mut self, node: NodeId, now_ns: u64) {
         for (number, it) in &mut self.all {
             if it.confirmed.contains(&node) {

@@ -199,8 +199,8 @@ impl Outbox {
         Ok(dropped)
     }
 
-    /// What is to be handed over next. It stays until [`pop`](Self::pop), so that what the adapter
-    /// does not take keeps its place.
+    /// What is to be handed over next, after [`expire`](Self::expire). It stays until
+    /// [`pop`](Self::pop), so that what the adapter does not take keeps its place.
     pub fn front(&self) -> Option<(Class, &Subject, &Bytes)> {
         let entry = |class| self.queue(class).front().map(|it| (class, &it.to, &it.envelope));
         [Class::Control, Class::Presence, Class::Plain].into_iter().find_map(entry)

@@ -165,9 +165,9 @@ impl Buckets {
         std::mem::take(&mut self.dirty)
     }
 
-    /// More single topics than may be, or more of all. The second bound is kept by making whole
-    /// what is fullest: beyond it the buckets that are not whole have at least three each, on
-    /// average, so that each step makes it less.
+    /// More single topics than may be, or more of all. The second is met by making whole what is
+    /// fullest, too: beyond that bound the buckets that are not whole have more than two each on
+    /// average, so the fullest has three or more and is two when whole.
     const fn is_too_much(&self) -> bool {
         let twice = self.exact_max.saturating_mul(2);
         let held_max = if twice > 2 * BUCKETS { twice } else { 2 * BUCKETS };

@@ -342,6 +342,27 @@ fn a_bucket_turns_in_one_step_and_back_in_one() {
 }
 
 #[test]
+fn steps_that_make_the_set_smaller_come_first() {
+    let mut interests = small(10);
+    let begin = |interests: &mut Interests, all: std::ops::Range<usize>| {
+        all.for_each(|at| interests.begin(&NAMES[at], 0, 0));
+    };
+    begin(&mut interests, 8..12);
+    interests.take_changes();
+    // The third bucket turns first, and has not been told of; then the second, of which four were.
+    begin(&mut interests, 16..23);
+    begin(&mut interests, 0..3);
+    begin(&mut interests, 24..27);
+    begin(&mut interests, 32..33);
+    (0..3).chain(24..33).for_each(|at| interests.end(&NAMES[at], 0, 0));
+    interests.tick(LINGER_MAX);
+    let steps = interests.take_changes();
+    assert_eq!(steps.iter().map(Vec::len).collect::<Vec<_>>(), [5, 1]);
+    let third = Interest::Whole(Space::Broadcast, Bucket::of(&NAMES[16]));
+    assert_eq!(steps[1], [(third, Wanted::Yes)]);
+}
+
+#[test]
 fn a_bucket_stays_whole_while_half_of_the_single_topics_are_used() {
     let mut interests = small(4);
     for at in [0, 1, 2, 8, 16] {

@@ -31,8 +31,9 @@
 //! A new id under the name of a peer means that the peer was started again, or that two nodes have
 //! one name. It was started again if it is not heard for [`PeersConfig::replaced_ns`] from then on.
 //! If it is heard after half of that, and its successor more than once, then both live:
-//! [`PeerEvent::NameConflict`], and neither replaces the other any more. One that is draining is
-//! in no conflict: it is about to end.
+//! [`PeerEvent::NameConflict`], and neither of the two replaces the other any more. A late beat of
+//! a start that has ended is one beat, so it makes no conflict. One that is draining is in none
+//! either: it is about to end.
 
 mod departed;
 mod names;
@@ -123,7 +124,7 @@ pub enum PeerEvent {
     Back(NodeId),
     /// It is no peer any more.
     Gone(NodeId, Why),
-    /// Two living nodes have one name; said once for these two.
+    /// Two living nodes have one name; said once while both are there.
     NameConflict {
         /// Which.
         name: Box<str>,

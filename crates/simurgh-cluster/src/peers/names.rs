@@ -11,7 +11,7 @@ impl Peers {
         let Some(name) = self.peers.get(&id).map(|it| it.beat.name.clone()) else { return };
         let by = |id| Some(Successor { id, since_ns: now_ns, since_aged_ns });
         for (other, peer) in &mut self.peers {
-            if *other != id && peer.beat.name == name && !peer.has_namesake {
+            if *other != id && peer.beat.name == name {
                 peer.successor = by(Some(id));
             }
         }

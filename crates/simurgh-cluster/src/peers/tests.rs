@@ -213,6 +213,32 @@ fn two_that_live_with_one_name_are_in_conflict_and_none_replaces_the_other() {
 }
 
 #[test]
+fn a_third_of_one_name_is_in_conflict_too() {
+    let mut node = Node::new();
+    let c = NodeId(3);
+    let beats = [A, B, c].map(|id| beat_of(id, "web"));
+    node.hear(&beats[0]);
+    node.hear(&beats[1]);
+    assert_eq!(node.beating(10 * SECOND, &[&beats[0], &beats[1]]).len(), 1);
+    let conflict = |id| PeerEvent::NameConflict { name: "web".into(), nodes: [id, c] };
+    let events = node.beating(20 * SECOND, &[&beats[0], &beats[1], &beats[2]]);
+    assert_eq!(events, [PeerEvent::Joined(c), conflict(A), conflict(B)]);
+    assert_eq!(node.peers.counts().name_conflicts, 3);
+}
+
+#[test]
+fn a_late_beat_of_the_start_before_is_no_conflict() {
+    let mut node = Node::new();
+    let a = beat_of(A, "web");
+    node.hear(&a);
+    assert_eq!(node.hear(&beat_of(B, "web")), [PeerEvent::Joined(B)]);
+    assert_eq!(node.hear(&beat_of(B, "web")), [], "it arrives in a burst");
+    let gone = [PeerEvent::Silent(B), PeerEvent::Gone(B, Why::Silent)];
+    assert_eq!(node.beating(60 * SECOND, &[&a]), gone);
+    assert_eq!((node.ids(), node.peers.counts().name_conflicts), (vec![A], 0));
+}
+
+#[test]
 fn one_that_was_taken_for_replaced_and_lives_joins_again() {
     let mut node = Node::new();
     let (a, b) = (beat_of(A, "web"), beat_of(B, "web"));
