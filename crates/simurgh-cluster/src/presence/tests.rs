@@ -261,9 +261,30 @@ fn the_oldest_that_is_not_complete_goes_first_in_bytes_and_in_number() {
 
 /// The first of two, of a whole that nobody has.
 fn part_of_two(checksum: u32) -> Bytes {
-    let payload = [&[0, 0, 2, 0][..], &checksum.to_le_bytes(), b"abc"].concat();
-    let draft = Draft::with_payload(Kind::State, NodeId(OWNER.0), "t", Some(&payload));
+    part_of(Kind::State, OWNER, [0, 2], checksum)
+}
+
+fn part_of(kind: Kind, owner: Owner, [part, parts]: [u8; 2], checksum: u32) -> Bytes {
+    let payload = [&[part, 0, parts, 0][..], &checksum.to_le_bytes(), b"abc"].concat();
+    let draft = Draft::with_payload(kind, NodeId(owner.0), "t", Some(&payload));
     draft.unwrap().numbered(1)
+}
+
+#[test]
+fn a_checksum_alone_does_not_make_parts_of_one_whole() {
+    let mut parts = PresenceParts::new(1 << 20);
+    let others = [
+        part_of_two(7),
+        part_of(Kind::State, Owner(OWNER.0 + 1), [1, 2], 7),
+        part_of(Kind::Presence, OWNER, [1, 2], 7),
+        part_of(Kind::State, OWNER, [1, 3], 7),
+    ];
+    for (n, other) in others.iter().enumerate() {
+        assert_eq!((take(&mut parts, other), parts.len()), (Ok(None), n + 1));
+    }
+    let second = take(&mut parts, &part_of(Kind::State, OWNER, [1, 2], 7));
+    assert!(matches!(second, Err(EnvelopeError::Malformed(_))), "it is whole, and wrong");
+    assert_eq!(parts.len(), 3);
 }
 
 #[test]
@@ -314,6 +335,9 @@ fn a_stranger_may_not_tell_what_no_table_could() {
         edit(&mut bytes);
         by_hand(Kind::Presence, &bytes)
     };
+    let least = Snapshot { owner: OWNER, version: 1, entries: vec![entry(1, "", "{}")] };
+    let bytes = whole(&numbered(state_drafts("t", &least).unwrap())[0]);
+    assert_eq!(by_hand(Kind::State, &bytes), Ok(Some(Told::Snapshot(least))));
     let unchanged: &dyn Fn(&mut Vec<u8>) = &|_| {};
     assert!(delta(5, 5, unchanged).is_ok());
     assert!(matches!(delta(6, 5, unchanged), Err(EnvelopeError::Malformed(_))));
@@ -356,7 +380,8 @@ fn asks_are_put_together() {
     // Many short ones, and long ones, fill more than one envelope, and none is lost.
     let many: Vec<String> = (0..70_000).map(|n| n.to_string()).collect();
     let long: Vec<String> = (0..9).map(|n| n.to_string().repeat(65_535)).collect();
-    for topics in [many, long] {
+    let empty = vec![String::new(); 70_000];
+    for topics in [many, long, empty] {
         let drafts = ask_drafts(NodeId(1), topics.iter().map(String::as_str)).unwrap();
         assert!((2..4).contains(&drafts.len()), "{}", drafts.len());
         assert!(drafts.iter().all(|it| it.len() <= ENVELOPE_BYTES_MAX));
