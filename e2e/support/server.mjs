@@ -28,11 +28,21 @@ const COMMANDS = {
   dashboard: (listen) => ["examples/dashboard_demo", ["--port", listen.split(":")[1]]],
 };
 
+/** With more than one, a server under test is so many nodes behind a balancer (cluster.mjs). */
+const NODES = Number(process.env.SIMURGH_NODES ?? 1);
+
 /**
  * Starts one of `COMMANDS` and resolves when it listens.
  * `port` 0 takes any free one; `args` are added at the end.
  */
-export async function startServer(name, { port = 0, args = [], env = {} } = {}) {
+export async function startServer(name, options = {}) {
+  if (NODES <= 1) return await startProcess(name, options);
+  const { startCluster } = await import("./cluster.mjs");
+  return await startCluster(name, NODES, options);
+}
+
+/** The same, and always one process. */
+export async function startProcess(name, { port = 0, args = [], env = {} } = {}) {
   const [binary, baseArgs] = COMMANDS[name](`127.0.0.1:${port}`);
   const file = path.join(BIN_DIR, binary);
   if (!existsSync(file)) {
@@ -129,6 +139,6 @@ class Server {
 
   /** The same command on the same port, after this process has ended. */
   async restarted() {
-    return await startServer(this.name, { ...this.options, port: this.port });
+    return await startProcess(this.name, { ...this.options, port: this.port });
   }
 }

@@ -1,0 +1,100 @@
+// The engine of a cluster: a real nats-server on a port of its own, which can be killed, frozen and
+// started again. `cargo xtask engine` installs it and says where.
+
+import { spawn } from "node:child_process";
+import { mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+
+import { pause, within } from "./wait.mjs";
+
+const PROGRAM = process.env.SIMURGH_NATS_SERVER;
+
+const running = new Set();
+process.on("exit", () => {
+  for (const engine of running) engine.remove();
+});
+
+export class Engine {
+  #child;
+  #ended;
+  #directory = mkdtempSync(path.join(tmpdir(), "simurgh-engine-"));
+  port = 0;
+
+  /** Resolves when clients may connect. */
+  static async start() {
+    if (!PROGRAM) throw new Error("SIMURGH_NATS_SERVER is not set: see `cargo xtask engine`");
+    const engine = new Engine();
+    running.add(engine);
+    await engine.#run("-1");
+    return engine;
+  }
+
+  /** `nats://127.0.0.1:PORT` */
+  get url() {
+    return `nats://127.0.0.1:${this.port}`;
+  }
+
+  /** As a crash would. */
+  async kill() {
+    this.#child.kill("SIGKILL");
+    await this.#ended;
+  }
+
+  /** On the same port, after it was killed. */
+  async restart() {
+    await this.#run(String(this.port));
+  }
+
+  /** Says nothing and takes nothing, until `thaw`. */
+  freeze() {
+    this.#child.kill("SIGSTOP");
+  }
+
+  thaw() {
+    this.#child.kill("SIGCONT");
+  }
+
+  /** Ends it, and removes what it kept. */
+  remove() {
+    this.#child?.kill("SIGKILL");
+    running.delete(this);
+    rmSync(this.#directory, { recursive: true, force: true });
+  }
+
+  async #run(port) {
+    const directory = this.#directory;
+    for (const file of this.#portsFiles()) rmSync(path.join(directory, file));
+    const child = spawn(PROGRAM, ["-a", "127.0.0.1", "-p", port, "--ports_file_dir", directory], {
+      cwd: directory, stdio: "ignore",
+    });
+    this.#child = child;
+    this.#ended = new Promise((resolve) => {
+      child.once("exit", resolve).once("error", resolve);
+    });
+    const failed = this.#ended.then((why) => {
+      if (!this.port) throw new Error(`${PROGRAM} ended: ${why}`);
+    });
+    // It does not keep a test's process alive: what ends that ends it.
+    child.unref();
+    this.port = await within(Promise.race([this.#told(), failed]), "port of the engine");
+  }
+
+  #portsFiles() {
+    return readdirSync(this.#directory).filter((file) => file.endsWith(".ports"));
+  }
+
+  /** The port as it tells it, once it listens. */
+  async #told() {
+    for (;;) {
+      const [file] = this.#portsFiles();
+      try {
+        const { nats } = JSON.parse(readFileSync(path.join(this.#directory, file), "utf8"));
+        return Number(new URL(nats[0]).port);
+      } catch {
+        // Not there yet, or half written.
+        await pause(10);
+      }
+    }
+  }
+}
