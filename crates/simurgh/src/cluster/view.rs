@@ -1,10 +1,11 @@
 //! What the cluster's thread shows of itself: to metrics, the health check and the observer.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Instant;
 
 use serde::Serialize;
-use simurgh_cluster::{Adapter, Cluster, Counts, InterestCounts, Kind, Peer, State};
+use simurgh_cluster::{Adapter, Cluster, Counts, InterestCounts, Kind, NodeId, Peer, State};
 
 /// How it stood a moment ago.
 #[derive(Clone, Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct View {
     /// This node's own.
     pub(crate) id: String,
     pub(crate) nodes: Vec<NodeView>,
+    /// The ids of those.
+    ids: BTreeSet<NodeId>,
     pub(crate) interests: InterestCounts,
     /// The buckets that bring most of what nobody here wants.
     pub(crate) worst: Vec<(String, u64)>,
@@ -48,6 +51,18 @@ pub struct NodeView {
 }
 
 impl View {
+    /// Whether a node is one of the others, and not gone.
+    pub(crate) fn knows(&self, node: NodeId) -> bool {
+        self.ids.contains(&node)
+    }
+
+    /// Its id, if that is what it is, or its name; the one that was heard last, if several have it.
+    pub(crate) fn find(&self, node: &str) -> Option<NodeId> {
+        let is_it = |it: &&NodeView| it.id == node || it.name == node;
+        let found = self.nodes.iter().filter(is_it).min_by_key(|it| it.heard_ms)?;
+        found.id.parse().ok()
+    }
+
     /// Before anything is known.
     pub(super) fn new(since: Instant) -> Self {
         Self {
@@ -56,6 +71,7 @@ impl View {
             why: "nothing is known of it yet".to_owned(),
             id: String::new(),
             nodes: Vec::new(),
+            ids: BTreeSet::new(),
             interests: InterestCounts::default(),
             worst: Vec::new(),
             outbox_bytes: 0,
@@ -74,6 +90,7 @@ impl View {
         self.since = made + std::time::Duration::from_nanos(since_ns);
         self.id = cluster.me().to_string();
         self.nodes = cluster.peers().iter().map(|it| NodeView::of(it, now_ns)).collect();
+        self.ids = cluster.peers().iter().map(Peer::id).collect();
         self.nodes.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
         self.interests = cluster.interests().counts();
         let worst = cluster.interests().worst_buckets().into_iter();
@@ -202,6 +219,7 @@ fn of_envelopes(view: &View) -> Vec<Family> {
         ("shard", view.dropped_at_shards),
         ("control", counts.refused_control),
         ("presence", counts.refused_presence),
+        ("call", counts.refused_calls),
         ("too_large", counts.refused_large),
     ];
     let refused =
