@@ -360,6 +360,26 @@ fn nobody_is_gone_for_a_node_whose_own_link_is_away() {
 }
 
 #[test]
+fn what_a_node_sends_again_after_it_was_gone_is_not_heard_twice() {
+    let mut it = World::new(2, 12);
+    it.begins(0, "t", 0);
+    it.passes(10 * SECOND);
+    // It is heard, and does not know it: no answer comes through.
+    it.network.cut(1, Direction::Hearing);
+    it.says(1, "t", "1");
+    it.passes(SECOND);
+    assert_eq!(it.hears(0, "t"), ["1"]);
+    it.network.cut(1, Direction::Both);
+    it.passes(45 * SECOND);
+    assert_eq!(it.node(0).heard.gone, ids(&[1]));
+    it.network.mend(1);
+    it.passes(20 * SECOND);
+    it.says(1, "t", "2");
+    it.passes(SECOND);
+    assert_eq!(it.hears(0, "t"), ["2"]);
+}
+
+#[test]
 fn what_is_no_envelope_is_counted_and_harms_nobody() {
     let mut it = World::new(2, 11);
     it.begins(0, "t", 0);
