@@ -28,6 +28,7 @@ impl<A: Adapter> Cluster<A> {
             Event::Down(why) => {
                 self.session = None;
                 self.peers.link_down(time.ns);
+                self.link_asked = None;
                 // The next link has all asked again.
                 self.asks.clear();
                 self.awaits.give_all();
@@ -39,7 +40,10 @@ impl<A: Adapter> Cluster<A> {
             }
             Event::Lost(interests) => self.has_lost(&interests, time),
             Event::Room => self.is_full = false,
-            Event::InForce(generation) => self.awaits.in_force(generation),
+            Event::InForce(generation) => {
+                self.awaits.in_force(generation);
+                self.link_answers(generation, time);
+            }
             // Kept topics are refused in a cluster: nothing was stored or fetched.
             Event::Stored { .. } | Event::NotStored { .. } | Event::Fetched { .. } => {}
         }
