@@ -11,6 +11,9 @@ import { Engine } from "./engine.mjs";
 import { ROOT, startProcess } from "./server.mjs";
 import { pause, within } from "./wait.mjs";
 
+/** What nodes share, so that each serves the long polls of all: a variable of their environment. */
+const SECRET = ["SIMURGH_E2E_SECRET", "what all nodes of the tests share".repeat(4)];
+
 /** Made by the first that needs it; clusters of one test file are told apart by their prefixes. */
 let engine;
 let clusters = 0;
@@ -40,13 +43,17 @@ const JOINS = {
     const own = at < 0 ? await chat() : await readFile(args[at + 1], "utf8");
     const rest = at < 0 ? args : args.toSpliced(at, 2);
     const file = path.join(directory, `${node}.toml`);
-    const table = { engine: "nats", servers: [url], prefix, name: node, required: "20s" };
+    const table = {
+      engine: "nats", servers: [url], prefix, name: node, required: "20s", secret_env: SECRET[0],
+    };
     const lines = Object.entries(table).map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
-    await writeFile(file, `${own}\n[cluster]\n${lines.join("\n")}\n`);
+    // Who has joined hears everything that is said from then on.
+    const channels = own.replace(/^\[\[channel\]\]$/gm, "$&\nwait_for_interest = true");
+    await writeFile(file, `${channels}\n[cluster]\n${lines.join("\n")}\n`);
     return ["--config", file, ...rest];
   },
   async conformance(args, node, { url, prefix }) {
-    return ["--nats", url, "--prefix", prefix, "--name", node, ...args];
+    return ["--nats", url, "--prefix", prefix, "--name", node, "--secret", SECRET[1], ...args];
   },
 };
 
@@ -119,7 +126,7 @@ class Cluster {
   async #node(node, directory) {
     const { args, env } = this.options;
     const own = await JOINS[this.name](args, node, this.#joined, directory);
-    return await startProcess(this.name, { args: own, env });
+    return await startProcess(this.name, { args: own, env: { [SECRET[0]]: SECRET[1], ...env } });
   }
 }
 

@@ -61,16 +61,8 @@ const STEPS: &[(&str, bool, Run)] = &[
 
 /// Suites of `phoenix-js` that are not run on a cluster: topics with histories are not for
 /// clusters, and two have no server.
-const ON_ONE_NODE: &[&str] = &[
-    "drops",
-    "history",
-    "history-cuts",
-    "history-long",
-    "history-wire",
-    "longpoll",
-    "package",
-    "presence",
-];
+const ON_ONE_NODE: &[&str] =
+    &["drops", "history", "history-cuts", "history-long", "history-wire", "package", "presence"];
 /// The nodes of that cluster.
 const NODES: &str = "3";
 

@@ -42,6 +42,9 @@ struct Args {
     /// What the subjects of the cluster begin with.
     #[arg(long, value_name = "TEXT", default_value = "conformance")]
     prefix: String,
+    /// What all nodes share, at least 64 characters: any of them then serves each long poll.
+    #[arg(long, value_name = "TEXT")]
+    secret: Option<String>,
     /// What other nodes call this one.
     #[arg(long, value_name = "TEXT", default_value = "")]
     name: String,
@@ -71,6 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             config.outbound_bytes_max = echo::OUTBOUND_BYTES_MAX;
             config.shards = args.shards.unwrap_or(config.shards);
             config.api_token = args.api_token;
+            config.secret_key_base = args.secret;
             config.max_connections_per_user = args.max_connections_per_user;
         })
         .listen(&args.listen)
@@ -104,9 +108,12 @@ fn realtime() -> Mount {
     Mount::new(HOSTED_PATH)
         .longpoll(LongPoll::new())
         .supabase("realtime:small-*", small)
+        .wait_for_interest()
         .supabase("realtime:*", Settings::default())
+        .wait_for_interest()
 }
 
+/// In a cluster, who has joined hears everything that is said from then on.
 fn socket(path: &str, origins: &CheckOrigin) -> Mount {
     Mount::new(path)
         .auth_token(true)
@@ -114,7 +121,11 @@ fn socket(path: &str, origins: &CheckOrigin) -> Mount {
         .check_origin(origins.clone())
         .connect(visitor::connect)
         .channel("rooms:*", rooms::join)
+        .wait_for_interest()
         .channel("presence:*", presence::join)
+        .wait_for_interest()
         .channel("test:*", test_channel::join)
+        .wait_for_interest()
         .channel("exact", test_channel::join)
+        .wait_for_interest()
 }
