@@ -10,6 +10,9 @@ import { pause, within } from "./wait.mjs";
 
 const PROGRAM = process.env.SIMURGH_NATS_SERVER;
 
+/** Why tests that need one are skipped; false if there is one. */
+export const NO_ENGINE = !PROGRAM && "SIMURGH_NATS_SERVER is not set: see `cargo xtask engine`";
+
 const running = new Set();
 process.on("exit", () => {
   for (const engine of running) engine.remove();
@@ -19,12 +22,14 @@ export class Engine {
   #child;
   #ended;
   #directory = mkdtempSync(path.join(tmpdir(), "simurgh-engine-"));
+  #options;
   port = 0;
 
-  /** Resolves when clients may connect. */
-  static async start() {
-    if (!PROGRAM) throw new Error("SIMURGH_NATS_SERVER is not set: see `cargo xtask engine`");
+  /** Resolves when clients may connect. Its port is a free one, whatever `args` say. */
+  static async start(options = {}) {
+    if (NO_ENGINE) throw new Error(NO_ENGINE);
     const engine = new Engine();
+    engine.#options = options;
     running.add(engine);
     await engine.#run("-1");
     return engine;
@@ -65,8 +70,10 @@ export class Engine {
   async #run(port) {
     const directory = this.#directory;
     for (const file of this.#portsFiles()) rmSync(path.join(directory, file));
-    const child = spawn(PROGRAM, ["-a", "127.0.0.1", "-p", port, "--ports_file_dir", directory], {
-      cwd: directory, stdio: "ignore",
+    const { args = [], env = {} } = this.#options;
+    const own = ["-a", "127.0.0.1", "-p", port, "--ports_file_dir", directory];
+    const child = spawn(PROGRAM, [...args, ...own], {
+      cwd: directory, stdio: "ignore", env: { ...process.env, ...env },
     });
     this.#child = child;
     this.#ended = new Promise((resolve) => {

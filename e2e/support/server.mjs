@@ -44,17 +44,23 @@ export async function startServer(name, options = {}) {
 /** The same, and always one process. */
 export async function startProcess(name, { port = 0, args = [], env = {} } = {}) {
   const [binary, baseArgs] = COMMANDS[name](`127.0.0.1:${port}`);
+  const server = await startCommand(binary, [...baseArgs, ...args], { env });
+  return Object.assign(server, { name, options: { args, env } });
+}
+
+/** A built program with exactly these arguments. */
+export async function startCommand(binary, args, { env = {} } = {}) {
   const file = path.join(BIN_DIR, binary);
   if (!existsSync(file)) {
     const build = "`cargo build --bins --examples`";
     throw new Error(`${file} is not built: run ${build} or set SIMURGH_BIN_DIR`);
   }
-  const child = spawn(file, [...baseArgs, ...args], {
+  const child = spawn(file, args, {
     stdio: ["ignore", "pipe", "pipe"],
     env: { ...process.env, ...env },
   });
   running.add(child);
-  const server = new Server(name, child, { args, env });
+  const server = new Server(binary, child);
   try {
     server.port = await server.listening();
   } catch (error) {
@@ -68,10 +74,9 @@ class Server {
   #output = "";
   #exited;
 
-  constructor(name, child, options) {
+  constructor(name, child) {
     this.name = name;
     this.child = child;
-    this.options = options;
     this.port = 0;
     const keep = (chunk) => {
       this.#output = (this.#output + chunk).slice(-OUTPUT_BYTES_MAX);

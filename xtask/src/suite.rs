@@ -228,7 +228,10 @@ fn node_tests(ready: &Ready, directory: &str, needs: Option<&str>) -> Outcome {
         return without;
     }
     let files = test_files(&crate::root().join("e2e"), directory);
-    run_node_tests(files, |task| task)
+    run_node_tests(files, |task| match &ready.engine {
+        Ok(engine) => task.env(engine::VARIABLE, engine),
+        Err(_) => task,
+    })
 }
 
 /// The official client on several nodes behind a balancer: what passes on one node passes there.
