@@ -21,9 +21,8 @@ let clusters = 0;
 /** Starts `count` nodes of `name` and resolves when they know each other. */
 export async function startCluster(name, count, { port = 0, args = [], env = {} } = {}) {
   engine ??= Engine.start();
-  const { url } = await engine;
   clusters += 1;
-  const joined = { url, prefix: `e2e-${clusters}` };
+  const joined = { engine: await engine, prefix: `e2e-${clusters}` };
   const cluster = new Cluster(name, count, { args, env }, joined);
   await cluster.start(port);
   return cluster;
@@ -38,7 +37,7 @@ async function chat() {
 /** What makes a process a node, by the name of its command. */
 const JOINS = {
   /** `[cluster]` behind what the test's own file says. */
-  async serve(args, node, { url, prefix }, directory) {
+  async serve(args, node, { engine: { url }, prefix }, directory) {
     const at = args.indexOf("--config");
     const own = at < 0 ? await chat() : await readFile(args[at + 1], "utf8");
     const rest = at < 0 ? args : args.toSpliced(at, 2);
@@ -52,7 +51,7 @@ const JOINS = {
     await writeFile(file, `${channels}\n[cluster]\n${lines.join("\n")}\n`);
     return ["--config", file, ...rest];
   },
-  async conformance(args, node, { url, prefix }) {
+  async conformance(args, node, { engine: { url }, prefix }) {
     return ["--nats", url, "--prefix", prefix, "--name", node, "--secret", SECRET[1], ...args];
   },
 };
@@ -77,6 +76,11 @@ class Cluster {
 
   get wsUrl() {
     return `ws://127.0.0.1:${this.port}`;
+  }
+
+  /** What joins them. */
+  get engine() {
+    return this.#joined.engine;
   }
 
   /** What the processes printed last, for a message about a failure. */
