@@ -318,16 +318,20 @@ impl Topic {
 
     fn changes(&mut self, diff: &Value, wrong: &mut Vec<String>) {
         let (joins, leaves) = (refs(&diff["joins"]), refs(&diff["leaves"]));
+        let mut gone = Vec::new();
         for (phx_ref, key) in &leaves {
             if joins.contains_key(phx_ref) {
                 wrong.push(format!("{key} joins and leaves under {phx_ref}"));
             }
             if self.present.remove(phx_ref).is_some() {
-                self.left.push((key.clone(), Instant::now()));
+                gone.push(key.clone());
             }
         }
-        self.diffs_of_leaves += usize::from(!leaves.is_empty());
         self.present.extend(joins);
+        // Who is there under another ref has not left.
+        gone.retain(|key| !self.present.values().any(|it| it == key));
+        self.diffs_of_leaves += usize::from(!gone.is_empty());
+        self.left.extend(gone.into_iter().map(|key| (key, Instant::now())));
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use crate::client::Client;
 use crate::engine::Engine;
 use crate::node::Node;
 use crate::room::{ROOM, Room};
@@ -77,11 +78,21 @@ fn broadcast(origin: u64, n: u64, event: &str, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Subjects of each kind that a node speaks on, with an envelope that a node said there.
-fn overheard(stranger: &mut Stranger, room: &Room) -> Vec<(String, Vec<u8>)> {
+fn overheard(stranger: &mut Stranger, room: &Room, node: &Node) -> Vec<(String, Vec<u8>)> {
     room.members[0][0].says(ROOM);
     let broadcast = stranger.hears(1);
+    drop(Client::joins("visitor", node, &[ROOM]));
+    let presence = stranger.hears(2);
     let beat = stranger.hears(5);
-    vec![broadcast, beat]
+    room.is_whole();
+    // The visitor's leave, and no other, is as it should be.
+    for member in room.all() {
+        until("the visitor has left", || {
+            let left = member.of(ROOM, |it| std::mem::take(&mut it.left));
+            (left.len() == 1).then_some(())
+        });
+    }
+    vec![broadcast, presence, beat]
 }
 
 /// What is no envelope, and where a stranger says it.
@@ -122,7 +133,7 @@ fn envelopes_of_a_stranger_are_counted_and_nobody_notices() {
     let room = Room::of(&nodes, 2);
     let mut stranger = Stranger::connects(&engine);
     stranger.out.write_all(b"SUB faults.> 1\r\n").unwrap();
-    let overheard = overheard(&mut stranger, &room);
+    let overheard = overheard(&mut stranger, &room, &nodes[0]);
     stranger.out.write_all(b"UNSUB 1\r\n").unwrap();
     stranger.settles();
     let heard = |room: &Room| -> u64 {

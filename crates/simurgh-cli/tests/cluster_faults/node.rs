@@ -28,6 +28,8 @@ pub(crate) struct Plan {
     pub(crate) prefix: &'static str,
     /// How long it waits for the engine; else it listens at once, on its own until there is one.
     pub(crate) required: Option<&'static str>,
+    /// More keys above all tables.
+    pub(crate) top: &'static str,
     /// More keys of the table `[cluster]`.
     pub(crate) keys: String,
     /// The address to listen at.
@@ -44,6 +46,7 @@ impl Plan {
             engine: engine.to_owned(),
             prefix: "faults",
             required: Some("25s"),
+            top: "",
             keys: String::new(),
             host: "127.0.0.1".to_owned(),
             by: vec![],
@@ -52,10 +55,10 @@ impl Plan {
     }
 
     fn file(&self) -> String {
-        let Self { name, engine, prefix, keys, host, .. } = self;
+        let Self { name, engine, prefix, top, keys, host, .. } = self;
         let required = self.required.map(|it| format!("required = \"{it}\"\n")).unwrap_or_default();
         format!(
-            "listen = [\"{host}:0\"]\nadmin_listen = \"{host}:0\"\nshards = 2\n\
+            "listen = [\"{host}:0\"]\nadmin_listen = \"{host}:0\"\nshards = 2\n{top}\n\
              [cluster]\nengine = \"nats\"\nservers = [\"nats://{engine}\"]\nname = \"{name}\"\n\
              prefix = \"{prefix}\"\n{required}presence_down = \"{DOWN:?}\"\n{keys}\n\
              [[channel]]\ntopic = \"room:*\"\npresence = {{ key = \"$user\" }}\n\

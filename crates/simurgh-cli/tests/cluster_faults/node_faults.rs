@@ -122,7 +122,11 @@ fn three_nodes_are_started_anew_one_after_the_other_and_their_clients_go_elsewhe
     const CLIENTS: usize = 9;
     let Some(engine) = Engine::start("") else { return };
     let address = engine.address();
-    let mut nodes = Node::three(&address);
+    // Longer than a client needs to be elsewhere.
+    let plan =
+        |name: &str| Plan { top: "presence_leave_delay = \"5s\"", ..Plan::new(name, &address) };
+    let mut nodes: Vec<Node> = ["one", "two", "three"].map(|name| plan(name).start()).into();
+    know_each_other(&nodes);
     let addresses: Addresses =
         Arc::new(Mutex::new(nodes.iter().map(|it| it.address.clone()).collect()));
     let join = |n: usize| {
@@ -141,7 +145,7 @@ fn three_nodes_are_started_anew_one_after_the_other_and_their_clients_go_elsewhe
         let began = Instant::now();
         assert!(nodes[n].drain().success(), "{}", nodes[n].log());
         assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
-        nodes[n] = Plan::new(&nodes[n].name.clone(), &address).start();
+        nodes[n] = plan(&nodes[n].name.clone()).start();
         for way in &ways {
             for at in way.lock().unwrap().iter_mut().filter(|at| **at == old) {
                 at.clone_from(&nodes[n].address);
@@ -167,5 +171,7 @@ fn three_nodes_are_started_anew_one_after_the_other_and_their_clients_go_elsewhe
         let connections = client.heard().connections;
         assert!((2..=6).contains(&connections), "{}: {connections}", client.name);
     }
+    // Everybody was somewhere all the time.
+    room.nobody_left();
     room.nothing_is_missing();
 }
