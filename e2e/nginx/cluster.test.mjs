@@ -61,7 +61,8 @@ function replaced(text, pairs) {
 }
 
 const printed = (args) => new Promise((resolve, reject) => {
-  const child = spawn(path.join(BIN_DIR, "simurgh"), args, { stdio: ["ignore", "pipe", "inherit"] });
+  const stdio = ["ignore", "pipe", "inherit"];
+  const child = spawn(path.join(BIN_DIR, "simurgh"), args, { stdio });
   let text = "";
   child.stdout.setEncoding("utf8").on("data", (chunk) => { text += chunk; });
   child.once("error", reject).once("close", () => resolve(text));
@@ -129,7 +130,9 @@ async function chats(t, urls) {
   }
 }
 
-test("compose.yaml: engine, three nodes, and a balancer that gives each its turn", { skip: NO_ENGINE }, async (t) => {
+test("compose.yaml: engine, three nodes, and a balancer that gives each its turn", {
+  skip: NO_ENGINE,
+}, async (t) => {
   const services = commands();
   assert.deepEqual(Object.keys(services), ["nats", ...NODES, "balancer"]);
   for (const name of NODES) {

@@ -1,5 +1,5 @@
-// Two browsers on two nodes: each has the page of its own node, and they chat, also while the engine
-// between them is killed and comes back.
+// Two browsers on two nodes: each has the page of its own node, and they chat, also while the
+// engine between them is killed and comes back.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";

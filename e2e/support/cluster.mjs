@@ -108,7 +108,7 @@ class Cluster {
     this.port = this.#balancer.port;
   }
 
-  /** Ends all of them; resolves to `{code, signal}`, of one that ended otherwise if there is one. */
+  /** Ends all; resolves to `{code, signal}`, of one that ended otherwise if there is one. */
   async stop(signal = "SIGTERM") {
     const ends = await Promise.all(this.nodes.map((node) => node.stop(signal)));
     this.#balancer?.close();

@@ -216,6 +216,7 @@ mod tests {
             + &read("crates/simurgh-presence/tests/fuzz_corpus.rs")
             + &read("crates/simurgh-cluster/tests/fuzz_corpus.rs")
             + &read("crates/simurgh-token/tests/fuzz_corpus.rs")
+            + &read("crates/simurgh-nats/src/wire/tests.rs")
             + &read("crates/simurgh-core/src/registry/tests.rs")
             + &read("crates/simurgh-sim/src/fuzz.rs");
         let targets = build::targets(&root).unwrap();

@@ -44,23 +44,18 @@ pub(crate) fn are_here(test: &str) -> bool {
     false
 }
 
-/// A bridge, and hosts on it.
-pub(crate) struct Hosts;
-
-/// One of them.
+/// One of several hosts on a bridge.
 pub(crate) struct Host {
     name: String,
     pub(crate) address: String,
 }
 
-impl Hosts {
-    /// This many, besides the one with the engine and the clients.
-    pub(crate) fn new(count: usize) -> Vec<Host> {
-        does("ip", "link add hub type bridge");
-        does("ip", &format!("addr add {HUB}/24 dev hub"));
-        does("ip", "link set hub up");
-        (0..count).map(|n| Host::new(n + 2)).collect()
-    }
+/// This many of them, besides the one with the engine and the clients.
+pub(crate) fn on_a_bridge(count: usize) -> Vec<Host> {
+    does("ip", "link add hub type bridge");
+    does("ip", &format!("addr add {HUB}/24 dev hub"));
+    does("ip", "link set hub up");
+    (0..count).map(|n| Host::new(n + 2)).collect()
 }
 
 impl Host {

@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::hosts::{HUB, Host, Hosts, Way, are_here};
+use crate::hosts::{HUB, Host, Way, are_here, on_a_bridge};
 use crate::node::{DOWN, Node, Plan, SETTLES, know_each_other};
 use crate::room::{ROOM, Room};
 use crate::{until, within};
@@ -19,7 +19,7 @@ struct World {
 
 impl World {
     fn new() -> Option<Self> {
-        let hosts = Hosts::new(3);
+        let hosts = on_a_bridge(3);
         let engine = Engine::start_at(HUB, "")?;
         let start = |host: &Host| {
             let plan = Plan::new(&host.by()[3], &engine.address());

@@ -238,7 +238,7 @@ impl<A: Adapter> Cluster<A> {
                     self.asks.add_again(Some(*node), topics, time.ns);
                 }
                 PeerEvent::Gone(node, why) => {
-                    // One that was only not heard may come back, and send again what was heard of it.
+                    // One that was only not heard may come back, and send again what was heard.
                     if *why != Why::Silent {
                         self.seen.remove(node);
                     }
