@@ -3,9 +3,9 @@
 //! envelopes nobody of us made, and networks that are cut.
 //!
 //! They need a nats-server (`SIMURGH_NATS_SERVER`, see `cargo xtask engine`), and some of them
-//! root; without that they say so and test nothing. After each fault the same holds: whoever hears a
-//! publisher hears it in order and nothing of it twice, what is missing is known to have been lost,
-//! and all members have the same presences.
+//! root; without that they say so and test nothing. After each fault the same holds: whoever hears
+//! a publisher hears it in order and nothing of it twice, what is missing is known to have been
+//! lost, and all members have the same presences.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "clients outside of all descriptor tables")]
 
