@@ -111,6 +111,20 @@ const TABLES = [
     ])),
   },
   {
+    id: "servers",
+    title: "Servers",
+    note: "Lost, refused and errors are of users while they were with it; who left went to the next.",
+    heads: ["Server", "*Users", "*Connected", "*Peak", "*Connections", "*Refused", "*Lost", "*Cut",
+      "*Came back", "*Left", "*Errors"],
+    rows: ({ servers = [] }) => (servers.length < 2 ? [] : servers.map((row) => [
+      Cells.name(row.name),
+      Cells.number(row.users), Cells.number(row.connected), Cells.number(row.connected_peak),
+      Cells.number(row.connects), errorCell(row.refused), errorCell(row.lost),
+      Cells.number(row.cut), Cells.number(row.reconnects), Cells.number(row.left),
+      errorCell(row.errors),
+    ])),
+  },
+  {
     id: "workers",
     title: "Workers",
     note: "A worker near 100 % of its core measures itself, not the server.",

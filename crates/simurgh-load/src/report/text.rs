@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::record::figures::{Unit, Verdict};
-use crate::record::{Count, Live, Metric, MetricRow, Record, Summary};
+use crate::record::{Count, Live, Metric, MetricRow, Record, ServerRow, Summary};
 
 /// The summary of a run for a terminal, at most 110 columns wide unless names are long.
 pub fn summary(record: &Record) -> String {
@@ -17,6 +17,7 @@ pub fn summary(record: &Record) -> String {
     resumes(&mut text, &all.live);
     errors(&mut text, &all.live);
     phases(&mut text, &all.live);
+    servers(&mut text, &all.live);
     workers(&mut text, &all.live);
     warnings(&mut text, &all.live);
     verdicts(&mut text, &all);
@@ -210,6 +211,42 @@ fn phases(text: &mut String, live: &Live) {
             &grouped(row.aborted),
             &grouped(row.running),
             &grouped(row.errors),
+        ]);
+    }
+    table.end();
+}
+
+/// Where users are, if there are several servers to be with.
+fn servers(text: &mut String, live: &Live) {
+    if live.servers.len() < 2 {
+        return;
+    }
+    let heads = [
+        "users",
+        "connected",
+        "at most",
+        "made",
+        "refused",
+        "lost",
+        "cut",
+        "back",
+        "left",
+        "errors",
+    ];
+    let mut table = Table::new(text, "Servers", &heads);
+    for ServerRow { name, seen, connected_peak } in &live.servers {
+        table.row([
+            name,
+            &grouped(seen.users),
+            &grouped(seen.connected),
+            &grouped(*connected_peak),
+            &grouped(seen.connects),
+            &grouped(seen.refused),
+            &grouped(seen.lost),
+            &grouped(seen.cut),
+            &grouped(seen.reconnects),
+            &grouped(seen.left),
+            &grouped(seen.errors),
         ]);
     }
     table.end();
