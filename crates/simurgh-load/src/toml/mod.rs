@@ -13,7 +13,7 @@
 //! | `[[session]]` | `name`, `weight`, `protocol`, `steps`, and more (below) |
 //! | `[[appointment]]` | `at`, `session` |
 //! | `[pass]` | figures, each with one condition or a list of them |
-//! | `[files]`, `[user_agents]` | names with paths or rows; names with weights |
+//! | `[files]`, `[user_agents]` | names with paths, rows or `{ from = 1, to = 600 }`; names with weights |
 //! | `[timeouts]` | `connect`, `reply`, `retries`, `retry_wait` |
 //! | `[sources]` | `addresses`, `ports`, `receive_buffer_bytes`, `send_buffer_bytes` |
 //! | `[[agent]]` | `address`, `token`, `weight`, `addresses` |

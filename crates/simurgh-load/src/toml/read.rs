@@ -140,8 +140,11 @@ impl<'p> Reader<'p> {
                 let rows = file.list("").unwrap_or_default();
                 let rows = rows.iter().filter_map(|row| row.text("a row"));
                 (None, rows.map(str::to_owned).collect())
+            } else if file.is_table() {
+                (None, self.numbers(&file))
             } else {
-                let Some(path) = file.text("the path of a file, or a list of rows") else {
+                let takes = "the path of a file, a list of rows, or { from = 1, to = 600 }";
+                let Some(path) = file.text(takes) else {
                     continue;
                 };
                 let rows = read_rows(self.base, path).unwrap_or_else(|error| {
@@ -153,6 +156,28 @@ impl<'p> Reader<'p> {
             found.push(DataFile { name: file.key, path, rows });
         }
         found
+    }
+
+    /// The rows of `{ from = 1, to = 600 }`.
+    fn numbers(&self, entry: &Entry<'p, '_>) -> Vec<String> {
+        let Some(table) = entry.table(format!("the rows of {}", entry.key)) else {
+            return Vec::new();
+        };
+        let bound = |key| table.need(key, "a whole number").and_then(|entry| entry.count(0));
+        let (from, to) = (bound("from"), bound("to"));
+        table.finish();
+        let (Some(from), Some(to)) = (from, to) else { return Vec::new() };
+        match to.checked_sub(from) {
+            Some(more) if more < ROWS_MAX => (from..=to).map(|row| row.to_string()).collect(),
+            Some(_) => {
+                entry.wrong(format_args!("has more than {ROWS_MAX} rows"), "");
+                Vec::new()
+            }
+            None => {
+                entry.wrong(format_args!("goes from {from} down to {to}"), "");
+                Vec::new()
+            }
+        }
     }
 
     fn load(&self, root: &Table<'p, '_>) -> Load {
@@ -366,6 +391,8 @@ impl<'p> Reader<'p> {
     }
 }
 
+/// Rows that are only numbers: more would be a slip.
+const ROWS_MAX: u64 = 1_000_000;
 /// What PEM begins with.
 const PEM: &str = "-----BEGIN ";
 
