@@ -25,7 +25,7 @@ fn run_shipped(name: &str, changes: &[(&str, &str)], urls: &[String]) -> (Ran, V
         text = text.replace(before, after);
     }
     let dir = directory(&[(name, &text)]);
-    let flags = ["--workers", "2", "--dashboard", "off", "--quiet", "--out", "out"];
+    let flags = ["--workers", "2", "--dashboard", "off", "--quiet", "--server-cpu", "--out", "out"];
     let targets: Vec<&str> = urls.iter().flat_map(|url| ["--target", url]).collect();
     let ran = run_long(dir.path(), &[&["load", name], &flags[..], &targets].concat(), WITHIN);
     let report = std::fs::read(dir.path().join("out/report.json")).unwrap();
@@ -34,6 +34,58 @@ fn run_shipped(name: &str, changes: &[(&str, &str)], urls: &[String]) -> (Ran, V
 
 fn urls(nodes: &[Server]) -> Vec<String> {
     nodes.iter().map(|node| format!("ws://{}", node.addresses[0])).collect()
+}
+
+/// Those of a run with these flags at three servers that know nothing of each other.
+fn polled(session: &str, kills: bool) -> (Ran, Value) {
+    let chat = include_str!("../../../bench/chat.toml");
+    let servers =
+        [(); 3].map(|()| Server::start(chat, &["--listen", "127.0.0.1:0", "--log", "warn"]));
+    let urls = urls(&servers);
+    let text = format!(
+        "name = \"polls\"\n{session}\nprotocol = \"phoenix\"\ntransport = \"longpoll\"\nsteps = [\
+         {{ connect = \"/socket/websocket\" }}, {{ join = \"rooms:lobby\" }}, \
+         {{ loop = 20, every = \"100ms\", steps = [{{ push = \"new:msg\", \
+         payload = {{ body = \"x\" }} }}] }}]\n\
+         [[phase]]\nduration = \"200ms\"\nrate = 150\n"
+    );
+    let dir = directory(&[("polls.toml", &text)]);
+    let flags = ["--workers", "2", "--dashboard", "off", "--quiet", "--out", "out"];
+    let targets: Vec<&str> = urls.iter().flat_map(|url| ["--target", url]).collect();
+    let words = [&["load", "polls.toml"], &flags[..], &targets].concat();
+    let ran = std::thread::scope(|scope| {
+        let run = scope.spawn(|| run_long(dir.path(), &words, WITHIN));
+        if kills {
+            until("all are there", || (servers[0].metric("simurgh_channels") == 10).then_some(()));
+            servers[0].signal("KILL");
+        }
+        run.join().unwrap()
+    });
+    let report = std::fs::read(dir.path().join("out/report.json")).unwrap();
+    (ran, serde_json::from_slice(&report).unwrap())
+}
+
+#[test]
+fn requests_of_a_session_of_long_polling_go_to_one_server() {
+    // Another one would not know the session.
+    let (ran, report) = polled("[[session]]", false);
+    assert_eq!(report["errors_total"], 0, "{}", ran.stdout);
+    assert_eq!(of_servers(&report, "users"), [10; 3]);
+    assert_eq!(count(&report, "replies_ok"), 30 * 20, "{}", ran.stdout);
+    assert!(of_servers(&report, "connects").iter().all(|n| *n >= 20), "{}", ran.stdout);
+}
+
+#[test]
+fn users_of_long_polling_go_elsewhere_as_well() {
+    let session = "spread = \"elsewhere\"\n[[session]]\n\
+        reconnect = { min = \"50ms\", max = \"200ms\" }";
+    let (ran, report) = polled(session, true);
+    assert_eq!(of_servers(&report, "users"), [10; 3], "{}", ran.stdout);
+    assert_eq!(of_servers(&report, "left"), [10, 0, 0], "{}", ran.stdout);
+    assert_eq!(of_servers(&report, "reconnects"), [0, 10, 0], "{}", ran.stdout);
+    assert_eq!(count(&report, "users_finished"), 30, "{}", ran.stdout);
+    let errors = of_servers(&report, "errors");
+    assert!(errors[0] >= 10 && errors[1..] == [0, 0], "{}", ran.stdout);
 }
 
 /// A column of the report's servers.
@@ -71,6 +123,8 @@ fn what_is_said_in_rooms_over_three_nodes_comes_once_to_everybody() {
     assert_eq!(of_servers(&report, "users"), [100; 3]);
     assert_eq!(of_servers(&report, "connected_peak"), [100; 3]);
     assert_eq!(of_servers(&report, "errors"), [0; 3]);
+    assert!(of_servers(&report, "cpu_us").iter().all(|us| *us > 0), "{}", ran.stdout);
+    assert!(ran.stdout.contains("CPU of all servers: "), "{}", ran.stdout);
     // By the nodes' own count, each delivered to its own: to the speaker as well.
     let delivered = nodes.each_ref().map(|node| node.metric("simurgh_deliveries_total"));
     assert!(delivered.iter().sum::<u64>() >= 10 * 10 * 30, "{delivered:?}");

@@ -154,6 +154,10 @@ pub(super) struct RunFlags {
     /// Shows no live view; the summary comes all the same.
     #[arg(long)]
     pub(super) quiet: bool,
+    /// Asks servers once a second what CPU time they have used, and reports it: /metrics of those
+    /// that are ours, or say process_cpu_seconds_total. Not over TLS.
+    #[arg(long)]
+    pub(super) server_cpu: bool,
     /// Takes commands from standard input, one a line: pause, resume, rate FACTOR, stop.
     #[arg(long)]
     pub(super) commands: bool,

@@ -147,6 +147,12 @@ impl Record {
         self.pending.merge(delta);
     }
 
+    /// A server says that it has used so much more CPU time, microseconds.
+    pub fn server_cpu(&mut self, server: u16, us: u64) {
+        let of = self.pending.servers.entry(server).or_default();
+        of.cpu_us = of.cpu_us.saturating_add(us);
+    }
+
     /// All users of a worker are gone with it. Says how many they were.
     pub fn worker_lost(&mut self, id: WorkerId) -> u64 {
         let known = self.workers.get(&id).copied().unwrap_or_default();

@@ -46,6 +46,8 @@ pub struct OfServer {
     pub left: u64,
     /// Errors of users while they were with it.
     pub errors: u64,
+    /// CPU time that it has used by its own account, microseconds; 0 unless it was asked.
+    pub cpu_us: u64,
 }
 
 impl OfServer {
@@ -66,6 +68,7 @@ impl OfServer {
             (&mut self.reconnects, more.reconnects),
             (&mut self.left, more.left),
             (&mut self.errors, more.errors),
+            (&mut self.cpu_us, more.cpu_us),
         ];
         for (sum, n) in sums {
             *sum = sum.saturating_add(n);

@@ -216,9 +216,10 @@ fn phases(text: &mut String, live: &Live) {
     table.end();
 }
 
-/// Where users are, if there are several servers to be with.
+/// Where users are, if there are several servers to be with, or was asked what it takes them.
 fn servers(text: &mut String, live: &Live) {
-    if live.servers.len() < 2 {
+    let is_asked = live.servers.iter().any(|row| row.seen.cpu_us > 0);
+    if live.servers.len() < 2 && !is_asked {
         return;
     }
     let heads = [
@@ -232,6 +233,7 @@ fn servers(text: &mut String, live: &Live) {
         "back",
         "left",
         "errors",
+        if is_asked { "CPU" } else { "" },
     ];
     let mut table = Table::new(text, "Servers", &heads);
     for ServerRow { name, seen, connected_peak } in &live.servers {
@@ -247,9 +249,14 @@ fn servers(text: &mut String, live: &Live) {
             &grouped(seen.reconnects),
             &grouped(seen.left),
             &grouped(seen.errors),
+            &if is_asked { span(seen.cpu_us as f64 / 1e6) } else { String::new() },
         ]);
     }
     table.end();
+    if is_asked {
+        let all: u64 = live.servers.iter().map(|row| row.seen.cpu_us).sum();
+        let _ = writeln!(text, "  CPU of all servers: {}", span(all as f64 / 1e6));
+    }
 }
 
 fn workers(text: &mut String, live: &Live) {
