@@ -113,7 +113,7 @@ const TABLES = [
   {
     id: "servers",
     title: "Servers",
-    note: "Lost, refused and errors are of users while they were with it; who left went to the next.",
+    note: "Losses and errors are of users while they were with it; who left went to the next.",
     heads: ["Server", "*Users", "*Connected", "*Peak", "*Connections", "*Refused", "*Lost", "*Cut",
       "*Came back", "*Left", "*Errors", "*CPU time"],
     rows: ({ servers = [] }) => (servers.length < 2 && !asked(servers) ? [] : servers.map((row) => [

@@ -107,8 +107,8 @@ pub(super) fn nodes_words(road: &Road) -> Option<String> {
     let _ = write!(
         text,
         " all together {} deliveries of one broadcast to {} members, nobody twice; median of {}: \
-         {:.2} µs of CPU each, last of all {}. The engine has {:.1} MB and took {:.2} ms of CPU for \
-         the last.",
+         {:.2} µs of CPU each, last of all {}. The engine has {:.1} MB and took {:.2} ms of CPU \
+         for the last.",
         grouped(told.delivered),
         grouped(last.members),
         medians.broadcasts,

@@ -231,8 +231,8 @@ impl Walkers {
             return Ok(());
         }
         Err(format!(
-            "on the side of servers there are {sockets} sockets and {channels} channels; {members} members, one \
-             of them in two channels, and {BYSTANDERS} bystanders are there"
+            "on the side of servers there are {sockets} sockets and {channels} channels; \
+             {members} members, one of them in two channels, and {BYSTANDERS} bystanders are there"
         ))
     }
 

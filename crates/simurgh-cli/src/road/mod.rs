@@ -77,7 +77,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "server",
           value_parser = clap::value_parser!(u32).range(1..=32))]
     nodes: u32,
-    /// Walks the road again with one server without a cluster, and says what several cost beside it.
+    /// Walks the road again with one server without a cluster, and says what several cost beside
+    /// it.
     #[arg(long)]
     compare: bool,
     /// Where nats-server is. Default: what SIMURGH_NATS_SERVER says, or nats-server in PATH.
@@ -344,8 +345,8 @@ fn line(seen: &Milestone) -> String {
 /// A broadcast for those who watch.
 fn told_line(told: &Told) -> String {
     format!(
-        "broadcast to all: first {}, median {}, last {}, {:.2} µs each; heartbeats meanwhile p99 {} \
-         of {}",
+        "broadcast to all: first {}, median {}, last {}, {:.2} µs each; heartbeats meanwhile p99 \
+         {} of {}",
         time(told.first_us),
         time(told.delivery.p50),
         time(told.last_us),

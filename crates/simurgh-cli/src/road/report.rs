@@ -143,8 +143,8 @@ impl Road {
         let Place { cores, processor, memory, kernel } = &self.machine;
         let gib = *memory as f64 / f64::from(1 << 30);
         format!(
-            "simurgh {} on {cores} cores ({processor}), {gib:.0} GiB, Linux {kernel}: {} ({}) of {} \
-             shards, and all clients on the same machine.",
+            "simurgh {} on {cores} cores ({processor}), {gib:.0} GiB, Linux {kernel}: {} ({}) of \
+             {} shards, and all clients on the same machine.",
             self.version,
             match &self.engine {
                 None => "one server".to_owned(),

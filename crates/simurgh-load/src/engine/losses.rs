@@ -98,16 +98,6 @@ impl Worker {
         self.come_back(io, u, rest, None);
     }
 
-    /// The user's connection broke or was refused: it takes the next server, where that is the
-    /// rule.
-    pub(super) fn go_elsewhere(&mut self, u: u32) {
-        let Some(user) = self.users.get(u) else { return };
-        let here = user.aim.index();
-        if self.arrivals.turns().broke(&mut user.aim) {
-            self.recorder.at(here).left += 1;
-        }
-    }
-
     /// The user comes back, after its back-off or the time that it was to be away; or it ends.
     pub(super) fn come_back(
         &mut self,

@@ -1,14 +1,16 @@
-//! Which server a user goes to: how users are spread over several.
+//! Which server a user goes to: how users are spread over several, and what is counted of each.
 //!
 //! The first connection of a user follows from its number in the run, so that all workers of all
 //! hosts together spread users evenly without a word between them. Each round over the servers has
 //! an order of its own, drawn from the seed: what users do in turn as well, such as taking rooms,
 //! would otherwise be in step with it, and all members of a room at one server.
 
+use crate::record::Count;
 use crate::scenario::{Spread, Target};
 
 use super::placement::apportion;
 use super::schedule::mix;
+use super::worker::Worker;
 
 /// Places of a round over servers whose weights are no small whole numbers.
 const PLACES: u64 = 1000;
@@ -158,6 +160,51 @@ fn round(weights: &[f64]) -> Vec<u16> {
 
 fn common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+impl Worker {
+    /// A connection of the user's begins: its first, or another that may be another server's.
+    pub(super) fn take_turn(&mut self, u: u32) {
+        let Some(user) = self.users.get(u) else { return };
+        if user.aim.begin() {
+            self.recorder.at(user.aim.index()).users += 1;
+        } else {
+            self.arrivals.turns().again(&mut user.aim);
+        }
+    }
+
+    /// The user's connection broke or was refused: it takes the next server, where that is the
+    /// rule.
+    pub(super) fn go_elsewhere(&mut self, u: u32) {
+        let Some(user) = self.users.get(u) else { return };
+        let here = user.aim.index();
+        if self.arrivals.turns().broke(&mut user.aim) {
+            self.recorder.at(here).left += 1;
+        }
+    }
+
+    /// A TCP connection of the user is there, with TLS where it is wanted.
+    pub(super) fn connection_made(&mut self, u: u32) {
+        self.recorder.count(Count::Connects, 1);
+        if let Some(user) = self.users.get(u) {
+            self.recorder.at(user.aim.index()).connects += 1;
+        }
+    }
+
+    /// What the user has can be used now.
+    pub(super) fn count_in(&mut self, u: u32) {
+        self.connected += 1;
+        if let Some(user) = self.users.get(u) {
+            self.recorder.at(user.aim.index()).connected += 1;
+        }
+    }
+
+    /// A connection that could be used is there no longer.
+    pub(super) fn count_out(&mut self, target: u16) {
+        self.connected = self.connected.saturating_sub(1);
+        self.recorder.at(target).disconnected();
+        self.recorder.count(Count::Disconnects, 1);
+    }
 }
 
 #[cfg(test)]

@@ -42,13 +42,7 @@ impl Worker {
 
     /// Opens a connection to the user's server, or to the one whose turn it is.
     pub(crate) fn open(&mut self, io: &mut Net, u: u32, link: Wire) -> Flow {
-        if let Some(user) = self.users.get(u) {
-            if user.aim.begin() {
-                self.recorder.at(user.aim.index()).users += 1;
-            } else {
-                self.arrivals.turns().again(&mut user.aim);
-            }
-        }
+        self.take_turn(u);
         match self.dial(io, u) {
             Ok(key) => {
                 let timeout = self.program.scenario.timeouts.connect;
@@ -456,29 +450,6 @@ impl Worker {
         let Some(user) = self.users.get(u) else { return false };
         let session = self.program.session_at(user.at);
         session.is_some_and(|session| session.transport == Transport::LongPoll)
-    }
-
-    /// A TCP connection of the user is there, with TLS where it is wanted.
-    pub(super) fn connection_made(&mut self, u: u32) {
-        self.recorder.count(Count::Connects, 1);
-        if let Some(user) = self.users.get(u) {
-            self.recorder.at(user.aim.index()).connects += 1;
-        }
-    }
-
-    /// What the user has can be used now.
-    pub(super) fn count_in(&mut self, u: u32) {
-        self.connected += 1;
-        if let Some(user) = self.users.get(u) {
-            self.recorder.at(user.aim.index()).connected += 1;
-        }
-    }
-
-    /// A connection that could be used is there no longer.
-    fn count_out(&mut self, target: u16) {
-        self.connected = self.connected.saturating_sub(1);
-        self.recorder.at(target).disconnected();
-        self.recorder.count(Count::Disconnects, 1);
     }
 
     /// Ends the connection that was laid aside, if there is one.

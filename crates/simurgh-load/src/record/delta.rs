@@ -64,8 +64,8 @@ pub struct Delta {
 
 impl Delta {
     /// Adds what happened at another worker, or at the same one later. Sums do not depend on the
-    /// order; what describes a moment (`worker`, `users`, `connected`, that of servers as well) stays
-    /// as it is, and so do `broadcasts`, which are followed one by one by whoever merges.
+    /// order; what describes a moment (`worker`, `users`, `connected`, that of servers as well)
+    /// stays as it is, and so do `broadcasts`, which are followed one by one by whoever merges.
     pub fn merge(&mut self, other: Self) {
         self.counts.add(&other.counts);
         for (metric, hist) in other.times {

@@ -13,7 +13,7 @@
 //! | `[[session]]` | `name`, `weight`, `protocol`, `steps`, and more (below) |
 //! | `[[appointment]]` | `at`, `session` |
 //! | `[pass]` | figures, each with one condition or a list of them |
-//! | `[files]`, `[user_agents]` | names with paths, rows or `{ from = 1, to = 600 }`; names with weights |
+//! | `[files]`, `[user_agents]` | names with paths or rows; names with weights |
 //! | `[timeouts]` | `connect`, `reply`, `retries`, `retry_wait` |
 //! | `[sources]` | `addresses`, `ports`, `receive_buffer_bytes`, `send_buffer_bytes` |
 //! | `[[agent]]` | `address`, `token`, `weight`, `addresses` |
@@ -25,6 +25,8 @@
 //! `heartbeat`, `reconnect` (`min`, `max`, `attempts`, `rejoin`), `drop` (connections that are
 //! cut: `every`, `for`, `how`, `reconnect`, `phase`), `resume` and `read_rate_max` (bytes a
 //! second).
+//!
+//! Rows are a list, or numbers: `{ from = 1, to = 600 }`.
 //!
 //! A step is a table with one verb (`steps.rs` lists them); its texts are templates
 //! (`template.rs`).
