@@ -79,10 +79,10 @@ pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
             let door = Arc::clone(&thread.door);
             let mut mail = pin!(door.has_mail());
             poll_fn(|context| {
-                if mail.as_mut().poll(context).is_ready() {
+                // Until one waits, so that it is known who is to be woken; a second may be ready at
+                // once, and what is over must not be polled. No third: the queue has mail by then.
+                while mail.as_mut().poll(context).is_ready() {
                     mail.set(door.has_mail());
-                    // So that it is known who is to be woken.
-                    let _ = mail.as_mut().poll(context).map(|()| context.waker().wake_by_ref());
                 }
                 thread.turn(context, sleep.as_mut())
             })
