@@ -4,9 +4,11 @@
 //! ([`simurgh_cluster::Cluster`]) and the adapter to the engine. Shards and applications speak to
 //! it by its `Door`, which never waits; it speaks to shards by their mailboxes.
 
+mod asked;
 mod disconnected;
 mod door;
 mod local;
+mod metrics;
 mod run;
 mod view;
 
@@ -14,15 +16,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use simurgh_cluster::State as LinkState;
 pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
+pub(crate) use simurgh_cluster::{NodeId, State as LinkState};
 use tokio::runtime::{Builder, Handle, Runtime};
 
+pub(crate) use self::asked::Shown;
 pub use self::disconnected::{DISCONNECT_TIMEOUT, DisconnectError, Disconnected, NodeName};
 pub(crate) use self::door::Door;
+pub(crate) use self::metrics::render;
 pub(crate) use self::run::Started;
-pub use self::view::NodeView;
-pub(crate) use self::view::{View, render};
+pub(crate) use self::view::{NodeView, View};
 use crate::error::Error;
 use crate::hub::Hub;
 use crate::socket::Mount;

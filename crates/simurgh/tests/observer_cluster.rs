@@ -1,0 +1,416 @@
+//! What the observer of a node shows of the whole cluster, and what it takes from other nodes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    clippy::disallowed_types,
+    reason = "tests; their sockets never meet a shard's table"
+)]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use simurgh::{Builder, Channel, Context, Endpoint, Join, Mount, Outcome, Payload};
+use simurgh_cluster::loopback::Loopback;
+use simurgh_cluster::{Adapter, Beat, Draft, Envelope, Event, Interest, Message, NodeId, Wanted};
+use support::nodes::Engine;
+use support::{Client, PATIENCE, metric, metrics, start};
+
+struct Room;
+
+impl Channel for Room {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        if event == "all" {
+            ctx.broadcast("news", &payload);
+        }
+        Outcome::NoReply
+    }
+}
+
+fn builder() -> Builder {
+    let mount = Mount::new("/socket").channel("*", |ctx, _| {
+        if ctx.topic().starts_with("present:") {
+            let _ = ctx.presence().track("somebody", json!({}));
+        }
+        Join::ok(Room)
+    });
+    Endpoint::builder().mount(mount).configure(|config| config.shards = 2)
+}
+
+/// Status and body of a request.
+fn request(address: SocketAddr, path: &str, headers: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head =
+        format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n{headers}connection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+fn get(endpoint: &Endpoint, path: &str) -> Value {
+    let (status, body) = request(endpoint.addresses()[0], path, "");
+    assert_eq!(status, 200, "{path}: {body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+/// Asks until the answer is as wanted.
+#[track_caller]
+fn wait_for(endpoint: &Endpoint, path: &str, mut wanted: impl FnMut(&Value) -> bool) -> Value {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let answer = get(endpoint, path);
+        if wanted(&answer) {
+            return answer;
+        }
+        assert!(Instant::now() < until, "{path} stays at {answer:#}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+const CLUSTER: &str = "/observer/api/cluster";
+
+fn names(cluster: &Value) -> Vec<&str> {
+    let nodes = cluster["nodes"].as_array().unwrap();
+    nodes.iter().map(|it| it["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn any_node_shows_the_figures_of_all_and_where_a_topic_has_members() {
+    let engine = Engine::start();
+    let nodes: Vec<Endpoint> =
+        ["a", "b", "c"].map(|name| start(engine.node(builder(), name))).into();
+    let mut clients: Vec<Client> = nodes.iter().map(Client::v2).collect();
+    clients.push(Client::v2(&nodes[1]));
+    for client in &mut clients {
+        client.join("rooms:all");
+    }
+    clients[0].join("rooms:own");
+    for (at, order) in [(0, ["a", "b", "c"]), (2, ["c", "a", "b"])] {
+        let it = wait_for(&nodes[at], CLUSTER, |it| {
+            let figures = |it: &Value| it["figures"]["channels"].as_u64();
+            let all: Option<Vec<u64>> =
+                it["nodes"].as_array().unwrap().iter().map(figures).collect();
+            all.is_some_and(|it| it.len() == 3 && it.iter().sum::<u64>() == 5)
+        });
+        assert_eq!(names(&it), order, "itself first");
+        let of = |name: &str| {
+            let nodes = it["nodes"].as_array().unwrap().clone();
+            nodes.into_iter().find(|it| it["name"] == name).unwrap()
+        };
+        assert_eq!(
+            (&of("a")["figures"]["channels"], &of("a")["figures"]["sockets"]),
+            (&json!(2), &json!(1))
+        );
+        assert_eq!(of("b")["figures"]["sockets"], 2);
+        assert!(of("c")["figures"]["resident_bytes"].as_u64().unwrap() > 1_000_000);
+        assert_eq!(
+            (&it["nodes"][0]["is_here"], &it["nodes"][1].get("is_here")),
+            (&json!(true), &None)
+        );
+        assert_eq!((&it["link"]["state"], &it["link"]["reconnects"]), (&json!("up"), &json!(0)));
+        let other = &it["nodes"][1];
+        assert!(other["rtt_ms"].as_f64().is_some_and(|it| it > 0.0 && it < 500.0), "{other}");
+        assert!(other["heard_ms"].as_u64().is_some_and(|it| it < 5000), "{other}");
+        assert_eq!(other["state"], "alive");
+        assert_eq!(it["interests"]["exact_max"], 4096);
+    }
+    let members = get(&nodes[2], "/observer/api/members?topic=rooms%3Aall");
+    let on: Vec<(&str, &Value)> = members["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (it["name"].as_str().unwrap(), &it["members"]))
+        .collect();
+    assert_eq!(on, [("c", &json!(1)), ("a", &json!(1)), ("b", &json!(2))]);
+    assert_eq!((&members["total"], members["rows"].as_array().unwrap().len()), (&json!(1), 1));
+    // Of a name that no question holds nobody is asked.
+    let long = format!("/observer/api/members?topic={}", "x".repeat(3000));
+    assert_eq!(get(&nodes[2], &long)["nodes"][1]["members"], Value::Null);
+}
+
+#[test]
+fn a_node_that_is_alone_shows_nothing_of_a_cluster() {
+    let endpoint = start(builder());
+    let (status, body) = request(endpoint.addresses()[0], CLUSTER, "");
+    assert_eq!(status, 404);
+    assert!(body.contains("no part of a cluster"), "{body}");
+    let (status, _) = request(endpoint.addresses()[0], "/observer/api/feed?list=cluster", "");
+    assert_eq!(status, 404);
+    assert_eq!(get(&endpoint, "/observer/api/overview").get("cluster"), None);
+    Client::v2(&endpoint).join("rooms:a");
+    assert_eq!(get(&endpoint, "/observer/api/members?topic=rooms%3Aa").get("nodes"), None);
+    let text = metrics(&endpoint);
+    assert!(!text.contains("cluster") && !text.contains("presence_entries"), "{text}");
+}
+
+#[test]
+fn who_may_not_look_at_a_server_may_not_look_at_its_cluster() {
+    let engine = Engine::start();
+    let builder = builder().configure(|config| config.api_token = Some("a-token".to_owned()));
+    let endpoint = start(engine.node(builder, "a"));
+    let address = endpoint.addresses()[0];
+    let bearer = "authorization: Bearer a-token\r\n";
+    for path in [CLUSTER, "/observer/api/feed?list=cluster"] {
+        assert_eq!(request(address, path, "").0, 401, "{path}");
+        assert_eq!(request(address, path, "x-forwarded-for: 192.0.2.7\r\n").0, 403, "{path}");
+    }
+    let (status, body) = request(address, CLUSTER, bearer);
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(request(address, "/observer/api/cluster?x=1", bearer).0, 400);
+}
+
+#[test]
+fn the_feed_tells_of_the_cluster_each_second() {
+    let engine = Engine::start();
+    let endpoint = start(engine.node(builder(), "a"));
+    let mut stream = TcpStream::connect(endpoint.addresses()[0]).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = "GET /observer/api/feed?list=cluster HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    let lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let mut lines = lines.skip_while(|line| line != "event: cluster");
+    let data = |line: String| -> Value { serde_json::from_str(&line[6..]).unwrap() };
+    let first = data(lines.nth(1).unwrap());
+    let second = data(lines.skip_while(|line| line != "event: cluster").nth(1).unwrap());
+    assert_eq!(names(&first), ["a"]);
+    let at = |it: &Value| it["at_unix_s"].as_f64().unwrap();
+    assert!(at(&second) - at(&first) > 0.9, "{first} {second}");
+}
+
+#[test]
+fn presences_are_counted_by_the_node_of_their_members() {
+    let engine = Engine::start();
+    let (a, b) = (start(engine.node(builder(), "a")), start(engine.node(builder(), "b")));
+    let mut clients = [Client::v2(&a), Client::v2(&a), Client::v2(&b)];
+    clients.iter_mut().for_each(|it| drop(it.join("present:x")));
+    let counted = |endpoint: &Endpoint, place: &str| -> f64 {
+        let label = format!("where=\"{place}\"}}");
+        let text = metrics(endpoint);
+        let lines = text.lines().filter(|it| it.starts_with("simurgh_presence_entries{"));
+        lines.filter_map(|it| it.split_once(&label)?.1.trim().parse::<f64>().ok()).sum()
+    };
+    let until = Instant::now() + PATIENCE;
+    let both = |it: &Endpoint| (counted(it, "local"), counted(it, "remote"));
+    while (both(&a), both(&b)) != ((2.0, 1.0), (1.0, 2.0)) {
+        assert!(Instant::now() < until, "{:?} {:?}", both(&a), both(&b));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(metric(&a, "simurgh_presences"), 3);
+    let it = wait_for(&b, CLUSTER, |it| it["nodes"][1]["figures"]["presences_local"] == 2);
+    assert_eq!(it["nodes"][1]["figures"]["presences_remote"], 1);
+    // When its members leave, and with them the topic's last ones, nothing stays.
+    drop(clients);
+    while (both(&a), both(&b)) != ((0.0, 0.0), (0.0, 0.0)) {
+        assert!(Instant::now() < until, "{:?} {:?}", both(&a), both(&b));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_node_whose_link_is_away_shows_why_and_what_it_knew() {
+    let engine = Engine::start();
+    let (a, b) = (start(engine.node(builder(), "a")), start(engine.node(builder(), "b")));
+    wait_for(&a, CLUSTER, |it| it["nodes"][1]["figures"].is_object());
+    engine.network.kill();
+    let it = wait_for(&a, CLUSTER, |it| it["link"]["state"] == "away");
+    assert!(it["link"]["why"].as_str().is_some_and(|it| !it.is_empty()), "{it}");
+    assert_eq!((names(&it), &it["nodes"][1]["figures"]), (vec!["a", "b"], &Value::Null));
+    assert!(it["nodes"][0]["figures"].is_object(), "its own are there");
+    assert_eq!(get(&a, "/observer/api/overview")["cluster"].as_str().is_some(), true);
+    engine.network.restart(simurgh_cluster::loopback::Data::Stays);
+    let it = wait_for(&a, CLUSTER, |it| it["nodes"][1]["figures"].is_object());
+    assert_eq!(it["link"]["reconnects"], 1);
+    let text = metrics(&b);
+    assert!(text.contains("\nsimurgh_cluster_reconnects_total 1\n"), "{text}");
+}
+
+/// Somebody who may publish at the engine and is no server of ours.
+struct Stranger {
+    adapter: Loopback,
+    me: NodeId,
+    n: u64,
+}
+
+impl Stranger {
+    fn joins(engine: &Engine, name: &str) -> Self {
+        let me = NodeId(5);
+        let mut adapter = engine.network.adapter(&engine.prefix);
+        adapter.start(me);
+        adapter.interest(&[(Interest::Nodes, Wanted::Yes), (Interest::Node(me), Wanted::Yes)]);
+        let mut stranger = Self { adapter, me, n: 0 };
+        let up = |event| matches!(event, Event::Up { .. }).then_some(());
+        stranger.happens(PATIENCE, up).expect("a link");
+        let beat = Beat {
+            id: me,
+            name: name.into(),
+            version: "9<b>".into(),
+            envelopes: (1, 1),
+            sockets: u64::MAX,
+            is_draining: false,
+            unix_ms: 1,
+        };
+        stranger.says(engine.prefix.nodes(), beat.draft().unwrap());
+        stranger
+    }
+
+    fn says(&mut self, to: simurgh_cluster::Subject, draft: Draft) {
+        self.n += 1;
+        let envelope = draft.numbered(self.n);
+        let until = Instant::now() + PATIENCE;
+        while self.adapter.publish(&to, envelope.clone()).is_err() {
+            assert!(Instant::now() < until, "the engine takes nothing");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The first message that is wanted, and whose it is; none if none comes for a while.
+    fn hears<T>(&mut self, wanted: impl Fn(Message<'_>, NodeId) -> Option<T>) -> Option<T> {
+        self.happens(Duration::from_millis(500), |event| {
+            let Event::Received(received) = event else { return None };
+            let envelope = Envelope::decode(&received.envelope).ok()?;
+            wanted(envelope.message().ok()?, envelope.header.origin)
+        })
+    }
+
+    fn happens<T>(&mut self, within: Duration, wanted: impl Fn(Event) -> Option<T>) -> Option<T> {
+        let until = Instant::now() + within;
+        while Instant::now() < until {
+            let mut context = TaskContext::from_waker(Waker::noop());
+            match self.adapter.poll_event(&mut context) {
+                Poll::Ready(event) => match wanted(event) {
+                    None => {}
+                    it => return it,
+                },
+                Poll::Pending => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        None
+    }
+
+    /// The next question: whose it is, and its number.
+    fn is_asked(&mut self) -> Option<(NodeId, u64)> {
+        self.hears(|message, from| match message {
+            Message::Query { number, .. } => Some((from, number)),
+            _ => None,
+        })
+    }
+}
+
+/// What the liar says to all that it is asked, and how often it was.
+#[derive(Default)]
+struct Lie {
+    text: Mutex<String>,
+    asked: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Lie {
+    /// Answers each question for as long as the test goes on: also what nobody has asked, and what
+    /// it has answered already.
+    fn is_told_by(&self, liar: &mut Stranger, engine: &Engine) {
+        while !self.is_over.load(Relaxed) {
+            let Some((asker, number)) = liar.is_asked() else { continue };
+            let lie = self.text.lock().unwrap().clone();
+            for of in [number.wrapping_add(1), 0, number, number] {
+                let reply = Draft::reply(liar.me, of, lie.as_bytes()).unwrap();
+                liar.says(engine.prefix.node(asker), reply);
+            }
+            self.asked.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn is(&self, text: &str) -> u64 {
+        *self.text.lock().unwrap() = text.to_owned();
+        self.asked.load(Relaxed)
+    }
+}
+
+#[test]
+fn what_a_liar_answers_is_numbers_or_nothing() {
+    let engine = Engine::start();
+    let endpoint = start(engine.node(builder(), "a"));
+    let hostile = "<img src=x onerror=\"broken=1\">\u{1b}[2J\u{202e}";
+    let mut liar = Stranger::joins(&engine, hostile);
+    let lie = Lie::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| lie.is_told_by(&mut liar, &engine));
+        let _over = Ends(&lie.is_over);
+        for (text, believed) in [
+            ("{\"channels\":18446744073709551615,\"cpu_cores\":-3}", Some((u64::MAX, 0.0))),
+            ("{\"channels\":\"<b>\"}", None),
+            ("{\"channels\":1,\"cpu_cores\":2.5,\"hair\":\"<b>\"}", Some((1, 2.5))),
+            ("[[[[[[[[[[", None),
+        ] {
+            let before = lie.is(text);
+            let it = wait_for(&endpoint, CLUSTER, |it| {
+                let figures = &it["nodes"][1]["figures"];
+                let seen = figures["channels"].as_u64().zip(figures["cpu_cores"].as_f64());
+                // The one that was under way may have been answered before.
+                lie.asked.load(Relaxed) >= before + 2 && seen == believed
+            });
+            let row = &it["nodes"][1];
+            assert_eq!((&row["name"], &row["sockets"]), (&json!(hostile), &json!(u64::MAX)));
+            assert_eq!(row["rtt_ms"].is_number(), believed.is_some());
+        }
+        lie.is("{\"members\":-1}");
+        let members = get(&endpoint, "/observer/api/members?topic=t");
+        assert_eq!(members["nodes"][1]["members"], Value::Null);
+        lie.is("{\"members\":18446744073709551615}");
+        let members = get(&endpoint, "/observer/api/members?topic=t");
+        assert_eq!(members["nodes"][1]["members"], u64::MAX);
+    });
+}
+
+/// Says that it is over, also when a test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+#[test]
+fn a_flood_of_questions_is_answered_in_part_and_the_server_serves_on() {
+    let engine = Engine::start();
+    let endpoint = start(engine.node(builder(), "a"));
+    let mut stranger = Stranger::joins(&engine, "b");
+    wait_for(&endpoint, CLUSTER, |it| it["nodes"].as_array().unwrap().len() == 2);
+    let (asker, _) = stranger.is_asked().unwrap();
+    let asked = 5_000;
+    for number in 0..asked {
+        let query: &[u8] = if number % 2 == 0 { b"\"figures\"" } else { b"\"secrets\"" };
+        let query = Draft::query(stranger.me, number, query).unwrap();
+        stranger.says(engine.prefix.node(asker), query);
+    }
+    let reply = stranger.hears(|message, _| match message {
+        Message::Reply { reply, .. } => Some(reply.to_vec()),
+        _ => None,
+    });
+    let reply: Value = serde_json::from_slice(&reply.unwrap()).unwrap();
+    assert_eq!(reply["sockets"], 0);
+    let count = |series: &str| -> u64 {
+        let text = metrics(&endpoint);
+        let line = text.lines().find_map(|it| it.strip_prefix(series)).unwrap();
+        line.trim().parse().unwrap()
+    };
+    let until = Instant::now() + PATIENCE;
+    let queries = "simurgh_cluster_received_total{kind=\"query\"}";
+    while count(queries) < asked {
+        assert!(Instant::now() < until, "{} of {asked}", count(queries));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let replied = count("simurgh_cluster_published_total{kind=\"reply\"}");
+    assert!((1..=2000).contains(&replied), "{replied} of {asked}");
+    Client::v2(&endpoint).join("rooms:a");
+}
