@@ -21,6 +21,9 @@ pub(crate) const PREFIX: &str = "simurgh";
 /// Presences of a node that has only missed some beats would leave otherwise.
 const DOWN_LEAST: Duration = Duration::from_secs(6);
 
+/// What is shorter can be guessed.
+const SECRET_LEAST: usize = 32;
+
 /// The table as it stands in the file.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -47,6 +50,8 @@ pub(crate) struct ClusterSpec {
     linger: Option<String>,
     outbox_bytes: Option<String>,
     presence_down: Option<String>,
+    secret_file: Option<PathBuf>,
+    secret_env: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -80,10 +85,12 @@ impl ClusterSpec {
         "linger",
         "outbox_bytes",
         "presence_down",
+        "secret_file",
+        "secret_env",
     ];
 
-    /// Reads the keys; or all that is wrong.
-    pub(crate) fn cluster(&self) -> Result<Cluster, Vec<Mistake>> {
+    /// The cluster that the keys say, and the secret that its nodes share; or all that is wrong.
+    pub(crate) fn cluster(&self) -> Result<(Cluster, Option<String>), Vec<Mistake>> {
         let mut wrong = Vec::new();
         if self.engine.is_none() {
             wrong.push(("engine", "is missing: \"nats\"".to_owned()));
@@ -99,6 +106,7 @@ impl ClusterSpec {
             let text = format!("is at least {DOWN_LEAST:?}: a node has to be able to miss a beat");
             wrong.push(("presence_down", text));
         }
+        let secret = self.shared_secret(&mut wrong);
         let linger = self.duration(&mut wrong, "linger", &self.linger);
         let outbox = self.outbox_bytes.as_deref().map(units::bytes).transpose();
         let outbox = note(&mut wrong, "outbox_bytes", outbox).flatten();
@@ -121,10 +129,11 @@ impl ClusterSpec {
         let adapter =
             move |runtime: &tokio::runtime::Handle| NatsAdapter::new(nats, runtime.clone());
         let cluster = Cluster::new(config, adapter);
-        Ok(match required {
+        let cluster = match required {
             Some(within) => cluster.required(within),
             None => cluster,
-        })
+        };
+        Ok((cluster, secret))
     }
 
     fn prefix(&self) -> Result<Prefix, simurgh::cluster::PrefixError> {
@@ -189,6 +198,24 @@ impl ClusterSpec {
         }
     }
 
+    /// What all nodes share, by which one knows what another has signed.
+    fn shared_secret(&self, wrong: &mut Vec<Mistake>) -> Option<String> {
+        let secret = match self.secret(wrong, "secret", (&self.secret_file, &self.secret_env))? {
+            Secret::Text(text) => text,
+            Secret::File(path) => {
+                let read = std::fs::read_to_string(&path);
+                let read = read.map_err(|error| format!("{}: {error}", path.display()));
+                note(wrong, "secret_file", read)?.trim().to_owned()
+            }
+        };
+        if secret.len() < SECRET_LEAST {
+            let key = if self.secret_file.is_some() { "secret_file" } else { "secret_env" };
+            let text = format!("is {} bytes: {SECRET_LEAST} at least", secret.len());
+            wrong.push((key, text));
+        }
+        Some(secret)
+    }
+
     fn secret(
         &self,
         wrong: &mut Vec<Mistake>,
@@ -198,7 +225,8 @@ impl ClusterSpec {
         let key = match what {
             "password" => "password_env",
             "token" => "token_env",
-            _ => "nkey_env",
+            "nkey" => "nkey_env",
+            _ => "secret_env",
         };
         match (file, env) {
             (None, None) => None,

@@ -82,7 +82,7 @@ impl Settings {
                 file.complain(key, format!("{key}: {text}"));
             }
         }
-        let cluster = cluster(&mut file);
+        let (cluster, secret) = cluster(&mut file).unzip();
         let declared = match channels {
             Channels::Declared => {
                 let page = page(&layer).map_err(|text| match flags.static_files {
@@ -98,19 +98,17 @@ impl Settings {
         if !complaints.is_empty() {
             return Err(Refusal(complaints));
         }
-        Ok(Self {
-            declared,
-            cluster,
-            log: layer.log.unwrap_or(LevelFilter::INFO),
-            log_format: layer.log_format.unwrap_or(LogFormat::Text),
-            config: complete(layer),
-        })
+        let log = layer.log.unwrap_or(LevelFilter::INFO);
+        let log_format = layer.log_format.unwrap_or(LogFormat::Text);
+        let mut config = complete(layer);
+        config.secret_key_base = secret.flatten();
+        Ok(Self { declared, cluster, log, log_format, config })
     }
 }
 
-/// The other nodes, as the file has them.
+/// The other nodes, as the file has them, and the secret that all share.
 #[cfg(feature = "nats")]
-fn cluster(file: &mut File) -> Option<Cluster> {
+fn cluster(file: &mut File) -> Option<(Cluster, Option<String>)> {
     match file.cluster.take()??.cluster() {
         Ok(cluster) => Some(cluster),
         Err(mistakes) => {
@@ -123,7 +121,7 @@ fn cluster(file: &mut File) -> Option<Cluster> {
 }
 
 #[cfg(not(feature = "nats"))]
-fn cluster(_file: &mut File) -> Option<Cluster> {
+fn cluster(_file: &mut File) -> Option<(Cluster, Option<String>)> {
     None
 }
 

@@ -17,6 +17,8 @@ use tungstenite::stream::MaybeTlsStream;
 use tungstenite::{Message, WebSocket};
 
 const TOKEN: (&str, &str) = ("SIMURGH_API_TOKEN", "a-token-of-no-importance");
+const SECRET: (&str, &str) =
+    ("SIMURGH_SECRET", "what all nodes of these tests share, and nobody else");
 
 /// Killed at the end, whatever happens.
 struct Engine(Child);
@@ -63,13 +65,15 @@ fn until<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
 
 fn node(name: &str, port: u16) -> Server {
     let text = format!(
-        "listen = [\"127.0.0.1:0\"]\n[cluster]\nengine = \"nats\"\nname = \"{name}\"\n\
+        "listen = [\"127.0.0.1:0\"]\nlongpoll = \"2s\"\n\
+         [cluster]\nengine = \"nats\"\nname = \"{name}\"\n\
          servers = [\"nats://127.0.0.1:{port}\"]\nrequired = \"20s\"\n\
+         secret_env = \"SIMURGH_SECRET\"\n\
          [[channel]]\ntopic = \"room:*\"\n[[channel.event]]\nname = \"say\"\n\
          broadcast = \"all\"\n"
     );
     let dir = directory(&[("simurgh.toml", &text)]);
-    Server::start_with_env(&simurgh(), dir, &["--shards", "2"], 1, &[TOKEN])
+    Server::start_with_env(&simurgh(), dir, &["--shards", "2"], 1, &[TOKEN, SECRET])
 }
 
 struct Client(WebSocket<MaybeTlsStream<TcpStream>>);
@@ -151,6 +155,81 @@ fn what_is_said_on_one_node_is_heard_on_the_other() {
     assert!(strict.ends_with("503"), "{strict}");
     here.says(&json!(["1", "3", "room:a", "say", {"n": 3}]));
     assert_eq!(here.hears_said(), json!({"n": 3}));
+}
+
+fn polled(server: &Server, token: &str) -> Value {
+    let path = format!("/socket/longpoll?vsn=2.0.0&token={token}");
+    serde_json::from_str(&curl(server, &[&path])).unwrap()
+}
+
+fn posted(server: &Server, token: &str, message: &Value) -> Value {
+    let path = format!("/socket/longpoll?vsn=2.0.0&token={token}");
+    serde_json::from_str(&curl(server, &[&path, "-d", &message.to_string()])).unwrap()
+}
+
+/// What is said to a session, polled in turn on these nodes until something has come.
+fn hears_polling(servers: &[&Server], token: &mut String) -> Vec<Value> {
+    for server in servers.iter().cycle().take(12) {
+        let answer = polled(server, token);
+        answer["token"].as_str().unwrap().clone_into(token);
+        if answer["status"] == 200 {
+            let messages = answer["messages"].as_array().unwrap();
+            let read = |it: &Value| serde_json::from_str(it.as_str().unwrap()).unwrap();
+            return messages.iter().map(read).collect();
+        }
+        assert_eq!(answer["status"], 204);
+    }
+    panic!("nothing was said");
+}
+
+#[test]
+fn a_long_poll_session_is_served_by_any_node() {
+    let dir = directory(&[]);
+    let Some((_engine, port)) = engine(dir.path()) else { return };
+    let (one, two) = (node("one", port), node("two", port));
+    let metric = "simurgh_cluster_nodes{state=\"alive\"} 1";
+    for server in [&one, &two] {
+        until("both know each other", || {
+            curl(server, &["/metrics"]).contains(metric).then_some(())
+        });
+    }
+    let opened = polled(&one, "");
+    assert_eq!(opened["status"], 410);
+    let mut token = opened["token"].as_str().unwrap().to_owned();
+    // Posts and polls by way of the other node, small and large, JSON and not.
+    let join = json!(["1", "1", "room:p", "phx_join", {}]);
+    assert_eq!(posted(&two, &token, &join), json!({"status": 200}));
+    let replies = hears_polling(&[&two], &mut token);
+    assert_eq!((&replies[0][3], &replies[0][4]["status"]), (&json!("phx_reply"), &json!("ok")));
+    let long = "x".repeat(3 << 20);
+    let say = json!(["1", "2", "room:p", "say", {"long": long}]);
+    std::fs::write(dir.path().join("body"), say.to_string()).unwrap();
+    let body = format!("@{}", dir.path().join("body").display());
+    let path = format!("/socket/longpoll?vsn=2.0.0&token={token}");
+    let answered = curl(&two, &[&path, "--data-binary", &body]);
+    assert!(answered.contains("413") || answered == r#"{"status":200}"#, "{answered}");
+    for n in 0..20 {
+        let say = json!(["1", "3", "room:p", "say", {"n": n}]);
+        let by = [&one, &two][n % 2];
+        assert_eq!(posted(by, &token, &say), json!({"status": 200}));
+    }
+    let mut heard = Vec::new();
+    while heard.len() < 20 {
+        let messages = hears_polling(&[&one, &two, &two], &mut token);
+        let said = messages.iter().filter(|it| it[3] == "say");
+        heard.extend(said.filter_map(|it| it[4]["n"].as_u64()));
+    }
+    assert_eq!(heard, (0..20).collect::<Vec<u64>>());
+    let metrics = curl(&two, &["/metrics"]);
+    let passed_on =
+        metrics.lines().find_map(|it| it.strip_prefix("simurgh_longpoll_elsewhere_total "));
+    assert!(passed_on.unwrap().parse::<u64>().unwrap() >= 12, "{passed_on:?}");
+    // A node that is gone takes its sessions with it: the client is told to begin anew.
+    drop(one);
+    until("the client is told", || {
+        let answer = polled(&two, &token);
+        (answer["status"] == 500 || answer["status"] == 410).then_some(())
+    });
 }
 
 #[test]

@@ -67,11 +67,17 @@ pub enum Kind {
     Disconnect = 8,
     /// They are.
     Answer = 9,
+    /// The origin asks something of the receiver, or a piece of that.
+    Call = 10,
+    /// It is answered, or a piece of that.
+    Return = 11,
+    /// It waits no longer for what it has asked.
+    HangUp = 12,
 }
 
 impl Kind {
     /// All of them, in the order of their numbers from 1.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Broadcast,
         Self::Presence,
         Self::AskState,
@@ -81,6 +87,9 @@ impl Kind {
         Self::Bye,
         Self::Disconnect,
         Self::Answer,
+        Self::Call,
+        Self::Return,
+        Self::HangUp,
     ];
 
     fn of(number: u8) -> Option<Self> {
@@ -99,6 +108,9 @@ impl Kind {
             Self::Bye => "bye",
             Self::Disconnect => "disconnect",
             Self::Answer => "answer",
+            Self::Call => "call",
+            Self::Return => "return",
+            Self::HangUp => "hang_up",
         }
     }
 
@@ -117,9 +129,9 @@ impl Flags {
     /// None of them.
     pub const NONE: Self = Self(0);
     /// The publisher sends it again, because its link broke before the engine had confirmed it:
-    /// others may have got it the first time. They look it up in the publisher's window
-    /// ([`Seen`](crate::Seen)); without this flag an envelope that comes too late for the window is
-    /// known to be no duplicate, and is not dropped for its age.
+    /// others may have got it the first time. Receivers go by numbers alone
+    /// ([`Seen`](crate::Seen)); by this the [`contract`](crate::contract) tells what may come twice
+    /// from what may not, and whoever looks at the engine's traffic sees why it does.
     pub const RESENT: Self = Self(1);
 
     /// Whether [`RESENT`](Self::RESENT) is among them.

@@ -4,6 +4,7 @@
 
 pub mod adapter;
 mod beat;
+mod calls;
 mod chance;
 mod cluster;
 pub mod contract;
@@ -23,6 +24,9 @@ mod wire;
 
 pub use adapter::{Adapter, Event, Full, Generation, Measures, Received, Session, Ticket, Wanted};
 pub use beat::{Beat, Hello};
+pub use calls::{
+    Answer, CALL_BYTES_MAX, CALL_PIECE_BYTES, CALLS_MAX, CallError, CallNumber, Piece,
+};
 pub use cluster::{Cluster, ClusterConfig, Counts, Local, Notice, State, Time};
 pub use disconnects::{
     DisconnectNumber, DisconnectSend, Disconnects, DisconnectsConfig, Outcome, TooMany,

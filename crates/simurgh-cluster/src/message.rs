@@ -11,6 +11,8 @@
 //! bye           -              (no item)
 //! disconnect    id of sockets  u64 number, which the answer repeats
 //! answer        -              u64 number
+//! call, return  -              a piece of a body: see calls.rs
+//! hang up       -              u64 number
 //! a beat is     u8 length, name; u8 length, version; u8 oldest, u8 newest envelope;
 //!               u64 sockets; u8 draining, 0 or 1; u64 milliseconds since 1970
 //! ```
@@ -20,6 +22,7 @@
 mod tests;
 
 use crate::beat::{Beat, Hello};
+use crate::calls::Piece;
 use crate::envelope::{Draft, EncodeError, Envelope, EnvelopeError, Items, Kind};
 use crate::node_id::NodeId;
 use crate::presence::{Part, asked};
@@ -61,6 +64,15 @@ pub enum Message<'a> {
         /// The receiver's own.
         number: u64,
     },
+    /// The origin asks something of the receiver.
+    Call(Piece<'a>),
+    /// The origin answers what the receiver has asked.
+    Return(Piece<'a>),
+    /// The origin waits no longer for what it has asked.
+    HangUp {
+        /// The origin's own.
+        number: u64,
+    },
 }
 
 impl<'a> Envelope<'a> {
@@ -79,6 +91,9 @@ impl<'a> Envelope<'a> {
             Kind::Bye => Message::Bye,
             Kind::Disconnect => Message::Disconnect { number: payload.u64()? },
             Kind::Answer => Message::Answer { number: payload.u64()? },
+            Kind::Call => Message::Call(Piece::read(&mut payload)?),
+            Kind::Return => Message::Return(Piece::read(&mut payload)?),
+            Kind::HangUp => Message::HangUp { number: payload.u64()? },
         };
         match payload.left().len() {
             0 => Ok(message),
@@ -147,6 +162,14 @@ impl Draft {
     /// None.
     pub fn answer(origin: NodeId, number: u64) -> Result<Self, EncodeError> {
         Self::with_payload(Kind::Answer, origin, "", Some(&number.to_le_bytes()))
+    }
+
+    /// For the node that was called: the call of this number is not waited for any more.
+    ///
+    /// # Errors
+    /// None.
+    pub fn hang_up(origin: NodeId, number: u64) -> Result<Self, EncodeError> {
+        Self::with_payload(Kind::HangUp, origin, "", Some(&number.to_le_bytes()))
     }
 }
 

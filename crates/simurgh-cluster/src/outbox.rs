@@ -20,7 +20,7 @@ mod tests;
 pub const OUTBOX_ENTRY_BYTES: usize = size_of::<Entry>() + 72;
 /// Entries of a piece of a queue.
 const PIECE: usize = 64;
-const CLASSES: usize = 3;
+const CLASSES: usize = 4;
 
 /// What an envelope is for. They are handed over in this order, and in each class in the order
 /// they came.
@@ -30,6 +30,8 @@ pub enum Class {
     Control,
     /// Changes of presences, and states: refused when full.
     Presence,
+    /// What nodes ask of each other, and answer: refused when full.
+    Call,
     /// Broadcasts of topics without history: the oldest go when full, or after their time.
     Plain,
 }
@@ -42,6 +44,8 @@ pub struct OutboxConfig {
     pub control_bytes: usize,
     /// Of all presence envelopes.
     pub presence_bytes: usize,
+    /// Of all calls and their answers.
+    pub call_bytes: usize,
     /// Of all plain envelopes.
     pub plain_bytes: usize,
     /// How long a plain envelope may wait, in nanoseconds.
@@ -49,11 +53,12 @@ pub struct OutboxConfig {
 }
 
 impl Default for OutboxConfig {
-    /// 1 MB; 1 MB; 8 MB and 2 s.
+    /// 1 MB; 1 MB; 32 MB; 8 MB and 2 s.
     fn default() -> Self {
         Self {
             control_bytes: 1 << 20,
             presence_bytes: 1 << 20,
+            call_bytes: 32 << 20,
             plain_bytes: 8 << 20,
             plain_age_ns: 2_000_000_000,
         }
@@ -203,7 +208,8 @@ impl Outbox {
     /// [`pop`](Self::pop), so that what the adapter does not take keeps its place.
     pub fn front(&self) -> Option<(Class, &Subject, &Bytes)> {
         let entry = |class| self.queue(class).front().map(|it| (class, &it.to, &it.envelope));
-        [Class::Control, Class::Presence, Class::Plain].into_iter().find_map(entry)
+        let classes = [Class::Control, Class::Presence, Class::Call, Class::Plain];
+        classes.into_iter().find_map(entry)
     }
 
     /// Takes what [`front`](Self::front) shows away.
@@ -254,6 +260,11 @@ impl Outbox {
         self.len() == 0
     }
 
+    /// Bytes that a class has room for.
+    pub const fn room(&self, class: Class) -> usize {
+        self.bound(class).saturating_sub(self.queue(class).bytes)
+    }
+
     const fn queue(&self, class: Class) -> &Queue {
         &self.queues[class as usize]
     }
@@ -262,6 +273,7 @@ impl Outbox {
         match class {
             Class::Control => self.config.control_bytes,
             Class::Presence => self.config.presence_bytes,
+            Class::Call => self.config.call_bytes,
             Class::Plain => self.config.plain_bytes,
         }
     }

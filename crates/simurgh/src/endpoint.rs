@@ -1,7 +1,6 @@
 //! An [`Endpoint`]: mounts, shards and the HTTP side, started and stopped as one.
 
 use std::fmt;
-use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -378,6 +377,9 @@ impl Builder {
         let addresses = set.bind(&config.listen).map_err(|error| Error::Listen(error.into()))?;
         let longpolls =
             LongPolls::new(config.secret_key_base.as_deref()).map_err(Error::Prepare)?;
+        if let Some(cluster) = &cluster {
+            config.node_name = cluster.name().to_owned();
+        }
         let prepared = cluster.map(|it| cluster::prepare(it, &mounts)).transpose()?;
         let door = prepared.as_ref().map(|it| Arc::new(it.door()));
         let history_key = secret::key(config.secret_key_base.as_deref(), b"simurgh history");
@@ -468,7 +470,7 @@ fn make_hub(
     let shards = mailboxes.len();
     let reserved = config.http.connections_reserved;
     Hub {
-        id: RandomState::new().hash_one(shards),
+        id: longpolls.signer.node,
         origin_policy: config.origin_policy(),
         census: Census::new(mounts.iter().any(|mount| mount.channels.count_members)),
         metrics: (0..shards).map(|_| Arc::new(ShardMetrics::default())).collect(),

@@ -11,6 +11,7 @@ use simurgh_proto::message::{Payload, events};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+use crate::cluster::NodeId;
 use crate::hub::Hub;
 use crate::mail::Mail;
 
@@ -108,8 +109,8 @@ impl PubSub {
         self.0.broadcast(broadcast.but_for(from.name))
     }
 
-    /// Broadcasts to those who hear a topic on one node, by its [name](Self::node_name); Phoenix'
-    /// `direct_broadcast`.
+    /// Broadcasts to those who hear a topic on one node, by its [name](Self::node_name), or by the
+    /// id of this start of it; Phoenix' `direct_broadcast`.
     ///
     /// # Errors
     /// There is no such node, or as [`broadcast`](Self::broadcast).
@@ -120,13 +121,18 @@ impl PubSub {
         event: &str,
         payload: impl Into<Payload<'static>>,
     ) -> Result<(), BroadcastError> {
-        if node != self.node_name() {
-            return Err(BroadcastError::UnknownNode);
+        if node == self.node_name() || node == NodeId(self.0.id).to_string() {
+            return self.broadcast_local(topic, event, payload);
         }
-        self.broadcast(topic, event, payload)
+        let broadcast = Broadcast::new(topic, event, payload.into());
+        let door = self.0.cluster.as_ref().ok_or(BroadcastError::UnknownNode)?;
+        let node = door.view().find(node).ok_or(BroadcastError::UnknownNode)?;
+        self.0.fits(topic, event, broadcast.payload().len())?;
+        door.direct(node, broadcast);
+        Ok(())
     }
 
-    /// How this node is called ([`Config::node_name`](crate::Config::node_name)).
+    /// How this node is called: as in its cluster, or [`Config::node_name`](crate::Config).
     pub fn node_name(&self) -> &str {
         &self.0.config.node_name
     }

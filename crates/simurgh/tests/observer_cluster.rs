@@ -13,13 +13,16 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::task::{Context as TaskContext, Poll, Waker};
+use std::task::{Context as TaskContext, Waker};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use simurgh::{Builder, Channel, Context, Endpoint, Join, Mount, Outcome, Payload};
 use simurgh_cluster::loopback::Loopback;
-use simurgh_cluster::{Adapter, Beat, Draft, Envelope, Event, Interest, Message, NodeId, Wanted};
+use simurgh_cluster::{
+    Answer, CallNumber, ClusterConfig, DisconnectNumber, Item, Local, NodeId, Shards, Time,
+};
+use simurgh_presence::FromPeers;
 use support::nodes::Engine;
 use support::{Client, PATIENCE, metric, metrics, start};
 
@@ -77,6 +80,8 @@ fn wait_for(endpoint: &Endpoint, path: &str, mut wanted: impl FnMut(&Value) -> b
     }
 }
 
+/// What nodes ask each other who are looked at, as other versions know it.
+const LOOK: u16 = 2;
 const CLUSTER: &str = "/observer/api/cluster";
 
 fn names(cluster: &Value) -> Vec<&str> {
@@ -234,75 +239,61 @@ fn a_node_whose_link_is_away_shows_why_and_what_it_knew() {
     assert!(text.contains("\nsimurgh_cluster_reconnects_total 1\n"), "{text}");
 }
 
-/// Somebody who may publish at the engine and is no server of ours.
+/// Somebody who may publish at the engine, speaks as a node does, and is no server of ours.
 struct Stranger {
-    adapter: Loopback,
-    me: NodeId,
-    n: u64,
+    node: simurgh_cluster::Cluster<Loopback>,
+    heard: Heard,
+    began: Instant,
+}
+
+/// What a stranger has heard.
+#[derive(Default)]
+struct Heard {
+    calls: Vec<(NodeId, u64)>,
+    answers: Vec<Option<Answer>>,
+}
+
+impl Local for Heard {
+    fn broadcast(&mut self, _: &str, _: &Item<'_>, _: Shards<'_>) {}
+    fn disconnect(&mut self, _: &str) {}
+    fn presence(&mut self, _: &str, _: FromPeers) {}
+    fn gone(&mut self, _: NodeId) {}
+    fn disconnected(&mut self, _: DisconnectNumber, _: simurgh_cluster::Outcome) {}
+
+    fn called(&mut self, by: NodeId, number: u64, service: u16, _: Vec<u8>) {
+        assert_eq!(service, LOOK);
+        self.calls.push((by, number));
+    }
+
+    fn hung_up(&mut self, _: NodeId, _: u64) {}
+
+    fn answered(&mut self, _: CallNumber, answer: Option<Answer>) {
+        self.answers.push(answer);
+    }
 }
 
 impl Stranger {
     fn joins(engine: &Engine, name: &str) -> Self {
-        let me = NodeId(5);
-        let mut adapter = engine.network.adapter(&engine.prefix);
-        adapter.start(me);
-        adapter.interest(&[(Interest::Nodes, Wanted::Yes), (Interest::Node(me), Wanted::Yes)]);
-        let mut stranger = Self { adapter, me, n: 0 };
-        let up = |event| matches!(event, Event::Up { .. }).then_some(());
-        stranger.happens(PATIENCE, up).expect("a link");
-        let beat = Beat {
-            id: me,
-            name: name.into(),
-            version: "9<b>".into(),
-            envelopes: (1, 1),
-            sockets: u64::MAX,
-            is_draining: false,
-            unix_ms: 1,
-        };
-        stranger.says(engine.prefix.nodes(), beat.draft().unwrap());
+        let mut config = ClusterConfig::new(engine.prefix.clone(), name);
+        config.version = "9<b>".into();
+        let adapter = engine.network.adapter(&engine.prefix);
+        let node = simurgh_cluster::Cluster::new(config, adapter, NodeId(5), 5, Time::default());
+        let mut stranger = Self { node, heard: Heard::default(), began: Instant::now() };
+        stranger.node.set_sockets(u64::MAX);
         stranger
     }
 
-    fn says(&mut self, to: simurgh_cluster::Subject, draft: Draft) {
-        self.n += 1;
-        let envelope = draft.numbered(self.n);
-        let until = Instant::now() + PATIENCE;
-        while self.adapter.publish(&to, envelope.clone()).is_err() {
-            assert!(Instant::now() < until, "the engine takes nothing");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+    fn time(&self) -> Time {
+        Time { ns: self.began.elapsed().as_nanos() as u64, unix_ms: 1 }
     }
 
-    /// The first message that is wanted, and whose it is; none if none comes for a while.
-    fn hears<T>(&mut self, wanted: impl Fn(Message<'_>, NodeId) -> Option<T>) -> Option<T> {
-        self.happens(Duration::from_millis(500), |event| {
-            let Event::Received(received) = event else { return None };
-            let envelope = Envelope::decode(&received.envelope).ok()?;
-            wanted(envelope.message().ok()?, envelope.header.origin)
-        })
-    }
-
-    fn happens<T>(&mut self, within: Duration, wanted: impl Fn(Event) -> Option<T>) -> Option<T> {
-        let until = Instant::now() + within;
-        while Instant::now() < until {
-            let mut context = TaskContext::from_waker(Waker::noop());
-            match self.adapter.poll_event(&mut context) {
-                Poll::Ready(event) => match wanted(event) {
-                    None => {}
-                    it => return it,
-                },
-                Poll::Pending => std::thread::sleep(Duration::from_millis(1)),
-            }
-        }
-        None
-    }
-
-    /// The next question: whose it is, and its number.
-    fn is_asked(&mut self) -> Option<(NodeId, u64)> {
-        self.hears(|message, from| match message {
-            Message::Query { number, .. } => Some((from, number)),
-            _ => None,
-        })
+    /// Does what there is to do.
+    fn turns(&mut self) {
+        let time = self.time();
+        let mut context = TaskContext::from_waker(Waker::noop());
+        self.node.poll(&mut context, time, &mut self.heard);
+        self.node.tick(time, &mut self.heard);
+        self.node.settle(time);
     }
 }
 
@@ -317,21 +308,33 @@ struct Lie {
 impl Lie {
     /// Answers each question for as long as the test goes on: also what nobody has asked, and what
     /// it has answered already.
-    fn is_told_by(&self, liar: &mut Stranger, engine: &Engine) {
+    fn is_told_by(&self, liar: &mut Stranger) {
         while !self.is_over.load(Relaxed) {
-            let Some((asker, number)) = liar.is_asked() else { continue };
-            let lie = self.text.lock().unwrap().clone();
-            for of in [number.wrapping_add(1), 0, number, number] {
-                let reply = Draft::reply(liar.me, of, lie.as_bytes()).unwrap();
-                liar.says(engine.prefix.node(asker), reply);
+            liar.turns();
+            for (asker, number) in std::mem::take(&mut liar.heard.calls) {
+                let (time, lie) = (liar.time(), self.text.lock().unwrap().clone());
+                for of in [number.wrapping_add(1), 0, number, number] {
+                    // It would take no more than it can say.
+                    let _ = liar.node.answer(asker, of, (200, lie.as_bytes()), time);
+                }
+                self.asked.fetch_add(1, Relaxed);
             }
-            self.asked.fetch_add(1, Relaxed);
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
     fn is(&self, text: &str) -> u64 {
         *self.text.lock().unwrap() = text.to_owned();
         self.asked.load(Relaxed)
+    }
+}
+
+/// Says that it is over, also when a test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
     }
 }
 
@@ -342,14 +345,19 @@ fn what_a_liar_answers_is_numbers_or_nothing() {
     let hostile = "<img src=x onerror=\"broken=1\">\u{1b}[2J\u{202e}";
     let mut liar = Stranger::joins(&engine, hostile);
     let lie = Lie::default();
+    let long = format!("{{\"channels\":5,\"hair\":\"{}\"}}", "x".repeat(5000));
+    let huge = "x".repeat(3 << 20);
     std::thread::scope(|scope| {
-        scope.spawn(|| lie.is_told_by(&mut liar, &engine));
+        scope.spawn(|| lie.is_told_by(&mut liar));
         let _over = Ends(&lie.is_over);
         for (text, believed) in [
             ("{\"channels\":18446744073709551615,\"cpu_cores\":-3}", Some((u64::MAX, 0.0))),
             ("{\"channels\":\"<b>\"}", None),
             ("{\"channels\":1,\"cpu_cores\":2.5,\"hair\":\"<b>\"}", Some((1, 2.5))),
             ("[[[[[[[[[[", None),
+            (&long, None),
+            ("{}", Some((0, 0.0))),
+            (&huge, None),
         ] {
             let before = lie.is(text);
             let it = wait_for(&endpoint, CLUSTER, |it| {
@@ -371,46 +379,41 @@ fn what_a_liar_answers_is_numbers_or_nothing() {
     });
 }
 
-/// Says that it is over, also when a test fails.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
 #[test]
 fn a_flood_of_questions_is_answered_in_part_and_the_server_serves_on() {
     let engine = Engine::start();
     let endpoint = start(engine.node(builder(), "a"));
     let mut stranger = Stranger::joins(&engine, "b");
-    wait_for(&endpoint, CLUSTER, |it| it["nodes"].as_array().unwrap().len() == 2);
-    let (asker, _) = stranger.is_asked().unwrap();
-    let asked = 5_000;
-    for number in 0..asked {
-        let query: &[u8] = if number % 2 == 0 { b"\"figures\"" } else { b"\"secrets\"" };
-        let query = Draft::query(stranger.me, number, query).unwrap();
-        stranger.says(engine.prefix.node(asker), query);
-    }
-    let reply = stranger.hears(|message, _| match message {
-        Message::Reply { reply, .. } => Some(reply.to_vec()),
-        _ => None,
-    });
-    let reply: Value = serde_json::from_slice(&reply.unwrap()).unwrap();
-    assert_eq!(reply["sockets"], 0);
-    let count = |series: &str| -> u64 {
-        let text = metrics(&endpoint);
-        let line = text.lines().find_map(|it| it.strip_prefix(series)).unwrap();
-        line.trim().parse().unwrap()
-    };
     let until = Instant::now() + PATIENCE;
-    let queries = "simurgh_cluster_received_total{kind=\"query\"}";
-    while count(queries) < asked {
-        assert!(Instant::now() < until, "{} of {asked}", count(queries));
-        std::thread::sleep(Duration::from_millis(50));
+    let turns = |stranger: &mut Stranger| {
+        stranger.turns();
+        assert!(Instant::now() < until, "{} answers", stranger.heard.answers.len());
+        std::thread::sleep(Duration::from_micros(200));
+    };
+    while stranger.node.peers().iter().next().is_none() {
+        turns(&mut stranger);
     }
-    let replied = count("simurgh_cluster_published_total{kind=\"reply\"}");
-    assert!((1..=2000).contains(&replied), "{replied} of {asked}");
+    let asked = stranger.node.peers().iter().next().unwrap().id();
+    let count = 5_000;
+    for number in 1..=count {
+        let question: &[u8] = match number % 3 {
+            0 => b"\"figures\"",
+            1 => b"\"secrets\"",
+            _ => b"{\"members\":{\"topic\":\"t\"}}",
+        };
+        let time = stranger.time();
+        stranger.node.call(asked, CallNumber(number), (LOOK, question), time).unwrap();
+    }
+    while stranger.heard.answers.len() < count as usize {
+        turns(&mut stranger);
+    }
+    let status = |it: &Option<Answer>| it.as_ref().map_or(0, |it| it.status);
+    let with =
+        |wanted: u16| stranger.heard.answers.iter().filter(|it| status(it) == wanted).count();
+    let (answered, refused, busy) = (with(200), with(400), with(503));
+    assert_eq!(answered + refused + busy, count as usize, "each is told");
+    // In as many seconds as the test may take.
+    assert!((1..=2000).contains(&answered), "{answered}");
+    assert!(busy > 0 && refused > 0, "{refused} {busy}");
     Client::v2(&endpoint).join("rooms:a");
 }

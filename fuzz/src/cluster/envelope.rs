@@ -93,6 +93,10 @@ fn said(envelope: &Envelope<'_>, bytes: &[u8], message: Message<'_>) {
             Draft::disconnect(origin, envelope.topic, number).expect("as it was")
         }
         Message::Answer { number } => Draft::answer(origin, number).expect("as it was"),
+        Message::Call(piece) | Message::Return(piece) => {
+            piece.draft(kind, origin).expect("as it was")
+        }
+        Message::HangUp { number } => Draft::hang_up(origin, number).expect("as it was"),
     };
     assert!(!matches!(kind, Kind::Presence | Kind::State));
     let again = stamped(drafted.unnumbered(), envelope.header.n);

@@ -2,7 +2,8 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use simurgh::observe::view::{
-    ClusterOverview, ConnectionOrder, ConnectionRow, List, Members, Overview, Point, TopicOrder, TopicRow,
+    ClusterOverview, ConnectionOrder, ConnectionRow, List, Members, Overview, Point, TopicOrder,
+    TopicRow,
 };
 
 use super::client::encoded;

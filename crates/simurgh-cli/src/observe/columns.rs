@@ -119,18 +119,24 @@ pub(super) const NODES: &[Column<NodeRow>] = &[
     number("in/s", |row| share(row, messages_in), |row| real(row, messages_in)),
     number("out/s", |row| share(row, messages_out), |row| real(row, messages_out)),
     number("presences", |row| whole(row, presences), |row| figure(row, presences)),
-    number("kept", |row| whole(row, |it| it.kept_messages), |row| {
-        figure(row, |it| it.kept_messages)
-    }),
+    number(
+        "kept",
+        |row| whole(row, |it| it.kept_messages),
+        |row| figure(row, |it| it.kept_messages),
+    ),
     number("memory", memory, |row| figure(row, |it| it.resident_bytes)),
     number("CPU %", |row| share(row, cpu), |row| real(row, cpu)),
-    number("beat", |row| maybe(row.heard_ms.map(|it| it as f64)), |row| {
-        of(row.heard_ms.unwrap_or(0))
-    }),
+    number(
+        "beat",
+        |row| maybe(row.heard_ms.map(|it| it as f64)),
+        |row| of(row.heard_ms.unwrap_or(0)),
+    ),
     number("RTT", |row| maybe(row.rtt_ms), |row| Value::Number(row.rtt_ms.unwrap_or(0.0))),
-    number("delay", |row| maybe(row.delay_ms.map(|it| it as f64)), |row| {
-        of(row.delay_ms.unwrap_or(0))
-    }),
+    number(
+        "delay",
+        |row| maybe(row.delay_ms.map(|it| it as f64)),
+        |row| of(row.delay_ms.unwrap_or(0)),
+    ),
     number("clock", clock, |row| Value::Number(row.clock_offset_ms.unwrap_or(0) as f64)),
     words("version", |row| visible(&row.version), |row| Value::Text(row.version.clone())),
     words("id", |row| visible(&row.id), |row| Value::Text(row.id.clone())),

@@ -24,10 +24,12 @@ pub struct Counts {
     pub broken: u64,
     /// Plain envelopes that left the outbox unsent, for its bytes and for their age.
     pub dropped: Dropped,
-    /// Envelopes that were refused: control, presences, and such as are too large.
+    /// Envelopes that were refused: control, presences, calls, and such as are too large.
     pub refused_control: u64,
     /// See above.
     pub refused_presence: u64,
+    /// See above: calls.
+    pub refused_calls: u64,
     /// See above.
     pub refused_large: u64,
     /// Links that were made.
@@ -55,6 +57,7 @@ impl Counts {
     pub(super) fn refuse(&mut self, why: Refused) {
         match why {
             Refused::Full(Class::Control) => self.refused_control += 1,
+            Refused::Full(Class::Call) => self.refused_calls += 1,
             Refused::Full(_) => self.refused_presence += 1,
             Refused::TooLarge => self.refused_large += 1,
         }

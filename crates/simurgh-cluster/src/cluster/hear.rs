@@ -16,6 +16,11 @@ use crate::subject::{Bucket, Interest, Space};
 /// Nodes that are gone and remembered, so that what comes late of them is known to be late.
 const DEPARTED_MAX: usize = 4096;
 
+/// Whether something of this kind, come twice, would be done twice.
+const fn is_counted(kind: Kind) -> bool {
+    matches!(kind, Kind::Broadcast | Kind::Call | Kind::Return | Kind::HangUp)
+}
+
 impl<A: Adapter> Cluster<A> {
     pub(super) fn happened(&mut self, event: Event, time: Time, local: &mut impl Local) {
         match event {
@@ -98,7 +103,7 @@ impl<A: Adapter> Cluster<A> {
             self.counts.own += 1;
             return;
         }
-        if header.kind == Kind::Broadcast && !self.is_new(&envelope, space) {
+        if is_counted(header.kind) && !self.is_new(&envelope, space) {
             self.counts.again += 1;
             return;
         }
@@ -108,12 +113,12 @@ impl<A: Adapter> Cluster<A> {
         };
         self.counts.receive(header.kind);
         self.does(&envelope, message, time, local);
-        if header.kind != Kind::Broadcast {
+        if !is_counted(header.kind) {
             self.look_at_peers(time, local);
         }
     }
 
-    /// Whether a broadcast comes for the first time, and in order.
+    /// Whether something comes for the first time, and in order.
     fn is_new(&mut self, envelope: &Envelope<'_>, space: Option<Space>) -> bool {
         let (origin, n) = (envelope.header.origin, envelope.header.n);
         let bucket = space.map(|_| Bucket::of(envelope.topic));
@@ -146,7 +151,6 @@ impl<A: Adapter> Cluster<A> {
             Message::Hello(hello) => {
                 self.peers.hello(&hello, time.ns, time.unix_ms);
                 self.disconnects.hello(origin, time.ns);
-                self.say_disconnects(time);
             }
             Message::Bye => self.peers.bye(origin, time.ns),
             Message::Disconnect { number } => {
@@ -165,6 +169,17 @@ impl<A: Adapter> Cluster<A> {
                     local.disconnected(number, outcome);
                 }
             }
+            Message::Call(piece) => {
+                if let Some((service, body)) = self.calls.called(origin, &piece) {
+                    local.called(origin, piece.number, service, body);
+                }
+            }
+            Message::Return(piece) => {
+                if let Some((number, answer)) = self.calls.answered(origin, &piece) {
+                    local.answered(number, answer);
+                }
+            }
+            Message::HangUp { number } => local.hung_up(origin, number),
         }
     }
 
@@ -203,6 +218,8 @@ impl<A: Adapter> Cluster<A> {
             match &event {
                 PeerEvent::Joined(node) => {
                     self.departed.remove(node);
+                    // By its beat alone, if its hello was lost: it may have heard of none.
+                    self.disconnects.hello(*node, time.ns);
                     // With a new link all were asked, whoever they are.
                     if !self.knows_who_is_there(time) {
                         self.notice(Notice::Peer(event));
@@ -216,6 +233,7 @@ impl<A: Adapter> Cluster<A> {
                     self.seen.remove(node);
                     self.parts.forget(*node);
                     self.disconnects.gone(*node, *why);
+                    self.calls.gone(*node).into_iter().for_each(|it| local.answered(it, None));
                     if self.departed.len() >= DEPARTED_MAX
                         && let Some(oldest) =
                             self.departed.iter().min_by_key(|it| it.1).map(|it| *it.0)
@@ -229,6 +247,7 @@ impl<A: Adapter> Cluster<A> {
             }
             self.notice(Notice::Peer(event));
         }
+        self.say_disconnects(time);
         while let Some((number, outcome)) = self.disconnects.poll_outcome() {
             local.disconnected(number, outcome);
         }

@@ -19,6 +19,7 @@ pub use self::counts::Counts;
 
 use self::asks::Asks;
 use crate::adapter::{Adapter, Down, Session, Wanted};
+use crate::calls::{Answer, CallNumber, Calls};
 use crate::disconnects::{DisconnectNumber, Disconnects, DisconnectsConfig, Outcome};
 use crate::envelope::{ENVELOPE_VERSION, Item};
 use crate::interests::{Interests, InterestsConfig, Shards};
@@ -102,6 +103,17 @@ pub trait Local {
 
     /// What has become of a disconnect that this node has asked for.
     fn disconnected(&mut self, number: DisconnectNumber, outcome: Outcome);
+
+    /// Another node asks something of a service here; it is answered by
+    /// [`Cluster::answer`] with its number, or waits in vain.
+    fn called(&mut self, by: NodeId, number: u64, service: u16, body: Vec<u8>);
+
+    /// It does not wait any more.
+    fn hung_up(&mut self, by: NodeId, number: u64);
+
+    /// What a call of this node is answered; nothing, if that will not be known any more. A call
+    /// that was hung up is not answered.
+    fn answered(&mut self, number: CallNumber, answer: Option<Answer>);
 }
 
 /// How it stands with the link to the engine.
@@ -180,6 +192,7 @@ pub struct Cluster<A> {
     parts: PresenceParts,
     asks: Asks,
     disconnects: Disconnects,
+    calls: Calls,
     /// Disconnects of others that were done, the oldest first.
     done: VecDeque<(NodeId, u64)>,
     state: State,
@@ -223,6 +236,7 @@ impl<A: Adapter> Cluster<A> {
             parts: PresenceParts::new(PARTS_BYTES),
             asks: Asks::default(),
             disconnects: Disconnects::new(disconnects),
+            calls: Calls::default(),
             done: VecDeque::new(),
             state: State::Away,
             since_ns: time.ns,

@@ -6,15 +6,18 @@ use simurgh_presence::{FromPeers, Owner, ToPeers};
 use super::{Cluster, Local, State, Time};
 use crate::adapter::Adapter;
 use crate::beat::{Beat, Hello};
+use crate::calls::{CALL_BYTES_MAX, CALL_PIECE_BYTES, CallError, CallNumber, call_drafts};
 use crate::disconnects::{DisconnectNumber, TooMany};
-use crate::envelope::{Draft, EncodeError, Header, Item, stamped};
+use crate::envelope::{Draft, EncodeError, Header, Item, Kind, stamped};
 use crate::node_id::NodeId;
-use crate::outbox::Class;
+use crate::outbox::{Class, OUTBOX_ENTRY_BYTES};
 use crate::presence::{ask_drafts, delta_drafts, state_drafts};
 use crate::subject::{Space, Subject};
 
 /// How long after a link is made it is not known yet who else is there.
 const UNKNOWN_NS: u64 = 300_000_000;
+/// What an envelope of a call has beside its bytes, with room to spare.
+const AROUND_PIECE_BYTES: usize = 256;
 
 impl<A: Adapter> Cluster<A> {
     /// A broadcast of this node, for the members of its topic on all others.
@@ -112,6 +115,73 @@ impl<A: Adapter> Cluster<A> {
         let number = self.disconnects.start(socket_id, here, lost, time.ns)?;
         self.say_disconnects(time);
         Ok(number)
+    }
+
+    /// Asks something of a service on another node, under a number that no other call has;
+    /// [`Local::answered`] hears the answer, unless this is [hung up](Self::hang_up) before. How
+    /// long that may take is the caller's to judge.
+    ///
+    /// # Errors
+    /// Nobody was called.
+    pub fn call(
+        &mut self,
+        node: NodeId,
+        number: CallNumber,
+        (service, body): (u16, &[u8]),
+        time: Time,
+    ) -> Result<(), CallError> {
+        if self.peers.get(node).is_none() {
+            return Err(CallError::NoSuchNode);
+        }
+        if !self.has_room_for_call(body)? {
+            return Err(CallError::Busy);
+        }
+        self.calls.start(number, node)?;
+        self.say_call(Kind::Call, node, (number.0, service), body, time);
+        Ok(())
+    }
+
+    /// A call is not waited for any more.
+    pub fn hang_up(&mut self, number: CallNumber, time: Time) {
+        if let Some(node) = self.calls.end(number)
+            && let Ok(draft) = Draft::hang_up(self.me, number.0)
+        {
+            self.push(Class::Call, self.prefix.node(node), draft, time);
+        }
+    }
+
+    /// Answers a call of another node.
+    ///
+    /// # Errors
+    /// The caller is not told anything.
+    pub fn answer(
+        &mut self,
+        node: NodeId,
+        number: u64,
+        (status, body): (u16, &[u8]),
+        time: Time,
+    ) -> Result<(), CallError> {
+        if !self.has_room_for_call(body)? {
+            return Err(CallError::Busy);
+        }
+        self.say_call(Kind::Return, node, (number, status), body, time);
+        Ok(())
+    }
+
+    /// Whether all pieces of a body find room.
+    fn has_room_for_call(&self, body: &[u8]) -> Result<bool, CallError> {
+        if body.len() > CALL_BYTES_MAX {
+            return Err(CallError::TooLarge(body.len()));
+        }
+        let pieces = 1 + body.len() / CALL_PIECE_BYTES;
+        let bytes = body.len() + pieces * (OUTBOX_ENTRY_BYTES + AROUND_PIECE_BYTES);
+        Ok(bytes <= self.outbox.room(Class::Call))
+    }
+
+    fn say_call(&mut self, kind: Kind, node: NodeId, head: (u64, u16), body: &[u8], time: Time) {
+        for draft in call_drafts(kind, self.me, head, body).into_iter().flatten() {
+            self.push(Class::Call, self.prefix.node(node), draft, time);
+        }
     }
 
     /// So many sockets are open.

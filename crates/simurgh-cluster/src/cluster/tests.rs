@@ -8,7 +8,9 @@ use std::task::Waker;
 use simurgh_presence::{Delta, Owner, Snapshot, ToPeers};
 
 use super::*;
-use crate::envelope::ItemPayload;
+use crate::beat::Beat;
+use crate::calls::CallError;
+use crate::envelope::{ItemPayload, Kind};
 use crate::loopback::{Data, Direction, Loopback, Network, NetworkConfig};
 use crate::peers::Why;
 
@@ -23,6 +25,9 @@ struct Heard {
     presence: Vec<(String, FromPeers)>,
     gone: Vec<NodeId>,
     outcomes: BTreeMap<DisconnectNumber, Outcome>,
+    calls: Vec<(NodeId, u64, u16, Vec<u8>)>,
+    hung_up: Vec<(NodeId, u64)>,
+    answers: Vec<(CallNumber, Option<Answer>)>,
 }
 
 impl Local for Heard {
@@ -45,6 +50,18 @@ impl Local for Heard {
 
     fn disconnected(&mut self, number: DisconnectNumber, outcome: Outcome) {
         assert!(self.outcomes.insert(number, outcome).is_none(), "each outcome is told once");
+    }
+
+    fn called(&mut self, by: NodeId, number: u64, service: u16, body: Vec<u8>) {
+        self.calls.push((by, number, service, body));
+    }
+
+    fn hung_up(&mut self, by: NodeId, number: u64) {
+        self.hung_up.push((by, number));
+    }
+
+    fn answered(&mut self, number: CallNumber, answer: Option<Answer>) {
+        self.answers.push((number, answer));
     }
 }
 
@@ -364,4 +381,91 @@ fn what_is_no_envelope_is_counted_and_harms_nobody() {
     it.node(1).cluster.adapter_mut().publish(&to, right).unwrap();
     it.passes(10 * MILLISECOND);
     assert_eq!(it.hears(0, "t"), ["{}"]);
+}
+
+#[test]
+fn a_node_calls_another_and_is_answered() {
+    let mut it = World::new(3, 11);
+    let (time, number) = (it.time(), CallNumber(5));
+    let body = vec![7; 600 << 10];
+    it.node(0).cluster.call(NodeId(1001), number, (3, &body), time).unwrap();
+    it.passes(100 * MILLISECOND);
+    assert_eq!(it.node(1).heard.calls, [(NodeId(1000), 5, 3, body.clone())]);
+    assert!(it.node(2).heard.calls.is_empty(), "nobody else is asked");
+    let time = it.time();
+    it.node(1).cluster.answer(NodeId(1000), 5, (200, b"done"), time).unwrap();
+    it.passes(100 * MILLISECOND);
+    let answer = Answer { status: 200, body: b"done".to_vec() };
+    assert_eq!(it.node(0).heard.answers, [(number, Some(answer))]);
+}
+
+#[test]
+fn who_hangs_up_is_not_answered_and_the_other_knows() {
+    let mut it = World::new(2, 12);
+    let (time, number) = (it.time(), CallNumber(5));
+    it.node(0).cluster.call(NodeId(1001), number, (3, b"x"), time).unwrap();
+    it.passes(100 * MILLISECOND);
+    let time = it.time();
+    it.node(0).cluster.hang_up(number, time);
+    it.node(1).cluster.answer(NodeId(1000), 5, (200, b"late"), time).unwrap();
+    it.passes(100 * MILLISECOND);
+    assert_eq!(it.node(1).heard.hung_up, [(NodeId(1000), 5)]);
+    assert!(it.node(0).heard.answers.is_empty());
+}
+
+#[test]
+fn a_call_ends_with_the_node_that_it_is_to() {
+    let mut it = World::new(2, 13);
+    let time = it.time();
+    let nobody = it.node(0).cluster.call(NodeId(7), CallNumber(1), (3, b""), time);
+    assert_eq!(nobody, Err(CallError::NoSuchNode));
+    it.node(0).cluster.call(NodeId(1001), CallNumber(2), (3, b""), time).unwrap();
+    it.dies(1);
+    it.passes(60 * SECOND);
+    assert_eq!(it.node(0).heard.answers, [(CallNumber(2), None)]);
+}
+
+#[test]
+fn more_calls_than_the_outbox_holds_are_refused_and_none_in_part() {
+    let mut it = World::new(2, 14);
+    it.network.kill();
+    it.passes(SECOND);
+    let (time, body) = (it.time(), vec![0; 15 << 20]);
+    let cluster = &mut it.node(0).cluster;
+    let mut call = |number| {
+        let called = cluster.call(NodeId(1001), CallNumber(number), (3, &body), time);
+        (called, cluster.outbox().len_of(Class::Call))
+    };
+    assert_eq!((call(1), call(2)), ((Ok(()), 30), (Ok(()), 60)));
+    assert_eq!(call(3), (Err(CallError::Busy), 60));
+}
+
+/// Its hello was lost: it may have missed the disconnect.
+#[test]
+fn a_node_that_is_known_by_its_beat_alone_is_asked_for_disconnects() {
+    let mut it = World::new(1, 15);
+    let time = it.time();
+    let number = it.node(0).cluster.disconnect("user:1", time).unwrap();
+    it.passes(100 * MILLISECOND);
+    let (time, beat) = (
+        it.time(),
+        Beat {
+            id: NodeId(77),
+            name: "late".into(),
+            version: "1".into(),
+            envelopes: (ENVELOPE_VERSION, ENVELOPE_VERSION),
+            sockets: 0,
+            is_draining: false,
+            unix_ms: 0,
+        },
+    );
+    let before = it.node(0).cluster.counts().published;
+    let envelope = beat.draft().unwrap().numbered(1);
+    let received = crate::Received { space: None, envelope, stored: None };
+    let Node { cluster, heard } = it.node(0);
+    cluster.happened(crate::Event::Received(received), time, heard);
+    cluster.settle(time);
+    let at = Kind::Disconnect as usize - 1;
+    assert_eq!(cluster.counts().published[at], before[at] + 1);
+    assert!(heard.outcomes.contains_key(&number), "which nobody waits for");
 }

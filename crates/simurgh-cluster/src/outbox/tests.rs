@@ -6,9 +6,14 @@ use proptest::prelude::*;
 use super::*;
 use crate::subject::{Prefix, Space};
 
-const CLASSES_IN_ORDER: [Class; 3] = [Class::Control, Class::Presence, Class::Plain];
-const SMALL: OutboxConfig =
-    OutboxConfig { control_bytes: 1000, presence_bytes: 1200, plain_bytes: 2000, plain_age_ns: 50 };
+const CLASSES_IN_ORDER: [Class; 4] = [Class::Control, Class::Presence, Class::Call, Class::Plain];
+const SMALL: OutboxConfig = OutboxConfig {
+    control_bytes: 1000,
+    presence_bytes: 1200,
+    call_bytes: 1500,
+    plain_bytes: 2000,
+    plain_age_ns: 50,
+};
 
 fn subject(topic: &str) -> Subject {
     Prefix::new("test").unwrap().topic(Space::Broadcast, topic)
@@ -76,6 +81,7 @@ impl Model {
         let bound = match class {
             Class::Control => 1000,
             Class::Presence => 1200,
+            Class::Call => 1500,
             Class::Plain => 2000,
         };
         if bytes > bound {

@@ -1,13 +1,14 @@
 //! What other threads ask of the cluster's thread: the one door.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use simurgh_cluster::ENVELOPE_BYTES_MAX;
-use simurgh_core::ToCluster;
+use simurgh_cluster::{Answer, CallNumber, ENVELOPE_BYTES_MAX, NodeId};
+use simurgh_core::{Broadcast, ToCluster};
 use tokio::sync::{Notify, oneshot};
 
+use super::calls::{Calling, Service, TellAnswer};
 use super::{Disconnected, View};
 
 /// What an envelope has beside topic, event and payload, with room to spare.
@@ -24,6 +25,14 @@ pub(super) enum Mail {
     Core(ToCluster),
     /// Have all sockets with an id closed on all other nodes, and tell what has become of it.
     Disconnect(Box<str>, Tell),
+    /// A broadcast for those who hear its topic on one other node.
+    Direct(NodeId, Arc<Broadcast>),
+    /// A service of another node is asked something, with these bytes.
+    Call(NodeId, CallNumber, Service, Vec<u8>, TellAnswer),
+    /// What was asked is not waited for any more.
+    HangUp(CallNumber),
+    /// What another node has asked of a service here is answered.
+    Answer(NodeId, u64, Answer),
     /// This node closes its sockets.
     Drain,
     /// And this is the last that it says: then the thread ends.
@@ -37,6 +46,7 @@ pub(crate) struct Door {
     dropped: AtomicU64,
     notify: Notify,
     is_closed: AtomicBool,
+    calls: AtomicU64,
     view: Mutex<View>,
 }
 
@@ -48,6 +58,7 @@ impl Door {
             dropped: AtomicU64::new(0),
             notify: Notify::new(),
             is_closed: AtomicBool::new(false),
+            calls: AtomicU64::new(0),
             view: Mutex::new(View::new(Instant::now())),
         }
     }
@@ -104,6 +115,19 @@ impl Door {
         let (tell, told) = oneshot::channel();
         self.post(Mail::Disconnect(socket_id.into(), tell));
         told
+    }
+
+    /// Asks a service of another node something.
+    pub(crate) fn call(self: &Arc<Self>, node: NodeId, service: Service, body: Vec<u8>) -> Calling {
+        let number = CallNumber(self.calls.fetch_add(1, Relaxed) + 1);
+        let (tell, answered) = oneshot::channel();
+        self.post(Mail::Call(node, number, service, body, tell));
+        Calling::new(self, number, answered)
+    }
+
+    /// Has those hear a broadcast who hear its topic on one other node.
+    pub(crate) fn direct(&self, node: NodeId, broadcast: Broadcast) {
+        self.post(Mail::Direct(node, Arc::new(broadcast)));
     }
 
     /// The node begins to close its sockets.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use simurgh_cluster::{DisconnectNumber, Item, Local, NodeId, Outcome, Shards};
+use simurgh_cluster::{Answer, CallNumber, DisconnectNumber, Item, Local, NodeId, Outcome, Shards};
 use simurgh_core::{Broadcast, Mail, Node, Posted, PresenceMail};
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
 
+use super::calls::Served;
 use crate::hub::Hub;
 
 /// The shards of this node, as the cluster's thread reaches them.
@@ -16,6 +17,10 @@ pub(super) struct Shard {
     pub(super) dropped: u64,
     /// What has become of disconnects that this node has asked for.
     pub(super) outcomes: Vec<(DisconnectNumber, Outcome)>,
+    /// What services here are asked by other nodes.
+    pub(super) served: Served,
+    /// What this node's calls are answered.
+    pub(super) answers: Vec<(CallNumber, Option<Answer>)>,
 }
 
 impl Local for Shard {
@@ -42,6 +47,7 @@ impl Local for Shard {
     }
 
     fn gone(&mut self, node: NodeId) {
+        self.served.gone(node);
         for shard in 0..self.hub.shards() {
             self.hub.post(shard, Mail::NodeGone(Owner(node.0)));
         }
@@ -49,5 +55,17 @@ impl Local for Shard {
 
     fn disconnected(&mut self, number: DisconnectNumber, outcome: Outcome) {
         self.outcomes.push((number, outcome));
+    }
+
+    fn called(&mut self, by: NodeId, number: u64, service: u16, body: Vec<u8>) {
+        self.served.begin(&self.hub, (by, number), service, body);
+    }
+
+    fn hung_up(&mut self, by: NodeId, number: u64) {
+        self.served.end(by, number);
+    }
+
+    fn answered(&mut self, number: CallNumber, answer: Option<Answer>) {
+        self.answers.push((number, answer));
     }
 }

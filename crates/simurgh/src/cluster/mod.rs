@@ -4,7 +4,7 @@
 //! ([`simurgh_cluster::Cluster`]) and the adapter to the engine. Shards and applications speak to
 //! it by its `Door`, which never waits; it speaks to shards by their mailboxes.
 
-mod asked;
+mod calls;
 mod disconnected;
 mod door;
 mod local;
@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
-pub(crate) use simurgh_cluster::{NodeId, State as LinkState};
+pub(crate) use simurgh_cluster::{Answer, NodeId, State as LinkState};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-pub(crate) use self::asked::Shown;
+pub(crate) use self::calls::{Calling, Service};
 pub use self::disconnected::{DISCONNECT_TIMEOUT, DisconnectError, Disconnected, NodeName};
 pub(crate) use self::door::Door;
 pub(crate) use self::metrics::render;
@@ -56,6 +56,10 @@ impl Cluster {
         let make_adapter =
             Box::new(move |runtime: &Handle| -> Box<dyn Adapter> { Box::new(adapter(runtime)) });
         Self { config, make_adapter, required: None }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.config.name
     }
 
     /// The server does not listen before there is a link to the engine, and fails if there is none

@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use simurgh_cluster::{
-    Adapter, Cluster, DisconnectNumber, Item, ItemPayload, NodeId, Notice, Outcome, Time,
+    Adapter, Answer, CallNumber, Cluster, DisconnectNumber, Item, ItemPayload, NodeId, Notice,
+    Outcome, Time,
 };
 use simurgh_core::{Broadcast, Node, ToCluster};
 use simurgh_proto::message::events;
@@ -16,6 +17,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep_until};
 
+use super::calls::{Served, Service, TellAnswer};
 use super::door::{Door, Mail, Tell};
 use super::local::Shard;
 use super::{Disconnected, FLUSH_TIMEOUT, NodeName, Prepared};
@@ -53,22 +55,33 @@ pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
     if let Some(door) = hub.cluster.clone() {
         let adapter = (cluster.make_adapter)(runtime.handle());
         let hub = Arc::clone(hub);
-        let shard = Shard { hub: Arc::clone(&hub), dropped: 0, outcomes: Vec::new() };
+        let (outcomes, answers) = (Vec::new(), Vec::new());
+        let (hub_of, served) = (Arc::clone(&hub), Served::default());
+        let shard = Shard { hub: hub_of, dropped: 0, outcomes, served, answers };
         let seed = hub.id.rotate_left(17);
         let time = now(&hub);
+        door.view().know(&cluster.config);
         let node = Cluster::new(cluster.config, adapter, NodeId(hub.id), seed, time);
-        let (waiting, mail, frame) = (HashMap::new(), Vec::new(), Vec::new());
-        let mut thread =
-            Thread { node, shard, door, waiting, mail, frame, bye_ns: None, look_ns: 0 };
+        let mut thread = Thread {
+            node,
+            shard,
+            door,
+            waiting: HashMap::new(),
+            calls: HashMap::new(),
+            mail: Vec::new(),
+            frame: Vec::new(),
+            bye_ns: None,
+            look_ns: 0,
+        };
         runtime.spawn(async move {
             let mut sleep = pin!(sleep_until(Instant::now().into()));
             let door = Arc::clone(&thread.door);
             let mut mail = pin!(door.has_mail());
             poll_fn(|context| {
-                if mail.as_mut().poll(context).is_ready() {
+                // Until it waits, so that it is known who is to be woken. Nobody takes mail meanwhile,
+                // so there is no further word of any.
+                while mail.as_mut().poll(context).is_ready() {
                     mail.set(door.has_mail());
-                    // So that it is known who is to be woken.
-                    let _ = mail.as_mut().poll(context).map(|()| context.waker().wake_by_ref());
                 }
                 thread.turn(context, sleep.as_mut())
             })
@@ -91,6 +104,8 @@ struct Thread {
     door: Arc<Door>,
     /// Who waits for what has become of a disconnect.
     waiting: HashMap<DisconnectNumber, Tell>,
+    /// And for the answer to a call.
+    calls: HashMap<CallNumber, TellAnswer>,
     mail: Vec<Mail>,
     /// Where frames of broadcasts are written that have none yet.
     frame: Vec<u8>,
@@ -147,6 +162,17 @@ impl Thread {
                 Mail::Disconnect(socket_id, tell) => {
                     self.disconnect(&socket_id, Some(tell), time);
                 }
+                Mail::Direct(node, broadcast) => {
+                    self.publish(&broadcast, Some(node), time);
+                }
+                Mail::Call(node, number, service, body, tell) => {
+                    self.call(node, number, (service, &body), tell, time);
+                }
+                Mail::HangUp(number) => {
+                    self.calls.remove(&number);
+                    self.node.hang_up(number, time);
+                }
+                Mail::Answer(by, number, answer) => self.answer(by, number, &answer, time),
                 Mail::Drain => self.node.drain(time),
                 Mail::Bye => {
                     self.node.bye(time);
@@ -164,7 +190,7 @@ impl Thread {
             ToCluster::Broadcast(it) if it.event() == events::DISCONNECT => {
                 self.disconnect(it.topic(), None, time);
             }
-            ToCluster::Broadcast(broadcast) => self.publish(&broadcast, time),
+            ToCluster::Broadcast(broadcast) => self.publish(&broadcast, None, time),
             ToCluster::TopicBegins(topic, shard) => self.node.topic_begins(&topic, shard, time),
             ToCluster::TopicEnds(topic, shard) => self.node.topic_ends(&topic, shard, time),
             ToCluster::Presence(topic, what) => {
@@ -173,12 +199,43 @@ impl Thread {
         }
     }
 
-    fn publish(&mut self, broadcast: &Broadcast, time: Time) {
+    /// Has other nodes hear a broadcast, or one of them.
+    fn publish(&mut self, broadcast: &Broadcast, node: Option<NodeId>, time: Time) {
         let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
         let item = Item::new(broadcast.event(), payload);
-        if let Err(error) = self.node.broadcast(broadcast.topic(), &item, time) {
+        let said = match node {
+            Some(node) => self.node.direct(node, broadcast.topic(), &item, time),
+            None => self.node.broadcast(broadcast.topic(), &item, time),
+        };
+        if let Err(error) = said {
             let topic = broadcast.topic();
             tracing::warn!(topic, %error, "other nodes do not get a broadcast");
+        }
+    }
+
+    fn call(
+        &mut self,
+        node: NodeId,
+        number: CallNumber,
+        (service, body): (Service, &[u8]),
+        tell: TellAnswer,
+        time: Time,
+    ) {
+        match self.node.call(node, number, (service as u16, body), time) {
+            Ok(()) => drop(self.calls.insert(number, tell)),
+            // Whoever has asked may not wait any more.
+            Err(_) => drop(tell.send(None)),
+        }
+    }
+
+    /// A service here has done what another node has asked, unless that waits no longer.
+    fn answer(&mut self, by: NodeId, number: u64, answer: &Answer, time: Time) {
+        if !self.shard.served.end(by, number) {
+            return;
+        }
+        let Answer { status, body } = answer;
+        if let Err(error) = self.node.answer(by, number, (*status, body), time) {
+            tracing::warn!(node = %by, %error, "another node is not answered");
         }
     }
 
@@ -189,6 +246,15 @@ impl Thread {
             // Whoever has asked may not wait any more.
             (Err(_), Some(tell)) => drop(tell.send(None)),
             (Err(error), None) => tracing::error!(socket_id, %error, "not disconnected elsewhere"),
+        }
+    }
+
+    /// Tells what calls of this node are answered.
+    fn tell_answers(&mut self) {
+        for (number, answer) in self.shard.answers.drain(..) {
+            if let Some(tell) = self.calls.remove(&number) {
+                let _ = tell.send(answer);
+            }
         }
     }
 
@@ -213,6 +279,7 @@ impl Thread {
     /// Says what whoever runs the node should know.
     fn tell(&mut self) {
         self.tell_outcomes();
+        self.tell_answers();
         let mut has_changed = false;
         while let Some(notice) = self.node.poll_notice() {
             has_changed = true;
@@ -234,7 +301,8 @@ impl Thread {
             let sockets = self.shard.hub.metrics.iter().map(|it| it.sockets.value()).sum();
             self.node.set_sockets(sockets);
             let mut view = self.door.view();
-            view.look(&self.node, self.shard.hub.made.0, time.ns);
+            view.look(&self.node, self.shard.hub.made.0);
+            view.is_draining = self.shard.hub.drain_began.get().is_some();
             (view.dropped_at_door, view.dropped_at_shards) =
                 (self.door.dropped(), self.shard.dropped);
         }

@@ -1,5 +1,6 @@
 //! What the cluster's thread shows of itself: to metrics, the health check and the observer.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use simurgh_cluster::{
@@ -25,6 +26,8 @@ pub(crate) struct View {
     pub(crate) is_draining: bool,
     /// The others, by name.
     pub(crate) nodes: Vec<NodeView>,
+    /// The ids of those.
+    ids: BTreeSet<NodeId>,
     pub(crate) interests: InterestCounts,
     /// Of these, so many may be exact.
     pub(crate) exact_max: usize,
@@ -71,6 +74,18 @@ pub(crate) struct NodeView {
 }
 
 impl View {
+    /// Whether a node is one of the others, and not gone.
+    pub(crate) fn knows(&self, node: NodeId) -> bool {
+        self.ids.contains(&node)
+    }
+
+    /// Its id, if that is what it is, or its name; the one that was heard last, if several have it.
+    pub(crate) fn find(&self, node: &str) -> Option<NodeId> {
+        let id: Option<NodeId> = node.parse().ok();
+        let is_it = |it: &&NodeView| Some(it.node) == id || it.name == node;
+        self.nodes.iter().filter(is_it).max_by_key(|it| it.heard).map(|it| it.node)
+    }
+
     /// Before anything is known.
     pub(super) fn new(since: Instant) -> Self {
         Self {
@@ -82,6 +97,7 @@ impl View {
             version: String::new(),
             is_draining: false,
             nodes: Vec::new(),
+            ids: BTreeSet::new(),
             interests: InterestCounts::default(),
             exact_max: 0,
             worst: Vec::new(),
@@ -111,6 +127,7 @@ impl View {
         self.state = state;
         self.since = made + Duration::from_nanos(since_ns);
         self.id = cluster.me().to_string();
+        self.ids = cluster.peers().iter().map(Peer::id).collect();
         self.nodes.clear();
         self.nodes.extend(cluster.peers().iter().map(|it| NodeView::of(it, cluster, made)));
         self.nodes.sort_by(|one, other| (&one.name, one.node).cmp(&(&other.name, other.node)));
@@ -126,7 +143,7 @@ impl View {
     }
 
     /// What was not sent, or not given to a shard, by why.
-    pub(crate) fn dropped(&self) -> [(&'static str, u64); 7] {
+    pub(crate) fn dropped(&self) -> [(&'static str, u64); 8] {
         let counts = &self.counts;
         [
             ("bytes", counts.dropped.by_bytes),
@@ -135,6 +152,7 @@ impl View {
             ("shard", self.dropped_at_shards),
             ("control", counts.refused_control),
             ("presence", counts.refused_presence),
+            ("call", counts.refused_calls),
             ("too_large", counts.refused_large),
         ]
     }

@@ -307,6 +307,10 @@ fn elsewhere(out: &mut String, hub: &Hub) {
     let name = "simurgh_longpoll_refused_total";
     family(out, name, "counter", "Long-poll requests refused before a shard had them.");
     let _ = writeln!(out, "{name} {}", hub.longpolls.refused.load(Relaxed));
+    let name = "simurgh_longpoll_elsewhere_total";
+    let help = "Long-poll requests passed on to the node that has their session.";
+    family(out, name, "counter", help);
+    let _ = writeln!(out, "{name} {}", hub.longpolls.elsewhere.load(Relaxed));
 }
 
 /// What there is one of.

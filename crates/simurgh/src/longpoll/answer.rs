@@ -42,12 +42,17 @@ impl<'a> Reply<'a> {
 
 impl From<Reply<'_>> for Response<Body> {
     fn from(reply: Reply<'_>) -> Self {
-        let mut response = Response::new(Body::from(reply.body()));
-        for (name, value) in HEADERS {
-            response.headers_mut().insert(name, HeaderValue::from_static(value));
-        }
-        response
+        json(reply.body())
     }
+}
+
+/// An answer with this body.
+pub(super) fn json(body: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
 }
 
 /// An answer without any JSON: to a preflight, to what is no request of this protocol.

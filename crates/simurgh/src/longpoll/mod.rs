@@ -14,13 +14,18 @@
 //! ```
 //!
 //! Requests are parsed, tokens are checked and messages are decoded on tokio; the application runs
-//! on the shard alone. A poll that waits owns no parser: its connection is taken from hyper and
-//! parked (`http::parked`).
+//! on the shard alone. A request that reaches another node of a cluster than the one that has its
+//! session is passed on ([`elsewhere`]). A poll that waits owns no parser: its connection is taken
+//! from hyper and parked (`http::parked`).
 
 mod answer;
+mod claimed;
+pub(crate) mod elsewhere;
+mod frames;
 mod request;
 mod session;
 mod token;
+mod waiting;
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,9 +41,10 @@ use crate::hub::Hub;
 use crate::socket::Mount;
 
 pub(crate) use answer::{HEADERS, Reply};
-pub(crate) use request::{Served, Waiting, serve};
+pub(crate) use request::{Served, serve};
 pub(crate) use session::{Opener, Polled};
 pub(crate) use token::{Nonce, Signer};
+pub(crate) use waiting::Waiting;
 
 /// What the record of a long-poll session says of its transport.
 pub(crate) const POLLED: u8 = NETWORK - 1;
@@ -91,6 +97,8 @@ pub(crate) struct LongPolls {
     pub(crate) waiting: AtomicUsize,
     /// Requests for a session that were refused before a shard had them.
     pub(crate) refused: AtomicU64,
+    /// Requests that were passed on to the node that has their session.
+    pub(crate) elsewhere: AtomicU64,
     next_shard: AtomicUsize,
 }
 
@@ -102,6 +110,7 @@ impl LongPolls {
             signer: Signer::new(secret_key_base)?,
             waiting: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
+            elsewhere: AtomicU64::new(0),
             next_shard: AtomicUsize::new(0),
         })
     }
@@ -120,6 +129,8 @@ pub(crate) enum Asked {
         nonce: Nonce,
         /// Of which answer the token is that the poll has.
         heard: u32,
+        /// It came by way of another node: an answer may be lost on its way.
+        is_elsewhere: bool,
         answer: oneshot::Sender<Answered>,
     },
     Say {

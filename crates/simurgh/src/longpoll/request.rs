@@ -1,49 +1,33 @@
 //! The requests of long polling: who may ask, what is asked, and what a shard is told of it.
 
-use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::Poll;
-use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use base64::Engine as _;
-use base64::alphabet::STANDARD;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http_body_util::{BodyExt as _, LengthLimitError};
-use simurgh_core::{Received, Wire};
+use simurgh_core::Wire;
 use simurgh_proto::origin::Own;
 use simurgh_proto::params;
-use simurgh_proto::serializer::{Frame, Serializer};
+use simurgh_proto::serializer::Serializer;
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
 
-use super::answer::bare;
+use super::answer::{bare, json};
+use super::claimed::{Claimed, Told};
+use super::frames::is_ndjson;
 use super::token::{Claim, now_s};
-use super::{
-    Answered, Asked, Given, Heard, Line, LongPoll, Messages, Opener, Opening, Post, Reply,
-};
+use super::{Asked, LongPoll, Opener, Opening, Reply, Waiting, elsewhere};
+use crate::cluster::{Door, NodeId};
 use crate::hub::Hub;
 use crate::mail::Mail;
 use crate::socket::{Mount, real_peer};
-use crate::websocket::{Long, TEXT_BYTES_MAX, receive};
 
-/// Lines of one POST that are handled; what comes behind is dropped, as in Phoenix.
-const LINES_MAX: usize = 100;
-/// Longest line of base64, characters.
-const BASE64_MAX: usize = 10_000_000;
 /// Where newer clients have their token; it counts before the one in the address.
 const TOKEN_HEADER: &str = "x-phoenix-longpoll-token";
 /// The auth token of a first request, where the mount takes one.
 const AUTH_TOKEN_HEADER: &str = "x-phoenix-authtoken";
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
 
 /// How a request is answered.
 pub(crate) enum Served {
@@ -123,34 +107,48 @@ impl Asks<'_> {
             Some(token) => token.to_str().ok()?.to_owned(),
             None => query_token(self.parts.uri.query().unwrap_or_default())?,
         };
-        let signer = &self.hub.longpolls.signer;
-        let claim = signer.verify(&token)?;
-        (claim.node == signer.node && claim.mount == self.at).then_some((claim, token))
+        let claim = self.hub.longpolls.signer.verify(&token)?;
+        let is_known = claim.node == self.hub.id || self.elsewhere(&claim).is_some();
+        (is_known && claim.mount == self.at).then_some((claim, token))
+    }
+
+    /// The other node that has a session, if that is there.
+    fn elsewhere(&self, claim: &Claim) -> Option<NodeId> {
+        let node = NodeId(claim.node);
+        let knows = |door: &Arc<Door>| claim.node != self.hub.id && door.view().knows(node);
+        self.hub.cluster.as_ref().is_some_and(knows).then_some(node)
     }
 
     async fn poll(self) -> Served {
         let Some((claim, token)) = self.claim() else {
             return self.open().await;
         };
-        let Claim { shard, key, nonce, heard, .. } = claim;
-        let (answer, answered) = oneshot::channel();
-        let poll = Asked::Poll { key, nonce, heard, answer };
-        self.hub.post_to(shard, Mail::LongPoll(Box::new(poll)));
-        match answered.await {
-            Ok(Answered::Messages(Given { number, messages })) => {
-                let token = token_of(self.hub, &claim, token, number);
-                Reply::poll(200, &token, &messages).into()
-            }
-            Ok(Answered::Waits(heard)) => {
-                let window = self.longpoll.window_time();
-                Served::Waits(Box::new(Waiting::new(self.hub, heard, claim, token, window)))
-            }
-            // After this one clients of all versions begin anew, and join again.
-            Ok(Answered::Lost) => Reply::status(500).into(),
-            // So they do if that answer was lost, too. A new session would be none to versions
-            // before 1.8: they poll it and think that they are joined.
-            Ok(Answered::Gone) | Err(_) if heard > 0 => Reply::status(500).into(),
-            Ok(Answered::Gone) | Err(_) => self.open().await,
+        let (hub, window) = (self.hub, self.longpoll.window_time());
+        if let Some(node) = self.elsewhere(&claim) {
+            let calling = elsewhere::poll(hub, node, &token);
+            return match calling {
+                Some(calling) => {
+                    hub.longpolls.elsewhere.fetch_add(1, Relaxed);
+                    let waiting = Waiting::elsewhere(hub, calling, claim, token, window);
+                    Served::Waits(Box::new(waiting))
+                }
+                None => self.begin_anew(&claim).await,
+            };
+        }
+        match (Claimed { hub, window, claim, token }).poll(false).await {
+            Told::Body(body) => Served::Now(json(body)),
+            Told::Waits(waiting) => Served::Waits(waiting),
+            Told::Gone => self.begin_anew(&claim).await,
+        }
+    }
+
+    /// There is no such session: another takes its place. If an answer of it may have been lost,
+    /// its client is told to begin anew instead: another session would be none to versions before
+    /// 1.8, who poll it and think that they are joined.
+    async fn begin_anew(self, claim: &Claim) -> Served {
+        match claim.heard > 0 {
+            true => Reply::status(500).into(),
+            false => self.open().await,
         }
     }
 
@@ -188,7 +186,7 @@ impl Asks<'_> {
             opener: Opener { nonce, answer },
         };
         hub.post_to(shard, Mail::LongPoll(Box::new(Asked::Open(opening))));
-        let node = hub.longpolls.signer.node;
+        let node = hub.id;
         match opened.await {
             Ok(Ok(key)) => {
                 let (mount, issued_s) = (self.at, now_s());
@@ -203,125 +201,24 @@ impl Asks<'_> {
 
     async fn post(self, body: Body) -> Served {
         // Before the body is read: nobody else may make the server hold one.
-        let Some((claim, _)) = self.claim() else { return Reply::status(410).into() };
+        let Some((claim, token)) = self.claim() else { return Reply::status(410).into() };
         let body = match body.collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) => return Served::Now(bare(status_of(&error))),
         };
-        let mut lines = Vec::new();
-        let mut is_wrong = false;
-        for frame in frames(&self.parts.headers, body) {
-            match frame {
-                Some(frame) => lines.push(self.line(&claim, frame).await),
-                None => {
-                    is_wrong = true;
-                    break;
-                }
+        let is_many = self.parts.headers.get(header::CONTENT_TYPE).is_some_and(is_ndjson);
+        let (hub, window) = (self.hub, self.longpoll.window_time());
+        let status = match self.elsewhere(&claim) {
+            Some(node) => {
+                hub.longpolls.elsewhere.fetch_add(1, Relaxed);
+                elsewhere::post(hub, node, &token, is_many, &body, window).await
             }
-        }
-        let Claim { shard, key, nonce, .. } = claim;
-        let bytes = lines.iter().map(weight).sum();
-        let (answer, handled) = oneshot::channel();
-        let post = Post { lines: lines.into_iter(), bytes, answer };
-        let say = Asked::Say { key, nonce, post };
-        self.hub.post_to(shard, Mail::LongPoll(Box::new(say)));
-        match timeout(self.longpoll.window_time(), handled).await {
-            Ok(Ok(200)) if is_wrong => Served::Now(bare(StatusCode::BAD_REQUEST)),
-            Ok(Ok(status)) => Reply::status(status).into(),
-            Ok(Err(_)) => Reply::status(410).into(),
-            Err(_) => Reply::status(408).into(),
-        }
-    }
-
-    /// Reads one message; a long one where nobody waits for it.
-    async fn line(&self, claim: &Claim, frame: Said) -> Line {
-        let limits = self.mount.limits.unwrap_or(self.hub.config.limits);
-        let most = limits.message_bytes_max.min(self.hub.limits.broadcast_bytes_max());
-        let Some(serializer) = claim.wire.serializer() else { return Line::Malformed };
-        let received = match frame {
-            Said::Text(text) if text.len() > most => return Line::TooBig,
-            Said::Binary(bytes) if bytes.len() > most => return Line::TooBig,
-            Said::Text(text) if text.len() > TEXT_BYTES_MAX => {
-                self.read_long(serializer, Long::Text(text)).await
-            }
-            Said::Binary(bytes) if self.mount.speaks_supabase() => {
-                self.read_long(serializer, Long::Binary(bytes)).await
-            }
-            Said::Text(text) => serializer.decode_owned(text).ok().map(Received::from),
-            Said::Binary(bytes) => {
-                let message = serializer.decode(Frame::Binary(&bytes)).ok();
-                message.map(|message| Received::from(message.into_owned()))
-            }
-            Said::Nonsense => None,
+            None => Claimed { hub, window, claim, token }.post(is_many, body).await,
         };
-        received.map_or(Line::Malformed, |received| Line::Message(Box::new(received)))
-    }
-
-    async fn read_long(&self, serializer: Serializer, long: Long) -> Option<Received<'static>> {
-        let (hub, at) = (Arc::clone(self.hub), usize::from(self.at));
-        // As many at once as there are cores: others wait here and not on a thread each.
-        let _permit = self.hub.readers.acquire().await;
-        let read = move || receive(hub.mounts.get(at), serializer, long);
-        tokio::task::spawn_blocking(read).await.ok().flatten()
-    }
-}
-
-/// What a client says in one frame.
-#[derive(Debug, PartialEq, Eq)]
-enum Said {
-    Text(String),
-    Binary(Vec<u8>),
-    /// No UTF-8.
-    Nonsense,
-}
-
-/// The frames of a body; `None`, and no more, where a line is no base64.
-fn frames(headers: &HeaderMap, body: Bytes) -> impl Iterator<Item = Option<Said>> {
-    let is_many = headers.get(header::CONTENT_TYPE).is_some_and(is_ndjson);
-    let whole = (!is_many).then(|| Some(text(&body)));
-    let lines = is_many.then(|| Lines { body, at: 0 }).into_iter().flatten().take(LINES_MAX);
-    whole.into_iter().chain(lines)
-}
-
-fn is_ndjson(content_type: &HeaderValue) -> bool {
-    let essence = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
-    essence.trim_ascii().eq_ignore_ascii_case(b"application/x-ndjson")
-}
-
-/// The lines of a body that are not empty.
-struct Lines {
-    body: Bytes,
-    at: usize,
-}
-
-impl Iterator for Lines {
-    type Item = Option<Said>;
-
-    fn next(&mut self) -> Option<Option<Said>> {
-        loop {
-            let rest = self.body.get(self.at..).filter(|rest| !rest.is_empty())?;
-            let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
-            self.at += end + 1;
-            let line = rest.get(..end).unwrap_or_default();
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            match line.first() {
-                None => {}
-                Some(b'[') => return Some(Some(text(line))),
-                Some(_) if line.len() > BASE64_MAX => return Some(None),
-                Some(_) => return Some(BASE64.decode(line).ok().map(Said::Binary)),
-            }
+        match status {
+            Some(status) => Reply::status(status).into(),
+            None => Served::Now(bare(StatusCode::BAD_REQUEST)),
         }
-    }
-}
-
-fn text(bytes: &[u8]) -> Said {
-    std::str::from_utf8(bytes).map_or(Said::Nonsense, |text| Said::Text(text.to_owned()))
-}
-
-fn weight(line: &Line) -> usize {
-    match line {
-        Line::Message(received) => size_of::<Received<'_>>() + received.message.payload.len(),
-        Line::Malformed | Line::TooBig => 0,
     }
 }
 
@@ -358,76 +255,4 @@ fn preflight(headers: &HeaderMap) -> Response<Body> {
 fn query_token(query: &str) -> Option<String> {
     let params = params::decode(query).ok()?;
     params.get("token")?.as_str().map(str::to_owned)
-}
-
-/// The token that goes with the answer of this number: the one that the poll had, unless answers
-/// are counted.
-fn token_of(hub: &Hub, claim: &Claim, token: String, number: u32) -> String {
-    if number == claim.heard {
-        return token;
-    }
-    hub.longpolls.signer.sign(&Claim { heard: number, ..*claim })
-}
-
-/// A poll that waits.
-pub(crate) struct Waiting {
-    hub: Arc<Hub>,
-    heard: oneshot::Receiver<Heard>,
-    claim: Claim,
-    token: String,
-    window: Duration,
-}
-
-impl Waiting {
-    fn new(
-        hub: &Arc<Hub>,
-        heard: oneshot::Receiver<Heard>,
-        claim: Claim,
-        token: String,
-        window: Duration,
-    ) -> Self {
-        hub.longpolls.waiting.fetch_add(1, Relaxed);
-        Self { hub: Arc::clone(hub), heard, claim, token, window }
-    }
-
-    /// Waits until there is something to answer: what was said, or that nothing was said in the
-    /// window, or until the client has gone, `left`. Then nothing is taken from the session.
-    pub(crate) async fn answer(
-        &mut self,
-        mut left: Pin<&mut (dyn Future<Output = ()> + Send)>,
-    ) -> Vec<u8> {
-        let mut window = pin!(sleep(self.window));
-        let over = poll_fn(|context| {
-            if let Poll::Ready(heard) = Pin::new(&mut self.heard).poll(context) {
-                return Poll::Ready(Some(heard));
-            }
-            let is_over = window.as_mut().poll(context).is_ready();
-            let has_left = left.as_mut().poll(context).is_ready();
-            if is_over || has_left { Poll::Ready(None) } else { Poll::Pending }
-        });
-        let heard = match over.await {
-            Some(heard) => Some(heard),
-            None => {
-                // From here on the shard keeps what it has; what it had sent before is taken.
-                self.heard.close();
-                self.heard.try_recv().ok().map(Ok)
-            }
-        };
-        let nothing = |status| (status, self.claim.heard, Messages::new());
-        let (status, number, messages) = match heard {
-            Some(Ok(Heard::Messages(Given { number, messages }))) => (200, number, messages),
-            Some(Ok(Heard::Newer)) | None => nothing(204),
-            // The session has ended: its client is to begin anew.
-            Some(Err(_)) => nothing(410),
-        };
-        let token = std::mem::take(&mut self.token);
-        let token = token_of(&self.hub, &self.claim, token, number);
-        Reply::poll(status, &token, &messages).body()
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.hub.longpolls.waiting.fetch_sub(1, Relaxed);
-    }
 }

@@ -46,7 +46,8 @@ struct Session {
     messages: Messages,
     /// Bytes of those.
     bytes: usize,
-    /// Whether its answers are numbered, because messages with positions may be in them.
+    /// Whether its answers are numbered, because messages with positions may be in them, or because
+    /// they may be lost between nodes.
     is_counted: bool,
     /// The number of the last answer that was given away.
     given: u32,
@@ -109,8 +110,8 @@ impl Shard {
     pub(crate) fn poll_asks(&mut self, io: &mut Io, asked: Asked) {
         match asked {
             Asked::Open(opening) => self.open_polled(io, opening),
-            Asked::Poll { key, nonce, heard, answer } => {
-                let answered = self.poll(io, key, &nonce, heard);
+            Asked::Poll { key, nonce, heard, is_elsewhere, answer } => {
+                let answered = self.poll(io, key, &nonce, heard, is_elsewhere);
                 let Err(Answered::Messages(given)) = answer.send(answered) else { return };
                 // Who asked has gone: the next gets them.
                 if let Some(polled) = self.polled.as_deref_mut()
@@ -226,7 +227,14 @@ impl Shard {
     }
 
     /// `heard` is of which answer the poll knows.
-    fn poll(&mut self, io: &mut Io, key: Key, nonce: &Nonce, heard: u32) -> Answered {
+    fn poll(
+        &mut self,
+        io: &mut Io,
+        key: Key,
+        nonce: &Nonce,
+        heard: u32,
+        is_elsewhere: bool,
+    ) -> Answered {
         let now_ns = io.now().ns;
         let Some(session) = self.session(io, key, nonce) else { return Answered::Gone };
         if heard != session.given {
@@ -235,6 +243,7 @@ impl Shard {
             core.peer_closed(&mut out, key, None);
             return Answered::Lost;
         }
+        session.is_counted |= is_elsewhere;
         session.polled_ns = now_ns;
         if let Some(older) = session.poll.take() {
             // It may have given up.

@@ -29,7 +29,7 @@ use tokio::sync::{Semaphore, watch};
 pub(crate) use api::router;
 pub(crate) use ask::Ask;
 pub(crate) use figures::run;
-pub(crate) use nodes::answer;
+pub(crate) use nodes::serve;
 
 pub(crate) use survey::Observed;
 
@@ -50,6 +50,7 @@ pub(crate) struct Observer {
     history: std::sync::Mutex<History>,
     lists: tokio::sync::Mutex<Lists>,
     cluster: tokio::sync::Mutex<nodes::Latest>,
+    served: nodes::Served,
     feeds: Arc<Semaphore>,
 }
 
@@ -63,6 +64,7 @@ impl Observer {
             history: std::sync::Mutex::default(),
             lists: tokio::sync::Mutex::default(),
             cluster: tokio::sync::Mutex::default(),
+            served: nodes::Served::default(),
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
         }
     }

@@ -1,26 +1,27 @@
 //! The other nodes: what they are asked while somebody looks, and what this one answers them.
 //!
 //! ```text
-//! look ─► Question ─► Door ─► prefix.n.<id> of each ─► its answer() ─► Answer ─► rows
+//! look ─► Question ─► Door ─► Service::Look of each node ─► its serve() ─► Shown ─► rows
 //! ```
 //! Questions and answers are JSON of which unknown parts mean nothing, so that nodes of two
 //! versions show each other what both know. Whoever may publish at the engine can write answers:
-//! what comes is bounded in bytes, nodes and time before it is here, and is numbers alone. Names
-//! come with beats.
+//! what is taken is bounded in bytes, nodes and time, and is numbers alone. Names come with beats.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::view::{
     ClusterOverview, InterestsRow, LinkRow, NamedCount, NodeFigures, NodeMembers, NodeRow,
     OutboxRow, Overview,
 };
 use super::{lists, unix_s};
-use crate::cluster::{Door, LinkState, NodeId, NodeView, Shown, View};
+use crate::cluster::{Answer, Door, LinkState, NodeId, NodeView, Service, View};
 use crate::hub::Hub;
 use crate::metrics::ShardMetrics;
 
@@ -28,10 +29,16 @@ use crate::metrics::ShardMetrics;
 pub(super) const KEPT: Duration = Duration::from_secs(1);
 /// Nodes that are listed.
 const ROWS_MAX: usize = 256;
-/// How long the thread is waited for that asks; it waits half a second for the nodes.
-const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// A node that takes longer for its own answer need not give it.
-const OWN_ANSWER_MAX: Duration = Duration::from_secs(1);
+/// Nodes that are asked for one look; the others are shown by what their beats say.
+const ASKED_MAX: usize = 64;
+/// How long each is waited for.
+const ANSWER_MAX: Duration = Duration::from_millis(500);
+/// Bytes of a question, and of its answer.
+const QUESTION_BYTES_MAX: usize = 2048;
+const ANSWER_BYTES_MAX: usize = 4096;
+/// Questions of others that are answered in a second, and at a time.
+const SERVED_PER_S: u32 = 200;
+const SERVED_AT_ONCE: usize = 16;
 
 /// What one node asks another.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -56,12 +63,62 @@ struct MembersHere {
 #[derive(Default)]
 pub(super) struct Latest(Option<(Instant, Arc<ClusterOverview>)>);
 
-/// What this node shows another that asks; none, if it does not know what is asked.
-pub(crate) async fn answer(hub: &Arc<Hub>, query: &[u8]) -> Option<Vec<u8>> {
-    let answer = match serde_json::from_slice(query).ok()? {
+/// What a node has shown.
+#[derive(Debug)]
+struct Shown {
+    node: NodeId,
+    /// From the question to its answer.
+    took: Duration,
+    /// Whatever it wrote, of [`ANSWER_BYTES_MAX`] at most.
+    what: Vec<u8>,
+}
+
+/// How much others are answered.
+pub(super) struct Served {
+    places: Semaphore,
+    /// When the second began, and the questions answered in it.
+    second: Mutex<(Instant, u32)>,
+}
+
+impl Default for Served {
+    fn default() -> Self {
+        let second = Mutex::new((Instant::now(), 0));
+        Self { places: Semaphore::new(SERVED_AT_ONCE), second }
+    }
+}
+
+impl Served {
+    /// Whether another is answered.
+    fn may(&self, now: Instant) -> bool {
+        let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_duration_since(second.0) >= Duration::from_secs(1) {
+            *second = (now, 0);
+        }
+        second.1 += 1;
+        second.1 <= SERVED_PER_S
+    }
+}
+
+/// What this node shows another that asks: 200, 400 if it does not know what is asked, or 503.
+pub(crate) async fn serve(hub: &Arc<Hub>, question: &[u8]) -> (u16, Vec<u8>) {
+    let served = &hub.observer.served;
+    let Ok(_place) = served.places.try_acquire() else { return (503, Vec::new()) };
+    if !served.may(Instant::now()) {
+        return (503, Vec::new());
+    }
+    let known = Some(question).filter(|it| it.len() <= QUESTION_BYTES_MAX);
+    let Some(Ok(question)) = known.map(serde_json::from_slice) else { return (400, Vec::new()) };
+    match answer(hub, question).await {
+        Some(answer) => (200, answer),
+        None => (503, Vec::new()),
+    }
+}
+
+async fn answer(hub: &Arc<Hub>, question: Question) -> Option<Vec<u8>> {
+    let answer = match question {
         Question::Figures => serde_json::to_vec(&own_figures(hub)?),
         Question::Members { topic } => {
-            let counted = tokio::time::timeout(OWN_ANSWER_MAX, lists::members_here(hub, &topic));
+            let counted = timeout(ANSWER_MAX, lists::members_here(hub, &topic));
             serde_json::to_vec(&MembersHere { members: counted.await.ok()? })
         }
     };
@@ -128,12 +185,33 @@ pub(super) async fn members(hub: &Arc<Hub>, topic: &str, here: u64) -> Option<Ve
 }
 
 /// Asks the other nodes; what they show that answer in time.
-async fn ask(door: &Door, question: &Question) -> Vec<Shown> {
-    let Ok(query) = serde_json::to_vec(question) else { return Vec::new() };
-    let told: oneshot::Receiver<Vec<Shown>> = door.query(query);
-    // The thread that asks may have ended.
-    let told = tokio::time::timeout(ANSWER_MAX, told).await;
-    told.ok().and_then(Result::ok).unwrap_or_default()
+async fn ask(door: &Arc<Door>, question: &Question) -> Vec<Shown> {
+    let question = serde_json::to_vec(question).unwrap_or_default();
+    if question.len() > QUESTION_BYTES_MAX {
+        return Vec::new();
+    }
+    let asked: Vec<NodeId> = {
+        let view = door.view();
+        // Of a node that is not heard nothing comes, and without a link of nobody.
+        let is_asked = |it: &&NodeView| matches!(it.state, "alive" | "draining");
+        let is_linked = view.state != LinkState::Away;
+        let nodes = view.nodes.iter().filter(|_| is_linked).filter(is_asked);
+        nodes.take(ASKED_MAX).map(|it| it.node).collect()
+    };
+    let shown: JoinSet<Option<Shown>> = asked
+        .into_iter()
+        .map(|node| {
+            let (began, calling) =
+                (Instant::now(), door.call(node, Service::Look, question.clone()));
+            async move {
+                let answer = timeout(ANSWER_MAX, calling).await.ok().flatten();
+                let Answer { status, body: what } = answer?;
+                let is_one = status == 200 && what.len() <= ANSWER_BYTES_MAX;
+                is_one.then(|| Shown { node, took: began.elapsed(), what })
+            }
+        })
+        .collect();
+    shown.join_all().await.into_iter().flatten().collect()
 }
 
 /// What can be understood of it, and how long it took.
@@ -271,9 +349,18 @@ mod tests {
         assert!(serde_json::from_str::<Question>(r#""secrets""#).is_err());
     }
 
+    #[test]
+    fn a_flood_of_questions_is_answered_so_many_a_second() {
+        let (served, now) = (Served::default(), Instant::now());
+        let answered = (0..1000).filter(|_| served.may(now)).count();
+        assert_eq!(answered, SERVED_PER_S as usize);
+        assert!(!served.may(now + Duration::from_millis(999)));
+        assert!(served.may(now + Duration::from_secs(2)));
+    }
+
     fn shown(node: u64, what: &str) -> Shown {
         let (node, took) = (NodeId(node), Duration::from_millis(3));
-        Shown { node, took, what: what.as_bytes().into() }
+        Shown { node, took, what: what.as_bytes().to_vec() }
     }
 
     #[test]

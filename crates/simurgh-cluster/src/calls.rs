@@ -1,0 +1,253 @@
+//! What one node asks of another, and is answered: a call has a number at its caller, and bodies
+//! of any bytes each way.
+//!
+//! ```text
+//! call, return   u64 number; u16 service, or status; u32 bytes of the whole; u32 where these
+//!                begin in it; then bytes
+//! hang up        u64 number
+//! ```
+//! What is more than [`CALL_PIECE_BYTES`] goes in pieces, which come in order or not at all, as
+//! everything does that one node says to another.
+//!
+//! At most once, both ways: who calls waits as long as it sees fit and then hangs up. That a
+//! service was asked twice cannot be; that it has done what nobody hears of can.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use crate::envelope::{Draft, EncodeError, EnvelopeError, Kind};
+use crate::node_id::NodeId;
+use crate::wire::Reader;
+
+#[cfg(test)]
+mod tests;
+
+/// The most bytes of a call, and of what it is answered.
+pub const CALL_BYTES_MAX: usize = 16 << 20;
+/// Bytes of it that one envelope brings.
+pub const CALL_PIECE_BYTES: usize = 512 << 10;
+/// Calls of a node that wait for others.
+pub const CALLS_MAX: usize = 1 << 17;
+/// Bytes of bodies that are not complete, of all nodes; the oldest call goes first.
+const UNFINISHED_BYTES_MAX: usize = 64 << 20;
+/// As many are put together at a time.
+const UNFINISHED_MAX: usize = 1024;
+
+/// The number of a call at the node that calls, by which its answer is known; no two of a node's
+/// calls have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallNumber(pub u64);
+
+/// What a call is answered: a status, whose meaning is its service's, and a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// See above.
+    pub status: u16,
+    /// See above.
+    pub body: Vec<u8>,
+}
+
+/// Why nobody was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallError {
+    /// It is not known, or gone.
+    NoSuchNode,
+    /// More than [`CALL_BYTES_MAX`].
+    TooLarge(usize),
+    /// Too many calls wait, or too much waits to be sent.
+    Busy,
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchNode => f.write_str("there is no such node"),
+            Self::TooLarge(bytes) => {
+                write!(f, "{bytes} bytes, {CALL_BYTES_MAX} are the most for another node")
+            }
+            Self::Busy => f.write_str("too much waits for other nodes, try again later"),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+/// A piece of a call, or of what it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// Of the call, at its caller.
+    pub number: u64,
+    /// The service that is called, or the status that it answers.
+    pub head: u16,
+    /// Bytes of the whole.
+    whole: usize,
+    /// Where these begin in it.
+    at: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> Piece<'a> {
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, EnvelopeError> {
+        let (number, head) = (reader.u64()?, reader.u16()?);
+        let (whole, at) = (reader.u32()? as usize, reader.u32()? as usize);
+        let bytes = reader.bytes(reader.left().len())?;
+        let end = at.saturating_add(bytes.len());
+        let is_empty = bytes.is_empty() && whole > 0;
+        if whole > CALL_BYTES_MAX || end > whole || is_empty {
+            return Err(EnvelopeError::Malformed("a piece that is no part of its whole"));
+        }
+        Ok(Self { number, head, whole, at, bytes })
+    }
+
+    /// The envelope that brings it, of a call or of a return.
+    ///
+    /// # Errors
+    /// It is larger than an envelope may be.
+    pub fn draft(&self, kind: Kind, origin: NodeId) -> Result<Draft, EncodeError> {
+        let Self { number, head, whole, at, bytes } = self;
+        let mut payload = Vec::with_capacity(18 + bytes.len());
+        payload.extend_from_slice(&number.to_le_bytes());
+        payload.extend_from_slice(&head.to_le_bytes());
+        payload.extend_from_slice(&(*whole as u32).to_le_bytes());
+        payload.extend_from_slice(&(*at as u32).to_le_bytes());
+        payload.extend_from_slice(bytes);
+        Draft::with_payload(kind, origin, "", Some(&payload))
+    }
+}
+
+/// The envelopes of a call, or of what it is answered.
+pub(crate) fn call_drafts(
+    kind: Kind,
+    origin: NodeId,
+    (number, head): (u64, u16),
+    body: &[u8],
+) -> Result<Vec<Draft>, EncodeError> {
+    let count = body.len().div_ceil(CALL_PIECE_BYTES).max(1);
+    let pieces = (0..count).map(|at| at * CALL_PIECE_BYTES).map(|at| {
+        let end = body.len().min(at + CALL_PIECE_BYTES);
+        let bytes = body.get(at..end).unwrap_or_default();
+        Piece { number, head, whole: body.len(), at, bytes }.draft(kind, origin)
+    });
+    pieces.collect()
+}
+
+/// A body that is being put together.
+#[derive(Debug, Default)]
+struct Body {
+    head: u16,
+    whole: usize,
+    bytes: Vec<u8>,
+}
+
+/// What a piece has made of a body.
+#[derive(Debug, PartialEq, Eq)]
+enum Put {
+    Unfinished,
+    Whole,
+    /// A piece before it was lost, or it is of another whole.
+    Broken,
+}
+
+impl Body {
+    fn put(&mut self, piece: &Piece<'_>) -> Put {
+        if piece.at == 0 && self.bytes.is_empty() {
+            (self.head, self.whole) = (piece.head, piece.whole);
+        }
+        let follows = piece.at == self.bytes.len();
+        if !follows || (piece.head, piece.whole) != (self.head, self.whole) {
+            return Put::Broken;
+        }
+        self.bytes.extend_from_slice(piece.bytes);
+        match self.bytes.len() == self.whole {
+            true => Put::Whole,
+            false => Put::Unfinished,
+        }
+    }
+}
+
+/// The calls of a node to others, and what others' calls bring in pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    waiting: BTreeMap<u64, (NodeId, Body)>,
+    /// Of others, the oldest in front.
+    unfinished: VecDeque<(NodeId, u64, Body)>,
+    /// Bytes of all bodies that are not complete, own calls' answers included.
+    bytes: usize,
+}
+
+impl Calls {
+    /// A call to a node.
+    pub(crate) fn start(&mut self, number: CallNumber, node: NodeId) -> Result<(), CallError> {
+        if self.waiting.len() >= CALLS_MAX {
+            return Err(CallError::Busy);
+        }
+        self.waiting.insert(number.0, (node, Body::default()));
+        Ok(())
+    }
+
+    /// A call is not waited for any more; the node that it was to, if it was waited for.
+    pub(crate) fn end(&mut self, number: CallNumber) -> Option<NodeId> {
+        let (node, body) = self.waiting.remove(&number.0)?;
+        self.bytes = self.bytes.saturating_sub(body.bytes.len());
+        Some(node)
+    }
+
+    /// A piece of an answer; the answer, when it is complete.
+    pub(crate) fn answered(&mut self, from: NodeId, piece: &Piece<'_>) -> Option<Answered> {
+        let number = CallNumber(piece.number);
+        let (_, body) = self.waiting.get_mut(&piece.number).filter(|it| it.0 == from)?;
+        let before = body.bytes.len();
+        let put = body.put(piece);
+        self.bytes += body.bytes.len() - before;
+        let is_too_much = self.bytes > UNFINISHED_BYTES_MAX;
+        match put {
+            Put::Unfinished if !is_too_much => None,
+            Put::Whole => {
+                let body = std::mem::take(body);
+                self.bytes = self.bytes.saturating_sub(body.bytes.len());
+                self.waiting.remove(&piece.number);
+                Some((number, Some(Answer { status: body.head, body: body.bytes })))
+            }
+            Put::Unfinished | Put::Broken => {
+                self.end(number);
+                Some((number, None))
+            }
+        }
+    }
+
+    /// A piece of another node's call; service and body, when it is complete.
+    pub(crate) fn called(&mut self, from: NodeId, piece: &Piece<'_>) -> Option<(u16, Vec<u8>)> {
+        let is_it = |it: &(NodeId, u64, Body)| (it.0, it.1) == (from, piece.number);
+        let mut body = match self.unfinished.iter().position(is_it) {
+            Some(at) => self.unfinished.remove(at)?.2,
+            None => Body::default(),
+        };
+        self.bytes = self.bytes.saturating_sub(body.bytes.len());
+        match body.put(piece) {
+            Put::Whole => return Some((body.head, body.bytes)),
+            Put::Broken => return None,
+            Put::Unfinished => {}
+        }
+        self.bytes += body.bytes.len();
+        self.unfinished.push_back((from, piece.number, body));
+        while self.bytes > UNFINISHED_BYTES_MAX || self.unfinished.len() > UNFINISHED_MAX {
+            let Some((.., oldest)) = self.unfinished.pop_front() else { break };
+            self.bytes = self.bytes.saturating_sub(oldest.bytes.len());
+        }
+        None
+    }
+
+    /// A node is gone: its calls are over, and those to it, which are named.
+    pub(crate) fn gone(&mut self, node: NodeId) -> Vec<CallNumber> {
+        self.unfinished.retain(|it| it.0 != node);
+        let to = self.waiting.iter().filter(|(_, it)| it.0 == node);
+        let ended: Vec<_> = to.map(|(number, _)| CallNumber(*number)).collect();
+        ended.iter().for_each(|it| drop(self.waiting.remove(&it.0)));
+        let own = self.waiting.values().map(|it| it.1.bytes.len());
+        self.bytes = own.chain(self.unfinished.iter().map(|it| it.2.bytes.len())).sum();
+        ended
+    }
+}
+
+/// What has become of a call; nothing, if that will not be known any more.
+pub(crate) type Answered = (CallNumber, Option<Answer>);

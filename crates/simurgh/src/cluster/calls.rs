@@ -1,0 +1,116 @@
+//! What this node asks services of other nodes, and what its own are asked.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use simurgh_cluster::{Answer, CallNumber, NodeId};
+use tokio::sync::oneshot;
+
+use super::door::{Door, Mail};
+use crate::hub::Hub;
+use crate::{longpoll, observe};
+
+/// Calls of other nodes that are served at a time; more are not answered.
+const SERVED_MAX: usize = 1 << 17;
+
+/// What nodes ask each other, by the number of it. Numbers are never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub(crate) enum Service {
+    /// A request of a long poll, for the node that has its session ([`longpoll::elsewhere`]).
+    LongPoll = 1,
+    /// Something to be shown to somebody who looks ([`observe::serve`]).
+    Look = 2,
+}
+
+impl Service {
+    fn of(number: u16) -> Option<Self> {
+        [Self::LongPoll, Self::Look].into_iter().find(|it| *it as u16 == number)
+    }
+}
+
+/// Is told what a call is answered; nothing, if that will not be known.
+pub(super) type TellAnswer = oneshot::Sender<Option<Answer>>;
+
+/// A call that is waited for. Dropping it hangs up.
+pub(crate) struct Calling {
+    door: Arc<Door>,
+    number: CallNumber,
+    answered: Option<oneshot::Receiver<Option<Answer>>>,
+}
+
+impl Calling {
+    pub(super) fn new(
+        door: &Arc<Door>,
+        number: CallNumber,
+        answered: oneshot::Receiver<Option<Answer>>,
+    ) -> Self {
+        Self { door: Arc::clone(door), number, answered: Some(answered) }
+    }
+}
+
+/// What it is answered; nothing, if that will not be known any more.
+impl Future for Calling {
+    type Output = Option<Answer>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Answer>> {
+        let Some(answered) = &mut self.answered else { return Poll::Ready(None) };
+        let answer = std::task::ready!(pin!(answered).poll(context));
+        self.answered = None;
+        Poll::Ready(answer.ok().flatten())
+    }
+}
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        if self.answered.is_some() {
+            self.door.post(Mail::HangUp(self.number));
+        }
+    }
+}
+
+/// Calls of other nodes that are being served: dropping what is kept here tells the service that
+/// nobody waits any more.
+#[derive(Default)]
+pub(super) struct Served(HashMap<(NodeId, u64), oneshot::Sender<()>>);
+
+impl Served {
+    /// Has a service do what it is asked, and answer by the door.
+    pub(super) fn begin(
+        &mut self,
+        hub: &Arc<Hub>,
+        (by, number): (NodeId, u64),
+        service: u16,
+        body: Vec<u8>,
+    ) {
+        let (Some(service), Some(door)) = (Service::of(service), hub.cluster.clone()) else {
+            return;
+        };
+        if self.0.len() >= SERVED_MAX {
+            return;
+        }
+        let (is_waited_for, left) = oneshot::channel();
+        self.0.insert((by, number), is_waited_for);
+        let here = Arc::clone(hub);
+        hub.spawn(async move {
+            let (status, body) = match service {
+                Service::LongPoll => longpoll::elsewhere::serve(&here, &body, left).await,
+                Service::Look => observe::serve(&here, &body).await,
+            };
+            door.post(Mail::Answer(by, number, Answer { status, body }));
+        });
+    }
+
+    /// A call was answered, or is not waited for any more; whether it was.
+    pub(super) fn end(&mut self, by: NodeId, number: u64) -> bool {
+        self.0.remove(&(by, number)).is_some()
+    }
+
+    /// Nobody is there any more who would wait.
+    pub(super) fn gone(&mut self, node: NodeId) {
+        self.0.retain(|(by, _), _| *by != node);
+    }
+}

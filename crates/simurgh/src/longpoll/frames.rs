@@ -1,0 +1,69 @@
+//! The frames in the body of a POST (PROTOCOL §9).
+
+use axum::body::Bytes;
+use axum::http::HeaderValue;
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+/// Lines of one POST that are handled; what comes behind is dropped, as in Phoenix.
+const LINES_MAX: usize = 100;
+/// Longest line of base64, characters.
+const BASE64_MAX: usize = 10_000_000;
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// What a client says in one frame.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    Text(String),
+    Binary(Vec<u8>),
+    /// No UTF-8.
+    Nonsense,
+}
+
+/// The frames of a body, of one frame or of many lines; `None`, and no more, where a line is no
+/// base64.
+pub(super) fn frames(is_many: bool, body: Bytes) -> impl Iterator<Item = Option<Said>> {
+    let whole = (!is_many).then(|| Some(text(&body)));
+    let lines = is_many.then(|| Lines { body, at: 0 }).into_iter().flatten().take(LINES_MAX);
+    whole.into_iter().chain(lines)
+}
+
+/// Whether a body is lines of which each is a frame.
+pub(super) fn is_ndjson(content_type: &HeaderValue) -> bool {
+    let essence = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(b"application/x-ndjson")
+}
+
+/// The lines of a body that are not empty.
+struct Lines {
+    body: Bytes,
+    at: usize,
+}
+
+impl Iterator for Lines {
+    type Item = Option<Said>;
+
+    fn next(&mut self) -> Option<Option<Said>> {
+        loop {
+            let rest = self.body.get(self.at..).filter(|rest| !rest.is_empty())?;
+            let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+            self.at += end + 1;
+            let line = rest.get(..end).unwrap_or_default();
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            match line.first() {
+                None => {}
+                Some(b'[') => return Some(Some(text(line))),
+                Some(_) if line.len() > BASE64_MAX => return Some(None),
+                Some(_) => return Some(BASE64.decode(line).ok().map(Said::Binary)),
+            }
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> Said {
+    std::str::from_utf8(bytes).map_or(Said::Nonsense, |text| Said::Text(text.to_owned()))
+}
