@@ -128,7 +128,7 @@ test("one page shows all nodes, and a topic where its members are", { skip }, as
     /1 did not answer/);
   // Without the engine the page says why, and shows what it knew.
   nats.kill();
-  await page.getByTestId("cluster-notices").getByText("No link").waitFor(WAIT);
+  await page.getByTestId("cluster-notices").getByText("No link", { exact: true }).waitFor(WAIT);
   assert.equal(await row(page, "nodes", "amber").count(), 1);
   assert.deepEqual(seen.complaints, []);
   const own = new URL(nodes[2].url).host;
