@@ -70,7 +70,7 @@ fn node(name: &str, port: u16) -> Server {
          servers = [\"nats://127.0.0.1:{port}\"]\nrequired = \"20s\"\n\
          secret_env = \"SIMURGH_SECRET\"\n\
          [[channel]]\ntopic = \"room:*\"\n[[channel.event]]\nname = \"say\"\n\
-         broadcast = \"all\"\n"
+         broadcast = \"all\"\n[[channel]]\ntopic = \"sure:*\"\nwait_for_interest = true\n"
     );
     let dir = directory(&[("simurgh.toml", &text)]);
     Server::start_with_env(&simurgh(), dir, &["--shards", "2"], 1, &[TOKEN, SECRET])
@@ -155,6 +155,26 @@ fn what_is_said_on_one_node_is_heard_on_the_other() {
     assert!(strict.ends_with("503"), "{strict}");
     here.says(&json!(["1", "3", "room:a", "say", {"n": 3}]));
     assert_eq!(here.hears_said(), json!({"n": 3}));
+}
+
+/// Also what another node says as soon as the reply is there.
+#[test]
+fn who_waits_for_the_interest_misses_nothing_after_the_join() {
+    let dir = directory(&[]);
+    let Some((engine, port)) = engine(dir.path()) else { return };
+    let (one, two) = (node("one", port), node("two", port));
+    for n in 0..100 {
+        let topic = format!("sure:{n}");
+        let mut there = Client::joins(&two, &topic);
+        let body = json!({"topic": topic, "event": "say", "payload": {"n": n}}).to_string();
+        assert_eq!(curl(&one, &["/api/broadcast", "-d", &body]), r#"{"taken":1}"#);
+        assert_eq!(there.hears_said(), json!({"n": n}));
+    }
+    // Without the engine nobody waits for it.
+    drop(engine);
+    let began = Instant::now();
+    Client::joins(&two, "sure:alone");
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
 }
 
 fn polled(server: &Server, token: &str) -> Value {

@@ -141,9 +141,20 @@ pub type JoinFn = Arc<dyn Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Syn
 pub struct Join(pub(crate) JoinKind);
 
 pub(crate) enum JoinKind {
-    Ok { channel: Box<dyn Channel>, reply: Payload<'static> },
+    Ok {
+        channel: Box<dyn Channel>,
+        reply: Payload<'static>,
+    },
     Error(Payload<'static>),
     Later(Pin<Box<dyn Future<Output = Join> + Send>>),
+    /// Let in once `until` says [`Released`](Self::Released).
+    Held {
+        channel: Box<dyn Channel>,
+        reply: Payload<'static>,
+        until: Pin<Box<dyn Future<Output = Join> + Send>>,
+    },
+    /// What was waited for has happened, and the client that was held is in.
+    Released,
 }
 
 impl Join {
@@ -163,9 +174,34 @@ impl Join {
         Self(JoinKind::Later(Box::pin(work)))
     }
 
+    /// Has a client that is let in wait until `work` is done, which runs on tokio. The channel is
+    /// made meanwhile, and has no member yet; as [`later`](Self::later) in all else.
+    pub fn after(self, work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(match self.0 {
+            JoinKind::Ok { channel, reply } => {
+                let released = async move {
+                    work.await;
+                    Self(JoinKind::Released)
+                };
+                JoinKind::Held { channel, reply, until: Box::pin(released) }
+            }
+            JoinKind::Later(decision) => {
+                JoinKind::Later(Box::pin(async move { decision.await.after(work) }))
+            }
+            JoinKind::Held { channel, reply, until } => {
+                let released = async move {
+                    work.await;
+                    until.await
+                };
+                JoinKind::Held { channel, reply, until: Box::pin(released) }
+            }
+            other @ (JoinKind::Error(_) | JoinKind::Released) => other,
+        })
+    }
+
     /// Sets the payload of the reply to a join that is ok; does nothing to the others.
     pub fn reply(mut self, response: impl Into<Payload<'static>>) -> Self {
-        if let JoinKind::Ok { reply, .. } = &mut self.0 {
+        if let JoinKind::Ok { reply, .. } | JoinKind::Held { reply, .. } = &mut self.0 {
             *reply = response.into();
         }
         self
@@ -182,7 +218,10 @@ impl Join {
             JoinKind::Later(work) => {
                 JoinKind::Later(Box::pin(async move { work.await.behind(before) }))
             }
-            JoinKind::Error(response) => JoinKind::Error(response),
+            JoinKind::Held { channel, reply, until } => {
+                JoinKind::Held { channel: before(channel), reply, until }
+            }
+            other @ (JoinKind::Error(_) | JoinKind::Released) => other,
         })
     }
 }
@@ -193,6 +232,8 @@ impl fmt::Debug for Join {
             JoinKind::Ok { .. } => "Join::ok",
             JoinKind::Error(_) => "Join::error",
             JoinKind::Later(_) => "Join::later",
+            JoinKind::Held { .. } => "Join::after",
+            JoinKind::Released => "Join",
         })
     }
 }

@@ -361,7 +361,7 @@ impl Builder {
         if let Some(address) = self.wrong_address {
             return Err(Error::WrongAddress(address));
         }
-        let Self { mut config, mounts, router, cluster, .. } = self;
+        let Self { mut config, mut mounts, router, cluster, .. } = self;
         if mounts.len() > MOUNTS_MAX {
             return Err(Error::TooManyMounts(mounts.len()));
         }
@@ -380,8 +380,12 @@ impl Builder {
         if let Some(cluster) = &cluster {
             config.node_name = cluster.name().to_owned();
         }
-        let prepared = cluster.map(|it| cluster::prepare(it, &mounts)).transpose()?;
+        let secret = config.secret_key_base.as_deref();
+        let prepared = cluster.map(|it| cluster::prepare(it, &mounts, secret)).transpose()?;
         let door = prepared.as_ref().map(|it| Arc::new(it.door()));
+        if let Some(door) = &door {
+            mounts.iter_mut().for_each(|mount| mount.join_cluster(door));
+        }
         let history_key = secret::key(config.secret_key_base.as_deref(), b"simurgh history");
         let keys = (longpolls, history_key.map_err(Error::Prepare)?);
         let hub = Arc::new(make_hub(config, mounts, keys, door, set.mailboxes().to_vec()));

@@ -17,6 +17,14 @@ pub(crate) fn key(secret_key_base: Option<&str>, purpose: &[u8]) -> io::Result<h
     Ok(hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref()))
 }
 
+/// The same number for the same text, wherever and whenever; of a text that nobody can guess it
+/// tells nothing.
+pub(crate) fn hash(text: &str) -> u64 {
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    let first = digest.as_ref().first_chunk().copied().unwrap_or_default();
+    u64::from_be_bytes(first)
+}
+
 /// Random bytes.
 ///
 /// # Errors

@@ -12,6 +12,7 @@ use simurgh_proto::topic::Pattern;
 use simurgh_proto::ws::Limits;
 
 use crate::asynchronous::{self, ConnectRequest, IntoJoin, JoinContext, Reject};
+use crate::cluster::Door;
 use crate::declared::PayloadShape;
 use crate::longpoll::LongPoll;
 use crate::supabase::Realtime;
@@ -46,6 +47,8 @@ pub struct Mount {
     /// What the payload of an event has to be, in the order of the routes; objects, where nobody
     /// says.
     shapes: Vec<Option<ShapesFn>>,
+    /// What of them is for clusters, in the same order.
+    in_cluster: Vec<InCluster>,
     /// Which of the routes are channels as Supabase has them.
     pub(crate) supabase: Vec<Option<Arc<Realtime>>>,
     pub(crate) check_origin: Option<CheckOrigin>,
@@ -55,6 +58,15 @@ pub struct Mount {
     /// By which tokens its sockets are let in.
     #[cfg(feature = "token")]
     tokens: Option<Arc<crate::token::TokenPolicy>>,
+}
+
+/// What of a channel concerns other nodes.
+#[derive(Debug, Clone, Default)]
+struct InCluster {
+    /// Whether its joins wait until other nodes are heard.
+    waits: bool,
+    /// Settings that must be alike on all nodes, as text.
+    alike: String,
 }
 
 /// Which payloads an event of a channel may have.
@@ -87,6 +99,7 @@ impl Mount {
             connect: None,
             channels: simurgh_core::Mount::new(kind),
             shapes: Vec::new(),
+            in_cluster: Vec::new(),
             supabase: Vec::new(),
             check_origin: None,
             auth_token: false,
@@ -125,6 +138,7 @@ impl Mount {
             let (join, limits) = (Arc::new(join), ChannelLimits::default());
             routes.push(Route { pattern, join, prepare: None, limits, history: None });
             self.shapes.push(None);
+            self.in_cluster.push(InCluster::default());
             self.supabase.push(None);
         }
         self
@@ -229,6 +243,50 @@ impl Mount {
         let policy = Arc::new(policy);
         self.tokens = Some(Arc::clone(&policy));
         self.auth_token(true).connect(move |info| policy.connect(info))
+    }
+
+    /// Answers joins of the channel that was added last only once what other nodes of a cluster say
+    /// on the topic is heard (docs/CLUSTER.md). Without it a client is let in at once, and what
+    /// another node says in the first milliseconds of a topic's first member here may be missed.
+    /// Where the server is no part of a cluster, or has no link to it, nothing is waited for.
+    pub fn wait_for_interest(mut self) -> Self {
+        if let Some(last) = self.in_cluster.last_mut() {
+            last.waits = true;
+        }
+        self
+    }
+
+    /// What nodes must have alike for the channel that was added last, beside its history.
+    pub(crate) fn alike(mut self, settings: String) -> Self {
+        if let Some(last) = self.in_cluster.last_mut() {
+            last.alike = settings;
+        }
+        self
+    }
+
+    /// Part of a cluster, where that is to be waited for.
+    pub(crate) fn join_cluster(&mut self, door: &Arc<Door>) {
+        let Kind::Channels(routes) = &mut self.channels.kind else { return };
+        let waiting = routes.iter_mut().zip(&self.in_cluster).filter(|(_, it)| it.waits);
+        for (route, _) in waiting {
+            let (join, door) = (Arc::clone(&route.join), Arc::clone(door));
+            route.join = Arc::new(move |ctx, payload| {
+                let (topic, door) = (Box::from(ctx.topic()), Arc::clone(&door));
+                join(ctx, payload).after(async move { door.await_topic(topic).await })
+            });
+        }
+    }
+
+    /// What nodes must have alike: each pattern of its channels, and a hash of their settings.
+    pub(crate) fn settings(&self) -> impl Iterator<Item = (Box<str>, u64)> {
+        let routes = match &self.channels.kind {
+            Kind::Channels(routes) => &routes[..],
+            Kind::Plain { .. } => &[],
+        };
+        routes.iter().zip(&self.in_cluster).map(|(route, own)| {
+            let text = format!("{:?} {}", route.history, own.alike);
+            (format!("{} {}", self.path, route.pattern).into(), crate::secret::hash(&text))
+        })
     }
 
     /// Ready to be served: nothing more is added to it.

@@ -30,6 +30,7 @@ impl<A: Adapter> Cluster<A> {
                 self.peers.link_down(time.ns);
                 // The next link has all asked again.
                 self.asks.clear();
+                self.awaits.give_all();
                 self.enter(State::Away, time);
                 self.notice(Notice::Down(why));
             }
@@ -38,11 +39,9 @@ impl<A: Adapter> Cluster<A> {
             }
             Event::Lost(interests) => self.has_lost(&interests, time),
             Event::Room => self.is_full = false,
+            Event::InForce(generation) => self.awaits.in_force(generation),
             // Kept topics are refused in a cluster: nothing was stored or fetched.
-            Event::InForce(_)
-            | Event::Stored { .. }
-            | Event::NotStored { .. }
-            | Event::Fetched { .. } => {}
+            Event::Stored { .. } | Event::NotStored { .. } | Event::Fetched { .. } => {}
         }
     }
 

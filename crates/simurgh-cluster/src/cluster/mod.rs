@@ -1,6 +1,7 @@
 //! One node's part in a cluster.
 
 mod asks;
+mod awaits;
 mod counts;
 mod hear;
 mod say;
@@ -18,7 +19,8 @@ use simurgh_presence::FromPeers;
 pub use self::counts::Counts;
 
 use self::asks::Asks;
-use crate::adapter::{Adapter, Down, Session, Wanted};
+use self::awaits::Awaits;
+use crate::adapter::{Adapter, Down, Event, Session, Wanted};
 use crate::calls::{Answer, CallNumber, Calls};
 use crate::disconnects::{DisconnectNumber, Disconnects, DisconnectsConfig, Outcome};
 use crate::envelope::{ENVELOPE_VERSION, Item};
@@ -168,7 +170,8 @@ pub enum Notice {
 /// # The kinds of methods, and their order
 /// 1. *This node*: [`broadcast`](Cluster::broadcast), [`topic_begins`](Cluster::topic_begins),
 ///    [`presence`](Cluster::presence), [`disconnect`](Cluster::disconnect) and so on.
-/// 2. *The engine*: [`poll`](Cluster::poll) takes what has happened there.
+/// 2. *The engine*: [`poll`](Cluster::poll) takes what has happened there, and makes of it what
+///    follows.
 /// 3. *Time*: [`tick`](Cluster::tick), when [`next_ns`](Cluster::next_ns) says.
 /// 4. [`settle`](Cluster::settle) after any of them: what has to leave is handed over.
 /// 5. *Getters*.
@@ -193,6 +196,9 @@ pub struct Cluster<A> {
     asks: Asks,
     disconnects: Disconnects,
     calls: Calls,
+    awaits: Awaits,
+    /// What the engine has told, and nothing was made of yet.
+    events: VecDeque<Event>,
     /// Disconnects of others that were done, the oldest first.
     done: VecDeque<(NodeId, u64)>,
     state: State,
@@ -237,6 +243,8 @@ impl<A: Adapter> Cluster<A> {
             asks: Asks::default(),
             disconnects: Disconnects::new(disconnects),
             calls: Calls::default(),
+            awaits: Awaits::default(),
+            events: VecDeque::new(),
             done: VecDeque::new(),
             state: State::Away,
             since_ns: time.ns,
@@ -253,14 +261,31 @@ impl<A: Adapter> Cluster<A> {
 
     /// Takes what has happened at the engine; whether there may be more, to be taken at once.
     /// The waker of the context is woken when there is something after that.
+    ///
+    /// Where members come and go on other threads, do it in two steps, and between them what those
+    /// have told: a member whose join was answered before another node spoke is then known.
     pub fn poll(&mut self, context: &mut Context<'_>, time: Time, local: &mut impl Local) -> bool {
-        for _ in 0..EVENTS_MAX {
+        let has_more = self.receive(context);
+        self.hear(time, local);
+        has_more
+    }
+
+    /// Takes what has happened at the engine, and makes nothing of it; whether there may be more.
+    pub fn receive(&mut self, context: &mut Context<'_>) -> bool {
+        while self.events.len() < EVENTS_MAX {
             match self.adapter.poll_event(context) {
-                std::task::Poll::Ready(event) => self.happened(event, time, local),
+                std::task::Poll::Ready(event) => self.events.push_back(event),
                 std::task::Poll::Pending => return false,
             }
         }
         true
+    }
+
+    /// Does what follows from what was received.
+    pub fn hear(&mut self, time: Time, local: &mut impl Local) {
+        while let Some(event) = self.events.pop_front() {
+            self.happened(event, time, local);
+        }
     }
 
     /// Does what is due.

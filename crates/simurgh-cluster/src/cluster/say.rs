@@ -57,6 +57,22 @@ impl<A: Adapter> Cluster<A> {
         self.interests.begin(topic, shard, time.ns);
     }
 
+    /// A topic is to be heard before its member is let in, who is about to come;
+    /// [`poll_awaited`](Self::poll_awaited) says with this number when it is. Without a link it
+    /// does so at once: nobody is heard then, and with the next link the topic is.
+    pub fn await_topic(&mut self, topic: &str, number: u64, time: Time) {
+        self.interests.expect(topic, time.ns);
+        match self.state {
+            State::Away => self.awaits.give(number),
+            _ => self.awaits.push(number),
+        }
+    }
+
+    /// The number of a topic that is heard now.
+    pub fn poll_awaited(&mut self) -> Option<u64> {
+        self.awaits.pop()
+    }
+
     /// A shard has none any more.
     pub fn topic_ends(&mut self, topic: &str, shard: u16, time: Time) {
         self.interests.end(topic, shard, time.ns);
@@ -216,9 +232,10 @@ impl<A: Adapter> Cluster<A> {
     pub fn settle(&mut self, time: Time) -> bool {
         let mut has_said = false;
         for step in self.interests.take_changes() {
-            self.adapter.interest(&step);
+            self.awaits.told = self.adapter.interest(&step);
             has_said = true;
         }
+        self.awaits.are_told();
         while !self.is_full {
             let Some((class, to, envelope)) = self.next_to_publish() else { break };
             match self.adapter.publish(&to, envelope.clone()) {

@@ -469,3 +469,52 @@ fn a_node_that_is_known_by_its_beat_alone_is_asked_for_disconnects() {
     assert_eq!(cluster.counts().published[at], before[at] + 1);
     assert!(heard.outcomes.contains_key(&number), "which nobody waits for");
 }
+
+#[test]
+fn who_waits_for_a_topic_is_told_when_it_is_heard() {
+    let mut it = World::new(2, 16);
+    let time = it.time();
+    it.node(0).cluster.await_topic("t", 7, time);
+    it.node(0).cluster.settle(time);
+    assert_eq!(it.node(0).cluster.poll_awaited(), None, "the engine has not said so yet");
+    it.passes(100 * MILLISECOND);
+    assert_eq!(it.node(0).cluster.poll_awaited(), Some(7));
+    // From here on nothing is lost to the member that is let in.
+    it.begins(0, "t", 1);
+    it.says(1, "t", "1");
+    it.passes(100 * MILLISECOND);
+    assert_eq!(it.hears(0, "t"), ["1"]);
+    // What is heard already needs no waiting.
+    let time = it.time();
+    it.node(0).cluster.await_topic("t", 8, time);
+    it.node(0).cluster.settle(time);
+    assert_eq!(it.node(0).cluster.poll_awaited(), Some(8));
+}
+
+#[test]
+fn nobody_waits_for_an_engine_that_is_away() {
+    let mut it = World::new(1, 17);
+    let time = it.time();
+    it.node(0).cluster.await_topic("a", 1, time);
+    it.network.kill();
+    it.passes(10 * SECOND);
+    assert_eq!(it.node(0).cluster.poll_awaited(), Some(1));
+    let time = it.time();
+    it.node(0).cluster.await_topic("b", 2, time);
+    assert_eq!(it.node(0).cluster.poll_awaited(), Some(2));
+}
+
+#[test]
+fn who_was_waited_for_and_never_came_is_forgotten() {
+    let mut it = World::new(1, 18);
+    let time = it.time();
+    it.node(0).cluster.await_topic("t", 1, time);
+    it.passes(15 * SECOND);
+    assert_eq!(it.node(0).cluster.interests().counts().exact, 1);
+    let time = it.time();
+    it.node(0).cluster.await_topic("t", 2, time);
+    it.passes(14 * SECOND);
+    assert_eq!(it.node(0).cluster.interests().counts().exact, 1, "its time begins anew");
+    it.passes(15 * SECOND);
+    assert_eq!(it.node(0).cluster.interests().counts().topics, 0);
+}

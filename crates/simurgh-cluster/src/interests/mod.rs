@@ -135,6 +135,21 @@ impl Interests {
         }
     }
 
+    /// A topic is to be heard for a member who is about to come, and as long as after a last one.
+    /// None comes of it by that alone: no shard has members.
+    pub fn expect(&mut self, topic: &str, now_ns: u64) {
+        let Some(at) = self.find_or_insert(topic) else { return };
+        match self.topics.get(at).map(|it| it.want[BROADCAST]) {
+            Some(Want::Yes) => {}
+            // Not what is left of the time, but all of it.
+            Some(Want::Lingers) => {
+                self.want(at, BROADCAST, Want::Yes, now_ns);
+                self.want(at, BROADCAST, Want::Lingers, now_ns);
+            }
+            _ => self.want(at, BROADCAST, Want::Lingers, now_ns),
+        }
+    }
+
     /// A topic's presences are to be heard from now on.
     pub fn begin_presence(&mut self, topic: &str, now_ns: u64) {
         let Some(at) = self.find_or_insert(topic) else { return };

@@ -62,6 +62,7 @@ impl Told {
 enum Call {
     Begin(usize, u16),
     End(usize, u16),
+    Expect(usize),
     BeginPresence(usize),
     EndPresence(usize),
     Wait(u64),
@@ -73,6 +74,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     let call = prop_oneof![
         6 => (0..40_usize, shard()).prop_map(|(topic, shard)| Call::Begin(topic, shard)),
         5 => (0..40_usize, shard()).prop_map(|(topic, shard)| Call::End(topic, shard)),
+        2 => (0..40_usize).prop_map(Call::Expect),
         2 => (0..40_usize).prop_map(Call::BeginPresence),
         2 => (0..40_usize).prop_map(Call::EndPresence),
         3 => (0..30 * SECOND).prop_map(Call::Wait),
@@ -111,7 +113,7 @@ impl Model {
     fn call(&mut self, call: &Call, now_ns: u64) {
         let at = match call {
             Call::Begin(topic, _) | Call::End(topic, _) => *topic,
-            Call::BeginPresence(topic) | Call::EndPresence(topic) => *topic,
+            Call::BeginPresence(topic) | Call::EndPresence(topic) | Call::Expect(topic) => *topic,
             Call::Wait(_) | Call::Take => return,
         };
         let topic = self.0.entry(at).or_default();
@@ -121,6 +123,8 @@ impl Model {
             Call::End(_, shard) => _ = topic.shards.remove(shard),
             Call::BeginPresence(_) => topic.has_presence = true,
             Call::EndPresence(_) => topic.has_presence = false,
+            // As if somebody had just left.
+            Call::Expect(_) => topic.idle_ns[BROADCAST] = Some(now_ns),
             Call::Wait(_) | Call::Take => {}
         }
         for (space, was_needed) in before.into_iter().enumerate() {
@@ -188,6 +192,7 @@ fn run(calls: &[Call], config: &InterestsConfig, seed: u64) {
             Call::End(topic, shard) => interests.end(&NAMES[*topic], *shard, now_ns),
             Call::BeginPresence(topic) => interests.begin_presence(&NAMES[*topic], now_ns),
             Call::EndPresence(topic) => interests.end_presence(&NAMES[*topic], now_ns),
+            Call::Expect(topic) => interests.expect(&NAMES[*topic], now_ns),
             Call::Wait(more) => {
                 now_ns += more;
                 interests.tick(now_ns);

@@ -145,9 +145,15 @@ impl<N: Node> Core<N> {
                 self.apply_unjoined(out, key, topic, effects);
             }
             JoinKind::Later(work) => {
-                self.await_join(out, key, joining, work);
+                self.await_join(out, key, joining, work, None);
                 self.apply_unjoined(out, key, topic, effects);
             }
+            JoinKind::Held { channel, reply, until } => {
+                let granted = Granted { channel, reply, effects };
+                self.await_join(out, key, joining, until, Some(granted));
+            }
+            // Only what was held is released.
+            JoinKind::Released => self.join_crashed(out, key, joining),
         }
     }
 
@@ -370,10 +376,21 @@ impl<N: Node> Core<N> {
         let Some(mut awaited) = self.no_longer_awaited(out, key, |it| it.ticket == ticket) else {
             return self.application.drop_guarded(answer);
         };
+        let granted = awaited.granted.take();
         let joining = Joining::again(&mut awaited);
-        match answer {
-            Some(join) => self.answer_join(out, key, joining, join, Vec::new()),
-            None => {
+        match (answer, granted) {
+            (Some(Join(JoinKind::Released)), Some(granted)) if joining.resume.is_some() => {
+                self.ask_missed(out, key, joining, granted);
+            }
+            (Some(Join(JoinKind::Released)), Some(granted)) => {
+                self.let_in_opted(out, key, joining, granted, None);
+            }
+            (Some(join), granted) => {
+                self.application.drop_guarded(granted);
+                self.answer_join(out, key, joining, join, Vec::new());
+            }
+            (None, granted) => {
+                self.application.drop_guarded(granted);
                 self.metrics.errors_callback_panic.add(1);
                 self.join_crashed(out, key, joining);
             }

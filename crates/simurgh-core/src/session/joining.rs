@@ -164,7 +164,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Has a socket wait for the application's word on its join. It is not read meanwhile, and what
+    /// Has a socket wait for the application's word on its join, or for what `granted` waits for. It is not read meanwhile, and what
     /// came behind waits with it; so everything is handled in the order in which it came (PROTOCOL
     /// §5.4).
     pub(super) fn await_join(
@@ -173,14 +173,16 @@ impl<N: Node> Core<N> {
         key: Key,
         joining: Joining<'_>,
         work: Deciding,
+        granted: Option<Granted>,
     ) {
         self.tickets = self.tickets.wrapping_add(1);
         let (ticket, tick) = (self.tickets, out.now().tick);
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
+            self.application.drop_guarded(granted);
             return self.application.drop_guarded(work);
         };
         socket.enter(Phase::Waiting, tick);
-        let awaited = joining.awaited(ticket, None);
+        let awaited = joining.awaited(ticket, granted);
         socket.own.get_or_insert_default().awaited = Some(Box::new(awaited));
         out.hold(key);
         self.node.decide(usize::from(self.shard), key, ticket, work);

@@ -25,6 +25,8 @@ pub(super) enum Mail {
     Core(ToCluster),
     /// Have all sockets with an id closed on all other nodes, and tell what has become of it.
     Disconnect(Box<str>, Tell),
+    /// A topic is to be heard before its member is let in, who waits to be told.
+    AwaitTopic(Box<str>, oneshot::Sender<()>),
     /// A broadcast for those who hear its topic on one other node.
     Direct(NodeId, Arc<Broadcast>),
     /// A service of another node is asked something, with these bytes.
@@ -115,6 +117,14 @@ impl Door {
         let (tell, told) = oneshot::channel();
         self.post(Mail::Disconnect(socket_id.into(), tell));
         told
+    }
+
+    /// Until a topic of other nodes is heard here, or nobody can be.
+    pub(crate) async fn await_topic(&self, topic: Box<str>) {
+        let (tell, told) = oneshot::channel();
+        self.post(Mail::AwaitTopic(topic, tell));
+        // Where the thread has ended there is nobody to be heard.
+        let _ = told.await;
     }
 
     /// Asks a service of another node something.

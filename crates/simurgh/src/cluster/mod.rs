@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
 pub(crate) use simurgh_cluster::{Answer, NodeId, State as LinkState};
+use simurgh_cluster::{NAME_BYTES_MAX, SETTINGS_MAX};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 pub(crate) use self::calls::{Calling, Service};
@@ -28,6 +29,7 @@ pub(crate) use self::run::Started;
 pub(crate) use self::view::{NodeView, View};
 use crate::error::Error;
 use crate::hub::Hub;
+use crate::secret;
 use crate::socket::Mount;
 
 /// Workers of the cluster's runtime: the adapter's work is not to keep what it received waiting.
@@ -36,6 +38,9 @@ const WORKERS: usize = 2;
 const LOOK: Duration = Duration::from_millis(10);
 /// How long a node that ends waits until the engine has what it said last.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// As what the secret is named among settings.
+const SECRET: &str = "secret_key_base";
 
 type MakeAdapter = Box<dyn FnOnce(&Handle) -> Box<dyn Adapter> + Send>;
 
@@ -82,14 +87,24 @@ pub(crate) struct Prepared {
     runtime: Runtime,
 }
 
-/// Makes the runtime of a cluster.
+/// Makes the runtime of a cluster. What its nodes must have alike is told to the others: settings
+/// of channels, and the secret, of which a hash tells nothing.
 ///
 /// # Errors
 /// The system gives no threads, or topics of these mounts have histories.
-pub(crate) fn prepare(cluster: Cluster, mounts: &[Mount]) -> Result<Prepared, Error> {
+pub(crate) fn prepare(
+    mut cluster: Cluster,
+    mounts: &[Mount],
+    secret: Option<&str>,
+) -> Result<Prepared, Error> {
     if let Some((pattern, _)) = mounts.iter().find_map(|it| it.channels.histories().next()) {
         return Err(Error::HistoryInCluster(pattern.to_string()));
     }
+    let settings = mounts.iter().flat_map(Mount::settings);
+    let secret = (Box::from(SECRET), secret.map_or(0, secret::hash));
+    let fits = |it: &(Box<str>, u64)| it.0.len() <= NAME_BYTES_MAX;
+    let settings = [secret].into_iter().chain(settings).filter(fits);
+    cluster.config.peers.settings = settings.take(SETTINGS_MAX).collect();
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("simurgh-cluster")

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use simurgh_cluster::{
     Adapter, Answer, CallNumber, Cluster, DisconnectNumber, Item, ItemPayload, NodeId, Notice,
-    Outcome, Time,
+    Outcome, PeerEvent, Time,
 };
 use simurgh_core::{Broadcast, Node, ToCluster};
 use simurgh_proto::message::events;
@@ -68,6 +68,8 @@ pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
             door,
             waiting: HashMap::new(),
             calls: HashMap::new(),
+            awaits: HashMap::new(),
+            last_await: 0,
             mail: Vec::new(),
             frame: Vec::new(),
             bye_ns: None,
@@ -106,6 +108,9 @@ struct Thread {
     waiting: HashMap<DisconnectNumber, Tell>,
     /// And for the answer to a call.
     calls: HashMap<CallNumber, TellAnswer>,
+    /// And until topics are heard, by number.
+    awaits: HashMap<u64, oneshot::Sender<()>>,
+    last_await: u64,
     mail: Vec<Mail>,
     /// Where frames of broadcasts are written that have none yet.
     frame: Vec<u8>,
@@ -124,10 +129,12 @@ impl Thread {
     ) -> Poll<()> {
         for round in 0.. {
             let time = now(&self.shard.hub);
+            // Before the mail, and heard after it: who was told that it is a member before another
+            // node spoke is one by then.
+            let has_more = self.node.receive(context);
             let has_mail = self.take_mail(time);
+            self.node.hear(time, &mut self.shard);
             self.node.tick(time, &mut self.shard);
-            self.node.settle(time);
-            let has_more = self.node.poll(context, time, &mut self.shard);
             let has_said = self.node.settle(time);
             if self.bye_ns.is_some_and(|until| self.node.is_flushed() || until <= time.ns) {
                 return Poll::Ready(());
@@ -161,6 +168,11 @@ impl Thread {
                 Mail::Core(what) => self.is_told(what, time),
                 Mail::Disconnect(socket_id, tell) => {
                     self.disconnect(&socket_id, Some(tell), time);
+                }
+                Mail::AwaitTopic(topic, tell) => {
+                    self.last_await += 1;
+                    self.awaits.insert(self.last_await, tell);
+                    self.node.await_topic(&topic, self.last_await, time);
                 }
                 Mail::Direct(node, broadcast) => {
                     self.publish(&broadcast, Some(node), time);
@@ -249,6 +261,15 @@ impl Thread {
         }
     }
 
+    /// Tells who waits for topics that they are heard.
+    fn tell_awaits(&mut self) {
+        while let Some(number) = self.node.poll_awaited() {
+            if let Some(tell) = self.awaits.remove(&number) {
+                let _ = tell.send(());
+            }
+        }
+    }
+
     /// Tells what calls of this node are answered.
     fn tell_answers(&mut self) {
         for (number, answer) in self.shard.answers.drain(..) {
@@ -280,6 +301,7 @@ impl Thread {
     fn tell(&mut self) {
         self.tell_outcomes();
         self.tell_answers();
+        self.tell_awaits();
         let mut has_changed = false;
         while let Some(notice) = self.node.poll_notice() {
             has_changed = true;
@@ -292,7 +314,7 @@ impl Thread {
                 Notice::Lost(interests) => {
                     tracing::warn!(interests, "cluster: broadcasts of other nodes may be lost");
                 }
-                Notice::Peer(event) => tracing::info!(?event, "cluster"),
+                Notice::Peer(event) => self.tell_of_peer(event),
             }
         }
         let time = now(&self.shard.hub);
@@ -305,6 +327,36 @@ impl Thread {
             view.is_draining = self.shard.hub.drain_began.get().is_some();
             (view.dropped_at_door, view.dropped_at_shards) =
                 (self.door.dropped(), self.shard.dropped);
+        }
+    }
+
+    /// Says what has become of another node, and what is to be done if something is wrong.
+    fn tell_of_peer(&self, event: PeerEvent) {
+        let name = |id: NodeId| {
+            let peer = self.node.peers().get(id);
+            peer.map(|it| it.beat().name.to_string()).unwrap_or_default()
+        };
+        match event {
+            PeerEvent::Joined(id) => tracing::info!(node = name(id), %id, "cluster: a node"),
+            PeerEvent::Silent(id) => tracing::warn!(node = name(id), %id, "cluster: not heard"),
+            PeerEvent::Back(id) => tracing::info!(node = name(id), %id, "cluster: heard again"),
+            PeerEvent::Gone(id, why) => tracing::warn!(%id, ?why, "cluster: a node is gone"),
+            PeerEvent::NameConflict { name, nodes } => {
+                let [one, other] = nodes.map(|it| it.to_string());
+                tracing::warn!(%name, one, other, "cluster: two nodes have one name: give each \
+                    its own (name)");
+            }
+            PeerEvent::SettingsDiffer { node: id, pattern } => {
+                tracing::warn!(%pattern, node = name(id), %id, "cluster: another node has other \
+                    settings for this: make them alike");
+            }
+            PeerEvent::Incompatible(id) => {
+                tracing::warn!(node = name(id), %id, "cluster: neither understands the other: \
+                    their versions are too far apart");
+            }
+            PeerEvent::EnvelopeVersion(version) => {
+                tracing::debug!(?version, "cluster: envelopes");
+            }
         }
     }
 }

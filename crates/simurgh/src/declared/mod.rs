@@ -157,6 +157,10 @@ pub struct ChannelSpec {
     /// costs nothing.
     #[serde(deserialize_with = "history::deserialize")]
     pub history: Option<HistoryRule>,
+    /// Whether joins are answered only once what other nodes of a cluster say on the topic is heard
+    /// here (docs/CLUSTER.md); for the first member of a topic that is a millisecond or so. Default:
+    /// `false`: what another node says in that time may be missed.
+    pub wait_for_interest: bool,
     /// The events members may send.
     pub event: Vec<EventSpec>,
 }
@@ -231,6 +235,7 @@ impl ChannelSpec {
         "members_max",
         "presence",
         "history",
+        "wait_for_interest",
         "event",
     ];
 }
@@ -322,6 +327,8 @@ fn mount_of(
             .shapes(move |event| shapes.shape(event))
             .prepares(move |message| Box::new(prepares.prepare(message)))
             .channel_limits(check::limits(spec, message_bytes_max));
+        let mount = mount.alike(format!("{:?} {:?}", spec.presence, spec.members_max));
+        let mount = if spec.wait_for_interest { mount.wait_for_interest() } else { mount };
         match spec.history {
             Some(history) => mount.history(history),
             None => mount,

@@ -181,3 +181,39 @@ fn a_decision_does_not_release_who_published_too_much() {
     assert!(it.out.deeds().is_empty() && it.out.is_held(key));
     assert_eq!(it.out.peer(key).socket.phase(), Phase::Open);
 }
+
+/// What the join function did waits with the channel, and nothing is lost of it.
+#[test]
+fn a_client_that_is_held_is_let_in_with_all_that_its_join_did() {
+    let held = |payload: &str| match payload {
+        "1" => Join::ok(scripted(standard)).after(async {}).after(async {}),
+        "2" => Join::later(async { Join::ok(scripted(standard)).after(async {}) }),
+        "3" => Join::later(async { Join::ok(scripted(standard)) }).after(async {}),
+        _ => Join::ok(scripted(standard)).after(async { crash() }).reply(Payload::NULL),
+    };
+    let mut it = stage(mount(move |ctx, payload| {
+        ctx.push("early", Payload::EMPTY_OBJECT);
+        held(payload.json().unwrap())
+    }));
+    for (payload, decisions) in [("1", 1), ("2", 2), ("3", 2)] {
+        let key = it.opens(Wire::V2);
+        it.says(key, &format!(r#"[1,1,"t","phx_join",{payload}]"#));
+        let is_member = |it: &Stage| it.core.metrics.channels.value();
+        let before = is_member(&it);
+        for _ in 0..decisions {
+            assert!(it.hears(key).is_empty() && is_member(&it) == before);
+            it.decides();
+        }
+        let early = r#"[1,null,"t","early",{}]"#.to_owned();
+        let with_early = vec![ok(1, 1, "t", "{}"), early];
+        let expected = if payload == "1" { with_early } else { vec![ok(1, 1, "t", "{}")] };
+        assert_eq!((it.hears(key), is_member(&it)), (expected, before + 1));
+    }
+    let key = it.opens(Wire::V2);
+    it.says(key, r#"[1,1,"t","phx_join",4]"#);
+    it.decides();
+    assert_eq!(it.hears(key), [refused(1, 1, "t", "join crashed")]);
+    it.says(key, r#"[1,2,"t","phx_join",1]"#);
+    it.core.join_overdue(&mut it.out, key);
+    assert_eq!(it.hears(key), [refused(1, 2, "t", "join timed out")]);
+}
