@@ -126,6 +126,13 @@ pub(super) const NODES: &[Column<NodeRow>] = &[
     ),
     number("memory", memory, |row| figure(row, |it| it.resident_bytes)),
     number("CPU %", |row| share(row, cpu), |row| real(row, cpu)),
+];
+
+pub(super) const LIVES: &[Column<NodeRow>] = &[
+    words("node", node, |row| Value::Text(row.name.clone())),
+    words("id", |row| visible(&row.id), |row| Value::Text(row.id.clone())),
+    words("version", |row| visible(&row.version), |row| Value::Text(row.version.clone())),
+    words("state", |row| visible(&row.state), |row| Value::Text(row.state.clone())),
     number(
         "beat",
         |row| maybe(row.heard_ms.map(|it| it as f64)),
@@ -138,8 +145,6 @@ pub(super) const NODES: &[Column<NodeRow>] = &[
         |row| of(row.delay_ms.unwrap_or(0)),
     ),
     number("clock", clock, |row| Value::Number(row.clock_offset_ms.unwrap_or(0) as f64)),
-    words("version", |row| visible(&row.version), |row| Value::Text(row.version.clone())),
-    words("id", |row| visible(&row.id), |row| Value::Text(row.id.clone())),
 ];
 
 fn node(row: &NodeRow) -> String {

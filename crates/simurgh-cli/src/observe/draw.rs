@@ -154,16 +154,27 @@ fn cluster(app: &App, frame: &mut Frame<'_>, area: Rect) {
         facts.into_iter().map(|(name, value)| fact(name, value)).collect();
     // Warnings are many, and nodes come first.
     let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(area.height / 2);
-    let [facts, _, nodes] =
-        Layout::vertical([Constraint::Length(height), Constraint::Length(1), Constraint::Fill(1)])
-            .areas(area);
+    let parts = [
+        Constraint::Length(height),
+        Constraint::Length(1),
+        Constraint::Fill(1),
+        Constraint::Fill(1),
+    ];
+    let [facts, _, figures, lives] = Layout::vertical(parts).areas(area);
     frame.render_widget(Paragraph::new(lines), facts);
     let more = match cluster.more_nodes {
         0 => String::new(),
         more => format!(", {} more", grouped(more)),
     };
     let title = format!("{} nodes{more}; * is the one that is asked", cluster.nodes.len());
-    sorted_table(app, &title, columns::NODES, &cluster.nodes, app.nodes_sort, frame, nodes);
+    let sort = app.nodes_sort;
+    let rows = match columns::NODES.get(sort.column) {
+        Some(column) => sorted(&cluster.nodes, column, sort.is_falling),
+        None => cluster.nodes.iter().collect(),
+    };
+    table(frame, figures, &title, columns::NODES, &rows, app.selected, Some(sort));
+    let title = "as the one that is asked hears them";
+    table(frame, lives, title, columns::LIVES, &rows, app.selected, None);
 }
 
 fn falling(column: usize) -> Option<Sort> {

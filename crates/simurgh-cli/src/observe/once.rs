@@ -84,6 +84,8 @@ fn cluster_text(client: &Client, is_json: bool) -> Result<String, Problem> {
     }
     let _ = writeln!(text, "\nNodes; * is the one that was asked");
     table(&mut text, columns::NODES, &cluster.nodes);
+    let _ = writeln!(text, "\nAs that one hears them");
+    table(&mut text, columns::LIVES, &cluster.nodes);
     Ok(text)
 }
 

@@ -241,7 +241,7 @@ fn a_cluster_is_shown_with_all_its_nodes_and_what_is_wrong_with_them() {
         &app,
         &[
             "6 cluster",
-            "up for 60 s",
+            "up for 60.00 s",
             "3 (1 did not answer), 537 sockets, 1,060 channels",
             "12 of 4,096 exact",
             "bytes 3",
@@ -249,8 +249,9 @@ fn a_cluster_is_shown_with_all_its_nodes_and_what_is_wrong_with_them() {
             "shares its name with another",
             "has other settings for rooms:\\u{1b}[2J<b>\\u{202e}",
             "amber *",
-            "1.5 ms",
-            "-20 ms",
+            "1.50 ms",
+            "-20.0 ms",
+            "presences",
             "1-6 Tab",
         ],
     );
