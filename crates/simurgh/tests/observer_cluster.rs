@@ -231,12 +231,48 @@ fn a_node_whose_link_is_away_shows_why_and_what_it_knew() {
     assert!(it["link"]["why"].as_str().is_some_and(|it| !it.is_empty()), "{it}");
     assert_eq!((names(&it), &it["nodes"][1]["figures"]), (vec!["a", "b"], &Value::Null));
     assert!(it["nodes"][0]["figures"].is_object(), "its own are there");
-    assert_eq!(get(&a, "/observer/api/overview")["cluster"].as_str().is_some(), true);
+    wait_for(&a, "/observer/api/overview", |it| it["cluster"] == "away");
     engine.network.restart(simurgh_cluster::loopback::Data::Stays);
     let it = wait_for(&a, CLUSTER, |it| it["nodes"][1]["figures"].is_object());
     assert_eq!(it["link"]["reconnects"], 1);
     let text = metrics(&b);
     assert!(text.contains("\nsimurgh_cluster_reconnects_total 1\n"), "{text}");
+}
+
+#[test]
+fn nodes_that_differ_or_share_a_name_are_marked() {
+    let engine = Engine::start();
+    let with = |secret: &str, name: &str| {
+        let secret = secret.repeat(32);
+        let builder = builder().configure(move |config| config.secret_key_base = Some(secret));
+        start(engine.node(builder, name))
+    };
+    let (a, _b) = (with("x", "a"), with("y", "b"));
+    let it = wait_for(&a, CLUSTER, |it| it["nodes"][1]["differing"] == json!(["secret_key_base"]));
+    assert_eq!(
+        (&it["nodes"][0]["differing"], &it["nodes"][1]["has_namesake"]),
+        (&json!([]), &json!(false))
+    );
+    let body = it.to_string();
+    assert!(!body.contains("xxxx") && !body.contains("yyyy"), "{body}");
+    let _third = with("x", "a");
+    let it = wait_for(&a, CLUSTER, |it| it["nodes"][0]["has_namesake"] == true);
+    assert_eq!(names(&it), ["a", "a", "b"]);
+    assert_eq!(it["nodes"][1]["has_namesake"], true);
+}
+
+#[test]
+fn a_node_that_drains_says_so() {
+    let engine = Engine::start();
+    let builder = builder().configure(|config| config.drain_time = Duration::from_secs(5));
+    let (a, b) = (start(engine.node(builder, "a")), start(engine.node(self::builder(), "b")));
+    let _clients: Vec<Client> = (0..20).map(|_| Client::v2(&a)).collect();
+    wait_for(&b, CLUSTER, |it| it["nodes"][1]["figures"]["sockets"] == 20);
+    let drained = std::thread::spawn(move || a.drain().unwrap());
+    let it = wait_for(&b, CLUSTER, |it| it["nodes"][1]["is_draining"] == true);
+    assert_eq!(it["nodes"][1]["state"], "draining");
+    drained.join().unwrap();
+    wait_for(&b, CLUSTER, |it| it["nodes"].as_array().unwrap().len() == 1);
 }
 
 /// Somebody who may publish at the engine, speaks as a node does, and is no server of ours.
