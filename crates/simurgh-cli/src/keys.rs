@@ -4,6 +4,7 @@
 
 mod history;
 mod key;
+mod presence;
 mod read;
 
 use crate::units;
@@ -13,14 +14,16 @@ use read::{boolean, list, scalar};
 /// All keys, in the order of [`Layer`](crate::layer::Layer).
 pub(crate) const ALL: &[Key] = &all();
 
-const fn all() -> [Key; GENERAL.len() + history::KEYS.len()] {
-    let mut all = [GENERAL[0]; GENERAL.len() + history::KEYS.len()];
-    let mut at = 0;
+const PARTS: [&[Key]; 3] = [GENERAL, presence::KEYS, history::KEYS];
+
+const fn all() -> [Key; GENERAL.len() + presence::KEYS.len() + history::KEYS.len()] {
+    let mut all = [GENERAL[0]; GENERAL.len() + presence::KEYS.len() + history::KEYS.len()];
+    let (mut at, mut part, mut before) = (0, 0, 0);
     while at < all.len() {
-        all[at] = match at < GENERAL.len() {
-            true => GENERAL[at],
-            false => history::KEYS[at - GENERAL.len()],
-        };
+        while at - before == PARTS[part].len() {
+            (before, part) = (at, part + 1);
+        }
+        all[at] = PARTS[part][at - before];
         at += 1;
     }
     all
@@ -245,71 +248,6 @@ const GENERAL: &[Key] = &[
                 and the publish API answers 503",
         cost: "up to so much memory per shard",
         set: |layer, value| scalar(&mut layer.mailbox_bytes_max, value, units::bytes),
-    },
-    Key {
-        name: "presence_interval",
-        takes: "a time such as \"50ms\"",
-        default: "\"50ms\"",
-        example: None,
-        about: "A topic's changes of presence are told once in so long, as one diff; the first \
-                after a quiet while at once",
-        cost: "one broadcast a topic in so long, while there are changes",
-        set: |layer, value| scalar(&mut layer.presence_interval, value, units::duration),
-    },
-    Key {
-        name: "presence_list_max",
-        takes: "a whole number; 0 tells no lists",
-        default: "1000",
-        example: None,
-        about: "A topic with more presences tells its members their number and a sample in place \
-                of a list",
-        cost: "n joins to one topic cost lists of n²/2 presences up to there",
-        set: |layer, value| scalar(&mut layer.presence_list_max, value, units::presences),
-    },
-    Key {
-        name: "presence_summary_interval",
-        takes: "a time such as \"5s\"",
-        default: "\"5s\"",
-        example: None,
-        about: "How often that number is told, while it changes",
-        cost: "one broadcast a large topic in so long",
-        set: |layer, value| scalar(&mut layer.presence_summary_interval, value, units::duration),
-    },
-    Key {
-        name: "presence_sample",
-        takes: "a whole number",
-        default: "20",
-        example: None,
-        about: "Keys in the sample of a topic with more presences than presence_list_max",
-        cost: "so many metas beside the number",
-        set: |layer, value| scalar(&mut layer.presence_sample, value, units::presences),
-    },
-    Key {
-        name: "presence_key_bytes_max",
-        takes: "a size such as \"256B\" or a number of bytes, from 32",
-        default: "256",
-        example: None,
-        about: "The longest key of a presence",
-        cost: "so much memory a presence",
-        set: |layer, value| scalar(&mut layer.presence_key_bytes_max, value, units::key_bytes),
-    },
-    Key {
-        name: "presence_meta_bytes_max",
-        takes: "a size such as \"4KiB\" or a number of bytes",
-        default: "\"4KiB\"",
-        example: None,
-        about: "The longest meta of a presence, as JSON text",
-        cost: "so much memory a presence, and in each list and diff with it",
-        set: |layer, value| scalar(&mut layer.presence_meta_bytes_max, value, units::bytes),
-    },
-    Key {
-        name: "presence_channel_entries_max",
-        takes: "a whole number from 1",
-        default: "16",
-        example: None,
-        about: "Presences one channel of one client may have; more are refused",
-        cost: "so many times the above, for each channel",
-        set: |layer, value| scalar(&mut layer.presence_channel_entries_max, value, units::entries),
     },
     Key {
         name: "check_origin",

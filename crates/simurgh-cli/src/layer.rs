@@ -79,20 +79,6 @@ layer! {
     decision_timeout: Duration,
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     mailbox_bytes_max: usize,
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
-    presence_interval: Duration,
-    #[arg(long, value_name = "N", value_parser = units::presences)]
-    presence_list_max: usize,
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
-    presence_summary_interval: Duration,
-    #[arg(long, value_name = "N", value_parser = units::presences)]
-    presence_sample: usize,
-    #[arg(long, value_name = "SIZE", value_parser = units::key_bytes)]
-    presence_key_bytes_max: usize,
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
-    presence_meta_bytes_max: usize,
-    #[arg(long, value_name = "N", value_parser = units::entries)]
-    presence_channel_entries_max: usize,
     #[arg(long, value_name = "ORIGINS", value_parser = units::check_origin)]
     check_origin: Choice<CheckOrigin>,
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = units::host)]
@@ -153,6 +139,22 @@ layer! {
     longpoll: Choice<Duration>,
     #[arg(long, value_name = "N", value_parser = units::members)]
     announce_joins_up_to: u32,
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    presence_interval: Duration,
+    #[arg(long, value_name = "TIME", value_parser = units::duration_or_zero)]
+    presence_leave_delay: Duration,
+    #[arg(long, value_name = "N", value_parser = units::presences)]
+    presence_list_max: usize,
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    presence_summary_interval: Duration,
+    #[arg(long, value_name = "N", value_parser = units::presences)]
+    presence_sample: usize,
+    #[arg(long, value_name = "SIZE", value_parser = units::key_bytes)]
+    presence_key_bytes_max: usize,
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    presence_meta_bytes_max: usize,
+    #[arg(long, value_name = "N", value_parser = units::entries)]
+    presence_channel_entries_max: usize,
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     history_bytes_max: usize,
     #[arg(long, value_name = "N", value_parser = units::presences)]

@@ -341,6 +341,7 @@ fn complete_history(layer: &Layer, history: &mut HistoryConfig) {
 
 fn complete_presence(layer: &Layer, presence: &mut PresenceConfig) {
     presence.interval = layer.presence_interval.unwrap_or(presence.interval);
+    presence.leave_delay = layer.presence_leave_delay.unwrap_or(presence.leave_delay);
     presence.list_max = layer.presence_list_max.unwrap_or(presence.list_max);
     let summary_interval = layer.presence_summary_interval;
     presence.summary_interval = summary_interval.unwrap_or(presence.summary_interval);

@@ -305,6 +305,7 @@ fn presence(rng: &mut Rng, payload_bytes_max: usize) -> PresenceConfig {
     let longest = (400 << 10).min(payload_bytes_max);
     let meta_bytes_max = if rng.u8(..) < 24 { longest } else { [4096, 60][rng.usize(..2)] };
     PresenceConfig {
+        leave_delay: Duration::ZERO,
         interval,
         list_max,
         summary_interval: interval + [0, 50, 2_000][rng.usize(..3)] * ms,

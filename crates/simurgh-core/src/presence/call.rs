@@ -15,6 +15,10 @@ use simurgh_presence::FromPeers;
 pub struct PresenceConfig {
     /// A topic's changes are told once in so long; the first after a quiet while at once.
     pub interval: Duration,
+    /// Members are told of a leave only after so long, unless the same key is here again before, on
+    /// this node or on another: then of both at once, as of an update. For rolling restarts, in
+    /// which clients come back on another node. Zero: at once.
+    pub leave_delay: Duration,
     /// A topic with more entries tells its members their number and a sample in place of a list.
     pub list_max: usize,
     /// How often the number is told while it changes.
@@ -35,6 +39,7 @@ impl Default for PresenceConfig {
     fn default() -> Self {
         Self {
             interval: Duration::from_millis(50),
+            leave_delay: Duration::ZERO,
             list_max: 1000,
             summary_interval: Duration::from_secs(5),
             sample: 20,

@@ -9,6 +9,7 @@ mod abroad;
 mod between;
 pub(crate) mod call;
 pub(crate) mod handle;
+mod held;
 pub(crate) mod home;
 mod peers;
 mod say;

@@ -1,6 +1,7 @@
 //! Who is told of whom, when, and what is left afterwards.
 
 mod between;
+mod held;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

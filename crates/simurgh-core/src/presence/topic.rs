@@ -8,9 +8,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use simurgh_presence::{Owner, Table};
+use simurgh_presence::{Diff, Owner, Table};
 
 use super::call::{PresenceCall, PresenceConfig, SharedEvent};
+use super::held::Held;
 use super::peers::Peers;
 use super::say::Say;
 use crate::clock::nanoseconds;
@@ -40,6 +41,8 @@ pub(super) struct Topic {
     summary: (Option<usize>, u64),
     /// What other nodes make necessary; none on a node of its own.
     pub(super) peers: Option<Box<Peers>>,
+    /// Leaves that members are not told yet; none, where they are told at once.
+    held: Option<Box<Held>>,
 }
 
 impl Topic {
@@ -57,6 +60,7 @@ impl Topic {
         Self {
             table,
             peers,
+            held: None,
             asking: Vec::new(),
             state: None,
             getting: VecDeque::new(),
@@ -135,10 +139,11 @@ impl Topic {
                 false => after(counted_ns, config.summary_interval).max(told_ns),
             };
         }
-        match self.table.has_changes() || !self.asking.is_empty() {
-            true => told_ns,
-            false => None,
+        if self.table.has_changes() || !self.asking.is_empty() {
+            return told_ns;
         }
+        let held_ns = self.held.as_ref().and_then(|it| it.next_ns())?;
+        Some(held_ns).max(told_ns)
     }
 
     /// Tells what has changed since the last time.
@@ -160,8 +165,9 @@ impl Topic {
         self.told_ns = Some(now_ns);
         let was_summary = self.is_summary;
         self.is_summary = self.is_too_long(config, bytes_max);
-        let diff = self.table.take_diff();
+        let diff = self.diff(config, now_ns);
         if self.is_summary {
+            self.held = None;
             return self.tell_summary(was_summary, config, now_ns, said);
         }
         let diff = diff.map(|diff| {
@@ -172,6 +178,7 @@ impl Topic {
         // From a sample back to a list, or by more than fits: everybody gets it anew.
         let is_oversize = diff.as_ref().is_some_and(|diff| diff.len() > bytes_max);
         if was_summary || is_oversize {
+            self.held = None;
             said.extend(was_summary.then_some(Say::Keep(None)));
             self.asking.clear();
             if !was_summary {
@@ -187,6 +194,19 @@ impl Topic {
             self.is_shared = false;
             self.getting = std::mem::take(&mut self.asking).into();
         }
+    }
+
+    /// What has changed, of which members are to hear now.
+    fn diff(&mut self, config: &PresenceConfig, now_ns: u64) -> Option<Diff> {
+        let diff = self.table.take_diff();
+        let has_left = diff.as_ref().is_some_and(|diff| !diff.leaves.is_empty());
+        if self.held.is_none() && (config.leave_delay.is_zero() || !has_left) {
+            return diff;
+        }
+        let held = self.held.get_or_insert_default();
+        let diff = held.hold(diff.unwrap_or_default(), config.leave_delay, now_ns);
+        self.held.take_if(|held| held.is_empty());
+        diff
     }
 
     /// Whether there are more entries than a list takes, or more bytes than a reader does. A tenth
@@ -261,7 +281,7 @@ impl Topic {
     /// sake of channels on this one.
     pub(super) fn is_done(&self) -> bool {
         let is_kept = match &self.peers {
-            None => !self.table.is_empty() || self.table.has_changes(),
+            None => !self.table.is_empty() || self.table.has_changes() || self.held.is_some(),
             Some(peers) => {
                 !peers.is_unused() || self.table.has_delta() || peers.repeats_ns().is_some()
             }

@@ -14,7 +14,7 @@ use crate::context::{Effect, Prepared};
 use crate::core::{Core, Received};
 use crate::effects::InHand;
 use crate::frames::say;
-use crate::history::call::{Ask, AskedBy, HistoryMail, Missed, Opted};
+use crate::history::call::{Ask, AskedBy, HistoryMail, Opted};
 use crate::history::departures::Rejoin;
 use crate::mail::Mail;
 use crate::mount::{Kind, Mount};
@@ -23,7 +23,7 @@ use crate::outcome::Outcome;
 use crate::presence::call::home;
 use crate::registry::{COUNTED, Holds, POSITIONS, Subscriber, WITHOUT_JOIN_REF};
 use crate::session::joining::{Joining, resume};
-use crate::socket::{AwaitedJoin, Granted, Phase, Resuming};
+use crate::socket::{Granted, Phase, Resuming};
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 
@@ -122,7 +122,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Carries out what a join function said.
-    fn answer_join(
+    pub(super) fn answer_join(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
@@ -158,7 +158,7 @@ impl<N: Node> Core<N> {
     }
 
     /// Asks what a client has missed that is let in, and has its socket wait for that.
-    fn ask_missed(
+    pub(super) fn ask_missed(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
@@ -208,40 +208,20 @@ impl<N: Node> Core<N> {
         self.node.post(home, Mail::History(HistoryMail::Ask(Box::new(ask))));
     }
 
-    /// What a client has missed whose socket waits for that.
-    pub(crate) fn heard_missed(
-        &mut self,
-        out: &mut impl Sockets,
-        key: Key,
-        ticket: u32,
-        (missed, own): (Arc<Missed>, usize),
-    ) {
-        let is_it = |it: &AwaitedJoin| it.ticket == ticket;
-        let Some(mut awaited) = self.no_longer_awaited(out, key, is_it) else { return };
-        let Some(granted) = awaited.granted.take() else { return };
-        let resume = awaited.resume.as_deref().map(|it| &it.said);
-        let client = resume.map_or(0, |resume| self.client(resume));
-        let partial = resume.is_some_and(|resume| self.wants_part(&awaited.topic, resume));
-        let new = awaited.is_new.then(|| resume.and_then(|resume| resume.id.clone()));
-        let joining = Joining::again(&mut awaited);
-        let opted = Opted { client, new, partial, missed, own };
-        self.let_in_opted(out, key, joining, granted, Some(opted));
-    }
-
     /// Whether a client wants what is still there if something is not. Of what is left of others'
     /// there is no telling whose it is.
-    fn wants_part(&self, topic: &str, resume: &Resume) -> bool {
+    pub(super) fn wants_part(&self, topic: &str, resume: &Resume) -> bool {
         resume.partial && !self.is_only_own(topic)
     }
 
     /// As whom a client joins: the same on all shards.
-    fn client(&self, resume: &Resume) -> u64 {
+    pub(super) fn client(&self, resume: &Resume) -> u64 {
         resume.id_hash(CLIENT_SEED).unwrap_or(0)
     }
 
     /// The same for a client that is told where kept broadcasts stand.
     #[inline(never)]
-    fn let_in_opted(
+    pub(super) fn let_in_opted(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
@@ -362,51 +342,6 @@ impl<N: Node> Core<N> {
                 None
             }
         }
-    }
-
-    /// What was awaited has come, or something that is not awaited any more; no answer is one that
-    /// panicked.
-    pub(crate) fn joined(
-        &mut self,
-        out: &mut impl Sockets,
-        key: Key,
-        ticket: u32,
-        answer: Option<Join>,
-    ) {
-        let Some(mut awaited) = self.no_longer_awaited(out, key, |it| it.ticket == ticket) else {
-            return self.application.drop_guarded(answer);
-        };
-        let granted = awaited.granted.take();
-        let joining = Joining::again(&mut awaited);
-        match (answer, granted) {
-            (Some(Join(JoinKind::Released)), Some(granted)) if joining.resume.is_some() => {
-                self.ask_missed(out, key, joining, granted);
-            }
-            (Some(Join(JoinKind::Released)), Some(granted)) => {
-                self.let_in_opted(out, key, joining, granted, None);
-            }
-            (Some(join), granted) => {
-                self.application.drop_guarded(granted);
-                self.answer_join(out, key, joining, join, Vec::new());
-            }
-            (None, granted) => {
-                self.application.drop_guarded(granted);
-                self.metrics.errors_callback_panic.add(1);
-                self.join_crashed(out, key, joining);
-            }
-        }
-    }
-
-    /// The application has not decided in time: the client is told so.
-    pub(crate) fn join_overdue(&mut self, out: &mut impl Sockets, key: Key) {
-        let Some(mut awaited) = self.no_longer_awaited(out, key, |_| true) else { return };
-        self.metrics.errors_decision_timeout.add(1);
-        self.metrics.joins_refused.add(1);
-        if let Some(granted) = awaited.granted.take() {
-            self.application.drop_guarded(granted);
-        }
-        let joining = Joining::again(&mut awaited);
-        self.refuse_join(out, key, joining, session::JOIN_TIMED_OUT);
     }
 }
 

@@ -164,9 +164,9 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// Has a socket wait for the application's word on its join, or for what `granted` waits for. It is not read meanwhile, and what
-    /// came behind waits with it; so everything is handled in the order in which it came (PROTOCOL
-    /// §5.4).
+    /// Has a socket wait for the application's word on its join, or for what `granted` waits for.
+    /// It is not read meanwhile, and what came behind waits with it; so everything is handled in
+    /// the order in which it came (PROTOCOL §5.4).
     pub(super) fn await_join(
         &mut self,
         out: &mut impl Sockets,

@@ -2,6 +2,7 @@
 //! and ends.
 
 mod behind;
+mod decided;
 mod join;
 mod joining;
 mod limited;

@@ -139,3 +139,29 @@ impl Prepared {
         Ok(started)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use simurgh_core::Join;
+
+    use super::*;
+    use crate::History;
+
+    fn mount() -> Mount {
+        let refuse =
+            |_: &mut crate::Context<'_>, _: crate::Payload<'_>| Join::error(crate::Payload::NULL);
+        Mount::new("/socket").channel("room:*", refuse)
+    }
+
+    #[test]
+    fn what_nodes_must_have_alike_is_told_by_pattern() {
+        let of = |mount: Mount| mount.settings().collect::<Vec<_>>();
+        let usual = of(mount());
+        assert_eq!(&*usual[0].0, "/socket/websocket room:*");
+        assert_eq!(of(mount().wait_for_interest()), usual, "each node may wait as it likes");
+        let others = [mount().history(History::default()), mount().alike("present".to_owned())];
+        for other in others {
+            assert_ne!(of(other), usual);
+        }
+    }
+}

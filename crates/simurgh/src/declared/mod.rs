@@ -157,9 +157,9 @@ pub struct ChannelSpec {
     /// costs nothing.
     #[serde(deserialize_with = "history::deserialize")]
     pub history: Option<HistoryRule>,
-    /// Whether joins are answered only once what other nodes of a cluster say on the topic is heard
-    /// here (docs/CLUSTER.md); for the first member of a topic that is a millisecond or so. Default:
-    /// `false`: what another node says in that time may be missed.
+    /// Whether joins are answered only once what other nodes of a cluster say on the topic is
+    /// heard here (docs/CLUSTER.md); for the first member of a topic that is a millisecond or so.
+    /// Default: `false`: what another node says in that time may be missed.
     pub wait_for_interest: bool,
     /// The events members may send.
     pub event: Vec<EventSpec>,

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use simurgh_presence::{Meta, Owner};
@@ -119,7 +120,10 @@ fn channel(membership: u32) -> ChannelId {
 impl World {
     fn new(seed: u64, loss: u64) -> Self {
         let nodes = (1..=3).map(|n| Node::new(n << 16)).collect();
-        let (config, dice) = (PresenceConfig::default(), Dice(seed));
+        // In some worlds leaves are held.
+        let leave_delay = Duration::from_millis([0, 0, 300][seed as usize % 3]);
+        let config = PresenceConfig { leave_delay, ..PresenceConfig::default() };
+        let dice = Dice(seed);
         Self { nodes, sent: Vec::new(), dice, now_ns: 1, loss, next: 0, config }
     }
 

@@ -1,0 +1,82 @@
+//! What a join waited for has come: the application's word, what its client has missed, or the end
+//! of its time.
+
+use std::sync::Arc;
+
+use simurgh_proto::session::server as session;
+use simurgh_reactor::Key;
+
+use super::joining::Joining;
+use crate::channel::{Join, JoinKind};
+use crate::core::Core;
+use crate::history::call::{Missed, Opted};
+use crate::node::Node;
+use crate::socket::AwaitedJoin;
+use crate::sockets::Sockets;
+
+impl<N: Node> Core<N> {
+    /// What a client has missed whose socket waits for that.
+    pub(crate) fn heard_missed(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        ticket: u32,
+        (missed, own): (Arc<Missed>, usize),
+    ) {
+        let is_it = |it: &AwaitedJoin| it.ticket == ticket;
+        let Some(mut awaited) = self.no_longer_awaited(out, key, is_it) else { return };
+        let Some(granted) = awaited.granted.take() else { return };
+        let resume = awaited.resume.as_deref().map(|it| &it.said);
+        let client = resume.map_or(0, |resume| self.client(resume));
+        let partial = resume.is_some_and(|resume| self.wants_part(&awaited.topic, resume));
+        let new = awaited.is_new.then(|| resume.and_then(|resume| resume.id.clone()));
+        let joining = Joining::again(&mut awaited);
+        let opted = Opted { client, new, partial, missed, own };
+        self.let_in_opted(out, key, joining, granted, Some(opted));
+    }
+
+    /// What was awaited has come, or something that is not awaited any more; no answer is one that
+    /// panicked.
+    pub(crate) fn joined(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        ticket: u32,
+        answer: Option<Join>,
+    ) {
+        let Some(mut awaited) = self.no_longer_awaited(out, key, |it| it.ticket == ticket) else {
+            return self.application.drop_guarded(answer);
+        };
+        let granted = awaited.granted.take();
+        let joining = Joining::again(&mut awaited);
+        match (answer, granted) {
+            (Some(Join(JoinKind::Released)), Some(granted)) if joining.resume.is_some() => {
+                self.ask_missed(out, key, joining, granted);
+            }
+            (Some(Join(JoinKind::Released)), Some(granted)) => {
+                self.let_in_opted(out, key, joining, granted, None);
+            }
+            (Some(join), granted) => {
+                self.application.drop_guarded(granted);
+                self.answer_join(out, key, joining, join, Vec::new());
+            }
+            (None, granted) => {
+                self.application.drop_guarded(granted);
+                self.metrics.errors_callback_panic.add(1);
+                self.join_crashed(out, key, joining);
+            }
+        }
+    }
+
+    /// The application has not decided in time: the client is told so.
+    pub(crate) fn join_overdue(&mut self, out: &mut impl Sockets, key: Key) {
+        let Some(mut awaited) = self.no_longer_awaited(out, key, |_| true) else { return };
+        self.metrics.errors_decision_timeout.add(1);
+        self.metrics.joins_refused.add(1);
+        if let Some(granted) = awaited.granted.take() {
+            self.application.drop_guarded(granted);
+        }
+        let joining = Joining::again(&mut awaited);
+        self.refuse_join(out, key, joining, session::JOIN_TIMED_OUT);
+    }
+}
