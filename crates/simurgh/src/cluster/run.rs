@@ -80,8 +80,8 @@ pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
             let door = Arc::clone(&thread.door);
             let mut mail = pin!(door.has_mail());
             poll_fn(|context| {
-                // Until it waits, so that it is known who is to be woken. Nobody takes mail meanwhile,
-                // so there is no further word of any.
+                // Until it waits, so that it is known who is to be woken. Nobody takes mail
+                // meanwhile, so there is no further word of any.
                 while mail.as_mut().poll(context).is_ready() {
                     mail.set(door.has_mail());
                 }
