@@ -229,7 +229,11 @@ fn node_tests(ready: &Ready, directory: &str, needs: Option<&str>) -> Outcome {
     arguments.push("--test-reporter=spec");
     arguments.extend(files.iter().map(String::as_str));
     let task = Task::new("node", &arguments, 6).directory(&e2e);
-    let done = task.env("SIMURGH_BIN_DIR", crate::bin_dir()).run();
+    let mut task = task.env("SIMURGH_BIN_DIR", crate::bin_dir());
+    if let Ok(engine) = &ready.engine {
+        task = task.env(engine::VARIABLE, engine);
+    }
+    let done = task.run();
     counted(outcome::of_node_test(&done.output), &done)
 }
 

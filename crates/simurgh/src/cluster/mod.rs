@@ -8,6 +8,7 @@ mod calls;
 mod disconnected;
 mod door;
 mod local;
+mod metrics;
 mod run;
 mod view;
 
@@ -15,18 +16,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use simurgh_cluster::State as LinkState;
 pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
-pub(crate) use simurgh_cluster::{Answer, NodeId};
+pub(crate) use simurgh_cluster::{Answer, NodeId, State as LinkState};
 use simurgh_cluster::{NAME_BYTES_MAX, SETTINGS_MAX};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 pub(crate) use self::calls::{Calling, Service};
 pub use self::disconnected::{DISCONNECT_TIMEOUT, DisconnectError, Disconnected, NodeName};
 pub(crate) use self::door::Door;
+pub(crate) use self::metrics::render;
 pub(crate) use self::run::Started;
-pub use self::view::NodeView;
-pub(crate) use self::view::{View, render};
+pub(crate) use self::view::{NodeView, View};
 use crate::error::Error;
 use crate::hub::Hub;
 use crate::secret;
