@@ -3,34 +3,19 @@
 // is seen and not assumed.
 
 import assert from "node:assert/strict";
-import { spawn, spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import net from "node:net";
-import { tmpdir } from "node:os";
 import path from "node:path";
 import { test } from "node:test";
 
 import { CURRENT, FIRST, answer } from "../support/clients.mjs";
+import { configured, startNginx } from "../support/nginx.mjs";
 import { ROOT, startServer } from "../support/server.mjs";
 import { within } from "../support/wait.mjs";
 
 const EXAMPLE = path.join(ROOT, "e2e/nginx/nginx.conf");
-const NGINX = process.env.NGINX
-  ?? ["nginx", "/usr/sbin/nginx"].find((file) => !spawnSync(file, ["-v"]).error);
-const START_TRIES = 5;
-
-const close = (server) => new Promise((resolve) => server.close(resolve));
 const listen = (server) => new Promise((resolve) => {
   server.listen(0, "127.0.0.1", () => resolve(server.address().port));
 });
-
-/** A port nobody listened on a moment ago. nginx cannot take port 0, hence also the retries. */
-async function freePort() {
-  const server = net.createServer();
-  const port = await listen(server);
-  await close(server);
-  return port;
-}
 
 /** Passes bytes between nginx and the server, and counts the connections it is asked for. */
 async function startTee(t, port) {
@@ -48,71 +33,19 @@ async function startTee(t, port) {
   return tee;
 }
 
-/** The example with its two addresses replaced and its files in `dir`. */
-function configFor(dir, port, upstream) {
-  const temp = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-    .map((name) => `    ${name}_temp_path ${dir}/${name};`).join("\n");
-  const replaced = [
+/** Starts nginx with the example, its two addresses replaced, and resolves to its port. */
+async function startExample(t, upstream) {
+  return await startNginx(t, (dir, port) => configured(EXAMPLE, dir, [
     ["listen 80;", `listen 127.0.0.1:${port};`],
     ["server 127.0.0.1:4000;", `server 127.0.0.1:${upstream};`],
-    ["worker_rlimit_nofile 200000;", ""],
-    ["worker_connections 100000;", "worker_connections 512;"],
-    ["http {", `http {\n    access_log ${dir}/access.log;\n${temp}`],
-  ];
-  return replaced.reduce((text, [from, to]) => {
-    assert.ok(text.includes(from), `the example still says "${from}"`);
-    return text.replace(from, to);
-  }, readFileSync(EXAMPLE, "utf8"));
-}
-
-async function answers(port, child) {
-  for (let tries = 0; tries < 100 && child.exitCode === null; tries += 1) {
-    const open = await new Promise((resolve) => {
-      const socket = net.connect(port, "127.0.0.1");
-      socket.once("connect", () => resolve(true)).once("error", () => resolve(false));
-      socket.once("connect", () => socket.destroy());
-    });
-    if (open) return true;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  return false;
-}
-
-/** Starts nginx in front of `upstream` and resolves to its port. */
-async function startNginx(t, upstream) {
-  assert.ok(NGINX, "nginx is missing: `cargo xtask test` installs it");
-  const dir = mkdtempSync(path.join(tmpdir(), "simurgh-nginx-"));
-  t.after(() => rmSync(dir, { recursive: true, force: true }));
-  for (let tries = 0; tries < START_TRIES; tries += 1) {
-    const port = await freePort();
-    const config = path.join(dir, "nginx.conf");
-    writeFileSync(config, configFor(dir, port, upstream));
-    // One process in the foreground: its pid is all there is to end.
-    const globals = `daemon off; master_process off; pid ${dir}/nginx.pid;`;
-    const args = ["-p", dir, "-c", config, "-e", `${dir}/error.log`, "-g", globals];
-    const child = spawn(NGINX, args, { stdio: "ignore" });
-    const exited = new Promise((resolve) => child.once("exit", resolve));
-    const end = () => child.kill("SIGKILL");
-    process.once("exit", end);
-    if (await answers(port, child)) {
-      t.after(async () => {
-        end();
-        await exited;
-      });
-      return port;
-    }
-    end();
-    const log = readFileSync(`${dir}/error.log`, "utf8");
-    assert.match(log, /Address already in use/, `nginx does not start: ${log}`);
-  }
-  throw new Error(`no port for nginx in ${START_TRIES} tries`);
+  ]));
 }
 
 async function behindNginx(t) {
   const server = await startServer("serve");
   t.after(() => server.kill());
   const tee = await startTee(t, server.port);
-  const port = await startNginx(t, tee.port);
+  const port = await startExample(t, tee.port);
   return { tee, http: `http://127.0.0.1:${port}`, ws: `ws://127.0.0.1:${port}/socket` };
 }
 

@@ -10,7 +10,7 @@ import { after, before, test } from "node:test";
 import { WebSocket } from "ws";
 
 import { launchBrowser, newWindow, WAIT } from "../support/browser.mjs";
-import { noEngine, startEngine } from "../support/engine.mjs";
+import { Engine, NO_ENGINE } from "../support/engine.mjs";
 import { startServer, ROOT } from "../support/server.mjs";
 import { within } from "../support/wait.mjs";
 
@@ -18,7 +18,7 @@ const DESK = { viewport: { width: 1280, height: 900 }, locale: "en-GB" };
 const PHONE = { viewport: { width: 400, height: 800 }, isMobile: true, hasTouch: true };
 const SHOTS_DIR = process.env.SHOTS_DIR ?? path.join(ROOT, "docs/img");
 const HOSTILE = "<img src=x onerror='window.broken=1'>\u001b[2J\u202e";
-const skip = noEngine();
+const skip = NO_ENGINE;
 
 let browser;
 let folder;
@@ -32,8 +32,8 @@ after(async () => {
 });
 
 async function engine(t) {
-  const engine = await startEngine(mkdtempSync(path.join(folder, "engine-")));
-  t.after(() => engine.kill());
+  const engine = await Engine.start();
+  t.after(() => engine.remove());
   return engine;
 }
 
@@ -127,7 +127,7 @@ test("one page shows all nodes, and a topic where its members are", { skip }, as
   assert.match(await page.locator("header .note", { hasText: "answer" }).textContent(),
     /1 did not answer/);
   // Without the engine the page says why, and shows what it knew.
-  nats.kill();
+  await nats.kill();
   await page.getByTestId("cluster-notices").getByText("No link", { exact: true }).waitFor(WAIT);
   assert.equal(await row(page, "nodes", "amber").count(), 1);
   assert.deepEqual(seen.complaints, []);

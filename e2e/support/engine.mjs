@@ -1,51 +1,107 @@
-// A nats-server of its own, ended by pid whatever happens.
+// The engine of a cluster: a real nats-server on a port of its own, which can be killed, frozen and
+// started again. `cargo xtask engine` installs it and says where.
 
-import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import path from "node:path";
 
-import { ROOT } from "./server.mjs";
+import { pause, within } from "./wait.mjs";
 
-const PROGRAMS = [process.env.SIMURGH_NATS_SERVER, path.join(ROOT, "target/engine/nats-server"),
-  "/usr/sbin/nats-server"];
-const START_MS_MAX = 20_000;
-const LOOK_MS = 20;
+const PROGRAM = process.env.SIMURGH_NATS_SERVER;
+
+/** Why tests that need one are skipped; false if there is one. */
+export const NO_ENGINE = !PROGRAM && "SIMURGH_NATS_SERVER is not set: see `cargo xtask engine`";
 
 const running = new Set();
 process.on("exit", () => {
-  for (const child of running) child.kill("SIGKILL");
+  for (const engine of running) engine.remove();
 });
 
-/** Why there is none, if there is none. */
-export function noEngine() {
-  const program = PROGRAMS.find((it) => it && existsSync(it));
-  return program ? false : "there is no nats-server: see `cargo xtask engine`";
-}
+export class Engine {
+  #child;
+  #ended;
+  #directory = mkdtempSync(path.join(tmpdir(), "simurgh-engine-"));
+  #options;
+  port = 0;
 
-/** Starts one in an empty folder, on a free port; `{url, kill}`. */
-export async function startEngine(folder) {
-  const program = PROGRAMS.find((it) => it && existsSync(it));
-  const args = ["-a", "127.0.0.1", "-p", "-1", "--ports_file_dir", "."];
-  const child = spawn(program, args, { cwd: folder, stdio: "ignore" });
-  running.add(child);
-  child.once("exit", () => running.delete(child));
-  const until = Date.now() + START_MS_MAX;
-  while (true) {
-    const url = ports(folder);
-    if (url) return { url, kill: () => child.kill("SIGKILL") };
-    assert.ok(Date.now() < until && child.exitCode === null, "the engine does not start");
-    await new Promise((resolve) => { setTimeout(resolve, LOOK_MS); });
+  /** Resolves when clients may connect. Its port is a free one, whatever `args` say. */
+  static async start(options = {}) {
+    if (NO_ENGINE) throw new Error(NO_ENGINE);
+    const engine = new Engine();
+    engine.#options = options;
+    running.add(engine);
+    await engine.#run("-1");
+    return engine;
   }
-}
 
-/** What it wrote of its ports; nothing while it writes. */
-function ports(folder) {
-  const file = readdirSync(folder).find((name) => name.endsWith(".ports"));
-  if (!file) return null;
-  try {
-    return JSON.parse(readFileSync(path.join(folder, file), "utf8")).nats[0];
-  } catch {
-    return null;
+  /** `nats://127.0.0.1:PORT` */
+  get url() {
+    return `nats://127.0.0.1:${this.port}`;
+  }
+
+  /** As a crash would. */
+  async kill() {
+    this.#child.kill("SIGKILL");
+    await this.#ended;
+  }
+
+  /** On the same port, after it was killed. */
+  async restart() {
+    await this.#run(String(this.port));
+  }
+
+  /** Says nothing and takes nothing, until `thaw`. */
+  freeze() {
+    this.#child.kill("SIGSTOP");
+  }
+
+  thaw() {
+    this.#child.kill("SIGCONT");
+  }
+
+  /** Ends it, and removes what it kept. */
+  remove() {
+    this.#child?.kill("SIGKILL");
+    running.delete(this);
+    rmSync(this.#directory, { recursive: true, force: true });
+  }
+
+  async #run(port) {
+    const directory = this.#directory;
+    for (const file of this.#portsFiles()) rmSync(path.join(directory, file));
+    const { args = [], env = {} } = this.#options;
+    const own = ["-a", "127.0.0.1", "-p", port, "--ports_file_dir", directory];
+    const child = spawn(PROGRAM, [...args, ...own], {
+      cwd: directory, stdio: "ignore", env: { ...process.env, ...env },
+    });
+    this.#child = child;
+    this.#ended = new Promise((resolve) => {
+      child.once("exit", resolve).once("error", resolve);
+    });
+    const failed = this.#ended.then((why) => {
+      if (!this.port) throw new Error(`${PROGRAM} ended: ${why}`);
+    });
+    // It does not keep a test's process alive: what ends that ends it.
+    child.unref();
+    this.port = await within(Promise.race([this.#told(), failed]), "port of the engine");
+  }
+
+  #portsFiles() {
+    return readdirSync(this.#directory).filter((file) => file.endsWith(".ports"));
+  }
+
+  /** The port as it tells it, once it listens. */
+  async #told() {
+    for (;;) {
+      const [file] = this.#portsFiles();
+      try {
+        const { nats } = JSON.parse(readFileSync(path.join(this.#directory, file), "utf8"));
+        return Number(new URL(nats[0]).port);
+      } catch {
+        // Not there yet, or half written.
+        await pause(10);
+      }
+    }
   }
 }

@@ -28,23 +28,39 @@ const COMMANDS = {
   dashboard: (listen) => ["examples/dashboard_demo", ["--port", listen.split(":")[1]]],
 };
 
+/** With more than one, a server under test is so many nodes behind a balancer (cluster.mjs). */
+const NODES = Number(process.env.SIMURGH_NODES ?? 1);
+
 /**
  * Starts one of `COMMANDS` and resolves when it listens.
  * `port` 0 takes any free one; `args` are added at the end.
  */
-export async function startServer(name, { port = 0, args = [], env = {} } = {}) {
+export async function startServer(name, options = {}) {
+  if (NODES <= 1) return await startProcess(name, options);
+  const { startCluster } = await import("./cluster.mjs");
+  return await startCluster(name, NODES, options);
+}
+
+/** The same, and always one process. */
+export async function startProcess(name, { port = 0, args = [], env = {} } = {}) {
   const [binary, baseArgs] = COMMANDS[name](`127.0.0.1:${port}`);
+  const server = await startCommand(binary, [...baseArgs, ...args], { env });
+  return Object.assign(server, { name, options: { args, env } });
+}
+
+/** A built program with exactly these arguments. */
+export async function startCommand(binary, args, { env = {} } = {}) {
   const file = path.join(BIN_DIR, binary);
   if (!existsSync(file)) {
     const build = "`cargo build --bins --examples`";
     throw new Error(`${file} is not built: run ${build} or set SIMURGH_BIN_DIR`);
   }
-  const child = spawn(file, [...baseArgs, ...args], {
+  const child = spawn(file, args, {
     stdio: ["ignore", "pipe", "pipe"],
     env: { ...process.env, ...env },
   });
   running.add(child);
-  const server = new Server(name, child, { args, env });
+  const server = new Server(binary, child);
   try {
     server.port = await server.listening();
   } catch (error) {
@@ -58,10 +74,9 @@ class Server {
   #output = "";
   #exited;
 
-  constructor(name, child, options) {
+  constructor(name, child) {
     this.name = name;
     this.child = child;
-    this.options = options;
     this.port = 0;
     const keep = (chunk) => {
       this.#output = (this.#output + chunk).slice(-OUTPUT_BYTES_MAX);
@@ -129,6 +144,6 @@ class Server {
 
   /** The same command on the same port, after this process has ended. */
   async restarted() {
-    return await startServer(this.name, { ...this.options, port: this.port });
+    return await startProcess(this.name, { ...this.options, port: this.port });
   }
 }

@@ -26,6 +26,8 @@ const NEEDS: &[Need] = &[
     Need { program: "/usr/bin/wrk", packages: &["wrk"] },
     // Several hosts on one: network namespaces.
     Need { program: "/usr/bin/ip", packages: &["iproute2"] },
+    // Cuts the ways between such hosts.
+    Need { program: "/usr/sbin/nft", packages: &["nftables"] },
     // Reads man pages strictly.
     Need { program: "/usr/bin/mandoc", packages: &["mandoc"] },
     // Supabase's Python client gets an environment of its own. What the package brings has the

@@ -49,6 +49,7 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("crates", false, |_| crates::try_out()),
     ("sim", false, |_| sim::try_out()),
     ("phoenix-js", false, |ready| node_tests(ready, "phoenix-js", None)),
+    ("phoenix-js-cluster", false, cluster_tests),
     ("supabase-py", false, supabase_py),
     ("nginx", false, |ready| node_tests(ready, "nginx", Some("/usr/sbin/nginx"))),
     ("playwright", false, |ready| node_tests(ready, "playwright", Some("/usr/bin/chromium"))),
@@ -57,6 +58,13 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("instructions", true, count_instructions),
     ("fuzz", true, |_| fuzz::try_each(FUZZ_EACH)),
 ];
+
+/// Suites of `phoenix-js` that are not run on a cluster: topics with histories are not for
+/// clusters, and two have no server.
+const ON_ONE_NODE: &[&str] =
+    &["drops", "history", "history-cuts", "history-long", "history-wire", "package", "presence"];
+/// The nodes of that cluster.
+const NODES: &str = "3";
 
 /// What the end-to-end steps rest on.
 struct Ready {
@@ -219,21 +227,46 @@ fn node_tests(ready: &Ready, directory: &str, needs: Option<&str>) -> Outcome {
     if let Some(without) = unready(ready, needs) {
         return without;
     }
-    let e2e = crate::root().join("e2e");
-    let files = match test_files(&e2e, directory) {
+    let files = test_files(&crate::root().join("e2e"), directory);
+    run_node_tests(files, |task| match &ready.engine {
+        Ok(engine) => task.env(engine::VARIABLE, engine),
+        Err(_) => task,
+    })
+}
+
+/// The official client on several nodes behind a balancer: what passes on one node passes there.
+fn cluster_tests(ready: &Ready) -> Outcome {
+    if let Some(without) = unready(ready, None) {
+        return without;
+    }
+    let engine = match &ready.engine {
+        Ok(engine) => engine,
+        Err(why) if in_ci() => return Outcome::failed(why.clone()),
+        Err(why) => return Outcome::skipped(why.clone()),
+    };
+    let directory = "phoenix-js";
+    let is_for_one = |file: &String| {
+        ON_ONE_NODE.iter().any(|name| *file == format!("{directory}/{name}.test.mjs"))
+    };
+    let files = test_files(&crate::root().join("e2e"), directory);
+    let files = files.map(|files| files.into_iter().filter(|it| !is_for_one(it)).collect());
+    run_node_tests(files, |task| task.env(engine::VARIABLE, engine).env("SIMURGH_NODES", NODES))
+}
+
+/// Runs files of `e2e`, one after the other: the servers under test want the cores.
+fn run_node_tests(
+    files: Result<Vec<String>, String>,
+    set_up: impl FnOnce(Task) -> Task,
+) -> Outcome {
+    let files = match files {
         Ok(files) => files,
         Err(error) => return Outcome::failed(error),
     };
-    // One file after the other: the servers under test want the cores.
     let mut arguments = vec!["--test", "--test-concurrency=1", "--test-force-exit"];
     arguments.push("--test-reporter=spec");
     arguments.extend(files.iter().map(String::as_str));
-    let task = Task::new("node", &arguments, 6).directory(&e2e);
-    let mut task = task.env("SIMURGH_BIN_DIR", crate::bin_dir());
-    if let Ok(engine) = &ready.engine {
-        task = task.env(engine::VARIABLE, engine);
-    }
-    let done = task.run();
+    let task = Task::new("node", &arguments, 6).directory(&crate::root().join("e2e"));
+    let done = set_up(task).env("SIMURGH_BIN_DIR", crate::bin_dir()).run();
     counted(outcome::of_node_test(&done.output), &done)
 }
 

@@ -18,6 +18,8 @@
 //!
 //! Nothing is taken from the engine that the owner does not ask for: it waits in the sockets, and
 //! the engine ends a link that does not keep up. So nothing is lost on a link that stands.
+//!
+//! The feature `fuzz`, which is off by default, opens the decoder to this project's fuzz targets.
 #![forbid(unsafe_code)]
 
 mod adapter;
@@ -35,3 +37,5 @@ mod wire;
 pub use adapter::{NatsAdapter, Statistics};
 pub use config::{Config, Credentials, Identity, Secret, Server, ServerError, Tls};
 pub use permissions::Permissions;
+#[cfg(feature = "fuzz")]
+pub use wire::fuzz::run as fuzz_wire;

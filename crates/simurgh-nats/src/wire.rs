@@ -285,5 +285,9 @@ fn put_number(out: &mut BytesMut, mut number: u64) {
     out.extend_from_slice(&digits[start..]);
 }
 
+#[cfg(any(test, feature = "fuzz"))]
+#[allow(clippy::expect_used, clippy::panic, reason = "what does not hold ends the run")]
+#[allow(unreachable_pub, reason = "public with the feature alone")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

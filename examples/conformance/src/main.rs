@@ -16,8 +16,10 @@ mod visitor;
 use std::time::Duration;
 
 use clap::Parser;
+use simurgh::cluster::{ClusterConfig, Prefix};
 use simurgh::supabase::{HOSTED_PATH, Settings};
-use simurgh::{CheckOrigin, Endpoint, LongPoll, Mount};
+use simurgh::{CheckOrigin, Cluster, Endpoint, LongPoll, Mount};
+use simurgh_nats::NatsAdapter;
 
 /// The application that the rows of docs/PROTOCOL.md are tested against.
 #[derive(Parser)]
@@ -34,12 +36,32 @@ struct Args {
     /// Sockets that one user may have at once.
     #[arg(long, value_name = "N")]
     max_connections_per_user: Option<u32>,
+    /// Engine of the cluster that this is a node of, such as nats://127.0.0.1:4222.
+    #[arg(long, value_name = "URL", requires = "name")]
+    nats: Option<simurgh_nats::Server>,
+    /// What the subjects of the cluster begin with.
+    #[arg(long, value_name = "TEXT", default_value = "conformance")]
+    prefix: String,
+    /// What all nodes share, at least 64 characters: any of them then serves each long poll.
+    #[arg(long, value_name = "TEXT")]
+    secret: Option<String>,
+    /// What other nodes call this one.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    name: String,
 }
+
+/// The server does not listen before it has a link to its cluster's engine, and gives up after this
+/// time.
+const ENGINE_WITHIN: Duration = Duration::from_secs(20);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
     let origins = CheckOrigin::list(["//example.com", "//localhost", "//127.0.0.1"])?;
-    Endpoint::builder()
+    let mut builder = Endpoint::builder();
+    if let Some(engine) = args.nats {
+        builder = builder.cluster(cluster(engine, &args.prefix, args.name)?);
+    }
+    builder
         .mount(socket("/socket", &origins))
         .mount(
             socket("/short", &origins)
@@ -52,6 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             config.outbound_bytes_max = echo::OUTBOUND_BYTES_MAX;
             config.shards = args.shards.unwrap_or(config.shards);
             config.api_token = args.api_token;
+            config.secret_key_base = args.secret;
             config.max_connections_per_user = args.max_connections_per_user;
         })
         .listen(&args.listen)
@@ -64,6 +87,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// One of several nodes.
+fn cluster(
+    engine: simurgh_nats::Server,
+    prefix: &str,
+    name: String,
+) -> Result<Cluster, Box<dyn std::error::Error>> {
+    let prefix = Prefix::new(prefix)?;
+    let nats = simurgh_nats::Config::new(vec![engine], prefix.clone(), name.clone());
+    let cluster = Cluster::new(ClusterConfig::new(prefix, name), |runtime| {
+        NatsAdapter::new(nats, runtime.clone())
+    });
+    Ok(cluster.required(ENGINE_WITHIN))
+}
+
 /// Channels as Supabase has them, some with small limits.
 fn realtime() -> Mount {
     let mut small = Settings::default();
@@ -71,9 +108,12 @@ fn realtime() -> Mount {
     Mount::new(HOSTED_PATH)
         .longpoll(LongPoll::new())
         .supabase("realtime:small-*", small)
+        .wait_for_interest()
         .supabase("realtime:*", Settings::default())
+        .wait_for_interest()
 }
 
+/// In a cluster, who has joined hears everything that is said from then on.
 fn socket(path: &str, origins: &CheckOrigin) -> Mount {
     Mount::new(path)
         .auth_token(true)
@@ -81,7 +121,11 @@ fn socket(path: &str, origins: &CheckOrigin) -> Mount {
         .check_origin(origins.clone())
         .connect(visitor::connect)
         .channel("rooms:*", rooms::join)
+        .wait_for_interest()
         .channel("presence:*", presence::join)
+        .wait_for_interest()
         .channel("test:*", test_channel::join)
+        .wait_for_interest()
         .channel("exact", test_channel::join)
+        .wait_for_interest()
 }

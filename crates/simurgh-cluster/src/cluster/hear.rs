@@ -9,7 +9,7 @@ use crate::disconnects::DisconnectNumber;
 use crate::envelope::{Envelope, Items, Kind};
 use crate::message::Message;
 use crate::node_id::NodeId;
-use crate::peers::PeerEvent;
+use crate::peers::{PeerEvent, Why};
 use crate::presence::{Part, Told};
 use crate::subject::{Bucket, Interest, Space};
 
@@ -28,6 +28,7 @@ impl<A: Adapter> Cluster<A> {
             Event::Down(why) => {
                 self.session = None;
                 self.peers.link_down(time.ns);
+                self.link_asked = None;
                 // The next link has all asked again.
                 self.asks.clear();
                 self.awaits.give_all();
@@ -39,7 +40,10 @@ impl<A: Adapter> Cluster<A> {
             }
             Event::Lost(interests) => self.has_lost(&interests, time),
             Event::Room => self.is_full = false,
-            Event::InForce(generation) => self.awaits.in_force(generation),
+            Event::InForce(generation) => {
+                self.awaits.in_force(generation);
+                self.link_answers(generation, time);
+            }
             // Kept topics are refused in a cluster: nothing was stored or fetched.
             Event::Stored { .. } | Event::NotStored { .. } | Event::Fetched { .. } => {}
         }
@@ -123,6 +127,11 @@ impl<A: Adapter> Cluster<A> {
         let bucket = space.map(|_| Bucket::of(envelope.topic));
         if let Some(seen) = self.seen.get_mut(&origin) {
             return seen.take(bucket, n);
+        }
+        if self.seen.len() >= WINDOWS_MAX {
+            let gone = self.departed.iter().filter(|it| self.seen.contains_key(it.0));
+            let longest = gone.min_by_key(|it| it.1).map(|it| *it.0);
+            longest.map(|it| self.seen.remove(&it));
         }
         if self.seen.len() < WINDOWS_MAX {
             self.seen.entry(origin).or_default().take(bucket, n);
@@ -229,7 +238,10 @@ impl<A: Adapter> Cluster<A> {
                     self.asks.add_again(Some(*node), topics, time.ns);
                 }
                 PeerEvent::Gone(node, why) => {
-                    self.seen.remove(node);
+                    // One that was only not heard may come back, and send again what was heard of it.
+                    if *why != Why::Silent {
+                        self.seen.remove(node);
+                    }
                     self.parts.forget(*node);
                     self.disconnects.gone(*node, *why);
                     self.calls.gone(*node).into_iter().for_each(|it| local.answered(it, None));

@@ -1,5 +1,6 @@
 //! One node's part in a cluster.
 
+mod age;
 mod asks;
 mod awaits;
 mod counts;
@@ -18,6 +19,7 @@ use simurgh_presence::FromPeers;
 
 pub use self::counts::Counts;
 
+use self::age::LinkAsked;
 use self::asks::Asks;
 use self::awaits::Awaits;
 use crate::adapter::{Adapter, Down, Event, Session, Wanted};
@@ -214,6 +216,8 @@ pub struct Cluster<A> {
     notices: VecDeque<Notice>,
     /// Nodes that are gone, and not back: what comes of them is late.
     departed: BTreeMap<NodeId, u64>,
+    /// Before somebody is missed, the engine is to answer.
+    link_asked: Option<LinkAsked>,
 }
 
 impl<A: Adapter> Cluster<A> {
@@ -256,6 +260,7 @@ impl<A: Adapter> Cluster<A> {
             counts: Counts::default(),
             notices: VecDeque::new(),
             departed: BTreeMap::new(),
+            link_asked: None,
         }
     }
 
@@ -291,7 +296,7 @@ impl<A: Adapter> Cluster<A> {
     /// Does what is due.
     pub fn tick(&mut self, time: Time, local: &mut impl Local) {
         self.interests.tick(time.ns);
-        self.peers.tick(time.ns);
+        self.age_peers(time);
         if self.peers.beat_due(time.ns) && !self.has_said_bye {
             self.say_beat(time);
         }
@@ -310,7 +315,7 @@ impl<A: Adapter> Cluster<A> {
     pub fn next_ns(&self) -> Option<u64> {
         let all = [
             self.interests.next_ns(),
-            self.peers.next_ns(),
+            self.peers_next_ns(),
             self.disconnects.next_ns(),
             self.outbox.next_ns(),
             self.asks.next_ns(),

@@ -75,12 +75,18 @@ struct World {
     network: Network,
     nodes: Vec<Option<Node>>,
     now_ns: u64,
+    /// After so long without a beat nodes are gone.
+    gone_ns: u64,
 }
 
 impl World {
     fn new(nodes: usize, seed: u64) -> Self {
+        Self::with_gone(nodes, seed, PeersConfig::default().gone_ns)
+    }
+
+    fn with_gone(nodes: usize, seed: u64, gone_ns: u64) -> Self {
         let network = Network::new(seed, NetworkConfig::default());
-        let mut world = Self { network, nodes: Vec::new(), now_ns: 0 };
+        let mut world = Self { network, nodes: Vec::new(), now_ns: 0, gone_ns };
         for _ in 0..nodes {
             world.starts("a");
         }
@@ -96,7 +102,9 @@ impl World {
     fn starts(&mut self, prefix: &str) -> usize {
         let (at, prefix) = (self.nodes.len(), Prefix::new(prefix).unwrap());
         let adapter = self.network.adapter(&prefix);
-        let config = ClusterConfig::new(prefix, format!("node-{at}"));
+        let mut config = ClusterConfig::new(prefix, format!("node-{at}"));
+        config.peers.gone_ns = self.gone_ns;
+        config.peers.silent_ns = config.peers.silent_ns.min(self.gone_ns);
         let (me, seed) = (NodeId(1000 + at as u64), at as u64);
         let cluster = Cluster::new(config, adapter, me, seed, self.time());
         self.nodes.push(Some(Node { cluster, heard: Heard::default() }));
@@ -357,6 +365,45 @@ fn nobody_is_gone_for_a_node_whose_own_link_is_away() {
         assert_eq!(it.node(at).heard.gone, [], "node {at}");
         assert_eq!(it.node(at).cluster.state().0, State::Up);
     }
+}
+
+#[test]
+fn nobody_is_gone_for_a_link_that_is_not_known_to_be_dead_yet() {
+    for (seed, frozen_s) in (13..).zip([4, 5, 6, 7, 8, 20]) {
+        let mut it = World::with_gone(3, seed, 6 * SECOND);
+        it.passes(20 * SECOND);
+        it.network.freeze();
+        it.passes(frozen_s * SECOND);
+        it.network.thaw();
+        it.passes(30 * SECOND);
+        for at in 0..3 {
+            assert_eq!(it.node(at).heard.gone, [], "node {at}, {frozen_s} s");
+        }
+        // It was not for ever.
+        it.dies(2);
+        it.passes(9 * SECOND);
+        assert_eq!(it.node(0).heard.gone, ids(&[2]), "{frozen_s} s");
+    }
+}
+
+#[test]
+fn what_a_node_sends_again_after_it_was_gone_is_not_heard_twice() {
+    let mut it = World::new(2, 12);
+    it.begins(0, "t", 0);
+    it.passes(10 * SECOND);
+    // It is heard, and does not know it: no answer comes through.
+    it.network.cut(1, Direction::Hearing);
+    it.says(1, "t", "1");
+    it.passes(SECOND);
+    assert_eq!(it.hears(0, "t"), ["1"]);
+    it.network.cut(1, Direction::Both);
+    it.passes(45 * SECOND);
+    assert_eq!(it.node(0).heard.gone, ids(&[1]));
+    it.network.mend(1);
+    it.passes(20 * SECOND);
+    it.says(1, "t", "2");
+    it.passes(SECOND);
+    assert_eq!(it.hears(0, "t"), ["2"]);
 }
 
 #[test]

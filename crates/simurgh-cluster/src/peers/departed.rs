@@ -65,6 +65,10 @@ impl Departures {
         while self.all.pop_front_if(is_old).is_some() {}
     }
 
+    pub(super) fn name(&self, id: NodeId) -> Option<&str> {
+        Some(&*self.all.iter().find(|it| it.id == id)?.name)
+    }
+
     pub(super) fn unaccounted(&self) -> impl Iterator<Item = NodeId> {
         self.all.iter().filter(|it| it.why == Why::Silent).map(|it| it.id)
     }

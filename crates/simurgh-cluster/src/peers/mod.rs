@@ -279,12 +279,24 @@ impl Peers {
         is_due
     }
 
+    /// Whether [`tick`](Self::tick) may find somebody missing now.
+    pub fn is_due(&mut self, now_ns: u64) -> bool {
+        self.run(now_ns);
+        self.check_ns.is_some_and(|it| it <= now_ns) && self.settled.is_running(now_ns)
+    }
+
+    /// The link stands and let nothing through from then until now: nobody was missing.
+    pub fn link_stood_still(&mut self, since_ns: u64, now_ns: u64) {
+        self.run(now_ns);
+        self.settled.skip(since_ns, now_ns);
+        self.schedule();
+    }
+
     /// What time has done to nodes. To be called with at least every beat.
     pub fn tick(&mut self, now_ns: u64) {
         self.run(now_ns);
         self.departed.forget(now_ns);
-        let is_due = self.check_ns.is_some_and(|it| it <= now_ns);
-        if !is_due || !self.settled.is_running(now_ns) {
+        if !self.is_due(now_ns) {
             return;
         }
         let aged_ns = self.settled.shows_ns(now_ns);
@@ -315,6 +327,11 @@ impl Peers {
         self.settled.is_up().then(|| self.check_ns.map_or(self.beat_ns, |it| it.min(self.beat_ns)))
     }
 
+    /// When [`beat_due`](Self::beat_due) has something to do next; never without a link.
+    pub fn next_beat_ns(&self) -> Option<u64> {
+        self.settled.is_up().then_some(self.beat_ns)
+    }
+
     /// The next thing that happened. To be asked after each call until there is none: one call
     /// makes at most a few for each peer.
     pub fn poll_event(&mut self) -> Option<PeerEvent> {
@@ -341,6 +358,12 @@ impl Peers {
     /// still: nobody can know.
     pub fn unaccounted(&self) -> impl Iterator<Item = NodeId> {
         self.departed.unaccounted()
+    }
+
+    /// What a node is called, or was, for some minutes after it was gone.
+    pub fn name(&self, id: NodeId) -> Option<&str> {
+        let there = self.peers.get(&id).map(|it| &*it.beat.name);
+        there.or_else(|| self.departed.name(id))
     }
 
     /// This node's patterns of topics that another has other settings for.

@@ -4,6 +4,14 @@ use proptest::prelude::*;
 
 use super::*;
 
+#[path = "../../../../fuzz/src/corpus.rs"]
+mod corpus;
+
+#[test]
+fn the_committed_corpus_of_the_fuzz_target() {
+    corpus::run("nats_wire", fuzz::run);
+}
+
 fn all(bytes: &[u8], step: usize) -> Result<Vec<Op>, Malformed> {
     let mut decoder = Decoder::default();
     let mut ops = Vec::new();

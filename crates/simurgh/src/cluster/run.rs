@@ -285,8 +285,7 @@ impl Thread {
             let Some(tell) = self.waiting.remove(&number) else { continue };
             let named = |nodes: Vec<NodeId>| {
                 let name = |it: &NodeId| {
-                    let peer = self.node.peers().get(*it);
-                    let name = peer.map(|peer| peer.beat().name.to_string()).unwrap_or_default();
+                    let name = self.node.peers().name(*it).unwrap_or_default().to_owned();
                     NodeName { id: it.to_string(), name }
                 };
                 nodes.iter().map(name).collect()
@@ -332,15 +331,14 @@ impl Thread {
 
     /// Says what has become of another node, and what is to be done if something is wrong.
     fn tell_of_peer(&self, event: PeerEvent) {
-        let name = |id: NodeId| {
-            let peer = self.node.peers().get(id);
-            peer.map(|it| it.beat().name.to_string()).unwrap_or_default()
-        };
+        let name = |id: NodeId| self.node.peers().name(id).unwrap_or_default();
         match event {
             PeerEvent::Joined(id) => tracing::info!(node = name(id), %id, "cluster: a node"),
             PeerEvent::Silent(id) => tracing::warn!(node = name(id), %id, "cluster: not heard"),
             PeerEvent::Back(id) => tracing::info!(node = name(id), %id, "cluster: heard again"),
-            PeerEvent::Gone(id, why) => tracing::warn!(%id, ?why, "cluster: a node is gone"),
+            PeerEvent::Gone(id, why) => {
+                tracing::warn!(node = name(id), %id, ?why, "cluster: a node is gone");
+            }
             PeerEvent::NameConflict { name, nodes } => {
                 let [one, other] = nodes.map(|it| it.to_string());
                 tracing::warn!(%name, one, other, "cluster: two nodes have one name: give each \

@@ -315,10 +315,15 @@ fn mount_of(
     mount.limits = limits(specs, defaults);
     let message_bytes_max = mount.limits.map_or(usize::MAX, |it| it.message_bytes_max);
     compiled.into_iter().zip(specs).fold(mount, |mount, (compiled, spec)| {
+        let waiting = |mount: Mount| match spec.wait_for_interest {
+            true => mount.wait_for_interest(),
+            false => mount,
+        };
         let declared = match compiled {
             Compiled::Declared(declared) => Arc::new(*declared),
             Compiled::Supabase(settings) => {
-                return mount.supabase(&spec.topic, settings).channel_limits(spec.limits);
+                let mount = mount.supabase(&spec.topic, settings);
+                return waiting(mount.channel_limits(spec.limits));
             }
         };
         let [shapes, prepares] = [&declared, &declared].map(Arc::clone);
@@ -327,8 +332,7 @@ fn mount_of(
             .shapes(move |event| shapes.shape(event))
             .prepares(move |message| Box::new(prepares.prepare(message)))
             .channel_limits(check::limits(spec, message_bytes_max));
-        let mount = mount.alike(format!("{:?} {:?}", spec.presence, spec.members_max));
-        let mount = if spec.wait_for_interest { mount.wait_for_interest() } else { mount };
+        let mount = waiting(mount.alike(format!("{:?} {:?}", spec.presence, spec.members_max)));
         match spec.history {
             Some(history) => mount.history(history),
             None => mount,

@@ -17,8 +17,8 @@ pub enum ChannelKind {
     #[default]
     Phoenix,
     /// One as Supabase Realtime has it, for its clients ([`crate::supabase`]). Of the other keys
-    /// there are `join`, `publish`, `events_per_second`, `message_bytes_max` and
-    /// `payload_bytes_max`.
+    /// there are `join`, `publish`, `events_per_second`, `message_bytes_max`,
+    /// `payload_bytes_max` and `wait_for_interest`.
     Supabase,
 }
 

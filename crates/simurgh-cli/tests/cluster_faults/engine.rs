@@ -1,0 +1,108 @@
+//! A nats-server of a test's own.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::until;
+
+/// With a directory of its own, on a free port; killed at the end, whatever happens.
+pub(crate) struct Engine {
+    directory: TempDir,
+    program: PathBuf,
+    child: Option<Child>,
+    host: String,
+    port: u16,
+}
+
+impl Engine {
+    /// With this configuration besides its port; none where there is no nats-server.
+    pub(crate) fn start(configuration: &str) -> Option<Self> {
+        Self::start_at("127.0.0.1", configuration)
+    }
+
+    /// The same at another address.
+    pub(crate) fn start_at(host: &str, configuration: &str) -> Option<Self> {
+        let Some(program) = std::env::var_os("SIMURGH_NATS_SERVER") else {
+            eprintln!("SKIPPED: SIMURGH_NATS_SERVER is not set (see cargo xtask engine)");
+            return None;
+        };
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("server.conf"), configuration).unwrap();
+        let (program, host) = (program.into(), host.to_owned());
+        let mut engine = Self { directory, program, child: None, host, port: 0 };
+        engine.run(-1);
+        Some(engine)
+    }
+
+    fn run(&mut self, port: i32) {
+        let directory = self.directory.path();
+        let log = fs::File::options().create(true).append(true).open(directory.join("log"));
+        let child = Command::new(&self.program)
+            .current_dir(directory)
+            .args(["-c", "server.conf", "-a", &self.host, "-p", &port.to_string()])
+            .args(["--ports_file_dir", "."])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.unwrap())
+            .spawn()
+            .unwrap();
+        // Of this run: each has its process id in the name.
+        let ports = directory.join(format!("nats-server_{}.ports", child.id()));
+        self.child = Some(child);
+        self.port = until("the engine tells its port", || {
+            let ports: Value = serde_json::from_str(&fs::read_to_string(&ports).ok()?).ok()?;
+            ports["nats"][0].as_str()?.rsplit_once(':')?.1.parse().ok()
+        });
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// As a crash would.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// On the same port, after it was killed.
+    pub(crate) fn restart(&mut self) {
+        self.run(self.port.into());
+    }
+
+    /// Forgets what it has stored, while it is not running.
+    pub(crate) fn lose_store(&self) {
+        fs::remove_dir_all(self.directory.path().join("store")).unwrap();
+    }
+
+    /// It says and takes nothing any more, and no connection ends.
+    pub(crate) fn freeze(&self) {
+        self.signal("STOP");
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+            eprintln!("the engine said:\n{log}");
+        }
+        self.kill();
+    }
+}

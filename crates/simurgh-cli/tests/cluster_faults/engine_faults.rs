@@ -1,0 +1,117 @@
+//! The engine is killed, frozen, and started again with and without what it had stored.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::engine::Engine;
+use crate::node::{Node, SETTLES};
+use crate::room::{ROOM, Room};
+use crate::until;
+
+const STORE: &str = "jetstream { store_dir: \"store\" }\n";
+const EVERY: Duration = Duration::from_millis(25);
+
+/// How many broadcasts members have heard of members of their own node.
+fn of_own_node(room: &Room) -> Vec<u64> {
+    let all = room.members.iter().flat_map(|members| {
+        members.iter().map(|to| members.iter().map(|from| to.count(ROOM, &from.name)).sum())
+    });
+    all.collect()
+}
+
+/// Killed while all talk, and back after a while; presences stay, and on each node all goes on.
+fn is_killed_and_comes_back(loses_its_store: bool) {
+    let Some(mut engine) = Engine::start(STORE) else { return };
+    let nodes = Node::three(&engine.address());
+    let room = Room::of(&nodes, 2);
+    room.chatters(EVERY, 0);
+    sleep(Duration::from_secs(1));
+    for times in 1..=2 {
+        engine.kill();
+        for node in &nodes {
+            until("the link is away", || (node.health() == "away").then_some(()));
+            assert_eq!(node.ask("GET /healthz?strict", "").0, 503);
+        }
+        let before = of_own_node(&room);
+        // Long enough that something is too old to be sent.
+        sleep(Duration::from_millis(2500));
+        for (now, before) in of_own_node(&room).iter().zip(before) {
+            assert!(now - before > 50, "{} in 2.5 s without an engine", now - before);
+        }
+        if loses_its_store {
+            engine.lose_store();
+        }
+        engine.restart();
+        room.has_healed(&nodes);
+        room.nobody_left();
+        for node in &nodes {
+            assert_eq!(node.metric("simurgh_cluster_reconnects_total"), times, "{}", node.log());
+        }
+        room.chatters(EVERY, 0);
+    }
+    // Nobody ages while a link is young, so an expiry would come only now.
+    room.is_quiet();
+    sleep(SETTLES);
+    room.nobody_left();
+    let (confirmed, missing) = nodes[0].disconnect("user:1");
+    assert_eq!((confirmed, missing), (vec!["three".to_owned(), "two".to_owned()], vec![]));
+}
+
+#[test]
+fn an_engine_that_is_killed_under_load_comes_back_and_nobody_left() {
+    is_killed_and_comes_back(false);
+}
+
+#[test]
+fn an_engine_that_comes_back_without_its_store_changes_nothing() {
+    is_killed_and_comes_back(true);
+}
+
+/// Bytes beside each broadcast: so much that nodes cannot keep it all.
+const PAD: usize = 8 << 10;
+const OUTBOX_MAX: u64 = 8 << 20;
+/// What nodes may need besides while they send what they have kept, unoptimised.
+const MEMORY_MORE: u64 = 48 << 20;
+const FROZEN: Duration = Duration::from_secs(8);
+/// A turn of a node, on a machine that has other work.
+const LOCAL_MS_MAX: u64 = 1500;
+
+#[test]
+fn while_the_engine_is_frozen_members_of_a_node_hear_each_other_at_once() {
+    let Some(engine) = Engine::start("") else { return };
+    let nodes = Node::three(&engine.address());
+    let room = Room::of(&nodes, 2);
+    // Over a young link nobody is missed in any case.
+    sleep(SETTLES);
+    room.chatters(EVERY, PAD);
+    sleep(Duration::from_secs(2));
+    let memory: Vec<u64> = nodes.iter().map(Node::memory).collect();
+    room.all().for_each(|it| it.of(ROOM, |topic| topic.longest_ms.clear()));
+    let before = of_own_node(&room);
+    engine.freeze();
+    let frozen = Instant::now();
+    let (mut outbox_max, mut grown_max) = (0, 0);
+    let mut is_away = vec![false; nodes.len()];
+    while frozen.elapsed() < FROZEN || is_away.contains(&false) {
+        for (n, node) in nodes.iter().enumerate() {
+            outbox_max = outbox_max.max(node.metric("simurgh_cluster_outbox_bytes"));
+            grown_max = grown_max.max(node.memory().saturating_sub(memory[n]));
+            is_away[n] |= node.health() == "away";
+        }
+        // Three unanswered pings, two seconds apart, and what a busy machine adds.
+        assert!(frozen.elapsed() < FROZEN * 2, "not noticed: {is_away:?}");
+    }
+    for members in &room.members {
+        for (to, from) in [(0, 1), (1, 0)] {
+            let longest = members[to].of(ROOM, |it| it.longest_ms[&members[from].name]);
+            assert!(longest < LOCAL_MS_MAX, "{longest} ms on one node");
+        }
+    }
+    let heard = of_own_node(&room).iter().zip(before).map(|(now, before)| now - before).min();
+    assert!(heard.unwrap() > 200, "{heard:?} in {:?}", frozen.elapsed());
+    assert!(outbox_max <= OUTBOX_MAX, "{outbox_max} bytes wait");
+    assert!(grown_max < MEMORY_MORE, "{grown_max} bytes more");
+    engine.thaw();
+    room.has_healed(&nodes);
+    room.nobody_left();
+}

@@ -1,0 +1,173 @@
+//! Whatever a stranger publishes on a cluster's subjects, nobody on its nodes notices.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::engine::Engine;
+use crate::node::Node;
+use crate::room::{ROOM, Room};
+use crate::until;
+
+/// A client of NATS that says what it is told to say.
+struct Stranger {
+    out: TcpStream,
+    into: BufReader<TcpStream>,
+}
+
+impl Stranger {
+    fn connects(engine: &Engine) -> Self {
+        let out = TcpStream::connect(engine.address()).unwrap();
+        out.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut stranger = Self { into: BufReader::new(out.try_clone().unwrap()), out };
+        stranger.out.write_all(b"CONNECT {\"verbose\":false,\"echo\":false}\r\n").unwrap();
+        stranger.settles();
+        stranger
+    }
+
+    /// Returns when the engine has all that was said, with what came meanwhile.
+    fn settles(&mut self) -> Vec<(String, Vec<u8>)> {
+        self.out.write_all(b"PING\r\n").unwrap();
+        let mut heard = Vec::new();
+        loop {
+            let mut line = String::new();
+            assert!(self.into.read_line(&mut line).unwrap() > 0, "the engine ended the link");
+            let words: Vec<&str> = line.split_ascii_whitespace().collect();
+            match words[..] {
+                ["PONG"] => return heard,
+                ["PING"] => self.out.write_all(b"PONG\r\n").unwrap(),
+                ["MSG", subject, _, bytes] => {
+                    let mut payload = vec![0; bytes.parse::<usize>().unwrap() + 2];
+                    self.into.read_exact(&mut payload).unwrap();
+                    payload.truncate(payload.len() - 2);
+                    heard.push((subject.to_owned(), payload));
+                }
+                _ => assert!(!line.starts_with("-ERR"), "{line}"),
+            }
+        }
+    }
+
+    fn says(&mut self, subject: &str, payload: &[u8]) {
+        write!(self.out, "PUB {subject} {}\r\n", payload.len()).unwrap();
+        self.out.write_all(payload).unwrap();
+        self.out.write_all(b"\r\n").unwrap();
+    }
+
+    /// The next envelope of a kind.
+    fn hears(&mut self, kind: u8) -> (String, Vec<u8>) {
+        until(&format!("an envelope of kind {kind}"), || {
+            self.settles().into_iter().find(|(_, envelope)| envelope[1] == kind)
+        })
+    }
+}
+
+/// A broadcast as docs of simurgh-cluster have it.
+fn broadcast(origin: u64, n: u64, event: &str, payload: &[u8]) -> Vec<u8> {
+    let mut envelope = vec![1, 1, 0, 0];
+    envelope.extend(origin.to_le_bytes());
+    envelope.extend(n.to_le_bytes());
+    envelope.extend((ROOM.len() as u16).to_le_bytes());
+    envelope.extend(ROOM.as_bytes());
+    envelope.extend(1_u16.to_le_bytes());
+    envelope.extend([0, event.len() as u8]);
+    envelope.extend(event.as_bytes());
+    envelope.extend((payload.len() as u32).to_le_bytes());
+    envelope.extend(payload);
+    envelope
+}
+
+/// Subjects of each kind that a node speaks on, with an envelope that a node said there.
+fn overheard(stranger: &mut Stranger, room: &Room, node: &Node) -> Vec<(String, Vec<u8>)> {
+    room.members[0][0].says(ROOM);
+    let broadcast = stranger.hears(1);
+    drop(Client::joins("visitor", node, &[ROOM]));
+    let presence = stranger.hears(2);
+    let beat = stranger.hears(5);
+    room.is_whole();
+    // The visitor's leave, and no other, is as it should be.
+    for member in room.all() {
+        until("the visitor has left", || {
+            let left = member.of(ROOM, |it| std::mem::take(&mut it.left));
+            (left.len() == 1).then_some(())
+        });
+    }
+    vec![broadcast, presence, beat]
+}
+
+/// What is no envelope, and where a stranger says it.
+fn no_envelopes(overheard: &[(String, Vec<u8>)]) -> Vec<(String, Vec<u8>)> {
+    let mut all = Vec::new();
+    for (subject, envelope) in overheard {
+        let cuts = (0..envelope.len()).map(|end| envelope[..end].to_vec());
+        let with = |at: usize, byte: u8| {
+            let mut other = envelope.clone();
+            other[at] = byte;
+            other
+        };
+        let versions = (0..=255).filter(|it| *it != 1).map(|version| with(0, version));
+        let kinds = [0].into_iter().chain(13..=255).map(|kind| with(1, kind));
+        let longer = [[&envelope[..], &[0]].concat()];
+        let zeros = [vec![0; 900_000]];
+        let strange = cuts.chain(versions).chain(kinds).chain(longer).chain(zeros);
+        all.extend(strange.map(|it| (subject.clone(), it)));
+    }
+    let subject = &overheard[0].0;
+    let stranger = 0x5742_4e47_5245;
+    for event in ["phx_reply", "phx_close", "phx_error", "phx_join", "simurgh:gap"] {
+        all.push((subject.clone(), broadcast(stranger, 1, event, b"{}")));
+    }
+    let no_json: [&[u8]; 6] = [b"", b"{", b"\xff\xfe", b"{\"a\":1}}", b"[1,]", b"{}\n[null]"];
+    for payload in no_json {
+        all.push((subject.clone(), broadcast(stranger, 1, "say", payload)));
+    }
+    let deep = "[".repeat(200_000) + &"]".repeat(200_000);
+    all.push((subject.clone(), broadcast(stranger, 1, "say", deep.as_bytes())));
+    all
+}
+
+#[test]
+fn envelopes_of_a_stranger_are_counted_and_nobody_notices() {
+    let Some(engine) = Engine::start("") else { return };
+    let nodes = Node::three(&engine.address());
+    let room = Room::of(&nodes, 2);
+    let mut stranger = Stranger::connects(&engine);
+    stranger.out.write_all(b"SUB faults.> 1\r\n").unwrap();
+    let overheard = overheard(&mut stranger, &room, &nodes[0]);
+    stranger.out.write_all(b"UNSUB 1\r\n").unwrap();
+    stranger.settles();
+    let heard = |room: &Room| -> u64 {
+        room.all().map(|to| to.of(ROOM, |it| it.heard.values().sum::<u64>())).sum()
+    };
+    until("what was overheard is heard", || (heard(&room) % 6 == 0).then_some(()));
+    let before = heard(&room);
+    assert!(before > 0);
+    let strange = no_envelopes(&overheard);
+    for (subject, envelope) in &strange {
+        stranger.says(subject, envelope);
+    }
+    stranger.settles();
+    for node in &nodes {
+        until(&format!("{} has counted them", node.name), || {
+            let counted = node.metric("simurgh_cluster_received_refused_total");
+            assert!(counted <= strange.len() as u64, "{counted}");
+            (counted == strange.len() as u64).then_some(())
+        });
+    }
+    // An envelope in the node's own name is no envelope of another; others have had it already.
+    let (subject, own) = &overheard[0];
+    stranger.says(subject, own);
+    stranger.settles();
+    let own_series = "simurgh_cluster_received_refused_total{reason=\"own\"}";
+    until("the node knows its own", || (nodes[0].metric(own_series) == 1).then_some(()));
+    assert_eq!(heard(&room), before, "members heard a stranger");
+    room.has_healed(&nodes);
+    room.nobody_left();
+    for node in &nodes {
+        assert_eq!(node.metric("simurgh_cluster_reconnects_total"), 0);
+        assert_eq!(node.metric("simurgh_cluster_lost_total"), 0);
+    }
+    for client in room.all() {
+        assert_eq!(client.heard().connections, 1, "{} was cut off", client.name);
+    }
+}

@@ -1,0 +1,255 @@
+//! A node: `simurgh serve` as a process of its own.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{WAIT, until};
+
+/// Of the HTTP API.
+const TOKEN: &str = "a-token-of-no-importance";
+/// After so long without a sign of life a node is gone: the least that may be set.
+pub(crate) const DOWN: Duration = Duration::from_secs(6);
+/// A link has to have lasted so long before anybody is missed.
+pub(crate) const SETTLES: Duration = Duration::from_secs(10);
+
+/// How a node is started.
+pub(crate) struct Plan {
+    pub(crate) name: String,
+    /// HOST:PORT
+    pub(crate) engine: String,
+    pub(crate) prefix: &'static str,
+    /// How long it waits for the engine; else it listens at once, on its own until there is one.
+    pub(crate) required: Option<&'static str>,
+    /// More keys above all tables.
+    pub(crate) top: &'static str,
+    /// More keys of the table `[cluster]`.
+    pub(crate) keys: String,
+    /// The address to listen at.
+    pub(crate) host: String,
+    /// What runs the program, if it is not run as it is.
+    pub(crate) by: Vec<String>,
+    pub(crate) env: Vec<(&'static str, OsString)>,
+}
+
+impl Plan {
+    pub(crate) fn new(name: &str, engine: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            engine: engine.to_owned(),
+            prefix: "faults",
+            required: Some("25s"),
+            top: "",
+            keys: String::new(),
+            host: "127.0.0.1".to_owned(),
+            by: vec![],
+            env: vec![],
+        }
+    }
+
+    fn file(&self) -> String {
+        let Self { name, engine, prefix, top, keys, host, .. } = self;
+        let required = self.required.map(|it| format!("required = \"{it}\"\n")).unwrap_or_default();
+        format!(
+            "listen = [\"{host}:0\"]\nadmin_listen = \"{host}:0\"\nshards = 2\n{top}\n\
+             [cluster]\nengine = \"nats\"\nservers = [\"nats://{engine}\"]\nname = \"{name}\"\n\
+             prefix = \"{prefix}\"\n{required}presence_down = \"{DOWN:?}\"\n{keys}\n\
+             [[channel]]\ntopic = \"room:*\"\npresence = {{ key = \"$user\" }}\n\
+             [[channel.event]]\nname = \"say\"\nbroadcast = \"all\"\n"
+        )
+    }
+
+    pub(crate) fn start(&self) -> Node {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("simurgh.toml"), self.file()).unwrap();
+        let log = fs::File::create(directory.path().join("log")).unwrap();
+        let words = self.by.iter().map(PathBuf::from);
+        let mut words = words.chain([PathBuf::from(env!("CARGO_BIN_EXE_simurgh"))]);
+        let mut child = Command::new(words.next().unwrap())
+            .args(words)
+            .arg("serve")
+            .current_dir(directory.path())
+            .env("SIMURGH_API_TOKEN", TOKEN)
+            .env_remove("NOTIFY_SOCKET")
+            .env_remove("RUST_LOG")
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let name = self.name.clone();
+        let (address, admin) = (String::new(), String::new());
+        let mut node = Node { name, address, admin, child, stdout, directory };
+        let mut line = String::new();
+        node.stdout.read_line(&mut line).unwrap();
+        let address = line.trim_end().strip_prefix("listening on http://");
+        node.address = address.unwrap_or_else(|| panic!("not ready:\n{}", node.log())).to_owned();
+        node.admin = until("it says where metrics are", || {
+            let log = node.log();
+            let line = log.lines().find(|it| it.contains("the observer are served"))?;
+            Some(line.split_once("address=")?.1.to_owned())
+        });
+        node
+    }
+}
+
+pub(crate) struct Node {
+    pub(crate) name: String,
+    /// HOST:PORT
+    pub(crate) address: String,
+    /// Where metrics are.
+    admin: String,
+    child: Child,
+    /// Kept, so that there is somebody to print to.
+    stdout: BufReader<ChildStdout>,
+    directory: TempDir,
+}
+
+impl Node {
+    /// Three of them, which know each other.
+    pub(crate) fn three(engine: &str) -> Vec<Self> {
+        let nodes: Vec<Self> =
+            ["one", "two", "three"].map(|name| Plan::new(name, engine).start()).into();
+        know_each_other(&nodes);
+        nodes
+    }
+
+    /// Status and body of an answer.
+    pub(crate) fn ask(&self, line: &str, body: &str) -> (u16, String) {
+        self.try_ask(line, body).unwrap_or_else(|error| panic!("{line}: {error}\n{}", self.log()))
+    }
+
+    fn try_ask(&self, line: &str, body: &str) -> std::io::Result<(u16, String)> {
+        let is_metrics = line.ends_with(" /metrics");
+        let address = if is_metrics { &self.admin } else { &self.address };
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(90)))?;
+        let bytes = body.len();
+        let head = format!(
+            "{line} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\n\
+             content-length: {bytes}\r\nconnection: close\r\n\r\n{body}"
+        );
+        stream.write_all(head.as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        let status = head.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or(0);
+        Ok((status, body.to_owned()))
+    }
+
+    /// What `/healthz` says of the cluster; `up` where it says nothing.
+    pub(crate) fn health(&self) -> String {
+        let (status, body) = self.ask("GET /healthz", "");
+        assert_eq!(status, 200, "{body}");
+        match serde_json::from_str::<Value>(&body) {
+            Ok(said) => {
+                assert_eq!(said["status"], "degraded", "{body}");
+                said["cluster"].as_str().unwrap().to_owned()
+            }
+            Err(_) => {
+                assert_eq!(body, "ok\n");
+                "up".to_owned()
+            }
+        }
+    }
+
+    /// The sum of the series of a metric that begin so.
+    pub(crate) fn metric(&self, series: &str) -> u64 {
+        let (status, body) = self.ask("GET /metrics", "");
+        assert_eq!(status, 200, "{body}");
+        let values = body.lines().filter_map(|it| it.strip_prefix(series)?.rsplit_once(' '));
+        values.map(|(_, value)| value.parse::<f64>().unwrap() as u64).sum()
+    }
+
+    /// Who is present, by the node's own account.
+    pub(crate) fn presences(&self, topic: &str) -> Vec<String> {
+        let (_, body) = self.ask(&format!("GET /api/presence?topic={topic}"), "");
+        let said: Value = serde_json::from_str(&body).unwrap();
+        let mut keys: Vec<String> =
+            said["presences"].as_object().unwrap().keys().cloned().collect();
+        keys.sort();
+        keys
+    }
+
+    /// Which nodes have confirmed that a socket id is disconnected, and which have not.
+    pub(crate) fn disconnect(&self, id: &str) -> (Vec<String>, Vec<String>) {
+        let body = serde_json::json!({ "id": id }).to_string();
+        let (status, body) = self.ask("POST /api/disconnect", &body);
+        assert!(matches!(status, 200 | 202), "{status} {body}");
+        let said: Value = serde_json::from_str(&body).unwrap();
+        let names = |what: &str| {
+            let nodes = said[what].as_array().unwrap().iter();
+            let mut names: Vec<String> =
+                nodes.map(|it| it["name"].as_str().unwrap().to_owned()).collect();
+            names.sort();
+            names
+        };
+        (names("confirmed"), names("missing"))
+    }
+
+    /// Bytes of memory that are its own.
+    pub(crate) fn memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    /// As a crash would.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Ends as an operator ends it.
+    pub(crate) fn drain(&mut self) -> ExitStatus {
+        self.signal("TERM");
+        until("the node ends", || self.child.try_wait().unwrap())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{} said:\n{}", self.name, self.log());
+        }
+        self.kill();
+    }
+}
+
+/// Waits until each has heard of all others.
+#[track_caller]
+pub(crate) fn know_each_other(nodes: &[Node]) {
+    let others = nodes.len() as u64 - 1;
+    for node in nodes {
+        until(&format!("{} knows {others} others", node.name), || {
+            (node.metric("simurgh_cluster_nodes{state=\"alive\"}") == others).then_some(())
+        });
+    }
+}
+
+/// Waits until all have their link and are through with what it brings.
+#[track_caller]
+pub(crate) fn are_up(nodes: &[Node]) {
+    for node in nodes {
+        until(&format!("{} is up", node.name), || (node.health() == "up").then_some(()));
+    }
+    assert!(WAIT > SETTLES);
+}

@@ -1,0 +1,136 @@
+//! A room with members on each of several nodes who all talk, and what must hold of it.
+
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::node::{Node, are_up};
+use crate::until;
+
+pub(crate) const ROOM: &str = "room:a";
+
+/// Members by node.
+pub(crate) struct Room {
+    pub(crate) members: Vec<Vec<Client>>,
+}
+
+impl Room {
+    /// So many members on each node, who have heard each other and are present for each other.
+    pub(crate) fn of(nodes: &[Node], each: usize) -> Self {
+        let member =
+            |node: &Node, n: usize| Client::joins(&format!("{}-{n}", node.name), node, &[ROOM]);
+        let members = nodes.iter().map(|node| (0..each).map(|n| member(node, n)).collect());
+        let room = Self { members: members.collect() };
+        room.is_whole();
+        room.all_hear_all();
+        room
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Client> {
+        self.members.iter().flatten()
+    }
+
+    /// All talk, so often, with so many bytes.
+    pub(crate) fn chatters(&self, every: Duration, pad: usize) {
+        self.all().for_each(|it| it.chatters(ROOM, every, pad));
+    }
+
+    pub(crate) fn is_quiet(&self) {
+        self.all().for_each(Client::is_quiet);
+    }
+
+    /// Each hears something of each that was said after this was called. Interests may still be
+    /// under way, so it is said again until it is heard.
+    #[track_caller]
+    pub(crate) fn all_hear_all(&self) {
+        for from in self.all() {
+            let before: Vec<u64> = self.all().map(|to| to.count(ROOM, &from.name)).collect();
+            let mut tries = 0;
+            until(&format!("all hear {}", from.name), || {
+                if tries % 10 == 0 {
+                    from.says(ROOM);
+                }
+                tries += 1;
+                let counts = self.all().map(|to| to.count(ROOM, &from.name));
+                counts.zip(&before).all(|(now, before)| now > *before).then_some(())
+            });
+        }
+    }
+
+    /// Every member has all members in its list, each once.
+    #[track_caller]
+    pub(crate) fn is_whole(&self) {
+        let mut names: Vec<String> = self.all().map(|it| it.name.clone()).collect();
+        names.sort();
+        for member in self.all() {
+            until(&format!("{} has all members in its list", member.name), || {
+                let mut keys: Vec<String> =
+                    member.of(ROOM, |it| it.present.values().cloned().collect());
+                keys.sort();
+                (keys == names).then_some(())
+            });
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn nobody_left(&self) {
+        self.all().for_each(|it| it.has_seen_nobody_leave(ROOM));
+    }
+
+    /// No order was broken, nothing came twice, and nothing came that nobody said.
+    #[track_caller]
+    pub(crate) fn nothing_is_wrong(&self) {
+        for member in self.all() {
+            let heard = member.heard();
+            assert!(heard.wrong.is_empty(), "{}: {:?}", member.name, heard.wrong);
+            assert!(heard.other.is_empty(), "{}: {:?}", member.name, heard.other);
+        }
+    }
+
+    /// Nothing was left out between two members of these nodes.
+    #[track_caller]
+    pub(crate) fn nothing_is_missing(&self) {
+        for member in self.all() {
+            let missing: u64 = member.of(ROOM, |it| it.missing.values().sum());
+            assert_eq!(missing, 0, "{}", member.name);
+        }
+    }
+
+    /// Whoever missed something of another node was cut off from the engine, or that node dropped
+    /// something, and has counted it; nobody missed anything of its own node.
+    #[track_caller]
+    pub(crate) fn what_is_missing_is_known(&self, nodes: &[Node]) {
+        let known: Vec<(u64, u64)> = nodes
+            .iter()
+            .map(|it| {
+                let dropped = it.metric("simurgh_cluster_dropped_total");
+                (it.metric("simurgh_cluster_lost_total"), dropped)
+            })
+            .collect();
+        for (here, members) in self.members.iter().enumerate() {
+            for member in members {
+                for (there, others) in self.members.iter().enumerate() {
+                    let missing: u64 = member.of(ROOM, |it| {
+                        others.iter().filter_map(|from| it.missing.get(&from.name)).sum()
+                    });
+                    let is_known = here != there && (known[here].0 > 0 || known[there].1 > 0);
+                    let (name, of) = (&member.name, &nodes[there].name);
+                    assert!(missing == 0 || is_known, "{name} missed {missing} of {of}: {known:?}");
+                }
+            }
+        }
+    }
+
+    /// After a fault, once all is as it was: what holds always.
+    #[track_caller]
+    pub(crate) fn has_healed(&self, nodes: &[Node]) {
+        are_up(nodes);
+        self.is_quiet();
+        self.all_hear_all();
+        self.is_whole();
+        self.nothing_is_wrong();
+        self.what_is_missing_is_known(nodes);
+        for node in nodes {
+            assert!(!node.log().contains("ERROR"), "{}", node.log());
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Any bytes as what a server says: the body of the fuzz target `nats_wire`.
+//!
+//! The first byte says into which pieces the rest is cut. However that is, the same is understood
+//! and the same refused; no more is held than has come; a message stands as it was written, and is
+//! read the same when it is written again.
+
+use super::{Decoder, MESSAGE_BYTES_MAX, Malformed, Message, Op};
+
+/// Runs the target over one input.
+///
+/// # Panics
+/// Something does not hold.
+pub fn run(data: &[u8]) {
+    let Some((&piece, said)) = data.split_first() else { return };
+    let (whole, end) = all(said, said.len());
+    for piece in [1, usize::from(piece) + 1] {
+        assert_eq!(all(said, piece), (whole.clone_ops(), end), "in pieces of {piece}");
+    }
+    for op in whole.0 {
+        if let Op::Message(message) = op {
+            is_as_written(message, said);
+        }
+    }
+}
+
+/// Operations that can be compared with others.
+#[derive(Debug, PartialEq, Eq)]
+struct Ops(Vec<Op>);
+
+impl Ops {
+    fn clone_ops(&self) -> Self {
+        let clone = |op: &Op| match op {
+            Op::Info(json) => Op::Info(json.clone()),
+            Op::Message(it) => Op::Message(Message {
+                sid: it.sid,
+                whole: it.whole.clone(),
+                subject: it.subject.clone(),
+                headers: it.headers.clone(),
+                payload: it.payload.clone(),
+            }),
+            Op::TooLarge(sid) => Op::TooLarge(*sid),
+            Op::Ping => Op::Ping,
+            Op::Pong => Op::Pong,
+            Op::Error(text) => Op::Error(text.clone()),
+        };
+        Self(self.0.iter().map(clone).collect())
+    }
+}
+
+/// What is understood of these pieces, until something is not.
+fn all(said: &[u8], piece: usize) -> (Ops, Option<Malformed>) {
+    let (mut decoder, mut ops, mut came) = (Decoder::default(), Vec::new(), 0);
+    for piece in said.chunks(piece.max(1)) {
+        decoder.buffer().extend_from_slice(piece);
+        came += piece.len();
+        loop {
+            assert!(decoder.buffer().len() <= came, "more is held than has come");
+            // What is yet to come of a message may be made room for, and not more.
+            assert!(decoder.buffer().capacity() <= 4 * MESSAGE_BYTES_MAX + 2 * came);
+            match decoder.next() {
+                Ok(Some(op)) => ops.push(op),
+                Ok(None) => break,
+                Err(error) => {
+                    assert!(!error.to_string().is_empty());
+                    return (Ops(ops), Some(error));
+                }
+            }
+        }
+    }
+    (Ops(ops), None)
+}
+
+fn is_as_written(message: Message, said: &[u8]) {
+    let subject = message.subject().to_vec();
+    assert!(!subject.is_empty() && !subject.iter().any(|it| b" \t\n".contains(it)));
+    let sid = message.sid;
+    let stands = |bytes: &[u8]| bytes.is_empty() || said.windows(bytes.len()).any(|it| it == bytes);
+    assert!(stands(message.payload()), "the payload was not said");
+    if let Some(numbers) = message.stored() {
+        let said = message.header("Nats-Sequence").and_then(|it| it.parse().ok());
+        assert_eq!(said, Some(numbers.seq));
+    }
+    let payload = message.into_payload();
+    assert!(payload.len() <= MESSAGE_BYTES_MAX);
+    let mut again = b"MSG ".to_vec();
+    again.extend_from_slice(&subject);
+    again.extend_from_slice(format!(" {sid} {}\r\n", payload.len()).as_bytes());
+    again.extend_from_slice(&payload);
+    again.extend_from_slice(b"\r\n");
+    let (Ops(read), error) = all(&again, again.len());
+    let [Op::Message(read)] = <[Op; 1]>::try_from(read).expect("one message") else {
+        panic!("not a message, {error:?}");
+    };
+    assert_eq!((read.sid, read.subject(), read.payload()), (sid, &subject[..], &payload[..]));
+    assert_eq!(read.stored(), None);
+}

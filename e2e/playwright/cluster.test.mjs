@@ -1,0 +1,77 @@
+// Two browsers on two nodes: each has the page of its own node, and they chat, also while the engine
+// between them is killed and comes back.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+
+import { launchBrowser, newWindow, WAIT } from "../support/browser.mjs";
+import { connected, enter, hears, say } from "../support/chat.mjs";
+import { startCluster } from "../support/cluster.mjs";
+import { NO_ENGINE } from "../support/engine.mjs";
+import { pause, within } from "../support/wait.mjs";
+
+let browsers = [];
+before(async () => {
+  browsers = await Promise.all([launchBrowser(), launchBrowser()]);
+});
+after(async () => { await Promise.all(browsers.map((browser) => browser.close())); });
+
+/** Resolves when all nodes say this of the engine. */
+async function are(nodes, state) {
+  const health = async ({ url }) => {
+    const text = await (await fetch(`${url}/healthz`)).text();
+    return text === "ok\n" ? "up" : JSON.parse(text).cluster;
+  };
+  await within((async () => {
+    while ((await Promise.all(nodes.map(health))).some((it) => it !== state)) await pause(20);
+  })(), state, 30_000);
+}
+
+const present = (page, count) =>
+  page.getByTestId("present-count").getByText(`${count} here`).waitFor(WAIT);
+
+test("two browsers on two nodes chat while the engine goes and comes back", {
+  skip: NO_ENGINE,
+}, async (t) => {
+  const cluster = await startCluster("serve", 2);
+  t.after(() => cluster.kill());
+  const { engine, nodes } = cluster;
+  const windows = await Promise.all(browsers.map((browser) => newWindow(t, browser)));
+  const [ada, bob] = windows.map(({ page }) => page);
+  const sockets = [];
+  for (const page of [ada, bob]) page.on("websocket", (socket) => sockets.push(socket));
+  await enter(ada, nodes[0].url, "lobby", "Ada");
+  await enter(bob, nodes[1].url, "lobby", "Bob");
+  await ada.getByTestId("entered").getByText("Bob").waitFor(WAIT);
+  for (const page of [ada, bob]) await present(page, 2);
+
+  await say(ada, "from one node");
+  await say(bob, "and from the other");
+  for (const page of [ada, bob]) {
+    await hears(page, "from one node");
+    await hears(page, "and from the other");
+  }
+
+  await engine.kill();
+  await are(nodes, "away");
+  // Each goes on alone, and nobody has left.
+  await say(ada, "is anybody there?");
+  await hears(ada, "is anybody there?");
+  await say(bob, "not that I know");
+  await hears(bob, "not that I know");
+  for (const page of [ada, bob]) await present(page, 2);
+
+  await engine.restart();
+  await are(nodes, "up");
+  await say(bob, "hello again");
+  await say(ada, "there you are");
+  for (const page of [ada, bob]) {
+    await hears(page, "hello again");
+    await hears(page, "there you are");
+    await present(page, 2);
+    await connected(page);
+    assert.equal(await page.locator(".message.sending, .message.failed").count(), 0);
+  }
+  assert.equal(sockets.length, 2, "no connection of a client broke");
+  for (const { seen } of windows) assert.deepEqual(seen.complaints, []);
+});
