@@ -253,6 +253,80 @@ fn a_long_poll_session_is_served_by_any_node() {
 }
 
 #[test]
+fn the_observer_of_one_node_shows_all_of_them() {
+    let dir = directory(&[]);
+    let Some((engine, port)) = engine(dir.path()) else { return };
+    let (one, two) = (node("one", port), node("two", port));
+    let _clients = [
+        Client::joins(&one, "room:a"),
+        Client::joins(&two, "room:a"),
+        Client::joins(&two, "room:a"),
+    ];
+    let observe = |more: &[&str]| {
+        let at = [&["observe", &one.addresses[0], "--cluster", "--once"], more].concat();
+        let ran = support::run_with_env(dir.path(), &at, TOKEN);
+        assert!(ran.status.success(), "{}", ran.stderr);
+        ran.stdout
+    };
+    let cluster = until("both are shown", || {
+        let all: Value = serde_json::from_str(&observe(&["--json"])).unwrap();
+        let cluster = all["cluster"].clone();
+        let seen = |at: usize| cluster["nodes"][at]["figures"]["channels"].clone();
+        ((seen(0), seen(1)) == (json!(1), json!(2))).then_some(cluster)
+    });
+    let engine_of = cluster["link"]["engine"].as_str().unwrap();
+    assert!(engine_of.starts_with(&format!("nats://127.0.0.1:{port}, NATS ")), "{engine_of}");
+    assert!(cluster["link"]["rtt_ms"].as_f64().is_some_and(|it| it > 0.0 && it < 5000.0));
+    let (here, there) = (&cluster["nodes"][0], &cluster["nodes"][1]);
+    assert_eq!((&here["name"], &there["name"]), (&json!("one"), &json!("two")));
+    assert!(there["rtt_ms"].as_f64().is_some_and(|it| it > 0.0 && it < 500.0), "{there}");
+    // Two beats, four seconds at most.
+    let there = until("a delay is known", || {
+        let all: Value = serde_json::from_str(&observe(&["--json"])).unwrap();
+        let there = all["cluster"]["nodes"][1].clone();
+        there["delay_ms"].is_number().then_some(there)
+    });
+    assert!(there["clock_offset_ms"].as_i64().is_some_and(|it| it.abs() < 5000), "{there}");
+    let text = observe(&[]);
+    for part in ["link          up for", "one *", "two", "exact", "CPU %"] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    let members = curl(&two, &["/observer/api/members?topic=room%3Aa"]);
+    let members: Value = serde_json::from_str(&members).unwrap();
+    let of =
+        |at: usize| (members["nodes"][at]["name"].clone(), members["nodes"][at]["members"].clone());
+    assert_eq!((of(0), of(1)), ((json!("two"), json!(2)), (json!("one"), json!(1))));
+    let metrics = curl(&one, &["/metrics"]);
+    for name in ["rtt", "delay"] {
+        let count = format!("simurgh_cluster_{name}_seconds_count ");
+        let count = metrics.lines().find_map(|it| it.strip_prefix(&*count)).unwrap();
+        assert!(count.parse::<u64>().unwrap() > 0, "{name}");
+    }
+    assert!(metrics.contains("simurgh_cluster_reconnects_total 0\n"));
+    drop(engine);
+    let why = until("the link is away", || {
+        let all: Value = serde_json::from_str(&observe(&["--json"])).unwrap();
+        all["cluster"]["link"]["why"].as_str().map(str::to_owned)
+    });
+    assert!(why.contains("engine"), "{why}");
+    for output in [observe(&[]), metrics, why] {
+        assert!(!output.contains(TOKEN.1) && !output.contains(SECRET.1), "{output}");
+    }
+}
+
+#[test]
+fn a_server_that_is_alone_has_no_cluster_to_be_shown() {
+    let dir = directory(&[]);
+    let server = Server::start("listen = [\"127.0.0.1:0\"]\n", &[]);
+    for how in [&["--once"][..], &["--once", "--json"]] {
+        let at = [&["observe", &server.addresses[0], "--cluster"], how].concat();
+        let ran = run(dir.path(), &at);
+        assert_eq!(ran.status.code(), Some(1));
+        assert!(ran.stderr.contains("no part of a cluster"), "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn what_is_wrong_with_the_table_is_named_with_its_line() {
     let text = "[cluster]\nengine = \"nats\"\nprefix = \"A\"\nservers = [\"http://x\"]\n\
         presence_down = \"1s\"\nuser = \"me\"\n[[channel]]\ntopic = \"t\"\n";

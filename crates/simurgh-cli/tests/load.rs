@@ -97,6 +97,9 @@ fn flags_are_checked() {
         (["--cores", "1,x"], "no core"),
         (["--dashboard", "8091"], "no address with a port"),
         (["--seed", "x"], "invalid"),
+        (["--target", "127.0.0.1:1"], "has no scheme"),
+        (["--target", "ws://a/b"], "paths are those of the steps"),
+        (["--spread", "stiky"], "none of round-robin, sticky, elsewhere, random"),
     ] {
         let ran = run(dir.path(), &[&["load", "a.toml"], &flags[..]].concat());
         assert_eq!(ran.status.code(), Some(2), "{flags:?}: {ran:?}");
@@ -106,9 +109,48 @@ fn flags_are_checked() {
     assert_eq!(ran.status.code(), Some(2));
     assert!(ran.stderr.contains("<FILE>"), "{}", ran.stderr);
     let help = run(dir.path(), &["load", "--help"]).stdout;
-    for word in ["Exit status: 0", "--kernel-stamps", "convert", "--exclude-tag", "3 a condition"] {
+    for word in [
+        "Exit status: 0",
+        "--kernel-stamps",
+        "--target <URL>",
+        "--spread <HOW>",
+        "convert",
+        "--exclude-tag",
+        "3 a condition",
+    ] {
         assert!(help.contains(word), "{word:?} is not in\n{help}");
     }
+}
+
+#[test]
+fn servers_that_are_wrong_are_named_with_file_line_and_key() {
+    let one = "[[target]]\nurl = \"ws://127.0.0.1:1\"\n";
+    let head =
+        |targets: &str| scenario("x", "", "").replace("[target]\nurl = \"ws://x\"\n", targets);
+    let dir = directory(&[
+        ("none.toml", &head("")),
+        ("twice.toml", &head(&one.repeat(2))),
+        ("word.toml", &format!("spread = \"stiky\"\n{}", head(one))),
+    ]);
+    for (file, line) in [
+        ("none.toml", "none.toml:1: the top of the file: target is missing"),
+        ("twice.toml", "twice.toml:5: url: the same server as on line 3"),
+        ("word.toml", "word.toml:1: spread: \"stiky\" is none of its words (did you mean sticky?)"),
+    ] {
+        let ran = run(dir.path(), &["load", "check", file]);
+        assert_eq!(ran.status.code(), Some(2), "{ran:?}");
+        assert!(ran.stderr.starts_with(line), "{line:?}: {}", ran.stderr);
+    }
+    // Flags name others, and how users are spread over them.
+    let two = ["--target", "ws://127.0.0.1:8", "--target", "ws://127.0.0.1:9"];
+    let words = [&["load", "check", "none.toml", "--spread", "sticky"], &two[..]].concat();
+    let ran = run(dir.path(), &words);
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    for word in ["127.0.0.1:8, 50 % of the users", "each keeps its own (sticky)"] {
+        assert!(ran.stdout.contains(word), "{word:?} is not in\n{}", ran.stdout);
+    }
+    let ran = run(dir.path(), &[&words[..], &two[..2]].concat());
+    assert!(ran.stderr.starts_with("none.toml: --target ws://127.0.0.1:8: named twice"), "{ran:?}");
 }
 
 #[test]
@@ -158,6 +200,8 @@ fn a_run_passes_or_does_not() {
 #[test]
 fn the_shipped_scenarios_run() {
     let server = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
+    // One server is named once.
+    let other = Server::start("", &["--listen", "127.0.0.1:0", "--log", "warn"]);
     let scenarios = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/scenarios");
     let dir = directory(&[]);
     for entry in std::fs::read_dir(scenarios).unwrap() {
@@ -165,7 +209,8 @@ fn the_shipped_scenarios_run() {
         let name = path.file_name().unwrap().to_str().unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let (pass, address) = (text.split("[pass]").next().unwrap(), &server.addresses[0]);
-        let text = pass.replace("127.0.0.1:4000", address).replace("127.0.0.1:4001", address);
+        let text = pass.replace("127.0.0.1:4000", address);
+        let text = text.replace("127.0.0.1:4001", &other.addresses[0]);
         std::fs::write(
             dir.path().join(name),
             text + "[pass]\nerrors = \"== 0\"\njoins = \"> 5\"\n",

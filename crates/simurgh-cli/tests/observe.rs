@@ -110,6 +110,25 @@ fn a_terminal_shows_sorts_searches_disconnects_and_finds_the_server_again() {
 }
 
 #[test]
+fn a_terminal_begins_with_the_cluster_if_that_is_asked_for() {
+    // Where nobody listens: the server goes on alone, and says so.
+    let cluster = "servers = [\"nats://127.0.0.1:1\"]\nname = \"amber\"\n";
+    let alone = format!("{ROOMS}[cluster]\nengine = \"nats\"\n{cluster}");
+    let server = Server::start(&alone, &[]);
+    let address = server.addresses[0].clone();
+    let command = format!("{BINARY} observe {address} --cluster; echo status $?; sleep 60");
+    let Some(screen) = Screen::start(&command) else {
+        eprintln!("no tmux: nothing tested");
+        return;
+    };
+    screen.shows(&["6 cluster", "away for", "amber *", "1 nodes", "presences", "1-6 Tab"]);
+    screen.keys(&["1"]);
+    screen.shows(&["connections   0"]);
+    screen.keys(&["6", "q"]);
+    screen.shows(&["status 0"]);
+}
+
+#[test]
 fn once_is_for_scripts() {
     let server = Server::start(ROOMS, &[]);
     let mut client = server.client();

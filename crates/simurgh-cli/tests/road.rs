@@ -73,8 +73,27 @@ fn a_road_of_sixty_thousand_is_walked_and_everybody_counted() {
 #[test]
 fn roads_that_lead_nowhere_are_refused() {
     let dir = directory(&[]);
-    for words in [["--connections", "1"], ["--rate", "0"], ["--connections", "many"]] {
+    for words in [
+        ["--connections", "1"],
+        ["--rate", "0"],
+        ["--connections", "many"],
+        ["--nodes", "0"],
+        ["--nodes", "33"],
+        ["--broadcasts", "0"],
+    ] {
         let ran = run(dir.path(), &[&["road"][..], &words[..]].concat());
         assert_eq!(ran.status.code(), Some(2), "{ran:?}");
     }
+    for (words, why) in [
+        (&["--nodes", "3", "--nats", "no/such/file"][..], "--nats: no/such/file: No such file"),
+        (&["--nodes", "3", "--nats", "/bin/true"], "--nats: /bin/true is no nats-server"),
+        (&["--compare"], "of a road of several --nodes"),
+    ] {
+        let ran = run(dir.path(), &[&["road", "--out", "out"], words].concat());
+        assert_eq!(ran.status.code(), Some(1), "{ran:?}");
+        assert!(ran.stderr.contains(why), "{why:?} is not in\n{}", ran.stderr);
+        let help = "`cargo xtask engine` installs one";
+        assert_eq!(ran.stderr.contains(help), words[0] == "--nodes", "{}", ran.stderr);
+    }
+    assert!(!dir.path().join("out").exists(), "nothing is begun");
 }

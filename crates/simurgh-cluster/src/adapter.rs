@@ -7,9 +7,11 @@
 
 use std::fmt;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::durations::Durations;
 use crate::node_id::NodeId;
 use crate::subject::{Interest, Space, Subject};
 
@@ -100,6 +102,23 @@ pub trait Adapter: Send {
 
     /// Published envelopes of which it is not certain yet that the engine has them.
     fn under_way(&self) -> usize;
+
+    /// What it measures of its engine and its link; nothing, unless an adapter does.
+    fn measures(&self) -> Measures {
+        Measures::default()
+    }
+}
+
+/// What an adapter measures, to be shown: nothing depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Measures {
+    /// Where the engine is that it is linked to, and of which version, without any secret; none
+    /// without a link.
+    pub engine: Option<String>,
+    /// How long the last question to the engine took until its answer was read.
+    pub round_trip: Option<Duration>,
+    /// The same of all since the adapter was made.
+    pub round_trips: Durations,
 }
 
 /// An adapter has as much under way as it may.
@@ -286,5 +305,9 @@ impl<A: Adapter + ?Sized> Adapter for Box<A> {
 
     fn under_way(&self) -> usize {
         (**self).under_way()
+    }
+
+    fn measures(&self) -> Measures {
+        (**self).measures()
     }
 }

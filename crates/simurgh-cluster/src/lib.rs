@@ -9,6 +9,7 @@ mod chance;
 mod cluster;
 pub mod contract;
 mod disconnects;
+mod durations;
 mod envelope;
 mod interests;
 pub mod loopback;
@@ -21,7 +22,7 @@ mod seen;
 mod subject;
 mod wire;
 
-pub use adapter::{Adapter, Event, Full, Generation, Received, Session, Ticket, Wanted};
+pub use adapter::{Adapter, Event, Full, Generation, Measures, Received, Session, Ticket, Wanted};
 pub use beat::{Beat, Hello};
 pub use calls::{
     Answer, CALL_BYTES_MAX, CALL_PIECE_BYTES, CALLS_MAX, CallError, CallNumber, Piece,
@@ -30,6 +31,7 @@ pub use cluster::{Cluster, ClusterConfig, Counts, Local, Notice, State, Time};
 pub use disconnects::{
     DisconnectNumber, DisconnectSend, Disconnects, DisconnectsConfig, Outcome, TooMany,
 };
+pub use durations::{DURATION_BOUNDS_NS, Durations};
 pub use envelope::{
     Draft, ENVELOPE_BYTES_MAX, ENVELOPE_VERSION, EncodeError, Envelope, EnvelopeError, Except,
     Flags, Header, Item, ItemPayload, Items, Kind, is_reserved, resent, stamped,

@@ -126,6 +126,8 @@ counters! {
     deliveries: counter,
     /// Presences of the topics that this shard keeps, now.
     presences: gauge,
+    /// Of these, presences of other nodes' members.
+    presences_remote: gauge,
     /// Diffs, lists and summaries of presences told, once for all who get the same.
     presence_events: counter,
     /// Topics whose broadcasts are kept here, now.

@@ -111,6 +111,22 @@ const TABLES = [
     ])),
   },
   {
+    id: "servers",
+    title: "Servers",
+    note: "Losses and errors are of users while they were with it; who left went to the next.",
+    heads: ["Server", "*Users", "*Connected", "*Peak", "*Connections", "*Refused", "*Lost", "*Cut",
+      "*Came back", "*Left", "*Errors", "*CPU time"],
+    rows: ({ servers = [] }) => (servers.length < 2 && !asked(servers) ? [] : servers.map((row) => [
+      Cells.name(row.name),
+      Cells.number(row.users), Cells.number(row.connected), Cells.number(row.connected_peak),
+      Cells.number(row.connects), errorCell(row.refused), errorCell(row.lost),
+      Cells.number(row.cut), Cells.number(row.reconnects), Cells.number(row.left),
+      errorCell(row.errors),
+      Cells.as("seconds", row.cpu_us / 1e6),
+    ])),
+    columns: ({ servers = [] }) => !asked(servers) && ["*CPU time"],
+  },
+  {
     id: "workers",
     title: "Workers",
     note: "A worker near 100 % of its core measures itself, not the server.",
@@ -180,6 +196,11 @@ const TABLES = [
     ]),
   },
 ];
+
+/** Whether servers were asked what CPU time they use. */
+function asked(servers) {
+  return servers.some((row) => row.cpu_us > 0);
+}
 
 /** What was to come, what came and what did not, where that was followed; and reported gaps. */
 function deliveries(counts) {

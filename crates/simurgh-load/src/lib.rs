@@ -3,7 +3,8 @@
 //!
 //! [`scenario`] is the one form of a run; [`toml`] and [`tsung`] read it, [`engine`] runs it,
 //! [`record`] measures, [`report`] writes, [`dashboard`] and [`terminal`] show, [`fleet`] spans
-//! hosts. [`benchmark`] sends one HTTP request again and again.
+//! hosts. [`meter`] asks servers what they take. [`benchmark`] sends one HTTP request again and
+//! again.
 
 pub mod answer;
 pub mod benchmark;
@@ -12,6 +13,7 @@ pub mod dashboard;
 pub mod engine;
 pub mod fleet;
 pub mod http;
+pub mod meter;
 pub mod record;
 pub mod report;
 pub mod scenario;

@@ -29,6 +29,8 @@ fn those_shipped_are_right_and_short() {
     let names: Vec<_> =
         paths.iter().map(|path| path.file_stem().unwrap().to_str().unwrap()).collect();
     let expected = [
+        "cluster-kill",
+        "cluster-rooms",
         "drops",
         "lifelike-chat",
         "lobby",
@@ -67,6 +69,14 @@ fn those_shipped_do_what_they_say() {
         ("one-channel.toml", &["in all about 1,000 users, at a time at most about 1,000"]),
         ("many-channels.toml", &["in all about 10,000 users, at a time at most about 10,000"]),
         ("several-servers.toml", &["127.0.0.1:4000, 75 % of the users", "127.0.0.1:4001, 25 %"]),
+        (
+            "cluster-rooms.toml",
+            &[
+                "about 18,000 users, at a time at most about 18,000",
+                "the run is ended after 1m 55s",
+            ],
+        ),
+        ("cluster-kill.toml", &["about 3,000 users", "comes back after 100ms to 2s, and joins"]),
         ("lifelike-chat.toml", &["10 arrive a second, at random (Poisson)"]),
         (
             "drops.toml",
@@ -96,7 +106,8 @@ fn flags_win_over_the_text() {
         seed: Some(3),
         ..Overrides::default()
     };
-    let path = &shipped()[1];
+    let paths = shipped();
+    let path = paths.iter().find(|path| path.ends_with("lifelike-chat.toml")).unwrap();
     let Scenario { load, seed, .. } = loaded(path, &overrides).scenario;
     assert_eq!((load.users_max, load.duration), (Some(15_000), Some(Duration::from_secs(60))));
     assert_eq!(seed, 3);

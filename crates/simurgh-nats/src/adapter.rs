@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use simurgh_cluster::adapter::{Adapter, Down, Fetch, NotStored};
 use simurgh_cluster::{
-    Event, Full, Generation, Interest, NodeId, Received, Session, Subject, Ticket, Wanted,
+    Durations, Event, Full, Generation, Interest, Measures, NodeId, Received, Session, Subject,
+    Ticket, Wanted,
 };
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -60,6 +61,7 @@ pub struct NatsAdapter {
     waker: Option<Waker>,
     timer: Option<Pin<Box<Sleep>>>,
     statistics: Statistics,
+    round_trips: Durations,
 }
 
 enum State {
@@ -114,6 +116,7 @@ impl NatsAdapter {
             waker: None,
             timer: None,
             statistics: Statistics::default(),
+            round_trips: Durations::default(),
         }
     }
 
@@ -244,6 +247,7 @@ impl NatsAdapter {
                 }
                 Ok(Some(Said::Pong { ping, round_trip })) => {
                     self.statistics.round_trip = Some(round_trip);
+                    self.round_trips.add(round_trip);
                     self.pong(ping);
                     return Poll::Ready(None);
                 }
@@ -396,6 +400,12 @@ impl Adapter for NatsAdapter {
 
     fn under_way(&self) -> usize {
         self.outbox.len()
+    }
+
+    fn measures(&self) -> Measures {
+        let engine = self.server().map(|(server, version)| format!("{server}, NATS {version}"));
+        let round_trip = self.statistics.round_trip.filter(|_| engine.is_some());
+        Measures { engine, round_trip, round_trips: self.round_trips }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use simurgh_load::scenario::{AddressRange, Overrides};
+use simurgh_load::scenario::{AddressRange, Overrides, Spread};
 
 use super::http::HttpFlags;
 use crate::units::{self, Choice};
@@ -63,6 +63,15 @@ pub(super) struct ScenarioFlags {
     /// repeated.
     #[arg(long, value_name = "HOST=ADDR", value_parser = map)]
     map: Vec<(String, String)>,
+    /// A server, in the place of all that the scenario names: ws://HOST:PORT, or wss, http, https;
+    /// may be repeated for several.
+    #[arg(long, value_name = "URL", value_parser = simurgh_load::toml::target_url)]
+    target: Vec<String>,
+    /// How users are spread over several servers: round-robin takes the next one for each
+    /// connection, sticky keeps a user with its own, elsewhere has it take the next one after its
+    /// connection broke, was cut or was refused, random has it draw one and keep it.
+    #[arg(long, value_name = "HOW", value_parser = simurgh_load::toml::spread)]
+    spread: Option<Spread>,
     /// Lets this host do all: agents and the clients of a Tsung file become workers here.
     #[arg(long)]
     local: bool,
@@ -96,6 +105,8 @@ impl ScenarioFlags {
     pub(super) fn overrides(&self) -> Overrides {
         Overrides {
             map: self.map.clone(),
+            targets: self.target.clone(),
+            spread: self.spread,
             local: self.local,
             strict: self.strict,
             exclude_tags: self.exclude_tag.clone(),
@@ -143,6 +154,10 @@ pub(super) struct RunFlags {
     /// Shows no live view; the summary comes all the same.
     #[arg(long)]
     pub(super) quiet: bool,
+    /// Asks servers once a second what CPU time they have used, and reports it: /metrics of those
+    /// that are ours, or say process_cpu_seconds_total. Not over TLS.
+    #[arg(long)]
+    pub(super) server_cpu: bool,
     /// Takes commands from standard input, one a line: pause, resume, rate FACTOR, stop.
     #[arg(long)]
     pub(super) commands: bool,

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use simurgh::Signals;
 use simurgh_load::dashboard::{self, Dashboard, Probe, Target};
 use simurgh_load::engine::{self, Options, Outcome};
+use simurgh_load::meter::Meter;
 use simurgh_load::record::{Ending, Record, Warning, figures};
 use simurgh_load::report::{self, HtmlReport, Outputs};
 use simurgh_load::scenario::Scenario;
@@ -39,6 +40,8 @@ pub(super) struct Run {
     pub(super) quiet: bool,
     /// It is steered through standard input.
     pub(super) commands: bool,
+    /// Servers are asked what CPU time they use.
+    pub(super) server_cpu: bool,
 }
 
 impl Run {
@@ -53,6 +56,7 @@ impl Run {
             dashboard: flags.dashboard.value(),
             quiet: flags.quiet,
             commands: flags.commands,
+            server_cpu: flags.server_cpu,
             scenario,
         }
     }
@@ -117,7 +121,8 @@ pub(super) fn start(run: Run) -> ExitCode {
         return fail(&why);
     }
     let _log = logging::start(LevelFilter::WARN, LogFormat::Text);
-    let probe = Probe::of(&run.scenario);
+    let probes = Probe::all(&run.scenario);
+    let metered = run.server_cpu.then(|| run.scenario.clone());
     let prepared = match engine::Run::prepare(run.scenario, &run.options) {
         Ok(prepared) => prepared,
         Err(error) => return fail(&error.to_string()),
@@ -146,7 +151,6 @@ pub(super) fn start(run: Run) -> ExitCode {
     }
     let page = run.dashboard.and_then(|address| {
         let (record, control) = (Arc::clone(&record), control.clone());
-        let probes = probe.into_iter().collect();
         open_page(dashboard::Options { address, record, control, probes, target })
     });
     let address = page.as_ref().map(Dashboard::address);
@@ -159,7 +163,12 @@ pub(super) fn start(run: Run) -> ExitCode {
     });
     // Without the view it is still a run.
     let view = view.and_then(|view| view.ok());
+    let meter = metered.map(|scenario| Meter::start(&scenario, Arc::clone(&record)));
+    if let Some(Err(error)) = &meter {
+        complain(&format!("warning: servers are not asked for their CPU time: {error}"));
+    }
     let outcome = prepared.go(outputs);
+    drop(meter);
     if let Some(view) = view {
         view.finish();
     }

@@ -2,11 +2,12 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use simurgh::observe::view::{
-    ConnectionOrder, ConnectionRow, List, Members, Overview, Point, TopicOrder, TopicRow,
+    ClusterOverview, ConnectionOrder, ConnectionRow, List, Members, Overview, Point, TopicOrder,
+    TopicRow,
 };
 
 use super::client::encoded;
-use super::columns::{self, ERRORS, SHARDS};
+use super::columns::{self, ERRORS, NODES, SHARDS};
 use super::fetch::News;
 
 /// Points of the history: five minutes.
@@ -23,23 +24,22 @@ pub(super) enum View {
     Topics,
     Connections,
     Errors,
+    /// Of a server that is one of several nodes.
+    Cluster,
 }
 
 impl View {
-    pub(super) const ALL: [(Self, &'static str); 5] = [
+    pub(super) const ALL: [(Self, &'static str); 6] = [
         (Self::Overview, "overview"),
         (Self::Shards, "shards"),
         (Self::Topics, "topics"),
         (Self::Connections, "connections"),
         (Self::Errors, "errors"),
+        (Self::Cluster, "cluster"),
     ];
 
     fn place(self) -> usize {
         Self::ALL.iter().position(|(view, _)| *view == self).unwrap_or(0)
-    }
-
-    fn at(place: usize) -> Self {
-        Self::ALL.get(place % Self::ALL.len()).map_or(Self::Overview, |(view, _)| *view)
     }
 }
 
@@ -62,6 +62,7 @@ pub(super) enum Wanted {
     Nothing,
     Topics(String),
     Connections(String),
+    Cluster,
 }
 
 /// Which column a table is sorted by.
@@ -101,12 +102,14 @@ pub(super) struct App {
     pub(super) points: Vec<Point>,
     pub(super) topics: Option<List<TopicRow>>,
     pub(super) connections: Option<List<ConnectionRow>>,
+    pub(super) cluster: Option<ClusterOverview>,
     pub(super) topics_by: TopicOrder,
     pub(super) connections_by: ConnectionOrder,
     pub(super) search: String,
     pub(super) peer: String,
     pub(super) shards_sort: Sort,
     pub(super) errors_sort: Sort,
+    pub(super) nodes_sort: Sort,
     pub(super) selected: usize,
     pub(super) detail: Option<Detail>,
     pub(super) asking: Option<Asking>,
@@ -125,12 +128,14 @@ impl App {
             points: Vec::new(),
             topics: None,
             connections: None,
+            cluster: None,
             topics_by: TopicOrder::default(),
             connections_by: ConnectionOrder::default(),
             search: String::new(),
             peer: String::new(),
             shards_sort: Sort { column: 0, is_falling: false },
             errors_sort: Sort { column: 1, is_falling: true },
+            nodes_sort: Sort { column: 0, is_falling: false },
             selected: 0,
             detail: None,
             asking: None,
@@ -144,6 +149,7 @@ impl App {
             News::Overview(overview) => self.figures(*overview),
             News::Topics(list) => self.topics = Some(list),
             News::Connections(list) => self.connections = Some(list),
+            News::Cluster(cluster) => self.cluster = Some(*cluster),
             News::Members(members) => self.show(Detail::Members(members)),
             News::Connection(row) => self.show(Detail::Connection(row)),
             News::Done(text) => self.note = Some(text).filter(|text| !text.is_empty()),
@@ -167,6 +173,20 @@ impl App {
         let over = self.points.len().saturating_sub(POINTS_MAX);
         self.points.drain(..over);
         self.overview = Some(overview);
+        if self.view == View::Cluster && self.views().len() < View::ALL.len() {
+            self.go(View::Overview);
+        }
+    }
+
+    /// The pages there are: a server that is alone has no cluster.
+    pub(super) fn views(&self) -> &'static [(View, &'static str)] {
+        let is_alone = self.overview.as_ref().is_none_or(|it| it.cluster.is_none());
+        View::ALL.split_at(View::ALL.len() - usize::from(is_alone)).0
+    }
+
+    fn at(&self, place: usize) -> View {
+        let views = self.views();
+        views.get(place % views.len().max(1)).map_or(View::Overview, |(view, _)| *view)
     }
 
     fn show(&mut self, detail: Detail) {
@@ -185,6 +205,7 @@ impl App {
                 let by = order(self.connections_by);
                 Wanted::Connections(format!("by={by}&most={ROWS}&peer={}", encoded(&self.peer)))
             }
+            View::Cluster => Wanted::Cluster,
             View::Overview | View::Shards | View::Errors => Wanted::Nothing,
         }
     }
@@ -197,6 +218,7 @@ impl App {
             (None, View::Shards) => self.overview.as_ref().map_or(0, |it| it.shards.len()),
             (None, View::Errors) => self.overview.as_ref().map_or(0, |it| it.errors.len()),
             (None, View::Topics) => self.topics.as_ref().map_or(0, |list| list.rows.len()),
+            (None, View::Cluster) => self.cluster.as_ref().map_or(0, |it| it.nodes.len()),
             (None, View::Connections) => {
                 self.connections.as_ref().map_or(0, |list| list.rows.len())
             }
@@ -264,11 +286,16 @@ impl App {
                 self.peer.clear();
             }
             KeyCode::Esc => return Action::Quit,
-            KeyCode::Tab | KeyCode::Right => self.go(View::at(self.view.place() + 1)),
+            KeyCode::Tab | KeyCode::Right => self.go(self.at(self.view.place() + 1)),
             KeyCode::BackTab | KeyCode::Left => {
-                self.go(View::at(self.view.place() + View::ALL.len() - 1));
+                self.go(self.at(self.view.place() + self.views().len() - 1));
             }
-            KeyCode::Char(digit @ '1'..='5') => self.go(View::at(digit as usize - '1' as usize)),
+            KeyCode::Char(digit @ '1'..='6') => {
+                let place = digit as usize - '1' as usize;
+                if place < self.views().len() {
+                    self.go(self.at(place));
+                }
+            }
             KeyCode::Down | KeyCode::Char('j') => self.select(1),
             KeyCode::Up | KeyCode::Char('k') => self.select(-1),
             KeyCode::PageDown => self.select(20),
@@ -288,7 +315,7 @@ impl App {
         Action::None
     }
 
-    fn go(&mut self, view: View) {
+    pub(super) fn go(&mut self, view: View) {
         self.view = view;
         self.detail = None;
         self.selected = 0;
@@ -303,6 +330,7 @@ impl App {
         match self.view {
             View::Shards => self.shards_sort.next(SHARDS),
             View::Errors => self.errors_sort.next(ERRORS),
+            View::Cluster => self.nodes_sort.next(NODES),
             View::Topics => {
                 self.topics_by = match self.topics_by {
                     TopicOrder::Members => TopicOrder::Deliveries,
@@ -326,6 +354,7 @@ impl App {
         match self.view {
             View::Shards => self.shards_sort.is_falling ^= true,
             View::Errors => self.errors_sort.is_falling ^= true,
+            View::Cluster => self.nodes_sort.is_falling ^= true,
             View::Overview | View::Topics | View::Connections => {}
         }
     }

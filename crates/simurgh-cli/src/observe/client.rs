@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use simurgh::observe::view::{ConnectionRow, List, Members, Overview, TopicRow};
+use simurgh::observe::view::{ClusterOverview, ConnectionRow, List, Members, Overview, TopicRow};
 use ureq::http::{StatusCode, Uri};
 
 /// How long a server may take to answer; a list of a busy server takes some seconds.
@@ -100,6 +100,10 @@ impl Client {
 
     pub(super) fn connections(&self, query: &str) -> Result<List<ConnectionRow>, Problem> {
         self.get(&format!("connections?{query}"))
+    }
+
+    pub(super) fn cluster(&self) -> Result<ClusterOverview, Problem> {
+        self.get("cluster")
     }
 
     pub(super) fn members(&self, topic: &str) -> Result<Members, Problem> {

@@ -2,9 +2,12 @@
 
 use std::cmp::Ordering;
 
-use simurgh::observe::view::{ConnectionRow, ErrorRow, ShardRow, TopicRow};
+use simurgh::observe::view::{
+    ConnectionRow, ErrorRow, NodeFigures, NodeMembers, NodeRow, ShardRow, TopicRow,
+};
 use simurgh_load::report::{bytes, decimal, grouped, span, time};
 
+use super::cluster::{milliseconds, sockets};
 use super::text::{cut, visible};
 
 /// What rows are sorted by.
@@ -106,6 +109,111 @@ pub(super) const CONNECTIONS: &[Column<ConnectionRow>] = &[
     words("state", |row| visible(&row.state), |row| Value::Text(row.state.clone())),
     words("topics", topics, |row| Value::Text(topics(row))),
 ];
+
+pub(super) const NODES: &[Column<NodeRow>] = &[
+    words("node", node, |row| Value::Text(row.name.clone())),
+    words("state", |row| visible(&row.state), |row| Value::Text(row.state.clone())),
+    number("sockets", |row| grouped(sockets(row)), |row| of(sockets(row))),
+    number("channels", |row| whole(row, |it| it.channels), |row| figure(row, |it| it.channels)),
+    number("topics", |row| whole(row, |it| it.topics), |row| figure(row, |it| it.topics)),
+    number("in/s", |row| share(row, messages_in), |row| real(row, messages_in)),
+    number("out/s", |row| share(row, messages_out), |row| real(row, messages_out)),
+    number("presences", |row| whole(row, presences), |row| figure(row, presences)),
+    number(
+        "kept",
+        |row| whole(row, |it| it.kept_messages),
+        |row| figure(row, |it| it.kept_messages),
+    ),
+    number("memory", memory, |row| figure(row, |it| it.resident_bytes)),
+    number("CPU %", |row| share(row, cpu), |row| real(row, cpu)),
+];
+
+pub(super) const LIVES: &[Column<NodeRow>] = &[
+    words("node", node, |row| Value::Text(row.name.clone())),
+    words("id", |row| visible(&row.id), |row| Value::Text(row.id.clone())),
+    words("version", |row| visible(&row.version), |row| Value::Text(row.version.clone())),
+    words("state", |row| visible(&row.state), |row| Value::Text(row.state.clone())),
+    number(
+        "beat",
+        |row| maybe(row.heard_ms.map(|it| it as f64)),
+        |row| of(row.heard_ms.unwrap_or(0)),
+    ),
+    number("RTT", |row| maybe(row.rtt_ms), |row| Value::Number(row.rtt_ms.unwrap_or(0.0))),
+    number(
+        "delay",
+        |row| maybe(row.delay_ms.map(|it| it as f64)),
+        |row| of(row.delay_ms.unwrap_or(0)),
+    ),
+    number("clock", clock, |row| Value::Number(row.clock_offset_ms.unwrap_or(0) as f64)),
+];
+
+fn node(row: &NodeRow) -> String {
+    cut(&visible(&row.name), 30) + if row.is_here { " *" } else { "" }
+}
+
+fn whole(row: &NodeRow, read: fn(&NodeFigures) -> u64) -> String {
+    row.figures.as_ref().map_or_else(|| "-".to_owned(), |it| grouped(read(it)))
+}
+
+fn share(row: &NodeRow, read: fn(&NodeFigures) -> f64) -> String {
+    row.figures.as_ref().map_or_else(|| "-".to_owned(), |it| decimal(read(it)))
+}
+
+fn figure(row: &NodeRow, read: fn(&NodeFigures) -> u64) -> Value {
+    of(row.figures.as_ref().map_or(0, read))
+}
+
+fn real(row: &NodeRow, read: fn(&NodeFigures) -> f64) -> Value {
+    Value::Number(row.figures.as_ref().map_or(0.0, read))
+}
+
+const fn messages_in(figures: &NodeFigures) -> f64 {
+    figures.messages_in_per_s
+}
+
+const fn messages_out(figures: &NodeFigures) -> f64 {
+    figures.messages_out_per_s
+}
+
+const fn presences(figures: &NodeFigures) -> u64 {
+    figures.presences_local
+}
+
+const fn cpu(figures: &NodeFigures) -> f64 {
+    figures.cpu_cores * 100.0
+}
+
+fn memory(row: &NodeRow) -> String {
+    let bytes = |it: &NodeFigures| bytes(it.resident_bytes as f64);
+    row.figures.as_ref().map_or_else(|| "-".to_owned(), bytes)
+}
+
+fn maybe(ms: Option<f64>) -> String {
+    ms.map_or_else(|| "-".to_owned(), milliseconds)
+}
+
+/// A clock's difference, with its sign.
+fn clock(row: &NodeRow) -> String {
+    match row.clock_offset_ms {
+        None => "-".to_owned(),
+        Some(0) => "0".to_owned(),
+        Some(ms) => {
+            let sign = if ms < 0 { '-' } else { '+' };
+            format!("{sign}{}", milliseconds(ms.unsigned_abs() as f64))
+        }
+    }
+}
+
+/// On which nodes a topic has members; empty of a server that is alone.
+pub(super) fn places(nodes: &[NodeMembers]) -> String {
+    let place = |it: &NodeMembers| match it.members {
+        Some(0) => None,
+        Some(members) => Some(format!("{} {}", visible(&it.name), grouped(members))),
+        None => Some(format!("{} ?", visible(&it.name))),
+    };
+    let places: Vec<String> = nodes.iter().filter_map(place).collect();
+    if places.is_empty() { String::new() } else { format!("; on {}", places.join(", ")) }
+}
 
 fn kept(row: &TopicRow) -> String {
     row.kept.as_ref().map_or_else(|| "-".to_owned(), |kept| bytes(kept.bytes as f64))

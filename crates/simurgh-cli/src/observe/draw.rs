@@ -33,7 +33,7 @@ pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
             let (shown, total) = (members.rows.len() as u64, members.total);
             let shown = if shown < total { format!("{shown} of ") } else { String::new() };
             let title = format!("{shown}{} members of {}", grouped(total), visible(&members.topic));
-            let title = title + &kept(members.kept.as_ref());
+            let title = title + &columns::places(&members.nodes) + &kept(members.kept.as_ref());
             let rows: Vec<&ConnectionRow> = members.rows.iter().collect();
             table(frame, body, &title, columns::CONNECTIONS, &rows, app.selected, None);
         }
@@ -70,7 +70,7 @@ fn headline(app: &App) -> Line<'static> {
 }
 
 fn tab_line(app: &App) -> Line<'static> {
-    let tabs = View::ALL.iter().enumerate().flat_map(|(at, (view, name))| {
+    let tabs = app.views().iter().enumerate().flat_map(|(at, (view, name))| {
         let text = format!(" {} {name} ", at + 1);
         let tab = if *view == app.view { text.reversed() } else { text.into() };
         [tab, " ".into()]
@@ -105,6 +105,7 @@ fn view(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
                 area,
             );
         }
+        View::Cluster => cluster(app, frame, area),
         View::Topics => {
             let Some(list) = &app.topics else { return };
             let named = if app.search.is_empty() {
@@ -144,6 +145,36 @@ fn view(app: &App, overview: &Overview, frame: &mut Frame<'_>, area: Rect) {
             table(frame, area, &title, columns::CONNECTIONS, &rows, app.selected, sort);
         }
     }
+}
+
+fn cluster(app: &App, frame: &mut Frame<'_>, area: Rect) {
+    let Some(cluster) = &app.cluster else { return };
+    let facts = super::cluster::facts(cluster);
+    let lines: Vec<Line<'static>> =
+        facts.into_iter().map(|(name, value)| fact(name, value)).collect();
+    // Warnings are many, and nodes come first.
+    let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(area.height / 2);
+    let parts = [
+        Constraint::Length(height),
+        Constraint::Length(1),
+        Constraint::Fill(1),
+        Constraint::Fill(1),
+    ];
+    let [facts, _, figures, lives] = Layout::vertical(parts).areas(area);
+    frame.render_widget(Paragraph::new(lines), facts);
+    let more = match cluster.more_nodes {
+        0 => String::new(),
+        more => format!(", {} more", grouped(more)),
+    };
+    let title = format!("{} nodes{more}; * is the one that is asked", cluster.nodes.len());
+    let sort = app.nodes_sort;
+    let rows = match columns::NODES.get(sort.column) {
+        Some(column) => sorted(&cluster.nodes, column, sort.is_falling),
+        None => cluster.nodes.iter().collect(),
+    };
+    table(frame, figures, &title, columns::NODES, &rows, app.selected, Some(sort));
+    let title = "as the one that is asked hears them";
+    table(frame, lives, title, columns::LIVES, &rows, app.selected, None);
 }
 
 fn falling(column: usize) -> Option<Sort> {
@@ -348,10 +379,10 @@ fn footer(app: &App) -> Paragraph<'static> {
     };
     let has_rows = app.view != View::Overview;
     let keys = [
-        (true, "1-5 Tab", "views"),
+        (true, if app.views().len() > 5 { "1-6 Tab" } else { "1-5 Tab" }, "views"),
         (has_rows, "↑↓", "choose"),
         (has_rows, "s", "sort"),
-        (matches!(app.view, View::Shards | View::Errors), "r", "reverse"),
+        (matches!(app.view, View::Shards | View::Errors | View::Cluster), "r", "reverse"),
         (matches!(app.view, View::Topics | View::Connections), "/", "search"),
         (matches!(app.view, View::Topics | View::Connections), "Enter", "more"),
         (matches!(app.view, View::Topics | View::Connections), "d", "disconnect"),

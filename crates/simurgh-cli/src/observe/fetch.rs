@@ -4,7 +4,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use simurgh::observe::view::{ConnectionRow, List, Members, Overview, TopicRow};
+use simurgh::observe::view::{ClusterOverview, ConnectionRow, List, Members, Overview, TopicRow};
 
 use super::app::{Action, Wanted};
 use super::client::{Client, Problem};
@@ -18,6 +18,7 @@ pub(super) enum News {
     Overview(Box<Overview>),
     Topics(List<TopicRow>),
     Connections(List<ConnectionRow>),
+    Cluster(Box<ClusterOverview>),
     Members(Members),
     Connection(Box<ConnectionRow>),
     /// It was done.
@@ -113,6 +114,7 @@ fn list(client: &Client, wanted: &Wanted) -> Option<News> {
         Wanted::Nothing => return None,
         Wanted::Topics(query) => client.topics(query).map(News::Topics),
         Wanted::Connections(query) => client.connections(query).map(News::Connections),
+        Wanted::Cluster => client.cluster().map(|it| News::Cluster(Box::new(it))),
     };
     Some(answer.unwrap_or_else(|problem| match problem {
         Problem::Unreachable(_) => News::Lost(problem.to_string()),

@@ -10,6 +10,7 @@
 
 mod app;
 mod client;
+mod cluster;
 mod columns;
 mod draw;
 mod fetch;
@@ -46,6 +47,9 @@ pub(crate) struct Observe {
     /// Asks only whether the server answers (/healthz), for containers; wants no token.
     #[arg(long, conflicts_with = "once")]
     health: bool,
+    /// Begins with the cluster that the server is a node of; with --once prints that alone.
+    #[arg(long, conflicts_with = "health")]
+    cluster: bool,
     /// Prints the figures once and ends.
     #[arg(long)]
     once: bool,
@@ -83,7 +87,10 @@ pub(crate) fn observe(flags: &Observe) -> ExitCode {
         };
     }
     if flags.once {
-        return once::print_once(&client, flags.json, flags.most);
+        return match flags.cluster {
+            true => once::print_cluster(&client, flags.json),
+            false => once::print_once(&client, flags.json, flags.most),
+        };
     }
     let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() || dumb {
@@ -94,9 +101,15 @@ pub(crate) fn observe(flags: &Observe) -> ExitCode {
     }
     // What is wrong from the start is said without a screen around it.
     match client.overview(true) {
+        Ok(overview) if flags.cluster && overview.cluster.is_none() => {
+            fail(&format!("{} is no part of a cluster", client.base()))
+        }
         Ok(overview) => {
             let mut app = App::new(client.base());
             app.news(fetch::News::Overview(Box::new(overview)));
+            if flags.cluster {
+                app.go(app::View::Cluster);
+            }
             show(client, app)
         }
         Err(problem) => fail(&problem.to_string()),
@@ -126,6 +139,7 @@ fn run(
     app: &mut App,
 ) -> io::Result<()> {
     let mut is_new = true;
+    fetcher.act(app::Action::None, app.wanted());
     loop {
         for news in fetcher.news() {
             app.news(news);

@@ -8,12 +8,22 @@ use simurgh::observe::view::{List, Overview};
 use simurgh_load::report::{bytes, decimal, grouped, span, time};
 
 use super::client::{Client, Problem};
+use super::cluster;
 use super::columns::{self, Column, cells};
 use crate::{fail, print};
 
 /// Prints everything there is to see.
 pub(super) fn print_once(client: &Client, is_json: bool, most: u16) -> ExitCode {
-    match text(client, is_json, most) {
+    printed(text(client, is_json, most))
+}
+
+/// Prints the cluster that the server is a node of.
+pub(super) fn print_cluster(client: &Client, is_json: bool) -> ExitCode {
+    printed(cluster_text(client, is_json))
+}
+
+fn printed(text: Result<String, Problem>) -> ExitCode {
+    match text {
         Ok(text) => {
             print(&text);
             ExitCode::SUCCESS
@@ -58,6 +68,24 @@ fn text(client: &Client, is_json: bool, most: u16) -> Result<String, Problem> {
         let _ = writeln!(text, "\nErrors");
         table(&mut text, columns::ERRORS, &wrong);
     }
+    Ok(text)
+}
+
+fn cluster_text(client: &Client, is_json: bool) -> Result<String, Problem> {
+    // What answers is looked at before it is asked for more.
+    client.overview(false)?;
+    let cluster = client.cluster()?;
+    if is_json {
+        return Ok(format!("{:#}\n", json!({ "cluster": cluster })));
+    }
+    let mut text = String::new();
+    for (name, value) in cluster::facts(&cluster) {
+        let _ = writeln!(text, "{name:<14}{value}");
+    }
+    let _ = writeln!(text, "\nNodes; * is the one that was asked");
+    table(&mut text, columns::NODES, &cluster.nodes);
+    let _ = writeln!(text, "\nAs that one hears them");
+    table(&mut text, columns::LIVES, &cluster.nodes);
     Ok(text)
 }
 

@@ -7,9 +7,12 @@ use serde::Serialize;
 use simurgh_load::record::{Count, Metric, Stats};
 
 use super::machine::{self, Machine};
+use super::metrics::Metrics;
+use super::nodes::Nodes;
 use super::plan::{BEAT, BYSTANDERS, CUE, CUES, Crowd, LOBBY};
-use super::processes::{Load, Server};
+use super::processes::Load;
 use super::ticks::{Stretch, Ticks};
+use super::told::Told;
 
 /// How often the journals are looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -47,61 +50,21 @@ pub(super) struct Milestone {
     pub(super) memory_available: u64,
     /// One broadcast to all.
     pub(super) broadcast: Told,
+    /// Each server, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) nodes: Vec<OfNode>,
+    /// Resident memory of the engine between them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) engine_memory: Option<u64>,
 }
 
-/// What a broadcast to everybody has shown.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Told {
-    /// How many got it.
-    pub(super) receivers: u64,
-    /// By the server's count.
-    pub(super) delivered: u64,
-    /// From the stamp of the one who spoke to the first who heard.
-    pub(super) first_us: u64,
-    /// To the last.
-    pub(super) last_us: u64,
-    /// To all: the median and the rest.
-    pub(super) delivery: Stats,
-    /// CPU time of the server for each delivery, µs.
-    pub(super) server_us: f64,
-    /// CPU time of the load generator for each, µs.
-    pub(super) client_us: f64,
-    /// Heartbeats of those who stood by in the same seconds.
-    pub(super) heartbeats: Stats,
-    /// What was on its way at most.
-    pub(super) in_flight: InFlight,
-}
-
-/// The most memory that was seen to be used beside what was used before, bytes.
+/// One server of several.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct InFlight {
-    /// Of the server.
-    pub(super) server: u64,
-    /// Of TCP's buffers, on both ends.
-    pub(super) buffers: u64,
-}
-
-/// Looks at what a broadcast has on its way.
-struct Watch {
-    pid: u32,
-    server: u64,
-    buffers: u64,
-    most: InFlight,
-}
-
-impl Watch {
-    fn new(pid: u32) -> Result<Self, String> {
-        let (server, buffers) = (machine::resident_about(pid)?, Machine::now()?.buffers);
-        Ok(Self { pid, server, buffers, most: InFlight::default() })
-    }
-
-    fn look(&mut self) -> Result<(), String> {
-        let server = machine::resident_about(self.pid)?.saturating_sub(self.server);
-        let buffers = Machine::now()?.buffers.saturating_sub(self.buffers);
-        self.most.server = self.most.server.max(server);
-        self.most.buffers = self.most.buffers.max(buffers);
-        Ok(())
-    }
+pub(super) struct OfNode {
+    /// Connections.
+    pub(super) sockets: u64,
+    /// Resident memory less what it had without anybody, for each.
+    pub(super) bytes: f64,
 }
 
 /// What heartbeats of all have shown, over twice the time between two of the same member.
@@ -127,7 +90,7 @@ pub(super) struct Beats {
 
 /// Everybody on the road.
 pub(super) struct Walkers {
-    pub(super) server: Server,
+    pub(super) nodes: Nodes,
     /// What the crowd is made of, to make another one.
     pub(super) plan: Crowd,
     pub(super) crowd: Load,
@@ -137,8 +100,8 @@ pub(super) struct Walkers {
     /// Before anybody came.
     pub(super) start: Start,
     /// Members so far, and broadcasts.
-    members: u64,
-    told: u32,
+    pub(super) members: u64,
+    pub(super) told: u32,
     /// Joins that the crowd has seen answered.
     pub(super) joined: u64,
     /// Users over time: seconds since the start of the crowd, connections.
@@ -146,9 +109,11 @@ pub(super) struct Walkers {
 }
 
 /// Memory before anybody came, bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Start {
     pub(super) server: u64,
+    /// Of each server.
+    each: Vec<u64>,
     client: u64,
     pub(super) machine: Machine,
 }
@@ -157,20 +122,22 @@ impl Walkers {
     /// All processes are there; nobody has come yet.
     pub(super) fn new(
         plan: Crowd,
-        server: Server,
+        nodes: Nodes,
         crowd: Load,
         bystanders: Load,
     ) -> Result<Self, String> {
         let (crowd_ticks, bystander_ticks) = (Ticks::of(&crowd.dir), Ticks::of(&bystanders.dir));
+        let each = nodes.resident_each()?;
         let start = Start {
-            server: machine::resident(server.pid())?,
+            server: each.iter().sum(),
+            each,
             client: machine::resident(crowd.pid())?,
             machine: Machine::now()?,
         };
         let (members, told, joined) = (0, 0, 0);
         let users = Vec::new();
         Ok(Self {
-            server,
+            nodes,
             plan,
             crowd,
             bystanders,
@@ -213,7 +180,7 @@ impl Walkers {
         thread::sleep(REST);
         self.count_all(to)?;
         self.memory(&mut seen)?;
-        seen.broadcast = self.tell_all(to)?;
+        seen.broadcast = self.tell_all()?;
         Ok(seen)
     }
 
@@ -257,15 +224,15 @@ impl Walkers {
 
     /// Both sides have to agree on who is there.
     pub(super) fn count_all(&mut self, members: u64) -> Result<(), String> {
-        let metrics = self.server.metrics()?;
+        let metrics = self.nodes.metrics()?;
         let (sockets, channels) =
             (metrics.count("simurgh_sockets"), metrics.count("simurgh_channels"));
         if (sockets, channels) == (members + BYSTANDERS, members + 1) {
             return Ok(());
         }
         Err(format!(
-            "the server counts {sockets} sockets and {channels} channels; {members} members, one \
-             of them in two channels, and {BYSTANDERS} bystanders are there"
+            "on the side of servers there are {sockets} sockets and {channels} channels; \
+             {members} members, one of them in two channels, and {BYSTANDERS} bystanders are there"
         ))
     }
 
@@ -273,66 +240,33 @@ impl Walkers {
         let now = Machine::now()?;
         let members = seen.members as f64;
         let rise = |now: u64, before: u64| now.saturating_sub(before) as f64 / members;
-        seen.server_bytes = rise(machine::resident(self.server.pid())?, self.start.server);
+        let each = self.nodes.resident_each()?;
+        seen.server_bytes = rise(each.iter().sum(), self.start.server);
+        if self.nodes.count() > 1 {
+            seen.nodes = self.of_nodes(&each)?;
+        }
+        seen.engine_memory = self.nodes.engine()?.map(|(_, bytes)| bytes);
         seen.client_bytes = rise(machine::resident(self.crowd.pid())?, self.start.client);
         seen.kernel_bytes = rise(now.slab, self.start.machine.slab) / 2.0;
         seen.memory_available = now.available;
         Ok(())
     }
 
-    /// Has the one who speaks say something to all, and waits until all have heard it.
-    fn tell_all(&mut self, members: u64) -> Result<Told, String> {
-        let before = self.server.metrics()?.count("simurgh_deliveries_total");
-        thread::sleep(Duration::from_millis(200));
-        let (mut heard, mut beats) = (Stretch::default(), Stretch::default());
-        // What was before is not wanted.
-        self.hear(&mut Stretch::default())?;
-        self.bystander_ticks.new_ones()?;
-        let mut in_flight = Watch::new(self.server.pid())?;
-        let (server_ns, client_ns) = self.cpu()?;
-        self.cue()?;
-        let number = self.told;
-        self.told += 1;
-        let until = self.patience(Duration::ZERO);
-        let broadcast = loop {
-            self.look(&mut heard)?;
-            in_flight.look()?;
-            if let Some(broadcast) = heard.broadcast(number) {
-                break broadcast;
-            }
-            if Instant::now() > until {
-                return Err(format!("broadcast {number} to {members} did not come to its end"));
-            }
+    /// Each server, by what it has now.
+    fn of_nodes(&self, resident: &[u64]) -> Result<Vec<OfNode>, String> {
+        let before = resident.iter().zip(&self.start.each);
+        let of_node = |(metrics, (now, before)): (Metrics, (&u64, &u64))| {
+            let sockets = metrics.count("simurgh_sockets");
+            let bytes = now.saturating_sub(*before) as f64 / sockets.max(1) as f64;
+            OfNode { sockets, bytes }
         };
-        let (server_then, client_then) = self.cpu()?;
-        self.bystanders.must_run()?;
-        beats.add(self.bystander_ticks.new_ones()?);
-        // The one who speaks was told as well.
-        let delivered = self.server.metrics()?.count("simurgh_deliveries_total") - before - 1;
-        let receivers = u64::from(broadcast.receivers);
-        if (receivers, delivered) != (members, members) {
-            return Err(format!(
-                "of {members} members {receivers} heard what was said to all; the server counts \
-                 {delivered} deliveries"
-            ));
-        }
-        Ok(Told {
-            receivers,
-            delivered,
-            first_us: broadcast.first_us,
-            last_us: broadcast.last_us,
-            delivery: heard.times(Metric::Delivery).stats(),
-            server_us: each(server_then - server_ns, members),
-            client_us: each(client_then - client_ns, members),
-            heartbeats: beats.times(Metric::Push).stats(),
-            in_flight: in_flight.most,
-        })
+        Ok(self.nodes.each()?.into_iter().zip(before).map(of_node).collect())
     }
 
     /// Has all send heartbeats, `every` so often each, and measures two such times of it.
     pub(super) fn beat_all(&mut self, every: Duration) -> Result<Beats, String> {
         self.hear(&mut Stretch::default())?;
-        self.server.broadcast(LOBBY, "new:msg", &format!("{{\"body\":\"{BEAT}\"}}"))?;
+        self.nodes.broadcast(LOBBY, "new:msg", &format!("{{\"body\":\"{BEAT}\"}}"))?;
         // The one who speaks sends none.
         let senders = self.members.saturating_sub(1);
         let mut begun = Stretch::default();
@@ -365,27 +299,27 @@ impl Walkers {
     }
 
     /// Waits a little, and takes up what the crowd has written; both ends must run.
-    fn look(&mut self, stretch: &mut Stretch) -> Result<(), String> {
+    pub(super) fn look(&mut self, stretch: &mut Stretch) -> Result<(), String> {
         thread::sleep(LOOK);
-        self.server.must_run()?;
+        self.nodes.must_run()?;
         self.crowd.must_run()?;
         self.hear(stretch)
     }
 
     /// Until when something said to all is waited for, and as long as it takes beyond that.
-    fn patience(&self, beyond: Duration) -> Instant {
+    pub(super) fn patience(&self, beyond: Duration) -> Instant {
         let each = PER_MEMBER * self.members.min(1 << 30) as u32;
         Instant::now() + Duration::from_secs(60) + each + beyond
     }
 
     /// Has the one who speaks say something to all.
     pub(super) fn cue(&self) -> Result<(), String> {
-        self.server.broadcast(CUES, "new:msg", &format!("{{\"body\":\"{CUE}\"}}"))
+        self.nodes.broadcast(CUES, "new:msg", &format!("{{\"body\":\"{CUE}\"}}"))
     }
 
-    /// CPU time of server and crowd, nanoseconds.
+    /// CPU time of servers and crowd, nanoseconds.
     fn cpu(&self) -> Result<(u64, u64), String> {
-        Ok((machine::cpu_ns(self.server.pid())?, machine::cpu_ns(self.crowd.pid())?))
+        Ok((self.nodes.cpu_ns()?, machine::cpu_ns(self.crowd.pid())?))
     }
 }
 
@@ -395,6 +329,6 @@ struct Climb {
 }
 
 /// Microseconds each.
-fn each(ns: u64, number: u64) -> f64 {
+pub(super) fn each(ns: u64, number: u64) -> f64 {
     ns as f64 / 1000.0 / number.max(1) as f64
 }

@@ -1,34 +1,57 @@
-//! What a server says under /metrics, summed over its shards.
+//! What servers say under /metrics, summed over their shards.
 
 use std::collections::HashMap;
 
 /// Sums and numbers of lines by name.
 #[derive(Debug, Default)]
-pub(super) struct Metrics(HashMap<String, (f64, u64)>);
+pub(super) struct Metrics {
+    /// By name.
+    sums: HashMap<String, (f64, u64)>,
+    /// By name and labels as they stand there.
+    lines: HashMap<String, f64>,
+}
 
 impl Metrics {
     /// From the text of the page; lines that are no figures are left out.
     pub(super) fn read(text: &str) -> Self {
-        let mut sums = HashMap::new();
+        let mut metrics = Self::default();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let Some((name, value)) = line.rsplit_once(' ') else { continue };
             let Ok(value) = value.parse::<f64>() else { continue };
+            metrics.lines.insert(name.to_owned(), value);
             let name = name.split_once('{').map_or(name, |(name, _)| name);
-            let place: &mut (f64, u64) = sums.entry(name.to_owned()).or_default();
+            let place = metrics.sums.entry(name.to_owned()).or_default();
             *place = (place.0 + value, place.1 + 1);
         }
-        Self(sums)
+        metrics
+    }
+
+    /// Adds what another server says.
+    pub(super) fn add(&mut self, other: Self) {
+        for (name, (value, lines)) in other.sums {
+            let place = self.sums.entry(name).or_default();
+            *place = (place.0 + value, place.1 + lines);
+        }
+        for (line, value) in other.lines {
+            *self.lines.entry(line).or_default() += value;
+        }
     }
 
     /// A counter or gauge of whole numbers; 0 if there is none.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, below 2⁵³")]
     pub(super) fn count(&self, name: &str) -> u64 {
-        self.0.get(name).map_or(0.0, |(sum, _)| sum.max(0.0)) as u64
+        self.sums.get(name).map_or(0.0, |(sum, _)| sum.max(0.0)) as u64
+    }
+
+    /// The same of one line, with its labels; 0 if there is none.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, below 2⁵³")]
+    pub(super) fn count_of(&self, line: &str) -> u64 {
+        self.lines.get(line).map_or(0.0, |value| value.max(0.0)) as u64
     }
 
     /// On how many lines it is: as many as shards, for what each of them counts.
     pub(super) fn lines(&self, name: &str) -> u64 {
-        self.0.get(name).map_or(0, |(_, lines)| *lines)
+        self.sums.get(name).map_or(0, |(_, lines)| *lines)
     }
 }
 
@@ -42,5 +65,10 @@ mod tests {
         let metrics = Metrics::read(text);
         assert_eq!((metrics.count("a"), metrics.count("b"), metrics.count("c")), (7, 5, 0));
         assert_eq!((metrics.lines("a"), metrics.lines("c")), (2, 0));
+        assert_eq!((metrics.count_of("a{shard=\"1\"}"), metrics.count_of("a")), (4, 0));
+        let mut two = Metrics::read(text);
+        two.add(metrics);
+        assert_eq!((two.count("a"), two.count("b"), two.lines("a")), (14, 10, 4));
+        assert_eq!(two.count_of("a{shard=\"1\"}"), 8);
     }
 }

@@ -6,16 +6,22 @@
 //! ```
 //!
 //! The server is `simurgh serve`, crowd and bystanders are `simurgh load`, steered through its
-//! standard input; what they measured is read from their journals and from `/metrics`.
+//! standard input; what they measured is read from their journals and from `/metrics`. With
+//! `--nodes` there are several servers, nodes of a cluster with an engine between them, and one
+//! lobby over all.
 
+mod compare;
+mod engine;
 mod machine;
 mod measure;
 mod metrics;
+mod nodes;
 mod plan;
 mod processes;
 mod report;
 mod storm;
 mod ticks;
+mod told;
 mod tuned;
 
 use std::path::{Path, PathBuf};
@@ -29,11 +35,15 @@ use simurgh_load::report::grouped;
 use crate::units::{self, Choice};
 use crate::{complain, fail, print};
 
+use compare::Compared;
+use engine::Program;
 use machine::Machine;
 use measure::{Milestone, Walkers};
+use nodes::Nodes;
 use plan::Crowd;
-use processes::{Load, Server};
+use processes::Load;
 use report::{Place, Road, time};
+use told::Told;
 use tuned::Tuned;
 
 /// What can be typed after `simurgh road`.
@@ -62,6 +72,22 @@ pub(crate) struct Flags {
     /// answers GET /metrics and POST /api/broadcast.
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
+    /// So many servers, nodes of one cluster, with a nats-server between them and one lobby over
+    /// all.
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "server",
+          value_parser = clap::value_parser!(u32).range(1..=32))]
+    nodes: u32,
+    /// Walks the road again with one server without a cluster, and says what several cost beside
+    /// it.
+    #[arg(long)]
+    compare: bool,
+    /// Where nats-server is. Default: what SIMURGH_NATS_SERVER says, or nats-server in PATH.
+    #[arg(long, value_name = "FILE")]
+    nats: Option<PathBuf>,
+    /// How often something is said to all when everybody is there. Default: once, of several nodes
+    /// five times.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    broadcasts: Option<u32>,
     /// Leaves out the storm at the end: all clients vanish at once, and come back at once.
     #[arg(long)]
     no_storm: bool,
@@ -95,36 +121,93 @@ pub(crate) fn road(flags: &Flags) -> ExitCode {
 }
 
 fn walk(flags: &Flags) -> Result<Road, String> {
+    let is_alone = flags.nodes == 1;
+    if is_alone && (flags.compare || flags.nats.is_some()) {
+        return Err("--compare and --nats are of a road of several --nodes".to_owned());
+    }
+    let program = match is_alone {
+        true => None,
+        false => Some(Program::find(flags.nats.as_deref())?),
+    };
     let dir = make_directory(&flags.out)?;
     let here = Machine::now()?;
     let room = (spare(&here) / BYTES_AT_FIRST) as u64;
     let to = flags.connections.unwrap_or(room / ROUND * ROUND).max(1);
-    let milestones = plan::milestones(to);
     // Put back when all processes have ended: what is made first is dropped last.
     let tuned = if flags.no_tune { Tuned::nothing() } else { Tuned::raise(to, &dir)? };
-    let server = Server::start(flags.server.as_deref(), to + MORE_SOCKETS, &dir)?;
-    let shards = server.metrics()?.lines("simurgh_sockets");
-    complain(&format!("server on {} with {shards} shards", server.address));
-    let (text, heartbeats) = (flags.text.unwrap_or(0), flags.heartbeats.value());
-    let plan = Crowd { server: server.address, rate: flags.rate, text, heartbeats };
-    let bystanders = plan::bystanders(server.address);
-    let mut bystanders = Load::start("bystanders", &bystanders, dir.join("bystanders"), "off")?;
-    wait_for_bystanders(&server, &mut bystanders)?;
-    let crowd = plan.by_milestones(&milestones);
-    let mut crowd = Load::start("crowd", &crowd, dir.join("crowd"), &flags.dashboard)?;
-    // Or the program itself would count as memory of the clients.
-    crowd.wait_until_ready()?;
-    let mut walkers = Walkers::new(plan, server, crowd, bystanders)?;
     let mut road = Road {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         machine: Place::here(here.total),
         server: flags.server.clone().unwrap_or_else(|| "simurgh serve".to_owned()),
+        nodes: flags.nodes,
+        engine: program.as_ref().map(|program| format!("nats-server {}", program.version)),
         rate: flags.rate,
-        text: plan.text,
-        shards,
+        text: flags.text.unwrap_or(0),
         tuned: tuned.changes.clone(),
         ..Road::default()
     };
+    let nodes = match &program {
+        None => Nodes::one(flags.server.as_deref(), to + MORE_SOCKETS, &dir)?,
+        Some(program) => {
+            // Users are spread evenly but for a few, and nodes let in no more than they hold.
+            let sockets = to.div_ceil(u64::from(flags.nodes)) + 2 * MORE_SOCKETS;
+            Nodes::several(flags.nodes, sockets, &dir, program)?
+        }
+    };
+    walk_with(flags, nodes, to, &dir, &mut road)?;
+    if flags.compare {
+        compare(flags, &here, &dir, &mut road)?;
+    }
+    complain(&format!("written to {}", dir.display()));
+    Ok(road)
+}
+
+/// Walks the same road, as far as it went, with one server without a cluster.
+fn compare(flags: &Flags, before: &Machine, dir: &Path, road: &mut Road) -> Result<(), String> {
+    let Some(to) = road.milestones.last().map(|it| it.members) else { return Ok(()) };
+    complain("the same with one server");
+    wait_for_sockets_to_go(before)?;
+    let home = dir.join("one-node");
+    std::fs::create_dir(&home).map_err(|error| format!("{}: {error}", home.display()))?;
+    let alone = Nodes::alone(to + MORE_SOCKETS, &home)?;
+    let mut one = Road {
+        version: road.version.clone(),
+        machine: road.machine.clone(),
+        server: road.server.clone(),
+        nodes: 1,
+        rate: road.rate,
+        text: road.text,
+        ..Road::default()
+    };
+    walk_with(flags, alone, to, &home, &mut one)?;
+    road.compared = Compared::of(road, one);
+    write(dir, road)
+}
+
+/// The road to `to` with servers that are there, and what is measured at its end; written to `dir`
+/// as it goes.
+fn walk_with(
+    flags: &Flags,
+    nodes: Nodes,
+    to: u64,
+    dir: &Path,
+    road: &mut Road,
+) -> Result<(), String> {
+    let milestones = plan::milestones(to);
+    let servers = nodes.addresses();
+    road.shards = nodes.metrics()?.lines("simurgh_sockets");
+    let list: Vec<String> = servers.iter().map(ToString::to_string).collect();
+    complain(&format!("server on {} with {} shards", list.join(", "), road.shards));
+    let bystanders = plan::bystanders(&servers);
+    let (text, heartbeats) = (road.text, flags.heartbeats.value());
+    let plan = Crowd { servers, rate: flags.rate, text, heartbeats };
+    let mut bystanders = Load::start("bystanders", &bystanders, dir.join("bystanders"), "off")?;
+    wait_for_bystanders(&nodes, &mut bystanders)?;
+    let crowd = plan.by_milestones(&milestones);
+    let mut crowd = Load::start("crowd", &crowd, dir.join("crowd"), &flags.dashboard)?;
+    // Or the program itself would count as memory of the clients.
+    crowd.wait_until_ready()?;
+    let mut walkers = Walkers::new(plan, nodes, crowd, bystanders)?;
     for milestone in &milestones {
         if let Some(why) = too_much(&walkers, *milestone)? {
             road.ending = why;
@@ -140,26 +223,38 @@ fn walk(flags: &Flags) -> Result<Road, String> {
             }
             Err(why) => {
                 road.ending = format!("It broke off on the way to {milestone}: {why}");
-                write(&dir, &road)?;
+                write(dir, road)?;
                 return Err(why);
             }
         }
         // All that was found so far stays if the rest is cut short.
-        write(&dir, &road)?;
+        write(dir, road)?;
     }
     if road.ending.is_empty() {
         road.ending = format!("It ended where it was to end: {} connections.", grouped(to));
     }
-    let ended = finish(flags, &mut walkers, &mut road);
-    write(&dir, &road)?;
-    ended?;
-    complain(&format!("written to {}", dir.display()));
-    Ok(road)
+    let ended = finish(flags, &mut walkers, road);
+    write(dir, road)?;
+    ended
 }
 
 /// What is measured when everybody is there; what broke off is told in the road's ending as well.
 fn finish(flags: &Flags, walkers: &mut Walkers, road: &mut Road) -> Result<(), String> {
     if walkers.members() == 0 {
+        return Ok(());
+    }
+    let times = flags.broadcasts.unwrap_or(if flags.nodes > 1 { BROADCASTS } else { 1 });
+    road.told.extend(road.milestones.last().map(|last| last.broadcast.clone()));
+    for _ in 1..times {
+        let seen = walkers.tell_all().inspect_err(|why| {
+            road.ending = format!("{} Another broadcast broke off: {why}.", road.ending);
+        })?;
+        complain(&told_line(&seen));
+        road.told.push(seen);
+    }
+    // What follows is not compared.
+    let is_alone = road.engine.is_none() && flags.compare;
+    if is_alone {
         return Ok(());
     }
     if !flags.no_storm {
@@ -181,9 +276,9 @@ fn finish(flags: &Flags, walkers: &mut Walkers, road: &mut Road) -> Result<(), S
 }
 
 /// Until all of them are there: from then on all that comes is the crowd.
-fn wait_for_bystanders(server: &Server, bystanders: &mut Load) -> Result<(), String> {
+fn wait_for_bystanders(nodes: &Nodes, bystanders: &mut Load) -> Result<(), String> {
     let begun = Instant::now();
-    while server.metrics()?.count("simurgh_sockets") < plan::BYSTANDERS {
+    while nodes.metrics()?.count("simurgh_sockets") < plan::BYSTANDERS {
         bystanders.must_run()?;
         if begun.elapsed() > BYSTANDERS_TIMEOUT {
             return Err("those who stand by did not connect".to_owned());
@@ -195,6 +290,23 @@ fn wait_for_bystanders(server: &Server, bystanders: &mut Load) -> Result<(), Str
 
 /// They come within two seconds.
 const BYSTANDERS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Until the kernel has closed what the processes before have left, and its memory is free again.
+fn wait_for_sockets_to_go(before: &Machine) -> Result<(), String> {
+    let begun = Instant::now();
+    while Machine::now()?.sockets > before.sockets + MORE_SOCKETS {
+        if begun.elapsed() > SOCKETS_TIMEOUT {
+            return Err("the sockets of the road before are not closed yet".to_owned());
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
+    Ok(())
+}
+
+/// The kernel closes millions of sockets within a minute or two.
+const SOCKETS_TIMEOUT: Duration = Duration::from_secs(600);
+/// Broadcasts at the end of a road with several nodes, of which the median counts.
+const BROADCASTS: u32 = 5;
 
 /// Memory that connections may take, bytes.
 fn spare(machine: &Machine) -> f64 {
@@ -219,15 +331,22 @@ fn too_much(walkers: &Walkers, to: u64) -> Result<Option<String>, String> {
 
 /// A milestone for those who watch.
 fn line(seen: &Milestone) -> String {
-    let told = &seen.broadcast;
     format!(
-        "{} joined ({}/s, p99 {}); {:.0} + {:.0} B each; broadcast to all: first {}, median {}, \
-         last {}, {:.2} µs each; heartbeats meanwhile p99 {} of {}",
+        "{} joined ({}/s, p99 {}); {:.0} + {:.0} B each; {}",
         grouped(seen.members),
         grouped(seen.joins_per_s as u64),
         time(seen.join.p99),
         seen.server_bytes,
         seen.kernel_bytes,
+        told_line(&seen.broadcast)
+    )
+}
+
+/// A broadcast for those who watch.
+fn told_line(told: &Told) -> String {
+    format!(
+        "broadcast to all: first {}, median {}, last {}, {:.2} µs each; heartbeats meanwhile p99 \
+         {} of {}",
         time(told.first_us),
         time(told.delivery.p50),
         time(told.last_us),

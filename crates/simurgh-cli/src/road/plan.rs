@@ -23,10 +23,10 @@ pub(super) const CUE: &str = "road-go";
 pub(super) const BEAT: &str = "road-beat";
 
 /// What the crowd does beside being there.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Crowd {
-    /// Where to.
-    pub(super) server: SocketAddr,
+    /// Where to; with several, each has as many members as the others.
+    pub(super) servers: Vec<SocketAddr>,
     /// Members that come per second.
     pub(super) rate: u32,
     /// Bytes of text beside the stamp in what is said to all.
@@ -47,7 +47,7 @@ pub(super) fn milestones(to: u64) -> Vec<u64> {
 impl Crowd {
     /// Members come up to each milestone in turn, when whoever steers the run resumes it, and stay.
     /// The first of them is the one who speaks, once each time it is told to.
-    pub(super) fn by_milestones(self, milestones: &[u64]) -> String {
+    pub(super) fn by_milestones(&self, milestones: &[u64]) -> String {
         let mut text = self.head();
         let mut before = 1;
         for milestone in milestones {
@@ -68,7 +68,7 @@ impl Crowd {
     }
 
     /// A crowd that comes back all at once, as it does when the server has lost it.
-    pub(super) fn at_once(self, members: u64) -> String {
+    pub(super) fn at_once(&self, members: u64) -> String {
         let come = members.saturating_sub(1).max(1);
         let text = format!(
             "{}[[phase]]\nname = \"at once\"\nduration = \"1s\"\nrate = {come}\n\
@@ -80,19 +80,19 @@ impl Crowd {
     }
 
     /// The top of a scenario, and the phase of the one who speaks.
-    fn head(self) -> String {
+    fn head(&self) -> String {
         format!(
-            "name = \"road\"\nseed = 1\nfollow_stamps = true\n[target]\nurl = \"ws://{}\"\n\
+            "name = \"road\"\nseed = 1\nfollow_stamps = true\n{}\
              [timeouts]\nconnect = \"60s\"\nreply = \"60s\"\n\
              [[phase]]\nname = \"speaker\"\nduration = \"1s\"\nrate = 1\n\
              weights = {{ member = 0 }}\nmax_users = 1\n",
-            self.server
+            targets(&self.servers)
         )
     }
 
     /// What members do, and the one who speaks. A member whose connection is refused or lost tries
     /// again as phoenix.js does, from 10 ms to 5 s apart, as often as it takes.
-    fn sessions(self) -> String {
+    fn sessions(&self) -> String {
         let stay = match self.heartbeats {
             None => "{ receive = \"end\" },\n".to_owned(),
             Some(every) => format!(
@@ -128,16 +128,27 @@ const FILLER: &str = " thirty birds set out to find the Simurgh;";
 const HEARTBEAT: &str = "{ push = \"heartbeat\", topic = \"phoenix\" },\n";
 
 /// Those who stand by: each sends a heartbeat now and then, to the end of the run.
-pub(super) fn bystanders(server: SocketAddr) -> String {
+pub(super) fn bystanders(servers: &[SocketAddr]) -> String {
     format!(
-        "name = \"bystanders\"\nseed = 1\n[target]\nurl = \"ws://{server}\"\n\
+        "name = \"bystanders\"\nseed = 1\n{}\
          [timeouts]\nreply = \"60s\"\n\
          [[phase]]\nduration = \"1s\"\nrate = {BYSTANDERS}\n\
          [[phase]]\nduration = \"24h\"\nrate = 0\n\
          [[session]]\nname = \"bystander\"\nprotocol = \"phoenix\"\nsteps = [\n\
          {{ connect = \"/socket/websocket\" }},\n\
-         {{ loop = 100000000, every = \"{HEARTBEAT_MS}ms\", steps = [\n{HEARTBEAT}] }},\n]\n"
+         {{ loop = 100000000, every = \"{HEARTBEAT_MS}ms\", steps = [\n{HEARTBEAT}] }},\n]\n",
+        targets(servers)
     )
+}
+
+/// The servers as a scenario names them; who comes back comes back to its own.
+fn targets(servers: &[SocketAddr]) -> String {
+    let mut text = String::from("spread = \"sticky\"\n");
+    for server in servers {
+        // Writing to a text does not fail.
+        let _ = writeln!(text, "[[target]]\nurl = \"ws://{server}\"");
+    }
+    text
 }
 
 #[cfg(test)]
@@ -165,8 +176,10 @@ mod tests {
             Ok(loaded) => loaded.scenario,
             Err(faults) => panic!("{faults}\n{text}"),
         };
-        let crowd = Crowd { server, rate: 7_777, text: 0, heartbeats: None };
-        let busy = Crowd { text: 10_000, heartbeats: Some(Duration::from_secs(30)), ..crowd };
+        let servers = vec![server, SocketAddr::from(([127, 0, 0, 1], 4001))];
+        let crowd = Crowd { servers, rate: 7_777, text: 0, heartbeats: None };
+        let busy =
+            Crowd { text: 10_000, heartbeats: Some(Duration::from_secs(30)), ..crowd.clone() };
         let spoken = busy.by_milestones(&[100]);
         read(&spoken);
         assert!(spoken.len() > 11_000 && spoken.contains(BEAT));
@@ -177,6 +190,7 @@ mod tests {
         assert_eq!(crowd.sessions.len(), 2);
         let come: u64 = again.load.phases.iter().filter_map(|phase| phase.users_max).sum();
         assert_eq!(come, 60_000);
-        read(&bystanders(server));
+        assert_eq!(crowd.targets.len(), 2);
+        read(&bystanders(&[server]));
     }
 }

@@ -24,14 +24,18 @@ const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 const LEAST_PRIORITY: i32 = 19;
 
 /// A process that ends with this value.
-struct Ours {
+pub(super) struct Ours {
     child: Child,
     what: &'static str,
     log: PathBuf,
 }
 
 impl Ours {
-    fn start(what: &'static str, command: &mut Command, log: PathBuf) -> Result<Self, String> {
+    pub(super) fn start(
+        what: &'static str,
+        command: &mut Command,
+        log: PathBuf,
+    ) -> Result<Self, String> {
         let say = |error: io::Error| format!("cannot start the {what}: {error}");
         let errors = File::create(&log).map_err(|error| {
             format!("cannot write {}: {error}; name another --out", log.display())
@@ -40,8 +44,12 @@ impl Ours {
         Ok(Self { child, what, log })
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// An error if it has ended.
-    fn must_run(&mut self) -> Result<(), String> {
+    pub(super) fn must_run(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(self.ended(status)),
@@ -94,11 +102,13 @@ pub(super) struct Server {
 
 impl Server {
     /// Starts it, for so many connections, and waits until it listens. `instead` is a command to
-    /// start in place of `simurgh serve`, with the same options.
+    /// start in place of `simurgh serve`, with the same options. `dir` may hold settings of it, and
+    /// `what` is what it is called where it fails.
     pub(super) fn start(
         instead: Option<&str>,
         connections: u64,
         dir: &Path,
+        what: &'static str,
     ) -> Result<Self, String> {
         let token = format!("{:032x}", fastrand::u128(..));
         let mut command = server_command(instead)?;
@@ -106,11 +116,11 @@ impl Server {
             .args(["--listen", "127.77.0.1:0", "--idle-timeout", "off"])
             .args(["--check-origin", "off", "--max-connections", &connections.to_string()])
             .env("SIMURGH_API_TOKEN", &token)
-            // Settings that happen to lie about are not ours.
+            // Settings that happen to lie about are not ours; those in `dir` are.
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
-        let mut process = Ours::start("server", &mut command, dir.join("server.log"))?;
+        let mut process = Ours::start(what, &mut command, dir.join("server.log"))?;
         let out = process.child.stdout.take().ok_or("the server has no output")?;
         let (found, address) = mpsc::channel();
         // Reads on after the address, so that the server never waits for a reader.
@@ -126,7 +136,7 @@ impl Server {
             Ok(text) => text,
             Err(_) => {
                 process.must_run()?;
-                return Err(format!("the server did not listen within {START_TIMEOUT:?}"));
+                return Err(format!("the {what} did not listen within {START_TIMEOUT:?}"));
             }
         };
         let address = text.parse().map_err(|error| format!("the server's {text:?}: {error}"))?;
@@ -134,7 +144,7 @@ impl Server {
     }
 
     pub(super) fn pid(&self) -> u32 {
-        self.process.child.id()
+        self.process.pid()
     }
 
     pub(super) fn must_run(&mut self) -> Result<(), String> {
@@ -208,7 +218,7 @@ impl Load {
     }
 
     pub(super) fn pid(&self) -> u32 {
-        self.process.child.id()
+        self.process.pid()
     }
 
     pub(super) fn must_run(&mut self) -> Result<(), String> {

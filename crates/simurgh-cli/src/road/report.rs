@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use simurgh_load::report::grouped;
 
-use super::measure::{Beats, InFlight, Milestone};
+use super::compare::{Compared, compared_words, nodes_words};
+use super::measure::{Beats, Milestone};
 use super::storm::Storm;
+use super::told::{InFlight, Told};
 
 /// A road, walked so far.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -17,6 +19,10 @@ pub(super) struct Road {
     pub(super) machine: Place,
     /// The server that was started.
     pub(super) server: String,
+    /// How many servers.
+    pub(super) nodes: u32,
+    /// What was between them.
+    pub(super) engine: Option<String>,
     /// Arrivals per second that were asked for.
     pub(super) rate: u32,
     /// Bytes of text in what was said to all.
@@ -25,12 +31,16 @@ pub(super) struct Road {
     pub(super) shards: u64,
     /// Milestones, the first one first.
     pub(super) milestones: Vec<Milestone>,
+    /// All that was said to everybody at the last milestone.
+    pub(super) told: Vec<Told>,
     /// Connections over time: seconds, number.
     pub(super) users: Vec<(f64, u64)>,
     /// What heartbeats of all cost.
     pub(super) heartbeats: Option<Beats>,
     /// What came of it when all clients vanished at once and came back.
     pub(super) storm: Option<Storm>,
+    /// What several nodes cost beside one.
+    pub(super) compared: Option<Compared>,
     /// Why it ended where it did.
     pub(super) ending: String,
     /// What was changed in the system for the time of the road.
@@ -120,16 +130,28 @@ impl Road {
     /// What was seen beside the milestones, a paragraph each.
     fn words(&self) -> impl Iterator<Item = String> {
         let storm = self.storm.as_ref().map(storm_words);
-        storm.into_iter().chain(self.heartbeats.as_ref().map(beats_words))
+        let several = (self.nodes > 1).then(|| nodes_words(self)).flatten();
+        let compared = self.compared.as_ref().map(compared_words);
+        several
+            .into_iter()
+            .chain(compared)
+            .chain(storm)
+            .chain(self.heartbeats.as_ref().map(beats_words))
     }
 
     fn place(&self) -> String {
         let Place { cores, processor, memory, kernel } = &self.machine;
         let gib = *memory as f64 / f64::from(1 << 30);
         format!(
-            "simurgh {} on {cores} cores ({processor}), {gib:.0} GiB, Linux {kernel}: one server \
-             ({}) of {} shards, and all clients on the same machine.",
-            self.version, self.server, self.shards
+            "simurgh {} on {cores} cores ({processor}), {gib:.0} GiB, Linux {kernel}: {} ({}) of \
+             {} shards, and all clients on the same machine.",
+            self.version,
+            match &self.engine {
+                None => "one server".to_owned(),
+                Some(engine) => format!("{} nodes with {engine} between them", self.nodes),
+            },
+            self.server,
+            self.shards
         )
     }
 

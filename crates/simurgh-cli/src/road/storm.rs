@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use simurgh_load::record::{Count, Metric};
 
-use super::machine::{self, Machine};
+use super::machine::Machine;
 use super::measure::Walkers;
 use super::plan::BYSTANDERS;
 use super::processes::Load;
@@ -66,13 +66,13 @@ impl Walkers {
     }
 
     fn vanish(&mut self, seen: &mut Storm) -> Result<(), String> {
-        let full = (machine::resident(self.server.pid())?, Machine::now()?.slab);
+        let full = (self.nodes.resident()?, Machine::now()?.slab);
         self.bystander_ticks.new_ones()?;
         let begun = Instant::now();
         self.crowd.kill();
         // While all cores are busy with what the kernel does to end a process with millions of
         // sockets, the answer may be late.
-        let left = || self.server.metrics().map_or(u64::MAX, |it| it.count("simurgh_sockets"));
+        let left = || self.nodes.metrics().map_or(u64::MAX, |it| it.count("simurgh_sockets"));
         while left() > BYSTANDERS {
             if begun.elapsed() > VANISH_TIMEOUT {
                 return Err("the server has not noticed that its clients are gone".to_owned());
@@ -87,7 +87,7 @@ impl Walkers {
             let left = |now: u64, start: u64, full: u64| {
                 (now as f64 - start as f64) / full.saturating_sub(start).max(1) as f64
             };
-            let resident = machine::resident(self.server.pid())?;
+            let resident = self.nodes.resident()?;
             seen.memory_left = left(resident, self.start.server, full.0);
             seen.slab_left = left(now.slab, self.start.machine.slab, full.1);
             seen.sockets_left =
@@ -117,7 +117,7 @@ impl Walkers {
         // The one who speaks joins a second channel.
         while self.joined < members + 1 {
             thread::sleep(LOOK / 5);
-            self.server.must_run()?;
+            self.nodes.must_run()?;
             self.crowd.must_run()?;
             self.hear(&mut stretch)?;
             if !told && self.joined >= members / 2 {

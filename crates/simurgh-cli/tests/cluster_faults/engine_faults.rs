@@ -45,7 +45,7 @@ fn is_killed_and_comes_back(loses_its_store: bool) {
         room.has_healed(&nodes);
         room.nobody_left();
         for node in &nodes {
-            assert_eq!(node.metric("simurgh_cluster_links_total"), 1 + times, "{}", node.log());
+            assert_eq!(node.metric("simurgh_cluster_reconnects_total"), times, "{}", node.log());
         }
         room.chatters(EVERY, 0);
     }

@@ -51,6 +51,7 @@ use self::peer::Age;
 use self::settled::Settled;
 use crate::beat::{Beat, Hello};
 use crate::chance::Chance;
+use crate::durations::Durations;
 use crate::node_id::NodeId;
 
 /// The longest name and version of a node, in bytes; beats with longer ones are invalid.
@@ -186,6 +187,7 @@ pub struct Peers {
     beat_ns: u64,
     beaten_ns: Option<u64>,
     version: Option<u8>,
+    delays: Durations,
     refused: u64,
     invalid: u64,
     late: u64,
@@ -211,6 +213,7 @@ impl Peers {
             beat_ns: 0,
             beaten_ns: None,
             version: (oldest <= newest).then_some(newest),
+            delays: Durations::default(),
             refused: 0,
             invalid: 0,
             late: 0,
@@ -369,6 +372,11 @@ impl Peers {
         places.iter().filter_map(|at| Some(&*self.config.settings.get(*at as usize)?.0))
     }
 
+    /// How long beats of all nodes were under way, as [`Peer::delay`] estimates it.
+    pub const fn delays(&self) -> &Durations {
+        &self.delays
+    }
+
     /// The version that envelopes are to have: [`PeerEvent::EnvelopeVersion`].
     pub const fn envelope_version(&self) -> Option<u8> {
         self.version
@@ -428,6 +436,9 @@ impl Peers {
         }
         let is_another_range = is_new || peer.beat.envelopes != beat.envelopes;
         peer.hear(beat, now_ns, aged_ns, unix_ms);
+        if let Some(delay) = peer.delay() {
+            self.delays.add(delay);
+        }
         if is_new {
             self.events.push_back(PeerEvent::Joined(beat.id));
             self.succeed(beat.id, is_hello, now_ns);

@@ -1,5 +1,7 @@
 //! What is known of one node.
 
+use std::time::Duration;
+
 use super::PeersConfig;
 use crate::beat::Beat;
 use crate::node_id::NodeId;
@@ -7,6 +9,8 @@ use crate::node_id::NodeId;
 /// So many differences of clocks are compared: the one that was under way for the least time is
 /// nearest to the truth.
 const OFFSETS: usize = 8;
+/// What looks like more is no delay: a clock was set.
+const DELAY_MAX: Duration = Duration::from_secs(60);
 
 /// Another start under this one's name.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +39,7 @@ pub struct Peer {
     /// Its clock less ours when its last beats were heard, in milliseconds.
     offsets_ms: [Option<i64>; OFFSETS],
     beats: usize,
+    delay: Option<Duration>,
 }
 
 /// What a peer has come to.
@@ -60,6 +65,7 @@ impl Peer {
             differing: Vec::new(),
             offsets_ms: [None; OFFSETS],
             beats: 0,
+            delay: None,
         }
     }
 
@@ -68,11 +74,14 @@ impl Peer {
         self.heard_ns = now_ns;
         self.heard_aged_ns = aged_ns;
         self.is_silent = false;
-        let offset_ms = i128::from(beat.unix_ms) - i128::from(unix_ms);
+        let offset_ms = i64::try_from(i128::from(beat.unix_ms) - i128::from(unix_ms)).ok();
         if let Some(offset) = self.offsets_ms.get_mut(self.beats % OFFSETS) {
-            *offset = i64::try_from(offset_ms).ok();
+            *offset = offset_ms;
         }
         self.beats = self.beats.wrapping_add(1);
+        let fastest_ms = self.clock_offset_ms().filter(|_| self.beats > 1);
+        let late_ms = fastest_ms.zip(offset_ms).map(|(fastest, this)| fastest.abs_diff(this));
+        self.delay = late_ms.map(Duration::from_millis).filter(|it| *it <= DELAY_MAX);
     }
 
     pub(super) fn age(&self, config: &PeersConfig, aged_ns: u64) -> Age {
@@ -132,6 +141,13 @@ impl Peer {
     /// Another living node has its name.
     pub const fn has_namesake(&self) -> bool {
         self.has_namesake
+    }
+
+    /// How much longer its last beat was under way than the fastest of its last eight, to a
+    /// millisecond: an estimate, which a step of either clock makes wrong for eight beats. None
+    /// before the second beat, and where it would be more than a minute.
+    pub const fn delay(&self) -> Option<Duration> {
+        self.delay
     }
 
     /// By how much its clock is ahead of ours, in milliseconds: an estimate, too small by the time

@@ -22,6 +22,8 @@ pub(super) struct Abroad {
     outbox: Vec<(Rc<str>, ToPeers)>,
     /// Topics of which a node is still to be taken out.
     gone: VecDeque<(Rc<str>, Owner)>,
+    /// Entries of other nodes, of all topics.
+    remote: usize,
 }
 
 impl Home {
@@ -54,9 +56,10 @@ impl Home {
             }
             return;
         };
-        let before = topic.table.len();
+        let (before, remote) = (topic.table.len(), topic.table.remote());
         topic.hear(what);
         self.entries = self.entries + topic.table.len() - before;
+        abroad.remote = abroad.remote + topic.table.remote() - remote;
         self.gather(name);
         self.look_soon(name, config, now_ns);
     }
@@ -70,6 +73,11 @@ impl Home {
         abroad.gone.extend(names.into_iter().map(|name| (name, node)));
     }
 
+    /// Entries of other nodes, of all topics.
+    pub(super) fn remote(&self) -> usize {
+        self.abroad.as_ref().map_or(0, |it| it.remote)
+    }
+
     /// Whether a node that is gone is still to be taken out of topics.
     pub(super) fn is_forgetting(&self) -> bool {
         self.abroad.as_ref().is_some_and(|it| !it.gone.is_empty())
@@ -78,12 +86,13 @@ impl Home {
     /// Takes it out of some.
     pub(super) fn go_on_forgetting(&mut self, config: &PresenceConfig, now_ns: u64) {
         for _ in 0..FORGOTTEN_PER_TURN {
-            let gone = self.abroad.as_mut().and_then(|it| it.gone.pop_front());
-            let Some((name, node)) = gone else { return };
+            let Some(abroad) = &mut self.abroad else { return };
+            let Some((name, node)) = abroad.gone.pop_front() else { return };
             if let Some(topic) = self.topics.get_mut(&name) {
-                let before = topic.table.len();
+                let (before, remote) = (topic.table.len(), topic.table.remote());
                 topic.forget(node);
                 self.entries = self.entries + topic.table.len() - before;
+                abroad.remote = abroad.remote + topic.table.remote() - remote;
                 self.gather(&name);
                 self.look_soon(&name, config, now_ns);
             }
@@ -109,6 +118,7 @@ impl Home {
         let Some(topic) = self.topics.remove(name) else { return };
         self.entries = self.entries.saturating_sub(topic.table.len());
         if let Some(abroad) = &mut self.abroad {
+            abroad.remote = abroad.remote.saturating_sub(topic.table.remote());
             abroad.version = abroad.version.max(topic.table.version());
             abroad.outbox.push((name.into(), ToPeers::End));
         }

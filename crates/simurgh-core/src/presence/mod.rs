@@ -153,6 +153,7 @@ impl<N: Node> Core<N> {
 
     fn count_presences(&self) {
         self.metrics.presences.set(self.presence.entries() as u64);
+        self.metrics.presences_remote.set(self.presence.remote() as u64);
     }
 }
 

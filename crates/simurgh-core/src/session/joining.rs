@@ -120,7 +120,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn reply_join(
         &mut self,
         out: &mut impl Sockets,

@@ -28,6 +28,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 pub use probe::Probe;
+pub(crate) use probe::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Figures};
 pub use target::{Target, TargetPoint};
 
 use crate::control::Control;
@@ -58,7 +59,7 @@ pub struct Options {
     pub record: Arc<Mutex<Record>>,
     /// What the buttons steer.
     pub control: Control,
-    /// The servers' `/metrics`, see [`Probe::of`]; empty: none is asked.
+    /// The servers' `/metrics`, see [`Probe::all`]; empty: none is asked.
     pub probes: Vec<Probe>,
     /// Where their figures go; the report may show them too.
     pub target: Target,
@@ -114,8 +115,8 @@ pub fn start(options: Options) -> io::Result<Dashboard> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = std::thread::Builder::new().name("simurgh-dashboard".into()).spawn(move || {
         runtime.block_on(async {
-            for probe in probes {
-                tokio::spawn(probe::poll(probe, Arc::clone(&shared)));
+            if !probes.is_empty() {
+                tokio::spawn(probe::poll(probes, Arc::clone(&shared)));
             }
             let teller = tokio::spawn(frames::tell(Arc::clone(&shared), told));
             server::serve(listener, shared, teller, stopped).await;

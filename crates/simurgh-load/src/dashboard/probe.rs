@@ -10,19 +10,20 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Shared, TargetPoint};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Target};
 
 /// How often a server is asked.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// How often one that did not answer as it should.
 const RETRY_EVERY: Duration = Duration::from_secs(15);
 /// How long it may take to answer.
-const ANSWER_TIME_MAX: Duration = Duration::from_millis(900);
+pub(crate) const ANSWER_TIME_MAX: Duration = Duration::from_millis(900);
 /// How much it may answer: a hundred shards of ours say half a megabyte.
-const ANSWER_BYTES_MAX: u64 = 4 << 20;
+pub(crate) const ANSWER_BYTES_MAX: u64 = 4 << 20;
 
 /// Where a server shows its metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,29 +38,38 @@ pub struct Probe {
 
 /// What one answer says; `None`: that it does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Figures {
+pub(crate) struct Figures {
     connections: Option<f64>,
-    cpu_s: Option<f64>,
+    pub(crate) cpu_s: Option<f64>,
     memory_bytes: Option<f64>,
     messages_in: Option<f64>,
 }
 
 impl Probe {
-    /// `/metrics` of the first target of a scenario that is not spoken to over TLS.
-    pub fn of(scenario: &Scenario) -> Option<Self> {
-        let target = scenario.targets.iter().find(|target| !target.tls && target.weight > 0.0)?;
+    /// `/metrics` of all targets of a scenario that have users and are not spoken to over TLS.
+    pub fn all(scenario: &Scenario) -> Vec<Self> {
+        let is_asked = |target: &&Target| !target.tls && target.weight > 0.0;
+        scenario.targets.iter().filter(is_asked).map(Self::of).collect()
+    }
+
+    /// `/metrics` of one of them.
+    pub(crate) fn of(target: &Target) -> Self {
         let host = format!("{}:{}", target.host, target.address.port());
-        Some(Self { host, address: target.address, path: "/metrics".to_owned() })
+        Self { host, address: target.address, path: "/metrics".to_owned() }
+    }
+
+    /// What is sent; the answer ends with its connection.
+    pub(crate) fn request(&self) -> String {
+        format!(
+            "GET {} HTTP/1.0\r\nHost: {}\r\nAccept: text/plain\r\nConnection: close\r\n\r\n",
+            self.path, self.host
+        )
     }
 
     async fn ask(&self) -> io::Result<Figures> {
         #[allow(clippy::disallowed_types, reason = "the dashboard's thread has the main table")]
         let mut stream = tokio::net::TcpStream::connect(self.address).await?;
-        let request = format!(
-            "GET {} HTTP/1.0\r\nHost: {}\r\nAccept: text/plain\r\nConnection: close\r\n\r\n",
-            self.path, self.host
-        );
-        stream.write_all(request.as_bytes()).await?;
+        stream.write_all(self.request().as_bytes()).await?;
         let mut answer = Vec::new();
         stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
         let answer = String::from_utf8_lossy(&answer);
@@ -67,28 +77,62 @@ impl Probe {
     }
 }
 
-/// Asks one server until the dashboard ends.
-pub(super) async fn poll(probe: Probe, shared: Arc<Shared>) {
+/// A server that is asked.
+struct Asked {
+    probe: Probe,
+    /// What it answered last, and when.
+    before: Option<(Instant, Figures)>,
+    /// It is not asked before this time.
+    next: Instant,
+}
+
+/// Asks servers until the dashboard ends, all of them at once; what is told is their sum.
+pub(super) async fn poll(probes: Vec<Probe>, shared: Arc<Shared>) {
     let started_ms = shared.record(|record| record.meta().started_unix_ms);
     let mut clock = tokio::time::interval(ASK_EVERY);
     clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut before: Option<(Instant, Figures)> = None;
+    let now = Instant::now();
+    let asked = |probe| Asked { probe, before: None, next: now };
+    let mut all: Vec<Asked> = probes.into_iter().map(asked).collect();
     loop {
         clock.tick().await;
         if shared.record(|record| record.ending().is_some()) {
             return;
         }
-        let now = Instant::now();
-        match tokio::time::timeout(ANSWER_TIME_MAX, probe.ask()).await {
-            Ok(Ok(figures)) => {
-                let t_s = since_start(started_ms);
-                shared.target.push(point(t_s, figures, before.map(|(at, old)| (now - at, old))));
-                before = Some((now, figures));
-            }
-            // A server under load may well be late.
-            _ if before.is_some() => {}
-            _ => tokio::time::sleep(RETRY_EVERY).await,
+        let mut answers = JoinSet::new();
+        for (index, one) in all.iter().enumerate().filter(|(_, one)| one.next <= Instant::now()) {
+            let probe = one.probe.clone();
+            answers.spawn(async move {
+                let answer = tokio::time::timeout(ANSWER_TIME_MAX, probe.ask()).await;
+                (index, answer.ok().and_then(Result::ok))
+            });
         }
+        let mut sum: Option<TargetPoint> = None;
+        while let Some(answer) = answers.join_next().await {
+            let Ok((index, figures)) = answer else { continue };
+            let Some(one) = all.get_mut(index) else { continue };
+            if let Some(point) = one.answered(figures, since_start(started_ms)) {
+                sum = Some(sum.map_or(point, |sum| sum.and(point)));
+            }
+        }
+        if let Some(point) = sum {
+            shared.target.push(point);
+        }
+    }
+}
+
+impl Asked {
+    fn answered(&mut self, figures: Option<Figures>, t_s: f64) -> Option<TargetPoint> {
+        let now = Instant::now();
+        let Some(figures) = figures else {
+            // A server under load may well be late; one that never answered may have no such page.
+            if self.before.is_none() {
+                self.next = now + RETRY_EVERY;
+            }
+            return None;
+        };
+        let before = self.before.replace((now, figures));
+        Some(point(t_s, figures, before.map(|(at, old)| (now - at, old))))
     }
 }
 
@@ -116,7 +160,7 @@ fn point(t_s: f64, now: Figures, before: Option<(Duration, Figures)>) -> TargetP
 
 impl Figures {
     /// Of a whole HTTP answer; `None` if it is none with metrics that we know.
-    fn of_answer(answer: &str) -> Option<Self> {
+    pub(crate) fn of_answer(answer: &str) -> Option<Self> {
         let (head, body) = answer.split_once("\r\n\r\n")?;
         let ok = head.split_whitespace().nth(1) == Some("200") && head.starts_with("HTTP/1.");
         let figures = Self::of_text(body);

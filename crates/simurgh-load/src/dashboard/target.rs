@@ -35,6 +35,24 @@ pub struct TargetPoint {
     pub messages_in: Option<f64>,
 }
 
+impl TargetPoint {
+    /// The figures of two servers, as far as either says them.
+    #[must_use]
+    pub(super) fn and(self, other: Self) -> Self {
+        let sum = |one: Option<f64>, other: Option<f64>| match (one, other) {
+            (Some(one), Some(other)) => Some(one + other),
+            (one, other) => one.or(other),
+        };
+        Self {
+            t_s: self.t_s.max(other.t_s),
+            connections: sum(self.connections, other.connections),
+            cpu_percent: sum(self.cpu_percent, other.cpu_percent),
+            memory_bytes: sum(self.memory_bytes, other.memory_bytes),
+            messages_in: sum(self.messages_in, other.messages_in),
+        }
+    }
+}
+
 /// The figures in columns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct TargetView {
@@ -94,6 +112,15 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn servers_are_summed_as_far_as_they_say_anything() {
+        let one = TargetPoint { t_s: 1.0, connections: Some(3.0), ..TargetPoint::default() };
+        let two = TargetPoint { t_s: 2.0, cpu_percent: Some(5.0), ..one };
+        let sum = one.and(two);
+        let expected = TargetPoint { connections: Some(6.0), ..two };
+        assert_eq!((sum, sum.memory_bytes), (expected, None));
+    }
 
     #[test]
     fn a_long_run_keeps_its_whole_past_in_bounded_memory() {

@@ -134,8 +134,8 @@ impl Worker {
                 None => {
                     // As in Tsung the variable is empty then, not what it was before.
                     user.set(capture.var, Value::One(Box::default()));
-                    let phase = user.phase;
-                    self.recorder.error(ErrorKind::CaptureEmpty, phase);
+                    let origin = user.origin();
+                    self.recorder.error(ErrorKind::CaptureEmpty, origin);
                 }
             }
         }
@@ -153,7 +153,7 @@ impl Worker {
         let Self { users, maker, recorder, patterns, program, .. } = self;
         let user = users.get(u)?;
         let session = program.session_of(user.at) as u16;
-        let (id, phase) = (u64::from(user.id), user.phase);
+        let (id, origin) = (u64::from(user.id), user.origin());
         let transaction = user.extra.as_ref().and_then(|extra| extra.transactions.last());
         let transaction = transaction.map(|(metric, _)| *metric);
         let mut expand = |template: &_, out: &mut Vec<u8>| maker.render(user, template, out);
@@ -161,7 +161,7 @@ impl Worker {
             let count = if verdict.found { Count::Matches } else { Count::NoMatches };
             recorder.count(count, 1);
             if verdict.is_broken {
-                recorder.error(ErrorKind::Condition, phase);
+                recorder.error(ErrorKind::Condition, origin);
             }
             let Some(action) = verdict.action.filter(|action| *action != Action::Continue) else {
                 return;
@@ -188,15 +188,15 @@ impl Worker {
     pub(crate) fn take_action(&mut self, io: &mut Net, u: u32, action: Action) {
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
-        let (at, phase) = (user.at, user.phase);
+        let (at, origin) = (user.at, user.origin());
         match action {
             Action::Continue | Action::Log | Action::Dump => self.done(io, u),
             Action::Abort => {
-                self.recorder.error(ErrorKind::CheckFailed, phase);
+                self.recorder.error(ErrorKind::CheckFailed, origin);
                 self.end_user(io, u, Ended::Aborted);
             }
             Action::AbortRun => {
-                self.recorder.error(ErrorKind::CheckFailed, phase);
+                self.recorder.error(ErrorKind::CheckFailed, origin);
                 self.say(Word::AbortRun);
                 self.end_user(io, u, Ended::Aborted);
             }
@@ -204,7 +204,7 @@ impl Worker {
                 let start = program.session_at(at).map_or(0, |s| s.start);
                 // Counted under the session's first operation, which no loop counts under.
                 if !self.once_more(u, start, times_max) {
-                    self.recorder.error(ErrorKind::CheckFailed, phase);
+                    self.recorder.error(ErrorKind::CheckFailed, origin);
                     return self.end_user(io, u, Ended::Aborted);
                 }
                 self.let_go(io, u);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::scenario::Scenario;
 
 use super::schedule::{Arrival, PhaseSchedule, Share, mix};
+use super::turns::{Aim, Turns};
 
 /// A user to be started now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,9 +48,9 @@ pub(crate) struct Arrivals {
     /// Phases that begin when resumed, and were before they were reached.
     released: u32,
     bin: Vec<Arrival>,
-    /// Sums of weights: sessions (as the phase has them) and targets.
+    /// Sums of the sessions' weights, as the phase has them.
     sessions: Vec<f64>,
-    targets: Vec<f64>,
+    turns: Turns,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +101,7 @@ impl Arrivals {
             released: 0,
             bin: Vec::new(),
             sessions: Vec::new(),
-            targets: sums(scenario.targets.iter().map(|target| target.weight)),
+            turns: Turns::new(scenario.spread, &scenario.targets, scenario.seed, share.index),
         }
     }
 
@@ -241,9 +242,14 @@ impl Arrivals {
         [appointment, arrival, bin].into_iter().flatten().min()
     }
 
-    /// The server of the user `id`.
-    pub(crate) fn target(&self, id: u32) -> u16 {
-        pick(&self.targets, mix(self.seed ^ 0x7a26, u64::from(id)))
+    /// Which server the user `id` goes to.
+    pub(crate) fn aim(&self, id: u32) -> Aim {
+        self.turns.first(id)
+    }
+
+    /// How users go on to other servers.
+    pub(super) fn turns(&mut self) -> &mut Turns {
+        &mut self.turns
     }
 
     fn begin(&mut self, at_ns: u64, phase: u16, session: Option<u16>) -> Started {
@@ -350,7 +356,7 @@ fn ahead_ns(schedule: &PhaseSchedule) -> u64 {
 }
 
 /// Running sums of weights.
-fn sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {
+pub(super) fn sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {
     weights
         .scan(0.0, |sum, weight| {
             *sum += weight.max(0.0);
@@ -360,7 +366,7 @@ fn sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {
 }
 
 /// The index that a random number falls on.
-fn pick(sums: &[f64], random: u64) -> u16 {
+pub(super) fn pick(sums: &[f64], random: u64) -> u16 {
     let all = sums.last().copied().unwrap_or(0.0);
     let point = fastrand::Rng::with_seed(random).f64() * all;
     let index = sums.partition_point(|sum| *sum <= point);

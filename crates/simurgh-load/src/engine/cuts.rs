@@ -106,15 +106,17 @@ impl Worker {
     /// Cuts a user's connection and has it come back.
     fn cut(&mut self, io: &mut Net, u: u32, drop: &Drop) {
         let Some(user) = self.users.get(u) else { return };
-        let (key, rest, id) = (user.conn, user.rest(), user.id);
+        let (key, rest, id, server) = (user.conn, user.rest(), user.id, user.aim.index());
         let is_silent = match drop.how {
             Cut::Reset => false,
             Cut::Silence => true,
             // By a bit that its times do not hang on.
             Cut::Both => mix(self.of_user(id), 1) & 1 == 1,
         };
+        self.recorder.at(server).cut += 1;
         self.give_up_request(u);
         self.forget_link(u);
+        self.go_elsewhere(u);
         if let Some(conn) = io.conn(key) {
             *conn = NOBODY;
         }

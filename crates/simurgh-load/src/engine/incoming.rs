@@ -68,9 +68,9 @@ impl Worker {
             Some(Dialect::Phoenix(_)) => match user.client.serializer().decode_server(frame) {
                 Ok(message) => Some(message),
                 Err(error) => {
-                    let phase = user.phase;
+                    let origin = user.origin();
                     let text = || error.to_string();
-                    self.recorder.error_with(ErrorKind::MessageMalformed, phase, text);
+                    self.recorder.error_with(ErrorKind::MessageMalformed, origin, text);
                     None
                 }
             },
@@ -477,15 +477,15 @@ impl Worker {
 
     fn channel_closed(&mut self, u: u32, text: impl FnOnce() -> String) {
         let Some(user) = self.users.get(u) else { return };
-        let phase = user.phase;
-        self.recorder.error_with(ErrorKind::ChannelClosed, phase, text);
+        let origin = user.origin();
+        self.recorder.error_with(ErrorKind::ChannelClosed, origin, text);
     }
 
     fn join_refused(&mut self, u: u32, topic: &str, response: &Payload<'_>) {
         let Some(user) = self.users.get(u) else { return };
-        let phase = user.phase;
+        let origin = user.origin();
         let text = || format!("{topic}: {}", response.json().unwrap_or("binary"));
-        self.recorder.error_with(ErrorKind::JoinRefused, phase, text);
+        self.recorder.error_with(ErrorKind::JoinRefused, origin, text);
     }
 
     /// The reply that the user waits for.
@@ -501,7 +501,7 @@ impl Worker {
         let Some(user) = self.users.get(u) else { return };
         let Op::Channel(op) = program.op(user.at) else { return };
         let took_us = Self::elapsed_us(user.since_us, received_ns);
-        let phase = user.phase;
+        let origin = user.origin();
         user.doing = Doing::Running;
         self.follow_reply(u, status == "ok");
         let metric = match op.command {
@@ -528,7 +528,7 @@ impl Worker {
                 // What comes after a join rests on it.
                 return self.fail(io, u, ErrorKind::JoinRefused, text);
             }
-            self.recorder.error_with(ErrorKind::ReplyError, phase, text);
+            self.recorder.error_with(ErrorKind::ReplyError, origin, text);
         }
         if op.answer.is_none() {
             return self.done(io, u);

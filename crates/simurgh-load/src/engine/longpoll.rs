@@ -194,7 +194,7 @@ impl Worker {
                 Err((kind, text)) => self.session_failed(io, u, kind, || text),
             };
         }
-        let Some(server) = program.scenario.targets.get(usize::from(user.target)) else { return };
+        let Some(server) = program.scenario.targets.get(user.aim.place()) else { return };
         let agent = user_agent(&program, self.maker.seed, user.id);
         let Some(poller) = user.extra.as_mut().and_then(|extra| extra.poller.as_mut()) else {
             return;
@@ -284,7 +284,7 @@ impl Worker {
             true => user.client.anew(),
             false => Client::new(user.client.serializer()),
         };
-        self.connected += 1;
+        self.count_in(u);
         self.upgrade_answered(u, received_ns);
         self.recorder.count(Count::Upgrades, 1);
         self.send_poll(io, u);

@@ -43,11 +43,17 @@ impl Worker {
     ) {
         let Some(user) = self.users.get(u) else { return };
         let opening = user.doing == Doing::Opening || user.link == Wire::None;
-        let phase = user.phase;
-        self.recorder.error_with(kind, phase, text);
+        let origin = user.origin();
+        self.recorder.error_with(kind, origin, text);
+        if kind.is_connect() {
+            self.recorder.at(user.aim.index()).refused += 1;
+        }
         self.unset_timer(u);
         self.give_up_request(u);
         self.let_go(io, u);
+        if kind.is_of_connection() {
+            self.go_elsewhere(u);
+        }
         let program = Rc::clone(&self.program);
         let timeouts = program.scenario.timeouts;
         let Some(user) = self.users.get(u) else { return };
@@ -73,16 +79,16 @@ impl Worker {
     ) {
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
-        let phase = user.phase;
         if let Some(kind) = kind {
-            self.recorder.error_with(kind, phase, text);
+            self.recorder.error_with(kind, user.origin(), text);
         }
-        let Some(user) = self.users.get(u) else { return };
+        self.recorder.at(user.aim.index()).lost += 1;
         let session = program.session_at(user.at);
         let is_tsung = session.is_some_and(|session| session.dialect == Dialect::Tsung);
         let rest = user.rest();
         self.give_up_request(u);
         self.let_go(io, u);
+        self.go_elsewhere(u);
         if is_tsung && rest.is_some() {
             return;
         }
@@ -173,6 +179,7 @@ impl Worker {
         user.tidy();
         user.at = resume.at;
         self.recorder.count(Count::Reconnects, 1);
+        self.recorder.at(user.aim.index()).reconnects += 1;
         let Some(rest) = resume.rest else {
             return self.advance(io, u);
         };

@@ -12,7 +12,8 @@
 //!
 //! A worker is a thread on the reactor with a descriptor table of its own; what a user does is in
 //! `steps` (its way through the program), `wire` (its connection), `incoming` (frames),
-//! `presence` (times of who comes and goes), `longpoll` and `posts` (users without a WebSocket),
+//! `turns` (which server it goes to), `presence` (times of who comes and goes),
+//! `longpoll` and `posts` (users without a WebSocket),
 //! `losses` and `rejoin` (connections that are lost), `cuts` (those that are cut on purpose),
 //! `follow` (what of all that is said has come, by `heard` and `ledger`), `positions` (what joins
 //! ask for again), `requests` (HTTP), `answers` (captures and checks) and `values` (templates).
@@ -43,6 +44,7 @@ mod steps;
 mod sweep;
 mod team;
 mod traffic;
+mod turns;
 mod upgrade;
 mod user;
 mod values;

@@ -100,7 +100,7 @@ pub(crate) fn split(users: u64, wanted: Option<u64>, rooms: &[Room]) -> Vec<u64>
 }
 
 /// `workers` by shares that add up to 1, at least one for each (largest remainders).
-fn apportion(workers: u64, shares: &[f64]) -> Vec<u64> {
+pub(super) fn apportion(workers: u64, shares: &[f64]) -> Vec<u64> {
     let ideal = |share: f64| workers as f64 * share;
     let mut split: Vec<u64> = shares.iter().map(|share| (ideal(*share) as u64).max(1)).collect();
     let mut left = workers.saturating_sub(split.iter().sum());

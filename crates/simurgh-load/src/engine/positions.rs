@@ -13,7 +13,7 @@
 use serde::Deserialize;
 use simurgh_proto::serializer::ServerMessage;
 
-use crate::record::{Count, ErrorKind};
+use crate::record::{Count, ErrorKind, Origin};
 
 use super::worker::Worker;
 
@@ -90,7 +90,7 @@ impl Worker {
     pub(super) fn position_in(&mut self, u: u32, message: &ServerMessage<'_>) -> bool {
         let ServerMessage::Event(message) = message else { return false };
         let Some(user) = self.users.get(u) else { return false };
-        let phase = user.phase;
+        let origin = user.origin();
         let Some(positions) = user.extra.as_mut().and_then(|extra| extra.positions.as_mut()) else {
             return false;
         };
@@ -105,7 +105,7 @@ impl Worker {
         let position = message.msg_ref.field();
         if position.len() > POSITION_BYTES_MAX {
             let text = || format!("a position of {} bytes", position.len());
-            self.recorder.error_with(ErrorKind::MessageMalformed, phase, text);
+            self.recorder.error_with(ErrorKind::MessageMalformed, origin, text);
             return false;
         }
         let is_position = message.msg_ref.raw().starts_with('"') && !position.is_empty();
@@ -127,12 +127,12 @@ impl Worker {
             positions.stand(topic, &position);
         }
         if news {
-            self.resumed_in(phase, topic, message.payload.json().unwrap_or_default());
+            self.resumed_in(origin, topic, message.payload.json().unwrap_or_default());
         }
         true
     }
 
-    fn resumed_in(&mut self, phase: u16, topic: &str, payload: &str) {
+    fn resumed_in(&mut self, origin: Origin, topic: &str, payload: &str) {
         match serde_json::from_str::<Resumed<'_>>(payload) {
             Ok(Resumed { recovered, reason, count }) => {
                 self.recorder.count(Count::ResumedMessages, count);
@@ -146,7 +146,7 @@ impl Worker {
             }
             Err(error) => {
                 let text = || format!("what is said of the history of {topic}: {error}");
-                self.recorder.error_with(ErrorKind::MessageMalformed, phase, text);
+                self.recorder.error_with(ErrorKind::MessageMalformed, origin, text);
             }
         }
     }

@@ -125,7 +125,7 @@ impl Worker {
         let program = Rc::clone(&self.program);
         let now_us = Self::us(io.clock_ns());
         let Some(user) = self.users.get(u) else { return };
-        let Some(server) = program.scenario.targets.get(usize::from(user.target)) else { return };
+        let Some(server) = program.scenario.targets.get(user.aim.place()) else { return };
         let agent = user_agent(&program, self.maker.seed, user.id);
         let Some(poller) = self.poller(u) else { return };
         let Some(post) = &poller.posts.under_way else { return };
@@ -149,7 +149,7 @@ impl Worker {
     pub(super) fn post_link_up(&mut self, io: &mut Net, u: u32, key: Key) {
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
-        let Some(server) = program.scenario.targets.get(usize::from(user.target)) else { return };
+        let Some(server) = program.scenario.targets.get(user.aim.place()) else { return };
         if self.poller(u).is_none_or(|poller| poller.posts.conn != key) {
             return;
         }
@@ -180,7 +180,7 @@ impl Worker {
         poller.posts.is_up = true;
         let took_us = Self::elapsed_us(poller.posts.call.since_us, now_ns);
         self.recorder.time(Metric::Connect, took_us);
-        self.recorder.count(Count::Connects, 1);
+        self.connection_made(u);
         self.send_post(io, u);
     }
 

@@ -160,9 +160,9 @@ impl Worker {
             match serde_json::from_str::<PresenceDiff<'_>>(payload) {
                 Ok(diff) => self.maker.shared.presences.told(topic, &diff, &mut last.since_ns),
                 Err(error) => {
-                    let phase = self.users.get(u).map_or(0, |user| user.phase);
+                    let origin = self.users.get(u).map_or(0.into(), |user| user.origin());
                     let text = || format!("presence_diff of {topic}: {error}");
-                    self.recorder.error_with(ErrorKind::MessageMalformed, phase, text);
+                    self.recorder.error_with(ErrorKind::MessageMalformed, origin, text);
                 }
             }
             last.topic.replace_range(.., topic);

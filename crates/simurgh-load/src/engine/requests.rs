@@ -75,11 +75,11 @@ impl Worker {
                 }
             };
             let Some(user) = self.users.get(u) else { return Flow::Wait };
-            if user.target != target {
+            if user.aim.index() != target {
                 self.let_go(io, u);
-                let Some(user) = self.users.get(u) else { return Flow::Wait };
-                user.target = target;
             }
+            let Some(user) = self.users.get(u) else { return Flow::Wait };
+            user.aim.name(target);
         }
         let Some(user) = self.users.get(u) else { return Flow::Wait };
         let link = user.link;
@@ -122,7 +122,7 @@ impl Worker {
         let mut bytes = data;
         let program = Rc::clone(&self.program);
         let Some(user) = self.users.get(u).filter(|user| user.conn == key) else { return };
-        let host = program.scenario.targets.get(usize::from(user.target)).map(|t| t.host.as_str());
+        let host = program.scenario.targets.get(user.aim.place()).map(|t| t.host.as_str());
         let extra = user.extra();
         let Some(state) = extra.http.as_deref_mut() else { return };
         let Some(mut response) = state.response.take() else {
@@ -157,7 +157,7 @@ impl Worker {
         let now_ns = io.clock_ns();
         let Some(user) = self.users.get(u) else { return };
         let Op::Http(op) = program.op(user.at) else { return };
-        let (phase, since_us) = (user.phase, user.since_us);
+        let (origin, since_us) = (user.origin(), user.since_us);
         user.doing = Doing::Running;
         let state = user.extra().http.get_or_insert_default();
         let kept = state.kept.take();
@@ -170,7 +170,7 @@ impl Worker {
         self.dump_exchange(u, &exchange);
         self.recorder.status(done.status);
         if !op.http.status.is_empty() && !op.http.status.contains(&done.status) {
-            self.recorder.error(ErrorKind::HttpStatus(done.status), phase);
+            self.recorder.error(ErrorKind::HttpStatus(done.status), origin);
         }
         if !done.keep_alive {
             self.let_go(io, u);
@@ -254,6 +254,7 @@ impl Worker {
         if op.store && is_open {
             let serializer = user.client.serializer();
             let aside = Aside {
+                target: user.aim.index(),
                 conn: std::mem::replace(&mut user.conn, NO_KEY),
                 link: std::mem::replace(&mut user.link, Wire::None),
                 client: std::mem::replace(&mut user.client, Client::new(serializer)),
@@ -268,9 +269,9 @@ impl Worker {
             self.let_go(io, u);
         }
         let Some(user) = self.users.get(u) else { return Flow::Wait };
-        user.target = u16::try_from(op.target).unwrap_or(user.target);
+        user.aim.name(u16::try_from(op.target).unwrap_or(user.aim.index()));
         if let Some(aside) = restored {
-            let Aside { conn, link, client, decoder, tls } = *aside;
+            let Aside { conn, target: _, link, client, decoder, tls } = *aside;
             (user.conn, user.link, user.client) = (conn, link, client);
             (user.extra().decoder, user.extra().tls) = (decoder, tls);
             io.release(conn);
@@ -317,7 +318,7 @@ fn write_request(
     op: &HttpOp,
     out: &mut Vec<u8>,
 ) {
-    let Some(target) = program.scenario.targets.get(usize::from(user.target)) else { return };
+    let Some(target) = program.scenario.targets.get(user.aim.place()) else { return };
     let http = &op.http;
     let url = maker.text(user, &http.url);
     let path = match Url::parse(&url) {

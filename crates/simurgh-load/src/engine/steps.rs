@@ -249,9 +249,9 @@ impl Worker {
                 self.timed_out(io, u, ErrorKind::WaitTimeout);
             }
             Doing::Gathering => {
-                let phase = user.phase;
+                let origin = user.origin();
                 self.gathering.retain(|waiting| *waiting != u);
-                self.recorder.error(ErrorKind::WaitTimeout, phase);
+                self.recorder.error(ErrorKind::WaitTimeout, origin);
                 self.done(io, u);
             }
             // The server has not answered the close: the connection ends all the same.

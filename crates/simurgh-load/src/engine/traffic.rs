@@ -51,7 +51,7 @@ impl Worker {
         }
         let program = std::rc::Rc::clone(&self.program);
         let Some(user) = self.users.get(u) else { return };
-        let target = program.scenario.targets.get(usize::from(user.target));
+        let target = program.scenario.targets.get(user.aim.place());
         let host = target.map_or("", |target| target.host.as_str());
         let transaction = user.extra.as_ref().and_then(|extra| extra.transactions.last());
         let transaction = transaction.map_or("-".to_owned(), |(id, _)| self.names.metric_name(*id));

@@ -33,7 +33,7 @@ impl Worker {
         let now_ns = io.clock_ns();
         let Some(user) = self.users.get(u) else { return };
         let Op::Connect(op) = program.op(user.at) else { return };
-        let Some(target) = program.scenario.targets.get(usize::from(user.target)) else { return };
+        let Some(target) = program.scenario.targets.get(user.aim.place()) else { return };
         let dialect = program.session_at(user.at).map(|s| s.dialect);
         let bare = dialect == Some(Dialect::Tsung);
         let Some(parts) = self.connect_parts(u, op, now_ns) else { return };
@@ -67,7 +67,7 @@ impl Worker {
     pub(super) fn connect_parts(&mut self, u: u32, op: &ConnectOp, now_ns: u64) -> Option<Parts> {
         let program = Rc::clone(&self.program);
         let user = self.users.get(u)?;
-        let server = program.scenario.targets.get(usize::from(user.target))?;
+        let server = program.scenario.targets.get(user.aim.place())?;
         let dialect = program.session_at(user.at).map(|s| s.dialect);
         let dialect = dialect.unwrap_or(Dialect::Raw);
         self.maker.now_ns = now_ns;
@@ -143,7 +143,7 @@ impl Worker {
         let Some(user) = self.users.get(u) else { return false };
         let key = user.conn;
         user.link = Wire::WebSocket;
-        self.connected += 1;
+        self.count_in(u);
         let took_us = self.upgrade_answered(u, now_ns);
         self.recorder.count(Count::Upgrades, 1);
         self.dump_exchange(

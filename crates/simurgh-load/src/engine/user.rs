@@ -7,9 +7,10 @@ use simurgh_proto::session::client::Client;
 use simurgh_proto::ws::Decoder;
 use simurgh_reactor::Key;
 
-use crate::record::MetricId;
+use crate::record::{MetricId, Origin};
 use crate::scenario::VarId;
 
+use super::turns::Aim;
 use super::wheel::{Link, Links};
 
 /// No connection.
@@ -35,7 +36,7 @@ pub(crate) struct User {
     /// Register 0: the round of the outermost loop.
     pub(crate) round: u32,
     pub(crate) phase: u16,
-    pub(crate) target: u16,
+    pub(crate) aim: Aim,
     /// Random values drawn so far.
     pub(crate) draws: u16,
     pub(crate) doing: Doing,
@@ -162,6 +163,8 @@ pub(crate) struct Extra {
 /// A connection laid aside, with all that is known of it. It is not read meanwhile.
 pub(crate) struct Aside {
     pub(crate) conn: Key,
+    /// Whose server it is.
+    pub(crate) target: u16,
     pub(crate) link: Wire,
     pub(crate) client: Client,
     pub(crate) decoder: Decoder,
@@ -230,6 +233,11 @@ impl Extra {
 }
 
 impl User {
+    /// Where its errors are counted.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { phase: self.phase, target: Some(self.aim.index()) }
+    }
+
     /// Whether it waits for all others, if only once its connection is back.
     pub(crate) fn is_gathering(&self) -> bool {
         let resume = self.extra.as_ref().and_then(|extra| extra.resume.as_ref());

@@ -118,12 +118,12 @@ impl Maker {
             }
             Generated::UnixTime => append(out, unix()),
             Generated::TargetHost => {
-                if let Some(target) = self.program.scenario.targets.get(usize::from(user.target)) {
+                if let Some(target) = self.program.scenario.targets.get(user.aim.place()) {
                     append(out, &target.host);
                 }
             }
             Generated::TargetPort => {
-                if let Some(target) = self.program.scenario.targets.get(usize::from(user.target)) {
+                if let Some(target) = self.program.scenario.targets.get(user.aim.place()) {
                     append(out, target.address.port());
                 }
             }
@@ -188,7 +188,7 @@ impl Maker {
             }
             Source::Target => {
                 let program = Rc::clone(&self.program);
-                let target = program.scenario.targets.get(usize::from(user.target));
+                let target = program.scenario.targets.get(user.aim.place());
                 if let (Some(target), [host, rest @ ..]) = (target, set.vars.as_slice()) {
                     user.set(*host, one(&target.host));
                     if let Some(port) = rest.first() {

@@ -40,8 +40,9 @@ impl Worker {
         self.open(io, u, Wire::Connecting)
     }
 
-    /// Opens a connection to the user's server.
+    /// Opens a connection to the user's server, or to the one whose turn it is.
     pub(crate) fn open(&mut self, io: &mut Net, u: u32, link: Wire) -> Flow {
+        self.take_turn(u);
         match self.dial(io, u) {
             Ok(key) => {
                 let timeout = self.program.scenario.timeouts.connect;
@@ -62,11 +63,12 @@ impl Worker {
     pub(super) fn dial(&mut self, io: &mut Net, u: u32) -> Result<Key, (ErrorKind, String)> {
         let program = Rc::clone(&self.program);
         let scenario = &program.scenario;
-        let target = self.users.get(u).map_or(0, |user| usize::from(user.target));
-        let Some(target) = scenario.targets.get(target) else {
+        let index = self.users.get(u).map_or(0, |user| user.aim.index());
+        let Some(target) = scenario.targets.get(usize::from(index)) else {
             return Err((ErrorKind::Internal, "there is no such server".to_owned()));
         };
         self.recorder.count(Count::ConnectsTried, 1);
+        self.recorder.at(index).connects_tried += 1;
         let mut tries = self.sources.tries();
         loop {
             let how = Outgoing {
@@ -98,7 +100,7 @@ impl Worker {
         if user.conn != key {
             return self.post_link_up(io, u, key);
         }
-        let Some(target) = program.scenario.targets.get(usize::from(user.target)) else { return };
+        let Some(target) = program.scenario.targets.get(user.aim.place()) else { return };
         if !target.tls {
             return self.ready(io, u);
         }
@@ -129,7 +131,7 @@ impl Worker {
         };
         let took_us = Self::elapsed_us(since_us, now_ns);
         self.recorder.time(Metric::Connect, took_us);
-        self.recorder.count(Count::Connects, 1);
+        self.connection_made(u);
         let polls = self.polls(u);
         let Some(user) = self.users.get(u) else { return };
         if !user.is_resuming()
@@ -143,13 +145,13 @@ impl Worker {
             Wire::Poll => self.send_poll(io, u),
             Wire::ConnectingHttp => {
                 user.link = Wire::Http;
-                self.connected += 1;
+                self.count_in(u);
                 self.send_request(io, u);
             }
             Wire::ConnectingRaw => {
                 user.link = Wire::Raw;
-                self.connected += 1;
                 user.since_us = Self::us(now_ns);
+                self.count_in(u);
                 self.advance(io, u);
             }
             _ => {}
@@ -370,9 +372,9 @@ impl Worker {
         if user.conn != key {
             let stored = user.extra.as_mut().map(|extra| &mut extra.stored);
             if let Some(stored) = stored
-                && stored.take_if(|aside| aside.conn == key).is_some()
+                && let Some(aside) = stored.take_if(|aside| aside.conn == key)
             {
-                self.count_out();
+                self.count_out(aside.target);
             }
             return self.post_down(io, u, key, why);
         }
@@ -412,14 +414,20 @@ impl Worker {
         let Some(user) = self.users.get(u) else { return };
         let link = std::mem::replace(&mut user.link, Wire::None);
         let key = std::mem::replace(&mut user.conn, NO_KEY);
+        let target = user.aim.index();
         match link {
-            Wire::WebSocket | Wire::WebSocketClosing | Wire::Http | Wire::Raw => self.count_out(),
+            Wire::WebSocket | Wire::WebSocketClosing | Wire::Http | Wire::Raw => {
+                self.count_out(target);
+            }
             Wire::Upgrading => self.recorder.count(Count::Disconnects, 1),
             Wire::PollOpening | Wire::Poll => {
                 // Its session may be without a connection, or have one that is not there yet.
                 let is_up = self.poller(u).is_some_and(|poller| poller.is_connected());
                 self.recorder.count(Count::Disconnects, u64::from(is_up && key != NO_KEY));
-                self.connected = self.connected.saturating_sub(u64::from(link == Wire::Poll));
+                if link == Wire::Poll {
+                    self.connected = self.connected.saturating_sub(1);
+                    self.recorder.at(target).disconnected();
+                }
             }
             Wire::None | Wire::Connecting | Wire::ConnectingHttp | Wire::ConnectingRaw => {}
         }
@@ -444,12 +452,6 @@ impl Worker {
         session.is_some_and(|session| session.transport == Transport::LongPoll)
     }
 
-    /// A connection that could be used is there no longer.
-    fn count_out(&mut self) {
-        self.connected = self.connected.saturating_sub(1);
-        self.recorder.count(Count::Disconnects, 1);
-    }
-
     /// Ends the connection that was laid aside, if there is one.
     pub(crate) fn drop_stored(&mut self, io: &mut Net, u: u32) {
         let Some(user) = self.users.get(u) else { return };
@@ -458,7 +460,7 @@ impl Worker {
         if let Some(conn) = io.conn(aside.conn) {
             *conn = NOBODY;
         }
-        self.count_out();
+        self.count_out(aside.target);
         io.close(aside.conn);
     }
 

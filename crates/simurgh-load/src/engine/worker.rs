@@ -384,7 +384,7 @@ impl Worker {
             started_ms: (at_ns / 1_000_000) as u32,
             round: 0,
             phase,
-            target: self.arrivals.target(id),
+            aim: self.arrivals.aim(id),
             draws: 0,
             doing: super::user::Doing::Running,
             link: super::user::Wire::None,

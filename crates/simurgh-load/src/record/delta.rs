@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Counts, ErrorKind, Hist, MetricId, Warning};
+use super::{Counts, ErrorKind, Hist, MetricId, OfServer, Warning};
 
 /// A worker of a run.
 #[derive(
@@ -38,6 +38,9 @@ pub struct Delta {
     pub sessions: BTreeMap<u16, Users>,
     /// HTTP answers by status.
     pub statuses: BTreeMap<u16, u64>,
+    /// What happened with each server, by its index.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub servers: BTreeMap<u16, OfServer>,
     /// Users alive now.
     pub users: u64,
     /// Connections open now.
@@ -61,8 +64,8 @@ pub struct Delta {
 
 impl Delta {
     /// Adds what happened at another worker, or at the same one later. Sums do not depend on the
-    /// order; what describes a moment (`worker`, `users`, `connected`) stays as it is, and so do
-    /// `broadcasts`, which are followed one by one by whoever merges.
+    /// order; what describes a moment (`worker`, `users`, `connected`, that of servers as well)
+    /// stays as it is, and so do `broadcasts`, which are followed one by one by whoever merges.
     pub fn merge(&mut self, other: Self) {
         self.counts.add(&other.counts);
         for (metric, hist) in other.times {
@@ -84,6 +87,9 @@ impl Delta {
         for (status, n) in other.statuses {
             let count = self.statuses.entry(status).or_default();
             *count = count.saturating_add(n);
+        }
+        for (server, of) in &other.servers {
+            self.servers.entry(*server).or_default().add(of);
         }
         self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
         self.match_lines.extend(other.match_lines);

@@ -144,6 +144,33 @@ impl ErrorKind {
     }
 }
 
+impl ErrorKind {
+    /// Whether it is one of the connection, or of who is at its other end, rather than of what was
+    /// asked for: another server may do better.
+    pub fn is_of_connection(self) -> bool {
+        use ErrorKind as E;
+        let is_own = matches!(self, E::NoDescriptors | E::NoPorts | E::NoMemory);
+        let is_end = matches!(
+            self,
+            E::UpgradeWrong
+                | E::UpgradeTimeout
+                | E::UpgradeStatus(_)
+                | E::JoinTimeout
+                | E::ReplyTimeout
+                | E::ConnectionReset
+                | E::EndOfStream
+                | E::Send
+                | E::SendStalled
+                | E::FrameError
+                | E::HttpMalformed
+                | E::HttpStatus(_)
+                | E::LongPollStatus(_)
+                | E::Closed(_)
+        );
+        is_end || self.is_connect() && !is_own
+    }
+}
+
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.name())

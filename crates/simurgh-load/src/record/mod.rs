@@ -21,6 +21,7 @@ mod named;
 mod record;
 mod recorder;
 mod series;
+mod servers;
 mod tick;
 mod view;
 mod warnings;
@@ -35,9 +36,10 @@ pub use metric::{Metric, MetricId, Names};
 pub use record::{Record, Worker};
 pub use recorder::{DETAIL_BYTES_MAX, DETAILS_MAX, LATE_US, Recorder, Seen};
 pub use series::{Point, Series, TimePoint};
+pub use servers::{OfServer, Origin, ServerTotal};
 pub use tick::{Ending, Tick, WorkerTick};
 pub use view::{
-    ErrorRow, Live, MetricRow, PhaseRow, SessionRow, StatusRow, Summary, TimeColumnsRow,
+    ErrorRow, Live, MetricRow, PhaseRow, ServerRow, SessionRow, StatusRow, Summary, TimeColumnsRow,
     WarningRow, WorkerRow,
 };
 pub use warnings::Warning;

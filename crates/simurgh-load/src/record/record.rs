@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::broadcasts::{Broadcasts, slowest};
 use super::series::{Point, Series};
+use super::servers::{Connected, ServerTotal};
 use super::warnings::Watch;
 use super::{
     Broadcast, Count, Counts, DETAILS_MAX, Delta, Ending, ErrorKind, Errors, Meta, MetricId, Tick,
@@ -23,6 +24,7 @@ pub struct Record {
     pending: Delta,
     pending_workers: BTreeMap<WorkerId, WorkerTick>,
     broadcasts: Broadcasts,
+    at_servers: Connected,
     watch: Watch,
     // All below follows from the ticks alone.
     at_ms: u64,
@@ -36,6 +38,7 @@ pub struct Record {
     phases: BTreeMap<u16, Users>,
     sessions: BTreeMap<u16, Users>,
     statuses: BTreeMap<u16, u64>,
+    servers: BTreeMap<u16, ServerTotal>,
     cpu_ns: u64,
     workers: BTreeMap<WorkerId, Worker>,
     slowest: Vec<Broadcast>,
@@ -93,6 +96,7 @@ impl Record {
             pending: Delta::default(),
             pending_workers: BTreeMap::new(),
             broadcasts: Broadcasts::default(),
+            at_servers: Connected::default(),
             watch: Watch::default(),
             at_ms: 0,
             ending: None,
@@ -105,6 +109,7 @@ impl Record {
             phases: BTreeMap::new(),
             sessions: BTreeMap::new(),
             statuses: BTreeMap::new(),
+            servers: BTreeMap::new(),
             cpu_ns: 0,
             workers: BTreeMap::new(),
             slowest: Vec::new(),
@@ -135,16 +140,24 @@ impl Record {
             worker.cpu_ns = worker.cpu_ns.saturating_add(before.cpu_ns);
         }
         self.pending_workers.insert(worker.worker, worker);
+        self.at_servers.hear(worker.worker, &delta.servers);
         for part in std::mem::take(&mut delta.broadcasts) {
             self.broadcasts.add(part, &mut self.pending);
         }
         self.pending.merge(delta);
     }
 
+    /// A server says that it has used so much more CPU time, microseconds.
+    pub fn server_cpu(&mut self, server: u16, us: u64) {
+        let of = self.pending.servers.entry(server).or_default();
+        of.cpu_us = of.cpu_us.saturating_add(us);
+    }
+
     /// All users of a worker are gone with it. Says how many they were.
     pub fn worker_lost(&mut self, id: WorkerId) -> u64 {
         let known = self.workers.get(&id).copied().unwrap_or_default();
         let pending = self.pending_workers.get(&id).copied();
+        self.at_servers.forget(id);
         let lost = known.lost || pending.is_some_and(|worker| worker.lost);
         let users = if lost { 0 } else { pending.map_or(known.users, |worker| worker.users) };
         // Their phases are not known here; the first stands for all.
@@ -212,6 +225,7 @@ impl Record {
                 (users.saturating_add(more_users), connected.saturating_add(more_connected))
             });
         (all.users, all.connected) = (users, connected);
+        self.at_servers.close(&self.servers, &mut all.servers);
         tidy_lines(&mut all);
         let span_ms = at_ms - self.at_ms;
         let (samples, dump) = (std::mem::take(&mut all.samples), std::mem::take(&mut all.dump));
@@ -251,6 +265,9 @@ impl Record {
         for (status, n) in &all.statuses {
             let count = self.statuses.entry(*status).or_default();
             *count = count.saturating_add(*n);
+        }
+        for (server, of) in &all.servers {
+            self.servers.entry(*server).or_default().apply(of);
         }
         self.cpu_ns = self.cpu_ns.saturating_add(all.cpu_ns);
         for worker in &tick.workers {
@@ -347,6 +364,11 @@ impl Record {
     /// HTTP answers by status.
     pub fn statuses(&self) -> &BTreeMap<u16, u64> {
         &self.statuses
+    }
+
+    /// Servers with which anything happened, by index.
+    pub fn servers(&self) -> &BTreeMap<u16, ServerTotal> {
+        &self.servers
     }
 
     /// CPU time of all workers, nanoseconds.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::delta::{BroadcastPart, Delta, Detail, Errors, MatchLine, Sample, Users, WorkerId};
-use super::{Count, Counts, ErrorKind, Hist, Metric, MetricId, Names, Warning};
+use super::servers::Seen as SeenServers;
+use super::{Count, Counts, ErrorKind, Hist, Metric, MetricId, Names, OfServer, Origin, Warning};
 
 /// A user or step that begins later than this after its time is late, microseconds.
 pub const LATE_US: u64 = 10_000;
@@ -43,6 +44,7 @@ pub struct Recorder {
     phases: BTreeMap<u16, Users>,
     sessions: BTreeMap<u16, Users>,
     statuses: BTreeMap<u16, u64>,
+    servers: SeenServers,
     users: u64,
     connected: u64,
     cpu_ns_taken: u64,
@@ -72,6 +74,7 @@ impl Recorder {
             phases: BTreeMap::new(),
             sessions: BTreeMap::new(),
             statuses: BTreeMap::new(),
+            servers: SeenServers::default(),
             users: 0,
             connected: 0,
             cpu_ns_taken: 0,
@@ -106,15 +109,30 @@ impl Recorder {
         self.counts[count] = self.counts[count].saturating_add(n);
     }
 
-    /// Counts an error of a user that started in `phase`.
-    pub fn error(&mut self, kind: ErrorKind, phase: u16) {
+    /// What is counted of a server, by its index.
+    pub fn at(&mut self, server: u16) -> &mut OfServer {
         self.touched = true;
+        self.servers.at(server)
+    }
+
+    /// Counts an error of a user; of one that started in a phase where only that is known.
+    pub fn error(&mut self, kind: ErrorKind, origin: impl Into<Origin>) {
+        self.touched = true;
+        let Origin { phase, target } = origin.into();
         self.errors.count(kind, phase, 1);
+        if let Some(server) = target {
+            self.at(server).errors += 1;
+        }
     }
 
     /// Counts an error with what was said: `text` is called only while room is left for it.
-    pub fn error_with(&mut self, kind: ErrorKind, phase: u16, text: impl FnOnce() -> String) {
-        self.error(kind, phase);
+    pub fn error_with(
+        &mut self,
+        kind: ErrorKind,
+        origin: impl Into<Origin>,
+        text: impl FnOnce() -> String,
+    ) {
+        self.error(kind, origin);
         if self.details.iter().filter(|detail| detail.kind == kind).count() < DETAILS_MAX {
             let mut text = text();
             text.truncate(text.floor_char_boundary(DETAIL_BYTES_MAX));
@@ -278,6 +296,7 @@ impl Recorder {
             phases: std::mem::take(&mut self.phases),
             sessions: std::mem::take(&mut self.sessions),
             statuses: std::mem::take(&mut self.statuses),
+            servers: self.servers.take(),
             users: self.users,
             connected: self.connected,
             cpu_ns: cpu_ns.saturating_sub(cpu_ns_taken),

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::figures::{self, Verdict};
 use super::{
-    Broadcast, Count, Counts, Ending, Meta, MetricId, PhasePlan, Point, Record, Stats, TimePoint,
-    Warning,
+    Broadcast, Count, Counts, Ending, Meta, MetricId, OfServer, PhasePlan, Point, Record, Stats,
+    TimePoint, Warning,
 };
 
 /// Columns by name.
@@ -48,6 +48,8 @@ pub struct Live {
     pub sessions: Vec<SessionRow>,
     /// HTTP answers by status.
     pub statuses: Vec<StatusRow>,
+    /// Servers in the order of the scenario.
+    pub servers: Vec<ServerRow>,
     /// Workers by host and thread.
     pub workers: Vec<WorkerRow>,
     /// The slowest broadcasts, the slowest first.
@@ -190,6 +192,18 @@ pub struct StatusRow {
     pub count: u64,
 }
 
+/// One server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ServerRow {
+    /// As in `targets`.
+    pub name: String,
+    /// What happened with it.
+    #[serde(flatten)]
+    pub seen: OfServer,
+    /// The most connections that were open at the end of a second.
+    pub connected_peak: u64,
+}
+
 /// One worker.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WorkerRow {
@@ -256,6 +270,7 @@ impl Record {
                 .iter()
                 .map(|(&status, &count)| StatusRow { status, count })
                 .collect(),
+            servers: server_rows(self),
             workers: worker_rows(self),
             broadcasts: self.slowest_broadcasts().to_vec(),
             warnings: warnings.iter().map(WarningRow::of).collect(),
@@ -433,6 +448,15 @@ fn session_rows(record: &Record) -> Vec<SessionRow> {
             aborted: users.aborted,
             running: users.running(),
         }
+    });
+    rows.collect()
+}
+
+fn server_rows(record: &Record) -> Vec<ServerRow> {
+    let rows = (0_u16..).zip(&record.meta().targets).map(|(server, name)| {
+        let total = record.servers().get(&server).copied().unwrap_or_default();
+        let (name, connected_peak) = (name.clone(), total.connected_peak);
+        ServerRow { name, seen: total.seen, connected_peak }
     });
     rows.collect()
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::record::figures::{Unit, Verdict};
-use crate::record::{Count, Live, Metric, MetricRow, Record, Summary};
+use crate::record::{Count, Live, Metric, MetricRow, Record, ServerRow, Summary};
 
 /// The summary of a run for a terminal, at most 110 columns wide unless names are long.
 pub fn summary(record: &Record) -> String {
@@ -17,6 +17,7 @@ pub fn summary(record: &Record) -> String {
     resumes(&mut text, &all.live);
     errors(&mut text, &all.live);
     phases(&mut text, &all.live);
+    servers(&mut text, &all.live);
     workers(&mut text, &all.live);
     warnings(&mut text, &all.live);
     verdicts(&mut text, &all);
@@ -213,6 +214,49 @@ fn phases(text: &mut String, live: &Live) {
         ]);
     }
     table.end();
+}
+
+/// Where users are, if there are several servers to be with, or was asked what it takes them.
+fn servers(text: &mut String, live: &Live) {
+    let is_asked = live.servers.iter().any(|row| row.seen.cpu_us > 0);
+    if live.servers.len() < 2 && !is_asked {
+        return;
+    }
+    let heads = [
+        "users",
+        "connected",
+        "at most",
+        "made",
+        "refused",
+        "lost",
+        "cut",
+        "back",
+        "left",
+        "errors",
+        if is_asked { "CPU" } else { "" },
+    ];
+    let mut table = Table::new(text, "Servers", &heads);
+    for ServerRow { name, seen, connected_peak } in &live.servers {
+        table.row([
+            name,
+            &grouped(seen.users),
+            &grouped(seen.connected),
+            &grouped(*connected_peak),
+            &grouped(seen.connects),
+            &grouped(seen.refused),
+            &grouped(seen.lost),
+            &grouped(seen.cut),
+            &grouped(seen.reconnects),
+            &grouped(seen.left),
+            &grouped(seen.errors),
+            &if is_asked { span(seen.cpu_us as f64 / 1e6) } else { String::new() },
+        ]);
+    }
+    table.end();
+    if is_asked {
+        let all: u64 = live.servers.iter().map(|row| row.seen.cpu_us).sum();
+        let _ = writeln!(text, "  CPU of all servers: {}", span(all as f64 / 1e6));
+    }
 }
 
 fn workers(text: &mut String, live: &Live) {

@@ -13,6 +13,9 @@ pub fn apply(scenario: &mut Scenario, overrides: &Overrides) {
     if let Some(seed) = overrides.seed {
         scenario.seed = seed;
     }
+    if let Some(spread) = overrides.spread {
+        scenario.spread = spread;
+    }
     if let Some(rate) = overrides.rate {
         for phase in &mut scenario.load.phases {
             let poisson = match phase.arrivals {

@@ -7,7 +7,7 @@ use std::fmt::Display;
 
 use super::{
     Act, Arrivals, Bound, Dialect, Fault, Faults, LOCAL_AGENT, Load, Matcher, Part, Phase, Push,
-    Reply, Scenario, Session, Step, Think, Transport,
+    Reply, Scenario, Session, Spread, Step, Think, Transport,
 };
 use crate::answer::{CompiledCheck, CompiledFind, CompiledMatcher, compile_pattern};
 use crate::record::figures;
@@ -36,6 +36,9 @@ pub fn check(scenario: &Scenario) -> Result<(), Faults> {
 /// What a rate may be at most: beyond it no clock tells two arrivals apart.
 const RATE_MAX: f64 = 10_000_000.0;
 
+/// Servers that a user can remember one of.
+const TARGETS_MAX: usize = 1 << 14;
+
 /// How many steps may hold each other: so many can be written in TOML, whose reader has a bound.
 const DEPTH_MAX: usize = 32;
 
@@ -43,6 +46,17 @@ fn whole(scenario: &Scenario, faults: &mut Vec<Fault>) {
     let mut fault = |what: String, help: &str| faults.push(Fault::at(0, what).help(help));
     if scenario.targets.is_empty() {
         fault("no server is named".into(), "add a target");
+    }
+    if scenario.targets.len() > TARGETS_MAX {
+        fault(format!("there are {} servers", scenario.targets.len()), "16,384 are the most");
+    }
+    let comes_back = |session: &Session| session.reconnect.is_some() || session.drop.is_some();
+    if scenario.spread == Spread::Elsewhere
+        && scenario.timeouts.retries == 0
+        && !scenario.sessions.iter().any(comes_back)
+    {
+        let help = "add reconnect = {} to those that are to come back";
+        fault("spread = \"elsewhere\": no session reconnects".into(), help);
     }
     let weights = scenario.targets.iter().map(|target| target.weight);
     if !scenario.targets.is_empty() && !is_distribution(weights) {

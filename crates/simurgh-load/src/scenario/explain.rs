@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::plan::{self, Plan};
 use super::say::{Say, count, of, time};
-use super::{AddressRange, Arrivals, Cut, Scenario, Session, Target, Transport};
+use super::{AddressRange, Arrivals, Cut, Scenario, Session, Spread, Target, Transport};
 use crate::engine::placement;
 
 /// What the explanation takes for given about this host.
@@ -129,8 +129,23 @@ fn servers(out: &mut String, scenario: &Scenario) {
             if host.parse() == Ok(address.ip()) { String::new() } else { format!("{host} at ") };
         let _ = writeln!(out, "server  {name}{address}{tls}{share}");
     }
+    if scenario.targets.iter().filter(|target| target.weight > 0.0).count() > 1 {
+        let _ = writeln!(out, "spread  {}", spread(scenario.spread));
+    }
     for agent in &scenario.agents {
         let _ = writeln!(out, "agent   {}, weight {}", agent.address, agent.weight);
+    }
+}
+
+/// How users are spread over servers.
+fn spread(spread: Spread) -> &'static str {
+    match spread {
+        Spread::RoundRobin => "connections take servers in turn (round-robin)",
+        Spread::Sticky => "users take servers in turn, and each keeps its own (sticky)",
+        Spread::Elsewhere => {
+            "users take servers in turn, and the next one when a connection broke (elsewhere)"
+        }
+        Spread::Random => "each user draws a server and keeps it (random)",
     }
 }
 

@@ -20,8 +20,10 @@ pub struct Scenario {
     pub name: String,
     /// What makes the run repeatable: arrivals, choices and random values follow from it.
     pub seed: u64,
-    /// Servers; a user gets one of them by weight. Never empty.
+    /// Servers; users are spread over those with a weight. Never empty.
     pub targets: Vec<Target>,
+    /// How users are spread over several servers.
+    pub spread: Spread,
     /// Where connections come from.
     pub sources: Sources,
     /// When users arrive.
@@ -94,6 +96,29 @@ pub struct Target {
     pub tls: bool,
     /// Share of the users.
     pub weight: f64,
+}
+
+impl Target {
+    /// Whether both name one server.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.host, self.address, self.tls) == (&other.host, other.address, other.tls)
+    }
+}
+
+/// How users are spread over several servers, each of which has a share by its weight. A step that
+/// names a server (`switch`, an absolute URL) binds its user to that in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Spread {
+    /// Each connection goes to the server whose turn it is, as behind a balancer.
+    #[default]
+    RoundRobin,
+    /// Users take servers in turn, and each keeps its own for all its connections.
+    Sticky,
+    /// The same, but after a connection broke, was cut or was refused its user takes the next
+    /// server.
+    Elsewhere,
+    /// Each user draws a server and keeps it, as in Tsung.
+    Random,
 }
 
 /// Where connections come from.

@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
-use super::AddressRange;
+use super::{AddressRange, Spread};
 
-/// Flags that win over the text. The fronts use `map`, `local`, `strict` and `exclude_tags`; the
-/// rest is applied to the finished scenario.
+/// Flags that win over the text. The fronts use `map`, `targets`, `local`, `strict` and
+/// `exclude_tags`; the rest is applied to the finished scenario.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     /// `--map HOST=ADDR`: another host (or `host:port`) for a name of the text.
     pub map: Vec<(String, String)>,
+    /// `--target`: URLs of servers in the place of those that the text names.
+    pub targets: Vec<String>,
+    /// `--spread`.
+    pub spread: Option<Spread>,
     /// `--local`: all clients become local workers.
     pub local: bool,
     /// `--strict`: as Tsung's DTD has it, and no repairs.

@@ -33,6 +33,11 @@ impl Page {
         self.faults.borrow_mut().push(Fault::at(self.line(at), what).help(help));
     }
 
+    /// Something wrong that does not stand in the text.
+    pub(super) fn whole(&self, what: impl Into<String>, help: impl Into<String>) {
+        self.faults.borrow_mut().push(Fault::at(0, what).help(help));
+    }
+
     pub(super) fn has_faults(&self) -> bool {
         !self.faults.borrow().is_empty()
     }

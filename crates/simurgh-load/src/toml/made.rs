@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::tables::SPREADS;
 use super::template;
 use crate::scenario::*;
 
@@ -21,7 +22,7 @@ impl Made {
     fn scenario(&mut self) -> Scenario {
         self.vars = self.rng.u16(1..5);
         self.files = self.rng.u16(1..3);
-        let targets: Vec<_> = (0..self.rng.usize(1..4)).map(|_| self.target()).collect();
+        let targets = self.targets();
         let count = self.rng.usize(1..4);
         let sessions: Vec<_> = (0..count).map(|at| self.session(at, targets.len())).collect();
         let load = self.load(count);
@@ -29,6 +30,7 @@ impl Made {
         Scenario {
             name: self.text(),
             seed: self.rng.u64(..),
+            spread: self.rng.choice(&SPREADS).unwrap().1,
             sources: Sources {
                 addresses: self.some(range).into_iter().collect(),
                 ports: self.some((1025, 65_535)),
@@ -123,6 +125,18 @@ impl Made {
             2 => self.rng.f64() * 1e20,
             _ => f64::from(self.rng.u16(..)),
         }
+    }
+
+    fn targets(&mut self) -> Vec<Target> {
+        let mut targets: Vec<Target> = Vec::new();
+        for _ in 0..self.rng.usize(1..4) {
+            let target = self.target();
+            // A server is named once.
+            if !targets.iter().any(|one| one.is_same(&target)) {
+                targets.push(target);
+            }
+        }
+        targets
     }
 
     fn target(&mut self) -> Target {

@@ -3,7 +3,8 @@
 //! Top of the file: `name`, `seed`, `duration` and `max_users` of the whole run, `repeat` of the
 //! phases, `follow_stamps` (`true`: count stamped messages that come twice or out of order, at 8
 //! bytes a user; `"exact"`: and those that are missing, by all their numbers), `vars` (names that
-//! need not be set anywhere). Then tables:
+//! need not be set anywhere), `spread` (over several targets: `"round-robin"`, `"sticky"`,
+//! `"elsewhere"`, `"random"`). Then tables:
 //!
 //! | table | keys |
 //! |---|---|
@@ -25,6 +26,8 @@
 //! cut: `every`, `for`, `how`, `reconnect`, `phase`), `resume` and `read_rate_max` (bytes a
 //! second).
 //!
+//! Rows are a list, or numbers: `{ from = 1, to = 600 }`.
+//!
 //! A step is a table with one verb (`steps.rs` lists them); its texts are templates
 //! (`template.rs`).
 //! Times are texts with a unit, rates numbers per second or texts such as `"60/min"`.
@@ -34,6 +37,7 @@ mod dom;
 mod read;
 mod steps;
 mod tables;
+mod target;
 mod template;
 mod units;
 mod vars;
@@ -42,6 +46,8 @@ mod write;
 mod write_steps;
 
 pub use read::read;
+pub use tables::spread;
+pub use target::url as target_url;
 pub(crate) use template::print as print_template;
 pub use units::{address_range, rate};
 pub use write::write;

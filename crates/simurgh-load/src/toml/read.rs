@@ -2,21 +2,20 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::path::Path;
 
 use toml::de::DeTable;
 
 use super::dom::{Entry, Page, Table, hint};
 use super::tables::{
-    CUTS, PROTOCOLS, TRANSPORTS, addresses, arrivals, follow_stamps, pass, reconnect, seed, small,
-    sources, timeouts, tsung, weight, weighted,
+    CUTS, PROTOCOLS, SPREADS, TRANSPORTS, addresses, arrivals, follow_stamps, pass, reconnect,
+    seed, small, sources, timeouts, tsung, weight, weighted,
 };
 use super::template::{self, Names};
 use super::vars;
 use crate::scenario::{
     Agent, Appointment, Arrivals, DataFile, Dialect, Drop, Faults, LOCAL_AGENT, Load, Loaded,
-    Overrides, Phase, Scenario, Session, Target, Template, Tls, VarId, mapped, read_rows, resolve,
+    Overrides, Phase, Scenario, Session, Target, Template, Tls, VarId, read_rows,
 };
 
 /// Reads a scenario. `base` is the directory that relative file names start from; of the flags
@@ -96,12 +95,7 @@ impl Names for Reader<'_> {
 impl<'p> Reader<'p> {
     fn scenario(&mut self, root: Table<'p, '_>) -> Scenario {
         self.files = root.get("files").map(|entry| self.read_files(&entry)).unwrap_or_default();
-        let targets = root.need("target", "a table [target] with url = \"ws://HOST:PORT\"");
-        for target in targets.iter().flat_map(Entry::one_or_more) {
-            if let Some(target) = self.target(&target) {
-                self.targets.borrow_mut().push(target);
-            }
-        }
+        self.read_targets(&root);
         let sessions = root.need("session", "tables [[session]] with steps");
         let sessions: Vec<_> = sessions.iter().flat_map(Entry::one_or_more).collect();
         self.sessions = sessions.iter().enumerate().map(|(at, one)| table_name(at, one)).collect();
@@ -119,6 +113,7 @@ impl<'p> Reader<'p> {
                 .to_owned(),
             seed: root.get("seed").and_then(|entry| seed(&entry)).unwrap_or(1),
             targets: Vec::new(),
+            spread: root.get("spread").and_then(|e| e.word(&SPREADS)).unwrap_or_default(),
             sources: root.get("sources").and_then(|e| sources(&e)).unwrap_or_default(),
             load,
             sessions,
@@ -145,8 +140,11 @@ impl<'p> Reader<'p> {
                 let rows = file.list("").unwrap_or_default();
                 let rows = rows.iter().filter_map(|row| row.text("a row"));
                 (None, rows.map(str::to_owned).collect())
+            } else if file.is_table() {
+                (None, self.numbers(&file))
             } else {
-                let Some(path) = file.text("the path of a file, or a list of rows") else {
+                let takes = "the path of a file, a list of rows, or { from = 1, to = 600 }";
+                let Some(path) = file.text(takes) else {
                     continue;
                 };
                 let rows = read_rows(self.base, path).unwrap_or_else(|error| {
@@ -160,69 +158,24 @@ impl<'p> Reader<'p> {
         found
     }
 
-    fn target(&self, entry: &Entry<'p, '_>) -> Option<Target> {
-        let table = entry.table("[target]")?;
-        let url = table.need("url", "such as \"ws://127.0.0.1:4000\"");
-        let address = table.get("address");
-        let weight = weight(&table);
+    /// The rows of `{ from = 1, to = 600 }`.
+    fn numbers(&self, entry: &Entry<'p, '_>) -> Vec<String> {
+        let Some(table) = entry.table(format!("the rows of {}", entry.key)) else {
+            return Vec::new();
+        };
+        let bound = |key| table.need(key, "a whole number").and_then(|entry| entry.count(0));
+        let (from, to) = (bound("from"), bound("to"));
         table.finish();
-        let url = url?;
-        let (host, port, tls) = match split_url(url.text("a URL")?) {
-            Ok(found) => found,
-            Err(why) => {
-                url.wrong(why, "it takes a URL such as \"ws://127.0.0.1:4000\"");
-                return None;
+        let (Some(from), Some(to)) = (from, to) else { return Vec::new() };
+        match to.checked_sub(from) {
+            Some(more) if more < ROWS_MAX => (from..=to).map(|row| row.to_string()).collect(),
+            Some(_) => {
+                entry.wrong(format_args!("has more than {ROWS_MAX} rows"), "");
+                Vec::new()
             }
-        };
-        let map = &self.overrides.map;
-        let is_mapped = mapped(&host, port, map) != (host.clone(), port);
-        let written = address.and_then(|entry| {
-            let address = entry.text("an address with its port")?.parse::<SocketAddr>();
-            if address.is_err() {
-                entry.wrong("is no address with a port", "such as \"10.0.0.1:4000\"");
-            }
-            address.ok()
-        });
-        let address = match written {
-            Some(address) if !is_mapped => address,
-            _ => match resolve(&host, port, map) {
-                Ok(address) => address,
-                Err(why) => {
-                    url.wrong(why, "");
-                    return None;
-                }
-            },
-        };
-        Some(Target { host, address, tls, weight })
-    }
-
-    /// A server of the list, by its number or URL; one that is not there is added, with no users
-    /// of its own.
-    pub(super) fn target_index(&self, entry: &Entry<'p, '_>) -> Option<usize> {
-        let count = self.targets.borrow().len();
-        let Some(url) = entry.as_str() else {
-            let last = i64::try_from(count).unwrap_or(i64::MAX);
-            return entry.integer(1..=last).and_then(|at| usize::try_from(at - 1).ok());
-        };
-        let found = split_url(url).and_then(|(host, port, tls)| {
-            let address = resolve(&host, port, &self.overrides.map)?;
-            Ok(Target { host, address, tls, weight: 0.0 })
-        });
-        match found {
-            Ok(target) => {
-                let same = |one: &Target| {
-                    (&one.host, one.address, one.tls) == (&target.host, target.address, target.tls)
-                };
-                let mut targets = self.targets.borrow_mut();
-                let at = targets.iter().position(same);
-                Some(at.unwrap_or_else(|| {
-                    targets.push(target);
-                    count
-                }))
-            }
-            Err(why) => {
-                entry.wrong(why, "it takes the URL of a server, or its number in [[target]]");
-                None
+            None => {
+                entry.wrong(format_args!("goes from {from} down to {to}"), "");
+                Vec::new()
             }
         }
     }
@@ -438,6 +391,8 @@ impl<'p> Reader<'p> {
     }
 }
 
+/// Rows that are only numbers: more would be a slip.
+const ROWS_MAX: u64 = 1_000_000;
 /// What PEM begins with.
 const PEM: &str = "-----BEGIN ";
 
@@ -445,37 +400,4 @@ const PEM: &str = "-----BEGIN ";
 fn table_name(at: usize, entry: &Entry<'_, '_>) -> String {
     let name = entry.value().get("name").and_then(|name| name.get_ref().as_str());
     name.map_or_else(|| (at + 1).to_string(), str::to_owned)
-}
-
-/// Host, port and TLS of a URL without a path.
-fn split_url(url: &str) -> Result<(String, u16, bool), String> {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return Err(format!("{url:?} has no scheme"));
-    };
-    let (tls, default) = match scheme {
-        "ws" | "http" => (false, 80),
-        "wss" | "https" => (true, 443),
-        scheme => return Err(format!("the scheme {scheme:?} is none of ws, wss, http, https")),
-    };
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    if path.len() > 1 {
-        return Err(format!("{path:?} does not belong here: paths are those of the steps"));
-    }
-    let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => {
-            (host, port.parse().map_err(|_| format!("{port:?} is no port"))?)
-        }
-        _ => (authority, default),
-    };
-    let host = match host.strip_prefix('[').map(|host| host.strip_suffix(']')) {
-        Some(Some(host)) => host,
-        Some(None) => return Err(format!("{host:?} lacks its closing bracket")),
-        None if host.contains(':') => return Err(format!("{host:?} has to stand in brackets")),
-        None => host,
-    };
-    let odd = |char: char| char.is_whitespace() || char.is_control() || "@?#[]".contains(char);
-    if host.is_empty() || host.contains(odd) || port == 0 {
-        return Err(format!("{authority:?} is no host with a port"));
-    }
-    Ok((host.to_owned(), port, tls))
 }

@@ -6,8 +6,8 @@ use super::dom::{Entry, Table};
 use super::units;
 use crate::record::figures;
 use crate::scenario::{
-    AddressRange, Arrivals, Cut, Dialect, Dump, Follow, Reconnect, Sources, Threshold, Timeouts,
-    Transport, TsungRun, Vsn,
+    AddressRange, Arrivals, Cut, Dialect, Dump, Follow, Reconnect, Sources, Spread, Threshold,
+    Timeouts, Transport, TsungRun, Vsn,
 };
 
 pub(super) const PROTOCOLS: [(&str, Dialect); 4] = [
@@ -22,6 +22,23 @@ pub(super) const TRANSPORTS: [(&str, Transport); 2] =
 
 pub(super) const CUTS: [(&str, Cut); 3] =
     [("rst", Cut::Reset), ("silence", Cut::Silence), ("both", Cut::Both)];
+
+pub(super) const SPREADS: [(&str, Spread); 4] = [
+    ("round-robin", Spread::RoundRobin),
+    ("sticky", Spread::Sticky),
+    ("elsewhere", Spread::Elsewhere),
+    ("random", Spread::Random),
+];
+
+/// How users are spread over servers, by its word: `round-robin`, `sticky`, `elsewhere`, `random`.
+///
+/// # Errors
+/// There is no such word.
+pub fn spread(word: &str) -> Result<Spread, String> {
+    let known = SPREADS.iter().find(|(known, _)| *known == word);
+    let names = SPREADS.map(|(name, _)| name).join(", ");
+    known.map(|(_, spread)| *spread).ok_or_else(|| format!("{word:?} is none of {names}"))
+}
 
 /// What is followed exactly.
 pub(super) const EXACT: &str = "exact";

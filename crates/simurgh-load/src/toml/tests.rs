@@ -422,3 +422,105 @@ fn the_deepest_steps_that_are_allowed_can_be_written() {
     let error = check(&nested(33)).unwrap_err().to_string();
     assert!(error.contains("too deep"), "{error}");
 }
+
+/// A scenario against these targets.
+fn against(targets: &str) -> String {
+    format!(
+        "{targets}[[phase]]\nduration = \"1s\"\nrate = 1\n\
+         [[session]]\nprotocol = \"phoenix\"\nsteps = [{{ connect = \"/\" }}]\n"
+    )
+}
+
+#[test]
+fn servers_and_how_users_are_spread_over_them_are_named_with_their_lines() {
+    let target = "[[target]]\nurl = \"ws://127.0.0.1:1\"\n";
+    let two = format!("{target}[[target]]\nurl = \"ws://127.0.0.1:2\"\n");
+    for (word, spread) in super::tables::SPREADS {
+        let scenario = ok(&against(&format!("spread = \"{word}\"\n{two}")));
+        assert_eq!((scenario.spread, scenario.targets.len()), (spread, 2));
+        assert_eq!(super::spread(word), Ok(spread));
+    }
+    assert_eq!(ok(&against(&two)).spread, Spread::RoundRobin);
+    assert!(super::spread("Sticky").unwrap_err().contains("round-robin, sticky, elsewhere"));
+    let word = against(&format!("spread = \"stiky\"\n{two}"));
+    refused(&word, &[("line 1: spread: \"stiky\" is none of its words", "did you mean sticky?")]);
+    let kind = against(&format!("spread = 3\n{two}"));
+    refused(&kind, &[("line 1: spread: is of the wrong type", "elsewhere")]);
+    refused(&against(""), &[("line 1: the top of the file: target is missing", "[target]")]);
+    refused(&against("target = []\n"), &[("line 1: target: names no server", "[[target]]")]);
+    let twice = against(&format!("{two}{target}"));
+    refused(&twice, &[("line 6: url: the same server as on line 2", "more weight")]);
+    // Another name, or TLS, is another server.
+    let others = format!("{target}[[target]]\nurl = \"wss://127.0.0.1:1\"\n");
+    assert_eq!(ok(&against(&others)).targets.len(), 2);
+    let elsewhere = ok(&against(&format!("spread = \"elsewhere\"\n{two}")));
+    let error = check(&elsewhere).unwrap_err().to_string();
+    assert!(error.contains("spread = \"elsewhere\": no session reconnects"), "{error}");
+}
+
+#[test]
+fn flags_put_other_servers_in_the_place_of_those_in_the_text() {
+    let flags = |targets: &[&str]| Overrides {
+        targets: targets.iter().map(|url| (*url).to_owned()).collect(),
+        map: vec![("chat".to_owned(), "127.0.0.9".to_owned())],
+        ..Overrides::default()
+    };
+    // The text need not name any, nor one that can be found.
+    for text in [against(""), against("target = { url = \"ws://no-such-host.invalid\" }\n")] {
+        let flags = flags(&["ws://127.0.0.1:1", "wss://chat:2"]);
+        let scenario = read(&text, Path::new(""), &flags).unwrap().scenario;
+        let found = scenario.targets.iter().map(|it| (it.address.to_string(), it.tls, it.weight));
+        let found: Vec<_> = found.collect();
+        let expected = [("127.0.0.1:1", false, 1.0), ("127.0.0.9:2", true, 1.0)];
+        assert_eq!(found, expected.map(|(addr, tls, weight)| (addr.to_owned(), tls, weight)));
+    }
+    let twice = flags(&["ws://127.0.0.1:1", "ws://127.0.0.1:2", "ws://127.0.0.1:1"]);
+    let error = read(&against(""), Path::new(""), &twice).unwrap_err().to_string();
+    assert_eq!(error, "--target ws://127.0.0.1:1: named twice");
+    for wrong in ["127.0.0.1:1", "ftp://a", "ws://a/path", "ws://", "ws://a:x"] {
+        assert!(super::target_url(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn rows_may_be_numbers() {
+    let text =
+        format!("{}[files]\nrooms = {{ from = 9, to = 11 }}\n", session("{ leave = \"a\" }"));
+    assert_eq!(ok(&text).files[0].rows, ["9", "10", "11"]);
+    let files = |rows: &str| format!("{}[files]\nrooms = {rows}\n", session("{ leave = \"a\" }"));
+    refused(&files("{ from = 2, to = 1 }"), &[("line 12: rooms: goes from 2 down to 1", "")]);
+    refused(&files("{ from = 0, to = 1000000 }"), &[("line 12: rooms: has more than", "1000000")]);
+    refused(&files("{ from = 1 }"), &[("line 12: the rows of rooms: to is missing", "whole")]);
+    refused(
+        &files("{ from = 1, to = 2, step = 1 }"),
+        &[("line 12: step: no such key in the rows of rooms", "from or to")],
+    );
+    refused(&files("7"), &[("line 12: rooms: is of the wrong type", "from = 1, to = 600")]);
+}
+
+proptest::proptest! {
+    #[test]
+    fn the_url_of_a_server_is_read_as_it_is_written_or_refused(
+        tls: bool,
+        host in "[a-z][a-z0-9.-]{0,20}",
+        port in 1_u16..,
+        text in "\\PC{0,40}",
+    ) {
+        let scheme = if tls { "wss" } else { "ws" };
+        let map = vec![(host.clone(), "127.0.0.1".to_owned())];
+        let targets = vec![format!("{scheme}://{host}:{port}")];
+        let flags = Overrides { targets, map: map.clone(), ..Overrides::default() };
+        let scenario = read(&against(""), Path::new(""), &flags).unwrap().scenario;
+        let target = &scenario.targets[0];
+        proptest::prop_assert_eq!((&target.host, target.tls), (&host, tls));
+        proptest::prop_assert_eq!(target.address.port(), port);
+        // Whatever else is typed: never a panic, and what is taken can be written and read again.
+        if super::target_url(&text).is_ok() {
+            let flags = Overrides { targets: vec![text], map, ..Overrides::default() };
+            if let Ok(loaded) = read(&against(""), Path::new(""), &flags) {
+                let again = ok(&write(&loaded.scenario));
+                proptest::prop_assert_eq!(again.targets, loaded.scenario.targets);
+            }
+        }
+    }
+}

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::tables::{CUTS, DUMPS, EXACT, PROTOCOLS, TRANSPORTS};
+use super::tables::{CUTS, DUMPS, EXACT, PROTOCOLS, SPREADS, TRANSPORTS};
 use super::{template, vars, write_steps};
 use crate::scenario::{
     AddressRange, Agent, Arrivals, DataFile, Dialect, Drop, Dump, Follow, Load, Phase, Scenario,
-    Session, Sources, Target, Threshold, Timeouts, Tls, Transport,
+    Session, Sources, Spread, Target, Threshold, Timeouts, Tls, Transport,
 };
 
 /// Writes a scenario in the native language; [`read`](super::read()) makes the same scenario of it
@@ -19,6 +19,9 @@ pub fn write(scenario: &Scenario) -> String {
     let seed = i64::try_from(scenario.seed).map(|seed| seed.to_string());
     out.key("seed", seed.unwrap_or_else(|_| text(&scenario.seed.to_string())));
     run(&mut out, &scenario.load);
+    let spread = scenario.spread;
+    let is_written = spread != Spread::default();
+    out.optional("spread", is_written.then(|| text(word(&SPREADS, spread))));
     let set = vars::set(scenario).into_iter().map(|var| usize::from(var.0));
     if !set.eq(0..scenario.vars.len()) {
         out.key("vars", list(scenario.vars.iter().map(|name| text(name))));
@@ -115,12 +118,9 @@ fn is_address(target: &Target) -> bool {
 
 /// How a step names a server.
 pub(super) fn target_name(index: usize, scenario: &Scenario) -> String {
-    let same = |one: &Target, other: &Target| {
-        (&one.host, one.address, one.tls) == (&other.host, other.address, other.tls)
-    };
     match scenario.targets.get(index) {
         Some(target) if is_address(target) => {
-            let first = scenario.targets.iter().position(|one| same(one, target));
+            let first = scenario.targets.iter().position(|one| one.is_same(target));
             if first == Some(index) { text(&url(target)) } else { (index + 1).to_string() }
         }
         _ => (index + 1).to_string(),

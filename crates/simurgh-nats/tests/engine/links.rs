@@ -23,6 +23,25 @@ fn what_one_node_publishes_the_other_hears_in_order() {
     assert_eq!(server, engine.address());
     assert!(version.starts_with("2."), "{version}");
     assert!(one.adapter.statistics().round_trip.is_some());
+    let measured = one.adapter.measures();
+    assert_eq!(measured.engine, Some(format!("{server}, NATS {version}")));
+    let (count, sum_ns) = (measured.round_trips.buckets.iter().sum(), measured.round_trips.sum_ns);
+    // As many envelopes are under way at most before a PING is answered.
+    assert!((20_000 / 1_024..1_000).contains::<u64>(&count), "{count}");
+    assert!(u128::from(sum_ns) >= measured.round_trip.unwrap().as_nanos(), "{sum_ns}");
+}
+
+#[test]
+fn without_a_link_no_engine_is_named_and_what_was_measured_stays() {
+    let Some(mut engine) = Engine::start("") else { return };
+    let mut one = Node::plain(1, &engine.address());
+    one.wait("up", |it| it.is_up && it.adapter.measures().round_trip.is_some());
+    let before = one.adapter.measures().round_trips;
+    engine.kill();
+    one.wait("down", |it| !it.is_up);
+    let measured = one.adapter.measures();
+    assert_eq!((measured.engine, measured.round_trip), (None, None));
+    assert!(measured.round_trips.sum_ns >= before.sum_ns && before.sum_ns > 0);
 }
 
 #[test]

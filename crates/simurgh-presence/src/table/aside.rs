@@ -23,6 +23,8 @@ pub(super) struct Aside {
     pub(super) changes: Option<Changes>,
     pub(super) journal: Option<Journal>,
     pub(super) peers: Vec<Peer>,
+    /// Entries of other nodes.
+    pub(super) remote: usize,
 }
 
 /// Where keys, entries and the first entry of each member are.
@@ -72,12 +74,13 @@ impl Aside {
     }
 
     fn is_empty(&self) -> bool {
-        let Aside { index, extras, changes, journal, peers } = self;
+        let Aside { index, extras, changes, journal, peers, remote } = self;
         index.is_none()
             && extras.is_empty()
             && changes.is_none()
             && journal.is_none()
             && peers.is_empty()
+            && *remote == 0
     }
 }
 

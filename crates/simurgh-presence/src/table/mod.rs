@@ -206,6 +206,9 @@ impl<M: Copy + Eq + Hash> Table<M> {
 
     /// Adds an entry at the end of its key.
     fn add(&mut self, key: u32, phx_ref: PhxRef, prev: PhxRef, meta: Meta, whose: Whose<M>) -> u32 {
+        if let Whose::Peer(_) = whose {
+            self.aside().remote += 1;
+        }
         let published = false;
         let (before, after) = (NIL, NIL);
         let entry =
@@ -245,6 +248,9 @@ impl<M: Copy + Eq + Hash> Table<M> {
             if before == NIL && after != NIL {
                 self.index_member(after);
             }
+        } else {
+            let aside = self.aside();
+            aside.remote = aside.remote.saturating_sub(1);
         }
         self.note_left(entry.key, entry.phx_ref, entry.prev, entry.meta, !entry.fresh);
     }

@@ -161,6 +161,11 @@ impl<M: Copy + Eq + Hash> Table<M> {
         self.entries.len()
     }
 
+    /// Of these, entries of other nodes.
+    pub fn remote(&self) -> usize {
+        self.aside.as_ref().map_or(0, |aside| aside.remote)
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.entries.len() == 0

@@ -101,6 +101,8 @@ impl World {
         let table = &self.nodes[node].table;
         assert_eq!(table.keys(), table.iter().count());
         assert_eq!(table.len(), table.iter().map(|it| it.metas().count()).sum::<usize>());
+        let others = table.iter().flat_map(|it| it.metas()).filter(|it| it.owner.0 != node as u64);
+        assert_eq!(table.remote(), others.count());
     }
 
     fn meta(&mut self) -> Meta {

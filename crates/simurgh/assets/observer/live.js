@@ -24,9 +24,9 @@ class Live {
   #build() {
     this.views = {
       overview: new Overview(), shards: new Shards(), topics: new Topics(this),
-      connections: new Connections(this), errors: new Errors(),
+      connections: new Connections(this), errors: new Errors(), cluster: new Cluster(),
     };
-    const names = ["Overview", "Shards", "Topics", "Connections", "Errors"];
+    const names = ["Overview", "Shards", "Topics", "Connections", "Errors", "Cluster"];
     this.tabs = names.map((name) => el("a", {
       href: `#${name.toLowerCase()}`, dataset: { testid: `tab-${name.toLowerCase()}` },
     }, name));
@@ -46,6 +46,7 @@ class Live {
 
   get #view() {
     const [name] = location.hash.slice(1).split("/");
+    if (name === "cluster" && !this.state.overview.cluster) return "overview";
     return Object.hasOwn(this.views, name) ? name : "overview";
   }
 
@@ -76,6 +77,8 @@ class Live {
       location.host, `version ${overview.version}${commit}`,
       `up for ${Format.span(overview.uptime_s)}`, `${overview.shards.length} shards`,
     ].map((text) => el("span", {}, text)));
+    // A server that is alone has no others to be shown.
+    this.tabs.at(-1).hidden = !overview.cluster;
     this.views[this.#view].update(this.state);
   }
 
@@ -105,6 +108,7 @@ class Live {
       } catch (error) {
         if (this.round !== round) return;
         if (error instanceof Refused) return this.#refused(error);
+        if (error.isAlone) return this.#isAlone();
         this.#say(error.said ?? "The server does not answer. Trying again; what is below is the "
           + "last that was heard.");
       }
@@ -138,6 +142,12 @@ class Live {
       clearTimeout(quiet);
       controller.abort();
     }
+  }
+
+  /** The server was started again, as no part of a cluster. */
+  #isAlone() {
+    this.listening = null;
+    location.hash = "overview";
   }
 
   #take(event) {
@@ -252,6 +262,7 @@ async function check(answer) {
   if (answer.status === 401) throw new Refused(said, true);
   if (answer.status === 403 && answer.url.includes("/feed")) throw new Refused(said, false);
   const error = new Error(said);
+  error.isAlone = answer.status === 404 && answer.url.includes("/feed");
   if (answer.status === 400 || answer.status === 503) error.said = `The server says: ${said}`;
   throw error;
 }

@@ -337,11 +337,12 @@ class MembersPanel {
       empty: "Nobody is in it.",
     });
     this.kept = el("dl", { className: "facts-list", dataset: { testid: "kept" } });
+    this.places = el("p", { className: "empty", dataset: { testid: "places" } });
     this.node = el("section", {
       className: "panel members", hidden: true, dataset: { testid: "members" },
     }, el("header", {}, this.title, this.note, el("button", {
       type: "button", onclick: () => { this.node.hidden = true; },
-    }, "Close")), this.kept, this.table.node);
+    }, "Close")), this.places, this.kept, this.table.node);
   }
 
   async show(topic) {
@@ -351,6 +352,8 @@ class MembersPanel {
     this.note.textContent = answer.rows.length < answer.total
       ? `${answer.rows.length} of ${Format.whole(answer.total)} members`
       : `${Format.whole(answer.total)} members`;
+    this.places.textContent = placesText(answer.nodes);
+    this.places.hidden = !answer.nodes;
     this.kept.hidden = !answer.kept;
     this.kept.replaceChildren(...keptFacts(answer.kept));
     this.table.set(answer.rows);

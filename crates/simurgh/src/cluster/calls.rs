@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::door::{Door, Mail};
 use crate::hub::Hub;
-use crate::longpoll;
+use crate::{longpoll, observe};
 
 /// Calls of other nodes that are served at a time; more are not answered.
 const SERVED_MAX: usize = 1 << 17;
@@ -22,11 +22,13 @@ const SERVED_MAX: usize = 1 << 17;
 pub(crate) enum Service {
     /// A request of a long poll, for the node that has its session ([`longpoll::elsewhere`]).
     LongPoll = 1,
+    /// Something to be shown to somebody who looks ([`observe::serve`]).
+    Look = 2,
 }
 
 impl Service {
     fn of(number: u16) -> Option<Self> {
-        [Self::LongPoll].into_iter().find(|it| *it as u16 == number)
+        [Self::LongPoll, Self::Look].into_iter().find(|it| *it as u16 == number)
     }
 }
 
@@ -96,6 +98,7 @@ impl Served {
         hub.spawn(async move {
             let (status, body) = match service {
                 Service::LongPoll => longpoll::elsewhere::serve(&here, &body, left).await,
+                Service::Look => observe::serve(&here, &body).await,
             };
             door.post(Mail::Answer(by, number, Answer { status, body }));
         });

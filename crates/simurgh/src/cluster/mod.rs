@@ -8,6 +8,7 @@ mod calls;
 mod disconnected;
 mod door;
 mod local;
+mod metrics;
 mod run;
 mod view;
 
@@ -15,18 +16,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use simurgh_cluster::State as LinkState;
 pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
-pub(crate) use simurgh_cluster::{Answer, NodeId};
+pub(crate) use simurgh_cluster::{Answer, NodeId, State as LinkState};
 use simurgh_cluster::{NAME_BYTES_MAX, SETTINGS_MAX};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 pub(crate) use self::calls::{Calling, Service};
 pub use self::disconnected::{DISCONNECT_TIMEOUT, DisconnectError, Disconnected, NodeName};
 pub(crate) use self::door::Door;
+pub(crate) use self::metrics::render;
 pub(crate) use self::run::Started;
-pub use self::view::NodeView;
-pub(crate) use self::view::{View, render};
+pub(crate) use self::view::{NodeView, View};
 use crate::error::Error;
 use crate::hub::Hub;
 use crate::secret;
@@ -137,5 +137,31 @@ impl Prepared {
             std::thread::sleep(LOOK);
         }
         Ok(started)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use simurgh_core::Join;
+
+    use super::*;
+    use crate::History;
+
+    fn mount() -> Mount {
+        let refuse =
+            |_: &mut crate::Context<'_>, _: crate::Payload<'_>| Join::error(crate::Payload::NULL);
+        Mount::new("/socket").channel("room:*", refuse)
+    }
+
+    #[test]
+    fn what_nodes_must_have_alike_is_told_by_pattern() {
+        let of = |mount: Mount| mount.settings().collect::<Vec<_>>();
+        let usual = of(mount());
+        assert_eq!(&*usual[0].0, "/socket/websocket room:*");
+        assert_eq!(of(mount().wait_for_interest()), usual, "each node may wait as it likes");
+        let others = [mount().history(History::default()), mount().alike("present".to_owned())];
+        for other in others {
+            assert_ne!(of(other), usual);
+        }
     }
 }

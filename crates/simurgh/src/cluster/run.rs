@@ -60,6 +60,7 @@ pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
         let shard = Shard { hub: hub_of, dropped: 0, outcomes, served, answers };
         let seed = hub.id.rotate_left(17);
         let time = now(&hub);
+        door.view().know(&cluster.config);
         let node = Cluster::new(cluster.config, adapter, NodeId(hub.id), seed, time);
         let mut thread = Thread {
             node,
@@ -321,7 +322,8 @@ impl Thread {
             let sockets = self.shard.hub.metrics.iter().map(|it| it.sockets.value()).sum();
             self.node.set_sockets(sockets);
             let mut view = self.door.view();
-            view.look(&self.node, self.shard.hub.made.0, time.ns);
+            view.look(&self.node, self.shard.hub.made.0);
+            view.is_draining = self.shard.hub.drain_began.get().is_some();
             (view.dropped_at_door, view.dropped_at_shards) =
                 (self.door.dropped(), self.shard.dropped);
         }

@@ -98,6 +98,7 @@ impl Driven {
     }
 
     /// A socket hears a message as a value.
+    #[inline]
     pub(crate) fn hear(&mut self, driver: u8, key: Key, message: &ServerMessage<'_>) {
         if let Some(mouth) = self.mouth(driver) {
             mouth.hear(key, sort(message), || What::of(message));

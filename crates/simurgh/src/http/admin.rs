@@ -28,7 +28,7 @@ pub(super) fn router(hub: &Arc<Hub>) -> Router {
 fn render(hub: &Hub) -> String {
     let mut out = String::with_capacity(16 << 10);
     for (name, kind, help, read) in ShardMetrics::ALL {
-        if LABELLED.iter().any(|it| it.part_of(name).is_some()) {
+        if *name == PRESENCES_REMOTE || LABELLED.iter().any(|it| it.part_of(name).is_some()) {
             continue;
         }
         let name = full_name(name, kind);
@@ -45,9 +45,26 @@ fn render(hub: &Hub) -> String {
     elsewhere(&mut out, hub);
     if let Some(door) = &hub.cluster {
         cluster::render(&mut out, &door.view());
+        presence_entries(&mut out, hub);
     }
     whole(&mut out, hub);
     out
+}
+
+/// Told of the nodes of a cluster alone.
+const PRESENCES_REMOTE: &str = "presences_remote";
+
+/// Presences of a node of a cluster, by whose they are.
+fn presence_entries(out: &mut String, hub: &Hub) {
+    let name = "simurgh_presence_entries";
+    family(out, name, "gauge", "Presences that this shard keeps, by the node of their members.");
+    for (shard, metrics) in hub.metrics.iter().enumerate() {
+        let remote = metrics.presences_remote.value();
+        let local = metrics.presences.value().saturating_sub(remote);
+        for (place, value) in [("local", local), ("remote", remote)] {
+            let _ = writeln!(out, "{name}{{shard=\"{shard}\",where=\"{place}\"}} {value}");
+        }
+    }
 }
 
 /// Counters of shards that are told as one, with labels for what they tell apart.

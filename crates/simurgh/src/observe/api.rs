@@ -17,6 +17,7 @@ use super::access::{self, Refusal};
 use super::ask::Peer;
 use super::feed;
 use super::lists::{self, ROWS_MAX, Wanted};
+use super::nodes;
 use super::view::{ConnectionOrder, TopicOrder};
 use crate::hub::Hub;
 
@@ -27,9 +28,10 @@ const ROWS: usize = 50;
 
 const PAGE: &str = include_str!("../../assets/observer.html");
 const STYLE: &str = include_str!("../../assets/observer.css");
-const SCRIPTS: [&str; 3] = [
+const SCRIPTS: [&str; 4] = [
     include_str!("../../assets/observer/tables.js"),
     include_str!("../../assets/observer/views.js"),
+    include_str!("../../assets/observer/cluster.js"),
     include_str!("../../assets/observer/live.js"),
 ];
 
@@ -52,6 +54,7 @@ pub(crate) fn router(hub: &Arc<Hub>, is_admin: bool) -> Router {
         .route("/observer/api/members", get(members))
         .route("/observer/api/connections", get(connections))
         .route("/observer/api/connection", get(connection))
+        .route("/observer/api/cluster", get(cluster))
         .route("/observer/api/disconnect", post(disconnect))
         .route("/observer/api/feed", get(feed::feed))
         .layer(DefaultBodyLimit::max(ORDER_BYTES_MAX))
@@ -178,6 +181,23 @@ struct MembersQuery {
 async fn members(hub: Hubbed, query: Asked<MembersQuery>) -> Result<Response, Response> {
     let Query(MembersQuery { topic, most }) = query.map_err(wrong_query)?;
     Ok(Json(lists::members(&hub, &topic, rows(most)).await).into_response())
+}
+
+/// No parameters.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoQuery {}
+
+async fn cluster(hub: Hubbed, query: Asked<NoQuery>) -> Result<Response, Response> {
+    query.map_err(wrong_query)?;
+    let overview = nodes::cluster(&hub).await.ok_or_else(no_cluster)?;
+    Ok(Json(&*overview).into_response())
+}
+
+/// This server has no others.
+pub(super) fn no_cluster() -> Response {
+    let text = "this server is no part of a cluster: its settings have no [cluster]";
+    (StatusCode::NOT_FOUND, Json(json!({ "error": text }))).into_response()
 }
 
 #[derive(Debug, Deserialize)]

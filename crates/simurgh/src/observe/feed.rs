@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::api::{ConnectionsQuery, Hubbed, Mistake, TopicsQuery, wrong, wrong_query};
+use super::api::{ConnectionsQuery, Hubbed, Mistake, TopicsQuery, no_cluster, wrong, wrong_query};
 use super::lists::{self, Wanted};
+use super::nodes;
 use crate::hub::Hub;
 
 /// Events that wait for a slow reader; more are not made until it has read.
@@ -22,23 +23,40 @@ const WAITING_MAX: usize = 4;
 
 #[derive(Debug, Default, Deserialize)]
 struct FeedQuery {
-    /// `topics` or `connections`, with the parameters of that list.
+    /// `topics` or `connections`, with the parameters of that list, or `cluster`.
     #[serde(default)]
     list: String,
 }
 
+/// What is told beside the overview.
+#[derive(Debug, PartialEq)]
+enum Beside {
+    Nothing,
+    List(Wanted),
+    Cluster,
+}
+
 /// `GET api/feed`: events `overview`, the first with the history, and of a list `topics` or
-/// `connections`, for as long as somebody reads.
+/// `connections`, or of the `cluster`, for as long as somebody reads.
 pub(super) async fn feed(hub: Hubbed, query: RawQuery) -> Result<Response, Response> {
     let wanted = wanted(query.0.as_deref().unwrap_or_default())?;
+    if wanted == Beside::Cluster && hub.cluster.is_none() {
+        return Err(no_cluster());
+    }
     let Ok(place) = Arc::clone(&hub.observer.feeds).try_acquire_owned() else {
         let error = Json(json!({"error": "too many observers look at this server already"}));
         return Err((StatusCode::SERVICE_UNAVAILABLE, error).into_response());
     };
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
     tokio::spawn(tell_overviews(Arc::clone(&hub.0), sender.clone()));
-    if let Some(wanted) = wanted {
-        tokio::spawn(tell_lists(Arc::clone(&hub.0), wanted, sender));
+    match wanted {
+        Beside::Nothing => {}
+        Beside::List(wanted) => {
+            tokio::spawn(tell_lists(Arc::clone(&hub.0), wanted, sender));
+        }
+        Beside::Cluster => {
+            tokio::spawn(tell_cluster(Arc::clone(&hub.0), sender));
+        }
     }
     let begun = (receiver, place, Arc::clone(&hub.guests));
     let events = stream::unfold(begun, |(mut receiver, place, guests)| async move {
@@ -50,8 +68,8 @@ pub(super) async fn feed(hub: Hubbed, query: RawQuery) -> Result<Response, Respo
     Ok(Sse::new(events).into_response())
 }
 
-/// The list that a query asks for, if any. Which one it is decides what else may be there.
-fn wanted(query: &str) -> Result<Option<Wanted>, Mistake> {
+/// What a query asks for beside the overview. Which list it is decides what else may be there.
+fn wanted(query: &str) -> Result<Beside, Mistake> {
     let (list, rest): (Vec<&str>, Vec<&str>) =
         query.split('&').partition(|pair| pair.starts_with("list="));
     let uri = |query: &str| Uri::builder().path_and_query(format!("/?{query}")).build();
@@ -59,18 +77,20 @@ fn wanted(query: &str) -> Result<Option<Wanted>, Mistake> {
     let rest_uri = uri(&rest.join("&")).map_err(|error| wrong(&error.to_string()))?;
     let Query(FeedQuery { list }) = Query::try_from_uri(&list_uri).map_err(wrong_query)?;
     match list.as_str() {
-        "" => Ok(None),
+        "" => Ok(Beside::Nothing),
+        "cluster" if rest.is_empty() => Ok(Beside::Cluster),
+        "cluster" => Err(wrong("list=cluster: there is nothing else to be said of it")),
         "topics" => {
             let Query(query) =
                 Query::<TopicsQuery>::try_from_uri(&rest_uri).map_err(wrong_query)?;
-            Ok(Some(query.wanted()))
+            Ok(Beside::List(query.wanted()))
         }
         "connections" => {
             let Query(query) =
                 Query::<ConnectionsQuery>::try_from_uri(&rest_uri).map_err(wrong_query)?;
-            query.wanted().map(Some)
+            query.wanted().map(Beside::List)
         }
-        _ => Err(wrong("list: there are topics and connections")),
+        _ => Err(wrong("list: there are topics, connections and cluster")),
     }
 }
 
@@ -110,6 +130,16 @@ async fn tell_lists(hub: Arc<Hub>, wanted: Wanted, sender: mpsc::Sender<Event>) 
     }
 }
 
+async fn tell_cluster(hub: Arc<Hub>, sender: mpsc::Sender<Event>) {
+    while !sender.is_closed() {
+        let Some(overview) = nodes::cluster(&hub).await else { return };
+        if sender.send(event("cluster", &*overview)).await.is_err() {
+            return;
+        }
+        wait(nodes::KEPT, &sender).await;
+    }
+}
+
 /// Waits, but not beyond the end of the reader.
 async fn wait(time: Duration, sender: &mpsc::Sender<Event>) {
     let _ = tokio::time::timeout(time, sender.closed()).await;
@@ -126,15 +156,21 @@ mod tests {
 
     #[test]
     fn a_query_names_at_most_one_list_with_its_own_parameters() {
-        assert!(matches!(wanted(""), Ok(None)));
+        assert_eq!(wanted("").unwrap(), Beside::Nothing);
+        assert_eq!(wanted("list=cluster").unwrap(), Beside::Cluster);
         let topics = wanted("list=topics&by=deliveries&search=a%20b&most=7").unwrap();
-        assert!(matches!(topics, Some(Wanted::Topics { search, most: 7, .. }) if search == "a b"));
-        assert!(matches!(wanted("list=connections"), Ok(Some(Wanted::Connections { .. }))));
+        let Beside::List(Wanted::Topics { search, most, .. }) = topics else {
+            panic!("{topics:?}")
+        };
+        assert_eq!((&*search, most), ("a b", 7));
+        let connections = wanted("list=connections").unwrap();
+        assert!(matches!(connections, Beside::List(Wanted::Connections { .. })));
         for query in [
             "list=shards",
             "list=topics&by=age",
             "list=connections&peer=x",
             "by=members&list=topics&x=1",
+            "list=cluster&most=7",
         ] {
             assert_eq!(Response::from(wanted(query).unwrap_err()).status(), 400, "{query}");
         }

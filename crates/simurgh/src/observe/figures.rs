@@ -135,6 +135,7 @@ fn take(hub: &Hub) -> Overview {
         outbound_bytes_max: config.outbound_bytes_max as u64,
         mailbox_bytes_max: config.mailbox_bytes_max as u64,
         can_disconnect: config.api_token.is_some(),
+        cluster: hub.cluster.as_ref().map(|door| door.view().state.name().to_owned()),
         memory: memory(hub, &now, local),
         now,
         shards,

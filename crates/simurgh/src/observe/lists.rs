@@ -14,8 +14,8 @@ use simurgh_reactor::Key;
 use tokio::sync::oneshot;
 
 use super::ask::{Answer, Ask, MembersHere, Peer, Surveyed, TopicCount};
-use super::unix_s;
 use super::view::{ConnectionOrder, ConnectionRow, List, Members, TopicOrder, TopicRow};
+use super::{nodes, unix_s};
 use crate::hub::Hub;
 use crate::mail::Mail;
 
@@ -251,7 +251,15 @@ pub(super) async fn members(hub: &Arc<Hub>, topic: &str, most: usize) -> Members
         members.kept = members.kept.or(kept);
     }
     members.rows.truncate(most);
+    members.nodes = nodes::members(hub, topic, members.total).await.unwrap_or_default();
     members
+}
+
+/// How many are in a topic on this node.
+pub(super) async fn members_here(hub: &Arc<Hub>, topic: &str) -> u64 {
+    let named: Arc<[Box<str>]> = [Box::from(topic)].into();
+    let found = ask_all(hub, |answer| Ask::Counts { topics: Arc::clone(&named), answer }).await;
+    found.into_iter().flatten().map(|count| count.members).fold(0, u64::saturating_add)
 }
 
 /// One connection, by its name.

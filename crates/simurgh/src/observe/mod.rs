@@ -3,6 +3,7 @@
 //! ```text
 //! counters of shards --once a second--> figures --> Overview, and a history of 5 minutes
 //! records of shards  --asked by mail, walked over in slices--> lists (only while somebody looks)
+//! other nodes, if there are any --asked over the engine--> nodes (only while somebody looks)
 //! access (who may look) --> api (JSON), feed (live), page
 //! ```
 //!
@@ -15,6 +16,7 @@ mod ask;
 mod feed;
 mod figures;
 mod lists;
+mod nodes;
 mod survey;
 pub mod view;
 
@@ -27,6 +29,7 @@ use tokio::sync::{Semaphore, watch};
 pub(crate) use api::router;
 pub(crate) use ask::Ask;
 pub(crate) use figures::run;
+pub(crate) use nodes::serve;
 
 pub(crate) use survey::Observed;
 
@@ -46,6 +49,8 @@ pub(crate) struct Observer {
     latest: watch::Sender<Arc<Overview>>,
     history: std::sync::Mutex<History>,
     lists: tokio::sync::Mutex<Lists>,
+    cluster: tokio::sync::Mutex<nodes::Latest>,
+    served: nodes::Served,
     feeds: Arc<Semaphore>,
 }
 
@@ -58,6 +63,8 @@ impl Observer {
             latest: watch::Sender::new(Arc::default()),
             history: std::sync::Mutex::default(),
             lists: tokio::sync::Mutex::default(),
+            cluster: tokio::sync::Mutex::default(),
+            served: nodes::Served::default(),
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
         }
     }

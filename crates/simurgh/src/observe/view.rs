@@ -1,6 +1,13 @@
 //! What the observer shows, as its JSON has it: read by the page and by `simurgh observe`.
 
+mod cluster;
+
 use serde::{Deserialize, Serialize};
+
+pub use cluster::{
+    ClusterOverview, InterestsRow, LinkRow, NamedCount, NodeFigures, NodeMembers, NodeRow,
+    OutboxRow,
+};
 
 /// One second of the whole server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -142,6 +149,10 @@ pub struct Overview {
     pub mailbox_bytes_max: u64,
     /// Whether sockets can be disconnected from here: there is a token.
     pub can_disconnect: bool,
+    /// How it stands with the link to the other nodes: `up`, `catching-up` or `away`; none of a
+    /// server that is no part of a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// The last second.
     pub now: Point,
     /// Where the memory is.
@@ -283,6 +294,9 @@ pub struct Members {
     /// What is kept of it, if it has a history and something was said.
     #[serde(default)]
     pub kept: Option<Kept>,
-    /// Some of them.
+    /// Some of them, on the server that was asked.
     pub rows: Vec<ConnectionRow>,
+    /// How many there are on each node; empty where the server is no part of a cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeMembers>,
 }

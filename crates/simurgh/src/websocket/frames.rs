@@ -125,7 +125,7 @@ impl Shard {
     }
 
     /// Counts a message of a client; whose it was only while somebody looks.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count_message(&mut self, key: Key) {
         self.metrics.messages_in.add(1);
         if let Some(observed) = &mut self.observed {

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use simurgh::{Builder, Endpoint};
 use tungstenite::{Message, WebSocket};
 
+pub mod nodes;
 pub mod raw;
 
 /// No test waits longer for anything.

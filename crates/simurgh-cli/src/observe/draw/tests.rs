@@ -3,7 +3,10 @@
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use simurgh::observe::view::{ErrorRow, Kept, List, Members, ShardRow, TopicRow};
+use simurgh::observe::view::{
+    ClusterOverview, ErrorRow, InterestsRow, Kept, LinkRow, List, Members, NamedCount, NodeFigures,
+    NodeMembers, NodeRow, ShardRow, TopicRow,
+};
 
 use super::super::app::{Action, Wanted};
 use super::super::fetch::News;
@@ -130,6 +133,7 @@ fn a_row_is_opened_and_disconnected_only_after_a_question() {
         topic: HOSTILE.into(),
         total: 700,
         kept: None,
+        nodes: Vec::new(),
         rows: vec![ConnectionRow { id: "0.9.9".into(), ..ConnectionRow::default() }],
     };
     app.news(News::Members(members));
@@ -189,4 +193,103 @@ fn a_small_window_is_no_trouble() {
             terminal.draw(|frame| draw(&app, frame)).unwrap();
         }
     }
+}
+
+/// A server that is one of three nodes, of which one does not answer.
+fn clustered() -> App {
+    let mut app = app();
+    if let Some(overview) = &mut app.overview {
+        overview.cluster = Some("up".into());
+    }
+    let node = |name: &str, sockets| NodeRow {
+        id: format!("{name:-<11.3}"),
+        name: name.into(),
+        version: "1.2.3".into(),
+        state: "alive".into(),
+        figures: Some(NodeFigures { sockets, channels: 2 * sockets, ..NodeFigures::default() }),
+        ..NodeRow::default()
+    };
+    let link = LinkRow { state: "up".into(), for_s: 60.0, ..LinkRow::default() };
+    app.news(News::Cluster(Box::new(ClusterOverview {
+        link,
+        nodes: vec![
+            NodeRow { is_here: true, ..node("amber", 30) },
+            NodeRow { rtt_ms: Some(1.5), clock_offset_ms: Some(-20), ..node("birch", 500) },
+            NodeRow {
+                figures: None,
+                sockets: 7,
+                state: "silent".into(),
+                has_namesake: true,
+                differing: vec![HOSTILE.into()],
+                ..node(HOSTILE, 0)
+            },
+        ],
+        interests: InterestsRow { exact: 12, exact_max: 4096, ..InterestsRow::default() },
+        dropped: vec![NamedCount { name: "bytes".into(), total: 3 }, NamedCount::default()],
+        worst_buckets: vec![NamedCount { name: "0a7".into(), total: 9 }],
+        ..ClusterOverview::default()
+    })));
+    app
+}
+
+#[test]
+fn a_cluster_is_shown_with_all_its_nodes_and_what_is_wrong_with_them() {
+    let mut app = clustered();
+    press(&mut app, "6");
+    assert_eq!(app.wanted(), Wanted::Cluster);
+    shows(
+        &app,
+        &[
+            "6 cluster",
+            "up for 60.00 s",
+            "3 (1 did not answer), 537 sockets, 1,060 channels",
+            "12 of 4,096 exact",
+            "bytes 3",
+            "by bucket 0a7 9",
+            "shares its name with another",
+            "has other settings for rooms:\\u{1b}[2J<b>\\u{202e}",
+            "amber *",
+            "1.50 ms",
+            "-20.0 ms",
+            "presences",
+            "1-6 Tab",
+        ],
+    );
+    press(&mut app, "ssr");
+    let rows = drawn(&app);
+    let place = |name: &str| rows.lines().position(|it| it.starts_with(name)).unwrap();
+    assert!(place("rooms:") < place("amber") && place("amber") < place("birch"), "{rows}");
+    press(&mut app, "\t");
+    assert_eq!(app.view, View::Overview, "the first is behind the last");
+}
+
+#[test]
+fn a_server_that_is_alone_has_no_view_of_a_cluster() {
+    let mut app = app();
+    press(&mut app, "56");
+    assert_eq!(app.view, View::Errors);
+    press(&mut app, "\t");
+    assert_eq!(app.view, View::Overview);
+    assert!(!drawn(&app).contains("cluster"));
+    // One that is started again without the others shows what it has.
+    let mut app = clustered();
+    press(&mut app, "6");
+    let alone = Overview { server: "simurgh".into(), ..Overview::default() };
+    app.news(News::Overview(Box::new(alone)));
+    assert_eq!(app.view, View::Overview);
+}
+
+#[test]
+fn a_topic_tells_on_which_nodes_it_has_members() {
+    let mut app = clustered();
+    press(&mut app, "3");
+    let place =
+        |name: &str, members| NodeMembers { name: name.into(), members, ..NodeMembers::default() };
+    app.news(News::Members(Members {
+        topic: "rooms:a".into(),
+        total: 30,
+        nodes: vec![place("amber", Some(30)), place("birch", Some(0)), place("c\x1b", None)],
+        ..Members::default()
+    }));
+    shows(&app, &["0 of 30 members of rooms:a; on amber 30, c\\u{1b} ?"]);
 }

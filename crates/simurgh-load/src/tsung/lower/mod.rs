@@ -14,7 +14,7 @@ mod variables;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use crate::scenario::{DataFile, Dump, Fault, Overrides, Scenario, Sources, Tls, TsungRun};
+use crate::scenario::{DataFile, Dump, Fault, Overrides, Scenario, Sources, Spread, Tls, TsungRun};
 
 use super::World;
 use super::xml::Element;
@@ -88,10 +88,13 @@ impl Lower<'_> {
         let load = self.load(root, &sessions);
         self.unset_variables();
         self.certificates();
+        let targets = std::mem::take(&mut self.servers.targets);
+        let is_one = targets.iter().filter(|target| target.weight > 0.0).count() < 2;
         Scenario {
             name,
             seed: self.options.seed.unwrap_or(SEED),
-            targets: std::mem::take(&mut self.servers.targets),
+            targets,
+            spread: if is_one { Spread::default() } else { Spread::Random },
             sources: std::mem::take(&mut self.sources),
             load,
             sessions,

@@ -37,6 +37,10 @@ fn type_of(name: &str) -> Option<Type> {
 
 impl Lower<'_> {
     pub(super) fn servers(&mut self, root: &Element) {
+        if !self.overrides.targets.is_empty() {
+            let what = "--target does not go with a file of Tsung, whose steps name its servers";
+            self.fault(0, what, "--map HOST=ADDR puts another in the place of one");
+        }
         let mut line = root.line;
         for group in root.children_named("servers") {
             line = group.line;
@@ -66,7 +70,12 @@ impl Lower<'_> {
         let port = u16::try_from(port).unwrap_or_default();
         let line = server.line_of("host");
         if let Some((host, address)) = self.resolve(&host, port, kind.six, line) {
-            self.servers.targets.push(Target { host, address, tls: kind.tls, weight });
+            let target = Target { host, address, tls: kind.tls, weight };
+            // One that is named twice has both shares, as it has in Tsung.
+            match self.servers.targets.iter_mut().find(|one| one.is_same(&target)) {
+                Some(known) => known.weight += weight,
+                None => self.servers.targets.push(target),
+            }
         }
     }
 

@@ -1,0 +1,59 @@
+//! How long something took, each time.
+
+use std::time::Duration;
+
+/// Upper bounds, in nanoseconds, of the buckets of [`Durations`]; the last bucket has none.
+pub const DURATION_BOUNDS_NS: [u64; 12] = [
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    10_000_000,
+    25_000_000,
+    100_000_000,
+    500_000_000,
+    2_500_000_000,
+    10_000_000_000,
+];
+
+/// How long something took, each time: a histogram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Durations {
+    /// How often it took no longer than each of [`DURATION_BOUNDS_NS`] and longer than the one
+    /// before; the last is without bound.
+    pub buckets: [u64; DURATION_BOUNDS_NS.len() + 1],
+    /// What all took together, in nanoseconds.
+    pub sum_ns: u64,
+}
+
+impl Durations {
+    /// It took so long once more.
+    pub fn add(&mut self, took: Duration) {
+        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = DURATION_BOUNDS_NS.iter().take_while(|bound| ns > **bound).count();
+        if let Some(count) = self.buckets.get_mut(bucket) {
+            *count += 1;
+        }
+        self.sum_ns = self.sum_ns.saturating_add(ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_falls_into_the_bucket_of_the_first_bound_that_it_does_not_exceed() {
+        let mut all = Durations::default();
+        for ns in [0, 50_000, 50_001, 10_000_000_000, 10_000_000_001] {
+            all.add(Duration::from_nanos(ns));
+        }
+        assert_eq!(all.buckets, [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
+        assert_eq!(all.sum_ns, 20_000_100_002);
+        all.add(Duration::MAX);
+        assert_eq!((all.buckets[12], all.sum_ns), (2, u64::MAX));
+        assert!(DURATION_BOUNDS_NS.is_sorted());
+    }
+}

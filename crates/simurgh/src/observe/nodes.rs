@@ -1,0 +1,387 @@
+//! The other nodes: what they are asked while somebody looks, and what this one answers them.
+//!
+//! ```text
+//! look ─► Question ─► Door ─► Service::Look of each node ─► its serve() ─► Shown ─► rows
+//! ```
+//! Questions and answers are JSON of which unknown parts mean nothing, so that nodes of two
+//! versions show each other what both know. Whoever may publish at the engine can write answers:
+//! what is taken is bounded in bytes, nodes and time, and is numbers alone. Names come with beats.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::view::{
+    ClusterOverview, InterestsRow, LinkRow, NamedCount, NodeFigures, NodeMembers, NodeRow,
+    OutboxRow, Overview,
+};
+use super::{lists, unix_s};
+use crate::cluster::{Answer, Door, LinkState, NodeId, NodeView, Service, View};
+use crate::hub::Hub;
+use crate::metrics::ShardMetrics;
+
+/// How long what was shown is shown again.
+pub(super) const KEPT: Duration = Duration::from_secs(1);
+/// Nodes that are listed.
+const ROWS_MAX: usize = 256;
+/// Nodes that are asked for one look; the others are shown by what their beats say.
+const ASKED_MAX: usize = 64;
+/// How long each is waited for.
+const ANSWER_MAX: Duration = Duration::from_millis(500);
+/// Bytes of a question, and of its answer.
+const QUESTION_BYTES_MAX: usize = 2048;
+const ANSWER_BYTES_MAX: usize = 4096;
+/// Questions of others that are answered in a second, and at a time.
+const SERVED_PER_S: u32 = 200;
+const SERVED_AT_ONCE: usize = 16;
+
+/// What one node asks another.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Question {
+    /// Its [`NodeFigures`].
+    Figures,
+    /// Its [`MembersHere`] of a topic.
+    Members {
+        /// Its name.
+        topic: String,
+    },
+}
+
+/// How many members of a topic a node has.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+struct MembersHere {
+    members: u64,
+}
+
+/// What was shown last, and when.
+#[derive(Default)]
+pub(super) struct Latest(Option<(Instant, Arc<ClusterOverview>)>);
+
+/// What a node has shown.
+#[derive(Debug)]
+struct Shown {
+    node: NodeId,
+    /// From the question to its answer.
+    took: Duration,
+    /// Whatever it wrote, of [`ANSWER_BYTES_MAX`] at most.
+    what: Vec<u8>,
+}
+
+/// How much others are answered.
+pub(super) struct Served {
+    places: Semaphore,
+    /// When the second began, and the questions answered in it.
+    second: Mutex<(Instant, u32)>,
+}
+
+impl Default for Served {
+    fn default() -> Self {
+        let second = Mutex::new((Instant::now(), 0));
+        Self { places: Semaphore::new(SERVED_AT_ONCE), second }
+    }
+}
+
+impl Served {
+    /// Whether another is answered.
+    fn may(&self, now: Instant) -> bool {
+        let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_duration_since(second.0) >= Duration::from_secs(1) {
+            *second = (now, 0);
+        }
+        second.1 += 1;
+        second.1 <= SERVED_PER_S
+    }
+}
+
+/// What this node shows another that asks: 200, 400 if it does not know what is asked, or 503.
+pub(crate) async fn serve(hub: &Arc<Hub>, question: &[u8]) -> (u16, Vec<u8>) {
+    let served = &hub.observer.served;
+    let Ok(_place) = served.places.try_acquire() else { return (503, Vec::new()) };
+    if !served.may(Instant::now()) {
+        return (503, Vec::new());
+    }
+    let known = Some(question).filter(|it| it.len() <= QUESTION_BYTES_MAX);
+    let Some(Ok(question)) = known.map(serde_json::from_slice) else { return (400, Vec::new()) };
+    match answer(hub, question).await {
+        Some(answer) => (200, answer),
+        None => (503, Vec::new()),
+    }
+}
+
+async fn answer(hub: &Arc<Hub>, question: Question) -> Option<Vec<u8>> {
+    let answer = match question {
+        Question::Figures => serde_json::to_vec(&own_figures(hub)?),
+        Question::Members { topic } => {
+            let counted = timeout(ANSWER_MAX, lists::members_here(hub, &topic));
+            serde_json::to_vec(&MembersHere { members: counted.await.ok()? })
+        }
+    };
+    answer.ok()
+}
+
+/// The figures of this node; none before there are any.
+fn own_figures(hub: &Hub) -> Option<NodeFigures> {
+    let overview = Arc::clone(&hub.observer.latest.borrow());
+    let Overview { now, uptime_s, server, .. } = &*overview;
+    if server.is_empty() {
+        return None;
+    }
+    let sum = |read: fn(&ShardMetrics) -> u64| hub.metrics.iter().map(|it| read(it)).sum::<u64>();
+    let presences_remote = sum(|it| it.presences_remote.value());
+    Some(NodeFigures {
+        uptime_s: *uptime_s,
+        sockets: now.sockets,
+        channels: now.channels,
+        topics: now.topics,
+        messages_in_per_s: now.messages_in_per_s,
+        messages_out_per_s: now.messages_out_per_s,
+        presences_local: sum(|it| it.presences.value()).saturating_sub(presences_remote),
+        presences_remote,
+        kept_messages: sum(|it| it.history_messages.value()),
+        cpu_cores: now.cpu_cores,
+        resident_bytes: now.resident_bytes,
+        errors_per_s: now.errors_per_s,
+    })
+}
+
+/// The cluster as this node knows it, not older than a second; none if it is no part of one.
+pub(super) async fn cluster(hub: &Arc<Hub>) -> Option<Arc<ClusterOverview>> {
+    let door = hub.cluster.as_ref()?;
+    // Held until all have answered: whoever looks at the same time waits for the same.
+    let mut latest = hub.observer.cluster.lock().await;
+    if let Some((made, overview)) = &latest.0
+        && made.elapsed() < KEPT
+    {
+        return Some(Arc::clone(overview));
+    }
+    let shown = ask(door, &Question::Figures).await;
+    let overview = Arc::new(overview(&door.view(), own_figures(hub), &shown));
+    latest.0 = Some((Instant::now(), Arc::clone(&overview)));
+    Some(overview)
+}
+
+/// On which nodes a topic has members, this one first, which has `here` of them; none if it is no
+/// part of a cluster.
+pub(super) async fn members(hub: &Arc<Hub>, topic: &str, here: u64) -> Option<Vec<NodeMembers>> {
+    let door = hub.cluster.as_ref()?;
+    let shown = ask(door, &Question::Members { topic: topic.to_owned() }).await;
+    let answers = by_node::<MembersHere>(&shown);
+    let view = door.view();
+    let (id, name) = (view.id.clone(), view.name.clone());
+    let own = NodeMembers { id, name, is_here: true, members: Some(here) };
+    let others = view.nodes.iter().take(ROWS_MAX).map(|node| NodeMembers {
+        id: node.node.to_string(),
+        name: node.name.clone(),
+        is_here: false,
+        members: answers.get(&node.node).map(|(it, _)| it.members),
+    });
+    Some([own].into_iter().chain(others).collect())
+}
+
+/// Asks the other nodes; what they show that answer in time.
+async fn ask(door: &Arc<Door>, question: &Question) -> Vec<Shown> {
+    let question = serde_json::to_vec(question).unwrap_or_default();
+    if question.len() > QUESTION_BYTES_MAX {
+        return Vec::new();
+    }
+    let asked: Vec<NodeId> = {
+        let view = door.view();
+        // Of a node that is not heard nothing comes, and without a link of nobody.
+        let is_asked = |it: &&NodeView| matches!(it.state, "alive" | "draining");
+        let is_linked = view.state != LinkState::Away;
+        let nodes = view.nodes.iter().filter(|_| is_linked).filter(is_asked);
+        nodes.take(ASKED_MAX).map(|it| it.node).collect()
+    };
+    let shown: JoinSet<Option<Shown>> = asked
+        .into_iter()
+        .map(|node| {
+            let (began, calling) =
+                (Instant::now(), door.call(node, Service::Look, question.clone()));
+            async move {
+                let answer = timeout(ANSWER_MAX, calling).await.ok().flatten();
+                let Answer { status, body: what } = answer?;
+                let is_one = status == 200 && what.len() <= ANSWER_BYTES_MAX;
+                is_one.then(|| Shown { node, took: began.elapsed(), what })
+            }
+        })
+        .collect();
+    shown.join_all().await.into_iter().flatten().collect()
+}
+
+/// What can be understood of it, and how long it took.
+fn by_node<T: for<'a> Deserialize<'a>>(shown: &[Shown]) -> HashMap<NodeId, (T, Duration)> {
+    let read = |it: &Shown| Some((it.node, (serde_json::from_slice(&it.what).ok()?, it.took)));
+    shown.iter().filter_map(read).collect()
+}
+
+fn overview(view: &View, own: Option<NodeFigures>, shown: &[Shown]) -> ClusterOverview {
+    let mut figures = by_node::<NodeFigures>(shown);
+    let others = view.nodes.iter().take(ROWS_MAX).map(|node| {
+        let (figures, took) = figures.remove(&node.node).unzip();
+        node_row(node, figures.map(sane), took)
+    });
+    let own = own_row(view, own);
+    let counts = &view.counts;
+    let refused =
+        [("broken", counts.broken), ("version", counts.other_versions), ("own", counts.own)];
+    ClusterOverview {
+        link: link_row(view),
+        nodes: [own].into_iter().chain(others).collect(),
+        more_nodes: view.nodes.len().saturating_sub(ROWS_MAX) as u64,
+        interests: InterestsRow {
+            topics: view.interests.topics as u64,
+            exact: view.interests.exact as u64,
+            exact_max: view.exact_max as u64,
+            whole: view.interests.whole as u64,
+            whole_buckets: view.interests.whole_buckets as u64,
+        },
+        outbox: OutboxRow {
+            bytes: view.outbox_bytes as u64,
+            bytes_max: view.outbox_bytes_max as u64,
+            under_way: view.under_way as u64,
+        },
+        dropped: named(view.dropped()),
+        worst_buckets: named(view.worst.iter().map(|(name, total)| (name.as_str(), *total))),
+        unwanted: counts.unwanted,
+        refused: named(refused),
+        resyncs: counts.resyncs,
+        at_unix_s: unix_s(),
+    }
+}
+
+fn named<'a>(counts: impl IntoIterator<Item = (&'a str, u64)>) -> Vec<NamedCount> {
+    let named = |(name, total): (&str, u64)| NamedCount { name: name.to_owned(), total };
+    counts.into_iter().map(named).collect()
+}
+
+fn link_row(view: &View) -> LinkRow {
+    LinkRow {
+        state: view.state.name().to_owned(),
+        for_s: view.since.elapsed().as_secs_f64(),
+        why: (view.state == LinkState::Away).then(|| view.why.clone()),
+        engine: view.measures.engine.clone(),
+        rtt_ms: view.measures.round_trip.map(milliseconds),
+        reconnects: view.counts.links.saturating_sub(1),
+        lost: view.counts.lost,
+    }
+}
+
+fn own_row(view: &View, figures: Option<NodeFigures>) -> NodeRow {
+    let state = if view.is_draining { "draining" } else { "alive" };
+    NodeRow {
+        id: view.id.clone(),
+        name: view.name.clone(),
+        version: view.version.clone(),
+        is_here: true,
+        state: state.to_owned(),
+        is_draining: view.is_draining,
+        has_namesake: view.nodes.iter().any(|it| it.has_namesake && it.name == view.name),
+        sockets: figures.as_ref().map_or(0, |it| it.sockets),
+        figures,
+        ..NodeRow::default()
+    }
+}
+
+fn node_row(node: &NodeView, figures: Option<NodeFigures>, took: Option<Duration>) -> NodeRow {
+    let heard_ms = u64::try_from(node.heard.elapsed().as_millis()).ok();
+    NodeRow {
+        id: node.node.to_string(),
+        name: node.name.clone(),
+        version: node.version.clone(),
+        is_here: false,
+        state: node.state.to_owned(),
+        is_draining: node.is_draining,
+        has_namesake: node.has_namesake,
+        sockets: node.sockets,
+        heard_ms,
+        rtt_ms: took.map(milliseconds),
+        delay_ms: node.delay.and_then(|it| u64::try_from(it.as_millis()).ok()),
+        clock_offset_ms: node.clock_offset_ms,
+        differing: node.differing.clone(),
+        figures,
+    }
+}
+
+fn milliseconds(it: Duration) -> f64 {
+    it.as_secs_f64() * 1e3
+}
+
+/// What cannot be is none: numbers of others are whatever they wrote.
+fn sane(mut figures: NodeFigures) -> NodeFigures {
+    let rates = [
+        &mut figures.uptime_s,
+        &mut figures.messages_in_per_s,
+        &mut figures.messages_out_per_s,
+        &mut figures.cpu_cores,
+        &mut figures.errors_per_s,
+    ];
+    for rate in rates {
+        if !(rate.is_finite() && *rate >= 0.0) {
+            *rate = 0.0;
+        }
+    }
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_as_other_versions_know_them() {
+        for (text, question) in [
+            (r#""figures""#, Question::Figures),
+            (r#"{"members":{"topic":"a\"b"}}"#, Question::Members { topic: "a\"b".to_owned() }),
+        ] {
+            assert_eq!(serde_json::to_string(&question).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Question>(text).unwrap(), question);
+        }
+        // A newer node says more, and asks what is not known here.
+        let more = r#"{"members":{"topic":"t","most":3}}"#;
+        let question = Question::Members { topic: "t".to_owned() };
+        assert_eq!(serde_json::from_str::<Question>(more).unwrap(), question);
+        assert!(serde_json::from_str::<Question>(r#""secrets""#).is_err());
+    }
+
+    #[test]
+    fn a_flood_of_questions_is_answered_so_many_a_second() {
+        let (served, now) = (Served::default(), Instant::now());
+        let answered = (0..1000).filter(|_| served.may(now)).count();
+        assert_eq!(answered, SERVED_PER_S as usize);
+        assert!(!served.may(now + Duration::from_millis(999)));
+        assert!(served.may(now + Duration::from_secs(2)));
+    }
+
+    fn shown(node: u64, what: &str) -> Shown {
+        let (node, took) = (NodeId(node), Duration::from_millis(3));
+        Shown { node, took, what: what.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn what_another_shows_is_numbers_or_nothing() {
+        let deep = "[".repeat(4096);
+        let all = [
+            shown(1, r#"{"sockets":7,"cpu_cores":-1e308,"uptime_s":1e999}"#),
+            shown(2, r#"{"sockets":7,"cpu_cores":0.5,"hair":"<img>"}"#),
+            shown(3, r#"{"sockets":"<img src=x>"}"#),
+            shown(4, &deep),
+            shown(5, r#"{"sockets":-1}"#),
+            shown(6, "\0\u{202e}"),
+            shown(7, r#"{"cpu_cores":-5}"#),
+        ];
+        let mut figures = by_node::<NodeFigures>(&all);
+        let mut nodes: Vec<u64> = figures.keys().map(|it| it.0).collect();
+        nodes.sort_unstable();
+        assert_eq!(nodes, [2, 7]);
+        let two = figures.remove(&NodeId(2)).map(|(it, _)| sane(it)).unwrap();
+        assert_eq!((two.sockets, two.cpu_cores, two.topics), (7, 0.5, 0));
+        let seven = figures.remove(&NodeId(7)).map(|(it, _)| sane(it)).unwrap();
+        assert_eq!(seven, NodeFigures::default());
+    }
+}
