@@ -137,6 +137,8 @@ struct Body {
     head: u16,
     whole: usize,
     bytes: Vec<u8>,
+    /// It is of no use if it is longer; none: as long as any.
+    bytes_max: Option<usize>,
 }
 
 /// What a piece has made of a body.
@@ -154,7 +156,8 @@ impl Body {
             (self.head, self.whole) = (piece.head, piece.whole);
         }
         let follows = piece.at == self.bytes.len();
-        if !follows || (piece.head, piece.whole) != (self.head, self.whole) {
+        let is_too_long = self.bytes_max.is_some_and(|most| piece.whole > most);
+        if !follows || is_too_long || (piece.head, piece.whole) != (self.head, self.whole) {
             return Put::Broken;
         }
         self.bytes.extend_from_slice(piece.bytes);
@@ -183,6 +186,13 @@ impl Calls {
         }
         self.waiting.insert(number.0, (node, Body::default()));
         Ok(())
+    }
+
+    /// What a call is answered is of no use if it has more bytes.
+    pub(crate) fn bound(&mut self, number: CallNumber, bytes_max: usize) {
+        if let Some((_, body)) = self.waiting.get_mut(&number.0) {
+            body.bytes_max = Some(bytes_max);
+        }
     }
 
     /// A call is not waited for any more; the node that it was to, if it was waited for.

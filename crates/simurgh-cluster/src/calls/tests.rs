@@ -60,6 +60,23 @@ fn an_answer_of_somebody_else_is_none() {
 }
 
 #[test]
+fn an_answer_that_is_longer_than_it_may_be_is_given_up_at_its_first_piece() {
+    let mut calls = Calls::default();
+    for (bytes, is_one) in [(1000, true), (1001, false), (CALL_BYTES_MAX, false)] {
+        let number = CallNumber(bytes as u64);
+        calls.start(number, THERE).unwrap();
+        calls.bound(number, 1000);
+        let (mut answers, mut most) = (Vec::new(), 0);
+        sent(Kind::Return, number.0, 1, &body(bytes), &mut |it| {
+            answers.extend(calls.answered(THERE, it));
+            most = most.max(calls.bytes);
+        });
+        let answer = is_one.then(|| Answer { status: 1, body: body(bytes) });
+        assert_eq!((answers, most), (vec![(number, answer)], 0), "{bytes}");
+    }
+}
+
+#[test]
 fn a_body_with_a_hole_is_given_up() {
     let body = body(3 * CALL_PIECE_BYTES);
     let mut calls = Calls::default();

@@ -157,6 +157,12 @@ impl<A: Adapter> Cluster<A> {
         Ok(())
     }
 
+    /// What a call is answered is of no use if it has more bytes: then nothing of it is kept, and
+    /// it has no answer.
+    pub fn bound_answer(&mut self, number: CallNumber, bytes_max: usize) {
+        self.calls.bound(number, bytes_max);
+    }
+
     /// A call is not waited for any more.
     pub fn hang_up(&mut self, number: CallNumber, time: Time) {
         if let Some(node) = self.calls.end(number)

@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use simurgh_cluster::{Answer, CallNumber, NodeId};
+use simurgh_cluster::{Answer, CALL_BYTES_MAX, CallNumber, NodeId};
 use tokio::sync::oneshot;
 
 use super::door::{Door, Mail};
@@ -27,6 +27,14 @@ pub(crate) enum Service {
 }
 
 impl Service {
+    /// The longest answer that is taken of one.
+    pub(super) const fn answer_bytes_max(self) -> usize {
+        match self {
+            Self::LongPoll => CALL_BYTES_MAX,
+            Self::Look => observe::ANSWER_BYTES_MAX,
+        }
+    }
+
     fn of(number: u16) -> Option<Self> {
         [Self::LongPoll, Self::Look].into_iter().find(|it| *it as u16 == number)
     }

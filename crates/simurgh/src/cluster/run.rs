@@ -234,7 +234,10 @@ impl Thread {
         time: Time,
     ) {
         match self.node.call(node, number, (service as u16, body), time) {
-            Ok(()) => drop(self.calls.insert(number, tell)),
+            Ok(()) => {
+                self.node.bound_answer(number, service.answer_bytes_max());
+                self.calls.insert(number, tell);
+            }
             // Whoever has asked may not wait any more.
             Err(_) => drop(tell.send(None)),
         }

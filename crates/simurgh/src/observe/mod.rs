@@ -29,7 +29,7 @@ use tokio::sync::{Semaphore, watch};
 pub(crate) use api::router;
 pub(crate) use ask::Ask;
 pub(crate) use figures::run;
-pub(crate) use nodes::serve;
+pub(crate) use nodes::{ANSWER_BYTES_MAX, serve};
 
 pub(crate) use survey::Observed;
 
