@@ -86,7 +86,7 @@ fn roads_that_lead_nowhere_are_refused() {
     }
     for (words, why) in [
         (&["--nodes", "3", "--nats", "no/such/file"][..], "--nats: no/such/file: No such file"),
-        (&["--nodes", "3", "--nats", "/bin/true"], "--nats: /bin/true is no nats-server"),
+        (&["--nodes", "3", "--nats", "/bin/true"], "/bin/true is no nats-server"),
         (&["--compare"], "of a road of several --nodes"),
     ] {
         let ran = run(dir.path(), &[&["road", "--out", "out"], words].concat());
