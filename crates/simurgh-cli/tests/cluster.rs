@@ -3,14 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "a client outside of all descriptor tables")]
 
+#[path = "support/engine.rs"]
+mod engine;
 mod support;
 
 use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use engine::{Engine, until};
 use serde_json::{Value, json};
 use support::{Server, WAIT, directory, run, simurgh};
 use tungstenite::stream::MaybeTlsStream;
@@ -20,57 +22,15 @@ const TOKEN: (&str, &str) = ("SIMURGH_API_TOKEN", "a-token-of-no-importance");
 const SECRET: (&str, &str) =
     ("SIMURGH_SECRET", "what all nodes of these tests share, and nobody else");
 
-/// Killed at the end, whatever happens.
-struct Engine(Child);
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A nats-server on a free port; none where there is none.
-fn engine(dir: &Path) -> Option<(Engine, u16)> {
-    let Some(program) = std::env::var_os("SIMURGH_NATS_SERVER") else {
-        eprintln!("SIMURGH_NATS_SERVER is not set (see cargo xtask engine): nothing tested");
-        return None;
-    };
-    let child = Command::new(program)
-        .current_dir(dir)
-        .args(["-a", "127.0.0.1", "-p", "-1", "--ports_file_dir", "."])
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let engine = Engine(child);
-    let port = until("the engine tells its port", || {
-        let mut files = std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().path());
-        let ports = files.find(|it| it.extension().is_some_and(|it| it == "ports"))?;
-        let ports: Value = serde_json::from_str(&std::fs::read_to_string(ports).ok()?).ok()?;
-        ports["nats"][0].as_str()?.rsplit_once(':')?.1.parse().ok()
-    });
-    Some((engine, port))
-}
-
-fn until<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(it) = there() {
-            return it;
-        }
-        assert!(began.elapsed() < WAIT, "{what}");
-        sleep(Duration::from_millis(20));
-    }
-}
-
-fn node(name: &str, port: u16) -> Server {
+fn node(name: &str, engine: &Engine) -> Server {
     let text = format!(
         "listen = [\"127.0.0.1:0\"]\nlongpoll = \"2s\"\n\
          [cluster]\nengine = \"nats\"\nname = \"{name}\"\n\
-         servers = [\"nats://127.0.0.1:{port}\"]\nrequired = \"20s\"\n\
+         servers = [\"nats://{}\"]\nrequired = \"20s\"\n\
          secret_env = \"SIMURGH_SECRET\"\n\
          [[channel]]\ntopic = \"room:*\"\n[[channel.event]]\nname = \"say\"\n\
-         broadcast = \"all\"\n[[channel]]\ntopic = \"sure:*\"\nwait_for_interest = true\n"
+         broadcast = \"all\"\n[[channel]]\ntopic = \"sure:*\"\nwait_for_interest = true\n",
+        engine.address()
     );
     let dir = directory(&[("simurgh.toml", &text)]);
     Server::start_with_env(&simurgh(), dir, &["--shards", "2"], 1, &[TOKEN, SECRET])
@@ -123,9 +83,8 @@ fn curl(server: &Server, arguments: &[&str]) -> String {
 
 #[test]
 fn what_is_said_on_one_node_is_heard_on_the_other() {
-    let dir = directory(&[]);
-    let Some((engine, port)) = engine(dir.path()) else { return };
-    let (one, two) = (node("one", port), node("two", port));
+    let Some(engine) = Engine::start("") else { return };
+    let (one, two) = (node("one", &engine), node("two", &engine));
     let (mut here, mut there) = (Client::joins(&one, "room:a"), Client::joins(&two, "room:a"));
     let metric = "simurgh_cluster_nodes{state=\"alive\"} 1";
     for server in [&one, &two] {
@@ -160,9 +119,8 @@ fn what_is_said_on_one_node_is_heard_on_the_other() {
 /// Also what another node says as soon as the reply is there.
 #[test]
 fn who_waits_for_the_interest_misses_nothing_after_the_join() {
-    let dir = directory(&[]);
-    let Some((engine, port)) = engine(dir.path()) else { return };
-    let (one, two) = (node("one", port), node("two", port));
+    let Some(engine) = Engine::start("") else { return };
+    let (one, two) = (node("one", &engine), node("two", &engine));
     for n in 0..100 {
         let topic = format!("sure:{n}");
         let mut there = Client::joins(&two, &topic);
@@ -205,8 +163,8 @@ fn hears_polling(servers: &[&Server], token: &mut String) -> Vec<Value> {
 #[test]
 fn a_long_poll_session_is_served_by_any_node() {
     let dir = directory(&[]);
-    let Some((_engine, port)) = engine(dir.path()) else { return };
-    let (one, two) = (node("one", port), node("two", port));
+    let Some(engine) = Engine::start("") else { return };
+    let (one, two) = (node("one", &engine), node("two", &engine));
     let metric = "simurgh_cluster_nodes{state=\"alive\"} 1";
     for server in [&one, &two] {
         until("both know each other", || {
@@ -255,8 +213,8 @@ fn a_long_poll_session_is_served_by_any_node() {
 #[test]
 fn the_observer_of_one_node_shows_all_of_them() {
     let dir = directory(&[]);
-    let Some((engine, port)) = engine(dir.path()) else { return };
-    let (one, two) = (node("one", port), node("two", port));
+    let Some(engine) = Engine::start("") else { return };
+    let (one, two) = (node("one", &engine), node("two", &engine));
     let _clients = [
         Client::joins(&one, "room:a"),
         Client::joins(&two, "room:a"),
@@ -275,7 +233,7 @@ fn the_observer_of_one_node_shows_all_of_them() {
         ((seen(0), seen(1)) == (json!(1), json!(2))).then_some(cluster)
     });
     let engine_of = cluster["link"]["engine"].as_str().unwrap();
-    assert!(engine_of.starts_with(&format!("nats://127.0.0.1:{port}, NATS ")), "{engine_of}");
+    assert!(engine_of.starts_with(&format!("nats://{}, NATS ", engine.address())), "{engine_of}");
     assert!(cluster["link"]["rtt_ms"].as_f64().is_some_and(|it| it > 0.0 && it < 5000.0));
     let (here, there) = (&cluster["nodes"][0], &cluster["nodes"][1]);
     assert_eq!((&here["name"], &there["name"]), (&json!("one"), &json!("two")));

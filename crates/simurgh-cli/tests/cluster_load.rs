@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use engine::{Engine, until};
 use serde_json::Value;
-use support::{Ran, Server, directory, run_long};
+use support::{Ran, Server, directory, run_long, simurgh};
 
 /// Longer than any of these takes on a machine that has others to serve.
 const WITHIN: Duration = Duration::from_secs(240);
@@ -65,6 +65,27 @@ fn polled(session: &str, kills: bool) -> (Ran, Value) {
     (ran, serde_json::from_slice(&report).unwrap())
 }
 
+/// So many nodes of the built-in chat without the history of its rooms, who know each other.
+fn nodes<const N: usize>(engine: &Engine) -> [Server; N] {
+    let chat = include_str!("../../../bench/chat.toml");
+    let nodes = std::array::from_fn(|number| {
+        let text = format!(
+            "{chat}\n[cluster]\nengine = \"nats\"\nname = \"node-{number}\"\n\
+             servers = [\"nats://{}\"]\nrequired = \"20s\"\n",
+            engine.address()
+        );
+        let dir = directory(&[("simurgh.toml", &text)]);
+        let flags = ["--listen", "127.0.0.1:0", "--shards", "2", "--log", "warn"];
+        Server::start_program(&simurgh(), dir, &flags, 1)
+    });
+    for node in &nodes {
+        let alive = "simurgh_cluster_nodes{state=\"alive\"}";
+        let others = N as u64 - 1;
+        until("all know each other", || (node.metric(alive) == others).then_some(()));
+    }
+    nodes
+}
+
 #[test]
 fn requests_of_a_session_of_long_polling_go_to_one_server() {
     // Another one would not know the session.
@@ -100,9 +121,8 @@ fn count(report: &Value, name: &str) -> u64 {
 
 #[test]
 fn what_is_said_in_rooms_over_three_nodes_comes_once_to_everybody() {
-    let Some(program) = engine::program() else { return };
-    let engine = Engine::start(&program);
-    let nodes: [Server; 3] = engine.nodes();
+    let Some(engine) = Engine::start("") else { return };
+    let nodes: [Server; 3] = nodes(&engine);
     // Ten rooms of thirty, in each of which ten messages are said.
     let changes = [
         ("duration = \"115s\"", "duration = \"9s\""),
@@ -136,9 +156,8 @@ fn what_is_said_in_rooms_over_three_nodes_comes_once_to_everybody() {
 
 #[test]
 fn users_of_a_node_that_is_killed_go_elsewhere_and_the_report_says_so() {
-    let Some(program) = engine::program() else { return };
-    let engine = Engine::start(&program);
-    let nodes: [Server; 3] = engine.nodes();
+    let Some(engine) = Engine::start("") else { return };
+    let nodes: [Server; 3] = nodes(&engine);
     let urls = urls(&nodes);
     let [first, second, third] = nodes;
     // Three rooms of thirty, in each of which ten messages a second are said for six seconds.

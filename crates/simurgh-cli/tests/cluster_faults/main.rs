@@ -11,6 +11,7 @@
 
 mod client;
 mod clocks;
+#[path = "../support/engine.rs"]
 mod engine;
 mod engine_faults;
 mod hostile;
@@ -21,26 +22,4 @@ mod node;
 mod node_faults;
 mod room;
 
-use std::time::{Duration, Instant};
-
-/// Longest wait for anything that should happen at once, on a machine that has other work.
-pub(crate) const WAIT: Duration = Duration::from_secs(30);
-
-/// Waits for something that should happen.
-#[track_caller]
-pub(crate) fn until<T>(what: &str, there: impl FnMut() -> Option<T>) -> T {
-    within(WAIT, what, there)
-}
-
-/// The same, in a time that says something.
-#[track_caller]
-pub(crate) fn within<T>(time: Duration, what: &str, mut there: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(it) = there() {
-            return it;
-        }
-        assert!(began.elapsed() < time, "not within {time:?}: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
+pub(crate) use engine::{WAIT, until, within};

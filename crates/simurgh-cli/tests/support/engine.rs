@@ -1,90 +1,138 @@
-//! A nats-server of a test's own, and nodes with it between them.
+//! A nats-server of a test's own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tempfile::TempDir;
 
-use super::support::{Server, WAIT, directory, simurgh};
+/// Longest wait for anything that should happen at once, on a machine that has other work.
+pub(crate) const WAIT: Duration = Duration::from_secs(30);
 
-/// Killed at the end, whatever happens.
+/// With a directory of its own, on a free port; killed at the end, whatever happens.
 pub(crate) struct Engine {
-    child: Child,
+    directory: TempDir,
+    program: PathBuf,
+    child: Option<Child>,
+    host: String,
     port: u16,
-    _dir: tempfile::TempDir,
 }
 
-impl Drop for Engine {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Where nats-server is; `None`, with a word about it, if that is not said.
+/// Where nats-server is; none, with a word about it, if that is not said.
 pub(crate) fn program() -> Option<PathBuf> {
     let program = std::env::var_os("SIMURGH_NATS_SERVER").map(PathBuf::from);
     if program.is_none() {
-        eprintln!("SIMURGH_NATS_SERVER is not set (see cargo xtask engine): nothing tested");
+        eprintln!("SKIPPED: SIMURGH_NATS_SERVER is not set (see cargo xtask engine)");
     }
     program
 }
 
 impl Engine {
-    /// On a free port.
-    pub(crate) fn start(program: &Path) -> Self {
-        let dir = directory(&[]);
-        let child = Command::new(program)
-            .current_dir(dir.path())
-            .args(["-a", "127.0.0.1", "-p", "-1", "--ports_file_dir", "."])
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut engine = Self { child, port: 0, _dir: dir };
-        let files = engine._dir.path().to_owned();
-        engine.port = until("the engine tells its port", || {
-            let mut files = std::fs::read_dir(&files).unwrap().map(|it| it.unwrap().path());
-            let ports = files.find(|it| it.extension().is_some_and(|it| it == "ports"))?;
-            let ports: Value = serde_json::from_str(&std::fs::read_to_string(ports).ok()?).ok()?;
-            ports["nats"][0].as_str()?.rsplit_once(':')?.1.parse().ok()
-        });
-        engine
+    /// With this configuration besides its port; none where there is no nats-server.
+    pub(crate) fn start(configuration: &str) -> Option<Self> {
+        Self::start_at("127.0.0.1", configuration)
     }
 
-    /// So many nodes of the built-in chat without the history of its rooms, who know each other.
-    pub(crate) fn nodes<const N: usize>(&self) -> [Server; N] {
-        let chat = include_str!("../../../../bench/chat.toml");
-        let nodes = std::array::from_fn(|number| {
-            let text = format!(
-                "{chat}\n[cluster]\nengine = \"nats\"\nname = \"node-{number}\"\n\
-                 servers = [\"nats://127.0.0.1:{}\"]\nrequired = \"20s\"\n",
-                self.port
-            );
-            let dir = directory(&[("simurgh.toml", &text)]);
-            let flags = ["--listen", "127.0.0.1:0", "--shards", "2", "--log", "warn"];
-            Server::start_program(&simurgh(), dir, &flags, 1)
+    /// The same at another address.
+    pub(crate) fn start_at(host: &str, configuration: &str) -> Option<Self> {
+        let program = program()?;
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("server.conf"), configuration).unwrap();
+        let host = host.to_owned();
+        let mut engine = Self { directory, program, child: None, host, port: 0 };
+        engine.run(-1);
+        Some(engine)
+    }
+
+    fn run(&mut self, port: i32) {
+        let directory = self.directory.path();
+        let log = fs::File::options().create(true).append(true).open(directory.join("log"));
+        let child = Command::new(&self.program)
+            .current_dir(directory)
+            .args(["-c", "server.conf", "-a", &self.host, "-p", &port.to_string()])
+            .args(["--ports_file_dir", "."])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.unwrap())
+            .spawn()
+            .unwrap();
+        // Of this run: each has its process id in the name.
+        let ports = directory.join(format!("nats-server_{}.ports", child.id()));
+        self.child = Some(child);
+        self.port = until("the engine tells its port", || {
+            let ports: Value = serde_json::from_str(&fs::read_to_string(&ports).ok()?).ok()?;
+            ports["nats"][0].as_str()?.rsplit_once(':')?.1.parse().ok()
         });
-        for node in &nodes {
-            let alive = "simurgh_cluster_nodes{state=\"alive\"}";
-            let others = N as u64 - 1;
-            until("all know each other", || (node.metric(alive) == others).then_some(()));
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// As a crash would.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
         }
-        nodes
+    }
+
+    /// On the same port, after it was killed.
+    pub(crate) fn restart(&mut self) {
+        self.run(self.port.into());
+    }
+
+    /// Forgets what it has stored, while it is not running.
+    pub(crate) fn lose_store(&self) {
+        fs::remove_dir_all(self.directory.path().join("store")).unwrap();
+    }
+
+    /// It says and takes nothing any more, and no connection ends.
+    pub(crate) fn freeze(&self) {
+        self.signal("STOP");
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 }
 
-/// Waits for something.
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+            eprintln!("the engine said:\n{log}");
+        }
+        self.kill();
+    }
+}
+
+/// Waits for something that should happen.
 #[track_caller]
-pub(crate) fn until<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, there: impl FnMut() -> Option<T>) -> T {
+    within(WAIT, what, there)
+}
+
+/// The same, in a time that says something.
+#[track_caller]
+pub(crate) fn within<T>(time: Duration, what: &str, mut there: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
         if let Some(it) = there() {
             return it;
         }
-        assert!(began.elapsed() < WAIT, "{what}");
+        assert!(began.elapsed() < time, "{what}");
         sleep(Duration::from_millis(20));
     }
 }
