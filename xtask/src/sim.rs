@@ -1,6 +1,7 @@
 //! `cargo xtask sim`: the simulator of whole servers, built for release; all arguments are passed
 //! on. As a step of the tests: seeds that once found something, fixed ones, and fresh ones for two
-//! minutes; half a minute of that is for worlds whose topics are kept.
+//! minutes; half a minute of that is for worlds whose topics are kept, and half a minute for those
+//! of several nodes.
 
 use std::process::ExitCode;
 
@@ -13,6 +14,8 @@ const NAME: &str = "simurgh-sim";
 const SEEDS: &str = "crates/simurgh-sim/seeds.txt";
 /// And those of worlds whose topics are kept.
 const HISTORIES: &str = "crates/simurgh-sim/histories.txt";
+/// And those of worlds of several nodes.
+const CLUSTERS: &str = "crates/simurgh-sim/clusters.txt";
 /// Whoever runs it by hand may do so over night.
 const MINUTES_MAX: u64 = 24 * 60;
 
@@ -28,13 +31,16 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
 
 /// A step of the tests, which fails by the first seed that does.
 pub(crate) fn try_out() -> Outcome {
-    let runs: [&[&str]; 6] = [
+    let runs: [&[&str]; 9] = [
         &["--list", SEEDS],
         &["--seeds", "0..2000", "--steps", "2000"],
         &["--history", "--list", HISTORIES],
         &["--history", "--seeds", "0..2000", "--steps", "1500"],
         &["--history", "--minutes", "0.5", "--steps", "1500"],
-        &["--minutes", "1.5", "--steps", "2000", "--jobs", "2"],
+        &["--cluster", "--list", CLUSTERS],
+        &["--cluster", "--seeds", "0..2000", "--steps", "1000"],
+        &["--cluster", "--minutes", "0.5", "--steps", "1000"],
+        &["--minutes", "1", "--steps", "2000", "--jobs", "2"],
     ];
     let mut passed = 0;
     for arguments in runs {

@@ -26,6 +26,9 @@ pub enum ToPeers {
 pub enum FromPeers {
     /// These nodes were asked for what they have; each answers with a state, or is gone.
     Asked(Arc<[Owner]>),
+    /// The same, of the ask for the first list or of a later one: whoever does not answer is to be
+    /// asked again, since neither side is told of an ask that is lost.
+    AskedAgain(Arc<[Owner]>),
     /// What has changed there.
     Delta(Delta),
     /// All that is there.
@@ -41,7 +44,7 @@ impl FromPeers {
             all.iter().map(|it| it.key.len() + it.meta.as_str().len() + 64).sum::<usize>()
         };
         match self {
-            Self::Asked(_) | Self::Wants(_) => 0,
+            Self::Asked(_) | Self::AskedAgain(_) | Self::Wants(_) => 0,
             Self::Delta(delta) => entries(&delta.joins) + delta.leaves.len() * 12,
             Self::State(state) => entries(&state.entries),
         }

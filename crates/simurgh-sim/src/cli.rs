@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 
+use crate::cluster;
 use crate::counts::Counts;
 use crate::kept;
 use crate::report;
@@ -38,6 +39,9 @@ struct Options {
     /// Runs worlds whose topics are kept, of as many operations as there are steps
     #[arg(long, conflicts_with_all = ["replay", "save"])]
     history: bool,
+    /// Runs worlds of several nodes, of as many operations as there are steps
+    #[arg(long, conflicts_with_all = ["history", "replay", "save"])]
+    cluster: bool,
     /// Steps of each seed
     #[arg(long, default_value_t = 2000)]
     steps: u64,
@@ -95,11 +99,11 @@ pub fn main() -> ExitCode {
     let options = Options::parse();
     // Applications' panics are meant, and all others are reported as failures.
     std::panic::set_hook(Box::new(|_| {}));
+    let listed = |seeds: Seeds| (0..).map_while(move |number| seeds.get(number));
     let done = match &options.replay {
-        _ if options.history => {
-            let listed = |seeds: Seeds| (0..).map_while(move |number| seeds.get(number));
-            seeds(&options).map(|seeds| kept::run_seeds(listed(seeds)))
-        }
+        _ if options.history => seeds(&options).map(|seeds| kept::run_seeds(listed(seeds))),
+        _ if options.cluster => seeds(&options)
+            .map(|seeds| cluster::run_seeds(listed(seeds).map(|(seed, steps, _)| (seed, steps)))),
         Some(file) => report::replay(file),
         None => seeds(&options).and_then(|seeds| run_all(&options, &seeds)),
     };

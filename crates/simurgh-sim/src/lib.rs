@@ -16,6 +16,7 @@ mod bounds;
 mod checks;
 mod cli;
 mod client;
+mod cluster;
 mod counts;
 mod extras;
 mod fuzz;

@@ -102,3 +102,30 @@ pub(crate) fn shrink(plan: &Plan, ops: Vec<Op>, rule: &str) -> Shrunk {
         }
     }
 }
+
+/// Leaves out what a failure does not need, in so many runs at most: so many operations at once,
+/// then half as many.
+pub(crate) fn fewest<O: Copy>(
+    mut ops: Vec<O>,
+    runs_max: usize,
+    fails: impl Fn(&[O]) -> bool,
+) -> Vec<O> {
+    let (mut size, mut runs) = ((ops.len() / 2).max(1), 0);
+    loop {
+        let (mut at, before) = (0, ops.len());
+        while at < ops.len() && runs < runs_max {
+            let end = (at + size).min(ops.len());
+            let mut rest = ops.get(..at).unwrap_or_default().to_vec();
+            rest.extend_from_slice(ops.get(end..).unwrap_or_default());
+            runs += 1;
+            match fails(&rest) {
+                true => ops = rest,
+                false => at = end,
+            }
+        }
+        if runs >= runs_max || (size == 1 && ops.len() == before) {
+            return ops;
+        }
+        size = (size / 2).max(1);
+    }
+}

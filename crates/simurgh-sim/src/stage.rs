@@ -41,6 +41,9 @@ pub(crate) enum Fault {
     Deafen,
     /// The transport hands in a message of a socket that waits.
     Hasten,
+    /// An envelope of another node is lost without a word, or comes behind the next.
+    LoseEnvelope,
+    SwapEnvelopes,
     /// Linked work is not told its end.
     Unlink,
     /// A server that starts again has forgotten what it kept; or believes whatever is proved to it.

@@ -14,7 +14,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-nats", &["simurgh-cluster"]),
     // Of the reactor its plain data only, and within it rooms have arrows too: see rooms.rs.
     ("simurgh-core", &["simurgh-history", "simurgh-presence", "simurgh-proto", "simurgh-reactor"]),
-    ("simurgh-sim", &["simurgh-core", "simurgh-presence", "simurgh-proto", "simurgh-reactor"]),
+    (
+        "simurgh-sim",
+        &[
+            "simurgh-cluster",
+            "simurgh-core",
+            "simurgh-presence",
+            "simurgh-proto",
+            "simurgh-reactor",
+        ],
+    ),
     // Tokens by a feature of the library alone.
     (
         "simurgh",

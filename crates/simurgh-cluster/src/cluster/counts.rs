@@ -14,7 +14,7 @@ pub struct Counts {
     pub unwanted: u64,
     /// Of those, such as came a second time.
     pub again: u64,
-    /// What came of nodes that are gone.
+    /// What came of nodes that are gone, or that were not heard of yet.
     pub late: u64,
     /// What came and bore this node's own id.
     pub own: u64,

@@ -9,10 +9,13 @@ use crate::disconnects::DisconnectNumber;
 use crate::envelope::{Envelope, Items, Kind};
 use crate::message::Message;
 use crate::node_id::NodeId;
-use crate::peers::{PeerEvent, Why};
+use crate::peers::PeerEvent;
 use crate::presence::{Part, Told};
 use crate::subject::{Bucket, Interest, Space};
 
+/// So long after a node was gone it may say again what the engine may not have: it comes back, or
+/// has said bye and was not told that the engine has that.
+const WINDOWS_KEPT_NS: u64 = 600 * 1_000_000_000;
 /// Nodes that are gone and remembered, so that what comes late of them is known to be late.
 const DEPARTED_MAX: usize = 4096;
 
@@ -60,10 +63,15 @@ impl<A: Adapter> Cluster<A> {
         self.peers.link_up(time.ns);
         self.enter(State::CatchingUp, time);
         self.say_hello(time);
+        self.ask_again(None, time);
+        self.look_at_peers(time, local);
+    }
+
+    /// Asks a node, or all, for everybody who is present anywhere.
+    pub(super) fn ask_again(&mut self, of: Option<NodeId>, time: Time) {
         let topics = self.present_topics();
         self.counts.resyncs += topics.len() as u64;
-        self.asks.add_again(None, topics, time.ns);
-        self.look_at_peers(time, local);
+        self.asks.add_again(of, topics, time.ns);
     }
 
     /// Topics whose presences are wanted.
@@ -139,6 +147,17 @@ impl<A: Adapter> Cluster<A> {
         true
     }
 
+    /// What nodes said that are gone for long, and so will not say it again.
+    fn forget_windows(&mut self, time: Time) {
+        let old = self
+            .departed
+            .iter()
+            .filter(|(_, gone_ns)| time.ns.saturating_sub(**gone_ns) >= WINDOWS_KEPT_NS);
+        for (node, _) in old {
+            self.seen.remove(node);
+        }
+    }
+
     fn does(
         &mut self,
         envelope: &Envelope<'_>,
@@ -208,7 +227,8 @@ impl<A: Adapter> Cluster<A> {
         part: Part<'_>,
         local: &mut impl Local,
     ) {
-        if self.departed.contains_key(&origin) {
+        // Nobody would ever take its entries out; once it is known all of them are asked for.
+        if self.peers.get(origin).is_none() {
             self.counts.late += 1;
             return;
         }
@@ -228,20 +248,12 @@ impl<A: Adapter> Cluster<A> {
                     self.departed.remove(node);
                     // By its beat alone, if its hello was lost: it may have heard of none.
                     self.disconnects.hello(*node, time.ns);
-                    // With a new link all were asked, whoever they are.
-                    if !self.knows_who_is_there(time) {
-                        self.notice(Notice::Peer(event));
-                        continue;
-                    }
-                    let topics = self.present_topics();
-                    self.counts.resyncs += topics.len() as u64;
-                    self.asks.add_again(Some(*node), topics, time.ns);
+                    // What all were asked over a new link may have come too early for it.
+                    self.ask_again(Some(*node), time);
                 }
+                // While it was silent nobody asked it.
+                PeerEvent::Back(node) => self.ask_again(Some(*node), time),
                 PeerEvent::Gone(node, why) => {
-                    // One that was only not heard may come back, and send again what was heard.
-                    if *why != Why::Silent {
-                        self.seen.remove(node);
-                    }
                     self.parts.forget(*node);
                     self.disconnects.gone(*node, *why);
                     self.calls.gone(*node).into_iter().for_each(|it| local.answered(it, None));
@@ -252,6 +264,7 @@ impl<A: Adapter> Cluster<A> {
                         self.departed.remove(&oldest);
                     }
                     self.departed.insert(*node, time.ns);
+                    self.forget_windows(time);
                     local.gone(*node);
                 }
                 _ => {}

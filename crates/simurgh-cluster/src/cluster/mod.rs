@@ -40,6 +40,10 @@ const EVENTS_MAX: usize = 256;
 const PARTS_BYTES: usize = 64 << 20;
 /// Nodes whose broadcasts are looked up for what came twice: each takes 32 kB.
 const WINDOWS_MAX: usize = 1024;
+/// After such a pause between two calls of [`Cluster::tick`] nobody knows what was missed in it:
+/// the process did not run. More than whoever calls it lets pass, and less than it takes to notice
+/// that a node is silent.
+const PAUSE_NS: u64 = 5_000_000_000;
 /// Notices that nobody has taken; the oldest go.
 const NOTICES_MAX: usize = 1024;
 /// Disconnects of other nodes that were done, so that none is done twice.
@@ -209,6 +213,8 @@ pub struct Cluster<A> {
     session: Option<Session>,
     /// When the last link was made.
     linked_ns: u64,
+    /// When it was called last.
+    ran_ns: u64,
     sockets: u64,
     is_draining: bool,
     has_said_bye: bool,
@@ -254,6 +260,7 @@ impl<A: Adapter> Cluster<A> {
             since_ns: time.ns,
             session: None,
             linked_ns: time.ns,
+            ran_ns: time.ns,
             sockets: 0,
             is_draining: false,
             has_said_bye: false,
@@ -293,8 +300,14 @@ impl<A: Adapter> Cluster<A> {
         }
     }
 
-    /// Does what is due.
+    /// Does what is due. To be called once a second at least: what came meanwhile may be missing
+    /// otherwise.
     pub fn tick(&mut self, time: Time, local: &mut impl Local) {
+        let ran_ns = std::mem::replace(&mut self.ran_ns, time.ns);
+        if time.ns.saturating_sub(ran_ns) > PAUSE_NS {
+            // Nobody was silent for a node that did not look.
+            self.ask_again(None, time);
+        }
         self.interests.tick(time.ns);
         self.age_peers(time);
         if self.peers.beat_due(time.ns) && !self.has_said_bye {
@@ -308,7 +321,7 @@ impl<A: Adapter> Cluster<A> {
         }
         let dropped = self.outbox.expire(time.ns);
         self.counts.add(dropped);
-        self.ask(time);
+        self.ask(time, local);
     }
 
     /// When [`tick`](Self::tick) has something to do next.

@@ -1,5 +1,7 @@
 //! What this node says: broadcasts, topics, presences, disconnects, itself.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use simurgh_presence::{FromPeers, Owner, ToPeers};
 
@@ -273,9 +275,14 @@ impl<A: Adapter> Cluster<A> {
         Some((class, to, stamped(envelope, self.n)))
     }
 
-    /// Asks for the presences that are to be asked for now.
-    pub(super) fn ask(&mut self, time: Time) {
+    /// Asks for the presences that are to be asked for now, and says whom.
+    pub(super) fn ask(&mut self, time: Time, local: &mut impl Local) {
+        let all: Arc<[Owner]> = self.peers.live().map(|it| Owner(it.0)).collect();
         for (of, topics) in self.asks.take(time.ns) {
+            let asked = of.map_or_else(|| Arc::clone(&all), |it| [Owner(it.0)].into());
+            for topic in &topics {
+                local.presence(topic, FromPeers::AskedAgain(Arc::clone(&asked)));
+            }
             let to = of.map_or_else(|| self.prefix.nodes(), |node| self.prefix.node(node));
             let Ok(drafts) = ask_drafts(self.me, topics.iter().map(|it| &**it)) else {
                 self.counts.refused_large += 1;

@@ -1,5 +1,6 @@
 //! What other nodes are told of topics, broadcasts and presences.
 
+use simurgh_presence::{Delta, Meta, Owner, PhxRefs, Shared};
 use simurgh_proto::message::Payload;
 
 use crate::testing::*;
@@ -142,7 +143,7 @@ fn presences_of_a_topic_begin_with_the_first_member_who_uses_them() {
     it.goes(one);
     it.goes(two);
     it.takes_mail();
-    for seconds in [1, 1, 5] {
+    for seconds in [1, 1, 5, 25] {
         it.passes(std::time::Duration::from_secs(seconds));
         it.core.tick(&mut it.out);
         it.takes_mail();
@@ -150,7 +151,49 @@ fn presences_of_a_topic_begin_with_the_first_member_who_uses_them() {
     let said = told.take();
     let ends = ["ends t on 0", "presences of t: End"].map(|end| said.iter().any(|it| it == end));
     assert_eq!(ends, [true; 2], "{said:?}");
-    // The leave, and that nothing came after it, twice.
-    assert_eq!(said.iter().filter(|it| it.contains("Delta")).count(), 3, "{said:?}");
+    // The leave, and that nothing came after it, three times.
+    assert_eq!(said.iter().filter(|it| it.contains("Delta")).count(), 4, "{said:?}");
     assert!(it.core.presence.is_empty());
+}
+
+/// A client that has no list keeps diffs until it gets one.
+#[test]
+fn who_has_no_list_hears_of_those_who_are_forgotten_with_the_topic() {
+    let present = scripted(|ctx, heard| {
+        if let Heard::In("track", _) = heard {
+            drop(ctx.presence().track("k", Payload::from_json("{}")));
+        }
+        Outcome::NoReply
+    });
+    let (mut it, _told) = clustered_with(Config::default(), present);
+    let (one, two) = (it.joined(&["t"]), it.joined(&["t"]));
+    it.says(one, r#"[1,2,"t","track",{}]"#);
+    it.takes_mail();
+    let other = Owner(9 << 16);
+    let (phx_ref, meta) = (PhxRefs::new(other).next(1), Meta::parse("{}").unwrap());
+    let entry = Shared { key: "far".into(), phx_ref, phx_ref_prev: None, meta, extra: None };
+    let delta = Delta { owner: other, from: 0, to: 1, joins: vec![entry], leaves: vec![] };
+    for what in [FromPeers::Asked([].into()), FromPeers::Delta(delta)] {
+        it.node.post_home("t", PresenceMail::Peers(what));
+    }
+    let passes = |it: &mut Stage, seconds| {
+        it.takes_mail();
+        it.passes(std::time::Duration::from_secs(seconds));
+        it.core.tick(&mut it.out);
+        it.takes_mail();
+        it.fans_out();
+    };
+    passes(&mut it, 1);
+    let hears_of = |it: &mut Stage| -> Vec<String> {
+        it.hears(two).into_iter().filter(|it| it.contains("far")).collect()
+    };
+    let [joins] = hears_of(&mut it).try_into().unwrap();
+    assert!(joins.contains(r#""leaves":{}"#), "{joins}");
+    it.goes(one);
+    for seconds in [1, 1, 5, 25] {
+        passes(&mut it, seconds);
+    }
+    let [leaves] = hears_of(&mut it).try_into().unwrap();
+    assert!(leaves.contains(r#""joins":{}"#), "{leaves}");
+    assert!(it.core.presence.is_empty() && it.core.presence.entries() == 0);
 }

@@ -23,7 +23,7 @@ pub(super) struct Abroad {
     /// Topics of which a node is still to be taken out.
     gone: VecDeque<(Rc<str>, Owner)>,
     /// Entries of other nodes, of all topics.
-    remote: usize,
+    pub(super) remote: usize,
 }
 
 impl Home {
@@ -57,7 +57,7 @@ impl Home {
             return;
         };
         let (before, remote) = (topic.table.len(), topic.table.remote());
-        topic.hear(what);
+        topic.hear(what, now_ns);
         self.entries = self.entries + topic.table.len() - before;
         abroad.remote = abroad.remote + topic.table.remote() - remote;
         self.gather(name);

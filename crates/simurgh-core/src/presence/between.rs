@@ -3,7 +3,8 @@
 use simurgh_presence::{Applied, Owner};
 
 use super::call::{PresenceAnswer, PresenceConfig, PresenceList};
-use super::topic::{NOBODY, Topic};
+use super::say::Say;
+use super::topic::{NOBODY, Topic, encoded};
 use simurgh_presence::{FromPeers, ToPeers};
 
 impl Topic {
@@ -17,10 +18,11 @@ impl Topic {
     }
 
     /// Does what other nodes say, or answers them.
-    pub(super) fn hear(&mut self, what: FromPeers) {
+    pub(super) fn hear(&mut self, what: FromPeers, now_ns: u64) {
         let Some(peers) = &mut self.peers else { return };
         let applied = match what {
             FromPeers::Asked(nodes) => return peers.asked(&nodes),
+            FromPeers::AskedAgain(nodes) => return peers.expects(&nodes, now_ns),
             FromPeers::Delta(delta) => self.table.learn(delta),
             FromPeers::State(state) => {
                 peers.answers(state.owner);
@@ -50,6 +52,7 @@ impl Topic {
     pub(super) fn tell_peers(&mut self, config: &PresenceConfig, now_ns: u64) -> bool {
         let is_for_members = self.next_diff_ns(config).is_some_and(|due_ns| due_ns <= now_ns);
         let Some(peers) = &mut self.peers else { return is_for_members };
+        peers.ask_again(now_ns);
         if let Some(delta) = self.table.take_delta() {
             peers.says(now_ns);
             peers.outbox.push(ToPeers::Delta(delta));
@@ -58,6 +61,19 @@ impl Topic {
             peers.outbox.push(ToPeers::Delta(self.table.repeat_delta()));
         }
         peers.has_answers(now_ns) && is_for_members
+    }
+
+    /// What members hear where nobody here uses the topic's presences any more, and entries of
+    /// other nodes are forgotten: whoever has no list yet keeps diffs until it gets one, and would
+    /// take those for present whose going it never hears of.
+    pub(super) fn farewell(&mut self, bytes_max: usize) -> Option<Say> {
+        self.table.peers_down();
+        let json = encoded(&self.rest()?);
+        match self.is_summary() || json.len() > bytes_max {
+            // They get an empty list in place of diffs.
+            true => Some(Say::All("presence_state", NOBODY.into())),
+            false => Some(Say::All("presence_diff", json)),
+        }
     }
 
     /// Who is to be answered now that wants the list, and what.

@@ -186,7 +186,13 @@ impl Home {
         let answers = topic.answers(config, now_ns).into_iter();
         said.extend(answers.map(|(answer, list)| Say::Answer(answer, list)));
         self.gather(name);
-        if self.topics.get(name).is_some_and(Topic::is_done) {
+        if let Some(topic) = self.topics.get_mut(name).filter(|topic| topic.is_done()) {
+            let (before, remote) = (topic.table.len(), topic.table.remote());
+            said.extend(topic.farewell(bytes_max));
+            self.entries = self.entries + topic.table.len() - before;
+            if let Some(abroad) = &mut self.abroad {
+                abroad.remote = abroad.remote + topic.table.remote() - remote;
+            }
             self.close(name);
             if self.topics.is_empty() {
                 // What a crowd needed is given back.

@@ -8,8 +8,15 @@ use simurgh_presence::ToPeers;
 /// How long members wait for the first list while other nodes have not answered.
 const ANSWERS_NS: u64 = 300_000_000;
 /// How long after its last change a node says its version again, so that others find out whether
-/// they have missed that change.
-const REPEATS_NS: [u64; 2] = [1_000_000_000, 5_000_000_000];
+/// they have missed that change. Nobody is told that the engine was parted: the last time is when
+/// whoever was parted from this node for as long as that has noticed that it was silent, also over
+/// a link that was new.
+const REPEATS_NS: [u64; 3] = [1_000_000_000, 5_000_000_000, 25_000_000_000];
+
+/// How long after it was asked a node that has not answered is asked again; then after twice as
+/// long, and at last every 16 seconds.
+const AGAIN_NS: u64 = 1_000_000_000;
+const AGAIN_MAX_NS: u64 = 16 * AGAIN_NS;
 
 /// Of one topic.
 #[derive(Default)]
@@ -22,6 +29,10 @@ pub(super) struct Peers {
     awaited: Option<Vec<Owner>>,
     /// Who has answered already.
     answered: Vec<Owner>,
+    /// Who was asked, lately or before, and has not answered.
+    silent: Vec<Owner>,
+    /// When they are asked again, and how long after that once more.
+    again: Option<(u64, u64)>,
     /// When the last change of own entries was said, and how often it was said again.
     said: Option<(u64, usize)>,
     /// Who wants the list once all have answered, and is no member.
@@ -46,8 +57,35 @@ impl Peers {
         }
     }
 
+    /// These were asked as well, or again: each is to answer.
+    pub(super) fn expects(&mut self, nodes: &[Owner], now_ns: u64) {
+        let new: Vec<Owner> =
+            nodes.iter().filter(|it| !self.silent.contains(it)).copied().collect();
+        if !new.is_empty() {
+            self.silent.extend(new);
+            self.again = Some((now_ns.saturating_add(AGAIN_NS), AGAIN_NS));
+        }
+    }
+
+    /// When nodes are asked again that have not answered.
+    pub(super) fn again_ns(&self) -> Option<u64> {
+        self.again.map(|(due_ns, _)| due_ns)
+    }
+
+    /// Asks them, if that is now.
+    pub(super) fn ask_again(&mut self, now_ns: u64) {
+        let Some((_, span_ns)) = self.again.filter(|it| it.0 <= now_ns) else { return };
+        let span_ns = (span_ns * 2).min(AGAIN_MAX_NS);
+        self.again = Some((now_ns.saturating_add(span_ns), span_ns));
+        self.outbox.extend(self.silent.iter().copied().map(ToPeers::Ask));
+    }
+
     /// One has answered, or never will.
     pub(super) fn answers(&mut self, node: Owner) {
+        self.silent.retain(|it| *it != node);
+        if self.silent.is_empty() {
+            (self.silent, self.again) = (Vec::new(), None);
+        }
         if self.waits_until_ns.is_none() {
             return;
         }
@@ -132,13 +170,43 @@ mod tests {
     }
 
     #[test]
-    fn the_last_change_is_said_again_after_one_second_and_after_five() {
+    fn who_does_not_answer_is_asked_again_until_it_does_or_is_gone() {
+        let asked = |it: &mut Peers, now_ns| {
+            it.ask_again(now_ns);
+            let asks = std::mem::take(&mut it.outbox).into_iter().map(|what| match what {
+                ToPeers::Ask(owner) => owner.0,
+                other => panic!("{other:?}"),
+            });
+            asks.collect::<Vec<u64>>()
+        };
+        let mut it = Peers::default();
+        it.expects(&[Owner(2), Owner(3)], 7);
+        assert_eq!(it.again_ns(), Some(7 + AGAIN_NS));
+        assert_eq!(asked(&mut it, 6 + AGAIN_NS), Vec::<u64>::new());
+        assert_eq!(asked(&mut it, 7 + AGAIN_NS), [2, 3]);
+        it.answers(Owner(2));
+        // That this was an ask once more begins no new time.
+        it.expects(&[Owner(3)], 8 + AGAIN_NS);
+        assert_eq!(it.again_ns(), Some(7 + 3 * AGAIN_NS));
+        assert_eq!(asked(&mut it, 7 + 3 * AGAIN_NS), [3]);
+        let mut now_ns = 7 + 3 * AGAIN_NS;
+        for _ in 0..10 {
+            now_ns += AGAIN_MAX_NS;
+            assert_eq!(asked(&mut it, now_ns), [3]);
+        }
+        it.answers(Owner(3));
+        assert_eq!((it.again_ns(), asked(&mut it, u64::MAX)), (None, Vec::new()));
+    }
+
+    #[test]
+    fn the_last_change_is_said_again_after_one_second_five_and_25() {
         let mut it = Peers::default();
         assert!(!it.repeats(u64::MAX));
         it.says(7);
         assert!(!it.repeats(6 + REPEATS_NS[0]) && it.repeats(7 + REPEATS_NS[0]));
         assert_eq!(it.repeats_ns(), Some(7 + REPEATS_NS[1]));
-        assert!(it.repeats(8 + REPEATS_NS[1]) && !it.repeats(u64::MAX));
+        assert!(it.repeats(8 + REPEATS_NS[1]) && it.repeats(8 + REPEATS_NS[2]));
+        assert!(!it.repeats(u64::MAX));
         it.says(100);
         assert_eq!(it.repeats_ns(), Some(100 + REPEATS_NS[0]));
     }

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use simurgh_presence::{Diff, Owner, Table};
 
@@ -114,7 +115,8 @@ impl Topic {
         let members_ns = members_ns.max(members_ns.and(peers.waits_until_ns()));
         let delta_ns = self.table.has_delta().then(|| self.paced_ns(config));
         let lists_ns = (!peers.lists.is_empty()).then(|| peers.waits_until_ns().unwrap_or(0));
-        [members_ns, delta_ns, lists_ns, peers.repeats_ns()].into_iter().flatten().min()
+        let (repeats_ns, again_ns) = (peers.repeats_ns(), peers.again_ns());
+        [members_ns, delta_ns, lists_ns, repeats_ns, again_ns].into_iter().flatten().min()
     }
 
     /// The earliest time at which changes are told again.
@@ -170,11 +172,7 @@ impl Topic {
             self.held = None;
             return self.tell_summary(was_summary, config, now_ns, said);
         }
-        let diff = diff.map(|diff| {
-            let mut json = Vec::with_capacity(diff.encoded_bytes());
-            diff.encode(&mut json);
-            text(json)
-        });
+        let diff = diff.as_ref().map(encoded);
         // From a sample back to a list, or by more than fits: everybody gets it anew.
         let is_oversize = diff.as_ref().is_some_and(|diff| diff.len() > bytes_max);
         if was_summary || is_oversize {
@@ -193,6 +191,15 @@ impl Topic {
             self.state = Some([("presence_state", self.list().into())].into());
             self.is_shared = false;
             self.getting = std::mem::take(&mut self.asking).into();
+        }
+    }
+
+    /// All that members have not heard of yet.
+    pub(super) fn rest(&mut self) -> Option<Diff> {
+        let diff = self.table.take_diff();
+        match self.held.take() {
+            Some(mut held) => held.hold(diff.unwrap_or_default(), Duration::ZERO, u64::MAX),
+            None => diff,
         }
     }
 
@@ -289,6 +296,11 @@ impl Topic {
         !is_kept && self.asking.is_empty() && self.getting.is_empty()
     }
 
+    /// Whether members are told how many there are in place of a list.
+    pub(super) fn is_summary(&self) -> bool {
+        self.is_summary
+    }
+
     fn list(&mut self) -> String {
         let mut json = Vec::new();
         self.table.encode_state(&mut json);
@@ -306,6 +318,13 @@ impl Topic {
         let sample = self.sample(config.sample, seed);
         format!("{{\"count\":{count},\"keys\":{keys},\"sample\":{sample}}}")
     }
+}
+
+/// A diff as its members are told it.
+pub(super) fn encoded(diff: &Diff) -> String {
+    let mut json = Vec::with_capacity(diff.encoded_bytes());
+    diff.encode(&mut json);
+    text(json)
 }
 
 /// Encoders write keys and metas, which are text.

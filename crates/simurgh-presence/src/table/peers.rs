@@ -78,6 +78,20 @@ impl<M: Copy + Eq + Hash> Table<M> {
         count
     }
 
+    /// Takes out the entries of all other nodes, and forgets those; how many entries there were.
+    pub fn peers_down(&mut self) -> usize {
+        if let Some(aside) = &mut self.aside {
+            aside.peers.clear();
+        }
+        let is_peers = |it: &(u32, &super::Entry<M>)| matches!(it.1.whose, Whose::Peer(_));
+        let gone: Vec<u32> = self.entries.iter().filter(is_peers).map(|(at, _)| at).collect();
+        for &at in &gone {
+            self.remove(at);
+        }
+        self.settle();
+        gone.len()
+    }
+
     /// The version of this owner's entries that is known here.
     pub fn known(&self, owner: Owner) -> u64 {
         let peers = self.aside.as_ref().map_or(&[][..], |aside| &aside.peers);

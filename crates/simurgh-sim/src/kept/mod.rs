@@ -28,6 +28,7 @@ use crate::extras::Extras;
 use crate::model::{Failure, NONE};
 use crate::profile::Profile;
 use crate::run::Era;
+use crate::shrink::fewest;
 use crate::stage::Fault;
 
 /// All that a seed decides before the first operation.
@@ -285,29 +286,6 @@ pub(crate) fn run(plan: &Plan, ops: &[Op], is_told: bool) -> Outcome {
     })
 }
 
-/// Leaves out what a failure by the same rule does not need.
-pub(crate) fn shrink(plan: &Plan, mut ops: Vec<Op>, rule: &str) -> Vec<Op> {
-    let fails = |ops: &[Op]| run(plan, ops, false).failure.is_some_and(|it| it.rule == rule);
-    let (mut size, mut runs) = ((ops.len() / 2).max(1), 0);
-    loop {
-        let (mut at, before) = (0, ops.len());
-        while at < ops.len() && runs < 6_000 {
-            let end = (at + size).min(ops.len());
-            let mut rest = ops.get(..at).unwrap_or_default().to_vec();
-            rest.extend_from_slice(ops.get(end..).unwrap_or_default());
-            runs += 1;
-            match fails(&rest) {
-                true => ops = rest,
-                false => at = end,
-            }
-        }
-        if runs >= 6_000 || (size == 1 && ops.len() == before) {
-            return ops;
-        }
-        size = (size / 2).max(1);
-    }
-}
-
 /// Runs seeds, each with as many operations; prints what was met, and the story of the first that
 /// fails. Whether none did.
 pub(crate) fn run_seeds(seeds: impl Iterator<Item = (u64, u64, Era)>) -> bool {
@@ -321,7 +299,10 @@ pub(crate) fn run_seeds(seeds: impl Iterator<Item = (u64, u64, Era)>) -> bool {
             println!("FAILED: history, seed {seed}, {at}: {}", failure.rule);
             println!("  {}", failure.text);
             println!("  cargo xtask sim --history --seed {seed} --steps {steps}");
-            let ops = shrink(&plan, ops, failure.rule);
+            let fails = |ops: &[Op]| {
+                run(&plan, ops, false).failure.is_some_and(|it| it.rule == failure.rule)
+            };
+            let ops = fewest(ops, 6_000, fails);
             println!("shrunk to {} operations, of {plan:?}", ops.len());
             let told = run(&plan, &ops, true);
             told.log.iter().for_each(|line| println!("  {line}"));

@@ -303,7 +303,8 @@ impl World {
                 self.asks(at);
             }
         }
-        for _ in 0..80 {
+        // Until the last changes were said again for the last time.
+        for _ in 0..270 {
             self.passes(100);
         }
         assert!(self.sent.is_empty(), "nobody has anything more to say");
@@ -401,7 +402,10 @@ fn somebody_outside_is_told_who_is_on_other_nodes() {
             told.extend(world.nodes[1].home.tell(&topic, &config, 1 << 20, now_ns));
         }
     }
-    let Some(Say::Answer(_, list)) = told.last() else { panic!("{told:?}") };
+    let [.., Say::Answer(_, list), Say::All("presence_diff", forgotten)] = &told[..] else {
+        panic!("{told:?}")
+    };
     assert_eq!((list.entries, list.keys), (1, 1));
+    assert!(forgotten.starts_with(r#"{"joins":{},"#), "{forgotten}");
     assert!(world.nodes[1].home.is_empty(), "nothing is kept for whoever has asked");
 }

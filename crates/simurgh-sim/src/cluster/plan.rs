@@ -1,0 +1,257 @@
+//! What a seed decides before the first operation, and which operations it makes.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use simurgh_cluster::loopback::NetworkConfig;
+use simurgh_cluster::{Bucket, ClusterConfig, Prefix};
+
+use crate::extras::Extras;
+use crate::profile::Profile;
+use crate::stage::Fault;
+
+pub(crate) const MILLISECOND: u64 = 1_000_000;
+pub(crate) const SECOND: u64 = 1000 * MILLISECOND;
+
+/// All that a seed decides before the first operation.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    /// Shards of each node.
+    pub(crate) nodes: Vec<usize>,
+    pub(crate) clients: usize,
+    /// Names of topics.
+    pub(crate) topics: Vec<String>,
+    /// Ids of sockets; a client has one of them, or none.
+    pub(crate) ids: usize,
+    pub(crate) network: NetworkConfig,
+    pub(crate) linger_ns: u64,
+    pub(crate) exact_max: usize,
+    pub(crate) whole_for_ns: u64,
+    pub(crate) plain_bytes: usize,
+    pub(crate) presence_bytes: usize,
+    pub(crate) down_ns: u64,
+    interval: Duration,
+    /// What passes at least until somebody runs again: how slow threads are.
+    pub(crate) quantum_ns: u64,
+    /// Of 256 channels, so many are present.
+    pub(crate) present: u8,
+    pub(crate) pad: usize,
+    /// What may go wrong, by its place in [`FAULTS`].
+    faults: [bool; FAULTS.len()],
+    pub(crate) fault: Option<(Fault, u32)>,
+}
+
+impl Plan {
+    /// What a seed makes.
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x43_4c_55_53);
+        let count = [2, 2, 3, 3, 3, 4, 5, 7][rng.usize(..8)];
+        let nodes: Vec<usize> = (0..count).map(|_| rng.usize(1..=3)).collect();
+        let has_faults = rng.u8(..) < 220;
+        let faults = FAULTS.map(|_| has_faults && rng.u8(..) < 90);
+        let delay_ns = match rng.u8(..) {
+            0..150 => 30_000..=100_000,
+            150..220 => MILLISECOND..=20 * MILLISECOND,
+            _ => 20 * MILLISECOND..=45 * MILLISECOND,
+        };
+        let some = |rng: &mut Rng, values: [u32; 2]| match rng.u8(..) {
+            0..180 => 0,
+            180..225 => values[0],
+            _ => values[1],
+        };
+        let network = NetworkConfig {
+            delay_ns,
+            loss_per_million: if has_faults { some(&mut rng, [2_000, 60_000]) } else { 0 },
+            reorder_per_million: some(&mut rng, [20_000, 300_000]),
+            kept: None,
+            ..NetworkConfig::default()
+        };
+        let topics = rng.usize(1..=5);
+        Self {
+            seed,
+            clients: rng.usize(2..=4 + 2 * count),
+            topics: names(topics, rng.u8(..) < 80),
+            ids: rng.usize(1..=3),
+            network,
+            linger_ns: [SECOND / 10, 2 * SECOND, 5 * SECOND][rng.usize(..3)],
+            exact_max: [1, 3, 4096][rng.usize(..3)],
+            whole_for_ns: [SECOND, 10 * SECOND][rng.usize(..2)],
+            plain_bytes: if rng.u8(..) < 60 { 3_000 } else { 8 << 20 },
+            presence_bytes: if rng.u8(..) < 60 { 3_000 } else { 1 << 20 },
+            down_ns: [10, 12, 30][rng.usize(..3)] * SECOND,
+            interval: Duration::from_millis([10, 50, 100][rng.usize(..3)]),
+            quantum_ns: [50_000, MILLISECOND, 10 * MILLISECOND][rng.usize(..3)],
+            present: [255, 200, 60][rng.usize(..3)],
+            pad: [0, 0, 700][rng.usize(..3)],
+            faults,
+            nodes,
+            fault: None,
+        }
+    }
+
+    /// What the transport and the cores are to be like.
+    pub(crate) fn profile(&self) -> Profile {
+        let mut it = Profile::early(self.seed);
+        (it.window, it.jump_ns) = (1 << 20, 5_000);
+        it.extras = Extras::default();
+        let config = &mut it.config;
+        (config.idle_timeout, config.hibernate_after) = (None, None);
+        config.handshake_timeout = Duration::from_secs(30);
+        config.close_timeout = Duration::from_secs(30);
+        config.decision_timeout = Duration::from_secs(30);
+        (config.outbound_bytes_max, config.mailbox_bytes_max) = (24 << 20, 16 << 20);
+        config.slow_after = Duration::from_secs(1_000);
+        config.presence = simurgh_core::PresenceConfig {
+            interval: self.interval,
+            ..simurgh_core::PresenceConfig::default()
+        };
+        it
+    }
+
+    /// A node's part in the cluster.
+    pub(crate) fn cluster(&self, name: &str) -> Option<ClusterConfig> {
+        let mut it = ClusterConfig::new(Prefix::new("sim").ok()?, name);
+        it.interests.linger_ns = self.linger_ns;
+        it.interests.exact_max = self.exact_max;
+        it.interests.whole_for_ns = self.whole_for_ns;
+        it.outbox.plain_bytes = self.plain_bytes;
+        it.outbox.presence_bytes = self.presence_bytes;
+        it.peers.gone_ns = self.down_ns;
+        it.peers.silent_ns = it.peers.silent_ns.min(self.down_ns);
+        Some(it)
+    }
+
+    pub(crate) fn topic_of(&self, name: &str) -> Option<usize> {
+        self.topics.iter().position(|it| it == name)
+    }
+
+    /// What is under way in the network, and at a node that runs, is there after this.
+    pub(crate) fn slack_ns(&self) -> u64 {
+        2 * (self.network.delay_ns.end() + 4 * self.quantum_ns) + 200 * MILLISECOND
+    }
+
+    /// The socket id of a client; none of some.
+    pub(crate) fn id_of(&self, client: u32) -> Option<usize> {
+        (client % 4 != 3).then_some(client as usize % self.ids)
+    }
+}
+
+/// Names of topics, each in a bucket of its own, or all in one.
+fn names(count: usize, is_one_bucket: bool) -> Vec<String> {
+    let all = (0..).map(|it| format!("rooms:{it}"));
+    let first = Bucket::of("rooms:0");
+    all.filter(|it| !is_one_bucket || Bucket::of(it) == first).take(count).collect()
+}
+
+/// The kinds of operations. `a`, `b` and `c` say which node, shard, client, topic, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A client connects.
+    Connect,
+    Join,
+    Push,
+    Leave,
+    /// A client is gone.
+    Vanish,
+    /// What a client has said is read.
+    Read,
+    /// A shard takes mail.
+    Mail,
+    /// It comes to the end of its turn.
+    Turn,
+    /// The cluster's thread of a node runs.
+    Machine,
+    /// Somebody outside of channels broadcasts.
+    Publish,
+    /// A handle of a channel does.
+    Speak,
+    /// Somebody outside listens, or no longer.
+    Listen,
+    /// Sockets with an id are to be closed everywhere.
+    Disconnect,
+    /// Time passes.
+    Wait,
+    /// More of it.
+    Long,
+    /// All faults are mended, everything comes to rest, and is looked at.
+    Rest,
+    // What goes wrong.
+    Cut,
+    Mend,
+    Reset,
+    Lossy,
+    Partition,
+    Heal,
+    FreezeEngine,
+    ThawEngine,
+    KillEngine,
+    RestartEngine,
+    FreezeNode,
+    ThawNode,
+    Kill,
+    Start,
+    Drain,
+    ClockStep,
+}
+
+const WEIGHTS: [(What, u32); 16] = [
+    (What::Connect, 60),
+    (What::Join, 110),
+    (What::Push, 160),
+    (What::Leave, 20),
+    (What::Vanish, 7),
+    (What::Read, 40),
+    (What::Mail, 60),
+    (What::Turn, 40),
+    (What::Machine, 60),
+    (What::Publish, 30),
+    (What::Speak, 10),
+    (What::Listen, 8),
+    (What::Disconnect, 2),
+    (What::Wait, 120),
+    (What::Long, 16),
+    (What::Rest, 2),
+];
+
+/// Kinds of faults: a seed has each with its end, or not at all.
+const FAULTS: [&[(What, u32)]; 8] = [
+    &[(What::Cut, 8), (What::Mend, 8)],
+    &[(What::Reset, 6)],
+    &[(What::Lossy, 6)],
+    &[(What::Partition, 6), (What::Heal, 5)],
+    &[(What::FreezeEngine, 4), (What::ThawEngine, 6)],
+    &[(What::KillEngine, 4), (What::RestartEngine, 6)],
+    &[(What::FreezeNode, 5), (What::ThawNode, 5)],
+    &[(What::Kill, 6), (What::Start, 9), (What::Drain, 5), (What::ClockStep, 4)],
+];
+
+/// One operation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Op {
+    pub(crate) what: What,
+    pub(crate) a: u16,
+    pub(crate) b: u16,
+    pub(crate) c: u32,
+}
+
+/// The operations of a seed.
+pub(crate) fn operations(plan: &Plan, count: usize) -> Vec<Op> {
+    let mut rng = Rng::with_seed(plan.seed ^ 0x4f_50_53);
+    let of_faults = FAULTS.iter().zip(plan.faults).filter(|it| it.1).flat_map(|it| *it.0);
+    let weights: Vec<_> = WEIGHTS.iter().chain(of_faults).copied().collect();
+    let all: u32 = weights.iter().map(|(_, weight)| weight).sum();
+    let draw = |_| {
+        let mut at = rng.u32(..all);
+        let found = weights.iter().find(|(_, weight)| match at.checked_sub(*weight) {
+            Some(rest) => {
+                at = rest;
+                false
+            }
+            None => true,
+        });
+        let what = found.map_or(What::Wait, |(what, _)| *what);
+        Op { what, a: rng.u16(..), b: rng.u16(..), c: rng.u32(..) }
+    };
+    (0..count).map(draw).collect()
+}

@@ -1,0 +1,245 @@
+//! Where everything was mended and has come to rest: nobody has missed anything without a word, all
+//! know who is present, sockets are closed that were to be, and interests are those of who is
+//! there. When all have gone, nothing is left.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use simurgh_cluster::{Adapter, Class, Space, State};
+use simurgh_core::{Node, PresenceList};
+
+use super::live::Live;
+use super::plan::{MILLISECOND, SECOND};
+use super::world::World;
+use crate::stage::locked;
+use crate::told::Told;
+
+/// How long a link may take to come back.
+const LINKS_NS: u64 = 10 * SECOND;
+/// Over a new link nobody ages for so long.
+const SETTLES_NS: u64 = 10 * SECOND;
+/// A lost delta is found by the last time that a version is said again, at the latest.
+const REPEATS_NS: u64 = 26 * SECOND;
+/// Envelopes that may be under way although everything is at rest.
+const BEATS: usize = 4;
+/// Subscriptions that there may always be.
+const HELD_LEAST: usize = 8_192;
+
+impl World {
+    /// Mends everything, and looks when all is at rest.
+    pub(super) fn rests(&mut self) {
+        self.mends();
+        let mended_ns = self.clock_ns;
+        let plan = &self.shared.plan;
+        let slack_ns = 4 * plan.slack_ns();
+        let loss = plan.network.loss_per_million > 0;
+        let mut span_ns = LINKS_NS + SETTLES_NS + plan.down_ns + REPEATS_NS + slack_ns;
+        if !std::mem::take(&mut self.faults.is_any) && !loss {
+            span_ns = REPEATS_NS + slack_ns;
+        }
+        let quantum_ns = std::mem::replace(&mut self.quantum_ns, 10 * MILLISECOND);
+        self.passes(span_ns);
+        self.looks(mended_ns);
+        self.quantum_ns = quantum_ns;
+        self.loses_again();
+    }
+
+    fn looks(&mut self, mended_ns: u64) {
+        self.looks_at_nodes();
+        self.looks_at_interests();
+        let answers = self.asks_who_is_there();
+        let mut account = self.shared.account();
+        account.looks_at_dues();
+        account.looks_at_disconnects(mended_ns);
+        account.tally.count("rests", 1);
+        self.clients.iter().for_each(|it| it.rests(&mut account));
+        // A node that has no room for its answer is asked again, after the list is told.
+        let has_room = self.shared.plan.presence_bytes > 1 << 16;
+        for (start, topic, numbers) in answers {
+            let there = account.presences.of(topic);
+            if has_room && numbers.as_ref() != Some(&there) {
+                let text = format!("start {start} says {numbers:?} of topic {topic}: {there:?}");
+                account.fail("list", text);
+            }
+        }
+        drop(account);
+        self.looks_at_sockets();
+    }
+
+    /// Asks each node for who is present in each topic.
+    fn asks_who_is_there(&mut self) -> Vec<(usize, usize, Option<Vec<u32>>)> {
+        type Answers = Arc<Mutex<Vec<(usize, usize, Option<Vec<u32>>)>>>;
+        let answers = Answers::default();
+        let topics = self.shared.plan.topics.clone();
+        let mut asked = 0;
+        for live in self.lives().filter(|it| !it.is_draining) {
+            for (topic, name) in topics.iter().enumerate() {
+                let (start, answers) = (live.start, Arc::clone(&answers));
+                let answer = move |list: PresenceList| {
+                    let numbers = match Told::read("presence_state", &list.json) {
+                        Some(Told::State(metas)) => {
+                            let mut numbers: Vec<u32> = metas.iter().map(|it| it.number).collect();
+                            numbers.sort_unstable();
+                            Some(numbers)
+                        }
+                        _ => None,
+                    };
+                    locked(&answers).push((start, topic, numbers));
+                };
+                live.node.ask_presences(name, Box::new(answer));
+                asked += 1;
+            }
+        }
+        self.passes(SECOND + 2 * self.shared.plan.slack_ns());
+        let answers = std::mem::take(&mut *locked(&answers));
+        if answers.len() != asked {
+            let text = format!("{} of {asked} are answered", answers.len());
+            self.shared.account().fail("list", text);
+        }
+        answers
+    }
+
+    /// All nodes know each other, and have said everything.
+    fn looks_at_nodes(&self) {
+        let ids: BTreeSet<_> = self.lives().filter(|it| !it.is_draining).map(|it| it.id).collect();
+        for live in self.lives().filter(|it| !it.is_draining) {
+            let cluster = &live.machine.node;
+            let mut known: BTreeSet<_> = cluster.peers().live().collect();
+            known.insert(live.id);
+            let is_right = cluster.state().0 == State::Up
+                && known == ids
+                && cluster.peers().iter().count() + 1 == ids.len()
+                // Beats are under way at any time.
+                && cluster.outbox().len_of(Class::Plain) == 0
+                && cluster.adapter().under_way() <= BEATS;
+            if !is_right {
+                let text = format!(
+                    "start {}: {:?}, {known:?} of {ids:?}, {} under way",
+                    live.start,
+                    cluster.state(),
+                    cluster.adapter().under_way()
+                );
+                self.shared.account().fail("nodes", text);
+            }
+        }
+    }
+
+    /// What is wanted is what somebody is there for.
+    fn looks_at_interests(&self) {
+        for live in self.lives() {
+            for (topic, name) in self.shared.plan.topics.iter().enumerate() {
+                let expected = self.wanting(live, topic);
+                let shards = live.machine.shards(name);
+                let is_heard = expected.is_empty() || live.machine.is_heard(name);
+                if shards != expected || !is_heard {
+                    let text = format!(
+                        "start {}, topic {topic}: {shards:?} for {expected:?}, in force: \
+                         {is_heard}",
+                        live.start
+                    );
+                    self.shared.account().fail("interests", text);
+                }
+            }
+        }
+    }
+
+    /// The shards with members of a topic, or with who listens.
+    fn wanting(&self, live: &Live, topic: usize) -> BTreeSet<usize> {
+        let members = self.clients.iter().filter_map(|it| {
+            let line = it.line.as_ref().filter(|it| it.start == live.start)?;
+            it.channels.get(topic)?.as_ref().filter(|it| it.is_joined).map(|_| line.shard)
+        });
+        let is_here = |it: &&super::world::Listening| (it.start, it.topic) == (live.start, topic);
+        let listening = self.listening.iter().filter(is_here).map(|it| it.shard);
+        members.chain(listening).collect()
+    }
+
+    /// Sockets are closed that were to be.
+    fn looks_at_sockets(&self) {
+        let mut account = self.shared.account();
+        let mut wrong = None;
+        for (number, it) in account.disconnects.iter().enumerate() {
+            for (start, conn) in it.sockets.iter().filter(|at| it.done.contains(&at.0)) {
+                let is_it = |line: &super::client::Line| (line.start, line.conn) == (*start, *conn);
+                if self.clients.iter().any(|it| it.line.as_ref().is_some_and(is_it)) {
+                    wrong = Some(format!("disconnect {number} has left socket {conn} open"));
+                }
+            }
+        }
+        if let Some(text) = wrong {
+            account.fail("disconnect", text);
+        }
+    }
+
+    /// What is bounded is, at any time.
+    pub(super) fn looks_at_bounds(&mut self, slot: usize) {
+        let plan = &self.shared.plan;
+        let Some(live) = self.nodes.get(slot).and_then(Option::as_ref) else { return };
+        let cluster = &live.machine.node;
+        let counts = cluster.interests().counts();
+        let held_max = HELD_LEAST.max(2 * plan.exact_max);
+        let plain = cluster.outbox().bytes_of(Class::Plain);
+        let starts = self.shared.account().starts.len();
+        let is_bounded = counts.exact <= plan.exact_max
+            && counts.exact + counts.whole <= held_max
+            && counts.topics <= plan.topics.len()
+            && plain <= plan.plain_bytes
+            && cluster.peers().iter().count() < starts;
+        if !is_bounded {
+            let text = format!("start {}: {counts:?}, {plain} bytes, {starts}", live.start);
+            self.shared.account().fail("bounds", text);
+        }
+    }
+
+    /// Everybody goes, and nothing is left.
+    pub(crate) fn ends(&mut self) {
+        if !self.has_failed() {
+            self.rests();
+        }
+        (0..self.clients.len()).for_each(|client| self.vanishes(client));
+        let listening = std::mem::take(&mut self.listening);
+        listening.iter().for_each(|it| self.unlistens(it));
+        if self.has_failed() {
+            return;
+        }
+        let plan = &self.shared.plan;
+        let lingers_ns = plan.linger_ns / 4 * 5 + plan.whole_for_ns;
+        let span_ns = REPEATS_NS + 2 * lingers_ns + 4 * plan.slack_ns();
+        self.quantum_ns = 20 * MILLISECOND;
+        self.passes(span_ns);
+        if !self.has_failed() {
+            self.has_nothing_left();
+        }
+    }
+
+    fn has_nothing_left(&self) {
+        for live in self.lives() {
+            let cluster = &live.machine.node;
+            let counts = cluster.interests().counts();
+            let topics = cluster.adapter().of_topics();
+            let is_flushed = cluster.adapter().under_way() <= BEATS;
+            let outbox = (cluster.outbox().len(), is_flushed);
+            let is_covered = self.shared.plan.topics.iter().any(|it| {
+                let of = |space| cluster.interests().covering(space, it);
+                of(Space::Broadcast).is_some() || of(Space::Presence).is_some()
+            });
+            if counts != Default::default() || topics != 0 || outbox != (0, true) || is_covered {
+                let text = format!("start {}: {counts:?}, {topics}, {outbox:?}", live.start);
+                self.shared.account().fail("left", text);
+            }
+            let charged = live.node.state().charged.clone();
+            for (shard, server) in live.servers.iter().enumerate() {
+                let it = &server.metrics;
+                let gauges = [&it.sockets, &it.channels, &it.presences].map(|it| it.value());
+                let (present, charged) = (server.core.presences(), charged.get(shard).copied());
+                if present.is_some() || gauges != [0; 3] || charged != Some(0) {
+                    let text = format!(
+                        "shard {shard} of start {}: {present:?}, {gauges:?}, {charged:?}",
+                        live.start
+                    );
+                    self.shared.account().fail("left", text);
+                }
+            }
+        }
+    }
+}
