@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use super::engine::Engine;
 use super::line::Line;
-use super::servers::{self, QUIET, READY, gauge, is_up, until};
+use super::servers::{self, QUIET, READY, is_up, until};
 use crate::rounds::{Bench, Sample};
 use crate::target::metric;
 use crate::{stats, sys};
@@ -79,7 +79,6 @@ fn measured(bench: &Bench<'_>, seconds: Duration, is_frozen: bool) -> Result<See
     // So that what was dropped is shown.
     thread::sleep(Duration::from_secs(2));
     let dropped = one.sum("simurgh_cluster_dropped_total")?;
-    gauge(&one, "simurgh_cluster_lost_total")?;
     let here = here.end()?;
     there.end()?;
     ensure!(here.len() == usize::try_from(said.count())?, "{} heard here", here.len());

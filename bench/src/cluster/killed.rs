@@ -59,7 +59,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     sample.put_count("killed_twice", lost.twice);
     sample.put_count("killed_out_of_order", lost.out_of_order);
     sample.put("killed_dropped", dropped);
-    sample.put("killed_in_the_engine", stats::per(lost.count, 1) - dropped);
+    sample.put("killed_unheard", stats::per(lost.count, 1) - dropped);
     let (known, up) = (back.known - killed, back.up - killed);
     sample.put("killed_known_s", known.as_secs_f64());
     sample.put("killed_up_s", up.as_secs_f64());

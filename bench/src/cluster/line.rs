@@ -21,6 +21,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_millis(1);
 /// What its receive buffer is asked to be: what a member that does not read is sent at most.
 const SMALL: usize = 4_096;
+/// And while it does.
+const LARGE: usize = 1 << 20;
 
 /// A message that came.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,10 +65,9 @@ impl Line {
         Ok(line)
     }
 
-    /// Has it take little while it does not read.
-    pub(super) fn with_small_buffer(self) -> Result<Self> {
-        sockopt::set_socket_recv_buffer_size(&self.stream, SMALL)?;
-        Ok(self)
+    /// Has it take little from now on, while it does not read.
+    pub(super) fn pause(&self) -> Result<()> {
+        Ok(sockopt::set_socket_recv_buffer_size(&self.stream, SMALL)?)
     }
 
     /// Reads some more; whether anything came before the time for that was over.
@@ -95,9 +96,10 @@ impl Line {
         Ok(())
     }
 
-    /// Reads until so many broadcasts have come.
+    /// Reads until so many broadcasts have come, and pauses again.
     pub(super) fn read_broadcasts(&mut self, count: usize) -> Result<()> {
         let mut found = 0;
+        sockopt::set_socket_recv_buffer_size(&self.stream, LARGE)?;
         loop {
             self.messages(|payload| found += usize::from(number(payload).is_some()))?;
             if found >= count {
@@ -106,7 +108,7 @@ impl Line {
             ensure!(self.read()?, "{found} of {count} broadcasts have come");
         }
         ensure!(found == count, "{found} broadcasts in place of {count}");
-        Ok(())
+        self.pause()
     }
 
     /// Says as many messages as there are numbers, in one write.
@@ -236,7 +238,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 }
 
 /// The number of a broadcast: `[null,null,"topic","new:msg",{"n":17,…`.
-fn number(payload: &[u8]) -> Option<u32> {
+pub(super) fn number(payload: &[u8]) -> Option<u32> {
     const HEAD: &[u8] = b"\"new:msg\",{\"n\":";
     // All that stands before it is short.
     let front = payload.get(..payload.len().min(96))?;

@@ -25,7 +25,8 @@ const OTHER: &str = "rooms:peer";
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let engine = Engine::start(bench)?;
     let [one, two] = servers::pair(bench, &engine, PATIENT)?;
-    let mut member = Line::join(two.running.address, ROOM)?.with_small_buffer()?;
+    let mut member = Line::join(two.running.address, ROOM)?;
+    member.pause()?;
     let mut peer = Helper::peer(&engine)?;
     // Whatever the bucket.
     peer.ask(&format!("hear simurgh.b.*.*.{OTHER}"))?;

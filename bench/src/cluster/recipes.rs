@@ -99,6 +99,7 @@ pub(super) const RECIPES: &[Recipe] = &[
     ("killed", "killed_unknown", "lost, and no node knows of it", "", 0, Some(0.0)),
     ("killed", "killed_twice", "heard twice", "", 0, Some(0.0)),
     ("killed", "killed_out_of_order", "heard behind a newer one", "", 0, Some(0.0)),
+    // A dead link is known after 6 s, and 5 s are the longest wait before the next attempt.
     (
         "killed",
         "killed_known_s",
@@ -110,7 +111,14 @@ pub(super) const RECIPES: &[Recipe] = &[
     ("killed", "killed_up_s", "from the engine's death until both nodes are up", "s", 2, None),
     ("killed", "killed_lost", "not heard on the other node", "", 0, None),
     ("killed", "killed_dropped", "of these dropped by the publishing node", "", 0, None),
-    ("killed", "killed_in_the_engine", "of these lost with the engine", "", 0, None),
+    (
+        "killed",
+        "killed_unheard",
+        "of these lost in the engine, or there before the other node was back",
+        "",
+        0,
+        None,
+    ),
     (
         "presences",
         "presences_gone_above_s",

@@ -4,7 +4,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
 
 use super::engine::Engine;
 use crate::rounds::Bench;
@@ -121,22 +120,39 @@ pub(super) fn handed_over(served: &Served) -> Result<()> {
     })
 }
 
+/// What a back end publishes: numbered as messages of clients are, all with the same number.
+fn payload() -> String {
+    format!("{{\"n\":0,\"body\":\"{}\"}}", "x".repeat(BODY))
+}
+
 /// Publishes so many broadcasts on one topic, as a back end does, in requests of a thousand.
 pub(super) fn publish(served: &Served, topic: &str, count: usize) -> Result<()> {
-    let payload = json!({"n": 0, "body": "x".repeat(BODY)});
-    let message = json!({"topic": topic, "event": "new:msg", "payload": payload});
+    let payload = payload();
+    let message = format!("{{\"topic\":\"{topic}\",\"event\":\"new:msg\",\"payload\":{payload}}}");
     let mut left = count;
     while left > 0 {
         let some = left.min(BATCH);
         left -= some;
-        served.post("/api/broadcast", &json!({"messages": vec![&message; some]}).to_string())?;
+        let messages = vec![message.as_str(); some].join(",");
+        served.post("/api/broadcast", &format!("{{\"messages\":[{messages}]}}"))?;
     }
     Ok(())
 }
 
 /// Bytes of the envelope of one of these (simurgh-cluster's documentation: the envelope).
 pub(super) fn envelope_bytes(topic: &str) -> usize {
-    let payload = json!({"n": 0, "body": "x".repeat(BODY)}).to_string();
     let (head, topic_and_items, flags) = (20, 2 + topic.len() + 2, 1);
-    head + topic_and_items + flags + 1 + "new:msg".len() + 4 + payload.len()
+    head + topic_and_items + flags + 1 + "new:msg".len() + 4 + payload().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::line::number;
+
+    #[test]
+    fn what_is_published_is_numbered() {
+        let said = format!("[null,null,\"rooms:a\",\"new:msg\",{}]", payload());
+        assert_eq!(number(said.as_bytes()), Some(0));
+    }
 }

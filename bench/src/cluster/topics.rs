@@ -33,14 +33,14 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     sample.put("topics_interests", interests);
     sample.put("topics_whole", gauge(&node, "simurgh_cluster_interests{kind=\"whole\"}")?);
     // Until the engine has all interests again, and the node is up.
-    let links = gauge(&node, "simurgh_cluster_links_total")?;
+    let links = gauge(&node, "simurgh_cluster_reconnects_total")?;
     engine.kill();
     engine.start_again()?;
     let began = Instant::now();
     until("the node is up again", READY, || {
         let lines = node.running.metrics()?;
         let of = |name: &str| crate::target::metric(&lines, name).context("no metric");
-        let is_new = of("simurgh_cluster_links_total")? > links;
+        let is_new = of("simurgh_cluster_reconnects_total")? > links;
         Ok(is_new && of("simurgh_cluster_state{state=\"up\"}")? > 0.5)
     })?;
     sample.put("topics_ready_s", began.elapsed().as_secs_f64());
