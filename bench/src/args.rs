@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::cluster;
 use crate::fairness;
 use crate::history;
 use crate::http_load;
@@ -37,6 +38,12 @@ simurgh-bench presence [--only ROW,...] [--runs 3] [--short] [--server-bin PATH]
 simurgh-bench history [--only ROW,...] [--runs 3] [--short] [--server-bin PATH] [--out DIR]
     what it costs that broadcasts are kept and clients resume, beside a server without history
     --only     kept | members | broadcast | hop | storm | topics | drops (that only if it is named)
+simurgh-bench cluster [--only ROW,...] [--runs 3] [--short] [--server-bin PATH] [--out DIR]
+    what it costs to be one of several nodes, beside a bare async-nats client and beside one node, and
+    what is lost when the engine or a node goes; SIMURGH_NATS_SERVER names the engine
+    --only     receive | publish | delay | fanout | topics | frozen | killed | presences
+simurgh-bench crowd --server IP:PORT
+    clients of it that do what lines of the input say
 simurgh-bench hold --server URL [--clients 10000] [--seconds 120]
     joins as Tsung does (V1, JSON in a binary frame), stays without a heartbeat, counts who stayed
 simurgh-bench load [--only ROW,...] [--runs 3] [--users 15000] [--rate 40000] [--tsung PATH|off]
@@ -95,7 +102,11 @@ pub(crate) enum Command {
     Presence(rounds::Options),
     /// Measure history.
     History(rounds::Options),
-    /// Be the bare loop of that.
+    /// Measure several nodes.
+    Cluster(rounds::Options),
+    /// Be clients of that.
+    Crowd(SocketAddrV4),
+    /// Be the bare loop of presence.
     PresenceFloor(presence::floor::Plan),
     /// A fixed piece of work with so many records.
     Reference(usize),
@@ -167,6 +178,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         }),
         Some("fairness") => Command::Fairness(fairness(&mut take, is_short)?),
         Some("presence") => Command::Presence(in_rounds(&mut take, is_short, &presence::SUITE)?),
+        Some("cluster") => Command::Cluster(in_rounds(&mut take, is_short, &cluster::SUITE)?),
+        Some("crowd") => {
+            Command::Crowd(take("server").context("crowd needs --server IP:PORT")?.parse()?)
+        }
         Some("history") => Command::History(in_rounds(&mut take, is_short, &history::SUITE)?),
         Some("presence-floor") => Command::PresenceFloor(presence::floor::Plan {
             listen: take("listen").context("presence-floor needs --listen IP:PORT")?.parse()?,
@@ -195,9 +210,11 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         bail!("unknown option --{unknown}\n{USAGE}");
     }
     ensure!(quick.is_empty() || matches!(command, Command::Load(_)), "--quick goes with load");
-    let takes_short =
-        matches!(command, Command::Fairness(_) | Command::Presence(_) | Command::History(_));
-    ensure!(takes_short || !is_short, "--short goes with fairness, presence and history");
+    let takes_short = matches!(
+        command,
+        Command::Fairness(_) | Command::Presence(_) | Command::History(_) | Command::Cluster(_)
+    );
+    ensure!(takes_short || !is_short, "--short goes with fairness, presence, history and cluster");
     if let Command::Run(Run { only: Some(only), .. }) = &command {
         ensure!(MEASURES.contains(&only.as_str()), "--only takes one of {}", MEASURES.join(", "));
     }
@@ -443,6 +460,16 @@ mod tests {
         assert_eq!((some.only.len(), some.runs, some.short), (2, 1, true));
         assert!(parsed("history --only drops").is_ok_and(|it| it != parsed("history").unwrap()));
         assert!(parsed("history --only million").is_err());
+    }
+
+    #[test]
+    fn the_cluster_has_rows_and_helpers() {
+        let Command::Cluster(all) = parsed("cluster").unwrap() else { panic!("none") };
+        assert_eq!((all.only.len(), all.runs, all.short), (cluster::SUITE.jobs.len(), 3, false));
+        assert!(parsed("cluster --only hop").is_err());
+        let crowd = Command::Crowd("127.77.0.1:4000".parse().unwrap());
+        assert_eq!(parsed("crowd --server 127.77.0.1:4000").unwrap(), crowd);
+        assert!(parsed("crowd").is_err() && parsed("crowd --short --server 1.1.1.1:1").is_err());
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::target::{CLIENT_CORE, Target};
 
 mod args;
 mod children;
+mod cluster;
 mod fairness;
 mod fleet;
 mod floor;
@@ -62,6 +63,8 @@ fn main() -> ExitCode {
         Command::Page(options) => page::run(&options),
         Command::Presence(options) => rounds::run(&presence::SUITE, &options),
         Command::History(options) => rounds::run(&history::SUITE, &options),
+        Command::Cluster(options) => rounds::run(&cluster::SUITE, &options),
+        Command::Crowd(server) => cluster::crowd::serve(server),
         Command::PresenceFloor(plan) => presence::floor::serve(&plan),
         Command::Reference(records) => reference::run(records),
         Command::Exec { core, address_space, program } => exec(core, address_space, &program),

@@ -1,7 +1,5 @@
 //! The server: what it serves, what its back end publishes, and what it says of its history.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -22,8 +20,6 @@ pub(super) const QUIET: Duration = Duration::from_millis(130);
 pub(super) const CALM: Duration = Duration::from_secs(4);
 /// Messages of a request.
 const BATCH: usize = 1_000;
-/// How long a request may take: longer than the server's own limit.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A fresh server whose rooms have a history as that line of their table says, or none.
 pub(super) fn serve(bench: &Bench<'_>, history: &str, shards: u32) -> Result<Served> {
@@ -77,31 +73,13 @@ pub(super) fn publish<'a>(
     while topics.peek().is_some() {
         let message = |topic: &str| json!({"topic": topic, "event": "new:msg", "payload": payload});
         let messages: Vec<Value> = topics.by_ref().take(BATCH).map(message).collect();
-        let said = post(served, &json!({"messages": messages}).to_string())?;
+        let said = served.post("/api/broadcast", &json!({"messages": messages}).to_string())?;
         let of_each = said.get("positions").and_then(Value::as_array);
         let of_each = of_each.with_context(|| format!("no positions: {said}"))?;
         ensure!(of_each.len() == messages.len(), "{} positions", of_each.len());
         positions.extend(of_each.iter().map(|it| it.as_str().map(str::to_owned)));
     }
     Ok(positions)
-}
-
-fn post(served: &Served, body: &str) -> Result<Value> {
-    let address = served.running.address;
-    let mut stream = TcpStream::connect_timeout(&address.into(), PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let length = body.len();
-    let head = format!(
-        "POST /api/broadcast HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer bench\r\n\
-         Content-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())?;
-    let mut text = String::new();
-    stream.take(4 << 20).read_to_string(&mut text)?;
-    let (head, body) = text.split_once("\r\n\r\n").context("no answer")?;
-    ensure!(head.starts_with("HTTP/1.1 202"), "{head}: {body}");
-    serde_json::from_str(body).with_context(|| body.to_owned())
 }
 
 /// Makes sure that nobody who came back was told of a gap, and that so many messages were given.

@@ -1,13 +1,20 @@
 //! A server of a row: how it is started, and what it says of itself.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 use super::Bench;
 use crate::members::Clients;
 use crate::sys::{self, Cpu};
 use crate::target::{Running, Target, metric_sum};
+
+/// How long a request may take: longer than the server's own limit.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Served {
     pub(crate) running: Running,
@@ -45,5 +52,33 @@ impl Served {
     pub(crate) fn sum(&self, name: &str) -> Result<f64> {
         let lines = self.running.metrics()?;
         metric_sum(&lines, name).with_context(|| format!("no {name} in /metrics"))
+    }
+
+    /// What it answers to a back end that posts JSON.
+    pub(crate) fn post(&self, path: &str, body: &str) -> Result<Value> {
+        let length = format!("Content-Type: application/json\r\nContent-Length: {}", body.len());
+        self.request("POST", path, &length, body)
+    }
+
+    /// What it answers to a back end that asks.
+    pub(crate) fn get(&self, path: &str) -> Result<Value> {
+        self.request("GET", path, "Accept: application/json", "")
+    }
+
+    fn request(&self, method: &str, path: &str, header: &str, body: &str) -> Result<Value> {
+        let address = self.running.address;
+        let mut stream = TcpStream::connect_timeout(&address.into(), PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer bench\r\n\
+             {header}\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes())?;
+        stream.write_all(body.as_bytes())?;
+        let mut text = String::new();
+        stream.take(4 << 20).read_to_string(&mut text)?;
+        let (head, body) = text.split_once("\r\n\r\n").context("no answer")?;
+        ensure!(head.starts_with("HTTP/1.1 20"), "{head}: {body}");
+        serde_json::from_str(body).with_context(|| body.to_owned())
     }
 }

@@ -112,9 +112,9 @@ fn command(suite: &Suite, options: &Options) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{history, presence};
+    use crate::{cluster, history, presence};
 
-    const SUITES: [&Suite; 2] = [&presence::SUITE, &history::SUITE];
+    const SUITES: [&Suite; 3] = [&presence::SUITE, &history::SUITE, &cluster::SUITE];
 
     fn options(only: &[&str]) -> Options {
         let only = only.iter().map(|row| (*row).to_owned()).collect();

@@ -41,7 +41,7 @@ pub(crate) struct Options {
     #[arg(long)]
     short: bool,
     /// These parts only (several with commas): instructions, server, fairness, presence, history,
-    /// driver, page, load, http, road.
+    /// cluster, driver, page, load, http, road.
     #[arg(long, value_delimiter = ',', value_name = "PART", value_parser = part)]
     only: Vec<String>,
     /// Leaves docs/BENCHMARKS.md as it is.
@@ -94,6 +94,7 @@ fn measure(options: &Options, command: &str) -> Result<ExitCode, String> {
         runs: options.runs.unwrap_or(if options.short { 1 } else { 5 }),
         size: if options.short { options.size.min(3_000) } else { options.size },
         short: options.short,
+        engine: None,
         commands: Vec::new(),
         files: Vec::new(),
     };
@@ -124,7 +125,7 @@ fn build(parts: &[&Part]) -> Result<(), String> {
     if parts.iter().all(|part| part.name == "instructions") {
         return Ok(());
     }
-    let programs = ["simurgh-cli", "simurgh-bench", "hello_page"];
+    let programs = ["simurgh-cli", "simurgh-bench", "simurgh-bench-peer", "hello_page"];
     let mut arguments = vec!["build", "--release"];
     arguments.extend(programs.iter().flat_map(|program| ["-p", program]));
     let built = Task::new("cargo", &arguments, BUILD_MINUTES_MAX).run();

@@ -73,14 +73,24 @@ fn by_result(result: Result<(), String>) -> ExitCode {
 
 /// The arguments are those of `simurgh-bench`.
 fn passed_on(arguments: &[String]) -> ExitCode {
-    let server = ["build", "--release", "--package", "simurgh-cli"];
-    let built = Task::new("cargo", &server, MINUTES_MAX).run();
+    let is_cluster = arguments.first().is_some_and(|name| name == "cluster");
+    let mut programs = vec!["build", "--release", "--package", "simurgh-cli"];
+    programs
+        .extend(is_cluster.then_some(["--package", "simurgh-bench-peer"]).into_iter().flatten());
+    let built = Task::new("cargo", &programs, MINUTES_MAX).run();
     if !built.ok() {
         return by_result(Err(format!("cannot build the server: {}", built.reason())));
     }
     let mut all = vec!["run", "--release", "--package", "simurgh-bench", "--"];
     all.extend(arguments.iter().map(String::as_str));
-    let done = Task::new("cargo", &all, MINUTES_MAX).run();
+    let mut bench = Task::new("cargo", &all, MINUTES_MAX);
+    if is_cluster {
+        match crate::engine::installed() {
+            Ok(engine) => bench = bench.env(crate::engine::VARIABLE, engine),
+            Err(why) => return by_result(Err(format!("no engine: {why}"))),
+        }
+    }
+    let done = bench.run();
     by_result(if done.ok() { Ok(()) } else { Err(done.reason()) })
 }
 

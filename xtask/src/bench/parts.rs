@@ -43,6 +43,11 @@ pub(crate) const PARTS: &[Part] = &[
         about: "broadcasts that are kept, and a crowd that resumes (simurgh-bench history)",
         run: history,
     },
+    Part {
+        name: "cluster",
+        about: "several nodes over an engine that may go (simurgh-bench cluster)",
+        run: cluster,
+    },
     Part { name: "driver", about: "sockets without a network (simurgh drive)", run: driver },
     Part { name: "page", about: "hello_page beside nginx (simurgh-bench page)", run: page },
     Part { name: "load", about: "load http beside wrk (simurgh-bench http-load)", run: load },
@@ -76,6 +81,13 @@ fn presence(session: &mut Session) -> Result<Vec<Measure>, String> {
 /// Broadcasts that are kept. Within a round each way is measured twice, in turn.
 fn history(session: &mut Session) -> Result<Vec<Measure>, String> {
     in_rounds(session, "history")
+}
+
+/// Several nodes beside one, and beside a bare client of their engine. Three rounds take some twelve
+/// minutes.
+fn cluster(session: &mut Session) -> Result<Vec<Measure>, String> {
+    session.engine = Some(crate::engine::installed()?);
+    in_rounds(session, "cluster")
 }
 
 fn in_rounds(session: &mut Session, name: &str) -> Result<Vec<Measure>, String> {

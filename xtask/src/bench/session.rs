@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::engine::VARIABLE;
 use crate::process::Task;
 
 /// A run of the whole table under way.
@@ -16,6 +17,8 @@ pub(crate) struct Session {
     /// Connections of the road.
     pub(crate) size: u64,
     pub(crate) short: bool,
+    /// The engine of a cluster, for the parts that have one.
+    pub(crate) engine: Option<PathBuf>,
     /// Of the part under way.
     pub(crate) commands: Vec<String>,
     /// Of the part under way.
@@ -35,7 +38,11 @@ impl Session {
 
     fn run(&mut self, name: &str, arguments: &[&str], minutes: u64) -> Result<String, String> {
         self.note(&format!("{name} {}", arguments.join(" ")));
-        let done = Task::new(&self.program(name), arguments, minutes).run();
+        let mut task = Task::new(&self.program(name), arguments, minutes);
+        if let Some(engine) = &self.engine {
+            task = task.env(VARIABLE, engine);
+        }
+        let done = task.run();
         if done.ok() {
             return Ok(done.output);
         }
@@ -127,6 +134,7 @@ pub(crate) mod tests {
             runs: 5,
             size: 10,
             short: true,
+            engine: None,
             commands: Vec::new(),
             files: Vec::new(),
         }

@@ -1,0 +1,138 @@
+//! A bare async-nats client: what a program pays that does nothing but speak to the engine. It does
+//! what lines of its input say, and answers each with a line of JSON. `simurgh-bench cluster` reads
+//! its CPU time from outside, as it does that of Simurgh.
+//!
+//! One thread: the cheapest way to run it (two workers wake each other). Queues are larger than
+//! anything that is measured, since async-nats drops what finds its queue full.
+
+use std::io::{BufRead as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use async_nats::{Client, ConnectOptions};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// Places in the queue of a subscription.
+const QUEUE: usize = 1 << 20;
+/// How long anything is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Bytes of a message in front of its padding: when it was published.
+const STAMP: usize = 8;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let server = std::env::args().nth(1).context("simurgh-bench-peer HOST:PORT")?;
+    let (lines, mut told) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if lines.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    let mut peer = Peer { client: connect(&server).await?, server, heard: Arc::default() };
+    while let Some(line) = told.recv().await {
+        let answer = peer.does(&line).await.with_context(|| line.clone())?;
+        writeln!(std::io::stdout(), "{answer}")?;
+    }
+    Ok(())
+}
+
+async fn connect(server: &str) -> Result<Client> {
+    let options = ConnectOptions::new().subscription_capacity(QUEUE);
+    options.connect(server).await.with_context(|| format!("connect to {server}"))
+}
+
+struct Peer {
+    server: String,
+    client: Client,
+    heard: Arc<AtomicU64>,
+}
+
+impl Peer {
+    async fn does(&mut self, line: &str) -> Result<Value> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["hear", subject] => self.hear(subject).await,
+            ["heard"] => Ok(json!({"heard": self.heard.load(Ordering::Relaxed)})),
+            ["publish", subject, bytes, count] => {
+                self.publish(subject, bytes.parse()?, count.parse()?).await
+            }
+            ["delay", subject, bytes, count, micros] => {
+                let every = Duration::from_micros(micros.parse()?);
+                self.delay(subject, bytes.parse()?, count.parse()?, every).await
+            }
+            _ => bail!("not understood"),
+        }
+    }
+
+    /// Counts what is published on a subject, and looks at nothing in it.
+    async fn hear(&mut self, subject: &str) -> Result<Value> {
+        let mut messages = self.client.subscribe(subject.to_owned()).await?;
+        self.client.flush().await?;
+        let heard = Arc::clone(&self.heard);
+        tokio::spawn(async move {
+            while messages.next().await.is_some() {
+                heard.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Ok(json!({"hears": subject}))
+    }
+
+    /// Publishes so many messages of so many bytes, as fast as it can.
+    async fn publish(&self, subject: &str, bytes: usize, count: usize) -> Result<Value> {
+        let payload = Bytes::from(vec![b'x'; bytes]);
+        let subject = async_nats::Subject::from(subject);
+        for _ in 0..count {
+            self.client.publish(subject.clone(), payload.clone()).await?;
+        }
+        self.client.flush().await?;
+        Ok(json!({"published": count}))
+    }
+
+    /// From the publish on one connection to the reception on another of this process, for messages
+    /// one at a time: microseconds.
+    async fn delay(
+        &self,
+        subject: &str,
+        bytes: usize,
+        count: usize,
+        every: Duration,
+    ) -> Result<Value> {
+        let other = connect(&self.server).await?;
+        let mut messages = other.subscribe(subject.to_owned()).await?;
+        other.flush().await?;
+        let (client, name) = (self.client.clone(), async_nats::Subject::from(subject));
+        let began = Instant::now();
+        let publishes = tokio::spawn(async move {
+            let mut ticks = interval(every);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+            for _ in 0..count {
+                ticks.tick().await;
+                let mut payload = vec![b'x'; bytes.max(STAMP)];
+                let stamp = u64::try_from(began.elapsed().as_nanos())?.to_le_bytes();
+                payload.splice(..STAMP, stamp);
+                client.publish(name.clone(), payload.into()).await?;
+            }
+            Ok::<_, anyhow::Error>(())
+        });
+        let mut micros = Vec::with_capacity(count);
+        while micros.len() < count {
+            let message = timeout(PATIENCE, messages.next()).await.context("a message is lost")?;
+            let message = message.context("the subscription has ended")?;
+            let stamp = message.payload.first_chunk::<STAMP>().context("too short")?;
+            let published = Duration::from_nanos(u64::from_le_bytes(*stamp));
+            let took = began.elapsed().checked_sub(published).context("before it was published")?;
+            micros.push(took.as_secs_f64() * 1e6);
+        }
+        publishes.await??;
+        ensure!(micros.len() == count, "{} of {count}", micros.len());
+        Ok(json!({"micros": micros}))
+    }
+}

@@ -1,0 +1,143 @@
+//! A crowd of clients in a process of its own, since one descriptor table holds no more than 20,000
+//! of them in many places: `simurgh-bench crowd`, which does what lines of its input say.
+
+use std::io::{BufRead as _, Write as _};
+use std::net::SocketAddrV4;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::helper::Helper;
+use crate::members::{Clients, user};
+use crate::target::CLIENT_CORE;
+use crate::{frames, sys};
+
+/// What is said to a room of a crowd.
+const PAYLOAD: &str = r#"{"n":1,"body":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}"#;
+
+/// A process with a crowd, on the clients' core.
+pub(super) fn start(server: SocketAddrV4) -> Result<Helper> {
+    let own = std::env::current_exe().context("own path")?;
+    Helper::start(&own, CLIENT_CORE, &["crowd", "--server", &server.to_string()])
+}
+
+/// Has all of them do something at the same time; an error if one of them fails.
+pub(super) fn all<'a>(
+    crowds: impl Iterator<Item = &'a mut Helper>,
+    line: impl Fn(usize) -> String,
+) -> Result<Vec<Value>> {
+    let mut told = Vec::new();
+    for (nth, crowd) in crowds.enumerate() {
+        crowd.tell(&line(nth))?;
+        told.push(crowd);
+    }
+    told.into_iter().map(Helper::answer).collect()
+}
+
+/// Does what it is told, until there is nothing more.
+pub(crate) fn serve(server: SocketAddrV4) -> Result<()> {
+    sys::raise_descriptor_limit()?;
+    let mut clients = Clients::new(server)?;
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let answer = does(&mut clients, &line).with_context(|| line.clone())?;
+        writeln!(std::io::stdout(), "{answer}")?;
+    }
+    Ok(())
+}
+
+fn does(clients: &mut Clients, line: &str) -> Result<Value> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words.as_slice() {
+        // So many members in as many rooms, with users from that number on.
+        ["join", count, rooms, first] => {
+            let (rooms, first): (usize, usize) = (rooms.parse()?, first.parse()?);
+            ensure!(rooms > 0, "no rooms");
+            clients.params =
+                Box::new(move |index| format!("{{\"user\":\"{}\"}}", user(first + index)));
+            clients.open_and_join(count.parse()?, |index| room(index % rooms))?;
+        }
+        // The first one says something in the first room.
+        ["say"] => clients.say(0, "2", &room(0), "new:msg", PAYLOAD)?,
+        // Until they have got so many messages in all.
+        ["until", messages] => {
+            let messages: u64 = messages.parse()?;
+            clients.until(|it| it.total.messages >= messages)?;
+        }
+        ["rest", ms] => clients.rest(Duration::from_millis(ms.parse()?))?,
+        ["leaves", count, ms] => {
+            let within = Duration::from_millis(ms.parse()?);
+            return leaves(clients, count.parse()?, within);
+        }
+        _ => bail!("not understood"),
+    }
+    let each = || clients.members().map(|it| it.messages);
+    Ok(json!({
+        "messages_least": each().min(),
+        "messages_most": each().max(),
+        "diffs": clients.total.diffs,
+        "states_least": clients.members().map(|it| it.states).min(),
+    }))
+}
+
+fn room(index: usize) -> String {
+    format!("rooms:{index}")
+}
+
+/// Reads for so long, or until the first one has been told of so many leaves and a while has
+/// passed: when that was, and of how many each has been told by how many diffs.
+fn leaves(clients: &mut Clients, count: usize, within: Duration) -> Result<Value> {
+    let began = Instant::now();
+    let before: Vec<u32> = clients.members().map(|it| it.diffs).collect();
+    clients.kept = Some(Vec::new());
+    let (mut told, mut complete) = (0, None);
+    while began.elapsed() < within && (count == 0 || complete.is_none()) {
+        clients.rest(Duration::from_millis(20))?;
+        told += told_leaves(clients.kept.as_mut().context("nothing is kept")?)?;
+        if count > 0 && told >= count {
+            complete = Some(began.elapsed().as_secs_f64());
+            // Whoever hears it last, and diffs that should not be.
+            clients.rest(Duration::from_secs(1))?;
+        }
+    }
+    clients.kept = None;
+    let diffs = clients.members().zip(&before).map(|(now, before)| now.diffs - before);
+    let diffs: Vec<u32> = diffs.collect();
+    let (most, least) = (diffs.iter().max(), diffs.iter().min());
+    let said = json!({"complete_s": complete, "leaves": told, "most": most, "least": least});
+    Ok(said)
+}
+
+/// Leaves of diffs that are whole, which are taken out.
+fn told_leaves(kept: &mut Vec<u8>) -> Result<usize> {
+    let (mut used, mut leaves) = (0, 0);
+    while let Some(frame) = frames::frame(kept.get(used..).unwrap_or_default()) {
+        used += frame.len;
+        let message: Value = serde_json::from_slice(frame.payload)?;
+        if message.get(3).is_some_and(|event| event == "presence_diff") {
+            let gone = message.get(4).and_then(|it| it.get("leaves")?.as_object());
+            leaves += gone.map_or(0, serde_json::Map::len);
+        }
+    }
+    kept.drain(..used);
+    Ok(leaves)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_are_counted_in_whole_diffs_alone() {
+        let diff =
+            br#"[null,null,"rooms:0","presence_diff",{"joins":{"c":{}},"leaves":{"a":{},"b":{}}}]"#;
+        let said = br#"[null,null,"rooms:0","new:msg",{"leaves":{"d":{}}}]"#;
+        let whole = [frames::plain(diff), frames::plain(said), frames::plain(diff)].concat();
+        let mut kept = whole.clone();
+        kept.truncate(whole.len() - 1);
+        assert_eq!(told_leaves(&mut kept).unwrap(), 2);
+        kept.extend(whole.last());
+        assert_eq!((told_leaves(&mut kept).unwrap(), kept.len()), (2, 0));
+    }
+}

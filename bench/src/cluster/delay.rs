@@ -1,0 +1,69 @@
+//! Row `delay`: how much later a member of another node hears what is said a thousand times a
+//! second, beside two connections of a bare client.
+
+use std::collections::HashMap;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::engine::Engine;
+use super::helper::Helper;
+use super::line::{Heard, Line};
+use super::servers::{self, BODY, CALM, QUIET};
+use crate::rounds::{Bench, Sample};
+use crate::stats;
+
+const ROOM: &str = "rooms:talk";
+/// Messages of the first half second: everything is done for the first time in them.
+const WARM_UP: u32 = 500;
+
+pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let engine = Engine::start(bench)?;
+    let nodes = servers::pair(bench, &engine, "")?;
+    let seconds = if bench.options.short { 2 } else { 10 };
+    let [one, two] = &nodes;
+    let there = Line::join(two.running.address, ROOM)?.listen()?;
+    let talker = Line::join(one.running.address, ROOM)?;
+    thread::sleep(CALM);
+    let (talk, here) = talker.talk(1, BODY)?;
+    thread::sleep(Duration::from_secs(seconds));
+    let said = talk.end()?;
+    thread::sleep(QUIET);
+    let (here, there) = (here.end()?, there.end()?);
+    let count = usize::try_from(said.count())?;
+    let (on_one, on_two) = (here.len(), there.len());
+    ensure!(on_one == count && on_two == count, "{on_one} and {on_two} of {count} were heard");
+    let added = later(&there, &here)?;
+    drop(nodes);
+    let bytes = servers::envelope_bytes(ROOM);
+    let mut peer = Helper::peer(&engine)?;
+    thread::sleep(QUIET);
+    let bare = peer.ask(&format!("delay simurgh.b.0.00.{ROOM} {bytes} {count} 1000"))?;
+    let bare = bare.get("micros").and_then(Value::as_array).context("no delays")?;
+    let warm = bare.iter().skip(usize::try_from(WARM_UP)?);
+    let bare: Vec<f64> = warm.filter_map(Value::as_f64).map(|micros| micros / 1e3).collect();
+    for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
+        let quantiles = stats::quantile(&added, share).zip(stats::quantile(&bare, share));
+        let (added, bare) = quantiles.context("nothing measured")?;
+        sample.put(format!("delay_{name}_ms"), added);
+        sample.put(format!("delay_bare_{name}_ms"), bare);
+        sample.put(format!("delay_above_{name}_ms"), added - bare);
+    }
+    Ok(())
+}
+
+/// How much later each came there than here, ms.
+fn later(there: &[Heard], here: &[Heard]) -> Result<Vec<f64>> {
+    let at: HashMap<u32, _> = here.iter().map(|it| (it.number, it.at)).collect();
+    let warm = there.iter().filter(|it| it.number >= WARM_UP);
+    let of = |it: &Heard| {
+        let here = at.get(&it.number).with_context(|| format!("{} is unknown here", it.number))?;
+        Ok(match it.at.checked_duration_since(*here) {
+            Some(later) => later.as_secs_f64() * 1e3,
+            None => -(here.duration_since(it.at).as_secs_f64() * 1e3),
+        })
+    };
+    warm.map(of).collect()
+}

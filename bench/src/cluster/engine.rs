@@ -1,0 +1,101 @@
+//! The engine between the nodes: a nats-server, on the clients' core.
+
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::servers::until;
+use crate::children::{self, Children};
+use crate::rounds::Bench;
+use crate::target::CLIENT_CORE;
+
+/// Names the program, as it does for the tests.
+const VARIABLE: &str = "SIMURGH_NATS_SERVER";
+/// How long it may take to start.
+const STARTS: Duration = Duration::from_secs(10);
+
+/// Killed when dropped.
+pub(super) struct Engine {
+    program: PathBuf,
+    log: PathBuf,
+    /// Where it listens, again after a restart.
+    pub(super) address: SocketAddr,
+    pid: u32,
+    running: Children,
+}
+
+impl Engine {
+    /// A fresh one, on a free port.
+    pub(super) fn start(bench: &Bench<'_>) -> Result<Self> {
+        let program = std::env::var_os(VARIABLE).map(PathBuf::from).with_context(|| {
+            format!("{VARIABLE} names no nats-server: `cargo xtask engine` installs one")
+        })?;
+        ensure!(program.is_file(), "{VARIABLE} is {}, which is no file", program.display());
+        let directory = bench.scratch.join("engine");
+        fs::create_dir_all(&directory)?;
+        let said = directory.display().to_string();
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let log = bench.scratch.join("engine-log");
+        let (running, pid) = spawn(&program, &log, &["-p", "-1", "--ports_file_dir", &said])?;
+        let mut engine = Self { program, log, address, pid, running };
+        let file = directory.join(format!("nats-server_{pid}.ports"));
+        until("the engine tells its port", STARTS, || {
+            Ok(port(&file).inspect(|port| engine.address.set_port(*port)).is_some())
+        })?;
+        Ok(engine)
+    }
+
+    /// Where a client finds it.
+    pub(super) fn url(&self) -> String {
+        format!("nats://{}", self.address)
+    }
+
+    /// Ends it at once, as a crash does.
+    pub(super) fn kill(&mut self) {
+        self.running = Children::default();
+    }
+
+    /// Starts it anew where it was, and waits until it accepts connections.
+    pub(super) fn start_again(&mut self) -> Result<()> {
+        let port = self.address.port().to_string();
+        (self.running, self.pid) = spawn(&self.program, &self.log, &["-p", &port])?;
+        let second = Duration::from_secs(1);
+        until("the engine listens again", STARTS, || {
+            Ok(TcpStream::connect_timeout(&self.address, second).is_ok())
+        })
+    }
+
+    /// Has it stand still, or go on.
+    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
+        self::signal(self.pid, signal)
+    }
+}
+
+/// Sends a signal to a process.
+pub(super) fn signal(pid: u32, signal: Signal) -> Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("no pid")?;
+    kill_process(pid, signal).context("signal")
+}
+
+fn spawn(program: &Path, log: &Path, arguments: &[&str]) -> Result<(Children, u32)> {
+    let child = children::command(program, Some(CLIENT_CORE), None)?
+        .args(["-a", "127.0.0.1"])
+        .args(arguments)
+        .stderr(File::options().create(true).append(true).open(log)?)
+        .spawn()
+        .with_context(|| format!("start {}", program.display()))?;
+    let pid = child.id();
+    let mut running = Children::default();
+    running.push(child);
+    Ok((running, pid))
+}
+
+fn port(file: &Path) -> Option<u16> {
+    let said: Value = serde_json::from_str(&fs::read_to_string(file).ok()?).ok()?;
+    said.get("nats")?.get(0)?.as_str()?.rsplit_once(':')?.1.parse().ok()
+}

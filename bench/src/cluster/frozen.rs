@@ -1,0 +1,97 @@
+//! Row `frozen`: the engine stands still while a node publishes 10,000 broadcasts a second.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+
+use super::engine::Engine;
+use super::line::Line;
+use super::servers::{self, QUIET, READY, is_up, until};
+use crate::rounds::{Bench, Sample};
+use crate::target::metric;
+use crate::{stats, sys};
+
+const ROOM: &str = "rooms:talk";
+/// Each millisecond.
+const MESSAGES: u32 = 10;
+/// So large that the outbox is full by bytes before the oldest are too old.
+const BODY: usize = 700;
+/// Before anything is looked at.
+const WARM_UP: Duration = Duration::from_secs(3);
+/// What the outbox holds at most, by default: broadcasts, and what it has handed over and the engine
+/// has not confirmed.
+const BOUNDS_MB: f64 = 8.388_608 + 1.048_576;
+
+/// What was seen of one node.
+struct Seen {
+    p99_ms: f64,
+    turn_ms: f64,
+    growth_mb: f64,
+    dropped: f64,
+}
+
+pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let seconds = Duration::from_secs(if bench.options.short { 4 } else { 10 });
+    let frozen_first = sample.round.is_multiple_of(2);
+    let mut both = Vec::new();
+    for is_frozen in [frozen_first, !frozen_first] {
+        both.push((is_frozen, measured(bench, seconds, is_frozen)?));
+    }
+    let of = |wanted| both.iter().find(|it| it.0 == wanted).map(|it| &it.1).context("not measured");
+    let (frozen, without) = (of(true)?, of(false)?);
+    sample.put("frozen_p99_ms", frozen.p99_ms);
+    sample.put("frozen_without_p99_ms", without.p99_ms);
+    sample.put("frozen_p99_above_ms", frozen.p99_ms - without.p99_ms);
+    sample.put("frozen_turn_ms", frozen.turn_ms);
+    sample.put("frozen_without_turn_ms", without.turn_ms);
+    sample.put("frozen_turn_above_ms", frozen.turn_ms - without.turn_ms);
+    sample.put("frozen_growth_mb", frozen.growth_mb);
+    sample.put("frozen_growth_share", frozen.growth_mb / BOUNDS_MB);
+    sample.put("frozen_without_growth_mb", without.growth_mb);
+    sample.put("frozen_dropped", frozen.dropped);
+    Ok(())
+}
+
+fn measured(bench: &Bench<'_>, seconds: Duration, is_frozen: bool) -> Result<Seen> {
+    let engine = Engine::start(bench)?;
+    let [one, two] = servers::pair(bench, &engine, "")?;
+    let there = Line::join(two.running.address, ROOM)?.listen()?;
+    let (talk, here) = Line::join(one.running.address, ROOM)?.talk(MESSAGES, BODY)?;
+    thread::sleep(WARM_UP);
+    sys::forget_peak(one.running.pid())?;
+    let before = sys::resident_quickly(one.running.pid())?.0;
+    if is_frozen {
+        engine.signal(Signal::STOP)?;
+    }
+    let (first, began) = (here.count(), std::time::Instant::now());
+    thread::sleep(seconds);
+    let until_then = began + seconds;
+    let peak = sys::resident_quickly(one.running.pid())?.1;
+    engine.signal(Signal::CONT)?;
+    let said = talk.end()?;
+    thread::sleep(QUIET);
+    let lines = one.running.metrics()?;
+    let turn = "simurgh_shard_turn_cpu_max_seconds{shard=\"0\"}";
+    let turn = metric(&lines, turn).context("no longest turn")?;
+    until("the node is up again", READY, || is_up(&one))?;
+    // So that what was dropped is shown.
+    thread::sleep(Duration::from_secs(2));
+    let dropped = one.sum("simurgh_cluster_dropped_total")?;
+    let here = here.end()?;
+    there.end()?;
+    ensure!(here.len() == usize::try_from(said.count())?, "{} heard here", here.len());
+    let first = usize::try_from(first)?;
+    let due = here.iter().skip(first).filter_map(|it| Some((it.at, said.due(it.number)?)));
+    let meanwhile = due.filter(|(_, due)| *due >= began && *due < until_then);
+    let waits: Vec<f64> =
+        meanwhile.map(|(at, due)| at.duration_since(due).as_secs_f64() * 1e3).collect();
+    ensure!(is_frozen || dropped < 0.5, "{dropped} dropped though the engine was there");
+    Ok(Seen {
+        p99_ms: stats::quantile(&waits, 0.99).context("nothing heard")?,
+        turn_ms: turn * 1e3,
+        growth_mb: stats::per(peak.saturating_sub(before), 1_000_000),
+        dropped,
+    })
+}

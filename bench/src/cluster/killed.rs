@@ -1,0 +1,120 @@
+//! Row `killed`: the engine dies under 10,000 broadcasts a second, and is back half a second later.
+
+use std::collections::HashSet;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use super::engine::Engine;
+use super::line::{Heard, Line, Said};
+use super::servers::{self, BODY, READY, gauge, is_up};
+use crate::rounds::served::Served;
+use crate::rounds::{Bench, Sample};
+use crate::stats;
+
+const ROOM: &str = "rooms:talk";
+/// Each millisecond.
+const MESSAGES: u32 = 10;
+const AWAY: Duration = Duration::from_millis(500);
+/// Before that and after it.
+const CALM: Duration = Duration::from_secs(2);
+/// What was said so long before the engine went was heard by then, or is a loss that nobody knows
+/// of. After the link is back there is as much for what waited.
+const UNDER_WAY: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(10);
+const LOST: &str = "simurgh_cluster_lost_total";
+
+/// When what was seen of the nodes after the engine was killed.
+struct Back {
+    /// The node that hears knows that it may have lost something.
+    known: Instant,
+    /// Both are up.
+    up: Instant,
+}
+
+pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let mut engine = Engine::start(bench)?;
+    let [one, two] = servers::pair(bench, &engine, "")?;
+    let there = Line::join(two.running.address, ROOM)?.listen()?;
+    let talker = Line::join(one.running.address, ROOM)?;
+    thread::sleep(CALM);
+    let (talk, here) = talker.talk(MESSAGES, BODY)?;
+    thread::sleep(CALM);
+    let lost_before = gauge(&two, LOST)?;
+    let killed = Instant::now();
+    engine.kill();
+    thread::sleep(AWAY);
+    engine.start_again()?;
+    let back = back(&one, &two, lost_before)?;
+    thread::sleep(CALM);
+    let said = talk.end()?;
+    thread::sleep(CALM);
+    let (here, there) = (here.end()?, there.end()?);
+    ensure!(here.len() == usize::try_from(said.count())?, "{} heard here", here.len());
+    let dropped = one.sum("simurgh_cluster_dropped_total")?;
+    let lost = lost(&there, &said, killed - UNDER_WAY..back.up + UNDER_WAY);
+    sample.put_count("killed_lost", lost.count);
+    sample.put_count("killed_unknown", lost.unknown);
+    sample.put_count("killed_twice", lost.twice);
+    sample.put_count("killed_out_of_order", lost.out_of_order);
+    sample.put("killed_dropped", dropped);
+    sample.put("killed_unheard", stats::per(lost.count, 1) - dropped);
+    let (known, up) = (back.known - killed, back.up - killed);
+    sample.put("killed_known_s", known.as_secs_f64());
+    sample.put("killed_up_s", up.as_secs_f64());
+    Ok(())
+}
+
+/// Looks until the node that hears knows of it, and both are up again.
+fn back(one: &Served, two: &Served, lost_before: f64) -> Result<Back> {
+    let (deadline, mut known) = (Instant::now() + READY, None);
+    loop {
+        if known.is_none() && gauge(two, LOST)? > lost_before {
+            known = Some(Instant::now());
+        }
+        if let (Some(known), true) = (known, is_up(one)? && is_up(two)?) {
+            return Ok(Back { known, up: Instant::now() });
+        }
+        let state = if known.is_some() { "not up" } else { "nothing is known of the loss" };
+        ensure!(Instant::now() < deadline, "{state} after {READY:?}");
+        thread::sleep(LOOK);
+    }
+}
+
+/// What came, held against what was said.
+struct Lost {
+    count: usize,
+    /// Of these what was due outside of the time in which nodes know that something may be lost.
+    unknown: usize,
+    twice: usize,
+    out_of_order: usize,
+}
+
+fn lost(heard: &[Heard], said: &Said, known: std::ops::Range<Instant>) -> Lost {
+    let mut found = HashSet::with_capacity(heard.len());
+    let twice = heard.iter().filter(|it| !found.insert(it.number)).count();
+    let pairs = heard.iter().zip(heard.iter().skip(1));
+    let out_of_order = pairs.filter(|(one, next)| next.number < one.number).count();
+    let missing: Vec<u32> = (0..said.count()).filter(|number| !found.contains(number)).collect();
+    let is_unknown = |number: &&u32| said.due(**number).is_none_or(|due| !known.contains(&due));
+    let unknown = missing.iter().filter(is_unknown).count();
+    Lost { count: missing.len(), unknown, twice, out_of_order }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_twice_or_late_is_told_apart() {
+        let began = Instant::now();
+        let said = Said::every_ms(began, 5, 2);
+        let heard = [0, 1, 4, 4, 7, 6].map(|number| Heard { number, at: began });
+        // Numbers 2 to 5 were due in these two milliseconds.
+        let ms = Duration::from_millis(1);
+        let lost = lost(&heard, &said, began + ms..began + 3 * ms);
+        assert_eq!((lost.count, lost.unknown), (5, 2), "2, 3, 5 and 8, 9");
+        assert_eq!((lost.twice, lost.out_of_order), (1, 1));
+    }
+}

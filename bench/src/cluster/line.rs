@@ -1,0 +1,283 @@
+//! One client each: a connection, somebody who talks in a steady pace, and a thread that notes when
+//! each of numbered messages came.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddrV4, TcpStream};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use rustix::net::sockopt;
+
+use crate::fleet::{check_upgrade, head_length};
+use crate::{frames, sys};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two looks whether to stop.
+const LOOK: Duration = Duration::from_millis(100);
+const TICK: Duration = Duration::from_millis(1);
+/// What its receive buffer is asked to be: what a member that does not read is sent at most.
+const SMALL: usize = 4_096;
+/// And while it does.
+const LARGE: usize = 1 << 20;
+
+/// A message that came.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Heard {
+    pub(super) number: u32,
+    pub(super) at: Instant,
+}
+
+/// A member of one topic.
+pub(super) struct Line {
+    stream: TcpStream,
+    topic: String,
+    input: Vec<u8>,
+}
+
+impl Line {
+    pub(super) fn join(server: SocketAddrV4, topic: &str) -> Result<Self> {
+        let stream = TcpStream::from(sys::dial(server, 0, true)?);
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut line = Self { stream, topic: topic.to_owned(), input: Vec::new() };
+        let path = "/socket/websocket?vsn=2.0.0";
+        line.stream.write_all(&frames::upgrade_request(path, &server.to_string(), ""))?;
+        let length = loop {
+            if let Some(length) = head_length(&line.input) {
+                break length;
+            }
+            line.read()?;
+        };
+        check_upgrade(line.input.get(..length).unwrap_or_default())?;
+        line.input.drain(..length);
+        let mut bytes = Vec::new();
+        let text = format!("[\"1\",\"1\",\"{topic}\",\"phx_join\",{{}}]");
+        frames::masked(frames::TEXT, text.as_bytes(), &mut bytes);
+        line.stream.write_all(&bytes)?;
+        let mut is_in = false;
+        while !is_in {
+            line.read()?;
+            line.messages(|payload| is_in |= contains(payload, b"\"status\":\"ok\""))?;
+        }
+        Ok(line)
+    }
+
+    /// Has it take little from now on, while it does not read.
+    pub(super) fn pause(&self) -> Result<()> {
+        Ok(sockopt::set_socket_recv_buffer_size(&self.stream, SMALL)?)
+    }
+
+    /// Reads some more; whether anything came before the time for that was over.
+    fn read(&mut self) -> Result<bool> {
+        let mut buf = [0; 64 << 10];
+        match self.stream.read(&mut buf) {
+            Ok(0) => Err(anyhow!("the server has cut a member of {}", self.topic)),
+            Ok(count) => {
+                self.input.extend_from_slice(buf.get(..count).unwrap_or_default());
+                Ok(true)
+            }
+            Err(error) if is_late(error.kind()) => Ok(false),
+            Err(error) => Err(error).with_context(|| format!("a member of {}", self.topic)),
+        }
+    }
+
+    /// Takes what is whole.
+    fn messages(&mut self, mut told: impl FnMut(&[u8])) -> Result<()> {
+        let mut used = 0;
+        while let Some(frame) = frames::frame(self.input.get(used..).unwrap_or_default()) {
+            ensure!(frame.opcode != frames::CLOSE, "{} was closed", self.topic);
+            used += frame.len;
+            told(frame.payload);
+        }
+        self.input.drain(..used);
+        Ok(())
+    }
+
+    /// Reads until so many broadcasts have come, and pauses again.
+    pub(super) fn read_broadcasts(&mut self, count: usize) -> Result<()> {
+        let mut found = 0;
+        sockopt::set_socket_recv_buffer_size(&self.stream, LARGE)?;
+        loop {
+            self.messages(|payload| found += usize::from(number(payload).is_some()))?;
+            if found >= count {
+                break;
+            }
+            ensure!(self.read()?, "{found} of {count} broadcasts have come");
+        }
+        ensure!(found == count, "{found} broadcasts in place of {count}");
+        self.pause()
+    }
+
+    /// Says as many messages as there are numbers, in one write.
+    fn say(&mut self, numbers: Range<u32>, body: &str) -> Result<()> {
+        let mut bytes = Vec::new();
+        for number in numbers {
+            let text = format!(
+                "[\"1\",\"2\",\"{}\",\"new:msg\",{{\"n\":{number},\"body\":\"{body}\"}}]",
+                self.topic
+            );
+            frames::masked(frames::TEXT, text.as_bytes(), &mut bytes);
+        }
+        self.stream.write_all(&bytes).context("the server does not read")
+    }
+
+    /// Splits it into who talks, so many messages each millisecond, and who listens.
+    pub(super) fn talk(self, each_ms: u32, body: usize) -> Result<(Talk, Ears)> {
+        let stream = self.stream.try_clone()?;
+        let mut line = Self { stream, topic: self.topic.clone(), input: Vec::new() };
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let body = "x".repeat(body);
+        let ears = self.listen()?;
+        let thread = thread::spawn(move || {
+            let (began, mut said) = (Instant::now(), Vec::new());
+            for tick in 0.. {
+                if stopped.load(Ordering::Relaxed) {
+                    break;
+                }
+                let due = began + TICK * tick;
+                if let Some(left) = due.checked_duration_since(Instant::now()) {
+                    thread::sleep(left);
+                }
+                line.say(tick * each_ms..(tick + 1) * each_ms, &body)?;
+                said.push(due.max(began));
+            }
+            Ok(Said { at: said, each_ms })
+        });
+        Ok((Talk { stop, thread }, ears))
+    }
+
+    /// Notes from now on what comes and when.
+    pub(super) fn listen(mut self) -> Result<Ears> {
+        self.stream.set_read_timeout(Some(LOOK))?;
+        let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&count));
+        let thread = thread::spawn(move || {
+            let mut heard = Vec::new();
+            loop {
+                let at = Instant::now();
+                let note = |payload: &[u8]| {
+                    heard.extend(number(payload).map(|number| Heard { number, at }));
+                };
+                self.messages(note)?;
+                counted.store(u64::try_from(heard.len())?, Ordering::Relaxed);
+                if !self.read()? && stopped.load(Ordering::Relaxed) {
+                    return Ok(heard);
+                }
+            }
+        });
+        Ok(Ears { stop, count, thread })
+    }
+}
+
+/// What was said, and when it was due.
+pub(super) struct Said {
+    at: Vec<Instant>,
+    each_ms: u32,
+}
+
+impl Said {
+    /// So many messages each millisecond, for so many of them.
+    #[cfg(test)]
+    pub(super) fn every_ms(began: Instant, ticks: u32, each_ms: u32) -> Self {
+        Self { at: (0..ticks).map(|tick| began + TICK * tick).collect(), each_ms }
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.at.len()).unwrap_or(u32::MAX).saturating_mul(self.each_ms)
+    }
+
+    /// When that number was due.
+    pub(super) fn due(&self, number: u32) -> Option<Instant> {
+        self.at.get(usize::try_from(number / self.each_ms).ok()?).copied()
+    }
+}
+
+/// Somebody who talks.
+pub(super) struct Talk {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Said>>,
+}
+
+impl Talk {
+    pub(super) fn end(self) -> Result<Said> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow!("who talks has panicked"))?
+    }
+}
+
+/// Somebody who listens.
+pub(super) struct Ears {
+    stop: Arc<AtomicBool>,
+    count: Arc<AtomicU64>,
+    thread: JoinHandle<Result<Vec<Heard>>>,
+}
+
+impl Ears {
+    /// Messages so far.
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// All it has heard, once nothing more comes.
+    pub(super) fn end(self) -> Result<Vec<Heard>> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow!("who listens has panicked"))?
+    }
+}
+
+fn is_late(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|it| it == part)
+}
+
+/// The number of a broadcast: `[null,null,"topic","new:msg",{"n":17,…`.
+pub(super) fn number(payload: &[u8]) -> Option<u32> {
+    const HEAD: &[u8] = b"\"new:msg\",{\"n\":";
+    // All that stands before it is short.
+    let front = payload.get(..payload.len().min(96))?;
+    let at = front.windows(HEAD.len()).position(|it| it == HEAD)? + HEAD.len();
+    let digits = front.get(at..)?.iter().take_while(|byte| byte.is_ascii_digit());
+    let mut digits = digits.peekable();
+    digits.peek()?;
+    digits.try_fold(0_u32, |number, digit| {
+        number.checked_mul(10)?.checked_add(u32::from(digit - b'0'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broadcast_has_its_number_and_nothing_else_has() {
+        let said = br#"[null,null,"rooms:a","new:msg",{"n":1207,"body":"x"}]"#;
+        assert_eq!(number(said), Some(1_207));
+        for other in [
+            br#"["1","2","rooms:a","phx_reply",{"status":"ok","response":{}}]"#.as_slice(),
+            br#"[null,null,"rooms:a","new:msg",{"body":"x"}]"#,
+            br#"[null,null,"rooms:a","new:msg",{"n":"x"}]"#,
+            br#"[null,null,"rooms:a","new:msg",{"n":99999999999}]"#,
+            b"",
+        ] {
+            assert_eq!(number(other), None, "{}", String::from_utf8_lossy(other));
+        }
+    }
+
+    #[test]
+    fn each_number_was_due_in_its_millisecond() {
+        let began = Instant::now();
+        let said = Said::every_ms(began, 2, 10);
+        assert_eq!(
+            (said.count(), said.due(9), said.due(10)),
+            (20, Some(began), Some(began + TICK))
+        );
+        assert_eq!(said.due(20), None);
+    }
+}

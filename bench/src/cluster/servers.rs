@@ -1,0 +1,158 @@
+//! The nodes: what they serve, when they are ready, and what they say of themselves.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::engine::Engine;
+use crate::rounds::Bench;
+use crate::rounds::served::Served;
+use crate::target::metric;
+
+/// How long nodes may take to find the engine and each other.
+pub(super) const READY: Duration = Duration::from_secs(20);
+/// Until what was published has gone everywhere, and servers rest.
+pub(super) const QUIET: Duration = Duration::from_millis(300);
+/// Until an allocator has given back what it means to give back, and gauges are of this state.
+pub(super) const CALM: Duration = Duration::from_secs(4);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+/// Bytes of a broadcast's body.
+pub(super) const BODY: usize = 180;
+/// Messages of a request.
+const BATCH: usize = 1_000;
+
+/// What a node is like.
+#[derive(Clone, Copy)]
+pub(super) struct How<'a> {
+    /// Without one it is alone.
+    pub(super) engine: Option<&'a Engine>,
+    pub(super) name: &'a str,
+    pub(super) shards: u32,
+    /// Lines above all tables.
+    pub(super) settings: &'a str,
+    /// Lines of the table of the cluster.
+    pub(super) cluster: &'a str,
+    /// Whether members are tracked.
+    pub(super) presence: bool,
+}
+
+impl<'a> How<'a> {
+    /// A node with one shard and nothing special.
+    pub(super) fn new(engine: Option<&'a Engine>, name: &'a str) -> Self {
+        Self { engine, name, shards: 1, settings: "", cluster: "", presence: false }
+    }
+
+    /// What is served: rooms in which what one says is heard by all.
+    fn text(&self) -> String {
+        let Self { name, settings, cluster, .. } = self;
+        let table = self.engine.map(|engine| {
+            let url = engine.url();
+            format!(
+                "[cluster]\nengine = \"nats\"\nname = \"{name}\"\nservers = [\"{url}\"]\n\
+                 required = \"10s\"\n{cluster}\n"
+            )
+        });
+        let presence = if self.presence { "presence = true\n" } else { "" };
+        format!(
+            "{settings}\n{}[[channel]]\ntopic = \"rooms:*\"\njoin_reply = {{}}\n{presence}\
+             [[channel.event]]\nname = \"new:msg\"\nbroadcast = \"all\"\n",
+            table.unwrap_or_default()
+        )
+    }
+
+    pub(super) fn start(&self, bench: &Bench<'_>) -> Result<Served> {
+        Served::start(bench, &self.text(), self.shards).with_context(|| self.name.to_owned())
+    }
+}
+
+/// Waits until it is so.
+pub(super) fn until(
+    what: &str,
+    within: Duration,
+    mut is_so: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let deadline = Instant::now() + within;
+    while !is_so()? {
+        ensure!(Instant::now() < deadline, "{what}: not within {within:?}");
+        thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// A metric of the whole node, labels included in its name.
+pub(super) fn gauge(served: &Served, name: &str) -> Result<f64> {
+    metric(&served.running.metrics()?, name).with_context(|| format!("no {name} in /metrics"))
+}
+
+/// Whether a node has its link, and has said all it had to say.
+pub(super) fn is_up(served: &Served) -> Result<bool> {
+    Ok(gauge(served, "simurgh_cluster_state{state=\"up\"}")? > 0.5)
+}
+
+/// Waits until all have a link and know each other.
+pub(super) fn together(nodes: &[&Served]) -> Result<()> {
+    let others = crate::stats::per(nodes.len() - 1, 1);
+    for node in nodes {
+        until("the nodes know each other", READY, || {
+            let alive = gauge(node, "simurgh_cluster_nodes{state=\"alive\"}")?;
+            Ok(is_up(node)? && alive >= others)
+        })?;
+    }
+    Ok(())
+}
+
+/// Two nodes of one cluster.
+pub(super) fn pair(bench: &Bench<'_>, engine: &Engine, settings: &str) -> Result<[Served; 2]> {
+    let start = |name| How { settings, ..How::new(Some(engine), name) }.start(bench);
+    let nodes = [start("one")?, start("two")?];
+    together(&nodes.each_ref())?;
+    Ok(nodes)
+}
+
+/// Waits until the node has handed over what others are to hear.
+pub(super) fn handed_over(served: &Served) -> Result<()> {
+    until("the outbox is empty", READY, || {
+        let lines = served.running.metrics()?;
+        let of = |name: &str| metric(&lines, name).with_context(|| format!("no {name}"));
+        Ok(of("simurgh_cluster_outbox_bytes")? < 1.0 && of("simurgh_cluster_under_way")? < 1.0)
+    })
+}
+
+/// What a back end publishes: numbered as messages of clients are, all with the same number.
+fn payload() -> String {
+    format!("{{\"n\":0,\"body\":\"{}\"}}", "x".repeat(BODY))
+}
+
+/// Publishes so many broadcasts on one topic, as a back end does, in requests of a thousand.
+pub(super) fn publish(served: &Served, topic: &str, count: usize) -> Result<()> {
+    let payload = payload();
+    let message = format!("{{\"topic\":\"{topic}\",\"event\":\"new:msg\",\"payload\":{payload}}}");
+    let mut left = count;
+    while left > 0 {
+        let some = left.min(BATCH);
+        left -= some;
+        let messages = vec![message.as_str(); some].join(",");
+        served.post("/api/broadcast", &format!("{{\"messages\":[{messages}]}}"))?;
+    }
+    Ok(())
+}
+
+/// Bytes of the envelope of one of these (simurgh-cluster's documentation: the envelope).
+pub(super) fn envelope_bytes(topic: &str) -> usize {
+    let (head, topic_and_items, flags) = (20, 2 + topic.len() + 2, 1);
+    head + topic_and_items + flags + 1 + "new:msg".len() + 4 + payload().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::line::number;
+
+    #[test]
+    fn what_is_published_is_numbered() {
+        let said = format!("[null,null,\"rooms:a\",\"new:msg\",{}]", payload());
+        assert_eq!(number(said.as_bytes()), Some(0));
+    }
+}

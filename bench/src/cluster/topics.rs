@@ -1,0 +1,60 @@
+//! Row `topics`: a node whose members are in 100,000 topics, each alone.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::engine::Engine;
+use super::servers::{CALM, How, READY, gauge, until};
+use crate::members::Clients;
+use crate::rounds::served::Served;
+use crate::rounds::{Bench, Sample};
+use crate::stats;
+
+/// Topics of each client.
+const TOPICS: usize = 10;
+
+pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let count = if bench.options.short { 1_000 } else { 10_000 };
+    let without = {
+        let alone = How::new(None, "alone").start(bench)?;
+        let _clients = in_all_topics(&alone, count)?;
+        alone.resident()?
+    };
+    let mut engine = Engine::start(bench)?;
+    let node = How::new(Some(&engine), "node").start(bench)?;
+    let mut clients = in_all_topics(&node, count)?;
+    let (with, topics) = (node.resident()?, stats::per(count * TOPICS, 1));
+    sample.put("topics_mb", (stats::per(with, 1) - stats::per(without, 1)) / 1e6);
+    // What each topic may take is in the limit by their number.
+    let allowed = 60.0 + 120.0 * topics / 1e6;
+    sample.put("topics_share", (stats::per(with, 1) - stats::per(without, 1)) / 1e6 / allowed);
+    let interests = node.sum("simurgh_cluster_interests")?;
+    sample.put("topics_interests", interests);
+    sample.put("topics_whole", gauge(&node, "simurgh_cluster_interests{kind=\"whole\"}")?);
+    // Until the engine has all interests again, and the node is up.
+    let links = gauge(&node, "simurgh_cluster_reconnects_total")?;
+    engine.kill();
+    engine.start_again()?;
+    let began = Instant::now();
+    until("the node is up again", READY, || {
+        let lines = node.running.metrics()?;
+        let of = |name: &str| crate::target::metric(&lines, name).context("no metric");
+        let is_new = of("simurgh_cluster_reconnects_total")? > links;
+        Ok(is_new && of("simurgh_cluster_state{state=\"up\"}")? > 0.5)
+    })?;
+    sample.put("topics_ready_s", began.elapsed().as_secs_f64());
+    clients.rest(Duration::from_millis(100))?;
+    Ok(())
+}
+
+/// Clients who are in all the topics there are, and rest.
+fn in_all_topics(served: &Served, count: usize) -> Result<Clients> {
+    let mut clients = served.clients()?;
+    clients.open(count)?;
+    for nth in 0..TOPICS {
+        clients.join_all(|index| format!("rooms:{nth}-{index}"))?;
+    }
+    clients.rest(CALM)?;
+    Ok(clients)
+}
