@@ -39,8 +39,8 @@ simurgh-bench history [--only ROW,...] [--runs 3] [--short] [--server-bin PATH] 
     what it costs that broadcasts are kept and clients resume, beside a server without history
     --only     kept | members | broadcast | hop | storm | topics | drops (that only if it is named)
 simurgh-bench cluster [--only ROW,...] [--runs 3] [--short] [--server-bin PATH] [--out DIR]
-    what it costs to be one of several nodes, beside a bare async-nats client and beside one node, and
-    what is lost when the engine or a node goes; SIMURGH_NATS_SERVER names the engine
+    what it costs to be one of several nodes, beside a bare async-nats client and beside one node,
+    and what is lost when the engine or a node goes; SIMURGH_NATS_SERVER names the engine
     --only     receive | publish | delay | fanout | topics | frozen | killed | presences
 simurgh-bench crowd --server IP:PORT
     clients of it that do what lines of the input say
@@ -209,19 +209,25 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
     if let Some(unknown) = options.keys().next() {
         bail!("unknown option --{unknown}\n{USAGE}");
     }
-    ensure!(quick.is_empty() || matches!(command, Command::Load(_)), "--quick goes with load");
+    check(&command, !quick.is_empty(), is_short)?;
+    Ok(command)
+}
+
+/// Whether what was asked for goes together.
+fn check(command: &Command, is_quick: bool, is_short: bool) -> Result<()> {
+    ensure!(!is_quick || matches!(command, Command::Load(_)), "--quick goes with load");
     let takes_short = matches!(
         command,
         Command::Fairness(_) | Command::Presence(_) | Command::History(_) | Command::Cluster(_)
     );
     ensure!(takes_short || !is_short, "--short goes with fairness, presence, history and cluster");
-    if let Command::Run(Run { only: Some(only), .. }) = &command {
+    if let Command::Run(Run { only: Some(only), .. }) = command {
         ensure!(MEASURES.contains(&only.as_str()), "--only takes one of {}", MEASURES.join(", "));
     }
-    if let Command::Run(Run { runs, clients, .. }) = &command {
+    if let Command::Run(Run { runs, clients, .. }) = command {
         ensure!(*runs > 0 && *clients > 1, "at least one run of two clients");
     }
-    Ok(command)
+    Ok(())
 }
 
 /// All words before `--`, as text, and those behind it.

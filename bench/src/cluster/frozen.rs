@@ -20,8 +20,8 @@ const MESSAGES: u32 = 10;
 const BODY: usize = 700;
 /// Before anything is looked at.
 const WARM_UP: Duration = Duration::from_secs(3);
-/// What the outbox holds at most, by default: broadcasts, and what it has handed over and the engine
-/// has not confirmed.
+/// What the outbox holds at most, by default: broadcasts, and what it has handed over and the
+/// engine has not confirmed.
 const BOUNDS_MB: f64 = 8.388_608 + 1.048_576;
 
 /// What was seen of one node.

@@ -19,10 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_millis(1);
-/// What its receive buffer is asked to be: what a member that does not read is sent at most.
-const SMALL: usize = 4_096;
-/// And while it does.
-const LARGE: usize = 1 << 20;
+/// What its receive buffer is asked to be: a few segments of the loopback's 64 kB. With less a
+/// sender waits for its timers; without a limit it grows to megabytes.
+const SMALL: usize = 200 << 10;
 
 /// A message that came.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,8 +64,8 @@ impl Line {
         Ok(line)
     }
 
-    /// Has it take little from now on, while it does not read.
-    pub(super) fn pause(&self) -> Result<()> {
+    /// Has it take little while it does not read.
+    pub(super) fn take_little(&self) -> Result<()> {
         Ok(sockopt::set_socket_recv_buffer_size(&self.stream, SMALL)?)
     }
 
@@ -96,10 +95,9 @@ impl Line {
         Ok(())
     }
 
-    /// Reads until so many broadcasts have come, and pauses again.
+    /// Reads until so many broadcasts have come.
     pub(super) fn read_broadcasts(&mut self, count: usize) -> Result<()> {
         let mut found = 0;
-        sockopt::set_socket_recv_buffer_size(&self.stream, LARGE)?;
         loop {
             self.messages(|payload| found += usize::from(number(payload).is_some()))?;
             if found >= count {
@@ -108,7 +106,7 @@ impl Line {
             ensure!(self.read()?, "{found} of {count} broadcasts have come");
         }
         ensure!(found == count, "{found} broadcasts in place of {count}");
-        self.pause()
+        Ok(())
     }
 
     /// Says as many messages as there are numbers, in one write.

@@ -26,7 +26,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let engine = Engine::start(bench)?;
     let [one, two] = servers::pair(bench, &engine, PATIENT)?;
     let mut member = Line::join(two.running.address, ROOM)?;
-    member.pause()?;
+    member.take_little()?;
     let mut peer = Helper::peer(&engine)?;
     // Whatever the bucket.
     peer.ask(&format!("hear simurgh.b.*.*.{OTHER}"))?;

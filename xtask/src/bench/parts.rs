@@ -83,7 +83,7 @@ fn history(session: &mut Session) -> Result<Vec<Measure>, String> {
     in_rounds(session, "history")
 }
 
-/// Several nodes beside one, and beside a bare client of their engine. Three rounds take some twelve
+/// Several nodes beside one, and beside a bare client of their engine. Three rounds take some ten
 /// minutes.
 fn cluster(session: &mut Session) -> Result<Vec<Measure>, String> {
     session.engine = Some(crate::engine::installed()?);
