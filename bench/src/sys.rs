@@ -94,6 +94,16 @@ impl Cpu {
         Ok(Self(threads))
     }
 
+    /// The threads alone whose name begins so.
+    pub(crate) fn of_threads(pid: u32, name: &str) -> Result<Self> {
+        let mut all = Self::of(pid)?;
+        all.0.retain(|tid, _| {
+            let comm = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
+            comm.is_ok_and(|it| it.starts_with(name))
+        });
+        Ok(all)
+    }
+
     /// Nanoseconds run since `earlier`, and the threads that ended in between (their last run time
     /// is lost, so the caller must say so).
     pub(crate) fn since(&self, earlier: &Self) -> (u64, usize) {

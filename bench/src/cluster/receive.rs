@@ -1,5 +1,6 @@
-//! Row `receive`: what a broadcast of another node costs until it is in the shard's log, beside a
-//! bare client that is told of such an envelope.
+//! Row `receive`: what a broadcast of another node costs until a shard has it, which is the CPU of
+//! the cluster's thread, beside a bare client that is told of such an envelope. What the shard does
+//! with it, its log and its member's frame, it does with every broadcast; it is shown as well.
 
 use std::thread;
 
@@ -10,8 +11,10 @@ use super::helper::{Helper, number};
 use super::line::Line;
 use super::servers::{self, QUIET};
 use crate::rounds::{Bench, Sample};
-use crate::stats;
+use crate::{stats, sys};
 
+/// As the thread of the node is named that has the link.
+const THREAD: &str = "simurgh-cluster";
 /// Blocks, in turn to the node and to the bare client, and broadcasts of each.
 const BLOCKS: usize = 16;
 const BLOCK: usize = 20_000;
@@ -32,15 +35,16 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     peer.ask(&format!("hear simurgh.b.*.*.{OTHER}"))?;
     thread::sleep(servers::CALM);
     let blocks = if bench.options.short { BLOCKS / 4 } else { BLOCKS };
-    let (mut node_ns, mut bare_ns) = (Vec::new(), Vec::new());
+    let (mut node_ns, mut whole_ns, mut bare_ns) = (Vec::new(), Vec::new(), Vec::new());
     for block in 0..blocks {
         let heard = block % 4 == 1 || block % 4 == 2;
-        let (node, bare) = (two.cpu()?, peer.cpu()?);
+        let thread = || sys::Cpu::of_threads(two.running.pid(), THREAD);
+        let (node, before, bare) = (two.cpu()?, thread()?, peer.cpu()?);
         servers::publish(&one, if heard { OTHER } else { ROOM }, BLOCK)?;
         thread::sleep(QUIET);
-        let cost = match heard {
-            true => peer.cpu()?.since(&bare).0,
-            false => two.spent(&node)?,
+        let (cost, whole) = match heard {
+            true => (peer.cpu()?.since(&bare).0, 0),
+            false => (thread()?.since(&before).0, two.spent(&node)?),
         };
         if !heard {
             // What it has not read is in the log; that it comes out of there is not measured.
@@ -51,6 +55,9 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         if block > 1 {
             let costs = if heard { &mut bare_ns } else { &mut node_ns };
             costs.push(stats::per(cost, 1) / stats::per(BLOCK, 1));
+            if !heard {
+                whole_ns.push(stats::per(whole, 1) / stats::per(BLOCK, 1));
+            }
         }
     }
     let heard = number(&peer.ask("heard")?, "heard")?;
@@ -59,6 +66,8 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let medians = stats::median(&node_ns).zip(stats::median(&bare_ns));
     let (node, bare) = medians.context("nothing measured")?;
     sample.put("receive_ns", node);
+    let whole = stats::median(&whole_ns).context("nothing measured")?;
+    sample.put("receive_whole_ns", whole);
     sample.put("receive_bare_ns", bare);
     sample.put("receive_ratio", node / bare);
     Ok(())

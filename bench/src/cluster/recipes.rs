@@ -11,7 +11,8 @@ pub(super) const RECIPES: &[Recipe] = &[
         3,
         Some(1.6),
     ),
-    ("receive", "receive_ns", "node CPU per broadcast of another node", "ns", 0, None),
+    ("receive", "receive_ns", "CPU of the node's thread per broadcast of another", "ns", 0, None),
+    ("receive", "receive_whole_ns", "the whole node, log and frame included", "ns", 0, None),
     ("receive", "receive_bare_ns", "CPU of the bare client per message received", "ns", 0, None),
     (
         "publish",
