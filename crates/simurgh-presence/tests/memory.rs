@@ -1,6 +1,7 @@
 //! What an entry costs beside the texts of its key and meta, and that nothing stays of a crowd.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use libtest_mimic::{Arguments, Trial};
 use simurgh_presence::{Meta, Owner, PhxRefs, Table};
 
 #[global_allocator]
@@ -54,8 +55,6 @@ fn bytes_an_entry(members: u64) -> usize {
     (all - texts).div_ceil(members as usize)
 }
 
-/// One test: the allocator counts for the whole process.
-#[test]
 fn an_entry_costs_what_is_promised_and_nothing_stays() {
     let _profiler = dhat::Profiler::builder().testing().build();
     for (members, bytes_max) in
@@ -86,6 +85,16 @@ fn an_entry_costs_what_is_promised_and_nothing_stays() {
     }
     topic.told();
     assert_eq!((heap() - before, topic.table.heap_bytes()), (0, 0));
-    // Not earlier: what is printed is kept by the test's own thread.
     println!("{full} B with 18,000, {few} B with 100 of them left");
+}
+
+/// The allocator counts for the whole process, and a harness with threads allocates when it likes:
+/// one test, on the main thread.
+fn main() {
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    let test = Trial::test("an_entry_costs_what_is_promised_and_nothing_stays", || {
+        an_entry_costs_what_is_promised_and_nothing_stays();
+        Ok(())
+    });
+    libtest_mimic::run(&arguments, vec![test]).exit()
 }

@@ -32,9 +32,9 @@ use crate::hub::Hub;
 use crate::secret;
 use crate::socket::Mount;
 
-/// Workers of the cluster's runtime. One: what the adapter reads and writes it does when it is asked
-/// for events, and memory that is always of one thread is found again. With two a publish took
-/// three times the CPU.
+/// Workers of the cluster's runtime. One: the adapter reads and writes when it is asked for
+/// events, and memory that is always of one thread is found again. With two a publish took three
+/// times the CPU.
 const WORKERS: usize = 1;
 /// How often it is looked whether there is a link that is required.
 const LOOK: Duration = Duration::from_millis(10);
