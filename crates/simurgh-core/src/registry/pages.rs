@@ -40,19 +40,21 @@ impl<T> Pages<T> {
     }
 
     /// Adds an element at the end; it comes back when there is no memory left.
+    #[inline(always)]
     pub(crate) fn push(&mut self, value: T) -> Result<(), T> {
         if self.first.len() < PAGE {
             self.first.push(value);
             return Ok(());
         }
-        let value = match self.more.last_mut() {
-            Some(last) => match last.push(value) {
-                Ok(()) => return Ok(()),
-                Err(value) if last.len() < PAGE => return Err(value),
-                Err(value) => value,
-            },
-            None => value,
-        };
+        match self.more.last_mut() {
+            Some(last) if last.len() < PAGE => last.push(value),
+            _ => self.push_page(value),
+        }
+    }
+
+    /// Adds a page with one element.
+    #[cold]
+    fn push_page(&mut self, value: T) -> Result<(), T> {
         let mut page = Page::new();
         page.push(value)?;
         self.more.push(page);

@@ -36,7 +36,7 @@ impl Sockets for Transport<'_> {
         self.io.clock_ns()
     }
 
-    #[inline]
+    #[inline(always)]
     fn socket(&self, key: Key) -> Option<&Socket> {
         self.io.conn_ref(key).map(|conn| &conn.socket)
     }
