@@ -7,9 +7,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::engine::Engine;
 use super::helper::Helper;
+use super::receive::THREAD;
 use super::servers::{self, How, QUIET, gauge};
 use crate::rounds::{Bench, Sample};
-use crate::stats;
+use crate::{stats, sys};
 
 /// Blocks, in turn with the cluster, without it, and of the bare client; broadcasts of each.
 const BLOCKS: usize = 24;
@@ -25,6 +26,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let bytes = servers::envelope_bytes(ROOM);
     let blocks = if bench.options.short { BLOCKS / 4 } else { BLOCKS };
     let mut costs: [Vec<f64>; 3] = Default::default();
+    let mut of_thread = Vec::new();
     for block in 0..blocks {
         let who = block % 3;
         let cost = if who == 2 {
@@ -34,9 +36,14 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
             peer.cpu()?.since(&before).0
         } else {
             let served = if who == 0 { &one } else { &alone };
-            let before = served.cpu()?;
+            let thread = || sys::Cpu::of_threads(served.running.pid(), THREAD);
+            let (before, thread_before) = (served.cpu()?, thread()?);
             servers::publish(served, ROOM, BLOCK)?;
             thread::sleep(QUIET);
+            if who == 0 && block > 2 {
+                let spent = thread()?.since(&thread_before).0;
+                of_thread.push(stats::per(spent, 1) / stats::per(BLOCK, 1));
+            }
             served.spent(&before)?
         };
         // The first of each warms up.
@@ -44,14 +51,18 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
             costs.push(stats::per(cost, 1) / stats::per(BLOCK, 1));
         }
     }
-    servers::handed_over(&one)?;
-    let (published, wanted) = (
-        gauge(&one, "simurgh_cluster_published_total{kind=\"broadcast\"}")?,
-        stats::per(blocks / 3 * BLOCK, 1),
-    );
+    // A node shows what it has counted once a second.
+    let wanted = stats::per(blocks / 3 * BLOCK, 1);
+    servers::until(&format!("{wanted} are published"), servers::READY, || {
+        Ok(gauge(&one, "simurgh_cluster_published_total{kind=\"broadcast\"}")? >= wanted)
+    })?;
+    let published = gauge(&one, "simurgh_cluster_published_total{kind=\"broadcast\"}")?;
     ensure!((published - wanted).abs() < 0.5, "{published} of {wanted} were published");
     let [with, without, bare] = costs.map(|it| stats::median(&it).context("nothing measured"));
     let (with, without, bare) = (with?, without?, bare?);
+    let of_thread = stats::median(&of_thread).context("nothing measured")?;
+    sample.put("publish_thread_ns", of_thread);
+    sample.put("publish_thread_ratio", of_thread / bare);
     sample.put("publish_ns", with - without);
     sample.put("publish_with_ns", with);
     sample.put("publish_without_ns", without);

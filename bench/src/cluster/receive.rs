@@ -14,7 +14,7 @@ use crate::rounds::{Bench, Sample};
 use crate::{stats, sys};
 
 /// As the thread of the node is named that has the link.
-const THREAD: &str = "simurgh-cluster";
+pub(super) const THREAD: &str = "simurgh-cluster";
 /// Blocks, in turn to the node and to the bare client, and broadcasts of each.
 const BLOCKS: usize = 16;
 const BLOCK: usize = 20_000;

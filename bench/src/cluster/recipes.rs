@@ -23,6 +23,8 @@ pub(super) const RECIPES: &[Recipe] = &[
         Some(1.6),
     ),
     ("publish", "publish_ns", "node CPU per broadcast beyond one without a cluster", "ns", 0, None),
+    ("publish", "publish_thread_ns", "of the node's CPU that of its thread", "ns", 0, None),
+    ("publish", "publish_thread_ratio", "the same ÷ a bare client's publish", "", 3, None),
     ("publish", "publish_without_ns", "node CPU per broadcast without a cluster", "ns", 0, None),
     ("publish", "publish_bare_ns", "CPU of the bare client per message published", "ns", 0, None),
     (

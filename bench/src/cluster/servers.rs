@@ -111,15 +111,6 @@ pub(super) fn pair(bench: &Bench<'_>, engine: &Engine, settings: &str) -> Result
     Ok(nodes)
 }
 
-/// Waits until the node has handed over what others are to hear.
-pub(super) fn handed_over(served: &Served) -> Result<()> {
-    until("the outbox is empty", READY, || {
-        let lines = served.running.metrics()?;
-        let of = |name: &str| metric(&lines, name).with_context(|| format!("no {name}"));
-        Ok(of("simurgh_cluster_outbox_bytes")? < 1.0 && of("simurgh_cluster_under_way")? < 1.0)
-    })
-}
-
 /// What a back end publishes: numbered as messages of clients are, all with the same number.
 fn payload() -> String {
     format!("{{\"n\":0,\"body\":\"{}\"}}", "x".repeat(BODY))

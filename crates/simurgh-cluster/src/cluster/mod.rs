@@ -187,6 +187,8 @@ pub struct Cluster<A> {
     name: Box<str>,
     version: Box<str>,
     prefix: Prefix,
+    /// The topic of the last broadcast, and where those go.
+    last_topic: Option<(Box<str>, Subject)>,
     settings: Vec<(Box<str>, u64)>,
     envelopes: (u8, u8),
     interests: Interests,
@@ -238,6 +240,7 @@ impl<A: Adapter> Cluster<A> {
             adapter,
             me,
             prefix,
+            last_topic: None,
             settings,
             envelopes,
             interests: Interests::new(&interests, seed),

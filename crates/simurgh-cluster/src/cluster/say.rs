@@ -14,7 +14,7 @@ use crate::envelope::{Draft, EncodeError, Header, Item, Kind, stamped};
 use crate::node_id::NodeId;
 use crate::outbox::{Class, OUTBOX_ENTRY_BYTES};
 use crate::presence::{ask_drafts, delta_drafts, state_drafts};
-use crate::subject::{Space, Subject};
+use crate::subject::{Space, Subject, TOKEN_BYTES_MAX};
 
 /// How long after a link is made it is not known yet who else is there.
 const UNKNOWN_NS: u64 = 300_000_000;
@@ -33,9 +33,22 @@ impl<A: Adapter> Cluster<A> {
         time: Time,
     ) -> Result<(), EncodeError> {
         let draft = Draft::broadcast(self.me, topic, item)?;
-        let to = self.prefix.topic(Space::Broadcast, topic);
+        let to = self.broadcasts_of(topic);
         self.push(Class::Plain, to, draft, time);
         Ok(())
+    }
+
+    /// Where the broadcasts of a topic go: it is often that of the last one.
+    fn broadcasts_of(&mut self, topic: &str) -> Subject {
+        if let Some((last, subject)) = &self.last_topic
+            && **last == *topic
+        {
+            return subject.clone();
+        }
+        let subject = self.prefix.topic(Space::Broadcast, topic);
+        let is_short = topic.len() <= TOKEN_BYTES_MAX;
+        self.last_topic = is_short.then(|| (topic.into(), subject.clone()));
+        subject
     }
 
     /// A broadcast for the members of its topic on one other node.
