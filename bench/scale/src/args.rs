@@ -78,6 +78,9 @@ pub struct LoadOptions {
     /// Messages that each keeps
     #[arg(long, value_parser = number)]
     kept_count: Option<f64>,
+    /// Seconds for which it does
+    #[arg(long, value_parser = number)]
+    kept_age: Option<f64>,
     /// Who publishes
     #[arg(long)]
     from: Option<Publisher>,
@@ -177,6 +180,7 @@ impl LoadOptions {
             self.session,
             self.kept,
             self.kept_count,
+            self.kept_age,
             self.mixed,
         ];
         numbers.iter().all(Option::is_none) && self.from.is_none() && self.spread.is_none()
@@ -194,6 +198,7 @@ impl LoadOptions {
         set(&mut load.session, self.session);
         set(&mut load.kept, self.kept);
         set(&mut load.kept_count, self.kept_count);
+        set(&mut load.kept_age, self.kept_age);
         set(&mut load.mixed, self.mixed);
         set(&mut load.from, self.from);
         set(&mut load.spread, self.spread);

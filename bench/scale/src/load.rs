@@ -67,6 +67,9 @@ pub struct Load {
     /// Messages that each of these keeps.
     #[serde(default = "kept_count")]
     pub kept_count: f64,
+    /// Seconds for which it does.
+    #[serde(default = "kept_age")]
+    pub kept_age: f64,
     /// Who publishes.
     #[serde(default)]
     pub from: Publisher,
@@ -80,6 +83,10 @@ pub struct Load {
 
 fn kept_count() -> f64 {
     100.0
+}
+
+fn kept_age() -> f64 {
+    300.0
 }
 
 impl Load {
@@ -124,6 +131,7 @@ impl Load {
             ("hot_size", self.hot_size),
             ("hot_rate", self.hot_rate),
             ("kept_count", self.kept_count),
+            ("kept_age", self.kept_age),
         ];
         for (name, value) in others {
             ensure!(value.is_finite() && value >= 0.0, "{}: {name} is {value}", self.name);
@@ -162,6 +170,11 @@ impl Load {
     /// What presences of these members tell members: each change to all of the room.
     pub fn presence_delivered(&self) -> f64 {
         self.presence_changes() * self.room_size
+    }
+
+    /// Messages that a kept room holds.
+    pub fn kept_each(&self) -> f64 {
+        self.kept_count.min(self.rate * self.kept_age)
     }
 
     /// Members of the largest topic.

@@ -146,8 +146,13 @@ impl Brokers {
             cores(*servers) <= room * servers
                 && bits(*servers) <= machines.broker_bits * machines.fill * 2.0
         };
-        let all = std::iter::successors(Some(SERVERS_MIN), |it| Some(it + 1.0));
-        let found = all.take_while(|it| *it <= SERVERS_MAX).find(fits);
+        let all = || {
+            let all = std::iter::successors(Some(SERVERS_MIN), |it| Some(it + 1.0));
+            all.take_while(|it| *it <= SERVERS_MAX)
+        };
+        // More of them, where that makes their busiest connection less busy.
+        let calm = |it: &f64| fits(it) && site.connection(*it) <= machines.fill;
+        let found = all().find(calm).or_else(|| all().find(fits));
         let servers = found.unwrap_or(SERVERS_MAX);
         let interests = site.interests(servers);
         Self {

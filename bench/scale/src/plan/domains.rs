@@ -80,7 +80,7 @@ impl Storm {
 pub struct Domain {
     /// What.
     pub name: &'static str,
-    /// Nodes that are gone with it.
+    /// Nodes that are gone with it, or lose their link.
     pub nodes: f64,
     /// Clients that have to come back.
     pub clients: f64,
@@ -88,35 +88,29 @@ pub struct Domain {
     pub more: f64,
     /// Seconds until these are served, from when they come.
     pub seconds: f64,
-    /// What else is to be known.
-    pub then: &'static str,
 }
 
 /// What may fail.
 pub fn domains(plan: &Plan, prices: &Prices) -> Vec<Domain> {
     let machines = &plan.machines;
-    let servers = plan.brokers.servers.unwrap_or(f64::NAN);
-    let per_broker = plan.nodes / plan.servers.unwrap_or(f64::NAN);
-    let of = |name, nodes: f64, then| {
+    let of = |name, nodes: f64| {
         let left = plan.nodes - nodes;
         let clients = plan.load.clients * nodes / plan.nodes;
         let seconds = Storm::new(plan, prices, clients / left).seconds();
-        Domain { name, nodes, clients, more: nodes / left, seconds, then }
+        Domain { name, nodes, clients, more: nodes / left, seconds }
     };
-    let silent =
-        |name, then| Domain { name, nodes: 0.0, clients: 0.0, more: 0.0, seconds: 0.0, then };
-    let mut all = vec![
-        of("a node", 1.0, "its presences leave after 30 s, or when it says bye"),
-        of("a rack", machines.rack.min(plan.nodes - 1.0), "the same, on the same second"),
-    ];
+    let mut all = vec![of("a node", 1.0), of("a rack", machines.rack.min(plan.nodes - 1.0))];
     if machines.regions > 1.0 {
-        let nodes = plan.nodes / machines.regions;
-        all.push(of("a region", nodes, "what the plan is sized for; see the storm"));
+        all.push(of("a region", plan.nodes / machines.regions));
     }
-    let broker = silent("a broker", "its nodes go to another: 0.1–5 s in which they hear nobody");
-    all.push(Domain { nodes: per_broker, more: 1.0 / (servers - 1.0), ..broker });
-    let engine = "members of one node hear each other; all else waits, plain topics lose it";
-    all.push(silent("all brokers of a cell", engine));
+    // Clients notice nothing of that; its nodes go to the others of their region.
+    all.push(Domain {
+        name: "a broker",
+        nodes: plan.nodes / plan.servers.unwrap_or(f64::NAN),
+        clients: 0.0,
+        more: 1.0 / (plan.brokers.servers.unwrap_or(f64::NAN) - 1.0),
+        seconds: 0.0,
+    });
     all
 }
 

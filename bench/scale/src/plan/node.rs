@@ -131,7 +131,7 @@ impl Node {
         let flows = Flows::new(load, prices, cell);
         let kept_topics = cell.wants.topics * load.kept;
         let ring = prices.get("kept_message_bytes") + load.payload;
-        let rings = kept_topics * load.kept_count * ring;
+        let rings = kept_topics * load.kept_each() * ring;
         let entries = cell.entries(load.presence);
         let thread = thread(prices, &flows);
         Self {

@@ -47,7 +47,7 @@ pub(super) fn cells(scene: &Scene<'_>) -> String {
         "thread of the link",
         "memory of a node",
         "over a bridge",
-        "breaks first",
+        "breaks",
     ];
     table(&head, &rows)
 }
@@ -56,7 +56,11 @@ fn row(scene: &Scene<'_>, name: String, plan: &Plan) -> Vec<String> {
     let flows = &plan.node.flows;
     let vain = if flows.heard > 0.0 { 1.0 - flows.wanted / flows.heard } else { 0.0 };
     let bridged: f64 = plan.cell.classes.iter().map(|it| it.topics * it.rate * it.bridges).sum();
-    let first = limits(plan, scene.prices).into_iter().next();
+    let broken: Vec<String> = limits(plan, scene.prices)
+        .into_iter()
+        .filter(|it| it.headroom < 1.0)
+        .map(|it| format!("{} ({} ×)", it.name, count(it.headroom)))
+        .collect();
     vec![
         plan.load.name.clone(),
         name,
@@ -66,6 +70,6 @@ fn row(scene: &Scene<'_>, name: String, plan: &Plan) -> Vec<String> {
         format!("{} cores", count(plan.node.thread)),
         bytes(plan.memory()),
         if bridged > 0.0 { crate::human::rate(bridged) } else { "–".to_owned() },
-        first.map_or_else(String::new, |it| format!("{}: {} ×", it.name, count(it.headroom))),
+        if broken.is_empty() { "nothing".to_owned() } else { broken.join("; ") },
     ]
 }

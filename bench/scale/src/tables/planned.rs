@@ -64,7 +64,7 @@ pub(super) fn machines(scene: &Scene<'_>) -> String {
         ],
     );
     format!(
-        "\nNodes and proxies: {} cores, {}, {}. Brokers: {} cores, {}. {} regions, {} cells. CPU \
+        "\nNodes and proxies: {} cores, {}, {}. Brokers: {} cores, {}. Regions: {}; cells: {}. CPU \
          and network up to {}, memory up to {}, once a region is lost.\n{text}",
         count(machines.node_cores),
         bytes(machines.node_memory),
@@ -91,7 +91,7 @@ fn parts(
     let row = |(at, (name, _)): (usize, &Part)| {
         let value = |plan: &Plan| of(plan).get(at).map_or(0.0, |it| it.1);
         let cells = scene.plans.iter().map(|plan| match value(plan) {
-            it if it > 0.0 => show(it),
+            it if it >= 0.0005 => show(it),
             _ => "–".to_owned(),
         });
         std::iter::once((*name).to_owned()).chain(cells).collect()
@@ -168,7 +168,6 @@ pub(super) fn domains(scene: &Scene<'_>) -> String {
                 or_none(domain.clients, count),
                 or_none(domain.more, share),
                 or_none(domain.seconds, seconds),
-                domain.then.to_owned(),
             ]);
         }
     }
@@ -179,7 +178,6 @@ pub(super) fn domains(scene: &Scene<'_>) -> String {
         "clients",
         "more for each that is left",
         "work to have them back",
-        "and",
     ];
     table(&head, &rows)
 }

@@ -1,16 +1,13 @@
 //! What it costs, and what all of it rests on.
 
 use super::{Scene, by_load, table};
-use crate::human::{count, digits};
+use crate::human::{bytes, count, digits, rate};
 use crate::plan::Plan;
 use crate::plan::node::delivered;
 use crate::prices::{Kind, Price};
 
 /// Hours of a month.
 const HOURS: f64 = 730.0;
-
-/// How long a message is kept, by default.
-const KEPT_S: f64 = 300.0;
 
 struct Bought {
     cores: f64,
@@ -34,12 +31,11 @@ impl Bought {
     }
 }
 
-/// What streams hold: as many messages of a topic as are kept, and none older than that.
+/// What streams hold.
 fn disk(scene: &Scene<'_>, plan: &Plan) -> f64 {
     let load = &plan.load;
-    let each = load.kept_count.min(load.rate * KEPT_S);
     let bytes = scene.prices.get("stored_bytes") + load.payload;
-    load.rooms * load.kept * each * bytes * plan.machines.replicas
+    load.rooms * load.kept * load.kept_each() * bytes * plan.machines.replicas
 }
 
 pub(super) fn costs(scene: &Scene<'_>) -> String {
@@ -60,16 +56,21 @@ pub(super) fn costs(scene: &Scene<'_>) -> String {
             ("cost of it", &|it| pay(costs.gb_month, "--gb-month", Bought::of(it).gigabytes)),
             ("TB of disk for what is kept, all copies", &|it| count(disk(scene, it) / 1e12)),
             ("TB to clients, packets included", &|it| count(Bought::of(it).terabytes)),
-            ("cost of them ", &|it| pay(costs.tb, "--tb", Bought::of(it).terabytes)),
+            ("cost of these", &|it| pay(costs.tb, "--tb", Bought::of(it).terabytes)),
             ("clients a core", &|it| count(it.load.clients / Bought::of(it).cores)),
         ],
     )
 }
 
 fn value(price: &Price) -> String {
-    let text = if price.value >= 1000.0 { count(price.value) } else { digits(price.value) };
+    let text = match price.unit.as_str() {
+        "B" => bytes(price.value),
+        "1/s" => rate(price.value),
+        unit if price.value >= 1000.0 => format!("{} {unit}", count(price.value)),
+        unit => format!("{} {unit}", digits(price.value)),
+    };
     let at = price.at.map(|it| format!(", with {} clients", count(it))).unwrap_or_default();
-    format!("{text} {}{at}", price.unit)
+    text + &at
 }
 
 pub(super) fn assumed(scene: &Scene<'_>) -> String {
