@@ -5,8 +5,10 @@
 //! jitter of its own). Until clients are sent elsewhere each try fails at once. Then one goes to a
 //! node at random: its proxy's accept queue (full: the kernel drops the SYN, and the client's
 //! kernel sends it again after 1, 2, 4 … s), the TLS handshake, the upgrade, and once it is open
-//! the join, each in the order it came. A join that is not answered within ten seconds is left and
-//! said again after 1, 2, 5, 10 s, on the same connection; the server does it all the same.
+//! the join. A join that is not answered within ten seconds is left and said again after 1, 2, 5,
+//! 10 s, on the same connection; the server does it all the same. New connections and connections
+//! with something to read take turns in the order in which they became so; whose turn it is has
+//! all read that it has said by then.
 //!
 //! One in so many clients is played, and stands for as many: work and queues are those of all.
 
@@ -98,8 +100,8 @@ pub struct Outcome {
 enum Work {
     Handshake,
     Connect,
-    Join(u16),
-    Leave,
+    /// All that a client has said.
+    Read,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +123,10 @@ struct Client {
     rejoins: u8,
     /// The number of its last join.
     join: u16,
+    /// It waits for the answer to that.
+    is_waiting: bool,
+    /// Joins and leaves that the server has not read.
+    said: (u16, u16),
     is_back: bool,
     has_timed_out: bool,
 }
@@ -129,9 +135,7 @@ struct Client {
 #[derive(Debug, Default)]
 struct Server {
     queue: VecDeque<(u32, Work)>,
-    /// Core seconds of each.
-    costs: VecDeque<f64>,
-    /// All of them.
+    /// Core seconds of all of it.
     work: f64,
     /// Time that is left over from the last turn.
     credit: f64,
@@ -278,13 +282,12 @@ impl World<'_> {
                 if client.is_back || client.join != join {
                     return;
                 }
-                client.has_timed_out = true;
-                // Its answer is for nobody any more.
-                client.join = client.join.wrapping_add(1);
+                // An answer that comes now is for nobody.
+                (client.has_timed_out, client.is_waiting) = (true, false);
                 let rejoins = usize::from(client.rejoins);
                 client.rejoins = client.rejoins.saturating_add(1);
-                let node = client.node as usize;
-                self.add_to_node(node, at, Work::Leave);
+                client.said.1 += 1;
+                self.says(at);
                 let ms = REJOIN_MS.get(rejoins).copied().unwrap_or(REJOIN_LAST_MS);
                 let after = self.jittered(ms);
                 self.at(now + after, at, Due::Rejoin);
@@ -316,7 +319,7 @@ impl World<'_> {
                 let handshake = self.storm.of.handshake * self.flock;
                 self.proxies[node].add(at, Work::Handshake, handshake);
             }
-            false => self.add_to_node(node, at, Work::Connect),
+            false => self.nodes[node].add(at, Work::Connect, self.storm.of.connect * self.flock),
         }
     }
 
@@ -324,23 +327,25 @@ impl World<'_> {
         self.storm.of.proxy_cores.is_some()
     }
 
-    fn add_to_node(&mut self, node: usize, at: u32, work: Work) {
-        let of = &self.storm.of;
-        let seconds = match work {
-            Work::Connect => of.connect,
-            // A leave is a message and its answer, as a join is.
-            Work::Join(_) | Work::Leave => of.join,
-            Work::Handshake => 0.0,
-        };
-        self.nodes[node].add(at, work, seconds * self.flock);
-    }
-
     fn joins(&mut self, at: u32, now: f64) {
         let client = &mut self.clients[at as usize];
         client.join = client.join.wrapping_add(1);
-        let (node, join) = (client.node as usize, client.join);
-        self.add_to_node(node, at, Work::Join(join));
+        client.is_waiting = true;
+        client.said.0 += 1;
+        let join = client.join;
+        self.says(at);
         self.at(now + self.storm.join_timeout, at, Due::GivesUp(join));
+    }
+
+    /// A client has said a join or a leave, which cost the same: a message and its answer. If
+    /// something of it waits already, that has its turn with it.
+    fn says(&mut self, at: u32) {
+        let client = &self.clients[at as usize];
+        let (node, join) = (client.node as usize, self.storm.of.join * self.flock);
+        match client.said.0 + client.said.1 {
+            1 => self.nodes[node].add(at, Work::Read, join),
+            _ => self.nodes[node].work += join,
+        }
     }
 
     /// A turn of all servers.
@@ -348,32 +353,58 @@ impl World<'_> {
         let turn = TURN_MS as f64 / 1000.0;
         for node in 0..self.nodes.len() {
             if let Some(cores) = self.storm.of.proxy_cores {
-                for (at, _) in self.proxies[node].take(cores * turn) {
-                    self.add_to_node(node, at, Work::Connect);
+                for at in self.handshakes(node, cores * turn) {
+                    let connect = self.storm.of.connect * self.flock;
+                    self.nodes[node].add(at, Work::Connect, connect);
                 }
             }
-            let done = self.nodes[node].take(self.storm.of.node_cores * turn);
-            for (at, work) in done {
+            self.nodes[node].credit += self.storm.of.node_cores * turn;
+            while let Some((at, work)) = self.next_of(node) {
                 self.done(at, work, now);
             }
+            self.nodes[node].rests();
             let behind = self.nodes[node].work / self.storm.of.node_cores;
             self.outcome.behind = self.outcome.behind.max(behind);
         }
+    }
+
+    /// Whose handshakes a proxy does in so many core seconds.
+    fn handshakes(&mut self, node: usize, seconds: f64) -> Vec<u32> {
+        let mut done = Vec::new();
+        let (proxy, handshake) = (&mut self.proxies[node], self.storm.of.handshake * self.flock);
+        proxy.credit += seconds;
+        while let Some((at, _)) = proxy.take(handshake) {
+            done.push(at);
+        }
+        proxy.rests();
+        done
+    }
+
+    /// What a node does next, if its time is enough for it.
+    fn next_of(&mut self, node: usize) -> Option<(u32, Work)> {
+        let (at, work) = *self.nodes[node].queue.front()?;
+        let (joins, leaves) = self.clients[at as usize].said;
+        let seconds = match work {
+            Work::Connect | Work::Handshake => self.storm.of.connect,
+            Work::Read => f64::from(joins + leaves) * self.storm.of.join,
+        };
+        self.nodes[node].take(seconds * self.flock)
     }
 
     fn done(&mut self, at: u32, work: Work, now: f64) {
         match work {
             // It hears so, and its join is on the way; ten seconds count from there.
             Work::Connect => self.at(now + self.storm.round_trip, at, Due::Rejoin),
-            Work::Join(join) => {
-                self.joins += 1;
+            Work::Read => {
                 let client = &mut self.clients[at as usize];
-                if client.join == join && !client.is_back {
+                self.joins += u64::from(client.said.0);
+                client.said = (0, 0);
+                if client.is_waiting && !client.is_back {
                     client.is_back = true;
                     self.back += 1;
                 }
             }
-            Work::Leave | Work::Handshake => {}
+            Work::Handshake => {}
         }
     }
 }
@@ -381,27 +412,25 @@ impl World<'_> {
 impl Server {
     fn add(&mut self, client: u32, work: Work, seconds: f64) {
         self.queue.push_back((client, work));
-        self.costs.push_back(seconds);
         self.work += seconds;
     }
 
-    /// What is done in so many core seconds.
-    fn take(&mut self, seconds: f64) -> Vec<(u32, Work)> {
-        let mut done = Vec::new();
-        self.credit += seconds;
-        while let Some(cost) = self.costs.front().copied()
-            && cost <= self.credit
-        {
-            self.costs.pop_front();
-            self.credit -= cost;
-            self.work -= cost;
-            done.extend(self.queue.pop_front());
+    /// The first of the queue, if there is time for what it costs.
+    fn take(&mut self, seconds: f64) -> Option<(u32, Work)> {
+        if seconds > self.credit {
+            return None;
         }
-        // What nobody wanted is not saved.
+        let first = self.queue.pop_front()?;
+        self.credit -= seconds;
+        self.work -= seconds;
+        Some(first)
+    }
+
+    /// Time that nobody wanted is not saved.
+    fn rests(&mut self) {
         if self.queue.is_empty() {
             (self.credit, self.work) = (0.0, 0.0);
         }
-        done
     }
 }
 
