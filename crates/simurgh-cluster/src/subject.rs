@@ -5,6 +5,7 @@
 //! `<prefix>.<space>.<a>.<bc>.<token>`, where `abc` are the bucket's hexadecimal digits.
 
 use std::fmt;
+use std::sync::Arc;
 
 use twox_hash::XxHash3_128;
 
@@ -84,9 +85,10 @@ pub enum Interest {
     Node(NodeId),
 }
 
-/// Where an envelope goes, as an engine takes it: dots between tokens, no wildcard.
+/// Where an envelope goes, as an engine takes it: dots between tokens, no wildcard. A clone is the
+/// same text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Subject(Box<str>);
+pub struct Subject(Arc<str>);
 
 impl Subject {
     /// Its text.
@@ -156,7 +158,7 @@ impl Prefix {
 
     /// Where the envelopes of a topic go.
     pub fn topic(&self, space: Space, topic: &str) -> Subject {
-        let mut text = self.bucket(space, Bucket::of(topic), TOKEN_BYTES_MAX);
+        let mut text = self.bucket(space, Bucket::of(topic), topic.len().min(TOKEN_BYTES_MAX));
         push_token(&mut text, topic);
         Subject(text.into())
     }

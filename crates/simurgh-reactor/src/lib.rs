@@ -85,7 +85,7 @@ pub use handoff::{HandOffEnd, HandOffError, READ_AHEAD_BYTES_MAX};
 pub use io::Io;
 pub use local::LocalOutput;
 pub use mailbox::{Full, Mailbox};
-pub use memory::give_back_memory;
+pub use memory::{give_back_memory, give_back_memory_soon};
 pub use names::use_built_in_name_services;
 pub use net::ListenError;
 pub use page::Page;

@@ -52,6 +52,8 @@ impl Started {
 pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
     let Prepared { cluster, runtime } = prepared;
     let (ends, ended) = oneshot::channel();
+    // What shards say is freed by the thread here, and beyond a bound all the time.
+    simurgh_reactor::give_back_memory_soon();
     if let Some(door) = hub.cluster.clone() {
         let adapter = (cluster.make_adapter)(runtime.handle());
         let hub = Arc::clone(hub);
@@ -82,8 +84,15 @@ pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
             poll_fn(|context| {
                 // Until one waits, so that it is known who is to be woken; a second may be ready at
                 // once, and what is over must not be polled. No third: the queue has mail by then.
+                let mut has_mail = false;
                 while mail.as_mut().poll(context).is_ready() {
                     mail.set(door.has_mail());
+                    has_mail = true;
+                }
+                if has_mail {
+                    // Whoever has posted may be about to post more, and share this core: all of it
+                    // is then said in one write, not each in its own.
+                    std::thread::yield_now();
                 }
                 thread.turn(context, sleep.as_mut())
             })
