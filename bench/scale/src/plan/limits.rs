@@ -247,6 +247,10 @@ fn of_presence(plan: &Plan, prices: &Prices) -> Vec<Limit> {
     let each = each / prices.get("cores_efficiency");
     let thread = states * each;
     let (states_now, room) = (flows.states * each, plan.machines.fill / 2.0);
+    let topics = cell.wants.topics * load.presence;
+    let again = prices.get("asks_again_per_s");
+    // Every node asks, and answers what the others ask.
+    let again_thread = again.min(topics) * (cell.nodes - 1.0) * each;
     let presence = prices.get("presence_bytes") + prices.get("presence_meta_bytes");
     let memory = plan.machines.node_memory * plan.machines.memory_fill / 2.0;
     vec![
@@ -256,6 +260,19 @@ fn of_presence(plan: &Plan, prices: &Prices) -> Vec<Limit> {
         Limit::new("presences of all nodes on each", plan.node.entries * presence, memory, bytes)
             .then("cells; rooms whose members share nodes")
             .by(Basis::Choice),
+        Limit::new("presences asked for again after an outage", topics / again, 60.0, seconds)
+            .then("cells; ask nodes, not topics: what has changed since then")
+            .by(Basis::Choice),
+        Limit::new("the thread of a node meanwhile", again_thread, plan.machines.fill, cores)
+            .then("cells; ask the nodes that have members, not all")
+            .by(Basis::Assumed),
+        Limit::new(
+            "topics that can wait to be asked for again",
+            topics,
+            prices.get("asks_waiting"),
+            count,
+        )
+        .then("cells; a longer list"),
         Limit::new("presence storm: the thread of a node", thread, 30.0, seconds)
             .then("cells; a slower way back for clients; ask fewer nodes")
             .by(Basis::Assumed),
@@ -359,6 +376,7 @@ mod tests {
             "what every broker has to read",
             "states of presences asked for: the thread",
             "presence storm: the thread of a node",
+            "presences asked for again after an outage",
             "presences of all nodes on each",
             "messages stored in a cell's streams",
         ] {

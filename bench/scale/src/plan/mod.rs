@@ -59,7 +59,9 @@ pub struct Plan {
 impl Plan {
     /// As many nodes as the load takes.
     pub fn new(load: &Load, machines: &Machines, prices: &Prices) -> Self {
-        let mut left = (load.clients / machines.node_clients).max(machines.cells).ceil();
+        // As many in each cell.
+        let whole = |nodes: f64| (nodes / machines.cells).ceil() * machines.cells;
+        let mut left = whole(load.clients / machines.node_clients);
         let mut because = "clients a node";
         let fitting = loop {
             let cell = Cell::new(load, machines, prices, left);
@@ -69,7 +71,7 @@ impl Plan {
                 Some(what) => because = what,
                 None => break (cell, node, true),
             }
-            left = (left * 1.02).ceil().max(left + 1.0);
+            left = whole((left * 1.02).max(left + 1.0));
         };
         let (cell, node, is_enough) = fitting;
         let each = (left / machines.regions_left()).ceil();
@@ -173,6 +175,14 @@ mod tests {
         let machines = Machines { regions: 1.0, ..Machines::default() };
         let plan = Plan::new(&lobby, &machines, &prices);
         assert!((plan.nodes - plan.left).abs() < 0.5);
+    }
+
+    #[test]
+    fn each_cell_has_as_many_nodes_as_the_others() {
+        for plan in plans(&Machines { cells: 30.0, ..Machines::default() }) {
+            assert!((plan.left / 30.0).fract() < 1e-9 && plan.left >= 120.0, "{}", plan.left);
+            assert!((plan.cell.nodes * 30.0 - plan.left).abs() < 1e-9);
+        }
     }
 
     #[test]

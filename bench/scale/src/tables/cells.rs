@@ -15,6 +15,13 @@ fn ways(load: &Load, machines: &Machines) -> Vec<(String, Load, Machines)> {
     let regional = Load { spread: Spread::Regional, mixed: MIXED, ..load.clone() };
     let regions = machines.regions;
     let near = format!("members in one region, but for {}", share(MIXED));
+    if load.spread == Spread::Regional {
+        return vec![
+            ("one cell".to_owned(), load.clone(), with(1.0)),
+            ("a cell a region".to_owned(), load.clone(), with(regions)),
+            (format!("{} cells", count(10.0 * regions)), load.clone(), with(10.0 * regions)),
+        ];
+    }
     let mut all = vec![
         ("one cell".to_owned(), load.clone(), with(1.0)),
         (format!("{} cells by topic", count(10.0)), load.clone(), with(10.0)),
