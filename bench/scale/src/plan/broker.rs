@@ -38,6 +38,9 @@ pub struct Brokers {
     pub interests: (f64, f64),
     /// Bytes of these.
     pub interest_bytes: f64,
+    /// Interests that one connection between servers brings when it begins: those of a server's
+    /// own nodes by a route, those of a region by a gateway.
+    pub exchanged: f64,
     /// Bits a second of one server, both ways.
     pub bits: f64,
     /// Bits a second from this region to each other.
@@ -108,6 +111,13 @@ impl Site<'_> {
             / self.prices.get("route_connections")
     }
 
+    /// Buckets are the same subjects on all nodes, so each is said once.
+    fn exchanged(&self, servers: f64) -> f64 {
+        let wants = &self.cell.wants;
+        let nodes = if self.regions > 1.0 { self.nodes } else { self.nodes / servers };
+        wants.whole + nodes * wants.exact
+    }
+
     fn interests(&self, servers: f64) -> (f64, f64) {
         let wants = &self.cell.wants;
         let each = self.nodes / servers;
@@ -167,6 +177,7 @@ impl Brokers {
             interests,
             interest_bytes: interests.0 * prices.get("broker_interest_bytes")
                 + interests.1 * prices.get("route_interest_bytes"),
+            exchanged: site.exchanged(servers),
             bits: bits(servers),
             to_region: match regions > 1.0 {
                 true => site.copies(servers)[2] / (regions - 1.0) * bytes * 8.0,
@@ -204,6 +215,14 @@ mod tests {
         let states = 50.0 * node.flows.states;
         let (own, foreign) = it.comes_in;
         assert!((own - states / 2.0 - foreign).abs() < 0.01 * own, "{it:?}");
+    }
+
+    /// A bucket that all nodes hear is one subject, whatever the number of nodes.
+    #[test]
+    fn nodes_that_hear_buckets_bring_no_more_interests_by_being_more() {
+        let (few, many) = (brokers(50.0, 1.0), brokers(500.0, 1.0));
+        assert!((few.exchanged - many.exchanged).abs() < 0.01 * few.exchanged, "{few:?} {many:?}");
+        assert!(few.exchanged > 8000.0 && few.exchanged < 8200.0, "{few:?}");
     }
 
     #[test]

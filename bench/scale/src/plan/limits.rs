@@ -174,9 +174,14 @@ fn of_brokers(plan: &Plan, prices: &Prices) -> Vec<Limit> {
             bits,
         )
         .then("cells; larger cards"),
-        Limit::new("interests that servers exchange", interests, prices.get("exchange_max"), count)
-            .then("a smaller `exact_max`; cells")
-            .by(Basis::Documented),
+        Limit::new(
+            "interests that one connection between brokers brings",
+            brokers.exchanged,
+            prices.get("exchange_max"),
+            count,
+        )
+        .then("a smaller `exact_max`; cells")
+        .by(Basis::Documented),
         Limit::new(
             "memory of interests",
             brokers.interest_bytes,
@@ -292,7 +297,9 @@ fn of_storms(plan: &Plan, prices: &Prices) -> Vec<Limit> {
             .then("more proxies and nodes; clients that spread their return")
             .by(Basis::Assumed),
         Limit::new("reconnect storm: all at once ÷ accept queues", storm.clients, queue, count)
-            .then("clients that spread their return (`reconnectAfterMs`)"),
+            .then("clients that spread their return (`reconnectAfterMs`)")
+            // Those of the proxies, if there are any: as long as the nodes' would be.
+            .by(if plan.proxies.is_some() { Basis::Assumed } else { Basis::Measured }),
     ];
     if hot_rate > 0.0 {
         all.push(

@@ -1,7 +1,7 @@
 //! What it costs, and what all of it rests on.
 
 use super::{Scene, by_load, table};
-use crate::human::{bytes, count, digits, rate};
+use crate::human::{bytes, count, digits, rate, share};
 use crate::plan::Plan;
 use crate::plan::node::delivered;
 use crate::prices::{Kind, Price};
@@ -66,6 +66,8 @@ fn value(price: &Price) -> String {
     let text = match price.unit.as_str() {
         "B" => bytes(price.value),
         "1/s" => rate(price.value),
+        "share" => share(price.value),
+        "factor" => format!("× {}", digits(price.value)),
         unit if price.value >= 1000.0 => format!("{} {unit}", count(price.value)),
         unit => format!("{} {unit}", digits(price.value)),
     };
