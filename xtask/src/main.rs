@@ -11,6 +11,7 @@ mod mutants;
 mod outcome;
 mod process;
 mod provide;
+mod scale;
 mod sim;
 mod suite;
 mod tidy;
@@ -51,6 +52,13 @@ enum Command {
     },
     /// Install the engine that tests of clusters need, under target/engine; its path is printed
     Engine,
+    /// Plan for a hundred million clients: how many machines, by measured prices, and what breaks
+    /// first; all arguments are passed on (it has --help). With --write: the tables of
+    /// docs/SCALE.md
+    Scale {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Run whole servers from seeds in the simulator, built for release; all arguments are passed
     /// on (it has --help)
     Sim {
@@ -69,6 +77,7 @@ fn main() -> ExitCode {
         Command::Mutants(options) => mutants::run(&options),
         Command::Bench { arguments } => bench::run(&arguments),
         Command::Engine => engine::run(),
+        Command::Scale { arguments } => scale::run(&arguments),
         Command::Sim { arguments } => sim::run(&arguments),
     }
 }
