@@ -234,7 +234,7 @@ impl NatsAdapter {
                     Some(space) => {
                         let stored = message.stored();
                         let envelope = message.into_payload();
-                        let received = Received { space, envelope, stored };
+                        let received = Received { space, envelope, stored, at_ms: 0 };
                         return Poll::Ready(Some(Event::Received(received)));
                     }
                     None => self.statistics.unwanted += 1,
@@ -346,6 +346,7 @@ impl Adapter for NatsAdapter {
         &mut self,
         _to: &Subject,
         _id: &str,
+        _age: Option<Duration>,
         _envelope: Bytes,
         ticket: Ticket,
     ) -> Result<(), Full> {
@@ -371,6 +372,16 @@ impl Adapter for NatsAdapter {
         }
         self.wake();
         Generation(self.generation)
+    }
+
+    fn purge(&mut self, _of: &Subject, _before: u64, ticket: Ticket) -> Result<(), Full> {
+        if self.events.len() >= ANSWERS_MAX {
+            return Err(Full);
+        }
+        let why = NotStored::Refused("this adapter keeps nothing".into());
+        self.events.push_back(Event::Purged { ticket, why: Some(why) });
+        self.wake();
+        Ok(())
     }
 
     fn fetch(&mut self, _what: Fetch, ticket: Ticket) -> Result<(), Full> {
@@ -405,7 +416,7 @@ impl Adapter for NatsAdapter {
     fn measures(&self) -> Measures {
         let engine = self.server().map(|(server, version)| format!("{server}, NATS {version}"));
         let round_trip = self.statistics.round_trip.filter(|_| engine.is_some());
-        Measures { engine, round_trip, round_trips: self.round_trips }
+        Measures { engine, keeping: None, round_trip, round_trips: self.round_trips }
     }
 }
 

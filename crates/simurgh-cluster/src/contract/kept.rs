@@ -5,7 +5,11 @@ use std::time::Duration;
 use super::cluster::{Cluster, Said, exact, whole, yes};
 use super::{Harness, Unable};
 use crate::adapter::{Event, Fetch, Full, TICKET_SECONDS_MAX};
-use crate::subject::Space;
+use crate::subject::{Space, Subject};
+
+fn after(subject: Subject, seq: u64, count: u32, bytes: usize) -> Fetch {
+    Fetch::After { subject, seq, count, bytes, from_leader: false }
+}
 
 /// By its publisher, too; in one order for all, with growing numbers.
 pub fn what_is_stored_is_heard_by_all_in_one_order(
@@ -103,8 +107,8 @@ pub fn what_follows_a_number_is_fetched(harness: &mut dyn Harness) -> Result<(),
     assert_eq!(it.after(1, "never", 0), []);
     assert_eq!(it.after(1, "a", u64::MAX / 2), []);
     let subject = it.prefix.topic(Space::Store, "a");
-    let what = Fetch::After { subject, seq: stored[3].0, count: 3, bytes: 1 << 20 };
-    let fetched = it.fetch(1, what).unwrap_or_default();
+    let what = after(subject, stored[3].0, 3, 1 << 20);
+    let fetched = it.fetch(1, what).unwrap_or_default().messages;
     assert!(fetched.iter().all(|it| it.space == Some(Space::Store)));
     let numbers: Vec<_> = fetched.iter().filter_map(|it| it.stored).collect();
     let prevs: Vec<u64> = numbers.iter().map(|it| it.prev).collect();
@@ -129,9 +133,10 @@ pub fn a_fetch_ends_at_its_count_and_at_its_bytes(harness: &mut dyn Harness) -> 
         (100, 3_500, 2..=3),
         (2, 3_500, 2..=2),
     ] {
-        let what = Fetch::After { subject: subject.clone(), seq: 0, count, bytes };
-        let fetched = it.fetch(0, what).unwrap_or_default();
-        assert!(expected.contains(&fetched.len()), "{} of {count}, {bytes} B", fetched.len());
+        let fetched = it.fetch(0, after(subject.clone(), 0, count, bytes)).unwrap_or_default();
+        let (found, is_all) = (fetched.messages.len(), fetched.is_all);
+        assert!(expected.contains(&found), "{found} of {count}, {bytes} B");
+        assert_eq!(is_all, found == 10, "{found} of {count}, {bytes} B");
     }
     Ok(())
 }
@@ -149,10 +154,14 @@ pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Resul
     }
     let subjects = (0..60).map(|n| it.prefix.topic(Space::Store, &format!("t:{n}"))).collect();
     let fetched = it.fetch(1, Fetch::LastOf { subjects }).unwrap_or_default();
+    assert!(fetched.is_all);
+    assert_eq!(Some(fetched.head), last.last().map(|it| it.0), "of the last of all");
+    let fetched = fetched.messages;
     let seqs = fetched.iter().filter_map(|it| it.stored).map(|it| it.seq);
     let texts = fetched.iter().map(|it| Said::read(it).payload.to_owned());
     assert_eq!(seqs.zip(texts).collect::<Vec<_>>(), last);
-    assert_eq!(it.fetch(1, Fetch::LastOf { subjects: vec![] }), Some(vec![]));
+    let none = it.fetch(1, Fetch::LastOf { subjects: vec![] });
+    assert_eq!(none.map(|it| it.messages), Some(vec![]));
     Ok(())
 }
 
@@ -184,8 +193,7 @@ pub fn what_is_purged_is_gone_and_numbers_go_on(harness: &mut dyn Harness) -> Re
         it.stored(0, "a", &format!("a{n}"), "x");
     }
     let other = it.stored(0, "b", "b", "other");
-    let subject = it.prefix.topic(Space::Store, "a");
-    it.harness.purge(&subject)?;
+    it.purge(1, "a", u64::MAX / 2);
     assert_eq!(it.after(1, "a", 0), []);
     assert_eq!(it.after(1, "b", 0), [(other, "other".to_owned())]);
     let next = it.stored(0, "a", "next", "next");
@@ -204,7 +212,7 @@ pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> 
     let subject = it.prefix.topic(Space::Store, "a");
     let fetch = |it: &mut Cluster<'_>| {
         let subject = subject.clone();
-        it.ask(0, Fetch::After { subject, seq: 0, count: 10, bytes: 1_000 })
+        it.ask(0, after(subject, 0, 10, 1_000))
     };
     it.harness.freeze()?;
     let mut stores = vec![it.store(0, "a", "frozen", "x")];

@@ -53,7 +53,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::adapter::Adapter;
-use crate::subject::{Prefix, Subject};
+use crate::subject::Prefix;
 
 /// An engine with links that can be disturbed. Nodes are numbered from 0, in the order of
 /// [`adapter`](Self::adapter). What is not written out here cannot be done with it.
@@ -150,14 +150,6 @@ pub trait Harness {
     /// Of each subject, the engine keeps so many.
     fn kept_max(&self) -> usize {
         100
-    }
-
-    /// Has the engine forget what it keeps of a subject.
-    ///
-    /// # Errors
-    /// It cannot.
-    fn purge(&mut self, _subject: &Subject) -> Result<(), Unable> {
-        Err(Unable("it cannot purge a subject"))
     }
 }
 

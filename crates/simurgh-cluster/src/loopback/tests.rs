@@ -178,7 +178,7 @@ fn parts_of_an_engine_do_not_hear_each_other_and_one_keeps() {
     let to = prefix().topic(Space::Store, "a");
     for (node, id) in [(1, "one"), (3, "three")] {
         let ticket = Ticket(node as u64);
-        assert_eq!(nodes[node].store(&to, id, Bytes::from_static(b"kept"), ticket), Ok(()));
+        assert_eq!(nodes[node].store(&to, id, None, Bytes::from_static(b"kept"), ticket), Ok(()));
     }
     pass(&network, 9 * S);
     assert_eq!(
