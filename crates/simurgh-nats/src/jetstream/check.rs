@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! INFO ─► not there ─► CREATE ─┐
-//!   └──► another shape ─► UPDATE ┴─► as it should be ─► three questions that change nothing ─► fits
+//!   └──► another shape ─► UPDATE ┴─► as it should be ─► three harmless questions ─► fits
 //! ```
 
 use serde_json::Value;

@@ -168,7 +168,6 @@ impl Keeper {
         self.asked.clear();
         self.look_ms = None;
         self.checks.iter_mut().for_each(Check::end);
-        self.tickets.unlink();
     }
 
     /// Whether it can be said what is kept: its epoch, or that nothing is. None: not yet.

@@ -77,7 +77,7 @@ pub(super) struct Pending {
     until_ms: u64,
     /// Of the last question.
     attempt: u16,
-    /// When it is asked again; none: it is to be asked as soon as there is a link.
+    /// When it is asked again on this link; none: it was not asked yet.
     again_ms: Option<u64>,
     /// How often it was asked again because nobody answered.
     repeats: usize,
@@ -248,11 +248,6 @@ impl Tickets {
             self.pending.iter().filter(|it| is_meant(&it.1.what)).map(|it| *it.0).collect();
         keys.sort_unstable();
         keys
-    }
-
-    /// There is no link: everything is asked again on the next one.
-    pub(super) fn unlink(&mut self) {
-        self.pending.values_mut().for_each(|it| it.again_ms = None);
     }
 
     /// Has nothing to do before then.

@@ -9,11 +9,11 @@ use simurgh_cluster::adapter::NotStored;
 use simurgh_cluster::{Adapter as _, Event};
 use simurgh_nats::{Config, Credentials, Keeping, Permissions, Secret};
 
-use crate::support::{Engine, JETSTREAM, Node, is_at_least, operator, prefix};
+use crate::support::{Engine, JETSTREAM, Node, can_keep, operator, prefix};
 
 fn engine() -> Option<Engine> {
     let engine = Engine::start(JETSTREAM)?;
-    is_at_least(11).then_some(engine)
+    can_keep().then_some(engine)
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn what_a_full_disk_does_not_take_is_not_said_to_be_stored() {
     let Some(mounted) = Mounted::new(directory.path()) else { return };
     let configuration = format!("jetstream {{ store_dir: {:?} }}", mounted.0);
     let Some(engine) = Engine::start(&configuration) else { return };
-    if !is_at_least(11) {
+    if !can_keep() {
         return;
     }
     let keeping = Keeping { count_max: 10_000, ..Keeping::default() };
@@ -173,7 +173,7 @@ fn with_permissions(permissions: &Permissions) -> Option<Engine> {
     let configuration =
         format!("{JETSTREAM}\naccounts {{ A {{ jetstream: enabled, users = [{user}] }} }}\n");
     let engine = Engine::start(&configuration)?;
-    is_at_least(11).then_some(engine)
+    can_keep().then_some(engine)
 }
 
 fn node(engine: &Engine, keeping: Keeping) -> Node {

@@ -8,14 +8,14 @@ use simurgh_cluster::adapter::NotStored;
 use simurgh_cluster::{Adapter as _, Event};
 use simurgh_nats::{Config, Keeping, Replicas};
 
-use crate::support::{Engine, Node, is_at_least, operator, prefix};
+use crate::support::{Engine, Node, can_keep, operator, prefix};
 
 /// Three servers of one cluster.
 struct Servers(Vec<Engine>);
 
 impl Servers {
     fn start() -> Option<Self> {
-        if !is_at_least(11) {
+        if !can_keep() {
             return None;
         }
         // Each must know the others before it begins, so their ports are found first.

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use simurgh_cluster::Adapter as _;
 use simurgh_nats::{Keeping, Storage, StreamCount};
 
-use crate::support::{Engine, JETSTREAM, Node, is_at_least, operator, prefix};
+use crate::support::{Engine, JETSTREAM, Node, can_keep, operator, prefix};
 
 fn engine(configuration: &str) -> Option<Engine> {
     let engine = Engine::start(configuration)?;
-    is_at_least(11).then_some(engine)
+    can_keep().then_some(engine)
 }
 
 /// As JetStream has the first stream of a cluster.

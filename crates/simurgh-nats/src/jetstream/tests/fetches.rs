@@ -117,3 +117,33 @@ fn a_leader_that_falls_silent_is_asked_again_and_what_it_said_is_not_lost() {
     };
     assert_eq!((*of, kept.messages.len(), kept.head, kept.is_all), (ticket, 1, 5, false));
 }
+
+#[test]
+fn the_last_of_many_come_page_by_page_up_to_where_the_first_page_was_asked() {
+    let mut stage = Stage::on(Keeping::default());
+    let subjects: Vec<Subject> = (0..4).map(|it| subject(&format!("t:{it}"))).collect();
+    stage.fetch(Fetch::LastOf { subjects });
+    let first = stage.asked().remove(0);
+    let words: Value = serde_json::from_str(&first.words).unwrap();
+    assert_eq!(words["multi_last"].as_array().map(Vec::len), Some(4));
+    assert_eq!((&words["seq"], &words["up_to_seq"]), (&Value::Null, &Value::Null));
+    let ends = |stage: &mut Stage, asked: &Asked, last, pending| {
+        let headers = format!(
+            "Nats-Num-Pending: {pending}\r\nNats-Last-Sequence: {last}\r\n\
+             Nats-UpTo-Sequence: 20\r\n"
+        );
+        stage.status(asked, 204, &headers);
+    };
+    stage.message(&first, 5, 0, "five");
+    stage.message(&first, 9, 5, "nine");
+    ends(&mut stage, &first, 9, 1);
+    let second = stage.asked().remove(0);
+    let words: Value = serde_json::from_str(&second.words).unwrap();
+    assert_eq!((&words["seq"], &words["up_to_seq"]), (&json!(10), &json!(20)));
+    stage.message(&second, 14, 0, "fourteen");
+    ends(&mut stage, &second, 14, 0);
+    let fetched = stage.fetched();
+    let expected = [(5, 0, 5_000, "five"), (9, 0, 9_000, "nine"), (14, 0, 4_000, "fourteen")];
+    assert_eq!(texts(&fetched), expected);
+    assert_eq!((fetched.head, fetched.is_all), (20, true));
+}

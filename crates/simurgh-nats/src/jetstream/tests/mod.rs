@@ -11,6 +11,7 @@ use crate::keeping::{Replicas, StreamCount};
 use crate::wire::{Decoder, Op};
 
 mod fetches;
+mod model;
 mod stores;
 mod streams;
 

@@ -100,15 +100,18 @@ fn what_waits_is_sent_on_the_next_link_in_order_and_not_before_it_is_up() {
         assert_ne!(asked.subject, subject("t").as_str(), "not before it is up");
         stage.answer_check(&asked);
     }
+    let last = stage.store("d");
+    assert!(stage.asked().is_empty(), "it is decided, and not said");
     stage.up();
     let stores = stage.asked();
-    assert_eq!(stores.len(), 3);
+    assert_eq!(stores.len(), 4);
     for (n, asked) in stores.iter().enumerate() {
-        assert!(asked.words.ends_with(["a", "b", "c"][n]), "{asked:?}");
+        assert!(asked.words.ends_with(["a", "b", "c", "d"][n]), "{asked:?}");
         stage.answer(asked, &format!(r#"{{"seq":{}}}"#, n + 1));
     }
     let expected: Vec<Event> = tickets
         .into_iter()
+        .chain([last])
         .zip(1..)
         .map(|(ticket, seq)| Event::Stored { ticket, seq, is_duplicate: false })
         .collect();
@@ -173,4 +176,25 @@ fn what_no_engine_could_store_is_refused_by_name() {
         assert!(why.contains(words), "{why}");
     }
     assert!(stage.asked().is_empty());
+}
+
+#[test]
+fn what_could_not_be_done_at_once_is_asked_again_soon_and_then_as_often_as_ever() {
+    let mut stage = Stage::on(Keeping::default());
+    let begun = stage.now_ms;
+    stage.store("id");
+    let mut sent = vec![];
+    for _ in 0..800 {
+        for asked in stage.asked() {
+            if asked.subject.contains(".h.") {
+                sent.push(stage.now_ms - begun);
+                if sent.len() <= 4 {
+                    stage.status(&asked, 503, "");
+                }
+            }
+        }
+        stage.pass(10);
+    }
+    // From the one on that nobody answers: after 1, 2 and 4 seconds.
+    assert_eq!(sent, [0, 250, 500, 750, 1_000, 2_000, 4_000]);
 }

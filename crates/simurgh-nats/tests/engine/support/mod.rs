@@ -185,6 +185,15 @@ fn server() -> Option<PathBuf> {
     found
 }
 
+/// Whether the engine does what is needed to keep topics; if not, it is said.
+pub(crate) fn can_keep() -> bool {
+    let can = is_at_least(11);
+    if !can {
+        eprintln!("SKIPPED: this nats-server is too old to keep topics: 2.11 or later can");
+    }
+    can
+}
+
 /// Whether the engine is of this version of 2 or a later one.
 pub(crate) fn is_at_least(minor: u32) -> bool {
     let Some(server) = server() else { return false };
