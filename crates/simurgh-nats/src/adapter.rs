@@ -334,7 +334,10 @@ impl NatsAdapter {
         if self.interests.tick(now_ms, ping, link.out()) {
             link.needs_ping();
         }
-        self.keeper.tick(now_ms, Some(link.out()), &mut self.events);
+        if let Then::Relink(why) = self.keeper.tick(now_ms, Some(link.out()), &mut self.events) {
+            self.fail(Down::Broken(why));
+            return Poll::Ready(None);
+        }
         link.send_ping(now_ms);
         let written = link.poll_write(context);
         let read = link.poll_read(context, now_ms);

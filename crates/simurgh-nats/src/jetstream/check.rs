@@ -79,6 +79,8 @@ pub(super) struct Check {
     seen: u64,
     /// The highest number that had been seen when it was asked.
     seen_at_ask: u64,
+    /// Since when it is looked at whether it is still what it was, and nobody says.
+    silent_since_ms: Option<u64>,
     /// Why there was no answer of use, the last time.
     trouble: Option<String>,
     /// Of what it was found to be set back by this node, if that cannot be written into it.
@@ -105,6 +107,7 @@ impl Check {
             found: None,
             seen: 0,
             seen_at_ask: 0,
+            silent_since_ms: None,
             trouble: None,
             set_back: String::new(),
         }
@@ -113,6 +116,7 @@ impl Check {
     /// Looks at it from the beginning.
     pub(super) fn begin(&mut self, now_ms: u64) -> Vec<Verb> {
         (self.changes, self.doubts, self.trouble) = (0, 0, None);
+        self.silent_since_ms = None;
         self.ask(Verb::Info, now_ms)
     }
 
@@ -370,6 +374,20 @@ impl Check {
     pub(super) fn is_still(&self, info: &StreamInfo, seen: u64) -> bool {
         let is_same = self.found.as_ref().is_some_and(|it| it.identity == identity(info));
         !info.is_of_leader() || (is_same && info.state.last_seq >= seen)
+    }
+
+    pub(super) fn is_looked_at(&mut self, now_ms: u64) {
+        self.silent_since_ms.get_or_insert(now_ms);
+    }
+
+    /// It is still what it was.
+    pub(super) fn has_answered(&mut self) {
+        self.silent_since_ms = None;
+    }
+
+    /// For how long nobody has said whether it is; none, if it is not asked.
+    pub(super) fn silent_ms(&self, now_ms: u64) -> Option<u64> {
+        self.silent_since_ms.map(|it| now_ms.saturating_sub(it))
     }
 
     pub(super) fn seen(&self) -> u64 {

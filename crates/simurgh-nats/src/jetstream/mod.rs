@@ -46,8 +46,13 @@ const VERSION_MIN: (u32, u32) = (2, 11);
 const CHECK_MS: u64 = 3_000;
 /// The same, if they were known on the link before.
 const CHECK_AGAIN_MS: u64 = 1_000;
+/// How long it is hoped that they are what they were: a stream on several servers that loses its
+/// leader has another one after some six seconds.
+const HOPE_MS: u64 = 10_000;
 /// Streams that are as they should be are looked at so often.
 const LOOK_EVERY_MS: u64 = 30_000;
+/// One that does not answer is looked at again so soon.
+const LOOK_AGAIN_MS: u64 = 2_000;
 /// Streams that cannot be used are looked at so often.
 const RETRY_EVERY_MS: u64 = 5_000;
 /// What waits to be written; beyond that nothing is asked again.
@@ -73,7 +78,9 @@ enum State {
         until_ms: u64,
     },
     /// It is said that they are what they were, and that is looked at still.
-    Hoping,
+    Hoping {
+        until_ms: u64,
+    },
     On,
     /// They cannot be used. `is_final`: on this link.
     Off {
@@ -97,6 +104,8 @@ pub(crate) struct Keeper {
     said_epoch: Option<u64>,
     /// It was said that the link is up.
     is_up: bool,
+    /// The last time that nobody answered it did not last.
+    may_hope: bool,
     /// Where answers go, with the last token missing.
     inbox: String,
     next_key: u64,
@@ -134,6 +143,7 @@ impl Keeper {
             epoch: None,
             said_epoch: None,
             is_up: false,
+            may_hope: true,
             inbox,
             next_key: 1,
             look_ms: None,
@@ -157,7 +167,7 @@ impl Keeper {
             return;
         }
         wire::put_subscribe(out, &format!("{}*", self.inbox), INBOX_SID);
-        let time = if self.epoch.is_some() { CHECK_AGAIN_MS } else { CHECK_MS };
+        let time = if self.hopes() { CHECK_AGAIN_MS } else { CHECK_MS };
         self.state = State::Checking { until_ms: now_ms + time };
         self.check_all(now_ms, out);
     }
@@ -175,7 +185,7 @@ impl Keeper {
         match &self.state {
             _ if self.keeping.is_none() => Some(None),
             State::Away | State::Checking { .. } => None,
-            State::Hoping | State::On => Some(self.epoch),
+            State::Hoping { .. } | State::On => Some(self.epoch),
             State::Off { .. } => Some(None),
         }
     }
@@ -273,11 +283,12 @@ impl Keeper {
     }
 
     /// Looks whether the streams are what they were.
-    fn look(&mut self, out: &mut BytesMut) {
+    fn look(&mut self, now_ms: u64, out: &mut BytesMut) {
         for stream in 0..self.checks.len() {
             let key = self.next_key();
             let reply = self.reply(QuestionNumber { key, attempt: 0 });
-            let Some(check) = self.checks.get(stream) else { return };
+            let Some(check) = self.checks.get_mut(stream) else { return };
+            check.is_looked_at(now_ms);
             let (subject, words) = api::info(&check.name);
             wire::put_question(out, &subject, &reply, &words);
             self.asked.insert(key, Asked { stream, verb: None, seen: check.seen() });
@@ -299,7 +310,7 @@ impl Keeper {
         if let Some(asked) = self.asked.remove(&number.key) {
             return match asked.verb {
                 Some(verb) => self.hear_check(asked.stream, verb, &message, now_ms, out, events),
-                None => self.hear_look(asked, &message),
+                None => self.hear_look(asked, &message, now_ms),
             };
         }
         self.hear_ticket(number, message, now_ms, out, events);
@@ -336,11 +347,13 @@ impl Keeper {
                 self.epoch = Some(epoch);
                 self.is_on(now_ms);
             }
-            State::Hoping if self.epoch == Some(epoch) => {
+            State::Hoping { .. } if self.epoch == Some(epoch) => {
                 self.is_on(now_ms);
                 self.up(now_ms, out, events);
             }
-            State::Hoping => return Then::Relink("the engine keeps something else now".into()),
+            State::Hoping { .. } => {
+                return Then::Relink("the engine keeps something else now".into());
+            }
             State::Off { .. } => return Then::Relink("the engine can keep topics now".into()),
             State::On | State::Away => {}
         }
@@ -348,7 +361,7 @@ impl Keeper {
     }
 
     fn is_on(&mut self, now_ms: u64) {
-        self.state = State::On;
+        (self.state, self.may_hope) = (State::On, true);
         self.look_ms = Some(self.later(now_ms, LOOK_EVERY_MS));
     }
 
@@ -371,16 +384,24 @@ impl Keeper {
         now_ms + ms * 3 / 4 + self.random.u64(..=ms / 2)
     }
 
-    fn hear_look(&mut self, asked: Asked, message: &Message) -> Then {
-        let Some(check) = self.checks.get(asked.stream) else { return Then::GoOn };
+    fn hear_look(&mut self, asked: Asked, message: &Message, now_ms: u64) -> Then {
+        let Some(check) = self.checks.get_mut(asked.stream) else { return Then::GoOn };
         match api::read::<StreamInfo>(message) {
-            Ok(info) if check.is_still(&info, asked.seen) => Then::GoOn,
-            Err(failure) if failure.is_passing() => Then::GoOn,
-            Ok(_) => Then::Relink(format!("the stream {} is not what it was", check.name).into()),
+            Ok(info) if check.is_still(&info, asked.seen) => check.has_answered(),
+            Err(failure) if failure.is_passing() => return Then::GoOn,
+            Ok(_) => {
+                let why = format!("the stream {} is not what it was", check.name);
+                return Then::Relink(why.into());
+            }
             Err(failure) => {
-                Then::Relink(format!("the stream {} is not there: {failure}", check.name).into())
+                let why = format!("the stream {} is not there: {failure}", check.name);
+                return Then::Relink(why.into());
             }
         }
+        if self.checks.iter().all(|it| it.silent_ms(now_ms).is_none()) {
+            self.look_ms = Some(self.later(now_ms, LOOK_EVERY_MS));
+        }
+        Then::GoOn
     }
 
     /// A stream republished something under this number.
@@ -405,35 +426,42 @@ impl Keeper {
         now_ms: u64,
         mut out: Option<&mut BytesMut>,
         events: &mut VecDeque<Event>,
-    ) {
+    ) -> Then {
         let is_on = self.is_asking();
         let is_free = out.as_ref().is_some_and(|it| it.len() <= OUT_BYTES_MAX);
         let again = self.tickets.tick(now_ms, (is_on, is_free), events);
-        if let Some(out) = &mut out {
-            again.into_iter().for_each(|key| self.ask(key, now_ms, out));
-            self.tick_checks(now_ms, out);
-        }
-        if let State::Checking { until_ms } = self.state
-            && until_ms <= now_ms
-        {
-            self.gives_up_checking(now_ms);
-        }
-    }
-
-    fn tick_checks(&mut self, now_ms: u64, out: &mut BytesMut) {
+        let Some(out) = &mut out else { return Then::GoOn };
+        again.into_iter().for_each(|key| self.ask(key, now_ms, out));
         for stream in 0..self.checks.len() {
-            let Some(check) = self.checks.get_mut(stream) else { return };
-            let verbs = check.tick(now_ms);
+            let verbs = self.checks.get_mut(stream).map(|it| it.tick(now_ms)).unwrap_or_default();
             self.say(stream, &verbs, &Value::Null, out);
         }
-        if self.look_ms.is_none_or(|it| it > now_ms) {
-            return;
+        match self.state {
+            State::Checking { until_ms } if until_ms <= now_ms => self.gives_up_checking(now_ms),
+            State::Hoping { until_ms } if until_ms <= now_ms => {
+                self.may_hope = false;
+                return Then::Relink(self.trouble().into());
+            }
+            _ if self.look_ms.is_some_and(|it| it <= now_ms) => {
+                return self.tick_look(now_ms, out);
+            }
+            _ => {}
         }
+        Then::GoOn
+    }
+
+    fn tick_look(&mut self, now_ms: u64, out: &mut BytesMut) -> Then {
         match self.state {
             State::On => {
-                self.look_ms = Some(self.later(now_ms, LOOK_EVERY_MS));
+                let is_silent = |it: &&Check| it.silent_ms(now_ms).is_some_and(|ms| ms >= HOPE_MS);
+                if let Some(check) = self.checks.iter().find(is_silent) {
+                    let why = format!("nobody answers for the stream {}", check.name);
+                    self.may_hope = false;
+                    return Then::Relink(why.into());
+                }
+                self.look_ms = Some(now_ms + LOOK_AGAIN_MS);
                 self.asked.clear();
-                self.look(out);
+                self.look(now_ms, out);
             }
             State::Off { is_final: false, .. } => {
                 self.look_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
@@ -442,24 +470,34 @@ impl Keeper {
             }
             _ => self.look_ms = None,
         }
+        Then::GoOn
     }
 
     /// Nobody has said what is kept, and the link must not wait for it.
     fn gives_up_checking(&mut self, now_ms: u64) {
-        if self.epoch.is_some() {
-            self.state = State::Hoping;
+        if self.hopes() {
+            self.state = State::Hoping { until_ms: now_ms + HOPE_MS };
             return;
         }
-        let trouble = self.checks.iter().find(|it| !it.fits()).map(Check::trouble);
-        let why = trouble.unwrap_or_default().into();
+        let why = self.trouble().into();
         self.state = State::Off { why, is_final: false };
         self.look_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
+    }
+
+    /// Whether it is said to be what it was as long as nobody answers.
+    fn hopes(&self) -> bool {
+        self.epoch.is_some() && self.may_hope
+    }
+
+    /// Why it is not known what is kept.
+    fn trouble(&self) -> String {
+        self.checks.iter().find(|it| !it.fits()).map(Check::trouble).unwrap_or_default()
     }
 
     /// When [`tick`](Self::tick) has something to do.
     pub(crate) fn next_tick_ms(&self) -> Option<u64> {
         let until_ms = match self.state {
-            State::Checking { until_ms } => Some(until_ms),
+            State::Checking { until_ms } | State::Hoping { until_ms } => Some(until_ms),
             _ => None,
         };
         let checks = self.checks.iter().filter_map(Check::next_tick_ms);

@@ -188,12 +188,21 @@ impl Stage {
         self.status(asked, 204, &headers);
     }
 
-    /// Time passes, in steps.
-    fn pass(&mut self, ms: u64) {
+    /// Time passes, in steps; until the link is to be ended, if it is.
+    fn pass(&mut self, ms: u64) -> Then {
         for _ in 0..ms / 10 {
             self.now_ms += 10;
-            self.keeper.tick(self.now_ms, Some(&mut self.out), &mut self.events);
+            let then = self.keeper.tick(self.now_ms, Some(&mut self.out), &mut self.events);
+            if then != Then::GoOn {
+                return then;
+            }
         }
+        Then::GoOn
+    }
+
+    fn pass_without_link(&mut self, ms: u64) {
+        self.now_ms += ms;
+        self.keeper.tick(self.now_ms, None, &mut self.events);
     }
 
     fn ticket(&mut self) -> Ticket {

@@ -106,6 +106,19 @@ impl Model {
         self.written();
     }
 
+    /// Time passes; a link that is to be ended is.
+    fn pass(&mut self, ms: u64) {
+        let mut left = ms / 10;
+        while left > 0 {
+            left -= 1;
+            if self.is_linked && self.stage.pass(10) != Then::GoOn {
+                self.take(&Step::Break(3));
+            } else if !self.is_linked {
+                self.stage.pass_without_link(10);
+            }
+        }
+    }
+
     fn take(&mut self, step: &Step) {
         match *step {
             Step::Store => {
@@ -122,7 +135,7 @@ impl Model {
                 self.is_linked = false;
             }
             Step::Link if !self.is_linked => self.link(),
-            Step::Pass(ms) => self.stage.pass(ms),
+            Step::Pass(ms) => self.pass(ms),
             _ => {}
         }
         match self.is_linked {
@@ -145,7 +158,7 @@ proptest! {
             model.take(step);
         }
         // What is under way may arrive late: it was not answered in time.
-        model.stage.pass(9_010);
+        model.pass(9_010);
         (0..model.wire.len()).for_each(|_| model.arrive(Mode::Stores, model.is_linked));
         let mut log = model.log.clone();
         log.sort();
