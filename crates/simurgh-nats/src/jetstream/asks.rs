@@ -175,7 +175,7 @@ impl Keeper {
             }
             What::Purge(it) => api::purge(name(it.stream), it.subject.as_str(), it.before),
             What::After(it) => it.question(name(it.stream), certain(it.stream)),
-            What::LastOf(it) => it.question(name(it.stream())),
+            What::LastOf(it) => it.question(name(it.stream()), certain(it.stream())),
         };
         wire::put_question(out, &subject, &reply, &words);
         self.tickets.due(now_ms + tickets::AGAIN_FIRST_MS);

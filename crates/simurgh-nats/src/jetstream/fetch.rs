@@ -213,6 +213,8 @@ pub(super) struct LastOf {
     /// From where on it is asked, and up to where the stream went when it was asked first.
     from: u64,
     up_to: u64,
+    /// What whoever answers is certain to have.
+    certain: u64,
     head: u64,
 }
 
@@ -237,6 +239,7 @@ impl LastOf {
             page: Gathered::default(),
             from: 0,
             up_to: 0,
+            certain: 0,
             head: 0,
         }
     }
@@ -251,9 +254,10 @@ impl LastOf {
         self.left.front().map_or(0, |it| it.0)
     }
 
-    /// What is asked next.
-    pub(super) fn question(&mut self, stream: &str) -> Question {
+    /// What is asked next. `certain`: what whoever answers is certain to have.
+    pub(super) fn question(&mut self, stream: &str, certain: u64) -> Question {
         self.page = Gathered::default();
+        self.certain = certain;
         let subjects = self.left.front().map(|it| &it.1[..]).unwrap_or_default();
         let names: Vec<&str> = subjects.iter().map(Subject::as_str).collect();
         api::last_of(stream, &names, self.from, self.up_to, LAST_OF_PAGE_BYTES)
@@ -283,6 +287,8 @@ impl LastOf {
                 let pending = message.numbered("Nats-Num-Pending").unwrap_or(0);
                 self.page_ends(ticket, pending, up_to)
             }
+            // It does not say up to where there is nothing; a page before may have.
+            Some(api::STATUS_NONE) if self.up_to == 0 => self.page_ends(ticket, 0, self.certain),
             Some(api::STATUS_NONE) => self.page_ends(ticket, 0, 0),
             Some(api::STATUS_NOBODY) => Heard::Nothing,
             Some(_) => done(ticket, None),

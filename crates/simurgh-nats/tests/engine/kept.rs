@@ -137,6 +137,8 @@ fn what_a_full_disk_does_not_take_is_not_said_to_be_stored() {
     let Some(Event::NotStored { why, .. }) = refused else { panic!("never full: {refused:?}") };
     println!("{} are stored, then {why:?}", confirmed.len());
     assert!(confirmed.len() > 50, "{}", confirmed.len());
+    let kept = node.all("t", false);
+    assert!(confirmed.iter().all(|it| kept.contains(it)), "one was confirmed, and is not there");
     // The link is of use for what is not kept.
     node.wait("up", |it| it.is_up);
     Node::plain(2, &engine.address()).is_of_use();

@@ -73,6 +73,11 @@ fn an_answer_is_complete_up_to_what_its_only_server_was_known_to_have() {
         stage.keeper.heard(b"p.b.0.1c.t", 60);
         stage.status(&asked, 404, "");
         assert_eq!(stage.fetched(), Fetched { messages: vec![], head, is_all: true });
+        stage.fetch(Fetch::LastOf { subjects: vec![subject("t")] });
+        let asked = stage.asked().remove(0);
+        stage.status(&asked, 404, "");
+        let head = if head > 0 { 60 } else { 0 };
+        assert_eq!(stage.fetched(), Fetched { messages: vec![], head, is_all: true });
     }
 }
 
