@@ -1,4 +1,4 @@
-//! What carries envelopes between nodes: an engine behind five methods, and what it tells.
+//! What carries envelopes between nodes: an engine behind six methods, and what it tells.
 //!
 //! An adapter never waits and never calls back. What it is told is done in the background; what
 //! happened is asked for with [`Adapter::poll_event`]. An adapter bounds what waits in it: what is
@@ -21,8 +21,14 @@ pub const UNDER_WAY_MAX: usize = 1_024;
 pub const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
 /// Seconds within which a ticket is answered, whatever happens.
 pub const TICKET_SECONDS_MAX: u64 = 9;
+/// Tickets that may wait for their answer, or whose answer was not polled: [`Full`] at the next.
+pub const TICKETS_MAX: usize = 1_024;
+/// Subjects that one [`Fetch::LastOf`] may name; those beyond are not answered for.
+pub const LAST_OF_MAX: usize = 1_000;
 /// Seconds for which the engine remembers the id of what it stored.
 pub const ID_SECONDS: u64 = 120;
+/// The longest id of what is stored.
+pub const ID_BYTES_MAX: usize = 256;
 
 /// An engine, as one node uses it. [`contract`](crate::contract) says what every adapter must do,
 /// and tries it.
@@ -65,17 +71,29 @@ pub trait Adapter: Send {
     /// then the adapter repeats it. The same id again within [`ID_SECONDS`] stores nothing and is
     /// answered with the first one's number; an engine may take it so on another subject, too, so
     /// an id is for one subject. What is stored is heard by everybody who wants the topic's
-    /// broadcasts, this node included, before or after the answer.
+    /// broadcasts, this node included, before or after the answer. It is sent as it is, and never
+    /// marked: of what is stored the id says what came twice.
+    ///
+    /// The engine may forget it after `age`, in whole seconds and at least one; without, after its
+    /// own limits. An id has no line breaks, and as many bytes as [`ID_BYTES_MAX`] at most.
     ///
     /// # Errors
-    /// As much is under way as may be. [`Event::Room`] says when more is taken.
+    /// As much is under way as may be ([`TICKETS_MAX`]). [`Event::Room`] says when more is taken.
     fn store(
         &mut self,
         to: &Subject,
         id: &str,
+        age: Option<Duration>,
         envelope: Bytes,
         ticket: Ticket,
     ) -> Result<(), Full>;
+
+    /// Has the engine forget what is older than this number on a subject of [`Space::Store`];
+    /// numbers go on. Answered by [`Event::Purged`], always, within [`TICKET_SECONDS_MAX`].
+    ///
+    /// # Errors
+    /// As much is under way as may be. [`Event::Room`] says when more is taken.
+    fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), Full>;
 
     /// Changes what this node wants to hear, and says the number of this change, one more than the
     /// last, also if it changes nothing. What is wanted is a set: wanted twice is wanted once.
@@ -115,6 +133,11 @@ pub struct Measures {
     /// Where the engine is that it is linked to, and of which version, without any secret; none
     /// without a link.
     pub engine: Option<String>,
+    /// How durable what the engine keeps is, or why it keeps nothing, in words; none, if that is
+    /// not known yet.
+    pub keeping: Option<String>,
+    /// Stores that were sent again without another link, since the adapter was made.
+    pub repeated: u64,
     /// How long the last question to the engine took until its answer was read.
     pub round_trip: Option<Duration>,
     /// The same of all since the adapter was made.
@@ -197,10 +220,29 @@ pub enum Event {
     Fetched {
         /// Of the call.
         ticket: Ticket,
-        /// What is there, oldest first; none, if the engine did not answer in time, or keeps
-        /// nothing. Each one's `prev` is the one before it on its subject in this answer, or 0.
-        kept: Option<Vec<Received>>,
+        /// What is there; none, if the engine did not answer in time, or keeps nothing.
+        kept: Option<Fetched>,
     },
+    /// The engine has forgotten it, or not.
+    Purged {
+        /// Of the call.
+        ticket: Ticket,
+        /// None: it has. Else it is not known, or the engine refuses it.
+        why: Option<NotStored>,
+    },
+}
+
+/// What the engine answered to a [`Fetch`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fetched {
+    /// Oldest first. Each one's `prev` is the one before it on its subject in this answer, or 0.
+    pub messages: Vec<Received>,
+    /// Up to this number the engine had everything when it answered; 0, if it does not say. So on
+    /// the subjects that were asked for there is nothing up to it, behind the number that was
+    /// asked for, but `messages`; if they are cut short, then up to the last of them.
+    pub head: u64,
+    /// Nothing was cut short by the count or the bytes that were asked for.
+    pub is_all: bool,
 }
 
 /// An envelope that arrived.
@@ -213,6 +255,9 @@ pub struct Received {
     pub envelope: Bytes,
     /// The engine's numbers, if it was stored.
     pub stored: Option<Number>,
+    /// When it was stored, in milliseconds since 1970 by the engine's clock; 0, if it was not
+    /// stored, or the engine does not say.
+    pub at_ms: u64,
 }
 
 /// Where a stored envelope stands.
@@ -264,8 +309,11 @@ pub enum Fetch {
         count: u32,
         /// So many bytes at most, but one at least.
         bytes: usize,
+        /// Asked of who certainly has all that was ever confirmed, and not of a copy that may lag
+        /// behind. Dearer: it may be one question for each message.
+        from_leader: bool,
     },
-    /// The last on each of these subjects.
+    /// The last on each of these subjects, at most [`LAST_OF_MAX`].
     LastOf {
         /// Of which.
         subjects: Vec<Subject>,
@@ -285,10 +333,15 @@ impl<A: Adapter + ?Sized> Adapter for Box<A> {
         &mut self,
         to: &Subject,
         id: &str,
+        age: Option<Duration>,
         envelope: Bytes,
         ticket: Ticket,
     ) -> Result<(), Full> {
-        (**self).store(to, id, envelope, ticket)
+        (**self).store(to, id, age, envelope, ticket)
+    }
+
+    fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), Full> {
+        (**self).purge(of, before, ticket)
     }
 
     fn interest(&mut self, changes: &[(Interest, Wanted)]) -> Generation {

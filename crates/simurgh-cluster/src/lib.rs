@@ -22,7 +22,9 @@ mod seen;
 mod subject;
 mod wire;
 
-pub use adapter::{Adapter, Event, Full, Generation, Measures, Received, Session, Ticket, Wanted};
+pub use adapter::{
+    Adapter, Event, Fetched, Full, Generation, Measures, Received, Session, Ticket, Wanted,
+};
 pub use beat::{Beat, Hello};
 pub use calls::{
     Answer, CALL_BYTES_MAX, CALL_PIECE_BYTES, CALLS_MAX, CallError, CallNumber, Piece,

@@ -9,26 +9,26 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use simurgh_cluster::adapter::{Adapter, Down, Fetch, NotStored};
+use simurgh_cluster::adapter::{Adapter, Down, Fetch, Number};
 use simurgh_cluster::{
-    Durations, Event, Full, Generation, Interest, Measures, NodeId, Received, Session, Subject,
-    Ticket, Wanted,
+    Durations, Event, Full, Generation, Interest, Measures, NodeId, Received, Session, Space,
+    Subject, Ticket, Wanted,
 };
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tokio::time::Sleep;
 
+use crate::alarm::Alarm;
 use crate::backoff;
 use crate::config::{Config, Server};
 use crate::connect::{self, ENVELOPE_BYTES_MAX, Established};
 use crate::interests::Interests;
+use crate::jetstream::{INBOX_SID, Keeper, Then};
 use crate::link::{Link, Said};
 use crate::outbox::Outbox;
+use crate::wire::Message;
 
 /// A link that lasted so long was a good one: after it, delays begin with the shortest again.
 const GOOD_LINK: Duration = Duration::from_secs(10);
-/// Questions about what is kept that wait for their answer.
-const ANSWERS_MAX: usize = 1_024;
 
 /// NATS as the engine of a cluster.
 ///
@@ -49,6 +49,11 @@ pub struct NatsAdapter {
     state: State,
     interests: Interests,
     outbox: Outbox,
+    keeper: Keeper,
+    /// What was refused because as much was under way as may be.
+    was_full: WasFull,
+    /// It was said that there is a link.
+    is_up: bool,
     events: VecDeque<Event>,
     /// Why there is no link, as it was said last.
     said: Option<Down>,
@@ -59,9 +64,17 @@ pub struct NatsAdapter {
     generation: u64,
     in_force: u64,
     waker: Option<Waker>,
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: Alarm,
+    /// For tickets, while there is no link.
+    tickets_timer: Alarm,
     statistics: Statistics,
     round_trips: Durations,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct WasFull {
+    outbox: bool,
+    tickets: bool,
 }
 
 enum State {
@@ -97,6 +110,7 @@ impl NatsAdapter {
     /// An adapter that connects when it is started. `runtime` has I/O and time turned on.
     pub fn new(config: Config, runtime: Handle) -> Self {
         let interests = Interests::new(config.prefix.clone());
+        let keeper = Keeper::new(&config.prefix, config.keeping.clone());
         Self {
             name: config.name.clone(),
             config: Arc::new(config),
@@ -106,6 +120,9 @@ impl NatsAdapter {
             state: State::Idle,
             interests,
             outbox: Outbox::default(),
+            keeper,
+            was_full: WasFull::default(),
+            is_up: false,
             events: VecDeque::new(),
             said: None,
             told: Vec::new(),
@@ -114,7 +131,8 @@ impl NatsAdapter {
             generation: 0,
             in_force: 0,
             waker: None,
-            timer: None,
+            timer: Alarm::default(),
+            tickets_timer: Alarm::default(),
             statistics: Statistics::default(),
             round_trips: Durations::default(),
         }
@@ -158,7 +176,10 @@ impl NatsAdapter {
         self.statistics.links += 1;
         self.sessions += 1;
         self.told.clone_from(&established.told);
-        let mut link = Link::new(established, self.now_ms());
+        let now_ms = self.now_ms();
+        let version = established.version.clone();
+        let mut link = Link::new(established, now_ms);
+        self.keeper.link(now_ms, &version, link.out());
         self.interests.link(link.out());
         link.changed(self.generation);
         let ping = link.next_ping();
@@ -177,6 +198,8 @@ impl NatsAdapter {
         }
         self.interests.unlink();
         self.outbox.unlink();
+        self.keeper.unlink();
+        self.is_up = false;
         self.state = State::Waiting;
         let delay = backoff::delay(self.failures, &mut self.random);
         self.failures = self.failures.saturating_add(1);
@@ -188,34 +211,37 @@ impl NatsAdapter {
     }
 
     fn sleep_until(&mut self, at_ms: u64) {
-        let at = self.started + Duration::from_millis(at_ms);
-        match &mut self.timer {
-            Some(timer) => timer.as_mut().reset(at.into()),
-            None => {
-                let _runtime = self.runtime.enter();
-                self.timer = Some(Box::pin(tokio::time::sleep_until(at.into())));
-            }
-        }
+        self.timer.set(self.started + Duration::from_millis(at_ms), &self.runtime);
     }
 
-    fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        match &mut self.timer {
-            Some(timer) => timer.as_mut().poll(context),
-            None => Poll::Pending,
+    /// Without a link tickets are still answered in time.
+    fn turn_tickets(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.keeper.tick(self.now_ms(), None, &mut self.events);
+        if !self.events.is_empty() {
+            return Poll::Ready(None);
         }
+        let Some(next_ms) = self.keeper.next_tick_ms() else { return Poll::Pending };
+        let at = self.started + Duration::from_millis(next_ms);
+        self.tickets_timer.set(at, &self.runtime);
+        self.tickets_timer.poll(context).map(|()| None)
     }
 
     /// Goes on as far as it goes; ready with an event, or when something is in `events`.
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         match &mut self.state {
-            State::Idle => Poll::Pending,
+            State::Idle => self.turn_tickets(context),
             State::Waiting => {
-                std::task::ready!(self.poll_timer(context));
+                if self.timer.poll(context).is_pending() {
+                    return self.turn_tickets(context);
+                }
                 self.connect();
                 Poll::Ready(None)
             }
             State::Connecting(task) => {
-                match std::task::ready!(Pin::new(task).poll(context)) {
+                let Poll::Ready(made) = Pin::new(task).poll(context) else {
+                    return self.turn_tickets(context);
+                };
+                match made {
                     Ok(Ok(established)) => self.link(established),
                     Ok(Err(down)) => self.fail(down),
                     Err(error) => self.fail(connect::broken(error.to_string())),
@@ -230,13 +256,14 @@ impl NatsAdapter {
         loop {
             let State::Linked(link) = &mut self.state else { return Poll::Ready(None) };
             match link.next() {
-                Ok(Some(Said::Message(message))) => match self.interests.hear(&message) {
-                    Some(space) => {
-                        let stored = message.stored();
-                        let envelope = message.into_payload();
-                        let received = Received { space, envelope, stored };
-                        return Poll::Ready(Some(Event::Received(received)));
+                Ok(Some(Said::Message(message))) if message.sid == INBOX_SID => {
+                    self.hear_answer(message);
+                    if !self.events.is_empty() {
+                        return Poll::Ready(None);
                     }
+                }
+                Ok(Some(Said::Message(message))) => match self.interests.hear(&message) {
+                    Some(space) => return Poll::Ready(Some(self.received(space, message))),
                     None => self.statistics.unwanted += 1,
                 },
                 Ok(Some(Said::TooLarge(sid))) => {
@@ -252,12 +279,50 @@ impl NatsAdapter {
                     return Poll::Ready(None);
                 }
                 Ok(Some(Said::Servers(told))) => self.told = told,
+                Ok(Some(Said::Error(text))) => {
+                    self.refused(&text);
+                    return Poll::Ready(None);
+                }
                 Err(down) => {
                     self.fail(down);
                     return Poll::Ready(None);
                 }
                 Ok(None) => return self.turn_socket(context),
             }
+        }
+    }
+
+    /// A message that somebody wants.
+    fn received(&mut self, space: Option<Space>, message: Message) -> Event {
+        let (stored, at_ms) = message.stored_at().unzip();
+        if let Some(Number { seq, .. }) = stored {
+            self.keeper.heard(message.subject(), seq);
+        }
+        let envelope = message.into_payload();
+        Event::Received(Received { space, envelope, stored, at_ms: at_ms.unwrap_or(0) })
+    }
+
+    /// JetStream has answered something.
+    fn hear_answer(&mut self, message: Message) {
+        let now_ms = self.now_ms();
+        let State::Linked(link) = &mut self.state else { return };
+        let then = self.keeper.hear(message, now_ms, link.out(), &mut self.events);
+        self.then(then);
+    }
+
+    /// Something was not done that was asked for.
+    fn refused(&mut self, text: &str) {
+        match self.keeper.refused(text, self.now_ms(), &mut self.events) {
+            Some(then) => self.then(then),
+            // It had to be done, even if the server goes on.
+            None => self.fail(connect::of_error(text)),
+        }
+    }
+
+    fn then(&mut self, then: Then) {
+        match then {
+            Then::GoOn => self.say_up(),
+            Then::Relink(why) => self.fail(Down::Broken(why)),
         }
     }
 
@@ -268,6 +333,10 @@ impl NatsAdapter {
         let ping = link.next_ping();
         if self.interests.tick(now_ms, ping, link.out()) {
             link.needs_ping();
+        }
+        if let Then::Relink(why) = self.keeper.tick(now_ms, Some(link.out()), &mut self.events) {
+            self.fail(Down::Broken(why));
+            return Poll::Ready(None);
         }
         link.send_ping(now_ms);
         let written = link.poll_write(context);
@@ -281,38 +350,99 @@ impl NatsAdapter {
             self.fail(down);
             return Poll::Ready(None);
         }
-        let next = link.next_tick_ms().min(self.interests.next_tick_ms().unwrap_or(u64::MAX));
-        let due = self.started + Duration::from_millis(next.max(now_ms + 1));
-        let is_late = self.timer.as_ref().is_none_or(|timer| timer.deadline() > due.into());
-        if is_late || self.poll_timer(context).is_ready() {
-            self.sleep_until(next.max(now_ms + 1));
-            if self.poll_timer(context).is_ready() {
-                return Poll::Ready(None);
-            }
+        let ticks = [self.interests.next_tick_ms(), self.keeper.next_tick_ms()];
+        let next_ms = ticks.into_iter().flatten().fold(link.next_tick_ms(), u64::min);
+        self.say_up();
+        if !self.events.is_empty() {
+            return Poll::Ready(None);
+        }
+        let next_ms = next_ms.max(now_ms + 1);
+        let due = self.started + Duration::from_millis(next_ms);
+        if self.timer.is_after(due) || self.timer.poll(context).is_ready() {
+            self.sleep_until(next_ms);
+            return self.timer.poll(context).map(|()| None);
         }
         Poll::Pending
     }
 
     /// A PING was answered: everything that was said before it is at the engine.
     fn pong(&mut self, ping: u64) {
-        let now_ms = self.now_ms();
-        self.interests.pong(ping, now_ms);
-        let has_room = self.outbox.pong(ping);
-        let State::Linked(link) = &mut self.state else { return };
-        if link.pong(ping) {
-            self.said = None;
-            let session = Session(self.sessions);
-            self.events.push_back(Event::Up { session, kept: None });
+        self.interests.pong(ping, self.now_ms());
+        self.outbox.pong(ping);
+        if let State::Linked(link) = &mut self.state {
+            link.pong(ping);
         }
-        if let Some(generation) = link.generation()
+        self.say_up();
+        self.make_room();
+    }
+
+    /// Says that there is a link, once all interests are in force and it is known what is kept;
+    /// and which changes are in force.
+    fn say_up(&mut self) {
+        let now_ms = self.now_ms();
+        let State::Linked(link) = &mut self.state else { return };
+        let mut is_new = false;
+        if !self.is_up
+            && link.is_up()
+            && let Some(kept) = self.keeper.decided()
+        {
+            (self.is_up, self.said, is_new) = (true, None, true);
+            self.events.push_back(Event::Up { session: Session(self.sessions), kept });
+            self.keeper.up(now_ms, link.out(), &mut self.events);
+        }
+        if self.is_up
+            && let Some(generation) = link.generation()
             && generation > self.in_force
         {
             self.in_force = generation;
             self.events.push_back(Event::InForce(Generation(generation)));
         }
-        if has_room {
+        if is_new {
+            self.make_room();
+        }
+    }
+
+    /// Says that more is taken, if something was not and it is worth it.
+    fn make_room(&mut self) {
+        let WasFull { outbox, tickets } = self.was_full;
+        // What was published may be confirmed before it is said that there is a link.
+        let outbox_has = self.is_up && self.outbox.has_room();
+        let has_room = (!outbox || outbox_has) && (!tickets || self.keeper.has_room());
+        if (outbox || tickets) && has_room {
+            self.was_full = WasFull::default();
             self.events.push_back(Event::Room);
         }
+    }
+
+    /// The next of what is to be told.
+    fn next_event(&mut self) -> Option<Event> {
+        let event = self.events.pop_front()?;
+        if matches!(
+            event,
+            Event::Stored { .. }
+                | Event::NotStored { .. }
+                | Event::Fetched { .. }
+                | Event::Purged { .. }
+        ) {
+            self.keeper.taken();
+            self.make_room();
+        }
+        Some(event)
+    }
+
+    /// Where questions go, if there is a link.
+    fn out(state: &mut State) -> Option<&mut BytesMut> {
+        match state {
+            State::Linked(link) => Some(link.out()),
+            _ => None,
+        }
+    }
+
+    /// After a question that was taken, or not.
+    fn asked(&mut self, taken: Result<(), Full>) -> Result<(), Full> {
+        self.was_full.tickets |= taken.is_err();
+        self.wake();
+        taken
     }
 }
 
@@ -329,34 +459,41 @@ impl Adapter for NatsAdapter {
             self.statistics.refused_large += 1;
             return Ok(());
         }
-        match &mut self.state {
+        let bytes = envelope.len();
+        let taken = match &mut self.state {
             State::Linked(link) => {
-                let bytes = envelope.len();
                 let ping = link.next_ping();
-                self.outbox.publish(to, envelope, Some((ping, link.out())))?;
-                link.published(bytes);
+                let taken = self.outbox.publish(to, envelope, Some((ping, link.out())));
+                if taken.is_ok() {
+                    link.published(bytes);
+                }
+                taken
             }
-            _ => self.outbox.publish(to, envelope, None)?,
-        }
+            _ => self.outbox.publish(to, envelope, None),
+        };
+        self.was_full.outbox |= taken.is_err();
         self.wake();
-        Ok(())
+        taken
     }
 
     fn store(
         &mut self,
-        _to: &Subject,
-        _id: &str,
-        _envelope: Bytes,
+        to: &Subject,
+        id: &str,
+        age: Option<Duration>,
+        envelope: Bytes,
         ticket: Ticket,
     ) -> Result<(), Full> {
-        if self.events.len() >= ANSWERS_MAX {
-            return Err(Full);
-        }
-        let why =
-            NotStored::Refused("this adapter keeps nothing: no topic of a cluster can".into());
-        self.events.push_back(Event::NotStored { ticket, why });
-        self.wake();
-        Ok(())
+        let (now_ms, out) = (self.now_ms(), Self::out(&mut self.state));
+        let what = (to, id, age);
+        let taken = self.keeper.store(what, envelope, ticket, out, now_ms, &mut self.events);
+        self.asked(taken)
+    }
+
+    fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), Full> {
+        let (now_ms, out) = (self.now_ms(), Self::out(&mut self.state));
+        let taken = self.keeper.purge(of, before, ticket, out, now_ms, &mut self.events);
+        self.asked(taken)
     }
 
     fn interest(&mut self, changes: &[(Interest, Wanted)]) -> Generation {
@@ -373,18 +510,15 @@ impl Adapter for NatsAdapter {
         Generation(self.generation)
     }
 
-    fn fetch(&mut self, _what: Fetch, ticket: Ticket) -> Result<(), Full> {
-        if self.events.len() >= ANSWERS_MAX {
-            return Err(Full);
-        }
-        self.events.push_back(Event::Fetched { ticket, kept: None });
-        self.wake();
-        Ok(())
+    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), Full> {
+        let (now_ms, out) = (self.now_ms(), Self::out(&mut self.state));
+        let taken = self.keeper.fetch(what, ticket, out, now_ms, &mut self.events);
+        self.asked(taken)
     }
 
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event> {
         loop {
-            if let Some(event) = self.events.pop_front() {
+            if let Some(event) = self.next_event() {
                 return Poll::Ready(event);
             }
             match self.turn(context) {
@@ -405,7 +539,8 @@ impl Adapter for NatsAdapter {
     fn measures(&self) -> Measures {
         let engine = self.server().map(|(server, version)| format!("{server}, NATS {version}"));
         let round_trip = self.statistics.round_trip.filter(|_| engine.is_some());
-        Measures { engine, round_trip, round_trips: self.round_trips }
+        let (keeping, repeated) = (self.keeper.words(), self.keeper.repeats());
+        Measures { engine, keeping, repeated, round_trip, round_trips: self.round_trips }
     }
 }
 

@@ -8,6 +8,8 @@ use std::str::FromStr;
 
 use simurgh_cluster::Prefix;
 
+use crate::keeping::Keeping;
+
 const PORT: u16 = 4222;
 
 /// Of a node's link to its engine. Files are read again for each link, so a secret or certificate
@@ -24,13 +26,15 @@ pub struct Config {
     pub credentials: Credentials,
     /// How the link is encrypted.
     pub tls: Tls,
+    /// What the engine is to keep; none: nothing.
+    pub keeping: Option<Keeping>,
 }
 
 impl Config {
-    /// Without credentials, and encrypted only where the engine wants it.
+    /// Without credentials, encrypted only where the engine wants it, and nothing is kept.
     pub fn new(servers: Vec<Server>, prefix: Prefix, name: impl Into<String>) -> Self {
         let (credentials, tls) = (Credentials::None, Tls::default());
-        Self { servers, prefix, name: name.into(), credentials, tls }
+        Self { servers, prefix, name: name.into(), credentials, tls, keeping: None }
     }
 }
 

@@ -86,6 +86,7 @@ struct Overlap {
     subjects: HashSet<Box<[u8]>, RandomState>,
     /// Of each publisher and subject, by its hash, the number of the last envelope that was taken.
     highest: Map<(u64, u64), u64>,
+    /// The number of the last that was taken of what is stored: a bucket is in one stream.
     highest_stored: u64,
 }
 

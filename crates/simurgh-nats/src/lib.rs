@@ -16,6 +16,10 @@
 //! owner ◄─ events ◄─ Interests::hear, PINGs' numbers ◄─ wire::Decoder ┘
 //! ```
 //!
+//! What is to be kept ([`Keeping`]) goes to JetStream in the same stream of operations: questions
+//! with an inbox for their answers. Its streams are looked at for each link, made or changed where
+//! that is allowed, and never used as they should not be.
+//!
 //! Nothing is taken from the engine that the owner does not ask for: it waits in the sockets, and
 //! the engine ends a link that does not keep up. So nothing is lost on a link that stands.
 //!
@@ -23,19 +27,24 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod alarm;
 mod backoff;
 mod config;
 mod connect;
 mod interests;
+mod jetstream;
+mod keeping;
 mod link;
 mod nkey;
 mod outbox;
 mod permissions;
+mod stamp;
 mod tls;
 mod wire;
 
 pub use adapter::{NatsAdapter, Statistics};
 pub use config::{Config, Credentials, Identity, Secret, Server, ServerError, Tls};
+pub use keeping::{Keeping, Replicas, Storage, StreamCount};
 pub use permissions::Permissions;
 #[cfg(feature = "fuzz")]
 pub use wire::fuzz::run as fuzz_wire;

@@ -33,8 +33,13 @@ const READ_BYTES: usize = 64 << 10;
 pub(crate) enum Said {
     Message(Message),
     TooLarge(u64),
-    Pong { ping: PingNumber, round_trip: Duration },
+    Pong {
+        ping: PingNumber,
+        round_trip: Duration,
+    },
     Servers(Vec<Server>),
+    /// Something was not done that was asked for.
+    Error(Box<str>),
 }
 
 pub(crate) struct Link {
@@ -141,8 +146,8 @@ impl Link {
         }
     }
 
-    /// A PING was answered: true if the link is up because of it, and was not before.
-    pub(crate) fn pong(&mut self, ping: PingNumber) -> bool {
+    /// A PING was answered.
+    pub(crate) fn pong(&mut self, ping: PingNumber) {
         while let Some(&(generation, of)) = self.generations.front()
             && of <= ping
         {
@@ -150,10 +155,9 @@ impl Link {
             self.generations.pop_front();
         }
         match self.up {
-            Up::Yes => false,
+            Up::Yes => {}
             Up::Fresh(of) | Up::Soon(of) => {
                 self.up = if of <= ping { Up::Yes } else { Up::Soon(of) };
-                self.up == Up::Yes
             }
         }
     }
@@ -161,6 +165,11 @@ impl Link {
     /// The last generation that is in force; none before the link is up.
     pub(crate) fn generation(&self) -> Option<u64> {
         (self.up == Up::Yes).then_some(self.generation)
+    }
+
+    /// What was changed before it was up is in force.
+    pub(crate) fn is_up(&self) -> bool {
+        self.up == Up::Yes
     }
 
     pub(crate) fn since_ms(&self) -> u64 {
@@ -178,7 +187,7 @@ impl Link {
     /// The next of what was read; none if all is done.
     ///
     /// # Errors
-    /// The server ends the link, or says what cannot be understood.
+    /// The server says what cannot be understood.
     pub(crate) fn next(&mut self) -> Result<Option<Said>, Down> {
         loop {
             let op = match self.decoder.next() {
@@ -200,8 +209,7 @@ impl Link {
                     None => continue,
                 },
                 Op::Info(json) => Said::Servers(connect::told(&self.server, &json)),
-                // Something was not done that had to be, even if the server goes on.
-                Op::Error(text) => return Err(connect::of_error(&text)),
+                Op::Error(text) => Said::Error(text),
             }));
         }
     }

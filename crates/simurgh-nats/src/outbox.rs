@@ -15,7 +15,6 @@ use crate::wire;
 pub(crate) struct Outbox {
     waiting: VecDeque<Waiting>,
     bytes: usize,
-    was_full: bool,
     resent: u64,
 }
 
@@ -44,7 +43,6 @@ impl Outbox {
         let is_too_much =
             self.bytes + envelope.len() > UNDER_WAY_BYTES_MAX && !self.waiting.is_empty();
         if self.waiting.len() >= UNDER_WAY_MAX || is_too_much {
-            self.was_full = true;
             return Err(Full);
         }
         self.bytes += envelope.len();
@@ -76,8 +74,8 @@ impl Outbox {
         }
     }
 
-    /// A PING was answered: true if that made room after there was none.
-    pub(crate) fn pong(&mut self, ping: PingNumber) -> bool {
+    /// A PING was answered.
+    pub(crate) fn pong(&mut self, ping: PingNumber) {
         while let Some(first) = self.waiting.front() {
             if first.ping.is_none_or(|of| of > ping) {
                 break;
@@ -85,9 +83,11 @@ impl Outbox {
             self.bytes -= first.envelope.len();
             self.waiting.pop_front();
         }
-        let has_room =
-            self.waiting.len() <= UNDER_WAY_MAX / 2 && self.bytes <= UNDER_WAY_BYTES_MAX / 2;
-        has_room && std::mem::take(&mut self.was_full)
+    }
+
+    /// It is worth saying so after a [`Full`].
+    pub(crate) fn has_room(&self) -> bool {
+        self.waiting.len() <= UNDER_WAY_MAX / 2 && self.bytes <= UNDER_WAY_BYTES_MAX / 2
     }
 
     /// Envelopes that wait.
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_wait_as_may_and_room_is_told_once() {
+    fn as_many_wait_as_may_and_there_is_room_at_half() {
         let mut outbox = Outbox::default();
         let mut out = BytesMut::new();
         for n in 0..UNDER_WAY_MAX as u64 {
@@ -142,9 +142,11 @@ mod tests {
             outbox.publish(&subject(), envelope(n), Some((ping, &mut out))).unwrap();
         }
         assert_eq!(outbox.publish(&subject(), envelope(0), None), Err(Full));
-        assert!(!outbox.pong(1));
-        assert!(outbox.pong(2));
-        assert!(!outbox.pong(3));
+        outbox.pong(1);
+        assert!(!outbox.has_room());
+        outbox.pong(2);
+        assert!(outbox.has_room());
+        outbox.pong(3);
         assert_eq!(outbox.len(), 256);
     }
 

@@ -13,6 +13,16 @@ pub struct Permissions {
     pub subscribe: Vec<String>,
 }
 
+/// What is asked of JetStream. A node that makes no streams can do without `CREATE` and `UPDATE`.
+const REQUESTS: [&str; 6] = [
+    "STREAM.INFO",
+    "STREAM.CREATE",
+    "STREAM.UPDATE",
+    "STREAM.PURGE",
+    "STREAM.MSG.GET",
+    "DIRECT.GET",
+];
+
 impl Permissions {
     /// Exactly what a node of this prefix needs. `streams` are the names of JetStream's streams
     /// that keep topics; none, if nothing is kept.
@@ -31,10 +41,7 @@ impl Permissions {
         }
         // A wildcard is a whole token, so each stream is named.
         for stream in streams {
-            let requests =
-                ["STREAM.INFO", "STREAM.CREATE", "STREAM.UPDATE", "STREAM.MSG.GET", "DIRECT.GET"];
-            publish.extend(requests.map(|it| format!("$JS.API.{it}.{stream}")));
-            publish.push(format!("$JS.API.DIRECT.GET.{stream}.>"));
+            publish.extend(REQUESTS.map(|it| format!("$JS.API.{it}.{stream}")));
         }
         Self { publish, subscribe }
     }
@@ -68,6 +75,8 @@ mod tests {
         let kept = Permissions::of(&Prefix::new("q").unwrap(), &["q_H"]);
         assert!(kept.publish.contains(&"q.h.>".to_owned()));
         assert!(kept.publish.contains(&"$JS.API.STREAM.INFO.q_H".to_owned()));
+        assert!(kept.publish.contains(&"$JS.API.STREAM.PURGE.q_H".to_owned()));
+        assert!(!kept.publish.iter().any(|it| it.ends_with("q_H.>")), "{:?}", kept.publish);
         assert!(kept.subscribe.contains(&"_INBOX_q.>".to_owned()));
         assert!(!kept.subscribe.contains(&"q.h.>".to_owned()));
     }

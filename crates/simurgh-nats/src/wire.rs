@@ -9,6 +9,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
 use simurgh_cluster::adapter::Number;
 
+use crate::stamp;
+
 /// The longest line: an INFO that lists some hundred servers.
 const LINE_BYTES_MAX: usize = 64 << 10;
 /// The largest message that is taken, headers included: an envelope is at most 1 MB. A larger one
@@ -47,11 +49,31 @@ impl Message {
         &self.whole[self.subject.clone()]
     }
 
-    /// The value of the first header of this name, which is as it is written.
+    /// The value of the last header of this name, which is as it is written: what the engine adds
+    /// stands behind what was published.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let text = str::from_utf8(&self.whole[self.headers.clone()]).ok()?;
-        let mut fields = text.split("\r\n").filter_map(|line| line.split_once(':'));
-        fields.find(|(it, _)| *it == name).map(|(_, value)| value.trim())
+        let (_, value) = self.fields().filter(|(it, _)| *it == name.as_bytes()).last()?;
+        str::from_utf8(value).ok()
+    }
+
+    /// Its headers, in order: names and values.
+    fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let lines = self.whole[self.headers.clone()].split(|it| *it == b'\n');
+        lines.filter_map(|line| {
+            let (name, value) = line.split_at_checked(memchr(b':', line)?)?;
+            Some((name, value.get(1..)?.trim_ascii()))
+        })
+    }
+
+    /// What the engine answers in place of a message, as 503: nobody is there. By three digits.
+    pub(crate) fn status(&self) -> Option<u16> {
+        let rest = self.whole[self.headers.clone()].strip_prefix(b"NATS/1.0 ")?;
+        u16::try_from(number(rest.get(..3)?)?).ok()
+    }
+
+    /// The number in a header.
+    pub(crate) fn numbered(&self, name: &str) -> Option<u64> {
+        number(self.header(name)?.as_bytes())
     }
 
     /// What was published; a part of what was read, without a copy.
@@ -67,12 +89,25 @@ impl Message {
 
     /// Its numbers, if a stream of the engine's republished it.
     pub(crate) fn stored(&self) -> Option<Number> {
+        self.stored_at().map(|(number, _)| number)
+    }
+
+    /// Its numbers, and when it was stored in milliseconds since 1970, or 0; if a stream
+    /// republished it, or had it when it was asked for.
+    pub(crate) fn stored_at(&self) -> Option<(Number, u64)> {
         if self.headers.is_empty() {
             return None;
         }
-        let number = |name| number(self.header(name)?.as_bytes());
-        let seq = number("Nats-Sequence")?;
-        Some(Number { seq, prev: number("Nats-Last-Sequence").unwrap_or(0) })
+        let (mut seq, mut prev, mut at_ms) = (None, 0, 0);
+        for (name, value) in self.fields() {
+            match name {
+                b"Nats-Sequence" => seq = number(value),
+                b"Nats-Last-Sequence" => prev = number(value).unwrap_or(0),
+                b"Nats-Time-Stamp" => at_ms = stamp::unix_ms(value).unwrap_or(0),
+                _ => {}
+            }
+        }
+        Some((Number { seq: seq?, prev }, at_ms))
     }
 }
 
@@ -234,7 +269,7 @@ impl Head {
 }
 
 /// Of at most 18 digits.
-fn number(digits: &[u8]) -> Option<u64> {
+pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 18 {
         return None;
     }
@@ -266,6 +301,50 @@ pub(crate) fn put_publish(out: &mut BytesMut, subject: &str, payload: &[u8]) {
     out.extend_from_slice(subject.as_bytes());
     out.extend_from_slice(b" ");
     put_number(out, payload.len() as u64);
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(payload);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends `PUB` of a question, with where its answer goes.
+pub(crate) fn put_question(out: &mut BytesMut, subject: &str, reply: &str, payload: &[u8]) {
+    out.extend_from_slice(b"PUB ");
+    out.extend_from_slice(subject.as_bytes());
+    out.extend_from_slice(b" ");
+    out.extend_from_slice(reply.as_bytes());
+    out.extend_from_slice(b" ");
+    put_number(out, payload.len() as u64);
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(payload);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends `HPUB`, with where its answer goes. Neither names nor values of headers have line
+/// breaks.
+pub(crate) fn put_with_headers(
+    out: &mut BytesMut,
+    subject: &str,
+    reply: &str,
+    headers: &[(&str, &str)],
+    payload: &[u8],
+) {
+    const BEGINNING: &[u8] = b"NATS/1.0\r\n";
+    let lines = headers.iter().map(|(name, value)| name.len() + value.len() + 4);
+    let bytes = BEGINNING.len() + lines.sum::<usize>() + 2;
+    out.reserve(subject.len() + reply.len() + bytes + payload.len() + 64);
+    for part in ["HPUB ", subject, " ", reply, " "] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    put_number(out, bytes as u64);
+    out.extend_from_slice(b" ");
+    put_number(out, (bytes + payload.len()) as u64);
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(BEGINNING);
+    for (name, value) in headers {
+        for part in [name, ": ", value, "\r\n"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+    }
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(payload);
     out.extend_from_slice(b"\r\n");

@@ -48,7 +48,10 @@ impl<A: Adapter> Cluster<A> {
                 self.link_answers(generation, time);
             }
             // Kept topics are refused in a cluster: nothing was stored or fetched.
-            Event::Stored { .. } | Event::NotStored { .. } | Event::Fetched { .. } => {}
+            Event::Stored { .. }
+            | Event::NotStored { .. }
+            | Event::Fetched { .. }
+            | Event::Purged { .. } => {}
         }
     }
 

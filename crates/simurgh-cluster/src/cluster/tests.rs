@@ -510,7 +510,7 @@ fn a_node_that_is_known_by_its_beat_alone_is_asked_for_disconnects() {
     );
     let before = it.node(0).cluster.counts().published;
     let envelope = beat.draft().unwrap().numbered(1);
-    let received = crate::Received { space: None, envelope, stored: None };
+    let received = crate::Received { space: None, envelope, stored: None, at_ms: 0 };
     let Node { cluster, heard } = it.node(0);
     cluster.happened(crate::Event::Received(received), time, heard);
     cluster.settle(time);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::node::Node;
 pub(super) use super::said::{Said, exact, mates, no, once, prefix, whole, yes};
 use super::{Harness, Unable};
-use crate::adapter::{Event, Fetch, Full, Received, Ticket, Wanted};
+use crate::adapter::{Event, Fetch, Fetched, Full, Received, Ticket, Wanted};
 use crate::node_id::NodeId;
 use crate::subject::{Interest, Prefix, Space};
 
@@ -163,6 +163,18 @@ impl<'a> Cluster<'a> {
     /// Stores; waits while it is full.
     #[track_caller]
     pub(super) fn store(&mut self, node: usize, topic: &str, id: &str, payload: &str) -> Ticket {
+        self.store_for(node, topic, (id, None), payload)
+    }
+
+    /// The same, with how long it is kept.
+    #[track_caller]
+    pub(super) fn store_for(
+        &mut self,
+        node: usize,
+        topic: &str,
+        (id, age): (&str, Option<Duration>),
+        payload: &str,
+    ) -> Ticket {
         let to = self.prefix.topic(Space::Store, topic);
         let ticket = self.ticket();
         let from = &mut self.nodes[node];
@@ -170,7 +182,7 @@ impl<'a> Cluster<'a> {
         let envelope = Said { origin: from.id, n: from.n, topic, payload }.encode();
         loop {
             let (rooms, from) = (self.nodes[node].rooms, &mut self.nodes[node]);
-            let stored = from.adapter().store(&to, id, envelope.clone(), ticket);
+            let stored = from.adapter().store(&to, id, age, envelope.clone(), ticket);
             match stored {
                 Ok(()) => {
                     self.nodes[node].unanswered.insert(ticket);
@@ -196,12 +208,29 @@ impl<'a> Cluster<'a> {
 
     /// Asks, and waits for the answer.
     #[track_caller]
-    pub(super) fn fetch(&mut self, node: usize, what: Fetch) -> Option<Vec<Received>> {
+    pub(super) fn fetch(&mut self, node: usize, what: Fetch) -> Option<Fetched> {
         let ticket = self.ask(node, what);
         match self.answer(node, ticket) {
             Event::Fetched { kept, .. } => kept,
             other => unreachable!("not an answer to a fetch: {other:?}"),
         }
+    }
+
+    /// Has it forget what is before a number, and waits until it is done.
+    #[track_caller]
+    pub(super) fn purge(&mut self, node: usize, topic: &str, before: u64) {
+        let ticket = self.ask_purge(node, topic, before);
+        assert_eq!(self.answer(node, ticket), Event::Purged { ticket, why: None });
+    }
+
+    #[track_caller]
+    pub(super) fn ask_purge(&mut self, node: usize, topic: &str, before: u64) -> Ticket {
+        let subject = self.prefix.topic(Space::Store, topic);
+        let ticket = self.ticket();
+        let from = &mut self.nodes[node];
+        assert_eq!(from.adapter().purge(&subject, before, ticket), Ok(()));
+        from.unanswered.insert(ticket);
+        ticket
     }
 
     #[track_caller]
@@ -231,10 +260,11 @@ impl<'a> Cluster<'a> {
     #[track_caller]
     pub(super) fn after(&mut self, node: usize, topic: &str, seq: u64) -> Vec<(u64, String)> {
         let subject = self.prefix.topic(Space::Store, topic);
-        let what = Fetch::After { subject, seq, count: 1_000, bytes: 1 << 20 };
+        let (count, bytes, from_leader) = (1_000, 1 << 20, false);
+        let what = Fetch::After { subject, seq, count, bytes, from_leader };
         let fetched = self.fetch(node, what);
         assert!(fetched.is_some(), "the engine did not answer");
-        fetched.unwrap_or_default().iter().map(numbered).collect()
+        fetched.unwrap_or_default().messages.iter().map(numbered).collect()
     }
 
     // What nodes heard.

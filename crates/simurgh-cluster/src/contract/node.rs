@@ -99,7 +99,7 @@ impl Node {
     #[track_caller]
     pub(super) fn store(&mut self, to: &Subject, id: &str, ticket: Ticket) -> Result<(), Full> {
         let envelope = Said { origin: self.id, n: self.n + 1, topic: "", payload: id }.encode();
-        let result = self.adapter().store(to, id, envelope, ticket);
+        let result = self.adapter().store(to, id, None, envelope, ticket);
         match result {
             Ok(()) => self.n += 1,
             Err(Full) => self.is_full = true,
@@ -159,7 +159,8 @@ impl Node {
             }
             Event::Stored { ticket, .. }
             | Event::NotStored { ticket, .. }
-            | Event::Fetched { ticket, .. } => {
+            | Event::Fetched { ticket, .. }
+            | Event::Purged { ticket, .. } => {
                 assert!(self.unanswered.remove(&ticket), "{ticket:?} is answered, and not asked");
                 self.answers.push((ticket, event));
             }

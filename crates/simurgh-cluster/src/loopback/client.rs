@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::task::Waker;
+use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
@@ -10,14 +11,11 @@ use hashbrown::HashMap;
 use super::names::Name;
 use super::pipe::Pipe;
 use crate::adapter::{
-    Down, Event, Generation, NotStored, Received, Session, Ticket, UNDER_WAY_BYTES_MAX,
-    UNDER_WAY_MAX, Wanted,
+    Down, Event, Generation, NotStored, Received, Session, TICKETS_MAX, Ticket,
+    UNDER_WAY_BYTES_MAX, UNDER_WAY_MAX, Wanted,
 };
 use crate::envelope::resent;
 use crate::subject::{Interest, Prefix};
-
-/// Tickets that are not answered, or whose answer was not taken.
-pub(super) const TICKETS_MAX: usize = 512;
 
 /// What goes from a node to the engine.
 #[derive(Debug)]
@@ -31,23 +29,7 @@ pub(super) enum Command {
     Interest(Vec<(Name, bool)>),
     Publish(Name, Bytes),
     Ping,
-    Store {
-        to: Name,
-        id: Box<str>,
-        envelope: Bytes,
-        ticket: Ticket,
-    },
-    After {
-        of: Name,
-        seq: u64,
-        count: u32,
-        bytes: usize,
-        ticket: Ticket,
-    },
-    LastOf {
-        subjects: Vec<Name>,
-        ticket: Ticket,
-    },
+    Ask(Question, Ticket),
     /// The link ends here.
     Close,
 }
@@ -105,21 +87,15 @@ pub(super) struct Pending {
 
 #[derive(Clone, Debug)]
 pub(super) enum Question {
-    Store { to: Name, id: Box<str>, envelope: Bytes },
-    After { of: Name, seq: u64, count: u32, bytes: usize },
+    Store { to: Name, id: Box<str>, age: Option<Duration>, envelope: Bytes },
+    After { of: Name, seq: u64, count: u32, bytes: usize, from_leader: bool },
     LastOf(Vec<Name>),
+    Purge { of: Name, before: u64 },
 }
 
 impl Pending {
     pub(super) fn command(&self) -> Command {
-        let ticket = self.ticket;
-        match self.what.clone() {
-            Question::Store { to, id, envelope } => Command::Store { to, id, envelope, ticket },
-            Question::After { of, seq, count, bytes } => {
-                Command::After { of, seq, count, bytes, ticket }
-            }
-            Question::LastOf(subjects) => Command::LastOf { subjects, ticket },
-        }
+        Command::Ask(self.what.clone(), self.ticket)
     }
 
     fn unanswered(self) -> Event {
@@ -127,6 +103,7 @@ impl Pending {
         match self.what {
             Question::Store { .. } => Event::NotStored { ticket, why: NotStored::Unconfirmed },
             Question::After { .. } | Question::LastOf(_) => Event::Fetched { ticket, kept: None },
+            Question::Purge { .. } => Event::Purged { ticket, why: Some(NotStored::Unconfirmed) },
         }
     }
 }
@@ -286,7 +263,10 @@ impl Client {
                     return self.poll(waker);
                 }
             }
-            Event::Stored { .. } | Event::NotStored { .. } | Event::Fetched { .. } => {
+            Event::Stored { .. }
+            | Event::NotStored { .. }
+            | Event::Fetched { .. }
+            | Event::Purged { .. } => {
                 self.answers -= 1;
                 self.make_room();
             }

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 
-use super::client::{Client, Command, Link, Told};
-use super::kept::{Kept, Outcome};
+use super::client::{Client, Command, Link, Question, Told};
+use super::kept::{Kept, Outcome, Wish, unix_ms};
 use super::names::Name;
 use super::world::World;
-use crate::adapter::{Event, NotStored, Number, Received, Ticket};
+use crate::adapter::{Event, Fetched, NotStored, Number, Received, Ticket};
 
 #[derive(Debug)]
 pub(super) struct Engine {
@@ -40,24 +40,51 @@ impl World {
             Command::Interest(changes) if !is_gone => self.subscribe(node, changes),
             Command::Connect { .. } | Command::Interest(_) => {}
             Command::Publish(to, envelope) => {
-                let received = Received { space: self.names.space(to), envelope, stored: None };
+                let space = self.names.space(to);
+                let received = Received { space, envelope, stored: None, at_ms: 0 };
                 self.deliver(Some(node as u32), to, &received);
             }
             Command::Ping => self.tell(node, Told::Pong),
-            Command::Store { to, id, envelope, ticket } => {
-                self.store(node, to, &id, envelope, ticket);
-            }
-            Command::After { of, seq, count, bytes, ticket } => {
-                let now_ns = self.now_ns;
-                let kept = self.kept(node).map(|it| it.after(of, seq, (count, bytes), now_ns));
-                self.answer_fetch(node, ticket, kept);
-            }
-            Command::LastOf { subjects, ticket } => {
-                let now_ns = self.now_ns;
-                let kept = self.kept(node).map(|it| it.last_of(&subjects, now_ns));
-                self.answer_fetch(node, ticket, kept);
-            }
+            Command::Ask(what, ticket) => self.answer(node, what, ticket),
             Command::Close => self.unsubscribe(node),
+        }
+    }
+
+    fn answer(&mut self, node: usize, what: Question, ticket: Ticket) {
+        let now_ns = self.now_ns;
+        match what {
+            Question::Store { to, id, age, envelope } => {
+                let wish = Wish { to, id: &id, age, envelope };
+                self.store(node, wish, ticket);
+            }
+            Question::After { of, seq, count, bytes, from_leader } => {
+                let lag_ns = if from_leader { 0 } else { self.lag_ns() };
+                let as_of_ns = now_ns.saturating_sub(lag_ns);
+                let most = (count, bytes);
+                let kept = self.kept(node).map(|it| it.after(of, seq, most, now_ns, as_of_ns));
+                self.answer_fetch(node, ticket, kept);
+            }
+            Question::LastOf(subjects) => {
+                let as_of_ns = now_ns.saturating_sub(self.lag_ns());
+                let kept = self.kept(node).map(|it| it.last_of(&subjects, now_ns, as_of_ns));
+                self.answer_fetch(node, ticket, kept);
+            }
+            Question::Purge { of, before } => {
+                let why = match self.kept(node).map(|it| it.purge(of, before)) {
+                    Some(()) => None,
+                    None if self.engine.kept.is_some() => return,
+                    None => Some(keeps_nothing()),
+                };
+                self.tell(node, Told::Answer(ticket, Event::Purged { ticket, why }));
+            }
+        }
+    }
+
+    /// How far the copy lags behind that answers this time.
+    fn lag_ns(&mut self) -> u64 {
+        match *self.config.lag_ns.end() {
+            0 => 0,
+            _ => self.rng.within(&self.config.lag_ns),
         }
     }
 
@@ -97,10 +124,11 @@ impl World {
         self.engine.kept.as_mut().filter(|_| group == 0)
     }
 
-    fn store(&mut self, node: usize, to: Name, id: &str, envelope: Bytes, ticket: Ticket) {
+    fn store(&mut self, node: usize, wish: Wish<'_>, ticket: Ticket) {
         let now_ns = self.now_ns;
         let keeps = self.engine.kept.is_some();
-        let outcome = self.kept(node).map(|it| it.store(to, id, envelope.clone(), now_ns));
+        let (to, envelope) = (wish.to, wish.envelope.clone());
+        let outcome = self.kept(node).map(|it| it.store(wish, now_ns));
         let answer = match outcome {
             Some(Outcome::New(number)) => {
                 // An engine answers before or after it publishes.
@@ -116,21 +144,19 @@ impl World {
             Some(Outcome::Duplicate(seq)) => Event::Stored { ticket, seq, is_duplicate: true },
             // A part that does not keep asks the other one, which does not answer.
             None if keeps => return,
-            None => {
-                let why = NotStored::Refused("this engine keeps nothing".into());
-                Event::NotStored { ticket, why }
-            }
+            None => Event::NotStored { ticket, why: keeps_nothing() },
         };
         self.tell(node, Told::Answer(ticket, answer));
     }
 
     fn republish(&mut self, to: Name, envelope: Bytes, number: Number) {
         let to = self.names.republished(to);
-        let received = Received { space: self.names.space(to), envelope, stored: Some(number) };
+        let (space, at_ms) = (self.names.space(to), unix_ms(self.now_ns));
+        let received = Received { space, envelope, stored: Some(number), at_ms };
         self.deliver(None, to, &received);
     }
 
-    fn answer_fetch(&mut self, node: usize, ticket: Ticket, kept: Option<Vec<Received>>) {
+    fn answer_fetch(&mut self, node: usize, ticket: Ticket, kept: Option<Fetched>) {
         if kept.is_some() || self.engine.kept.is_none() {
             self.tell(node, Told::Answer(ticket, Event::Fetched { ticket, kept }));
         }
@@ -196,6 +222,10 @@ impl World {
             self.names.subscribe(node as u32, name, false);
         }
     }
+}
+
+fn keeps_nothing() -> NotStored {
+    NotStored::Refused("this engine keeps nothing".into())
 }
 
 /// Lets a message overtake the last one under way, if that is of another publisher: the one that is

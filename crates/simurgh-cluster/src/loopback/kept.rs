@@ -1,14 +1,25 @@
 //! What the engine keeps: one log over all subjects, so many of each subject, for so long.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::names::Name;
-use crate::adapter::{ID_SECONDS, Number, Received};
+use crate::adapter::{Fetched, ID_SECONDS, LAST_OF_MAX, Number, Received};
 use crate::subject::Space;
+
+/// A copy lags behind no more than that.
+const LAG_NS_MAX: u64 = 10_000_000_000;
+/// What the engine's clock shows at time 0 of the network's: 2026-01-01.
+const UNIX_MS: u64 = 1_767_225_600_000;
+
+/// What the engine's clock shows then.
+pub(super) const fn unix_ms(now_ns: u64) -> u64 {
+    UNIX_MS + now_ns / 1_000_000
+}
 
 /// How much is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,13 +46,26 @@ pub(super) struct Kept {
     ids: HashMap<Box<str>, u64, FixedState>,
     /// When each came, oldest first.
     ages: VecDeque<(u64, Box<str>)>,
+    /// When the last numbers were given, oldest first.
+    recent: VecDeque<(u64, u64)>,
 }
 
 #[derive(Debug)]
 struct Entry {
     seq: u64,
     at_ns: u64,
+    /// It is forgotten then.
+    until_ns: u64,
     envelope: Bytes,
+}
+
+/// What is to be stored.
+#[derive(Debug)]
+pub(super) struct Wish<'a> {
+    pub(super) to: Name,
+    pub(super) id: &'a str,
+    pub(super) age: Option<Duration>,
+    pub(super) envelope: Bytes,
 }
 
 /// What became of what was to be stored.
@@ -63,6 +87,7 @@ impl Kept {
             subjects: HashMap::with_hasher(map()),
             ids: HashMap::with_hasher(map()),
             ages: VecDeque::new(),
+            recent: VecDeque::new(),
         }
     }
 
@@ -70,16 +95,25 @@ impl Kept {
         &self.limits
     }
 
-    pub(super) fn store(&mut self, to: Name, id: &str, envelope: Bytes, now_ns: u64) -> Outcome {
+    pub(super) fn store(&mut self, wish: Wish<'_>, now_ns: u64) -> Outcome {
+        let Wish { to, id, age, envelope } = wish;
         self.forget_ids(now_ns);
         if let Some(&seq) = self.ids.get(id) {
             return Outcome::Duplicate(seq);
         }
         self.seq += 1;
+        self.recent.push_back((now_ns, self.seq));
+        // One stays behind, of which it is certain that every copy has it.
+        while self.recent.get(1).is_some_and(|it| now_ns.saturating_sub(it.0) >= LAG_NS_MAX) {
+            self.recent.pop_front();
+        }
         let entries = self.subjects.entry(to).or_default();
-        forget_old(entries, now_ns, self.limits.age_ns);
+        forget_old(entries, now_ns);
         let prev = entries.back().map_or(0, |it| it.seq);
-        entries.push_back(Entry { seq: self.seq, at_ns: now_ns, envelope });
+        let whole_seconds = |age: Duration| age.as_secs().max(1).saturating_mul(1_000_000_000);
+        let age_ns = age.map_or(u64::MAX, whole_seconds).min(self.limits.age_ns);
+        let until_ns = now_ns.saturating_add(age_ns);
+        entries.push_back(Entry { seq: self.seq, at_ns: now_ns, until_ns, envelope });
         while entries.len() > self.limits.count.max(1) {
             entries.pop_front();
         }
@@ -88,20 +122,37 @@ impl Kept {
         Outcome::New(Number { seq: self.seq, prev })
     }
 
-    /// What follows a number on a subject, so many and so many bytes, but one if there is one.
+    /// The last number that a copy has which lags behind up to then.
+    fn head(&self, as_of_ns: u64) -> u64 {
+        let after = self.recent.partition_point(|it| it.0 <= as_of_ns);
+        match (after.checked_sub(1), self.recent.front()) {
+            (Some(at), _) => self.recent.get(at).map_or(self.seq, |it| it.1),
+            (None, Some((_, first))) => first - 1,
+            (None, None) => self.seq,
+        }
+    }
+
+    /// What follows a number on a subject, so many and so many bytes, but one if there is one. Of
+    /// a copy that has what was stored up to `as_of_ns`.
     pub(super) fn after(
         &mut self,
         of: Name,
         seq: u64,
         (count, bytes): (u32, usize),
         now_ns: u64,
-    ) -> Vec<Received> {
-        let age_ns = self.limits.age_ns;
-        let Some(entries) = self.subjects.get_mut(&of) else { return Vec::new() };
-        forget_old(entries, now_ns, age_ns);
+        as_of_ns: u64,
+    ) -> Fetched {
+        let head = self.head(as_of_ns);
+        let nothing = || Fetched { messages: Vec::new(), head, is_all: true };
+        let Some(entries) = self.subjects.get_mut(&of) else { return nothing() };
+        forget_old(entries, now_ns);
         let start = entries.partition_point(|it| it.seq <= seq);
+        let end = entries.partition_point(|it| it.seq <= head);
+        if start >= end {
+            return nothing();
+        }
         let (mut prev, mut sum) = (0, 0);
-        let wanted = entries.range(start..).take(count as usize).take_while(|it| {
+        let wanted = entries.range(start..end).take(count as usize).take_while(|it| {
             let is_first = sum == 0;
             sum += it.envelope.len().max(1);
             is_first || sum <= bytes
@@ -111,26 +162,31 @@ impl Kept {
             prev = it.seq;
             received
         });
-        received.collect()
+        let messages: Vec<Received> = received.collect();
+        let is_all = messages.len() == end - start;
+        Fetched { messages, head, is_all }
     }
 
-    /// The last on each of these, oldest first.
-    pub(super) fn last_of(&mut self, subjects: &[Name], now_ns: u64) -> Vec<Received> {
-        let age_ns = self.limits.age_ns;
+    /// The last on each of these, oldest first, of such a copy.
+    pub(super) fn last_of(&mut self, subjects: &[Name], now_ns: u64, as_of_ns: u64) -> Fetched {
+        let head = self.head(as_of_ns);
         let mut last = Vec::new();
-        for of in subjects {
+        for of in subjects.iter().take(LAST_OF_MAX) {
             let Some(entries) = self.subjects.get_mut(of) else { continue };
-            forget_old(entries, now_ns, age_ns);
-            last.extend(entries.back().map(|it| it.received(0)));
+            forget_old(entries, now_ns);
+            let known = entries.iter().rfind(|it| it.seq <= head);
+            last.extend(known.map(|it| it.received(0)));
         }
         last.sort_by_key(|it| it.stored.map(|it| it.seq));
         last.dedup_by_key(|it| it.stored.map(|it| it.seq));
-        last
+        Fetched { messages: last, head, is_all: true }
     }
 
-    /// Forgets what is kept of a subject; numbers go on.
-    pub(super) fn purge(&mut self, subject: Name) {
-        self.subjects.remove(&subject);
+    /// Forgets what is kept of a subject before a number; numbers go on.
+    pub(super) fn purge(&mut self, subject: Name, before: u64) {
+        if let Some(entries) = self.subjects.get_mut(&subject) {
+            entries.retain(|it| it.seq >= before);
+        }
     }
 
     fn forget_ids(&mut self, now_ns: u64) {
@@ -147,12 +203,13 @@ impl Entry {
             space: Some(Space::Store),
             envelope: self.envelope.clone(),
             stored: Some(Number { seq: self.seq, prev }),
+            at_ms: unix_ms(self.at_ns),
         }
     }
 }
 
-fn forget_old(entries: &mut VecDeque<Entry>, now_ns: u64, age_ns: u64) {
-    while entries.pop_front_if(|it| now_ns.saturating_sub(it.at_ns) >= age_ns).is_some() {}
+fn forget_old(entries: &mut VecDeque<Entry>, now_ns: u64) {
+    entries.retain(|it| it.until_ns > now_ns);
 }
 
 #[cfg(test)]
@@ -164,40 +221,71 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    /// All that was ever stored: subject, number, when, what; and what was purged of it.
+    struct Stored {
+        subject: usize,
+        seq: u64,
+        at_ns: u64,
+        until_ns: u64,
+        envelope: Bytes,
+        is_pushed_out: bool,
+    }
+
+    /// All that was ever stored, and up to which number it was purged.
     #[derive(Default)]
     struct Model {
-        stored: Vec<(usize, u64, u64, Bytes)>,
+        stored: Vec<Stored>,
         ids: Vec<(String, u64, u64)>,
         purged: [u64; 3],
         seq: u64,
     }
 
     impl Model {
-        fn of(&self, subject: usize, limits: &KeptLimits, now_ns: u64) -> Vec<(u64, Bytes)> {
-            let all = self.stored.iter().filter(|it| it.0 == subject);
-            let mut all: Vec<_> = all.map(|(_, seq, at, it)| (*seq, *at, it.clone())).collect();
-            all.drain(..all.len().saturating_sub(limits.count));
-            all.retain(|it| it.0 > self.purged[subject] && now_ns - it.1 < limits.age_ns);
-            all.into_iter().map(|(seq, _, it)| (seq, it)).collect()
+        /// What is left of a subject.
+        fn of(&self, subject: usize, now_ns: u64) -> Vec<(u64, Bytes)> {
+            let all = self.stored.iter().filter(|it| it.subject == subject);
+            let is_left = |it: &&Stored| it.seq >= self.purged[subject] && now_ns < it.until_ns;
+            all.filter(|it| !it.is_pushed_out)
+                .filter(is_left)
+                .map(|it| (it.seq, it.envelope.clone()))
+                .collect()
+        }
+
+        /// The oldest of a subject go until no more than so many are left.
+        fn push_out(&mut self, subject: usize, count: usize, now_ns: u64) {
+            let left = self.of(subject, now_ns);
+            let over = &left[..left.len().saturating_sub(count)];
+            for it in &mut self.stored {
+                it.is_pushed_out |= over.iter().any(|(seq, _)| *seq == it.seq);
+            }
+        }
+
+        /// The last number that was given up to then.
+        fn head(&self, as_of_ns: u64) -> u64 {
+            let until = self.stored.iter().filter(|it| it.at_ns <= as_of_ns);
+            until.map(|it| it.seq).max().unwrap_or(0)
         }
     }
 
     #[derive(Clone, Debug)]
     enum Op {
-        Store(usize, u8),
-        Purge(usize),
-        After(usize, u64, u32),
-        LastOf(Vec<usize>),
+        Store(usize, u8, Option<u64>),
+        Purge(usize, u64),
+        /// Asked of a copy that lags behind so much.
+        After(usize, u64, u32, u64),
+        LastOf(Vec<usize>, u64),
         Pass(u64),
     }
 
     fn op() -> impl Strategy<Value = Op> {
+        let lag = || prop_oneof![Just(0), 0..LAG_NS_MAX];
+        let age = prop_oneof![2 => Just(None), 1 => (0..120_000_u64).prop_map(Some)];
         prop_oneof![
-            6 => (0..3_usize, 0..40_u8).prop_map(|(subject, id)| Op::Store(subject, id)),
-            1 => (0..3_usize).prop_map(Op::Purge),
-            2 => (0..3_usize, 0..50_u64, 0..9_u32).prop_map(|(s, seq, n)| Op::After(s, seq, n)),
-            1 => prop::collection::vec(0..3_usize, 0..4).prop_map(Op::LastOf),
+            6 => (0..3_usize, 0..40_u8, age).prop_map(|(it, id, age)| Op::Store(it, id, age)),
+            1 => (0..3_usize, 0..60_u64).prop_map(|(it, before)| Op::Purge(it, before)),
+            2 => (0..3_usize, 0..50_u64, 0..9_u32, lag())
+                .prop_map(|(it, seq, n, lag)| Op::After(it, seq, n, lag)),
+            1 => (prop::collection::vec(0..3_usize, 0..4), lag())
+                .prop_map(|(of, lag)| Op::LastOf(of, lag)),
             2 => prop_oneof![0..S, 0..90 * S].prop_map(Op::Pass),
         ]
     }
@@ -207,57 +295,101 @@ mod tests {
         received.iter().map(|it| (number(it), it.envelope.clone())).collect()
     }
 
+    const LIMITS: KeptLimits = KeptLimits { count: 0, age_ns: 100 * S };
+
+    impl Model {
+        fn store(&mut self, wish: &Wish<'_>, subject: usize, count: usize, now_ns: u64) -> Outcome {
+            let is_known = |it: &&(String, u64, u64)| it.0 == wish.id && now_ns - it.1 < 120 * S;
+            if let Some((.., seq)) = self.ids.iter().rfind(is_known) {
+                return Outcome::Duplicate(*seq);
+            }
+            let prev = self.of(subject, now_ns).last().map_or(0, |it| it.0);
+            self.seq += 1;
+            self.ids.push((wish.id.to_owned(), now_ns, self.seq));
+            let age_ns = wish.age.map_or(u64::MAX, |it| it.as_secs().max(1) * S);
+            self.stored.push(Stored {
+                subject,
+                seq: self.seq,
+                at_ns: now_ns,
+                until_ns: now_ns + age_ns.min(LIMITS.age_ns),
+                envelope: wish.envelope.clone(),
+                is_pushed_out: false,
+            });
+            self.push_out(subject, count, now_ns);
+            Outcome::New(Number { seq: self.seq, prev })
+        }
+
+        fn after(&self, subject: usize, seq: u64, count: u32, now_ns: u64, head: u64) -> Fetched {
+            let mut left = self.of(subject, now_ns);
+            left.retain(|it| it.0 > seq && it.0 <= head);
+            let is_all = left.len() <= count as usize;
+            left.truncate(count as usize);
+            let mut prev = 0;
+            let message = |(seq, envelope): (u64, Bytes)| {
+                let at_ns = self.stored[seq as usize - 1].at_ns;
+                let number = Number { seq, prev: std::mem::replace(&mut prev, seq) };
+                Received {
+                    space: Some(Space::Store),
+                    envelope,
+                    stored: Some(number),
+                    at_ms: unix_ms(at_ns),
+                }
+            };
+            Fetched { messages: left.into_iter().map(message).collect(), head, is_all }
+        }
+
+        fn last_of(&self, of: &[usize], now_ns: u64, head: u64) -> Vec<(u64, Bytes)> {
+            let last = |it: &usize| self.of(*it, now_ns).into_iter().rfind(|it| it.0 <= head);
+            let mut expected: Vec<_> = of.iter().filter_map(last).collect();
+            expected.sort();
+            expected.dedup();
+            expected
+        }
+    }
+
     proptest! {
         #[test]
         fn it_keeps_what_a_list_of_all_says(
             count in 1..6_usize,
             ops in prop::collection::vec(op(), 0..120),
         ) {
-            let limits = KeptLimits { count, age_ns: 100 * S };
             let mut names = Names::new();
             let subjects = ["c.h.0.00.a", "c.h.0.00.b", "c.h.0.00.c"].map(|it| names.of(it));
-            let mut kept = Kept::new(limits.clone(), 7);
-            let (mut model, mut now_ns) = (Model::default(), 0);
+            let ids: Vec<String> = (0..40).map(|id| format!("{id}")).collect();
+            let mut kept = Kept::new(KeptLimits { count, ..LIMITS }, 7);
+            let (mut model, mut now_ns) = (Model::default(), 0_u64);
             for (at, op) in ops.into_iter().enumerate() {
                 match op {
-                    Op::Store(subject, id) => {
-                        let (id, envelope) = (format!("{id}"), Bytes::from(format!("{at}")));
-                        let known = model.ids.iter().rfind(|(it, at, _)| {
-                            *it == id && now_ns - at < 120 * S
-                        });
-                        let expected = match known {
-                            Some((.., seq)) => Outcome::Duplicate(*seq),
-                            None => {
-                                let of = model.of(subject, &limits, now_ns);
-                                let prev = of.last().map_or(0, |it| it.0);
-                                model.seq += 1;
-                                let seq = model.seq;
-                                model.ids.push((id.clone(), now_ns, seq));
-                                model.stored.push((subject, seq, now_ns, envelope.clone()));
-                                Outcome::New(Number { seq, prev })
-                            }
+                    Op::Store(subject, id, age_ms) => {
+                        let wish = || Wish {
+                            to: subjects[subject],
+                            id: &ids[usize::from(id)],
+                            age: age_ms.map(Duration::from_millis),
+                            envelope: Bytes::from(format!("{at}")),
                         };
-                        let got = kept.store(subjects[subject], &id, envelope, now_ns);
-                        prop_assert_eq!(got, expected);
+                        let expected = model.store(&wish(), subject, count, now_ns);
+                        prop_assert_eq!(kept.store(wish(), now_ns), expected);
                     }
-                    Op::Purge(subject) => {
-                        kept.purge(subjects[subject]);
-                        model.purged[subject] = model.seq;
+                    Op::Purge(subject, before) => {
+                        kept.purge(subjects[subject], before);
+                        // What is stored later is not purged, whatever its number.
+                        let before = before.min(model.seq + 1);
+                        model.purged[subject] = model.purged[subject].max(before);
                     }
-                    Op::After(subject, seq, count) => {
-                        let got = kept.after(subjects[subject], seq, (count, 1_000), now_ns);
-                        let mut expected = model.of(subject, &limits, now_ns);
-                        expected.retain(|it| it.0 > seq);
-                        expected.truncate(count as usize);
-                        prop_assert_eq!(read(&got), expected);
+                    Op::After(subject, seq, count, lag_ns) => {
+                        let as_of_ns = now_ns.saturating_sub(lag_ns);
+                        let most = (count, 1_000);
+                        let got = kept.after(subjects[subject], seq, most, now_ns, as_of_ns);
+                        let head = model.head(as_of_ns);
+                        prop_assert_eq!(got, model.after(subject, seq, count, now_ns, head));
                     }
-                    Op::LastOf(of) => {
+                    Op::LastOf(of, lag_ns) => {
+                        let as_of_ns = now_ns.saturating_sub(lag_ns);
                         let wanted: Vec<Name> = of.iter().map(|it| subjects[*it]).collect();
-                        let last = |it: &usize| model.of(*it, &limits, now_ns).pop();
-                        let mut expected: Vec<_> = of.iter().filter_map(last).collect();
-                        expected.sort();
-                        expected.dedup();
-                        prop_assert_eq!(read(&kept.last_of(&wanted, now_ns)), expected);
+                        let got = kept.last_of(&wanted, now_ns, as_of_ns);
+                        let head = model.head(as_of_ns);
+                        prop_assert_eq!((got.head, got.is_all), (head, true));
+                        prop_assert_eq!(read(&got.messages), model.last_of(&of, now_ns, head));
                     }
                     Op::Pass(ns) => now_ns += ns,
                 }

@@ -28,6 +28,7 @@ mod world;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -62,6 +63,9 @@ pub struct NetworkConfig {
     pub inbox_max: usize,
     /// What the engine keeps; none: nothing.
     pub kept: Option<KeptLimits>,
+    /// Nanoseconds by which a copy lags behind that answers a fetch which is not from the leader;
+    /// another one each time, 10 s at most.
+    pub lag_ns: RangeInclusive<u64>,
 }
 
 impl Default for NetworkConfig {
@@ -74,6 +78,7 @@ impl Default for NetworkConfig {
             pending_max: 1 << 20,
             inbox_max: 1 << 16,
             kept: Some(KeptLimits::default()),
+            lag_ns: 0..=0,
         }
     }
 }
@@ -232,7 +237,7 @@ impl Network {
         with(&self.world, |world| {
             let name = world.names.of(subject.as_str());
             if let Some(kept) = world.engine.kept.as_mut() {
-                kept.purge(name);
+                kept.purge(name, u64::MAX);
             }
         });
     }
@@ -276,12 +281,21 @@ impl Adapter for Loopback {
         &mut self,
         to: &Subject,
         id: &str,
+        age: Option<Duration>,
         envelope: Bytes,
         ticket: Ticket,
     ) -> Result<(), Full> {
         let is_taken = with(&self.world, |world| {
-            let what = Question::Store { to: world.names.of(to.as_str()), id: id.into(), envelope };
-            world.ask(self.node, what, ticket)
+            let (to, id) = (world.names.of(to.as_str()), id.into());
+            world.ask(self.node, Question::Store { to, id, age, envelope }, ticket)
+        });
+        if is_taken { Ok(()) } else { Err(Full) }
+    }
+
+    fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), Full> {
+        let is_taken = with(&self.world, |world| {
+            let of = world.names.of(of.as_str());
+            world.ask(self.node, Question::Purge { of, before }, ticket)
         });
         if is_taken { Ok(()) } else { Err(Full) }
     }

@@ -118,8 +118,9 @@ impl World {
 
     pub(super) fn question(&mut self, what: Fetch) -> Question {
         match what {
-            Fetch::After { subject, seq, count, bytes } => {
-                Question::After { of: self.names.of(subject.as_str()), seq, count, bytes }
+            Fetch::After { subject, seq, count, bytes, from_leader } => {
+                let of = self.names.of(subject.as_str());
+                Question::After { of, seq, count, bytes, from_leader }
             }
             Fetch::LastOf { subjects } => Question::LastOf(
                 subjects.iter().map(|subject| self.names.of(subject.as_str())).collect(),

@@ -391,3 +391,29 @@ fn what_a_stream_republished_is_told_apart_by_its_number() {
     let heard = [hears(1, 7), hears(2, 7), hears(2, 9), hears(1, 9), hears(2, 10)];
     assert_eq!(heard, [true, false, true, false, true]);
 }
+
+#[test]
+fn numbers_of_one_bucket_say_nothing_of_another_whose_stream_may_be_another() {
+    let mut interests = linked();
+    let topics = ["room:0", "room:1"].map(Box::<str>::from);
+    assert_ne!(Bucket::of(&topics[0]), Bucket::of(&topics[1]));
+    let mut sids = Vec::new();
+    for topic in &topics {
+        let whole = Interest::Whole(Space::Broadcast, Bucket::of(topic));
+        let exact = Interest::Exact(Space::Broadcast, topic.clone());
+        said(&mut interests, &[(exact.clone(), Wanted::Yes)]);
+        said(&mut interests, &[(exact, Wanted::No), (whole, Wanted::Yes)]);
+        sids.push(interests.next_sid - 2);
+    }
+    for (topic, (sid, seq)) in topics.iter().zip(sids.into_iter().zip([700, 3])) {
+        let subject = Prefix::new("p").unwrap().topic(Space::Broadcast, topic);
+        let headers = format!("NATS/1.0\r\nNats-Sequence: {seq}\r\n\r\n");
+        let (head, all) = (headers.len(), headers.len() + 2);
+        let hears = [sid, sid + 1].map(|sid| {
+            let text = format!("HMSG {subject} {sid} {head} {all}\r\n{headers}ab\r\n");
+            let Op::Message(message) = read(text.as_bytes()) else { panic!("{text}") };
+            interests.hear(&message).is_some()
+        });
+        assert_eq!(hears, [true, false], "{topic}");
+    }
+}

@@ -16,11 +16,17 @@ pub fn run(data: &[u8]) {
     for piece in [1, usize::from(piece) + 1] {
         assert_eq!(all(said, piece), (whole.clone_ops(), end), "in pieces of {piece}");
     }
+    let Ops(again) = whole.clone_ops();
     for op in whole.0 {
         if let Op::Message(message) = op {
             is_as_written(message, said);
         }
     }
+    let answers = again.into_iter().filter_map(|op| match op {
+        Op::Message(message) => Some(message),
+        _ => None,
+    });
+    crate::jetstream::fuzz::run(answers.collect());
 }
 
 /// Operations that can be compared with others.

@@ -65,6 +65,57 @@ fn headers_are_found_by_name() {
     assert_eq!(message.payload(), b"hi");
 }
 
+/// One message with these headers.
+fn with_headers(headers: &str) -> Message {
+    let (some, all) = (headers.len(), headers.len() + 2);
+    let said = format!("HMSG s 1 {some} {all}\r\n{headers}hi\r\n");
+    match all_of_one(&said) {
+        Op::Message(message) => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn all_of_one(said: &str) -> Op {
+    all(said.as_bytes(), said.len()).unwrap().remove(0)
+}
+
+#[test]
+fn what_the_engine_adds_counts_and_not_what_was_published_with_it() {
+    let message = with_headers(
+        "NATS/1.0\r\nNats-Sequence: 7\r\nNats-Msg-Id: x\r\nNats-Sequence: 42\r\n\
+         Nats-Time-Stamp: 1970-01-01T00:00:01.5Z\r\nNats-Last-Sequence: 41\r\n\r\n",
+    );
+    assert_eq!(message.stored_at(), Some((Number { seq: 42, prev: 41 }, 1_500)));
+    assert_eq!(message.header("Nats-Sequence"), Some("42"));
+    let without_time = with_headers("NATS/1.0\r\nNats-Sequence: 3\r\n\r\n");
+    assert_eq!(without_time.stored_at(), Some((Number { seq: 3, prev: 0 }, 0)));
+    assert_eq!(with_headers("NATS/1.0\r\nNats-Sequence: x\r\n\r\n").stored_at(), None);
+}
+
+#[test]
+fn a_status_stands_in_place_of_a_message() {
+    let status = |headers: &str| with_headers(headers).status();
+    assert_eq!(status("NATS/1.0 503\r\n\r\n"), Some(503));
+    assert_eq!(status("NATS/1.0 404 Message Not Found\r\n\r\n"), Some(404));
+    for none in ["NATS/1.0\r\n\r\n", "NATS/1.0 \r\n\r\n", "NATS/1.0 x04\r\n\r\n", "Status 404\r\n"]
+    {
+        assert_eq!(status(none), None, "{none:?}");
+    }
+    let pending = with_headers("NATS/1.0 204 EOB\r\nNats-Num-Pending: 12\r\n\r\n");
+    assert_eq!(pending.numbered("Nats-Num-Pending"), Some(12));
+    assert_eq!(pending.numbered("Nats-Last-Sequence"), None);
+}
+
+#[test]
+fn questions_and_headers_read_as_the_protocol_has_them() {
+    let mut out = BytesMut::new();
+    put_question(&mut out, "$JS.API.X", "_INBOX_p.1", b"{}");
+    put_with_headers(&mut out, "p.h.a", "_INBOX_p.2", &[("A", "b"), ("Nats-TTL", "9")], b"hi");
+    let text = "PUB $JS.API.X _INBOX_p.1 2\r\n{}\r\n\
+        HPUB p.h.a _INBOX_p.2 31 33\r\nNATS/1.0\r\nA: b\r\nNats-TTL: 9\r\n\r\nhi\r\n";
+    assert_eq!(str::from_utf8(&out).unwrap(), text);
+}
+
 #[test]
 fn a_message_that_is_too_large_is_passed_over_and_not_held() {
     let bytes = MESSAGE_BYTES_MAX + 1;

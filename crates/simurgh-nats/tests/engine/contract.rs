@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use simurgh_cluster::contract::{Harness, Unable};
 use simurgh_cluster::{Adapter, Prefix};
-use simurgh_nats::{Config, NatsAdapter};
+use simurgh_nats::{Config, Keeping, NatsAdapter};
 
 use crate::support::proxy::Proxy;
-use crate::support::{Engine, runtime};
+use crate::support::{Engine, JETSTREAM, is_at_least, runtime};
 
 struct Nats {
     engine: Engine,
@@ -17,7 +17,7 @@ struct Nats {
 
 impl Nats {
     fn start() -> Option<Self> {
-        Some(Self { engine: Engine::start("")?, proxies: vec![] })
+        Some(Self { engine: Engine::start(JETSTREAM)?, proxies: vec![] })
     }
 }
 
@@ -26,7 +26,8 @@ impl Harness for Nats {
         let proxy = Proxy::to(self.engine.port);
         let server = format!("127.0.0.1:{}", proxy.port).parse().unwrap();
         self.proxies.push(proxy);
-        let config = Config::new(vec![server], prefix.clone(), "contract");
+        let mut config = Config::new(vec![server], prefix.clone(), "contract");
+        config.keeping = Some(Keeping::default());
         Box::new(NatsAdapter::new(config, runtime().handle().clone()))
     }
 
@@ -67,6 +68,17 @@ impl Harness for Nats {
     fn restart(&mut self) -> Result<(), Unable> {
         self.engine.restart();
         Ok(())
+    }
+
+    fn restart_empty(&mut self) -> Result<(), Unable> {
+        self.engine.forget();
+        self.engine.restart();
+        Ok(())
+    }
+
+    /// An engine that is too old keeps nothing: those cases are skipped.
+    fn keeps(&self) -> bool {
+        is_at_least(11)
     }
 }
 

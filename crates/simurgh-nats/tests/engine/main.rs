@@ -5,6 +5,9 @@
 mod contract;
 mod credentials;
 mod encryption;
+mod kept;
 mod links;
 mod permissions;
+mod replicas;
+mod streams;
 mod support;

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use simurgh_cluster::adapter::{Event, Fetch};
@@ -150,10 +151,15 @@ impl Adapter for Watched {
         &mut self,
         to: &Subject,
         id: &str,
+        age: Option<Duration>,
         envelope: Bytes,
         ticket: Ticket,
     ) -> Result<(), Full> {
-        self.adapter.store(to, id, envelope, ticket)
+        self.adapter.store(to, id, age, envelope, ticket)
+    }
+
+    fn purge(&mut self, of: &Subject, before: u64, ticket: Ticket) -> Result<(), Full> {
+        self.adapter.purge(of, before, ticket)
     }
 
     fn interest(&mut self, changes: &[(Interest, Wanted)]) -> Generation {

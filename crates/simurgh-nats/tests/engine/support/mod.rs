@@ -3,6 +3,7 @@
 pub(crate) mod authority;
 pub(crate) mod jwt;
 mod node;
+pub(crate) mod operator;
 pub(crate) mod proxy;
 
 use std::env;
@@ -15,7 +16,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-pub(crate) use node::{Node, prefix, runtime};
+pub(crate) use node::{Node, numbered, prefix, runtime};
+
+/// In the configuration of an engine that keeps: in its own directory.
+pub(crate) const JETSTREAM: &str = "jetstream { store_dir: \"kept\" }";
 
 /// How long an engine may take to start: much longer than it does.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
@@ -90,6 +94,17 @@ impl Engine {
         }
     }
 
+    /// Where it keeps what it keeps.
+    pub(crate) fn kept(&self) -> PathBuf {
+        self.directory.path().join("kept")
+    }
+
+    /// Loses what it kept; it does not run.
+    pub(crate) fn forget(&self) {
+        assert!(self.child.is_none());
+        fs::remove_dir_all(self.kept()).unwrap();
+    }
+
     /// What it said.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
@@ -117,8 +132,19 @@ impl Engine {
         }
     }
 
+    /// Stops it; on return none of its threads runs any more.
     pub(crate) fn freeze(&self) {
         self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.child.as_ref().unwrap().id());
+        let is_running = |entry: fs::DirEntry| {
+            let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('T'))
+        };
+        let start = Instant::now();
+        while fs::read_dir(&tasks).is_ok_and(|tasks| tasks.flatten().any(is_running)) {
+            assert!(start.elapsed() < STARTS_WITHIN, "the engine does not stop");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub(crate) fn thaw(&self) {
@@ -157,6 +183,15 @@ fn server() -> Option<PathBuf> {
         );
     }
     found
+}
+
+/// Whether the engine does what is needed to keep topics; if not, it is said.
+pub(crate) fn can_keep() -> bool {
+    let can = is_at_least(11);
+    if !can {
+        eprintln!("SKIPPED: this nats-server is too old to keep topics: 2.11 or later can");
+    }
+    can
 }
 
 /// Whether the engine is of this version of 2 or a later one.

@@ -1,13 +1,16 @@
 //! A node: an adapter that is polled, and what it told.
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use simurgh_cluster::adapter::{Adapter, Down};
-use simurgh_cluster::{Event, Full, Generation, Interest, NodeId, Prefix, Space, Wanted};
-use simurgh_nats::{Config, NatsAdapter};
+use simurgh_cluster::adapter::{Adapter, Down, Fetch, NotStored};
+use simurgh_cluster::{
+    Event, Full, Generation, Interest, NodeId, Prefix, Received, Space, Ticket, Wanted,
+};
+use simurgh_nats::{Config, Keeping, NatsAdapter};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
@@ -38,6 +41,12 @@ pub(crate) struct Node {
     pub(crate) is_up: bool,
     pub(crate) lost: Vec<Interest>,
     pub(crate) in_force: Generation,
+    /// The epoch of what is kept, as the last link had it.
+    pub(crate) kept: Option<u64>,
+    /// What was stored and heard: topics are not told apart.
+    pub(crate) stored: Vec<Received>,
+    answers: HashMap<Ticket, Event>,
+    tickets: u64,
 }
 
 impl Node {
@@ -54,6 +63,10 @@ impl Node {
             is_up: false,
             lost: vec![],
             in_force: Generation(0),
+            kept: None,
+            stored: vec![],
+            answers: HashMap::new(),
+            tickets: 0,
         }
     }
 
@@ -85,14 +98,15 @@ impl Node {
         let event = poll_fn(|context| self.adapter.poll_event(context));
         let Ok(event) = runtime().block_on(async { timeout(time, event).await }) else { return };
         match event {
-            Event::Up { .. } => {
+            Event::Up { kept, .. } => {
                 assert!(!self.is_up);
-                (self.is_up, self.ups) = (true, self.ups + 1);
+                (self.is_up, self.ups, self.kept) = (true, self.ups + 1, kept);
             }
             Event::Down(down) => {
                 self.is_up = false;
                 self.downs.push(down);
             }
+            Event::Received(received) if received.stored.is_some() => self.stored.push(received),
             Event::Received(received) => {
                 let bytes = received.envelope;
                 let field = |at| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
@@ -100,7 +114,13 @@ impl Node {
             }
             Event::Lost(interests) => self.lost.extend(interests),
             Event::InForce(generation) => self.in_force = generation,
-            _ => {}
+            Event::Room => {}
+            Event::Stored { ticket, .. }
+            | Event::NotStored { ticket, .. }
+            | Event::Fetched { ticket, .. }
+            | Event::Purged { ticket, .. } => {
+                assert!(self.answers.insert(ticket, event).is_none(), "answered twice");
+            }
         }
     }
 
@@ -160,4 +180,106 @@ impl Node {
         self.wait("nothing under way", |it| it.adapter.under_way() == 0);
         assert_eq!(self.downs, []);
     }
+
+    // What is kept.
+
+    /// A node of a server that keeps so.
+    pub(crate) fn keeping(id: u64, address: &str, keeping: Keeping) -> Self {
+        let mut config = Config::new(vec![address.parse().unwrap()], prefix(), "test");
+        config.keeping = Some(keeping);
+        Self::start(id, config)
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.tickets += 1;
+        Ticket(self.tickets)
+    }
+
+    pub(crate) fn store(&mut self, topic: &str, id: &str) -> Ticket {
+        self.store_envelope(topic, id, id)
+    }
+
+    pub(crate) fn store_envelope(&mut self, topic: &str, id: &str, text: &str) -> Ticket {
+        let (ticket, subject) = (self.ticket(), prefix().topic(Space::Store, topic));
+        let start = Instant::now();
+        let envelope = Bytes::copy_from_slice(text.as_bytes());
+        while self.adapter.store(&subject, id, None, envelope.clone(), ticket).is_err() {
+            assert!(start.elapsed() < WITHIN, "full for long: {:?}", self.downs);
+            self.turn(Duration::from_millis(10));
+        }
+        ticket
+    }
+
+    pub(crate) fn ask(&mut self, what: Fetch) -> Ticket {
+        let ticket = self.ticket();
+        self.adapter.fetch(what, ticket).unwrap();
+        ticket
+    }
+
+    pub(crate) fn purge(&mut self, topic: &str, before: u64) -> Event {
+        let (ticket, subject) = (self.ticket(), prefix().topic(Space::Store, topic));
+        self.adapter.purge(&subject, before, ticket).unwrap();
+        self.answer(ticket)
+    }
+
+    #[track_caller]
+    pub(crate) fn answer(&mut self, ticket: Ticket) -> Event {
+        self.wait("an answer", |it| it.answers.contains_key(&ticket));
+        self.answers[&ticket].clone()
+    }
+
+    /// The number under which it is stored.
+    #[track_caller]
+    pub(crate) fn stored(&mut self, topic: &str, id: &str) -> u64 {
+        let ticket = self.store(topic, id);
+        match self.answer(ticket) {
+            Event::Stored { seq, .. } => seq,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Why it is not stored.
+    #[track_caller]
+    pub(crate) fn refused(&mut self, topic: &str, id: &str) -> String {
+        let ticket = self.store(topic, id);
+        match self.answer(ticket) {
+            Event::NotStored { why: NotStored::Refused(why), .. } => why.into(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Everything that is kept of a topic: number and text of each.
+    #[track_caller]
+    pub(crate) fn all(&mut self, topic: &str, from_leader: bool) -> Vec<(u64, String)> {
+        let subject = prefix().topic(Space::Store, topic);
+        let (count, bytes) = (100_000, 1 << 30);
+        let ticket = self.ask(Fetch::After { subject, seq: 0, count, bytes, from_leader });
+        match self.answer(ticket) {
+            Event::Fetched { kept: Some(kept), .. } => {
+                assert!(kept.is_all);
+                kept.messages.iter().map(numbered).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Up, with something kept.
+    #[track_caller]
+    pub(crate) fn keeps(&mut self) -> u64 {
+        self.wait("up, and something kept", |it| it.is_up && it.kept.is_some());
+        self.kept.unwrap()
+    }
+
+    /// Why nothing is kept, once it is up.
+    #[track_caller]
+    pub(crate) fn why_nothing_is_kept(&mut self) -> String {
+        self.wait("up, and nothing kept", |it| it.is_up && it.kept.is_none());
+        self.adapter.measures().keeping.unwrap()
+    }
+}
+
+/// The number of a stored envelope, and its text.
+pub(crate) fn numbered(received: &Received) -> (u64, String) {
+    let seq = received.stored.unwrap().seq;
+    (seq, String::from_utf8(received.envelope.to_vec()).unwrap())
 }

@@ -1,0 +1,403 @@
+//! Looks at one stream, makes it or changes it, and finds out whether it may be used.
+//!
+//! ```text
+//! INFO ─► not there ─► CREATE ─┐
+//!   └──► another shape ─► UPDATE ┴─► as it should be ─► three harmless questions ─► fits
+//! ```
+
+use serde_json::Value;
+
+use super::api::{self, Failure, Question, StreamInfo};
+use super::compare::{self, Verdict};
+use crate::wire::Message;
+
+/// A question without an answer is asked again after so long.
+const AGAIN_MS: u64 = 1_000;
+/// A stream on several servers that seems to be set back is looked at again after so long: a new
+/// leader may not have caught up with itself yet.
+const DOUBT_MS: u64 = 500;
+/// So often.
+const DOUBTS_MAX: u32 = 3;
+/// Times that a stream is made or changed before that is given up.
+const CHANGES_MAX: u32 = 3;
+
+/// What is asked of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Info,
+    Create,
+    Update,
+    /// Whether any server that has it may be asked.
+    TryDirect,
+    /// Whether its leader may be asked.
+    TryLeader,
+    /// Whether it may be stored to.
+    TryStore,
+}
+
+/// The questions that change nothing.
+pub(super) const TRIES: [Verb; 3] = [Verb::TryDirect, Verb::TryLeader, Verb::TryStore];
+
+/// What is to be said to the engine.
+pub(super) enum Say {
+    Question(Question),
+    /// An envelope that is certain not to be stored.
+    Unstorable,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    /// Nothing is asked.
+    Idle,
+    Asked {
+        verb: Verb,
+        again_ms: u64,
+    },
+    /// Those of [`TRIES`] without an answer.
+    Trying {
+        left: [bool; TRIES.len()],
+        again_ms: u64,
+    },
+    Fits,
+    Refused(Box<str>),
+}
+
+/// One stream, as it is known.
+#[derive(Debug)]
+pub(super) struct Check {
+    pub(super) name: Box<str>,
+    /// A subject of it that no topic has.
+    pub(super) nowhere: Box<str>,
+    expected: Value,
+    may_change: bool,
+    step: Step,
+    changes: u32,
+    doubts: u32,
+    /// What it was the last time.
+    found: Option<Found>,
+    /// The highest number that was ever seen of it.
+    seen: u64,
+    /// The highest number that had been seen when it was asked.
+    seen_at_ask: u64,
+    /// Since when it is looked at whether it is still what it was, and nobody says.
+    silent_since_ms: Option<u64>,
+    /// Why there was no answer of use, the last time.
+    trouble: Option<String>,
+    /// Of what it was found to be set back by this node, if that cannot be written into it.
+    set_back: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    identity: String,
+    replicas: u64,
+    storage: String,
+}
+
+impl Check {
+    pub(super) fn new(name: String, nowhere: String, expected: Value, may_change: bool) -> Self {
+        Self {
+            name: name.into(),
+            nowhere: nowhere.into(),
+            expected,
+            may_change,
+            step: Step::Idle,
+            changes: 0,
+            doubts: 0,
+            found: None,
+            seen: 0,
+            seen_at_ask: 0,
+            silent_since_ms: None,
+            trouble: None,
+            set_back: String::new(),
+        }
+    }
+
+    /// Looks at it from the beginning.
+    pub(super) fn begin(&mut self, now_ms: u64) -> Vec<Verb> {
+        (self.changes, self.doubts, self.trouble) = (0, 0, None);
+        self.silent_since_ms = None;
+        self.ask(Verb::Info, now_ms)
+    }
+
+    /// Nothing is asked any more.
+    pub(super) fn end(&mut self) {
+        self.step = Step::Idle;
+    }
+
+    fn ask(&mut self, verb: Verb, now_ms: u64) -> Vec<Verb> {
+        self.seen_at_ask = self.seen;
+        self.step = Step::Asked { verb, again_ms: now_ms + AGAIN_MS };
+        vec![verb]
+    }
+
+    /// What a question says; `config` is what it is to be changed to.
+    pub(super) fn say(&self, verb: Verb, config: &Value) -> Say {
+        let (name, nowhere) = (&self.name, &self.nowhere);
+        Say::Question(match verb {
+            Verb::Info => api::info(name),
+            Verb::Create => api::create(name, self.expected.clone()),
+            Verb::Update => api::update(name, config.clone()),
+            Verb::TryDirect => api::none_direct(name, nowhere),
+            Verb::TryLeader => api::none_of_leader(name, nowhere),
+            Verb::TryStore => return Say::Unstorable,
+        })
+    }
+
+    /// An answer: what is to be asked next, and with what the stream is to be changed to.
+    pub(super) fn hear(
+        &mut self,
+        verb: Verb,
+        message: &Message,
+        now_ms: u64,
+    ) -> (Vec<Verb>, Value) {
+        match (&self.step, verb) {
+            (Step::Asked { verb: asked, .. }, Verb::Info | Verb::Create | Verb::Update)
+                if *asked == verb =>
+            {
+                match api::read::<StreamInfo>(message) {
+                    Ok(info) => self.is_there(verb, &info, now_ms),
+                    Err(failure) => (self.has_failed(verb, &failure, now_ms), Value::Null),
+                }
+            }
+            (Step::Trying { .. }, Verb::TryDirect | Verb::TryLeader | Verb::TryStore) => {
+                self.tried(verb, message, now_ms);
+                (Vec::new(), Value::Null)
+            }
+            // Of a question that was asked again.
+            _ => (Vec::new(), Value::Null),
+        }
+    }
+
+    fn is_there(&mut self, verb: Verb, info: &StreamInfo, now_ms: u64) -> (Vec<Verb>, Value) {
+        let none = Value::Null;
+        if !info.is_of_leader() {
+            // It is asked again in its time.
+            return (Vec::new(), none);
+        }
+        match compare::judge(&self.expected, &info.config, self.may_change) {
+            Verdict::Fits => {}
+            Verdict::Refused(why) => {
+                let action =
+                    if self.may_change { "cannot be used" } else { "is not as it must be" };
+                self.refuse(format!("the stream {} {action}: {why}", self.name));
+                return (Vec::new(), none);
+            }
+            Verdict::Change(_) if self.changes >= CHANGES_MAX => {
+                self.refuse(format!("the stream {} does not stay as {verb:?} made it", self.name));
+                return (Vec::new(), none);
+            }
+            Verdict::Change(config) => {
+                self.changes += 1;
+                return (self.ask(Verb::Update, now_ms), config);
+            }
+        }
+        if self.is_set_back(info) {
+            if info.replicas() > 1 && self.doubts < DOUBTS_MAX {
+                self.doubts += 1;
+                self.step = Step::Asked { verb: Verb::Info, again_ms: now_ms + DOUBT_MS };
+                return (Vec::new(), none);
+            }
+            if self.may_change && self.changes < CHANGES_MAX {
+                self.changes += 1;
+                return (self.ask(Verb::Update, now_ms), compare::set_back(&info.config));
+            }
+            self.set_back = format!("{} {}", self.seen_at_ask, info.state.last_seq);
+            self.seen = info.state.last_seq;
+        }
+        self.settle(info);
+        self.step = Step::Trying { left: [true; TRIES.len()], again_ms: now_ms + AGAIN_MS };
+        (TRIES.to_vec(), none)
+    }
+
+    /// Whether it is the one that was there before and has less than was seen of it: it was
+    /// restored from a copy, or its server lost what it had not written.
+    fn is_set_back(&self, info: &StreamInfo) -> bool {
+        let is_same = self.found.as_ref().is_some_and(|it| it.identity == identity(info));
+        is_same && info.state.last_seq < self.seen_at_ask
+    }
+
+    fn settle(&mut self, info: &StreamInfo) {
+        let identity = identity(info);
+        if self.found.as_ref().is_none_or(|it| it.identity != identity) {
+            self.seen = info.state.last_seq;
+            self.set_back.clear();
+        }
+        self.seen = self.seen.max(info.state.last_seq);
+        let storage = info.config["storage"].as_str().unwrap_or("file").to_owned();
+        self.found = Some(Found { identity, replicas: info.replicas(), storage });
+    }
+
+    fn has_failed(&mut self, verb: Verb, failure: &Failure, now_ms: u64) -> Vec<Verb> {
+        let name = &self.name;
+        match (verb, failure.err_code) {
+            (Verb::Info, api::NO_STREAM) if self.may_change && self.changes < CHANGES_MAX => {
+                self.changes += 1;
+                return self.ask(Verb::Create, now_ms);
+            }
+            (Verb::Info, api::NO_STREAM) => {
+                let expected = &self.expected;
+                self.refuse(format!("the stream {name} is not there; it must be {expected}"));
+            }
+            // Another node was faster.
+            (Verb::Create, api::NAME_IN_USE) => return self.ask(Verb::Info, now_ms),
+            // It is asked again: a cluster of servers that begins has nobody who answers.
+            _ if failure.is_passing() => {
+                self.trouble = Some(failure.to_string());
+                if let Step::Asked { again_ms, .. } = &mut self.step {
+                    *again_ms = now_ms + AGAIN_MS / 2;
+                }
+            }
+            _ => {
+                let done = match verb {
+                    Verb::Create => "made",
+                    Verb::Update => "changed",
+                    _ => "looked at",
+                };
+                self.refuse(format!("the stream {name} cannot be {done}: {failure}"));
+            }
+        }
+        Vec::new()
+    }
+
+    fn tried(&mut self, verb: Verb, message: &Message, now_ms: u64) {
+        let outcome = match verb {
+            Verb::TryDirect => match message.status() {
+                Some(api::STATUS_NOBODY) => Err(Failure::nobody()),
+                _ => Ok(()),
+            },
+            Verb::TryLeader => match api::read::<api::Got>(message) {
+                Err(failure) if !failure.is_no_message() => Err(failure),
+                _ => Ok(()),
+            },
+            _ => match api::read::<api::PubAck>(message) {
+                Err(failure) if !failure.is_other_stream() => Err(failure),
+                _ => Ok(()),
+            },
+        };
+        let Step::Trying { left, again_ms } = &mut self.step else { return };
+        match outcome {
+            // Servers that have just been given a stream do not answer yet.
+            Err(failure) if failure.is_passing() => {
+                *again_ms = now_ms + AGAIN_MS / 4;
+                self.trouble = Some(failure.to_string());
+            }
+            Err(failure) => {
+                let what = match verb {
+                    Verb::TryStore => "stored to",
+                    _ => "read",
+                };
+                self.refuse(format!("the stream {} cannot be {what}: {failure}", self.name));
+            }
+            Ok(()) => {
+                let tries = TRIES.iter().zip(left.iter_mut());
+                tries.filter(|(it, _)| **it == verb).for_each(|(_, is_left)| *is_left = false);
+                if !left.contains(&true) {
+                    self.step = Step::Fits;
+                }
+            }
+        }
+    }
+
+    /// The engine does not let this node do something of it.
+    pub(super) fn refuse(&mut self, why: String) {
+        self.step = Step::Refused(why.into());
+    }
+
+    /// What is to be asked again.
+    pub(super) fn tick(&mut self, now_ms: u64) -> Vec<Verb> {
+        match &mut self.step {
+            Step::Asked { again_ms, .. } if *again_ms <= now_ms => {
+                // From the beginning: a stream may have been made without an answer.
+                self.ask(Verb::Info, now_ms)
+            }
+            Step::Trying { left, again_ms } if *again_ms <= now_ms => {
+                *again_ms = now_ms + AGAIN_MS;
+                let tries = TRIES.iter().zip(left.iter());
+                tries.filter(|(_, is_left)| **is_left).map(|(verb, _)| *verb).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// When [`tick`](Self::tick) has something to do.
+    pub(super) fn next_tick_ms(&self) -> Option<u64> {
+        match self.step {
+            Step::Asked { again_ms, .. } | Step::Trying { again_ms, .. } => Some(again_ms),
+            _ => None,
+        }
+    }
+
+    /// A number of the stream was seen.
+    pub(super) fn saw(&mut self, seq: u64) {
+        self.seen = self.seen.max(seq);
+    }
+
+    /// What is certain to be in whatever answers from now on; 0, if nothing is.
+    pub(super) fn certain(&self) -> u64 {
+        if self.replicas() == 1 { self.seen } else { 0 }
+    }
+
+    pub(super) fn replicas(&self) -> u64 {
+        self.found.as_ref().map_or(1, |it| it.replicas)
+    }
+
+    pub(super) fn storage(&self) -> &str {
+        self.found.as_ref().map_or("file", |it| &it.storage)
+    }
+
+    pub(super) fn fits(&self) -> bool {
+        self.step == Step::Fits
+    }
+
+    /// Why it cannot be used.
+    pub(super) fn why_not(&self) -> Option<&str> {
+        match &self.step {
+            Step::Refused(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// Why it is not known yet whether it can be used.
+    pub(super) fn trouble(&self) -> String {
+        let words = self.trouble.as_deref().unwrap_or("JetStream does not answer");
+        format!("the stream {}: {words}", self.name)
+    }
+
+    /// What tells this stream from one that has other numbers.
+    pub(super) fn identity(&self) -> Option<(&str, &str)> {
+        self.found.as_ref().map(|it| (&*it.identity, &*self.set_back))
+    }
+
+    /// Whether what is said of it now is about the stream that was there, and all that was seen of
+    /// it.
+    pub(super) fn is_still(&self, info: &StreamInfo, seen: u64) -> bool {
+        let is_same = self.found.as_ref().is_some_and(|it| it.identity == identity(info));
+        !info.is_of_leader() || (is_same && info.state.last_seq >= seen)
+    }
+
+    pub(super) fn is_looked_at(&mut self, now_ms: u64) {
+        self.silent_since_ms.get_or_insert(now_ms);
+    }
+
+    /// It is still what it was.
+    pub(super) fn has_answered(&mut self) {
+        self.silent_since_ms = None;
+    }
+
+    /// For how long nobody has said whether it is; none, if it is not asked.
+    pub(super) fn silent_ms(&self, now_ms: u64) -> Option<u64> {
+        self.silent_since_ms.map(|it| now_ms.saturating_sub(it))
+    }
+
+    pub(super) fn seen(&self) -> u64 {
+        self.seen
+    }
+}
+
+/// When the stream was made, with which number it began, and how often it was set back. The first
+/// number that is left would not do: it grows as the oldest go.
+fn identity(info: &StreamInfo) -> String {
+    let first = info.config["first_seq"].as_u64().unwrap_or(0);
+    format!("{} {first} {}", info.created, compare::set_backs(&info.config))
+}

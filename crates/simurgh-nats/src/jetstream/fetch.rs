@@ -1,0 +1,326 @@
+//! What is asked of what a stream keeps, and how its answers are gathered.
+
+use std::collections::VecDeque;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use simurgh_cluster::adapter::{Fetched, LAST_OF_MAX, Number};
+use simurgh_cluster::{Event, Received, Space, Subject, Ticket};
+
+use super::api::{self, Got, Question, StreamInfo};
+use super::publish::Heard;
+use crate::stamp;
+use crate::wire::Message;
+
+/// Bytes of the last ones that are asked for at once.
+const LAST_OF_PAGE_BYTES: usize = 2 << 20;
+/// Bytes that one answer may hold of the last ones: beyond that it is cut short.
+const LAST_OF_BYTES_MAX: usize = 16 << 20;
+
+/// What has come of an answer.
+#[derive(Debug, Default)]
+struct Gathered {
+    messages: Vec<Received>,
+    bytes: usize,
+    /// The number of the last one that came, if it was taken or not.
+    last: u64,
+    /// One was not taken.
+    is_cut: bool,
+}
+
+impl Gathered {
+    /// Takes a message, if it is one of so many and so many bytes; the first is always.
+    fn take(&mut self, envelope: Bytes, number: Number, at_ms: u64, most: (usize, usize)) {
+        self.last = number.seq;
+        let bytes = self.bytes + envelope.len();
+        let is_first = self.messages.is_empty();
+        let is_within = self.messages.len() < most.0 && (is_first || bytes <= most.1);
+        if self.is_cut || !is_within {
+            self.is_cut = true;
+            return;
+        }
+        self.bytes = bytes;
+        let (space, stored) = (Some(Space::Store), Some(number));
+        self.messages.push(Received { space, envelope, stored, at_ms });
+    }
+
+    /// The number of the last one that was taken.
+    fn taken(&self) -> u64 {
+        self.messages.last().and_then(|it| it.stored).map_or(0, |it| it.seq)
+    }
+
+    fn fetched(&mut self, head: u64, is_all: bool) -> Fetched {
+        let head = head.max(self.taken());
+        let is_all = is_all && !self.is_cut;
+        Fetched { messages: std::mem::take(&mut self.messages), head, is_all }
+    }
+}
+
+fn done(ticket: Ticket, kept: Option<Fetched>) -> Heard {
+    Heard::Done(Event::Fetched { ticket, kept }, 0)
+}
+
+/// What follows a number on a subject.
+#[derive(Debug)]
+pub(super) struct After {
+    pub(super) stream: usize,
+    subject: Subject,
+    seq: u64,
+    most: (usize, usize),
+    gathered: Gathered,
+    /// What whoever answers is certain to have.
+    certain: u64,
+    way: Way,
+}
+
+/// Whom it is asked of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Any server that has the stream, all at once.
+    Direct,
+    /// The leader: up to where its stream goes.
+    Head,
+    /// The leader: the next one; its stream goes up to there.
+    Next(u64),
+}
+
+impl After {
+    pub(super) fn new(
+        stream: usize,
+        subject: Subject,
+        seq: u64,
+        most: (u32, usize),
+        from_leader: bool,
+    ) -> Self {
+        let way = if from_leader { Way::Head } else { Way::Direct };
+        let most = (most.0 as usize, most.1);
+        let gathered = Gathered::default();
+        Self { stream, subject, seq, most, gathered, certain: 0, way }
+    }
+
+    /// What is asked next. `certain`: what whoever answers is certain to have.
+    pub(super) fn question(&mut self, stream: &str, certain: u64) -> Question {
+        let subject = self.subject.as_str();
+        match self.way {
+            Way::Direct => {
+                self.gathered = Gathered::default();
+                self.certain = certain;
+                let (count, bytes) = self.most;
+                let count = u32::try_from(count).unwrap_or(u32::MAX);
+                api::next(stream, subject, self.seq.saturating_add(1), count, bytes)
+            }
+            Way::Head => api::info(stream),
+            Way::Next(_) => {
+                let last = self.gathered.last.max(self.seq);
+                api::next_of_leader(stream, subject, last.saturating_add(1))
+            }
+        }
+    }
+
+    pub(super) fn hear(&mut self, ticket: Ticket, message: Message) -> Heard {
+        match self.way {
+            Way::Direct => self.hear_direct(ticket, message),
+            Way::Head => match api::read::<StreamInfo>(&message) {
+                Ok(info) if info.is_of_leader() => {
+                    self.way = Way::Next(info.state.last_seq);
+                    Heard::Next
+                }
+                _ => Heard::Nothing,
+            },
+            Way::Next(head) => self.hear_leader(ticket, head, &message),
+        }
+    }
+
+    fn hear_direct(&mut self, ticket: Ticket, message: Message) -> Heard {
+        match message.status() {
+            None => {
+                // Each names the one before it in this answer: one that is missing is seen.
+                if let Some((number, at_ms)) = message.stored_at()
+                    && number.prev == self.gathered.last
+                    && number.seq > number.prev.max(self.seq)
+                {
+                    self.gathered.take(message.into_payload(), number, at_ms, self.most);
+                } else {
+                    self.gathered.last = u64::MAX;
+                }
+                Heard::Nothing
+            }
+            Some(api::STATUS_END) => {
+                let last = message.numbered("Nats-Last-Sequence");
+                if last != Some(self.gathered.last) {
+                    // It is asked again in its time.
+                    return Heard::Nothing;
+                }
+                let is_all = message.numbered("Nats-Num-Pending") == Some(0);
+                let fetched = self.gathered.fetched(self.certain, is_all);
+                done(ticket, Some(fetched))
+            }
+            Some(api::STATUS_NONE) if self.gathered.last == 0 => {
+                let fetched = self.gathered.fetched(self.certain, true);
+                done(ticket, Some(fetched))
+            }
+            Some(api::STATUS_NOBODY | api::STATUS_NONE) => Heard::Nothing,
+            Some(_) => done(ticket, None),
+        }
+    }
+
+    fn hear_leader(&mut self, ticket: Ticket, head: u64, message: &Message) -> Heard {
+        let got = match api::read::<Got>(message) {
+            Ok(got) => got.message,
+            Err(failure) if failure.is_no_message() => {
+                let fetched = self.gathered.fetched(head, true);
+                return done(ticket, Some(fetched));
+            }
+            Err(_) => return Heard::Nothing,
+        };
+        let Ok(envelope) = STANDARD.decode(&got.data) else { return Heard::Nothing };
+        let prev = self.gathered.taken();
+        if got.seq <= prev.max(self.seq) {
+            return Heard::Nothing;
+        }
+        let number = Number { seq: got.seq, prev };
+        let at_ms = stamp::unix_ms(got.time.as_bytes()).unwrap_or(0);
+        self.gathered.take(envelope.into(), number, at_ms, self.most);
+        let is_all = self.gathered.taken() >= head;
+        let is_full = self.gathered.messages.len() >= self.most.0
+            || self.gathered.bytes >= self.most.1
+            || self.gathered.is_cut;
+        if is_all || is_full {
+            let fetched = self.gathered.fetched(head, is_all);
+            return done(ticket, Some(fetched));
+        }
+        Heard::Next
+    }
+
+    /// What is said when nobody answers any more: what the leader has said is true, too.
+    pub(super) fn unanswered(mut self, ticket: Ticket) -> Event {
+        let has_some = self.way != Way::Direct && !self.gathered.messages.is_empty();
+        let kept = has_some.then(|| self.gathered.fetched(0, false));
+        Event::Fetched { ticket, kept }
+    }
+}
+
+/// The last on each of many subjects.
+#[derive(Debug)]
+pub(super) struct LastOf {
+    /// Of each stream, its subjects; the first is asked.
+    left: VecDeque<(usize, Vec<Subject>)>,
+    is_of_one: bool,
+    gathered: Gathered,
+    /// What came of the page that is asked for.
+    page: Gathered,
+    /// From where on it is asked, and up to where the stream went when it was asked first.
+    from: u64,
+    up_to: u64,
+    /// What whoever answers is certain to have.
+    certain: u64,
+    head: u64,
+}
+
+impl LastOf {
+    /// `stream_of` says in which stream a subject is.
+    pub(super) fn new(
+        subjects: Vec<Subject>,
+        stream_of: impl Fn(&Subject) -> Option<usize>,
+    ) -> Self {
+        let mut left: VecDeque<(usize, Vec<Subject>)> = VecDeque::new();
+        for subject in subjects.into_iter().take(LAST_OF_MAX) {
+            let Some(stream) = stream_of(&subject) else { continue };
+            match left.iter_mut().find(|it| it.0 == stream) {
+                Some((_, subjects)) => subjects.push(subject),
+                None => left.push_back((stream, vec![subject])),
+            }
+        }
+        Self {
+            is_of_one: left.len() == 1,
+            left,
+            gathered: Gathered::default(),
+            page: Gathered::default(),
+            from: 0,
+            up_to: 0,
+            certain: 0,
+            head: 0,
+        }
+    }
+
+    /// Nothing is asked for.
+    pub(super) fn is_empty(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// In which stream it is asked next.
+    pub(super) fn stream(&self) -> usize {
+        self.left.front().map_or(0, |it| it.0)
+    }
+
+    /// What is asked next. `certain`: what whoever answers is certain to have.
+    pub(super) fn question(&mut self, stream: &str, certain: u64) -> Question {
+        self.page = Gathered::default();
+        self.certain = certain;
+        let subjects = self.left.front().map(|it| &it.1[..]).unwrap_or_default();
+        let names: Vec<&str> = subjects.iter().map(Subject::as_str).collect();
+        api::last_of(stream, &names, self.from, self.up_to, LAST_OF_PAGE_BYTES)
+    }
+
+    pub(super) fn hear(&mut self, ticket: Ticket, message: Message) -> Heard {
+        match message.status() {
+            None => {
+                if let Some((number, at_ms)) = message.stored_at()
+                    && number.prev == self.page.last
+                    && number.seq > number.prev
+                {
+                    let number = Number { seq: number.seq, prev: 0 };
+                    let most = (LAST_OF_MAX, usize::MAX);
+                    self.page.take(message.into_payload(), number, at_ms, most);
+                } else {
+                    self.page.last = u64::MAX;
+                }
+                Heard::Nothing
+            }
+            Some(api::STATUS_END) => {
+                let last = message.numbered("Nats-Last-Sequence");
+                if last != Some(self.page.last) {
+                    return Heard::Nothing;
+                }
+                let up_to = message.numbered("Nats-UpTo-Sequence").unwrap_or(0);
+                let pending = message.numbered("Nats-Num-Pending").unwrap_or(0);
+                self.page_ends(ticket, pending, up_to)
+            }
+            // It does not say up to where there is nothing; a page before may have.
+            Some(api::STATUS_NONE) if self.up_to == 0 => self.page_ends(ticket, 0, self.certain),
+            Some(api::STATUS_NONE) => self.page_ends(ticket, 0, 0),
+            Some(api::STATUS_NOBODY) => Heard::Nothing,
+            Some(_) => done(ticket, None),
+        }
+    }
+
+    fn page_ends(&mut self, ticket: Ticket, pending: u64, up_to: u64) -> Heard {
+        let page = std::mem::take(&mut self.page);
+        let is_more = pending > 0 && page.last >= self.from && !page.messages.is_empty();
+        self.from = page.last.saturating_add(1);
+        for it in page.messages {
+            let number = it.stored.unwrap_or(Number { seq: 0, prev: 0 });
+            let most = (LAST_OF_MAX, LAST_OF_BYTES_MAX);
+            self.gathered.take(it.envelope, number, it.at_ms, most);
+        }
+        self.up_to = self.up_to.max(up_to);
+        if is_more && !self.gathered.is_cut {
+            return Heard::Next;
+        }
+        self.head = self.up_to;
+        self.left.pop_front();
+        (self.from, self.up_to) = (0, 0);
+        if !self.left.is_empty() && !self.gathered.is_cut {
+            return Heard::Next;
+        }
+        // Numbers of several streams do not say which is older, and none of them is of all.
+        let head = if self.is_of_one && !self.gathered.is_cut { self.head } else { 0 };
+        self.gathered.messages.sort_by_key(|it| it.stored.map(|it| it.seq));
+        let mut fetched = self.gathered.fetched(head, true);
+        if !self.is_of_one {
+            fetched.head = 0;
+        }
+        done(ticket, Some(fetched))
+    }
+}

@@ -1,0 +1,99 @@
+//! Any messages as answers of JetStream's: part of the fuzz target `nats_wire`.
+//!
+//! Whatever they are, each ticket is answered once, and in time; what is gathered for one is within
+//! what was asked for, in order.
+
+use bytes::Bytes;
+use simurgh_cluster::adapter::{Fetch, Fetched, LAST_OF_MAX, TICKET_SECONDS_MAX};
+use simurgh_cluster::{Space, Subject, Ticket};
+
+use super::*;
+
+/// Where the answers go.
+pub(crate) const INBOX: &str = "_INBOX_p.";
+const COUNT: usize = 4;
+
+fn prefix() -> Prefix {
+    Prefix::new("p").expect("it is one")
+}
+
+fn subject(topic: &str) -> Subject {
+    prefix().topic(Space::Store, topic)
+}
+
+/// Runs it over these messages.
+///
+/// # Panics
+/// Something does not hold.
+pub(crate) fn run(messages: Vec<Message>) {
+    let mut keeper = Keeper::new(&prefix(), Some(Keeping::default()));
+    keeper.inbox = INBOX.to_owned();
+    let (mut out, mut events) = (BytesMut::new(), VecDeque::new());
+    keeper.link(0, "2.15.2", &mut out);
+    // Up without looking, so that everything is asked.
+    (keeper.state, keeper.epoch) = (State::On, Some(1));
+    keeper.up(0, &mut out, &mut events);
+    let tickets = ask(&mut keeper, &mut out, &mut events);
+    let end_ms = TICKET_SECONDS_MAX * 1_000;
+    let step_ms = end_ms / (messages.len() as u64 + 1);
+    let mut now_ms = 0;
+    for message in messages {
+        now_ms += step_ms;
+        if let Then::Relink(why) = keeper.hear(message, now_ms, &mut out, &mut events) {
+            assert!(!why.is_empty());
+            keeper.unlink();
+            keeper.link(now_ms, "2.15.2", &mut out);
+            (keeper.state, keeper.epoch) = (State::On, Some(now_ms));
+            keeper.up(now_ms, &mut out, &mut events);
+        }
+        keeper.tick(now_ms, Some(&mut out), &mut events);
+    }
+    keeper.tick(end_ms, Some(&mut out), &mut events);
+    let mut answered: Vec<u64> = events.iter().map(check).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, (1..=tickets).collect::<Vec<_>>(), "each once");
+}
+
+/// Everything that can be asked.
+fn ask(keeper: &mut Keeper, out: &mut BytesMut, events: &mut VecDeque<Event>) -> u64 {
+    let topic = subject("t");
+    let store = (&topic, "id", None);
+    let mut taken = vec![
+        keeper.store(store, Bytes::new(), Ticket(1), Some(out), 0, events),
+        keeper.purge(&topic, 7, Ticket(2), Some(out), 0, events),
+    ];
+    for (ticket, from_leader) in [(3, false), (4, true)] {
+        let subject = topic.clone();
+        let (count, bytes) = (COUNT as u32, 100);
+        let what = Fetch::After { subject, seq: 2, count, bytes, from_leader };
+        taken.push(keeper.fetch(what, Ticket(ticket), Some(out), 0, events));
+    }
+    let subjects = vec![subject("a"), subject("b")];
+    taken.push(keeper.fetch(Fetch::LastOf { subjects }, Ticket(5), Some(out), 0, events));
+    assert!(taken.iter().all(Result::is_ok));
+    taken.len() as u64
+}
+
+/// The ticket that an event answers; what it brings holds.
+fn check(event: &Event) -> u64 {
+    match event {
+        Event::Fetched { ticket, kept } => {
+            let count_max = if ticket.0 == 5 { LAST_OF_MAX } else { COUNT };
+            if let Some(Fetched { messages, head, .. }) = kept {
+                assert!(messages.len() <= count_max);
+                let seqs: Vec<u64> =
+                    messages.iter().filter_map(|it| it.stored).map(|it| it.seq).collect();
+                assert!(seqs.is_sorted(), "{seqs:?}");
+                assert_eq!(seqs.len(), messages.len());
+                assert!(seqs.last().is_none_or(|last| last <= head), "{seqs:?} up to {head}");
+            }
+            ticket.0
+        }
+        Event::Stored { ticket, seq, .. } => {
+            assert!(*seq > 0);
+            ticket.0
+        }
+        Event::NotStored { ticket, .. } | Event::Purged { ticket, .. } => ticket.0,
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,528 @@
+//! JetStream: the streams that topics are kept in, and what is asked of them.
+//!
+//! Without I/O and without a clock. For each link the streams are looked at first
+//! ([`check`]); then it is said whether anything is kept, with the epoch, and what waits is asked.
+//! While the link stands they are looked at again from time to time: a stream that was made anew
+//! or set back meanwhile ends the link, so that the next one has another epoch.
+//!
+//! ```text
+//! link ─► Checking ─► On ──────► a stream is another ─► a new link
+//!            │  └───► Off: why ► all is as it should be ─► a new link
+//!            └──────► Hoping: nobody answers; as it was, if it still is
+//! ```
+
+mod api;
+mod asks;
+mod check;
+mod compare;
+mod fetch;
+#[cfg(any(test, feature = "fuzz"))]
+#[allow(clippy::expect_used, clippy::panic, reason = "what does not hold ends the run")]
+pub(crate) mod fuzz;
+mod publish;
+#[cfg(test)]
+mod tests;
+mod tickets;
+
+use std::collections::VecDeque;
+
+use bytes::BytesMut;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use serde_json::Value;
+use simurgh_cluster::{Event, Prefix};
+
+use self::api::StreamInfo;
+use self::check::{Check, Say, Verb};
+use self::tickets::{QuestionNumber, Tickets, What};
+use crate::keeping::{self, Keeping};
+use crate::wire::{self, Message};
+
+/// The subscription that answers come to.
+pub(crate) const INBOX_SID: u64 = 0;
+/// The first version whose streams do what is needed.
+const VERSION_MIN: (u32, u32) = (2, 11);
+/// How long the streams of a new link may be looked at before it is said to be up.
+const CHECK_MS: u64 = 3_000;
+/// The same, if they were known on the link before.
+const CHECK_AGAIN_MS: u64 = 1_000;
+/// How long it is hoped that they are what they were: a stream on several servers that loses its
+/// leader has another one after some six seconds.
+const HOPE_MS: u64 = 10_000;
+/// Streams that are as they should be are looked at so often.
+const LOOK_EVERY_MS: u64 = 30_000;
+/// One that does not answer is looked at again so soon.
+const LOOK_AGAIN_MS: u64 = 2_000;
+/// Streams that cannot be used are looked at so often.
+const RETRY_EVERY_MS: u64 = 5_000;
+/// What waits to be written; beyond that nothing is asked again.
+const OUT_BYTES_MAX: usize = 256 << 10;
+
+/// Questions about streams that are remembered.
+const ASKED_MAX: usize = 1_024;
+
+/// What an answer may lead to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    GoOn,
+    /// The link is to be ended, and another made: why.
+    Relink(Box<str>),
+}
+
+#[derive(Debug)]
+enum State {
+    /// There is no link.
+    Away,
+    /// The streams are looked at; it is decided then, whatever they are.
+    Checking {
+        until_ms: u64,
+    },
+    /// It is said that they are what they were, and that is looked at still.
+    Hoping {
+        until_ms: u64,
+    },
+    On,
+    /// They cannot be used. `is_final`: on this link.
+    Off {
+        why: Box<str>,
+        is_final: bool,
+    },
+}
+
+/// See the module.
+pub(crate) struct Keeper {
+    prefix: Prefix,
+    keeping: Option<Keeping>,
+    state: State,
+    checks: Vec<Check>,
+    /// Which stream a question is about, and the highest number of it that was seen before.
+    asked: HashMap<u64, Asked, RandomState>,
+    tickets: Tickets,
+    /// Of the last link on which something was kept.
+    epoch: Option<u64>,
+    /// The one that was said last.
+    said_epoch: Option<u64>,
+    /// It was said that the link is up.
+    is_up: bool,
+    /// The last time that nobody answered it did not last.
+    may_hope: bool,
+    /// Where answers go, with the last token missing.
+    inbox: String,
+    next_key: u64,
+    look_ms: Option<u64>,
+    random: fastrand::Rng,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    stream: usize,
+    /// None: whether it is still what it was.
+    verb: Option<Verb>,
+    seen: u64,
+}
+
+impl Keeper {
+    pub(crate) fn new(prefix: &Prefix, keeping: Option<Keeping>) -> Self {
+        let mut random = fastrand::Rng::new();
+        let inbox = format!("_INBOX_{}.{:016x}.", prefix.as_str(), random.u64(..));
+        let check = |keeping: &Keeping, at: usize| {
+            let expected = keeping.stream(prefix, at);
+            let name = keeping.stream_name(prefix, at);
+            // `=~` begins the token of a hash, which is longer.
+            let nowhere = format!("{}.h.{at:x}.00.=~", prefix.as_str());
+            Check::new(name, nowhere, expected, keeping.create_streams)
+        };
+        let checks = |it: &Keeping| (0..it.streams.get()).map(|at| check(it, at)).collect();
+        Self {
+            prefix: prefix.clone(),
+            checks: keeping.as_ref().map(checks).unwrap_or_default(),
+            keeping,
+            state: State::Away,
+            asked: HashMap::default(),
+            tickets: Tickets::default(),
+            epoch: None,
+            said_epoch: None,
+            is_up: false,
+            may_hope: true,
+            inbox,
+            next_key: 1,
+            look_ms: None,
+            random,
+        }
+    }
+
+    // Links.
+
+    /// A new link, to a server of this version.
+    pub(crate) fn link(&mut self, now_ms: u64, version: &str, out: &mut BytesMut) {
+        if self.keeping.is_none() {
+            return;
+        }
+        if is_too_old(version) {
+            let (major, minor) = VERSION_MIN;
+            let why = format!(
+                "the engine is NATS {version}, and what is kept needs {major}.{minor} or later"
+            );
+            self.state = State::Off { why: why.into(), is_final: true };
+            return;
+        }
+        wire::put_subscribe(out, &format!("{}*", self.inbox), INBOX_SID);
+        let time = if self.hopes() { CHECK_AGAIN_MS } else { CHECK_MS };
+        self.state = State::Checking { until_ms: now_ms + time };
+        self.check_all(now_ms, out);
+    }
+
+    /// The link is gone.
+    pub(crate) fn unlink(&mut self) {
+        (self.state, self.is_up) = (State::Away, false);
+        self.asked.clear();
+        self.look_ms = None;
+        self.checks.iter_mut().for_each(Check::end);
+    }
+
+    /// Whether it can be said what is kept: its epoch, or that nothing is. None: not yet.
+    pub(crate) fn decided(&self) -> Option<Option<u64>> {
+        match &self.state {
+            _ if self.keeping.is_none() => Some(None),
+            State::Away | State::Checking { .. } => None,
+            State::Hoping { .. } | State::On => Some(self.epoch),
+            State::Off { .. } => Some(None),
+        }
+    }
+
+    /// The link is said to be up: what waits is asked, or refused.
+    pub(crate) fn up(&mut self, now_ms: u64, out: &mut BytesMut, events: &mut VecDeque<Event>) {
+        self.is_up = true;
+        if self.said_epoch != self.epoch {
+            // What was asked before is about numbers of what is kept no more.
+            let is_of_numbers = |it: &What| !matches!(it, What::Store(_));
+            for key in self.tickets.keys(is_of_numbers) {
+                self.tickets.give_up(key, events);
+            }
+            self.said_epoch = self.epoch;
+        }
+        match &self.state {
+            State::On => self.ask_all(now_ms, out),
+            State::Off { why, .. } => {
+                let why = why.clone();
+                self.tickets.refuse_all(&why, events);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether tickets are asked as soon as they come.
+    fn is_asking(&self) -> bool {
+        self.is_up && matches!(self.state, State::On)
+    }
+
+    /// Why nothing is kept, or what holds of what is; none, while that is not known.
+    pub(crate) fn words(&self) -> Option<String> {
+        match &self.state {
+            State::Off { why, .. } => Some(format!("nothing is kept: {why}")),
+            State::On => {
+                let first = self.checks.first()?;
+                Some(keeping::durability(first.storage(), first.replicas()))
+            }
+            _ => None,
+        }
+    }
+
+    /// How often something was sent again on the same link.
+    pub(crate) fn repeats(&self) -> u64 {
+        self.tickets.repeats()
+    }
+
+    /// An answer was taken by the node.
+    pub(crate) fn taken(&mut self) {
+        self.tickets.taken();
+    }
+
+    /// It is worth saying that more is taken.
+    pub(crate) fn has_room(&self) -> bool {
+        self.tickets.has_room()
+    }
+
+    // What is said to the engine.
+
+    fn reply(&self, number: QuestionNumber) -> String {
+        format!("{}{}", self.inbox, number.text())
+    }
+
+    fn check_all(&mut self, now_ms: u64, out: &mut BytesMut) {
+        for stream in 0..self.checks.len() {
+            if let Some(check) = self.checks.get_mut(stream) {
+                let verbs = check.begin(now_ms);
+                self.say(stream, &verbs, &Value::Null, out);
+            }
+        }
+    }
+
+    /// Asks these of a stream.
+    fn say(&mut self, stream: usize, verbs: &[Verb], config: &Value, out: &mut BytesMut) {
+        for &verb in verbs {
+            let key = self.next_key();
+            let reply = self.reply(QuestionNumber { key, attempt: 0 });
+            let Some(check) = self.checks.get(stream) else { return };
+            match check.say(verb, config) {
+                Say::Question((subject, words)) => {
+                    wire::put_question(out, &subject, &reply, &words);
+                }
+                Say::Unstorable => {
+                    // No stream has a name with a dot, so it is refused whatever it is.
+                    let headers = [("Nats-Expected-Stream", "no.stream")];
+                    wire::put_with_headers(out, &check.nowhere, &reply, &headers, b"");
+                }
+            }
+            if self.asked.len() >= ASKED_MAX {
+                // Nobody answers for long.
+                self.asked.clear();
+            }
+            self.asked.insert(key, Asked { stream, verb: Some(verb), seen: 0 });
+        }
+    }
+
+    /// Looks whether the streams are what they were.
+    fn look(&mut self, now_ms: u64, out: &mut BytesMut) {
+        for stream in 0..self.checks.len() {
+            let key = self.next_key();
+            let reply = self.reply(QuestionNumber { key, attempt: 0 });
+            let Some(check) = self.checks.get_mut(stream) else { return };
+            check.is_looked_at(now_ms);
+            let (subject, words) = api::info(&check.name);
+            wire::put_question(out, &subject, &reply, &words);
+            self.asked.insert(key, Asked { stream, verb: None, seen: check.seen() });
+        }
+    }
+
+    // What the engine says.
+
+    /// An answer.
+    pub(crate) fn hear(
+        &mut self,
+        message: Message,
+        now_ms: u64,
+        out: &mut BytesMut,
+        events: &mut VecDeque<Event>,
+    ) -> Then {
+        let token = message.subject().strip_prefix(self.inbox.as_bytes());
+        let Some(number) = token.and_then(QuestionNumber::read) else { return Then::GoOn };
+        if let Some(asked) = self.asked.remove(&number.key) {
+            return match asked.verb {
+                Some(verb) => self.hear_check(asked.stream, verb, &message, now_ms, out, events),
+                None => self.hear_look(asked, &message, now_ms),
+            };
+        }
+        self.hear_ticket(number, message, now_ms, out, events);
+        Then::GoOn
+    }
+
+    fn hear_check(
+        &mut self,
+        stream: usize,
+        verb: Verb,
+        message: &Message,
+        now_ms: u64,
+        out: &mut BytesMut,
+        events: &mut VecDeque<Event>,
+    ) -> Then {
+        let Some(check) = self.checks.get_mut(stream) else { return Then::GoOn };
+        let (verbs, config) = check.hear(verb, message, now_ms);
+        self.say(stream, &verbs, &config, out);
+        self.decide(now_ms, out, events)
+    }
+
+    /// The streams have all been looked at, or one of them cannot be used: says what that means.
+    fn decide(&mut self, now_ms: u64, out: &mut BytesMut, events: &mut VecDeque<Event>) -> Then {
+        if let Some(why) = self.checks.iter().find_map(Check::why_not) {
+            let why: Box<str> = why.into();
+            return self.is_off(why, now_ms);
+        }
+        if !self.checks.iter().all(Check::fits) {
+            return Then::GoOn;
+        }
+        let epoch = self.epoch_of_streams();
+        match self.state {
+            State::Checking { .. } => {
+                self.epoch = Some(epoch);
+                self.is_on(now_ms);
+            }
+            State::Hoping { .. } if self.epoch == Some(epoch) => {
+                self.is_on(now_ms);
+                self.up(now_ms, out, events);
+            }
+            State::Hoping { .. } => {
+                return Then::Relink("the engine keeps something else now".into());
+            }
+            State::Off { .. } => return Then::Relink("the engine can keep topics now".into()),
+            State::On | State::Away => {}
+        }
+        Then::GoOn
+    }
+
+    fn is_on(&mut self, now_ms: u64) {
+        (self.state, self.may_hope) = (State::On, true);
+        self.look_ms = Some(self.later(now_ms, LOOK_EVERY_MS));
+    }
+
+    fn is_off(&mut self, why: Box<str>, now_ms: u64) -> Then {
+        self.checks.iter_mut().for_each(Check::end);
+        self.asked.clear();
+        self.look_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
+        match self.state {
+            State::Checking { .. } | State::Off { .. } => {
+                self.state = State::Off { why, is_final: false };
+                Then::GoOn
+            }
+            // It was said that something is kept.
+            _ => Then::Relink(why),
+        }
+    }
+
+    /// About then, by lot, so that not all nodes ask at once.
+    fn later(&mut self, now_ms: u64, ms: u64) -> u64 {
+        now_ms + ms * 3 / 4 + self.random.u64(..=ms / 2)
+    }
+
+    fn hear_look(&mut self, asked: Asked, message: &Message, now_ms: u64) -> Then {
+        let Some(check) = self.checks.get_mut(asked.stream) else { return Then::GoOn };
+        match api::read::<StreamInfo>(message) {
+            Ok(info) if check.is_still(&info, asked.seen) => check.has_answered(),
+            Err(failure) if failure.is_passing() => return Then::GoOn,
+            Ok(_) => {
+                let why = format!("the stream {} is not what it was", check.name);
+                return Then::Relink(why.into());
+            }
+            Err(failure) => {
+                let why = format!("the stream {} is not there: {failure}", check.name);
+                return Then::Relink(why.into());
+            }
+        }
+        if self.checks.iter().all(|it| it.silent_ms(now_ms).is_none()) {
+            self.look_ms = Some(self.later(now_ms, LOOK_EVERY_MS));
+        }
+        Then::GoOn
+    }
+
+    /// A stream republished something under this number.
+    pub(crate) fn heard(&mut self, subject: &[u8], seq: u64) {
+        let Some(keeping) = &self.keeping else { return };
+        if let Some(stream) = keeping.stream_of_republished(&self.prefix, subject) {
+            self.saw(stream, seq);
+        }
+    }
+
+    fn saw(&mut self, stream: usize, seq: u64) {
+        if let Some(check) = self.checks.get_mut(stream) {
+            check.saw(seq);
+        }
+    }
+
+    // Time.
+
+    /// Does what is due; `out` is where to, if there is a link.
+    pub(crate) fn tick(
+        &mut self,
+        now_ms: u64,
+        mut out: Option<&mut BytesMut>,
+        events: &mut VecDeque<Event>,
+    ) -> Then {
+        let is_on = self.is_asking();
+        let is_free = out.as_ref().is_some_and(|it| it.len() <= OUT_BYTES_MAX);
+        let again = self.tickets.tick(now_ms, (is_on, is_free), events);
+        let Some(out) = &mut out else { return Then::GoOn };
+        again.into_iter().for_each(|key| self.ask(key, now_ms, out));
+        for stream in 0..self.checks.len() {
+            let verbs = self.checks.get_mut(stream).map(|it| it.tick(now_ms)).unwrap_or_default();
+            self.say(stream, &verbs, &Value::Null, out);
+        }
+        match self.state {
+            State::Checking { until_ms } if until_ms <= now_ms => self.gives_up_checking(now_ms),
+            State::Hoping { until_ms } if until_ms <= now_ms => {
+                self.may_hope = false;
+                return Then::Relink(self.trouble().into());
+            }
+            _ if self.look_ms.is_some_and(|it| it <= now_ms) => {
+                return self.tick_look(now_ms, out);
+            }
+            _ => {}
+        }
+        Then::GoOn
+    }
+
+    fn tick_look(&mut self, now_ms: u64, out: &mut BytesMut) -> Then {
+        match self.state {
+            State::On => {
+                let is_silent = |it: &&Check| it.silent_ms(now_ms).is_some_and(|ms| ms >= HOPE_MS);
+                if let Some(check) = self.checks.iter().find(is_silent) {
+                    let why = format!("nobody answers for the stream {}", check.name);
+                    self.may_hope = false;
+                    return Then::Relink(why.into());
+                }
+                self.look_ms = Some(now_ms + LOOK_AGAIN_MS);
+                self.asked.clear();
+                self.look(now_ms, out);
+            }
+            State::Off { is_final: false, .. } => {
+                self.look_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
+                self.asked.clear();
+                self.check_all(now_ms, out);
+            }
+            _ => self.look_ms = None,
+        }
+        Then::GoOn
+    }
+
+    /// Nobody has said what is kept, and the link must not wait for it.
+    fn gives_up_checking(&mut self, now_ms: u64) {
+        if self.hopes() {
+            self.state = State::Hoping { until_ms: now_ms + HOPE_MS };
+            return;
+        }
+        let why = self.trouble().into();
+        self.state = State::Off { why, is_final: false };
+        self.look_ms = Some(self.later(now_ms, RETRY_EVERY_MS));
+    }
+
+    /// Whether it is said to be what it was as long as nobody answers.
+    fn hopes(&self) -> bool {
+        self.epoch.is_some() && self.may_hope
+    }
+
+    /// Why it is not known what is kept.
+    fn trouble(&self) -> String {
+        self.checks.iter().find(|it| !it.fits()).map(Check::trouble).unwrap_or_default()
+    }
+
+    /// When [`tick`](Self::tick) has something to do.
+    pub(crate) fn next_tick_ms(&self) -> Option<u64> {
+        let until_ms = match self.state {
+            State::Checking { until_ms } | State::Hoping { until_ms } => Some(until_ms),
+            _ => None,
+        };
+        let checks = self.checks.iter().filter_map(Check::next_tick_ms);
+        checks.chain(until_ms).chain(self.look_ms).chain(self.tickets.next_ms()).min()
+    }
+
+    /// Of all streams: one number, the same on every node.
+    fn epoch_of_streams(&self) -> u64 {
+        let mut text = String::new();
+        for check in &self.checks {
+            let (identity, set_back) = check.identity().unwrap_or_default();
+            for part in [&*check.name, " ", identity, " ", set_back, "\n"] {
+                text.push_str(part);
+            }
+        }
+        let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+        digest.as_ref().iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    }
+}
+
+/// Whether a server's version is known to be too old.
+fn is_too_old(version: &str) -> bool {
+    let mut parts = version.split('.').map(|it| it.parse::<u32>().ok());
+    match (parts.next().flatten(), parts.next().flatten()) {
+        (Some(major), Some(minor)) => (major, minor) < VERSION_MIN,
+        _ => false,
+    }
+}

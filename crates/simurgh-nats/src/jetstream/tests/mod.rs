@@ -1,0 +1,318 @@
+//! JetStream as it answers, as it does not, and as it should not.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::json;
+use simurgh_cluster::adapter::{Fetch, Fetched, NotStored};
+use simurgh_cluster::{Full, Space, Subject, Ticket};
+
+use super::*;
+use crate::keeping::{Replicas, StreamCount};
+use crate::wire::{Decoder, Op};
+
+mod fetches;
+mod model;
+mod stores;
+mod streams;
+
+fn prefix() -> Prefix {
+    Prefix::new("p").unwrap()
+}
+
+fn subject(topic: &str) -> Subject {
+    prefix().topic(Space::Store, topic)
+}
+
+/// As `STREAM.INFO` answers of a stream that fits.
+fn info(last_seq: u64) -> Value {
+    let config = Keeping::default().stream(&prefix(), 0);
+    json!({ "config": config, "created": "x", "state": { "last_seq": last_seq } })
+}
+
+/// What was asked: where, where the answer goes, and in which words.
+#[derive(Clone, Debug)]
+struct Asked {
+    subject: String,
+    reply: String,
+    words: String,
+}
+
+/// A keeper, and whoever plays the engine for it.
+struct Stage {
+    keeper: Keeper,
+    out: BytesMut,
+    events: VecDeque<Event>,
+    now_ms: u64,
+    tickets: u64,
+    /// As `STREAM.INFO` answers.
+    created: String,
+    last_seq: u64,
+    config: Value,
+}
+
+impl Stage {
+    fn new(keeping: Keeping) -> Self {
+        let config = keeping.stream(&prefix(), 0);
+        Self {
+            keeper: Keeper::new(&prefix(), Some(keeping)),
+            out: BytesMut::new(),
+            events: VecDeque::new(),
+            now_ms: 5_000,
+            tickets: 0,
+            created: "2026-01-01T00:00:00Z".to_owned(),
+            last_seq: 0,
+            config,
+        }
+    }
+
+    /// Linked, with a stream that fits.
+    fn on(keeping: Keeping) -> Self {
+        let mut stage = Self::new(keeping);
+        stage.link();
+        stage.fits();
+        stage
+    }
+
+    fn link(&mut self) {
+        self.keeper.link(self.now_ms, "2.15.2", &mut self.out);
+    }
+
+    /// The link breaks.
+    fn unlink(&mut self) {
+        self.keeper.unlink();
+        self.out.clear();
+    }
+
+    /// Everything that is asked about the streams is answered as it should be, and it is up.
+    fn fits(&mut self) {
+        for _ in 0..9 {
+            for asked in self.asked() {
+                self.answer_check(&asked);
+            }
+        }
+        self.up();
+    }
+
+    fn up(&mut self) -> Option<u64> {
+        let kept = self.keeper.decided().expect("it is decided");
+        self.keeper.up(self.now_ms, &mut self.out, &mut self.events);
+        kept
+    }
+
+    fn answer_check(&mut self, asked: &Asked) -> Then {
+        let subject = &*asked.subject;
+        if subject.contains(".INFO.") || subject.contains(".CREATE.") {
+            return self.answer(asked, &self.info().to_string());
+        }
+        if subject.contains(".UPDATE.") {
+            self.config = serde_json::from_str(&asked.words).unwrap();
+            return self.answer(asked, &self.info().to_string());
+        }
+        if subject.contains("DIRECT.GET") {
+            return self.status(asked, 404, "");
+        }
+        let code = if subject.contains("MSG.GET") { 10_037 } else { 10_060 };
+        self.fail(asked, 400, code)
+    }
+
+    fn info(&self) -> Value {
+        json!({
+            "config": self.config, "created": self.created, "state": { "last_seq": self.last_seq },
+            "cluster": { "leader": "a" },
+        })
+    }
+
+    /// What was said to the engine since the last time.
+    fn asked(&mut self) -> Vec<Asked> {
+        let said = self.out.split();
+        let mut rest = &said[..];
+        let mut found = Vec::new();
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            let line = str::from_utf8(&rest[..end]).unwrap().trim_end();
+            rest = &rest[end + 1..];
+            let fields: Vec<&str> = line.split(' ').collect();
+            let (subject, reply, bytes) = match fields[..] {
+                ["PUB", subject, reply, bytes] | ["HPUB", subject, reply, _, bytes] => {
+                    (subject.to_owned(), reply.to_owned(), bytes.parse::<usize>().unwrap())
+                }
+                ["SUB", ..] => continue,
+                _ => panic!("{line}"),
+            };
+            let words = String::from_utf8(rest[..bytes].to_vec()).unwrap();
+            rest = &rest[bytes + 2..];
+            found.push(Asked { subject, reply, words });
+        }
+        found
+    }
+
+    fn hear(&mut self, text: &str) -> Then {
+        let Self { keeper, out, events, now_ms, .. } = self;
+        let mut then = Then::GoOn;
+        for message in messages(text.as_bytes()) {
+            let next = keeper.hear(message, *now_ms, out, events);
+            then = if next == Then::GoOn { then } else { next };
+        }
+        then
+    }
+
+    fn answer(&mut self, asked: &Asked, words: &str) -> Then {
+        self.hear(&format!("MSG {} 0 {}\r\n{words}\r\n", asked.reply, words.len()))
+    }
+
+    fn fail(&mut self, asked: &Asked, code: u32, err_code: u32) -> Then {
+        let error = json!({ "code": code, "err_code": err_code, "description": "no" });
+        self.answer(asked, &json!({ "error": error }).to_string())
+    }
+
+    fn status(&mut self, asked: &Asked, status: u16, headers: &str) -> Then {
+        self.with_headers(asked, &format!("NATS/1.0 {status} x\r\n{headers}\r\n"), "")
+    }
+
+    fn with_headers(&mut self, asked: &Asked, headers: &str, text: &str) -> Then {
+        let (some, all) = (headers.len(), headers.len() + text.len());
+        self.hear(&format!("HMSG {} 0 {some} {all}\r\n{headers}{text}\r\n", asked.reply))
+    }
+
+    /// One of those that follow a number, as a stream answers directly.
+    fn message(&mut self, asked: &Asked, seq: u64, prev: u64, text: &str) {
+        let headers = format!(
+            "NATS/1.0\r\nNats-Sequence: {seq}\r\nNats-Last-Sequence: {prev}\r\n\
+             Nats-Time-Stamp: 1970-01-01T00:00:0{}Z\r\n\r\n",
+            seq % 10
+        );
+        self.with_headers(asked, &headers, text);
+    }
+
+    fn ends(&mut self, asked: &Asked, last: u64, pending: u64) {
+        let headers = format!("Nats-Last-Sequence: {last}\r\nNats-Num-Pending: {pending}\r\n");
+        self.status(asked, 204, &headers);
+    }
+
+    /// Time passes, in steps; until the link is to be ended, if it is.
+    fn pass(&mut self, ms: u64) -> Then {
+        for _ in 0..ms / 10 {
+            self.now_ms += 10;
+            let then = self.keeper.tick(self.now_ms, Some(&mut self.out), &mut self.events);
+            if then != Then::GoOn {
+                return then;
+            }
+        }
+        Then::GoOn
+    }
+
+    fn pass_without_link(&mut self, ms: u64) {
+        self.now_ms += ms;
+        self.keeper.tick(self.now_ms, None, &mut self.events);
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.tickets += 1;
+        Ticket(self.tickets)
+    }
+
+    fn store(&mut self, id: &str) -> Ticket {
+        let ticket = self.ticket();
+        let envelope = Bytes::copy_from_slice(id.as_bytes());
+        let Self { keeper, out, events, now_ms, .. } = self;
+        let what = (&subject("t"), id, None);
+        keeper.store(what, envelope, ticket, Some(out), *now_ms, events).unwrap();
+        ticket
+    }
+
+    fn fetch(&mut self, what: Fetch) -> Ticket {
+        let ticket = self.ticket();
+        let Self { keeper, out, events, now_ms, .. } = self;
+        keeper.fetch(what, ticket, Some(out), *now_ms, events).unwrap();
+        ticket
+    }
+
+    fn after(&mut self, from_leader: bool) -> Ticket {
+        self.fetch(Fetch::After { subject: subject("t"), seq: 3, count: 5, bytes: 9, from_leader })
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        self.events.drain(..).inspect(|_| self.keeper.taken()).collect()
+    }
+
+    fn fetched(&mut self) -> Fetched {
+        match &self.events()[..] {
+            [Event::Fetched { kept: Some(kept), .. }] => kept.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn messages(bytes: &[u8]) -> Vec<Message> {
+    let mut decoder = Decoder::default();
+    decoder.buffer().extend_from_slice(bytes);
+    let mut found = Vec::new();
+    while let Ok(Some(op)) = decoder.next() {
+        if let Op::Message(message) = op {
+            found.push(message);
+        }
+    }
+    found
+}
+
+fn three() -> Keeping {
+    Keeping { replicas: Replicas::Three, ..Keeping::default() }
+}
+
+fn texts(fetched: &Fetched) -> Vec<(u64, u64, u64, &str)> {
+    let read = |it: &simurgh_cluster::Received| {
+        let number = it.stored.unwrap();
+        (number.seq, number.prev, it.at_ms)
+    };
+    fetched
+        .messages
+        .iter()
+        .map(|it| (read(it).0, read(it).1, read(it).2, str::from_utf8(&it.envelope).unwrap()))
+        .collect()
+}
+
+proptest! {
+    /// Whatever the engine says: each ticket is answered once, in time.
+    #[test]
+    fn no_answer_does_harm(data in prop::collection::vec(any::<u8>(), 0..400)) {
+        super::fuzz::run(messages(&data));
+    }
+
+    #[test]
+    fn no_answer_of_the_right_form_does_harm(
+        answers in prop::collection::vec(
+            (0..40_u64, 0..4_u64, 0..9_usize, 0..30_u64, 0..30_u64),
+            0..60,
+        ),
+    ) {
+        let mut said = Vec::new();
+        for (key, attempt, form, seq, prev) in answers {
+            let reply = format!("{}{:x}", super::fuzz::INBOX, (key << 16) | attempt);
+            let error = json!({ "error": { "code": 503, "err_code": 10_030 + seq } });
+            let message = json!({ "message": { "seq": seq, "data": "aGk=", "time": "x" } });
+            let text = match form {
+                0 => format!("{{\"seq\":{seq},\"duplicate\":true,\"success\":true}}"),
+                1 => error.to_string(),
+                2 => message.to_string(),
+                3 => info(seq).to_string(),
+                _ => "x".to_owned(),
+            };
+            let headers = match form {
+                4 => format!(
+                    "NATS/1.0 204 x\r\nNats-Last-Sequence: {seq}\r\n\
+                     Nats-Num-Pending: {prev}\r\n\r\n"
+                ),
+                5 => "NATS/1.0 404 x\r\n\r\n".to_owned(),
+                6 => "NATS/1.0 503 x\r\n\r\n".to_owned(),
+                7 => format!(
+                    "NATS/1.0\r\nNats-Sequence: {seq}\r\nNats-Last-Sequence: {prev}\r\n\r\n"
+                ),
+                8 => "NATS/1.0 408 x\r\n\r\n".to_owned(),
+                _ => "NATS/1.0\r\n\r\n".to_owned(),
+            };
+            let (some, all) = (headers.len(), headers.len() + text.len());
+            let answer = format!("HMSG {reply} 0 {some} {all}\r\n{headers}{text}\r\n");
+            said.extend_from_slice(answer.as_bytes());
+        }
+        super::fuzz::run(messages(&said));
+    }
+}

@@ -1,0 +1,188 @@
+//! An engine that answers, is silent, refuses, or is gone, at any moment: what is said of a ticket
+//! is true of the log.
+
+use super::*;
+
+/// What the engine does with a store that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Stores,
+    /// It stores, and the answer is lost.
+    Silent,
+    /// It is lost before.
+    Deaf,
+    /// Nobody leads the stream.
+    Nobody,
+    /// It never will.
+    Refuses,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Store,
+    /// So many that are under way arrive.
+    Arrive(usize, Mode),
+    /// The link breaks; so many of what is under way arrive all the same.
+    Break(usize),
+    Link,
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let mode = prop_oneof![
+        4 => Just(Mode::Stores),
+        1 => Just(Mode::Silent),
+        1 => Just(Mode::Deaf),
+        1 => Just(Mode::Nobody),
+        1 => Just(Mode::Refuses),
+    ];
+    prop_oneof![
+        4 => Just(Step::Store),
+        6 => (1..6_usize, mode).prop_map(|(count, mode)| Step::Arrive(count, mode)),
+        1 => (0..6_usize).prop_map(Step::Break),
+        2 => Just(Step::Link),
+        3 => prop_oneof![Just(10), 100..900_u64, 900..4_000_u64].prop_map(Step::Pass),
+    ]
+}
+
+struct Model {
+    stage: Stage,
+    is_linked: bool,
+    /// Under way to the engine.
+    wire: VecDeque<Asked>,
+    /// The ids that are stored.
+    log: Vec<String>,
+}
+
+impl Model {
+    /// What was written is under way.
+    fn written(&mut self) {
+        self.wire.extend(self.stage.asked());
+    }
+
+    fn arrive(&mut self, mode: Mode, can_answer: bool) {
+        let Some(asked) = self.wire.pop_front() else { return };
+        let id = asked.words.split_once("Nats-Msg-Id: ").map(|it| it.1.split("\r\n").next());
+        let Some(Some(id)) = id else {
+            if can_answer {
+                assert_eq!(self.stage.answer_check(&asked), Then::GoOn);
+            }
+            return;
+        };
+        let known = self.log.iter().position(|it| it == id);
+        match mode {
+            Mode::Deaf => {}
+            Mode::Nobody if can_answer => {
+                self.stage.status(&asked, 503, "");
+            }
+            Mode::Refuses if can_answer => {
+                self.stage.fail(&asked, 400, 10_054);
+            }
+            _ => {
+                let at = known.unwrap_or_else(|| {
+                    self.log.push(id.to_owned());
+                    self.log.len() - 1
+                });
+                let duplicate = known.is_some();
+                self.stage.last_seq = self.log.len() as u64;
+                let words = format!("{{\"seq\":{},\"duplicate\":{duplicate}}}", at + 1);
+                if can_answer && mode == Mode::Stores {
+                    self.stage.answer(&asked, &words);
+                }
+            }
+        }
+    }
+
+    fn link(&mut self) {
+        self.stage.link();
+        self.is_linked = true;
+        for _ in 0..4 {
+            self.written();
+            while !self.wire.is_empty() {
+                self.arrive(Mode::Stores, true);
+            }
+        }
+        self.stage.up();
+        self.written();
+    }
+
+    /// Time passes; a link that is to be ended is.
+    fn pass(&mut self, ms: u64) {
+        let mut left = ms / 10;
+        while left > 0 {
+            left -= 1;
+            if self.is_linked && self.stage.pass(10) != Then::GoOn {
+                self.take(&Step::Break(3));
+            } else if !self.is_linked {
+                self.stage.pass_without_link(10);
+            }
+        }
+    }
+
+    fn take(&mut self, step: &Step) {
+        match *step {
+            Step::Store => {
+                let id = format!("{}", self.stage.tickets + 1);
+                self.stage.store(&id);
+            }
+            Step::Arrive(count, mode) if self.is_linked => {
+                (0..count).for_each(|_| self.arrive(mode, true));
+            }
+            Step::Break(count) if self.is_linked => {
+                (0..count).for_each(|_| self.arrive(Mode::Silent, false));
+                self.wire.clear();
+                self.stage.unlink();
+                self.is_linked = false;
+            }
+            Step::Link if !self.is_linked => self.link(),
+            Step::Pass(ms) => self.pass(ms),
+            _ => {}
+        }
+        match self.is_linked {
+            true => self.written(),
+            // Without a link nothing is written.
+            false => assert!(self.stage.asked().is_empty()),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn what_is_said_of_a_store_is_true_of_the_log(steps in prop::collection::vec(step(), 1..80)) {
+        let stage = Stage::new(Keeping::default());
+        let wire = VecDeque::new();
+        let mut model = Model { stage, is_linked: false, wire, log: vec![] };
+        for step in &steps {
+            model.take(step);
+        }
+        // What is under way may arrive late: it was not answered in time.
+        model.pass(9_010);
+        (0..model.wire.len()).for_each(|_| model.arrive(Mode::Stores, model.is_linked));
+        let mut log = model.log.clone();
+        log.sort();
+        log.dedup();
+        prop_assert_eq!(log.len(), model.log.len(), "none is stored twice");
+        let mut answered = vec![];
+        for event in model.stage.events() {
+            match event {
+                Event::Stored { ticket, seq, .. } => {
+                    prop_assert_eq!(&model.log[seq as usize - 1], &ticket.0.to_string());
+                    answered.push(ticket.0);
+                }
+                Event::NotStored { ticket, why } => {
+                    if let NotStored::Refused(_) = why {
+                        let id = ticket.0.to_string();
+                        prop_assert!(!model.log.contains(&id), "{} was refused", id);
+                    }
+                    answered.push(ticket.0);
+                }
+                other => prop_assert!(false, "{:?}", other),
+            }
+        }
+        answered.sort_unstable();
+        let expected: Vec<u64> = (1..=model.stage.tickets).collect();
+        prop_assert_eq!(answered, expected, "each once");
+    }
+}

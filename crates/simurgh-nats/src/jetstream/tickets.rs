@@ -1,0 +1,304 @@
+//! What was asked and is not answered yet, until when, and when it is asked again.
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use simurgh_cluster::adapter::{NotStored, TICKET_SECONDS_MAX, TICKETS_MAX};
+use simurgh_cluster::{Event, Full, Ticket};
+
+use super::fetch::{After, LastOf};
+use super::publish::{Purge, Store};
+
+/// What is stored and not confirmed, in bytes; one envelope may be, whatever its size.
+pub(super) const STORE_BYTES_MAX: usize = 16 << 20;
+/// So long after each other it is asked again: a new leader of a stream on several servers needs
+/// some five seconds.
+const AGAIN_AFTER_MS: [u64; 3] = [AGAIN_FIRST_MS, 2_000, 4_000];
+/// Nothing that is asked is asked again before.
+pub(super) const AGAIN_FIRST_MS: u64 = 1_000;
+/// What could not be done at once is asked again after so long: at most 36 times in all.
+const SOON_MS: u64 = 250;
+/// What cannot be written is tried again after so long.
+const LATER_MS: u64 = 100;
+/// How many bits of a question's number say which attempt it is.
+const ATTEMPT_BITS: u32 = 16;
+
+/// Which question an answer belongs to: one ticket may ask several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct QuestionNumber {
+    pub(super) key: u64,
+    pub(super) attempt: u16,
+}
+
+impl QuestionNumber {
+    pub(super) fn text(self) -> String {
+        format!("{:x}", (self.key << ATTEMPT_BITS) | u64::from(self.attempt))
+    }
+
+    pub(super) fn read(text: &[u8]) -> Option<Self> {
+        let text = str::from_utf8(text).ok()?;
+        let number = u64::from_str_radix(text, 16).ok()?;
+        Some(Self { key: number >> ATTEMPT_BITS, attempt: number as u16 })
+    }
+}
+
+/// What a ticket is for.
+#[derive(Debug)]
+pub(super) enum What {
+    Store(Store),
+    Purge(Purge),
+    After(After),
+    LastOf(LastOf),
+}
+
+impl What {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Store(store) => store.envelope.len(),
+            _ => 0,
+        }
+    }
+
+    /// What is said when nobody has answered.
+    fn unanswered(self, ticket: Ticket, why: NotStored) -> Event {
+        match self {
+            Self::Store(_) => Event::NotStored { ticket, why },
+            Self::Purge(_) => Event::Purged { ticket, why: Some(why) },
+            Self::After(after) => after.unanswered(ticket),
+            Self::LastOf(_) => Event::Fetched { ticket, kept: None },
+        }
+    }
+}
+
+/// A ticket without an answer.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) ticket: Ticket,
+    pub(super) what: What,
+    until_ms: u64,
+    /// Of the last question.
+    attempt: u16,
+    /// When it is asked again on this link; none: it was not asked yet.
+    again_ms: Option<u64>,
+    /// How often it was asked again because nobody answered.
+    repeats: usize,
+    /// The last attempt was answered: it could not be done then.
+    is_answered: bool,
+    /// Of what changes something: the attempts that may have.
+    open: u64,
+    /// Why the last attempt has not.
+    why: Option<Box<str>>,
+}
+
+impl Pending {
+    /// The next question is asked now.
+    pub(super) fn ask(&mut self, now_ms: u64) -> u16 {
+        self.attempt = self.attempt.wrapping_add(1);
+        let after = AGAIN_AFTER_MS.get(self.repeats).copied();
+        self.again_ms = Some(after.map_or(u64::MAX, |it| now_ms + it));
+        self.is_answered = false;
+        self.open |= bit(self.attempt);
+        self.attempt
+    }
+
+    /// The attempt has not done anything.
+    pub(super) fn was_in_vain(&mut self, attempt: u16, why: &str) {
+        self.open &= !bit(attempt);
+        self.why = Some(why.into());
+    }
+
+    /// It could not be done now, and may be soon: that is said at once, so it is asked again soon.
+    /// When, if it was the last attempt.
+    pub(super) fn ask_soon(&mut self, attempt: u16, now_ms: u64) -> Option<u64> {
+        let is_meant = self.is_last(attempt) && self.again_ms.is_some();
+        is_meant.then(|| {
+            self.is_answered = true;
+            *self.again_ms.insert(now_ms + SOON_MS)
+        })
+    }
+
+    /// The last attempt has not.
+    pub(super) fn was_in_vain_last(&mut self, why: &str) {
+        self.was_in_vain(self.attempt, why);
+    }
+
+    /// Whether some attempt may have done what was asked.
+    pub(super) const fn may_be_done(&self) -> bool {
+        self.open != 0
+    }
+
+    pub(super) fn is_last(&self, attempt: u16) -> bool {
+        self.attempt == attempt
+    }
+
+    fn not_stored(&mut self) -> NotStored {
+        match self.why.take() {
+            Some(why) if !self.may_be_done() => NotStored::Refused(why),
+            _ => NotStored::Unconfirmed,
+        }
+    }
+}
+
+/// Attempts that change something are few.
+const fn bit(attempt: u16) -> u64 {
+    1 << (attempt % 64)
+}
+
+/// All tickets without an answer, and the answers that were not taken yet.
+#[derive(Debug, Default)]
+pub(super) struct Tickets {
+    pending: HashMap<u64, Pending, RandomState>,
+    store_bytes: usize,
+    /// Answers that were not taken.
+    answered: usize,
+    /// Nothing is due before.
+    next_ms: Option<u64>,
+    repeats: u64,
+}
+
+impl Tickets {
+    /// Takes a ticket.
+    ///
+    /// # Errors
+    /// There are as many as may be.
+    pub(super) fn take(
+        &mut self,
+        key: u64,
+        ticket: Ticket,
+        what: What,
+        now_ms: u64,
+    ) -> Result<(), Full> {
+        let bytes = what.bytes();
+        let is_too_much =
+            bytes > 0 && self.store_bytes > 0 && self.store_bytes + bytes > STORE_BYTES_MAX;
+        if self.is_full() || is_too_much {
+            return Err(Full);
+        }
+        self.store_bytes += bytes;
+        let until_ms = now_ms + TICKET_SECONDS_MAX * 1_000;
+        let (again_ms, why) = (None, None);
+        let (attempt, repeats, is_answered, open) = (0, 0, false, 0);
+        let pending =
+            Pending { ticket, what, until_ms, attempt, again_ms, repeats, is_answered, open, why };
+        self.pending.insert(key, pending);
+        self.due(until_ms);
+        Ok(())
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.pending.len() + self.answered >= TICKETS_MAX
+    }
+
+    /// It is worth saying so after a [`Full`].
+    pub(super) fn has_room(&self) -> bool {
+        self.pending.len() + self.answered <= TICKETS_MAX / 2
+            && self.store_bytes <= STORE_BYTES_MAX / 2
+    }
+
+    /// An answer is there that is not of this list.
+    pub(super) fn answer(&mut self, events: &mut impl Extend<Event>, event: Event) {
+        self.answered += 1;
+        events.extend([event]);
+    }
+
+    /// An answer was taken.
+    pub(super) fn taken(&mut self) {
+        self.answered = self.answered.saturating_sub(1);
+    }
+
+    pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut Pending> {
+        self.pending.get_mut(&key)
+    }
+
+    /// The ticket has this answer.
+    pub(super) fn done(&mut self, key: u64, events: &mut impl Extend<Event>, event: Event) {
+        if let Some(pending) = self.pending.remove(&key) {
+            self.store_bytes -= pending.what.bytes();
+            self.answer(events, event);
+        }
+    }
+
+    /// The ticket is not answered by the engine.
+    pub(super) fn give_up(&mut self, key: u64, events: &mut impl Extend<Event>) {
+        if let Some(mut pending) = self.pending.remove(&key) {
+            self.store_bytes -= pending.what.bytes();
+            let why = pending.not_stored();
+            let event = pending.what.unanswered(pending.ticket, why);
+            self.answer(events, event);
+        }
+    }
+
+    /// The engine keeps nothing: everything is refused that it cannot have done before.
+    pub(super) fn refuse_all(&mut self, why: &str, events: &mut impl Extend<Event>) {
+        let is_question = |it: &What| matches!(it, What::After(_) | What::LastOf(_));
+        let is_refused = |it: &Pending| !it.may_be_done() || is_question(&it.what);
+        let mut refused: Vec<u64> =
+            self.pending.iter().filter(|it| is_refused(it.1)).map(|it| *it.0).collect();
+        refused.sort_unstable();
+        for key in refused {
+            if let Some(pending) = self.pending.get_mut(&key) {
+                pending.why = Some(why.into());
+            }
+            self.give_up(key, events);
+        }
+    }
+
+    /// Those that some question is about.
+    pub(super) fn keys(&self, is_meant: impl Fn(&What) -> bool) -> Vec<u64> {
+        let mut keys: Vec<u64> =
+            self.pending.iter().filter(|it| is_meant(&it.1.what)).map(|it| *it.0).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Has nothing to do before then.
+    pub(super) fn due(&mut self, at_ms: u64) {
+        self.next_ms = Some(self.next_ms.map_or(at_ms, |it| it.min(at_ms)));
+    }
+
+    pub(super) fn next_ms(&self) -> Option<u64> {
+        self.next_ms
+    }
+
+    /// Answers those whose time is over, and says which are to be asked again, in the order of
+    /// their calls. Without a link none is, and while it does not take what is written, later.
+    pub(super) fn tick(
+        &mut self,
+        now_ms: u64,
+        (is_linked, is_free): (bool, bool),
+        events: &mut impl Extend<Event>,
+    ) -> Vec<u64> {
+        if self.next_ms.is_none_or(|it| it > now_ms) {
+            return Vec::new();
+        }
+        let over = |it: &Pending| it.until_ms <= now_ms;
+        let mut ended: Vec<u64> =
+            self.pending.iter().filter(|it| over(it.1)).map(|it| *it.0).collect();
+        ended.sort_unstable();
+        ended.into_iter().for_each(|key| self.give_up(key, events));
+        let mut again = Vec::new();
+        self.next_ms = None;
+        for (key, pending) in &mut self.pending {
+            let mut due_ms = pending.until_ms;
+            match pending.again_ms {
+                Some(at_ms) if is_linked && at_ms <= now_ms && !is_free => {
+                    due_ms = due_ms.min(now_ms + LATER_MS);
+                }
+                Some(at_ms) if is_linked && at_ms <= now_ms => {
+                    pending.repeats += usize::from(!pending.is_answered);
+                    self.repeats += 1;
+                    again.push(*key);
+                }
+                Some(at_ms) if is_linked => due_ms = due_ms.min(at_ms),
+                _ => {}
+            }
+            self.next_ms = Some(self.next_ms.map_or(due_ms, |it: u64| it.min(due_ms)));
+        }
+        again.sort_unstable();
+        again
+    }
+
+    /// How often something was asked again on the same link.
+    pub(super) fn repeats(&self) -> u64 {
+        self.repeats
+    }
+}

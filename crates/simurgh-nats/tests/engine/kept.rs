@@ -1,0 +1,307 @@
+//! What is kept, while its engine is killed, set back, emptied, or full.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use simurgh_cluster::adapter::NotStored;
+use simurgh_cluster::{Adapter as _, Event};
+use simurgh_nats::{Config, Credentials, Keeping, Permissions, Secret};
+
+use crate::support::{Engine, JETSTREAM, Node, can_keep, operator, prefix};
+
+fn engine() -> Option<Engine> {
+    let engine = Engine::start(JETSTREAM)?;
+    can_keep().then_some(engine)
+}
+
+#[test]
+fn what_was_confirmed_is_there_after_the_engine_was_killed_under_load() {
+    let Some(mut engine) = engine() else { return };
+    let keeping = Keeping { count_max: 10_000, ..Keeping::default() };
+    let mut node = Node::keeping(1, &engine.address(), keeping);
+    let epoch = node.keeps();
+    let mut tickets = Vec::new();
+    for n in 0..1_500 {
+        tickets.push((format!("{n}"), node.store("t", &format!("{n}"))));
+        if n == 900 {
+            engine.kill();
+            node.wait("down", |it| !it.is_up);
+            engine.restart();
+        }
+    }
+    assert_eq!(node.keeps(), epoch);
+    let mut confirmed = Vec::new();
+    for (text, ticket) in tickets {
+        match node.answer(ticket) {
+            Event::Stored { seq, .. } => confirmed.push((seq, text)),
+            Event::NotStored { why: NotStored::Unconfirmed, .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(confirmed.len() > 900, "{} are confirmed", confirmed.len());
+    let kept = node.all("t", false);
+    let mut texts: Vec<&String> = kept.iter().map(|it| &it.1).collect();
+    texts.sort();
+    texts.dedup();
+    assert_eq!(texts.len(), kept.len(), "none is there twice");
+    for it in &confirmed {
+        assert!(kept.contains(it), "{it:?} was confirmed");
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    let done = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(done.success());
+}
+
+#[test]
+fn a_store_that_is_set_back_to_an_old_copy_has_another_epoch_on_every_node() {
+    let Some(mut engine) = engine() else { return };
+    let mut one = Node::keeping(1, &engine.address(), Keeping::default());
+    let epoch = one.keeps();
+    one.stored("t", "old");
+    engine.kill();
+    let directory = tempfile::tempdir().unwrap();
+    let old = directory.path().join("old");
+    copy(&engine.kept(), &old);
+    engine.restart();
+    one.wait("down", |it| it.downs.len() == 1);
+    assert_eq!(one.keeps(), epoch, "it is what it was");
+    for n in 0..5 {
+        one.stored("t", &format!("new {n}"));
+    }
+    engine.kill();
+    copy(&old, &engine.kept());
+    engine.restart();
+    one.wait("down", |it| it.ups == 2 && !it.is_up);
+    let other_epoch = one.keeps();
+    assert_ne!(other_epoch, epoch);
+    assert_eq!(one.all("t", false).len(), 1);
+    // One that has just begun, and has seen nothing of what is lost.
+    assert_eq!(Node::keeping(2, &engine.address(), Keeping::default()).keeps(), other_epoch);
+    // And it stays.
+    engine.kill();
+    one.wait("down", |it| it.ups == 3 && !it.is_up);
+    engine.restart();
+    assert_eq!(one.keeps(), other_epoch);
+}
+
+#[test]
+fn a_stream_that_is_made_anew_while_the_link_stands_has_another_epoch() {
+    let Some(engine) = engine() else { return };
+    let mut node = Node::keeping(1, &engine.address(), Keeping::default());
+    let epoch = node.keeps();
+    node.stored("t", "lost");
+    operator::must(engine.port, "STREAM.DELETE.P_H0", &Value::Null);
+    // Nobody answers for it: that is noticed, and the stream is made again.
+    let ticket = node.store("t", "kept");
+    node.wait("another link", |it| it.ups == 2);
+    assert_ne!(node.keeps(), epoch);
+    assert!(matches!(node.answer(ticket), Event::Stored { is_duplicate: false, .. }));
+    let texts: Vec<String> = node.all("t", false).into_iter().map(|it| it.1).collect();
+    assert_eq!(texts, ["kept"]);
+    let [simurgh_cluster::adapter::Down::Broken(why)] = &node.downs[..] else {
+        panic!("{:?}", node.downs);
+    };
+    assert!(why.contains("P_H0 is not there: stream not found"), "{why}");
+}
+
+#[test]
+fn what_a_full_disk_does_not_take_is_not_said_to_be_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mounted) = Mounted::new(directory.path()) else { return };
+    let configuration = format!("jetstream {{ store_dir: {:?} }}", mounted.0);
+    let Some(engine) = Engine::start(&configuration) else { return };
+    if !can_keep() {
+        return;
+    }
+    let keeping = Keeping { count_max: 10_000, ..Keeping::default() };
+    let mut node = Node::keeping(1, &engine.address(), keeping);
+    node.keeps();
+    let mut confirmed = Vec::new();
+    let mut refused = None;
+    for n in 0..2_000 {
+        let text = format!("{n:08}{}", "x".repeat(20_000));
+        let ticket = node.store_envelope("t", &format!("{n}"), &text);
+        match node.answer(ticket) {
+            Event::Stored { seq, .. } => confirmed.push((seq, text)),
+            other => {
+                refused = Some(other);
+                break;
+            }
+        }
+    }
+    let Some(Event::NotStored { why, .. }) = refused else { panic!("never full: {refused:?}") };
+    println!("{} are stored, then {why:?}", confirmed.len());
+    assert!(confirmed.len() > 50, "{}", confirmed.len());
+    let kept = node.all("t", false);
+    assert!(confirmed.iter().all(|it| kept.contains(it)), "one was confirmed, and is not there");
+    // The link is of use for what is not kept.
+    node.wait("up", |it| it.is_up);
+    Node::plain(2, &engine.address()).is_of_use();
+}
+
+/// A small file system in memory, as only root can have one.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    fn new(directory: &Path) -> Option<Self> {
+        let path = directory.join("small");
+        fs::create_dir(&path).unwrap();
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"])
+            .arg(&path)
+            .output();
+        if mount.is_ok_and(|it| it.status.success()) {
+            return Some(Self(path));
+        }
+        eprintln!("SKIPPED: no small file system can be mounted: only root can");
+        None
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// An engine that allows its user `a` only that.
+fn with_permissions(permissions: &Permissions) -> Option<Engine> {
+    let user = format!("{{ user: \"a\", password: \"b\", {permissions} }}");
+    let configuration =
+        format!("{JETSTREAM}\naccounts {{ A {{ jetstream: enabled, users = [{user}] }} }}\n");
+    let engine = Engine::start(&configuration)?;
+    can_keep().then_some(engine)
+}
+
+fn node(engine: &Engine, keeping: Keeping) -> Node {
+    let mut config = Config::new(vec![engine.address().parse().unwrap()], prefix(), "test");
+    let password = Secret::Text("b".to_owned());
+    config.credentials = Credentials::Password { user: "a".to_owned(), password };
+    config.keeping = Some(keeping);
+    Node::start(1, config)
+}
+
+fn permissions() -> Permissions {
+    let names = Keeping::default().stream_names(&prefix());
+    Permissions::of(&prefix(), &names.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+#[test]
+fn what_is_kept_needs_exactly_the_permissions_that_are_named() {
+    let Some(engine) = with_permissions(&permissions()) else { return };
+    let few = Keeping { count_max: 10, ..Keeping::default() };
+    node(&engine, few).keeps();
+    // This one changes the stream.
+    let mut node = node(&engine, Keeping::default());
+    node.keeps();
+    node.want("t");
+    let seqs: Vec<u64> = (0..5).map(|n| node.stored("t", &format!("{n}"))).collect();
+    node.wait("all", |it| it.stored.len() == 5);
+    assert_eq!(node.all("t", false).len(), 5);
+    assert_eq!(node.all("t", true).len(), 5);
+    assert!(matches!(node.purge("t", seqs[3]), Event::Purged { why: None, .. }));
+    assert_eq!(node.all("t", true).len(), 2);
+    assert_eq!(node.downs, []);
+}
+
+#[test]
+fn a_permission_that_what_is_kept_lacks_is_named_and_plain_topics_go_on() {
+    for missing in [
+        "$JS.API.STREAM.INFO.P_H0",
+        "$JS.API.STREAM.CREATE.P_H0",
+        "$JS.API.STREAM.MSG.GET.P_H0",
+        "$JS.API.DIRECT.GET.P_H0",
+        "p.h.>",
+        "_INBOX_p.>",
+    ] {
+        let mut permissions = permissions();
+        let all = permissions.publish.len() + permissions.subscribe.len();
+        permissions.publish.retain(|it| it != missing);
+        permissions.subscribe.retain(|it| it != missing);
+        assert_eq!(permissions.publish.len() + permissions.subscribe.len(), all - 1);
+        let Some(engine) = with_permissions(&permissions) else { return };
+        let mut node = node(&engine, Keeping::default());
+        let why = node.why_nothing_is_kept();
+        let named = missing.trim_end_matches('>');
+        assert!(why.contains("Permissions Violation") && why.contains(named), "{missing}: {why}");
+        node.is_of_use();
+    }
+}
+
+#[test]
+fn a_change_that_is_not_allowed_is_named() {
+    let mut permissions = permissions();
+    permissions.publish.retain(|it| !it.contains("UPDATE"));
+    let Some(engine) = with_permissions(&permissions) else { return };
+    node(&engine, Keeping { count_max: 10, ..Keeping::default() }).keeps();
+    let mut node = node(&engine, Keeping::default());
+    let why = node.why_nothing_is_kept();
+    assert!(why.contains("Permissions Violation for Publish to \"$JS.API.STREAM.UPDATE"), "{why}");
+}
+
+#[test]
+fn a_purge_that_is_not_allowed_is_refused_and_the_rest_goes_on() {
+    let mut permissions = permissions();
+    permissions.publish.retain(|it| !it.contains("PURGE"));
+    let Some(engine) = with_permissions(&permissions) else { return };
+    let mut node = node(&engine, Keeping::default());
+    node.keeps();
+    let seq = node.stored("t", "id");
+    let Event::Purged { why: Some(NotStored::Refused(why)), .. } = node.purge("t", seq + 1) else {
+        panic!("it was purged");
+    };
+    assert!(why.contains("Permissions Violation for Publish to \"$JS.API.STREAM.PURGE"), "{why}");
+    node.stored("t", "next");
+    assert_eq!(node.all("t", false).len(), 2);
+    assert_eq!(node.downs, []);
+}
+
+#[test]
+fn an_answer_of_many_pages_is_one() {
+    let Some(engine) = engine() else { return };
+    let mut node = Node::keeping(1, &engine.address(), Keeping::default());
+    node.keeps();
+    let topics: Vec<String> = (0..100).map(|n| format!("t:{n}")).collect();
+    // More than fits into a page.
+    let large = "x".repeat(60_000);
+    let tickets: Vec<_> = topics
+        .iter()
+        .map(|topic| node.store_envelope(topic, topic, &format!("{topic} {large}")))
+        .collect();
+    let mut seqs = Vec::new();
+    for ticket in tickets {
+        let Event::Stored { seq, .. } = node.answer(ticket) else { panic!("not stored") };
+        seqs.push(seq);
+    }
+    let subjects =
+        topics.iter().map(|it| prefix().topic(simurgh_cluster::Space::Store, it)).collect();
+    let ticket = node.ask(simurgh_cluster::adapter::Fetch::LastOf { subjects });
+    let Event::Fetched { kept: Some(kept), .. } = node.answer(ticket) else { panic!("none") };
+    let found: Vec<u64> = kept.messages.iter().map(|it| it.stored.unwrap().seq).collect();
+    assert_eq!((found, kept.is_all, kept.head), (seqs, true, 100));
+}
+
+#[test]
+fn what_a_frozen_engine_does_not_confirm_is_sent_again_and_stored_once() {
+    let Some(engine) = engine() else { return };
+    let mut node = Node::keeping(1, &engine.address(), Keeping::default());
+    let epoch = node.keeps();
+    node.stored("t", "first");
+    engine.freeze();
+    let tickets: Vec<_> = (0..50).map(|n| node.store("t", &format!("{n}"))).collect();
+    node.wait("all sent again", |it| it.adapter.measures().repeated >= 50);
+    engine.thaw();
+    for ticket in tickets {
+        assert!(matches!(node.answer(ticket), Event::Stored { .. }));
+    }
+    let texts: Vec<String> = node.all("t", true).into_iter().map(|it| it.1).collect();
+    let expected: Vec<String> =
+        ["first".to_owned()].into_iter().chain((0..50).map(|n| format!("{n}"))).collect();
+    assert_eq!(texts, expected, "in the order of the calls, each once");
+    assert_eq!(node.kept, Some(epoch));
+}

@@ -1,0 +1,211 @@
+//! The streams that a node makes, changes, or finds and does not use.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use simurgh_cluster::Adapter as _;
+use simurgh_nats::{Keeping, Storage, StreamCount};
+
+use crate::support::{Engine, JETSTREAM, Node, can_keep, operator, prefix};
+
+fn engine(configuration: &str) -> Option<Engine> {
+    let engine = Engine::start(configuration)?;
+    can_keep().then_some(engine)
+}
+
+/// As JetStream has the first stream of a cluster.
+fn config(engine: &Engine) -> Value {
+    operator::info(engine.port, "P_H0")["config"].clone()
+}
+
+#[test]
+fn a_stream_is_made_as_it_should_be() {
+    let Some(engine) = engine(JETSTREAM) else { return };
+    let mut node = Node::keeping(1, &engine.address(), Keeping::default());
+    node.keeps();
+    let found = config(&engine);
+    for (key, expected) in [
+        ("subjects", json!(["p.h.>"])),
+        ("storage", json!("file")),
+        ("num_replicas", json!(1)),
+        ("max_msgs_per_subject", json!(100)),
+        ("max_age", json!(300_000_000_000_u64)),
+        ("duplicate_window", json!(120_000_000_000_u64)),
+        ("allow_direct", json!(true)),
+        ("allow_msg_ttl", json!(true)),
+        ("max_bytes", json!(-1)),
+        ("republish", json!({ "src": "p.h.>", "dest": "p.b.>" })),
+    ] {
+        assert_eq!(found[key], expected, "{key}");
+    }
+    assert_eq!(found["metadata"]["simurgh"], "1");
+    let words = node.adapter.measures().keeping.unwrap();
+    assert_eq!(words, Keeping::default().durability());
+    assert_eq!(node.downs, []);
+}
+
+#[test]
+fn a_stream_that_keeps_less_is_changed_and_what_it_has_stays() {
+    let Some(engine) = engine(JETSTREAM) else { return };
+    let few = Keeping { count_max: 3, age_max: Duration::from_secs(200), ..Keeping::default() };
+    let mut one = Node::keeping(1, &engine.address(), few.clone());
+    let epoch = one.keeps();
+    one.stored("t", "kept");
+    let many = Keeping { engine_bytes: Some(50_000_000), ..Keeping::default() };
+    let mut other = Node::keeping(2, &engine.address(), many);
+    assert_eq!(other.keeps(), epoch);
+    let found = config(&engine);
+    let limits = ["max_msgs_per_subject", "max_age", "max_bytes"].map(|it| found[it].clone());
+    assert_eq!(limits, [json!(100), json!(300_000_000_000_u64), json!(50_000_000)]);
+    assert_eq!(other.all("t", false).len(), 1);
+    // Who needs less does not take it away.
+    let less = Keeping { engine_bytes: Some(50_000_000), ..few };
+    Node::keeping(3, &engine.address(), less).keeps();
+    assert_eq!(config(&engine), found);
+    assert_eq!(one.kept, Some(epoch));
+}
+
+#[test]
+fn a_stream_of_another_shape_is_named_and_plain_topics_go_on() {
+    let Some(engine) = engine(JETSTREAM) else { return };
+    let other = json!({ "name": "P_H0", "subjects": ["somebody.>"], "storage": "memory" });
+    operator::must(engine.port, "STREAM.CREATE.P_H0", &other);
+    let mut node = Node::keeping(1, &engine.address(), Keeping::default());
+    let why = node.why_nothing_is_kept();
+    for words in [
+        "the stream P_H0 cannot be used: ",
+        r#"subjects is ["somebody.>"], not ["p.h.>"]"#,
+        r#"storage is "memory", not "file""#,
+        "metadata is",
+    ] {
+        assert!(why.contains(words), "{why}");
+    }
+    let refused = node.refused("t", "id");
+    assert!(refused.contains("subjects is"), "{refused}");
+    node.is_of_use();
+    // It is found when somebody has put it right.
+    operator::must(engine.port, "STREAM.DELETE.P_H0", &Value::Null);
+    node.wait("another link", |it| it.ups == 2);
+    node.keeps();
+    node.stored("t", "id");
+}
+
+#[test]
+fn subjects_that_another_stream_has_are_named() {
+    let Some(engine) = engine(JETSTREAM) else { return };
+    let other = json!({ "name": "ALL", "subjects": ["p.>"], "storage": "memory" });
+    operator::must(engine.port, "STREAM.CREATE.ALL", &other);
+    let mut node = Node::keeping(1, &engine.address(), Keeping::default());
+    let why = node.why_nothing_is_kept();
+    assert!(why.contains("the stream P_H0 cannot be made: subjects overlap"), "{why}");
+}
+
+#[test]
+fn who_makes_no_streams_says_which_is_missing_and_takes_it_when_it_is_there() {
+    let Some(engine) = engine(JETSTREAM) else { return };
+    let keeping = Keeping { create_streams: false, ..Keeping::default() };
+    let mut node = Node::keeping(1, &engine.address(), keeping);
+    let why = node.why_nothing_is_kept();
+    let (words, expected) = why.split_once("is not there; it must be ").expect(&why);
+    assert!(words.ends_with("the stream P_H0 "), "{why}");
+    let expected: Value = serde_json::from_str(expected).expect(&why);
+    // One that keeps too little does not do, and is left as it is.
+    let mut less = expected.clone();
+    less["max_msgs_per_subject"] = 2.into();
+    operator::must(engine.port, "STREAM.CREATE.P_H0", &less);
+    node.wait("the difference", |it| {
+        let words = it.adapter.measures().keeping.unwrap();
+        words.contains("P_H0 is not as it must be: max_msgs_per_subject is 2, not 100")
+    });
+    operator::must(engine.port, "STREAM.UPDATE.P_H0", &expected);
+    node.keeps();
+    node.stored("t", "id");
+}
+
+#[test]
+fn an_engine_that_keeps_nothing_is_named_and_plain_topics_go_on() {
+    let Some(engine) = engine("") else { return };
+    let mut node = Node::keeping(1, &engine.address(), Keeping::default());
+    let why = node.why_nothing_is_kept();
+    assert!(why.contains("P_H0: nobody answers for it: JetStream is not enabled"), "{why}");
+    assert!(node.refused("t", "id").contains("JetStream"), "{why}");
+    node.is_of_use();
+}
+
+#[test]
+fn too_little_room_for_what_is_to_be_kept_is_named() {
+    let little = "jetstream { store_dir: \"kept\", max_file_store: 10MB }";
+    let Some(engine) = engine(little) else { return };
+    let keeping = Keeping { engine_bytes: Some(1 << 30), ..Keeping::default() };
+    let mut node = Node::keeping(1, &engine.address(), keeping);
+    let why = node.why_nothing_is_kept();
+    assert!(why.contains("P_H0 cannot be made: insufficient storage resources"), "{why}");
+    node.is_of_use();
+}
+
+#[test]
+fn a_replica_that_there_is_no_server_for_is_named() {
+    let Some(engine) = engine(JETSTREAM) else { return };
+    let replicas = simurgh_nats::Replicas::Three;
+    let keeping = Keeping { replicas, ..Keeping::default() };
+    let mut node = Node::keeping(1, &engine.address(), keeping);
+    let why = node.why_nothing_is_kept();
+    assert!(why.contains("P_H0 cannot be made: replicas > 1 not supported"), "{why}");
+}
+
+#[test]
+fn sixteen_streams_share_the_topics() {
+    let Some(engine) = engine(JETSTREAM) else { return };
+    let keeping = Keeping { streams: StreamCount::Sixteen, ..Keeping::default() };
+    let (mut one, mut other) = (
+        Node::keeping(1, &engine.address(), keeping.clone()),
+        Node::keeping(2, &engine.address(), keeping),
+    );
+    assert_eq!(one.keeps(), other.keeps());
+    let topics: Vec<String> = (0..60).map(|n| format!("t:{n}")).collect();
+    topics.iter().for_each(|topic| other.want(topic));
+    let mut last = Vec::new();
+    for topic in &topics {
+        let first = one.stored(topic, &format!("{topic} first"));
+        let text = format!("{topic} last");
+        let seq = one.stored(topic, &text);
+        assert_eq!(one.all(topic, true), [(first, format!("{topic} first")), (seq, text.clone())]);
+        last.push((seq, text));
+    }
+    other.wait("all", |it| it.stored.len() == 120);
+    let digits: Vec<String> = (0..16).map(|it| format!("P_H{it:x}")).collect();
+    let counts = digits
+        .iter()
+        .map(|name| operator::info(engine.port, name)["state"]["messages"].as_u64().unwrap());
+    let counts: Vec<u64> = counts.collect();
+    assert_eq!(counts.iter().sum::<u64>(), 120);
+    assert!(counts.iter().filter(|it| **it > 0).count() > 10, "{counts:?}");
+    // The last of all of them, of whatever stream.
+    let store = simurgh_cluster::Space::Store;
+    let subjects = topics.iter().map(|it| prefix().topic(store, it)).collect();
+    let ticket = other.ask(simurgh_cluster::adapter::Fetch::LastOf { subjects });
+    let simurgh_cluster::Event::Fetched { kept: Some(kept), .. } = other.answer(ticket) else {
+        panic!("no answer");
+    };
+    let mut found: Vec<_> = kept.messages.iter().map(crate::support::numbered).collect();
+    assert!(found.is_sorted_by_key(|it| it.0));
+    found.sort();
+    last.sort();
+    assert_eq!((found, kept.head, kept.is_all), (last, 0, true));
+}
+
+#[test]
+fn memory_is_said_to_be_lost_and_is() {
+    let Some(mut engine) = engine(JETSTREAM) else { return };
+    let keeping = Keeping { storage: Storage::Memory, ..Keeping::default() };
+    let mut node = Node::keeping(1, &engine.address(), keeping);
+    let epoch = node.keeps();
+    let words = node.adapter.measures().keeping.unwrap();
+    assert!(words.contains("in the memory of one server: it is lost"), "{words}");
+    node.stored("t", "id");
+    engine.kill();
+    node.wait("down", |it| !it.is_up);
+    engine.restart();
+    assert_ne!(node.keeps(), epoch);
+    assert_eq!(node.all("t", false), []);
+}
