@@ -136,6 +136,8 @@ pub struct Measures {
     /// How durable what the engine keeps is, or why it keeps nothing, in words; none, if that is
     /// not known yet.
     pub keeping: Option<String>,
+    /// Stores that were sent again without another link, since the adapter was made.
+    pub repeated: u64,
     /// How long the last question to the engine took until its answer was read.
     pub round_trip: Option<Duration>,
     /// The same of all since the adapter was made.

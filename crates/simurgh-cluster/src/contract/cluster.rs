@@ -219,12 +219,18 @@ impl<'a> Cluster<'a> {
     /// Has it forget what is before a number, and waits until it is done.
     #[track_caller]
     pub(super) fn purge(&mut self, node: usize, topic: &str, before: u64) {
+        let ticket = self.ask_purge(node, topic, before);
+        assert_eq!(self.answer(node, ticket), Event::Purged { ticket, why: None });
+    }
+
+    #[track_caller]
+    pub(super) fn ask_purge(&mut self, node: usize, topic: &str, before: u64) -> Ticket {
         let subject = self.prefix.topic(Space::Store, topic);
         let ticket = self.ticket();
         let from = &mut self.nodes[node];
         assert_eq!(from.adapter().purge(&subject, before, ticket), Ok(()));
         from.unanswered.insert(ticket);
-        assert_eq!(self.answer(node, ticket), Event::Purged { ticket, why: None });
+        ticket
     }
 
     #[track_caller]

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, Said, exact, whole, yes};
 use super::{Harness, Unable};
-use crate::adapter::{Event, Fetch, Full, TICKET_SECONDS_MAX};
+use crate::adapter::{
+    Event, Fetch, Full, LAST_OF_MAX, NotStored, Received, TICKET_SECONDS_MAX, TICKETS_MAX,
+};
 use crate::subject::{Space, Subject};
 
 fn after(subject: Subject, seq: u64, count: u32, bytes: usize) -> Fetch {
@@ -152,7 +154,9 @@ pub fn the_last_of_many_subjects_are_fetched(harness: &mut dyn Harness) -> Resul
         let text = format!("last {n}");
         last.push((it.stored(0, &format!("t:{n}"), &text, &text), text));
     }
-    let subjects = (0..60).map(|n| it.prefix.topic(Space::Store, &format!("t:{n}"))).collect();
+    // As many as may be asked for; of most of them nothing is kept.
+    let subjects =
+        (0..LAST_OF_MAX).map(|n| it.prefix.topic(Space::Store, &format!("t:{n}"))).collect();
     let fetched = it.fetch(1, Fetch::LastOf { subjects }).unwrap_or_default();
     assert!(fetched.is_all);
     assert_eq!(Some(fetched.head), last.last().map(|it| it.0), "of the last of all");
@@ -206,6 +210,148 @@ pub fn what_is_purged_is_gone_and_numbers_go_on(harness: &mut dyn Harness) -> Re
     Ok(())
 }
 
+/// What has this number and what is newer is kept, and still names what was before it.
+pub fn what_is_before_a_number_is_purged_and_the_rest_stays(
+    harness: &mut dyn Harness,
+) -> Result<(), Unable> {
+    let mut it = Cluster::keeping(harness, 2)?;
+    it.want(1, &[yes(exact("a"))]);
+    let seqs: Vec<u64> =
+        (0..6).map(|n| it.stored(0, "a", &format!("a{n}"), &format!("{n}"))).collect();
+    let other = it.stored(0, "b", "b", "other");
+    it.purge(1, "a", seqs[4]);
+    let left = [(seqs[4], "4".to_owned()), (seqs[5], "5".to_owned())];
+    assert_eq!(it.after(0, "a", 0), left);
+    assert_eq!(it.after(0, "b", 0), [(other, "other".to_owned())], "of its subject alone");
+    // What is gone may be purged again, and what never was.
+    it.purge(0, "a", seqs[2]);
+    it.purge(0, "a", 0);
+    it.purge(0, "never", seqs[5]);
+    assert_eq!(it.after(0, "a", 0), left);
+    it.stored(0, "a", "next", "next");
+    it.wait("the last", |it| it.nodes[1].heard.len() == 7);
+    let number = it.nodes[1].heard.last().and_then(|it| it.stored);
+    assert_eq!(number.map(|it| it.prev), Some(seqs[5]));
+    Ok(())
+}
+
+/// What is stored without an age stays beside it.
+pub fn what_is_older_than_its_age_is_forgotten(harness: &mut dyn Harness) -> Result<(), Unable> {
+    let mut it = Cluster::keeping(harness, 1)?;
+    let young = Some(Duration::from_millis(1));
+    let old = Some(Duration::from_secs(100));
+    let kept = [("none", None), ("second", young), ("minute", old), ("again", young)];
+    for (id, age) in kept {
+        let ticket = it.store_for(0, "a", (id, age), id);
+        assert!(matches!(it.answer(0, ticket), Event::Stored { .. }), "{id}");
+    }
+    let texts = |it: &mut Cluster<'_>| -> Vec<String> {
+        it.after(0, "a", 0).into_iter().map(|it| it.1).collect()
+    };
+    assert_eq!(texts(&mut it), ["none", "second", "minute", "again"], "a second at least");
+    it.pass(Duration::from_millis(3_500));
+    assert_eq!(texts(&mut it), ["none", "minute"]);
+    Ok(())
+}
+
+/// By the engine's clock, the same for who hears it and who fetches it.
+pub fn what_is_stored_says_when_it_was(harness: &mut dyn Harness) -> Result<(), Unable> {
+    let mut it = Cluster::keeping(harness, 2)?;
+    it.want(1, &[yes(exact("a"))]);
+    it.publish(0, "a", "not stored");
+    it.stored(0, "a", "first", "first");
+    it.pass(Duration::from_millis(50));
+    it.stored(0, "a", "second", "second");
+    it.wait("all", |it| it.nodes[1].heard.len() == 3);
+    let subject = it.prefix.topic(Space::Store, "a");
+    let fetched = it.fetch(1, after(subject.clone(), 0, 9, 1_000)).unwrap_or_default().messages;
+    let (count, bytes, from_leader) = (9, 1_000, true);
+    let of_leader = Fetch::After { subject, seq: 0, count, bytes, from_leader };
+    let of_leader = it.fetch(1, of_leader).unwrap_or_default().messages;
+    let times = |of: &[Received], is_stored: bool| -> Vec<u64> {
+        let of = of.iter().filter(|it| it.stored.is_some() == is_stored);
+        of.map(|it| it.at_ms).collect()
+    };
+    let heard = times(&it.nodes[1].heard, true);
+    assert_eq!([times(&fetched, true), times(&of_leader, true)], [heard.clone(), heard.clone()]);
+    assert_eq!(times(&it.nodes[1].heard, false), [0]);
+    let [first, second] = heard[..] else { unreachable!("two were stored: {heard:?}") };
+    // 2020, and 2100.
+    assert!((1_577_836_800_000..4_102_444_800_000).contains(&first), "{first}");
+    assert!((40..20_000).contains(&(second - first)), "{first}, {second}");
+    Ok(())
+}
+
+/// Where nothing is missing any more behind what it brings.
+pub fn a_fetch_says_up_to_where_it_is_complete(harness: &mut dyn Harness) -> Result<(), Unable> {
+    let mut it = Cluster::keeping(harness, 1)?;
+    let seqs: Vec<u64> = (0..5).map(|n| it.stored(0, "a", &format!("{n}"), "x")).collect();
+    let subject = it.prefix.topic(Space::Store, "a");
+    for from_leader in [false, true] {
+        let mut fetch = |seq, count| {
+            let subject = subject.clone();
+            let what = Fetch::After { subject, seq, count, bytes: 1_000, from_leader };
+            it.fetch(0, what).unwrap_or_default()
+        };
+        let all = fetch(0, 100);
+        assert_eq!((all.messages.len(), all.is_all), (5, true));
+        assert!(all.head >= seqs[4], "{} is below {}", all.head, seqs[4]);
+        let some = fetch(0, 2);
+        assert_eq!((some.messages.len(), some.is_all), (2, false));
+        assert!(some.head == 0 || some.head >= seqs[1], "{}", some.head);
+        let none = fetch(seqs[4], 100);
+        assert_eq!((none.messages.len(), none.is_all), (0, true));
+        assert!(!from_leader || none.head >= seqs[4], "{}", none.head);
+    }
+    Ok(())
+}
+
+/// At the moment of the answer, whichever node asks, and with its head.
+pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Result<(), Unable> {
+    let mut it = Cluster::keeping(harness, 2)?;
+    let subject = it.prefix.topic(Space::Store, "a");
+    let mut last = 0;
+    for n in 0..30 {
+        let text = format!("{n}");
+        let seq = it.stored(n % 2, "a", &text, &text);
+        let (subject, count, bytes, from_leader) = (subject.clone(), 10, 1_000, true);
+        let what = Fetch::After { subject, seq: last, count, bytes, from_leader };
+        let fetched = it.fetch(1 - n % 2, what).unwrap_or_default();
+        let found: Vec<_> = fetched.messages.iter().map(|it| Said::read(it).payload).collect();
+        assert_eq!((&found[..], fetched.is_all), (&[&*text][..], true));
+        assert!(fetched.head >= seq, "{} is below {seq}", fetched.head);
+        last = seq;
+    }
+    Ok(())
+}
+
+/// However often its link ends: all are stored, in the end, and each once.
+pub fn what_a_broken_link_swallowed_is_stored_once(
+    harness: &mut dyn Harness,
+) -> Result<(), Unable> {
+    let mut it = Cluster::keeping(harness, 2)?;
+    let mut tickets = Vec::new();
+    for n in 0..60 {
+        let text = format!("{n}");
+        tickets.push(it.store(0, "a", &text, &text));
+        if n % 20 == 10 {
+            it.harness.reset(0)?;
+        }
+        it.turn(Duration::from_micros(100));
+    }
+    let mut stored = Vec::new();
+    for (n, ticket) in tickets.into_iter().enumerate() {
+        match it.answer(0, ticket) {
+            Event::Stored { seq, .. } => stored.push((seq, format!("{n}"))),
+            other => unreachable!("not stored: {other:?}"),
+        }
+    }
+    stored.sort();
+    assert_eq!(it.after(1, "a", 0), stored);
+    assert!(it.nodes[0].downs > 0, "no link ended");
+    Ok(())
+}
+
 /// Each once, in time, also those that were asked before it ended.
 pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> Result<(), Unable> {
     let mut it = Cluster::keeping(harness, 1)?;
@@ -217,15 +363,17 @@ pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> 
     it.harness.freeze()?;
     let mut stores = vec![it.store(0, "a", "frozen", "x")];
     let mut fetches = vec![fetch(&mut it)];
+    let mut purges = vec![it.ask_purge(0, "a", 7)];
     it.harness.thaw()?;
     it.harness.kill()?;
     it.wait("down", |it| !it.nodes[0].is_up);
     for n in 0..5 {
         stores.push(it.store(0, "a", &format!("{n}"), "x"));
         fetches.push(fetch(&mut it));
+        purges.push(it.ask_purge(0, "a", 7));
     }
     let asked = it.passed();
-    let all: Vec<_> = stores.iter().chain(&fetches).copied().collect();
+    let all: Vec<_> = stores.iter().chain(&fetches).chain(&purges).copied().collect();
     it.wait("answers", |it| all.iter().all(|ticket| it.nodes[0].is_answered(*ticket)));
     let took = it.passed() - asked;
     assert!(took <= Duration::from_secs(TICKET_SECONDS_MAX + 1), "after {took:?}");
@@ -234,6 +382,10 @@ pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> 
     }
     for ticket in fetches.split_off(1) {
         assert_eq!(it.answer(0, ticket), Event::Fetched { ticket, kept: None });
+    }
+    for ticket in purges.split_off(1) {
+        let why = Some(NotStored::Unconfirmed);
+        assert_eq!(it.answer(0, ticket), Event::Purged { ticket, why });
     }
     Ok(())
 }
@@ -309,7 +461,7 @@ pub fn tickets_are_bounded(harness: &mut dyn Harness) -> Result<(), Unable> {
             break;
         }
         count += 1;
-        assert!(count <= 10_000, "never full");
+        assert!(count <= TICKETS_MAX, "never full");
     }
     it.harness.thaw()?;
     it.wait("room", |it| it.nodes[0].rooms == 1);

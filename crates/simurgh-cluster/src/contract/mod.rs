@@ -281,6 +281,12 @@ macro_rules! contract_cases {
                 the_last_of_many_subjects_are_fetched
                 of_each_subject_the_newest_are_kept
                 what_is_purged_is_gone_and_numbers_go_on
+                what_is_before_a_number_is_purged_and_the_rest_stays
+                what_is_older_than_its_age_is_forgotten
+                what_is_stored_says_when_it_was
+                a_fetch_says_up_to_where_it_is_complete
+                the_leader_has_all_that_was_confirmed
+                what_a_broken_link_swallowed_is_stored_once
                 every_ticket_is_answered_without_an_engine
                 an_engine_that_was_killed_has_what_it_confirmed
                 an_engine_without_its_data_has_another_epoch

@@ -355,6 +355,7 @@ mod tests {
         ) {
             let mut names = Names::new();
             let subjects = ["c.h.0.00.a", "c.h.0.00.b", "c.h.0.00.c"].map(|it| names.of(it));
+            let ids: Vec<String> = (0..40).map(|id| format!("{id}")).collect();
             let mut kept = Kept::new(KeptLimits { count, ..LIMITS }, 7);
             let (mut model, mut now_ns) = (Model::default(), 0_u64);
             for (at, op) in ops.into_iter().enumerate() {
@@ -362,7 +363,7 @@ mod tests {
                     Op::Store(subject, id, age_ms) => {
                         let wish = || Wish {
                             to: subjects[subject],
-                            id: &["a", "b", "c", "d", "e", "f", "g", "h"][usize::from(id) % 8],
+                            id: &ids[usize::from(id)],
                             age: age_ms.map(Duration::from_millis),
                             envelope: Bytes::from(format!("{at}")),
                         };

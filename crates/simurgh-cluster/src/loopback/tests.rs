@@ -287,3 +287,32 @@ fn the_clock_can_be_turned_from_one_thing_to_the_next() {
     network.advance(0);
     assert!(network.now_ns() > 0, "it does not go back");
 }
+
+#[test]
+fn a_copy_may_lag_behind_and_says_so_and_the_leader_does_not() {
+    let lag_ns = 200 * MS..=400 * MS;
+    let (network, mut nodes) = cluster(1, NetworkConfig { lag_ns, ..NetworkConfig::default() }, 1);
+    let subject = prefix().topic(Space::Store, "a");
+    let mut fetch = |from_leader: bool, ticket: u64| {
+        let (subject, count, bytes) = (subject.clone(), 9, 1_000);
+        let what = Fetch::After { subject, seq: 0, count, bytes, from_leader };
+        nodes[0].fetch(what, Ticket(ticket)).unwrap();
+        pass(&network, MS);
+        let fetched = events(&mut nodes[0]).into_iter().find_map(|event| match event {
+            Event::Fetched { kept, .. } => kept,
+            _ => None,
+        });
+        fetched.map(|it| (it.messages.len(), it.head, it.is_all)).unwrap()
+    };
+    assert_eq!(fetch(false, 1), (0, 0, true));
+    with(&network.world, |world| {
+        let to = world.names.of(subject.as_str());
+        let what = Question::Store { to, id: "x".into(), age: None, envelope: Bytes::new() };
+        world.ask(0, what, Ticket(2))
+    });
+    pass(&network, 10 * MS);
+    assert_eq!(fetch(false, 3), (0, 0, true), "it has not heard of it");
+    assert_eq!(fetch(true, 4), (1, 1, true));
+    pass(&network, 400 * MS);
+    assert_eq!(fetch(false, 5), (1, 1, true));
+}
