@@ -254,7 +254,7 @@ fn other_versions_and_kinds_are_told_from_what_is_wrong() {
     for (at, value, expected) in [
         (0, 2, EnvelopeError::UnknownVersion(2)),
         (0, 0, EnvelopeError::UnknownVersion(0)),
-        (1, 13, EnvelopeError::UnknownKind(13)),
+        (1, 14, EnvelopeError::UnknownKind(14)),
         (1, 0, EnvelopeError::UnknownKind(0)),
     ] {
         let mut other = whole.clone();

@@ -54,8 +54,7 @@ impl Follows {
         // Who answered had everything up to there: what is not here is nowhere any more.
         let is_lost = count == 0 && may_miss;
         let through = if is_lost { needed.max(reach) } else { needed };
-        self.gap_before_queue(at, through, ears);
-        if is_lost && self.last(at) == last {
+        if !self.gap_before_queue(at, through, ears) && is_lost {
             self.suspect(at);
         }
         self.go_on(at, after, ears);
@@ -76,10 +75,14 @@ impl Follows {
             let Number { seq: number, prev } = waiting.number;
             match self.judge(follow, waiting.number, ears.time) {
                 Judged::Known => continue,
-                Judged::Next { has_gap: true } => self.gap(at, number.saturating_sub(1), ears),
                 Judged::Next { has_gap: false } => {}
+                Judged::Next { has_gap: true } => {
+                    self.gap(at, number.saturating_sub(1), ears);
+                }
                 // It would have been fetched.
-                Judged::Hole => self.gap(at, prev, ears),
+                Judged::Hole => {
+                    self.gap(at, prev, ears);
+                }
             }
             self.deliver_bytes(at, &waiting.envelope, (number, waiting.at_ms), ears);
             if number == seq {
@@ -98,16 +101,16 @@ impl Follows {
         if first.number.seq <= seq { job.pop() } else { None }
     }
 
-    /// Tells that something is missing up to a number, but not what waits.
+    /// Tells that something is missing up to a number, but not what waits; whether that is news.
     pub(super) fn gap_before_queue<T: Told>(
         &mut self,
         at: u32,
         through: u64,
         ears: &mut Ears<'_, T>,
-    ) {
+    ) -> bool {
         let job = self.table.get(at).and_then(|it| it.job.as_deref());
         let first = job.and_then(|it| it.queue.front()).map_or(u64::MAX, |it| it.number.seq);
-        self.gap(at, through.min(first.saturating_sub(1)), ears);
+        self.gap(at, through.min(first.saturating_sub(1)), ears)
     }
 
     /// Up to which number something is missing that the engine has had; 0, if none is known.

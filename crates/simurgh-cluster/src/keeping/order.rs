@@ -179,16 +179,16 @@ impl Follows {
         follow.stored_s = stored_s(at_ms, time);
     }
 
-    /// Tells that something is missing up to a number.
-    pub(super) fn gap<T: Told>(&mut self, at: u32, through: u64, ears: &mut Ears<'_, T>) {
-        let Some(follow) = self.table.get_mut(at) else { return };
+    /// Tells that something is missing up to a number, unless that was told; whether it was not.
+    pub(super) fn gap<T: Told>(&mut self, at: u32, through: u64, ears: &mut Ears<'_, T>) -> bool {
+        let Some(follow) = self.table.get_mut(at) else { return false };
         if through <= follow.last {
-            return;
+            return false;
         }
         (follow.last, follow.is_message, follow.is_suspect) = (through, false, false);
         follow.stored_s = seconds(ears.time.ns);
         if through <= follow.reach {
-            return;
+            return false;
         }
         follow.reach = through;
         if let Some(job) = &mut follow.job {
@@ -196,6 +196,7 @@ impl Follows {
         }
         ears.counts.gaps += 1;
         ears.told.kept(&follow.name, Kept::Gap { through });
+        true
     }
 
     /// Tells what waited and follows now; whether something is still missing before the rest.
