@@ -186,7 +186,7 @@ fn a_topic_costs_what_is_promised_and_an_outbox_is_bounded() {
         assert!(bytes.iter().all(|it| *it <= TOPIC_BYTES_MAX), "{bytes:?} B a topic");
     }
     let wants = Wants { count: 100, bytes: 1 << 20, age_ms: 300_000 };
-    let (kept, plain) = (bytes_followed(100_000, Some(wants)), bytes_followed(100_000, None));
+    let (kept, plain) = (bytes_followed(20_000, Some(wants)), bytes_followed(20_000, None));
     println!("followed: {} B a topic more than {plain}", kept - plain);
     assert!(kept - plain <= TOPIC_BYTES_MAX, "{kept} B for a topic that is kept, {plain} else");
     fill_an_outbox();
