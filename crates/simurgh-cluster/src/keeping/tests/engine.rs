@@ -35,7 +35,7 @@ pub(super) struct Entry {
     pub(super) envelope: Bytes,
     at_ns: u64,
     /// When it was removed.
-    gone_ns: Option<u64>,
+    pub(super) gone_ns: Option<u64>,
 }
 
 /// What goes to a node.

@@ -147,6 +147,37 @@ fn what_is_gone_is_told_before_what_is_newer() {
     assert_eq!(it.hears(1), ["gap 12", "13"]);
 }
 
+/// Somebody has removed single messages, while the last that is known is still there.
+#[test]
+fn what_was_removed_behind_the_last_that_is_known_is_told_before_what_waits() {
+    let mut it = world(2);
+    it.follow(1, A);
+    it.stores(0, 1);
+    it.nodes[1].loses = 1;
+    it.delay_ns = SECOND;
+    it.stores(0, 2);
+    for entry in &mut it.log[1..] {
+        entry.gone_ns = Some(it.now_ns);
+    }
+    it.passes(5 * SECOND, SECOND);
+    assert_eq!(it.hears(1), ["0<<=0", "1", "gap 2", "3"]);
+    assert_eq!(it.nodes[1].keeping.follows.jobs, 0);
+}
+
+/// Else what is between would be told to be missing.
+#[test]
+fn a_topic_begins_only_with_what_came_before_the_first_that_waits() {
+    let mut it = world(2);
+    it.stores(0, 1);
+    it.passes(100 * SECOND, 10 * SECOND);
+    it.stores(0, 1);
+    (it.lag_ns, it.delay_ns) = (50 * SECOND, SECOND);
+    it.follow(1, A);
+    it.stores(0, 1);
+    it.passes(10 * SECOND, SECOND / 10);
+    assert_eq!(it.hears(1), ["0<1,2,3<=3"]);
+}
+
 /// What a copy does not have is no gap; the leader is asked last.
 #[test]
 fn of_a_copy_that_lags_it_is_asked_again_and_at_last_of_the_leader() {
