@@ -3,6 +3,7 @@
 mod engine;
 mod follows;
 pub(crate) mod log;
+mod many;
 mod model;
 mod stores;
 
