@@ -9,8 +9,8 @@
 //!     [u64 exclusion]                                 if it has exclusion
 //!     u32 length, payload
 //! ```
-//! Broadcasts have one item or more; each other kind but a bye has one binary item without event,
-//! and only those of a topic name one (see [`Message`](crate::Message)).
+//! Broadcasts have one item or more, a bye and a forget have none; each other kind has one binary
+//! item without event. Only those of a topic name one (see [`Message`](crate::Message)).
 //!
 //! Whoever may publish at the engine can write whatever they like, so a node believes nothing of
 //! an envelope: [`Envelope::decode`] has looked at every byte, the JSON included, or refuses it
@@ -73,11 +73,14 @@ pub enum Kind {
     Return = 11,
     /// It waits no longer for what it has asked.
     HangUp = 12,
+    /// What is kept of a topic up to here is to be forgotten: stored among what it ends, so that
+    /// all see it at the same place.
+    Forget = 13,
 }
 
 impl Kind {
     /// All of them, in the order of their numbers from 1.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Broadcast,
         Self::Presence,
         Self::AskState,
@@ -90,6 +93,7 @@ impl Kind {
         Self::Call,
         Self::Return,
         Self::HangUp,
+        Self::Forget,
     ];
 
     fn of(number: u8) -> Option<Self> {
@@ -111,12 +115,16 @@ impl Kind {
             Self::Call => "call",
             Self::Return => "return",
             Self::HangUp => "hang_up",
+            Self::Forget => "forget",
         }
     }
 
     /// Whether it is about a topic, or a socket's id, and names it.
     const fn names_topic(self) -> bool {
-        matches!(self, Self::Broadcast | Self::Presence | Self::State | Self::Disconnect)
+        matches!(
+            self,
+            Self::Broadcast | Self::Presence | Self::State | Self::Disconnect | Self::Forget
+        )
     }
 }
 
@@ -225,13 +233,23 @@ impl<'a> Envelope<'a> {
         }
         let has_its_items = match header.kind {
             Kind::Broadcast => count > 0,
-            Kind::Bye => count == 0,
+            Kind::Bye | Kind::Forget => count == 0,
             _ => count == 1,
         };
         if !has_its_items || !(topic.is_empty() || header.kind.names_topic()) {
             return Err(EnvelopeError::Shape);
         }
         Ok(Self { header, topic, items })
+    }
+
+    /// The topic of an envelope of which nothing behind that is looked at.
+    ///
+    /// # Errors
+    /// Its beginning is not what it should be.
+    pub fn topic_of(bytes: &'a [u8]) -> Result<&'a str, EnvelopeError> {
+        let mut reader = Reader::new(bytes);
+        Header::take(&mut reader)?;
+        Ok(reader.text16()?)
     }
 
     /// What it carries, in order.

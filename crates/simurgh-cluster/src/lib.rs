@@ -12,6 +12,7 @@ mod disconnects;
 mod durations;
 mod envelope;
 mod interests;
+mod keeping;
 pub mod loopback;
 mod message;
 mod node_id;
@@ -20,6 +21,8 @@ mod peers;
 mod presence;
 mod seen;
 mod subject;
+mod table;
+mod time;
 mod wire;
 
 pub use adapter::{
@@ -29,7 +32,7 @@ pub use beat::{Beat, Hello};
 pub use calls::{
     Answer, CALL_BYTES_MAX, CALL_PIECE_BYTES, CALLS_MAX, CallError, CallNumber, Piece,
 };
-pub use cluster::{Cluster, ClusterConfig, Counts, Local, Notice, State, Time};
+pub use cluster::{Cluster, ClusterConfig, Counts, Local, Notice, State};
 pub use disconnects::{
     DisconnectNumber, DisconnectSend, Disconnects, DisconnectsConfig, Outcome, TooMany,
 };
@@ -39,6 +42,9 @@ pub use envelope::{
     Flags, Header, Item, ItemPayload, Items, Kind, is_reserved, resent, stamped,
 };
 pub use interests::{InterestCounts, Interests, InterestsConfig, Shards, Step};
+pub use keeping::{
+    KeepCounts, KeepNotice, KeepsConfig, Kept, KeptAt, KeptItem, NotKept, Store, StoredAt, Wants,
+};
 pub use message::{Message, NAME_BYTES_MAX, SETTINGS_MAX, VERSION_BYTES_MAX};
 pub use node_id::{NodeId, NotANodeId};
 pub use outbox::{Class, Dropped, OUTBOX_ENTRY_BYTES, Outbox, OutboxConfig, Refused};
@@ -52,3 +58,4 @@ pub use subject::{
     BUCKETS, Bucket, Interest, PREFIX_BYTES_MAX, Prefix, PrefixError, Space, Subject,
     TOKEN_BYTES_MAX, TOPIC_BYTES_MAX,
 };
+pub use time::Time;

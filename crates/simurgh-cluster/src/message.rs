@@ -13,6 +13,7 @@
 //! answer        -              u64 number
 //! call, return  -              a piece of a body: see calls.rs
 //! hang up       -              u64 number
+//! forget        the topic      (no item)
 //! a beat is     u8 length, name; u8 length, version; u8 oldest, u8 newest envelope;
 //!               u64 sockets; u8 draining, 0 or 1; u64 milliseconds since 1970
 //! ```
@@ -73,6 +74,8 @@ pub enum Message<'a> {
         /// The origin's own.
         number: u64,
     },
+    /// What is kept of the envelope's topic up to here is to be forgotten.
+    Forget,
 }
 
 impl<'a> Envelope<'a> {
@@ -94,6 +97,7 @@ impl<'a> Envelope<'a> {
             Kind::Call => Message::Call(Piece::read(&mut payload)?),
             Kind::Return => Message::Return(Piece::read(&mut payload)?),
             Kind::HangUp => Message::HangUp { number: payload.u64()? },
+            Kind::Forget => Message::Forget,
         };
         match payload.left().len() {
             0 => Ok(message),
@@ -162,6 +166,14 @@ impl Draft {
     /// None.
     pub fn answer(origin: NodeId, number: u64) -> Result<Self, EncodeError> {
         Self::with_payload(Kind::Answer, origin, "", Some(&number.to_le_bytes()))
+    }
+
+    /// To be stored among a topic's broadcasts: all before it are to be forgotten.
+    ///
+    /// # Errors
+    /// The topic is too long.
+    pub fn forget(origin: NodeId, topic: &str) -> Result<Self, EncodeError> {
+        Self::with_payload(Kind::Forget, origin, topic, None)
     }
 
     /// For the node that was called: the call of this number is not waited for any more.

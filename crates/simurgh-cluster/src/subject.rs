@@ -201,7 +201,7 @@ impl Prefix {
 
 /// The token of a topic: its bytes where engines take them as they are, `=HH` for each other one,
 /// `=0` for none; `=~` and a hash where that is too long. No two short names have the same.
-fn push_token(text: &mut String, topic: &str) {
+pub(crate) fn push_token(text: &mut String, topic: &str) {
     if topic.is_empty() {
         return text.push_str("=0");
     }

@@ -1,8 +1,19 @@
-//! What a topic costs, that an outbox has no more than it says, and that nothing stays.
+//! What a topic costs, also one that is kept, that an outbox has no more than it says, and that
+//! nothing stays.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
 use bytes::Bytes;
-use simurgh_cluster::{Class, Interests, InterestsConfig, Outbox, OutboxConfig, Prefix, Space};
+use simurgh_cluster::adapter::{Fetch, Fetched};
+use simurgh_cluster::{
+    Adapter, Answer, CallNumber, Class, Cluster, ClusterConfig, DisconnectNumber, Event, Full,
+    Generation, Interest, Interests, InterestsConfig, Item, KeepsConfig, Kept, Local, NodeId,
+    NotKept, Outbox, OutboxConfig, Outcome, Prefix, Session, Shards, Space, StoredAt, Subject,
+    Ticket, Time, Wanted, Wants,
+};
+use simurgh_presence::FromPeers;
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
@@ -74,6 +85,96 @@ fn fill_an_outbox() {
     assert!(left <= 1024, "{left} B are left");
 }
 
+/// An engine that has nothing.
+struct Nothing {
+    events: Vec<Event>,
+    generation: u64,
+}
+
+impl Adapter for Nothing {
+    fn start(&mut self, _: NodeId) {
+        self.events.push(Event::Up { session: Session(1), kept: Some(1) });
+    }
+
+    fn publish(&mut self, _: &Subject, _: Bytes) -> Result<(), Full> {
+        Ok(())
+    }
+
+    fn store(
+        &mut self,
+        _: &Subject,
+        _: &str,
+        _: Option<Duration>,
+        _: Bytes,
+        _: Ticket,
+    ) -> Result<(), Full> {
+        Err(Full)
+    }
+
+    fn purge(&mut self, _: &Subject, _: u64, _: Ticket) -> Result<(), Full> {
+        Err(Full)
+    }
+
+    fn interest(&mut self, _: &[(Interest, Wanted)]) -> Generation {
+        self.generation += 1;
+        self.events.push(Event::InForce(Generation(self.generation)));
+        Generation(self.generation)
+    }
+
+    fn fetch(&mut self, _: Fetch, ticket: Ticket) -> Result<(), Full> {
+        let kept = Some(Fetched { messages: Vec::new(), head: 1, is_all: true });
+        self.events.push(Event::Fetched { ticket, kept });
+        Ok(())
+    }
+
+    fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<Event> {
+        self.events.pop().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    fn under_way(&self) -> usize {
+        0
+    }
+}
+
+/// Counts topics that have begun.
+#[derive(Default)]
+struct Begun(usize);
+
+impl Local for Begun {
+    fn broadcast(&mut self, _: &str, _: &Item<'_>, _: Shards<'_>) {}
+    fn disconnect(&mut self, _: &str) {}
+    fn presence(&mut self, _: &str, _: FromPeers) {}
+    fn gone(&mut self, _: NodeId) {}
+    fn disconnected(&mut self, _: DisconnectNumber, _: Outcome) {}
+    fn called(&mut self, _: NodeId, _: u64, _: u16, _: Vec<u8>) {}
+    fn hung_up(&mut self, _: NodeId, _: u64) {}
+    fn answered(&mut self, _: CallNumber, _: Option<Answer>) {}
+    fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, NotKept>) {}
+
+    fn kept(&mut self, _: &str, what: Kept<'_>) {
+        self.0 += usize::from(matches!(what, Kept::Begun { .. }));
+    }
+}
+
+/// Bytes for each of so many topics with members, if they are kept, or not.
+fn bytes_followed(topics: usize, wants: Option<Wants>) -> usize {
+    let mut config = ClusterConfig::new(Prefix::new("p").unwrap(), "node");
+    config.keeps = Some(KeepsConfig::default());
+    let adapter = Nothing { events: Vec::new(), generation: 0 };
+    let (mut it, mut local) =
+        (Cluster::new(config, adapter, NodeId(1), 1, Time::default()), Begun::default());
+    let mut context = Context::from_waker(Waker::noop());
+    let before = heap();
+    for at in 0..topics {
+        it.topic_begins(&name(at), 0, wants, Time::default());
+        while it.settle(Time::default()) {
+            while it.poll(&mut context, Time::default(), &mut local) {}
+        }
+    }
+    assert_eq!(local.0, if wants.is_some() { topics } else { 0 });
+    (heap() - before).div_ceil(topics)
+}
+
 /// One test: the allocator counts for the whole process.
 #[test]
 fn a_topic_costs_what_is_promised_and_an_outbox_is_bounded() {
@@ -84,5 +185,9 @@ fn a_topic_costs_what_is_promised_and_an_outbox_is_bounded() {
         println!("{topics}: {bytes:?} B a topic");
         assert!(bytes.iter().all(|it| *it <= TOPIC_BYTES_MAX), "{bytes:?} B a topic");
     }
+    let wants = Wants { count: 100, bytes: 1 << 20, age_ms: 300_000 };
+    let (kept, plain) = (bytes_followed(20_000, Some(wants)), bytes_followed(20_000, None));
+    println!("followed: {} B a topic more than {plain}", kept - plain);
+    assert!(kept - plain <= TOPIC_BYTES_MAX, "{kept} B for a topic that is kept, {plain} else");
     fill_an_outbox();
 }

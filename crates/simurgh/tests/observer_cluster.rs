@@ -20,7 +20,8 @@ use serde_json::{Value, json};
 use simurgh::{Builder, Channel, Context, Endpoint, Join, Mount, Outcome, Payload};
 use simurgh_cluster::loopback::Loopback;
 use simurgh_cluster::{
-    Answer, CallNumber, ClusterConfig, DisconnectNumber, Item, Local, NodeId, Shards, Time,
+    Answer, CallNumber, ClusterConfig, DisconnectNumber, Item, Local, NodeId, NotKept, Shards,
+    StoredAt, Time,
 };
 use simurgh_presence::FromPeers;
 use support::nodes::Engine;
@@ -306,6 +307,10 @@ impl Local for Heard {
     fn answered(&mut self, _: CallNumber, answer: Option<Answer>) {
         self.answers.push(answer);
     }
+
+    fn kept(&mut self, _: &str, _: simurgh_cluster::Kept<'_>) {}
+
+    fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, NotKept>) {}
 }
 
 impl Stranger {

@@ -10,7 +10,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simurgh-presence", &["simurgh-proto"]),
     ("simurgh-history", &["simurgh-proto"]),
     ("simurgh-token", &[]),
-    ("simurgh-cluster", &["simurgh-presence", "simurgh-proto"]),
+    // Of history only how numbers that somebody else gives are judged.
+    ("simurgh-cluster", &["simurgh-history", "simurgh-presence", "simurgh-proto"]),
     ("simurgh-nats", &["simurgh-cluster"]),
     // Of the reactor its plain data only, and within it rooms have arrows too: see rooms.rs.
     ("simurgh-core", &["simurgh-history", "simurgh-presence", "simurgh-proto", "simurgh-reactor"]),

@@ -27,8 +27,9 @@ const fn is_counted(kind: Kind) -> bool {
 impl<A: Adapter> Cluster<A> {
     pub(super) fn happened(&mut self, event: Event, time: Time, local: &mut impl Local) {
         match event {
-            Event::Up { session, .. } => self.is_up(session, time, local),
+            Event::Up { session, kept } => self.is_up(session, kept, time, local),
             Event::Down(why) => {
+                self.keep_down(time);
                 self.session = None;
                 self.peers.link_down(time.ns);
                 self.link_asked = None;
@@ -38,24 +39,28 @@ impl<A: Adapter> Cluster<A> {
                 self.enter(State::Away, time);
                 self.notice(Notice::Down(why));
             }
+            Event::Received(Received { envelope, stored: Some(number), at_ms, .. }) => {
+                self.heard_kept(&envelope, (number, at_ms), time, local);
+            }
             Event::Received(Received { space, envelope, .. }) => {
                 self.heard(space, &envelope, time, local);
             }
             Event::Lost(interests) => self.has_lost(&interests, time),
-            Event::Room => self.is_full = false,
+            Event::Room => (self.is_full, self.keep_is_full) = (false, false),
             Event::InForce(generation) => {
                 self.awaits.in_force(generation);
+                self.keep_in_force(generation);
                 self.link_answers(generation, time);
             }
-            // Kept topics are refused in a cluster: nothing was stored or fetched.
-            Event::Stored { .. }
+            answer @ (Event::Stored { .. }
             | Event::NotStored { .. }
             | Event::Fetched { .. }
-            | Event::Purged { .. } => {}
+            | Event::Purged { .. }) => self.keep_answered(answer, time, local),
         }
     }
 
-    fn is_up(&mut self, session: Session, time: Time, local: &mut impl Local) {
+    fn is_up(&mut self, session: Session, kept: Option<u64>, time: Time, local: &mut impl Local) {
+        self.keep_up(kept, time);
         self.counts.links += 1;
         if self.counts.links > 1 {
             self.counts.lost += 1;
@@ -93,6 +98,7 @@ impl<A: Adapter> Cluster<A> {
     fn has_lost(&mut self, interests: &[Interest], time: Time) {
         self.counts.lost += 1;
         self.notice(Notice::Lost(interests.len()));
+        self.keep_lost(interests, time);
         for interest in interests {
             let topics = match interest {
                 Interest::Exact(Space::Presence, _) | Interest::Whole(Space::Presence, _) => {
@@ -210,10 +216,17 @@ impl<A: Adapter> Cluster<A> {
                 }
             }
             Message::HangUp { number } => local.hung_up(origin, number),
+            // A wish that the engine has not stored has no place among what it ends.
+            Message::Forget => self.counts.broken += 1,
         }
     }
 
-    fn hears_broadcasts(&mut self, topic: &str, items: Items<'_>, local: &mut impl Local) {
+    pub(super) fn hears_broadcasts(
+        &mut self,
+        topic: &str,
+        items: Items<'_>,
+        local: &mut impl Local,
+    ) {
         let Some(shards) = self.interests.shards(topic) else {
             self.counts.unwanted += 1;
             return self.interests.count_unwanted(topic);

@@ -5,6 +5,7 @@ mod asks;
 mod awaits;
 mod counts;
 mod hear;
+mod keep;
 mod say;
 #[cfg(test)]
 mod tests;
@@ -27,12 +28,14 @@ use crate::calls::{Answer, CallNumber, Calls};
 use crate::disconnects::{DisconnectNumber, Disconnects, DisconnectsConfig, Outcome};
 use crate::envelope::{ENVELOPE_VERSION, Item};
 use crate::interests::{Interests, InterestsConfig, Shards};
+use crate::keeping::{KeepNotice, Keeping, KeepsConfig, Kept, NotKept, StoredAt};
 use crate::node_id::NodeId;
 use crate::outbox::{Class, Outbox, OutboxConfig};
 use crate::peers::{PeerEvent, Peers, PeersConfig};
 use crate::presence::PresenceParts;
 use crate::seen::Seen;
 use crate::subject::{Interest, Prefix, Subject};
+use crate::time::Time;
 
 /// Events of the engine that one [`Cluster::poll`] takes.
 const EVENTS_MAX: usize = 256;
@@ -66,6 +69,8 @@ pub struct ClusterConfig {
     pub peers: PeersConfig,
     /// How long disconnects are asked for.
     pub disconnects: DisconnectsConfig,
+    /// The bounds of kept topics; none, if there are none.
+    pub keeps: Option<KeepsConfig>,
 }
 
 impl ClusterConfig {
@@ -82,17 +87,9 @@ impl ClusterConfig {
                 ..PeersConfig::default()
             },
             disconnects: DisconnectsConfig::default(),
+            keeps: None,
         }
     }
-}
-
-/// The time of a call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Time {
-    /// By a clock that never goes back, in nanoseconds.
-    pub ns: u64,
-    /// Milliseconds since 1970; shown, and compared with nothing.
-    pub unix_ms: u64,
 }
 
 /// What comes of other nodes on this one.
@@ -122,6 +119,14 @@ pub trait Local {
     /// What a call of this node is answered; nothing, if that will not be known any more. A call
     /// that was hung up is not answered.
     fn answered(&mut self, number: CallNumber, answer: Option<Answer>);
+
+    /// Of a kept topic that is followed here, or is not any more: in the engine's order, whoever
+    /// published it.
+    fn kept(&mut self, topic: &str, what: Kept<'_>);
+
+    /// What has become of a [`store`](Cluster::store), or of a [`forget`](Cluster::forget): of each
+    /// once, before or after it is heard on its topic.
+    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>);
 }
 
 /// How it stands with the link to the engine.
@@ -157,6 +162,8 @@ pub enum Notice {
     Peer(PeerEvent),
     /// Of what this node wants to hear, something may be lost: so many interests.
     Lost(usize),
+    /// Something about what the engine keeps.
+    Keeping(KeepNotice),
 }
 
 /// One node's part in a cluster, as a machine: what the node says goes to the others, what others
@@ -172,6 +179,7 @@ pub enum Notice {
 ///     │                                   │ poll_event
 ///     └── Local ◄── envelopes: Seen, Peers, PresenceParts ◄─┘
 /// ```
+/// What is kept has its own way, through a room of its own: see `keeping`.
 ///
 /// # The kinds of methods, and their order
 /// 1. *This node*: [`broadcast`](Cluster::broadcast), [`topic_begins`](Cluster::topic_begins),
@@ -226,14 +234,22 @@ pub struct Cluster<A> {
     departed: BTreeMap<NodeId, u64>,
     /// Before somebody is missed, the engine is to answer.
     link_asked: Option<LinkAsked>,
+    /// None, if nothing is kept.
+    keeping: Option<Box<Keeping>>,
+    /// Kept topics whose interests are not in force yet.
+    keep_awaits: Awaits,
+    /// The adapter takes nothing more of what is kept.
+    keep_is_full: bool,
 }
 
 impl<A: Adapter> Cluster<A> {
     /// Of a node that has just been started; `seed` is nobody's to guess. Its adapter begins to
     /// connect.
     pub fn new(config: ClusterConfig, mut adapter: A, me: NodeId, seed: u64, time: Time) -> Self {
-        let ClusterConfig { prefix, name, version, interests, outbox, peers, disconnects } = config;
+        let ClusterConfig { prefix, name, version, interests, outbox, peers, disconnects, keeps } =
+            config;
         let (settings, envelopes) = (peers.settings.clone(), peers.envelopes);
+        let keeping = keeps.map(|it| Box::new(Keeping::new(it, me, &prefix, seed ^ 2)));
         adapter.start(me);
         adapter.interest(&[(Interest::Nodes, Wanted::Yes), (Interest::Node(me), Wanted::Yes)]);
         Self {
@@ -271,6 +287,9 @@ impl<A: Adapter> Cluster<A> {
             notices: VecDeque::new(),
             departed: BTreeMap::new(),
             link_asked: None,
+            keeping,
+            keep_awaits: Awaits::default(),
+            keep_is_full: false,
         }
     }
 
@@ -301,6 +320,7 @@ impl<A: Adapter> Cluster<A> {
         while let Some(event) = self.events.pop_front() {
             self.happened(event, time, local);
         }
+        self.tell_kept(local);
     }
 
     /// Does what is due. To be called once a second at least: what came meanwhile may be missing
@@ -312,6 +332,7 @@ impl<A: Adapter> Cluster<A> {
             self.ask_again(None, time);
         }
         self.interests.tick(time.ns);
+        self.tick_kept(time, local);
         self.age_peers(time);
         if self.peers.beat_due(time.ns) && !self.has_said_bye {
             self.say_beat(time);
@@ -335,6 +356,7 @@ impl<A: Adapter> Cluster<A> {
             self.disconnects.next_ns(),
             self.outbox.next_ns(),
             self.asks.next_ns(),
+            self.keep_next_ns(),
         ];
         all.into_iter().flatten().min()
     }

@@ -11,6 +11,7 @@ use crate::beat::{Beat, Hello};
 use crate::calls::{CALL_BYTES_MAX, CALL_PIECE_BYTES, CallError, CallNumber, call_drafts};
 use crate::disconnects::{DisconnectNumber, TooMany};
 use crate::envelope::{Draft, EncodeError, Header, Item, Kind, stamped};
+use crate::keeping::Wants;
 use crate::node_id::NodeId;
 use crate::outbox::{Class, OUTBOX_ENTRY_BYTES};
 use crate::presence::{ask_drafts, delta_drafts, state_drafts};
@@ -67,9 +68,13 @@ impl<A: Adapter> Cluster<A> {
         Ok(())
     }
 
-    /// A shard has a member of a topic, or somebody who listens, and had none.
-    pub fn topic_begins(&mut self, topic: &str, shard: u16, time: Time) {
+    /// A shard has a member of a topic, or somebody who listens, and had none. If its topic is kept
+    /// here it is [followed](Self::follow) as long as there is anybody.
+    pub fn topic_begins(&mut self, topic: &str, shard: u16, wants: Option<Wants>, time: Time) {
         self.interests.begin(topic, shard, time.ns);
+        if let Some(wants) = wants {
+            self.keep(topic, wants);
+        }
     }
 
     /// A topic is to be heard before its member is let in, who is about to come;
@@ -245,7 +250,9 @@ impl<A: Adapter> Cluster<A> {
 
     /// Whether the engine has all that was said.
     pub fn is_flushed(&self) -> bool {
-        self.outbox.is_empty() && self.refused.is_none() && self.adapter.under_way() == 0
+        let has_stored = self.keeping.as_ref().is_none_or(|it| it.is_flushed());
+        let has_said = self.outbox.is_empty() && self.refused.is_none();
+        has_stored && has_said && self.adapter.under_way() == 0
     }
 
     /// Hands over what has to leave, as much as the adapter takes; whether there was something. To
@@ -257,6 +264,7 @@ impl<A: Adapter> Cluster<A> {
             has_said = true;
         }
         self.awaits.are_told();
+        self.keep_told(self.awaits.told);
         while !self.is_full {
             let Some((class, to, envelope)) = self.next_to_publish() else { break };
             match self.adapter.publish(&to, envelope.clone()) {
@@ -272,6 +280,7 @@ impl<A: Adapter> Cluster<A> {
                 }
             }
         }
+        has_said |= self.settle_kept(time);
         if self.state == State::CatchingUp && self.outbox.is_empty() && self.refused.is_none() {
             self.enter(State::Up, time);
         }

@@ -1,6 +1,7 @@
 //! Several nodes over the loopback: what one says, the others do, whatever happens in between.
 
 mod faults;
+mod kept;
 mod late;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use super::*;
 use crate::beat::Beat;
 use crate::calls::CallError;
 use crate::envelope::{ItemPayload, Kind};
+use crate::keeping::tests::log::Said;
 use crate::loopback::{Data, Direction, Loopback, Network, NetworkConfig};
 use crate::peers::Why;
 
@@ -29,6 +31,8 @@ struct Heard {
     calls: Vec<(NodeId, u64, u16, Vec<u8>)>,
     hung_up: Vec<(NodeId, u64)>,
     answers: Vec<(CallNumber, Option<Answer>)>,
+    kept: BTreeMap<String, Vec<Said>>,
+    stored: BTreeMap<u64, Result<StoredAt, NotKept>>,
 }
 
 impl Local for Heard {
@@ -64,6 +68,14 @@ impl Local for Heard {
     fn answered(&mut self, number: CallNumber, answer: Option<Answer>) {
         self.answers.push((number, answer));
     }
+
+    fn kept(&mut self, topic: &str, what: Kept<'_>) {
+        self.kept.entry(topic.into()).or_default().push(Said::of(&what));
+    }
+
+    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
+        assert!(self.stored.insert(number, outcome).is_none(), "{number} is answered once");
+    }
 }
 
 struct Node {
@@ -78,6 +90,8 @@ struct World {
     now_ns: u64,
     /// After so long without a beat nodes are gone.
     gone_ns: u64,
+    /// How long a step of time is.
+    step_ns: u64,
 }
 
 impl World {
@@ -86,8 +100,12 @@ impl World {
     }
 
     fn with_gone(nodes: usize, seed: u64, gone_ns: u64) -> Self {
-        let network = Network::new(seed, NetworkConfig::default());
-        let mut world = Self { network, nodes: Vec::new(), now_ns: 0, gone_ns };
+        Self::on(Network::new(seed, NetworkConfig::default()), nodes, gone_ns)
+    }
+
+    fn on(network: Network, nodes: usize, gone_ns: u64) -> Self {
+        let step_ns = MILLISECOND;
+        let mut world = Self { network, nodes: Vec::new(), now_ns: 0, gone_ns, step_ns };
         for _ in 0..nodes {
             world.starts("a");
         }
@@ -104,6 +122,7 @@ impl World {
         let (at, prefix) = (self.nodes.len(), Prefix::new(prefix).unwrap());
         let adapter = self.network.adapter(&prefix);
         let mut config = ClusterConfig::new(prefix, format!("node-{at}"));
+        config.keeps = Some(KeepsConfig::default());
         config.peers.gone_ns = self.gone_ns;
         config.peers.silent_ns = config.peers.silent_ns.min(self.gone_ns);
         let (me, seed) = (NodeId(1000 + at as u64), at as u64);
@@ -124,7 +143,7 @@ impl World {
     fn passes(&mut self, ns: u64) {
         let end_ns = self.now_ns + ns;
         while self.now_ns < end_ns {
-            self.now_ns = (self.now_ns + MILLISECOND).min(end_ns);
+            self.now_ns = (self.now_ns + self.step_ns).min(end_ns);
             self.network.advance(self.now_ns);
             self.turns();
         }
@@ -142,7 +161,7 @@ impl World {
 
     fn begins(&mut self, at: usize, topic: &str, shard: u16) {
         let time = self.time();
-        self.node(at).cluster.topic_begins(topic, shard, time);
+        self.node(at).cluster.topic_begins(topic, shard, None, time);
     }
 
     fn says(&mut self, at: usize, topic: &str, json: &str) {

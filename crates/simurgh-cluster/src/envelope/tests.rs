@@ -254,7 +254,7 @@ fn other_versions_and_kinds_are_told_from_what_is_wrong() {
     for (at, value, expected) in [
         (0, 2, EnvelopeError::UnknownVersion(2)),
         (0, 0, EnvelopeError::UnknownVersion(0)),
-        (1, 13, EnvelopeError::UnknownKind(13)),
+        (1, 14, EnvelopeError::UnknownKind(14)),
         (1, 0, EnvelopeError::UnknownKind(0)),
     ] {
         let mut other = whole.clone();
@@ -342,14 +342,16 @@ fn each_kind_has_the_items_that_it_has() {
     for kind in Kind::ALL {
         assert_eq!(Kind::of(kind as u8), Some(kind));
         let right = match kind {
-            Kind::Bye => &[][..],
+            Kind::Bye | Kind::Forget => &[][..],
             _ => &[bare][..],
         };
         assert_eq!(shape(kind, b"", right), Ok(()), "{kind:?}");
-        let on_topic = matches!(kind.name(), "broadcast" | "presence" | "state" | "disconnect");
+        let on_topic =
+            matches!(kind.name(), "broadcast" | "presence" | "state" | "disconnect" | "forget");
         assert_eq!(shape(kind, b"t", right).is_ok(), on_topic, "{kind:?}");
         let is_broadcast = kind == Kind::Broadcast;
-        assert_eq!(shape(kind, b"", &[]).is_ok(), kind == Kind::Bye, "{kind:?}");
+        let has_none = matches!(kind, Kind::Bye | Kind::Forget);
+        assert_eq!(shape(kind, b"", &[]).is_ok(), has_none, "{kind:?}");
         assert_eq!(shape(kind, b"", &[bare, bare]).is_ok(), is_broadcast, "{kind:?}");
         assert_eq!(shape(kind, b"", &[(0, b"", b"{}")]).is_ok(), is_broadcast, "{kind:?}");
         assert_eq!(shape(kind, b"", &[(1, b"e", b"{}")]).is_ok(), is_broadcast, "{kind:?}");

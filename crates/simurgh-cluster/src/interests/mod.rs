@@ -95,6 +95,8 @@ pub struct Interests {
     lingering: BTreeSet<(u32, u32)>,
     /// Topics that may differ from what the adapter has been told.
     dirty: Vec<u32>,
+    /// Kept topics that are not heard any more, and nobody was told yet.
+    ended: Vec<Box<str>>,
     unwanted: Unwanted,
     linger_ns: u64,
     chance: Chance,
@@ -109,6 +111,7 @@ impl Interests {
             buckets: Buckets::new(config),
             lingering: BTreeSet::new(),
             dirty: Vec::new(),
+            ended: Vec::new(),
             unwanted: Unwanted::default(),
             linger_ns: config.linger_ns,
             chance: Chance::new(seed),
@@ -148,6 +151,21 @@ impl Interests {
             }
             _ => self.want(at, BROADCAST, Want::Lingers, now_ns),
         }
+    }
+
+    /// [`poll_ended`](Self::poll_ended) is to say when this topic is not heard any more. Whether it
+    /// is heard now.
+    pub fn keep(&mut self, topic: &str) -> bool {
+        let at = self.topics.find(topic);
+        let heard = at.and_then(|at| self.topics.get_mut(at));
+        let Some(it) = heard.filter(|it| it.want[BROADCAST] != Want::No) else { return false };
+        it.is_kept = true;
+        true
+    }
+
+    /// A topic that was to be [kept](Self::keep), and is not heard any more.
+    pub fn poll_ended(&mut self) -> Option<Box<str>> {
+        self.ended.pop()
     }
 
     /// A topic's presences are to be heard from now on.
@@ -274,6 +292,9 @@ impl Interests {
             topic.due[space] = u32::try_from(due).unwrap_or(u32::MAX);
         }
         topic.want[space] = want;
+        if (space, want) == (BROADCAST, Want::No) && std::mem::take(&mut topic.is_kept) {
+            self.ended.push(topic.name.clone());
+        }
         let due = topic.first_due();
         if due != due_before {
             due_before.map(|it| self.lingering.remove(&(it, at)));

@@ -1,18 +1,10 @@
-//! The table of topics: records at numbers that stay theirs, found by name.
-
-use std::hash::BuildHasher;
-use std::mem;
-
-use foldhash::fast::FixedState;
-use hashbrown::HashTable;
+//! The table of topics, and which of them are in one bucket.
 
 use super::shards::Mask;
 use crate::subject::Bucket;
+use crate::table::{Named, Slot, Table};
 
-/// No record.
-pub(super) const NIL: u32 = u32::MAX;
-/// Records of a page: growing copies none, and at most so many are not used.
-const PAGE: usize = 64;
+pub(super) use crate::table::NIL;
 
 /// Whether a topic is to be heard in a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +31,17 @@ pub(super) struct Topic {
     pub(super) is_told: [bool; 2],
     /// It is in the list of those that may differ from what the adapter has been told.
     pub(super) is_dirty: bool,
+    /// Somebody is to be told when its broadcasts are not heard any more.
+    pub(super) is_kept: bool,
 }
 
-const _: () = assert!(size_of::<Slot>() <= 56);
+const _: () = assert!(size_of::<Slot<Topic>>() <= 56);
+
+impl Named for Topic {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
 
 impl Topic {
     pub(super) fn bucket(&self) -> Bucket {
@@ -67,56 +67,38 @@ impl Topic {
     }
 }
 
-#[derive(Debug)]
-enum Slot {
-    /// The next free one, or [`NIL`].
-    Free(u32),
-    Taken(Topic),
-}
-
-/// All topics. What a crowd took is kept for the next one until no topic is left.
+/// All topics.
 #[derive(Debug)]
 pub(super) struct Topics {
-    by_name: HashTable<u32>,
-    pages: Vec<Vec<Slot>>,
-    free: u32,
-    hasher: FixedState,
+    table: Table<Topic>,
 }
 
 impl Topics {
     pub(super) fn new(seed: u64) -> Self {
-        let hasher = FixedState::with_seed(seed);
-        Self { by_name: HashTable::new(), pages: Vec::new(), free: NIL, hasher }
+        Self { table: Table::new(seed) }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.by_name.len()
+        self.table.len()
     }
 
     #[inline]
     pub(super) fn find(&self, name: &str) -> Option<u32> {
-        let is_it = |at: &u32| self.get(*at).is_some_and(|it| *it.name == *name);
-        self.by_name.find(self.hasher.hash_one(name), is_it).copied()
+        self.table.find(name)
     }
 
     #[inline]
     pub(super) fn get(&self, at: u32) -> Option<&Topic> {
-        match slot(&self.pages, at)? {
-            Slot::Taken(topic) => Some(topic),
-            Slot::Free(_) => None,
-        }
+        self.table.get(at)
     }
 
     pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut Topic> {
-        match self.slot_mut(at)? {
-            Slot::Taken(topic) => Some(topic),
-            Slot::Free(_) => None,
-        }
+        self.table.get_mut(at)
     }
 
     /// A new one, in front of the others of its bucket, of which the first is named.
     pub(super) fn insert(&mut self, name: &str, bucket: Bucket, first: u32) -> u32 {
-        let topic = Topic {
+        let at = self.table.insert(Topic {
             name: name.into(),
             shards: Mask::EMPTY,
             due: [0; 2],
@@ -126,45 +108,23 @@ impl Topics {
             want: [Want::No; 2],
             is_told: [false; 2],
             is_dirty: false,
-        };
-        let at = self.place(topic);
+            is_kept: false,
+        });
         if let Some(first) = self.get_mut(first) {
             first.prev = at;
         }
-        let Self { by_name, pages, hasher, .. } = self;
-        let hash_of = |at: &u32| match slot(pages, *at) {
-            Some(Slot::Taken(topic)) => hasher.hash_one(&*topic.name),
-            _ => 0,
-        };
-        by_name.insert_unique(hasher.hash_one(name), at, hash_of);
         at
     }
 
     /// Takes one away. The first of its bucket is now another, if it was that.
     pub(super) fn remove(&mut self, at: u32, first: &mut u32) {
-        let free = self.free;
-        let Some(slot) = self.slot_mut(at) else { return };
-        let topic = match mem::replace(slot, Slot::Free(free)) {
-            Slot::Taken(topic) => topic,
-            was @ Slot::Free(_) => return *slot = was,
-        };
-        self.free = at;
-        if let Ok(entry) =
-            self.by_name.find_entry(self.hasher.hash_one(&*topic.name), |it| *it == at)
-        {
-            entry.remove();
-        }
+        let Some(topic) = self.table.remove(at) else { return };
         match self.get_mut(topic.prev) {
             Some(prev) => prev.next = topic.next,
             None => *first = topic.next,
         }
         if let Some(next) = self.get_mut(topic.next) {
             next.prev = topic.prev;
-        }
-        if self.by_name.is_empty() {
-            self.by_name = HashTable::new();
-            self.pages = Vec::new();
-            self.free = NIL;
         }
     }
 
@@ -173,31 +133,4 @@ impl Topics {
         let next = |it: &&Topic| self.get(it.next);
         std::iter::successors(self.get(first), next)
     }
-
-    fn place(&mut self, topic: Topic) -> u32 {
-        let free = self.free;
-        if let Some(slot @ &mut Slot::Free(next)) = self.slot_mut(free) {
-            *slot = Slot::Taken(topic);
-            self.free = next;
-            return free;
-        }
-        if self.pages.last().is_none_or(|page| page.len() == PAGE) {
-            self.pages.push(Vec::with_capacity(PAGE));
-        }
-        let before = self.pages.len().saturating_sub(1) * PAGE;
-        let page = self.pages.last_mut();
-        page.map_or(NIL, |page| {
-            page.push(Slot::Taken(topic));
-            (before + page.len() - 1) as u32
-        })
-    }
-
-    fn slot_mut(&mut self, at: u32) -> Option<&mut Slot> {
-        self.pages.get_mut(at as usize / PAGE)?.get_mut(at as usize % PAGE)
-    }
-}
-
-#[inline]
-fn slot(pages: &[Vec<Slot>], at: u32) -> Option<&Slot> {
-    pages.get(at as usize / PAGE)?.get(at as usize % PAGE)
 }

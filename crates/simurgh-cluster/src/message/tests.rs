@@ -77,7 +77,8 @@ proptest! {
         kind in prop::sample::select(&Kind::ALL[1..]),
         payload in prop::collection::vec(prop_oneof![0..3u8, any::<u8>()], 0..120),
     ) {
-        let item = (kind != Kind::Bye).then_some(&payload[..]);
+        let has_none = matches!(kind, Kind::Bye | Kind::Forget);
+        let item = (!has_none).then_some(&payload[..]);
         let bytes = Draft::with_payload(kind, ORIGIN, "", item).unwrap().numbered(1);
         let envelope = Envelope::decode(&bytes).unwrap();
         let again = match envelope.message() {
@@ -86,6 +87,7 @@ proptest! {
             Ok(Message::Disconnect { number }) => Draft::disconnect(ORIGIN, "", number),
             Ok(Message::Answer { number }) => Draft::answer(ORIGIN, number),
             Ok(Message::Bye) => Draft::bye(ORIGIN),
+            Ok(Message::Forget) => Draft::forget(ORIGIN, ""),
             Ok(Message::AskState(topics)) if !topics.is_empty() => {
                 ask_drafts(ORIGIN, topics).map(|mut drafts| drafts.remove(0))
             }

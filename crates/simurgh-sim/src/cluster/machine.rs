@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
 use simurgh_cluster::{
-    Answer, CallNumber, Cluster, DisconnectNumber, ENVELOPE_BYTES_MAX, Item, ItemPayload, Local,
-    NodeId, Notice, Outcome, PeerEvent, Shards, Space, State, Time, Why,
+    Answer, CallNumber, Cluster, DisconnectNumber, ENVELOPE_BYTES_MAX, Item, ItemPayload, Kept,
+    Local, NodeId, NotKept, Notice, Outcome, PeerEvent, Shards, Space, State, StoredAt, Time, Why,
 };
 use simurgh_core::{Broadcast, Mail, Node, Posted, PresenceMail, ToCluster};
 use simurgh_presence::{FromPeers, Owner};
@@ -154,6 +154,12 @@ impl Local for Reached {
     fn hung_up(&mut self, _by: NodeId, _number: u64) {}
 
     fn answered(&mut self, _number: CallNumber, _answer: Option<Answer>) {}
+
+    // No topic is kept here.
+
+    fn kept(&mut self, _topic: &str, _what: Kept<'_>) {}
+
+    fn stored(&mut self, _topic: &str, _number: u64, _outcome: Result<StoredAt, NotKept>) {}
 }
 
 #[derive(Default)]
@@ -273,7 +279,9 @@ impl Machine {
                 self.disconnect(it.topic(), None, time);
             }
             ToCluster::Broadcast(broadcast) => self.publish(&broadcast, time),
-            ToCluster::TopicBegins(topic, shard) => self.node.topic_begins(&topic, shard, time),
+            ToCluster::TopicBegins(topic, shard) => {
+                self.node.topic_begins(&topic, shard, None, time);
+            }
             ToCluster::TopicEnds(topic, shard) => {
                 let shared = &self.reached.node.shared;
                 if let Some(number) = shared.plan.topic_of(&topic) {
@@ -334,7 +342,7 @@ impl Machine {
             match notice {
                 Notice::State(State::Away) | Notice::Down(_) | Notice::Lost(_) => self.losses += 1,
                 Notice::Peer(PeerEvent::Gone(node, why)) => self.gone.push((node, why)),
-                Notice::State(_) | Notice::Peer(_) => {}
+                Notice::State(_) | Notice::Peer(_) | Notice::Keeping(_) => {}
             }
         }
         let dropped = dropped(&self.node, &self.door);

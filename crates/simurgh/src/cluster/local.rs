@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use simurgh_cluster::{Answer, CallNumber, DisconnectNumber, Item, Local, NodeId, Outcome, Shards};
+use simurgh_cluster::{
+    Answer, CallNumber, DisconnectNumber, Item, Kept, Local, NodeId, NotKept, Outcome, Shards,
+    StoredAt,
+};
 use simurgh_core::{Broadcast, Mail, Node, Posted, PresenceMail};
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
@@ -68,4 +71,10 @@ impl Local for Shard {
     fn answered(&mut self, number: CallNumber, answer: Option<Answer>) {
         self.answers.push((number, answer));
     }
+
+    // Kept topics are refused in a cluster: none is followed, and nothing is stored.
+
+    fn kept(&mut self, _: &str, _: Kept<'_>) {}
+
+    fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, NotKept>) {}
 }

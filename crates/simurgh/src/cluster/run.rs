@@ -212,7 +212,9 @@ impl Thread {
                 self.disconnect(it.topic(), None, time);
             }
             ToCluster::Broadcast(broadcast) => self.publish(&broadcast, None, time),
-            ToCluster::TopicBegins(topic, shard) => self.node.topic_begins(&topic, shard, time),
+            ToCluster::TopicBegins(topic, shard) => {
+                self.node.topic_begins(&topic, shard, None, time);
+            }
             ToCluster::TopicEnds(topic, shard) => self.node.topic_ends(&topic, shard, time),
             ToCluster::Presence(topic, what) => {
                 self.node.presence(&topic, what, time, &mut self.shard);
@@ -326,6 +328,8 @@ impl Thread {
                     tracing::warn!(interests, "cluster: broadcasts of other nodes may be lost");
                 }
                 Notice::Peer(event) => self.tell_of_peer(event),
+                // Kept topics are refused in a cluster.
+                Notice::Keeping(_) => {}
             }
         }
         let time = now(&self.shard.hub);

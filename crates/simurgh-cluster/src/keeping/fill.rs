@@ -1,0 +1,99 @@
+//! The first that a topic knows: what the engine has of it.
+
+use super::asks::After;
+use super::follow::{Last, Stage};
+use super::follows::{Ears, Follows};
+use super::holes::seq_of;
+use super::order::{heard, is_kept, items, stored_s};
+use super::said::{Kept, KeptItem, Told};
+use crate::adapter::{Fetched, Received};
+use crate::envelope::Envelope;
+
+impl Follows {
+    /// A page of what the engine has of a topic is here.
+    pub(super) fn filled<T: Told>(
+        &mut self,
+        at: u32,
+        after: &After,
+        fetched: Fetched,
+        ears: &mut Ears<'_, T>,
+    ) {
+        let Fetched { messages, head, is_all } = fetched;
+        self.note(at, messages.last().map_or(0, seq_of).max(head));
+        let Some(follow) = self.table.get(at) else { return };
+        let wants = self.wants(follow);
+        let Some(follow) = self.table.get_mut(at) else { return };
+        let Some(job) = follow.job.as_deref_mut() else { return };
+        let before = job.fill.through;
+        job.fill.add(&follow.name, messages, wants.count as usize, wants.bytes);
+        let through = job.fill.through;
+        // What comes by itself begins there or before: the rest waits already.
+        let has_met = job.queue.front().is_some_and(|it| it.number.seq <= through);
+        if !is_all && through > before && !has_met {
+            return self.ask_further(at);
+        }
+        let mut reach = if is_all { head.max(through) } else { through };
+        if reach == 0 && !after.from_leader {
+            // It has nothing, and does not say up to where.
+            return self.ask_leader(at);
+        }
+        if after.from_leader && is_all {
+            reach = reach.max(after.known);
+        }
+        if self.needed(at) > reach && !has_met && !after.from_leader {
+            return self.again(at, ears.time.ns);
+        }
+        let needed = if has_met { 0 } else { self.needed(at) };
+        self.tell_begun(at, reach, ears);
+        self.gap_before_queue(at, needed, ears);
+        self.go_on(at, after, ears);
+    }
+
+    /// The engine has nothing of a topic up to this number.
+    pub(super) fn begin_empty<T: Told>(
+        &mut self,
+        at: u32,
+        head: u64,
+        (round, lost): (u32, u8),
+        ears: &mut Ears<'_, T>,
+    ) {
+        self.tell_begun(at, head, ears);
+        self.sure(at, round, lost, ears.told);
+    }
+
+    /// Tells what there is of a topic, all up to `head`.
+    fn tell_begun<T: Told>(&mut self, at: u32, head: u64, ears: &mut Ears<'_, T>) {
+        let epoch = self.known_epoch;
+        let Some(follow) = self.table.get_mut(at) else { return };
+        let fill = follow.job.as_mut().map(|it| std::mem::take(&mut it.fill));
+        let fill = fill.unwrap_or_default();
+        (follow.stage, follow.told) = (Stage::Live, Last::Known);
+        // Of the message: what comes next names that as the one before it.
+        follow.is_message = fill.through > 0;
+        follow.last = if follow.is_message { fill.through } else { head };
+        follow.reach = head.max(fill.through);
+        let last_ms = fill.messages.back().map_or(0, |it| it.at_ms);
+        follow.stored_s = stored_s(last_ms, ears.time);
+        let floor = fill.floor(head);
+        let decoded = fill.messages.iter().filter_map(|it| {
+            let envelope = Envelope::decode(&it.envelope).ok();
+            let envelope = envelope.filter(|it| is_kept(it, &follow.name));
+            ears.counts.broken += u64::from(envelope.is_none());
+            Some((it, envelope?))
+        });
+        let decoded: Vec<(&Received, Envelope<'_>)> = decoded.collect();
+        let whose = (ears.me, &*ears.sent, ears.time);
+        let messages = decoded.iter().flat_map(|(received, envelope)| {
+            items(envelope, (seq_of(received), received.at_ms), whose)
+        });
+        let messages: Vec<KeptItem<'_>> = messages.collect();
+        ears.counts.fills += 1;
+        ears.told.kept(&follow.name, Kept::Begun { epoch, floor, head, messages: &messages });
+        for (_, envelope) in &decoded {
+            heard(envelope, ears);
+        }
+        if self.epoch.is_none() {
+            self.unknown(at, ears.told);
+        }
+    }
+}
