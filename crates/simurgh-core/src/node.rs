@@ -251,9 +251,19 @@ pub trait Node: Reach + Sized + 'static {
     }
 
     /// What the engine has of a topic whose broadcasts it keeps, for the topic's home: in the order
-    /// in which the cluster's thread has it.
+    /// in which the cluster's thread has it. Nobody here holds those back who broadcast on other
+    /// nodes, so where far too much is under way in the home a broadcast is lost to this node, and
+    /// its members are told so.
     fn post_kept(&self, topic: &str, what: FromEngine) {
-        let (shard, bytes) = (home(topic, self.shards()), what.weight() + topic.len());
+        let shard = home(topic, self.shards());
+        let bytes_max = self.config().mailbox_bytes_max.saturating_mul(4);
+        let what = match what {
+            FromEngine::Next(item) if item.mine.is_none() && self.charged(shard) > bytes_max => {
+                FromEngine::Gap { through: item.seq }
+            }
+            what => what,
+        };
+        let bytes = what.weight() + topic.len();
         let mail = Mail::History(HistoryMail::Engine(topic.into(), what));
         self.post_weighed(shard, bytes, mail);
     }

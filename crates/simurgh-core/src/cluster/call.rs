@@ -11,8 +11,8 @@ use crate::history::engine::{StoreAsked, Wants};
 /// The other nodes of a cluster, as a shard has them.
 pub trait Cluster: Send + Sync {
     /// Tells them something, by way of a thread of its own. Never waits: what is too much for that
-    /// thread is dropped, if it is a broadcast that is not to be kept, and counted there. What is to
-    /// be kept is bounded by who asks for it.
+    /// thread is dropped, if it is a broadcast that is not to be kept, and counted there. What is
+    /// to be kept is bounded by who asks for it.
     fn tell(&self, what: ToCluster);
 
     /// The largest payload of a broadcast that other nodes take, with the bytes of its topic and

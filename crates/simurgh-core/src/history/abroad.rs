@@ -82,8 +82,8 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    /// From where on.
-    pub(super) fn since(&self) -> Since {
+    /// Behind which position it starts.
+    pub(super) fn starts_behind(&self) -> Since {
         match self {
             Self::Missed(ask) => ask.since,
             // A page has a beginning, whatever is to come.

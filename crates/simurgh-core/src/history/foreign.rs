@@ -33,7 +33,7 @@ impl KeptTopics {
     }
 
     /// Up to this place nothing else is to come.
-    pub(super) fn advance(&mut self, topic: &str, head: Place) {
+    pub(super) fn reaches(&mut self, topic: &str, head: Place) {
         if let Some(slot) = self.slot_mut(topic) {
             slot.topic.ring_mut().advance(head);
         }

@@ -91,7 +91,7 @@ impl<N: Node> Core<N> {
         }
         if !goes_on {
             if is_empty {
-                history.kept.advance(topic, nothing_up_to(head));
+                history.kept.reaches(topic, nothing_up_to(head));
             }
             self.tell_anew(topic, before, is_empty && floor == Place::ZERO);
         }

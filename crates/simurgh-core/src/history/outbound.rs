@@ -1,7 +1,7 @@
 //! What an engine is asked that keeps the broadcasts of several nodes, and what becomes of that.
 //!
-//! A broadcast is counted to its home, and to its publisher's flow, until it is answered: so whoever
-//! publishes faster than the engine keeps is held.
+//! A broadcast is counted to its home, and to its publisher's flow, until it is answered: so
+//! whoever publishes faster than the engine keeps is held.
 
 use super::call::{HistoryMail, Keep, KeptAt, KeptFor};
 use super::engine::{NotKept, StoreAsked, StoredAt};

@@ -49,7 +49,7 @@ impl<N: Node> Core<N> {
         let Some(history) = &mut self.history else { return };
         let Some(abroad) = &mut history.abroad else { return };
         let head = history.kept.head(topic);
-        let ahead = match abroad.standing(topic, what.since(), head) {
+        let ahead = match abroad.standing(topic, what.starts_behind(), head) {
             Standing::Known => return self.answer_wanted(out, topic, what, false),
             Standing::Ahead(place) => Some(place),
             Standing::Unknown => None,

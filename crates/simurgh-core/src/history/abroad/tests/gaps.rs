@@ -168,6 +168,32 @@ fn what_somebody_has_forgotten_is_gone_on_all_nodes_and_who_had_heard_it_has_mis
     }
 }
 
+/// Nobody here holds those back who speak on other nodes.
+#[test]
+fn what_is_far_too_much_for_a_home_is_lost_and_told_and_what_fits_goes_on() {
+    let config = Config { mailbox_bytes_max: 1_000, ..Config::default() };
+    for topic in [0, 1] {
+        let mut it = Node::on(config.clone(), talking(), HistoryRule::default());
+        let mut engine = Engine::new();
+        let topic = it.topics()[topic].clone();
+        let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
+        for n in 1..=100 {
+            engine.hears(&topic, n, false);
+            it.stage.node.post_kept(&topic, engine.told(0, n as usize - 1));
+        }
+        assert!(it.charged().iter().sum::<usize>() < 5_000, "{:?}", it.charged());
+        it.settles();
+        it.hears_of(&mut engine, &topic, 101);
+        let heard = gist(&it.hears(key));
+        let news = heard.iter().take_while(|it| it.starts_with("news")).count();
+        assert!((20..40).contains(&news), "{heard:?}");
+        let (gaps, last) = heard[news..].split_at(heard.len() - news - 1);
+        assert!(gaps.iter().all(|it| it == "simurgh:gap lost") && !gaps.is_empty(), "{heard:?}");
+        assert_eq!(last, ["news 101"]);
+        assert_eq!(it.charged(), [0; 2]);
+    }
+}
+
 /// The parts that it is told come from what is kept, where the gap is.
 #[test]
 fn who_is_told_part_by_part_is_told_of_a_gap_in_the_middle() {
