@@ -62,9 +62,10 @@ pub(super) struct Followed {
     followed_ns: Option<u64>,
     /// When a client that joins was last told where it stands.
     pub(super) answered_ns: Option<u64>,
-    /// There may be members who were told a position of nowhere, or one that is not remembered
-    /// here.
+    /// There may be members who were told a position of nowhere.
     pub(super) is_astray: bool,
+    /// Where it stood when it ended, if there may be members who stand there.
+    pub(super) was_at: Option<Position>,
 }
 
 /// Somebody who waits for a topic.
@@ -127,6 +128,7 @@ impl Abroad {
             followed_ns: None,
             answered_ns: None,
             is_astray: false,
+            was_at: None,
         })
     }
 
@@ -246,8 +248,8 @@ impl Abroad {
     }
 
     /// A topic is followed no longer, unless somebody still waits for it, or may stand in it since
-    /// a moment ago: whether it is to be followed anew.
-    pub(super) fn ends(&mut self, topic: &str, now_ns: u64) -> bool {
+    /// a moment ago: whether it is to be followed anew. It was here up to its head.
+    pub(super) fn ends(&mut self, topic: &str, head: Option<Position>, now_ns: u64) -> bool {
         let Some(followed) = self.topics.get_mut(topic) else { return false };
         let lately_ns = FOLLOW_AGAIN.as_nanos() as u64;
         let is_recent = |it: u64| now_ns.saturating_sub(it) < lately_ns;
@@ -261,7 +263,7 @@ impl Abroad {
             return false;
         }
         (followed.stand, followed.followed_ns) = (Stand::Asked, None);
-        followed.is_astray |= may_have_members;
+        followed.was_at = head.or(followed.was_at).filter(|_| may_have_members);
         true
     }
 }

@@ -38,7 +38,7 @@ impl<N: Node> Core<N> {
             FromEngine::Begun { epoch, floor, head, messages } => {
                 self.begins(out, topic, Begun { epoch, floor, head, messages });
             }
-            FromEngine::Next(item) => self.is_next(out, topic, item),
+            FromEngine::Next(item) => self.is_next(out, topic, item, true),
             FromEngine::Gap { through } => {
                 let position = history.kept.lose(topic, behind(through));
                 if let Some(position) = position {
@@ -53,8 +53,9 @@ impl<N: Node> Core<N> {
             FromEngine::Known if has_begun => abroad.open(topic).stand = Stand::Live,
             FromEngine::Known => {}
             FromEngine::Ended => {
+                let head = history.kept.head(topic);
                 history.kept.end(topic);
-                if abroad.ends(topic, out.now().ns) {
+                if abroad.ends(topic, head, out.now().ns) {
                     self.follow(topic, out.now().ns);
                 }
             }
@@ -70,37 +71,43 @@ impl<N: Node> Core<N> {
         let Some(history) = &mut self.history else { return };
         let Some(abroad) = &history.abroad else { return };
         let (epoch, floor) = (Epoch::from_seed(epoch), behind(floor));
-        let before = history.kept.head(topic);
-        let is_same = before.is_some_and(|it| it.epoch == epoch);
-        let goes_on = is_same && before.is_some_and(|it| it.place >= floor);
+        let head_before = history.kept.head(topic);
+        let was_at = abroad.topics.get(topic).and_then(|it| it.was_at);
+        let before = head_before.or(was_at);
+        let same = before.filter(|it| it.epoch == epoch);
+        let goes_on = same.is_some_and(|it| it.place >= floor);
         // Of another life of the topic members are told that it is one, and then what is new. What
         // this node has just said is new, though it is among what there was.
-        let is_own = |it: &KeptItem| it.mine.is_some_and(|number| abroad.stores.has(number));
-        let new = match is_same {
-            true => 0,
-            false => messages.iter().position(is_own).unwrap_or(messages.len()),
+        let is_new = |it: &KeptItem| match same {
+            Some(before) => it.place() > before.place,
+            None => it.mine.is_some_and(|number| abroad.stores.has(number)),
         };
+        let new = messages.iter().position(is_new).unwrap_or(messages.len());
         let is_empty = messages.is_empty();
-        if !goes_on {
+        if !goes_on || head_before.is_none() {
             history.kept.begin(topic, epoch, floor, now_ms);
         }
         let mut messages = messages.into_iter();
         for item in messages.by_ref().take(new) {
-            let is_kept = history.kept.append(item, now_ms).is_some();
-            self.metrics.history_kept.add(u64::from(is_kept));
+            self.is_next(out, topic, item, false);
         }
-        if !goes_on {
-            if is_empty {
-                history.kept.reaches(topic, nothing_up_to(head));
+        let Some(history) = &mut self.history else { return };
+        match same.filter(|_| goes_on) {
+            // Members stand there.
+            Some(before) => history.kept.reaches(topic, before.place),
+            None => {
+                if is_empty {
+                    history.kept.reaches(topic, nothing_up_to(head));
+                }
+                self.tell_anew(topic, before, is_empty && floor == Place::ZERO);
             }
-            self.tell_anew(topic, before, is_empty && floor == Place::ZERO);
         }
         for item in messages {
-            self.is_next(out, topic, item);
+            self.is_next(out, topic, item, true);
         }
         let abroad = self.history.as_mut().and_then(|it| it.abroad.as_mut());
         if let Some(followed) = abroad.map(|it| it.open(topic)) {
-            (followed.stand, followed.is_astray) = (Stand::Live, false);
+            (followed.stand, followed.is_astray, followed.was_at) = (Stand::Live, false, None);
         }
     }
 
@@ -121,8 +128,8 @@ impl<N: Node> Core<N> {
         self.tell_of_gap(topic, gap, position);
     }
 
-    /// The next broadcast of a topic, or one that was here before.
-    fn is_next(&mut self, out: &impl Sockets, topic: &str, item: KeptItem) {
+    /// The next broadcast of a topic, or one that was here before; whether members hear it.
+    fn is_next(&mut self, out: &impl Sockets, topic: &str, item: KeptItem, is_new: bool) {
         let now_ms = self.node.unix_ms(out.now().ns);
         let Some(history) = &mut self.history else { return };
         let Some(Position { epoch, .. }) = history.kept.head(topic) else { return };
@@ -131,6 +138,7 @@ impl<N: Node> Core<N> {
         let pending = pending.and_then(|(number, abroad)| abroad.stores.take(number));
         let broadcast = history.kept.append(item, now_ms);
         self.metrics.history_kept.add(u64::from(broadcast.is_some()));
+        let broadcast = broadcast.filter(|_| is_new);
         let (mut charge, mut apart) = (None, None);
         if let Some(pending) = pending {
             charge = pending.charge.clone();

@@ -97,7 +97,7 @@ impl<N: Node> Core<N> {
         self.node.done(usize::from(self.shard), weight);
         drop(charge);
         if let Err(NotKept::Refused(why)) = &outcome {
-            tracing::warn!(%why, "a broadcast is not kept");
+            tracing::debug!(%why, "a broadcast is not kept");
         }
         match kept_for {
             KeptFor::Nobody => {}

@@ -133,9 +133,11 @@ impl<N: Node> Core<N> {
                 history.kept.missed(&ask, &self.node.config().history, now_ms)
             }
             None => {
-                followed.is_astray = true;
-                let (gap, messages) = (Some(Reason::Unavailable), Vec::new());
-                let (after, through) = (abroad.nowhere, abroad.nowhere);
+                // From where it stood members go on, if it begins there again.
+                followed.is_astray |= followed.was_at.is_none();
+                let after = followed.was_at.unwrap_or(abroad.nowhere);
+                let (gap, through) = (Some(Reason::Unavailable), after);
+                let messages = Vec::new();
                 (Arc::new(Missed { gap, after, through, more: false, count: 0, messages }), 0)
             }
         };

@@ -106,6 +106,22 @@ fn another_life_of_the_engine_is_told_and_what_it_had_is_not_told_again() {
     }
 }
 
+/// As far as the log had come before, which only its epoch tells from that.
+#[test]
+fn who_joins_a_quiet_topic_is_told_the_engines_life_of_now() {
+    for topic in [0, 1] {
+        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let topic = it.topics()[topic].clone();
+        let (key, before) = it.joins(&mut engine, &topic, OPTED_IN);
+        engine.epoch += 1;
+        it.is_told(&topic, engine.begun(0, &topic, 0));
+        let (_, after) = it.joins(&mut engine, &topic, OPTED_IN);
+        let [before, after] = [before, after].map(|it| position_of(&it[1]));
+        assert_eq!((&*before, &*after), ("a000rs.10-9999", "a000rt.10-9999"));
+        assert_eq!(position_of(&it.hears(key)[0]), after);
+    }
+}
+
 #[test]
 fn what_was_missed_while_it_was_not_known_comes_in_order_or_is_told() {
     for topic in [0, 1] {

@@ -13,6 +13,25 @@ fn asks(it: &mut Node, wire: Wire, topic: &str, params: &str) -> Key {
 }
 
 #[test]
+fn the_cluster_is_told_what_is_wanted_of_a_kept_topic_by_members_and_by_listeners() {
+    let rule = HistoryRule { count: 7, age: Duration::from_secs(9), ..HistoryRule::default() };
+    let mut it = Node::on(Config::default(), talking(), rule);
+    let topic = it.here.clone();
+    let key = asks(&mut it, Wire::V2, &topic, "{}");
+    assert_eq!(it.notes.take(), [format!("begins {topic} on 0: 7 of it for 9000 ms")]);
+    assert!(it.stage.node.asked().is_empty(), "who does not opt in asks for nothing");
+    it.stage.goes(key);
+    assert_eq!(it.notes.take(), [format!("ends {topic} on 0")]);
+    let listener = Listener { name: Listener::id(0, 1), hear: Box::new(|_| ()) };
+    it.stage.core.mail(&mut it.stage.out, Mail::Listen("t7".into(), listener));
+    assert_eq!(it.notes.take(), ["begins t7 on 0: 7 of it for 9000 ms"]);
+    asks(&mut it, Wire::V2, &topic, OPTED_IN);
+    let asked = it.stage.node.asked();
+    let [ToCluster::Follow(of, wants)] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!((&**of, wants.count, wants.bytes, wants.age_ms), (&*topic, 7, 1 << 20, 9_000));
+}
+
+#[test]
 fn a_join_waits_until_the_topic_has_begun_and_gets_all_that_is_missing_once() {
     for (topic, wire) in [(0, Wire::V2), (1, Wire::V2), (0, Wire::V1), (1, Wire::V1)] {
         let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
@@ -110,9 +129,11 @@ fn who_has_waited_long_enough_gets_what_there_is_and_a_gap_and_later_what_it_mis
             let heard = gist(&it.hears(key));
             assert_eq!(heard[..2], ["phx_reply ok", "simurgh:resumed unavailable"]);
             assert_eq!(&heard[2..], expected);
-            // Nothing was missing: it is told nothing.
+            // Nothing was missing: it is told nothing, and others who ask the same are told that.
             it.is_told(&topic, FromEngine::Known);
             assert!(it.hears(key).is_empty());
+            let other = asks(&mut it, Wire::V2, &topic, &params);
+            assert_eq!(gist(&it.hears(other))[1..], ["simurgh:resumed true", "news 1"]);
             it.hears_of(&mut engine, &topic, 2);
             assert_eq!(gist(&it.hears(key)), ["news 2"]);
         }
@@ -267,16 +288,26 @@ fn who_asks_while_the_topic_ends_is_answered_when_it_has_begun_again() {
 
 /// It was let in a moment before, and does not know that the topic has ended.
 #[test]
-fn who_was_let_in_as_the_topic_ended_is_told_that_something_may_be_missing() {
+fn who_was_let_in_as_the_topic_ended_misses_nothing_or_is_told() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
         let topic = it.topics()[topic].clone();
+        engine.hears(&topic, 1, false);
         let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
         it.is_told(&topic, FromEngine::Ended);
-        engine.hears(&topic, 1, false);
+        engine.hears(&topic, 2, false);
         it.is_told(&topic, engine.begun(0, &topic, 0));
-        it.hears_of(&mut engine, &topic, 2);
-        assert_eq!(gist(&it.hears(key)), ["simurgh:gap unavailable", "news 2"]);
+        it.hears_of(&mut engine, &topic, 3);
+        assert_eq!(gist(&it.hears(key)), ["news 2", "news 3"]);
+        // The same with nothing new, and with too much.
+        for (floor, heard) in [(0, &["news 4"][..]), (1, &["simurgh:gap unavailable", "news 4"])] {
+            let (key, _) = it.joins(&mut engine, &topic, OPTED_IN);
+            it.is_told(&topic, FromEngine::Ended);
+            engine.seq += floor;
+            it.is_told(&topic, engine.begun(0, &topic, floor * engine.seq));
+            it.hears_of(&mut engine, &topic, 4);
+            assert_eq!(gist(&it.hears(key)), heard);
+        }
     }
 }
 
