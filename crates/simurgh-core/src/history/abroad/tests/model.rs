@@ -214,17 +214,7 @@ impl World {
             Step::Loses(count) => self.loses(count),
             Step::Purges => self.engine.purges(&topic, None),
             Step::OtherEpoch(1..) => {}
-            Step::OtherEpoch(0) => {
-                self.engine.epoch += 1;
-                self.engine.log.clear();
-                for on in 0..self.sides.len() {
-                    self.at = on;
-                    self.side().told = 0;
-                    if self.side().has_begun {
-                        self.begins(0);
-                    }
-                }
-            }
+            Step::OtherEpoch(0) => self.lives_anew(),
             Step::Ends => {
                 if self.clients.iter().all(|it| it.key.is_none() || it.on != on) {
                     self.side().has_begun = false;
@@ -245,26 +235,46 @@ impl World {
                     (self.clients[who].is_joined, self.clients[who].last) = (false, None);
                 }
             }
-            Step::Passes(ms) => {
-                for side in &mut self.sides {
-                    side.it.passes(Duration::from_millis(ms));
-                }
-                self.engine.now_ms += ms;
-            }
-            Step::Turn(is_first) if is_first => self.side().it.stage.takes_mail(),
-            Step::Turn(_) => {
-                let it = &mut self.side().it;
-                let mail = std::mem::take(&mut it.stage.node.told().mail[1]);
-                mail.into_iter().for_each(|mail| it.other.mail(&mut it.out, mail));
-            }
-            Step::FansOut => drop(self.side().it.stage.fans_out()),
-            Step::Settles => self.side().it.settles(),
+            Step::Passes(_) | Step::Turn(_) | Step::FansOut | Step::Settles => self.takes(step),
         }
         for on in 0..self.sides.len() {
             self.at = on;
             self.serves();
         }
         (0..self.clients.len()).for_each(|who| self.listens(who));
+    }
+
+    /// A turn of a node, or some of it.
+    fn takes(&mut self, step: &Step) {
+        match *step {
+            Step::Passes(ms) => {
+                for side in &mut self.sides {
+                    side.it.passes(Duration::from_millis(ms));
+                }
+                self.engine.now_ms += ms;
+            }
+            Step::Turn(true) => self.side().it.stage.takes_mail(),
+            Step::Turn(false) => {
+                let it = &mut self.side().it;
+                let mail = std::mem::take(&mut it.stage.node.told().mail[1]);
+                mail.into_iter().for_each(|mail| it.other.mail(&mut it.out, mail));
+            }
+            Step::FansOut => drop(self.side().it.stage.fans_out()),
+            _ => self.side().it.settles(),
+        }
+    }
+
+    /// The engine has lost what it had, which all nodes hear at once.
+    fn lives_anew(&mut self) {
+        self.engine.epoch += 1;
+        self.engine.log.clear();
+        for on in 0..self.sides.len() {
+            self.at = on;
+            self.side().told = 0;
+            if self.side().has_begun {
+                self.begins(0);
+            }
+        }
     }
 
     /// The node of a client.
