@@ -109,9 +109,11 @@ fn another_life_of_the_engine_is_told_and_what_it_had_is_not_told_again() {
 /// As far as the log had come before, which only its epoch tells from that.
 #[test]
 fn who_joins_a_quiet_topic_is_told_the_engines_life_of_now() {
-    for topic in [0, 1] {
+    for shard in [0, 1] {
         let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
-        let topic = it.topics()[topic].clone();
+        let topic = it.topics()[shard].clone();
+        let more = (0..).map(|n| format!("more {n}")).find(|it| home(it, 2) == shard).unwrap();
+        it.is_told(&more, engine.begun(0, &more, 0));
         let (key, before) = it.joins(&mut engine, &topic, OPTED_IN);
         engine.epoch += 1;
         it.is_told(&topic, engine.begun(0, &topic, 0));
