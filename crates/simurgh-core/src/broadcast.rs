@@ -3,7 +3,7 @@
 use simurgh_history::Position;
 use simurgh_proto::message::Payload;
 
-use crate::id::ChannelId;
+use crate::id::{ChannelId, NOBODY_PLAIN};
 
 /// A message to all members of a topic, on every shard.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(crate) struct Mark {
     pub(crate) position: Position,
     /// The client that is left out, by the hash of its id; 0: nobody.
     pub(crate) sender: u64,
+    /// It is no broadcast, but word of the position itself, for members who are told positions.
+    pub(crate) is_notice: bool,
 }
 
 impl Broadcast {
@@ -39,6 +41,24 @@ impl Broadcast {
     pub fn but_for(mut self, name: ChannelId) -> Self {
         self.except = Some(name);
         self
+    }
+
+    /// Word to the members of a topic who are told positions: there was nothing for them up to this
+    /// one, or something is missing. To nobody else it is said, whatever they speak.
+    pub(crate) fn notice(topic: &str, event: &str, json: String, position: Position) -> Self {
+        let mut notice = Self::new(topic, event, Payload::from_json(json)).but_for(NOBODY_PLAIN);
+        notice.kept = Some(Box::new(Mark { position, sender: 0, is_notice: true }));
+        notice
+    }
+
+    /// Whether it is no broadcast, but such a word.
+    pub(crate) fn is_notice(&self) -> bool {
+        self.kept.as_ref().is_some_and(|mark| mark.is_notice)
+    }
+
+    /// The member who does not get it, of this node's.
+    pub fn except(&self) -> Option<ChannelId> {
+        self.except
     }
 
     /// The topic it was made on.

@@ -12,6 +12,7 @@ use crate::application::Application;
 use crate::barrier::Barriers;
 use crate::context::Prepared;
 use crate::fanout::{Fanout, Registry};
+use crate::history::abroad::Abroad;
 use crate::history::call::Missed;
 use crate::history::departures::Departures;
 use crate::history::home::KeptTopics;
@@ -58,6 +59,8 @@ pub struct Core<N: Node> {
 pub(crate) struct History {
     /// Of the topics that this shard keeps.
     pub(crate) kept: KeptTopics,
+    /// What else there is to them where an engine keeps and numbers them; none on a node alone.
+    pub(crate) abroad: Option<Box<Abroad>>,
     pub(crate) barriers: Barriers,
     pub(crate) departures: Departures,
     /// When what is kept is looked through again.
@@ -93,7 +96,8 @@ impl History {
 
     /// Members and sockets of which something is remembered.
     fn waits(&self) -> usize {
-        self.barriers.len() + self.departures.len() + self.replays.len()
+        let abroad = self.abroad.as_ref().map_or(0, |it| it.len());
+        self.barriers.len() + self.departures.len() + self.replays.len() + abroad
     }
 }
 
@@ -115,7 +119,7 @@ impl<N: Node> Core<N> {
             expiry: Box::default(),
             hibernation: Hibernation::new(config.hibernate_after),
             presence: Box::new(Home::new(Owner(node.id()), shard, is_clustered, seed)),
-            history: history(&*node, seed),
+            history: history(&*node, shard, seed),
             drain: None,
             meters: meters(&*node, seed),
             closing: None,
@@ -189,14 +193,19 @@ fn meters(node: &impl Node, seed: u64) -> Option<Box<Meters>> {
 }
 
 /// What is kept, if anything is declared to be.
-fn history(node: &impl Node, seed: u64) -> Option<Box<History>> {
+fn history(node: &impl Node, shard: u16, seed: u64) -> Option<Box<History>> {
     let mounts = (0..=u8::MAX).map_while(|index| node.mount(index));
     let rules = mounts.flat_map(Mount::histories).map(|(pattern, it)| (pattern.clone(), it));
     let rules: Vec<_> = rules.collect();
-    let kept = || KeptTopics::new(rules.clone(), Epoch::from_seed(node.id()), seed);
+    let kept = || {
+        let mut kept = KeptTopics::new(rules.clone(), Epoch::from_seed(node.id()), seed);
+        kept.is_foreign = node.cluster().is_some();
+        kept
+    };
     (!rules.is_empty()).then(|| {
         Box::new(History {
             kept: kept(),
+            abroad: node.cluster().map(|_| Box::new(Abroad::new(shard, node.id()))),
             barriers: Barriers::default(),
             departures: Departures::new(seed),
             next_round_ns: 0,

@@ -27,6 +27,7 @@ use crate::context::{Context, Effect, Prepared, at_position};
 use crate::core::Core;
 use crate::fanout::Through;
 use crate::frames::{kept, say};
+use crate::id::NOBODY_PLAIN;
 use crate::node::{Callback, Node};
 use crate::outcome::{Outcome, Reason, Reply};
 use crate::registry::{CATCHING_UP, DELIVERING, POSITIONS, RELAY, SOCKET_ID};
@@ -217,7 +218,7 @@ impl<N: Node> Core<N> {
         }
     }
 
-    /// A broadcast is not for a member: its position is, if it is told positions.
+    /// A broadcast is not for a member: its position is, if it is told positions, and word of it.
     pub(crate) fn pass_over(
         &mut self,
         out: &mut impl Sockets,
@@ -229,7 +230,8 @@ impl<N: Node> Core<N> {
             && let Some(speaker) = self.speaker(out, membership)
         {
             self.has_seen(membership, broadcast);
-            self.push_at(out, &speaker, position, None);
+            let word = || (broadcast.event.clone(), broadcast.payload.clone());
+            self.push_at(out, &speaker, position, broadcast.is_notice().then(word));
         }
     }
 
@@ -301,10 +303,14 @@ impl<N: Node> Core<N> {
                 continue;
             };
             let is_relay = it.is(RELAY);
-            if broadcast.except.is_some_and(|it| self.live(it) == Some(channel))
+            let is_left_out = |it| it == NOBODY_PLAIN || self.live(it) == Some(channel);
+            if broadcast.except.is_some_and(is_left_out)
                 || (!is_relay && self.is_of_client(channel, &broadcast))
             {
-                self.pass_over(out, channel, &broadcast);
+                // What a further topic's members are told of positions is not for this channel.
+                if !(is_relay && broadcast.is_notice()) {
+                    self.pass_over(out, channel, &broadcast);
+                }
                 continue;
             }
             if is_relay {

@@ -143,6 +143,7 @@ pub(crate) fn broadcast_frame(
     };
     match made {
         Ok(frame) => Some(frame),
+        Err(_) if broadcast.is_notice() => None,
         Err(error) => {
             *errors += 1;
             tracing::debug!(topic = broadcast.topic(), %error, "broadcast not encodable");
@@ -152,9 +153,21 @@ pub(crate) fn broadcast_frame(
 }
 
 /// Where a broadcast stands, for those who are told that, and what writes it for them.
-fn standing(broadcast: &Broadcast, form: Form) -> Option<(Serializer, Position)> {
-    let position = broadcast.position().filter(|_| form.has_positions)?;
-    Some((form.wire.serializer()?, position))
+///
+/// # Errors
+/// It is no broadcast, but word of its position alone: that is for nobody else.
+#[inline]
+fn standing(
+    broadcast: &Broadcast,
+    form: Form,
+) -> Result<Option<(Serializer, Position)>, EncodeError> {
+    let Some(mark) = &broadcast.kept else { return Ok(None) };
+    let serializer = form.wire.serializer().filter(|_| form.has_positions);
+    match serializer {
+        Some(serializer) => Ok(Some((serializer, mark.position))),
+        None if mark.is_notice => Err(EncodeError::UserBroadcastIsNoReply),
+        None => Ok(None),
+    }
 }
 
 /// The frame of a broadcast whose payload is not copied.
@@ -165,7 +178,7 @@ fn long_frame(
 ) -> Result<Shared, EncodeError> {
     let (topic, event) = (broadcast.topic(), broadcast.event());
     let whole = Arc::clone(broadcast);
-    let Some((serializer, position)) = standing(broadcast, form) else {
+    let Some((serializer, position)) = standing(broadcast, form)? else {
         return frame_around(out, whole, form.wire, |out, payload| {
             write_broadcast(out, broadcast, payload, form.wire)
         });
@@ -195,7 +208,7 @@ pub(crate) fn encode_broadcast(
     form: Form,
 ) -> Result<(), EncodeError> {
     let payload = broadcast.payload();
-    if let Some((serializer, position)) = standing(broadcast, form) {
+    if let Some((serializer, position)) = standing(broadcast, form)? {
         let named = (broadcast.topic(), broadcast.event());
         return kept::encode(out, serializer, named, payload, position);
     }

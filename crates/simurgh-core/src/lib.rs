@@ -107,8 +107,9 @@ pub use flow::Posted;
 pub use handle::ChannelHandle;
 pub use history::call::{
     HistoryMail, HistoryPage, HistoryTopic, HistoryTopics, Keep, KeptAnswer, KeptAt, KeptMessage,
-    Question, Range,
+    PageAnswer, Question, Range,
 };
+pub use history::engine::{FromEngine, KeptItem, NotKept, StoreAsked, StoredAt, Wants};
 pub use history::rule::{HistoryConfig, HistoryRule};
 pub use history::save::SavedHistory;
 pub use history::show::KeptView;

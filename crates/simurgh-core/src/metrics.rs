@@ -154,6 +154,8 @@ counters! {
     history_evicted_evicted: counter,
     /// Broadcasts no longer kept because somebody had them forgotten.
     history_evicted_purged: counter,
+    /// Times that members of a topic were told that something is missing, or may be.
+    history_gaps: counter,
     /// Joins that were told all that their clients had missed.
     resume_recovered: counter,
     /// Joins told of a gap: what was missed is too old.
@@ -221,6 +223,8 @@ counters! {
     errors_decision_timeout: counter,
     /// Broadcasts of which it was not heard in time that they are kept.
     errors_unconfirmed: counter,
+    /// Broadcasts that the engine of the cluster did not keep.
+    errors_not_stored: counter,
     /// What a join function did for a channel before its join was decided, dropped.
     errors_before_join: counter,
     /// Presences that a channel already has, has not, or has too many of.

@@ -15,6 +15,7 @@ use crate::cluster::call::{Cluster, ToCluster};
 use crate::config::Config;
 use crate::flow::Posted;
 use crate::history::call::{HistoryMail, Keep, KeptAnswer, KeptFor, Question};
+use crate::history::engine::{self, FromEngine, NotKept, StoredAt};
 use crate::id::ChannelId;
 use crate::mail::Mail;
 use crate::mount::Mount;
@@ -247,6 +248,32 @@ pub trait Node: Reach + Sized + 'static {
         let keep = Keep { broadcast, charge: None, sender: 0, id, kept_for };
         self.post_weighed(shard, weight, Mail::History(HistoryMail::Keep(Box::new(keep))));
         Ok(())
+    }
+
+    /// What the engine has of a topic whose broadcasts it keeps, for the topic's home: in the order
+    /// in which the cluster's thread has it. Nobody here holds those back who broadcast on other
+    /// nodes, so where far too much is under way in the home a broadcast is lost to this node, and
+    /// its members are told so.
+    fn post_kept(&self, topic: &str, what: FromEngine) {
+        let shard = home(topic, self.shards());
+        let bytes_max = self.config().mailbox_bytes_max.saturating_mul(4);
+        let what = match what {
+            FromEngine::Next(item) if item.mine.is_none() && self.charged(shard) > bytes_max => {
+                FromEngine::Gap { through: item.seq }
+            }
+            what => what,
+        };
+        let bytes = what.weight() + topic.len();
+        let mail = Mail::History(HistoryMail::Engine(topic.into(), what));
+        self.post_weighed(shard, bytes, mail);
+    }
+
+    /// What the engine has done about a store, or a purge, with this number.
+    fn post_stored(&self, number: u64, outcome: Result<StoredAt, NotKept>) {
+        let shard = engine::shard_of(number);
+        if shard < self.shards() {
+            self.post(shard, Mail::History(HistoryMail::Stored(number, outcome)));
+        }
     }
 
     /// Asks about the history of a topic, from any thread.

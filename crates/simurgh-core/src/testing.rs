@@ -37,19 +37,27 @@ pub(crate) struct TestNode {
 /// Other nodes, as notes of what they were told.
 pub(crate) struct TestCluster {
     notes: Notes,
+    /// What the engine is asked about kept topics.
+    asked: Arc<Mutex<Vec<ToCluster>>>,
     bytes_max: usize,
 }
 
 impl Cluster for TestCluster {
     fn tell(&self, what: ToCluster) {
         self.notes.add(match what {
-            ToCluster::TopicBegins(topic, shard) => format!("begins {topic} on {shard}"),
+            ToCluster::TopicBegins(topic, shard, None) => format!("begins {topic} on {shard}"),
+            ToCluster::TopicBegins(topic, shard, Some(it)) => {
+                format!("begins {topic} on {shard}: {} of it for {} ms", it.count, it.age_ms)
+            }
             ToCluster::TopicEnds(topic, shard) => format!("ends {topic} on {shard}"),
             ToCluster::Broadcast(it) => {
                 let json = it.payload().json().unwrap_or_default();
                 format!("{} {} {json}", it.topic(), it.event())
             }
             ToCluster::Presence(topic, what) => format!("presences of {topic}: {what:?}"),
+            what @ (ToCluster::Store(_) | ToCluster::Follow(..) | ToCluster::Forget(..)) => {
+                return self.asked.lock().unwrap().push(what);
+            }
         });
     }
 
@@ -87,8 +95,15 @@ impl TestNode {
     /// It is one of several nodes, which take broadcasts of so many bytes; returns what they hear.
     pub(crate) fn joins_cluster(&mut self, bytes_max: usize) -> Notes {
         let notes = Notes::default();
-        self.cluster = Some(TestCluster { notes: notes.clone(), bytes_max });
+        let asked = Arc::default();
+        self.cluster = Some(TestCluster { notes: notes.clone(), asked, bytes_max });
         notes
+    }
+
+    /// What the engine was asked since this was last asked.
+    pub(crate) fn asked(&self) -> Vec<ToCluster> {
+        let cluster = self.cluster.as_ref().expect("it is in a cluster");
+        std::mem::take(&mut *cluster.asked.lock().unwrap())
     }
 
     pub(crate) fn told(&self) -> MutexGuard<'_, Told> {

@@ -32,6 +32,9 @@ pub enum NotKept {
     BadId,
     /// The payload is too large, or too much is under way: nobody has got it.
     Refused(BroadcastError),
+    /// The engine of the cluster does not keep it, which the log says more about, or too much waits
+    /// for it: nobody has got it.
+    NotStored,
     /// No answer came in this time
     /// ([`HistoryConfig::confirm_timeout`](crate::HistoryConfig::confirm_timeout)). It may be kept
     /// yet: repeated with the same id, it is kept once.
@@ -46,6 +49,7 @@ impl fmt::Display for NotKept {
             Self::NoHistory => f.write_str(NO_HISTORY),
             Self::BadId => f.write_str("the id of a broadcast has 1 to 128 bytes"),
             Self::Refused(error) => error.fmt(f),
+            Self::NotStored => f.write_str(NOT_STORED),
             Self::Unconfirmed(time) => write!(
                 f,
                 "unconfirmed: not known to be kept after {}, repeat it with the same id",
@@ -71,6 +75,8 @@ impl std::error::Error for NotKept {
 pub enum HistoryError {
     /// No channel declares a history for the topic.
     NoHistory,
+    /// The engine of the cluster has not done it, or not said so in time.
+    NotConfirmed,
     /// The shard that keeps the topic has ended: the server drains, or is gone.
     Ended,
 }
@@ -79,6 +85,7 @@ impl fmt::Display for HistoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoHistory => NO_HISTORY,
+            Self::NotConfirmed => NOT_STORED,
             Self::Ended => ENDED,
         })
     }
@@ -87,6 +94,7 @@ impl fmt::Display for HistoryError {
 impl std::error::Error for HistoryError {}
 
 const NO_HISTORY: &str = "no channel declares a history for this topic";
+const NOT_STORED: &str = "the engine of the cluster has not done it, try again later";
 const ENDED: &str = "the server has ended, or is about to";
 
 /// Broadcasts that are kept, and what is kept. Topics have a history where a channel declares one
@@ -200,7 +208,8 @@ impl PubSub {
         }
         let (answer, answered) = answer(&self.0);
         self.0.ask_history(Question::Forget(topic.into(), answer));
-        answered.await.map_err(|_| HistoryError::Ended)
+        let forgotten = answered.await.map_err(|_| HistoryError::Ended)?;
+        forgotten.map_err(|_| HistoryError::NotConfirmed)
     }
 }
 
@@ -387,8 +396,12 @@ pub(crate) fn keep(
     // On our runtime also for its clock: the asker's may have none.
     hub.spawn(async move {
         let confirmed = match tokio::time::timeout(longest, kept).await {
-            Ok(kept) => kept.map_err(|_| NotKept::Ended),
-            Err(_) => {
+            Ok(Ok(Ok(kept))) => Ok(kept),
+            Ok(Ok(Err(simurgh_core::NotKept::Refused(_) | simurgh_core::NotKept::Full))) => {
+                Err(NotKept::NotStored)
+            }
+            Ok(Err(_)) => Err(NotKept::Ended),
+            Ok(Ok(Err(simurgh_core::NotKept::Unconfirmed))) | Err(_) => {
                 unconfirmed.fetch_add(1, Relaxed);
                 Err(NotKept::Unconfirmed(longest))
             }

@@ -6,7 +6,8 @@
 pub(crate) mod call;
 
 use self::call::ToCluster;
-use crate::core::Core;
+use crate::core::{Core, History};
+use crate::history::engine::Wants;
 use crate::id::ChannelId;
 use crate::listeners::Listener;
 use crate::node::Node;
@@ -29,7 +30,8 @@ impl<N: Node> Core<N> {
             && !std::mem::replace(&mut topic.deliveries.is_wanted, true)
             && let Some(cluster) = self.node.cluster()
         {
-            cluster.tell(ToCluster::TopicBegins((&*topic.name).into(), self.shard));
+            let wants = wants(self.history.as_deref(), &topic.name);
+            cluster.tell(ToCluster::TopicBegins((&*topic.name).into(), self.shard, wants));
         }
     }
 
@@ -56,7 +58,8 @@ impl<N: Node> Core<N> {
     /// Somebody outside of all channels hears a topic.
     pub(crate) fn listen(&mut self, topic: Box<str>, listener: Listener) {
         if let Some(cluster) = self.node.cluster() {
-            cluster.tell(ToCluster::TopicBegins(topic.clone(), self.shard));
+            let wants = wants(self.history.as_deref(), &topic);
+            cluster.tell(ToCluster::TopicBegins(topic.clone(), self.shard, wants));
         }
         self.fanout.listen(topic, listener);
     }
@@ -72,6 +75,11 @@ impl<N: Node> Core<N> {
             cluster.tell(ToCluster::TopicEnds(topic, self.shard));
         }
     }
+}
+
+/// What is wanted of a topic's history, if its broadcasts are kept.
+fn wants(history: Option<&History>, topic: &str) -> Option<Wants> {
+    Some(history?.kept.rule(topic)?.wants())
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::log::Log;
 use super::state::Fanout;
 use crate::broadcast::Broadcast;
 use crate::frames::{LONG_BYTES, broadcast_frame, encode_broadcast, kept};
+use crate::id::NOBODY_PLAIN;
 use crate::node::Node;
 use crate::registry::{DELIVERING, Generations, Member, Topic, TopicId};
 use crate::sockets::Sockets;
@@ -84,7 +85,7 @@ pub(crate) fn is_except(
     })
 }
 
-/// What a log has for a member of a shard from its cursor on.
+/// What a log has for a member of a shard from its cursor on that is told no positions.
 #[inline]
 fn pending_for<'a>(
     log: &'a Log,
@@ -92,8 +93,12 @@ fn pending_for<'a>(
     shard: u16,
     member: Member,
 ) -> impl Iterator<Item = &'a Arc<Broadcast>> {
-    let is_for =
-        move |it: &&Arc<Broadcast>| !is_except(generations, shard, it, member.membership());
+    let membership = member.membership();
+    let is_for = move |it: &&Arc<Broadcast>| {
+        let is_left_out =
+            |except| except == NOBODY_PLAIN || is_except(generations, shard, it, membership);
+        !it.except.is_some_and(is_left_out)
+    };
     log.pending(member.cursor).filter(is_for)
 }
 

@@ -20,8 +20,8 @@ pub(crate) struct Delivery {
     /// The log's head when the hand last stood at the first member: all before it is sent once the
     /// hand is round.
     lap_head: u32,
-    /// Where the last kept broadcast stands that was taken in here.
-    pub(crate) last_kept: Option<Box<Position>>,
+    /// How far members were told a topic whose broadcasts are kept.
+    pub(crate) told: Option<Box<Told>>,
     /// It is in one of the fan-out's lists.
     pub(super) in_fanout: bool,
     /// In this lap a member had more before it than a quarter of what may wait for one.
@@ -38,6 +38,15 @@ pub(crate) struct Delivery {
     pub(super) flow: Option<Arc<Flow>>,
     /// Broadcasts whose bytes still count although everybody was sent them.
     pub(super) withheld: Option<Box<Withheld>>,
+}
+
+/// How far members of a topic were told its positions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Told {
+    /// Where the last kept broadcast stands that was taken in here.
+    pub(crate) last: Position,
+    /// Where all of them were last told that something is missing.
+    pub(crate) gap: Option<Position>,
 }
 
 impl Deliveries for Delivery {
@@ -57,6 +66,15 @@ impl Deliveries for Delivery {
 }
 
 impl Delivery {
+    /// Members are told the topic up to a position, or that something is missing before it.
+    pub(super) fn is_told(&mut self, position: Position, is_gap: bool) {
+        let told = self.told.get_or_insert_with(|| Box::new(Told { last: position, gap: None }));
+        told.last = position;
+        if is_gap {
+            told.gap = Some(position);
+        }
+    }
+
     /// A lap begins, with what is there now.
     pub(super) fn begin_lap(&mut self) {
         self.lap_head = self.log.head();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_history::Position;
+use simurgh_history::{GAP, Position};
 use simurgh_reactor::{Key, Next};
 
 use super::delivery::Registry;
@@ -112,14 +112,24 @@ impl<N: Node> Fanout<N> {
         if let Some(listeners) = &self.listeners {
             listeners.hear(posted.broadcast());
         }
+        self.enter(registry, posted);
+    }
+
+    /// The same of what is no broadcast, but word for members who are told positions.
+    pub(crate) fn notify(&mut self, registry: &mut Registry, posted: Posted) {
+        self.enter(registry, posted);
+    }
+
+    #[inline(always)]
+    fn enter(&mut self, registry: &mut Registry, posted: Posted) {
         let found = registry.find(posted.broadcast().topic());
         let Some((id, topic)) = found.and_then(|id| Some((id, registry.topic_mut(id)?))) else {
             return self.delivered(posted.broadcast().weight());
         };
         let members = topic.len() as u32;
         let delivery = &mut topic.deliveries;
-        if let Some(position) = posted.broadcast().position() {
-            **delivery.last_kept.get_or_insert_with(|| Box::new(position)) = position;
+        if let Some(mark) = &posted.broadcast().kept {
+            delivery.is_told(mark.position, mark.is_notice && posted.broadcast().event() == GAP);
         }
         delivery.log.push(posted);
         delivery.deliveries = delivery.deliveries.saturating_add(members);
@@ -136,7 +146,7 @@ impl<N: Node> Fanout<N> {
     pub(crate) fn is_at(&mut self, registry: &mut Registry, membership: u32, position: Position) {
         let topic = registry.member(membership).map(|it| it.topic);
         if let Some(topic) = topic.and_then(|id| registry.topic_mut(id)) {
-            topic.deliveries.last_kept = Some(Box::new(position));
+            topic.deliveries.is_told(position, false);
         }
     }
 

@@ -19,6 +19,7 @@ pub(super) struct Asked {
     since: Since,
     partial: bool,
     torn: bool,
+    is_away: bool,
     /// It was told a part already.
     has_begun: bool,
     head: Place,
@@ -32,6 +33,7 @@ impl Asked {
             since: ask.since,
             partial: ask.partial,
             torn: ask.torn,
+            is_away: ask.is_away,
             has_begun: matches!(ask.by, AskedBy::Member(_)),
             head: ring.head(),
             floor: ring.floor(),
@@ -50,7 +52,8 @@ pub(super) fn missed(ring: &Ring<Kept>, ask: &Ask, config: &HistoryConfig) -> Mi
         AskedBy::Member(_) => ReplayLimits { count: usize::MAX, bytes: u64::MAX },
     };
     let replay = ring.since(ask.since, &limits);
-    let is_given = replay.gap.is_none() || ask.partial;
+    let away = ask.is_away.then_some(Reason::Unavailable);
+    let is_given = replay.gap.or(away).is_none() || ask.partial;
     let (after, entries) = match is_given {
         true => (replay.after, replay.entries),
         false => (ring.head(), ring.len()..ring.len()),
@@ -64,7 +67,7 @@ pub(super) fn missed(ring: &Ring<Kept>, ask: &Ask, config: &HistoryConfig) -> Mi
     let through = if more { through } else { ring.head() };
     let of = |it: Entry<'_, Kept>| (ring.position_of(it.place), it.value.clone());
     Missed {
-        gap: replay.gap.or(ask.torn.then_some(Reason::Lost)),
+        gap: replay.gap.or(ask.torn.then_some(Reason::Lost)).or(away),
         after: ring.position_of(after),
         through: ring.position_of(through),
         more,

@@ -7,6 +7,7 @@ use simurgh_history::{Position, Reason, Since};
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
+use super::engine::{FromEngine, NotKept, StoredAt};
 use crate::broadcast::Broadcast;
 use crate::flow::{Charge, Posted};
 use crate::id::ChannelId;
@@ -21,14 +22,21 @@ pub struct KeptAt {
 }
 
 /// What somebody does who asked for a broadcast to be kept. It runs on a shard: it is to be short.
-/// It is dropped without being called if the shard has ended.
-pub type KeptAnswer = Box<dyn FnOnce(KeptAt) + Send>;
+/// It is dropped without being called if the shard has ended. Only of what an engine keeps it is
+/// ever told that it is not kept.
+pub type KeptAnswer = Box<dyn FnOnce(Result<KeptAt, NotKept>) + Send>;
 
 /// Who hears that a broadcast is kept.
 pub(crate) enum KeptFor {
     Nobody,
-    /// A channel of another shard, which waits for the word with this number.
-    Channel(ChannelId, u32),
+    /// A channel, which waits for the word with this number; of another shard, unless an engine
+    /// keeps it.
+    Channel {
+        channel: ChannelId,
+        ticket: u32,
+        /// It has broadcast on its own topic, and hears it itself.
+        is_member: bool,
+    },
     Asker(KeptAnswer),
 }
 
@@ -36,7 +44,7 @@ impl fmt::Debug for KeptFor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nobody => f.write_str("Nobody"),
-            Self::Channel(channel, ticket) => {
+            Self::Channel { channel, ticket, .. } => {
                 f.debug_tuple("Channel").field(channel).field(ticket).finish()
             }
             Self::Asker(_) => f.write_str("Asker"),
@@ -130,6 +138,8 @@ pub struct Ask {
     pub(crate) partial: bool,
     /// Something before that is lost to it.
     pub(crate) torn: bool,
+    /// What the engine has is not known, which its home finds out.
+    pub(crate) is_away: bool,
     /// The hash of its id; 0: it has none.
     pub(crate) client: u64,
     /// The shard to which the answer goes.
@@ -214,13 +224,16 @@ pub struct HistoryTopics {
     pub next: Option<u32>,
 }
 
+/// What somebody does who has asked for a page of a topic's history. It runs on a shard.
+pub type PageAnswer = Box<dyn FnOnce(HistoryPage) + Send>;
+
 /// What somebody outside asks of the home of a topic. Answers run on a shard: they are to be short.
 /// They are dropped without being called if the shard has ended.
 pub enum Question {
     /// Part of what is kept.
-    Read(Box<str>, Range, Box<dyn FnOnce(HistoryPage) + Send>),
+    Read(Box<str>, Range, PageAnswer),
     /// All that is kept is to be forgotten; answered with the last position that was given.
-    Forget(Box<str>, Box<dyn FnOnce(Position) + Send>),
+    Forget(Box<str>, Box<dyn FnOnce(Result<Position, NotKept>) + Send>),
     /// The topics that a shard keeps, from a place on, and so many at most.
     Topics(u16, u32, usize, Box<dyn FnOnce(HistoryTopics) + Send>),
 }
@@ -255,4 +268,14 @@ pub enum HistoryMail {
     /// From there: the broadcast that a channel waits for, by the number of the word, as it is
     /// passed on to all; its weight was charged to this shard.
     Kept(ChannelId, u32, Posted),
+    /// From there: whether the broadcast is kept that a channel waits for, by the number of the
+    /// word; none: it is.
+    Confirmed(ChannelId, u32, Option<NotKept>),
+    /// From there: what members of its topic are told of its positions; its weight was charged to
+    /// this shard.
+    Notice(Posted),
+    /// For the home of the topic, to which its weight was charged: what the engine has.
+    Engine(Box<str>, FromEngine),
+    /// For the shard that has given this number: what the engine has done.
+    Stored(u64, Result<StoredAt, NotKept>),
 }

@@ -42,12 +42,12 @@ impl KeptTopics {
         let is_over = slot.topic.is_empty()
             && now_ms.saturating_sub(slot.used_ms) > limits.age_ms.saturating_mul(2);
         self.count(dropped);
-        if is_over {
+        if is_over && !self.is_foreign {
             self.forget(at);
         }
     }
 
-    fn forget(&mut self, at: usize) {
+    pub(super) fn forget(&mut self, at: usize) {
         let Some(slot) = self.slots.get_mut(at).and_then(Option::take) else { return };
         self.own_bytes = self.own_bytes.saturating_sub(own_bytes(&slot.name));
         self.forgotten.note(&slot.name, slot.topic.ring().position());
@@ -90,9 +90,10 @@ impl KeptTopics {
         self.count(dropped);
     }
 
-    /// Forgets topics until what they take, whatever they keep, is no more than this.
+    /// Forgets topics until what they take, whatever they keep, is no more than this. Those that an
+    /// engine numbers end when nobody here wants them.
     pub(crate) fn forget_over(&mut self, own_bytes_max: u64) {
-        while self.own_bytes > own_bytes_max {
+        while self.own_bytes > own_bytes_max && !self.is_foreign {
             let Some(at) = self.least_used(|_| true) else { return };
             let Some(Some(slot)) = self.slots.get_mut(at) else { return };
             let mut dropped = Dropped::default();

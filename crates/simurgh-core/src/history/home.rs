@@ -8,30 +8,20 @@ use std::sync::Arc;
 use simurgh_history::{
     Dropped, Entry, Epoch, Ids, KeptTopic, Limits, Place, Position, Reason, Ring, Since, Stored,
 };
-use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
 use super::answer::{ANSWERS_MAX, Asked, missed};
 use super::call::{
-    Ask, HistoryPage, HistoryTopic, HistoryTopics, Kept, KeptMessage, Missed, Range, What,
+    Ask, HistoryPage, HistoryTopic, HistoryTopics, Kept, KeptMessage, Missed, Range,
 };
 use super::forgotten::Forgotten;
 use super::names::Names;
 use super::rule::{HistoryConfig, HistoryRule};
+use super::value::value;
 use crate::broadcast::{Broadcast, Mark};
 
-/// Longer payloads are shared with the broadcasts that members get; of shorter ones a copy takes
-/// less memory than the broadcast around them.
-const SHARED_BYTES: usize = 1 << 10;
-/// What a kept broadcast is counted with beside its payload: its record, and its share of what the
-/// allocator adds.
-const KEPT_BYTES: usize = 96;
 /// Bytes that one page of a topic's history has at most, if it is more than one message.
 const PAGE_BYTES: u64 = 4 << 20;
-/// Names of events that are shared by what is kept, and bytes of each: longer ones are counted
-/// with their broadcasts.
-const EVENTS_MAX: usize = 256;
-const EVENT_BYTES_MAX: usize = 64;
 /// What a topic takes beside its name and what it keeps: its record, its places in the tables, and
 /// what the allocator adds.
 const TOPIC_BYTES: usize = 240;
@@ -41,7 +31,9 @@ pub(crate) struct KeptTopics {
     /// The first that matches a topic is its own.
     pub(super) rules: Vec<(Pattern, HistoryRule)>,
     /// Nobody's to guess.
-    seed: u64,
+    pub(super) seed: u64,
+    /// An engine gives the numbers: topics stay for as long as they are followed.
+    pub(crate) is_foreign: bool,
     pub(super) by_name: Names,
     pub(super) slots: Vec<Option<Box<Slot>>>,
     /// The first are used first, so that the last need not stay.
@@ -54,11 +46,11 @@ pub(crate) struct KeptTopics {
     pub(super) crowded: Place,
     /// What the topics take, whatever they keep.
     pub(super) own_bytes: u64,
-    messages: usize,
-    bytes: u64,
+    pub(super) messages: usize,
+    pub(super) bytes: u64,
     /// What is not kept any more, and was too large to be kept at all.
     dropped: Dropped,
-    too_large: u64,
+    pub(super) too_large: u64,
     /// Where the sweep goes on.
     pub(super) hand: usize,
     /// Where the search goes on for what is to be evicted.
@@ -85,6 +77,7 @@ impl KeptTopics {
         Self {
             rules,
             seed,
+            is_foreign: false,
             by_name: Names::new(seed),
             slots: Vec::new(),
             free: BinaryHeap::new(),
@@ -146,20 +139,9 @@ impl KeptTopics {
         slot.topic.ring_mut().advance(self.clock);
         let ring = slot.topic.ring();
         let position = ring.position_of(Place::new(ring.head().seq.saturating_add(1)));
-        broadcast.kept = Some(Box::new(Mark { position, sender }));
-        let event = broadcast.event.len();
-        let event = if event > EVENT_BYTES_MAX { event } else { 0 };
-        let bytes = broadcast.payload.len() + event + KEPT_BYTES;
+        broadcast.kept = Some(Box::new(Mark { position, sender, is_notice: false }));
         let broadcast = Arc::new(broadcast);
-        let what = match &broadcast.payload {
-            Payload::Json(text) if text.len() <= SHARED_BYTES => {
-                What::Json(shared(events, &broadcast.event), (**text).into())
-            }
-            Payload::Binary(data) if data.len() <= SHARED_BYTES => {
-                What::Binary(shared(events, &broadcast.event), (**data).into())
-            }
-            _ => What::Shared(Arc::clone(&broadcast)),
-        };
+        let (what, bytes) = value(events, &broadcast);
         match slot.topic.store(Kept { sender, what }, bytes, id, now_ms, &limits) {
             Stored::New(position, dropped) => {
                 self.clock = position.place;
@@ -378,21 +360,4 @@ fn page(ring: &Ring<Kept>, range: &Range) -> HistoryPage {
     };
     let first = ring.first().map(|it| ring.position_of(it.place));
     HistoryPage { gap, first, position: ring.position(), messages }
-}
-
-/// The name of an event, shared with others of the same.
-fn shared(events: &mut HashSet<Arc<str>>, event: &str) -> Arc<str> {
-    if let Some(known) = events.get(event) {
-        return Arc::clone(known);
-    }
-    // Clients may have chosen them.
-    if event.len() > EVENT_BYTES_MAX {
-        return event.into();
-    }
-    if events.len() >= EVENTS_MAX {
-        events.clear();
-    }
-    let event = Arc::<str>::from(event);
-    events.insert(Arc::clone(&event));
-    event
 }

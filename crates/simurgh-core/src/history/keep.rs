@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use simurgh_history::Position;
+
 use crate::broadcast::Broadcast;
 use crate::core::Core;
 use crate::flow::Posted;
@@ -34,17 +36,24 @@ impl<N: Node> Core<N> {
         let home = home(broadcast.topic(), self.node.shards());
         let member = self.registry.member(speaker.id.membership);
         let is_live = member.is_some_and(|it| it.generation == speaker.id.generation);
-        let waits = is_live && home != usize::from(self.shard);
+        let (is_home, is_abroad) = (home == usize::from(self.shard), self.keeps_abroad());
+        let waits = is_live && (!is_home || is_abroad);
         let mut kept_for = KeptFor::Nobody;
         if waits && let Some(history) = &mut self.history {
             let ticket = history.barriers.next_ticket();
             self.raise(out, speaker, ticket);
-            kept_for = KeptFor::Channel(speaker.id, ticket);
+            let is_member = *broadcast.topic == *speaker.topic;
+            kept_for = KeptFor::Channel { channel: speaker.id, ticket, is_member };
         }
         let sender = if broadcast.except.is_some() { speaker.client } else { 0 };
         let keep = Keep { broadcast, charge, sender, id: None, kept_for };
-        match home == usize::from(self.shard) {
-            true => self.store(out, keep),
+        match is_home {
+            true => {
+                if is_abroad {
+                    self.node.charge(home, weight);
+                }
+                self.store(out, keep);
+            }
             false => {
                 let mail = Mail::History(HistoryMail::Keep(Box::new(keep)));
                 self.node.post_weighed(home, weight, mail);
@@ -78,12 +87,17 @@ impl<N: Node> Core<N> {
             return;
         }
         let intercepts = it.is(THROUGH);
-        let last = self.registry.topic(it.topic).and_then(|it| it.deliveries.last_kept.as_deref());
+        let topic = self.registry.topic(it.topic).and_then(|it| it.deliveries.told.as_deref());
+        let (last, gap) = (topic.map(|it| it.last), topic.and_then(|it| it.gap));
         let Some(history) = &mut self.history else { return };
-        let gap = history.departures.gap(speaker.id.membership);
+        let own = history.departures.gap(speaker.id.membership);
+        // Of its own, told as it joined, and that of all, the later.
+        let is_later =
+            |own: &Position| gap.is_none_or(|gap| gap.epoch == own.epoch && gap.place <= own.place);
+        let gap = own.filter(is_later).or(gap);
         let seen = history.departures.leaves(speaker.id.membership);
         let told = history.replays.told(speaker.id);
-        let position = if intercepts { seen } else { told.or(last.copied()) };
+        let position = if intercepts { seen } else { told.or(last) };
         if let Some(position) = position {
             let (tick, how) = (out.now().tick, Left { intercepts, gap });
             history.departures.note(speaker.conn, &speaker.topic, position, tick, how);
@@ -93,6 +107,9 @@ impl<N: Node> Core<N> {
     /// Keeps a broadcast of a topic that this shard is the home of, and passes it on.
     pub(super) fn store(&mut self, out: &impl Sockets, keep: Keep) {
         let Some(history) = &mut self.history else { return };
+        if history.abroad.is_some() {
+            return self.store_abroad(out, keep);
+        }
         let Keep { broadcast, charge, sender, id, kept_for } = keep;
         let now_ms = self.node.unix_ms(out.now().ns);
         let (position, broadcast) = history.kept.store(broadcast, id.as_deref(), sender, now_ms);
@@ -103,11 +120,11 @@ impl<N: Node> Core<N> {
         }
         self.keep_within_bounds();
         let apart = match kept_for {
-            KeptFor::Channel(channel, _) => Some(usize::from(channel.shard)),
+            KeptFor::Channel { channel, .. } => Some(usize::from(channel.shard)),
             KeptFor::Nobody | KeptFor::Asker(_) => None,
         };
         if let Some(broadcast) = broadcast {
-            if let KeptFor::Channel(channel, ticket) = kept_for {
+            if let KeptFor::Channel { channel, ticket, .. } = kept_for {
                 let posted = Posted::new(Arc::clone(&broadcast), charge.clone());
                 let mail = Mail::History(HistoryMail::Kept(channel, ticket, posted));
                 self.node.post_weighed(usize::from(channel.shard), broadcast.weight(), mail);
@@ -115,7 +132,7 @@ impl<N: Node> Core<N> {
             self.fanout.spread(&mut self.registry, broadcast, charge, apart);
         }
         if let KeptFor::Asker(answer) = kept_for {
-            self.application.ask(|| answer(KeptAt { position, is_duplicate }));
+            self.application.ask(|| answer(Ok(KeptAt { position, is_duplicate })));
         }
     }
 }

@@ -32,7 +32,9 @@ impl<N: Node> Core<N> {
     pub(crate) fn tell_missed(&mut self, out: &mut impl Sockets, membership: u32, opted: &Opted) {
         let Opted { client, new, partial, missed, own } = opted;
         let Some(speaker) = self.speaker(out, membership) else { return };
-        let key = new.as_ref().map(|id| self.own_key(&speaker.topic, id.as_deref(), missed.after));
+        // Where nothing is known of a topic, there is no first join to be proved later.
+        let first = new.as_ref().filter(|_| missed.gap != Some(Reason::Unavailable));
+        let key = first.map(|id| self.own_key(&speaker.topic, id.as_deref(), missed.after));
         self.metrics.count_resume(missed.gap);
         let mut payload = Vec::new();
         let count = missed.count.saturating_sub(*own);
@@ -170,7 +172,7 @@ impl<N: Node> Core<N> {
             }
             let payload = it.what.payload().into_owned();
             let mut broadcast = Broadcast::new(&*speaker.topic, it.what.event(), payload);
-            let mark = Mark { position: *position, sender: it.sender };
+            let mark = Mark { position: *position, sender: it.sender, is_notice: false };
             broadcast.kept = Some(Box::new(mark));
             match client != 0 && it.sender == client {
                 true => self.pass_over(out, membership, &broadcast),

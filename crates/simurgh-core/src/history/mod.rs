@@ -3,18 +3,27 @@
 //! The history of a topic is kept by one shard, its home, which gives the numbers. A broadcast on
 //! such a topic goes there by mail, is kept, and is passed on from there to all shards, so that all
 //! members hear the same order. What its channel does behind it waits until it is back.
+//!
+//! In a cluster it is an engine that keeps the broadcasts of all nodes, and numbers them: the home
+//! asks it to ([`outbound`]), hears what it has in order, its own included, and passes that on
+//! ([`inbound`]). Who comes back to a topic that is not known yet waits ([`waiting`]).
 
+pub(crate) mod abroad;
 mod answer;
 mod bounds;
 pub(crate) mod call;
 pub(crate) mod departures;
+pub(crate) mod engine;
+mod foreign;
 mod forget;
 mod forgotten;
 pub(crate) mod home;
+mod inbound;
 mod keep;
 pub(crate) mod keys;
 mod missed;
 mod names;
+mod outbound;
 mod own;
 mod read;
 mod replay;
@@ -22,9 +31,13 @@ pub(crate) mod replays;
 pub(crate) mod rule;
 pub(crate) mod save;
 pub(crate) mod show;
+mod stores;
+mod value;
 mod wait;
+mod waiting;
 
 use self::call::HistoryMail;
+use self::engine::NotKept;
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
@@ -37,19 +50,27 @@ use crate::sockets::Sockets;
 
 /// What a message is answered of which it is not known whether what it broadcast is kept.
 const UNCONFIRMED: &str = r#"{"reason":"unconfirmed"}"#;
+/// And one of which it is known that it is not.
+const NOT_STORED: &str = r#"{"reason":"not stored"}"#;
 
 impl<N: Node> Core<N> {
     /// Something about the history of a topic.
     pub(crate) fn history_came(&mut self, out: &mut impl Sockets, mail: HistoryMail) {
         match mail {
-            HistoryMail::Ask(ask) => self.answer_missed(out, &ask),
+            HistoryMail::Ask(ask) => match self.keeps_abroad() {
+                false => self.answer_missed(out, &ask),
+                true => self.ask_abroad(out, ask),
+            },
             HistoryMail::Evict => self.evict(),
             HistoryMail::Question(question) => self.answer(out, question),
             // The session's to hear.
             HistoryMail::Missed(..) => {}
             HistoryMail::Portion(channel, missed) => self.heard_portion(out, channel, &missed),
             HistoryMail::Keep(keep) => {
-                self.node.done(usize::from(self.shard), keep.broadcast.weight());
+                // What an engine keeps counts until it has answered.
+                if !self.keeps_abroad() {
+                    self.node.done(usize::from(self.shard), keep.broadcast.weight());
+                }
                 self.store(out, *keep);
             }
             HistoryMail::Kept(channel, ticket, posted) => {
@@ -60,6 +81,18 @@ impl<N: Node> Core<N> {
                     self.go_on(out, channel, barrier);
                 }
             }
+            HistoryMail::Confirmed(channel, ticket, why) => {
+                let history = self.history.as_mut();
+                let barrier = history.and_then(|it| it.barriers.lower(channel, ticket));
+                match (barrier, why) {
+                    (Some(barrier), None) => self.go_on(out, channel, barrier),
+                    (Some(barrier), Some(why)) => self.is_not_kept(out, channel, barrier, &why),
+                    (None, _) => {}
+                }
+            }
+            HistoryMail::Notice(posted) => self.fanout.notify(&mut self.registry, posted),
+            HistoryMail::Engine(topic, what) => self.engine_said(out, &topic, what),
+            HistoryMail::Stored(number, outcome) => self.is_stored(out, number, outcome),
         }
     }
 
@@ -74,16 +107,37 @@ impl<N: Node> Core<N> {
                 continue;
             }
             let barrier = self.history.as_mut().and_then(|it| it.barriers.take(channel));
-            let Some(mut barrier) = barrier else { continue };
-            self.metrics.errors_unconfirmed.add(1);
-            let (message, lost) = barrier.fail();
-            self.application.drop_guarded(lost);
-            if let (Some(message), Some(membership)) = (message, self.live(channel)) {
-                let reply = Reply::error(Payload::from_json(UNCONFIRMED));
-                self.reply_to(out, membership, Some(message.as_ref()), reply);
-            }
-            self.go_on(out, channel, barrier);
+            let Some(barrier) = barrier else { continue };
+            self.is_not_kept(out, channel, barrier, &NotKept::Unconfirmed);
         }
+    }
+
+    /// What a channel has broadcast is not kept, or may not be: who waits for an answer is told so,
+    /// and what else the callback did behind it does not take place.
+    fn is_not_kept(
+        &mut self,
+        out: &mut impl Sockets,
+        channel: ChannelId,
+        mut barrier: Barrier,
+        why: &NotKept,
+    ) {
+        let response = match why {
+            NotKept::Unconfirmed => {
+                self.metrics.errors_unconfirmed.add(1);
+                UNCONFIRMED
+            }
+            NotKept::Refused(_) | NotKept::Full => {
+                self.metrics.errors_not_stored.add(1);
+                NOT_STORED
+            }
+        };
+        let (message, lost) = barrier.fail();
+        self.application.drop_guarded(lost);
+        if let (Some(message), Some(membership)) = (message, self.live(channel)) {
+            let reply = Reply::error(Payload::from_json(response));
+            self.reply_to(out, membership, Some(message.as_ref()), reply);
+        }
+        self.go_on(out, channel, barrier);
     }
 
     /// Carries out what has waited, up to the next broadcast that is waited for.

@@ -45,8 +45,12 @@ impl<N: Node> Core<N> {
     }
 
     /// Asks for the next parts of what members have missed whose sockets have taken most of the
-    /// last.
+    /// last; and tends those who wait for what an engine keeps.
     pub(crate) fn go_on_replaying(&mut self, out: &mut impl Sockets) -> Next {
+        if self.history.is_none() {
+            return Next::Idle;
+        }
+        let tended = self.tend_abroad(out);
         let Some(history) = &self.history else { return Next::Idle };
         let looked_at = history.replays.queue.len().min(LOOKED_AT_MAX);
         let few = self.node.config().history.portion.bytes / 2;
@@ -64,7 +68,8 @@ impl<N: Node> Core<N> {
             }
         }
         let left = self.history.as_ref().is_some_and(|it| !it.replays.queue.is_empty());
-        if left { Next::After(LOOK) } else { Next::Idle }
+        let next = if left { Next::After(LOOK) } else { Next::Idle };
+        next.sooner(tended, out.now())
     }
 
     fn ask_portion(&mut self, channel: ChannelId) {
@@ -78,7 +83,8 @@ impl<N: Node> Core<N> {
         let (since, partial) = (Since::After(replay.through), replay.partial);
         let home = home(&topic, self.node.shards());
         let (shard, by) = (self.shard, AskedBy::Member(channel));
-        let ask = Ask { topic, since, partial, torn: false, client: 0, shard, by };
+        let (torn, is_away) = (false, false);
+        let ask = Ask { topic, since, partial, torn, is_away, client: 0, shard, by };
         // By mail also to this shard: others have their turn.
         self.node.post(home, Mail::History(HistoryMail::Ask(Box::new(ask))));
     }

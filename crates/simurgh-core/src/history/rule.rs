@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use simurgh_history::ReplayLimits;
 
+use super::engine::Wants;
+
 /// How much of a topic's broadcasts is kept, for clients that come back to get what they missed.
 /// Whatever is exceeded first ends the life of the oldest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +18,15 @@ pub struct HistoryRule {
     pub age: Duration,
     /// Whether a client is given only what is later than its first join.
     pub only_own: bool,
+}
+
+impl HistoryRule {
+    /// What an engine is asked for.
+    pub(crate) fn wants(&self) -> Wants {
+        let count = self.count.try_into().unwrap_or(u32::MAX);
+        let age_ms = self.age.as_millis().try_into().unwrap_or(u64::MAX);
+        Wants { count, bytes: self.bytes, age_ms }
+    }
 }
 
 impl Default for HistoryRule {

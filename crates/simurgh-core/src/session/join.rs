@@ -186,12 +186,14 @@ impl<N: Node> Core<N> {
             since,
             partial: self.wants_part(joining.topic, resume),
             torn,
+            is_away: false,
             client,
             shard: self.shard,
             by: AskedBy::Join(key, ticket),
         };
         let home = home(joining.topic, self.node.shards());
-        if home == usize::from(self.shard) {
+        // What an engine numbers comes to this shard by mail, and so does the answer, in order.
+        if home == usize::from(self.shard) && !self.keeps_abroad() {
             let partial = ask.partial;
             let opted = |(missed, own)| Opted { client, new, partial, missed, own };
             let opted = self.missed(out, &ask).map(opted);

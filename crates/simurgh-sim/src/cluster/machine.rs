@@ -279,7 +279,7 @@ impl Machine {
                 self.disconnect(it.topic(), None, time);
             }
             ToCluster::Broadcast(broadcast) => self.publish(&broadcast, time),
-            ToCluster::TopicBegins(topic, shard) => {
+            ToCluster::TopicBegins(topic, shard, _) => {
                 self.node.topic_begins(&topic, shard, None, time);
             }
             ToCluster::TopicEnds(topic, shard) => {
@@ -296,6 +296,9 @@ impl Machine {
                 account.note(|| format!("start {start} says of presences of {topic}: {what:?}"));
                 drop(account);
                 self.node.presence(&topic, what, time, &mut self.reached);
+            }
+            ToCluster::Store(_) | ToCluster::Follow(..) | ToCluster::Forget(..) => {
+                unreachable!("no channel of this world has a history")
             }
         }
     }

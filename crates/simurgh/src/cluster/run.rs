@@ -11,7 +11,7 @@ use simurgh_cluster::{
     Adapter, Answer, CallNumber, Cluster, DisconnectNumber, Item, ItemPayload, NodeId, Notice,
     Outcome, PeerEvent, Time,
 };
-use simurgh_core::{Broadcast, Node, ToCluster};
+use simurgh_core::{Broadcast, FromEngine, Node, NotKept, ToCluster};
 use simurgh_proto::message::events;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -212,14 +212,24 @@ impl Thread {
                 self.disconnect(it.topic(), None, time);
             }
             ToCluster::Broadcast(broadcast) => self.publish(&broadcast, None, time),
-            ToCluster::TopicBegins(topic, shard) => {
+            ToCluster::TopicBegins(topic, shard, _) => {
                 self.node.topic_begins(&topic, shard, None, time);
             }
             ToCluster::TopicEnds(topic, shard) => self.node.topic_ends(&topic, shard, time),
             ToCluster::Presence(topic, what) => {
                 self.node.presence(&topic, what, time, &mut self.shard);
             }
+            // A server with kept topics does not start in a cluster yet: nothing comes here.
+            ToCluster::Store(store) => self.refuse(store.number),
+            ToCluster::Forget(_, number) => self.refuse(number),
+            ToCluster::Follow(topic, _) => self.shard.hub.post_kept(&topic, FromEngine::Unknown),
         }
+    }
+
+    /// Tells a shard that no engine keeps what it wants kept.
+    fn refuse(&self, number: u64) {
+        let why = NotKept::Refused("this server's cluster keeps no history".into());
+        self.shard.hub.post_stored(number, Err(why));
     }
 
     /// Has other nodes hear a broadcast, or one of them.

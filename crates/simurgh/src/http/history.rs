@@ -236,7 +236,7 @@ fn refused(error: HistoryError) -> Response {
     let said = Json(json!({"error": error.to_string()}));
     match error {
         HistoryError::NoHistory => (StatusCode::NOT_FOUND, said).into_response(),
-        HistoryError::Ended => {
+        HistoryError::NotConfirmed | HistoryError::Ended => {
             let later = [(header::RETRY_AFTER, "1")];
             (StatusCode::SERVICE_UNAVAILABLE, later, said).into_response()
         }

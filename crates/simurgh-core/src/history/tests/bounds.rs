@@ -13,6 +13,7 @@ fn asked(kept: &mut KeptTopics, topic: &str, since: Position, now_ms: u64) -> Op
         since: Since::After(since),
         partial: true,
         torn: false,
+        is_away: false,
         shard: 0,
         client: 0,
         by: AskedBy::Join(Key { slot: 0, generation: 0 }, 0),

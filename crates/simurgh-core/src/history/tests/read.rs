@@ -106,6 +106,7 @@ fn what_is_purged_is_gone_from_memory() {
         since,
         partial: true,
         torn: false,
+        is_away: false,
         client: 0,
         shard: 0,
         by: AskedBy::Join(Key { slot: 0, generation: 0 }, 0),
@@ -168,7 +169,7 @@ fn the_home_answers_and_who_asks_for_an_end_is_told_nothing() {
         node.ask_history(Question::Read(topic.as_str().into(), ALL, Box::new(told)));
         node.ask_history(Question::Forget(
             topic.as_str().into(),
-            Box::new(move |position| forgot(position.place.seq.to_string())),
+            Box::new(move |position| forgot(position.unwrap().place.seq.to_string())),
         ));
         node.ask_history(Question::Topics(
             shard,
@@ -186,7 +187,7 @@ fn the_home_answers_and_who_asks_for_an_end_is_told_nothing() {
         it.stage.node.told().ended.push(usize::from(shard));
         let alive = Arc::new(());
         let gone = Arc::downgrade(&alive);
-        let never = move |_: Position| drop(alive);
+        let never = move |_: Result<Position, NotKept>| drop(alive);
         node.ask_history(Question::Forget(topic.as_str().into(), Box::new(never)));
         assert!(gone.upgrade().is_none(), "the question is dropped");
         it.stage.node.told().ended.clear();

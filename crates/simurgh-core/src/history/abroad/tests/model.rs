@@ -1,0 +1,578 @@
+//! Random publishes, joins, drops and resumes on two nodes, words of the engine that come late, and
+//! words that something is missing: what each client hears, on whichever node, is the stored order
+//! without a hole, or it was told of a gap before anything newer.
+
+use std::collections::{BTreeMap, HashMap};
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use simurgh_history::{Place, ReplayLimits};
+
+use super::*;
+
+/// What happens; numbers choose among what there is.
+#[derive(Debug, Clone)]
+enum Step {
+    /// A client says something, to all or to all others.
+    Says(usize, bool),
+    /// The engine keeps the oldest that it was asked to, in the envelope of the one before it or
+    /// not; and answers before it is heard, behind that, or never.
+    Keeps(bool, u8),
+    /// Somebody elsewhere has something kept.
+    Elsewhere(bool),
+    /// The node hears the next.
+    Hears(usize),
+    Unknown,
+    Known,
+    /// It is told anew what there is, of which so many are missing.
+    BeginsAnew(usize),
+    /// The next are lost to it.
+    Loses(usize),
+    Purges,
+    /// The engine has another life, if this is 0.
+    OtherEpoch(u8),
+    Ends,
+    /// As somebody who has heard nothing, if the second is 0.
+    Joins(usize, u8),
+    Leaves(usize),
+    Drops(usize),
+    /// Milliseconds.
+    Passes(u64),
+    /// Only one shard has its turn.
+    Turn(bool),
+    FansOut,
+    Settles,
+}
+
+/// Steps, and on which node.
+fn steps() -> impl Strategy<Value = Vec<(usize, Step)>> {
+    prop::collection::vec((0..2usize, step()), 1..160)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0..4usize, any::<bool>()).prop_map(|(who, all)| Step::Says(who, all)),
+        10 => (any::<bool>(), 0..8u8).prop_map(|(joined, how)| Step::Keeps(joined, how)),
+        12 => any::<bool>().prop_map(Step::Elsewhere),
+        16 => (1..4usize).prop_map(Step::Hears),
+        1 => Just(Step::Unknown),
+        2 => Just(Step::Known),
+        1 => (0..4usize).prop_map(Step::BeginsAnew),
+        1 => (1..3usize).prop_map(Step::Loses),
+        1 => Just(Step::Purges),
+        1 => (0..4u8).prop_map(Step::OtherEpoch),
+        1 => Just(Step::Ends),
+        14 => (0..4usize, 0..10u8).prop_map(|(who, fresh)| Step::Joins(who, fresh)),
+        2 => (0..4usize).prop_map(Step::Leaves),
+        8 => (0..4usize).prop_map(Step::Drops),
+        2 => (1..3_000u64).prop_map(Step::Passes),
+        6 => any::<bool>().prop_map(Step::Turn),
+        4 => Just(Step::FansOut),
+        8 => Just(Step::Settles),
+    ]
+}
+
+/// A client: what it has heard up to, and what it makes of what it hears.
+#[derive(Default)]
+struct Client {
+    key: Option<Key>,
+    /// On which node.
+    on: usize,
+    is_joined: bool,
+    /// It is told positions.
+    is_opted_in: bool,
+    position: Option<Position>,
+    /// Its id, or nothing.
+    id: Option<&'static str>,
+    wire: Option<Wire>,
+    /// Where the last stands that it has heard without being told that.
+    last: Option<Position>,
+}
+
+/// What is stored, of all epochs.
+#[derive(Default)]
+struct Stored {
+    /// By the number that a broadcast bears: its epoch, its place in that, and who has said it to
+    /// others alone.
+    by_n: HashMap<u64, (Position, Option<usize>)>,
+}
+
+impl Stored {
+    /// Those that a client must have heard between two places.
+    fn between(&self, client: usize, from: Position, to: Place) -> Vec<u64> {
+        let is_missed = |(position, but): &(Position, Option<usize>)| {
+            position.epoch == from.epoch
+                && position.place > from.place
+                && position.place < to
+                && *but != Some(client)
+        };
+        let missed = self.by_n.iter().filter(|(_, it)| is_missed(it));
+        missed.map(|(n, _)| *n).collect()
+    }
+}
+
+/// A node, and what the engine has said there.
+struct Side {
+    it: Node,
+    /// How much of the log it was told.
+    told: usize,
+    has_begun: bool,
+    /// Answers that the engine owes.
+    owed: Vec<(u64, StoredAt)>,
+}
+
+struct World {
+    sides: Vec<Side>,
+    /// The node that the step in hand is about.
+    at: usize,
+    engine: Engine,
+    topic: String,
+    clients: Vec<Client>,
+    stored: Stored,
+    /// Who has said what: the client, if others alone are to hear it.
+    said: HashMap<u64, Option<usize>>,
+    next: u64,
+    log_of: Vec<String>,
+}
+
+impl World {
+    fn new(is_here: bool, portion: usize) -> Self {
+        let mut config = Config { idle_timeout: None, ..Config::default() };
+        config.history.portion = ReplayLimits { count: portion, bytes: 64 << 10 };
+        let rule = HistoryRule { count: 6, ..HistoryRule::default() };
+        let side = |number| {
+            let it = Node { number, ..Node::on(config.clone(), talking(), rule) };
+            Side { it, told: 0, has_begun: false, owed: Vec::new() }
+        };
+        let sides = vec![side(0), side(1)];
+        let topic = if is_here { sides[0].it.here.clone() } else { sides[0].it.there.clone() };
+        let of = |id, wire| Client { id, wire: Some(wire), ..Client::default() };
+        let clients = vec![
+            of(Some("ann's tab"), Wire::V2),
+            of(None, Wire::V2),
+            of(Some("bob's tab"), Wire::V1),
+            of(None, Wire::V1),
+        ];
+        Self {
+            sides,
+            at: 0,
+            engine: Engine::new(),
+            topic,
+            clients,
+            stored: Stored::default(),
+            said: HashMap::new(),
+            next: 0,
+            log_of: Vec::new(),
+        }
+    }
+
+    fn note(&mut self, text: impl Into<String>) {
+        self.log_of.push(text.into());
+    }
+
+    /// What is stored last, by what it bears.
+    fn is_stored(&mut self) {
+        let at = self.engine.log.len() - 1;
+        let position = self.engine.position(at);
+        let Some((_, payload)) = &self.engine.log[at].what else { return };
+        let value: serde_json::Value = serde_json::from_str(payload.json().unwrap()).unwrap();
+        let n = value["n"].as_u64().unwrap();
+        let but = self.said.get(&n).copied().flatten();
+        self.stored.by_n.insert(n, (position, but));
+    }
+
+    fn side(&mut self) -> &mut Side {
+        &mut self.sides[self.at]
+    }
+
+    fn does(&mut self, on: usize, step: &Step) {
+        self.note(format!("{on} {step:?}"));
+        self.at = on;
+        let topic = self.topic.clone();
+        match *step {
+            Step::Says(who, is_for_all) => self.says(who, is_for_all),
+            Step::Keeps(is_joined, how) => self.keeps(is_joined, how),
+            Step::Elsewhere(is_joined) => {
+                self.next += 1;
+                let is_joined = is_joined && !self.is_cut();
+                self.engine.hears(&topic, self.next, is_joined);
+                self.is_stored();
+            }
+            Step::Hears(count) => (0..count).for_each(|_| self.hears_next()),
+            Step::Unknown => self.tells(FromEngine::Unknown),
+            Step::Known => {
+                // It is known again when all that was missed has come.
+                if self.side().has_begun {
+                    while self.side().told < self.engine.log.len() {
+                        self.hears_next();
+                    }
+                    self.tells(FromEngine::Known);
+                }
+            }
+            Step::BeginsAnew(lost) => self.begins(lost),
+            Step::Loses(count) => self.loses(count),
+            Step::Purges => self.engine.purges(&topic, None),
+            Step::OtherEpoch(1..) => {}
+            Step::OtherEpoch(0) => self.lives_anew(),
+            Step::Ends => {
+                if self.clients.iter().all(|it| it.key.is_none() || it.on != on) {
+                    self.side().has_begun = false;
+                    self.tells(FromEngine::Ended);
+                }
+            }
+            Step::Joins(who, fresh) => self.joins(who, fresh == 0),
+            Step::Leaves(who) => {
+                if let Some(key) = self.free(who).filter(|_| self.clients[who].is_joined) {
+                    self.node_of(who).says(key, &topic, "phx_leave", "{}");
+                    self.clients[who].is_joined = false;
+                }
+            }
+            Step::Drops(who) => {
+                self.listens(who);
+                if let Some(key) = self.clients[who].key.take() {
+                    self.node_of(who).stage.goes(key);
+                    (self.clients[who].is_joined, self.clients[who].last) = (false, None);
+                }
+            }
+            Step::Passes(_) | Step::Turn(_) | Step::FansOut | Step::Settles => self.takes(step),
+        }
+        for on in 0..self.sides.len() {
+            self.at = on;
+            self.serves();
+        }
+        (0..self.clients.len()).for_each(|who| self.listens(who));
+    }
+
+    /// A turn of a node, or some of it.
+    fn takes(&mut self, step: &Step) {
+        match *step {
+            Step::Passes(ms) => {
+                for side in &mut self.sides {
+                    side.it.passes(Duration::from_millis(ms));
+                }
+                self.engine.now_ms += ms;
+            }
+            Step::Turn(true) => self.side().it.stage.takes_mail(),
+            Step::Turn(false) => {
+                let it = &mut self.side().it;
+                let mail = std::mem::take(&mut it.stage.node.told().mail[1]);
+                mail.into_iter().for_each(|mail| it.other.mail(&mut it.out, mail));
+            }
+            Step::FansOut => drop(self.side().it.stage.fans_out()),
+            _ => self.side().it.settles(),
+        }
+    }
+
+    /// The engine has lost what it had, which all nodes hear at once.
+    fn lives_anew(&mut self) {
+        self.engine.epoch += 1;
+        self.engine.log.clear();
+        for on in 0..self.sides.len() {
+            self.at = on;
+            self.side().told = 0;
+            if self.side().has_begun {
+                self.begins(0);
+            }
+        }
+    }
+
+    /// The node of a client.
+    fn node_of(&mut self, who: usize) -> &mut Node {
+        &mut self.sides[self.clients[who].on].it
+    }
+
+    /// Whether a node was told all of the last envelope: nothing more comes into it.
+    fn is_cut(&self) -> bool {
+        self.sides.iter().any(|it| it.told == self.engine.log.len())
+    }
+
+    fn tells(&mut self, what: FromEngine) {
+        let topic = self.topic.clone();
+        self.side().it.stage.node.post_kept(&topic, what);
+    }
+
+    /// The topic is followed when that is asked for.
+    fn serves(&mut self) {
+        let side = self.side();
+        side.it.looks();
+        let is_wanted = !std::mem::take(&mut side.it.follows).is_empty();
+        if is_wanted && !side.has_begun {
+            self.begins(0);
+        }
+    }
+
+    fn says(&mut self, who: usize, is_for_all: bool) {
+        let Some(key) = self.free(who).filter(|_| self.clients[who].is_joined) else { return };
+        self.next += 1;
+        let n = self.next;
+        self.said.insert(n, (!is_for_all).then_some(who));
+        let event = if is_for_all { "bcast" } else { "bcast_from" };
+        let topic = self.topic.clone();
+        self.node_of(who).says(key, &topic, event, &format!(r#"{{"n":{n}}}"#));
+    }
+
+    fn keeps(&mut self, is_joined: bool, how: u8) {
+        let (is_joined, on) = (is_joined && !self.is_cut(), self.at);
+        let Self { sides, engine, .. } = self;
+        let Side { it, owed, .. } = &mut sides[on];
+        let answers = |number, outcome| it.stage.node.post_stored(number, outcome);
+        if let Some((number, at)) = (how > 5).then(|| owed.pop()).flatten() {
+            return answers(number, Ok(at));
+        }
+        let Some(store) = it.stores.pop_front() else { return };
+        let number = store.number;
+        if how == 0 {
+            return answers(number, Err(NotKept::Full));
+        }
+        let at = engine.keeps(on, store, is_joined);
+        match how {
+            1 => answers(number, Err(NotKept::Unconfirmed)),
+            2 => answers(number, Ok(at)),
+            3 => {}
+            _ => owed.push((number, at)),
+        }
+        self.is_stored();
+    }
+
+    fn hears_next(&mut self) {
+        let (on, told) = (self.at, self.side().told);
+        if self.side().has_begun && told < self.engine.log.len() {
+            self.side().told += 1;
+            self.tells(self.engine.told(on, told));
+        }
+    }
+
+    /// It is told what there is, but for some of what it has not heard of yet.
+    fn begins(&mut self, lost: usize) {
+        let (end, told, on) = (self.engine.log.len(), self.side().told, self.at);
+        let lost = (told + lost).min(end);
+        let floor = match lost > told {
+            true => self.engine.log[lost - 1].seq,
+            false => 0,
+        };
+        let begun = self.engine.begun(on, &self.topic, floor);
+        let side = self.side();
+        (side.told, side.has_begun) = (end, true);
+        self.tells(begun);
+    }
+
+    fn loses(&mut self, count: usize) {
+        let told = self.side().told;
+        let last = (told + count).min(self.engine.log.len());
+        if !self.side().has_begun || last == told {
+            return;
+        }
+        let through = self.engine.log[last - 1].seq;
+        let behind = self.engine.log.iter().position(|it| it.seq > through);
+        self.side().told = behind.unwrap_or(self.engine.log.len());
+        self.tells(FromEngine::Gap { through });
+    }
+
+    /// A client that may speak.
+    fn free(&self, who: usize) -> Option<Key> {
+        let client = &self.clients[who];
+        let (key, out) = (client.key?, &self.sides[client.on].it.stage.out);
+        let is_open = out.find(key).is_some_and(|it| it.socket.is_open());
+        (is_open && !out.is_held(key)).then_some(key)
+    }
+
+    fn joins(&mut self, who: usize, is_fresh: bool) {
+        self.listens(who);
+        if self.clients[who].key.is_none() {
+            let wire = self.clients[who].wire.unwrap();
+            self.clients[who].on = self.at;
+            self.clients[who].key = Some(self.side().it.opens(wire));
+        }
+        let Some(key) = self.free(who) else { return };
+        let client = &mut self.clients[who];
+        // Over V1 a client does not know whose word it hears that joins twice on a connection.
+        if client.is_joined {
+            return;
+        }
+        // The last, without an id, does not opt in.
+        client.is_opted_in = who != 3;
+        if is_fresh {
+            client.position = None;
+        }
+        let since = client.position.map_or("null".to_owned(), |it| format!("\"{it}\""));
+        let id = client.id.map_or(String::new(), |id| format!(r#""id":"{id}","#));
+        let params = match client.is_opted_in {
+            true => format!(r#"{{"simurgh":{{{id}"since":{since}}}}}"#),
+            false => "{}".to_owned(),
+        };
+        client.is_joined = true;
+        let topic = self.topic.clone();
+        self.node_of(who).says(key, &topic, "phx_join", &params);
+    }
+
+    /// What a client makes of what it hears.
+    fn listens(&mut self, who: usize) {
+        let Some(key) = self.clients[who].key else { return };
+        for text in self.node_of(who).hears(key) {
+            self.note(format!("{who} hears {text}"));
+            if text.starts_with("close") {
+                continue;
+            }
+            let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let field = |at: usize, name: &str| match &value {
+                serde_json::Value::Array(fields) => fields[at].clone(),
+                object => object[name].clone(),
+            };
+            let (event, payload) = (field(3, "event"), field(4, "payload"));
+            let place = field(1, "ref").as_str().and_then(Position::parse);
+            let event = event.as_str().unwrap().to_owned();
+            match place {
+                Some(position) => self.is_at(who, position, &event, &payload),
+                None => self.hears_plain(who, &event, &payload),
+            }
+        }
+    }
+
+    fn is_at(&mut self, who: usize, at: Position, event: &str, payload: &serde_json::Value) {
+        let client = &self.clients[who];
+        assert!(client.is_opted_in, "{}", self.story());
+        let before = client.position;
+        if event == "news" {
+            let n = payload["n"].as_u64().unwrap();
+            assert_eq!(self.stored.by_n.get(&n).map(|it| it.0), Some(at), "{}", self.story());
+        }
+        // What it was told of a gap it has to make the best of.
+        let has_gap = payload.get("recovered") == Some(&serde_json::Value::Bool(false));
+        let nowhere = Epoch::from_seed(crate::Node::id(&*self.sides[0].it.stage.node));
+        let start = Position { epoch: at.epoch, place: Place::ZERO };
+        if let Some(before) = before.filter(|_| !has_gap) {
+            // It stood nowhere, and nothing was said before this.
+            let is_first = before.epoch == nowhere && event == "simurgh:at";
+            let before = if is_first { start } else { before };
+            assert_eq!(before.epoch, at.epoch, "{}", self.story());
+            let is_word = event == "simurgh:resumed";
+            let is_same = is_word && at.place == before.place;
+            // Two nodes say at two times how far a topic with nothing in it reaches.
+            let is_of_nothing = is_word && before.place.item == Place::ITEM_MAX;
+            let is_later = at.place > before.place || is_same || is_of_nothing;
+            assert!(is_later, "{who} hears twice, or goes back: {}", self.story());
+            let missed = self.stored.between(who, before, at.place);
+            assert!(missed.is_empty(), "{who} has missed {missed:?} at {at}: {}", self.story());
+        }
+        self.clients[who].position = Some(at);
+    }
+
+    fn hears_plain(&mut self, who: usize, event: &str, payload: &serde_json::Value) {
+        assert!(!event.starts_with("simurgh:"), "{}", self.story());
+        if event != "news" {
+            return;
+        }
+        assert!(!self.clients[who].is_opted_in, "{}", self.story());
+        let n = payload["n"].as_u64().unwrap();
+        let (position, _) = self.stored.by_n[&n];
+        let before = self.clients[who].last.replace(position);
+        let is_older = |it: &Position| it.epoch == position.epoch && it.place >= position.place;
+        assert!(!before.is_some_and(|it| is_older(&it)), "{}", self.story());
+    }
+
+    /// All comes that is on its way, and everybody is up to date.
+    fn ends(&mut self) {
+        self.note("the end");
+        for on in [0, 1].repeat(4) {
+            self.at = on;
+            while !self.side().it.stores.is_empty() {
+                self.keeps(false, 4);
+            }
+            for (number, at) in std::mem::take(&mut self.side().owed) {
+                self.side().it.stage.node.post_stored(number, Ok(at));
+            }
+            if !self.side().has_begun {
+                self.begins(0);
+            }
+            self.does(on, &Step::Known);
+            self.does(on, &Step::Settles);
+            self.does(on, &Step::Passes(2_500));
+        }
+        for who in 0..3 {
+            let client = &self.clients[who];
+            let (Some(key), true) = (client.key, client.is_joined) else { continue };
+            let is_held = self.sides[client.on].it.stage.out.is_held(key);
+            assert!(!is_held, "{who} waits: {}", self.story());
+            let Some(at) = client.position else { panic!("{who}: nowhere: {}", self.story()) };
+            let end = Place { seq: u64::MAX, item: 0 };
+            let missed = self.stored.between(who, at, end);
+            assert!(missed.is_empty(), "{who} is not told {missed:?}: {}", self.story());
+            let now = Epoch::from_seed(self.engine.epoch);
+            assert_eq!(at.epoch, now, "{who}: {}", self.story());
+        }
+        for who in 0..self.clients.len() {
+            if let Some(key) = self.clients[who].key.take() {
+                self.node_of(who).stage.goes(key);
+            }
+        }
+        for on in 0..self.sides.len() {
+            let it = &mut self.sides[on].it;
+            it.settles();
+            it.passes(Duration::from_secs(30));
+            let left = (it.waits(), it.charged());
+            assert_eq!(left, (0, [0; 2]), "{}", self.story());
+        }
+    }
+
+    fn story(&self) -> String {
+        self.log_of.join("\n")
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_clients_hear_is_the_stored_order_or_a_gap_was_told_before(
+        is_here in any::<bool>(),
+        portion in 1..6usize,
+        steps in steps(),
+    ) {
+        let mut world = World::new(is_here, portion);
+        steps.iter().for_each(|(on, step)| world.does(*on, step));
+        world.ends();
+    }
+}
+
+/// Or the above would say little.
+#[test]
+fn random_steps_come_to_all_that_clients_can_be_told() {
+    let mut runner = TestRunner::deterministic();
+    let mut told: BTreeMap<String, usize> = BTreeMap::new();
+    for n in 0..300 {
+        let steps = steps().new_tree(&mut runner).unwrap().current();
+        let mut world = World::new(n % 2 == 0, 1 + n % 5);
+        steps.iter().for_each(|(on, step)| world.does(*on, step));
+        world.ends();
+        for text in world.log_of.iter().filter_map(|it| it.split_once(" hears ")) {
+            let gist = said(text.1);
+            let is_news = gist.starts_with("news");
+            let is_full = !text.1.contains(r#""count":0"#) && gist.contains("resumed");
+            let kind = if is_news { "news".to_owned() } else { gist };
+            *told
+                .entry(format!("{kind}{}", if is_full { " and more" } else { "" }))
+                .or_default() += 1;
+        }
+    }
+    for kind in [
+        "news",
+        "phx_reply ok",
+        "simurgh:at",
+        "simurgh:gap epoch",
+        "simurgh:gap lost",
+        "simurgh:gap unavailable",
+        "simurgh:resumed epoch",
+        "simurgh:resumed epoch and more",
+        "simurgh:resumed expired",
+        "simurgh:resumed lost and more",
+        "simurgh:resumed overwritten and more",
+        "simurgh:resumed purged",
+        "simurgh:resumed true",
+        "simurgh:resumed true and more",
+        "simurgh:resumed unavailable",
+        "simurgh:resumed unavailable and more",
+    ] {
+        assert!(told.get(kind).is_some_and(|count| *count > 1), "{kind}: {told:#?}");
+    }
+}

@@ -1,0 +1,102 @@
+//! Topics that an engine numbers: what it has said of them, as rings that know its places.
+
+use std::sync::Arc;
+
+use simurgh_history::{Epoch, Ids, KeptTopic, Place, Position, Ring};
+
+use super::call::Kept;
+use super::engine::KeptItem;
+use super::home::{KeptTopics, Slot};
+use super::value::value;
+use crate::broadcast::{Broadcast, Mark};
+
+impl KeptTopics {
+    fn slot(&self, topic: &str) -> Option<&Slot> {
+        self.slots.get(self.place(topic)? as usize)?.as_deref()
+    }
+
+    fn slot_mut(&mut self, topic: &str) -> Option<&mut Slot> {
+        let at = self.place(topic)?;
+        self.slots.get_mut(at as usize)?.as_deref_mut()
+    }
+
+    /// How far a topic is known; none, if it is not.
+    pub(super) fn head(&self, topic: &str) -> Option<Position> {
+        self.slot(topic).map(|slot| slot.topic.ring().position())
+    }
+
+    /// A topic begins, with nothing; what was known of it is known no more.
+    pub(super) fn begin(&mut self, topic: &str, epoch: Epoch, floor: Place, now_ms: u64) {
+        self.end(topic);
+        let ring = Ring::new(epoch, floor);
+        self.insert(topic, KeptTopic::of(ring, Ids::new(self.seed)), now_ms);
+    }
+
+    /// Up to this place nothing else is to come.
+    pub(super) fn reaches(&mut self, topic: &str, head: Place) {
+        if let Some(slot) = self.slot_mut(topic) {
+            slot.topic.ring_mut().advance(head);
+        }
+    }
+
+    /// Keeps what the engine has kept, as it is to be passed on; none, if it was here before.
+    pub(super) fn append(&mut self, item: KeptItem, now_ms: u64) -> Option<Arc<Broadcast>> {
+        let place = item.place();
+        let KeptItem { at_ms, mine, sender, mut broadcast, .. } = item;
+        let limits = self.limits(&broadcast.topic);
+        let at = self.place(&broadcast.topic)?;
+        let slot = self.slots.get_mut(at as usize)?.as_deref_mut()?;
+        let ring = slot.topic.ring_mut();
+        if place <= ring.head() {
+            return None;
+        }
+        // Another node's members have the same names.
+        broadcast.except = broadcast.except.filter(|_| mine.is_some());
+        let position = ring.position_of(place);
+        broadcast.kept = Some(Box::new(Mark { position, sender, is_notice: false }));
+        let broadcast = Arc::new(broadcast);
+        let (what, bytes) = value(&mut self.events, &broadcast);
+        let at_ms = if at_ms == 0 { now_ms } else { at_ms };
+        let is_kept = ring.push(place, at_ms, bytes, Kept { sender, what });
+        let dropped = slot.topic.enforce(&limits, now_ms);
+        slot.used_ms = now_ms;
+        self.messages += usize::from(is_kept);
+        self.bytes += bytes as u64;
+        self.too_large += u64::from(bytes as u64 > limits.bytes);
+        self.count(dropped);
+        Some(broadcast)
+    }
+
+    /// Something up to a place is missing for ever; where the topic stands then.
+    pub(super) fn lose(&mut self, topic: &str, through: Place) -> Option<Position> {
+        let slot = self.slot_mut(topic)?;
+        let dropped = slot.topic.ring_mut().lose(through);
+        let position = slot.topic.ring().position();
+        self.last.clear();
+        self.count(dropped);
+        Some(position)
+    }
+
+    /// All is to be forgotten, by a wish that stands at this place. Who has heard all that was
+    /// there has missed nothing, though it has not heard of the wish.
+    pub(super) fn purge_at(&mut self, topic: &str, place: Place) {
+        let Some(slot) = self.slot_mut(topic) else { return };
+        let dropped = slot.topic.purge();
+        slot.topic.ring_mut().advance(place);
+        self.last.clear();
+        self.count(dropped);
+    }
+
+    /// A topic is followed no longer.
+    pub(super) fn end(&mut self, topic: &str) {
+        let Some(at) = self.place(topic) else { return };
+        if let Some(slot) = self.slot(topic) {
+            let ring = slot.topic.ring();
+            let (messages, bytes) = (ring.len(), ring.bytes());
+            self.messages = self.messages.saturating_sub(messages);
+            self.bytes = self.bytes.saturating_sub(bytes);
+        }
+        self.last.clear();
+        self.forget(at as usize);
+    }
+}

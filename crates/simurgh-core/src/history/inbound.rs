@@ -1,0 +1,197 @@
+//! What an engine says of the topics of which this shard is the home: it keeps their broadcasts,
+//! and numbers them; the home has a copy of the last, and passes on what is new.
+//!
+//! What is passed on comes by mail, to this shard too, and so do answers: in all shards the order
+//! of mail is that of the numbers, and an answer covers exactly what came before it.
+
+use std::sync::Arc;
+
+use simurgh_history::{AT, Epoch, GAP, Place, Position, Reason, encode_gap};
+
+use super::abroad::Stand;
+use super::call::{HistoryMail, KeptAt, KeptFor};
+use super::engine::{FromEngine, KeptItem, behind, nothing_up_to, place};
+use crate::broadcast::Broadcast;
+use crate::core::Core;
+use crate::flow::{Charge, Posted};
+use crate::mail::Mail;
+use crate::node::Node;
+use crate::sockets::Sockets;
+
+/// How a topic begins.
+struct Begun {
+    epoch: u64,
+    floor: u64,
+    head: u64,
+    messages: Vec<KeptItem>,
+}
+
+impl<N: Node> Core<N> {
+    /// The engine has said something of a topic; its weight was charged to this shard.
+    pub(super) fn engine_said(&mut self, out: &impl Sockets, topic: &str, what: FromEngine) {
+        self.node.done(usize::from(self.shard), what.weight() + topic.len());
+        let Some(history) = &mut self.history else { return };
+        let is_kept = history.kept.rule(topic).is_some();
+        let Some(abroad) = history.abroad.as_mut().filter(|_| is_kept) else { return };
+        let has_begun = history.kept.head(topic).is_some();
+        match what {
+            FromEngine::Begun { epoch, floor, head, messages } => {
+                self.begins(out, topic, Begun { epoch, floor, head, messages });
+            }
+            FromEngine::Next(item) => self.is_next(out, topic, item, true),
+            FromEngine::Gap { through } => {
+                let position = history.kept.lose(topic, behind(through));
+                if let Some(position) = position {
+                    self.tell_of_gap(topic, Some(Reason::Lost), position);
+                }
+            }
+            FromEngine::Purged { seq, index } => history.kept.purge_at(topic, place(seq, index)),
+            FromEngine::Unknown => {
+                let stand = if has_begun { Stand::Unknown } else { Stand::Asked };
+                abroad.open(topic).stand = stand;
+            }
+            FromEngine::Known if has_begun => abroad.open(topic).stand = Stand::Live,
+            FromEngine::Known => {}
+            FromEngine::Ended => {
+                let head = history.kept.head(topic);
+                history.kept.end(topic);
+                if abroad.ends(topic, head, out.now().ns) {
+                    self.follow(topic, out.now().ns);
+                }
+            }
+        }
+        self.keep_within_bounds();
+        self.answer_ready(out, topic);
+    }
+
+    /// A topic begins, or begins anew.
+    fn begins(&mut self, out: &impl Sockets, topic: &str, begun: Begun) {
+        let Begun { epoch, floor, head, messages } = begun;
+        let now_ms = self.node.unix_ms(out.now().ns);
+        let Some(history) = &mut self.history else { return };
+        let Some(abroad) = &history.abroad else { return };
+        let (epoch, floor) = (Epoch::from_seed(epoch), behind(floor));
+        let head_before = history.kept.head(topic);
+        let was_at = abroad.topics.get(topic).and_then(|it| it.was_at);
+        let before = head_before.or(was_at);
+        let same = before.filter(|it| it.epoch == epoch);
+        let goes_on = same.is_some_and(|it| it.place >= floor);
+        // Of another life of the topic members are told that it is one, and then what is new. What
+        // this node has just said is new, though it is among what there was.
+        let is_new = |it: &KeptItem| match same {
+            Some(before) => it.place() > before.place,
+            None => it.mine.is_some_and(|number| abroad.stores.has(number)),
+        };
+        let new = messages.iter().position(is_new).unwrap_or(messages.len());
+        let is_empty = messages.is_empty();
+        if !goes_on || head_before.is_none() {
+            history.kept.begin(topic, epoch, floor, now_ms);
+        }
+        let mut messages = messages.into_iter();
+        for item in messages.by_ref().take(new) {
+            self.is_next(out, topic, item, false);
+        }
+        let Some(history) = &mut self.history else { return };
+        match same.filter(|_| goes_on) {
+            // Members stand there.
+            Some(before) => history.kept.reaches(topic, before.place),
+            None => {
+                if is_empty {
+                    history.kept.reaches(topic, nothing_up_to(head));
+                }
+                self.tell_anew(topic, before, is_empty && floor == Place::ZERO);
+            }
+        }
+        for item in messages {
+            self.is_next(out, topic, item, true);
+        }
+        let abroad = self.history.as_mut().and_then(|it| it.abroad.as_mut());
+        if let Some(followed) = abroad.map(|it| it.open(topic)) {
+            (followed.stand, followed.is_astray, followed.was_at) = (Stand::Live, false, None);
+        }
+    }
+
+    /// Tells members who stood elsewhere where a topic stands that has begun anew, and why; unless
+    /// nothing was ever said in it.
+    fn tell_anew(&mut self, topic: &str, before: Option<Position>, is_quiet: bool) {
+        let Some(history) = &mut self.history else { return };
+        let Some(position) = history.kept.head(topic) else { return };
+        let followed = history.abroad.as_mut().map(|it| it.open(topic));
+        let is_astray = followed.is_some_and(|it| it.is_astray);
+        let gap = match before {
+            Some(before) if before.epoch != position.epoch => Some(Reason::Epoch),
+            Some(_) => Some(Reason::Unavailable),
+            None if is_astray => Some(Reason::Unavailable).filter(|_| !is_quiet),
+            // Nobody was told a position.
+            None => return,
+        };
+        self.tell_of_gap(topic, gap, position);
+    }
+
+    /// The next broadcast of a topic, or one that was here before; whether members hear it.
+    fn is_next(&mut self, out: &impl Sockets, topic: &str, item: KeptItem, is_new: bool) {
+        let now_ms = self.node.unix_ms(out.now().ns);
+        let Some(history) = &mut self.history else { return };
+        let Some(Position { epoch, .. }) = history.kept.head(topic) else { return };
+        let position = Position { epoch, place: item.place() };
+        let pending = item.mine.zip(history.abroad.as_mut());
+        let pending = pending.and_then(|(number, abroad)| abroad.stores.take(number));
+        let broadcast = history.kept.append(item, now_ms);
+        self.metrics.history_kept.add(u64::from(broadcast.is_some()));
+        let broadcast = broadcast.filter(|_| is_new);
+        let (mut charge, mut apart) = (None, None);
+        if let Some(pending) = pending {
+            charge = pending.charge.clone();
+            match (&pending.kept_for, &broadcast) {
+                (KeptFor::Channel { channel, ticket, .. }, Some(broadcast)) => {
+                    let shard = usize::from(channel.shard);
+                    let posted = Posted::new(Arc::clone(broadcast), charge.clone());
+                    let mail = HistoryMail::Kept(*channel, *ticket, posted);
+                    self.node.post_weighed(shard, broadcast.weight(), Mail::History(mail));
+                    self.node.done(usize::from(self.shard), pending.weight);
+                    apart = Some(shard);
+                }
+                _ => self.end_store(pending, Ok(KeptAt { position, is_duplicate: false })),
+            }
+        }
+        if let Some(broadcast) = broadcast {
+            self.pass_on(&broadcast, charge, apart);
+        }
+    }
+
+    /// Passes a broadcast on to all shards but one.
+    fn pass_on(
+        &self,
+        broadcast: &Arc<Broadcast>,
+        charge: Option<Arc<Charge>>,
+        apart: Option<usize>,
+    ) {
+        for shard in (0..self.node.shards()).filter(|it| Some(*it) != apart) {
+            self.node.post_charged(shard, Posted::new(Arc::clone(broadcast), charge.clone()));
+        }
+    }
+
+    /// Tells members of a topic who are told positions that something is missing up to this one,
+    /// or that nothing is.
+    fn tell_of_gap(&self, topic: &str, gap: Option<Reason>, position: Position) {
+        let mut payload = Vec::new();
+        let event = match gap {
+            Some(gap) => {
+                self.metrics.history_gaps.add(1);
+                encode_gap(&mut payload, gap);
+                GAP
+            }
+            None => {
+                payload.extend_from_slice(b"{}");
+                AT
+            }
+        };
+        let json = String::from_utf8(payload).unwrap_or_default();
+        let notice = Arc::new(Broadcast::notice(topic, event, json, position));
+        for shard in 0..self.node.shards() {
+            let posted = Posted::new(Arc::clone(&notice), None);
+            let mail = Mail::History(HistoryMail::Notice(posted));
+            self.node.post_weighed(shard, notice.weight(), mail);
+        }
+    }
+}

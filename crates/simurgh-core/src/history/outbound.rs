@@ -1,0 +1,125 @@
+//! What an engine is asked that keeps the broadcasts of several nodes, and what becomes of that.
+//!
+//! A broadcast is counted to its home, and to its publisher's flow, until it is answered: so
+//! whoever publishes faster than the engine keeps is held.
+
+use super::call::{HistoryMail, Keep, KeptAt, KeptFor};
+use super::engine::{NotKept, StoreAsked, StoredAt};
+use super::stores::Pending;
+use crate::cluster::call::ToCluster;
+use crate::core::Core;
+use crate::mail::Mail;
+use crate::node::Node;
+use crate::sockets::Sockets;
+
+impl<N: Node> Core<N> {
+    /// Whether it is an engine that keeps broadcasts, and numbers them.
+    #[inline]
+    pub(crate) fn keeps_abroad(&self) -> bool {
+        self.history.as_ref().is_some_and(|it| it.abroad.is_some())
+    }
+
+    /// Has the engine keep a broadcast, whose weight is charged to this shard.
+    pub(super) fn store_abroad(&mut self, out: &impl Sockets, keep: Keep) {
+        let Keep { broadcast, charge, sender, id, kept_for } = keep;
+        let weight = broadcast.weight();
+        let asked_ns = out.now().ns;
+        let pending = Pending { kept_for, charge, weight, asked_ns, is_stored: false };
+        let number = match self.note_store(pending) {
+            Ok(number) => number,
+            Err(pending) => return self.end_store(pending, Err(NotKept::Full)),
+        };
+        let rule = self.history.as_ref().and_then(|it| it.kept.rule(&broadcast.topic));
+        let age = rule.map(|rule| rule.age);
+        if let Some(cluster) = self.node.cluster() {
+            let store = StoreAsked { number, broadcast, sender, id, age };
+            cluster.tell(ToCluster::Store(Box::new(store)));
+        }
+    }
+
+    /// Has the engine, and all nodes, forget what is kept of a topic.
+    pub(super) fn forget_abroad(&mut self, out: &impl Sockets, topic: Box<str>, kept_for: KeptFor) {
+        let (charge, weight, asked_ns) = (None, 0, out.now().ns);
+        let pending = Pending { kept_for, charge, weight, asked_ns, is_stored: false };
+        match self.note_store(pending) {
+            Ok(number) => {
+                if let Some(cluster) = self.node.cluster() {
+                    cluster.tell(ToCluster::Forget(topic, number));
+                }
+            }
+            Err(pending) => self.end_store(pending, Err(NotKept::Full)),
+        }
+    }
+
+    /// The number of something that the engine is asked to do, unless too much waits for it.
+    fn note_store(&mut self, pending: Pending) -> Result<u64, Pending> {
+        let bytes_max = self.node.config().mailbox_bytes_max.saturating_mul(4);
+        let is_full = self.node.charged(usize::from(self.shard)) > bytes_max;
+        let abroad = self.history.as_mut().and_then(|it| it.abroad.as_mut());
+        match abroad.filter(|_| !is_full) {
+            Some(abroad) => abroad.stores.add(pending),
+            None => Err(pending),
+        }
+    }
+
+    /// The engine has answered.
+    pub(super) fn is_stored(
+        &mut self,
+        out: &impl Sockets,
+        number: u64,
+        outcome: Result<StoredAt, NotKept>,
+    ) {
+        let abroad = self.history.as_mut().and_then(|it| it.abroad.as_mut());
+        let Some(abroad) = abroad else { return };
+        let Some(pending) = abroad.stores.unanswered(number) else { return };
+        let outcome = outcome.map(|it| {
+            let (position, is_duplicate) = (it.position(), it.is_duplicate);
+            KeptAt { position, is_duplicate }
+        });
+        if let Ok(at) = &outcome
+            && !at.is_duplicate
+            && matches!(pending.kept_for, KeptFor::Channel { is_member: true, .. })
+        {
+            // Its own broadcast comes before what its channel does behind it.
+            pending.is_stored = true;
+            return abroad.await_heard(number, *at, out.now().ns);
+        }
+        let Some(pending) = abroad.stores.take(number) else { return };
+        if outcome.as_ref().is_ok_and(|it| it.is_duplicate) {
+            self.metrics.history_duplicates.add(1);
+        }
+        self.end_store(pending, outcome);
+    }
+
+    /// Tells who waits for it whether a broadcast is kept.
+    pub(super) fn end_store(&mut self, pending: Pending, outcome: Result<KeptAt, NotKept>) {
+        let Pending { kept_for, charge, weight, .. } = pending;
+        self.node.done(usize::from(self.shard), weight);
+        drop(charge);
+        if let Err(NotKept::Refused(why)) = &outcome {
+            tracing::debug!(%why, "a broadcast is not kept");
+        }
+        match kept_for {
+            KeptFor::Nobody => {}
+            KeptFor::Asker(answer) => {
+                self.application.ask(|| answer(outcome));
+            }
+            KeptFor::Channel { channel, ticket, .. } => {
+                let word = HistoryMail::Confirmed(channel, ticket, outcome.err());
+                self.node.post(usize::from(channel.shard), Mail::History(word));
+            }
+        }
+    }
+
+    /// Says that a topic's history is wanted here, if that was not said just now.
+    pub(super) fn follow(&mut self, topic: &str, now_ns: u64) {
+        let Some(history) = &mut self.history else { return };
+        let Some(wants) = history.kept.rule(topic).map(|rule| rule.wants()) else { return };
+        let Some(abroad) = &mut history.abroad else { return };
+        if abroad.is_to_follow(topic, now_ns)
+            && let Some(cluster) = self.node.cluster()
+        {
+            cluster.tell(ToCluster::Follow(topic.into(), wants));
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What a shard has asked the engine to keep, or to forget, and is not answered yet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::call::KeptFor;
+use super::engine::NUMBERS_APART;
+use crate::flow::Charge;
+
+/// More than these are not asked for at once.
+const STORES_MAX: usize = 1 << 16;
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) kept_for: KeptFor,
+    /// Its place in its publisher's flow.
+    pub(super) charge: Option<Arc<Charge>>,
+    /// Bytes that are charged to this shard until it is answered.
+    pub(super) weight: usize,
+    pub(super) asked_ns: u64,
+    /// It is kept, and still to be heard.
+    pub(super) is_stored: bool,
+}
+
+/// All of them, by number: the oldest first.
+#[derive(Debug)]
+pub(super) struct Stores {
+    pending: BTreeMap<u64, Pending>,
+    next: u64,
+}
+
+impl Stores {
+    /// None, of a shard.
+    pub(super) fn new(shard: u16) -> Self {
+        Self { pending: BTreeMap::new(), next: NUMBERS_APART | u64::from(shard) }
+    }
+
+    /// Notes one; its number.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(super) fn add(&mut self, pending: Pending) -> Result<u64, Pending> {
+        if self.pending.len() >= STORES_MAX {
+            return Err(pending);
+        }
+        let number = self.next;
+        self.next = number.wrapping_add(NUMBERS_APART);
+        self.pending.insert(number, pending);
+        Ok(number)
+    }
+
+    /// Whether one is not answered yet.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.pending.contains_key(&number)
+    }
+
+    /// One of which it is not known what has become of it.
+    pub(super) fn unanswered(&mut self, number: u64) -> Option<&mut Pending> {
+        self.pending.get_mut(&number).filter(|it| !it.is_stored)
+    }
+
+    /// It is answered.
+    pub(super) fn take(&mut self, number: u64) -> Option<Pending> {
+        self.pending.remove(&number)
+    }
+
+    /// When the oldest was asked for.
+    pub(super) fn oldest_ns(&self) -> Option<u64> {
+        self.pending.first_key_value().map(|(_, it)| it.asked_ns)
+    }
+
+    /// Takes out the oldest, if it was asked for by then.
+    pub(super) fn take_old(&mut self, asked_ns: u64) -> Option<Pending> {
+        let oldest = self.pending.first_entry().filter(|it| it.get().asked_ns <= asked_ns)?;
+        Some(oldest.remove())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.pending.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::engine::shard_of;
+
+    fn pending(asked_ns: u64) -> Pending {
+        Pending { kept_for: KeptFor::Nobody, charge: None, weight: 0, asked_ns, is_stored: false }
+    }
+
+    #[test]
+    fn numbers_tell_their_shard_and_no_two_shards_give_the_same() {
+        let mut all = std::collections::HashSet::new();
+        for shard in [0, 1, 7, u16::MAX] {
+            let mut stores = Stores::new(shard);
+            for n in 0..100 {
+                let number = stores.add(pending(n)).unwrap();
+                assert_eq!(shard_of(number), usize::from(shard));
+                assert!(all.insert(number));
+            }
+        }
+    }
+
+    #[test]
+    fn there_are_no_more_than_there_may_be_and_the_oldest_are_given_up_first() {
+        let mut stores = Stores::new(3);
+        let numbers: Vec<u64> =
+            (0..STORES_MAX as u64).map(|n| stores.add(pending(n)).unwrap()).collect();
+        assert!(stores.add(pending(0)).is_err());
+        assert_eq!(stores.take(numbers[0]).map(|it| it.asked_ns), Some(0));
+        assert!(stores.take(numbers[0]).is_none(), "it is answered once");
+        assert!(stores.add(pending(STORES_MAX as u64)).is_ok());
+        assert!(stores.take_old(0).is_none());
+        assert_eq!(stores.oldest_ns(), Some(1));
+        assert_eq!(stores.take_old(2).map(|it| it.asked_ns), Some(1));
+        assert_eq!(stores.take_old(2).map(|it| it.asked_ns), Some(2));
+        assert!(stores.take_old(2).is_none());
+        assert!(stores.has(numbers[3]) && !stores.has(numbers[2]));
+    }
+}

@@ -1,0 +1,206 @@
+//! Who waits for a topic that an engine numbers to be known here, and what else has its time.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_history::{Reason, Since};
+use simurgh_reactor::Next;
+
+use super::abroad::{Due, Stand, Standing, Wanted};
+use super::call::{Ask, AskedBy, HistoryMail, HistoryPage, Missed, PageAnswer, Range};
+use super::engine::{NotKept, is_of_nothing};
+use crate::core::Core;
+use crate::mail::Mail;
+use crate::node::Node;
+use crate::sockets::Sockets;
+
+/// Answers to those who have waited, in one turn.
+const ANSWERS_MAX: usize = 1 << 12;
+
+impl<N: Node> Core<N> {
+    /// Answers what a client has missed, or does when that is known.
+    pub(super) fn ask_abroad(&mut self, out: &impl Sockets, ask: Box<Ask>) {
+        let now_ns = out.now().ns;
+        self.follow(&ask.topic, now_ns);
+        match ask.by {
+            AskedBy::Join(..) => {
+                let topic = ask.topic.clone();
+                self.want(out, &topic, Wanted::Missed(ask));
+            }
+            // It stands in the middle of what is here, whatever else there is.
+            AskedBy::Member(_) => self.answer_ask(out, ask, false),
+        }
+    }
+
+    /// Answers what is kept of a topic, or does when that is known.
+    pub(super) fn read_abroad(
+        &mut self,
+        out: &impl Sockets,
+        topic: &str,
+        range: Range,
+        answer: PageAnswer,
+    ) {
+        self.follow(topic, out.now().ns);
+        self.want(out, topic, Wanted::Page(range, answer));
+    }
+
+    fn want(&mut self, out: &impl Sockets, topic: &str, what: Wanted) {
+        let Some(history) = &mut self.history else { return };
+        let Some(abroad) = &mut history.abroad else { return };
+        let head = history.kept.head(topic);
+        let ahead = match abroad.standing(topic, what.starts_behind(), head) {
+            Standing::Known => return self.answer_wanted(out, topic, what, false),
+            Standing::Ahead(place) => Some(place),
+            Standing::Unknown => None,
+        };
+        if let Err(what) = abroad.wait(topic, ahead, what, out.now().ns) {
+            self.answer_wanted(out, topic, what, ahead.is_none());
+        }
+    }
+
+    /// Answers those of a topic who have waited long enough for what they wait for.
+    pub(super) fn answer_ready(&mut self, out: &impl Sockets, topic: &str) {
+        let Some(history) = &mut self.history else { return };
+        let head = history.kept.head(topic);
+        let Some(abroad) = &mut history.abroad else { return };
+        let (ready, has_more) = abroad.take_ready(topic, head, ANSWERS_MAX);
+        if has_more {
+            abroad.ready.push_back(Rc::from(topic));
+        }
+        for what in ready {
+            self.answer_wanted(out, topic, what, false);
+        }
+    }
+
+    fn answer_wanted(&mut self, out: &impl Sockets, topic: &str, what: Wanted, is_away: bool) {
+        match what {
+            Wanted::Missed(ask) => self.answer_ask(out, ask, is_away),
+            Wanted::Page(range, answer) => {
+                let page = self.page_abroad(out, topic, &range, is_away);
+                if let Some(page) = page {
+                    self.application.ask(|| answer(page));
+                }
+            }
+        }
+    }
+
+    fn page_abroad(
+        &mut self,
+        out: &impl Sockets,
+        topic: &str,
+        range: &Range,
+        is_away: bool,
+    ) -> Option<HistoryPage> {
+        let now_ms = self.node.unix_ms(out.now().ns);
+        let history = self.history.as_mut()?;
+        let away = is_away.then_some(Reason::Unavailable);
+        let Some(head) = history.kept.head(topic) else {
+            let position = history.abroad.as_ref()?.nowhere;
+            let (gap, first, messages) = (Some(Reason::Unavailable), None, Vec::new());
+            return Some(HistoryPage { gap, first, position, messages });
+        };
+        let mut range = *range;
+        // Elsewhere it was known to have nothing up to there.
+        range.since =
+            range.since.map(|it| match it.epoch == head.epoch && is_of_nothing(it.place) {
+                true if it.place > head.place => head,
+                _ => it,
+            });
+        let page = history.kept.read(topic, &range, now_ms);
+        Some(HistoryPage { gap: page.gap.or(away), ..page })
+    }
+
+    /// Tells the shard of a client what that has missed, as far as it is here; `is_away`: what the
+    /// engine has is not known.
+    fn answer_ask(&mut self, out: &impl Sockets, mut ask: Box<Ask>, is_away: bool) {
+        let now_ns = out.now().ns;
+        let now_ms = self.node.unix_ms(now_ns);
+        let Some(history) = &mut self.history else { return };
+        let Some(abroad) = &mut history.abroad else { return };
+        let followed = abroad.open(&ask.topic);
+        followed.answered_ns = Some(now_ns);
+        let (missed, own) = match history.kept.head(&ask.topic) {
+            Some(head) => {
+                if let Since::After(it) = ask.since
+                    && it.epoch == head.epoch
+                    && it.place > head.place
+                    && is_of_nothing(it.place)
+                {
+                    ask.since = Since::After(head);
+                }
+                ask.is_away = is_away;
+                history.kept.missed(&ask, &self.node.config().history, now_ms)
+            }
+            None => {
+                // From where it stood members go on, if it begins there again.
+                followed.is_astray |= followed.was_at.is_none();
+                let after = followed.was_at.unwrap_or(abroad.nowhere);
+                let (gap, through) = (Some(Reason::Unavailable), after);
+                let messages = Vec::new();
+                (Arc::new(Missed { gap, after, through, more: false, count: 0, messages }), 0)
+            }
+        };
+        let mail = match ask.by {
+            AskedBy::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
+            AskedBy::Member(channel) => HistoryMail::Portion(channel, missed),
+        };
+        self.node.post(usize::from(ask.shard), Mail::History(mail));
+    }
+
+    /// Tells those who have waited for too long what is known, and gives up what is not answered.
+    pub(super) fn tend_abroad(&mut self, out: &impl Sockets) -> Next {
+        let now_ns = out.now().ns;
+        let give_up = self.node.config().history.confirm_timeout.saturating_mul(2);
+        let Some(abroad) = self.history.as_mut().and_then(|it| it.abroad.as_mut()) else {
+            return Next::Idle;
+        };
+        let ready = std::mem::take(&mut abroad.ready);
+        for topic in ready {
+            self.answer_ready(out, &topic);
+        }
+        for _ in 0..ANSWERS_MAX {
+            let abroad = self.history.as_mut().and_then(|it| it.abroad.as_mut());
+            let Some(due) = abroad.and_then(|it| it.take_due(now_ns)) else { break };
+            self.is_due(out, due, now_ns);
+        }
+        let give_up_ns = u64::try_from(give_up.as_nanos()).unwrap_or(u64::MAX);
+        for _ in 0..ANSWERS_MAX {
+            let abroad = self.history.as_mut().and_then(|it| it.abroad.as_mut());
+            let old_ns = now_ns.checked_sub(give_up_ns);
+            let old = abroad.zip(old_ns).and_then(|(it, old_ns)| it.stores.take_old(old_ns));
+            let Some(old) = old else { break };
+            self.end_store(old, Err(NotKept::Unconfirmed));
+        }
+        let Some(abroad) = self.history.as_ref().and_then(|it| it.abroad.as_ref()) else {
+            return Next::Idle;
+        };
+        if !abroad.ready.is_empty() {
+            return Next::Now;
+        }
+        let oldest_ns = abroad.stores.oldest_ns().map(|it| it.saturating_add(give_up_ns));
+        let next_ns = abroad.next_ns().into_iter().chain(oldest_ns).min();
+        next_ns.map_or(Next::Idle, |next_ns| {
+            Next::After(Duration::from_nanos(next_ns.saturating_sub(now_ns)))
+        })
+    }
+
+    fn is_due(&mut self, out: &impl Sockets, due: Due, now_ns: u64) {
+        let Some(history) = &mut self.history else { return };
+        let Some(abroad) = &mut history.abroad else { return };
+        match due {
+            Due::Topic(topic) => {
+                let is_known = abroad.topics.get(&topic).is_some_and(|it| it.stand == Stand::Live);
+                let overdue = abroad.take_overdue(&topic, 1, now_ns);
+                for what in overdue {
+                    self.answer_wanted(out, &topic, what, !is_known);
+                }
+            }
+            Due::Store(number, at) => {
+                if let Some(pending) = abroad.stores.take(number) {
+                    self.end_store(pending, Ok(at));
+                }
+            }
+        }
+    }
+}
