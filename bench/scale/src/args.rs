@@ -95,43 +95,43 @@ pub struct LoadOptions {
 /// Changes of the machines.
 #[derive(Debug, Default, Args)]
 pub struct MachineOptions {
-    /// GB of a node [64]
+    /// GB of a node (64)
     #[arg(long, value_parser = number, value_name = "GB")]
     nodes_memory: Option<f64>,
-    /// Cores of a node [16]
+    /// Cores of a node (16)
     #[arg(long, value_parser = number)]
     nodes_cores: Option<f64>,
-    /// Gbit/s of a node [10]
+    /// Gbit/s of a node (10)
     #[arg(long, value_parser = number, value_name = "GBIT")]
     nodes_network: Option<f64>,
-    /// Clients of a node at most, once a region is lost [1e6]
+    /// Clients of a node at most, once a region is lost (1e6)
     #[arg(long, value_parser = number, value_name = "N")]
     nodes_clients: Option<f64>,
-    /// Cores of a broker [16]
+    /// Cores of a broker (16)
     #[arg(long, value_parser = number)]
     brokers_cores: Option<f64>,
-    /// GB of a broker [32]
+    /// GB of a broker (32)
     #[arg(long, value_parser = number, value_name = "GB")]
     brokers_memory: Option<f64>,
-    /// Gbit/s of a broker [10]
+    /// Gbit/s of a broker (10)
     #[arg(long, value_parser = number, value_name = "GBIT")]
     brokers_network: Option<f64>,
-    /// Copies of what is kept [3]
+    /// Copies of what is kept (3)
     #[arg(long, value_parser = number)]
     replicas: Option<f64>,
-    /// Share of CPU and network that may be in use, once a region is lost [0.6]
+    /// Share of CPU and network that may be in use, once a region is lost (0.6)
     #[arg(long, value_parser = number)]
     fill: Option<f64>,
-    /// Regions, of which one may be lost [3]
+    /// Regions, of which one may be lost (3)
     #[arg(long, value_parser = number)]
     regions: Option<f64>,
-    /// Clusters over which topics are split [1]
+    /// Clusters over which topics are split (1)
     #[arg(long, value_parser = number)]
     cells: Option<f64>,
-    /// Machines in a rack [10]
+    /// Machines in a rack (10)
     #[arg(long, value_parser = number)]
     rack: Option<f64>,
-    /// Seconds from a region's loss until its clients are sent elsewhere [15]
+    /// Seconds from a region's loss until its clients are sent elsewhere (15)
     #[arg(long, value_parser = number)]
     redirect: Option<f64>,
     /// Nothing ends TLS before the nodes
