@@ -43,7 +43,7 @@ pub struct Options {
 }
 
 /// Changes of a load.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Default, PartialEq, Args)]
 pub struct LoadOptions {
     /// Clients at a time
     #[arg(long, value_parser = number)]
@@ -93,7 +93,7 @@ pub struct LoadOptions {
 }
 
 /// Changes of the machines.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Default, PartialEq, Args)]
 pub struct MachineOptions {
     /// GB of a node (64)
     #[arg(long, value_parser = number, value_name = "GB")]
@@ -140,7 +140,7 @@ pub struct MachineOptions {
 }
 
 /// Prices that only who pays them knows.
-#[derive(Clone, Copy, Debug, Default, Args)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Args)]
 pub struct Costs {
     /// What a core costs in an hour
     #[arg(long, value_parser = number)]
@@ -167,25 +167,6 @@ fn set<T>(to: &mut T, from: Option<T>) {
 }
 
 impl LoadOptions {
-    fn is_empty(&self) -> bool {
-        let numbers = [
-            self.clients,
-            self.rooms,
-            self.room_size,
-            self.rate,
-            self.payload,
-            self.hot_size,
-            self.hot_rate,
-            self.presence,
-            self.session,
-            self.kept,
-            self.kept_count,
-            self.kept_age,
-            self.mixed,
-        ];
-        numbers.iter().all(Option::is_none) && self.from.is_none() && self.spread.is_none()
-    }
-
     fn change(&self, load: &mut Load) {
         set(&mut load.clients, self.clients);
         set(&mut load.rooms, self.rooms);
@@ -216,7 +197,7 @@ impl Options {
             let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
             ensure!(names.contains(&name.as_str()), "no load {name:?}: {}", names.join(", "));
         }
-        let is_changed = !self.load.is_empty();
+        let is_changed = self.load != LoadOptions::default();
         let is_meant = |load: &Load| match self.names.is_empty() {
             true => !is_changed || self.loads.is_some() || load.name == "chat",
             false => self.names.contains(&load.name),
@@ -274,28 +255,9 @@ impl Options {
 
     /// Whether these are the tables of the document.
     pub fn is_plain(&self) -> bool {
-        let own = &self.machines;
-        let numbers = [
-            own.nodes_memory,
-            own.nodes_cores,
-            own.nodes_network,
-            own.nodes_clients,
-            own.brokers_cores,
-            own.brokers_memory,
-            own.brokers_network,
-            own.replicas,
-            own.fill,
-            own.regions,
-            own.cells,
-            own.rack,
-            own.redirect,
-            self.costs.core_hour,
-            self.costs.gb_month,
-            self.costs.tb,
-        ];
-        numbers.iter().all(Option::is_none)
-            && !own.no_proxies
-            && self.load.is_empty()
+        self.load == LoadOptions::default()
+            && self.machines == MachineOptions::default()
+            && self.costs == Costs::default()
             && self.names.is_empty()
             && self.loads.is_none()
             && self.prices.is_none()
