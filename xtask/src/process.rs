@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -76,6 +76,15 @@ impl Finished {
             (None, None) => "ended by a signal".into(),
         }
     }
+
+    /// As this program ends with it; what went wrong is said, and of what.
+    pub(crate) fn exit_code(&self, what: &str) -> ExitCode {
+        if self.ok() {
+            return ExitCode::SUCCESS;
+        }
+        eprintln!("{what}: {}", self.reason());
+        ExitCode::FAILURE
+    }
 }
 
 impl Task {
@@ -86,6 +95,15 @@ impl Task {
         let words = arguments.iter().map(|word| word.as_ref().to_string_lossy());
         let shown = [program.into()].into_iter().chain(words).collect::<Vec<_>>().join(" ");
         Self { command, shown, limit: Duration::from_secs(minutes * 60), quiet: false }
+    }
+
+    /// A program of the workspace, which is the binary of the package of that name, built for
+    /// release.
+    pub(crate) fn release(package: &str, arguments: &[String], minutes: u64) -> Self {
+        let cargo = ["run", "--release", "--quiet", "--package", package, "--bin", package, "--"];
+        let all: Vec<&str> =
+            cargo.into_iter().chain(arguments.iter().map(String::as_str)).collect();
+        Self::new("cargo", &all, minutes)
     }
 
     /// In a directory of its own, relative to the root.

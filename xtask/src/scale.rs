@@ -11,12 +11,5 @@ const MINUTES_MAX: u64 = 15;
 
 /// Builds it and runs it with these arguments.
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
-    let cargo = ["run", "--release", "--quiet", "--package", NAME, "--"];
-    let all: Vec<&str> = cargo.into_iter().chain(arguments.iter().map(String::as_str)).collect();
-    let done = Task::new("cargo", &all, MINUTES_MAX).run();
-    if done.ok() {
-        return ExitCode::SUCCESS;
-    }
-    eprintln!("scale: {}", done.reason());
-    ExitCode::FAILURE
+    Task::release(NAME, arguments, MINUTES_MAX).run().exit_code("scale")
 }

@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use crate::outcome::Outcome;
-use crate::process::{Finished, Task};
+use crate::process::Task;
 
 /// The package, and its binary.
 const NAME: &str = "simurgh-sim";
@@ -21,12 +21,7 @@ const MINUTES_MAX: u64 = 24 * 60;
 
 /// Builds it and runs it with these arguments.
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
-    let done = start(arguments, MINUTES_MAX);
-    if done.ok() {
-        return ExitCode::SUCCESS;
-    }
-    eprintln!("sim: {}", done.reason());
-    ExitCode::FAILURE
+    Task::release(NAME, arguments, MINUTES_MAX).run().exit_code("sim")
 }
 
 /// A step of the tests, which fails by the first seed that does.
@@ -45,7 +40,7 @@ pub(crate) fn try_out() -> Outcome {
     let mut passed = 0;
     for arguments in runs {
         let arguments: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
-        let done = start(&arguments, 15);
+        let done = Task::release(NAME, &arguments, 15).run();
         if !done.ok() {
             // The line says by which seed, and how to run it again.
             let line = done.output.lines().find(|line| line.starts_with("FAILED"));
@@ -54,10 +49,4 @@ pub(crate) fn try_out() -> Outcome {
         passed += 1;
     }
     Outcome::passed(passed)
-}
-
-fn start(arguments: &[String], minutes: u64) -> Finished {
-    let cargo = ["run", "--release", "--quiet", "--package", NAME, "--bin", NAME, "--"];
-    let all: Vec<&str> = cargo.into_iter().chain(arguments.iter().map(String::as_str)).collect();
-    Task::new("cargo", &all, minutes).run()
 }

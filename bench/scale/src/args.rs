@@ -43,7 +43,7 @@ pub struct Options {
 }
 
 /// Changes of a load.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Default, PartialEq, Args)]
 pub struct LoadOptions {
     /// Clients at a time
     #[arg(long, value_parser = number)]
@@ -93,45 +93,45 @@ pub struct LoadOptions {
 }
 
 /// Changes of the machines.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Default, PartialEq, Args)]
 pub struct MachineOptions {
-    /// GB of a node [64]
+    /// GB of a node (64)
     #[arg(long, value_parser = number, value_name = "GB")]
     nodes_memory: Option<f64>,
-    /// Cores of a node [16]
+    /// Cores of a node (16)
     #[arg(long, value_parser = number)]
     nodes_cores: Option<f64>,
-    /// Gbit/s of a node [10]
+    /// Gbit/s of a node (10)
     #[arg(long, value_parser = number, value_name = "GBIT")]
     nodes_network: Option<f64>,
-    /// Clients of a node at most, once a region is lost [1e6]
+    /// Clients of a node at most, once a region is lost (1e6)
     #[arg(long, value_parser = number, value_name = "N")]
     nodes_clients: Option<f64>,
-    /// Cores of a broker [16]
+    /// Cores of a broker (16)
     #[arg(long, value_parser = number)]
     brokers_cores: Option<f64>,
-    /// GB of a broker [32]
+    /// GB of a broker (32)
     #[arg(long, value_parser = number, value_name = "GB")]
     brokers_memory: Option<f64>,
-    /// Gbit/s of a broker [10]
+    /// Gbit/s of a broker (10)
     #[arg(long, value_parser = number, value_name = "GBIT")]
     brokers_network: Option<f64>,
-    /// Copies of what is kept [3]
+    /// Copies of what is kept (3)
     #[arg(long, value_parser = number)]
     replicas: Option<f64>,
-    /// Share of CPU and network that may be in use, once a region is lost [0.6]
+    /// Share of CPU and network that may be in use, once a region is lost (0.6)
     #[arg(long, value_parser = number)]
     fill: Option<f64>,
-    /// Regions, of which one may be lost [3]
+    /// Regions, of which one may be lost (3)
     #[arg(long, value_parser = number)]
     regions: Option<f64>,
-    /// Clusters over which topics are split [1]
+    /// Clusters over which topics are split (1)
     #[arg(long, value_parser = number)]
     cells: Option<f64>,
-    /// Machines in a rack [10]
+    /// Machines in a rack (10)
     #[arg(long, value_parser = number)]
     rack: Option<f64>,
-    /// Seconds from a region's loss until its clients are sent elsewhere [15]
+    /// Seconds from a region's loss until its clients are sent elsewhere (15)
     #[arg(long, value_parser = number)]
     redirect: Option<f64>,
     /// Nothing ends TLS before the nodes
@@ -140,7 +140,7 @@ pub struct MachineOptions {
 }
 
 /// Prices that only who pays them knows.
-#[derive(Clone, Copy, Debug, Default, Args)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Args)]
 pub struct Costs {
     /// What a core costs in an hour
     #[arg(long, value_parser = number)]
@@ -167,25 +167,6 @@ fn set<T>(to: &mut T, from: Option<T>) {
 }
 
 impl LoadOptions {
-    fn is_empty(&self) -> bool {
-        let numbers = [
-            self.clients,
-            self.rooms,
-            self.room_size,
-            self.rate,
-            self.payload,
-            self.hot_size,
-            self.hot_rate,
-            self.presence,
-            self.session,
-            self.kept,
-            self.kept_count,
-            self.kept_age,
-            self.mixed,
-        ];
-        numbers.iter().all(Option::is_none) && self.from.is_none() && self.spread.is_none()
-    }
-
     fn change(&self, load: &mut Load) {
         set(&mut load.clients, self.clients);
         set(&mut load.rooms, self.rooms);
@@ -216,7 +197,7 @@ impl Options {
             let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
             ensure!(names.contains(&name.as_str()), "no load {name:?}: {}", names.join(", "));
         }
-        let is_changed = !self.load.is_empty();
+        let is_changed = self.load != LoadOptions::default();
         let is_meant = |load: &Load| match self.names.is_empty() {
             true => !is_changed || self.loads.is_some() || load.name == "chat",
             false => self.names.contains(&load.name),
@@ -274,28 +255,9 @@ impl Options {
 
     /// Whether these are the tables of the document.
     pub fn is_plain(&self) -> bool {
-        let own = &self.machines;
-        let numbers = [
-            own.nodes_memory,
-            own.nodes_cores,
-            own.nodes_network,
-            own.nodes_clients,
-            own.brokers_cores,
-            own.brokers_memory,
-            own.brokers_network,
-            own.replicas,
-            own.fill,
-            own.regions,
-            own.cells,
-            own.rack,
-            own.redirect,
-            self.costs.core_hour,
-            self.costs.gb_month,
-            self.costs.tb,
-        ];
-        numbers.iter().all(Option::is_none)
-            && !own.no_proxies
-            && self.load.is_empty()
+        self.load == LoadOptions::default()
+            && self.machines == MachineOptions::default()
+            && self.costs == Costs::default()
             && self.names.is_empty()
             && self.loads.is_none()
             && self.prices.is_none()

@@ -7,10 +7,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::engine::Engine;
 use super::helper::Helper;
-use super::receive::THREAD;
-use super::servers::{self, How, QUIET, gauge};
+use super::servers::{self, How, QUIET, THREAD, gauge};
 use crate::rounds::{Bench, Sample};
-use crate::{stats, sys};
+use crate::stats;
 
 /// Blocks, in turn with the cluster, without it, and of the bare client; broadcasts of each.
 const BLOCKS: usize = 24;
@@ -36,12 +35,11 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
             peer.cpu()?.since(&before).0
         } else {
             let served = if who == 0 { &one } else { &alone };
-            let thread = || sys::Cpu::of_threads(served.running.pid(), THREAD);
-            let (before, thread_before) = (served.cpu()?, thread()?);
+            let (before, thread_before) = (served.cpu()?, served.cpu_of(THREAD)?);
             servers::publish(served, ROOM, BLOCK)?;
             thread::sleep(QUIET);
             if who == 0 && block > 2 {
-                let spent = thread()?.since(&thread_before).0;
+                let spent = served.cpu_of(THREAD)?.since(&thread_before).0;
                 of_thread.push(stats::per(spent, 1) / stats::per(BLOCK, 1));
             }
             served.spent(&before)?

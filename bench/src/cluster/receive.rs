@@ -9,12 +9,10 @@ use anyhow::{Context, Result, ensure};
 use super::engine::Engine;
 use super::helper::{Helper, number};
 use super::line::Line;
-use super::servers::{self, QUIET};
+use super::servers::{self, QUIET, THREAD};
 use crate::rounds::{Bench, Sample};
-use crate::{stats, sys};
+use crate::stats;
 
-/// As the thread of the node is named that has the link.
-pub(super) const THREAD: &str = "simurgh-cluster";
 /// Blocks, in turn to the node and to the bare client, and broadcasts of each.
 const BLOCKS: usize = 16;
 const BLOCK: usize = 20_000;
@@ -38,13 +36,12 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let (mut node_ns, mut whole_ns, mut bare_ns) = (Vec::new(), Vec::new(), Vec::new());
     for block in 0..blocks {
         let heard = block % 4 == 1 || block % 4 == 2;
-        let thread = || sys::Cpu::of_threads(two.running.pid(), THREAD);
-        let (node, before, bare) = (two.cpu()?, thread()?, peer.cpu()?);
+        let (node, before, bare) = (two.cpu()?, two.cpu_of(THREAD)?, peer.cpu()?);
         servers::publish(&one, if heard { OTHER } else { ROOM }, BLOCK)?;
         thread::sleep(QUIET);
         let (cost, whole) = match heard {
             true => (peer.cpu()?.since(&bare).0, 0),
-            false => (thread()?.since(&before).0, two.spent(&node)?),
+            false => (two.cpu_of(THREAD)?.since(&before).0, two.spent(&node)?),
         };
         if !heard {
             // What it has not read is in the log; that it comes out of there is not measured.

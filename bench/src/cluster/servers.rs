@@ -10,6 +10,8 @@ use crate::rounds::Bench;
 use crate::rounds::served::Served;
 use crate::target::metric;
 
+/// As the thread of a node is named that has the link.
+pub(super) const THREAD: &str = "simurgh-cluster";
 /// How long nodes may take to find the engine and each other.
 pub(super) const READY: Duration = Duration::from_secs(20);
 /// Until what was published has gone everywhere, and servers rest.

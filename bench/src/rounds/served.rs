@@ -37,6 +37,11 @@ impl Served {
         Cpu::of(self.running.pid())
     }
 
+    /// That of the threads alone whose name begins so.
+    pub(crate) fn cpu_of(&self, thread: &str) -> Result<Cpu> {
+        Cpu::of_threads(self.running.pid(), thread)
+    }
+
     /// Nanoseconds that it has run since then.
     pub(crate) fn spent(&self, since: &Cpu) -> Result<u64> {
         let (ran, ended) = self.cpu()?.since(since);

@@ -35,7 +35,6 @@ impl<T> Page<T> {
     }
 
     /// Adds a record; it comes back when the page is full, or the system has no memory left.
-    #[inline]
     pub fn push(&mut self, value: T) -> Result<(), T> {
         if self.len == PAGE {
             return Err(value);

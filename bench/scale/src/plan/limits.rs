@@ -144,7 +144,7 @@ fn of_cluster(plan: &Plan, prices: &Prices) -> Vec<Limit> {
 /// Buckets are heard whole, and what comes of them is mostly for nobody.
 fn unwanted(plan: &Plan) -> Limit {
     let flows = &plan.node.flows;
-    let wanted = if flows.heard > 0.0 { flows.wanted / flows.heard } else { 1.0 };
+    let wanted = flows.wanted_share();
     Limit::new("4,096 buckets: what a node hears in vain", 1.0 - wanted, 0.5, share)
         .then("cells, or rooms whose members share nodes; more buckets do not help")
         .by(Basis::Choice)

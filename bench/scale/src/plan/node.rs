@@ -68,6 +68,11 @@ pub struct Flows {
 }
 
 impl Flows {
+    /// The share of what it hears that it has members for.
+    pub fn wanted_share(&self) -> f64 {
+        if self.heard > 0.0 { self.wanted / self.heard } else { 1.0 }
+    }
+
     /// Of one of so many clients' node.
     pub fn new(load: &Load, prices: &Prices, cell: &Cell) -> Self {
         let others = (cell.nodes - 1.0).max(0.0) / cell.nodes;

@@ -60,8 +60,7 @@ pub(super) fn cells(scene: &Scene<'_>) -> String {
 }
 
 fn row(scene: &Scene<'_>, name: String, plan: &Plan) -> Vec<String> {
-    let flows = &plan.node.flows;
-    let vain = if flows.heard > 0.0 { 1.0 - flows.wanted / flows.heard } else { 0.0 };
+    let vain = 1.0 - plan.node.flows.wanted_share();
     let bridged: f64 = plan.cell.classes.iter().map(|it| it.topics * it.rate * it.bridges).sum();
     let broken: Vec<String> = limits(plan, scene.prices)
         .into_iter()

@@ -111,10 +111,6 @@ pub(super) fn cpu(scene: &Scene<'_>) -> String {
 }
 
 pub(super) fn links(scene: &Scene<'_>) -> String {
-    let vain = |plan: &Plan| match plan.node.flows.heard > 0.0 {
-        true => 1.0 - plan.node.flows.wanted / plan.node.flows.heard,
-        false => 0.0,
-    };
     let per_server = |plan: &Plan, value: f64| plan.brokers.servers.map_or(value, |it| value / it);
     by_load(
         scene,
@@ -125,7 +121,7 @@ pub(super) fn links(scene: &Scene<'_>) -> String {
                 format!("{}, {}", count(it.cell.wants.exact), count(it.cell.wants.whole))
             }),
             ("broadcasts that a node hears", &|it| rate(it.node.flows.heard)),
-            ("of these in vain", &|it| share(vain(it))),
+            ("of these in vain", &|it| share(1.0 - it.node.flows.wanted_share())),
             ("presences: changes, asks, states that a node hears", &|it| {
                 let flows = &it.node.flows;
                 format!("{}, {}, {}", rate(flows.deltas.1), rate(flows.asks.1), rate(flows.states))

@@ -36,7 +36,7 @@ impl Sockets for Transport<'_> {
         self.io.clock_ns()
     }
 
-    #[inline(always)]
+    #[inline]
     fn socket(&self, key: Key) -> Option<&Socket> {
         self.io.conn_ref(key).map(|conn| &conn.socket)
     }
