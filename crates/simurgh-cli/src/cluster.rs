@@ -9,7 +9,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use simurgh::Cluster;
 use simurgh::cluster::{ClusterConfig, Prefix};
-use simurgh_nats::{Config, Credentials, Identity, NatsAdapter, Permissions, Secret, Server};
+use simurgh_nats::{
+    Config, Credentials, Identity, Keeping, NatsAdapter, Permissions, Replicas, Secret, Server,
+    Storage, StreamCount,
+};
 
 use crate::mistakes::{Mistake, note};
 use crate::units;
@@ -52,12 +55,24 @@ pub(crate) struct ClusterSpec {
     presence_down: Option<String>,
     secret_file: Option<PathBuf>,
     secret_env: Option<String>,
+    history_streams: Option<u8>,
+    history_replicas: Option<u8>,
+    history_storage: Option<HistoryStorage>,
+    history_create_streams: Option<bool>,
+    history_engine_bytes: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Engine {
     Nats,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum HistoryStorage {
+    File,
+    Memory,
 }
 
 impl ClusterSpec {
@@ -87,6 +102,11 @@ impl ClusterSpec {
         "presence_down",
         "secret_file",
         "secret_env",
+        "history_streams",
+        "history_replicas",
+        "history_storage",
+        "history_create_streams",
+        "history_engine_bytes",
     ];
 
     /// The cluster that the keys say, and the secret that its nodes share; or all that is wrong.
@@ -110,6 +130,7 @@ impl ClusterSpec {
         let linger = self.duration(&mut wrong, "linger", &self.linger);
         let outbox = self.outbox_bytes.as_deref().map(units::bytes).transpose();
         let outbox = note(&mut wrong, "outbox_bytes", outbox).flatten();
+        let keeping = self.keeping(&mut wrong);
         let (Some(prefix), Some(name), true) = (prefix, name, wrong.is_empty()) else {
             return Err(wrong);
         };
@@ -126,14 +147,46 @@ impl ClusterSpec {
         nats.tls.is_first = self.tls_first;
         nats.tls.ca.clone_from(&self.tls_ca);
         nats.tls.identity = identity;
-        let adapter =
-            move |runtime: &tokio::runtime::Handle| NatsAdapter::new(nats, runtime.clone());
-        let cluster = Cluster::new(config, adapter);
+        let cluster = Cluster::new(config, move |setup| {
+            nats.keeping = setup.history.map(|most| Keeping {
+                count_max: most.count,
+                age_max: most.age,
+                ..keeping
+            });
+            if let Some(keeping) = &nats.keeping {
+                tracing::info!("cluster: what topics have said is {}", keeping.durability());
+            }
+            NatsAdapter::new(nats, setup.runtime.clone())
+        });
         let cluster = match required {
             Some(within) => cluster.required(within),
             None => cluster,
         };
         Ok((cluster, secret))
+    }
+
+    /// How the engine keeps what topics have said.
+    fn keeping(&self, wrong: &mut Vec<Mistake>) -> Keeping {
+        let mut keeping = Keeping::default();
+        match self.history_streams {
+            None | Some(1) => {}
+            Some(16) => keeping.streams = StreamCount::Sixteen,
+            Some(_) => wrong.push(("history_streams", "is 1 or 16".to_owned())),
+        }
+        match self.history_replicas {
+            None | Some(1) => {}
+            Some(3) => keeping.replicas = Replicas::Three,
+            Some(5) => keeping.replicas = Replicas::Five,
+            Some(_) => wrong.push(("history_replicas", "is 1, 3 or 5".to_owned())),
+        }
+        if self.history_storage == Some(HistoryStorage::Memory) {
+            keeping.storage = Storage::Memory;
+        }
+        keeping.create_streams = self.history_create_streams.unwrap_or(keeping.create_streams);
+        let bytes = self.history_engine_bytes.as_deref().map(units::bytes).transpose();
+        let bytes = note(wrong, "history_engine_bytes", bytes).flatten();
+        keeping.engine_bytes = bytes.map(|it| it as u64);
+        keeping
     }
 
     fn prefix(&self) -> Result<Prefix, simurgh::cluster::PrefixError> {
@@ -271,9 +324,31 @@ impl ClusterSpec {
     }
 }
 
-/// What the engine has to allow nodes with this prefix, for its configuration.
-pub(crate) fn permissions(prefix: &str) -> Result<String, simurgh::cluster::PrefixError> {
-    Ok(format!("{}\n", Permissions::of(&Prefix::new(prefix)?, &[])))
+/// Reads how many streams there are.
+pub(crate) fn streams(text: &str) -> Result<u8, String> {
+    match text {
+        "0" => Ok(0),
+        "1" => Ok(1),
+        "16" => Ok(16),
+        _ => Err("expected 0, 1 or 16".to_owned()),
+    }
+}
+
+/// What the engine has to allow nodes with this prefix, for its configuration; so many streams keep
+/// what topics have said: 0, 1 or 16.
+pub(crate) fn permissions(
+    prefix: &str,
+    streams: u8,
+) -> Result<String, simurgh::cluster::PrefixError> {
+    let prefix = Prefix::new(prefix)?;
+    let keeping = |streams| Keeping { streams, ..Keeping::default() }.stream_names(&prefix);
+    let names = match streams {
+        0 => Vec::new(),
+        1 => keeping(StreamCount::One),
+        _ => keeping(StreamCount::Sixteen),
+    };
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    Ok(format!("{}\n", Permissions::of(&prefix, &names)))
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

@@ -16,6 +16,13 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "PREFIX", num_args = 0..=1, require_equals = true,
           default_missing_value = crate::cluster::PREFIX, conflicts_with = "check")]
     pub(crate) nats_permissions: Option<String>,
+
+    /// With --nats-permissions: how many streams keep histories, as history_streams in [cluster]
+    /// says; 0, if no channel has one.
+    #[cfg(feature = "nats")]
+    #[arg(long, value_name = "COUNT", default_value = "1", requires = "nats_permissions",
+          value_parser = crate::cluster::streams)]
+    pub(crate) nats_streams: u8,
 }
 
 /// The chat that is served when no channel is declared, in the words of `simurgh.toml`.

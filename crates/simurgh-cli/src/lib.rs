@@ -138,8 +138,8 @@ fn run_with(
             Err(refusal) => refuse(&refusal, "nothing was started"),
         },
         #[cfg(feature = "nats")]
-        Command::Config(config::Flags { nats_permissions: Some(prefix), .. }) => {
-            match cluster::permissions(&prefix) {
+        Command::Config(config::Flags { nats_permissions: Some(prefix), nats_streams, .. }) => {
+            match cluster::permissions(&prefix, nats_streams) {
                 Ok(text) => {
                     print(&text);
                     ExitCode::SUCCESS

@@ -114,6 +114,11 @@ impl fmt::Display for Storage {
 }
 
 impl Keeping {
+    /// So many envelopes of each topic, for so long, and else the default.
+    pub fn of(count_max: u32, age_max: Duration) -> Self {
+        Self { count_max, age_max, ..Self::default() }
+    }
+
     /// The names of the streams of a cluster, for [`Permissions::of`](crate::Permissions::of).
     pub fn stream_names(&self, prefix: &Prefix) -> Vec<String> {
         (0..self.streams.get()).map(|at| self.stream_name(prefix, at)).collect()

@@ -381,6 +381,9 @@ impl Builder {
             config.node_name = cluster.name().to_owned();
         }
         let secret = config.secret_key_base.as_deref();
+        if let (Some(_), Some(path)) = (&cluster, &config.history_save) {
+            return Err(Error::HistorySaveInCluster(path.clone()));
+        }
         let prepared = cluster.map(|it| cluster::prepare(it, &mounts, secret)).transpose()?;
         let door = prepared.as_ref().map(|it| Arc::new(it.door()));
         if let Some(door) = &door {

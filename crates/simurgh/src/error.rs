@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::shard::MOUNTS_MAX;
@@ -24,8 +25,8 @@ pub enum Error {
     Admin(Option<SocketAddr>, io::Error),
     /// A shard's event loop broke while serving.
     Broken(io::Error),
-    /// Topics of this pattern have a history, and the server is one of several nodes.
-    HistoryInCluster(String),
+    /// Histories are to be saved to this file, and the server is one of several nodes.
+    HistorySaveInCluster(PathBuf),
     /// There was no link to the engine of the cluster within this time, and why.
     NoEngine(Duration, String),
 }
@@ -60,10 +61,10 @@ impl fmt::Display for Error {
                 write!(f, "cannot listen on {address} (admin_listen): {error}")
             }
             Self::Admin(None, error) => write!(f, "cannot serve HTTP: {error}"),
-            Self::HistoryInCluster(pattern) => write!(
+            Self::HistorySaveInCluster(path) => write!(
                 f,
-                "topics {pattern:?} have a history, and this server is one of several nodes: \
-                 histories are kept by one node alone so far. Leave the history or the cluster out"
+                "histories are to be saved to {path:?}, and this server is one of several nodes: \
+                 their engine keeps them, leave that file out"
             ),
             Self::NoEngine(within, why) => {
                 write!(f, "no link to the cluster's engine within {within:?} ({why})")
@@ -78,7 +79,7 @@ impl std::error::Error for Error {
             Self::NoAddress
             | Self::TooManyMounts(_)
             | Self::WrongAddress(_)
-            | Self::HistoryInCluster(_)
+            | Self::HistorySaveInCluster(_)
             | Self::NoEngine(..) => None,
             Self::Prepare(error) | Self::Admin(_, error) | Self::Broken(error) => Some(error),
             Self::Listen(error) => Some(error),

@@ -19,7 +19,7 @@ use clap::Parser;
 use simurgh::cluster::{ClusterConfig, Prefix};
 use simurgh::supabase::{HOSTED_PATH, Settings};
 use simurgh::{CheckOrigin, Cluster, Endpoint, LongPoll, Mount};
-use simurgh_nats::NatsAdapter;
+use simurgh_nats::{Keeping, NatsAdapter};
 
 /// The application that the rows of docs/PROTOCOL.md are tested against.
 #[derive(Parser)]
@@ -94,9 +94,10 @@ fn cluster(
     name: String,
 ) -> Result<Cluster, Box<dyn std::error::Error>> {
     let prefix = Prefix::new(prefix)?;
-    let nats = simurgh_nats::Config::new(vec![engine], prefix.clone(), name.clone());
-    let cluster = Cluster::new(ClusterConfig::new(prefix, name), |runtime| {
-        NatsAdapter::new(nats, runtime.clone())
+    let mut nats = simurgh_nats::Config::new(vec![engine], prefix.clone(), name.clone());
+    let cluster = Cluster::new(ClusterConfig::new(prefix, name), |setup| {
+        nats.keeping = setup.history.map(|it| Keeping::of(it.count, it.age));
+        NatsAdapter::new(nats, setup.runtime.clone())
     });
     Ok(cluster.required(ENGINE_WITHIN))
 }

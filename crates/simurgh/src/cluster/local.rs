@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use simurgh_cluster::{
-    Answer, CallNumber, DisconnectNumber, Item, Kept, Local, NodeId, NotKept, Outcome, Shards,
-    StoredAt,
+    Answer, CallNumber, DisconnectNumber, Except, Item, Kept, KeptAt, KeptItem, Local, NodeId,
+    NotKept, Outcome, Shards, StoredAt,
 };
-use simurgh_core::{Broadcast, Mail, Node, Posted, PresenceMail};
+use simurgh_core::{Broadcast, ChannelId, FromEngine, Mail, Node, Posted, PresenceMail};
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
 
@@ -72,9 +72,46 @@ impl Local for Shard {
         self.answers.push((number, answer));
     }
 
-    // Kept topics are refused in a cluster: none is followed, and nothing is stored.
+    fn kept(&mut self, topic: &str, what: Kept<'_>) {
+        self.hub.post_kept(topic, from_engine(topic, what));
+    }
 
-    fn kept(&mut self, _: &str, _: Kept<'_>) {}
+    fn stored(&mut self, _: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
+        let outcome = match outcome {
+            Ok(StoredAt { epoch, seq, index, is_duplicate }) => {
+                Ok(simurgh_core::StoredAt { epoch, seq, index, is_duplicate })
+            }
+            Err(NotKept::Unconfirmed) => Err(simurgh_core::NotKept::Unconfirmed),
+            Err(NotKept::Refused(why)) => Err(simurgh_core::NotKept::Refused(why)),
+            Err(NotKept::Full) => Err(simurgh_core::NotKept::Full),
+        };
+        self.hub.post_stored(number, outcome);
+    }
+}
 
-    fn stored(&mut self, _: &str, _: u64, _: Result<StoredAt, NotKept>) {}
+/// What is told of a kept topic, as its home shard takes it.
+fn from_engine(topic: &str, what: Kept<'_>) -> FromEngine {
+    match what {
+        Kept::Begun { epoch, floor, head, messages } => {
+            let messages = messages.iter().map(|it| kept_item(topic, it)).collect();
+            FromEngine::Begun { epoch, floor, head, messages }
+        }
+        Kept::Next(item) => FromEngine::Next(kept_item(topic, &item)),
+        Kept::Gap { through } => FromEngine::Gap { through },
+        Kept::Purged(KeptAt { seq, index }) => FromEngine::Purged { seq, index },
+        Kept::Unknown => FromEngine::Unknown,
+        Kept::Known => FromEngine::Known,
+        Kept::Ended => FromEngine::Ended,
+    }
+}
+
+fn kept_item(topic: &str, kept: &KeptItem<'_>) -> simurgh_core::KeptItem {
+    let KeptItem { seq, index, at_ms, mine, item } = *kept;
+    let payload = item.payload.to_payload().into_owned();
+    let mut broadcast = Broadcast::new(topic, item.event, payload);
+    if let (Some(_), Some(Except { shard, membership, generation })) = (mine, item.except) {
+        broadcast = broadcast.but_for(ChannelId { shard, membership, generation });
+    }
+    let sender = item.exclusion.unwrap_or(0);
+    simurgh_core::KeptItem { seq, index, at_ms, mine, sender, broadcast }
 }

@@ -44,7 +44,40 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// As what the secret is named among settings.
 const SECRET: &str = "secret_key_base";
 
-type MakeAdapter = Box<dyn FnOnce(&Handle) -> Box<dyn Adapter> + Send>;
+type MakeAdapter = Box<dyn FnOnce(&AdapterSetup<'_>) -> Box<dyn Adapter> + Send>;
+
+/// What an adapter is made with.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct AdapterSetup<'a> {
+    /// The runtime that it may use.
+    pub runtime: &'a Handle,
+    /// What the engine has to keep of topics' broadcasts; none, if no channel declares a history.
+    pub history: Option<HistoryNeeds>,
+}
+
+/// What the engine has to keep of each topic: the most that any channel declares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryNeeds {
+    /// Broadcasts.
+    pub count: u32,
+    /// How long.
+    pub age: Duration,
+}
+
+impl HistoryNeeds {
+    fn of(mounts: &[Mount]) -> Option<Self> {
+        let rules = mounts.iter().flat_map(|it| it.channels.histories());
+        let needs = rules.map(|(_, rule)| Self {
+            count: rule.count.try_into().unwrap_or(u32::MAX),
+            age: rule.age,
+        });
+        needs.reduce(|one, other| Self {
+            count: one.count.max(other.count),
+            age: one.age.max(other.age),
+        })
+    }
+}
 
 /// That a server is one of several nodes: by what engine, and how
 /// ([`Builder::cluster`](crate::Builder::cluster)).
@@ -55,13 +88,14 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A node of a cluster; the adapter is made on the runtime that it may use.
+    /// A node of a cluster; its adapter is made when the server starts.
     pub fn new<A: Adapter + 'static>(
         config: ClusterConfig,
-        adapter: impl FnOnce(&Handle) -> A + Send + 'static,
+        adapter: impl FnOnce(&AdapterSetup<'_>) -> A + Send + 'static,
     ) -> Self {
-        let make_adapter =
-            Box::new(move |runtime: &Handle| -> Box<dyn Adapter> { Box::new(adapter(runtime)) });
+        let make_adapter = Box::new(move |setup: &AdapterSetup<'_>| -> Box<dyn Adapter> {
+            Box::new(adapter(setup))
+        });
         Self { config, make_adapter, required: None }
     }
 
@@ -86,6 +120,7 @@ impl fmt::Debug for Cluster {
 /// A cluster's runtime, made before the descriptor tables part: its wakers are then in all of them.
 pub(crate) struct Prepared {
     cluster: Cluster,
+    history: Option<HistoryNeeds>,
     runtime: Runtime,
 }
 
@@ -93,14 +128,15 @@ pub(crate) struct Prepared {
 /// of channels, and the secret, of which a hash tells nothing.
 ///
 /// # Errors
-/// The system gives no threads, or topics of these mounts have histories.
+/// The system gives no threads.
 pub(crate) fn prepare(
     mut cluster: Cluster,
     mounts: &[Mount],
     secret: Option<&str>,
 ) -> Result<Prepared, Error> {
-    if let Some((pattern, _)) = mounts.iter().find_map(|it| it.channels.histories().next()) {
-        return Err(Error::HistoryInCluster(pattern.to_string()));
+    let history = HistoryNeeds::of(mounts);
+    if history.is_some() {
+        cluster.config.keeps.get_or_insert_default();
     }
     let settings = mounts.iter().flat_map(Mount::settings);
     let secret = (Box::from(SECRET), secret.map_or(0, secret::hash));
@@ -113,7 +149,7 @@ pub(crate) fn prepare(
         .enable_all()
         .build()
         .map_err(Error::Prepare)?;
-    Ok(Prepared { cluster, runtime })
+    Ok(Prepared { cluster, history, runtime })
 }
 
 impl Prepared {
@@ -147,7 +183,7 @@ mod tests {
     use simurgh_core::Join;
 
     use super::*;
-    use crate::History;
+    use crate::History as HistoryRule;
 
     fn mount() -> Mount {
         let refuse =
@@ -161,9 +197,22 @@ mod tests {
         let usual = of(mount());
         assert_eq!(&*usual[0].0, "/socket/websocket room:*");
         assert_eq!(of(mount().wait_for_interest()), usual, "each node may wait as it likes");
-        let others = [mount().history(History::default()), mount().alike("present".to_owned())];
+        let others = [mount().history(HistoryRule::default()), mount().alike("present".to_owned())];
         for other in others {
             assert_ne!(of(other), usual);
         }
+    }
+
+    #[test]
+    fn the_engine_keeps_as_much_as_the_most_demanding_channel_declares() {
+        assert_eq!(HistoryNeeds::of(&[mount()]), None);
+        let rule = |count, secs| HistoryRule {
+            count,
+            age: Duration::from_secs(secs),
+            ..HistoryRule::default()
+        };
+        let mounts = [mount().history(rule(7, 900)), mount(), mount().history(rule(9, 60))];
+        let needs = HistoryNeeds { count: 9, age: Duration::from_secs(900) };
+        assert_eq!(HistoryNeeds::of(&mounts), Some(needs));
     }
 }

@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use simurgh_cluster::{
-    Adapter, Answer, CallNumber, Cluster, DisconnectNumber, Item, ItemPayload, NodeId, Notice,
-    Outcome, PeerEvent, Time,
+    Adapter, Answer, CallNumber, Cluster, DisconnectNumber, Except, Item, ItemPayload, KeepNotice,
+    NodeId, Notice, Outcome, PeerEvent, Store, Time, Wants,
 };
-use simurgh_core::{Broadcast, FromEngine, Node, NotKept, ToCluster};
+use simurgh_core::{Broadcast, ChannelId, Node as _, StoreAsked, ToCluster};
 use simurgh_proto::message::events;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -20,7 +20,7 @@ use tokio::time::{Sleep, sleep_until};
 use super::calls::{Served, Service, TellAnswer};
 use super::door::{Door, Mail, Tell};
 use super::local::Shard;
-use super::{Disconnected, FLUSH_TIMEOUT, NodeName, Prepared};
+use super::{AdapterSetup, Disconnected, FLUSH_TIMEOUT, NodeName, Prepared};
 use crate::hub::Hub;
 
 /// Rounds of mail, engine and time in one turn of the task; then other tasks of the runtime have
@@ -50,12 +50,13 @@ impl Started {
 }
 
 pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
-    let Prepared { cluster, runtime } = prepared;
+    let Prepared { cluster, history, runtime } = prepared;
     let (ends, ended) = oneshot::channel();
     // What shards say is freed by the thread here, and beyond a bound all the time.
     simurgh_reactor::give_back_memory_soon();
     if let Some(door) = hub.cluster.clone() {
-        let adapter = (cluster.make_adapter)(runtime.handle());
+        let setup = AdapterSetup { runtime: runtime.handle(), history };
+        let adapter = (cluster.make_adapter)(&setup);
         let hub = Arc::clone(hub);
         let (outcomes, answers) = (Vec::new(), Vec::new());
         let (hub_of, served) = (Arc::clone(&hub), Served::default());
@@ -212,24 +213,35 @@ impl Thread {
                 self.disconnect(it.topic(), None, time);
             }
             ToCluster::Broadcast(broadcast) => self.publish(&broadcast, None, time),
-            ToCluster::TopicBegins(topic, shard, _) => {
-                self.node.topic_begins(&topic, shard, None, time);
+            ToCluster::TopicBegins(topic, shard, wanted) => {
+                self.node.topic_begins(&topic, shard, wanted.map(wants), time);
             }
             ToCluster::TopicEnds(topic, shard) => self.node.topic_ends(&topic, shard, time),
             ToCluster::Presence(topic, what) => {
                 self.node.presence(&topic, what, time, &mut self.shard);
             }
-            // A server with kept topics does not start in a cluster yet: nothing comes here.
-            ToCluster::Store(store) => self.refuse(store.number),
-            ToCluster::Forget(_, number) => self.refuse(number),
-            ToCluster::Follow(topic, _) => self.shard.hub.post_kept(&topic, FromEngine::Unknown),
+            ToCluster::Store(store) => self.store(*store, time),
+            ToCluster::Follow(topic, wanted) => {
+                self.node.follow(&topic, wants(wanted), time, &mut self.shard);
+            }
+            ToCluster::Forget(topic, number) => {
+                self.node.forget(&topic, number, time, &mut self.shard);
+            }
         }
     }
 
-    /// Tells a shard that no engine keeps what it wants kept.
-    fn refuse(&self, number: u64) {
-        let why = NotKept::Refused("this server's cluster keeps no history".into());
-        self.shard.hub.post_stored(number, Err(why));
+    /// Has the engine keep a broadcast.
+    fn store(&mut self, asked: StoreAsked, time: Time) {
+        let StoreAsked { number, broadcast, sender, id, age } = asked;
+        let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
+        let mut item = Item::new(broadcast.event(), payload);
+        item.except = broadcast.except().map(|it| {
+            let ChannelId { shard, membership, generation } = it;
+            Except { shard, membership, generation }
+        });
+        item.exclusion = (sender != 0).then_some(sender);
+        let store = Store { number, item, id: id.as_deref(), age };
+        self.node.store(broadcast.topic(), store, time, &mut self.shard);
     }
 
     /// Has other nodes hear a broadcast, or one of them.
@@ -338,8 +350,7 @@ impl Thread {
                     tracing::warn!(interests, "cluster: broadcasts of other nodes may be lost");
                 }
                 Notice::Peer(event) => self.tell_of_peer(event),
-                // Kept topics are refused in a cluster.
-                Notice::Keeping(_) => {}
+                Notice::Keeping(notice) => tell_of_keeping(&notice),
             }
         }
         let time = now(&self.shard.hub);
@@ -382,5 +393,30 @@ impl Thread {
                 tracing::debug!(?version, "cluster: envelopes");
             }
         }
+    }
+}
+
+/// As much as the core wants of a topic's history.
+fn wants(wanted: simurgh_core::Wants) -> Wants {
+    let simurgh_core::Wants { count, bytes, age_ms } = wanted;
+    Wants { count, bytes, age_ms }
+}
+
+/// Says what is wrong with what the engine keeps.
+fn tell_of_keeping(notice: &KeepNotice) {
+    match notice {
+        KeepNotice::Nothing => tracing::error!(
+            "cluster: the engine keeps nothing, and broadcasts to topics with a history are \
+             refused: is JetStream enabled there, and may this node use it?"
+        ),
+        KeepNotice::Remade => tracing::warn!(
+            "cluster: what the engine keeps was lost or made anew: clients that come back are \
+             told of a gap"
+        ),
+        KeepNotice::NotPurged(topic, why) => tracing::warn!(
+            %topic, ?why,
+            "cluster: the engine has not deleted what the nodes were to forget: it does so when \
+             its time is over"
+        ),
     }
 }
