@@ -31,6 +31,7 @@ function commands() {
   let name;
   for (const line of file("compose.yaml").split("\n")) {
     const service = /^ {2}([\w-]+):(?: &(\w+))?$/.exec(line);
+    if (line === "volumes:") break;
     if (service) {
       name = service[1];
       services[name] = {};
@@ -79,9 +80,9 @@ async function start(t, engineArgs, nodeArgs) {
     assert.ok(args.includes(from), `${args.join(" ")} has ${from}`);
     return args.map((it) => it === from ? to : it);
   };
-  const engine = await Engine.start({
-    args: map(engineArgs, "/etc/nats/nats.conf", conf), env: SECRETS,
-  });
+  const store = engineArgs[engineArgs.indexOf("-sd") + 1];
+  const args = map(map(engineArgs, "/etc/nats/nats.conf", conf), store, path.join(directory, "js"));
+  const engine = await Engine.start({ args, env: SECRETS });
   t.after(() => engine.remove());
   const nodes = await Promise.all(NODES.map(async (name) => {
     const config = path.join(directory, `${name}.toml`);

@@ -153,9 +153,6 @@ impl ClusterSpec {
                 age_max: most.age,
                 ..keeping
             });
-            if let Some(keeping) = &nats.keeping {
-                tracing::info!("cluster: what topics have said is {}", keeping.durability());
-            }
             NatsAdapter::new(nats, setup.runtime.clone())
         });
         let cluster = match required {

@@ -77,6 +77,7 @@ pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
             frame: Vec::new(),
             bye_ns: None,
             look_ns: 0,
+            keeping: None,
         };
         runtime.spawn(async move {
             let mut sleep = pin!(sleep_until(Instant::now().into()));
@@ -128,6 +129,8 @@ struct Thread {
     bye_ns: Option<u64>,
     /// When it is shown again how it stands.
     look_ns: u64,
+    /// What was said last of how histories are kept.
+    keeping: Option<String>,
 }
 
 impl Thread {
@@ -350,7 +353,10 @@ impl Thread {
                     tracing::warn!(interests, "cluster: broadcasts of other nodes may be lost");
                 }
                 Notice::Peer(event) => self.tell_of_peer(event),
-                Notice::Keeping(notice) => tell_of_keeping(&notice),
+                Notice::Keeping(notice) => {
+                    let why = self.node.adapter().measures().keeping;
+                    tell_of_keeping(&notice, why.as_deref().unwrap_or("nothing is kept"));
+                }
             }
         }
         let time = now(&self.shard.hub);
@@ -360,6 +366,13 @@ impl Thread {
             self.node.set_sockets(sockets);
             let mut view = self.door.view();
             view.look(&self.node, self.shard.hub.made.0);
+            let keeping = &view.measures.keeping;
+            if *keeping != self.keeping
+                && let Some(text) = keeping
+            {
+                tracing::info!("cluster: histories: {text}");
+                self.keeping.clone_from(keeping);
+            }
             view.is_draining = self.shard.hub.drain_began.get().is_some();
             (view.dropped_at_door, view.dropped_at_shards) =
                 (self.door.dropped(), self.shard.dropped);
@@ -403,11 +416,11 @@ fn wants(wanted: simurgh_core::Wants) -> Wants {
 }
 
 /// Says what is wrong with what the engine keeps.
-fn tell_of_keeping(notice: &KeepNotice) {
+fn tell_of_keeping(notice: &KeepNotice, why: &str) {
     match notice {
         KeepNotice::Nothing => tracing::error!(
-            "cluster: the engine keeps nothing, and broadcasts to topics with a history are \
-             refused: is JetStream enabled there, and may this node use it?"
+            why,
+            "cluster: broadcasts to topics with a history are refused, as nothing is kept"
         ),
         KeepNotice::Remade => tracing::warn!(
             "cluster: what the engine keeps was lost or made anew: clients that come back are \
