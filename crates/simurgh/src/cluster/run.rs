@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use simurgh_cluster::{
     Adapter, Answer, CallNumber, Cluster, DisconnectNumber, Except, Item, ItemPayload, KeepNotice,
-    NodeId, Notice, Outcome, PeerEvent, Store, Time, Wants,
+    NodeId, Notice, Outcome, PeerEvent, State, Store, Time, Wants,
 };
-use simurgh_core::{Broadcast, ChannelId, Node as _, StoreAsked, ToCluster};
+use simurgh_core::{Broadcast, ChannelId, Node as _, NotKept, StoreAsked, ToCluster};
 use simurgh_proto::message::events;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -51,6 +51,7 @@ impl Started {
 
 pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
     let Prepared { cluster, history, runtime } = prepared;
+    let is_local_when_away = cluster.is_local_when_away;
     let (ends, ended) = oneshot::channel();
     // What shards say is freed by the thread here, and beyond a bound all the time.
     simurgh_reactor::give_back_memory_soon();
@@ -60,7 +61,7 @@ pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
         let hub = Arc::clone(hub);
         let (outcomes, answers) = (Vec::new(), Vec::new());
         let (hub_of, served) = (Arc::clone(&hub), Served::default());
-        let shard = Shard { hub: hub_of, dropped: 0, outcomes, served, answers };
+        let shard = Shard { hub: hub_of, dropped: 0, local_only: 0, outcomes, served, answers };
         let seed = hub.id.rotate_left(17);
         let time = now(&hub);
         door.view().know(&cluster.config);
@@ -78,6 +79,7 @@ pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
             bye_ns: None,
             look_ns: 0,
             keeping: None,
+            is_local_when_away,
         };
         runtime.spawn(async move {
             let mut sleep = pin!(sleep_until(Instant::now().into()));
@@ -131,6 +133,8 @@ struct Thread {
     look_ns: u64,
     /// What was said last of how histories are kept.
     keeping: Option<String>,
+    /// What is to be kept is heard here alone while there is no link.
+    is_local_when_away: bool,
 }
 
 impl Thread {
@@ -236,6 +240,11 @@ impl Thread {
     /// Has the engine keep a broadcast.
     fn store(&mut self, asked: StoreAsked, time: Time) {
         let StoreAsked { number, broadcast, sender, id, age } = asked;
+        if self.is_local_when_away && self.node.state().0 == State::Away {
+            self.shard.local_only += 1;
+            self.shard.hub.broadcast_here(Arc::new(broadcast));
+            return self.shard.hub.post_stored(number, Err(NotKept::LocalOnly));
+        }
         let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
         let mut item = Item::new(broadcast.event(), payload);
         item.except = broadcast.except().map(|it| {
@@ -376,6 +385,7 @@ impl Thread {
             view.is_draining = self.shard.hub.drain_began.get().is_some();
             (view.dropped_at_door, view.dropped_at_shards) =
                 (self.door.dropped(), self.shard.dropped);
+            view.local_only = self.shard.local_only;
         }
     }
 
