@@ -1,0 +1,136 @@
+//! What was confirmed is kept: while the leader of a stream on three servers is killed, and while a
+//! single server is.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::back_end::{TOPIC, histories, keeps, nodes, plan, publish_to};
+use crate::engine::{Engine, STORE};
+use crate::member::Member;
+use crate::node::{Node, are_up};
+use crate::operator;
+use crate::until;
+
+const EVERY: Duration = Duration::from_millis(40);
+
+/// How many of what members say is known to be kept.
+fn confirmed(members: &[Member]) -> usize {
+    let count = |it: &Member| {
+        let heard = it.heard();
+        heard.pushed.values().filter(|it| it.as_deref() == Some("ok")).count()
+    };
+    members.iter().map(count).sum()
+}
+
+/// A back end that repeats each message until it is kept, at one node after the other; how many.
+fn publishes(nodes: &[Node], goes_on: &AtomicBool) -> usize {
+    let (mut sent, mut turn) = (0, 0);
+    while goes_on.load(Ordering::Relaxed) {
+        let text = format!("back end/{sent}");
+        loop {
+            let (status, said) = publish_to(&nodes[turn % nodes.len()], TOPIC, &text, Some(&text));
+            turn += 1;
+            match status {
+                202 => break,
+                503 | 504 => sleep(EVERY),
+                _ => panic!("{status} {said}"),
+            }
+        }
+        sent += 1;
+        sleep(EVERY);
+    }
+    sent
+}
+
+/// Members of all nodes and a back end speak while something happens, which ends when nothing has
+/// to be waited for any more.
+fn nothing_confirmed_is_lost(nodes: &[Node], happens: impl FnOnce()) {
+    let member = |(n, node): (usize, &Node)| {
+        [0, 1].map(|it| Member::joins(&format!("member-{n}-{it}"), node, TOPIC))
+    };
+    let members: Vec<Member> = nodes.iter().enumerate().flat_map(member).collect();
+    let goes_on = AtomicBool::new(true);
+    let sent = std::thread::scope(|scope| {
+        let back_end = scope.spawn(|| publishes(nodes, &goes_on));
+        members.iter().for_each(|it| it.chatters(EVERY));
+        let goes = |more: usize| {
+            let before = confirmed(&members);
+            until("more is confirmed", || (confirmed(&members) > before + more).then_some(()));
+        };
+        goes(100);
+        happens();
+        goes(200);
+        members.iter().for_each(Member::is_quiet);
+        goes_on.store(false, Ordering::Relaxed);
+        back_end.join().unwrap()
+    });
+    are_up(nodes);
+    let history = histories(nodes);
+    let mut times = BTreeMap::<&str, usize>::new();
+    history.iter().for_each(|(_, text)| *times.entry(text).or_default() += 1);
+    let twice: Vec<_> = times.iter().filter(|it| *it.1 > 1).collect();
+    assert!(twice.is_empty(), "kept twice: {twice:?}");
+    let mut of_outcomes = BTreeMap::<String, usize>::new();
+    for member in &members {
+        for (text, outcome) in &member.heard().pushed {
+            let outcome = outcome.clone().unwrap();
+            let is_there = times.contains_key(&**text);
+            match &*outcome {
+                "ok" => assert!(is_there, "{text} was confirmed, and is not there"),
+                "not stored" => assert!(!is_there, "{text} was refused, and is there"),
+                "unconfirmed" => {}
+                other => panic!("{text}: {other}"),
+            }
+            *of_outcomes.entry(outcome).or_default() += 1;
+        }
+    }
+    println!("{of_outcomes:?}, and {sent} of a back end");
+    for n in 0..sent {
+        let text = format!("back end/{n}");
+        assert!(times.contains_key(&*text), "{text} was confirmed, and is not there");
+    }
+    for member in &members {
+        member.has_heard_all_of(&history);
+        member.has_no_gap();
+    }
+}
+
+#[test]
+fn what_was_confirmed_stays_when_the_leader_of_three_servers_is_killed_under_load() {
+    let Some(mut engines) = Engine::three() else { return };
+    let servers: Vec<String> = engines.iter().map(Engine::address).collect();
+    let nodes: Vec<Node> = (0..3)
+        .map(|n| {
+            // Each begins at another server.
+            let mut engines = servers.clone();
+            engines.rotate_left(n);
+            let keys = "history_replicas = 3\n".to_owned();
+            let plan = plan(["one", "two", "three"][n], "");
+            crate::node::Plan { engines, keys, ..plan }.start()
+        })
+        .collect();
+    nodes.iter().for_each(keeps);
+    for node in &nodes {
+        let log = node.log();
+        assert!(log.contains("of 3 servers, of which one may be away or lost"), "{log}");
+    }
+    nothing_confirmed_is_lost(&nodes, || {
+        let leader = operator::leader(engines[0].port());
+        engines[leader].kill();
+    });
+}
+
+#[test]
+fn what_was_confirmed_stays_when_the_only_server_is_killed_under_load() {
+    let Some(mut engine) = Engine::start(STORE) else { return };
+    let nodes = nodes(&engine.address(), ["one", "two"]);
+    nothing_confirmed_is_lost(&nodes, || {
+        engine.kill();
+        for node in &nodes {
+            until("the link is away", || (node.health() == "away").then_some(()));
+        }
+        engine.restart();
+    });
+}
