@@ -172,29 +172,36 @@ fn a_back_end_is_told_what_is_not_confirmed_and_what_is_not_stored() {
     let [node] = nodes(&engine.address(), ["one"]);
     let member = Member::joins("pushes", &node, TOPIC);
     engine.freeze();
-    // The engine may have it, or not.
+    // The engine may have these two, or not.
     member.says("unconfirmed push");
-    let (status, said) = publish_to(&node, TOPIC, "unconfirmed", Some("id 1"));
-    assert_eq!(status, 504, "{said}");
-    assert!(said["error"].as_str().unwrap().starts_with("unconfirmed: "), "{said}");
-    until("the push is answered", || {
-        let outcome = member.heard().pushed["unconfirmed push"].clone()?;
-        (outcome == "unconfirmed").then_some(())
+    std::thread::scope(|scope| {
+        let unconfirmed = scope.spawn(|| publish_to(&node, "kept:b", "posted", Some("id 1")));
+        // What is never sent is certainly not kept.
+        until("the link is away", || (node.health() == "away").then_some(()));
+        let message = json!({"topic": "kept:c", "event": "say", "payload": {"text": "refused"}});
+        let line = "POST /api/broadcast";
+        let (status, head, body) = node.whole_answer(line, &message.to_string()).unwrap();
+        assert!(status == 503 && head.contains("\r\nretry-after: "), "{status} {head} {body}");
+        let (status, said) = unconfirmed.join().unwrap();
+        assert_eq!(status, 504, "{said}");
+        assert!(said["error"].as_str().unwrap().starts_with("unconfirmed: "), "{said}");
     });
-    until("the link is away", || (node.health() == "away").then_some(()));
-    // It was never sent, so it is certain that it is not kept.
-    let message = json!({"topic": "kept:b", "event": "say", "payload": {"text": "refused"}});
-    let line = "POST /api/broadcast";
-    let (status, head, body) = node.whole_answer(line, &message.to_string()).unwrap();
-    assert!(status == 503 && head.contains("\r\nretry-after: "), "{status} {head} {body}");
+    let outcome = until("the push is answered", || {
+        let pushed = &member.heard().pushed;
+        pushed.get("unconfirmed push").cloned().flatten()
+    });
+    assert_eq!(outcome, "unconfirmed");
     engine.thaw();
     keeps(&node);
-    let (status, said) = publish_to(&node, TOPIC, "unconfirmed", Some("id 1"));
+    let (status, said) = publish_to(&node, "kept:b", "posted", Some("id 1"));
     assert_eq!(status, 202, "{said}");
-    let history = histories([&node]);
-    let times = |text: &str| texts(&history).into_iter().filter(|it| *it == text).count();
-    assert_eq!(times("unconfirmed"), 1);
-    assert!(times("unconfirmed push") <= 1);
-    member.has_heard_all_of(&history);
-    assert_eq!(page(&node, "kept:b", "")["messages"], json!([]));
+    for (topic, most) in [(TOPIC, 1), ("kept:b", 1), ("kept:c", 0)] {
+        let found = page(&node, topic, "");
+        assert_eq!(found["recovered"], true, "{found}");
+        assert!(found["messages"].as_array().unwrap().len() <= most, "{topic}: {found}");
+    }
+    assert_eq!(page(&node, "kept:b", "")["messages"].as_array().unwrap().len(), 1);
+    // Whoever is a member heard what was kept after all.
+    assert_eq!(member.is_answered("after"), "ok");
+    member.has_heard_all_of(&histories([&node]));
 }

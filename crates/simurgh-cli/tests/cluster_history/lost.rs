@@ -89,8 +89,12 @@ fn the_last_message_that_was_lost_between_servers_is_found_though_the_link_stand
     let free = TcpListener::bind((HUB, 0)).unwrap();
     let port = free.local_addr().unwrap().port();
     drop(free);
-    let hub = format!("{STORE}leafnodes {{ listen: \"{HUB}:{port}\" }}\n");
-    let leaf = format!("leafnodes {{ remotes = [ {{ url: \"nats-leaf://{HUB}:{port}\" }} ] }}\n");
+    let keeps = "jetstream { store_dir: store, domain: hub }\n";
+    let hub = format!("{keeps}leafnodes {{ listen: \"{HUB}:{port}\" }}\n");
+    let leaf = format!(
+        "mappings = {{ \"$JS.API.>\": \"$JS.hub.API.>\" }}\n\
+         leafnodes {{ remotes = [ {{ url: \"nats-leaf://{HUB}:{port}\" }} ] }}\n"
+    );
     let Some(hub) = Engine::start_at(HUB, &hub) else { return };
     let Some(leaf) = Engine::start_by(&host.by(), &host.address, &leaf) else { return };
     let world = World::new(host, [&hub.address(), &leaf.address()]);

@@ -41,6 +41,8 @@ pub(crate) struct Heard {
     pub(crate) since: Option<String>,
     /// Replies to joins.
     joined: Vec<Value>,
+    /// It has no connection, and wants none.
+    is_away: bool,
     /// What must not be.
     pub(crate) wrong: Vec<String>,
 }
@@ -68,9 +70,23 @@ impl Member {
         Self::comes_back(name, node, topic, None)
     }
 
+    /// The same, of a topic without a history: nobody is told where it stands.
+    #[track_caller]
+    pub(crate) fn joins_plain(name: &str, node: &Node, topic: &str) -> Self {
+        let member = Self::is_on_its_way(name, node, topic, None);
+        until(&format!("{name} has joined"), || (!member.heard().joined.is_empty()).then_some(()));
+        member
+    }
+
     /// As one who has heard all up to a position.
     #[track_caller]
     pub(crate) fn comes_back(name: &str, node: &Node, topic: &str, since: Option<&str>) -> Self {
+        let member = Self::is_on_its_way(name, node, topic, since);
+        member.is_told(1);
+        member
+    }
+
+    fn is_on_its_way(name: &str, node: &Node, topic: &str, since: Option<&str>) -> Self {
         let since = since.map(str::to_owned);
         let heard = Arc::new(Mutex::new(Heard { since, ..Heard::default() }));
         let (orders, taken) = mpsc::channel();
@@ -86,9 +102,7 @@ impl Member {
             is_new: true,
         };
         let thread = Some(std::thread::spawn(move || runner.run()));
-        let member = Self { name: name.to_owned(), heard, orders, thread };
-        member.is_told(1);
-        member
+        Self { name: name.to_owned(), heard, orders, thread }
     }
 
     pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
@@ -122,9 +136,11 @@ impl Member {
         });
     }
 
-    /// Its connection ends without a word.
+    /// Its connection ends without a word: it hears nothing any more when this returns.
+    #[track_caller]
     pub(crate) fn goes(&self) {
         self.orders.send(Order::Go(None)).unwrap();
+        until(&format!("{} has gone", self.name), || self.heard().is_away.then_some(()));
     }
 
     /// It comes back at another node, or the same; what it is told there.
@@ -239,7 +255,10 @@ impl Runner {
                 Ok(Order::Chatter(every)) => {
                     self.chatter = every.map(|it| (it, Instant::now()));
                 }
-                Ok(Order::Go(address)) => (self.address, socket) = (address, None),
+                Ok(Order::Go(address)) => {
+                    self.heard.lock().unwrap().is_away = address.is_none();
+                    (self.address, socket) = (address, None);
+                }
                 Ok(Order::End) | Err(mpsc::TryRecvError::Disconnected) => return,
                 Err(mpsc::TryRecvError::Empty) => {}
             }

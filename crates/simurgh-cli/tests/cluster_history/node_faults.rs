@@ -91,6 +91,8 @@ fn who_comes_back_while_the_engine_is_away_is_told_so_and_it_heals() {
         assert_eq!((recovered, reason), (&json!(false), &json!("unavailable")), "{}", node.name);
     }
     engine.restart();
+    // The node that knew nothing of the topic says where it stands, as soon as it knows that.
+    assert_eq!(come_back[1].is_told(3).event, "simurgh:gap");
     publish_surely(&one, "after");
     for member in [&stays, &come_back[0], &come_back[1]] {
         until(&format!("{} hears what is new", member.name), || {

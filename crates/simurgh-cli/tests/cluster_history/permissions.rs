@@ -85,7 +85,7 @@ fn is_named(missing: &str, permissions: &str) {
     }
     until(&format!("{missing} is named"), has_named);
     assert!(began.elapsed() < Duration::from_secs(25), "{missing}: {:?}", began.elapsed());
-    let plain = Member::joins("plain", &node, "plain:a");
+    let plain = Member::joins_plain("plain", &node, "plain:a");
     assert_eq!(plain.is_answered("heard"), "ok", "{missing}");
 }
 
@@ -93,10 +93,8 @@ fn is_named(missing: &str, permissions: &str) {
 fn each_permission_that_what_is_kept_lacks_is_named_and_plain_topics_go_on() {
     let (all, subjects) = printed("1");
     let (_, plain) = printed("0");
-    let of_keeping: Vec<&String> = subjects
-        .iter()
-        .filter(|it| !plain.contains(it) && !it.contains("STREAM.UPDATE"))
-        .collect();
+    let of_keeping: Vec<&String> =
+        subjects.iter().filter(|it| !plain.contains(it) && !it.contains("STREAM.UPDATE")).collect();
     assert_eq!(of_keeping.len(), 7, "{of_keeping:?}");
     std::thread::scope(|scope| {
         for missing in of_keeping {

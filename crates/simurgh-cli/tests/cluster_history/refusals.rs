@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::back_end::{TOPIC, keeps, nodes, page, plan, publish, publish_to, texts, said};
+use crate::back_end::{TOPIC, keeps, nodes, page, plan, publish, publish_to, said, texts};
 use crate::engine::{Engine, STORE};
 use crate::member::Member;
 use crate::node::{Node, Plan, know_each_other};
@@ -34,7 +34,7 @@ fn is_refused(node: &Node, words: &[&str]) {
     // Nobody has waited for what is not to be had any longer than to know that.
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     assert_eq!(member.texts(), [""; 0]);
-    let plain = Member::joins("plain", node, "plain:a");
+    let plain = Member::joins_plain("plain", node, "plain:a");
     assert_eq!(plain.is_answered("heard"), "ok");
 }
 
@@ -43,7 +43,8 @@ fn an_engine_without_jetstream_is_named_and_plain_topics_go_on() {
     let Some(engine) = Engine::start("") else { return };
     let nodes = ["one", "two"].map(|name| plan(name, &engine.address()).start());
     know_each_other(&nodes);
-    let words = ["ERROR", "the engine keeps nothing", "JetStream is not enabled"];
+    let words =
+        ["ERROR", "broadcasts to topics with a history are refused", "JetStream is not enabled"];
     nodes.iter().for_each(|node| is_refused(node, &words));
 }
 
@@ -166,8 +167,7 @@ fn positions_of_another_cluster_or_epoch_are_a_gap_and_no_error() {
     let found = page(&ours, TOPIC, &format!("&since={own}"));
     assert_eq!((&found["recovered"], texts(&said(&found))), (&json!(true), vec!["second"]));
     for wrong in ["x", "k3f9a0", "k3f9a0.x", "K3F9A0.1", ""] {
-        let (status, body) =
-            ours.ask(&format!("GET /api/history?topic={TOPIC}&since={wrong}"), "");
+        let (status, body) = ours.ask(&format!("GET /api/history?topic={TOPIC}&since={wrong}"), "");
         assert_eq!(status, 400, "{wrong}: {body}");
     }
 }

@@ -155,8 +155,18 @@ impl Engine {
     }
 
     /// It says and takes nothing any more, and no connection ends.
+    #[track_caller]
     pub(crate) fn freeze(&self) {
         self.signal("STOP");
+        let pid = self.child.as_ref().unwrap().id();
+        until("all of the engine's threads stand still", || {
+            let mut threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+            let is_still = |thread: fs::DirEntry| {
+                let status = fs::read_to_string(thread.path().join("status"));
+                status.is_ok_and(|it| it.contains("\nState:\tT"))
+            };
+            threads.all(|thread| thread.is_ok_and(is_still)).then_some(())
+        });
     }
 
     pub(crate) fn thaw(&self) {

@@ -101,6 +101,10 @@ impl Host {
     /// All of its own connections to this port of another host end as if by the other side, and
     /// what was under way there is lost.
     pub(crate) fn resets(&self, port: &str) {
+        // Even where nothing else comes in.
+        let rule =
+            format!("insert rule inet cut input tcp sport {port} tcp flags & rst == rst accept");
+        self.does("nft", &rule);
         let rule = format!("insert rule inet cut output tcp dport {port} reject with tcp reset");
         self.does("nft", &rule);
     }
