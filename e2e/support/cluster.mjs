@@ -14,8 +14,11 @@ import { pause, within } from "./wait.mjs";
 /** What nodes share, so that each serves the long polls of all: a variable of their environment. */
 const SECRET = ["SIMURGH_E2E_SECRET", "what all nodes of the tests share".repeat(4)];
 
-/** The chat that is served without a file. */
-const CHAT = path.join(ROOT, "crates/simurgh-cli/src/chat.toml");
+/** The chat that is served without a file, which has long polling where that has not. */
+export async function chat() {
+  const file = path.join(ROOT, "crates/simurgh-cli/src/chat.toml");
+  return `longpoll = "10s"\n${await readFile(file, "utf8")}`;
+}
 
 /** Made by the first that needs it; clusters of one test file are told apart by their prefixes. */
 let engine;
@@ -42,7 +45,7 @@ const JOINS = {
   /** `[cluster]` behind what the test's own file says. */
   async serve(args, node, { engine: { url }, prefix }, directory) {
     const at = args.indexOf("--config");
-    const own = await readFile(at < 0 ? CHAT : args[at + 1], "utf8");
+    const own = at < 0 ? await chat() : await readFile(args[at + 1], "utf8");
     const rest = at < 0 ? args : args.toSpliced(at, 2);
     const file = path.join(directory, `${node}.toml`);
     const table = {
@@ -150,4 +153,15 @@ async function knows(node, others) {
   await within((async () => {
     while (!(await (await fetch(`${node.url}/metrics`)).text()).includes(line)) await pause(10);
   })(), `${others} other nodes`);
+}
+
+/** Resolves when all nodes say this of the engine. */
+export async function are(nodes, state) {
+  const health = async ({ url }) => {
+    const text = await (await fetch(`${url}/healthz`)).text();
+    return text === "ok\n" ? "up" : JSON.parse(text).cluster;
+  };
+  await within((async () => {
+    while ((await Promise.all(nodes.map(health))).some((it) => it !== state)) await pause(20);
+  })(), state, 30_000);
 }
