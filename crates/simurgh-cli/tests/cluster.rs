@@ -313,6 +313,7 @@ fn what_is_wrong_with_the_table_is_named_with_its_line() {
     for (key, words) in [
         ("history_storage = \"tape\"", "`file` or `memory`"),
         ("history_create_streams = 1", "boolean"),
+        ("history_when_away = \"wait\"", "`hold` or `local`"),
         ("history_streams = \"16\"", "u8"),
         ("history_replica = 3", "history_replicas"),
     ] {

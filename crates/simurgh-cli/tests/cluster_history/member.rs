@@ -143,11 +143,16 @@ impl Member {
         until(&format!("{} has gone", self.name), || self.heard().is_away.then_some(()));
     }
 
+    /// It is at another node from now on, or soon; what it was not answered it will not be.
+    pub(crate) fn moves(&self, node: &Node) {
+        self.orders.send(Order::Go(Some(node.address.clone()))).unwrap();
+    }
+
     /// It comes back at another node, or the same; what it is told there.
     #[track_caller]
     pub(crate) fn comes_to(&self, node: &Node) -> Told {
         let before = self.heard().told.len();
-        self.orders.send(Order::Go(Some(node.address.clone()))).unwrap();
+        self.moves(node);
         self.is_told(before + 1)
     }
 
@@ -174,6 +179,36 @@ impl Member {
         for told in &self.heard().told {
             assert_eq!(told.payload["recovered"], true, "{}: {told:?}", self.name);
         }
+    }
+
+    /// Waits until it has heard the last of a history. Of that it has heard all since its first
+    /// but for what it was told to be missing, each once and in order; why, each time.
+    #[track_caller]
+    pub(crate) fn has_missed_nothing_silently(&self, history: &Said) -> Vec<String> {
+        let is_there = || self.heard().said.last().is_some_and(|it| Some(it) == history.last());
+        until(&format!("{} hears the last", self.name), || is_there().then_some(()));
+        let heard = self.heard();
+        assert_eq!(heard.wrong, [""; 0], "{}", self.name);
+        let (mut from, mut at, mut why) = (0, 0, Vec::new());
+        let is_gap = |it: &&Told| it.payload["recovered"] == false;
+        let ends = heard.told.iter().filter(is_gap).map(|it| (it.heard, Some(it)));
+        for (to, gap) in ends.chain([(heard.said.len(), None)]) {
+            let some = &heard.said[from..to];
+            if let Some(first) = some.first() {
+                let place = history.iter().position(|it| it == first);
+                let place =
+                    place.unwrap_or_else(|| panic!("{}: {first:?} from nowhere", self.name));
+                assert!(place >= at, "{}: {first:?} again", self.name);
+                // Behind a gap there may be anything; before the first nothing is left out.
+                assert!(from > 0 || !why.is_empty() || place == 0, "{}: {place}", self.name);
+                let other = some.iter().zip(&history[place..]).find(|(one, other)| one != other);
+                assert_eq!(other, None, "{}: left out in silence", self.name);
+                at = place + some.len();
+            }
+            from = to;
+            why.extend(gap.map(|it| it.payload["reason"].as_str().unwrap().to_owned()));
+        }
+        why
     }
 
     /// The texts, in order.
@@ -283,7 +318,11 @@ impl Runner {
             stream.set_read_timeout(Some(TURN)).ok()?;
             stream.set_nodelay(true).ok()?;
         }
-        self.waiting.clear();
+        let mut heard = self.heard.lock().unwrap();
+        for (_, text) in std::mem::take(&mut self.waiting) {
+            heard.pushed.insert(text, Some("the connection has ended".to_owned()));
+        }
+        drop(heard);
         self.is_new = true;
         let since = self.heard.lock().unwrap().since.clone();
         let resume = json!({"id": format!("client-{}", self.name), "since": since});
