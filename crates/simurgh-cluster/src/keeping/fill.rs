@@ -61,10 +61,12 @@ impl Follows {
         self.sure(at, round, lost, ears.told);
     }
 
-    /// Tells what there is of a topic, all up to `head`.
+    /// Tells what there is of a topic, all up to `head`. What has come by itself as well was stored
+    /// since the topic is heard: it is new to members who were let in then.
     fn tell_begun<T: Told>(&mut self, at: u32, head: u64, ears: &mut Ears<'_, T>) {
         let epoch = self.known_epoch;
         let Some(follow) = self.table.get_mut(at) else { return };
+        let by_itself = follow.job.as_ref().and_then(|it| it.queue.front()).map(|it| it.number.seq);
         let fill = follow.job.as_mut().map(|it| std::mem::take(&mut it.fill));
         let fill = fill.unwrap_or_default();
         (follow.stage, follow.told) = (Stage::Live, Last::Known);
@@ -75,6 +77,8 @@ impl Follows {
         let last_ms = fill.messages.back().map_or(0, |it| it.at_ms);
         follow.stored_s = stored_s(last_ms, ears.time);
         let (floor, purged) = (fill.floor(head), fill.purged);
+        let head = by_itself.map_or(head, |it| head.min(it.saturating_sub(1)));
+        let head = head.max(floor).max(purged);
         let decoded = fill.messages.iter().filter_map(|it| {
             let envelope = Envelope::decode(&it.envelope).ok();
             let envelope = envelope.filter(|it| is_kept(it, &follow.name));
@@ -86,10 +90,14 @@ impl Follows {
         let messages = decoded.iter().flat_map(|(received, envelope)| {
             items(envelope, (seq_of(received), received.at_ms), whose)
         });
-        let messages: Vec<KeptItem<'_>> = messages.collect();
+        let mut messages: Vec<KeptItem<'_>> = messages.collect();
+        let new = messages.split_off(messages.partition_point(|it| it.seq <= head));
         ears.counts.fills += 1;
         let messages = &messages;
         ears.told.kept(&follow.name, Kept::Begun { epoch, floor, purged, head, messages });
+        for item in new {
+            ears.told.kept(&follow.name, Kept::Next(item));
+        }
         for (_, envelope) in &decoded {
             heard(envelope, ears);
         }
