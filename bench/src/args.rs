@@ -37,7 +37,8 @@ simurgh-bench presence [--only ROW,...] [--runs 3] [--short] [--server-bin PATH]
     --only     crowd | leave | summary | memory | million (the last one only if it is named)
 simurgh-bench history [--only ROW,...] [--runs 3] [--short] [--server-bin PATH] [--out DIR]
     what it costs that broadcasts are kept and clients resume, beside a server without history
-    --only     kept | members | broadcast | hop | storm | topics | drops (that only if it is named)
+    --only     kept | members | broadcast | hop | storm | topics, and, only if they are named,
+               drops | drops-nodes
 simurgh-bench cluster [--only ROW,...] [--runs 3] [--short] [--server-bin PATH] [--out DIR]
     what it costs to be one of several nodes, beside a bare async-nats client and beside one node,
     and what is lost when the engine or a node goes; SIMURGH_NATS_SERVER names the engine

@@ -19,7 +19,7 @@ before(async () => {
 after(async () => { await server?.end(); });
 
 const PLAN = {
-  kind: "kept", keepsAll: true, each: EACH, topics: 3, perSecond: 10, everyMs: 5_000,
+  kind: "kept", keepsAll: true, each: EACH, topics: 3, perSecond: 10,
   // No answer to a heartbeat comes before that to a join, which is held for two seconds at most.
   forMs: 1_000, reconnectMs: 500, heartbeatMs: 1_100, seed: SEED,
 };
@@ -44,7 +44,7 @@ test("while the engine is away for long nothing is missing or double but where t
   skip: NO_KEEPER,
 }, async (t) => {
   const kills = { engineAtMs: 4_000, engineAwayMs: 12_000 };
-  const plan = { kind: "kept:long", cuts: 4, heartbeatMs: 2_500, kills };
+  const plan = { kind: "kept:long", cuts: 3, everyMs: 8_000, heartbeatMs: 2_500, kills };
   const { all, answers, spoken } = await run(t, plan);
   assert.ok(all.gaps.unavailable > 0, JSON.stringify(all.gaps));
   const failed = (answers.unconfirmed ?? 0) + (answers["not stored"] ?? 0);
@@ -55,8 +55,8 @@ test("while the engine is away for long nothing is missing or double but where t
 test("through cuts, the death of a node and that of the engine everybody hears everything", {
   skip: NO_KEEPER,
 }, async (t) => {
-  const kills = { nodeAtMs: 5_000, engineAtMs: 10_000 };
-  const { versions, answers, spoken } = await run(t, { cuts: 4, kills });
+  const kills = { nodeAtMs: 7_000, engineAtMs: 14_000 };
+  const { versions, answers, spoken } = await run(t, { cuts: 3, everyMs: 7_000, kills });
   for (const counted of versions) {
     assert.equal(counted.delivered, counted.expected, counted.version);
     assert.deepEqual([counted.missing, counted.double, counted.out_of_order], [0, 0, 0]);

@@ -22,8 +22,8 @@ before(async () => { server = await startKeeper(); });
 after(async () => { await server?.end(); });
 
 /**
- * What two nodes say of a topic without history has no common order, and comes when it comes: whoever
- * is compared is on the same one.
+ * What two nodes say of a topic without history has no common order, and comes when it comes:
+ * whoever is compared is on the same one.
  */
 const node = () => server.nodes?.[0] ?? server;
 

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { CLIENTS, CURRENT, answer } from "../support/clients.mjs";
+import { NO_KEPT } from "../support/history.mjs";
 import { startServer } from "../support/server.mjs";
 import { Inbox, within } from "../support/wait.mjs";
 
@@ -43,7 +44,9 @@ for (const client of CLIENTS) {
   });
 
   for (const signal of ["SIGKILL", "SIGTERM"]) {
-    test(`${client.name} chats on \`simurgh serve\` before and after ${signal}`, async (t) => {
+    test(`${client.name} chats on \`simurgh serve\` before and after ${signal}`, {
+      skip: NO_KEPT,
+    }, async (t) => {
       const server = await startServer("serve");
       t.after(() => server.kill());
       const ada = await client.open(t, `${server.wsUrl}/socket`);

@@ -6,11 +6,11 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import net from "node:net";
 import path from "node:path";
-import { after, before, test } from "node:test";
+import { after, before } from "node:test";
 
 import { launchBrowser, newWindow } from "../support/browser.mjs";
 import { CURRENT } from "../support/clients.mjs";
-import { random, speaker, startKeeper, upTo } from "../support/history.mjs";
+import { random, speaker, startKeeper, test, upTo } from "../support/history.mjs";
 import { E2E, PACKAGE } from "../support/package.mjs";
 import { htmlOf, serveFiles } from "../support/site.mjs";
 import { pause } from "../support/wait.mjs";

@@ -27,7 +27,7 @@ const FIRST_PAUSE_MS_MIN = 300;
  * answered: 1.2.1 gives a join that it repeats no ref, and takes the end of the one before, which
  * has none either, for its own.
  */
-const FIRST_AGAIN_MS = 3_000;
+const FIRST_AGAIN_MS = 2_500;
 /** How much earlier than a cut what is lost by it may have been said: it was on its way. */
 const ON_ITS_WAY_MS = 1_000;
 

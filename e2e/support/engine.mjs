@@ -63,7 +63,7 @@ export class Engine {
     await this.#ended;
   }
 
-  /** On the same port, after it was killed; with `loses` of all that it had stored nothing is left. */
+  /** On the same port, after it was killed; with `loses` nothing is left of what it had stored. */
   async restart({ loses = false } = {}) {
     if (loses) rmSync(this.#store, { recursive: true, force: true });
     await this.#run(String(this.port));

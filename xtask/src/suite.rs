@@ -52,7 +52,8 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("phoenix-js-cluster", false, cluster_tests),
     ("supabase-py", false, supabase_py),
     ("nginx", false, |ready| node_tests(ready, "nginx", Some("/usr/sbin/nginx"))),
-    ("playwright", false, |ready| node_tests(ready, "playwright", Some("/usr/bin/chromium"))),
+    ("playwright", false, |ready| node_tests(ready, "playwright", Some(CHROMIUM))),
+    ("playwright-cluster", false, pages_of_a_cluster),
     ("autobahn", false, autobahn),
     ("dist", false, dist),
     ("instructions", true, count_instructions),
@@ -65,8 +66,15 @@ const CLIENTS: &str = "phoenix-js";
 const ON_ONE_NODE: &[&str] = &["package", "presence"];
 /// How suites are called that are about several nodes, and run there alone.
 const ON_A_CLUSTER: &str = "-cluster.test.mjs";
+/// Suites of pages that are run there, too: those of histories.
+const PAGES_ON_A_CLUSTER: &[&str] = &["chat-history", "longpoll-history"];
+/// The browser of pages' tests.
+const CHROMIUM: &str = "/usr/bin/chromium";
 /// The nodes of that cluster.
 const NODES: &str = "3";
+/// How long tests may take, and those on several nodes.
+const MINUTES: u64 = 6;
+const NODES_MINUTES: u64 = 9;
 
 /// What the end-to-end steps rest on.
 struct Ready {
@@ -231,7 +239,7 @@ fn node_tests(ready: &Ready, directory: &str, needs: Option<&str>) -> Outcome {
     }
     let is_for_all = |file: &String| directory != CLIENTS || !file.ends_with(ON_A_CLUSTER);
     let files = test_files(&crate::root().join("e2e"), directory, is_for_all);
-    run_node_tests(files, 6, |task| match &ready.engine {
+    run_node_tests(files, MINUTES, |task| match &ready.engine {
         Ok(engine) => task.env(engine::VARIABLE, engine),
         Err(_) => task,
     })
@@ -239,7 +247,25 @@ fn node_tests(ready: &Ready, directory: &str, needs: Option<&str>) -> Outcome {
 
 /// The official client on several nodes behind a balancer: what passes on one node passes there.
 fn cluster_tests(ready: &Ready) -> Outcome {
-    if let Some(without) = unready(ready, None) {
+    let is_for_several = |file: &String| {
+        ON_ONE_NODE.iter().all(|name| *file != format!("{CLIENTS}/{name}.test.mjs"))
+    };
+    tests_on_nodes(ready, None, || test_files(&crate::root().join("e2e"), CLIENTS, is_for_several))
+}
+
+/// And pages of its kept topics.
+fn pages_of_a_cluster(ready: &Ready) -> Outcome {
+    let of = |name: &&str| format!("playwright/{name}.test.mjs");
+    tests_on_nodes(ready, Some(CHROMIUM), || Ok(PAGES_ON_A_CLUSTER.iter().map(of).collect()))
+}
+
+/// Runs files of `e2e` with so many nodes in place of each server.
+fn tests_on_nodes(
+    ready: &Ready,
+    needs: Option<&str>,
+    files: impl FnOnce() -> Result<Vec<String>, String>,
+) -> Outcome {
+    if let Some(without) = unready(ready, needs) {
         return without;
     }
     let engine = match &ready.engine {
@@ -247,11 +273,8 @@ fn cluster_tests(ready: &Ready) -> Outcome {
         Err(why) if in_ci() => return Outcome::failed(why.clone()),
         Err(why) => return Outcome::skipped(why.clone()),
     };
-    let is_for_several = |file: &String| {
-        ON_ONE_NODE.iter().all(|name| *file != format!("{CLIENTS}/{name}.test.mjs"))
-    };
-    let files = test_files(&crate::root().join("e2e"), CLIENTS, is_for_several);
-    run_node_tests(files, 9, |task| task.env(engine::VARIABLE, engine).env("SIMURGH_NODES", NODES))
+    let set_up = |task: Task| task.env(engine::VARIABLE, engine).env("SIMURGH_NODES", NODES);
+    run_node_tests(files(), NODES_MINUTES, set_up)
 }
 
 /// Runs files of `e2e`, one after the other: the servers under test want the cores.

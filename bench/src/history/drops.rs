@@ -1,6 +1,6 @@
-//! Row `drops`: official clients that are cut off again and again, by resets and in silence, and
-//! how much of what is said they hear. They are JavaScript: drops.mjs runs them, with the harness
-//! of the end-to-end tests.
+//! Rows `drops` and `drops-nodes`: official clients that are cut off again and again, by resets and
+//! in silence, and how much of what is said they hear, of one server or of several nodes. They are
+//! JavaScript: drops.mjs runs them, with the harness of the end-to-end tests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,18 @@ use anyhow::{Context, Result, ensure};
 use crate::children;
 use crate::rounds::{Bench, Sample};
 
-pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+/// The nodes of `drops-nodes`, of which one is killed.
+const NODES: &str = "3";
+
+pub(super) fn on_one(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    run(bench, sample, &[])
+}
+
+pub(super) fn on_nodes(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    run(bench, sample, &["--nodes", NODES])
+}
+
+fn run(bench: &Bench<'_>, sample: &mut Sample, arguments: &[&str]) -> Result<()> {
     ensure!(
         bench.program.file_name().is_some_and(|name| name == "simurgh"),
         "{} is to be called simurgh: its directory is all that is passed on",
@@ -19,7 +30,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     );
     let directory = bench.program.parent().context("the server is in no directory")?;
     let mut node = children::command(Path::new("node"), None, None)?;
-    node.arg(script()).args(bench.options.short.then_some("--short"));
+    node.arg(script()).args(arguments).args(bench.options.short.then_some("--short"));
     node.env("SIMURGH_BIN_DIR", directory).env("SEED", sample.round.to_string());
     let done = node.stderr(Stdio::inherit()).output().context("node")?;
     ensure!(done.status.success(), "drops.mjs ended with {} (npm ci in e2e?)", done.status);

@@ -25,9 +25,10 @@ pub(crate) const SUITE: Suite = Suite {
         Job::new("storm", storm::one_topic),
         Job::new("topics", storm::topics),
         // Its clients start their server.
-        Job { row: "drops", run: drops::run, is_on_all_cores: true },
+        Job { row: "drops", run: drops::on_one, is_on_all_cores: true },
+        Job { row: "drops-nodes", run: drops::on_nodes, is_on_all_cores: true },
     ],
-    // `drops` wants Node and the packages of e2e.
+    // These two want Node and the packages of e2e.
     usual: &["kept", "members", "broadcast", "hop", "storm", "topics"],
     recipes: recipes::RECIPES,
 };

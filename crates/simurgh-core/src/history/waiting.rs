@@ -133,10 +133,17 @@ impl<N: Node> Core<N> {
                 history.kept.missed(&ask, &self.node.config().history, now_ms)
             }
             None => {
-                // From where it stood members go on, if it begins there again.
+                // From where it stood members go on, if it begins there again. If it did not stand
+                // anywhere, a client goes on from where it has come to: it may go elsewhere before
+                // it begins here, and be given the rest there.
                 followed.is_astray |= followed.was_at.is_none();
-                let after = followed.was_at.unwrap_or(abroad.nowhere);
-                let (gap, through) = (Some(Reason::Unavailable), after);
+                let was_at = followed.was_at;
+                let through = was_at.unwrap_or(abroad.nowhere);
+                let after = match ask.since {
+                    Since::After(said) if was_at.is_none() => said,
+                    _ => through,
+                };
+                let gap = Some(Reason::Unavailable);
                 let messages = Vec::new();
                 (Arc::new(Missed { gap, after, through, more: false, count: 0, messages }), 0)
             }

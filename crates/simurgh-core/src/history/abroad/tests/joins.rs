@@ -148,11 +148,13 @@ fn who_joins_where_nothing_is_known_goes_on_when_the_topic_begins() {
         let since = since(&engine_position());
         let keys = [OPTED_IN, &since].map(|params| asks(&mut it, Wire::V2, &topic, params));
         it.passes(Duration::from_millis(2_100));
-        for key in keys {
+        let positions = keys.map(|key| {
             let heard = it.hears(key);
             assert_eq!(gist(&heard), ["phx_reply ok", "simurgh:resumed unavailable"]);
-            assert!(!position_of(&heard[1]).starts_with("a000rs"), "it is not known");
-        }
+            position_of(&heard[1])
+        });
+        assert!(!positions[0].starts_with("a000rs"), "it is not known");
+        assert_eq!(positions[1], engine_position(), "it is where it was");
         let (plain, _) = it.joins_unserved(&topic);
         // Something was said that they did not hear.
         engine.hears(&topic, 1, false);
@@ -177,6 +179,25 @@ impl Node {
     fn joins_unserved(&mut self, topic: &str) -> (Key, Vec<String>) {
         let key = asks(self, Wire::V2, topic, "{}");
         (key, self.hears(key))
+    }
+}
+
+/// Its position is as good elsewhere as it was, and here when the topic has begun.
+#[test]
+fn who_leaves_again_before_a_topic_has_begun_has_lost_nothing_by_that() {
+    for topic in [0, 1] {
+        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let topic = it.topics()[topic].clone();
+        (1..=3).for_each(|n| engine.hears(&topic, n, false));
+        let key = asks(&mut it, Wire::V2, &topic, &since(&engine.position(0).to_string()));
+        it.passes(Duration::from_millis(2_100));
+        let heard = it.hears(key);
+        assert_eq!(gist(&heard)[1..], ["simurgh:resumed unavailable"]);
+        it.stage.goes(key);
+        it.is_told(&topic, engine.begun(0, &topic, 0));
+        it.begun.insert(topic.clone());
+        let (_, heard) = it.joins(&mut engine, &topic, &since(&position_of(&heard[1])));
+        assert_eq!(gist(&heard)[1..], ["simurgh:resumed true", "news 2", "news 3"]);
     }
 }
 
