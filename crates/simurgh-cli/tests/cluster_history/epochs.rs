@@ -107,6 +107,23 @@ fn a_store_of_yesterday_is_another_history_and_everybody_is_told() {
 }
 
 #[test]
+fn a_store_that_is_lost_is_another_history_and_everybody_is_told() {
+    let Some(mut world) = World::new() else { return };
+    publish(&world.nodes[0], "lost 0");
+    let before = publish(&world.nodes[1], "lost 1");
+    world.gone.hears(0, &["lost 0", "lost 1"]);
+    world.gone.goes();
+    publish(&world.nodes[1], "lost 2");
+    for member in &world.stay {
+        member.hears(0, &["lost 0", "lost 1", "lost 2"]);
+    }
+    world.engine.kill();
+    world.engine.lose_store();
+    world.engine.restart();
+    world.is_another(&before, &[]);
+}
+
+#[test]
 fn a_stream_that_is_made_anew_is_another_history_and_everybody_is_told() {
     let Some(world) = World::new() else { return };
     publish(&world.nodes[0], "lost 0");
