@@ -9,7 +9,7 @@ import path from "node:path";
 import { test } from "node:test";
 
 import { CURRENT, answer } from "../support/clients.mjs";
-import { Engine, NO_ENGINE } from "../support/engine.mjs";
+import { Engine, NO_KEEPER } from "../support/engine.mjs";
 import { configured, startNginx } from "../support/nginx.mjs";
 import { BIN_DIR, ROOT, startCommand } from "../support/server.mjs";
 import { pause, within } from "../support/wait.mjs";
@@ -132,7 +132,7 @@ async function chats(t, urls) {
 }
 
 test("compose.yaml: engine, three nodes, and a balancer that gives each its turn", {
-  skip: NO_ENGINE,
+  skip: NO_KEEPER,
 }, async (t) => {
   const services = commands();
   assert.deepEqual(Object.keys(services), ["nats", ...NODES, "balancer"]);
@@ -156,7 +156,7 @@ test("compose.yaml: engine, three nodes, and a balancer that gives each its turn
   }
 });
 
-test("systemd: the commands of both units", { skip: NO_ENGINE }, async (t) => {
+test("systemd: the commands of both units", { skip: NO_KEEPER }, async (t) => {
   const [nats, ...natsArgs] = execStart(file("nats-server.service"));
   assert.equal(path.basename(nats), "nats-server");
   const unit = readFileSync(path.join(ROOT, "packaging/simurgh.service"), "utf8");
