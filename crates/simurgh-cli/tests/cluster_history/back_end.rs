@@ -20,15 +20,18 @@ pub(crate) fn position(text: &str) -> (String, u64, u64) {
     (epoch.to_owned(), seq.parse().unwrap(), item.parse().unwrap())
 }
 
-/// Channels of which all that is said is kept so long, and one of which nothing is.
+/// Channels of which all that is said is kept so long, one where who joins is told no more than
+/// came behind that, and one of which nothing is kept. `say` is for all, `tell` for all others.
 pub(crate) fn channels(history: &str) -> String {
-    let channel = |topic: &str, more: &str| {
-        format!(
-            "[[channel]]\ntopic = \"{topic}:*\"\n{more}\n[[channel.event]]\nname = \"say\"\n\
-             broadcast = \"all\"\nreply = {{}}\n"
-        )
+    let event = |name: &str, reach: &str| {
+        format!("[[channel.event]]\nname = \"{name}\"\nbroadcast = \"{reach}\"\nreply = {{}}\n")
     };
-    channel("kept", &format!("history = {{ {history} }}")) + &channel("plain", "")
+    let events = event("say", "all") + &event("tell", "others");
+    let channel =
+        |topic: &str, more: &str| format!("[[channel]]\ntopic = \"{topic}:*\"\n{more}\n{events}");
+    let own = format!("history = {{ {history}, only_own = true }}");
+    let kept = format!("history = {{ {history} }}");
+    channel("kept", &kept) + &channel("own", &own) + &channel("plain", "")
 }
 
 /// How a node is started of which topics have a history.

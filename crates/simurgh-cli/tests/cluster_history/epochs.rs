@@ -1,5 +1,7 @@
 //! What the engine keeps is lost, or is that of another day: whoever was there is told so.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::back_end::{
@@ -9,7 +11,7 @@ use crate::engine::{Engine, STORE};
 use crate::member::Member;
 use crate::node::Node;
 use crate::operator::{self, STREAM};
-use crate::until;
+use crate::{until, within};
 
 /// Two nodes, a member of each, and one who has gone and missed something.
 struct World {
@@ -68,6 +70,10 @@ impl World {
             let since = &all.said[heard..];
             assert!(since.len() >= new.len() && history.ends_with(since), "{since:?}");
             assert_eq!(all.wrong, [""; 0], "{}", member.name);
+            // Nothing new was heard as if it followed what was old.
+            let epoch = |at: &str| position(at).0;
+            let is_new = |(at, _): &(String, String)| epoch(at) != epoch(before);
+            assert_eq!(all.said.iter().position(is_new), Some(heard), "{}", member.name);
         }
         // And for whoever comes and goes now there is no gap.
         stay[0].goes();
@@ -107,6 +113,23 @@ fn a_store_of_yesterday_is_another_history_and_everybody_is_told() {
 }
 
 #[test]
+fn a_store_that_is_lost_is_another_history_and_everybody_is_told() {
+    let Some(mut world) = World::new() else { return };
+    publish(&world.nodes[0], "lost 0");
+    let before = publish(&world.nodes[1], "lost 1");
+    world.gone.hears(0, &["lost 0", "lost 1"]);
+    world.gone.goes();
+    publish(&world.nodes[1], "lost 2");
+    for member in &world.stay {
+        member.hears(0, &["lost 0", "lost 1", "lost 2"]);
+    }
+    world.engine.kill();
+    world.engine.lose_store();
+    world.engine.restart();
+    world.is_another(&before, &[]);
+}
+
+#[test]
 fn a_stream_that_is_made_anew_is_another_history_and_everybody_is_told() {
     let Some(world) = World::new() else { return };
     publish(&world.nodes[0], "lost 0");
@@ -118,7 +141,13 @@ fn a_stream_that_is_made_anew_is_another_history_and_everybody_is_told() {
         member.hears(0, &["lost 0", "lost 1", "lost 2"]);
     }
     operator::must(world.engine.port(), &format!("STREAM.DELETE.{STREAM}"), &Value::Null);
-    // Whoever stores next finds nobody.
+    // Whoever stores next finds nobody. The other node hears a number that it has heard before, and
+    // its members are told before they hear what comes behind that.
     publish_surely(&world.nodes[0], "finds nobody");
+    let noticed = || {
+        let heard = world.stay[1].heard();
+        heard.told.iter().any(|it| it.payload["reason"] == "epoch").then_some(())
+    };
+    within(Duration::from_secs(10), "both nodes know", noticed);
     world.is_another(&before, &["finds nobody"]);
 }

@@ -39,6 +39,8 @@ pub(crate) struct Heard {
     pub(crate) pushed: BTreeMap<String, Option<String>>,
     /// The last position it was told.
     pub(crate) since: Option<String>,
+    /// What proves its first join, where that is asked.
+    pub(crate) key: Option<String>,
     /// Replies to joins.
     joined: Vec<Value>,
     /// It has no connection, and wants none.
@@ -48,7 +50,8 @@ pub(crate) struct Heard {
 }
 
 enum Order {
-    Say(String),
+    /// An event with this text.
+    Say(&'static str, String),
     /// Something again and again; none for no more.
     Chatter(Option<Duration>),
     /// From now on it is there; none for nowhere.
@@ -111,7 +114,16 @@ impl Member {
 
     /// Says something, and does not wait for the answer.
     pub(crate) fn says(&self, text: &str) {
-        self.orders.send(Order::Say(text.to_owned())).unwrap();
+        self.orders.send(Order::Say("say", text.to_owned())).unwrap();
+    }
+
+    /// Says something to all others, and waits until it is confirmed.
+    #[track_caller]
+    pub(crate) fn tells(&self, text: &str) {
+        self.orders.send(Order::Say("tell", text.to_owned())).unwrap();
+        until(&format!("{}: {text} is confirmed", self.name), || {
+            (self.heard().pushed.get(text)?.as_deref()? == "ok").then_some(())
+        });
     }
 
     /// Says it, and what it was answered.
@@ -283,8 +295,8 @@ impl Runner {
         let mut socket = None;
         loop {
             match self.orders.try_recv() {
-                Ok(Order::Say(text)) => match &mut socket {
-                    Some(socket) => self.say(socket, text),
+                Ok(Order::Say(event, text)) => match &mut socket {
+                    Some(socket) => self.say(socket, event, text),
                     None => panic!("{} says something where it is not", self.name),
                 },
                 Ok(Order::Chatter(every)) => {
@@ -324,17 +336,23 @@ impl Runner {
         }
         drop(heard);
         self.is_new = true;
-        let since = self.heard.lock().unwrap().since.clone();
-        let resume = json!({"id": format!("client-{}", self.name), "since": since});
+        let mut resume = json!({"id": format!("client-{}", self.name)});
+        {
+            let heard = self.heard.lock().unwrap();
+            resume["since"] = heard.since.as_deref().into();
+            if let Some(key) = &heard.key {
+                resume["key"] = key.as_str().into();
+            }
+        }
         let join = json!(["j", "j", self.topic, "phx_join", {"simurgh": resume}]);
         socket.send(Message::text(join.to_string())).ok()?;
         Some(socket)
     }
 
-    fn say(&mut self, socket: &mut Socket, text: String) {
+    fn say(&mut self, socket: &mut Socket, event: &str, text: String) {
         self.refs += 1;
         let msg_ref = format!("r{}", self.refs);
-        let message = json!(["j", msg_ref, self.topic, "say", {"text": text}]);
+        let message = json!(["j", msg_ref, self.topic, event, {"text": text}]);
         self.heard.lock().unwrap().pushed.insert(text.clone(), None);
         self.waiting.insert(msg_ref, text);
         // One that has ended is noticed when it is read.
@@ -348,7 +366,7 @@ impl Runner {
         }
         *next += *every;
         let text = format!("{}/{}", self.name, self.refs);
-        self.say(socket, text);
+        self.say(socket, "say", text);
     }
 
     /// Listens a while; whether the connection stands.
@@ -383,10 +401,13 @@ impl Runner {
                     None => heard.wrong.push(format!("nobody asked: {message}")),
                 }
             }
-            "say" => self.is_broadcast(&mut heard, &message),
+            "say" | "tell" => self.is_broadcast(&mut heard, &message),
             event @ ("simurgh:resumed" | "simurgh:gap" | "simurgh:at") => {
                 heard.since = msg_ref.as_str().map(str::to_owned);
                 if event != "simurgh:at" {
+                    if let Some(key) = payload["key"].as_str() {
+                        heard.key = Some(key.to_owned());
+                    }
                     let (event, payload) = (event.to_owned(), payload.clone());
                     let count = heard.said.len();
                     heard.told.push(Told { event, payload, heard: count });

@@ -5,9 +5,12 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::back_end::{TOPIC, histories, nodes, publish, publish_surely, texts};
+use crate::back_end::{
+    TOPIC, histories, keeps, nodes, page, plan, publish, publish_surely, publish_to, texts,
+};
 use crate::engine::{Engine, STORE};
 use crate::member::Member;
+use crate::node::{Node, Plan};
 use crate::until;
 
 #[test]
@@ -63,7 +66,8 @@ fn what_a_node_had_stored_and_could_not_confirm_is_heard_once() {
     let told = speaks.comes_to(&two);
     assert_eq!(told.payload, json!({"recovered": true, "count": 1}));
     speaks.hears(0, &["first", &long]);
-    assert_eq!(speaks.heard().pushed[&long], None, "nobody has confirmed it");
+    let outcome = speaks.heard().pushed[&long].clone();
+    assert_eq!(outcome.as_deref(), Some("the connection has ended"));
     assert_eq!(texts(&histories([&two])), ["first", &long]);
 }
 
@@ -115,4 +119,131 @@ fn who_comes_back_while_the_engine_is_away_is_told_so_and_it_heals() {
         member.hears(heard + told.payload["count"].as_u64().unwrap() as usize, &[]);
         assert_eq!(member.texts().last(), Some(&format!("at last {}", member.name)));
     }
+}
+
+#[test]
+fn a_node_that_is_started_again_knows_what_it_has_never_heard() {
+    let Some(engine) = Engine::start(STORE) else { return };
+    let [mut one, two] = nodes(&engine.address(), ["one", "two"]);
+    let member = Member::joins("member", &one, TOPIC);
+    assert_eq!(member.is_answered("first"), "ok");
+    member.goes();
+    assert!(one.drain().success(), "{}", one.log());
+    publish(&two, "missed");
+    let one = plan("one", &engine.address()).start();
+    let told = member.comes_to(&one);
+    assert_eq!(told.payload, json!({"recovered": true, "count": 1}));
+    member.hears(0, &["first", "missed"]);
+    // Also when there is nobody else any more.
+    member.goes();
+    publish(&one, "missed again");
+    drop((one, two));
+    let [last] = nodes(&engine.address(), ["last"]);
+    assert_eq!(member.comes_to(&last).payload, json!({"recovered": true, "count": 1}));
+    member.hears(0, &["first", "missed", "missed again"]);
+}
+
+#[test]
+fn a_node_that_begins_without_its_engine_says_so_and_heals() {
+    let Some(mut engine) = Engine::start(STORE) else { return };
+    let [one] = nodes(&engine.address(), ["one"]);
+    let comes_back = Member::joins("comes-back", &one, TOPIC);
+    publish(&one, "first");
+    comes_back.hears(0, &["first"]);
+    comes_back.goes();
+    publish(&one, "missed");
+    engine.kill();
+    let two = Plan { required: None, ..plan("two", &engine.address()) }.start();
+    let told = comes_back.comes_to(&two);
+    assert_eq!(told.payload["reason"], "unavailable");
+    let member = Member::joins("new", &two, TOPIC);
+    assert_eq!(member.is_told(1).payload["reason"], "unavailable");
+    let page = page(&two, TOPIC, "");
+    assert_eq!((&page["recovered"], &page["reason"]), (&json!(false), &json!("unavailable")));
+    let (status, said) = publish_to(&two, TOPIC, "refused", None);
+    assert_eq!(status, 503, "{said}");
+    engine.restart();
+    keeps(&two);
+    for it in [&comes_back, &member] {
+        assert_eq!(it.is_told_of_gap("unavailable").payload["recovered"], false);
+        until("it is told where it stands", || {
+            (it.heard().told.last()?.event == "simurgh:gap").then_some(())
+        });
+    }
+    keeps(&one);
+    publish_surely(&one, "after");
+    for (it, heard) in [(&comes_back, 1), (&member, 0)] {
+        it.hears(heard, &["after"]);
+    }
+    assert_eq!(texts(&histories([&one, &two])), ["first", "missed", "after"]);
+}
+
+#[test]
+fn who_is_left_out_of_a_broadcast_is_left_out_on_every_node() {
+    let Some(engine) = Engine::start(STORE) else { return };
+    let [one, two] = nodes(&engine.address(), ["one", "two"]);
+    let [tells, hears] =
+        [("tells", &one), ("hears", &two)].map(|(name, node)| Member::joins(name, node, TOPIC));
+    tells.tells("told 0");
+    hears.hears(0, &["told 0"]);
+    let since = tells.heard().since.clone().unwrap();
+    tells.tells("told 1");
+    hears.tells("told 2");
+    tells.hears(0, &["told 2"]);
+    tells.goes();
+    publish(&two, "said");
+    let told = tells.comes_to(&two);
+    assert_eq!(told.payload, json!({"recovered": true, "count": 1}));
+    tells.hears(0, &["told 2", "said"]);
+    // Even if it says that it has heard less; another client is told all of that.
+    let again = Member::comes_back("tells", &two, TOPIC, Some(&since));
+    again.hears(0, &["told 2", "said"]);
+    let other = Member::comes_back("other", &one, TOPIC, Some(&since));
+    other.hears(0, &["told 1", "told 2", "said"]);
+    hears.hears(0, &["told 0", "told 1", "said"]);
+    assert_eq!(texts(&histories([&one, &two])), ["told 0", "told 1", "told 2", "said"]);
+}
+
+/// What a client is told that came before its first join, on nodes that share a secret or not.
+fn own(shares: bool) -> Option<(Engine, [Node; 2], Member)> {
+    const OWN: &str = "own:a";
+    let engine = Engine::start(STORE)?;
+    let start = |name| {
+        let keys = "secret_env = \"SIMURGH_SECRET\"\n".to_owned();
+        let secret = "what all nodes of this test share, and nobody else";
+        let env = vec![("SIMURGH_SECRET", secret.into())];
+        let plan = plan(name, &engine.address());
+        if shares { Plan { keys, env, ..plan } } else { plan }.start()
+    };
+    let nodes = ["one", "two"].map(start);
+    nodes.iter().for_each(keeps);
+    let publish = |node, text| assert_eq!(publish_to(node, OWN, text, None).0, 202);
+    publish(&nodes[0], "before");
+    let before = page(&nodes[0], OWN, "")["messages"][0]["position"].as_str()?.to_owned();
+    let member = Member::joins("member", &nodes[0], OWN);
+    publish(&nodes[1], "heard");
+    member.hears(0, &["heard"]);
+    member.goes();
+    publish(&nodes[0], "missed");
+    // It says that it has been there before it was.
+    member.heard().since = Some(before.split_once('.')?.0.to_owned() + ".1");
+    Some((engine, nodes, member))
+}
+
+#[test]
+fn a_first_join_is_known_on_every_node_that_shares_the_secret() {
+    let Some((_engine, nodes, member)) = own(true) else { return };
+    let told = member.comes_to(&nodes[1]);
+    let (recovered, count) = (&told.payload["recovered"], &told.payload["count"]);
+    assert_eq!((recovered, count), (&json!(true), &json!(2)), "{told:?}");
+    member.hears(1, &["heard", "missed"]);
+}
+
+#[test]
+fn a_first_join_that_another_node_cannot_know_is_a_gap_and_nothing_older_is_told() {
+    let Some((_engine, nodes, member)) = own(false) else { return };
+    let told = member.comes_to(&nodes[1]);
+    assert_eq!(told.payload["recovered"], false, "{told:?}");
+    assert_eq!(publish_to(&nodes[0], "own:a", "new", None).0, 202);
+    member.hears(1, &["new"]);
 }

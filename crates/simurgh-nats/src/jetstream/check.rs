@@ -77,6 +77,8 @@ pub(super) struct Check {
     found: Option<Found>,
     /// The highest number that was ever seen of it.
     seen: u64,
+    /// The number that came last by itself, on this link.
+    heard: u64,
     /// The highest number that had been seen when it was asked.
     seen_at_ask: u64,
     /// Since when it is looked at whether it is still what it was, and nobody says.
@@ -106,6 +108,7 @@ impl Check {
             doubts: 0,
             found: None,
             seen: 0,
+            heard: 0,
             seen_at_ask: 0,
             silent_since_ms: None,
             trouble: None,
@@ -116,7 +119,7 @@ impl Check {
     /// Looks at it from the beginning.
     pub(super) fn begin(&mut self, now_ms: u64) -> Vec<Verb> {
         (self.changes, self.doubts, self.trouble) = (0, 0, None);
-        self.silent_since_ms = None;
+        (self.silent_since_ms, self.heard) = (None, 0);
         self.ask(Verb::Info, now_ms)
     }
 
@@ -331,6 +334,11 @@ impl Check {
     /// A number of the stream was seen.
     pub(super) fn saw(&mut self, seq: u64) {
         self.seen = self.seen.max(seq);
+    }
+
+    /// A message has come by itself; whether it has no higher number than the one before it.
+    pub(super) fn hears(&mut self, seq: u64) -> bool {
+        std::mem::replace(&mut self.heard, seq) >= seq
     }
 
     /// What is certain to be in whatever answers from now on; 0, if nothing is.

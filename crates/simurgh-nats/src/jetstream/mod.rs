@@ -53,6 +53,8 @@ const HOPE_MS: u64 = 10_000;
 const LOOK_EVERY_MS: u64 = 30_000;
 /// One that does not answer is looked at again so soon.
 const LOOK_AGAIN_MS: u64 = 2_000;
+/// And one that seems to begin again: at once, and not more often than this.
+const LOOK_ANEW_MS: u64 = 1_000;
 /// Streams that cannot be used are looked at so often.
 const RETRY_EVERY_MS: u64 = 5_000;
 /// What waits to be written; beyond that nothing is asked again.
@@ -110,6 +112,8 @@ pub(crate) struct Keeper {
     inbox: String,
     next_key: u64,
     look_ms: Option<u64>,
+    /// When the streams were looked at last.
+    looked_ms: u64,
     random: fastrand::Rng,
 }
 
@@ -147,6 +151,7 @@ impl Keeper {
             inbox,
             next_key: 1,
             look_ms: None,
+            looked_ms: 0,
             random,
         }
     }
@@ -407,8 +412,13 @@ impl Keeper {
     /// A stream republished something under this number.
     pub(crate) fn heard(&mut self, subject: &[u8], seq: u64) {
         let Some(keeping) = &self.keeping else { return };
-        if let Some(stream) = keeping.stream_of_republished(&self.prefix, subject) {
-            self.saw(stream, seq);
+        let Some(stream) = keeping.stream_of_republished(&self.prefix, subject) else { return };
+        self.saw(stream, seq);
+        let is_back = self.checks.get_mut(stream).is_some_and(|it| it.hears(seq));
+        if is_back {
+            // A stream sends in its order: it was made anew, or two of our interests overlap.
+            let soon_ms = self.looked_ms + LOOK_ANEW_MS;
+            self.look_ms = self.look_ms.map(|it| it.min(soon_ms));
         }
     }
 
@@ -459,7 +469,7 @@ impl Keeper {
                     self.may_hope = false;
                     return Then::Relink(why.into());
                 }
-                self.look_ms = Some(now_ms + LOOK_AGAIN_MS);
+                (self.look_ms, self.looked_ms) = (Some(now_ms + LOOK_AGAIN_MS), now_ms);
                 self.asked.clear();
                 self.look(now_ms, out);
             }

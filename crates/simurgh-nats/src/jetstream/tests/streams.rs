@@ -196,6 +196,38 @@ fn what_was_known_is_hoped_for_and_nothing_is_asked_until_it_is_known() {
     }
 }
 
+/// What it sends would be taken for what was there before.
+#[test]
+fn a_stream_that_begins_again_while_the_link_stands_is_looked_at_at_once() {
+    let mut stage = Stage::on(Keeping::default());
+    stage.pass(2_000);
+    for seq in [5, 6, 9] {
+        stage.keeper.heard(b"p.b.0.1c.t", seq);
+    }
+    stage.last_seq = 9;
+    stage.pass(2_000);
+    assert!(stage.asked().is_empty(), "that is its order");
+    // Two interests overlap: so it is looked at now and then, and is what it was.
+    for _ in 0..200 {
+        stage.keeper.heard(b"p.b.0.1c.t", 9);
+        assert_eq!(stage.pass(10), Then::GoOn);
+    }
+    let asked = stage.asked();
+    assert!((1..=2).contains(&asked.len()), "{} times in two seconds", asked.len());
+    for it in &asked {
+        assert_eq!(stage.answer_check(it), Then::GoOn);
+    }
+    stage.pass(2_000);
+    assert!(stage.asked().is_empty());
+    (stage.created, stage.last_seq) = ("anew".to_owned(), 3);
+    stage.keeper.heard(b"p.b.0.1c.u", 3);
+    stage.pass(10);
+    let asked = stage.asked().remove(0);
+    assert!(asked.subject.contains("STREAM.INFO"), "{asked:?}");
+    let why = "the stream P_H0 is not what it was";
+    assert_eq!(stage.answer_check(&asked), Then::Relink(why.into()));
+}
+
 #[test]
 fn streams_are_looked_at_again_and_one_that_changed_ends_the_link() {
     for change in 0..3 {
