@@ -394,9 +394,14 @@ pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> 
         let subject = subject.clone();
         it.ask(0, after(subject, 0, 10, 1_000))
     };
+    let since = |it: &mut Cluster<'_>| {
+        let (subject, age) = (subject.clone(), Duration::from_secs(60));
+        it.ask(0, Fetch::Since { subject, age })
+    };
     it.harness.freeze()?;
     let mut stores = vec![it.store(0, "a", "frozen", "x")];
     let mut fetches = vec![fetch(&mut it)];
+    let mut sinces = vec![since(&mut it)];
     let mut purges = vec![it.ask_purge(0, "a", 7)];
     it.harness.thaw()?;
     it.harness.kill()?;
@@ -404,10 +409,12 @@ pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> 
     for n in 0..5 {
         stores.push(it.store(0, "a", &format!("{n}"), "x"));
         fetches.push(fetch(&mut it));
+        sinces.push(since(&mut it));
         purges.push(it.ask_purge(0, "a", 7));
     }
     let asked = it.passed();
-    let all: Vec<_> = stores.iter().chain(&fetches).chain(&purges).copied().collect();
+    let all: Vec<_> =
+        [&stores, &fetches, &sinces, &purges].into_iter().flatten().copied().collect();
     it.wait("answers", |it| all.iter().all(|ticket| it.nodes[0].is_answered(*ticket)));
     let took = it.passed() - asked;
     assert!(took <= Duration::from_secs(TICKET_SECONDS_MAX + 1), "after {took:?}");
@@ -416,6 +423,9 @@ pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> 
     }
     for ticket in fetches.split_off(1) {
         assert_eq!(it.answer(0, ticket), Event::Fetched { ticket, kept: None });
+    }
+    for ticket in sinces.split_off(1) {
+        assert_eq!(it.answer(0, ticket), Event::Since { ticket, behind: None });
     }
     for ticket in purges.split_off(1) {
         let why = Some(NotStored::Unconfirmed);
