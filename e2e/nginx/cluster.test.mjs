@@ -9,7 +9,7 @@ import path from "node:path";
 import { test } from "node:test";
 
 import { CURRENT, answer } from "../support/clients.mjs";
-import { Engine, NO_ENGINE } from "../support/engine.mjs";
+import { Engine, NO_KEEPER } from "../support/engine.mjs";
 import { configured, startNginx } from "../support/nginx.mjs";
 import { BIN_DIR, ROOT, startCommand } from "../support/server.mjs";
 import { pause, within } from "../support/wait.mjs";
@@ -31,6 +31,7 @@ function commands() {
   let name;
   for (const line of file("compose.yaml").split("\n")) {
     const service = /^ {2}([\w-]+):(?: &(\w+))?$/.exec(line);
+    if (line === "volumes:") break;
     if (service) {
       name = service[1];
       services[name] = {};
@@ -79,9 +80,9 @@ async function start(t, engineArgs, nodeArgs) {
     assert.ok(args.includes(from), `${args.join(" ")} has ${from}`);
     return args.map((it) => it === from ? to : it);
   };
-  const engine = await Engine.start({
-    args: map(engineArgs, "/etc/nats/nats.conf", conf), env: SECRETS,
-  });
+  const store = engineArgs[engineArgs.indexOf("-sd") + 1];
+  const args = map(map(engineArgs, "/etc/nats/nats.conf", conf), store, path.join(directory, "js"));
+  const engine = await Engine.start({ args, env: SECRETS });
   t.after(() => engine.remove());
   const nodes = await Promise.all(NODES.map(async (name) => {
     const config = path.join(directory, `${name}.toml`);
@@ -131,7 +132,7 @@ async function chats(t, urls) {
 }
 
 test("compose.yaml: engine, three nodes, and a balancer that gives each its turn", {
-  skip: NO_ENGINE,
+  skip: NO_KEEPER,
 }, async (t) => {
   const services = commands();
   assert.deepEqual(Object.keys(services), ["nats", ...NODES, "balancer"]);
@@ -155,7 +156,7 @@ test("compose.yaml: engine, three nodes, and a balancer that gives each its turn
   }
 });
 
-test("systemd: the commands of both units", { skip: NO_ENGINE }, async (t) => {
+test("systemd: the commands of both units", { skip: NO_KEEPER }, async (t) => {
   const [nats, ...natsArgs] = execStart(file("nats-server.service"));
   assert.equal(path.basename(nats), "nats-server");
   const unit = readFileSync(path.join(ROOT, "packaging/simurgh.service"), "utf8");

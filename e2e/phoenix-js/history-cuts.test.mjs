@@ -4,10 +4,10 @@
 
 import assert from "node:assert/strict";
 import net from "node:net";
-import { after, before, test } from "node:test";
+import { after, before } from "node:test";
 
 import { CURRENT, FIRST } from "../support/clients.mjs";
-import { Listener, binary, speaker, startKeeper } from "../support/history.mjs";
+import { Listener, binary, speaker, startKeeper, test } from "../support/history.mjs";
 import { until } from "../support/wait.mjs";
 
 /** Clients at a time. */

@@ -1,10 +1,10 @@
 // What was missed is too much to be told at once: it comes part by part, and what is new behind it.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { after, before } from "node:test";
 
 import { CURRENT, FIRST, MIDDLE } from "../support/clients.mjs";
-import { Listener, speaker, startKeeper, upTo } from "../support/history.mjs";
+import { Listener, speaker, startKeeper, test, upTo } from "../support/history.mjs";
 
 const MISSED = 900;
 const NEW = 200;

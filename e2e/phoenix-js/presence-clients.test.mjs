@@ -113,8 +113,8 @@ function chooser(seed) {
 }
 
 /**
- * Waits until a member has what the server has, and `holds` of it; fails with both. A reply says that
- * the member's own shard has done it: the one that keeps the list may still be at it.
+ * Waits until a member has what the server has, and `holds` of it; fails with both. A reply says
+ * that the member's own shard has done it: the one that keeps the list may still be at it.
  */
 async function agrees(topic, member, what, holds = () => true) {
   let [server_, own] = [];

@@ -1,14 +1,17 @@
 // Two browsers on two nodes: each has the page of its own node, and they chat, also while the
-// engine between them is killed and comes back.
+// engine between them is killed and comes back. Nothing is kept of what they say (that is in
+// cluster-history.test.mjs).
 
 import assert from "node:assert/strict";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import os from "node:os";
+import path from "node:path";
 import { after, before, test } from "node:test";
 
 import { launchBrowser, newWindow, WAIT } from "../support/browser.mjs";
 import { connected, enter, hears, say } from "../support/chat.mjs";
-import { startCluster } from "../support/cluster.mjs";
+import { are, chat, startCluster } from "../support/cluster.mjs";
 import { NO_ENGINE } from "../support/engine.mjs";
-import { pause, within } from "../support/wait.mjs";
 
 let browsers = [];
 before(async () => {
@@ -16,24 +19,22 @@ before(async () => {
 });
 after(async () => { await Promise.all(browsers.map((browser) => browser.close())); });
 
-/** Resolves when all nodes say this of the engine. */
-async function are(nodes, state) {
-  const health = async ({ url }) => {
-    const text = await (await fetch(`${url}/healthz`)).text();
-    return text === "ok\n" ? "up" : JSON.parse(text).cluster;
-  };
-  await within((async () => {
-    while ((await Promise.all(nodes.map(health))).some((it) => it !== state)) await pause(20);
-  })(), state, 30_000);
-}
-
 const present = (page, count) =>
   page.getByTestId("present-count").getByText(`${count} here`).waitFor(WAIT);
+
+/** Arguments of a server with the chat, of which nothing is kept. */
+async function withoutHistory(t) {
+  const dir = await mkdtemp(path.join(os.tmpdir(), "simurgh-chat-"));
+  t.after(() => rm(dir, { recursive: true }));
+  const file = path.join(dir, "simurgh.toml");
+  await writeFile(file, (await chat()).replace(/^history = .*$/m, ""));
+  return ["--config", file];
+}
 
 test("two browsers on two nodes chat while the engine goes and comes back", {
   skip: NO_ENGINE,
 }, async (t) => {
-  const cluster = await startCluster("serve", 2);
+  const cluster = await startCluster("serve", 2, { args: await withoutHistory(t) });
   t.after(() => cluster.kill());
   const { engine, nodes } = cluster;
   const windows = await Promise.all(browsers.map((browser) => newWindow(t, browser)));

@@ -7,31 +7,37 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 
 import { Balancer } from "./balancer.mjs";
-import { Engine } from "./engine.mjs";
+import { Engine, NO_KEEPER } from "./engine.mjs";
 import { ROOT, startProcess } from "./server.mjs";
 import { pause, within } from "./wait.mjs";
 
 /** What nodes share, so that each serves the long polls of all: a variable of their environment. */
 const SECRET = ["SIMURGH_E2E_SECRET", "what all nodes of the tests share".repeat(4)];
 
+/** The chat that is served without a file, which has long polling where that has not. */
+export async function chat() {
+  const file = path.join(ROOT, "crates/simurgh-cli/src/chat.toml");
+  return `longpoll = "10s"\n${await readFile(file, "utf8")}`;
+}
+
 /** Made by the first that needs it; clusters of one test file are told apart by their prefixes. */
 let engine;
 let clusters = 0;
 
-/** Starts `count` nodes of `name` and resolves when they know each other. */
-export async function startCluster(name, count, { port = 0, args = [], env = {} } = {}) {
-  engine ??= Engine.start();
+/**
+ * Starts `count` nodes of `name` and resolves when they know each other. With `ownEngine` they have
+ * one for themselves, which ends with them: of the others nobody notices what becomes of it.
+ */
+export async function startCluster(name, count, options = {}) {
+  const { port = 0, args = [], env = {}, ownEngine = false } = options;
+  const start = () => Engine.start({ keeps: !NO_KEEPER });
   clusters += 1;
-  const joined = { engine: await engine, prefix: `e2e-${clusters}` };
+  const joined = {
+    engine: await (ownEngine ? start() : engine ??= start()), prefix: `e2e-${clusters}`, ownEngine,
+  };
   const cluster = new Cluster(name, count, { args, env }, joined);
   await cluster.start(port);
   return cluster;
-}
-
-/** The chat that is served without a file, but for its history, which a cluster does not have. */
-async function chat() {
-  const text = await readFile(path.join(ROOT, "crates/simurgh-cli/src/chat.toml"), "utf8");
-  return text.replace(/^history = .*$/m, "");
 }
 
 /** What makes a process a node, by the name of its command. */
@@ -83,6 +89,11 @@ class Cluster {
     return this.#joined.engine;
   }
 
+  /** What gives each connection to one of them. */
+  get balancer() {
+    return this.#balancer;
+  }
+
   /** What the processes printed last, for a message about a failure. */
   get output() {
     return this.nodes.map((node) => node.output).join("\n");
@@ -117,7 +128,9 @@ class Cluster {
   }
 
   async kill() {
-    return await this.stop("SIGKILL");
+    const end = await this.stop("SIGKILL");
+    if (this.#joined.ownEngine) this.engine.remove();
+    return end;
   }
 
   /** The same nodes behind the same port, after all have ended. */
@@ -140,4 +153,15 @@ async function knows(node, others) {
   await within((async () => {
     while (!(await (await fetch(`${node.url}/metrics`)).text()).includes(line)) await pause(10);
   })(), `${others} other nodes`);
+}
+
+/** Resolves when all nodes say this of the engine. */
+export async function are(nodes, state) {
+  const health = async ({ url }) => {
+    const text = await (await fetch(`${url}/healthz`)).text();
+    return text === "ok\n" ? "up" : JSON.parse(text).cluster;
+  };
+  await within((async () => {
+    while ((await Promise.all(nodes.map(health))).some((it) => it !== state)) await pause(20);
+  })(), state, 30_000);
 }

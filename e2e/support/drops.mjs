@@ -1,13 +1,14 @@
 // The dropped-connections test with the official clients: all of them hear the talk of some topics,
 // and each is cut off again and again. Whatever is counted is counted where an application would
-// hear it, in the handlers of the channels.
+// hear it, in the handlers of the channels. On several nodes who comes back comes to another one,
+// and a node and the engine between them may be killed meanwhile.
 
 import { monitorEventLoopDelay } from "node:perf_hooks";
 
 import WebSocket from "ws";
 
 import { CURRENT, FIRST, MIDDLE, answer } from "./clients.mjs";
-import { Listener, random, speaker } from "./history.mjs";
+import { Listener, keptOf, random, speaker } from "./history.mjs";
 import { Network } from "./network.mjs";
 import { pause, until } from "./wait.mjs";
 
@@ -15,10 +16,18 @@ export const VERSIONS = [CURRENT, MIDDLE, FIRST];
 
 /** Until everybody is back when the cuts are over, and has heard the rest. */
 const BACK_MS_MAX = 30_000;
+/** No client waits longer for the answer to a message. */
+const ANSWER_MS_MAX = 12_000;
 /** Clients that connect and join at the same time. */
 const JOINING_MAX = 20;
 /** No sooner than that may 1.2.1 reconnect: at the same pace it repeats joins (clients.mjs). */
 const FIRST_PAUSE_MS_MIN = 300;
+/**
+ * Where a join may be held for want of the engine (two seconds) it is not repeated before it is
+ * answered: 1.2.1 gives a join that it repeats no ref, and takes the end of the one before, which
+ * has none either, for its own.
+ */
+const FIRST_AGAIN_MS = 3_000;
 /** How much earlier than a cut what is lost by it may have been said: it was on its way. */
 const ON_ITS_WAY_MS = 1_000;
 
@@ -36,18 +45,18 @@ export class Tally {
     this.#highest = Math.max(this.#highest, n);
   }
 
-  get delivered() {
-    return this.#heard.size;
+  /** How many of these numbers it has heard. */
+  heardOf(numbers) {
+    return numbers.filter((n) => this.#heard.has(n)).length;
   }
 
   get highest() {
     return this.#highest;
   }
 
-  /** Of the numbers below `said`, those it has not heard. */
-  missing(said) {
-    const all = Array.from({ length: said }, (_, n) => n);
-    return all.filter((n) => !this.#heard.has(n));
+  /** Of these numbers, those it has not heard. */
+  missing(numbers) {
+    return numbers.filter((n) => !this.#heard.has(n));
   }
 }
 
@@ -119,7 +128,9 @@ class Member {
     this.version = version;
     this.network = network;
     const least = version === FIRST ? FIRST_PAUSE_MS_MIN : 0;
-    const anyPause = () => least + below(plan.reconnectMs - least);
+    const mayBeHeld = version === FIRST && plan.kills;
+    const anyPause = (tries) => (
+      mayBeHeld && tries > 1 ? FIRST_AGAIN_MS : least + below(plan.reconnectMs - least));
     this.user = version.socket(`ws://${network.address}/socket`, {
       transport: transport(version, plan.heartbeatMs, fault),
       heartbeatIntervalMs: plan.heartbeatMs,
@@ -135,6 +146,9 @@ class Member {
     channel.on("msg", ({ n }) => this.tally.put(n));
     channel.on("simurgh:resumed", ({ count }) => { this.replayed += count; });
     const join = channel.join();
+    // 1.2.1 goes on waiting for an answer that was lost with its connection, and gives no join a
+    // ref while it does.
+    if (this.version === FIRST) channel.onError(() => join.cancelTimeout());
     join.receive("ok", () => {
       this.joins += 1;
       const [last] = this.absences.slice(-1);
@@ -166,10 +180,17 @@ class Member {
 class Talk {
   /** When each message was said. */
   said = [];
-  refused = 0;
+  /** What each was answered: "ok", why not, or "no answer". */
+  answers = [];
+  /** Those that everybody is to hear, and those that nobody may, once `settle` knows. */
+  owed = [];
+  unkept = [];
+  /** Answered with "ok", and not kept. */
+  broken = [];
   #isOver = false;
 
-  constructor(channel, perSecond) {
+  constructor(topic, channel, perSecond) {
+    this.topic = topic;
     this.channel = channel;
     this.perSecond = perSecond;
   }
@@ -187,12 +208,27 @@ class Talk {
     this.#isOver = true;
   }
 
+  /** Once every message has its answer; `kept` is what the server has, if it is to have all. */
+  async settle(kept) {
+    const isAnswered = () => !this.said.some((_, n) => this.answers[n] === undefined);
+    await until(isAnswered, `answers on ${this.topic}`, ANSWER_MS_MAX);
+    const isOk = (n) => this.answers[n] === "ok";
+    const has = kept && new Set((await kept(this.topic)).map(({ n }) => n));
+    const all = [...this.said.keys()];
+    // What was not confirmed may have been kept all the same: then it is for everybody.
+    this.owed = all.filter((n) => isOk(n) || has?.has(n));
+    this.unkept = all.filter((n) => !isOk(n) && !has?.has(n));
+    this.broken = all.filter((n) => isOk(n) && has && !has.has(n));
+  }
+
   #say() {
-    const push = this.channel.push("msg", { n: this.said.length, body: "x".repeat(40) });
+    const n = this.said.length;
+    const push = this.channel.push("msg", { n, body: "x".repeat(40) });
     this.said.push(performance.now());
-    for (const status of ["error", "timeout"]) {
-      push.receive(status, () => { this.refused += 1; });
-    }
+    const is = (answer) => { this.answers[n] ??= answer; };
+    push.receive("ok", () => is("ok"));
+    push.receive("error", ({ reason }) => is(reason));
+    push.receive("timeout", () => is("no answer"));
   }
 }
 
@@ -207,11 +243,25 @@ async function cutting(member, index, plan, below) {
   }
 }
 
+/** Kills one of the nodes, if that is wanted, and then the engine, which comes back. */
+async function killing({ nodes, engine }, { nodeAtMs, engineAtMs, engineAwayMs = 0 }) {
+  if (nodeAtMs !== undefined) {
+    await pause(nodeAtMs);
+    await nodes.at(-1).kill();
+  }
+  await pause(engineAtMs - (nodeAtMs ?? 0));
+  await engine.kill();
+  await pause(engineAwayMs);
+  await engine.restart();
+}
+
 /**
  * Runs it. `plan`: `each` clients of every version in `topics` topics of that `kind`, where
  * `perSecond` messages are said; `cuts` of each client, one every `everyMs` at a phase of its own,
  * for `forMs`; heartbeats every `heartbeatMs`; reconnecting after up to `reconnectMs`; `faults` to
- * plant: "lose", "double", "swap". Resolves to what was counted.
+ * plant: "lose", "double", "swap"; `kills` in a cluster: of a node at `nodeAtMs`, of the engine at
+ * `engineAtMs`, for `engineAwayMs`. With `keepsAll` the server has all that was kept, to the end,
+ * and is asked for it. Resolves to what was counted.
  */
 export async function runDrops(t, server, plan) {
   const below = random(plan.seed);
@@ -224,7 +274,9 @@ export async function runDrops(t, server, plan) {
     return new Member(version, way, { plan, below, fault });
   });
   t.after(() => { for (const member of members) member.close(); });
-  const topicOf = (index) => `${plan.kind}:drops-${index % plan.topics}`;
+  // Neighbours are on different nodes, and each topic has members on all.
+  const place = (index) => Math.floor(index / plan.topics) % plan.topics;
+  const topicOf = (index) => `${plan.kind}:drops-${place(index)}`;
   const waiting = [...members.entries()];
   await Promise.all(Array.from({ length: JOINING_MAX }, async () => {
     for (let next = waiting.pop(); next; next = waiting.pop()) {
@@ -233,21 +285,27 @@ export async function runDrops(t, server, plan) {
   }));
   const talks = [];
   for (let index = 0; index < plan.topics; index += 1) {
-    const { channel } = await speaker(t, CURRENT, server, topicOf(index));
-    talks.push(new Talk(channel, plan.perSecond));
+    const topic = `${plan.kind}:drops-${index}`;
+    const { channel } = await speaker(t, CURRENT, server, topic);
+    talks.push(new Talk(topic, channel, plan.perSecond));
   }
   const lag = monitorEventLoopDelay();
   lag.enable();
   const spoken = Promise.all(talks.map((talk) => talk.run()));
-  await Promise.all(members.map((member, index) => cutting(member, index, plan, below)));
-  const talkOf = (index) => talks[index % plan.topics];
+  await Promise.all([
+    ...members.map((member, index) => cutting(member, index, plan, below)),
+    plan.kills && killing(server, plan.kills),
+  ]);
+  const talkOf = (index) => talks[place(index)];
   await everybodyBack(members, talkOf, faults);
   for (const talk of talks) talk.end();
   await spoken;
-  const hasAll = (member, index) => member.tally.highest === talkOf(index).said.length - 1;
+  const kept = plan.keepsAll && ((topic) => keptOf(server, topic));
+  await Promise.all(talks.map((talk) => talk.settle(kept)));
+  const hasAll = (member, index) => member.tally.highest >= (talkOf(index).owed.at(-1) ?? -1);
   await until(() => members.every(hasAll), "the last word", BACK_MS_MAX).catch(() => {});
   lag.disable();
-  return report(members, talkOf, talks, lag);
+  return report(members, talkOf, talks, lag, server);
 }
 
 /** Until everybody hears what is said now; or not, which the counts then show. */
@@ -259,7 +317,7 @@ async function everybodyBack(members, talkOf, faults) {
   await until(() => members.every(isBack), "everybody", BACK_MS_MAX).catch(() => {});
 }
 
-function report(members, talkOf, talks, lag) {
+function report(members, talkOf, talks, lag, { balancer }) {
   const versions = VERSIONS.map((version) => {
     const own = [...members.entries()].filter(([, member]) => member.version === version);
     return { version: version.name, ...counts(own, talkOf) };
@@ -269,20 +327,28 @@ function report(members, talkOf, talks, lag) {
     versions,
     all: { version: "all", ...counts([...members.entries()], talkOf) },
     spoken: talks.reduce((sum, talk) => sum + talk.said.length, 0),
-    refused: talks.reduce((sum, talk) => sum + talk.refused, 0),
+    answers: countedBy(talks.flatMap(({ answers }) => answers)),
+    unkept: talks.reduce((sum, { unkept }) => sum + unkept.length, 0),
+    ok_and_not_kept: talks.reduce((sum, { broken }) => sum + broken.length, 0),
+    ...balancer && { returns: balancer.returns },
     event_loop_ms: { p50: ms(lag.percentile(50)), p99: ms(lag.percentile(99)), max: ms(lag.max) },
   };
+}
+
+/** How often each of them is there. */
+function countedBy(words) {
+  const counts = {};
+  for (const word of words) counts[word] = (counts[word] ?? 0) + 1;
+  return counts;
 }
 
 /** Sums over members, which come with their index. */
 function counts(members, talkOf) {
   const sum = (of) => members.reduce((total, [index, it]) => total + of(it, talkOf(index)), 0);
-  const gaps = {};
-  for (const { reason } of members.flatMap(([, member]) => member.listener.gaps)) {
-    gaps[reason] = (gaps[reason] ?? 0) + 1;
-  }
-  const expected = sum((_, talk) => talk.said.length);
-  const delivered = sum((it) => it.tally.delivered);
+  const gaps = countedBy(members.flatMap(([, { listener }]) => (
+    listener.gaps.map(({ reason }) => reason))));
+  const expected = sum((_, talk) => talk.owed.length);
+  const delivered = sum((it, talk) => it.tally.heardOf(talk.owed));
   const absences = members.flatMap(([, member]) => member.absences);
   const over = absences.filter(([, to]) => to !== null).map(([from, to]) => to - from);
   return {
@@ -290,9 +356,14 @@ function counts(members, talkOf) {
     expected,
     delivered,
     delivered_percent: 100 * delivered / expected,
-    missing: sum((it, talk) => it.tally.missing(talk.said.length).length),
-    missing_while_connected: sum((it, talk) => it.tally.missing(talk.said.length)
+    missing: sum((it, talk) => it.tally.missing(talk.owed).length),
+    missing_while_connected: sum((it, talk) => it.tally.missing(talk.owed)
       .filter((n) => !it.wasAwayAt(talk.said[n])).length),
+    // Of those who were told of no gap.
+    missing_untold: sum((it, talk) => (
+      it.listener.gaps.length ? 0 : it.tally.missing(talk.owed).length)),
+    double_untold: sum((it) => (it.listener.gaps.length ? 0 : it.tally.double)),
+    unkept_and_heard: sum((it, talk) => it.tally.heardOf(talk.unkept)),
     double: sum((it) => it.tally.double),
     out_of_order: sum((it) => it.tally.outOfOrder),
     gaps,

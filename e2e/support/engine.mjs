@@ -1,7 +1,8 @@
 // The engine of a cluster: a real nats-server on a port of its own, which can be killed, frozen and
-// started again. `cargo xtask engine` installs it and says where.
+// started again, with what it has stored or without. `cargo xtask engine` installs it and says
+// where.
 
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -10,8 +11,21 @@ import { pause, within } from "./wait.mjs";
 
 const PROGRAM = process.env.SIMURGH_NATS_SERVER;
 
+/** The first version whose streams do what histories need. */
+const KEEPS_SINCE = [2, 11];
+
 /** Why tests that need one are skipped; false if there is one. */
 export const NO_ENGINE = !PROGRAM && "SIMURGH_NATS_SERVER is not set: see `cargo xtask engine`";
+
+/** Why tests of histories that it keeps are skipped; false if it can keep them. */
+export const NO_KEEPER = NO_ENGINE || tooOld();
+
+function tooOld() {
+  const said = execFileSync(PROGRAM, ["--version"], { encoding: "utf8" }).trim();
+  const [major, minor] = /v(\d+)\.(\d+)/.exec(said).slice(1).map(Number);
+  const isEnough = major > KEEPS_SINCE[0] || (major === KEEPS_SINCE[0] && minor >= KEEPS_SINCE[1]);
+  return !isEnough && `${said} keeps no histories: that takes ${KEEPS_SINCE.join(".")}`;
+}
 
 const running = new Set();
 process.on("exit", () => {
@@ -25,7 +39,10 @@ export class Engine {
   #options;
   port = 0;
 
-  /** Resolves when clients may connect. Its port is a free one, whatever `args` say. */
+  /**
+   * Resolves when clients may connect. Its port is a free one, whatever `args` say. With `keeps` it
+   * has a store of its own, which it finds again when it is restarted.
+   */
   static async start(options = {}) {
     if (NO_ENGINE) throw new Error(NO_ENGINE);
     const engine = new Engine();
@@ -46,8 +63,9 @@ export class Engine {
     await this.#ended;
   }
 
-  /** On the same port, after it was killed. */
-  async restart() {
+  /** On the same port, after it was killed; with `loses` of all that it had stored nothing is left. */
+  async restart({ loses = false } = {}) {
+    if (loses) rmSync(this.#store, { recursive: true, force: true });
     await this.#run(String(this.port));
   }
 
@@ -67,11 +85,16 @@ export class Engine {
     rmSync(this.#directory, { recursive: true, force: true });
   }
 
+  get #store() {
+    return path.join(this.#directory, "store");
+  }
+
   async #run(port) {
     const directory = this.#directory;
     for (const file of this.#portsFiles()) rmSync(path.join(directory, file));
-    const { args = [], env = {} } = this.#options;
+    const { args = [], env = {}, keeps = false } = this.#options;
     const own = ["-a", "127.0.0.1", "-p", port, "--ports_file_dir", directory];
+    if (keeps) own.push("-js", "-sd", this.#store);
     const child = spawn(PROGRAM, [...args, ...own], {
       cwd: directory, stdio: "ignore", env: { ...process.env, ...env },
     });

@@ -5,10 +5,12 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import net from "node:net";
 import os from "node:os";
 import path from "node:path";
+import { test as nodeTest } from "node:test";
 
 import { resumable } from "../../clients/js/simurgh-resume.js";
 import { answer } from "./clients.mjs";
-import { startServer } from "./server.mjs";
+import { NO_KEEPER } from "./engine.mjs";
+import { NODES, startServer } from "./server.mjs";
 import { Inbox, within } from "./wait.mjs";
 
 const EVENTS = `
@@ -61,18 +63,59 @@ broadcast = "all"
 reply = {}
 `;
 
-/** `simurgh serve` with these channels; `end` stops it and forgets its file. */
-export async function startKeeper() {
+/** Why tests of kept topics are skipped on the nodes that tests run on; false if they are not. */
+export const NO_KEPT = NODES > 1 && NO_KEEPER;
+
+/** A test of kept topics. */
+export const test = (name, ...rest) => (
+  nodeTest(name, ...NO_KEPT ? [{ skip: NO_KEPT }] : rest));
+
+/** Bearers may ask what is kept. */
+const API_TOKEN = "what-tests-of-histories-may-ask";
+
+/**
+ * `simurgh serve` with these channels; `end` stops it and forgets its file. On several nodes
+ * (server.mjs, or `nodes` of them with an engine of their own) the engine keeps what is said, and a
+ * file is not needed. Resolves to nothing where nothing can be kept.
+ */
+export async function startKeeper({ nodes = 1 } = {}) {
+  if (NO_KEPT) return undefined;
   const dir = await mkdtemp(path.join(os.tmpdir(), "simurgh-history-"));
   const file = path.join(dir, "simurgh.toml");
-  const save = JSON.stringify(path.join(dir, "history"));
-  await writeFile(file, `history_save = ${save}\ndrain_time = "1s"\n${SETTINGS}`);
-  const server = await startServer("serve", { args: ["--config", file] });
+  const isCluster = nodes > 1 || NODES > 1;
+  const save = isCluster ? "" : `history_save = ${JSON.stringify(path.join(dir, "history"))}\n`;
+  await writeFile(file, `${save}drain_time = "1s"\n${SETTINGS}`);
+  const options = { args: ["--config", file], env: { SIMURGH_API_TOKEN: API_TOKEN } };
+  let server;
+  if (nodes > 1) {
+    const { startCluster } = await import("./cluster.mjs");
+    server = await startCluster("serve", nodes, { ...options, ownEngine: true });
+  } else {
+    server = await startServer("serve", options);
+  }
   server.end = async () => {
     await server.kill();
     await rm(dir, { recursive: true });
   };
   return server;
+}
+
+/** Payloads of all that a server (or node) keeps of a topic, by its API. */
+export async function keptOf({ url }, topic) {
+  const kept = [];
+  let since = "";
+  for (;;) {
+    const query = new URLSearchParams({ topic, limit: 1_000, ...(since && { since }) });
+    const response = await fetch(`${url}/api/history?${query}`, {
+      headers: { authorization: `Bearer ${API_TOKEN}` },
+    });
+    if (response.status !== 200) throw new Error(`${response.status} ${await response.text()}`);
+    const { recovered, messages } = await response.json();
+    if (!recovered) throw new Error(`not all of ${topic} is known`);
+    if (messages.length === 0) return kept;
+    kept.push(...messages.map(({ payload }) => payload));
+    since = messages.at(-1).position;
+  }
 }
 
 /** A resumable channel, joined, with all that its handlers and `onGap` are given. */

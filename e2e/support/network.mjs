@@ -2,10 +2,14 @@
 
 import net from "node:net";
 
+/** Networks so far: each has an address of its own, by which a balancer knows it again. */
+let networks = 0;
+
 /** A proxy. `lose` and `restore` are about the connections that come as well as those there are. */
 export class Network {
   #listener;
   #port;
+  #from;
   #links = new Set();
   #lost = null;
 
@@ -13,6 +17,8 @@ export class Network {
   static async open(port) {
     const network = new Network();
     network.#port = port;
+    networks += 1;
+    network.#from = `127.79.${networks >> 8}.${networks & 255}`;
     network.#listener = net.createServer((client) => network.#accept(client));
     await new Promise((resolve) => network.#listener.listen(0, "127.0.0.1", resolve));
     return network;
@@ -43,7 +49,7 @@ export class Network {
   restore({ resets = false } = {}) {
     this.#lost = null;
     for (const link of this.#links) {
-      link.connect(this.#port);
+      link.connect(this.#port, this.#from);
       if (resets) link.resetAtNextWord();
     }
   }
@@ -57,7 +63,7 @@ export class Network {
     if (this.#lost === "reset") return client.resetAndDestroy();
     const link = new Link(client, () => this.#links.delete(link));
     this.#links.add(link);
-    if (this.#lost === null) link.connect(this.#port);
+    if (this.#lost === null) link.connect(this.#port, this.#from);
     return undefined;
   }
 }
@@ -74,10 +80,10 @@ class Link {
   }
 
   /** Leads to the server, unless it does already, or never will. */
-  connect(port) {
+  connect(port, localAddress) {
     if (this.#sockets.length > 1 || this.#isMute) return;
     const [client] = this.#sockets;
-    const server = net.connect(port, "127.0.0.1");
+    const server = net.connect({ port, host: "127.0.0.1", localAddress });
     this.#add(server);
     client.pipe(server).pipe(client);
   }

@@ -48,7 +48,7 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("cargo test", false, cargo_test),
     ("crates", false, |_| crates::try_out()),
     ("sim", false, |_| sim::try_out()),
-    ("phoenix-js", false, |ready| node_tests(ready, "phoenix-js", None)),
+    ("phoenix-js", false, |ready| node_tests(ready, CLIENTS, None)),
     ("phoenix-js-cluster", false, cluster_tests),
     ("supabase-py", false, supabase_py),
     ("nginx", false, |ready| node_tests(ready, "nginx", Some("/usr/sbin/nginx"))),
@@ -59,10 +59,12 @@ const STEPS: &[(&str, bool, Run)] = &[
     ("fuzz", true, |_| fuzz::try_each(FUZZ_EACH)),
 ];
 
-/// Suites of `phoenix-js` that are not run on a cluster: topics with histories are not for
-/// clusters, and two have no server.
-const ON_ONE_NODE: &[&str] =
-    &["drops", "history", "history-cuts", "history-long", "history-wire", "package", "presence"];
+/// Tests of the official clients.
+const CLIENTS: &str = "phoenix-js";
+/// Suites of `phoenix-js` that are not run on a cluster: they have no server.
+const ON_ONE_NODE: &[&str] = &["package", "presence"];
+/// How suites are called that are about several nodes, and run there alone.
+const ON_A_CLUSTER: &str = "-cluster.test.mjs";
 /// The nodes of that cluster.
 const NODES: &str = "3";
 
@@ -227,8 +229,9 @@ fn node_tests(ready: &Ready, directory: &str, needs: Option<&str>) -> Outcome {
     if let Some(without) = unready(ready, needs) {
         return without;
     }
-    let files = test_files(&crate::root().join("e2e"), directory);
-    run_node_tests(files, |task| match &ready.engine {
+    let is_for_all = |file: &String| directory != CLIENTS || !file.ends_with(ON_A_CLUSTER);
+    let files = test_files(&crate::root().join("e2e"), directory, is_for_all);
+    run_node_tests(files, 6, |task| match &ready.engine {
         Ok(engine) => task.env(engine::VARIABLE, engine),
         Err(_) => task,
     })
@@ -244,18 +247,17 @@ fn cluster_tests(ready: &Ready) -> Outcome {
         Err(why) if in_ci() => return Outcome::failed(why.clone()),
         Err(why) => return Outcome::skipped(why.clone()),
     };
-    let directory = "phoenix-js";
-    let is_for_one = |file: &String| {
-        ON_ONE_NODE.iter().any(|name| *file == format!("{directory}/{name}.test.mjs"))
+    let is_for_several = |file: &String| {
+        ON_ONE_NODE.iter().all(|name| *file != format!("{CLIENTS}/{name}.test.mjs"))
     };
-    let files = test_files(&crate::root().join("e2e"), directory);
-    let files = files.map(|files| files.into_iter().filter(|it| !is_for_one(it)).collect());
-    run_node_tests(files, |task| task.env(engine::VARIABLE, engine).env("SIMURGH_NODES", NODES))
+    let files = test_files(&crate::root().join("e2e"), CLIENTS, is_for_several);
+    run_node_tests(files, 9, |task| task.env(engine::VARIABLE, engine).env("SIMURGH_NODES", NODES))
 }
 
 /// Runs files of `e2e`, one after the other: the servers under test want the cores.
 fn run_node_tests(
     files: Result<Vec<String>, String>,
+    minutes: u64,
     set_up: impl FnOnce(Task) -> Task,
 ) -> Outcome {
     let files = match files {
@@ -265,7 +267,7 @@ fn run_node_tests(
     let mut arguments = vec!["--test", "--test-concurrency=1", "--test-force-exit"];
     arguments.push("--test-reporter=spec");
     arguments.extend(files.iter().map(String::as_str));
-    let task = Task::new("node", &arguments, 6).directory(&crate::root().join("e2e"));
+    let task = Task::new("node", &arguments, minutes).directory(&crate::root().join("e2e"));
     let done = set_up(task).env("SIMURGH_BIN_DIR", crate::bin_dir()).run();
     counted(outcome::of_node_test(&done.output), &done)
 }
@@ -361,13 +363,18 @@ fn in_ci() -> bool {
     env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
 }
 
-/// Test files of `e2e/<directory>`, relative to `e2e`, in order of name.
-fn test_files(e2e: &Path, directory: &str) -> Result<Vec<String>, String> {
+/// Test files of `e2e/<directory>` that are wanted, relative to `e2e`, in order of name.
+fn test_files(
+    e2e: &Path,
+    directory: &str,
+    is_wanted: impl Fn(&String) -> bool,
+) -> Result<Vec<String>, String> {
     let entries = fs::read_dir(e2e.join(directory)).map_err(|e| format!("{directory}: {e}"))?;
     let mut files: Vec<String> = entries
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter(|name| name.ends_with(".test.mjs"))
         .map(|name| format!("{directory}/{name}"))
+        .filter(is_wanted)
         .collect();
     files.sort();
     if files.is_empty() { Err(format!("{directory} has no tests")) } else { Ok(files) }

@@ -60,6 +60,7 @@ pub(crate) struct ClusterSpec {
     history_storage: Option<HistoryStorage>,
     history_create_streams: Option<bool>,
     history_engine_bytes: Option<String>,
+    history_when_away: Option<WhenAway>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -73,6 +74,13 @@ enum Engine {
 enum HistoryStorage {
     File,
     Memory,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WhenAway {
+    Hold,
+    Local,
 }
 
 impl ClusterSpec {
@@ -107,6 +115,7 @@ impl ClusterSpec {
         "history_storage",
         "history_create_streams",
         "history_engine_bytes",
+        "history_when_away",
     ];
 
     /// The cluster that the keys say, and the secret that its nodes share; or all that is wrong.
@@ -153,11 +162,12 @@ impl ClusterSpec {
                 age_max: most.age,
                 ..keeping
             });
-            if let Some(keeping) = &nats.keeping {
-                tracing::info!("cluster: what topics have said is {}", keeping.durability());
-            }
             NatsAdapter::new(nats, setup.runtime.clone())
         });
+        let cluster = match self.history_when_away {
+            Some(WhenAway::Local) => cluster.local_when_away(),
+            Some(WhenAway::Hold) | None => cluster,
+        };
         let cluster = match required {
             Some(within) => cluster.required(within),
             None => cluster,

@@ -82,6 +82,13 @@ impl Settings {
                 file.complain(key, format!("{key}: {text}"));
             }
         }
+        if layer.history_save.is_some() && has_cluster(&file) {
+            let text = "the engine of the cluster keeps histories: leave it out";
+            match flags.history_save {
+                Some(_) => complaints.push(format!("{}: {text}", typed_as("history_save"))),
+                None => file.complain("history_save", format!("history_save: {text}")),
+            }
+        }
         let (cluster, secret) = cluster(&mut file).unzip();
         let declared = match channels {
             Channels::Declared => {
@@ -106,6 +113,11 @@ impl Settings {
     }
 }
 
+#[cfg(feature = "nats")]
+fn has_cluster(file: &File) -> bool {
+    file.cluster.is_some()
+}
+
 /// The other nodes, as the file has them, and the secret that all share.
 #[cfg(feature = "nats")]
 fn cluster(file: &mut File) -> Option<(Cluster, Option<String>)> {
@@ -123,6 +135,11 @@ fn cluster(file: &mut File) -> Option<(Cluster, Option<String>)> {
 #[cfg(not(feature = "nats"))]
 fn cluster(_file: &mut File) -> Option<(Cluster, Option<String>)> {
     None
+}
+
+#[cfg(not(feature = "nats"))]
+fn has_cluster(_file: &File) -> bool {
+    false
 }
 
 /// What is wrong with values that are right each for themselves: the key, whether it was typed,

@@ -293,18 +293,81 @@ fn what_is_wrong_with_the_table_is_named_with_its_line() {
     for line in [3, 4, 5, 6] {
         assert!(ran.stderr.contains(&format!("simurgh.toml:{line}:")), "{line}: {}", ran.stderr);
     }
-    let text = "listen = [\"127.0.0.1:0\"]\n[cluster]\nengine = \"nats\"\n\
-        servers = [\"nats://127.0.0.1:1\"]\n[[channel]]\ntopic = \"t\"\nhistory = true\n";
+    // How much is kept, and where: a number that is none of its, and what is no number at all.
+    let text = "[cluster]\nengine = \"nats\"\nservers = [\"nats://127.0.0.1:1\"]\n\
+        history_streams = 2\nhistory_replicas = 2\nhistory_engine_bytes = \"x\"\n\
+        [[channel]]\ntopic = \"t\"\nhistory = true\n";
     let dir = directory(&[("simurgh.toml", text)]);
-    let ran = run(dir.path(), &["serve"]);
-    assert!(!ran.status.success() && ran.stderr.contains("have a history"), "{}", ran.stderr);
+    for arguments in [&["config", "--check", "simurgh.toml"][..], &["serve"]] {
+        let ran = run(dir.path(), arguments);
+        assert!(!ran.status.success());
+        for (line, words) in [
+            (4, "[cluster] history_streams: is 1 or 16"),
+            (5, "[cluster] history_replicas: is 1, 3 or 5"),
+            (6, "[cluster] history_engine_bytes: "),
+        ] {
+            let stands = format!("simurgh.toml:{line}: {words}");
+            assert!(ran.stderr.contains(&stands), "{stands}: {}", ran.stderr);
+        }
+    }
+    for (key, words) in [
+        ("history_storage = \"tape\"", "`file` or `memory`"),
+        ("history_create_streams = 1", "boolean"),
+        ("history_when_away = \"wait\"", "`hold` or `local`"),
+        ("history_streams = \"16\"", "u8"),
+        ("history_replica = 3", "history_replicas"),
+    ] {
+        let text = format!("[cluster]\nengine = \"nats\"\n\n{key}\n");
+        let dir = directory(&[("simurgh.toml", &text)]);
+        let ran = run(dir.path(), &["config", "--check", "simurgh.toml"]);
+        let is_named = ran.stderr.contains("simurgh.toml:4") && ran.stderr.contains(words);
+        assert!(is_named && !ran.status.success(), "{key}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_file_for_what_the_engine_keeps_is_refused_by_name() {
+    let text = "listen = [\"127.0.0.1:0\"]\nhistory_save = \"kept\"\n[cluster]\n\
+        engine = \"nats\"\nservers = [\"nats://127.0.0.1:1\"]\n[[channel]]\ntopic = \"t\"\n\
+        history = true\n";
+    let dir = directory(&[("simurgh.toml", text)]);
+    let words = "history_save: the engine of the cluster keeps histories: leave it out";
+    for arguments in [&["config", "--check", "simurgh.toml"][..], &["serve"]] {
+        let ran = run(dir.path(), arguments);
+        let is_named = ran.stderr.contains(&format!("simurgh.toml:2: {words}"));
+        assert!(!ran.status.success() && is_named, "{}", ran.stderr);
+    }
+    let text = text.replace("history_save = \"kept\"\n", "");
+    let dir = directory(&[("simurgh.toml", &text)]);
+    let ran = run(dir.path(), &["serve", "--history-save", "kept"]);
+    let is_named = ran.stderr.contains(&format!("--{}", words.replace('_', "-")));
+    assert!(!ran.status.success() && is_named, "{}", ran.stderr);
 }
 
 #[test]
 fn the_engines_permissions_are_printed() {
     let dir = directory(&[]);
-    let ran = run(dir.path(), &["config", "--nats-permissions=chat"]);
-    assert!(ran.stdout.contains("\"chat.b.>\"") && ran.status.success(), "{}", ran.stdout);
+    let printed = |flags: &[&str]| {
+        let ran = run(dir.path(), &[&["config", "--nats-permissions=chat"], flags].concat());
+        assert!(ran.status.success(), "{}", ran.stderr);
+        ran.stdout
+    };
+    let names = |text: &str| text.matches("$JS.API.DIRECT.GET.CHAT_H").count();
+    for (flags, streams) in [
+        (&[][..], 1),
+        (&["--nats-streams=1"], 1),
+        (&["--nats-streams=16"], 16),
+        (&["--nats-streams=0"], 0),
+    ] {
+        let text = printed(flags);
+        assert!(text.contains("\"chat.b.>\""), "{text}");
+        assert_eq!((names(&text), text.contains("chat.h.>")), (streams, streams > 0), "{text}");
+        assert_eq!(text.contains("_INBOX_chat.>"), streams > 0, "{text}");
+    }
+    assert!(printed(&["--nats-streams=16"]).contains("\"$JS.API.STREAM.PURGE.CHAT_Hf\""));
+    let wrong = ["config", "--nats-permissions=chat", "--nats-streams=3"];
+    let ran = run(dir.path(), &wrong);
+    assert!(ran.stderr.contains("expected 0, 1 or 16") && !ran.status.success(), "{}", ran.stderr);
     let ran = run(dir.path(), &["config", "--nats-permissions=Chat"]);
     assert!(ran.stderr.contains("'C'") && !ran.status.success(), "{}", ran.stderr);
 }

@@ -223,7 +223,7 @@ counters! {
     errors_decision_timeout: counter,
     /// Broadcasts of which it was not heard in time that they are kept.
     errors_unconfirmed: counter,
-    /// Broadcasts that the engine of the cluster did not keep.
+    /// Broadcasts that were to be kept, and that the engine refused.
     errors_not_stored: counter,
     /// What a join function did for a channel before its join was decided, dropped.
     errors_before_join: counter,

@@ -50,13 +50,14 @@ impl Permissions {
 /// The block for the configuration of nats-server.
 impl fmt::Display for Permissions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |subjects: &[String]| -> String {
-            let quoted: Vec<String> = subjects.iter().map(|it| format!("{it:?}")).collect();
-            quoted.join(", ")
-        };
         writeln!(f, "permissions {{")?;
-        writeln!(f, "  publish = [{}]", list(&self.publish))?;
-        writeln!(f, "  subscribe = [{}]", list(&self.subscribe))?;
+        for (what, subjects) in [("publish", &self.publish), ("subscribe", &self.subscribe)] {
+            writeln!(f, "  {what} = [")?;
+            for subject in subjects {
+                writeln!(f, "    {subject:?}")?;
+            }
+            writeln!(f, "  ]")?;
+        }
         write!(f, "}}")
     }
 }
@@ -71,7 +72,11 @@ mod tests {
         assert_eq!(plain.publish, ["p-1.b.>", "p-1.p.>", "p-1.n", "p-1.n.*"]);
         assert_eq!(plain.subscribe, plain.publish);
         let shown = plain.to_string();
-        assert!(shown.contains("publish = [\"p-1.b.>\", \"p-1.p.>\", \"p-1.n\", \"p-1.n.*\"]"));
+        let lines: Vec<&str> = shown.lines().map(str::trim).collect();
+        let listed = ["\"p-1.b.>\"", "\"p-1.p.>\"", "\"p-1.n\"", "\"p-1.n.*\"", "]"];
+        let [publish, subscribe] = [&["publish = ["][..], &["subscribe = ["]];
+        let all = [&["permissions {"], publish, &listed, subscribe, &listed, &["}"]].concat();
+        assert_eq!(lines, all);
         let kept = Permissions::of(&Prefix::new("q").unwrap(), &["q_H"]);
         assert!(kept.publish.contains(&"q.h.>".to_owned()));
         assert!(kept.publish.contains(&"$JS.API.STREAM.INFO.q_H".to_owned()));

@@ -35,6 +35,9 @@ pub enum NotKept {
     /// The engine of the cluster does not keep it, which the log says more about, or too much waits
     /// for it: nobody has got it.
     NotStored,
+    /// The engine of the cluster is away, and the members on this node have heard it at once
+    /// ([`Cluster::local_when_away`](crate::Cluster::local_when_away)): nobody else has, or will.
+    LocalOnly,
     /// No answer came in this time
     /// ([`HistoryConfig::confirm_timeout`](crate::HistoryConfig::confirm_timeout)). It may be kept
     /// yet: repeated with the same id, it is kept once.
@@ -50,6 +53,9 @@ impl fmt::Display for NotKept {
             Self::BadId => f.write_str("the id of a broadcast has 1 to 128 bytes"),
             Self::Refused(error) => error.fmt(f),
             Self::NotStored => f.write_str(NOT_STORED),
+            Self::LocalOnly => f.write_str(
+                "the engine of the cluster is away: members on this node alone have heard it",
+            ),
             Self::Unconfirmed(time) => write!(
                 f,
                 "unconfirmed: not known to be kept after {}, repeat it with the same id",
@@ -400,6 +406,7 @@ pub(crate) fn keep(
             Ok(Ok(Err(simurgh_core::NotKept::Refused(_) | simurgh_core::NotKept::Full))) => {
                 Err(NotKept::NotStored)
             }
+            Ok(Ok(Err(simurgh_core::NotKept::LocalOnly))) => Err(NotKept::LocalOnly),
             Ok(Err(_)) => Err(NotKept::Ended),
             Ok(Ok(Err(simurgh_core::NotKept::Unconfirmed))) | Err(_) => {
                 unconfirmed.fetch_add(1, Relaxed);

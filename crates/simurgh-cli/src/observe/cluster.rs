@@ -1,6 +1,6 @@
 //! A cluster in words, for the screen and for `--once`. All texts come from other machines.
 
-use simurgh::observe::view::{ClusterOverview, NamedCount, NodeFigures, NodeRow};
+use simurgh::observe::view::{ClusterOverview, HistoriesRow, NamedCount, NodeFigures, NodeRow};
 use simurgh_load::report::{bytes, decimal, grouped, span};
 
 use super::text::visible;
@@ -45,6 +45,20 @@ pub(super) fn facts(cluster: &ClusterOverview) -> Vec<(&'static str, String)> {
         ("dropped", counted(&cluster.dropped)),
         ("unwanted", unwanted(cluster)),
     ];
+    if let Some(it) = &cluster.histories {
+        facts.push(("histories", it.kept.as_deref().map_or_else(|| "-".to_owned(), visible)));
+        let HistoriesRow { topics, waiting_bytes, stored, not_stored, holes_filled, gaps, .. } = it;
+        let text = format!(
+            "{} topics followed, {} stored, {} not known to be, {} wait; {} holes filled, {} lost",
+            grouped(*topics),
+            grouped(*stored),
+            grouped(*not_stored),
+            bytes(*waiting_bytes as f64),
+            grouped(*holes_filled),
+            grouped(*gaps)
+        );
+        facts.push(("kept", text));
+    }
     facts.extend(warnings(cluster).into_iter().map(|text| ("look at", text)));
     facts
 }

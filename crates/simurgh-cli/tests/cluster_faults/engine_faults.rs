@@ -3,12 +3,11 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, STORE};
 use crate::node::{Node, SETTLES};
 use crate::room::{ROOM, Room};
 use crate::until;
 
-const STORE: &str = "jetstream { store_dir: \"store\" }\n";
 const EVERY: Duration = Duration::from_millis(25);
 
 /// How many broadcasts members have heard of members of their own node.

@@ -15,9 +15,11 @@ mod clocks;
 mod engine;
 mod engine_faults;
 mod hostile;
+#[path = "../support/hosts.rs"]
 mod hosts;
 mod neighbours;
 mod network;
+#[path = "../support/node.rs"]
 mod node;
 mod node_faults;
 mod room;

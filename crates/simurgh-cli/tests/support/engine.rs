@@ -1,9 +1,11 @@
 //! A nats-server of a test's own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::disallowed_types, reason = "a test has no reactor")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::fs;
-use std::path::PathBuf;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,10 +16,14 @@ use tempfile::TempDir;
 /// Longest wait for anything that should happen at once, on a machine that has other work.
 pub(crate) const WAIT: Duration = Duration::from_secs(30);
 
+/// What has an engine keep things, in files of its own directory.
+pub(crate) const STORE: &str = "jetstream { store_dir: \"store\" }\n";
+
 /// With a directory of its own, on a free port; killed at the end, whatever happens.
 pub(crate) struct Engine {
     directory: TempDir,
-    program: PathBuf,
+    /// nats-server, and before it what runs that.
+    program: Vec<PathBuf>,
     child: Option<Child>,
     host: String,
     port: u16,
@@ -40,19 +46,50 @@ impl Engine {
 
     /// The same at another address.
     pub(crate) fn start_at(host: &str, configuration: &str) -> Option<Self> {
-        let program = program()?;
+        Self::start_by(&[], host, configuration)
+    }
+
+    /// The same, run by these words.
+    pub(crate) fn start_by(by: &[String], host: &str, configuration: &str) -> Option<Self> {
+        let by = by.iter().map(PathBuf::from);
+        Some(Self::start_words(by.chain([program()?]).collect(), host, configuration))
+    }
+
+    /// The same of another nats-server.
+    pub(crate) fn start_program(program: &Path, configuration: &str) -> Self {
+        Self::start_words(vec![program.to_owned()], "127.0.0.1", configuration)
+    }
+
+    fn start_words(program: Vec<PathBuf>, host: &str, configuration: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("server.conf"), configuration).unwrap();
         let host = host.to_owned();
         let mut engine = Self { directory, program, child: None, host, port: 0 };
         engine.run(-1);
-        Some(engine)
+        engine
+    }
+
+    /// Three servers of one cluster, which keep things together.
+    pub(crate) fn three() -> Option<Vec<Self>> {
+        program()?;
+        // Each must know the others before it begins, so their ports are found first.
+        let free = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let ports = free.map(|it| it.local_addr().unwrap().port());
+        let routes = ports.map(|it| format!("\"nats://127.0.0.1:{it}\"")).join(", ");
+        let server = |(n, port): (usize, &u16)| {
+            Self::start(&format!(
+                "server_name: s{n}\n{STORE}\
+                 cluster {{ name: c, listen: \"127.0.0.1:{port}\", routes = [{routes}] }}"
+            ))
+        };
+        ports.iter().enumerate().map(server).collect()
     }
 
     fn run(&mut self, port: i32) {
         let directory = self.directory.path();
         let log = fs::File::options().create(true).append(true).open(directory.join("log"));
-        let child = Command::new(&self.program)
+        let child = Command::new(&self.program[0])
+            .args(&self.program[1..])
             .current_dir(directory)
             .args(["-c", "server.conf", "-a", &self.host, "-p", &port.to_string()])
             .args(["--ports_file_dir", "."])
@@ -75,6 +112,14 @@ impl Engine {
         format!("{}:{}", self.host, self.port)
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
     /// As a crash would.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -90,12 +135,38 @@ impl Engine {
 
     /// Forgets what it has stored, while it is not running.
     pub(crate) fn lose_store(&self) {
-        fs::remove_dir_all(self.directory.path().join("store")).unwrap();
+        fs::remove_dir_all(self.store()).unwrap();
+    }
+
+    /// Where it stores, with [`STORE`].
+    fn store(&self) -> PathBuf {
+        self.directory.path().join("store")
+    }
+
+    /// Copies what it has stored to a place that is not there yet, while it is not running.
+    pub(crate) fn copies_store(&self, to: &Path) {
+        copy(&self.store(), to);
+    }
+
+    /// Has what a copy has, and nothing else, while it is not running.
+    pub(crate) fn sets_store_back(&self, from: &Path) {
+        self.lose_store();
+        copy(from, &self.store());
     }
 
     /// It says and takes nothing any more, and no connection ends.
+    #[track_caller]
     pub(crate) fn freeze(&self) {
         self.signal("STOP");
+        let pid = self.child.as_ref().unwrap().id();
+        until("all of the engine's threads stand still", || {
+            let mut threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+            let is_still = |thread: fs::DirEntry| {
+                let status = fs::read_to_string(thread.path().join("status"));
+                status.is_ok_and(|it| it.contains("\nState:\tT"))
+            };
+            threads.all(|thread| thread.is_ok_and(is_still)).then_some(())
+        });
     }
 
     pub(crate) fn thaw(&self) {
@@ -111,11 +182,14 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
-            eprintln!("the engine said:\n{log}");
+            eprintln!("the engine said:\n{}", self.log());
         }
         self.kill();
     }
+}
+
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap().success());
 }
 
 /// Waits for something that should happen.

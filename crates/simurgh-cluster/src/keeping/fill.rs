@@ -61,7 +61,9 @@ impl Follows {
         self.sure(at, round, lost, ears.told);
     }
 
-    /// Tells what there is of a topic, all up to `head`; whether the engine has no more.
+    /// Tells what there is of a topic, all up to `head`; whether the engine has no more. What has
+    /// come by itself since it is followed is told as what is next, though it was fetched as well:
+    /// members who were here before hear it.
     fn tell_begun<T: Told>(
         &mut self,
         at: u32,
@@ -73,6 +75,8 @@ impl Follows {
         let count = self.wants(follow).count as usize;
         let young = self.floor_of(at, ears.time).filter(|_| is_all);
         let Some(follow) = self.table.get_mut(at) else { return };
+        let came = follow.job.as_ref().and_then(|it| it.queue.front()).map(|it| it.number.seq);
+        let came = came.unwrap_or(u64::MAX).max(1);
         let fill = follow.job.as_mut().map(|it| std::mem::take(&mut it.fill));
         let fill = fill.unwrap_or_default();
         (follow.stage, follow.told) = (Stage::Live, Last::Known);
@@ -90,16 +94,22 @@ impl Follows {
             Some((it, envelope?))
         });
         let decoded: Vec<(&Received, Envelope<'_>)> = decoded.collect();
+        let new = decoded.partition_point(|(received, _)| seq_of(received) < came);
+        let (old, new) = decoded.split_at(new);
+        let head = head.min(came - 1).max(floor);
         let whose = (ears.me, &*ears.sent, ears.time);
-        let messages = decoded.iter().flat_map(|(received, envelope)| {
+        let messages = old.iter().flat_map(|(received, envelope)| {
             items(envelope, (seq_of(received), received.at_ms), whose)
         });
         let messages: Vec<KeptItem<'_>> = messages.collect();
         ears.counts.fills += 1;
         let messages = &messages;
         ears.told.kept(&follow.name, Kept::Begun { epoch, floor, purged, head, messages });
-        for (_, envelope) in &decoded {
+        for (_, envelope) in old {
             heard(envelope, ears);
+        }
+        for (received, envelope) in new {
+            self.deliver(at, envelope, (seq_of(received), received.at_ms), ears);
         }
         if self.epoch.is_none() {
             self.unknown(at, ears.told);

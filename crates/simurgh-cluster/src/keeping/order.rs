@@ -153,7 +153,7 @@ impl Follows {
     }
 
     /// Tells a message that is the next.
-    fn deliver<T: Told>(
+    pub(super) fn deliver<T: Told>(
         &mut self,
         at: u32,
         envelope: &Envelope<'_>,

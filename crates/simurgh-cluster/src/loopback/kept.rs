@@ -14,7 +14,7 @@ use crate::subject::Space;
 /// A copy lags behind no more than that.
 const LAG_NS_MAX: u64 = 10_000_000_000;
 /// What the engine's clock shows at time 0 of the network's: 2026-01-01.
-const UNIX_MS: u64 = 1_767_225_600_000;
+pub const UNIX_MS: u64 = 1_767_225_600_000;
 
 /// What the engine's clock shows then.
 pub(super) const fn unix_ms(now_ns: u64) -> u64 {

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use self::kept::KeptLimits;
+pub use self::kept::{KeptLimits, UNIX_MS};
 
 use self::client::{Client, Question};
 use self::engine::Engine;

@@ -115,6 +115,9 @@ pub enum NotKept {
     Refused(Box<str>),
     /// Too much waits for the engine.
     Full,
+    /// The engine is away, and the members on this node alone have heard it, as the server is set
+    /// to do: for its channel it is done.
+    LocalOnly,
 }
 
 impl FromEngine {

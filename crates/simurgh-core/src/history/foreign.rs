@@ -31,10 +31,14 @@ impl KeptTopics {
         &mut self,
         topic: &str,
         (epoch, floor, purged): (Epoch, Place, Place),
+        count: usize,
         now_ms: u64,
     ) {
         self.end(topic);
-        let marks = Marks { head: floor, floor, reason: Reason::Expired, purged };
+        // Where there are as many as are kept, whatever was older had to go.
+        let is_full = count >= self.limits(topic).count;
+        let reason = if is_full { Reason::Overwritten } else { Reason::Expired };
+        let marks = Marks { head: floor, floor, reason, purged };
         let ring = Ring::restored(epoch, &marks);
         self.insert(topic, KeptTopic::of(ring, Ids::new(self.seed)), now_ms);
     }

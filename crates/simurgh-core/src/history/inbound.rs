@@ -86,7 +86,8 @@ impl<N: Node> Core<N> {
         let new = messages.iter().position(is_new).unwrap_or(messages.len());
         let is_empty = messages.is_empty();
         if !goes_on || head_before.is_none() {
-            history.kept.begin(topic, (epoch, floor, behind(purged)), now_ms);
+            let begins_at = (epoch, floor, behind(purged));
+            history.kept.begin(topic, begins_at, messages.len(), now_ms);
         }
         let mut messages = messages.into_iter();
         for item in messages.by_ref().take(new) {

@@ -126,7 +126,7 @@ impl<N: Node> Core<N> {
                 self.metrics.errors_unconfirmed.add(1);
                 UNCONFIRMED
             }
-            NotKept::Refused(_) | NotKept::Full => {
+            NotKept::Refused(_) | NotKept::Full | NotKept::LocalOnly => {
                 self.metrics.errors_not_stored.add(1);
                 NOT_STORED
             }

@@ -105,7 +105,8 @@ impl<N: Node> Core<N> {
                 self.application.ask(|| answer(outcome));
             }
             KeptFor::Channel { channel, ticket, .. } => {
-                let word = HistoryMail::Confirmed(channel, ticket, outcome.err());
+                let why = outcome.err().filter(|it| *it != NotKept::LocalOnly);
+                let word = HistoryMail::Confirmed(channel, ticket, why);
                 self.node.post(usize::from(channel.shard), Mail::History(word));
             }
         }

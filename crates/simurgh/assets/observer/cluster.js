@@ -180,7 +180,7 @@ class Cluster {
     if (texts(said) !== texts([...this.notices.children])) this.notices.replaceChildren(...said);
   }
 
-  #facts({ link, interests, outbox, unwanted, refused, resyncs }) {
+  #facts({ link, interests, outbox, unwanted, refused, resyncs, histories }) {
     const fill = (list, facts) => list.replaceChildren(
       ...facts.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]));
     const all = refused.reduce((sum, row) => sum + row.total, 0);
@@ -204,8 +204,23 @@ class Cluster {
       ["Under way", `${Format.whole(outbox.under_way)} envelopes`],
       ["Came and nobody here wants", `${Format.whole(unwanted)} envelopes`],
       ["Came and is not understood", `${Format.whole(all)} envelopes`],
+      ...historyFacts(histories),
     ]);
   }
+}
+
+/** What the engine keeps; nothing where no channel has a history. */
+function historyFacts(histories) {
+  if (!histories) return [];
+  const { kept, topics, waiting_bytes: bytes, stored, not_stored: failed } = histories;
+  const { holes_filled: filled, gaps } = histories;
+  return [
+    ["Histories", kept ? visible(kept) : "–"],
+    ["Histories followed", `${Format.whole(topics)} topics`],
+    ["Stored by this node", `${Format.whole(stored)} broadcasts, ${Format.whole(failed)} not known `
+      + `to be, ${Format.as("bytes", bytes)} wait`],
+    ["Missed of others", `${Format.whole(filled)} times fetched, ${Format.whole(gaps)} times lost`],
+  ];
 }
 
 /** On which nodes a topic has members, as a text; empty on a server that is alone. */

@@ -18,6 +18,8 @@ pub(super) struct Shard {
     pub(super) hub: Arc<Hub>,
     /// Broadcasts that a shard was not given, because too much was under way there.
     pub(super) dropped: u64,
+    /// Broadcasts to be kept that members here alone have heard, for want of a link.
+    pub(super) local_only: u64,
     /// What has become of disconnects that this node has asked for.
     pub(super) outcomes: Vec<(DisconnectNumber, Outcome)>,
     /// What services here are asked by other nodes.

@@ -192,6 +192,12 @@ fn of_kept(view: &View) -> Vec<Family> {
         ),
         labelled(("cluster_store_failed_total", "counter", about_failed), "reason", failed),
         single(
+            "cluster_local_only_total",
+            "counter",
+            "Broadcasts that were to be kept and that members here alone have heard.",
+            view.local_only,
+        ),
+        single(
             "cluster_fills_total",
             "counter",
             "Topics of which was fetched what the engine has.",

@@ -85,6 +85,7 @@ pub struct Cluster {
     config: ClusterConfig,
     make_adapter: MakeAdapter,
     required: Option<Duration>,
+    is_local_when_away: bool,
 }
 
 impl Cluster {
@@ -96,7 +97,7 @@ impl Cluster {
         let make_adapter = Box::new(move |setup: &AdapterSetup<'_>| -> Box<dyn Adapter> {
             Box::new(adapter(setup))
         });
-        Self { config, make_adapter, required: None }
+        Self { config, make_adapter, required: None, is_local_when_away: false }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -107,6 +108,15 @@ impl Cluster {
     /// after this time. Without this it listens at once, and is on its own while it has no link.
     pub fn required(mut self, within: Duration) -> Self {
         self.required = Some(within);
+        self
+    }
+
+    /// While the link to the engine is known to be away, what is said in topics with a history is
+    /// heard by the members on this node at once, as in any topic, and nowhere else: it is not
+    /// kept, and has no position. Without this it waits, and is refused after 8.5 s if there is no
+    /// link by then, so that nothing is heard by some and not by others.
+    pub fn local_when_away(mut self) -> Self {
+        self.is_local_when_away = true;
         self
     }
 }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use simurgh_cluster::{
     Adapter, Answer, CallNumber, Cluster, DisconnectNumber, Except, Item, ItemPayload, KeepNotice,
-    NodeId, Notice, Outcome, PeerEvent, Store, Time, Wants,
+    NodeId, Notice, Outcome, PeerEvent, State, Store, Time, Wants,
 };
-use simurgh_core::{Broadcast, ChannelId, Node as _, StoreAsked, ToCluster};
+use simurgh_core::{Broadcast, ChannelId, Node as _, NotKept, StoreAsked, ToCluster};
 use simurgh_proto::message::events;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -51,6 +51,7 @@ impl Started {
 
 pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
     let Prepared { cluster, history, runtime } = prepared;
+    let is_local_when_away = cluster.is_local_when_away;
     let (ends, ended) = oneshot::channel();
     // What shards say is freed by the thread here, and beyond a bound all the time.
     simurgh_reactor::give_back_memory_soon();
@@ -60,7 +61,7 @@ pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
         let hub = Arc::clone(hub);
         let (outcomes, answers) = (Vec::new(), Vec::new());
         let (hub_of, served) = (Arc::clone(&hub), Served::default());
-        let shard = Shard { hub: hub_of, dropped: 0, outcomes, served, answers };
+        let shard = Shard { hub: hub_of, dropped: 0, local_only: 0, outcomes, served, answers };
         let seed = hub.id.rotate_left(17);
         let time = now(&hub);
         door.view().know(&cluster.config);
@@ -77,6 +78,8 @@ pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
             frame: Vec::new(),
             bye_ns: None,
             look_ns: 0,
+            keeping: None,
+            is_local_when_away,
         };
         runtime.spawn(async move {
             let mut sleep = pin!(sleep_until(Instant::now().into()));
@@ -128,6 +131,10 @@ struct Thread {
     bye_ns: Option<u64>,
     /// When it is shown again how it stands.
     look_ns: u64,
+    /// What was said last of how histories are kept.
+    keeping: Option<String>,
+    /// What is to be kept is heard here alone while there is no link.
+    is_local_when_away: bool,
 }
 
 impl Thread {
@@ -233,6 +240,11 @@ impl Thread {
     /// Has the engine keep a broadcast.
     fn store(&mut self, asked: StoreAsked, time: Time) {
         let StoreAsked { number, broadcast, sender, id, age } = asked;
+        if self.is_local_when_away && self.node.state().0 == State::Away {
+            self.shard.local_only += 1;
+            self.shard.hub.broadcast_here(Arc::new(broadcast));
+            return self.shard.hub.post_stored(number, Err(NotKept::LocalOnly));
+        }
         let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
         let mut item = Item::new(broadcast.event(), payload);
         item.except = broadcast.except().map(|it| {
@@ -350,7 +362,10 @@ impl Thread {
                     tracing::warn!(interests, "cluster: broadcasts of other nodes may be lost");
                 }
                 Notice::Peer(event) => self.tell_of_peer(event),
-                Notice::Keeping(notice) => tell_of_keeping(&notice),
+                Notice::Keeping(notice) => {
+                    let why = self.node.adapter().measures().keeping;
+                    tell_of_keeping(&notice, why.as_deref().unwrap_or("nothing is kept"));
+                }
             }
         }
         let time = now(&self.shard.hub);
@@ -360,9 +375,17 @@ impl Thread {
             self.node.set_sockets(sockets);
             let mut view = self.door.view();
             view.look(&self.node, self.shard.hub.made.0);
+            let keeping = &view.measures.keeping;
+            if *keeping != self.keeping
+                && let Some(text) = keeping
+            {
+                tracing::info!("cluster: histories: {text}");
+                self.keeping.clone_from(keeping);
+            }
             view.is_draining = self.shard.hub.drain_began.get().is_some();
             (view.dropped_at_door, view.dropped_at_shards) =
                 (self.door.dropped(), self.shard.dropped);
+            view.local_only = self.shard.local_only;
         }
     }
 
@@ -403,11 +426,11 @@ fn wants(wanted: simurgh_core::Wants) -> Wants {
 }
 
 /// Says what is wrong with what the engine keeps.
-fn tell_of_keeping(notice: &KeepNotice) {
+fn tell_of_keeping(notice: &KeepNotice, why: &str) {
     match notice {
         KeepNotice::Nothing => tracing::error!(
-            "cluster: the engine keeps nothing, and broadcasts to topics with a history are \
-             refused: is JetStream enabled there, and may this node use it?"
+            why,
+            "cluster: broadcasts to topics with a history are refused, as nothing is kept"
         ),
         KeepNotice::Remade => tracing::warn!(
             "cluster: what the engine keeps was lost or made anew: clients that come back are \

@@ -47,6 +47,8 @@ pub(crate) struct View {
     pub(crate) dropped_at_shards: u64,
     /// Of topics that the engine keeps; none, if no channel has a history.
     pub(crate) kept: Option<KeptView>,
+    /// Broadcasts to be kept that were heard here alone.
+    pub(crate) local_only: u64,
 }
 
 /// What the engine keeps, as this node sees it.
@@ -123,6 +125,7 @@ impl View {
             dropped_at_door: 0,
             dropped_at_shards: 0,
             kept: None,
+            local_only: 0,
         }
     }
 

@@ -122,6 +122,8 @@ pub(super) async fn publish(hub: &Hub, broadcasts: Vec<Published>) -> Response {
                 accepted.positions.push(Some(position.to_string()));
                 accepted.duplicates += usize::from(is_duplicate);
             }
+            // Repeated, members here would hear it again.
+            Err(NotKept::LocalOnly) => accepted.positions.push(None),
             Err(error) => return refused(&error, count),
         }
     }
@@ -132,7 +134,8 @@ pub(super) async fn publish(hub: &Hub, broadcasts: Vec<Published>) -> Response {
 #[derive(Serialize)]
 struct Accepted {
     accepted: usize,
-    /// In the order of the messages; none where the topic has no history.
+    /// In the order of the messages; none where the topic has no history, or the engine that keeps
+    /// it is away and the server is set to go on alone.
     positions: Vec<Option<String>>,
     /// How many had been kept before.
     duplicates: usize,

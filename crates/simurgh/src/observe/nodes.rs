@@ -17,8 +17,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::view::{
-    ClusterOverview, InterestsRow, LinkRow, NamedCount, NodeFigures, NodeMembers, NodeRow,
-    OutboxRow, Overview,
+    ClusterOverview, HistoriesRow, InterestsRow, LinkRow, NamedCount, NodeFigures, NodeMembers,
+    NodeRow, OutboxRow, Overview,
 };
 use super::{lists, unix_s};
 use crate::cluster::{Answer, Door, LinkState, NodeId, NodeView, Service, View};
@@ -251,6 +251,7 @@ fn overview(view: &View, own: Option<NodeFigures>, shown: &[Shown]) -> ClusterOv
         unwanted: counts.unwanted,
         refused: named(refused),
         resyncs: counts.resyncs,
+        histories: histories_row(view),
         at_unix_s: unix_s(),
     }
 }
@@ -270,6 +271,20 @@ fn link_row(view: &View) -> LinkRow {
         reconnects: view.counts.links.saturating_sub(1),
         lost: view.counts.lost,
     }
+}
+
+fn histories_row(view: &View) -> Option<HistoriesRow> {
+    let kept = view.kept.as_ref()?;
+    let counts = &kept.counts;
+    Some(HistoriesRow {
+        kept: view.measures.keeping.clone(),
+        topics: kept.followed as u64,
+        waiting_bytes: kept.store_bytes as u64,
+        stored: counts.stored,
+        not_stored: counts.unconfirmed + counts.refused + counts.full,
+        holes_filled: counts.holes_filled,
+        gaps: counts.gaps,
+    })
 }
 
 fn own_row(view: &View, figures: Option<NodeFigures>) -> NodeRow {

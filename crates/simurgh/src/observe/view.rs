@@ -5,8 +5,8 @@ mod cluster;
 use serde::{Deserialize, Serialize};
 
 pub use cluster::{
-    ClusterOverview, InterestsRow, LinkRow, NamedCount, NodeFigures, NodeMembers, NodeRow,
-    OutboxRow,
+    ClusterOverview, HistoriesRow, InterestsRow, LinkRow, NamedCount, NodeFigures, NodeMembers,
+    NodeRow, OutboxRow,
 };
 
 /// One second of the whole server.

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use simurgh::cluster::{ClusterConfig, Prefix};
 use simurgh::{Builder, Cluster};
-use simurgh_cluster::loopback::{Network, NetworkConfig};
+use simurgh_cluster::loopback::{Network, NetworkConfig, UNIX_MS};
 
 /// An engine; it ends with this.
 pub struct Engine {
@@ -23,9 +23,12 @@ impl Engine {
         let network = Network::new(1, NetworkConfig::default());
         let has_ended = Arc::new(AtomicBool::new(false));
         let (turned, is_over, began) = (network.clone(), Arc::clone(&has_ended), Instant::now());
+        // Its clock of the day is that of the nodes, which judge by it what is too old.
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let ahead = unix - Duration::from_millis(UNIX_MS);
         let clock = std::thread::spawn(move || {
             while !is_over.load(Relaxed) {
-                turned.advance(began.elapsed().as_nanos() as u64);
+                turned.advance((ahead + began.elapsed()).as_nanos() as u64);
                 std::thread::sleep(Duration::from_micros(500));
             }
         });
@@ -35,9 +38,19 @@ impl Engine {
 
     /// A server as a node of this name.
     pub fn node(&self, builder: Builder, name: &str) -> Builder {
+        self.node_by(builder, name, |cluster| cluster)
+    }
+
+    /// The same, with settings of its own.
+    pub fn node_by(
+        &self,
+        builder: Builder,
+        name: &str,
+        set: impl FnOnce(Cluster) -> Cluster,
+    ) -> Builder {
         let config = ClusterConfig::new(self.prefix.clone(), name);
         let adapter = self.network.adapter(&self.prefix);
-        builder.cluster(Cluster::new(config, move |_| adapter).required(super::PATIENCE))
+        builder.cluster(set(Cluster::new(config, move |_| adapter).required(super::PATIENCE)))
     }
 }
 

@@ -174,7 +174,7 @@ fn a_topic_begins_only_with_what_came_before_the_first_that_waits() {
     it.follow(1, A);
     it.stores(0, 1);
     it.passes(10 * SECOND, SECOND / 10);
-    assert_eq!(it.hears(1), ["0<1,2,3<=3"]);
+    assert_eq!(it.hears(1), ["0<1,2<=2", "3"], "members who were here before hear the last");
 }
 
 /// What a copy does not have is no gap; the leader is asked last.

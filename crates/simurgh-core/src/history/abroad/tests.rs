@@ -81,12 +81,14 @@ struct Engine {
     /// Other topics' numbers between two of ours.
     step: u64,
     log: Vec<Logged>,
+    /// What is at or below this was removed by itself.
+    floor: u64,
     now_ms: u64,
 }
 
 impl Engine {
     fn new() -> Self {
-        Self { epoch: 1_000, seq: 10, step: 7, log: Vec::new(), now_ms: 1_000_000 }
+        Self { epoch: 1_000, seq: 10, step: 7, log: Vec::new(), floor: 0, now_ms: 1_000_000 }
     }
 
     fn position(&self, at: usize) -> Position {
@@ -165,7 +167,7 @@ impl Engine {
         let all: Vec<usize> = (0..self.log.len()).filter(of).collect();
         let purge = all.iter().filter(|at| self.log[**at].what.is_none()).max();
         let purged = purge.map_or(0, |at| self.log[*at].seq);
-        let floor = purged.max(floor);
+        let floor = purged.max(floor).max(self.floor);
         let kept = all.iter().filter(|at| self.log[**at].seq > floor);
         let messages = kept.filter_map(|at| self.item(node, *at)).collect();
         FromEngine::Begun { epoch: self.epoch, floor, purged, head: self.seq, messages }

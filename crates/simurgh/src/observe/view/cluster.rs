@@ -26,8 +26,30 @@ pub struct ClusterOverview {
     pub refused: Vec<NamedCount>,
     /// Topics whose presences were asked for again, as something may have been lost.
     pub resyncs: u64,
+    /// What the engine keeps; none, if no channel has a history.
+    pub histories: Option<HistoriesRow>,
     /// When it was made, seconds since 1970.
     pub at_unix_s: f64,
+}
+
+/// What the engine keeps of topics with a history, as this node sees it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HistoriesRow {
+    /// What it survives, or why nothing is kept, in words; none, if that is not known yet.
+    pub kept: Option<String>,
+    /// Topics that this node follows.
+    pub topics: u64,
+    /// Bytes that wait until they are stored.
+    pub waiting_bytes: u64,
+    /// Broadcasts of this node that are stored.
+    pub stored: u64,
+    /// Those that are not known to be.
+    pub not_stored: u64,
+    /// Holes among what others stored: those that were filled,
+    pub holes_filled: u64,
+    /// and those that could not be, which clients were told.
+    pub gaps: u64,
 }
 
 /// The link to the engine.

@@ -201,6 +201,25 @@ fn a_node_that_has_not_followed_a_topic_knows_that_it_was_forgotten() {
     }
 }
 
+#[test]
+fn a_node_that_has_not_followed_a_topic_knows_why_its_oldest_are_gone() {
+    for (count, reason) in [(3, "overwritten"), (4, "expired")] {
+        for topic in [0, 1] {
+            let rule = HistoryRule { count, ..HistoryRule::default() };
+            let mut it = Node::on(Config::default(), talking(), rule);
+            let mut engine = Engine::new();
+            let topic = it.topics()[topic].clone();
+            (1..=5).for_each(|n| engine.hears(&topic, n, false));
+            let first = engine.position(0).to_string();
+            // The engine has removed two: the other three are as many as are kept, or not.
+            engine.floor = engine.log[1].seq;
+            let (_, heard) = it.joins(&mut engine, &topic, &since(&first));
+            let resumed = format!("simurgh:resumed {reason}");
+            assert_eq!(gist(&heard)[1..], [&resumed, "news 3", "news 4", "news 5"]);
+        }
+    }
+}
+
 /// Nobody here holds those back who speak on other nodes.
 #[test]
 fn what_is_far_too_much_for_a_home_is_lost_and_told_and_what_fits_goes_on() {

@@ -1,5 +1,9 @@
 //! A node: `simurgh serve` as a process of its own.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::disallowed_types, reason = "clients outside of all descriptor tables")]
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::borrow::Borrow;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,11 +24,15 @@ pub(crate) const DOWN: Duration = Duration::from_secs(6);
 /// A link has to have lasted so long before anybody is missed.
 pub(crate) const SETTLES: Duration = Duration::from_secs(10);
 
+/// What members say to each other, where nothing else is declared.
+const ROOMS: &str = "[[channel]]\ntopic = \"room:*\"\npresence = { key = \"$user\" }\n\
+     [[channel.event]]\nname = \"say\"\nbroadcast = \"all\"\n";
+
 /// How a node is started.
 pub(crate) struct Plan {
     pub(crate) name: String,
-    /// HOST:PORT
-    pub(crate) engine: String,
+    /// HOST:PORT of each server.
+    pub(crate) engines: Vec<String>,
     pub(crate) prefix: &'static str,
     /// How long it waits for the engine; else it listens at once, on its own until there is one.
     pub(crate) required: Option<&'static str>,
@@ -32,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) top: &'static str,
     /// More keys of the table `[cluster]`.
     pub(crate) keys: String,
+    /// Its channels.
+    pub(crate) channels: String,
     /// The address to listen at.
     pub(crate) host: String,
     /// What runs the program, if it is not run as it is.
@@ -43,11 +53,12 @@ impl Plan {
     pub(crate) fn new(name: &str, engine: &str) -> Self {
         Self {
             name: name.to_owned(),
-            engine: engine.to_owned(),
+            engines: vec![engine.to_owned()],
             prefix: "faults",
             required: Some("25s"),
             top: "",
             keys: String::new(),
+            channels: ROOMS.to_owned(),
             host: "127.0.0.1".to_owned(),
             by: vec![],
             env: vec![],
@@ -55,14 +66,14 @@ impl Plan {
     }
 
     fn file(&self) -> String {
-        let Self { name, engine, prefix, top, keys, host, .. } = self;
+        let Self { name, engines, prefix, top, keys, channels, host, .. } = self;
+        let servers: Vec<String> = engines.iter().map(|it| format!("nats://{it}")).collect();
         let required = self.required.map(|it| format!("required = \"{it}\"\n")).unwrap_or_default();
         format!(
             "listen = [\"{host}:0\"]\nadmin_listen = \"{host}:0\"\nshards = 2\n{top}\n\
-             [cluster]\nengine = \"nats\"\nservers = [\"nats://{engine}\"]\nname = \"{name}\"\n\
+             [cluster]\nengine = \"nats\"\nservers = {servers:?}\nname = \"{name}\"\n\
              prefix = \"{prefix}\"\n{required}presence_down = \"{DOWN:?}\"\n{keys}\n\
-             [[channel]]\ntopic = \"room:*\"\npresence = {{ key = \"$user\" }}\n\
-             [[channel.event]]\nname = \"say\"\nbroadcast = \"all\"\n"
+             {channels}"
         )
     }
 
@@ -129,6 +140,16 @@ impl Node {
     }
 
     fn try_ask(&self, line: &str, body: &str) -> std::io::Result<(u16, String)> {
+        let (status, _, body) = self.whole_answer(line, body)?;
+        Ok((status, body))
+    }
+
+    /// The same with the head of the answer in between, in lower case.
+    pub(crate) fn whole_answer(
+        &self,
+        line: &str,
+        body: &str,
+    ) -> std::io::Result<(u16, String, String)> {
         let is_metrics = line.ends_with(" /metrics");
         let address = if is_metrics { &self.admin } else { &self.address };
         let mut stream = TcpStream::connect(address)?;
@@ -143,7 +164,7 @@ impl Node {
         stream.read_to_string(&mut answer)?;
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
         let status = head.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or(0);
-        Ok((status, body.to_owned()))
+        Ok((status, head.to_lowercase(), body.to_owned()))
     }
 
     /// What `/healthz` says of the cluster; `up` where it says nothing.
@@ -236,9 +257,9 @@ impl Drop for Node {
 
 /// Waits until each has heard of all others.
 #[track_caller]
-pub(crate) fn know_each_other(nodes: &[Node]) {
+pub(crate) fn know_each_other<N: Borrow<Node>>(nodes: &[N]) {
     let others = nodes.len() as u64 - 1;
-    for node in nodes {
+    for node in nodes.iter().map(N::borrow) {
         until(&format!("{} knows {others} others", node.name), || {
             (node.metric("simurgh_cluster_nodes{state=\"alive\"}") == others).then_some(())
         });
@@ -247,8 +268,8 @@ pub(crate) fn know_each_other(nodes: &[Node]) {
 
 /// Waits until all have their link and are through with what it brings.
 #[track_caller]
-pub(crate) fn are_up(nodes: &[Node]) {
-    for node in nodes {
+pub(crate) fn are_up<N: Borrow<Node>>(nodes: &[N]) {
+    for node in nodes.iter().map(N::borrow) {
         until(&format!("{} is up", node.name), || (node.health() == "up").then_some(()));
     }
     assert!(WAIT > SETTLES);

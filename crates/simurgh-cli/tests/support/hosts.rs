@@ -1,4 +1,6 @@
 //! Several hosts on one: name spaces of the network, joined by a bridge.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::process::{Command, Output};
 
@@ -94,6 +96,17 @@ impl Host {
             };
             self.does("nft", &rule);
         }
+    }
+
+    /// All of its own connections to this port of another host end as if by the other side, and
+    /// what was under way there is lost.
+    pub(crate) fn resets(&self, port: &str) {
+        // Even where nothing else comes in.
+        let rule =
+            format!("insert rule inet cut input tcp sport {port} tcp flags & rst == rst accept");
+        self.does("nft", &rule);
+        let rule = format!("insert rule inet cut output tcp dport {port} reject with tcp reset");
+        self.does("nft", &rule);
     }
 
     /// Loses nothing any more.

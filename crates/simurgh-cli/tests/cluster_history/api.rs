@@ -1,0 +1,207 @@
+//! What back ends ask of any node: to publish once, to read, to forget; and what they are told
+//! where that cannot be.
+
+use std::sync::Barrier;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::back_end::{
+    TOPIC, channels, histories, keeps, nodes, page, plan, publish, publish_to, said, texts,
+};
+use crate::engine::{Engine, STORE};
+use crate::member::Member;
+use crate::node::{Node, Plan};
+use crate::operator::{STREAM, Spy};
+use crate::{until, within};
+
+#[test]
+fn the_same_id_on_two_nodes_at_once_is_kept_and_heard_once() {
+    const TIMES: usize = 30;
+    let Some(engine) = Engine::start(STORE) else { return };
+    let nodes = nodes(&engine.address(), ["one", "two"]);
+    let members = [("at-one", &nodes[0]), ("at-two", &nodes[1])]
+        .map(|(name, node)| Member::joins(name, node, TOPIC));
+    let starts = Barrier::new(nodes.len());
+    let publish_all = |node: &Node| -> Vec<(String, u64)> {
+        let publish = |n: usize| {
+            let (text, id) = (format!("by {}", node.name), format!("order {n}"));
+            starts.wait();
+            let (status, said) = publish_to(node, TOPIC, &text, Some(&id));
+            assert_eq!(status, 202, "{said}");
+            let position = said["positions"][0].as_str().unwrap().to_owned();
+            (position, said["duplicates"].as_u64().unwrap())
+        };
+        (0..TIMES).map(publish).collect()
+    };
+    let [one, two] = std::thread::scope(|scope| {
+        let threads = nodes.each_ref().map(|node| scope.spawn(|| publish_all(node)));
+        threads.map(|it| it.join().unwrap())
+    });
+    for (n, ((at, doubles), (other_at, other_doubles))) in one.iter().zip(&two).enumerate() {
+        assert_eq!((at, doubles + other_doubles), (other_at, 1), "order {n}");
+    }
+    let history = histories(&nodes);
+    let positions: Vec<&String> = history.iter().map(|it| &it.0).collect();
+    assert_eq!(positions, one.iter().map(|it| &it.0).collect::<Vec<_>>());
+    // The same id of another topic is another.
+    let (_, other) = publish_to(&nodes[0], "kept:b", "other", Some("order 0"));
+    assert_eq!(other["duplicates"], 0);
+    for member in &members {
+        member.has_heard_all_of(&history);
+        member.has_no_gap();
+    }
+}
+
+/// Nodes that keep so much, and what `gone` had heard before five more were said.
+fn what_is_left(history: &str) -> Option<(Engine, [Node; 2], Member)> {
+    let engine = Engine::start(STORE)?;
+    let start = |name| {
+        let plan = plan(name, &engine.address());
+        Plan { channels: channels(history), ..plan }.start()
+    };
+    let nodes = ["one", "two"].map(start);
+    nodes.iter().for_each(keeps);
+    let gone = Member::joins("gone", &nodes[0], TOPIC);
+    publish(&nodes[0], "first");
+    gone.hears(0, &["first"]);
+    gone.goes();
+    for n in 0..5 {
+        publish(&nodes[n % 2], &format!("{n}"));
+    }
+    Some((engine, nodes, gone))
+}
+
+#[test]
+fn of_too_many_the_oldest_are_overwritten_on_every_node() {
+    let few = "count = 3, age = \"5m\", bytes = \"1MiB\"";
+    let Some((engine, nodes, gone)) = what_is_left(few) else { return };
+    assert_eq!(texts(&histories(&nodes)), ["2", "3", "4"]);
+    let told = gone.comes_to(&nodes[1]);
+    let expected = json!({"recovered": false, "reason": "overwritten", "count": 3});
+    assert_eq!(told.payload, expected);
+    gone.hears(1, &["2", "3", "4"]);
+    // The engine has no more either.
+    let late = plan("late", &engine.address());
+    let late = Plan { channels: channels(few), ..late }.start();
+    keeps(&late);
+    assert_eq!(histories([&nodes[0], &late]).len(), 3);
+}
+
+#[test]
+fn what_is_too_old_is_expired_on_every_node() {
+    let short = "count = 100, age = \"3s\", bytes = \"1MiB\"";
+    let Some((engine, nodes, gone)) = what_is_left(short) else { return };
+    for node in &nodes {
+        let is_empty = || said(&page(node, TOPIC, "")).is_empty().then_some(());
+        within(Duration::from_secs(15), "all is too old", is_empty);
+    }
+    let told = gone.comes_to(&nodes[1]);
+    assert_eq!(told.payload, json!({"recovered": false, "reason": "expired", "count": 0}));
+    // For one that has seen nothing of it the engine has forgotten it, too.
+    let late = plan("late", &engine.address());
+    let late = Plan { channels: channels(short), ..late }.start();
+    keeps(&late);
+    until("nothing is left at the engine", || {
+        said(&page(&late, TOPIC, "")).is_empty().then_some(())
+    });
+}
+
+#[test]
+fn what_one_node_is_told_to_forget_is_purged_on_all() {
+    let Some(engine) = Engine::start(STORE) else { return };
+    let nodes = nodes(&engine.address(), ["one", "two"]);
+    let stays = Member::joins("stays", &nodes[1], TOPIC);
+    let gone = Member::joins("gone", &nodes[0], TOPIC);
+    let first = publish(&nodes[0], "first");
+    gone.hears(0, &["first"]);
+    gone.goes();
+    publish(&nodes[1], "forgotten");
+    stays.hears(0, &["first", "forgotten"]);
+    let (status, body) = nodes[0].ask(&format!("DELETE /api/history?topic={TOPIC}"), "");
+    assert_eq!(status, 200, "{body}");
+    for node in &nodes {
+        until(&format!("{} has forgotten it", node.name), || {
+            said(&page(node, TOPIC, "")).is_empty().then_some(())
+        });
+        let page = page(node, TOPIC, &format!("&since={first}"));
+        assert_eq!((&page["recovered"], &page["reason"]), (&json!(false), &json!("purged")));
+    }
+    publish(&nodes[0], "new");
+    let told = gone.comes_to(&nodes[1]);
+    assert_eq!(told.payload, json!({"recovered": false, "reason": "purged", "count": 1}));
+    gone.hears(1, &["new"]);
+    // Members notice nothing, and one that begins now finds no more at the engine.
+    stays.hears(0, &["first", "forgotten", "new"]);
+    stays.has_no_gap();
+    let late = plan("late", &engine.address()).start();
+    keeps(&late);
+    assert_eq!(texts(&histories([&nodes[0], &nodes[1], &late])), ["new"]);
+    let page = page(&late, TOPIC, &format!("&since={first}"));
+    assert_eq!((&page["recovered"], &page["reason"]), (&json!(false), &json!("purged")));
+}
+
+#[test]
+fn many_who_ask_a_node_without_members_cost_the_engine_one_question() {
+    const MANY: usize = 40;
+    let Some(engine) = Engine::start(STORE) else { return };
+    let [one, two] = nodes(&engine.address(), ["one", "two"]);
+    for n in 0..10 {
+        publish(&one, &format!("{n}"));
+    }
+    let asked = Spy::on(engine.port(), &format!("$JS.API.DIRECT.GET.{STREAM}"));
+    let pages = std::thread::scope(|scope| {
+        let ask = || scope.spawn(|| page(&two, TOPIC, ""));
+        let threads: Vec<_> = (0..MANY).map(|_| ask()).collect();
+        threads.into_iter().map(|it| it.join().unwrap()).collect::<Vec<Value>>()
+    });
+    for page in &pages {
+        assert_eq!(page["recovered"], true, "{page}");
+        assert_eq!(said(page), said(&pages[0]));
+    }
+    assert_eq!(said(&pages[0]).len(), 10);
+    // Later all is there.
+    assert_eq!(histories([&one, &two]), said(&pages[0]));
+    let count = asked.heard();
+    assert!((1..=4).contains(&count), "{count} questions for {MANY} answers");
+}
+
+#[test]
+fn a_back_end_is_told_what_is_not_confirmed_and_what_is_not_stored() {
+    let Some(engine) = Engine::start(STORE) else { return };
+    let [node] = nodes(&engine.address(), ["one"]);
+    let member = Member::joins("pushes", &node, TOPIC);
+    engine.freeze();
+    // The engine may have these two, or not.
+    member.says("unconfirmed push");
+    std::thread::scope(|scope| {
+        let unconfirmed = scope.spawn(|| publish_to(&node, "kept:b", "posted", Some("id 1")));
+        // What is never sent is certainly not kept.
+        until("the link is away", || (node.health() == "away").then_some(()));
+        let message = json!({"topic": "kept:c", "event": "say", "payload": {"text": "refused"}});
+        let line = "POST /api/broadcast";
+        let (status, head, body) = node.whole_answer(line, &message.to_string()).unwrap();
+        assert!(status == 503 && head.contains("\r\nretry-after: "), "{status} {head} {body}");
+        let (status, said) = unconfirmed.join().unwrap();
+        assert_eq!(status, 504, "{said}");
+        assert!(said["error"].as_str().unwrap().starts_with("unconfirmed: "), "{said}");
+    });
+    let outcome = until("the push is answered", || {
+        let pushed = &member.heard().pushed;
+        pushed.get("unconfirmed push").cloned().flatten()
+    });
+    assert_eq!(outcome, "unconfirmed");
+    engine.thaw();
+    keeps(&node);
+    let (status, said) = publish_to(&node, "kept:b", "posted", Some("id 1"));
+    assert_eq!(status, 202, "{said}");
+    for (topic, most) in [(TOPIC, 1), ("kept:b", 1), ("kept:c", 0)] {
+        let found = page(&node, topic, "");
+        assert_eq!(found["recovered"], true, "{found}");
+        assert!(found["messages"].as_array().unwrap().len() <= most, "{topic}: {found}");
+    }
+    assert_eq!(page(&node, "kept:b", "")["messages"].as_array().unwrap().len(), 1);
+    // Whoever is a member heard what was kept after all.
+    assert_eq!(member.is_answered("after"), "ok");
+    member.has_heard_all_of(&histories([&node]));
+}

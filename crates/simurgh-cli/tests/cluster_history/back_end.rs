@@ -1,0 +1,130 @@
+//! A back end of the nodes: publishes by HTTP, and reads what is kept.
+
+use serde_json::{Value, json};
+
+use crate::node::{Node, Plan};
+use crate::until;
+
+pub(crate) const TOPIC: &str = "kept:a";
+/// As much as no test says.
+const MUCH: &str = "count = 20000, age = \"5m\", bytes = \"64MiB\"";
+
+/// Broadcasts in their order: position and text.
+pub(crate) type Said = Vec<(String, String)>;
+
+/// Epoch, number, and the place in it.
+#[track_caller]
+pub(crate) fn position(text: &str) -> (String, u64, u64) {
+    let (epoch, place) = text.split_once('.').unwrap_or_else(|| panic!("no position: {text}"));
+    let (seq, item) = place.split_once('-').unwrap_or((place, "0"));
+    (epoch.to_owned(), seq.parse().unwrap(), item.parse().unwrap())
+}
+
+/// Channels of which all that is said is kept so long, and one of which nothing is.
+pub(crate) fn channels(history: &str) -> String {
+    let channel = |topic: &str, more: &str| {
+        format!(
+            "[[channel]]\ntopic = \"{topic}:*\"\n{more}\n[[channel.event]]\nname = \"say\"\n\
+             broadcast = \"all\"\nreply = {{}}\n"
+        )
+    };
+    channel("kept", &format!("history = {{ {history} }}")) + &channel("plain", "")
+}
+
+/// How a node is started of which topics have a history.
+pub(crate) fn plan(name: &str, engine: &str) -> Plan {
+    Plan { channels: channels(MUCH), ..Plan::new(name, engine) }
+}
+
+/// Nodes that have begun to keep things.
+#[track_caller]
+pub(crate) fn nodes<const N: usize>(engine: &str, names: [&str; N]) -> [Node; N] {
+    let nodes = names.map(|name| plan(name, engine).start());
+    nodes.iter().for_each(keeps);
+    nodes
+}
+
+/// Waits until a node has something kept; it is of a topic that nobody else has.
+#[track_caller]
+pub(crate) fn keeps(node: &Node) {
+    until(&format!("{} has something kept", node.name), || {
+        let topic = format!("kept:probe of {}", node.name);
+        (publish_to(node, &topic, "probe", None).0 == 202).then_some(())
+    });
+}
+
+/// Publishes, once: the status, and what is said.
+pub(crate) fn publish_to(node: &Node, topic: &str, text: &str, id: Option<&str>) -> (u16, Value) {
+    let mut message = json!({"topic": topic, "event": "say", "payload": {"text": text}});
+    if let Some(id) = id {
+        message["id"] = id.into();
+    }
+    let (status, body) = node.ask("POST /api/broadcast", &message.to_string());
+    (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+}
+
+/// Publishes what is kept at once; where it is.
+#[track_caller]
+pub(crate) fn publish(node: &Node, text: &str) -> String {
+    let (status, said) = publish_to(node, TOPIC, text, None);
+    assert_eq!(status, 202, "{said}");
+    said["positions"][0].as_str().unwrap().to_owned()
+}
+
+/// Repeats it with an id until it is kept; where it is.
+#[track_caller]
+pub(crate) fn publish_surely(node: &Node, text: &str) -> String {
+    until(&format!("{} has {text:?} kept", node.name), || {
+        let (status, said) = publish_to(node, TOPIC, text, Some(text));
+        assert!(matches!(status, 202 | 503 | 504), "{status} {said}");
+        (status == 202).then(|| said["positions"][0].as_str().unwrap().to_owned())
+    })
+}
+
+/// A page of what is kept, as it is told.
+#[track_caller]
+pub(crate) fn page(node: &Node, topic: &str, query: &str) -> Value {
+    let topic = topic.replace(' ', "%20");
+    let (status, body) = node.ask(&format!("GET /api/history?topic={topic}{query}"), "");
+    assert_eq!(status, 200, "{body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+/// Position and text of each message of a page.
+pub(crate) fn said(page: &Value) -> Said {
+    let messages = page["messages"].as_array().unwrap().iter();
+    let text = |it: &Value| it.as_str().unwrap().to_owned();
+    messages.map(|it| (text(&it["position"]), text(&it["payload"]["text"]))).collect()
+}
+
+/// All that a node has of the topic.
+#[track_caller]
+pub(crate) fn history(node: &Node) -> Said {
+    let mut all = Said::new();
+    loop {
+        let since = all.last().map(|(at, _)| format!("&since={at}")).unwrap_or_default();
+        let page = page(node, TOPIC, &format!("&limit=1000{since}"));
+        assert_eq!(page["recovered"], true, "{}: {}", node.name, page["reason"]);
+        let some = said(&page);
+        if some.is_empty() {
+            return all;
+        }
+        all.extend(some);
+    }
+}
+
+/// What all of them have, once they have the same.
+#[track_caller]
+pub(crate) fn histories<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Said {
+    let nodes: Vec<&Node> = nodes.into_iter().collect();
+    until("all nodes have the same history", || {
+        let mut found = nodes.iter().map(|node| history(node));
+        let first = found.next()?;
+        found.all(|it| it == first).then_some(first)
+    })
+}
+
+/// The texts, in their order.
+pub(crate) fn texts(said: &Said) -> Vec<&str> {
+    said.iter().map(|it| &*it.1).collect()
+}

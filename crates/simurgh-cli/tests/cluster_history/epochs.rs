@@ -1,0 +1,124 @@
+//! What the engine keeps is lost, or is that of another day: whoever was there is told so.
+
+use serde_json::{Value, json};
+
+use crate::back_end::{
+    TOPIC, histories, nodes, page, position, publish, publish_surely, said, texts,
+};
+use crate::engine::{Engine, STORE};
+use crate::member::Member;
+use crate::node::Node;
+use crate::operator::{self, STREAM};
+use crate::until;
+
+/// Two nodes, a member of each, and one who has gone and missed something.
+struct World {
+    engine: Engine,
+    nodes: [Node; 2],
+    stay: [Member; 2],
+    gone: Member,
+}
+
+impl World {
+    fn new() -> Option<Self> {
+        let engine = Engine::start(STORE)?;
+        let nodes = nodes(&engine.address(), ["one", "two"]);
+        let stay = [("stays-0", &nodes[0]), ("stays-1", &nodes[1])]
+            .map(|(name, node)| Member::joins(name, node, TOPIC));
+        let gone = Member::joins("goes", &nodes[0], TOPIC);
+        Some(Self { engine, nodes, stay, gone })
+    }
+
+    /// The history has begun anew, and all that is left are these: that is what everybody is told.
+    #[track_caller]
+    fn is_another(&self, before: &str, left: &[&str]) {
+        let Self { nodes, stay, gone, .. } = self;
+        let told = stay.each_ref().map(|it| it.is_told_of_gap("epoch"));
+        for told in &told {
+            assert_eq!((&*told.event, &told.payload["recovered"]), ("simurgh:gap", &json!(false)));
+        }
+        let heard = gone.texts().len();
+        let resumed = gone.comes_to(&nodes[1]);
+        let (event, payload) = (&*resumed.event, &resumed.payload);
+        assert_eq!((event, &payload["reason"]), ("simurgh:resumed", &json!("epoch")));
+        assert_eq!(payload["recovered"], false);
+        gone.hears(heard, left);
+        for node in nodes {
+            let page = page(node, TOPIC, &format!("&since={before}"));
+            assert_eq!((&page["recovered"], &page["reason"]), (&json!(false), &json!("epoch")));
+            assert_eq!(texts(&said(&page)), left, "{}", node.name);
+        }
+        // It goes on as if nothing had been.
+        let new = ["after 0", "after 1", "after 2", "after 3"];
+        for (n, text) in new.into_iter().enumerate() {
+            let (node, member) = (&nodes[n / 2], &stay[n / 2]);
+            match n % 2 {
+                0 => assert_ne!(position(&publish(node, text)).0, position(before).0),
+                _ => assert_eq!(member.is_answered(text), "ok"),
+            }
+        }
+        let history = histories(nodes);
+        assert_eq!(texts(&history), [left, &new].concat());
+        let marks = [(&stay[0], told[0].heard), (&stay[1], told[1].heard), (gone, resumed.heard)];
+        for (member, heard) in marks {
+            until(&format!("{} hears what is new", member.name), || {
+                (member.texts().last()? == "after 3").then_some(())
+            });
+            let all = member.heard();
+            let since = &all.said[heard..];
+            assert!(since.len() >= new.len() && history.ends_with(since), "{since:?}");
+            assert_eq!(all.wrong, [""; 0], "{}", member.name);
+        }
+        // And for whoever comes and goes now there is no gap.
+        stay[0].goes();
+        publish(&nodes[0], "missed");
+        let told = stay[0].comes_to(&nodes[1]);
+        assert_eq!(told.payload, json!({"recovered": true, "count": 1}));
+    }
+}
+
+#[test]
+fn a_store_of_yesterday_is_another_history_and_everybody_is_told() {
+    let Some(mut world) = World::new() else { return };
+    for n in 0..4 {
+        publish(&world.nodes[n % 2], &format!("old {n}"));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let yesterday = directory.path().join("yesterday");
+    world.engine.kill();
+    world.engine.copies_store(&yesterday);
+    world.engine.restart();
+    publish_surely(&world.nodes[0], "lost 0");
+    let before = publish_surely(&world.nodes[1], "lost 1");
+    let all = ["old 0", "old 1", "old 2", "old 3", "lost 0", "lost 1"];
+    world.gone.hears(0, &all);
+    world.gone.goes();
+    publish_surely(&world.nodes[1], "lost 2");
+    let all = [&all[..], &["lost 2"]].concat();
+    for member in &world.stay {
+        member.hears(0, &all);
+        // That the engine was away was no gap.
+        member.has_no_gap();
+    }
+    world.engine.kill();
+    world.engine.sets_store_back(&yesterday);
+    world.engine.restart();
+    world.is_another(&before, &all[..4]);
+}
+
+#[test]
+fn a_stream_that_is_made_anew_is_another_history_and_everybody_is_told() {
+    let Some(world) = World::new() else { return };
+    publish(&world.nodes[0], "lost 0");
+    let before = publish(&world.nodes[1], "lost 1");
+    world.gone.hears(0, &["lost 0", "lost 1"]);
+    world.gone.goes();
+    publish(&world.nodes[1], "lost 2");
+    for member in &world.stay {
+        member.hears(0, &["lost 0", "lost 1", "lost 2"]);
+    }
+    operator::must(world.engine.port(), &format!("STREAM.DELETE.{STREAM}"), &Value::Null);
+    // Whoever stores next finds nobody.
+    publish_surely(&world.nodes[0], "finds nobody");
+    world.is_another(&before, &["finds nobody"]);
+}
