@@ -108,8 +108,8 @@ pub trait Adapter: Send {
     /// [`Event::Up`]; its `InForce` follows that.
     fn interest(&mut self, changes: &[(Interest, Wanted)]) -> Generation;
 
-    /// Asks for what is kept. Answered by [`Event::Fetched`], always, within
-    /// [`TICKET_SECONDS_MAX`].
+    /// Asks for what is kept. Answered by [`Event::Fetched`], or [`Event::Since`] if that is asked
+    /// for, always, within [`TICKET_SECONDS_MAX`].
     ///
     /// # Errors
     /// As much is under way as may be. [`Event::Room`] says when more is taken.
@@ -223,6 +223,17 @@ pub enum Event {
         /// What is there; none, if the engine did not answer in time, or keeps nothing.
         kept: Option<Fetched>,
     },
+    /// The answer to [`Fetch::Since`].
+    Since {
+        /// Of the call.
+        ticket: Ticket,
+        /// What has a higher number was stored within the age that was asked for, by the engine's
+        /// clock, when that answered, or later. Some numbers that are not higher may have been,
+        /// too: of what was removed an engine may not know when it was stored. None, if the engine
+        /// did not answer in time, keeps nothing, or may remove what is younger for the sake of
+        /// its own limits: it is bounded in its size, or keeps nothing for so long.
+        behind: Option<u64>,
+    },
     /// The engine has forgotten it, or not.
     Purged {
         /// Of the call.
@@ -317,6 +328,15 @@ pub enum Fetch {
     LastOf {
         /// Of which.
         subjects: Vec<Subject>,
+    },
+    /// Behind which number everything in a log was stored within some time, until now. So of what
+    /// was stored there with a longer age nothing behind it was removed but what was beyond the
+    /// count of its subject, or purged; and for as long as the age is longer nothing will be.
+    Since {
+        /// Any in that log: numbers are those of its log.
+        subject: Subject,
+        /// How long ago it was stored at most.
+        age: Duration,
     },
 }
 

@@ -121,9 +121,12 @@ impl Adapter for Nothing {
         Generation(self.generation)
     }
 
-    fn fetch(&mut self, _: Fetch, ticket: Ticket) -> Result<(), Full> {
+    fn fetch(&mut self, what: Fetch, ticket: Ticket) -> Result<(), Full> {
         let kept = Some(Fetched { messages: Vec::new(), head: 1, is_all: true });
-        self.events.push(Event::Fetched { ticket, kept });
+        self.events.push(match what {
+            Fetch::Since { .. } => Event::Since { ticket, behind: Some(0) },
+            _ => Event::Fetched { ticket, kept },
+        });
         Ok(())
     }
 

@@ -422,6 +422,7 @@ impl NatsAdapter {
             Event::Stored { .. }
                 | Event::NotStored { .. }
                 | Event::Fetched { .. }
+                | Event::Since { .. }
                 | Event::Purged { .. }
         ) {
             self.keeper.taken();

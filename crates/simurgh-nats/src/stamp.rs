@@ -31,6 +31,32 @@ pub(crate) fn unix_ms(text: &[u8]) -> Option<u64> {
     Some(seconds * 1_000 + ms)
 }
 
+/// The same as an engine reads it.
+pub(crate) fn text(unix_ms: u64) -> String {
+    let (of_day_ms, days) = (unix_ms % DAY_MS, unix_ms / DAY_MS);
+    let (hour, minute) = (of_day_ms / 3_600_000, of_day_ms / 60_000 % 60);
+    let (second, ms) = (of_day_ms / 1_000 % 60, of_day_ms % 1_000);
+    let (year, month, day) = date(days);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+const DAY_MS: u64 = 86_400_000;
+
+/// The date so many days after 1970-01-01.
+fn date(since: u64) -> (u64, u64, u64) {
+    let days_of = |year: u64| days(year, 1, 1);
+    // A year has 365.2425 days.
+    let mut year = 1970 + since.saturating_mul(400) / 146_097;
+    while days_of(year) > since {
+        year -= 1;
+    }
+    while days_of(year + 1) <= since {
+        year += 1;
+    }
+    let month = (2..=12).take_while(|it| days(year, *it, 1) <= since).last().unwrap_or(1);
+    (year, month, since - days(year, month, 1) + 1)
+}
+
 /// Days from 1970-01-01 to a date. Years begin in March, so that the day a leap year has more is
 /// their last.
 fn days(year: u64, month: u64, day: u64) -> u64 {
@@ -55,6 +81,14 @@ mod tests {
         assert_eq!(ms("2000-03-01T00:00:00Z"), Some(951_868_800_000));
         assert_eq!(ms("2026-11-23T16:22:18.123456789Z"), Some(1_795_450_938_123));
         assert_eq!(ms("9999-12-31T23:59:59.999999999Z"), Some(253_402_300_799_999));
+    }
+
+    #[test]
+    fn times_are_written_with_all_their_digits() {
+        assert_eq!(text(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(text(951_825_600_001), "2000-02-29T12:00:00.001Z");
+        assert_eq!(text(1_798_761_599_999), "2026-12-31T23:59:59.999Z");
+        assert_eq!(text(1_798_761_600_000), "2027-01-01T00:00:00.000Z");
     }
 
     #[test]
@@ -87,6 +121,11 @@ mod tests {
             let length = lengths[month as usize - 1];
             let next = if month == 12 { days(year + 1, 1, 1) } else { days(year, month + 1, 1) };
             prop_assert_eq!(days(year, month, 1) + length, next);
+        }
+
+        #[test]
+        fn a_time_that_is_written_is_read_as_the_same(ms in 0..253_402_300_800_000_u64) {
+            prop_assert_eq!(unix_ms(text(ms).as_bytes()), Some(ms), "{}", text(ms));
         }
 
         #[test]

@@ -55,6 +55,7 @@ impl<A: Adapter> Cluster<A> {
             answer @ (Event::Stored { .. }
             | Event::NotStored { .. }
             | Event::Fetched { .. }
+            | Event::Since { .. }
             | Event::Purged { .. }) => self.keep_answered(answer, time, local),
         }
     }

@@ -193,6 +193,7 @@ impl<A: Adapter> Cluster<A> {
             }
             Event::NotStored { ticket, why } => keeping.stored(ticket, Err(why), time, local),
             Event::Fetched { ticket, kept } => keeping.fetched(ticket, kept, time, local),
+            Event::Since { ticket, behind } => keeping.since(ticket, behind, time),
             Event::Purged { ticket, why } => keeping.purged(ticket, why),
             _ => {}
         }

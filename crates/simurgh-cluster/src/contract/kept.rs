@@ -306,6 +306,40 @@ pub fn a_fetch_says_up_to_where_it_is_complete(harness: &mut dyn Harness) -> Res
     Ok(())
 }
 
+/// Whatever its subject is: what is older has no higher number, and nothing that is younger and
+/// there has one that is not.
+pub fn behind_a_number_everything_is_young(harness: &mut dyn Harness) -> Result<(), Unable> {
+    let mut it = Cluster::keeping(harness, 2)?;
+    let subject = it.prefix.topic(Space::Store, "never");
+    let since = |it: &mut Cluster<'_>, ms| {
+        let (subject, age) = (subject.clone(), Duration::from_millis(ms));
+        let ticket = it.ask(1, Fetch::Since { subject, age });
+        match it.answer(1, ticket) {
+            Event::Since { behind, .. } => behind,
+            other => unreachable!("{other:?}"),
+        }
+    };
+    assert_eq!(since(&mut it, 60_000), Some(0), "nothing was ever stored");
+    let first = it.stored(0, "a", "first", "first");
+    let old = it.stored(0, "b", "old", "old");
+    assert_eq!(since(&mut it, 60_000), Some(first - 1));
+    it.pass(Duration::from_millis(2_500));
+    assert_eq!(since(&mut it, 60_000), Some(first - 1));
+    assert_eq!(since(&mut it, 1_000), Some(old), "nothing was stored since then");
+    let young = it.stored(0, "a", "young", "young");
+    assert_eq!(since(&mut it, 2_000), Some(young - 1));
+    assert_eq!(since(&mut it, 60_000), Some(first - 1));
+    // What is gone may have been of any time.
+    it.purge(0, "a", u64::MAX / 2);
+    let behind = since(&mut it, 60_000);
+    assert!(behind.is_some_and(|it| it < old), "{behind:?}");
+    let behind = since(&mut it, 2_000);
+    assert!(behind.is_some_and(|it| (old..=young).contains(&it)), "{behind:?}");
+    // No engine of these tests keeps anything for so long.
+    assert_eq!(since(&mut it, 1_000_000_000_000), None);
+    Ok(())
+}
+
 /// At the moment of the answer, whichever node asks, and with its head.
 pub fn the_leader_has_all_that_was_confirmed(harness: &mut dyn Harness) -> Result<(), Unable> {
     let mut it = Cluster::keeping(harness, 2)?;
@@ -360,9 +394,14 @@ pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> 
         let subject = subject.clone();
         it.ask(0, after(subject, 0, 10, 1_000))
     };
+    let since = |it: &mut Cluster<'_>| {
+        let (subject, age) = (subject.clone(), Duration::from_secs(60));
+        it.ask(0, Fetch::Since { subject, age })
+    };
     it.harness.freeze()?;
     let mut stores = vec![it.store(0, "a", "frozen", "x")];
     let mut fetches = vec![fetch(&mut it)];
+    let mut sinces = vec![since(&mut it)];
     let mut purges = vec![it.ask_purge(0, "a", 7)];
     it.harness.thaw()?;
     it.harness.kill()?;
@@ -370,10 +409,12 @@ pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> 
     for n in 0..5 {
         stores.push(it.store(0, "a", &format!("{n}"), "x"));
         fetches.push(fetch(&mut it));
+        sinces.push(since(&mut it));
         purges.push(it.ask_purge(0, "a", 7));
     }
     let asked = it.passed();
-    let all: Vec<_> = stores.iter().chain(&fetches).chain(&purges).copied().collect();
+    let all: Vec<_> =
+        [&stores, &fetches, &sinces, &purges].into_iter().flatten().copied().collect();
     it.wait("answers", |it| all.iter().all(|ticket| it.nodes[0].is_answered(*ticket)));
     let took = it.passed() - asked;
     assert!(took <= Duration::from_secs(TICKET_SECONDS_MAX + 1), "after {took:?}");
@@ -382,6 +423,9 @@ pub fn every_ticket_is_answered_without_an_engine(harness: &mut dyn Harness) -> 
     }
     for ticket in fetches.split_off(1) {
         assert_eq!(it.answer(0, ticket), Event::Fetched { ticket, kept: None });
+    }
+    for ticket in sinces.split_off(1) {
+        assert_eq!(it.answer(0, ticket), Event::Since { ticket, behind: None });
     }
     for ticket in purges.split_off(1) {
         let why = Some(NotStored::Unconfirmed);

@@ -285,6 +285,7 @@ macro_rules! contract_cases {
                 what_is_older_than_its_age_is_forgotten
                 what_is_stored_says_when_it_was
                 a_fetch_says_up_to_where_it_is_complete
+                behind_a_number_everything_is_young
                 the_leader_has_all_that_was_confirmed
                 what_a_broken_link_swallowed_is_stored_once
                 every_ticket_is_answered_without_an_engine

@@ -160,6 +160,7 @@ impl Node {
             Event::Stored { ticket, .. }
             | Event::NotStored { ticket, .. }
             | Event::Fetched { ticket, .. }
+            | Event::Since { ticket, .. }
             | Event::Purged { ticket, .. } => {
                 assert!(self.unanswered.remove(&ticket), "{ticket:?} is answered, and not asked");
                 self.answers.push((ticket, event));

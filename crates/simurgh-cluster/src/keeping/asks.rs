@@ -25,6 +25,8 @@ pub(super) const CHECKS_MAX: usize = 4;
 pub(super) enum Asked {
     After(After),
     Last(Checked),
+    /// Which of the floors, by which subject, and in which of the engine's epochs.
+    Floor(usize, Subject, u32),
 }
 
 /// A topic's messages behind a number.
@@ -56,7 +58,13 @@ impl Follows {
     pub(super) fn next_fetch(&mut self, ticket: Ticket, now_ns: u64) -> Option<Fetch> {
         self.epoch?;
         while self.fetches < self.config.fetches_max {
+            if let Some(fetch) = self.next_floor(ticket, now_ns) {
+                return Some(fetch);
+            }
             let Some(id) = self.asks.pop_front() else { break };
+            if self.awaits_floor(id, now_ns) {
+                continue;
+            }
             if let Some(fetch) = self.fetch_after(id, ticket) {
                 return Some(fetch);
             }
@@ -67,6 +75,9 @@ impl Follows {
         let topics = self.next_checks(LAST_OF_MAX, now_ns);
         if topics.is_empty() {
             return None;
+        }
+        for (id, _) in &topics {
+            self.want_floor(id.at, now_ns);
         }
         let subjects = topics.iter().filter_map(|(id, _)| self.subject(id.at)).collect();
         let checked = Checked { topics, era: self.era, round: self.round };
@@ -131,6 +142,7 @@ impl Follows {
                     self.urgent.push_front(id);
                 }
             }
+            Some(Asked::Floor(place, subject, _)) => self.floor_not_asked(place, subject),
             None => {}
         }
     }
@@ -171,7 +183,7 @@ impl Follows {
                 self.checks -= 1;
                 self.checked(checked, fetched, ears);
             }
-            None => {}
+            Some(Asked::Floor(..)) | None => {}
         }
         self.forget_loss();
     }

@@ -105,7 +105,9 @@ impl Follows {
             match self.table.get(at).map(|it| (it.stage, it.job.is_some())) {
                 Some((Stage::Filling, has_job)) => {
                     // What came meanwhile waits.
-                    if !has_job && last.is_none() && is_clear && fetched.head > 0 {
+                    let awaits_floor = self.want_floor(at, ears.time.ns).is_some();
+                    let is_empty = last.is_none() && is_clear && fetched.head > 0;
+                    if !has_job && is_empty && !awaits_floor {
                         self.begin_empty(at, fetched.head, asked, ears);
                     } else {
                         self.ask(at);

@@ -44,7 +44,7 @@ impl Follows {
             return self.again(at, ears.time.ns);
         }
         let needed = if has_met { 0 } else { self.needed(at) };
-        self.tell_begun(at, reach, ears);
+        self.tell_begun(at, (reach, is_all), ears);
         self.gap_before_queue(at, needed, ears);
         self.go_on(at, after, ears);
     }
@@ -57,14 +57,23 @@ impl Follows {
         (round, lost): (u32, u8),
         ears: &mut Ears<'_, T>,
     ) {
-        self.tell_begun(at, head, ears);
+        self.tell_begun(at, (head, true), ears);
         self.sure(at, round, lost, ears.told);
     }
 
-    /// Tells what there is of a topic, all up to `head`. What has come by itself since it is followed
-    /// is told as what is next, though it was fetched as well: members who were here before hear it.
-    fn tell_begun<T: Told>(&mut self, at: u32, head: u64, ears: &mut Ears<'_, T>) {
+    /// Tells what there is of a topic, all up to `head`; whether the engine has no more. What has
+    /// come by itself since it is followed is told as what is next, though it was fetched as well:
+    /// members who were here before hear it.
+    fn tell_begun<T: Told>(
+        &mut self,
+        at: u32,
+        (head, is_all): (u64, bool),
+        ears: &mut Ears<'_, T>,
+    ) {
         let epoch = self.known_epoch;
+        let Some(follow) = self.table.get(at) else { return };
+        let count = self.wants(follow).count as usize;
+        let young = self.floor_of(at, ears.time).filter(|_| is_all);
         let Some(follow) = self.table.get_mut(at) else { return };
         let came = follow.job.as_ref().and_then(|it| it.queue.front()).map(|it| it.number.seq);
         let came = came.unwrap_or(u64::MAX).max(1);
@@ -77,7 +86,7 @@ impl Follows {
         follow.reach = head.max(fill.through);
         let last_ms = fill.messages.back().map_or(0, |it| it.at_ms);
         follow.stored_s = stored_s(last_ms, ears.time);
-        let (floor, purged) = (fill.floor(head), fill.purged);
+        let (floor, purged) = (fill.floor(head, young, count), fill.purged);
         let decoded = fill.messages.iter().filter_map(|it| {
             let envelope = Envelope::decode(&it.envelope).ok();
             let envelope = envelope.filter(|it| is_kept(it, &follow.name));

@@ -157,6 +157,8 @@ pub(super) struct Waiting {
 pub(super) struct Fill {
     pub(super) messages: VecDeque<Received>,
     bytes: usize,
+    /// How many messages were seen.
+    seen: usize,
     /// The last number that was seen.
     pub(super) through: u64,
     /// What is at or below this is not among the messages; 0, if all is.
@@ -171,6 +173,7 @@ impl Fill {
         for message in page {
             let Some(number) = message.stored.filter(|it| it.seq > self.through) else { continue };
             self.through = number.seq;
+            self.seen += 1;
             if is_forget(name, &message.envelope) {
                 (self.messages, self.bytes) = (VecDeque::new(), 0);
                 (self.floor, self.purged) = (number.seq, number.seq);
@@ -189,12 +192,16 @@ impl Fill {
     }
 
     /// At or below which number something may be missing, if all up to `head` was looked at.
-    pub(super) fn floor(&self, head: u64) -> u64 {
-        match self.messages.front().and_then(|it| it.stored) {
-            _ if self.floor > 0 => self.floor,
+    /// `young`: behind which nothing is too old to be there, if that is known and everything that
+    /// is there was looked at; `count`: fewer are there only if nothing else was removed.
+    pub(super) fn floor(&self, head: u64, young: Option<u64>, count: usize) -> u64 {
+        let floor = match self.messages.front().and_then(|it| it.stored) {
+            _ if self.floor > 0 => return self.floor,
             Some(first) => first.seq.saturating_sub(1),
             None => head,
-        }
+        };
+        let young = young.filter(|_| self.seen < count);
+        young.map_or(floor, |it| it.min(floor))
     }
 }
 

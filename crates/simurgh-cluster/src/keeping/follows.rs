@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use super::KeepsConfig;
 use super::asks::{Asked, CHECKS_MAX};
 use super::counts::KeepCounts;
+use super::floors::Floors;
 use super::follow::{Follow, Id, Job, Last, Phase, Stage};
 use super::said::{Kept, Told, Wants};
 use super::sent::Sent;
@@ -77,6 +78,8 @@ pub(super) struct Follows {
     pub(super) slow_ns: u64,
     /// Numbers that the engine has, and when they are missed.
     pub(super) late: VecDeque<(u64, Id, u64)>,
+    /// Behind which numbers nothing is too old to be there.
+    pub(super) floors: Floors,
     /// How far all were told that there is no link.
     hush: Option<u32>,
     /// Which began without one.
@@ -110,6 +113,7 @@ impl Follows {
             slow_left: 0,
             slow_ns: 0,
             late: VecDeque::new(),
+            floors: Floors::default(),
             hush: None,
             untold: VecDeque::new(),
         }
@@ -219,6 +223,7 @@ impl Follows {
             self.era = self.era.wrapping_add(1).max(1);
             self.highest = [0; STREAMS];
             self.late.clear();
+            self.forget_floors();
         }
         (self.epoch, self.known_epoch) = (Some(epoch), epoch);
         self.hush = None;
@@ -303,6 +308,7 @@ impl Follows {
             slow_ns,
             self.pauses.first().map(|it| it.0),
             self.late.front().map(|it| it.0),
+            self.floor_waits_until_ns(),
         ];
         due_ns.into_iter().flatten().min()
     }

@@ -29,6 +29,9 @@
 //! is fetched, what comes meanwhile waits. *Live*: what comes is told if the one before it was the
 //! last that was told. If it was not, there is a *hole*: it waits, and what is between is fetched.
 //!
+//! What a topic begins with is told with the number behind which nothing is missing. For that the
+//! engine is asked what is young ([`floors`]).
+//!
 //! An answer may be of a copy that lags behind. It says up to which number it is complete; one that
 //! does not reach what is needed is asked for again after 50, 200 and 1,000 ms, the last time of
 //! the leader. What is not there then is nowhere any more: a *gap* is told before anything newer.
@@ -54,6 +57,7 @@ mod asks;
 mod checks;
 mod counts;
 mod fill;
+mod floors;
 mod follow;
 mod follows;
 mod holes;
@@ -332,6 +336,11 @@ impl Keeping {
         follows.fetched(ticket, fetched, &mut ears);
     }
 
+    /// The engine has said behind which number a log is young, or has not.
+    pub(crate) fn since(&mut self, ticket: Ticket, behind: Option<u64>, time: Time) {
+        self.follows.floor_is(ticket, behind, time);
+    }
+
     /// A purge was answered.
     pub(crate) fn purged(&mut self, ticket: Ticket, why: Option<NotStored>) {
         if let Some((topic, _)) = self.purging.remove(&ticket)
@@ -382,6 +391,7 @@ impl Keeping {
         self.stores.expire(time.ns, (&mut self.sent, &mut self.counts), told);
         self.sent.expire(time.ns);
         self.follows.end_pauses(time.ns);
+        self.follows.end_floor_waits(time.ns);
         self.follows.miss_late(time.ns);
         self.follows.go_round(time.ns);
         self.hush(told);

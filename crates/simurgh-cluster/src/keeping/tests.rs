@@ -1,6 +1,7 @@
 //! What is kept, without nodes: an engine that is a list, and everything that goes wrong with it.
 
 mod engine;
+mod floors;
 mod follows;
 pub(crate) mod log;
 mod many;

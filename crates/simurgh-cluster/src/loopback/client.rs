@@ -90,6 +90,7 @@ pub(super) enum Question {
     Store { to: Name, id: Box<str>, age: Option<Duration>, envelope: Bytes },
     After { of: Name, seq: u64, count: u32, bytes: usize, from_leader: bool },
     LastOf(Vec<Name>),
+    Since(Duration),
     Purge { of: Name, before: u64 },
 }
 
@@ -103,6 +104,7 @@ impl Pending {
         match self.what {
             Question::Store { .. } => Event::NotStored { ticket, why: NotStored::Unconfirmed },
             Question::After { .. } | Question::LastOf(_) => Event::Fetched { ticket, kept: None },
+            Question::Since(_) => Event::Since { ticket, behind: None },
             Question::Purge { .. } => Event::Purged { ticket, why: Some(NotStored::Unconfirmed) },
         }
     }
@@ -266,6 +268,7 @@ impl Client {
             Event::Stored { .. }
             | Event::NotStored { .. }
             | Event::Fetched { .. }
+            | Event::Since { .. }
             | Event::Purged { .. } => {
                 self.answers -= 1;
                 self.make_room();

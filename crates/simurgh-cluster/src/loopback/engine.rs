@@ -69,6 +69,13 @@ impl World {
                 let kept = self.kept(node).map(|it| it.last_of(&subjects, now_ns, as_of_ns));
                 self.answer_fetch(node, ticket, kept);
             }
+            Question::Since(age) => {
+                let behind = self.kept(node).map(|it| it.since(age, now_ns));
+                if behind.is_some() || self.engine.kept.is_none() {
+                    let behind = behind.flatten();
+                    self.tell(node, Told::Answer(ticket, Event::Since { ticket, behind }));
+                }
+            }
             Question::Purge { of, before } => {
                 let why = match self.kept(node).map(|it| it.purge(of, before)) {
                     Some(()) => None,

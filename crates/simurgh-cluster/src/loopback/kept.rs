@@ -182,6 +182,21 @@ impl Kept {
         Fetched { messages: last, head, is_all: true }
     }
 
+    /// Behind which number everything was stored within this age: what is before the first that
+    /// is there. None, if nothing is kept for so long.
+    pub(super) fn since(&mut self, age: Duration, now_ns: u64) -> Option<u64> {
+        let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+        if age_ns > self.limits.age_ns {
+            return None;
+        }
+        let young = self.subjects.values_mut().filter_map(|entries| {
+            forget_old(entries, now_ns);
+            let is_young = |it: &&Entry| now_ns.saturating_sub(it.at_ns) <= age_ns;
+            entries.iter().find(is_young).map(|it| it.seq)
+        });
+        Some(young.min().map_or(self.seq, |it| it - 1))
+    }
+
     /// Forgets what is kept of a subject before a number; numbers go on.
     pub(super) fn purge(&mut self, subject: Name, before: u64) {
         if let Some(entries) = self.subjects.get_mut(&subject) {
@@ -273,6 +288,7 @@ mod tests {
         /// Asked of a copy that lags behind so much.
         After(usize, u64, u32, u64),
         LastOf(Vec<usize>, u64),
+        Since(u64),
         Pass(u64),
     }
 
@@ -286,6 +302,7 @@ mod tests {
                 .prop_map(|(it, seq, n, lag)| Op::After(it, seq, n, lag)),
             1 => (prop::collection::vec(0..3_usize, 0..4), lag())
                 .prop_map(|(of, lag)| Op::LastOf(of, lag)),
+            1 => (0..120 * S).prop_map(Op::Since),
             2 => prop_oneof![0..S, 0..90 * S].prop_map(Op::Pass),
         ]
     }
@@ -390,6 +407,17 @@ mod tests {
                         let head = model.head(as_of_ns);
                         prop_assert_eq!((got.head, got.is_all), (head, true));
                         prop_assert_eq!(read(&got.messages), model.last_of(&of, now_ns, head));
+                    }
+                    Op::Since(age_ns) => {
+                        let got = kept.since(Duration::from_nanos(age_ns), now_ns);
+                        prop_assert_eq!(got.is_some(), age_ns <= LIMITS.age_ns);
+                        let old = |it: &&Stored| now_ns - it.at_ns > age_ns;
+                        let oldest = model.stored.iter().filter(old).map(|it| it.seq).max();
+                        let left = (0..3).flat_map(|it| model.of(it, now_ns)).map(|it| it.0);
+                        let first = left.filter(|it| *it > oldest.unwrap_or(0)).min();
+                        let expected = first.map_or(model.seq, |it| it - 1);
+                        prop_assert!(got.is_none_or(|it| it == expected), "{got:?}, {expected}");
+                        prop_assert!(got.is_none_or(|it| it >= oldest.unwrap_or(0)));
                     }
                     Op::Pass(ns) => now_ns += ns,
                 }

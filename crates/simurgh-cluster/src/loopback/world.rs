@@ -125,6 +125,7 @@ impl World {
             Fetch::LastOf { subjects } => Question::LastOf(
                 subjects.iter().map(|subject| self.names.of(subject.as_str())).collect(),
             ),
+            Fetch::Since { age, .. } => Question::Since(age),
         }
     }
 

@@ -121,6 +121,8 @@ pub(super) struct StreamInfo {
     error: Option<Failure>,
     pub(super) config: Value,
     pub(super) created: String,
+    /// When it said so, by its clock.
+    pub(super) ts: String,
     pub(super) state: StreamState,
     cluster: Option<StreamCluster>,
 }
@@ -211,6 +213,12 @@ pub(super) fn purge(stream: &str, subject: &str, before: u64) -> Question {
 /// The next on a subject from a number on, of the leader.
 pub(super) fn next_of_leader(stream: &str, subject: &str, seq: u64) -> Question {
     question("STREAM.MSG.GET", stream, Some(json!({ "next_by_subj": subject, "seq": seq })))
+}
+
+/// The first from a time on, of the leader, whatever its subject.
+pub(super) fn first_from(stream: &str, time: &str) -> Question {
+    let words = json!({ "next_by_subj": ">", "start_time": time, "no_hdr": true });
+    question("STREAM.MSG.GET", stream, Some(words))
 }
 
 /// Those on a subject from a number on, of any server that has the stream.

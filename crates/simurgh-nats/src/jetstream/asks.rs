@@ -10,6 +10,7 @@ use simurgh_cluster::{Event, Full, Subject, Ticket};
 use super::check::Check;
 use super::fetch::{After, LastOf};
 use super::publish::{self, Heard, Purge, Store};
+use super::since::Since;
 use super::tickets::{self, QuestionNumber, What};
 use super::{Keeper, State, Then, api};
 use crate::connect::ENVELOPE_BYTES_MAX;
@@ -104,6 +105,13 @@ impl Keeper {
                 }
                 self.take(What::LastOf(last_of), ticket, link, now_ms)
             }
+            Fetch::Since { subject, age } => {
+                let Ok(stream) = self.stream_of(&subject) else {
+                    return self.refuse(Event::Since { ticket, behind: None }, events);
+                };
+                let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+                self.take(What::Since(Since::new(stream, age_ms)), ticket, link, now_ms)
+            }
         }
     }
 
@@ -176,6 +184,7 @@ impl Keeper {
             What::Purge(it) => api::purge(name(it.stream), it.subject.as_str(), it.before),
             What::After(it) => it.question(name(it.stream), certain(it.stream)),
             What::LastOf(it) => it.question(name(it.stream()), certain(it.stream())),
+            What::Since(it) => it.question(name(it.stream)),
         };
         wire::put_question(out, &subject, &reply, &words);
         self.tickets.due(now_ms + tickets::AGAIN_FIRST_MS);
@@ -205,7 +214,8 @@ impl Keeper {
             // Answers of several attempts would make a muddle.
             What::After(after) if is_last => (after.stream, after.hear(ticket, message)),
             What::LastOf(last_of) if is_last => (last_of.stream(), last_of.hear(ticket, message)),
-            What::After(_) | What::LastOf(_) => return,
+            What::Since(since) if is_last => (since.stream, since.hear(ticket, &message)),
+            What::After(_) | What::LastOf(_) | What::Since(_) => return,
         };
         if is_nobody {
             let pending = self.tickets.get_mut(key);

@@ -3,6 +3,8 @@
 //! Whatever they are, each ticket is answered once, and in time; what is gathered for one is within
 //! what was asked for, in order.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use simurgh_cluster::adapter::{Fetch, Fetched, LAST_OF_MAX, TICKET_SECONDS_MAX};
 use simurgh_cluster::{Space, Subject, Ticket};
@@ -70,6 +72,8 @@ fn ask(keeper: &mut Keeper, out: &mut BytesMut, events: &mut VecDeque<Event>) ->
     }
     let subjects = vec![subject("a"), subject("b")];
     taken.push(keeper.fetch(Fetch::LastOf { subjects }, Ticket(5), Some(out), 0, events));
+    let since = Fetch::Since { subject: topic, age: Duration::from_secs(1) };
+    taken.push(keeper.fetch(since, Ticket(6), Some(out), 0, events));
     assert!(taken.iter().all(Result::is_ok));
     taken.len() as u64
 }
@@ -93,7 +97,9 @@ fn check(event: &Event) -> u64 {
             assert!(*seq > 0);
             ticket.0
         }
-        Event::NotStored { ticket, .. } | Event::Purged { ticket, .. } => ticket.0,
+        Event::NotStored { ticket, .. }
+        | Event::Since { ticket, .. }
+        | Event::Purged { ticket, .. } => ticket.0,
         other => panic!("{other:?}"),
     }
 }

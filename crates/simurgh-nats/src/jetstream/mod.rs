@@ -20,6 +20,7 @@ mod fetch;
 #[allow(clippy::expect_used, clippy::panic, reason = "what does not hold ends the run")]
 pub(crate) mod fuzz;
 mod publish;
+mod since;
 #[cfg(test)]
 mod tests;
 mod tickets;

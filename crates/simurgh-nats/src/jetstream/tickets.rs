@@ -7,6 +7,7 @@ use simurgh_cluster::{Event, Full, Ticket};
 
 use super::fetch::{After, LastOf};
 use super::publish::{Purge, Store};
+use super::since::Since;
 
 /// What is stored and not confirmed, in bytes; one envelope may be, whatever its size.
 pub(super) const STORE_BYTES_MAX: usize = 16 << 20;
@@ -48,6 +49,7 @@ pub(super) enum What {
     Purge(Purge),
     After(After),
     LastOf(LastOf),
+    Since(Since),
 }
 
 impl What {
@@ -65,6 +67,7 @@ impl What {
             Self::Purge(_) => Event::Purged { ticket, why: Some(why) },
             Self::After(after) => after.unanswered(ticket),
             Self::LastOf(_) => Event::Fetched { ticket, kept: None },
+            Self::Since(_) => Event::Since { ticket, behind: None },
         }
     }
 }
@@ -229,7 +232,8 @@ impl Tickets {
 
     /// The engine keeps nothing: everything is refused that it cannot have done before.
     pub(super) fn refuse_all(&mut self, why: &str, events: &mut impl Extend<Event>) {
-        let is_question = |it: &What| matches!(it, What::After(_) | What::LastOf(_));
+        let is_question =
+            |it: &What| matches!(it, What::After(_) | What::LastOf(_) | What::Since(_));
         let is_refused = |it: &Pending| !it.may_be_done() || is_question(&it.what);
         let mut refused: Vec<u64> =
             self.pending.iter().filter(|it| is_refused(it.1)).map(|it| *it.0).collect();

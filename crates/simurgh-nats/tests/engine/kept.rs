@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 use simurgh_cluster::adapter::NotStored;
@@ -284,6 +285,35 @@ fn an_answer_of_many_pages_is_one() {
     let Event::Fetched { kept: Some(kept), .. } = node.answer(ticket) else { panic!("none") };
     let found: Vec<u64> = kept.messages.iter().map(|it| it.stored.unwrap().seq).collect();
     assert_eq!((found, kept.is_all, kept.head), (seqs, true, 100));
+}
+
+/// By whichever clock, and as it is when it is asked.
+#[test]
+fn a_stream_says_what_is_young_until_its_size_is_bounded() {
+    let Some(engine) = engine() else { return };
+    let young = |node: &mut Node, seconds| {
+        let subject = prefix().topic(simurgh_cluster::Space::Store, "any");
+        let age = Duration::from_secs(seconds);
+        let ticket = node.ask(simurgh_cluster::adapter::Fetch::Since { subject, age });
+        match node.answer(ticket) {
+            Event::Since { behind, .. } => behind,
+            other => panic!("{other:?}"),
+        }
+    };
+    let keeping = Keeping { count_max: 3, ..Keeping::default() };
+    let mut node = Node::keeping(1, &engine.address(), keeping.clone());
+    node.keeps();
+    assert_eq!(young(&mut node, 60), Some(0));
+    for n in 0..5 {
+        node.stored("t", &format!("{n}"));
+    }
+    assert_eq!(young(&mut node, 60), Some(2), "two were too many");
+    assert!(matches!(node.purge("t", 5), Event::Purged { why: None, .. }));
+    assert_eq!(young(&mut node, 300), Some(4));
+    assert_eq!(young(&mut node, 301), None, "nothing is kept for so long");
+    let bounded = Keeping { engine_bytes: Some(1 << 20), ..keeping };
+    Node::keeping(2, &engine.address(), bounded).keeps();
+    assert_eq!(young(&mut node, 60), None);
 }
 
 #[test]

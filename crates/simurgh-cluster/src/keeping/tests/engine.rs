@@ -1,6 +1,7 @@
 //! An engine that is a list, and nodes that follow it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use super::log::{Checked, Said, Stored, check};
 use super::*;
@@ -45,6 +46,12 @@ enum Event {
     Stored(Ticket, Result<(u64, bool), NotStored>),
 }
 
+/// What the engine answers.
+enum Answered {
+    Fetched(Fetched),
+    Since(Option<u64>),
+}
+
 /// A node, and what is under way to it.
 pub(super) struct Node {
     pub(super) keeping: Keeping,
@@ -77,6 +84,11 @@ pub(super) struct World {
     pub(super) answers: bool,
     pub(super) page: usize,
     pub(super) wants: Wants,
+    /// It says what is young, and when it gave its numbers.
+    pub(super) says_since: bool,
+    given: Vec<(u64, u64)>,
+    /// So much of all topics is kept; none: it has room.
+    pub(super) room: Option<usize>,
     numbers: u64,
     /// Questions that were answered.
     pub(super) asked: usize,
@@ -114,6 +126,9 @@ impl World {
             answers: true,
             page: usize::MAX,
             wants: WANTS,
+            says_since: true,
+            given: Vec::new(),
+            room: None,
             numbers: 0,
             asked: 0,
         };
@@ -150,6 +165,7 @@ impl World {
         }
         (self.epoch, self.seq) = (self.epoch + 1, 0);
         self.log.clear();
+        self.given.clear();
         self.ids.clear();
         (0..self.nodes.len()).for_each(|at| self.up(at));
     }
@@ -185,7 +201,7 @@ impl World {
 
     /// The engine stores an envelope, and sends it to all.
     pub(super) fn keep(&mut self, topic: &str, envelope: Bytes) -> u64 {
-        self.seq += 1;
+        self.skip(1);
         let left = self.log.iter().rfind(|it| it.topic == topic && it.gone_ns.is_none());
         let number = Number { seq: self.seq, prev: left.map_or(0, |it| it.number.seq) };
         let entry =
@@ -194,6 +210,10 @@ impl World {
         self.log.push(entry.clone());
         let of = self.log.iter_mut().rev().filter(|it| it.topic == topic && it.gone_ns.is_none());
         of.skip(self.count_max).for_each(|it| it.gone_ns = Some(self.now_ns));
+        if let Some(room) = self.room {
+            let all = self.log.iter_mut().rev().filter(|it| it.gone_ns.is_none());
+            all.skip(room).for_each(|it| it.gone_ns = Some(self.now_ns));
+        }
         for node in self.nodes.iter_mut().filter(|it| it.has_link) {
             if node.loses > 0 {
                 node.loses -= 1;
@@ -225,6 +245,7 @@ impl World {
     /// The numbers of other topics go on.
     pub(super) fn skip(&mut self, by: u64) {
         self.seq += by;
+        self.given.push((self.now_ns, self.seq));
     }
 
     pub(super) fn remove(&mut self, topic: &str, before: u64) {
@@ -263,9 +284,17 @@ impl World {
         while let Some((_, ticket, fetch)) =
             self.nodes[at].fetches.pop_front_if(|it| it.0 + self.delay_ns <= self.now_ns)
         {
-            let fetched = self.answers.then(|| self.answer(&fetch));
+            let what = self.answers.then(|| match &fetch {
+                Fetch::Since { age, .. } => Answered::Since(self.since(*age)),
+                _ => Answered::Fetched(self.answer(&fetch)),
+            });
             let Node { keeping, ear, .. } = &mut self.nodes[at];
-            keeping.fetched(ticket, fetched, time, ear);
+            match (fetch, what) {
+                (Fetch::Since { .. }, Some(Answered::Since(it))) => keeping.since(ticket, it, time),
+                (Fetch::Since { .. }, _) => keeping.since(ticket, None, time),
+                (_, Some(Answered::Fetched(it))) => keeping.fetched(ticket, Some(it), time, ear),
+                (..) => keeping.fetched(ticket, None, time, ear),
+            }
             has_done = true;
         }
         let Node { keeping, ear, .. } = &mut self.nodes[at];
@@ -311,6 +340,16 @@ impl World {
         self.nodes[at].inbox.push_back(answer);
     }
 
+    /// The last number that was given before so long ago.
+    fn since(&mut self, age: Duration) -> Option<u64> {
+        self.asked += 1;
+        let age_ns = u64::try_from(age.as_nanos()).unwrap();
+        let is_old = |it: &&(u64, u64)| self.now_ns.saturating_sub(it.0) > age_ns;
+        let old = self.given.iter().rfind(is_old).map_or(0, |it| it.1);
+        let is_said = self.says_since && self.room.is_none() && age_ns <= self.age_ns;
+        is_said.then_some(old)
+    }
+
     fn answer(&mut self, fetch: &Fetch) -> Fetched {
         self.asked += 1;
         self.expire();
@@ -341,6 +380,7 @@ impl World {
                 all.sort_by_key(|it| it.number.seq);
                 (all, usize::MAX)
             }
+            Fetch::Since { .. } => unreachable!("it has another answer"),
         };
         let is_all = all.len() <= most;
         let messages = all.into_iter().take(most).map(received).collect();

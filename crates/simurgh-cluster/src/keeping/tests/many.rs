@@ -39,6 +39,10 @@ fn answers(it: &mut Keeping, crowd: &mut Crowd, time: Time) -> (usize, usize) {
     assert!(asked.len() <= 36, "{} are under way", asked.len());
     for (ticket, fetch) in asked {
         let messages = match fetch {
+            Fetch::Since { .. } => {
+                it.since(ticket, Some(0), time);
+                continue;
+            }
             Fetch::After { .. } => {
                 after += 1;
                 Vec::new()
@@ -91,7 +95,9 @@ fn many_topics_are_told_of_a_lost_link_in_turns_and_checked_by_thousands() {
         }
         assert!(turn < 1_000, "{} have begun", crowd.begun);
     }
-    assert_eq!((after, last), (MANY / 10, MANY / 1_000));
+    // Of the first thousands it is not known yet what is too old: those are asked for one by one.
+    assert!((MANY / 10..MANY / 10 + 4_000).contains(&after), "{after}");
+    assert_eq!(last, MANY / 1_000);
     // The next one, to the same engine: nothing but the last numbers.
     it.down(SECOND);
     while it.next_ns(true) == Some(0) {

@@ -67,6 +67,22 @@ fn anything() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Topics that are not followed for long, while much is stored and removed.
+fn late() -> impl Strategy<Value = Op> {
+    let (node, topic) = (|| 0..NODES, || 0..TOPICS.len());
+    prop_oneof![
+        8 => (node(), topic(), 1..6_usize).prop_map(|(at, of, count)| Op::Store(at, of, count)),
+        6 => (node(), topic()).prop_map(|(at, of)| Op::Follow(at, of)),
+        6 => (node(), topic()).prop_map(|(at, of)| Op::End(at, of)),
+        4 => prop_oneof![0..3_000_u64, 1_000..200_000_u64].prop_map(Op::Pass),
+        1 => (node(), topic()).prop_map(|(at, of)| Op::Forget(at, of)),
+        1 => (1..50_u64).prop_map(Op::Skip),
+        1 => (1..9_usize).prop_map(Op::Page),
+        1 => prop::bool::weighted(0.8).prop_map(Op::Answers),
+        1 => Just(Op::Remade),
+    ]
+}
+
 fn does(it: &mut World, op: Op) {
     match op {
         Op::Store(at, of, count) => {
@@ -126,11 +142,12 @@ fn heals(it: &mut World) {
     it.passes(90 * SECOND, SECOND);
 }
 
-/// Nodes that want so many of each topic follow all.
-fn begins(count: u32) -> World {
+/// Nodes that want so many of each topic follow all; what the engine has room for, if it has not
+/// for all.
+fn begins(count: u32, room: Option<usize>) -> World {
     let config = KeepsConfig { queue_count: 12, ..KeepsConfig::default() };
     let mut it = World::new(NODES, &config);
-    it.wants.count = count;
+    (it.wants.count, it.room) = (count, room);
     for at in 0..NODES {
         TOPICS.iter().for_each(|topic| it.follow(at, topic));
     }
@@ -147,7 +164,7 @@ proptest! {
         ops in prop::collection::vec(anything(), 1..60),
     ) {
         // Of each topic an engine keeps as many as anybody wants, or more.
-        let mut it = begins(count_max.min(20) as u32);
+        let mut it = begins(count_max.min(20) as u32, None);
         it.count_max = count_max;
         for op in ops {
             does(&mut it, op);
@@ -159,12 +176,27 @@ proptest! {
         prop_assert!(it.nodes.iter().all(|node| node.keeping.waiting_bytes() == 0));
     }
 
+    /// Whatever the engine has removed, and for whichever reason.
+    #[test]
+    fn who_begins_late_has_everything_above_what_it_is_told(
+        count_max in prop_oneof![Just(1_000_usize), 1..12_usize],
+        room in prop_oneof![2 => Just(None), 1 => (1..12_usize).prop_map(Some)],
+        ops in prop::collection::vec(late(), 1..80),
+    ) {
+        let mut it = begins(count_max.min(20) as u32, room);
+        it.count_max = count_max;
+        for op in ops {
+            does(&mut it, op);
+            it.check(false);
+        }
+    }
+
     /// Nor is anything told to be missing that is not.
     #[test]
     fn while_the_engine_has_everything_nothing_is_given_up(
         ops in prop::collection::vec(harmless(), 1..60),
     ) {
-        let mut it = begins(1_000);
+        let mut it = begins(1_000, None);
         for op in ops {
             does(&mut it, op);
         }

@@ -1,5 +1,7 @@
 //! What is asked for, and how it is gathered.
 
+use std::time::Duration;
+
 use super::*;
 
 #[test]
@@ -121,6 +123,70 @@ fn a_leader_that_falls_silent_is_asked_again_and_what_it_said_is_not_lost() {
         panic!("nothing is told");
     };
     assert_eq!((*of, kept.messages.len(), kept.head, kept.is_all), (ticket, 1, 5, false));
+}
+
+fn since(stage: &mut Stage, age: Duration) -> Ticket {
+    stage.fetch(Fetch::Since { subject: subject("t"), age })
+}
+
+#[test]
+fn what_is_young_begins_by_the_leaders_clock() {
+    for (first, behind) in [(Some(8), 7), (Some(13), 12), (Some(15), 12), (None, 12)] {
+        let mut stage = Stage::on(three());
+        let ticket = since(&mut stage, Duration::from_secs(240));
+        (stage.last_seq, stage.ts) = (12, "2026-11-23T20:04:00.5Z".to_owned());
+        let head = stage.asked().remove(0);
+        assert_eq!(head.subject, "$JS.API.STREAM.INFO.P_H0");
+        stage.answer_check(&head);
+        let next = stage.asked().remove(0);
+        assert_eq!(next.subject, "$JS.API.STREAM.MSG.GET.P_H0");
+        let words: Value = serde_json::from_str(&next.words).unwrap();
+        let time = "2026-11-23T20:00:00.500Z";
+        assert_eq!(words, json!({ "next_by_subj": ">", "start_time": time, "no_hdr": true }));
+        match first {
+            Some(seq) => {
+                let message = json!({ "seq": seq, "data": "", "time": time });
+                stage.answer(&next, &json!({ "message": message }).to_string());
+            }
+            None => drop(stage.fail(&next, 404, 10_037)),
+        }
+        assert_eq!(stage.events(), [Event::Since { ticket, behind: Some(behind) }], "{first:?}");
+    }
+}
+
+#[test]
+fn a_stream_that_removes_what_is_younger_does_not_say_what_is_young() {
+    let hour_ns = 3_600_000_000_000_u64;
+    for (key, value, age_s, is_said) in [
+        ("max_bytes", json!(1 << 20), 60, false),
+        ("max_msgs", json!(1_000), 60, false),
+        ("max_age", json!(hour_ns), 3_600, true),
+        ("max_age", json!(hour_ns), 3_601, false),
+        ("max_age", json!(0), 1_000_000, true),
+    ] {
+        let mut stage = Stage::on(Keeping::default());
+        let ticket = since(&mut stage, Duration::from_secs(age_s));
+        stage.config[key] = value;
+        stage.ts = "2026-11-23T20:04:00Z".to_owned();
+        let head = stage.asked().remove(0);
+        stage.answer_check(&head);
+        assert_eq!(stage.asked().len(), usize::from(is_said), "{key}, {age_s} s");
+        let refused = [Event::Since { ticket, behind: None }];
+        assert_eq!(stage.events(), if is_said { &[][..] } else { &refused }, "{key}, {age_s} s");
+    }
+}
+
+#[test]
+fn a_leader_that_does_not_say_what_time_it_is_does_not_say_what_is_young() {
+    let mut stage = Stage::on(Keeping::default());
+    let ticket = since(&mut stage, Duration::from_secs(60));
+    let head = stage.asked().remove(0);
+    stage.answer_check(&head);
+    assert_eq!(stage.events(), [Event::Since { ticket, behind: None }]);
+    // Nor does one that does not answer.
+    let ticket = since(&mut stage, Duration::from_secs(60));
+    stage.pass(9_000);
+    assert_eq!(stage.events(), [Event::Since { ticket, behind: None }]);
 }
 
 #[test]

@@ -47,6 +47,8 @@ struct Stage {
     /// As `STREAM.INFO` answers.
     created: String,
     last_seq: u64,
+    /// Its clock.
+    ts: String,
     config: Value,
 }
 
@@ -61,6 +63,7 @@ impl Stage {
             tickets: 0,
             created: "2026-01-01T00:00:00Z".to_owned(),
             last_seq: 0,
+            ts: String::new(),
             config,
         }
     }
@@ -118,7 +121,7 @@ impl Stage {
     fn info(&self) -> Value {
         json!({
             "config": self.config, "created": self.created, "state": { "last_seq": self.last_seq },
-            "cluster": { "leader": "a" },
+            "cluster": { "leader": "a" }, "ts": self.ts,
         })
     }
 

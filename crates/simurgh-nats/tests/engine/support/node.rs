@@ -118,6 +118,7 @@ impl Node {
             Event::Stored { ticket, .. }
             | Event::NotStored { ticket, .. }
             | Event::Fetched { ticket, .. }
+            | Event::Since { ticket, .. }
             | Event::Purged { ticket, .. } => {
                 assert!(self.answers.insert(ticket, event).is_none(), "answered twice");
             }

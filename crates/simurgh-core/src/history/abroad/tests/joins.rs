@@ -277,6 +277,30 @@ fn who_comes_from_another_node_to_a_quiet_topic_has_missed_nothing_and_does_not_
 }
 
 #[test]
+fn who_comes_to_a_node_that_begins_later_is_given_what_is_above_its_floor_or_told_of_a_gap() {
+    for topic in [0, 1] {
+        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let topic = it.topics()[topic].clone();
+        engine.seq = 100;
+        let (_, early) = it.joins(&mut engine, &topic, OPTED_IN);
+        let early = position_of(&early[1]);
+        engine.hears(&topic, 1, false);
+        engine.seq += 50;
+        for (floor, expected) in [
+            (0, &["simurgh:resumed true", "news 1"][..]),
+            (100, &["simurgh:resumed true", "news 1"]),
+            (101, &["simurgh:resumed expired", "news 1"]),
+            (150, &["simurgh:resumed expired"]),
+        ] {
+            let mut far = Node { number: 1, ..Node::playing(talking()) };
+            let key = asks(&mut far, Wire::V2, &topic, &super::since(&early));
+            far.is_told(&topic, engine.begun(1, &topic, floor));
+            assert_eq!(gist(&far.hears(key))[1..], *expected, "{floor}");
+        }
+    }
+}
+
+#[test]
 fn who_asks_while_the_topic_ends_is_answered_when_it_has_begun_again() {
     for topic in [0, 1] {
         let (mut it, mut engine) = (Node::playing(talking()), Engine::new());

@@ -30,6 +30,11 @@ enum Step {
     /// The next are lost to it.
     Loses(usize),
     Purges,
+    /// So many of the oldest are too old; and so much behind them is what nodes that begin are told
+    /// of that.
+    Expires(usize, u64),
+    /// Other topics have so many numbers.
+    Others(u64),
     /// The engine has another life, if this is 0.
     OtherEpoch(u8),
     Ends,
@@ -61,6 +66,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..4usize).prop_map(Step::BeginsAnew),
         1 => (1..3usize).prop_map(Step::Loses),
         1 => Just(Step::Purges),
+        2 => (0..4usize, 0..7u64).prop_map(|(count, by)| Step::Expires(count, by)),
+        2 => (1..20u64).prop_map(Step::Others),
         1 => (0..4u8).prop_map(Step::OtherEpoch),
         1 => Just(Step::Ends),
         14 => (0..4usize, 0..10u8).prop_map(|(who, fresh)| Step::Joins(who, fresh)),
@@ -133,6 +140,8 @@ struct World {
     /// Who has said what: the client, if others alone are to hear it.
     said: HashMap<u64, Option<usize>>,
     next: u64,
+    /// At or below this number all may be too old.
+    old: u64,
     log_of: Vec<String>,
 }
 
@@ -163,6 +172,7 @@ impl World {
             stored: Stored::default(),
             said: HashMap::new(),
             next: 0,
+            old: 0,
             log_of: Vec::new(),
         }
     }
@@ -213,6 +223,8 @@ impl World {
             Step::BeginsAnew(lost) => self.begins(lost),
             Step::Loses(count) => self.loses(count),
             Step::Purges => self.engine.purges(&topic, None),
+            Step::Expires(count, by) => self.expires(count, by),
+            Step::Others(by) => self.engine.seq += by,
             Step::OtherEpoch(1..) => {}
             Step::OtherEpoch(0) => self.lives_anew(),
             Step::Ends => {
@@ -268,6 +280,7 @@ impl World {
     fn lives_anew(&mut self) {
         self.engine.epoch += 1;
         self.engine.log.clear();
+        self.old = 0;
         for on in 0..self.sides.len() {
             self.at = on;
             self.side().told = 0;
@@ -347,14 +360,22 @@ impl World {
     fn begins(&mut self, lost: usize) {
         let (end, told, on) = (self.engine.log.len(), self.side().told, self.at);
         let lost = (told + lost).min(end);
-        let floor = match lost > told {
-            true => self.engine.log[lost - 1].seq,
-            false => 0,
-        };
+        let lost = self.engine.log[told.min(lost)..lost].last().map_or(0, |it| it.seq);
+        let floor = lost.max(self.old);
         let begun = self.engine.begun(on, &self.topic, floor);
         let side = self.side();
         (side.told, side.has_begun) = (end, true);
         self.tells(begun);
+    }
+
+    /// What is too old is not told to nodes that begin; the next number is seven higher.
+    fn expires(&mut self, count: usize, by: u64) {
+        let log = &self.engine.log;
+        let young = log.iter().filter(|it| it.seq > self.old);
+        let last = young.take(count).last().map_or(self.old, |it| it.seq);
+        let next = log.iter().map(|it| it.seq).find(|it| *it > last);
+        let most = next.map_or(self.engine.seq, |it| it - 1);
+        self.old = (last + by).min(most);
     }
 
     fn loses(&mut self, count: usize) {

@@ -1,0 +1,74 @@
+//! Behind which number everything in a stream is young: its leader is asked what time it is and how
+//! far the stream goes, and then for the first message that is as young as that.
+//!
+//! A stream says of a message when it was stored, but not of one that is gone. So what is before
+//! the first that is there counts as old, whatever it was.
+
+use serde_json::Value;
+use simurgh_cluster::{Event, Ticket};
+
+use super::api::{self, Got, Question, StreamInfo};
+use super::publish::Heard;
+use crate::stamp;
+use crate::wire::Message;
+
+#[derive(Debug)]
+pub(super) struct Since {
+    pub(super) stream: usize,
+    age_ms: u64,
+    /// By the leader's clock, and where its stream ended when it said so; none, if it was not asked
+    /// yet.
+    from: Option<(u64, u64)>,
+}
+
+impl Since {
+    pub(super) const fn new(stream: usize, age_ms: u64) -> Self {
+        Self { stream, age_ms, from: None }
+    }
+
+    pub(super) fn question(&self, stream: &str) -> Question {
+        match self.from {
+            None => api::info(stream),
+            Some((from_ms, _)) => api::first_from(stream, &stamp::text(from_ms)),
+        }
+    }
+
+    pub(super) fn hear(&mut self, ticket: Ticket, message: &Message) -> Heard {
+        match self.from {
+            None => self.hear_info(ticket, message),
+            Some((_, head)) => match api::read::<Got>(message) {
+                Ok(got) if got.message.seq > 0 => is(ticket, Some(head.min(got.message.seq - 1))),
+                Err(failure) if failure.is_no_message() => is(ticket, Some(head)),
+                _ => Heard::Nothing,
+            },
+        }
+    }
+
+    fn hear_info(&mut self, ticket: Ticket, message: &Message) -> Heard {
+        let info = match api::read::<StreamInfo>(message) {
+            Ok(info) if info.is_of_leader() => info,
+            // It is asked again in its time.
+            _ => return Heard::Nothing,
+        };
+        let now_ms = stamp::unix_ms(info.ts.as_bytes());
+        match now_ms.filter(|_| keeps_for(&info.config, self.age_ms)) {
+            Some(now_ms) => {
+                self.from = Some((now_ms.saturating_sub(self.age_ms), info.state.last_seq));
+                Heard::Next
+            }
+            None => is(ticket, None),
+        }
+    }
+}
+
+fn is(ticket: Ticket, behind: Option<u64>) -> Heard {
+    Heard::Done(Event::Since { ticket, behind }, 0)
+}
+
+/// Whether a stream has everything for so long that its subjects' count and their own age leave.
+fn keeps_for(config: &Value, age_ms: u64) -> bool {
+    let limit = |key: &str| config[key].as_i64().filter(|it| *it > 0);
+    let is_bounded = ["max_bytes", "max_msgs"].into_iter().any(|it| limit(it).is_some());
+    let age_max_ms = limit("max_age").and_then(|it| u64::try_from(it / 1_000_000).ok());
+    !is_bounded && age_max_ms.is_none_or(|it| it >= age_ms)
+}
