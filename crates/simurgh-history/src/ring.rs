@@ -188,7 +188,7 @@ impl<T> Ring<T> {
 
     /// An empty one that knows of places what another knew. Its entries are pushed next, then
     /// [`advance`](Self::advance) to the head it had.
-    pub(crate) const fn restored(epoch: Epoch, marks: &Marks) -> Self {
+    pub const fn restored(epoch: Epoch, marks: &Marks) -> Self {
         let mut ring = Self::new(epoch, marks.floor);
         ring.reason = marks.reason;
         ring.purged_seq = marks.purged.seq;

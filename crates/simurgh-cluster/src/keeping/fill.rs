@@ -74,7 +74,7 @@ impl Follows {
         follow.reach = head.max(fill.through);
         let last_ms = fill.messages.back().map_or(0, |it| it.at_ms);
         follow.stored_s = stored_s(last_ms, ears.time);
-        let floor = fill.floor(head);
+        let (floor, purged) = (fill.floor(head), fill.purged);
         let decoded = fill.messages.iter().filter_map(|it| {
             let envelope = Envelope::decode(&it.envelope).ok();
             let envelope = envelope.filter(|it| is_kept(it, &follow.name));
@@ -88,7 +88,8 @@ impl Follows {
         });
         let messages: Vec<KeptItem<'_>> = messages.collect();
         ears.counts.fills += 1;
-        ears.told.kept(&follow.name, Kept::Begun { epoch, floor, head, messages: &messages });
+        let messages = &messages;
+        ears.told.kept(&follow.name, Kept::Begun { epoch, floor, purged, head, messages });
         for (_, envelope) in &decoded {
             heard(envelope, ears);
         }

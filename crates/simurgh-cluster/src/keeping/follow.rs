@@ -161,6 +161,8 @@ pub(super) struct Fill {
     pub(super) through: u64,
     /// What is at or below this is not among the messages; 0, if all is.
     floor: u64,
+    /// Up to which number all was forgotten by somebody's wish; 0, if there is none.
+    pub(super) purged: u64,
 }
 
 impl Fill {
@@ -171,7 +173,7 @@ impl Fill {
             self.through = number.seq;
             if is_forget(name, &message.envelope) {
                 (self.messages, self.bytes) = (VecDeque::new(), 0);
-                self.floor = number.seq;
+                (self.floor, self.purged) = (number.seq, number.seq);
                 continue;
             }
             self.bytes += message.envelope.len();

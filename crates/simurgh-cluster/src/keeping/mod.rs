@@ -95,7 +95,8 @@ pub struct KeepsConfig {
     pub under_way_max: usize,
     /// Bytes of all that is not stored yet, under way or not.
     pub waiting_bytes: usize,
-    /// How long something may wait until it is stored, in nanoseconds.
+    /// How long something may wait until it is stored, in nanoseconds: less than whoever asks waits
+    /// for the answer, so that they are told that it is not stored.
     pub wait_ns: u64,
     /// Topics that may be fetched at a time; an answer has a megabyte at most.
     pub fetches_max: usize,
@@ -110,13 +111,13 @@ pub struct KeepsConfig {
 }
 
 impl Default for KeepsConfig {
-    /// 512; 16 MB; 9 s; 32; 1,024; 1 MB; 30 s; 2,000.
+    /// 512; 16 MB; 8.5 s; 32; 1,024; 1 MB; 30 s; 2,000.
     fn default() -> Self {
         const SECOND: u64 = 1_000_000_000;
         Self {
             under_way_max: 512,
             waiting_bytes: 16 << 20,
-            wait_ns: 9 * SECOND,
+            wait_ns: 8 * SECOND + SECOND / 2,
             fetches_max: 32,
             queue_count: 1_024,
             queue_bytes: 1 << 20,

@@ -73,6 +73,8 @@ pub enum Kept<'a> {
         epoch: u64,
         /// What is at or below this number may be missing here.
         floor: u64,
+        /// What was at or below this number was forgotten by somebody's wish; 0, if none is known.
+        purged: u64,
         /// Everything between floor and this number is among the messages.
         head: u64,
         /// What the engine has, oldest first.

@@ -46,6 +46,8 @@ pub enum FromEngine {
         epoch: u64,
         /// What has this number or a lower one may be missing here.
         floor: u64,
+        /// What had this number or a lower one was forgotten by somebody's wish; 0: none is known.
+        purged: u64,
         /// Up to this number the topic has nothing but the messages.
         head: u64,
         /// What the engine has, oldest first.

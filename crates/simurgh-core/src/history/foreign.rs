@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use simurgh_history::{Epoch, Ids, KeptTopic, Place, Position, Ring};
+use simurgh_history::{Epoch, Ids, KeptTopic, Marks, Place, Position, Reason, Ring};
 
 use super::call::Kept;
 use super::engine::KeptItem;
@@ -25,10 +25,17 @@ impl KeptTopics {
         self.slot(topic).map(|slot| slot.topic.ring().position())
     }
 
-    /// A topic begins, with nothing; what was known of it is known no more.
-    pub(super) fn begin(&mut self, topic: &str, epoch: Epoch, floor: Place, now_ms: u64) {
+    /// A topic begins, with nothing; what was known of it is known no more. Up to the first place
+    /// there may be something that is missing here, up to the second it is forgotten.
+    pub(super) fn begin(
+        &mut self,
+        topic: &str,
+        (epoch, floor, purged): (Epoch, Place, Place),
+        now_ms: u64,
+    ) {
         self.end(topic);
-        let ring = Ring::new(epoch, floor);
+        let marks = Marks { head: floor, floor, reason: Reason::Expired, purged };
+        let ring = Ring::restored(epoch, &marks);
         self.insert(topic, KeptTopic::of(ring, Ids::new(self.seed)), now_ms);
     }
 

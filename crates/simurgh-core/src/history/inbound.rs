@@ -22,6 +22,7 @@ use crate::sockets::Sockets;
 struct Begun {
     epoch: u64,
     floor: u64,
+    purged: u64,
     head: u64,
     messages: Vec<KeptItem>,
 }
@@ -35,8 +36,8 @@ impl<N: Node> Core<N> {
         let Some(abroad) = history.abroad.as_mut().filter(|_| is_kept) else { return };
         let has_begun = history.kept.head(topic).is_some();
         match what {
-            FromEngine::Begun { epoch, floor, head, messages } => {
-                self.begins(out, topic, Begun { epoch, floor, head, messages });
+            FromEngine::Begun { epoch, floor, purged, head, messages } => {
+                self.begins(out, topic, Begun { epoch, floor, purged, head, messages });
             }
             FromEngine::Next(item) => self.is_next(out, topic, item, true),
             FromEngine::Gap { through } => {
@@ -66,7 +67,7 @@ impl<N: Node> Core<N> {
 
     /// A topic begins, or begins anew.
     fn begins(&mut self, out: &impl Sockets, topic: &str, begun: Begun) {
-        let Begun { epoch, floor, head, messages } = begun;
+        let Begun { epoch, floor, purged, head, messages } = begun;
         let now_ms = self.node.unix_ms(out.now().ns);
         let Some(history) = &mut self.history else { return };
         let Some(abroad) = &history.abroad else { return };
@@ -85,7 +86,7 @@ impl<N: Node> Core<N> {
         let new = messages.iter().position(is_new).unwrap_or(messages.len());
         let is_empty = messages.is_empty();
         if !goes_on || head_before.is_none() {
-            history.kept.begin(topic, epoch, floor, now_ms);
+            history.kept.begin(topic, (epoch, floor, behind(purged)), now_ms);
         }
         let mut messages = messages.into_iter();
         for item in messages.by_ref().take(new) {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use simurgh_cluster::{DURATION_BOUNDS_NS, Durations, Kind, State};
 
-use super::View;
+use super::view::{KeptView, View};
 
 /// One family of metrics.
 struct Family {
@@ -27,6 +27,9 @@ pub(crate) fn render(out: &mut String, view: &View) {
     histogram(out, "simurgh_cluster_rtt_seconds", help, &view.measures.round_trips);
     let help = "By how much beats of other nodes came later than their fastest, estimated.";
     histogram(out, "simurgh_cluster_delay_seconds", help, &view.delays);
+    let help = "From handing a kept broadcast over to the engine to its answer.";
+    let kept = view.kept.as_ref().map(|it| it.counts.store_time).unwrap_or_default();
+    histogram(out, "simurgh_cluster_store_seconds", help, &kept);
 }
 
 fn histogram(out: &mut String, name: &str, help: &str, durations: &Durations) {
@@ -45,6 +48,7 @@ fn families(view: &View) -> Vec<Family> {
     let counts = &view.counts;
     let mut all = of_nodes(view);
     all.extend(of_envelopes(view));
+    all.extend(of_kept(view));
     all.extend([
         single("cluster_outbox_bytes", "gauge", "Bytes that wait to be handed over.", {
             view.outbox_bytes as u64
@@ -146,6 +150,55 @@ fn of_envelopes(view: &View) -> Vec<Family> {
         ),
         labelled(("cluster_received_refused_total", "counter", about_refused), "reason", refused),
         labelled(("cluster_dropped_total", "counter", about_dropped), "reason", view.dropped()),
+    ]
+}
+
+/// What the engine keeps; all zero where no channel has a history.
+fn of_kept(view: &View) -> Vec<Family> {
+    let KeptView { counts, followed, store_bytes } = view.kept.clone().unwrap_or_default();
+    let about_failed = "Kept broadcasts that are not known to be stored.";
+    let failed = [
+        ("unconfirmed", counts.unconfirmed),
+        ("refused", counts.refused),
+        ("full", counts.full),
+        ("purge", counts.purges_failed),
+    ];
+    let about_holes = "Holes among what other nodes stored.";
+    let holes = [("filled", counts.holes_filled), ("gap", counts.gaps)];
+    let about_checked = "Topics whose last number the engine was asked for.";
+    let in_step = counts.checked.saturating_sub(counts.behind);
+    let checked = [("in_step", in_step), ("behind", counts.behind)];
+    vec![
+        single("cluster_kept_topics", "gauge", "Topics with a history that are followed here.", {
+            followed as u64
+        }),
+        single("cluster_store_bytes", "gauge", "Bytes that wait until they are stored.", {
+            store_bytes as u64
+        }),
+        single("cluster_stored_total", "counter", "Kept broadcasts that the engine has stored.", {
+            counts.stored
+        }),
+        single(
+            "cluster_store_repeated_total",
+            "counter",
+            "Envelopes with kept broadcasts that were sent again because no answer came.",
+            view.measures.repeated,
+        ),
+        single(
+            "cluster_store_duplicate_total",
+            "counter",
+            "Kept broadcasts that were stored before under their publisher's id.",
+            counts.duplicates,
+        ),
+        labelled(("cluster_store_failed_total", "counter", about_failed), "reason", failed),
+        single(
+            "cluster_fills_total",
+            "counter",
+            "Topics of which was fetched what the engine has.",
+            counts.fills,
+        ),
+        labelled(("cluster_holes_total", "counter", about_holes), "result", holes),
+        labelled(("cluster_checked_total", "counter", about_checked), "result", checked),
     ]
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use simurgh_cluster::{
-    Adapter, Cluster, ClusterConfig, Counts, Durations, InterestCounts, Measures, NodeId, Peer,
-    State,
+    Adapter, Cluster, ClusterConfig, Counts, Durations, InterestCounts, KeepCounts, Measures,
+    NodeId, Peer, State,
 };
 
 /// Patterns of a node's other settings that are named.
@@ -45,6 +45,18 @@ pub(crate) struct View {
     /// Broadcasts that were dropped before the thread had them, and after.
     pub(crate) dropped_at_door: u64,
     pub(crate) dropped_at_shards: u64,
+    /// Of topics that the engine keeps; none, if no channel has a history.
+    pub(crate) kept: Option<KeptView>,
+}
+
+/// What the engine keeps, as this node sees it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeptView {
+    pub(crate) counts: KeepCounts,
+    /// Topics that are followed here.
+    pub(crate) followed: usize,
+    /// Bytes that wait until they are stored.
+    pub(crate) store_bytes: usize,
 }
 
 /// Another node.
@@ -110,6 +122,7 @@ impl View {
             delays: Durations::default(),
             dropped_at_door: 0,
             dropped_at_shards: 0,
+            kept: None,
         }
     }
 
@@ -140,6 +153,11 @@ impl View {
         self.counts = cluster.counts().clone();
         self.measures = cluster.adapter().measures();
         self.delays = *cluster.peers().delays();
+        self.kept = cluster.keep_counts().map(|counts| KeptView {
+            counts: counts.clone(),
+            followed: cluster.followed(),
+            store_bytes: cluster.store_bytes(),
+        });
     }
 
     /// What was not sent, or not given to a shard, by why.

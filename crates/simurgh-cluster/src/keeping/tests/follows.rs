@@ -398,7 +398,10 @@ fn a_wish_to_forget_is_told_in_its_place_and_what_was_before_is_not_filled() {
     assert_eq!(it.hears(1), ["0<<=0", "1", "2", "purged 3", "4"]);
     assert!(matches!(it.nodes[0].ear.stored[&wish], Ok(StoredAt { seq: 3, index: 0, .. })));
     it.follow(0, A);
-    assert_eq!(it.hears(0), ["3<4<=4"]);
+    it.turns();
+    let said = it.said(0, A);
+    assert_eq!(short(&said), ["3<4<=4"]);
+    assert!(matches!(said[..], [Said::Begun { purged: 3, .. }]), "{said:?}");
     let left = it.log.iter().filter(|it| it.number.seq < 3);
     assert_eq!(left.count(), 2, "the engine has forgotten it");
     it.check(true);

@@ -17,7 +17,7 @@ pub(crate) struct Message {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    Begun { epoch: u64, floor: u64, head: u64, messages: Vec<Message> },
+    Begun { epoch: u64, floor: u64, purged: u64, head: u64, messages: Vec<Message> },
     Next(Message),
     Gap(u64),
     Purged(KeptAt),
@@ -29,9 +29,10 @@ pub(crate) enum Said {
 impl Said {
     pub(crate) fn of(what: &Kept<'_>) -> Self {
         match what {
-            Kept::Begun { epoch, floor, head, messages } => {
+            Kept::Begun { epoch, floor, purged, head, messages } => {
                 let messages = messages.iter().map(message).collect();
-                Self::Begun { epoch: *epoch, floor: *floor, head: *head, messages }
+                let (epoch, floor, purged, head) = (*epoch, *floor, *purged, *head);
+                Self::Begun { epoch, floor, purged, head, messages }
             }
             Kept::Next(item) => Self::Next(message(item)),
             Kept::Gap { through } => Self::Gap(*through),
@@ -80,7 +81,7 @@ pub(crate) fn check(
     for (place, what) in said.iter().enumerate() {
         let of = |epoch: u64| stored.get(&epoch).unwrap_or(&none);
         match what {
-            Said::Begun { epoch, floor, head, messages } => {
+            Said::Begun { epoch, floor, head, messages, .. } => {
                 assert!(floor <= head, "{place}: {what:?}");
                 let (from, to) = (Excluded(through(*floor)), Included(through(*head)));
                 let expected: Vec<_> =

@@ -164,10 +164,11 @@ impl Engine {
         let of = |at: &usize| self.log[*at].topic == topic;
         let all: Vec<usize> = (0..self.log.len()).filter(of).collect();
         let purge = all.iter().filter(|at| self.log[**at].what.is_none()).max();
-        let floor = purge.map_or(floor, |at| self.log[*at].seq.max(floor));
+        let purged = purge.map_or(0, |at| self.log[*at].seq);
+        let floor = purged.max(floor);
         let kept = all.iter().filter(|at| self.log[**at].seq > floor);
         let messages = kept.filter_map(|at| self.item(node, *at)).collect();
-        FromEngine::Begun { epoch: self.epoch, floor, head: self.seq, messages }
+        FromEngine::Begun { epoch: self.epoch, floor, purged, head: self.seq, messages }
     }
 }
 

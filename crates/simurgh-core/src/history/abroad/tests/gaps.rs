@@ -186,6 +186,21 @@ fn what_somebody_has_forgotten_is_gone_on_all_nodes_and_who_had_heard_it_has_mis
     }
 }
 
+#[test]
+fn a_node_that_has_not_followed_a_topic_knows_that_it_was_forgotten() {
+    for topic in [0, 1] {
+        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let topic = it.topics()[topic].clone();
+        engine.hears(&topic, 1, false);
+        engine.hears(&topic, 2, false);
+        let first = engine.position(0).to_string();
+        engine.purges(&topic, None);
+        engine.hears(&topic, 4, false);
+        let (_, heard) = it.joins(&mut engine, &topic, &since(&first));
+        assert_eq!(gist(&heard)[1..], ["simurgh:resumed purged", "news 4"]);
+    }
+}
+
 /// Nobody here holds those back who speak on other nodes.
 #[test]
 fn what_is_far_too_much_for_a_home_is_lost_and_told_and_what_fits_goes_on() {
