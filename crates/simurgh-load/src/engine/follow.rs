@@ -2,8 +2,8 @@
 //!
 //! A user is to get what others push to a topic from its first join there, which is when the reply
 //! comes, until it leaves or ends; that its connection is lost and comes back meanwhile changes
-//! nothing. Of what is said just before it leaves only what comes is expected. What a server has not
-//! confirmed it may have lost, or refused: nobody has to get it, but if one does all have to.
+//! nothing. Of what is said just before it leaves only what comes is expected. What a server has
+//! not confirmed it may have lost, or refused: nobody has to get it, but if one does all have to.
 //!
 //! Of users of other hosts nobody here knows when they said what: they are followed from the first
 //! of their messages that comes to the last one.
