@@ -472,7 +472,7 @@ mod tests {
     #[test]
     fn the_cluster_has_rows_and_helpers() {
         let Command::Cluster(all) = parsed("cluster").unwrap() else { panic!("none") };
-        assert_eq!((all.only.len(), all.runs, all.short), (cluster::SUITE.jobs.len(), 3, false));
+        assert_eq!((all.only.len(), all.runs, all.short), (cluster::SUITE.usual.len(), 3, false));
         assert!(parsed("cluster --only hop").is_err());
         let crowd = Command::Crowd("127.77.0.1:4000".parse().unwrap());
         assert_eq!(parsed("crowd --server 127.77.0.1:4000").unwrap(), crowd);

@@ -11,9 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use async_nats::jetstream::ContextBuilder;
+use async_nats::jetstream::context::PublishAckFuture;
+use async_nats::jetstream::message::PublishMessage;
 use async_nats::{Client, ConnectOptions};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -64,6 +68,10 @@ impl Peer {
             ["publish", subject, bytes, count] => {
                 self.publish(subject, bytes.parse()?, count.parse()?).await
             }
+            ["store", prefix, subjects, bytes, count, window, headers] => {
+                let under_way = (count.parse()?, window.parse()?);
+                self.store((prefix, subjects.parse()?), bytes.parse()?, under_way, headers).await
+            }
             ["delay", subject, bytes, count, micros] => {
                 let every = Duration::from_micros(micros.parse()?);
                 self.delay(subject, bytes.parse()?, count.parse()?, every).await
@@ -94,6 +102,42 @@ impl Peer {
         }
         self.client.flush().await?;
         Ok(json!({"published": count}))
+    }
+
+    /// Has JetStream store so many messages of so many bytes, on as many subjects in turn, with so
+    /// many under way: seconds until all are confirmed. With `headers` as `id`, each has an id of
+    /// its own, by which the engine knows what it has already.
+    async fn store(
+        &self,
+        (prefix, subjects): (&str, usize),
+        bytes: usize,
+        (count, window): (usize, usize),
+        headers: &str,
+    ) -> Result<Value> {
+        let context = ContextBuilder::new().max_ack_inflight(window).build(self.client.clone());
+        let payload = Bytes::from(vec![b'x'; bytes]);
+        let run = self.client.new_inbox();
+        let began = Instant::now();
+        let mut acks: FuturesUnordered<<PublishAckFuture as IntoFuture>::IntoFuture> =
+            FuturesUnordered::new();
+        for nth in 0..count {
+            while acks.len() >= window {
+                let ack = acks.next().await.context("nothing is under way")?;
+                ack.context("not stored")?;
+            }
+            let subject = format!("{prefix}-{}", nth % subjects.max(1));
+            let message = PublishMessage::build().payload(payload.clone());
+            let message = match headers {
+                "id" => message.message_id(format!("{run}-{nth}")),
+                _ => message,
+            };
+            let published = context.send_publish(subject, message).await?;
+            acks.push(published.into_future());
+        }
+        while let Some(ack) = acks.next().await {
+            ack.context("not stored")?;
+        }
+        Ok(json!({"seconds": began.elapsed().as_secs_f64()}))
     }
 
     /// From the publish on one connection to the reception on another of this process, for messages

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::servers::until;
 use crate::children::{self, Children};
 use crate::rounds::Bench;
+use crate::sys::Cpu;
 use crate::target::CLIENT_CORE;
 
 /// Names the program, as it does for the tests.
@@ -23,6 +24,8 @@ const STARTS: Duration = Duration::from_secs(10);
 pub(super) struct Engine {
     program: PathBuf,
     log: PathBuf,
+    /// Where it keeps what is to be kept; none, if it does not.
+    store: Option<PathBuf>,
     /// Where it listens, again after a restart.
     pub(super) address: SocketAddr,
     pid: u32,
@@ -30,8 +33,22 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// A fresh one, on a free port.
+    /// A fresh one that keeps nothing, on a free port.
     pub(super) fn start(bench: &Bench<'_>) -> Result<Self> {
+        Self::start_with(bench, None)
+    }
+
+    /// The same with JetStream, which has nothing yet and keeps it in files.
+    pub(super) fn keeping(bench: &Bench<'_>) -> Result<Self> {
+        let store = bench.scratch.join("store");
+        match fs::remove_dir_all(&store) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        Self::start_with(bench, Some(store))
+    }
+
+    fn start_with(bench: &Bench<'_>, store: Option<PathBuf>) -> Result<Self> {
         let program = std::env::var_os(VARIABLE).map(PathBuf::from).with_context(|| {
             format!("{VARIABLE} names no nats-server: `cargo xtask engine` installs one")
         })?;
@@ -41,8 +58,9 @@ impl Engine {
         let said = directory.display().to_string();
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let log = bench.scratch.join("engine-log");
-        let (running, pid) = spawn(&program, &log, &["-p", "-1", "--ports_file_dir", &said])?;
-        let mut engine = Self { program, log, address, pid, running };
+        let arguments = ["-p", "-1", "--ports_file_dir", &said];
+        let (running, pid) = spawn(&program, &log, store.as_deref(), &arguments)?;
+        let mut engine = Self { program, log, store, address, pid, running };
         let file = directory.join(format!("nats-server_{pid}.ports"));
         until("the engine tells its port", STARTS, || {
             Ok(port(&file).inspect(|port| engine.address.set_port(*port)).is_some())
@@ -63,11 +81,17 @@ impl Engine {
     /// Starts it anew where it was, and waits until it accepts connections.
     pub(super) fn start_again(&mut self) -> Result<()> {
         let port = self.address.port().to_string();
-        (self.running, self.pid) = spawn(&self.program, &self.log, &["-p", &port])?;
+        let store = self.store.as_deref();
+        (self.running, self.pid) = spawn(&self.program, &self.log, store, &["-p", &port])?;
         let second = Duration::from_secs(1);
         until("the engine listens again", STARTS, || {
             Ok(TcpStream::connect_timeout(&self.address, second).is_ok())
         })
+    }
+
+    /// Of the process that runs now.
+    pub(super) fn cpu(&self) -> Result<Cpu> {
+        Cpu::of(self.pid)
     }
 
     /// Has it stand still, or go on.
@@ -82,9 +106,16 @@ pub(super) fn signal(pid: u32, signal: Signal) -> Result<()> {
     kill_process(pid, signal).context("signal")
 }
 
-fn spawn(program: &Path, log: &Path, arguments: &[&str]) -> Result<(Children, u32)> {
+fn spawn(
+    program: &Path,
+    log: &Path,
+    store: Option<&Path>,
+    arguments: &[&str],
+) -> Result<(Children, u32)> {
+    let store = store.map(|store| ["-js".as_ref(), "-sd".as_ref(), store.as_os_str()]);
     let child = children::command(program, Some(CLIENT_CORE), None)?
         .args(["-a", "127.0.0.1"])
+        .args(store.into_iter().flatten())
         .args(arguments)
         .stderr(File::options().create(true).append(true).open(log)?)
         .spawn()

@@ -1,15 +1,19 @@
 //! What it costs to be one of several nodes, beside a bare async-nats client and beside one node;
-//! and what is left of broadcasts and presences when the engine or a node goes. README.md says how
+//! what is left of broadcasts and presences when the engine or a node goes; and what it costs, and
+//! is worth, that the engine keeps broadcasts. README.md says how
 //! each figure comes about.
 
 use crate::rounds::{Job, Suite};
 
+mod checked;
 pub(crate) mod crowd;
 mod delay;
+mod drops;
 mod engine;
 mod fanout;
 mod frozen;
 mod helper;
+mod kept;
 mod killed;
 mod line;
 mod presences;
@@ -17,6 +21,7 @@ mod publish;
 mod receive;
 mod recipes;
 mod servers;
+mod stored;
 mod topics;
 
 /// The measurement.
@@ -31,7 +36,24 @@ pub(crate) const SUITE: Suite = Suite {
         Job::new("frozen", frozen::run),
         Job::new("killed", killed::run),
         Job::new("presences", presences::run),
+        Job::new("kept", kept::run),
+        Job::new("stored", stored::run),
+        Job::new("checked", checked::run),
+        Job::new("drops", drops::run),
     ],
-    usual: &["receive", "publish", "delay", "fanout", "topics", "frozen", "killed", "presences"],
+    // `drops` takes two minutes.
+    usual: &[
+        "receive",
+        "publish",
+        "delay",
+        "fanout",
+        "topics",
+        "frozen",
+        "killed",
+        "presences",
+        "kept",
+        "stored",
+        "checked",
+    ],
     recipes: recipes::RECIPES,
 };

@@ -1,5 +1,6 @@
 //! The nodes: what they serve, when they are ready, and what they say of themselves.
 
+use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,16 @@ pub(super) const QUIET: Duration = Duration::from_millis(300);
 pub(super) const CALM: Duration = Duration::from_secs(4);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(20);
+/// Topics of which the engine keeps what is said.
+pub(super) const KEPT: &str = r#"
+[[channel]]
+topic = "kept:*"
+join_reply = {}
+history = { count = 100, age = "5m", bytes = "1MiB" }
+[[channel.event]]
+name = "new:msg"
+broadcast = "all"
+"#;
 /// Bytes of a broadcast's body.
 pub(super) const BODY: usize = 180;
 /// Messages of a request.
@@ -36,6 +47,8 @@ pub(super) struct How<'a> {
     pub(super) settings: &'a str,
     /// Lines of the table of the cluster.
     pub(super) cluster: &'a str,
+    /// Tables of channels beside the rooms.
+    pub(super) channels: &'a str,
     /// Whether members are tracked.
     pub(super) presence: bool,
 }
@@ -43,12 +56,12 @@ pub(super) struct How<'a> {
 impl<'a> How<'a> {
     /// A node with one shard and nothing special.
     pub(super) fn new(engine: Option<&'a Engine>, name: &'a str) -> Self {
-        Self { engine, name, shards: 1, settings: "", cluster: "", presence: false }
+        Self { engine, name, shards: 1, settings: "", cluster: "", channels: "", presence: false }
     }
 
     /// What is served: rooms in which what one says is heard by all.
     fn text(&self) -> String {
-        let Self { name, settings, cluster, .. } = self;
+        let Self { name, settings, cluster, channels, .. } = self;
         let table = self.engine.map(|engine| {
             let url = engine.url();
             format!(
@@ -59,7 +72,7 @@ impl<'a> How<'a> {
         let presence = if self.presence { "presence = true\n" } else { "" };
         format!(
             "{settings}\n{}[[channel]]\ntopic = \"rooms:*\"\njoin_reply = {{}}\n{presence}\
-             [[channel.event]]\nname = \"new:msg\"\nbroadcast = \"all\"\n",
+             [[channel.event]]\nname = \"new:msg\"\nbroadcast = \"all\"\n{channels}",
             table.unwrap_or_default()
         )
     }
@@ -107,7 +120,12 @@ pub(super) fn together(nodes: &[&Served]) -> Result<()> {
 
 /// Two nodes of one cluster.
 pub(super) fn pair(bench: &Bench<'_>, engine: &Engine, settings: &str) -> Result<[Served; 2]> {
-    let start = |name| How { settings, ..How::new(Some(engine), name) }.start(bench);
+    pair_of(bench, &How { settings, ..How::new(Some(engine), "") })
+}
+
+/// The same of such nodes, whatever their name.
+pub(super) fn pair_of(bench: &Bench<'_>, how: &How<'_>) -> Result<[Served; 2]> {
+    let start = |name| How { name, ..*how }.start(bench);
     let nodes = [start("one")?, start("two")?];
     together(&nodes.each_ref())?;
     Ok(nodes)
@@ -120,16 +138,37 @@ fn payload() -> String {
 
 /// Publishes so many broadcasts on one topic, as a back end does, in requests of a thousand.
 pub(super) fn publish(served: &Served, topic: &str, count: usize) -> Result<()> {
+    publish_each(served, 0..count, |_| topic.to_owned())
+}
+
+/// The same, each on a topic of its own; what is kept is by then.
+pub(super) fn publish_each(
+    served: &Served,
+    messages: Range<usize>,
+    topic: impl Fn(usize) -> String,
+) -> Result<()> {
+    requests(messages, topic).try_for_each(|body| post(served, &body))
+}
+
+/// The requests for that, each of which is made when it is asked for.
+pub(super) fn requests(
+    messages: Range<usize>,
+    topic: impl Fn(usize) -> String,
+) -> impl Iterator<Item = String> {
     let payload = payload();
-    let message = format!("{{\"topic\":\"{topic}\",\"event\":\"new:msg\",\"payload\":{payload}}}");
-    let mut left = count;
-    while left > 0 {
-        let some = left.min(BATCH);
-        left -= some;
-        let messages = vec![message.as_str(); some].join(",");
-        served.post("/api/broadcast", &format!("{{\"messages\":[{messages}]}}"))?;
-    }
-    Ok(())
+    messages.clone().step_by(BATCH).map(move |first| {
+        let message = |nth: usize| {
+            let topic = topic(nth);
+            format!("{{\"topic\":\"{topic}\",\"event\":\"new:msg\",\"payload\":{payload}}}")
+        };
+        let some: Vec<String> = (first..messages.end.min(first + BATCH)).map(message).collect();
+        format!("{{\"messages\":[{}]}}", some.join(","))
+    })
+}
+
+/// Sends one of them.
+pub(super) fn post(served: &Served, body: &str) -> Result<()> {
+    served.post("/api/broadcast", body).map(drop)
 }
 
 /// Bytes of the envelope of one of these (simurgh-cluster's documentation: the envelope).

@@ -1,12 +1,15 @@
 //! `simurgh load` and `simurgh road` against several nodes with a real engine between them: what is
-//! said on one node is counted on all, exactly, also while one of them is killed.
+//! said on one node is counted on all, exactly, also while one of them is killed; and where rooms
+//! keep their history nothing is missing then.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/engine.rs"]
 mod engine;
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use engine::{Engine, until};
@@ -15,6 +18,7 @@ use support::{Ran, Server, directory, run_long, simurgh};
 
 /// Longer than any of these takes on a machine that has others to serve.
 const WITHIN: Duration = Duration::from_secs(240);
+const TOKEN: (&str, &str) = ("SIMURGH_API_TOKEN", "a-token-of-no-importance");
 
 /// Runs a shipped scenario with other times and numbers, all of which it has, against these nodes.
 fn run_shipped(name: &str, changes: &[(&str, &str)], urls: &[String]) -> (Ran, Value) {
@@ -67,16 +71,20 @@ fn polled(session: &str, kills: bool) -> (Ran, Value) {
 
 /// So many nodes of the built-in chat without the history of its rooms, who know each other.
 fn nodes<const N: usize>(engine: &Engine) -> [Server; N] {
-    let chat = include_str!("../../../bench/chat.toml");
+    nodes_of(engine, include_str!("../../../bench/chat.toml"))
+}
+
+/// The same with these channels.
+fn nodes_of<const N: usize>(engine: &Engine, channels: &str) -> [Server; N] {
     let nodes = std::array::from_fn(|number| {
         let text = format!(
-            "{chat}\n[cluster]\nengine = \"nats\"\nname = \"node-{number}\"\n\
+            "{channels}\n[cluster]\nengine = \"nats\"\nname = \"node-{number}\"\n\
              servers = [\"nats://{}\"]\nrequired = \"20s\"\n",
             engine.address()
         );
         let dir = directory(&[("simurgh.toml", &text)]);
         let flags = ["--listen", "127.0.0.1:0", "--shards", "2", "--log", "warn"];
-        Server::start_program(&simurgh(), dir, &flags, 1)
+        Server::start_with_env(&simurgh(), dir, &flags, 1, &[TOKEN])
     });
     for node in &nodes {
         let alive = "simurgh_cluster_nodes{state=\"alive\"}";
@@ -201,6 +209,70 @@ fn users_of_a_node_that_is_killed_go_elsewhere_and_the_report_says_so() {
     // Users, lost, left and errors at least.
     assert!(row.split_whitespace().filter(|cell| *cell == "30").count() >= 4, "{row}");
     drop((first, third));
+}
+
+/// The texts that a node gives as the history of a topic, all of it.
+fn history(node: &Server, topic: &str) -> Vec<String> {
+    let url = format!("http://{}/api/history?topic={topic}&limit=1000", node.addresses[0]);
+    let token = format!("authorization: Bearer {}", TOKEN.1);
+    let ran = Command::new("curl").args(["-sS", "-H", &token, &url]).output().expect("curl");
+    let answer: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let messages = answer["messages"].as_array().unwrap_or_else(|| panic!("{answer}"));
+    messages.iter().map(|it| it["payload"]["body"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn clients_who_are_cut_off_miss_nothing_though_a_node_and_the_engine_are_killed() {
+    let Some(mut engine) = Engine::start("jetstream { store_dir: \"store\" }\n") else { return };
+    let channels = "[[channel]]\ntopic = \"rooms:*\"\njoin_reply = {}\n\
+        history = { count = 1000, age = \"10m\", bytes = \"4MiB\" }\n\
+        [[channel.event]]\nname = \"new:msg\"\nbroadcast = \"all\"\nreply = {}\n";
+    let nodes: [Server; 3] = nodes_of(&engine, channels);
+    let urls = urls(&nodes);
+    let [first, second, third] = nodes;
+    // Three rooms of twenty, in each of which ten messages a second are said for eight seconds.
+    let changes = [
+        ("duration = \"110s\"", "duration = \"22s\""),
+        ("to = 10", "to = 3"),
+        ("duration = \"20s\"\nrate = 500", "duration = \"1s\"\nrate = 60"),
+        ("rate = 10\n", "rate = 3\n"),
+        ("duration = \"60s\"", "duration = \"9s\""),
+        ("every = \"10s\", for = \"2s\"", "every = \"3s\", for = \"500ms\""),
+        ("loop = 600", "loop = 80"),
+    ];
+    let run = std::thread::spawn(move || run_shipped("drops-cluster.toml", &changes, &urls));
+    let heard = "simurgh_deliveries_total";
+    until("what is said is heard", || (second.metric(heard) > 200).then_some(()));
+    engine.kill();
+    let away = "simurgh_cluster_state{state=\"away\"}";
+    until("the engine is missed", || (second.metric(away) == 1).then_some(()));
+    second.signal("KILL");
+    engine.restart();
+    let (ran, report) = run.join().unwrap();
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    assert_eq!(of_servers(&report, "users"), [21; 3], "{}", ran.stdout);
+    assert!(of_servers(&report, "lost")[1] > 0, "{}", ran.stdout);
+    assert!(count(&report, "drops_silent") + count(&report, "drops_reset") > 60, "{}", ran.stdout);
+    for wrong in ["missing", "duplicate", "out_of_order", "unexpected"] {
+        assert_eq!(count(&report, &format!("deliveries_{wrong}")), 0, "{wrong}: {}", ran.stdout);
+    }
+    // What was confirmed, and what was not though it is kept, to each of the twenty others.
+    let doubtful = ["broadcasts_unconfirmed", "broadcasts_unconfirmed_heard"];
+    let [unconfirmed, of_these_heard] = doubtful.map(|it| count(&report, it));
+    assert_eq!(count(&report, "broadcasts"), 3 * 80, "{}", ran.stdout);
+    let kept = 3 * 80 - unconfirmed + of_these_heard;
+    assert_eq!(count(&report, "deliveries_once"), kept * 20, "{}", ran.stdout);
+    // All of that, and nothing else, is in the history that any node has.
+    for node in [&first, &third] {
+        let all: Vec<String> =
+            (1..=3).flat_map(|room| history(node, &format!("rooms:{room}"))).collect();
+        assert_eq!(all.len() as u64, kept, "{}", ran.stdout);
+        assert_eq!(
+            all.iter().collect::<BTreeSet<_>>().len() as u64,
+            kept,
+            "something is kept twice"
+        );
+    }
 }
 
 #[test]

@@ -230,6 +230,27 @@ fn what_the_server_did_not_take_nobody_has_to_hear() {
     let ran = run(&of(server.addr, 2, "phoenix", "follow_stamps = \"exact\"", &steps));
     ran.errors_are(&[(E::ReplyTimeout, 1), (E::EndOfStream, 1)]);
     deliveries_are(&ran, 3, 0);
+    let doubtful = [Count::BroadcastsUnconfirmed, Count::BroadcastsUnconfirmedHeard];
+    assert_eq!(doubtful.map(|count| ran.count(count)), [3, 0], "{}", ran.text());
+}
+
+#[test]
+fn what_was_not_confirmed_all_have_to_hear_if_one_does() {
+    let hub = Hub::new(Keeps::Nothing);
+    let server = hub.serve();
+    let say = "payload = { body = \"{{stamp}}\" }";
+    let steps = format!(
+        "reconnect = {{ min = \"20ms\", max = \"20ms\" }}\n\
+         steps = [{{ connect = \"/\" }}, {{ join = \"room\" }}, {{ gather = 3 }}, \
+         {{ set = \"n\", value = \"{{{{user_id}}}}\" }}, {{ if = \"n == 1\", steps = [\
+         {{ push = \"say\", {say} }}, {{ push = \"whisper\", {say}, timeout = \"200ms\" }}, \
+         {{ push = \"say\", {say} }}] }}, {{ receive = \"3s\" }}]"
+    );
+    let ran = run(&of(server.addr, 3, "phoenix", "follow_stamps = \"exact\"", &steps));
+    ran.errors_are(&[(E::ReplyTimeout, 1)]);
+    deliveries_are(&ran, 2 * 3, 1);
+    let doubtful = [Count::BroadcastsUnconfirmed, Count::BroadcastsUnconfirmedHeard];
+    assert_eq!(doubtful.map(|count| ran.count(count)), [1, 1], "{}", ran.text());
 }
 
 #[test]

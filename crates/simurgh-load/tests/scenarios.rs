@@ -31,6 +31,7 @@ fn those_shipped_are_right_and_short() {
     let expected = [
         "cluster-kill",
         "cluster-rooms",
+        "drops-cluster",
         "drops",
         "lifelike-chat",
         "lobby",
@@ -86,6 +87,10 @@ fn those_shipped_do_what_they_say() {
                 "it comes back 0s to 1s later",
                 "joins ask for the messages since the last one",
             ],
+        ),
+        (
+            "drops-cluster.toml",
+            &["about 10,010 users", "of phase cuts its connection is cut for 2s", "1m 50s"],
         ),
         ("longpoll.toml", &["about 5,005 users", "sockets    10,010", "by long polling"]),
         ("presence.toml", &["about 900 users", "waits for a presence_state with {{user_id}}"]),

@@ -2,8 +2,8 @@
 //!
 //! A user is to get what others push to a topic from its first join there, which is when the reply
 //! comes, until it leaves or ends; that its connection is lost and comes back meanwhile changes
-//! nothing. Of what is said just before it leaves only what comes is expected. Who pushes without
-//! being told that it went well has said nothing.
+//! nothing. Of what is said just before it leaves only what comes is expected. What a server has
+//! not confirmed it may have lost, or refused: nobody has to get it, but if one does all have to.
 //!
 //! Of users of other hosts nobody here knows when they said what: they are followed from the first
 //! of their messages that comes to the last one.
@@ -129,8 +129,10 @@ impl Worker {
     /// A user pushes what was numbered last, if anything was; the reply is to tell how it went.
     pub(super) fn follow_push(&mut self, u: u32) {
         let said = self.maker.said.take();
-        if let Some(follower) = said.and_then(|_| self.followed.make(u)) {
+        let Some((id, n)) = said else { return };
+        if let Some(follower) = self.followed.make(u) {
             follower.said = said;
+            self.maker.shared.ledger.doubt(id, n);
         }
     }
 
@@ -140,8 +142,15 @@ impl Worker {
             return;
         }
         let said = self.followed.get(u).and_then(|follower| follower.said.take());
-        if let Some((id, n)) = said.filter(|_| !is_ok) {
-            self.maker.shared.ledger.unconfirmed(id, n);
+        let Some((id, n)) = said else { return };
+        let ledger = &self.maker.shared.ledger;
+        if is_ok {
+            return ledger.confirmed(id, n);
+        }
+        let is_heard = ledger.unconfirmed(id, n);
+        self.recorder.count(Count::BroadcastsUnconfirmed, 1);
+        if is_heard {
+            self.recorder.count(Count::BroadcastsUnconfirmedHeard, 1);
         }
     }
 
@@ -168,6 +177,9 @@ impl Worker {
         let Some(heard) = heard else { return true };
         let came = heard.hear(stamp.index);
         let given_up = heard.give_up();
+        if shared.ledger.heard(id, stamp.index) {
+            self.recorder.count(Count::BroadcastsUnconfirmedHeard, 1);
+        }
         match came {
             Came::InOrder => self.recorder.count(Count::DeliveriesOnce, 1),
             Came::Late => {
@@ -179,7 +191,7 @@ impl Worker {
         }
         if let Some((expected, hole)) = given_up {
             let book = shared.ledger.read();
-            let excused = book.get(id).map_or(0, |stream| stream.unconfirmed_in(hole));
+            let excused = book.get(id).map_or(0, |stream| stream.excused_in(hole));
             self.count_missing(expected, hole.len(), excused);
         }
         came != Came::Twice
@@ -215,7 +227,7 @@ impl Worker {
             expected += all;
             for hole in holes {
                 missing += Range::len(hole);
-                excused += stream.unconfirmed_in(hole);
+                excused += stream.excused_in(hole);
             }
         }
         drop(book);

@@ -4,8 +4,9 @@
 //! Written by those who push stamps; read when a user hears a stream for the first time, and when
 //! it ends. Times are those of the workers' clock, which all workers of a host share.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use super::heard::Range;
@@ -13,8 +14,10 @@ use super::heard::Range;
 /// A stream's number on this host.
 pub(super) type StreamId = u32;
 
-/// Messages whose times are kept, 8 bytes each; later ones are not numbered.
+/// Messages whose times are kept, 8 bytes each and a bit; later ones are not numbered.
 const MESSAGES_MAX: usize = 8 << 20;
+/// Messages of which a word says whether they were heard.
+const BITS: usize = 64;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -38,7 +41,18 @@ pub(super) struct Stream {
     /// When each was said; empty for users of other hosts.
     said_ns: Vec<u64>,
     /// Those that the server has not confirmed, where it was to.
-    unconfirmed: BTreeSet<u32>,
+    in_doubt: BTreeMap<u32, Doubt>,
+    /// A bit for each that some user of this host got.
+    heard: Vec<AtomicU64>,
+}
+
+/// What is known of a message that was not confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    /// The reply may still come.
+    Open,
+    /// The server did not want it, or will not say.
+    Unconfirmed,
 }
 
 impl Ledger {
@@ -61,17 +75,48 @@ impl Ledger {
         let id = book.stream(topic, sender);
         let stream = book.streams.get_mut(id as usize)?;
         stream.said_ns.push(now_ns);
+        if stream.said_ns.len() > stream.heard.len() * BITS {
+            stream.heard.push(AtomicU64::new(0));
+        }
         let n = u32::try_from(stream.said_ns.len()).ok()?;
         book.messages += 1;
         Some((id, n))
     }
 
-    /// The server may not have got this one, or did not want it: nobody has to hear it.
-    pub(super) fn unconfirmed(&self, id: StreamId, n: u32) {
+    /// The server is to confirm this one: until then nobody has to get it, unless somebody has.
+    pub(super) fn doubt(&self, id: StreamId, n: u32) {
         let mut book = self.book.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(stream) = book.streams.get_mut(id as usize) {
-            stream.unconfirmed.insert(n);
+            stream.in_doubt.insert(n, Doubt::Open);
         }
+    }
+
+    /// The server has it.
+    pub(super) fn confirmed(&self, id: StreamId, n: u32) {
+        let mut book = self.book.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stream) = book.streams.get_mut(id as usize) {
+            stream.in_doubt.remove(&n);
+        }
+    }
+
+    /// The server may not have got this one, or did not want it. Whether somebody has got it all
+    /// the same; if somebody does later, [`heard`](Self::heard) says so.
+    pub(super) fn unconfirmed(&self, id: StreamId, n: u32) -> bool {
+        let mut book = self.book.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(stream) = book.streams.get_mut(id as usize) else { return false };
+        stream.in_doubt.insert(n, Doubt::Unconfirmed);
+        stream.is_heard(n)
+    }
+
+    /// Somebody has got it. Whether that is the first, of one that is known not to be confirmed.
+    pub(super) fn heard(&self, id: StreamId, n: u32) -> bool {
+        let book = self.read();
+        let Some(stream) = book.get(id) else { return false };
+        // Whoever writes has the book alone, so no order but that of the lock is needed.
+        let Some((word, bit)) = stream.heard_bit(n) else { return false };
+        let is_first = word.load(Ordering::Relaxed) & bit == 0
+            && word.fetch_or(bit, Ordering::Relaxed) & bit == 0;
+        is_first && stream.in_doubt.get(&n) == Some(&Doubt::Unconfirmed)
     }
 
     /// The stream of a sender that was heard.
@@ -89,8 +134,8 @@ impl Book {
         *ids.entry((topic, sender)).or_insert_with(|| {
             let id = StreamId::try_from(streams.len()).unwrap_or(StreamId::MAX);
             of_topic.entry(topic).or_default().push(id);
-            let (said_ns, unconfirmed) = (Vec::new(), BTreeSet::new());
-            streams.push(Stream { sender, said_ns, unconfirmed });
+            let (said_ns, in_doubt, heard) = (Vec::new(), BTreeMap::new(), Vec::new());
+            streams.push(Stream { sender, said_ns, in_doubt, heard });
             id
         })
     }
@@ -118,12 +163,23 @@ impl Stream {
         u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1)
     }
 
-    /// How many of these nobody has to hear.
-    pub(super) fn unconfirmed_in(&self, range: Range) -> u64 {
-        match range.len() {
-            0 => 0,
-            _ => self.unconfirmed.range(range.first..range.end).count() as u64,
+    /// The word and the bit that say whether a message was heard; none for users of other hosts.
+    fn heard_bit(&self, n: u32) -> Option<(&AtomicU64, u64)> {
+        let at = n.checked_sub(1)? as usize;
+        Some((self.heard.get(at / BITS)?, 1 << (at % BITS)))
+    }
+
+    fn is_heard(&self, n: u32) -> bool {
+        self.heard_bit(n).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+    }
+
+    /// How many of these nobody has to hear: they were not confirmed, and nobody has.
+    pub(super) fn excused_in(&self, range: Range) -> u64 {
+        if range.len() == 0 {
+            return 0;
         }
+        let in_doubt = self.in_doubt.range(range.first..range.end);
+        in_doubt.filter(|(n, _)| !self.is_heard(**n)).count() as u64
     }
 }
 
@@ -151,14 +207,23 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_confirmed_is_known() {
+    fn what_was_not_confirmed_is_excused_unless_somebody_got_it() {
         let ledger = Ledger::default();
         let a = ledger.topic("a");
-        let ids: Vec<_> = (0..5).filter_map(|at_ns| ledger.say(a, 1, at_ns)).collect();
-        ledger.unconfirmed(ids[1].0, 2);
-        ledger.unconfirmed(ids[1].0, 4);
-        let book = ledger.read();
-        let within = |first, end| book.get(ids[0].0).unwrap().unconfirmed_in(Range { first, end });
-        assert_eq!([within(1, 6), within(2, 4), within(3, 4), within(4, 4)], [2, 1, 0, 0]);
+        let ids: Vec<_> = (0..70).filter_map(|at_ns| ledger.say(a, 1, at_ns)).collect();
+        let id = ids[0].0;
+        let excused = |first, end| ledger.read().get(id).unwrap().excused_in(Range { first, end });
+        [2, 4, 6, 70].into_iter().for_each(|n| ledger.doubt(id, n));
+        assert!(!ledger.unconfirmed(id, 2) && !ledger.unconfirmed(id, 4));
+        assert_eq!([excused(1, 6), excused(2, 4), excused(3, 4), excused(4, 4)], [2, 1, 0, 0]);
+        // The answer may still come.
+        assert_eq!(excused(6, 71), 2);
+        ledger.confirmed(id, 6);
+        assert_eq!(excused(6, 71), 1);
+        // Told once, whether it is heard before or after it is known not to be confirmed.
+        assert_eq!([4, 4, 70, 3].map(|n| ledger.heard(id, n)), [true, false, false, false]);
+        assert!(ledger.unconfirmed(id, 70));
+        assert_eq!(excused(1, 71), 1, "2");
+        assert!(!ledger.heard(id, 71) && !ledger.heard(id, 0), "nobody has said them");
     }
 }

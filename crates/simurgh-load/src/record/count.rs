@@ -108,6 +108,10 @@ named! {
         DeliveriesUnexpected = "deliveries_unexpected",
         /// Stamped pushes beyond what is followed exactly: nobody expects them.
         BroadcastsUnnumbered = "broadcasts_unnumbered",
+        /// Stamped pushes that the server did not answer with `ok`, where it was to.
+        BroadcastsUnconfirmed = "broadcasts_unconfirmed",
+        /// Those of them that some user of the same host got all the same: all have to, then.
+        BroadcastsUnconfirmedHeard = "broadcasts_unconfirmed_heard",
         /// Connections cut on purpose by a reset.
         DropsReset = "drops_reset",
         /// Connections cut on purpose in silence.

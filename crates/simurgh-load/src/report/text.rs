@@ -135,6 +135,8 @@ fn broadcasts(text: &mut String, record: &Record, live: &Live) {
         ("double", Count::DeliveriesDuplicate),
         ("out of order", Count::DeliveriesOutOfOrder),
         ("unexpected", Count::DeliveriesUnexpected),
+        ("not confirmed", Count::BroadcastsUnconfirmed),
+        ("of these heard", Count::BroadcastsUnconfirmedHeard),
         ("not numbered", Count::BroadcastsUnnumbered),
     ];
     for (name, count) in rows {

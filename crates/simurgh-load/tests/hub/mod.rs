@@ -215,6 +215,14 @@ impl Hub {
                     room.say(payload["body"].as_str().unwrap_or_default(), self.keeps);
                     reply(peer, &message, "ok");
                 }
+                // One of the others hears it, and nobody says that it was taken.
+                "whisper" => {
+                    let body = message[4]["body"].as_str().unwrap();
+                    let (_, one) = room.members.iter().find(|it| *it.0 != peer.number).unwrap();
+                    let bytes =
+                        event(true, &Value::Null, &Value::Null, "said", &json!({"body": body}));
+                    (&*one.stream).write_all(&bytes).unwrap();
+                }
                 "refuse" => _ = reply(peer, &message, "error"),
                 "ignore" => {}
                 "hang_up" => break,

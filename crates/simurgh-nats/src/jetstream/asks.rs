@@ -177,7 +177,8 @@ impl Keeper {
         let certain = |at: usize| self.checks.get(at).map_or(0, Check::certain);
         let (subject, words) = match &mut pending.what {
             What::Store(store) => {
-                store.put(out, &reply);
+                let age = self.checks.get(store.stream).and_then(Check::age);
+                store.put(out, &reply, age);
                 self.tickets.due(now_ms + tickets::AGAIN_FIRST_MS);
                 return;
             }

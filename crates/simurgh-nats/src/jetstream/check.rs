@@ -5,6 +5,8 @@
 //!   └──► another shape ─► UPDATE ┴─► as it should be ─► three harmless questions ─► fits
 //! ```
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::api::{self, Failure, Question, StreamInfo};
@@ -94,6 +96,7 @@ struct Found {
     identity: String,
     replicas: u64,
     storage: String,
+    age: Option<Duration>,
 }
 
 impl Check {
@@ -228,7 +231,8 @@ impl Check {
         }
         self.seen = self.seen.max(info.state.last_seq);
         let storage = info.config["storage"].as_str().unwrap_or("file").to_owned();
-        self.found = Some(Found { identity, replicas: info.replicas(), storage });
+        let age = info.config["max_age"].as_u64().filter(|ns| *ns > 0).map(Duration::from_nanos);
+        self.found = Some(Found { identity, replicas: info.replicas(), storage, age });
     }
 
     fn has_failed(&mut self, verb: Verb, failure: &Failure, now_ms: u64) -> Vec<Verb> {
@@ -348,6 +352,11 @@ impl Check {
 
     pub(super) fn replicas(&self) -> u64 {
         self.found.as_ref().map_or(1, |it| it.replicas)
+    }
+
+    /// After which it forgets everything; none, if it does not for its age, or is not known.
+    pub(super) fn age(&self) -> Option<Duration> {
+        self.found.as_ref().and_then(|it| it.age)
     }
 
     pub(super) fn storage(&self) -> &str {

@@ -16,8 +16,8 @@ pub(super) struct Store {
     pub(super) stream: usize,
     pub(super) subject: Subject,
     pub(super) id: Box<str>,
-    /// In whole seconds.
-    pub(super) age: Option<Box<str>>,
+    /// After which it may be forgotten.
+    pub(super) age: Option<Duration>,
     pub(super) envelope: Bytes,
 }
 
@@ -29,16 +29,19 @@ impl Store {
         age: Option<Duration>,
         envelope: Bytes,
     ) -> Self {
-        let age = age.map(|it| it.as_secs().max(1).to_string().into());
         Self { stream, subject: subject.clone(), id: id.into(), age, envelope }
     }
 
-    pub(super) fn put(&self, out: &mut BytesMut, reply: &str) {
+    /// `stream_age`: after which the stream forgets everything, if it does. What may be forgotten
+    /// then or later needs no time of its own, which costs the engine memory and CPU.
+    pub(super) fn put(&self, out: &mut BytesMut, reply: &str, stream_age: Option<Duration>) {
         let id = ("Nats-Msg-Id", &*self.id);
         let subject = self.subject.as_str();
-        match &self.age {
+        let age = self.age.filter(|age| stream_age.is_none_or(|of_stream| *age < of_stream));
+        match age {
             Some(age) => {
-                let headers = [id, ("Nats-TTL", &**age)];
+                let age = age.as_secs().max(1).to_string();
+                let headers = [id, ("Nats-TTL", &*age)];
                 wire::put_with_headers(out, subject, reply, &headers, &self.envelope);
             }
             None => wire::put_with_headers(out, subject, reply, &[id], &self.envelope),

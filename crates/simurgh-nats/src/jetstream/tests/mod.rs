@@ -1,5 +1,7 @@
 //! JetStream as it answers, as it does not, and as it should not.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::json;
@@ -214,10 +216,15 @@ impl Stage {
     }
 
     fn store(&mut self, id: &str) -> Ticket {
+        self.store_for(id, None)
+    }
+
+    /// The same of something that may be forgotten after a time.
+    fn store_for(&mut self, id: &str, age: Option<Duration>) -> Ticket {
         let ticket = self.ticket();
         let envelope = Bytes::copy_from_slice(id.as_bytes());
         let Self { keeper, out, events, now_ms, .. } = self;
-        let what = (&subject("t"), id, None);
+        let what = (&subject("t"), id, age);
         keeper.store(what, envelope, ticket, Some(out), *now_ms, events).unwrap();
         ticket
     }

@@ -21,6 +21,22 @@ fn what_is_not_confirmed_is_sent_again_and_given_up_in_time() {
 }
 
 #[test]
+fn only_what_is_to_be_forgotten_before_all_else_has_a_time_of_its_own() {
+    let day = Duration::from_secs(86_400);
+    let mut stage = Stage::on(Keeping { age_max: day, ..Keeping::default() });
+    let mut ttl = |age: Option<Duration>| {
+        stage.store_for("id", age);
+        let words = stage.asked().remove(0).words;
+        words.lines().find_map(|it| it.strip_prefix("Nats-TTL: ").map(str::to_owned))
+    };
+    assert_eq!(ttl(None), None);
+    assert_eq!(ttl(Some(day)), None);
+    assert_eq!(ttl(Some(day * 2)), None);
+    assert_eq!(ttl(Some(day - Duration::from_millis(1))).as_deref(), Some("86399"));
+    assert_eq!(ttl(Some(Duration::from_millis(5))).as_deref(), Some("1"));
+}
+
+#[test]
 fn an_answer_to_whichever_attempt_is_the_answer() {
     let mut stage = Stage::on(Keeping::default());
     let ticket = stage.store("id");

@@ -1,0 +1,70 @@
+//! Row `checked`: the engine comes back to a node with members in 100,000 kept topics, which then
+//! asks of each whether it has missed something.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::engine::Engine;
+use super::servers::{self, CALM, How, KEPT, READY, gauge, publish_each, until};
+use crate::rounds::{Bench, Sample};
+use crate::stats;
+use crate::target::{metric, metric_sum};
+
+/// Topics of each client.
+const TOPICS: usize = 10;
+/// How long it may take, after the joins, until the engine was asked what it has of each topic.
+const FOLLOWED: Duration = Duration::from_secs(120);
+const CHECKED: &str = "simurgh_cluster_checked_total";
+
+pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let count = if bench.options.short { 1_000 } else { 10_000 };
+    let topics = count * TOPICS;
+    let topic = |nth: usize| format!("kept:{}-{}", nth % TOPICS, nth / TOPICS);
+    let mut engine = Engine::keeping(bench)?;
+    let node = How { channels: KEPT, ..How::new(Some(&engine), "node") }.start(bench)?;
+    servers::together(&[&node])?;
+    let mut clients = node.clients()?;
+    clients.open(count)?;
+    for nth in 0..TOPICS {
+        clients.join_all(|index| topic(index * TOPICS + nth))?;
+    }
+    let joined = Instant::now();
+    let wanted = stats::per(topics, 1) - 0.5;
+    until("all topics are followed", FOLLOWED, || {
+        let of = |name| gauge(&node, name);
+        let followed = of("simurgh_cluster_kept_topics")?.min(of("simurgh_cluster_fills_total")?);
+        Ok(followed > wanted)
+    })?;
+    sample.put("checked_followed_s", joined.elapsed().as_secs_f64());
+    publish_each(&node, 0..topics, topic)?;
+    clients.until(|it| it.total.messages >= topics as u64)?;
+    clients.rest(CALM)?;
+    let (checked, links) = (node.sum(CHECKED)?, gauge(&node, "simurgh_cluster_reconnects_total")?);
+    engine.kill();
+    let of_node = node.cpu()?;
+    engine.start_again()?;
+    let (began, of_engine) = (Instant::now(), engine.cpu()?);
+    sample.put("checked_start_s", stats::per(of_engine.since(&Default::default()).0, 1) / 1e9);
+    until("all topics are checked", READY, || {
+        let lines = node.running.metrics()?;
+        let links_now = metric(&lines, "simurgh_cluster_reconnects_total").context("no links")?;
+        let now = metric_sum(&lines, CHECKED).context("nothing is checked")?;
+        Ok(links_now > links && now - checked > wanted)
+    })?;
+    sample.put("checked_s", began.elapsed().as_secs_f64());
+    clients.rest(Duration::from_millis(200))?;
+    sample.put("checked_engine_s", stats::per(engine.cpu()?.since(&of_engine).0, 1) / 1e9);
+    sample.put("checked_node_s", stats::per(node.spent(&of_node)?, 1) / 1e9);
+    sample.put_count("checked_topics", topics);
+    sample.put("checked_mb", stats::per(node.resident()?, 1) / 1e6);
+    let gaps = gauge(&node, "simurgh_cluster_holes_total{result=\"gap\"}")?;
+    let behind = gauge(&node, "simurgh_cluster_checked_total{result=\"behind\"}")?;
+    sample.put("checked_wrong", gaps + behind);
+    // All go on as before.
+    let heard = clients.total.messages;
+    publish_each(&node, 0..topics, topic)?;
+    clients.until(|it| it.total.messages >= heard + topics as u64)?;
+    ensure!(clients.total.messages == heard + topics as u64, "some came twice");
+    Ok(())
+}

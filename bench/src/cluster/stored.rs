@@ -1,0 +1,130 @@
+//! Row `stored`: how many messages a second one node has stored, beside a bare client that has 256
+//! under way.
+
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use super::engine::Engine;
+use super::helper::{Helper, number};
+use super::servers::{self, How, KEPT, QUIET, post, requests};
+use crate::rounds::served::Served;
+use crate::rounds::{Bench, Sample};
+use crate::target::SERVER_CORE;
+use crate::{stats, sys};
+
+/// Blocks, in turn of each kind, and messages of each: a second of each kind, roughly.
+const BLOCKS: usize = 24;
+const BLOCK: [usize; 4] = [40_000, 200_000, 40_000, 40_000];
+/// Requests of a thousand messages at a time, so that the node always has more than it may send.
+const LINES: usize = 4;
+/// Messages for one topic in a row.
+const BURST: usize = 20;
+/// What the bare client has under way.
+const WINDOW: usize = 256;
+/// Topics, also of the bare client: of each a hundred are kept.
+const TOPICS: usize = LINES * 1_000;
+
+/// What the blocks of one kind showed: messages a second, and CPU of each.
+#[derive(Default)]
+struct Costs {
+    rates: Vec<f64>,
+    engine_us: Vec<f64>,
+    node_us: Vec<f64>,
+}
+
+pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
+    let engine = Engine::keeping(bench)?;
+    let node = How { channels: KEPT, ..How::new(Some(&engine), "node") }.start(bench)?;
+    servers::together(&[&node])?;
+    let mut peer = Helper::peer(&engine)?;
+    let bytes = servers::envelope_bytes("kept:0-000");
+    let blocks = if bench.options.short { BLOCKS / 3 } else { BLOCKS };
+    let mut costs: [Costs; 4] = Default::default();
+    let mut by_node = [0, 0];
+    for block in 0..blocks {
+        let (kind, warms_up) = (block % 4, block < 4);
+        let count = BLOCK.get(kind).copied().context("no kind")?;
+        let (of_engine, of_node) = (engine.cpu()?, node.cpu()?);
+        let seconds = match kind {
+            0 => stored(&node, count, |line, nth| format!("kept:{line}-{:03}", nth % 1_000))?,
+            1 => {
+                let topic = |line, nth| format!("kept:{line}-{:03}", nth % 1_000 / BURST);
+                stored(&node, count, topic)?
+            }
+            _ => {
+                let headers = if kind == 2 { "none" } else { "id" };
+                let how = format!("{TOPICS} {bytes} {count} {WINDOW} {headers}");
+                let line = format!("store simurgh.h.0.00.peer {how}");
+                number(&peer.ask(&line)?, "seconds")?
+            }
+        };
+        if let Some(by_node) = by_node.get_mut(kind) {
+            *by_node += count;
+        }
+        thread::sleep(QUIET);
+        let spent = [engine.cpu()?.since(&of_engine).0, node.spent(&of_node)?];
+        if let (false, Some(costs)) = (warms_up, costs.get_mut(kind)) {
+            costs.rates.push(stats::per(count, 1) / seconds);
+            let each = spent.map(|ns| stats::per(ns, 1_000) / stats::per(count, 1));
+            costs.engine_us.push(each[0]);
+            costs.node_us.push(each[1]);
+        }
+    }
+    let [singles, in_bursts] = by_node.map(|it| stats::per(it, 1));
+    let wanted = singles + in_bursts;
+    // A node shows what it has counted once a second.
+    servers::until(&format!("{wanted} are stored"), servers::READY, || {
+        Ok(servers::gauge(&node, "simurgh_cluster_stored_total")? >= wanted)
+    })?;
+    let repeated = servers::gauge(&node, "simurgh_cluster_store_repeated_total")?;
+    sample.put("stored_repeated", repeated);
+    let envelopes = servers::gauge(&node, "simurgh_cluster_store_seconds_count")?;
+    sample.put("stored_burst_items", in_bursts / (envelopes - singles).max(1.0));
+    let median = |values: &[f64]| stats::median(values).context("nothing measured");
+    let [one, many, peer, with_ids] = &costs;
+    let (single, burst, bare) = (median(&one.rates)?, median(&many.rates)?, median(&peer.rates)?);
+    let ids = median(&with_ids.rates)?;
+    sample.put("stored_per_s", single);
+    sample.put("stored_burst_per_s", burst);
+    sample.put("stored_bare_per_s", bare);
+    sample.put("stored_ids_per_s", ids);
+    sample.put("stored_share", single / bare);
+    sample.put("stored_ids_share", single / ids);
+    sample.put("stored_burst_share", burst / bare);
+    sample.put("stored_below", bare / single);
+    sample.put("stored_burst_below", bare / burst);
+    for (name, costs) in
+        [("stored", one), ("stored_burst", many), ("stored_bare", peer), ("stored_ids", with_ids)]
+    {
+        sample.put(format!("{name}_engine_us"), median(&costs.engine_us)?);
+        sample.put(format!("{name}_node_us"), median(&costs.node_us)?);
+    }
+    Ok(())
+}
+
+/// Seconds until a node has stored a block that comes by several connections. `topic`: of a
+/// message by the connection's number and its own. Who publishes is on the node's core, as the
+/// bare client is, so that the engine has the other one alone.
+fn stored(node: &Served, count: usize, topic: impl Fn(usize, usize) -> String) -> Result<f64> {
+    let of_line = |line| requests(0..count / LINES, |nth| topic(line, nth)).collect();
+    let lines: Vec<Vec<String>> = (0..LINES).map(of_line).collect();
+    let began = Instant::now();
+    thread::scope(|scope| {
+        let publish = |requests: Vec<String>| {
+            scope.spawn(move || {
+                sys::pin(SERVER_CORE)?;
+                requests.iter().try_for_each(|request| post(node, request))
+            })
+        };
+        let lines: Vec<_> = lines.into_iter().map(publish).collect();
+        let ended = |line: thread::ScopedJoinHandle<'_, Result<()>>| {
+            line.join().map_err(|_| anyhow!("a publisher has panicked"))?
+        };
+        lines.into_iter().try_for_each(ended)
+    })?;
+    let seconds = began.elapsed().as_secs_f64();
+    ensure!(seconds > 0.0, "no time has passed");
+    Ok(seconds)
+}
