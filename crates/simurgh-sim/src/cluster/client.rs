@@ -124,7 +124,7 @@ impl Client {
         let Some(channel) = self.channels.get_mut(topic) else { return };
         let Some(current) = channel.as_mut() else {
             let at = Position::parse(msg_ref.raw().trim_matches('"'));
-            if at.is_some() {
+            if at.is_some() || (payload.binary().is_some() && self.opts_in) {
                 self.hears_kept(account, topic, (event, payload, at), true);
             }
             return;
