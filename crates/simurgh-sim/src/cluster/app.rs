@@ -148,7 +148,8 @@ impl Channel for Member {
         let mut behind = Vec::new();
         for _ in 0..rng.u8(1..=3) {
             match rng.u8(..) {
-                0..90 if self.is_present => {
+                // Behind what is not stored nothing takes place.
+                0..90 if self.is_present && !(account.is_kept && !behind.is_empty()) => {
                     let what = rng.u8(..8);
                     self.presents(ctx, &mut account, &mut rng, what);
                 }
