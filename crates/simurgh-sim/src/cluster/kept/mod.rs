@@ -1,8 +1,8 @@
 //! Topics that are kept, in a world of several nodes: what the engine has stored, and what clients
 //! hear of that.
 //!
-//! The engine's log is the truth ([`Log`]). Held against it is what the handlers of each client that
-//! opts in hear, over all its connections and on whichever nodes ([`Ear`](ear::Ear)): it is the
+//! The engine's log is the truth ([`Log`]). Held against it is what the handlers of each client
+//! that opts in hear, over all its connections and on whichever nodes ([`Ear`](ear::Ear)): it is the
 //! stored order without holes and without repeats, or a gap was told before anything newer. A reply
 //! `ok` says that what its channel broadcast is in the log, and nothing is there twice.
 
@@ -91,7 +91,7 @@ pub(crate) struct Entry {
     pub(crate) place: Place,
     /// The broadcast; [`NONE`]: the wish that what is before it be forgotten.
     pub(crate) id: u32,
-    at_ns: u64,
+    pub(super) at_ns: u64,
 }
 
 /// What the engine has stored of all topics, of one epoch.

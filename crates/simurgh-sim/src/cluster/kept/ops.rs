@@ -112,11 +112,14 @@ impl World {
             }
         }
         self.passes(4 * SECOND + 4 * self.shared.plan.slack_ns());
+        let age_ns = self.shared.plan.kept.as_ref().map_or(0, |it| it.rule.age.as_nanos() as u64);
         let mut account = self.shared.account();
         for (start, topic, seen) in asked {
             let (seen, epoch) = (*crate::stage::locked(&seen), account.kept.epoch());
             let Some(epoch) = epoch else { continue };
             let last = account.kept.of(epoch, topic).and_then(|it| it.last()).copied();
+            // Of a topic of which all is too old it may not be known how far it went.
+            let last = last.filter(|it| self.clock_ns.saturating_sub(it.at_ns) < age_ns);
             let is_there = match (seen, last) {
                 (None, _) => false,
                 (Some(_), None) => true,
