@@ -39,8 +39,9 @@ struct Options {
     /// Runs worlds whose topics are kept, of as many operations as there are steps
     #[arg(long, conflicts_with_all = ["replay", "save"])]
     history: bool,
-    /// Runs worlds of several nodes, of as many operations as there are steps
-    #[arg(long, conflicts_with_all = ["history", "replay", "save"])]
+    /// Runs worlds of several nodes, of as many operations as there are steps; with `history` too,
+    /// of such whose topics are kept
+    #[arg(long, conflicts_with_all = ["replay", "save"])]
     cluster: bool,
     /// Steps of each seed
     #[arg(long, default_value_t = 2000)]
@@ -101,9 +102,11 @@ pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     let listed = |seeds: Seeds| (0..).map_while(move |number| seeds.get(number));
     let done = match &options.replay {
+        _ if options.cluster => seeds(&options).map(|seeds| {
+            let seeds = listed(seeds).map(|(seed, steps, _)| (seed, steps));
+            cluster::run_seeds(seeds, options.history)
+        }),
         _ if options.history => seeds(&options).map(|seeds| kept::run_seeds(listed(seeds))),
-        _ if options.cluster => seeds(&options)
-            .map(|seeds| cluster::run_seeds(listed(seeds).map(|(seed, steps, _)| (seed, steps)))),
         Some(file) => report::replay(file),
         None => seeds(&options).and_then(|seeds| run_all(&options, &seeds)),
     };

@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "simurgh-cluster",
             "simurgh-core",
+            "simurgh-history",
             "simurgh-presence",
             "simurgh-proto",
             "simurgh-reactor",

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::Logged;
 use super::client::{Client, Command, Link, Question, Told};
 use super::kept::{Kept, Outcome, Wish, unix_ms};
 use super::names::Name;
@@ -12,10 +13,14 @@ use crate::adapter::{Event, Fetched, NotStored, Number, Received, Ticket};
 pub(super) struct Engine {
     pub(super) is_alive: bool,
     pub(super) is_frozen: bool,
+    /// What keeps does nothing, and does not answer.
+    pub(super) has_no_leader: bool,
     /// How often it was started.
     pub(super) boot: u64,
     /// None, if it keeps nothing.
     pub(super) kept: Option<Kept>,
+    /// What became of that and was not asked for yet, if that is wanted.
+    pub(super) log: Vec<Logged>,
     /// What it knows of each node: the session of its link, and what that is subscribed to.
     pub(super) links: Vec<Option<Linked>>,
 }
@@ -128,7 +133,8 @@ impl World {
     /// The part of the engine that keeps, if this node is linked to that.
     fn kept(&mut self, node: usize) -> Option<&mut Kept> {
         let group = self.clients.get(node).map_or(0, |it| it.group);
-        self.engine.kept.as_mut().filter(|_| group == 0)
+        let has_leader = !self.engine.has_no_leader;
+        self.engine.kept.as_mut().filter(|_| group == 0 && has_leader)
     }
 
     fn store(&mut self, node: usize, wish: Wish<'_>, ticket: Ticket) {
@@ -157,6 +163,9 @@ impl World {
     }
 
     fn republish(&mut self, to: Name, envelope: Bytes, number: Number) {
+        if self.config.has_log {
+            self.engine.log.push(Logged::Stored(number.seq, envelope.clone()));
+        }
         let to = self.names.republished(to);
         let (space, at_ms) = (self.names.space(to), unix_ms(self.now_ns));
         let received = Received { space, envelope, stored: Some(number), at_ms };
@@ -191,6 +200,10 @@ impl World {
                 }
                 continue;
             }
+            let is_stored = received.stored.is_some();
+            if is_stored && rng.happens(config.vanish_per_million) {
+                continue;
+            }
             let told = match rng.happens(client.lossy_per_million) {
                 true => Told::Missed(name),
                 false => Told::Message { from, name, received: received.clone() },
@@ -201,6 +214,11 @@ impl World {
             };
             let at_ns = *now_ns + rng.within(&config.delay_ns);
             client.to_node.push(at_ns, (linked.session, told));
+            if is_stored && rng.happens(config.double_per_million) {
+                let (from, received) = (None, received.clone());
+                let again = Told::Message { from, name, received };
+                client.to_node.push(at_ns, (linked.session, again));
+            }
         }
     }
 

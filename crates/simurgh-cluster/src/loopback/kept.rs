@@ -91,6 +91,22 @@ impl Kept {
         }
     }
 
+    /// The last number.
+    pub(super) fn last(&self) -> u64 {
+        self.seq
+    }
+
+    /// Makes it what it was then, as of another epoch; as far as it is known how far it was.
+    pub(super) fn set_back(&mut self, then_ns: u64, epoch: u64) {
+        let head = self.head(then_ns);
+        (self.seq, self.epoch) = (head, epoch);
+        self.subjects.values_mut().for_each(|it| it.retain(|it| it.seq <= head));
+        self.ids.retain(|_, seq| *seq <= head);
+        let ids = &self.ids;
+        self.ages.retain(|(_, id)| ids.contains_key(id));
+        self.recent.retain(|it| it.1 <= head);
+    }
+
     pub(super) fn limits(&self) -> &KeptLimits {
         &self.limits
     }

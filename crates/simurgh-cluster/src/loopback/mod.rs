@@ -66,6 +66,12 @@ pub struct NetworkConfig {
     /// Nanoseconds by which a copy lags behind that answers a fetch which is not from the leader;
     /// another one each time, 10 s at most.
     pub lag_ns: RangeInclusive<u64>,
+    /// Of a million stored messages to a node, so many are lost, and nobody says so.
+    pub vanish_per_million: u32,
+    /// Of a million stored messages to a node, so many come twice.
+    pub double_per_million: u32,
+    /// All that is ever stored is remembered for [`Network::take_log`].
+    pub has_log: bool,
 }
 
 impl Default for NetworkConfig {
@@ -79,8 +85,25 @@ impl Default for NetworkConfig {
             inbox_max: 1 << 16,
             kept: Some(KeptLimits::default()),
             lag_ns: 0..=0,
+            vanish_per_million: 0,
+            double_per_million: 0,
+            has_log: false,
         }
     }
+}
+
+/// What became of what the engine keeps, in its order ([`Network::take_log`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Logged {
+    /// An envelope was stored, with the engine's number.
+    Stored(u64, Bytes),
+    /// All is of another epoch from here on, and begins with what had been stored up to a number.
+    Remade {
+        /// As [`Event::Up`] says it.
+        epoch: u64,
+        /// The number; 0: with nothing.
+        head: u64,
+    },
 }
 
 /// Which direction of a link.
@@ -101,6 +124,9 @@ pub enum Data {
     Stays,
     /// It is gone; what is kept from now on is of another epoch.
     Lost,
+    /// What was stored in the last so many nanoseconds, 10 s at most, is gone, as after a restore
+    /// of an older copy; what is kept from now on is of another epoch.
+    Older(u64),
 }
 
 /// An engine, the links to it, and the clock. Nodes are numbered from 0, in the order of
@@ -117,7 +143,17 @@ impl Network {
     pub fn new(seed: u64, config: NetworkConfig) -> Self {
         let mut rng = Rng::new(seed);
         let kept = config.kept.clone().map(|limits| Kept::new(limits, rng.next()));
-        let engine = Engine { is_alive: true, is_frozen: false, boot: 0, kept, links: Vec::new() };
+        let epoch = kept.as_ref().map(|it| it.epoch).filter(|_| config.has_log);
+        let log = epoch.map(|epoch| Logged::Remade { epoch, head: 0 }).into_iter().collect();
+        let engine = Engine {
+            is_alive: true,
+            is_frozen: false,
+            has_no_leader: false,
+            boot: 0,
+            kept,
+            log,
+            links: Vec::new(),
+        };
         let world =
             World { now_ns: 0, rng, config, names: Names::new(), clients: Vec::new(), engine };
         Self { world: Arc::new(Mutex::new(world)) }
@@ -224,12 +260,33 @@ impl Network {
             world.engine.is_alive = true;
             world.engine.boot += 1;
             let epoch = world.rng.next();
-            if let Some(kept) = world.engine.kept.as_mut()
-                && data == Data::Lost
-            {
-                *kept = Kept::new(kept.limits().clone(), epoch);
+            let (now_ns, has_log) = (world.now_ns, world.config.has_log);
+            let Some(kept) = world.engine.kept.as_mut() else { return };
+            match data {
+                Data::Stays => return,
+                Data::Lost => *kept = Kept::new(kept.limits().clone(), epoch),
+                Data::Older(ns) => kept.set_back(now_ns.saturating_sub(ns), epoch),
             }
+            let head = kept.last();
+            world.engine.log.extend(has_log.then_some(Logged::Remade { epoch, head }));
         });
+    }
+
+    /// What keeps has no leader, as while another one is elected: nothing is stored, and nobody is
+    /// answered. Links stand, and all else goes on.
+    pub fn lose_leader(&self) {
+        with(&self.world, |world| world.engine.has_no_leader = true);
+    }
+
+    /// What keeps has a leader again. What it was asked meanwhile is not answered.
+    pub fn elect_leader(&self) {
+        with(&self.world, |world| world.engine.has_no_leader = false);
+    }
+
+    /// What became of what is kept since this was asked last; nothing, unless
+    /// [`NetworkConfig::has_log`]. The first says of which epoch it is.
+    pub fn take_log(&self) -> Vec<Logged> {
+        with(&self.world, |world| std::mem::take(&mut world.engine.log))
     }
 
     /// Forgets what is kept of a subject; numbers go on.

@@ -13,6 +13,7 @@ use simurgh_core::ChannelHandle;
 
 use super::app::Member;
 use super::disconnects::Disconnect;
+use super::kept::Log;
 use super::presences::Presences;
 use crate::model::{Failure, NONE};
 
@@ -41,6 +42,7 @@ pub(crate) struct Asked {
     pub(crate) topic: usize,
     pub(crate) node: usize,
     pub(crate) shard: usize,
+    pub(crate) client: u32,
     /// Where its client is in the line, from when it is a member.
     pub(crate) from: Option<usize>,
 }
@@ -129,6 +131,11 @@ pub(crate) struct Account {
     pub(crate) is_parted: bool,
     pub(crate) presences: Presences,
     pub(crate) disconnects: Vec<Disconnect>,
+    /// What the engine has stored, where topics are kept; whether nothing can be missing of that.
+    pub(crate) kept: Log,
+    pub(crate) is_whole: bool,
+    /// Topics are kept: what is said goes by the engine.
+    pub(crate) is_kept: bool,
     pub(crate) tally: Tally,
     /// What happens, if somebody wants to know.
     pub(crate) log: Option<Vec<String>>,
@@ -336,7 +343,9 @@ impl Account {
                 }
             }
         }
-        let is_unsaid = |it: &Made| it.place.is_none() && !it.is_optional;
+        // What is kept goes by the engine.
+        let is_kept = self.is_kept;
+        let is_unsaid = |it: &Made| it.place.is_none() && !it.is_optional && !is_kept;
         let unsaid = self.made.iter().position(|it| is_unsaid(it) && self.is_alive(it.node));
         if let Some(id) = unsaid {
             wrong = Some(format!("#{id} was made, and not said: {:?}", self.made.get(id)));

@@ -67,13 +67,16 @@ async fn heard(door: Arc<Door>, topic: String) {
 }
 
 impl Member {
-    fn broadcast(&self, ctx: &mut Context<'_>, account: &mut Account, rng: &mut Rng) {
+    /// Broadcasts something; what.
+    fn broadcast(&self, ctx: &mut Context<'_>, account: &mut Account, rng: &mut Rng) -> u32 {
         let pad = if rng.u8(..) < 30 { self.shared.plan.pad } else { 0 };
         let event = ["a", "b"][rng.usize(..2)];
+        let mut made = NONE;
         let mut make = |topic: usize, except: u32| {
             let id = account.make(topic, self.node, except);
             let (chan, start) = (self.chan, self.node);
             account.note(|| format!("channel {chan} of start {start} broadcasts #{id}"));
+            made = id;
             payload::make(id, 0, pad, id.is_multiple_of(7))
         };
         match rng.u8(..) {
@@ -85,6 +88,7 @@ impl Member {
             }
             _ => ctx.broadcast(event, make(self.topic, NONE)),
         }
+        made
     }
 
     fn presents(&self, ctx: &mut Context<'_>, account: &mut Account, rng: &mut Rng, what: u8) {
@@ -141,17 +145,23 @@ impl Channel for Member {
         let word = payload::parse(&payload).1;
         let mut account = self.shared.account();
         let mut rng = Rng::with_seed(u64::from(word) << 32 | u64::from(self.word));
+        let mut behind = Vec::new();
         for _ in 0..rng.u8(1..=3) {
             match rng.u8(..) {
-                0..90 if self.is_present => {
+                // Behind what is not stored nothing takes place.
+                0..90 if self.is_present && !(account.is_kept && !behind.is_empty()) => {
                     let what = rng.u8(..8);
                     self.presents(ctx, &mut account, &mut rng, what);
                 }
-                _ => self.broadcast(ctx, &mut account, &mut rng),
+                _ => behind.push(self.broadcast(ctx, &mut account, &mut rng)),
             }
         }
         match rng.u8(..) {
             0..4 => Outcome::Stop(Stop::Normal),
+            10..100 if account.is_kept => {
+                let said = account.kept.says_behind(behind);
+                Outcome::Reply(Reply::ok(payload::make(said, 0, 0, false)))
+            }
             10..100 => Outcome::Reply(Reply::ok(Payload::EMPTY_OBJECT)),
             _ => Outcome::NoReply,
         }

@@ -6,10 +6,12 @@ use simurgh_proto::ws::Decoder;
 use simurgh_reactor::Key;
 
 use super::account::Account;
+use super::kept::ear::{Ear, Whose};
 use super::plan::Plan;
 use super::presences::View;
 use crate::model::NONE;
 use crate::payload;
+use simurgh_history::Position;
 
 /// A channel of a client.
 #[derive(Debug, Clone)]
@@ -48,28 +50,54 @@ pub(crate) struct Client {
     pub(crate) refs: u32,
     /// What it has joined, by topic.
     pub(crate) channels: Vec<Option<Current>>,
+    /// Where topics are kept, what it has heard of them.
+    pub(crate) ears: Vec<Ear>,
+    pub(crate) opts_in: bool,
+    has_id: bool,
 }
 
 impl Client {
     pub(crate) fn new(plan: &Plan, number: u32) -> Self {
         let channels = plan.topics.iter().map(|_| None).collect();
-        Self { number, id: plan.id_of(number), line: None, refs: 0, channels }
+        let kept = plan.kept.as_ref();
+        let ears = plan.topics.iter().filter(|_| kept.is_some()).map(|_| Ear::default()).collect();
+        let (opts_in, has_id) = kept.map_or((false, false), |it| it.client(plan.seed, number));
+        let (id, line, refs) = (plan.id_of(number), None, 0);
+        Self { number, id, line, refs, channels, ears, opts_in, has_id }
     }
 
     /// Its connection is gone.
     pub(crate) fn disconnected(&mut self) {
         self.line = None;
         self.channels.iter_mut().for_each(|it| *it = None);
+        self.ears.iter_mut().for_each(Ear::disconnected);
+    }
+
+    /// What it says of what it has heard as it joins.
+    pub(crate) fn resumes(&mut self, topic: usize) -> String {
+        let Some(ear) = self.ears.get_mut(topic).filter(|_| self.opts_in) else {
+            return String::new();
+        };
+        ear.is_resumed = false;
+        let since = ear.at.map_or_else(|| "null".to_owned(), |at| format!("\"{at}\""));
+        let id = match self.has_id {
+            true => format!(r#""id":"client-{:04}","#, self.number),
+            false => String::new(),
+        };
+        format!(r#","simurgh":{{{id}"since":{since}}}"#)
     }
 
     /// Something has come.
     pub(crate) fn hears(&mut self, plan: &Plan, account: &mut Account, it: &ServerMessage<'_>) {
         match it {
-            ServerMessage::Reply { msg_ref, topic, status, .. } => {
+            ServerMessage::Reply { msg_ref, topic, status, response, .. } => {
                 let Some(topic) = plan.topic_of(topic) else { return };
                 let number = number_of(msg_ref);
                 let Some(channel) = self.channels.get_mut(topic) else { return };
                 let Some(current) = channel.as_mut().filter(|it| it.join_ref == number) else {
+                    if plan.kept.is_some() {
+                        is_replied(account, status, response);
+                    }
                     return;
                 };
                 let asked = account.joins.get(current.chan as usize);
@@ -94,7 +122,13 @@ impl Client {
         (event, payload): (&str, &Payload<'_>),
     ) {
         let Some(channel) = self.channels.get_mut(topic) else { return };
-        let Some(current) = channel.as_mut() else { return };
+        let Some(current) = channel.as_mut() else {
+            let at = Position::parse(msg_ref.raw().trim_matches('"'));
+            if at.is_some() || (payload.binary().is_some() && self.opts_in) {
+                self.hears_kept(account, topic, (event, payload, at), true);
+            }
+            return;
+        };
         let is_stale = !join_ref.is_null() && number_of(join_ref) != current.join_ref;
         if matches!(event, events::CLOSE | events::ERROR) {
             let of = if join_ref.is_null() { msg_ref } else { join_ref };
@@ -102,6 +136,11 @@ impl Client {
                 *channel = None;
             }
             return;
+        }
+        let is_kept = !self.ears.is_empty() && !event.starts_with("presence_");
+        if is_kept {
+            let at = Position::parse(msg_ref.raw().trim_matches('"'));
+            return self.hears_kept(account, topic, (event, payload, at), is_stale);
         }
         if is_stale || !current.is_joined {
             return;
@@ -127,6 +166,42 @@ impl Client {
         }
     }
 
+    /// Something of a kept topic.
+    fn hears_kept(
+        &mut self,
+        account: &mut Account,
+        topic: usize,
+        (event, payload, at): (&str, &Payload<'_>, Option<Position>),
+        is_dropped: bool,
+    ) {
+        let who = self.number;
+        account.note(|| {
+            let text = String::from_utf8_lossy(payload.data());
+            let heard = if is_dropped { "drops" } else { "hears" };
+            format!("client {who} {heard} {event} at {at:?} on {topic}: {text:.80}")
+        });
+        let whose = Whose { client: who, has_id: self.has_id, topic };
+        let Some(ear) = self.ears.get_mut(topic) else { return };
+        if self.opts_in {
+            return ear.hears(account, whose, (event, payload, at), is_dropped);
+        }
+        let id = payload::parse(payload).0;
+        let stored = account.kept.find(id, topic);
+        if at.is_some() || event.starts_with("simurgh:") || stored.is_none() {
+            let text = format!("client {who} hears {event} #{id} at {at:?}: {stored:?}");
+            return account.fail("opted", text);
+        }
+        let before = std::mem::replace(&mut ear.at, stored);
+        let is_again = before.zip(stored).is_some_and(|(before, stored)| {
+            before.epoch == stored.epoch && before.place >= stored.place
+        });
+        account.tally.count("heard without a place", 1);
+        if is_again && !is_dropped {
+            let text = format!("client {who} hears #{id} at {stored:?} behind {before:?}");
+            account.fail("twice", text);
+        }
+    }
+
     /// Everything was told: nothing is missing, and who is present is known.
     pub(crate) fn rests(&self, account: &mut Account) {
         for (topic, it) in self.channels.iter().enumerate() {
@@ -134,6 +209,9 @@ impl Client {
             let who = self.number;
             if !current.is_joined {
                 account.fail("rest", format!("client {who} is not told of its join: {current:?}"));
+            }
+            if let Some(ear) = self.ears.get(topic).filter(|_| self.opts_in) {
+                ear.rests(account, Whose { client: who, has_id: self.has_id, topic });
             }
             if let Some(next) = account.next_for(current.chan, current.at) {
                 account.fail("rest", format!("client {who} has not heard {next:?} on {topic}"));
@@ -146,6 +224,22 @@ impl Client {
             }
             account.tally.count("views", u64::from(current.view.has_state));
         }
+    }
+}
+
+/// What a channel says behind its broadcasts, it says when they are stored.
+fn is_replied(account: &mut Account, status: &str, response: &Payload<'_>) {
+    let text = String::from_utf8_lossy(response.data()).into_owned();
+    if status == "ok" {
+        let missing = account.kept.missing(payload::parse(response).0);
+        account.tally.count("replies", 1);
+        if let Some(id) = missing {
+            account.fail("barrier", format!("{text} is said before #{id} is stored"));
+        }
+    } else if text.contains("unconfirmed") {
+        account.tally.count("unconfirmed", 1);
+    } else if text.contains("not stored") {
+        account.tally.count("not stored", 1);
     }
 }
 

@@ -81,9 +81,15 @@ impl World {
                 (self.faults.is_engine_dead, self.faults.is_engine_frozen) = (true, false);
             }
             (What::RestartEngine, _) => {
-                self.network.restart(if op.c & 1 == 0 { Data::Stays } else { Data::Lost });
+                match self.shared.plan.kept {
+                    Some(_) => self.remakes(op.c),
+                    None if op.c & 1 == 0 => self.network.restart(Data::Stays),
+                    None => self.network.restart(Data::Lost),
+                }
                 (self.faults.is_engine_dead, self.faults.is_engine_frozen) = (false, false);
             }
+            (What::LoseLeader, _) => self.network.lose_leader(),
+            (What::ElectLeader, _) => self.network.elect_leader(),
             (_, Some(link)) => self.breaks_node(op, slot, link),
             _ => {}
         }
@@ -120,7 +126,10 @@ impl World {
             }
             What::FreezeNode => live.is_frozen = true,
             What::ThawNode => live.is_frozen = false,
-            What::ClockStep => live.node.skew_ms.store(u64::from(op.c), Relaxed),
+            What::ClockStep => {
+                let skew_ms = live.node.shared.plan.skew_ms(u64::from(op.c));
+                live.node.skew_ms.store(skew_ms, Relaxed);
+            }
             _ => {}
         }
     }
@@ -331,6 +340,7 @@ impl World {
     /// Mends everything, and nothing is lost.
     pub(super) fn mends(&mut self) {
         self.thaws_engine();
+        self.network.elect_leader();
         if self.faults.is_engine_dead {
             self.network.restart(Data::Stays);
             self.faults.is_engine_dead = false;

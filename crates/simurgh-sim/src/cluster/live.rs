@@ -87,7 +87,7 @@ impl Live {
         drop(account);
         let door = Arc::new(Door::new(shared, start));
         let node = Arc::new(SimNode::new(shared, door, id.0, shards));
-        node.skew_ms.store(seed % 5_000, Relaxed);
+        node.skew_ms.store(plan.skew_ms(seed % 5_000), Relaxed);
         let servers = (0..shards).map(|it| Server::new(&node, it, seed.rotate_left(9))).collect();
         let adapter = network.adapter(&Prefix::new("sim").ok()?);
         let link = adapter.node();

@@ -7,10 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
 use simurgh_cluster::{
-    Answer, CallNumber, Cluster, DisconnectNumber, ENVELOPE_BYTES_MAX, Item, ItemPayload, Kept,
-    Local, NodeId, NotKept, Notice, Outcome, PeerEvent, Shards, Space, State, StoredAt, Time, Why,
+    Answer, CallNumber, Cluster, DisconnectNumber, ENVELOPE_BYTES_MAX, Except, Item, ItemPayload,
+    Kept, KeptAt, KeptItem, Local, NodeId, NotKept, Notice, Outcome, PeerEvent, Shards, Space,
+    State, Store, StoredAt, Time, Wants, Why,
 };
-use simurgh_core::{Broadcast, Mail, Node, Posted, PresenceMail, ToCluster};
+use simurgh_core::{
+    Broadcast, ChannelId, FromEngine, Mail, Node, Posted, PresenceMail, StoreAsked, ToCluster,
+};
 use simurgh_presence::{FromPeers, Owner};
 use simurgh_proto::message::{Payload, events};
 
@@ -155,11 +158,59 @@ impl Local for Reached {
 
     fn answered(&mut self, _number: CallNumber, _answer: Option<Answer>) {}
 
-    // No topic is kept here.
+    fn kept(&mut self, topic: &str, what: Kept<'_>) {
+        let (start, mut account) = (self.start, self.node.shared.account());
+        account.note(|| format!("start {start} is told of {topic}: {what:?}"));
+        drop(account);
+        self.node.post_kept(topic, from_engine(topic, what));
+    }
 
-    fn kept(&mut self, _topic: &str, _what: Kept<'_>) {}
+    fn stored(&mut self, topic: &str, number: u64, outcome: Result<StoredAt, NotKept>) {
+        let (start, mut account) = (self.start, self.node.shared.account());
+        account.note(|| format!("start {start} is told of {topic}, {number}: {outcome:?}"));
+        drop(account);
+        let outcome = match outcome {
+            Ok(StoredAt { epoch, seq, index, is_duplicate }) => {
+                Ok(simurgh_core::StoredAt { epoch, seq, index, is_duplicate })
+            }
+            Err(NotKept::Unconfirmed) => Err(simurgh_core::NotKept::Unconfirmed),
+            Err(NotKept::Refused(why)) => Err(simurgh_core::NotKept::Refused(why)),
+            Err(NotKept::Full) => Err(simurgh_core::NotKept::Full),
+        };
+        self.node.post_stored(number, outcome);
+    }
+}
 
-    fn stored(&mut self, _topic: &str, _number: u64, _outcome: Result<StoredAt, NotKept>) {}
+/// What is told of a kept topic, as its home shard takes it.
+fn from_engine(topic: &str, what: Kept<'_>) -> FromEngine {
+    match what {
+        Kept::Begun { epoch, floor, head, messages } => {
+            let messages = messages.iter().map(|it| kept_item(topic, it)).collect();
+            FromEngine::Begun { epoch, floor, head, messages }
+        }
+        Kept::Next(item) => FromEngine::Next(kept_item(topic, &item)),
+        Kept::Gap { through } => FromEngine::Gap { through },
+        Kept::Purged(KeptAt { seq, index }) => FromEngine::Purged { seq, index },
+        Kept::Unknown => FromEngine::Unknown,
+        Kept::Known => FromEngine::Known,
+        Kept::Ended => FromEngine::Ended,
+    }
+}
+
+fn kept_item(topic: &str, kept: &KeptItem<'_>) -> simurgh_core::KeptItem {
+    let KeptItem { seq, index, at_ms, mine, item } = *kept;
+    let payload = item.payload.to_payload().into_owned();
+    let mut broadcast = Broadcast::new(topic, item.event, payload);
+    if let (Some(_), Some(Except { shard, membership, generation })) = (mine, item.except) {
+        broadcast = broadcast.but_for(ChannelId { shard, membership, generation });
+    }
+    let sender = item.exclusion.unwrap_or(0);
+    simurgh_core::KeptItem { seq, index, at_ms, mine, sender, broadcast }
+}
+
+fn wants(wanted: simurgh_core::Wants) -> Wants {
+    let simurgh_core::Wants { count, bytes, age_ms } = wanted;
+    Wants { count, bytes, age_ms }
 }
 
 #[derive(Default)]
@@ -279,8 +330,8 @@ impl Machine {
                 self.disconnect(it.topic(), None, time);
             }
             ToCluster::Broadcast(broadcast) => self.publish(&broadcast, time),
-            ToCluster::TopicBegins(topic, shard, _) => {
-                self.node.topic_begins(&topic, shard, None, time);
+            ToCluster::TopicBegins(topic, shard, wanted) => {
+                self.node.topic_begins(&topic, shard, wanted.map(wants), time);
             }
             ToCluster::TopicEnds(topic, shard) => {
                 let shared = &self.reached.node.shared;
@@ -297,10 +348,28 @@ impl Machine {
                 drop(account);
                 self.node.presence(&topic, what, time, &mut self.reached);
             }
-            ToCluster::Store(_) | ToCluster::Follow(..) | ToCluster::Forget(..) => {
-                unreachable!("no channel of this world has a history")
+            ToCluster::Store(store) => self.store(*store, time),
+            ToCluster::Follow(topic, wanted) => {
+                self.node.follow(&topic, wants(wanted), time, &mut self.reached);
+            }
+            ToCluster::Forget(topic, number) => {
+                self.node.forget(&topic, number, time, &mut self.reached);
             }
         }
+    }
+
+    /// Has the engine keep a broadcast.
+    fn store(&mut self, asked: StoreAsked, time: Time) {
+        let StoreAsked { number, broadcast, sender, id, age } = asked;
+        let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
+        let mut item = Item::new(broadcast.event(), payload);
+        item.except = broadcast.except().map(|it| {
+            let ChannelId { shard, membership, generation } = it;
+            Except { shard, membership, generation }
+        });
+        item.exclusion = (sender != 0).then_some(sender);
+        let store = Store { number, item, id: id.as_deref(), age };
+        self.node.store(broadcast.topic(), store, time, &mut self.reached);
     }
 
     fn publish(&mut self, broadcast: &Broadcast, time: Time) {

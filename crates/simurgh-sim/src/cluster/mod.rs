@@ -16,6 +16,7 @@ mod app;
 mod client;
 mod disconnects;
 mod faults;
+mod kept;
 mod live;
 mod machine;
 mod node;
@@ -76,17 +77,18 @@ pub(crate) fn run(plan: &Plan, ops: &[Op], is_told: bool) -> Outcome {
 
 /// Runs seeds, each with as many operations; prints what was met, and the story of the first that
 /// fails. Whether none did.
-pub(crate) fn run_seeds(seeds: impl Iterator<Item = (u64, u64)>) -> bool {
+pub(crate) fn run_seeds(seeds: impl Iterator<Item = (u64, u64)>, is_kept: bool) -> bool {
+    let flag = if is_kept { "--cluster --history" } else { "--cluster" };
     let (mut count, mut all) = (0_u64, Tally::default());
     for (seed, steps) in seeds {
-        let plan = Plan::of(seed);
+        let plan = if is_kept { Plan::kept(seed) } else { Plan::of(seed) };
         let ops = operations(&plan, usize::try_from(steps).unwrap_or(usize::MAX));
         let outcome = run(&plan, &ops, false);
         if let Some(failure) = outcome.failure {
             let at = format!("step {} of {steps}", failure.step);
             println!("FAILED: cluster, seed {seed}, {at}: {}", failure.rule);
             println!("  {}", failure.text);
-            println!("  cargo xtask sim --cluster --seed {seed} --steps {steps}");
+            println!("  cargo xtask sim {flag} --seed {seed} --steps {steps}");
             let fails = |ops: &[Op]| {
                 run(&plan, ops, false).failure.is_some_and(|it| it.rule == failure.rule)
             };
@@ -100,6 +102,6 @@ pub(crate) fn run_seeds(seeds: impl Iterator<Item = (u64, u64)>) -> bool {
         count += 1;
         all.add(&outcome.tally);
     }
-    println!("{count} seeds of clusters: {all}");
+    println!("{count} seeds of {flag}: {all}");
     true
 }

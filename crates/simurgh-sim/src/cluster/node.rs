@@ -38,6 +38,7 @@ pub(crate) struct SimNode {
     /// What its clock showed when the world's showed nothing.
     pub(crate) skew_ms: AtomicU64,
     mounts: [Mount; 1],
+    history_bytes: Vec<AtomicU64>,
     permits: Permits,
     state: Mutex<State>,
 }
@@ -53,13 +54,15 @@ impl SimNode {
         // All names that begin so; it cannot fail.
         let pattern = Pattern::parse("rooms:*").ok();
         let (join, limits) = (app::join(shared, &door), ChannelLimits::default());
-        let route = |pattern| Route { pattern, join, prepare: None, limits, history: None };
+        let history = shared.plan.kept.as_ref().map(|it| it.rule);
+        let route = |pattern| Route { pattern, join, prepare: None, limits, history };
         Self {
             shared: Arc::clone(shared),
             door,
             id,
             shards,
             skew_ms: AtomicU64::new(0),
+            history_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
             mounts: [Mount::new(Kind::Channels(pattern.map(route).into_iter().collect()))],
             permits: Permits::new(shards, 1),
             state: Mutex::new(state),
@@ -168,7 +171,7 @@ impl Node for SimNode {
     }
 
     fn has_history(&self) -> bool {
-        false
+        self.shared.plan.kept.is_some()
     }
 
     fn sign(&self, text: &str) -> String {
@@ -180,7 +183,7 @@ impl Node for SimNode {
     }
 
     fn history_bytes(&self) -> &[AtomicU64] {
-        &[]
+        &self.history_bytes
     }
 
     fn unix_ms(&self, now_ns: u64) -> u64 {

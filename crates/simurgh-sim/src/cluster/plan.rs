@@ -6,6 +6,7 @@ use fastrand::Rng;
 use simurgh_cluster::loopback::NetworkConfig;
 use simurgh_cluster::{Bucket, ClusterConfig, Prefix};
 
+use super::kept::{KeptPlan, UNIX_MS};
 use crate::extras::Extras;
 use crate::profile::Profile;
 use crate::stage::Fault;
@@ -40,6 +41,8 @@ pub(crate) struct Plan {
     /// What may go wrong, by its place in [`FAULTS`].
     faults: [bool; FAULTS.len()],
     pub(crate) fault: Option<(Fault, u32)>,
+    /// Topics are kept.
+    pub(crate) kept: Option<KeptPlan>,
 }
 
 impl Plan {
@@ -88,6 +91,24 @@ impl Plan {
             faults,
             nodes,
             fault: None,
+            kept: None,
+        }
+    }
+
+    /// The same with topics that are kept.
+    pub(crate) fn kept(seed: u64) -> Self {
+        let mut plan = Self::of(seed);
+        // Clocks step within a stage's margin, so that ages are those of the engine.
+        let has_faults = plan.faults.iter().any(|it| *it) || plan.network.loss_per_million > 0;
+        plan.kept = Some(KeptPlan::of(seed, &mut plan.network, has_faults));
+        plan
+    }
+
+    /// What the clock of a node shows when the world's shows nothing.
+    pub(crate) fn skew_ms(&self, skew_ms: u64) -> u64 {
+        match self.kept {
+            Some(_) => UNIX_MS + skew_ms % 5_000,
+            None => skew_ms,
         }
     }
 
@@ -118,6 +139,7 @@ impl Plan {
         it.interests.whole_for_ns = self.whole_for_ns;
         it.outbox.plain_bytes = self.plain_bytes;
         it.outbox.presence_bytes = self.presence_bytes;
+        it.keeps = self.kept.is_some().then(Default::default);
         it.peers.gone_ns = self.down_ns;
         it.peers.silent_ns = it.peers.silent_ns.min(self.down_ns);
         Some(it)
@@ -194,6 +216,15 @@ pub(crate) enum What {
     Start,
     Drain,
     ClockStep,
+    // Of kept topics.
+    /// Somebody outside broadcasts, perhaps with an id.
+    Keep,
+    /// Or has a topic forgotten, or reads it.
+    Purge,
+    LookUp,
+    /// What keeps has no leader, and another one.
+    LoseLeader,
+    ElectLeader,
 }
 
 const WEIGHTS: [(What, u32); 16] = [
@@ -227,6 +258,11 @@ const FAULTS: [&[(What, u32)]; 8] = [
     &[(What::Kill, 6), (What::Start, 9), (What::Drain, 5), (What::ClockStep, 4)],
 ];
 
+/// Where topics are kept.
+const KEEPS: [(What, u32); 2] = [(What::Keep, 60), (What::LookUp, 20)];
+const PURGES: [(What, u32); 1] = [(What::Purge, 8)];
+const LEADERS: [(What, u32); 2] = [(What::LoseLeader, 5), (What::ElectLeader, 12)];
+
 /// One operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Op {
@@ -240,7 +276,14 @@ pub(crate) struct Op {
 pub(crate) fn operations(plan: &Plan, count: usize) -> Vec<Op> {
     let mut rng = Rng::with_seed(plan.seed ^ 0x4f_50_53);
     let of_faults = FAULTS.iter().zip(plan.faults).filter(|it| it.1).flat_map(|it| *it.0);
-    let weights: Vec<_> = WEIGHTS.iter().chain(of_faults).copied().collect();
+    let (mut keeps, mut purges, mut leaders) = (&[][..], &[][..], &[][..]);
+    if let Some(kept) = &plan.kept {
+        keeps = &KEEPS;
+        purges = if kept.purges { &PURGES } else { purges };
+        leaders = if kept.has_leaders { &LEADERS } else { leaders };
+    }
+    let of_kept = [keeps, purges, leaders].into_iter().flatten();
+    let weights: Vec<_> = WEIGHTS.iter().chain(of_faults).chain(of_kept).copied().collect();
     let all: u32 = weights.iter().map(|(_, weight)| weight).sum();
     let draw = |_| {
         let mut at = rng.u32(..all);

@@ -20,6 +20,8 @@ const LINKS_NS: u64 = 10 * SECOND;
 const SETTLES_NS: u64 = 10 * SECOND;
 /// A lost delta is found by the last time that a version is said again, at the latest.
 const REPEATS_NS: u64 = 26 * SECOND;
+/// What a topic lacks is found by the slow round, and fetched by some attempts.
+const ROUND_NS: u64 = 50 * SECOND;
 /// Envelopes that may be under way although everything is at rest.
 const BEATS: usize = 4;
 /// Subscriptions that there may always be.
@@ -37,6 +39,9 @@ impl World {
         if !std::mem::take(&mut self.faults.is_any) && !loss {
             span_ns = REPEATS_NS + slack_ns;
         }
+        if plan.kept.is_some() {
+            span_ns += ROUND_NS;
+        }
         let quantum_ns = std::mem::replace(&mut self.quantum_ns, 10 * MILLISECOND);
         self.passes(span_ns);
         self.looks(mended_ns);
@@ -48,6 +53,9 @@ impl World {
         self.looks_at_nodes();
         self.looks_at_interests();
         let answers = self.asks_who_is_there();
+        if self.shared.plan.kept.is_some() {
+            self.reads_everywhere();
+        }
         let mut account = self.shared.account();
         account.looks_at_dues();
         account.looks_at_disconnects(mended_ns);
@@ -204,7 +212,10 @@ impl World {
         }
         let plan = &self.shared.plan;
         let lingers_ns = plan.linger_ns / 4 * 5 + plan.whole_for_ns;
-        let span_ns = REPEATS_NS + 2 * lingers_ns + 4 * plan.slack_ns();
+        let mut span_ns = REPEATS_NS + 2 * lingers_ns + 4 * plan.slack_ns();
+        if plan.kept.is_some() {
+            span_ns += ROUND_NS;
+        }
         self.quantum_ns = 20 * MILLISECOND;
         self.passes(span_ns);
         if !self.has_failed() {
@@ -231,6 +242,12 @@ impl World {
             for (shard, server) in live.servers.iter().enumerate() {
                 let it = &server.metrics;
                 let gauges = [&it.sockets, &it.channels, &it.presences].map(|it| it.value());
+                let waits = server.core.history_waits();
+                if waits != 0 || cluster.followed() != 0 || cluster.store_bytes() != 0 {
+                    let followed = cluster.followed();
+                    let text = format!("start {}: {waits} wait, {followed} topics", live.start);
+                    self.shared.account().fail("left", text);
+                }
                 let (present, charged) = (server.core.presences(), charged.get(shard).copied());
                 if present.is_some() || gauges != [0; 3] || charged != Some(0) {
                     let text = format!(

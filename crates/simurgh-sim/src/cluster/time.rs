@@ -46,7 +46,8 @@ impl World {
         if let Mail::Broadcast(posted) = &mail {
             let it = posted.broadcast();
             let topic = self.shared.plan.topic_of(it.topic());
-            if let Some(topic) = topic.filter(|_| !it.event().starts_with("presence_")) {
+            let is_plain = !it.event().starts_with("presence_") && it.position().is_none();
+            if let Some(topic) = topic.filter(|_| is_plain) {
                 let id = payload::parse(it.payload()).0;
                 self.shared.account().accepts(start, shard, topic, id);
             }
@@ -313,6 +314,7 @@ impl World {
             self.clock_ns = next_ns.unwrap_or(end_ns).max(soon_ns).min(end_ns);
             self.shared.account().clock_ns = self.clock_ns;
             self.network.advance(self.clock_ns);
+            self.reads_log();
         }
     }
 }

@@ -32,7 +32,10 @@ pub(crate) struct Shared {
 
 impl Shared {
     fn new(plan: &Plan) -> Self {
-        let account = Mutex::new(Account::new(plan.topics.len()));
+        let mut account = Account::new(plan.topics.len());
+        account.is_kept = plan.kept.is_some();
+        account.is_whole = plan.kept.as_ref().is_some_and(|it| it.is_whole);
+        let account = Mutex::new(account);
         let stage = Arc::new(Stage::new(plan.profile(), plan.fault));
         Self { account, plan: plan.clone(), stage }
     }
@@ -77,7 +80,7 @@ impl World {
         let (clock_ns, quantum_ns) = (0, plan.quantum_ns);
         let (faults, rng) = (Faults::new(count), Rng::with_seed(plan.seed ^ 0x52_55_4e));
         let (listening, conns, listeners) = (Vec::new(), 0, 0);
-        Self {
+        let world = Self {
             shared,
             network,
             nodes,
@@ -89,7 +92,9 @@ impl World {
             rng,
             conns,
             listeners,
-        }
+        };
+        world.reads_log();
+        world
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -131,7 +136,8 @@ impl World {
         let Some(it) = self.clients.get_mut(client) else { return };
         let Some(line) = &it.line else { return };
         let Some(channel) = it.channels.get_mut(topic).filter(|it| it.is_none()) else { return };
-        let asked = Asked { topic, node: line.start, shard: line.shard, from: None };
+        let asked =
+            Asked { topic, node: line.start, shard: line.shard, client: client as u32, from: None };
         let mut account = self.shared.account();
         account.joins.push(asked);
         let chan = account.joins.len() as u32 - 1;
@@ -139,13 +145,20 @@ impl World {
         it.refs += 1;
         let join_ref = it.refs;
         *channel = Some(Current::new(join_ref, chan));
-        self.says(client, topic, "phx_join", &format!(r#"{{"i":{chan},"s":{c}}}"#), join_ref);
+        let words = it.resumes(topic);
+        let payload = format!(r#"{{"i":{chan},"s":{c}{words}}}"#);
+        self.says(client, topic, "phx_join", &payload, join_ref);
     }
 
     fn pushes(&mut self, client: usize, topic: usize, event: &str, word: u32) {
         let Some(it) = self.clients.get_mut(client) else { return };
         let Some(channel) = it.channels.get_mut(topic) else { return };
         let Some(join_ref) = channel.as_ref().map(|it| it.join_ref) else { return };
+        // Who has not been told what it has missed waits for that.
+        let is_told = it.ears.get(topic).is_none_or(|ear| ear.is_resumed || !it.opts_in);
+        if event == "phx_leave" && !is_told {
+            return;
+        }
         it.refs += 1;
         if event == "phx_leave" {
             *channel = None;
@@ -239,6 +252,14 @@ impl World {
                 return;
             }
             let mut account = shared.account();
+            if let Some(at) = it.position() {
+                let entry = account.kept.at(at, topic);
+                if entry.is_none_or(|entry| entry.id != id) {
+                    let text = format!("a listener hears #{id} at {at}, where {entry:?} is");
+                    account.fail("listener", text);
+                }
+                return;
+            }
             let len = account.line_len(start, shard, topic);
             let mut heard = locked(&heard);
             let at = heard.unwrap_or(len.saturating_sub(1));
@@ -337,6 +358,9 @@ impl World {
             What::Wait => self.passes(u64::from(c % 300) * MILLISECOND),
             What::Long => self.passes(u64::from(c % 12_000) * MILLISECOND),
             What::Rest => self.rests(),
+            What::Keep => self.keeps(slot, usize::from(a) % self.shared.plan.topics.len(), c),
+            What::Purge => self.purges(slot, topic),
+            What::LookUp => self.looks_up(slot, usize::from(a) % self.shared.plan.topics.len(), c),
             _ => self.breaks(op, slot),
         }
     }

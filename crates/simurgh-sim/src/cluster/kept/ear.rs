@@ -1,0 +1,221 @@
+//! What the handlers of a client have heard of a kept topic, over all its connections.
+
+use simurgh_core::GapReason;
+use simurgh_history::{Place, Position};
+use simurgh_proto::message::Payload;
+
+use super::super::account::Account;
+use super::Entry;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Ear {
+    /// The last position that its handlers have heard.
+    pub(crate) at: Option<Position>,
+    /// It was told what it has missed, since it joined last.
+    pub(crate) is_resumed: bool,
+    /// The position of a binary frame that is to follow.
+    next: Option<Position>,
+    /// What has arrived on this connection while it had left.
+    dropped: Vec<Place>,
+}
+
+/// Whose ear it is, and about what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Whose {
+    pub(crate) client: u32,
+    pub(crate) has_id: bool,
+    pub(crate) topic: usize,
+}
+
+impl Whose {
+    /// Whether it must hear something that was stored.
+    fn must(self, account: &Account, entry: &Entry) -> bool {
+        !self.is_own(account, entry.id) && account.made.get(entry.id as usize).is_some()
+    }
+
+    /// Whether it is left out.
+    fn is_own(self, account: &Account, id: u32) -> bool {
+        let except = account.made.get(id as usize).map(|it| it.except);
+        let by = except.and_then(|it| account.joins.get(it as usize));
+        by.is_some_and(|it| it.client == self.client)
+    }
+}
+
+impl Ear {
+    /// Its connection is gone.
+    pub(crate) fn disconnected(&mut self) {
+        (self.next, self.is_resumed) = (None, false);
+        self.dropped.clear();
+    }
+
+    /// Something has come that is no reply, and not about presences; `is_dropped`: its channel is
+    /// not there, or another one.
+    pub(crate) fn hears(
+        &mut self,
+        account: &mut Account,
+        whose: Whose,
+        (event, payload, at): (&str, &Payload<'_>, Option<Position>),
+        is_dropped: bool,
+    ) {
+        let who = whose.client;
+        if event == "simurgh:next" {
+            self.next = at;
+            return;
+        }
+        let next = self.next.take();
+        let Some(at) = at.or(next.filter(|_| payload.binary().is_some())) else {
+            return account.fail("place", format!("client {who} hears {event} without a place"));
+        };
+        if is_dropped {
+            return self.dropped.push(at.place);
+        }
+        match event {
+            "simurgh:resumed" => self.resumes(account, whose, at, payload),
+            "simurgh:gap" => {
+                let reason = reason(payload);
+                self.misses(account, whose, at, reason.as_deref());
+            }
+            "simurgh:at" => self.passes(account, whose, at, None),
+            _ => self.passes(account, whose, at, Some(crate::payload::parse(payload).0)),
+        }
+    }
+
+    /// The first that it must hear between where it is and a place, which is not looked at.
+    fn missed(&self, account: &Account, whose: Whose, to: Position) -> Option<Entry> {
+        let at = self.at?;
+        let entries = account.kept.of(to.epoch, whose.topic)?;
+        let is_between = |it: &&Entry| it.place > at.place && it.place < to.place;
+        let is_missed = |it: &&Entry| {
+            is_between(it) && whose.must(account, it) && !self.dropped.contains(&it.place)
+        };
+        entries.iter().find(is_missed).copied()
+    }
+
+    /// Something with a position: a broadcast, or that there is none for it.
+    fn passes(&mut self, account: &mut Account, whose: Whose, at: Position, id: Option<u32>) {
+        let who = whose.client;
+        let entry = account.kept.at(at, whose.topic);
+        if let Some(id) = id {
+            account.tally.count("heard", 1);
+            if entry.is_none_or(|it| it.id != id) {
+                let text = format!("client {who} hears #{id} at {at}, where {entry:?} is stored");
+                return account.fail("stored", text);
+            }
+            if whose.is_own(account, id) && whose.has_id {
+                let text = format!("client {who} hears its own #{id} at {at}");
+                return account.fail("own", text);
+            }
+        }
+        let Some(before) = self.at.replace(at) else { return };
+        let is_known = account.kept.of(before.epoch, whose.topic).is_some();
+        if before.epoch != at.epoch {
+            if is_known {
+                let text = format!("client {who} hears {id:?} at {at} behind {before}");
+                account.fail("epoch", text);
+            }
+            return;
+        }
+        if before.place >= at.place {
+            let text = format!("client {who} hears {id:?} at {at} behind {before}");
+            return account.fail("twice", text);
+        }
+        self.at = Some(before);
+        let missed = self.missed(account, whose, at);
+        let passed = entry.filter(|it| id.is_none() && whose.must(account, it));
+        self.at = Some(at);
+        if let Some(missed) = missed.or(passed) {
+            let text = format!("client {who} hears {id:?} at {at} behind {before}: {missed:?}");
+            account.fail("lost", text);
+        }
+    }
+
+    fn misses(&mut self, account: &mut Account, whose: Whose, at: Position, reason: Option<&str>) {
+        let who = whose.client;
+        let parsed = reason.and_then(GapReason::parse);
+        account.tally.count(
+            match parsed {
+                Some(GapReason::Epoch) => "gaps of epochs",
+                Some(GapReason::Lost) => "gaps of what is lost",
+                Some(GapReason::Unavailable) => "gaps without an engine",
+                Some(GapReason::Purged) => "gaps of purges",
+                _ => "gaps of limits",
+            },
+            1,
+        );
+        let before = self.at;
+        let same = before.filter(|it| it.epoch == at.epoch);
+        let wrong = match parsed {
+            None => Some("no reason"),
+            _ if account.is_whole => Some("nothing is missing"),
+            _ if same.is_some_and(|it| it.place > at.place) => Some("it is told to go back"),
+            Some(GapReason::Epoch) if same.is_some() => Some("it is of this epoch"),
+            Some(_) => None,
+        };
+        if let Some(wrong) = wrong {
+            let text =
+                format!("client {who} is told {reason:?} at {at} behind {before:?}: {wrong}");
+            account.fail("gap", text);
+        }
+        self.at = Some(at);
+    }
+
+    fn resumes(
+        &mut self,
+        account: &mut Account,
+        whose: Whose,
+        at: Position,
+        payload: &Payload<'_>,
+    ) {
+        let who = whose.client;
+        let text = String::from_utf8_lossy(payload.data()).into_owned();
+        if self.is_resumed {
+            account.fail("resumed", format!("client {who} is told {text} once more"));
+        }
+        if text.contains("\"recovered\":true") {
+            account.tally.count("recovered", u64::from(self.at.is_some()));
+            let behind = Position { place: Place { item: u16::MAX, ..at.place }, ..at };
+            let wrong = match self.at {
+                None => None,
+                Some(before) if before.epoch != at.epoch => Some("another epoch".to_owned()),
+                Some(before) if before.place > at.place => Some("back".to_owned()),
+                // What stands there it has heard, or dropped.
+                Some(before) if before.place == at.place => None,
+                Some(_) => self.missed(account, whose, behind).map(|it| format!("{it:?}")),
+            };
+            if let Some(wrong) = wrong {
+                let text = format!("client {who} is told {text} at {at} by {:?}: {wrong}", self.at);
+                account.fail("resumed", text);
+            }
+        } else {
+            self.misses(account, whose, at, reason(payload).as_deref());
+        }
+        (self.at, self.is_resumed) = (Some(at), true);
+        self.dropped.clear();
+    }
+
+    /// Everything was told.
+    pub(crate) fn rests(&self, account: &mut Account, whose: Whose) {
+        let who = whose.client;
+        let (Some(at), Some(epoch)) = (self.at, account.kept.epoch()) else {
+            return account.fail("rest", format!("client {who} is told no place: {self:?}"));
+        };
+        if !self.is_resumed {
+            return account.fail("rest", format!("client {who} is not told what it has missed"));
+        }
+        let from = if at.epoch == epoch { at.place } else { Place::ZERO };
+        let is_behind = |it: &&Entry| it.place > from && whose.must(account, it);
+        let entries = account.kept.of(epoch, whose.topic).unwrap_or_default();
+        if let Some(it) = entries.iter().find(is_behind).copied() {
+            let text = format!("client {who} at {at} of {} has not heard {it:?}", whose.topic);
+            account.fail("rest", text);
+        }
+        account.tally.count("complete", 1);
+    }
+}
+
+fn reason(payload: &Payload<'_>) -> Option<String> {
+    let text = String::from_utf8_lossy(payload.data());
+    let (_, rest) = text.split_once("\"reason\":\"")?;
+    rest.split('"').next().map(str::to_owned)
+}

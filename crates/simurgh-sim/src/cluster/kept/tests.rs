@@ -1,0 +1,1 @@
+//! The world of kept topics on several nodes held against itself.
