@@ -29,7 +29,7 @@ const COMMANDS = {
 };
 
 /** With more than one, a server under test is so many nodes behind a balancer (cluster.mjs). */
-const NODES = Number(process.env.SIMURGH_NODES ?? 1);
+export const NODES = Number(process.env.SIMURGH_NODES ?? 1);
 
 /**
  * Starts one of `COMMANDS` and resolves when it listens.
