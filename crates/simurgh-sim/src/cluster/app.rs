@@ -149,7 +149,7 @@ impl Channel for Member {
         for _ in 0..rng.u8(1..=3) {
             match rng.u8(..) {
                 // Behind what is not stored nothing takes place.
-                0..90 if self.is_present && !(account.is_kept && !behind.is_empty()) => {
+                0..90 if self.is_present && (!account.is_kept || behind.is_empty()) => {
                     let what = rng.u8(..8);
                     self.presents(ctx, &mut account, &mut rng, what);
                 }

@@ -184,9 +184,9 @@ impl Local for Reached {
 /// What is told of a kept topic, as its home shard takes it.
 fn from_engine(topic: &str, what: Kept<'_>) -> FromEngine {
     match what {
-        Kept::Begun { epoch, floor, head, messages } => {
+        Kept::Begun { epoch, floor, purged, head, messages } => {
             let messages = messages.iter().map(|it| kept_item(topic, it)).collect();
-            FromEngine::Begun { epoch, floor, head, messages }
+            FromEngine::Begun { epoch, floor, purged, head, messages }
         }
         Kept::Next(item) => FromEngine::Next(kept_item(topic, &item)),
         Kept::Gap { through } => FromEngine::Gap { through },

@@ -2,9 +2,9 @@
 //! hear of that.
 //!
 //! The engine's log is the truth ([`Log`]). Held against it is what the handlers of each client
-//! that opts in hear, over all its connections and on whichever nodes ([`Ear`](ear::Ear)): it is the
-//! stored order without holes and without repeats, or a gap was told before anything newer. A reply
-//! `ok` says that what its channel broadcast is in the log, and nothing is there twice.
+//! that opts in hear, over all its connections and on whichever nodes ([`Ear`](ear::Ear)): it is
+//! the stored order without holes and without repeats, or a gap was told before anything newer. A
+//! reply `ok` says that what its channel broadcast is in the log, and nothing is there twice.
 
 pub(super) mod ear;
 mod ops;

@@ -146,7 +146,7 @@ fn is_kept(account: &mut Account, (id, topic): (u32, usize), outcome: Result<Kep
             }
         }
         Err(NotKept::Unconfirmed) => account.tally.count("unconfirmed", 1),
-        Err(NotKept::Refused(_) | NotKept::Full) => {
+        Err(NotKept::Refused(_) | NotKept::Full | NotKept::LocalOnly) => {
             account.tally.count("refused", 1);
             if account.kept.has(id) {
                 account.fail("answer", format!("#{id} is stored, and said not to be"));
