@@ -29,12 +29,13 @@ impl Follows {
         // since, the answer may be older, and what was before it was judged then.
         let is_there = follow.is_message && messages.iter().any(|it| seq_of(it) == last);
         let is_older = last > after.last && reach < last;
-        let is_sure = is_there || is_older || after.is_further;
         let new = messages.iter().filter(|it| seq_of(it) > last);
         let count = new.clone().count();
-        // What a wish to forget has removed was not too old, and not too much.
+        // What a wish to forget has removed was not too old, and not too much. It may have been
+        // wished between two pages.
         let first = new.clone().next();
         let is_purged = first.is_some_and(|it| is_forget(&follow.name, &it.envelope));
+        let is_sure = is_there || is_older || (after.is_further && !is_purged);
         let may_miss =
             !is_sure && (is_purged || self.may_have_missed(follow, count, is_all, ears.time.ns));
         self.note(at, answered.max(head));
