@@ -74,6 +74,8 @@ impl Follows {
         let Some(follow) = self.table.get(at) else { return };
         let count = self.wants(follow).count as usize;
         let young = self.floor_of(at, ears.time).filter(|_| is_all);
+        // Who has nothing, and does not say up to where, looked later than that was given.
+        let head = if head > 0 { head } else { young.unwrap_or_default() };
         let Some(follow) = self.table.get_mut(at) else { return };
         let came = follow.job.as_ref().and_then(|it| it.queue.front()).map(|it| it.number.seq);
         let came = came.unwrap_or(u64::MAX).max(1);
