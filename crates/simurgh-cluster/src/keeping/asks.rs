@@ -40,6 +40,7 @@ pub(super) struct After {
     pub(super) last: u64,
     /// It is not the first of a row of pages.
     pub(super) is_further: bool,
+    pub(super) skips_last: bool,
     pub(super) from_leader: bool,
     /// The highest number of the topic's stream that was known.
     pub(super) known: u64,
@@ -101,16 +102,15 @@ impl Follows {
         let job = follow.job.as_deref_mut().filter(|it| it.phase == Phase::Listed)?;
         job.phase = Phase::Asked(ticket);
         let (seq, count, bytes) = match follow.stage {
-            // With the last that is known: while that is there, nothing behind it was removed.
-            Stage::Live if !job.is_further && follow.is_message => {
-                (follow.last.saturating_sub(1), PAGE_COUNT, PAGE_BYTES)
-            }
             Stage::Live => (follow.last, PAGE_COUNT, PAGE_BYTES),
             _ => {
-                let count = wants.count.clamp(1, FILL_COUNT);
+                let count = wants.count.clamp(1, FILL_COUNT).saturating_add(1);
                 (job.fill.through, count, wants.bytes.clamp(PAGE_BYTES / 16, PAGE_BYTES))
             }
         };
+        // With the last that is known: while that is there, nothing behind it was removed.
+        let has_last = follow.stage != Stage::Live || follow.is_message;
+        let seq = seq.saturating_sub(u64::from(has_last && !job.skips_last));
         let from_leader = job.from_leader;
         let after = After {
             id,
@@ -118,6 +118,7 @@ impl Follows {
             lost: follow.lost,
             last: follow.last,
             is_further: job.is_further,
+            skips_last: job.skips_last,
             from_leader,
             known,
         };
@@ -214,7 +215,7 @@ impl Follows {
         let pause_ns = AGAIN_NS.get(usize::from(job.attempts)).copied();
         job.attempts = job.attempts.saturating_add(1);
         job.from_leader = usize::from(job.attempts) >= AGAIN_NS.len();
-        job.is_further = false;
+        (job.is_further, job.skips_last) = (false, false);
         self.pause(at, pause_ns.unwrap_or(SECOND), now_ns);
     }
 
@@ -226,10 +227,10 @@ impl Follows {
         }
     }
 
-    /// The next page, at once.
-    pub(super) fn ask_further(&mut self, at: u32) {
+    /// The next page, at once; the last brought something, or only what was known.
+    pub(super) fn ask_further(&mut self, at: u32, has_news: bool) {
         if let Some(job) = self.table.get_mut(at).and_then(|it| it.job.as_mut()) {
-            job.is_further = true;
+            (job.is_further, job.skips_last) = (true, !has_news);
         }
         self.ask(at);
     }
@@ -237,7 +238,7 @@ impl Follows {
     /// Asks of the leader at once: only who has all can say that there is nothing.
     pub(super) fn ask_leader(&mut self, at: u32) {
         if let Some(job) = self.table.get_mut(at).and_then(|it| it.job.as_mut()) {
-            job.from_leader = true;
+            (job.from_leader, job.skips_last) = (true, false);
         }
         self.ask(at);
     }
@@ -245,7 +246,8 @@ impl Follows {
     /// What is needed was reached; something else is missing now.
     pub(super) fn ask_anew(&mut self, at: u32) {
         if let Some(job) = self.table.get_mut(at).and_then(|it| it.job.as_mut()) {
-            (job.attempts, job.from_leader, job.is_further) = (0, false, false);
+            (job.attempts, job.from_leader) = (0, false);
+            (job.is_further, job.skips_last) = (false, false);
         }
         self.ask(at);
     }

@@ -25,12 +25,14 @@ impl Follows {
         let Some(follow) = self.table.get_mut(at) else { return };
         let Some(job) = follow.job.as_deref_mut() else { return };
         let before = job.fill.through;
-        job.fill.add(&follow.name, messages, wants.count as usize, wants.bytes);
+        let is_there = messages.first().is_some_and(|it| seq_of(it) == before);
+        let follows = after.skips_last || job.fill.precedes(&messages, head);
+        job.fill.add(&follow.name, (messages, follows), (wants.count as usize, wants.bytes));
         let through = job.fill.through;
         // What comes by itself begins there or before: the rest waits already.
         let has_met = job.queue.front().is_some_and(|it| it.number.seq <= through);
-        if !is_all && through > before && !has_met {
-            return self.ask_further(at);
+        if !is_all && !has_met && (through > before || (is_there && !after.skips_last)) {
+            return self.ask_further(at, through > before);
         }
         let mut reach = if is_all { head.max(through) } else { through };
         if reach == 0 && !after.from_leader {

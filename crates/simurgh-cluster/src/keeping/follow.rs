@@ -113,6 +113,8 @@ pub(super) struct Job {
     pub(super) from_leader: bool,
     /// The next question is not the first: what the last one brought goes before.
     pub(super) is_further: bool,
+    /// It is for what is behind the last that is known, without that: both do not fit in a page.
+    pub(super) skips_last: bool,
     /// Something that comes by itself has not come.
     pub(super) is_hole: bool,
     pub(super) has_gap: bool,
@@ -168,8 +170,17 @@ pub(super) struct Fill {
 }
 
 impl Fill {
-    /// Puts a page behind what there is, of which the newest stay.
-    pub(super) fn add(&mut self, name: &str, page: Vec<Received>, count: usize, bytes: usize) {
+    /// Puts a page behind what there is, of which the newest stay: at most so many, and so many
+    /// bytes. It `follows` if nothing can be missing between.
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        (page, follows): (Vec<Received>, bool),
+        (count, bytes): (usize, usize),
+    ) {
+        if !follows {
+            *self = Self { through: self.through, purged: self.purged, ..Self::default() };
+        }
         for message in page {
             let Some(number) = message.stored.filter(|it| it.seq > self.through) else { continue };
             self.through = number.seq;
@@ -189,6 +200,15 @@ impl Fill {
                 self.floor = oldest.stored.map_or(self.floor, |it| it.seq);
             }
         }
+    }
+
+    /// Whether nothing can be missing between what there is and a page, of an engine that had this
+    /// number: an engine removes the oldest first, so while the last that is known is there,
+    /// nothing behind it was removed since.
+    pub(super) fn precedes(&self, page: &[Received], head: u64) -> bool {
+        let first = page.first().and_then(|it| it.stored).map(|it| it.seq);
+        let is_older = first.is_none() && head > 0 && head < self.through;
+        self.through == 0 || first == Some(self.through) || is_older
     }
 
     /// At or below which number something may be missing, if all up to `head` was looked at.

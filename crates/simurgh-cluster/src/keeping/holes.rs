@@ -35,7 +35,7 @@ impl Follows {
         // wished between two pages.
         let first = new.clone().next();
         let is_purged = first.is_some_and(|it| is_forget(&follow.name, &it.envelope));
-        let is_sure = is_there || is_older || (after.is_further && !is_purged);
+        let is_sure = is_there || is_older || (after.skips_last && !is_purged);
         let may_miss =
             !is_sure && (is_purged || self.may_have_missed(follow, count, is_all, ears.time.ns));
         self.note(at, answered.max(head));
@@ -43,7 +43,7 @@ impl Follows {
             self.tell_fetched(at, message, may_miss && place == 0, ears);
         }
         if !is_all && (count > 0 || is_there) {
-            return self.ask_further(at);
+            return self.ask_further(at, count > 0);
         }
         let needed = self.needed(at);
         let is_confirmed = self.is_confirmed(at, after, is_there || reach >= last);

@@ -82,7 +82,7 @@ impl World {
                 }
             }
             Question::Purge { of, before } => {
-                let why = match self.kept(node).map(|it| it.purge(of, before)) {
+                let why = match self.kept(node).map(|it| it.purge(of, before, now_ns)) {
                     Some(()) => None,
                     None if self.engine.kept.is_some() => return,
                     None => Some(keeps_nothing()),

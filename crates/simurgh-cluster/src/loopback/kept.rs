@@ -56,6 +56,8 @@ struct Entry {
     at_ns: u64,
     /// It is forgotten then.
     until_ns: u64,
+    /// It was removed then, by newer ones or by a wish: a copy that lags behind has it still.
+    gone_ns: Option<u64>,
     envelope: Bytes,
 }
 
@@ -100,7 +102,10 @@ impl Kept {
     pub(super) fn set_back(&mut self, then_ns: u64, epoch: u64) {
         let head = self.head(then_ns);
         (self.seq, self.epoch) = (head, epoch);
-        self.subjects.values_mut().for_each(|it| it.retain(|it| it.seq <= head));
+        for entries in self.subjects.values_mut() {
+            entries.retain(|it| it.seq <= head && it.is_there(then_ns));
+            entries.iter_mut().for_each(|it| it.gone_ns = None);
+        }
         self.ids.retain(|_, seq| *seq <= head);
         let ids = &self.ids;
         self.ages.retain(|(_, id)| ids.contains_key(id));
@@ -125,14 +130,15 @@ impl Kept {
         }
         let entries = self.subjects.entry(to).or_default();
         forget_old(entries, now_ns);
-        let prev = entries.back().map_or(0, |it| it.seq);
+        let prev = left(entries, now_ns).last().map_or(0, |it| it.seq);
         let whole_seconds = |age: Duration| age.as_secs().max(1).saturating_mul(1_000_000_000);
         let age_ns = age.map_or(u64::MAX, whole_seconds).min(self.limits.age_ns);
         let until_ns = now_ns.saturating_add(age_ns);
-        entries.push_back(Entry { seq: self.seq, at_ns: now_ns, until_ns, envelope });
-        while entries.len() > self.limits.count.max(1) {
-            entries.pop_front();
-        }
+        let (seq, gone_ns) = (self.seq, None);
+        entries.push_back(Entry { seq, at_ns: now_ns, until_ns, gone_ns, envelope });
+        let over = left(entries, now_ns).count().saturating_sub(self.limits.count.max(1));
+        let there = entries.iter_mut().filter(|it| it.gone_ns.is_none());
+        there.take(over).for_each(|it| it.gone_ns = Some(now_ns));
         self.ids.insert(id.into(), self.seq);
         self.ages.push_back((now_ns, id.into()));
         Outcome::New(Number { seq: self.seq, prev })
@@ -167,8 +173,9 @@ impl Kept {
         if start >= end {
             return nothing();
         }
+        let there = || entries.range(start..end).filter(|it| it.is_there(as_of_ns));
         let (mut prev, mut sum) = (0, 0);
-        let wanted = entries.range(start..end).take(count as usize).take_while(|it| {
+        let wanted = there().take(count as usize).take_while(|it| {
             let is_first = sum == 0;
             sum += it.envelope.len().max(1);
             is_first || sum <= bytes
@@ -179,7 +186,7 @@ impl Kept {
             received
         });
         let messages: Vec<Received> = received.collect();
-        let is_all = messages.len() == end - start;
+        let is_all = messages.len() == there().count();
         Fetched { messages, head, is_all }
     }
 
@@ -190,7 +197,7 @@ impl Kept {
         for of in subjects.iter().take(LAST_OF_MAX) {
             let Some(entries) = self.subjects.get_mut(of) else { continue };
             forget_old(entries, now_ns);
-            let known = entries.iter().rfind(|it| it.seq <= head);
+            let known = entries.iter().rfind(|it| it.seq <= head && it.is_there(as_of_ns));
             last.extend(known.map(|it| it.received(0)));
         }
         last.sort_by_key(|it| it.stored.map(|it| it.seq));
@@ -208,16 +215,16 @@ impl Kept {
         let young = self.subjects.values_mut().filter_map(|entries| {
             forget_old(entries, now_ns);
             let is_young = |it: &&Entry| now_ns.saturating_sub(it.at_ns) <= age_ns;
-            entries.iter().find(is_young).map(|it| it.seq)
+            left(entries, now_ns).find(is_young).map(|it| it.seq)
         });
         Some(young.min().map_or(self.seq, |it| it - 1))
     }
 
     /// Forgets what is kept of a subject before a number; numbers go on.
-    pub(super) fn purge(&mut self, subject: Name, before: u64) {
-        if let Some(entries) = self.subjects.get_mut(&subject) {
-            entries.retain(|it| it.seq >= before);
-        }
+    pub(super) fn purge(&mut self, subject: Name, before: u64, now_ns: u64) {
+        let entries = self.subjects.get_mut(&subject).into_iter().flatten();
+        let old = entries.filter(|it| it.seq < before);
+        old.for_each(|it| it.gone_ns = it.gone_ns.or(Some(now_ns)));
     }
 
     fn forget_ids(&mut self, now_ns: u64) {
@@ -229,6 +236,11 @@ impl Kept {
 }
 
 impl Entry {
+    /// Whether a copy has it that has done all that was done up to then.
+    fn is_there(&self, as_of_ns: u64) -> bool {
+        self.gone_ns.is_none_or(|it| it > as_of_ns)
+    }
+
     fn received(&self, prev: u64) -> Received {
         Received {
             space: Some(Space::Store),
@@ -239,8 +251,15 @@ impl Entry {
     }
 }
 
+/// What is there now.
+fn left(entries: &VecDeque<Entry>, now_ns: u64) -> impl Iterator<Item = &Entry> {
+    entries.iter().filter(move |it| it.is_there(now_ns))
+}
+
+/// Forgets what is too old everywhere, or was removed so long ago that every copy knows.
 fn forget_old(entries: &mut VecDeque<Entry>, now_ns: u64) {
-    entries.retain(|it| it.until_ns > now_ns);
+    let lags_ns = now_ns.saturating_sub(LAG_NS_MAX);
+    entries.retain(|it| it.until_ns > now_ns && it.gone_ns.is_none_or(|it| it >= lags_ns));
 }
 
 #[cfg(test)]
@@ -258,24 +277,23 @@ mod tests {
         at_ns: u64,
         until_ns: u64,
         envelope: Bytes,
-        is_pushed_out: bool,
+        gone_ns: Option<u64>,
     }
 
-    /// All that was ever stored, and up to which number it was purged.
+    /// All that was ever stored.
     #[derive(Default)]
     struct Model {
         stored: Vec<Stored>,
         ids: Vec<(String, u64, u64)>,
-        purged: [u64; 3],
         seq: u64,
     }
 
     impl Model {
-        /// What is left of a subject.
-        fn of(&self, subject: usize, now_ns: u64) -> Vec<(u64, Bytes)> {
+        /// What is left of a subject, in a copy that has done what was done up to `as_of_ns`.
+        fn of(&self, subject: usize, now_ns: u64, as_of_ns: u64) -> Vec<(u64, Bytes)> {
             let all = self.stored.iter().filter(|it| it.subject == subject);
-            let is_left = |it: &&Stored| it.seq >= self.purged[subject] && now_ns < it.until_ns;
-            all.filter(|it| !it.is_pushed_out)
+            let is_left = |it: &&Stored| it.gone_ns.is_none_or(|gone_ns| as_of_ns < gone_ns);
+            all.filter(|it| now_ns < it.until_ns && it.at_ns <= as_of_ns)
                 .filter(is_left)
                 .map(|it| (it.seq, it.envelope.clone()))
                 .collect()
@@ -283,11 +301,16 @@ mod tests {
 
         /// The oldest of a subject go until no more than so many are left.
         fn push_out(&mut self, subject: usize, count: usize, now_ns: u64) {
-            let left = self.of(subject, now_ns);
+            let left = self.of(subject, now_ns, now_ns);
             let over = &left[..left.len().saturating_sub(count)];
-            for it in &mut self.stored {
-                it.is_pushed_out |= over.iter().any(|(seq, _)| *seq == it.seq);
-            }
+            let over = self.stored.iter_mut().filter(|it| over.iter().any(|of| of.0 == it.seq));
+            over.for_each(|it| it.gone_ns = Some(now_ns));
+        }
+
+        fn purge(&mut self, subject: usize, before: u64, now_ns: u64) {
+            let old = |it: &&mut Stored| it.subject == subject && it.seq < before;
+            let old = self.stored.iter_mut().filter(old);
+            old.for_each(|it| it.gone_ns = it.gone_ns.or(Some(now_ns)));
         }
 
         /// The last number that was given up to then.
@@ -336,7 +359,7 @@ mod tests {
             if let Some((.., seq)) = self.ids.iter().rfind(is_known) {
                 return Outcome::Duplicate(*seq);
             }
-            let prev = self.of(subject, now_ns).last().map_or(0, |it| it.0);
+            let prev = self.of(subject, now_ns, now_ns).last().map_or(0, |it| it.0);
             self.seq += 1;
             self.ids.push((wish.id.to_owned(), now_ns, self.seq));
             let age_ns = wish.age.map_or(u64::MAX, |it| it.as_secs().max(1) * S);
@@ -346,15 +369,15 @@ mod tests {
                 at_ns: now_ns,
                 until_ns: now_ns + age_ns.min(LIMITS.age_ns),
                 envelope: wish.envelope.clone(),
-                is_pushed_out: false,
+                gone_ns: None,
             });
             self.push_out(subject, count, now_ns);
             Outcome::New(Number { seq: self.seq, prev })
         }
 
-        fn after(&self, subject: usize, seq: u64, count: u32, now_ns: u64, head: u64) -> Fetched {
-            let mut left = self.of(subject, now_ns);
-            left.retain(|it| it.0 > seq && it.0 <= head);
+        fn after(&self, subject: usize, seq: u64, count: u32, times: (u64, u64)) -> Fetched {
+            let (mut left, head) = (self.of(subject, times.0, times.1), self.head(times.1));
+            left.retain(|it| it.0 > seq);
             let is_all = left.len() <= count as usize;
             left.truncate(count as usize);
             let mut prev = 0;
@@ -371,8 +394,8 @@ mod tests {
             Fetched { messages: left.into_iter().map(message).collect(), head, is_all }
         }
 
-        fn last_of(&self, of: &[usize], now_ns: u64, head: u64) -> Vec<(u64, Bytes)> {
-            let last = |it: &usize| self.of(*it, now_ns).into_iter().rfind(|it| it.0 <= head);
+        fn last_of(&self, of: &[usize], now_ns: u64, as_of_ns: u64) -> Vec<(u64, Bytes)> {
+            let last = |it: &usize| self.of(*it, now_ns, as_of_ns).pop();
             let mut expected: Vec<_> = of.iter().filter_map(last).collect();
             expected.sort();
             expected.dedup();
@@ -404,17 +427,14 @@ mod tests {
                         prop_assert_eq!(kept.store(wish(), now_ns), expected);
                     }
                     Op::Purge(subject, before) => {
-                        kept.purge(subjects[subject], before);
-                        // What is stored later is not purged, whatever its number.
-                        let before = before.min(model.seq + 1);
-                        model.purged[subject] = model.purged[subject].max(before);
+                        kept.purge(subjects[subject], before, now_ns);
+                        model.purge(subject, before, now_ns);
                     }
                     Op::After(subject, seq, count, lag_ns) => {
                         let as_of_ns = now_ns.saturating_sub(lag_ns);
                         let most = (count, 1_000);
                         let got = kept.after(subjects[subject], seq, most, now_ns, as_of_ns);
-                        let head = model.head(as_of_ns);
-                        prop_assert_eq!(got, model.after(subject, seq, count, now_ns, head));
+                        prop_assert_eq!(got, model.after(subject, seq, count, (now_ns, as_of_ns)));
                     }
                     Op::LastOf(of, lag_ns) => {
                         let as_of_ns = now_ns.saturating_sub(lag_ns);
@@ -422,14 +442,14 @@ mod tests {
                         let got = kept.last_of(&wanted, now_ns, as_of_ns);
                         let head = model.head(as_of_ns);
                         prop_assert_eq!((got.head, got.is_all), (head, true));
-                        prop_assert_eq!(read(&got.messages), model.last_of(&of, now_ns, head));
+                        prop_assert_eq!(read(&got.messages), model.last_of(&of, now_ns, as_of_ns));
                     }
                     Op::Since(age_ns) => {
                         let got = kept.since(Duration::from_nanos(age_ns), now_ns);
                         prop_assert_eq!(got.is_some(), age_ns <= LIMITS.age_ns);
                         let old = |it: &&Stored| now_ns - it.at_ns > age_ns;
                         let oldest = model.stored.iter().filter(old).map(|it| it.seq).max();
-                        let left = (0..3).flat_map(|it| model.of(it, now_ns)).map(|it| it.0);
+                        let left = (0..3).flat_map(|it| model.of(it, now_ns, now_ns)).map(|it| it.0);
                         let first = left.filter(|it| *it > oldest.unwrap_or(0)).min();
                         let expected = first.map_or(model.seq, |it| it - 1);
                         prop_assert!(got.is_none_or(|it| it == expected), "{got:?}, {expected}");

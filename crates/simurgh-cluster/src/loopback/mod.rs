@@ -292,9 +292,9 @@ impl Network {
     /// Forgets what is kept of a subject; numbers go on.
     pub fn purge(&self, subject: &Subject) {
         with(&self.world, |world| {
-            let name = world.names.of(subject.as_str());
+            let (name, now_ns) = (world.names.of(subject.as_str()), world.now_ns);
             if let Some(kept) = world.engine.kept.as_mut() {
-                kept.purge(name, u64::MAX);
+                kept.purge(name, u64::MAX, now_ns);
             }
         });
     }
