@@ -50,6 +50,10 @@ const TICK_NS: u64 = 1 << 26;
 const ENDS: usize = 1024;
 /// Buckets that go back in one tick.
 const NARROWED: usize = 64;
+const SECOND: u64 = 1_000_000_000;
+/// What is expected is heard for so long at least, however soon what has ended is given up: who is
+/// about to come may wait for what the engine has.
+const EXPECTED_NS_MIN: u64 = 5 * SECOND;
 /// How far ends of lingering are spread, in percent each way.
 const JITTER: u64 = 25;
 
@@ -68,7 +72,6 @@ pub struct InterestsConfig {
 impl Default for InterestsConfig {
     /// 4,096; 20 s; 60 s.
     fn default() -> Self {
-        const SECOND: u64 = 1_000_000_000;
         Self { exact_max: 4096, linger_ns: 20 * SECOND, whole_for_ns: 60 * SECOND }
     }
 }
@@ -134,22 +137,23 @@ impl Interests {
         let Some(it) = self.topics.get_mut(at) else { return };
         it.shards.remove(shard);
         if it.shards.is_empty() && it.want[BROADCAST] == Want::Yes {
-            self.want(at, BROADCAST, Want::Lingers, now_ns);
+            self.linger(at, BROADCAST, self.linger_ns, now_ns);
         }
     }
 
-    /// A topic is to be heard for a member who is about to come, and as long as after a last one.
-    /// None comes of it by that alone: no shard has members.
+    /// A topic is to be heard for a member who is about to come, as long as after a last one and
+    /// at least for 5 s. None comes of it by that alone: no shard has members.
     pub fn expect(&mut self, topic: &str, now_ns: u64) {
         let Some(at) = self.find_or_insert(topic) else { return };
+        let linger_ns = self.linger_ns.max(EXPECTED_NS_MIN);
         match self.topics.get(at).map(|it| it.want[BROADCAST]) {
             Some(Want::Yes) => {}
             // Not what is left of the time, but all of it.
             Some(Want::Lingers) => {
                 self.want(at, BROADCAST, Want::Yes, now_ns);
-                self.want(at, BROADCAST, Want::Lingers, now_ns);
+                self.linger(at, BROADCAST, linger_ns, now_ns);
             }
-            _ => self.want(at, BROADCAST, Want::Lingers, now_ns),
+            _ => self.linger(at, BROADCAST, linger_ns, now_ns),
         }
     }
 
@@ -178,7 +182,7 @@ impl Interests {
     pub fn end_presence(&mut self, topic: &str, now_ns: u64) {
         let Some(at) = self.topics.find(topic) else { return };
         if self.topics.get(at).is_some_and(|it| it.want[PRESENCE] == Want::Yes) {
-            self.want(at, PRESENCE, Want::Lingers, now_ns);
+            self.linger(at, PRESENCE, self.linger_ns, now_ns);
         }
     }
 
@@ -278,6 +282,17 @@ impl Interests {
         })
     }
 
+    /// A topic is wanted in a space for about so long.
+    fn linger(&mut self, at: u32, space: usize, linger_ns: u64, now_ns: u64) {
+        let Some(topic) = self.topics.get_mut(at).filter(|it| it.want[space] != Want::Lingers)
+        else {
+            return;
+        };
+        let due = now_ns.saturating_add(self.chance.around(linger_ns, JITTER)).div_ceil(TICK_NS);
+        topic.due[space] = u32::try_from(due).unwrap_or(u32::MAX);
+        self.want(at, space, Want::Lingers, now_ns);
+    }
+
     /// Makes a topic wanted in a space, or not. Only what lingers ends.
     fn want(&mut self, at: u32, space: usize, want: Want, now_ns: u64) {
         let Some(topic) = self.topics.get_mut(at) else { return };
@@ -286,11 +301,6 @@ impl Interests {
             return;
         }
         let due_before = topic.first_due();
-        if want == Want::Lingers {
-            let linger_ns = self.chance.around(self.linger_ns, JITTER);
-            let due = now_ns.saturating_add(linger_ns).div_ceil(TICK_NS);
-            topic.due[space] = u32::try_from(due).unwrap_or(u32::MAX);
-        }
         topic.want[space] = want;
         if (space, want) == (BROADCAST, Want::No) && std::mem::take(&mut topic.is_kept) {
             self.ended.push(topic.name.clone());

@@ -20,6 +20,10 @@ impl Follows {
     ) {
         let Fetched { messages, head, is_all } = fetched;
         self.note(at, messages.last().map_or(0, seq_of).max(head));
+        if messages.is_empty() && head == 0 && !after.from_leader {
+            // It has nothing, and does not say up to where.
+            return self.ask_leader(at);
+        }
         let Some(follow) = self.table.get(at) else { return };
         let wants = self.wants(follow);
         let Some(follow) = self.table.get_mut(at) else { return };
@@ -35,10 +39,6 @@ impl Follows {
             return self.ask_further(at, through > before);
         }
         let mut reach = if is_all { head.max(through) } else { through };
-        if reach == 0 && !after.from_leader {
-            // It has nothing, and does not say up to where.
-            return self.ask_leader(at);
-        }
         if after.from_leader && is_all {
             reach = reach.max(after.known);
         }

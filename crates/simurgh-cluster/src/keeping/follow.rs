@@ -207,7 +207,7 @@ impl Fill {
     /// nothing behind it was removed since.
     pub(super) fn precedes(&self, page: &[Received], head: u64) -> bool {
         let first = page.first().and_then(|it| it.stored).map(|it| it.seq);
-        let is_older = first.is_none() && head > 0 && head < self.through;
+        let is_older = first.is_none() && (1..self.through).contains(&head);
         self.through == 0 || first == Some(self.through) || is_older
     }
 
