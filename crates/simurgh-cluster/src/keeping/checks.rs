@@ -76,7 +76,7 @@ impl Follows {
             return;
         }
         let (end, rate) = (u64::from(self.table.end()), u64::from(self.config.round_rate));
-        let (round_ns, rate) = (self.config.round_ns.max(1), rate.max(1));
+        let (round_ns, rate) = (self.round_ns.max(1), rate.max(1));
         // One topic's turn; of many topics a second's together.
         let each_ns = (round_ns / end.max(1)).max(SECOND / rate);
         let pause_ns = each_ns.max(SLOW_NS);

@@ -76,6 +76,8 @@ pub(super) struct Follows {
     pub(super) slow_at: u32,
     pub(super) slow_left: u32,
     pub(super) slow_ns: u64,
+    /// How long the slow round takes.
+    pub(super) round_ns: u64,
     /// Numbers that the engine has, and when they are missed.
     pub(super) late: VecDeque<(u64, Id, u64)>,
     /// Behind which numbers nothing is too old to be there.
@@ -92,7 +94,6 @@ impl Follows {
             table: Table::new(seed),
             rules: Vec::new(),
             prefix,
-            config,
             serial: 0,
             epoch: None,
             known_epoch: 0,
@@ -112,10 +113,12 @@ impl Follows {
             slow_at: 0,
             slow_left: 0,
             slow_ns: 0,
+            round_ns: config.round_ns,
             late: VecDeque::new(),
             floors: Floors::default(),
             hush: None,
             untold: VecDeque::new(),
+            config,
         }
     }
 
@@ -159,6 +162,7 @@ impl Follows {
         let at = known.unwrap_or_else(|| {
             if self.rules.len() <= usize::from(u16::MAX) {
                 self.rules.push(wants);
+                self.round_ns = self.round_ns.min(round_ns_of(wants));
             }
             self.rules.len() - 1
         });
@@ -255,7 +259,7 @@ impl Follows {
 
     /// Something was lost, and nobody has said so: since all were looked at last.
     pub(super) fn has_lost_unnoticed(&mut self, now_ns: u64) {
-        self.has_lost(now_ns.saturating_sub(2 * self.config.round_ns));
+        self.has_lost(now_ns.saturating_sub(2 * self.round_ns));
     }
 
     /// Of one topic something may be missing.
@@ -362,6 +366,15 @@ impl Follows {
         {
             self.late.push_back((now_ns.saturating_add(LATE_NS), id, seq));
         }
+    }
+}
+
+/// How often a topic is to be looked at: what a copy had not yet when it was asked is to be found
+/// before it is too old.
+fn round_ns_of(wants: Wants) -> u64 {
+    match wants.age_ms {
+        0 => u64::MAX,
+        age_ms => (age_ms.saturating_mul(1_000_000) / 3).max(SECOND),
     }
 }
 

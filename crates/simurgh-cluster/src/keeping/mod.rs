@@ -108,7 +108,8 @@ pub struct KeepsConfig {
     pub queue_count: usize,
     /// The same, in bytes.
     pub queue_bytes: usize,
-    /// How often each topic's last number is asked for, in nanoseconds,
+    /// How often each topic's last number is asked for, in nanoseconds: all of them three times in
+    /// the shortest age of a history, if that is more often,
     pub round_ns: u64,
     /// and of how many in a second at most.
     pub round_rate: u32,
