@@ -54,6 +54,39 @@ pub(super) enum Stand {
     Unknown,
 }
 
+/// Where members stand that were not told where their topic does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Astray {
+    Nobody,
+    /// At a position of nowhere.
+    Nowhere,
+    /// Where they have come to elsewhere, of this epoch; others nowhere.
+    Of(Epoch),
+    /// The same, of several.
+    OfSeveral,
+}
+
+impl Astray {
+    /// One more, who has come to this position.
+    pub(super) fn with(self, said: Option<Position>) -> Self {
+        match (self, said.map(|it| it.epoch)) {
+            (Self::Nobody, None) => Self::Nowhere,
+            (Self::Nobody | Self::Nowhere, Some(epoch)) => Self::Of(epoch),
+            (Self::Of(one), Some(other)) if one != other => Self::OfSeveral,
+            (it, _) => it,
+        }
+    }
+
+    /// Whether some may stand in another epoch than this.
+    pub(super) fn is_of_another(self, than: Epoch) -> bool {
+        match self {
+            Self::Nobody | Self::Nowhere => false,
+            Self::Of(epoch) => epoch != than,
+            Self::OfSeveral => true,
+        }
+    }
+}
+
 /// A topic.
 pub(super) struct Followed {
     pub(super) stand: Stand,
@@ -62,8 +95,8 @@ pub(super) struct Followed {
     followed_ns: Option<u64>,
     /// When a client that joins was last told where it stands.
     pub(super) answered_ns: Option<u64>,
-    /// There may be members who were told a position of nowhere.
-    pub(super) is_astray: bool,
+    /// Where members may stand who were let in before it was known where it stands.
+    pub(super) astray: Astray,
     /// Where it stood when it ended, if there may be members who stand there.
     pub(super) was_at: Option<Position>,
 }
@@ -127,7 +160,7 @@ impl Abroad {
             waiting: VecDeque::new(),
             followed_ns: None,
             answered_ns: None,
-            is_astray: false,
+            astray: Astray::Nobody,
             was_at: None,
         })
     }

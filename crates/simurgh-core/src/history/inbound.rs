@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use simurgh_history::{AT, Epoch, GAP, Place, Position, Reason, encode_gap};
 
-use super::abroad::Stand;
+use super::abroad::{Astray, Stand};
 use super::call::{HistoryMail, KeptAt, KeptFor};
 use super::engine::{FromEngine, KeptItem, behind, nothing_up_to, place};
 use crate::broadcast::Broadcast;
@@ -109,7 +109,8 @@ impl<N: Node> Core<N> {
         }
         let abroad = self.history.as_mut().and_then(|it| it.abroad.as_mut());
         if let Some(followed) = abroad.map(|it| it.open(topic)) {
-            (followed.stand, followed.is_astray, followed.was_at) = (Stand::Live, false, None);
+            (followed.stand, followed.was_at) = (Stand::Live, None);
+            followed.astray = Astray::Nobody;
         }
     }
 
@@ -119,13 +120,14 @@ impl<N: Node> Core<N> {
         let Some(history) = &mut self.history else { return };
         let Some(position) = history.kept.head(topic) else { return };
         let followed = history.abroad.as_mut().map(|it| it.open(topic));
-        let is_astray = followed.is_some_and(|it| it.is_astray);
+        let astray = followed.map_or(Astray::Nobody, |it| it.astray);
         let gap = match before {
             Some(before) if before.epoch != position.epoch => Some(Reason::Epoch),
             Some(_) => Some(Reason::Unavailable),
-            None if is_astray => Some(Reason::Unavailable).filter(|_| !is_quiet),
             // Nobody was told a position.
-            None => return,
+            None if astray == Astray::Nobody => return,
+            None if astray.is_of_another(position.epoch) => Some(Reason::Epoch),
+            None => Some(Reason::Unavailable).filter(|_| !is_quiet),
         };
         self.tell_of_gap(topic, gap, position);
     }

@@ -118,6 +118,7 @@ impl<N: Node> Core<N> {
         let now_ms = self.node.unix_ms(now_ns);
         let Some(history) = &mut self.history else { return };
         let Some(abroad) = &mut history.abroad else { return };
+        let nowhere = abroad.nowhere;
         let followed = abroad.open(&ask.topic);
         followed.answered_ns = Some(now_ns);
         let (missed, own) = match history.kept.head(&ask.topic) {
@@ -136,13 +137,16 @@ impl<N: Node> Core<N> {
                 // From where it stood members go on, if it begins there again. If it did not stand
                 // anywhere, a client goes on from where it has come to: it may go elsewhere before
                 // it begins here, and be given the rest there.
-                followed.is_astray |= followed.was_at.is_none();
-                let was_at = followed.was_at;
-                let through = was_at.unwrap_or(abroad.nowhere);
-                let after = match ask.since {
-                    Since::After(said) if was_at.is_none() => said,
-                    _ => through,
-                };
+                let through = followed.was_at.unwrap_or(nowhere);
+                let mut after = through;
+                if followed.was_at.is_none() {
+                    let said = match ask.since {
+                        Since::After(said) => Some(said),
+                        _ => None,
+                    };
+                    followed.astray = followed.astray.with(said);
+                    after = said.unwrap_or(through);
+                }
                 let gap = Some(Reason::Unavailable);
                 let messages = Vec::new();
                 (Arc::new(Missed { gap, after, through, more: false, count: 0, messages }), 0)

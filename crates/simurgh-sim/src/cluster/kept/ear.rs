@@ -174,7 +174,9 @@ impl Ear {
         }
         if text.contains("\"recovered\":true") {
             account.tally.count("recovered", u64::from(self.at.is_some()));
-            let behind = Position { place: Place { item: u16::MAX, ..at.place }, ..at };
+            // With what stands there; what else has its number may follow.
+            let item = at.place.item.saturating_add(1);
+            let behind = Position { place: Place { item, ..at.place }, ..at };
             let wrong = match self.at {
                 None => None,
                 Some(before) if before.epoch != at.epoch => Some("another epoch".to_owned()),

@@ -170,6 +170,23 @@ fn who_joins_where_nothing_is_known_goes_on_when_the_topic_begins() {
     }
 }
 
+/// Nothing was ever said there, but what was said where they come from is lost.
+#[test]
+fn who_has_come_to_another_epoch_elsewhere_is_told_of_it_when_the_topic_begins_empty() {
+    let other = format!("{}.12", Epoch::from_seed(999));
+    for (since, expected) in
+        [(engine_position(), &["simurgh:at"][..]), (other, &["simurgh:gap epoch"])]
+    {
+        let (mut it, engine) = (Node::playing(talking()), Engine::new());
+        let topic = it.topics()[0].clone();
+        let key = asks(&mut it, Wire::V2, &topic, &self::since(&since));
+        it.passes(Duration::from_millis(2_100));
+        assert_eq!(gist(&it.hears(key))[1], "simurgh:resumed unavailable");
+        it.is_told(&topic, engine.begun(0, &topic, 0));
+        assert_eq!(gist(&it.hears(key)), expected);
+    }
+}
+
 fn engine_position() -> String {
     format!("{}.12", Epoch::from_seed(1_000))
 }
