@@ -98,6 +98,9 @@ impl<N: Node> Core<N> {
         let seen = history.departures.leaves(speaker.id.membership);
         let told = history.replays.told(speaker.id);
         let position = if intercepts { seen } else { told.or(last) };
+        // Who was told that nothing is known was sent nothing.
+        let nowhere = history.abroad.as_ref().map(|it| it.nowhere.epoch);
+        let position = position.filter(|it| Some(it.epoch) != nowhere);
         if let Some(position) = position {
             let (tick, how) = (out.now().tick, Left { intercepts, gap });
             history.departures.note(speaker.conn, &speaker.topic, position, tick, how);

@@ -218,6 +218,26 @@ fn who_leaves_again_before_a_topic_has_begun_has_lost_nothing_by_that() {
     }
 }
 
+/// The same on one connection: nothing was sent on it.
+#[test]
+fn who_joins_again_where_nothing_was_known_goes_on_from_where_it_was() {
+    for topic in [0, 1] {
+        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let topic = it.topics()[topic].clone();
+        (1..=3).for_each(|n| engine.hears(&topic, n, false));
+        let since = since(&engine.position(0).to_string());
+        let key = asks(&mut it, Wire::V2, &topic, &since);
+        it.passes(Duration::from_millis(2_100));
+        assert_eq!(gist(&it.hears(key))[1..], ["simurgh:resumed unavailable"]);
+        it.says(key, &topic, "phx_leave", "{}");
+        it.hears(key);
+        it.is_told(&topic, engine.begun(0, &topic, 0));
+        it.begun.insert(topic.clone());
+        let heard = it.joins_as(&mut engine, key, &topic, &since);
+        assert_eq!(gist(&heard)[1..], ["simurgh:resumed true", "news 2", "news 3"]);
+    }
+}
+
 #[test]
 fn where_nothing_was_said_before_a_topic_begins_nothing_is_missing() {
     for topic in [0, 1] {
