@@ -321,7 +321,8 @@ impl World {
             Why::Replaced => !is_alive,
             // Nobody is gone while the own link is away.
             Why::Silent if state == State::Away => false,
-            Why::Silent if !is_alive => true,
+            // It says nothing behind its good-bye, which may be lost.
+            Why::Silent if !is_alive || says_bye => true,
             Why::Silent => unheard_ns + BEAT_NS + plan.slack_ns() >= plan.down_ns,
         };
         if !is_right {
