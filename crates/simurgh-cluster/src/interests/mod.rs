@@ -53,7 +53,7 @@ const NARROWED: usize = 64;
 const SECOND: u64 = 1_000_000_000;
 /// What is expected is heard for so long at least, however soon what has ended is given up: who is
 /// about to come may wait for what the engine has.
-const EXPECTED_NS_MIN: u64 = 5 * SECOND;
+const EXPECTED_NS_MIN: u64 = 10 * SECOND;
 /// How far ends of lingering are spread, in percent each way.
 const JITTER: u64 = 25;
 
@@ -141,8 +141,8 @@ impl Interests {
         }
     }
 
-    /// A topic is to be heard for a member who is about to come, as long as after a last one and
-    /// at least for 5 s. None comes of it by that alone: no shard has members.
+    /// A topic is to be heard for a member who is about to come, as long as after a last one, or
+    /// for 10 s if that is longer. None comes of it by that alone: no shard has members.
     pub fn expect(&mut self, topic: &str, now_ns: u64) {
         let Some(at) = self.find_or_insert(topic) else { return };
         let linger_ns = self.linger_ns.max(EXPECTED_NS_MIN);

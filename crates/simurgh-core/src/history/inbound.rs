@@ -67,15 +67,20 @@ impl<N: Node> Core<N> {
 
     /// A topic begins, or begins anew.
     fn begins(&mut self, out: &impl Sockets, topic: &str, begun: Begun) {
-        let Begun { epoch, floor, purged, head, messages } = begun;
+        let Begun { epoch, floor, purged, head, mut messages } = begun;
         let now_ms = self.node.unix_ms(out.now().ns);
         let Some(history) = &mut self.history else { return };
         let Some(abroad) = &history.abroad else { return };
-        let (epoch, floor) = (Epoch::from_seed(epoch), behind(floor));
+        let (epoch, mut floor) = (Epoch::from_seed(epoch), behind(floor));
         let head_before = history.kept.head(topic);
         let was_at = abroad.topics.get(topic).and_then(|it| it.was_at);
         let before = head_before.or(was_at);
         let same = before.filter(|it| it.epoch == epoch);
+        // A copy has answered that does not have yet what was here before.
+        if let Some(before) = same.filter(|it| it.place.seq > head) {
+            floor = before.place;
+            messages.clear();
+        }
         let goes_on = same.is_some_and(|it| it.place >= floor);
         // Of another life of the topic members are told that it is one, and then what is new. What
         // this node has just said is new, though it is among what there was.

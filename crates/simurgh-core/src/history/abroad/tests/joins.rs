@@ -393,6 +393,30 @@ fn who_was_let_in_as_the_topic_ended_misses_nothing_or_is_told() {
     }
 }
 
+/// The copy that is asked when the topic begins again may lag behind.
+#[test]
+fn what_was_here_as_a_topic_ended_is_not_heard_again_and_not_passed_over() {
+    for topic in [0, 1] {
+        let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
+        let topic = it.topics()[topic].clone();
+        let (key, joined) = it.joins(&mut engine, &topic, OPTED_IN);
+        let first = position_of(&joined[1]);
+        it.hears_of(&mut engine, &topic, 1);
+        let older = [engine.begun(0, &topic, 0), engine.begun(0, &topic, 0)];
+        it.hears_of(&mut engine, &topic, 2);
+        it.is_told(&topic, FromEngine::Ended);
+        for older in older {
+            it.is_told(&topic, older);
+        }
+        // The rest comes when it is looked after.
+        it.is_told(&topic, engine.told(0, 1));
+        it.hears_of(&mut engine, &topic, 3);
+        assert_eq!(gist(&it.hears(key)), ["news 1", "news 2", "news 3"]);
+        let (_, heard) = it.joins(&mut engine, &topic, &since(&first));
+        assert_eq!(gist(&heard)[1..], ["simurgh:resumed expired", "news 3"]);
+    }
+}
+
 #[test]
 fn a_long_replay_comes_part_by_part_and_ends_where_the_log_goes_on() {
     let mut config = Config::default();
