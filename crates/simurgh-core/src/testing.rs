@@ -55,7 +55,7 @@ impl Cluster for TestCluster {
                 format!("{} {} {json}", it.topic(), it.event())
             }
             ToCluster::Presence(topic, what) => format!("presences of {topic}: {what:?}"),
-            what @ (ToCluster::Store(_) | ToCluster::Follow(..) | ToCluster::Forget(..)) => {
+            what => {
                 return self.asked.lock().unwrap().push(what);
             }
         });

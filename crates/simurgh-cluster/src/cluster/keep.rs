@@ -32,6 +32,14 @@ impl<A: Adapter> Cluster<A> {
         self.tell_kept(local);
     }
 
+    /// What the engine has of a topic that is followed is asked of those who certainly have all: a
+    /// copy that lags behind may have been asked when it began.
+    pub fn look_at(&mut self, topic: &str) {
+        if let Some(keeping) = &mut self.keeping {
+            keeping.look_at(topic);
+        }
+    }
+
     /// Has the engine keep a broadcast of this node, for all nodes that follow the topic, this one
     /// included. [`Local::stored`] hears what has become of it, always.
     pub fn store(&mut self, topic: &str, store: Store<'_>, time: Time, local: &mut impl Local) {

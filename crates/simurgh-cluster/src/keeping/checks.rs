@@ -181,6 +181,16 @@ impl Follows {
         }
     }
 
+    /// The same of a topic, of the leader.
+    pub(super) fn confirm_at_leader(&mut self, topic: &str) {
+        let Some(at) = self.table.find(topic) else { return };
+        self.renew(at);
+        if self.table.get(at).is_some_and(|it| it.stage != Stage::Waiting) {
+            self.job(at, |job| (job.is_confirm, job.from_leader) = (true, true));
+            self.ask(at);
+        }
+    }
+
     /// Fetches what there is behind the last number that is known, and that one.
     fn confirm(&mut self, at: u32) {
         self.job(at, |job| job.is_confirm = true);

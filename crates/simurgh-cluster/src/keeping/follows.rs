@@ -82,6 +82,8 @@ pub(super) struct Follows {
     pub(super) late: VecDeque<(u64, Id, u64)>,
     /// Behind which numbers nothing is too old to be there.
     pub(super) floors: Floors,
+    /// When it was last known what time it is.
+    here_ns: u64,
     /// How far all were told that there is no link.
     hush: Option<u32>,
     /// Which began without one.
@@ -116,6 +118,7 @@ impl Follows {
             round_ns: config.round_ns,
             late: VecDeque::new(),
             floors: Floors::default(),
+            here_ns: 0,
             hush: None,
             untold: VecDeque::new(),
             config,
@@ -222,7 +225,8 @@ impl Follows {
     // The link.
 
     /// There is a link to an engine that keeps this.
-    pub(super) fn up(&mut self, epoch: u64) {
+    pub(super) fn up(&mut self, epoch: u64, now_ns: u64) {
+        self.is_here(now_ns);
         if self.era == 0 || self.known_epoch != epoch {
             self.era = self.era.wrapping_add(1).max(1);
             self.highest = [0; STREAMS];
@@ -237,6 +241,7 @@ impl Follows {
 
     /// There is no link, or to an engine that keeps nothing.
     pub(super) fn down(&mut self, now_ns: u64) {
+        self.is_here(now_ns);
         self.epoch = None;
         self.hush = Some(0);
         self.sweep = None;
@@ -249,6 +254,18 @@ impl Follows {
         self.sweep = Some(0);
         self.urgent.clear();
         self.urgent_ns = 0;
+    }
+
+    /// It is this time. If nobody was here for as long as all are looked at in, what was lost
+    /// meanwhile was not missed, and what was lost before that is older now.
+    pub(super) fn is_here(&mut self, now_ns: u64) {
+        let before_ns = std::mem::replace(&mut self.here_ns, now_ns);
+        if before_ns > 0 && now_ns.saturating_sub(before_ns) >= self.round_ns {
+            self.has_lost_unnoticed(before_ns);
+            if self.epoch.is_some() {
+                self.look_at_all();
+            }
+        }
     }
 
     /// Something may be missing since then.

@@ -55,7 +55,9 @@ impl Follows {
         // Who answered had everything up to there: what is not here is nowhere any more.
         let is_lost = count == 0 && may_miss;
         let through = if is_lost { needed.max(reach) } else { needed };
-        if !self.gap_before_queue(at, through, ears) && is_lost {
+        let is_told = self.gap_before_queue(at, through, ears);
+        // Nobody knows how far it goes: what comes next is judged by that.
+        if is_lost && (!is_told || reach == 0) {
             self.suspect(at);
         }
         self.go_on(at, after, ears);

@@ -253,7 +253,7 @@ impl Keeping {
         if self.follows.era > 0 && self.follows.known_epoch != epoch {
             self.notices.push_back(KeepNotice::Remade);
         }
-        self.follows.up(epoch);
+        self.follows.up(epoch, now_ns);
     }
 
     pub(crate) fn down(&mut self, now_ns: u64) {
@@ -267,6 +267,11 @@ impl Keeping {
 
     pub(crate) fn is_followed(&self, topic: &str) -> bool {
         self.follows.table.find(topic).is_some()
+    }
+
+    /// What there is of a topic is to be asked of those who certainly have all.
+    pub(crate) fn look_at(&mut self, topic: &str) {
+        self.follows.confirm_at_leader(topic);
     }
 
     /// Something of these topics may be lost; some of them are not followed.
@@ -389,6 +394,7 @@ impl Keeping {
 
     /// Does what is due, and some of what has to be told.
     pub(crate) fn tick(&mut self, time: Time, told: &mut impl Told) {
+        self.follows.is_here(time.ns);
         self.stores.expire(time.ns, (&mut self.sent, &mut self.counts), told);
         self.sent.expire(time.ns);
         self.follows.end_pauses(time.ns);

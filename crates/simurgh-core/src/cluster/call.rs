@@ -41,6 +41,9 @@ pub enum ToCluster {
     ///
     /// [`Node::post_kept`]: crate::Node::post_kept
     Follow(Box<str>, Wants),
+    /// Somebody has come further in a topic elsewhere than it has here: it is to be asked of those
+    /// who certainly have all.
+    LookAt(Box<str>),
     /// All that is kept of a topic is to be forgotten. It is answered as a store, by this number.
     Forget(Box<str>, u64),
 }

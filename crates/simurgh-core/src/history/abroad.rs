@@ -21,6 +21,8 @@ const WAITING_MAX: usize = 1 << 16;
 const AHEAD_MAX: usize = 1 << 10;
 /// A topic that is asked about is said to be wanted again after so long.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(5);
+/// Where somebody has come further the cluster is told so again after so long.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// All of them.
 pub(crate) struct Abroad {
@@ -93,6 +95,8 @@ pub(super) struct Followed {
     waiting: VecDeque<Waiting>,
     /// When the cluster was last told that it is wanted.
     followed_ns: Option<u64>,
+    /// When it was last told that somebody has come further.
+    looked_ns: Option<u64>,
     /// When a client that joins was last told where it stands.
     pub(super) answered_ns: Option<u64>,
     /// Where members may stand who were let in before it was known where it stands.
@@ -104,8 +108,6 @@ pub(super) struct Followed {
 /// Somebody who waits for a topic.
 struct Waiting {
     until_ns: u64,
-    /// Until it is here up to this place; none: until it is known.
-    ahead: Option<Place>,
     what: Wanted,
 }
 
@@ -130,8 +132,8 @@ impl Wanted {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     Known,
-    /// When the topic is here up to this place.
-    Ahead(Place),
+    /// When the topic is here up to there.
+    Ahead,
     /// When it is known.
     Unknown,
 }
@@ -159,6 +161,7 @@ impl Abroad {
             stand: Stand::Asked,
             waiting: VecDeque::new(),
             followed_ns: None,
+            looked_ns: None,
             answered_ns: None,
             astray: Astray::Nobody,
             was_at: None,
@@ -167,13 +170,12 @@ impl Abroad {
 
     /// Whether it is time to say that a topic is wanted.
     pub(super) fn is_to_follow(&mut self, topic: &str, now_ns: u64) -> bool {
-        let again_ns = FOLLOW_AGAIN.as_nanos() as u64;
-        let followed = self.open(topic);
-        let is_due = followed.followed_ns.is_none_or(|it| now_ns.saturating_sub(it) >= again_ns);
-        if is_due {
-            followed.followed_ns = Some(now_ns);
-        }
-        is_due
+        is_due(&mut self.open(topic).followed_ns, FOLLOW_AGAIN, now_ns)
+    }
+
+    /// Whether it is time to say that somebody has come further than a topic has here.
+    pub(super) fn is_to_look_at(&mut self, topic: &str, now_ns: u64) -> bool {
+        is_due(&mut self.open(topic).looked_ns, LOOK_AGAIN, now_ns)
     }
 
     /// Whether what is asked of a topic can be answered, which is here up to its head if it has
@@ -184,11 +186,7 @@ impl Abroad {
         match (stand, since) {
             // What is not known is behind the head, and comes in order.
             (Stand::Live | Stand::Unknown, Since::Now) => Standing::Known,
-            (Stand::Live, Since::After(it))
-                if it.epoch == head.epoch && it.place > head.place && !is_of_nothing(it.place) =>
-            {
-                Standing::Ahead(it.place)
-            }
+            (Stand::Live, _) if is_ahead(since, head) => Standing::Ahead,
             (Stand::Live, _) => Standing::Known,
             _ => Standing::Unknown,
         }
@@ -201,17 +199,17 @@ impl Abroad {
     pub(super) fn wait(
         &mut self,
         topic: &str,
-        ahead: Option<Place>,
+        is_ahead: bool,
         what: Wanted,
         now_ns: u64,
     ) -> Result<(), Wanted> {
         let until_ns = now_ns.saturating_add(WAIT.as_nanos() as u64);
         let is_full = self.waiting >= WAITING_MAX;
         let followed = self.open(topic);
-        if is_full || (ahead.is_some() && followed.waiting.len() >= AHEAD_MAX) {
+        if is_full || (is_ahead && followed.waiting.len() >= AHEAD_MAX) {
             return Err(what);
         }
-        followed.waiting.push_back(Waiting { until_ns, ahead, what });
+        followed.waiting.push_back(Waiting { until_ns, what });
         self.waiting += 1;
         if let Some((name, _)) = self.topics.get_key_value(topic) {
             self.due.push_back((until_ns, Due::Topic(Rc::clone(name))));
@@ -225,18 +223,20 @@ impl Abroad {
         self.due.push_back((until_ns, Due::Store(number, at)));
     }
 
-    /// Takes out those of a topic that can be answered, up to a number; and whether there are more.
+    /// Takes out those of a topic that can be answered, up to a number; and whether there are more,
+    /// and whether some have come further than it has here.
     pub(super) fn take_ready(
         &mut self,
         topic: &str,
         head: Option<Position>,
         count: usize,
-    ) -> (Vec<Wanted>, bool) {
-        let Some(followed) = self.topics.get_mut(topic) else { return (Vec::new(), false) };
-        let (Some(head), Stand::Live) = (head, followed.stand) else { return (Vec::new(), false) };
-        let is_ready = |it: &Waiting| it.ahead.is_none_or(|place| place <= head.place);
+    ) -> (Vec<Wanted>, bool, bool) {
+        let Some(followed) = self.topics.get_mut(topic) else { return Default::default() };
+        let (Some(head), Stand::Live) = (head, followed.stand) else { return Default::default() };
+        let is_ready = |it: &Waiting| !is_ahead(it.what.starts_behind(), head);
+        let has_ahead = !followed.waiting.iter().all(is_ready);
         if !followed.waiting.iter().any(is_ready) {
-            return (Vec::new(), false);
+            return (Vec::new(), false, has_ahead);
         }
         let (mut ready, mut rest, mut has_more) = (Vec::new(), VecDeque::new(), false);
         for it in std::mem::take(&mut followed.waiting) {
@@ -250,7 +250,7 @@ impl Abroad {
         }
         followed.waiting = rest;
         self.waiting = self.waiting.saturating_sub(ready.len());
-        (ready, has_more)
+        (ready, has_more, has_ahead)
     }
 
     /// Takes out those of a topic whose time is over, up to a number.
@@ -299,6 +299,22 @@ impl Abroad {
         followed.was_at = head.or(followed.was_at).filter(|_| may_have_members);
         true
     }
+}
+
+/// Whether a client has come further than a topic has here, which is known up to its head.
+fn is_ahead(since: Since, head: Position) -> bool {
+    let Since::After(it) = since else { return false };
+    it.epoch == head.epoch && it.place > head.place && !is_of_nothing(it.place)
+}
+
+/// Whether something was not done for so long, which is done now.
+fn is_due(done_ns: &mut Option<u64>, again: Duration, now_ns: u64) -> bool {
+    let again_ns = again.as_nanos() as u64;
+    let is_due = done_ns.is_none_or(|it| now_ns.saturating_sub(it) >= again_ns);
+    if is_due {
+        *done_ns = Some(now_ns);
+    }
+    is_due
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use simurgh_reactor::Next;
 use super::abroad::{Due, Stand, Standing, Wanted};
 use super::call::{Ask, AskedBy, HistoryMail, HistoryPage, Missed, PageAnswer, Range};
 use super::engine::{NotKept, is_of_nothing};
+use crate::cluster::call::ToCluster;
 use crate::core::Core;
 use crate::mail::Mail;
 use crate::node::Node;
@@ -49,13 +50,26 @@ impl<N: Node> Core<N> {
         let Some(history) = &mut self.history else { return };
         let Some(abroad) = &mut history.abroad else { return };
         let head = history.kept.head(topic);
-        let ahead = match abroad.standing(topic, what.starts_behind(), head) {
+        let is_ahead = match abroad.standing(topic, what.starts_behind(), head) {
             Standing::Known => return self.answer_wanted(out, topic, what, false),
-            Standing::Ahead(place) => Some(place),
-            Standing::Unknown => None,
+            Standing::Ahead => true,
+            Standing::Unknown => false,
         };
-        if let Err(what) = abroad.wait(topic, ahead, what, out.now().ns) {
-            self.answer_wanted(out, topic, what, ahead.is_none());
+        if let Err(what) = abroad.wait(topic, is_ahead, what, out.now().ns) {
+            return self.answer_wanted(out, topic, what, !is_ahead);
+        }
+        if is_ahead {
+            self.look_at(topic, out.now().ns);
+        }
+    }
+
+    /// Somebody has come further elsewhere: a copy may have been asked that lags behind.
+    fn look_at(&mut self, topic: &str, now_ns: u64) {
+        let abroad = self.history.as_mut().and_then(|it| it.abroad.as_mut());
+        if abroad.is_some_and(|it| it.is_to_look_at(topic, now_ns))
+            && let Some(cluster) = self.node.cluster()
+        {
+            cluster.tell(ToCluster::LookAt(topic.into()));
         }
     }
 
@@ -64,9 +78,12 @@ impl<N: Node> Core<N> {
         let Some(history) = &mut self.history else { return };
         let head = history.kept.head(topic);
         let Some(abroad) = &mut history.abroad else { return };
-        let (ready, has_more) = abroad.take_ready(topic, head, ANSWERS_MAX);
+        let (ready, has_more, has_ahead) = abroad.take_ready(topic, head, ANSWERS_MAX);
         if has_more {
             abroad.ready.push_back(Rc::from(topic));
+        }
+        if has_ahead {
+            self.look_at(topic, out.now().ns);
         }
         for what in ready {
             self.answer_wanted(out, topic, what, false);

@@ -352,6 +352,7 @@ impl Machine {
             ToCluster::Follow(topic, wanted) => {
                 self.node.follow(&topic, wants(wanted), time, &mut self.reached);
             }
+            ToCluster::LookAt(topic) => self.node.look_at(&topic),
             ToCluster::Forget(topic, number) => {
                 self.node.forget(&topic, number, time, &mut self.reached);
             }

@@ -231,6 +231,7 @@ impl Thread {
             ToCluster::Follow(topic, wanted) => {
                 self.node.follow(&topic, wants(wanted), time, &mut self.shard);
             }
+            ToCluster::LookAt(topic) => self.node.look_at(&topic),
             ToCluster::Forget(topic, number) => {
                 self.node.forget(&topic, number, time, &mut self.shard);
             }

@@ -188,6 +188,7 @@ struct Node {
     /// Stores that the engine has not seen yet.
     stores: VecDeque<StoreAsked>,
     follows: Vec<String>,
+    looked_at: Vec<String>,
     forgets: Vec<(String, u64)>,
 }
 
@@ -214,6 +215,7 @@ impl Node {
             begun: BTreeSet::new(),
             stores: VecDeque::new(),
             follows: Vec::new(),
+            looked_at: Vec::new(),
             forgets: Vec::new(),
         }
     }
@@ -224,6 +226,7 @@ impl Node {
             match asked {
                 ToCluster::Store(store) => self.stores.push_back(*store),
                 ToCluster::Follow(topic, _) => self.follows.push(topic.into()),
+                ToCluster::LookAt(topic) => self.looked_at.push(topic.into()),
                 ToCluster::Forget(topic, number) => self.forgets.push((topic.into(), number)),
                 other => panic!("{other:?}"),
             }
