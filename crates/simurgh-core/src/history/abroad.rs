@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use simurgh_history::{Epoch, Place, Position, Since};
+use simurgh_history::{Epoch, Place, Position, Reason, Since};
 
 use super::call::{Ask, KeptAt, PageAnswer, Range};
 use super::engine::is_of_nothing;
@@ -79,12 +79,14 @@ impl Astray {
         }
     }
 
-    /// Whether some may stand in another epoch than this.
-    pub(super) fn is_of_another(self, than: Epoch) -> bool {
+    /// What they have to be told of a topic that begins in this epoch; `is_quiet`: nothing was ever
+    /// said in it.
+    pub(super) fn gap(self, epoch: Epoch, is_quiet: bool) -> Option<Reason> {
         match self {
-            Self::Nobody | Self::Nowhere => false,
-            Self::Of(epoch) => epoch != than,
-            Self::OfSeveral => true,
+            Self::Of(it) if it != epoch => Some(Reason::Epoch),
+            Self::OfSeveral => Some(Reason::Unavailable),
+            Self::Nobody | Self::Nowhere | Self::Of(_) if is_quiet => None,
+            Self::Nobody | Self::Nowhere | Self::Of(_) => Some(Reason::Unavailable),
         }
     }
 }

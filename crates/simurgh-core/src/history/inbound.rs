@@ -131,8 +131,7 @@ impl<N: Node> Core<N> {
             Some(_) => Some(Reason::Unavailable),
             // Nobody was told a position.
             None if astray == Astray::Nobody => return,
-            None if astray.is_of_another(position.epoch) => Some(Reason::Epoch),
-            None => Some(Reason::Unavailable).filter(|_| !is_quiet),
+            None => astray.gap(position.epoch, is_quiet),
         };
         self.tell_of_gap(topic, gap, position);
     }
