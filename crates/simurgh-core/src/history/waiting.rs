@@ -4,10 +4,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use simurgh_history::{Reason, Since};
+use simurgh_history::{Position, Reason, Since};
 use simurgh_reactor::Next;
 
-use super::abroad::{Due, Stand, Standing, Wanted};
+use super::abroad::{Due, Stand, Standing, Wanted, is_ahead};
 use super::call::{Ask, AskedBy, HistoryMail, HistoryPage, Missed, PageAnswer, Range};
 use super::engine::{NotKept, is_of_nothing};
 use crate::cluster::call::ToCluster;
@@ -18,6 +18,16 @@ use crate::sockets::Sockets;
 
 /// Answers to those who have waited, in one turn.
 const ANSWERS_MAX: usize = 1 << 12;
+
+/// Where somebody stands who says to have come to a position: elsewhere the topic was known to have
+/// nothing up to there, or what there is here `is_late`.
+fn no_further(said: Position, head: Position, is_late: bool) -> Position {
+    let is_further = said.epoch == head.epoch && said.place > head.place;
+    match is_further && (is_late || is_of_nothing(said.place)) {
+        true => head,
+        false => said,
+    }
+}
 
 impl<N: Node> Core<N> {
     /// Answers what a client has missed, or does when that is known.
@@ -118,12 +128,7 @@ impl<N: Node> Core<N> {
             return Some(HistoryPage { gap, first, position, messages });
         };
         let mut range = *range;
-        // Elsewhere it was known to have nothing up to there.
-        range.since =
-            range.since.map(|it| match it.epoch == head.epoch && is_of_nothing(it.place) {
-                true if it.place > head.place => head,
-                _ => it,
-            });
+        range.since = range.since.map(|it| no_further(it, head, is_away));
         let page = history.kept.read(topic, &range, now_ms);
         Some(HistoryPage { gap: page.gap.or(away), ..page })
     }
@@ -140,13 +145,10 @@ impl<N: Node> Core<N> {
         followed.answered_ns = Some(now_ns);
         let (missed, own) = match history.kept.head(&ask.topic) {
             Some(head) => {
-                if let Since::After(it) = ask.since
-                    && it.epoch == head.epoch
-                    && it.place > head.place
-                    && is_of_nothing(it.place)
-                {
-                    ask.since = Since::After(head);
-                }
+                ask.since = match ask.since {
+                    Since::After(it) => Since::After(no_further(it, head, is_away)),
+                    since => since,
+                };
                 ask.is_away = is_away;
                 history.kept.missed(&ask, &self.node.config().history, now_ms)
             }
@@ -219,9 +221,11 @@ impl<N: Node> Core<N> {
         match due {
             Due::Topic(topic) => {
                 let is_known = abroad.topics.get(&topic).is_some_and(|it| it.stand == Stand::Live);
+                let head = history.kept.head(&topic).filter(|_| is_known);
                 let overdue = abroad.take_overdue(&topic, 1, now_ns);
                 for what in overdue {
-                    self.answer_wanted(out, &topic, what, !is_known);
+                    let is_away = head.is_none_or(|head| is_ahead(what.starts_behind(), head));
+                    self.answer_wanted(out, &topic, what, is_away);
                 }
             }
             Due::Store(number, at) => {

@@ -71,6 +71,10 @@ impl Client {
         self.line = None;
         self.channels.iter_mut().for_each(|it| *it = None);
         self.ears.iter_mut().for_each(Ear::disconnected);
+        if !self.opts_in {
+            // Who does not say where it stands may hear again what another node hears late.
+            self.ears.iter_mut().for_each(|it| it.at = None);
+        }
     }
 
     /// What it says of what it has heard as it joins.
