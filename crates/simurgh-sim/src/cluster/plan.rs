@@ -101,6 +101,11 @@ impl Plan {
         // Clocks step within a stage's margin, so that ages are those of the engine.
         let has_faults = plan.faults.iter().any(|it| *it) || plan.network.loss_per_million > 0;
         plan.kept = Some(KeptPlan::of(seed, &mut plan.network, has_faults));
+        // A topic is followed for longer than a copy lags behind, as by default: what somebody has
+        // heard who says nothing of it, no copy brings again.
+        if *plan.network.lag_ns.end() > 0 {
+            plan.linger_ns = 5 * SECOND;
+        }
         plan
     }
 

@@ -116,7 +116,8 @@ impl Ear {
             }
             return;
         }
-        if before.place >= at.place {
+        // It may be told where it stands, and that it stood there.
+        if before.place > at.place || (before.place == at.place && id.is_some()) {
             let text = format!("client {who} hears {id:?} at {at} behind {before}");
             return account.fail("twice", text);
         }
@@ -182,6 +183,10 @@ impl Ear {
             let wrong = match self.at {
                 None => None,
                 Some(before) if before.epoch != at.epoch => Some("another epoch".to_owned()),
+                // Where it came from nothing was known up to there, which is less to have heard.
+                Some(before) if before.place.item == Place::ITEM_MAX && before.place > at.place => {
+                    None
+                }
                 Some(before) if before.place > at.place => Some("back".to_owned()),
                 // What stands there it has heard, or dropped.
                 Some(before) if before.place == at.place => None,
