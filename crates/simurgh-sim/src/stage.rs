@@ -44,6 +44,11 @@ pub(crate) enum Fault {
     /// An envelope of another node is lost without a word, or comes behind the next.
     LoseEnvelope,
     SwapEnvelopes,
+    /// What an engine has kept does not come to its home, or not that something is missing; or
+    /// what it has not kept is said to be.
+    LoseKept,
+    HideGap,
+    Promise,
     /// Linked work is not told its end.
     Unlink,
     /// A server that starts again has forgotten what it kept; or believes whatever is proved to it.

@@ -22,7 +22,7 @@ use super::plan::SECOND;
 use super::watched::Watched;
 use super::world::Shared;
 use crate::payload;
-use crate::stage::locked;
+use crate::stage::{Fault, locked};
 
 /// As in `simurgh::cluster::door`.
 const AROUND_BYTES: usize = 256;
@@ -162,6 +162,15 @@ impl Local for Reached {
         let (start, mut account) = (self.start, self.node.shared.account());
         account.note(|| format!("start {start} is told of {topic}: {what:?}"));
         drop(account);
+        let stage = &self.node.shared.stage;
+        let is_lost = match what {
+            Kept::Next(_) => stage.is_faulty(Fault::LoseKept),
+            Kept::Gap { .. } => stage.is_faulty(Fault::HideGap),
+            _ => false,
+        };
+        if is_lost {
+            return;
+        }
         self.node.post_kept(topic, from_engine(topic, what));
     }
 
@@ -170,6 +179,9 @@ impl Local for Reached {
         account.note(|| format!("start {start} is told of {topic}, {number}: {outcome:?}"));
         drop(account);
         let outcome = match outcome {
+            Err(_) if self.node.shared.stage.is_faulty(Fault::Promise) => {
+                Ok(simurgh_core::StoredAt { epoch: 1, seq: 1, index: 0, is_duplicate: false })
+            }
             Ok(StoredAt { epoch, seq, index, is_duplicate }) => {
                 Ok(simurgh_core::StoredAt { epoch, seq, index, is_duplicate })
             }
