@@ -1,7 +1,7 @@
 //! `cargo xtask sim`: the simulator of whole servers, built for release; all arguments are passed
 //! on. As a step of the tests: seeds that once found something, fixed ones, and fresh ones for two
-//! minutes; half a minute of that is for worlds whose topics are kept, and half a minute for those
-//! of several nodes.
+//! minutes, half a minute for each: worlds of one node, of topics that are kept, of several nodes,
+//! and of both.
 
 use std::process::ExitCode;
 
@@ -16,6 +16,8 @@ const SEEDS: &str = "crates/simurgh-sim/seeds.txt";
 const HISTORIES: &str = "crates/simurgh-sim/histories.txt";
 /// And those of worlds of several nodes.
 const CLUSTERS: &str = "crates/simurgh-sim/clusters.txt";
+/// And those of both.
+const KEPT: &str = "crates/simurgh-sim/cluster-histories.txt";
 /// Whoever runs it by hand may do so over night.
 const MINUTES_MAX: u64 = 24 * 60;
 
@@ -26,7 +28,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
 
 /// A step of the tests, which fails by the first seed that does.
 pub(crate) fn try_out() -> Outcome {
-    let runs: [&[&str]; 9] = [
+    let runs: [&[&str]; 12] = [
         &["--list", SEEDS],
         &["--seeds", "0..2000", "--steps", "2000"],
         &["--history", "--list", HISTORIES],
@@ -35,7 +37,10 @@ pub(crate) fn try_out() -> Outcome {
         &["--cluster", "--list", CLUSTERS],
         &["--cluster", "--seeds", "0..2000", "--steps", "1000"],
         &["--cluster", "--minutes", "0.5", "--steps", "1000"],
-        &["--minutes", "1", "--steps", "2000", "--jobs", "2"],
+        &["--cluster", "--history", "--list", KEPT],
+        &["--cluster", "--history", "--seeds", "0..1000", "--steps", "400"],
+        &["--cluster", "--history", "--minutes", "0.5", "--steps", "400"],
+        &["--minutes", "0.5", "--steps", "2000", "--jobs", "2"],
     ];
     let mut passed = 0;
     for arguments in runs {

@@ -18,6 +18,8 @@ pub(crate) struct Ear {
     next: Option<Position>,
     /// What has arrived on this connection while it had left.
     dropped: Vec<Place>,
+    /// A gap up to there was among that.
+    dropped_gap: Option<Place>,
 }
 
 /// Whose ear it is, and about what.
@@ -46,7 +48,7 @@ impl Ear {
     /// Its connection is gone.
     pub(crate) fn disconnected(&mut self) {
         (self.next, self.is_resumed) = (None, false);
-        self.dropped.clear();
+        self.forgets_dropped();
     }
 
     /// Something has come that is no reply, and not about presences; `is_dropped`: its channel is
@@ -68,6 +70,7 @@ impl Ear {
             return account.fail("place", format!("client {who} hears {event} without a place"));
         };
         if is_dropped {
+            self.dropped_gap = self.dropped_gap.max((event == "simurgh:gap").then_some(at.place));
             return self.dropped.push(at.place);
         }
         match event {
@@ -87,7 +90,9 @@ impl Ear {
         let entries = account.kept.of(to.epoch, whose.topic)?;
         let is_between = |it: &&Entry| it.place > at.place && it.place < to.place;
         let is_missed = |it: &&Entry| {
-            is_between(it) && whose.must(account, it) && !self.dropped.contains(&it.place)
+            let is_dropped = self.dropped.contains(&it.place)
+                || self.dropped_gap.is_some_and(|gap| it.place <= gap);
+            is_between(it) && whose.must(account, it) && !is_dropped
         };
         entries.iter().find(is_missed).copied()
     }
@@ -188,6 +193,9 @@ impl Ear {
                     None
                 }
                 Some(before) if before.place > at.place => Some("back".to_owned()),
+                Some(before) if self.dropped_gap.is_some_and(|gap| gap > before.place) => {
+                    Some("it has dropped a gap".to_owned())
+                }
                 // What stands there it has heard, or dropped.
                 Some(before) if before.place == at.place => None,
                 Some(_) => self.missed(account, whose, behind).map(|it| format!("{it:?}")),
@@ -200,7 +208,12 @@ impl Ear {
             self.misses(account, whose, at, reason(payload).as_deref());
         }
         (self.at, self.is_resumed) = (Some(at), true);
+        self.forgets_dropped();
+    }
+
+    fn forgets_dropped(&mut self) {
         self.dropped.clear();
+        self.dropped_gap = None;
     }
 
     /// Everything was told.
