@@ -1,7 +1,7 @@
 //! What the handlers of a client have heard of a kept topic, over all its connections.
 
 use simurgh_core::GapReason;
-use simurgh_history::{Place, Position};
+use simurgh_history::{Epoch, Place, Position};
 use simurgh_proto::message::Payload;
 
 use super::super::account::Account;
@@ -19,7 +19,7 @@ pub(crate) struct Ear {
     /// What has arrived on this connection while it had left.
     dropped: Vec<Place>,
     /// A gap up to there was among that.
-    dropped_gap: Option<Place>,
+    dropped_gap: Option<Position>,
 }
 
 /// Whose ear it is, and about what.
@@ -70,7 +70,9 @@ impl Ear {
             return account.fail("place", format!("client {who} hears {event} without a place"));
         };
         if is_dropped {
-            self.dropped_gap = self.dropped_gap.max((event == "simurgh:gap").then_some(at.place));
+            if event == "simurgh:gap" {
+                self.dropped_gap = Some(at);
+            }
             return self.dropped.push(at.place);
         }
         match event {
@@ -91,7 +93,7 @@ impl Ear {
         let is_between = |it: &&Entry| it.place > at.place && it.place < to.place;
         let is_missed = |it: &&Entry| {
             let is_dropped = self.dropped.contains(&it.place)
-                || self.dropped_gap.is_some_and(|gap| it.place <= gap);
+                || self.has_dropped_gap(to.epoch).is_some_and(|gap| it.place <= gap);
             is_between(it) && whose.must(account, it) && !is_dropped
         };
         entries.iter().find(is_missed).copied()
@@ -115,7 +117,7 @@ impl Ear {
         let Some(before) = self.at.replace(at) else { return };
         let is_known = account.kept.of(before.epoch, whose.topic).is_some();
         if before.epoch != at.epoch {
-            if is_known {
+            if is_known && self.has_dropped_gap(at.epoch).is_none() {
                 let text = format!("client {who} hears {id:?} at {at} behind {before}");
                 account.fail("epoch", text);
             }
@@ -193,7 +195,7 @@ impl Ear {
                     None
                 }
                 Some(before) if before.place > at.place => Some("back".to_owned()),
-                Some(before) if self.dropped_gap.is_some_and(|gap| gap > before.place) => {
+                Some(before) if self.has_dropped_gap(at.epoch) > Some(before.place) => {
                     Some("it has dropped a gap".to_owned())
                 }
                 // What stands there it has heard, or dropped.
@@ -209,6 +211,11 @@ impl Ear {
         }
         (self.at, self.is_resumed) = (Some(at), true);
         self.forgets_dropped();
+    }
+
+    /// Up to where it was told that something of an epoch is missing, which it has dropped.
+    fn has_dropped_gap(&self, epoch: Epoch) -> Option<Place> {
+        self.dropped_gap.filter(|it| it.epoch == epoch).map(|it| it.place)
     }
 
     fn forgets_dropped(&mut self) {
