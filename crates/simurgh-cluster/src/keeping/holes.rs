@@ -55,6 +55,10 @@ impl Follows {
         // Who answered had everything up to there: what is not here is nowhere any more.
         let is_lost = count == 0 && may_miss;
         let through = if is_lost { needed.max(reach) } else { needed };
+        if is_lost {
+            // Behind what waits, too.
+            self.job(at, |job| job.needed = job.needed.max(through));
+        }
         let is_told = self.gap_before_queue(at, through, ears);
         // Nobody knows how far it goes: what comes next is judged by that.
         if is_lost && (!is_told || reach == 0) {
