@@ -252,6 +252,8 @@ impl Keeping {
         self.has_nothing = false;
         if self.follows.era > 0 && self.follows.known_epoch != epoch {
             self.notices.push_back(KeepNotice::Remade);
+            // Of another epoch these numbers are of what nobody wished to forget.
+            self.purges.clear();
         }
         self.follows.up(epoch, now_ns);
     }

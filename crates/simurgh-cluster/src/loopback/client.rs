@@ -147,6 +147,8 @@ pub(super) struct Client {
     /// How many of them were sent before the ping that is not answered.
     pinged: Option<usize>,
     pub(super) tickets: VecDeque<Pending>,
+    /// The epoch that was said last.
+    said_epoch: Option<u64>,
     /// Answers in the inbox.
     answers: usize,
     was_full: bool,
@@ -187,6 +189,7 @@ impl Client {
             sent: 0,
             pinged: None,
             tickets: VecDeque::new(),
+            said_epoch: None,
             answers: 0,
             was_full: false,
             inbox: VecDeque::new(),
@@ -357,7 +360,23 @@ impl Client {
         while let [.., Event::Up { .. }, Event::Down(_)] = self.inbox.make_contiguous() {
             self.inbox.truncate(self.inbox.len() - 2);
         }
+        if self.said_epoch != kept {
+            self.give_up_numbers();
+        }
+        self.said_epoch = kept;
         self.tell(Event::Up { session: Session(self.session), kept });
+    }
+
+    /// Answers what was asked about numbers of what is kept no more.
+    fn give_up_numbers(&mut self) {
+        let all = std::mem::take(&mut self.tickets).into_iter();
+        let (stores, of_numbers): (VecDeque<_>, VecDeque<_>) =
+            all.partition(|it| matches!(it.what, Question::Store { .. }));
+        self.tickets = stores;
+        for pending in of_numbers {
+            self.answers += 1;
+            self.tell(pending.unanswered());
+        }
     }
 
     /// Says which changes are in force, if that is news.

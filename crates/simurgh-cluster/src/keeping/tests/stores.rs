@@ -323,6 +323,18 @@ fn a_wish_to_forget_has_its_place_among_what_is_stored() {
     assert_eq!(it.keeping.counts().purges_failed, 1);
 }
 
+/// Its number would be that of what nobody wished to forget.
+#[test]
+fn what_is_to_be_removed_of_an_engine_that_is_lost_is_not_removed_of_the_next() {
+    let mut it = World::new();
+    it.keeping.forget("a", 0, 0, &mut it.ear);
+    let Some(Next::Store(outgoing)) = it.keeping.next(&mut it.n, 0) else { panic!("the wish") };
+    it.answers(&outgoing, Ok((20, false)));
+    it.keeping.down(0);
+    it.keeping.up(Some(78), 0);
+    assert!(it.keeping.next(&mut it.n, 0).is_none());
+}
+
 /// Topics that come and go while the engine is away leave nothing.
 #[test]
 fn topics_without_anything_to_store_are_forgotten() {
