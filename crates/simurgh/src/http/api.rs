@@ -20,7 +20,7 @@ use simurgh_proto::serializer::json::compact;
 use super::bearer::{Bearer, bearer};
 use super::supabase;
 use crate::declared::PayloadShape;
-use crate::history::{self, NotKept};
+use crate::history::{Confirmations, NotKept};
 use crate::hub::Hub;
 use crate::presence::Presence;
 use crate::socket::Mount;
@@ -96,38 +96,41 @@ impl From<Broadcast> for Published {
 /// Sends the broadcasts in their order; 202 with their number, 413, 503 or 504.
 pub(super) async fn publish(hub: &Hub, broadcasts: Vec<Published>) -> Response {
     let count = broadcasts.len();
-    let mut confirmations = Vec::with_capacity(count);
     let has_ids = broadcasts.iter().any(|it| it.id.is_some());
-    for (taken, Published { broadcast, id }) in broadcasts.into_iter().enumerate() {
-        let sent = match hub.keeps(broadcast.topic()) {
-            true => history::keep(hub, broadcast, id).map(Some),
-            false => hub.broadcast(broadcast).map(|()| None).map_err(NotKept::Refused),
+    let are_kept: Vec<bool> = broadcasts.iter().map(|it| hub.keeps(it.broadcast.topic())).collect();
+    let kept = are_kept.iter().filter(|it| **it).count();
+    let mut confirmations = Confirmations::new(hub, kept);
+    for (taken, (Published { broadcast, id }, is_kept)) in
+        broadcasts.into_iter().zip(&are_kept).enumerate()
+    {
+        let sent = match is_kept {
+            true => confirmations.keep(hub, broadcast, id),
+            false => hub.broadcast(broadcast).map_err(NotKept::Refused),
         };
-        match sent {
-            Ok(confirmation) => confirmations.push(confirmation),
-            Err(error) => return refused(&error, taken),
+        if let Err(error) = sent {
+            return refused(&error, taken);
         }
     }
-    if !has_ids && confirmations.iter().all(Option::is_none) {
+    if !has_ids && kept == 0 {
         return (StatusCode::ACCEPTED, Json(json!({"taken": count}))).into_response();
     }
-    let mut accepted = Accepted { accepted: count, positions: Vec::new(), duplicates: 0 };
-    for confirmation in confirmations {
-        let Some(confirmation) = confirmation else {
-            accepted.positions.push(None);
-            continue;
-        };
-        match history::confirmed(confirmation).await {
-            Ok(KeptAt { position, is_duplicate }) => {
-                accepted.positions.push(Some(position.to_string()));
-                accepted.duplicates += usize::from(is_duplicate);
+    let mut outcomes = confirmations.outcomes().await.into_iter();
+    let mut positions = Vec::with_capacity(count);
+    let mut duplicates = 0;
+    for is_kept in are_kept {
+        let outcome = is_kept.then(|| outcomes.next()).flatten();
+        positions.push(match outcome {
+            Some(Ok(KeptAt { position, is_duplicate })) => {
+                duplicates += usize::from(is_duplicate);
+                Some(position.to_string())
             }
             // Repeated, members here would hear it again.
-            Err(NotKept::LocalOnly) => accepted.positions.push(None),
-            Err(error) => return refused(&error, count),
-        }
+            None | Some(Err(NotKept::LocalOnly)) => None,
+            Some(Err(error)) => return refused(&error, count),
+        });
     }
-    (StatusCode::ACCEPTED, Json(accepted)).into_response()
+    (StatusCode::ACCEPTED, Json(Accepted { accepted: count, positions, duplicates }))
+        .into_response()
 }
 
 /// Where messages are kept.
