@@ -30,14 +30,7 @@ impl Confirmations {
     /// For so many broadcasts at most, whose common time begins now.
     pub(crate) fn new(hub: &Hub, count: usize) -> Self {
         let longest = hub.limits.history.confirm_timeout;
-        let outcomes = (0..count).map(|_| None).collect();
-        let book = Book {
-            entries: Mutex::new(Entries { outcomes, settled: 0, waker: None, is_counted: false }),
-            longest,
-            deadline: Instant::now() + longest.min(LONGEST),
-            unconfirmed: Arc::clone(&hub.unconfirmed),
-        };
-        Self { book: Arc::new(book), sent: 0 }
+        Self { book: Arc::new(Book::new(count, longest, &hub.unconfirmed)), sent: 0 }
     }
 
     /// Sends a broadcast to the shard that keeps its topic, which is known to have a history. It
@@ -54,7 +47,7 @@ impl Confirmations {
         if id.as_ref().is_some_and(|id| !Ids::is_id(id)) {
             return Err(NotKept::BadId);
         }
-        let entry = Entry { book: Arc::clone(&self.book), at: self.sent, is_told: false };
+        let entry = Entry::new(&self.book, self.sent);
         let answer = Box::new(move |kept| entry.tell(kept));
         hub.keep(broadcast, id, Some(answer)).map_err(NotKept::Refused)?;
         self.sent += 1;
@@ -111,6 +104,17 @@ impl Entries {
 }
 
 impl Book {
+    fn new(count: usize, longest: Duration, unconfirmed: &Arc<AtomicU64>) -> Self {
+        let outcomes = (0..count).map(|_| None).collect();
+        let entries = Entries { outcomes, settled: 0, waker: None, is_counted: false };
+        Self {
+            entries: Mutex::new(entries),
+            longest,
+            deadline: Instant::now() + longest.min(LONGEST),
+            unconfirmed: Arc::clone(unconfirmed),
+        }
+    }
+
     fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -187,6 +191,10 @@ struct Entry {
 }
 
 impl Entry {
+    fn new(book: &Arc<Book>, at: usize) -> Self {
+        Self { book: Arc::clone(book), at, is_told: false }
+    }
+
     fn tell(mut self, kept: Result<KeptAt, simurgh_core::NotKept>) {
         use simurgh_core::NotKept::{Full, LocalOnly, Refused, Unconfirmed};
         self.is_told = true;
@@ -206,3 +214,6 @@ impl Drop for Entry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
