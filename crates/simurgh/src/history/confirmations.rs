@@ -4,13 +4,14 @@
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use simurgh_core::{Broadcast, Ids, KeptAt, Node};
 use tokio::time::{Instant, timeout_at};
 
 use super::NotKept;
+use crate::http::Ring;
 use crate::hub::Hub;
 
 /// A longer time than this is none that anybody waits for, and can be added to any instant.
@@ -88,7 +89,7 @@ struct Entries {
     outcomes: Vec<Option<Outcome>>,
     /// Up to here all have come, and nothing is an error after which nobody waits.
     settled: usize,
-    waker: Option<Waker>,
+    ring: Option<Ring>,
     /// Those of which no word had come at the deadline were counted.
     is_counted: bool,
 }
@@ -106,7 +107,7 @@ impl Entries {
 impl Book {
     fn new(count: usize, longest: Duration, unconfirmed: &Arc<AtomicU64>) -> Self {
         let outcomes = (0..count).map(|_| None).collect();
-        let entries = Entries { outcomes, settled: 0, waker: None, is_counted: false };
+        let entries = Entries { outcomes, settled: 0, ring: None, is_counted: false };
         Self {
             entries: Mutex::new(entries),
             longest,
@@ -124,8 +125,8 @@ impl Book {
         if entries.is_settled() {
             return Poll::Ready(());
         }
-        if !entries.waker.as_ref().is_some_and(|it| it.will_wake(context.waker())) {
-            entries.waker = Some(context.waker().clone());
+        if !entries.ring.as_ref().is_some_and(|it| it.is_for(context)) {
+            entries.ring = Some(Ring::new(context));
         }
         Poll::Pending
     }
@@ -144,13 +145,13 @@ impl Book {
                 matches!(outcome, Err(NotKept::Unconfirmed(_))) || Instant::now() >= self.deadline
             }
         };
-        let waker = if entries.is_settled() { entries.waker.take() } else { None };
+        let ring = if entries.is_settled() { entries.ring.take() } else { None };
         drop(entries);
         if is_unconfirmed {
             self.unconfirmed.fetch_add(1, Relaxed);
         }
-        if let Some(waker) = waker {
-            waker.wake();
+        if let Some(ring) = ring {
+            ring.ring();
         }
     }
 
@@ -177,7 +178,7 @@ impl Book {
     /// Nobody waits any more.
     fn leave(&self) {
         let mut entries = self.entries();
-        let left = (std::mem::take(&mut entries.outcomes), entries.waker.take());
+        let left = (std::mem::take(&mut entries.outcomes), entries.ring.take());
         drop(entries);
         drop(left);
     }

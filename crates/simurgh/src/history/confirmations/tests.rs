@@ -1,5 +1,5 @@
 use std::sync::atomic::AtomicUsize;
-use std::task::Wake;
+use std::task::{Wake, Waker};
 
 use simurgh_core::Position;
 
