@@ -376,7 +376,7 @@ impl fmt::Debug for HistoryTopicsQuery {
     }
 }
 
-/// Has a broadcast kept, and waits for that on whatever runtime; it is kept also if this is dropped.
+/// Has a broadcast kept, and waits for that on whatever runtime. Dropped, it cancels nothing.
 async fn keep(hub: &Hub, broadcast: Broadcast, id: Option<Box<str>>) -> Result<KeptAt, NotKept> {
     if !hub.keeps(broadcast.topic()) {
         return Err(NotKept::NoHistory);

@@ -1,3 +1,5 @@
+//! What shards say of broadcasts, when whoever waits for that is woken, and what is counted.
+
 use std::sync::atomic::AtomicUsize;
 use std::task::{Wake, Waker};
 
