@@ -1,20 +1,21 @@
 //! History for code outside of channels: broadcasts that are known to be kept, what is kept of a
 //! topic, and having it forgotten.
 
+mod confirmations;
+
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use simurgh_core::{
-    Broadcast, BroadcastError, HistoryPage, HistoryTopic, Ids, KeptAt, Node, Position, Question,
-    Range,
+    Broadcast, BroadcastError, HistoryPage, HistoryTopic, KeptAt, Node, Position, Question, Range,
 };
 use simurgh_proto::message::Payload;
 use tokio::sync::oneshot;
 
+pub(crate) use self::confirmations::Confirmations;
 use crate::hub::Hub;
 use crate::pubsub::PubSub;
 
@@ -154,7 +155,7 @@ impl PubSub {
         payload: impl Into<Payload<'static>>,
     ) -> Result<Position, NotKept> {
         let broadcast = Broadcast::new(topic, event, payload.into());
-        Ok(confirmed(keep(&self.0, broadcast, None)?).await?.position)
+        Ok(keep(&self.0, broadcast, None).await?.position)
     }
 
     /// The same once for all that bear the same id, of 1 to 128 bytes: repeated within two minutes
@@ -171,7 +172,7 @@ impl PubSub {
         id: &str,
     ) -> Result<KeptAt, NotKept> {
         let broadcast = Broadcast::new(topic, event, payload.into());
-        confirmed(keep(&self.0, broadcast, Some(id.into()))?).await
+        keep(&self.0, broadcast, Some(id.into())).await
     }
 
     /// What is kept of a topic: from the oldest message on, unless told otherwise. To be awaited.
@@ -375,52 +376,20 @@ impl fmt::Debug for HistoryTopicsQuery {
     }
 }
 
-/// Whether a broadcast is kept, once that is known.
-pub(crate) type Confirmation = oneshot::Receiver<Result<KeptAt, NotKept>>;
-
-/// Sends a broadcast to the shard that keeps its topic. It is on its way when this returns, before
-/// all that is sent later.
-pub(crate) fn keep(
-    hub: &Hub,
-    broadcast: Broadcast,
-    id: Option<Box<str>>,
-) -> Result<Confirmation, NotKept> {
+/// Has a broadcast kept, and waits for that on whatever runtime. Dropped, it cancels nothing.
+async fn keep(hub: &Hub, broadcast: Broadcast, id: Option<Box<str>>) -> Result<KeptAt, NotKept> {
     if !hub.keeps(broadcast.topic()) {
         return Err(NotKept::NoHistory);
     }
-    if id.as_ref().is_some_and(|id| !Ids::is_id(id)) {
-        return Err(NotKept::BadId);
-    }
-    let (from_shard, kept) = oneshot::channel();
-    let answer = move |kept_at| {
-        let _ = from_shard.send(kept_at);
-    };
-    hub.keep(broadcast, id, Some(Box::new(answer))).map_err(NotKept::Refused)?;
-    let (to_asker, confirmation) = oneshot::channel();
-    let longest = hub.limits.history.confirm_timeout;
-    let unconfirmed = Arc::clone(&hub.unconfirmed);
+    let mut confirmations = Confirmations::new(hub, 1);
+    confirmations.keep(hub, broadcast, id)?;
+    let (to_asker, outcome) = oneshot::channel();
     // On our runtime also for its clock: the asker's may have none.
     hub.spawn(async move {
-        let confirmed = match tokio::time::timeout(longest, kept).await {
-            Ok(Ok(Ok(kept))) => Ok(kept),
-            Ok(Ok(Err(simurgh_core::NotKept::Refused(_) | simurgh_core::NotKept::Full))) => {
-                Err(NotKept::NotStored)
-            }
-            Ok(Ok(Err(simurgh_core::NotKept::LocalOnly))) => Err(NotKept::LocalOnly),
-            Ok(Err(_)) => Err(NotKept::Ended),
-            Ok(Ok(Err(simurgh_core::NotKept::Unconfirmed))) | Err(_) => {
-                unconfirmed.fetch_add(1, Relaxed);
-                Err(NotKept::Unconfirmed(longest))
-            }
-        };
         // Nobody waits for it any more.
-        let _ = to_asker.send(confirmed);
+        let _ = to_asker.send(confirmations.outcomes().await.pop());
     });
-    Ok(confirmation)
-}
-
-pub(crate) async fn confirmed(confirmation: Confirmation) -> Result<KeptAt, NotKept> {
-    confirmation.await.unwrap_or(Err(NotKept::Ended))
+    outcome.await.ok().flatten().unwrap_or(Err(NotKept::Ended))
 }
 
 /// What a shard calls with its answer, and where that comes.

@@ -1,6 +1,9 @@
 //! `POST /api/broadcast` and `GET /api/presence`: how a back end in any language speaks to the
 //! members of a topic, and learns who they are.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::iter;
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -10,17 +13,17 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use simurgh_core::{Ids, KeptAt, Node, PresenceList};
+use simurgh_core::{Ids, KeptAt, Node, Position, PresenceList};
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::json::compact;
 
 use super::bearer::{Bearer, bearer};
 use super::supabase;
 use crate::declared::PayloadShape;
-use crate::history::{self, NotKept};
+use crate::history::{Confirmations, NotKept};
 use crate::hub::Hub;
 use crate::presence::Presence;
 use crate::socket::Mount;
@@ -28,6 +31,10 @@ use crate::{Broadcast, BroadcastError};
 
 /// Largest body, bytes.
 pub(super) const BODY_MAX: usize = 8_000_000;
+
+/// Of a body.
+const EXPECTED: &str =
+    "expected {\"topic\": …, \"event\": …, \"payload\": {…}} or {\"messages\": [ … ]}";
 
 pub(super) fn router(hub: &Arc<Hub>) -> Router {
     Router::new()
@@ -41,16 +48,20 @@ pub(super) fn router(hub: &Arc<Hub>) -> Router {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Many {
-    messages: Vec<Message>,
+struct Many<'a> {
+    #[serde(borrow)]
+    messages: Vec<Message<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Message {
-    topic: String,
-    event: String,
-    payload: Box<RawValue>,
+struct Message<'a> {
+    #[serde(borrow)]
+    topic: Cow<'a, str>,
+    #[serde(borrow)]
+    event: Cow<'a, str>,
+    #[serde(borrow)]
+    payload: &'a RawValue,
     /// Repeated with the same one it is kept once, where its topic has a history.
     id: Option<Value>,
     /// Supabase's clients say it of their messages.
@@ -77,6 +88,8 @@ async fn broadcast(State(hub): State<Arc<Hub>>, request: Request) -> Response {
             return (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response();
         }
     };
+    // It may be large, and the answer may take its time.
+    drop(body);
     publish(&hub, messages).await
 }
 
@@ -96,38 +109,41 @@ impl From<Broadcast> for Published {
 /// Sends the broadcasts in their order; 202 with their number, 413, 503 or 504.
 pub(super) async fn publish(hub: &Hub, broadcasts: Vec<Published>) -> Response {
     let count = broadcasts.len();
-    let mut confirmations = Vec::with_capacity(count);
     let has_ids = broadcasts.iter().any(|it| it.id.is_some());
-    for (taken, Published { broadcast, id }) in broadcasts.into_iter().enumerate() {
-        let sent = match hub.keeps(broadcast.topic()) {
-            true => history::keep(hub, broadcast, id).map(Some),
-            false => hub.broadcast(broadcast).map(|()| None).map_err(NotKept::Refused),
+    let are_kept: Vec<bool> = broadcasts.iter().map(|it| hub.keeps(it.broadcast.topic())).collect();
+    let kept = are_kept.iter().filter(|it| **it).count();
+    let mut confirmations = Confirmations::new(hub, kept);
+    for (taken, (Published { broadcast, id }, is_kept)) in
+        broadcasts.into_iter().zip(&are_kept).enumerate()
+    {
+        let sent = match is_kept {
+            true => confirmations.keep(hub, broadcast, id),
+            false => hub.broadcast(broadcast).map_err(NotKept::Refused),
         };
-        match sent {
-            Ok(confirmation) => confirmations.push(confirmation),
-            Err(error) => return refused(&error, taken),
+        if let Err(error) = sent {
+            return refused(&error, taken);
         }
     }
-    if !has_ids && confirmations.iter().all(Option::is_none) {
+    if !has_ids && kept == 0 {
         return (StatusCode::ACCEPTED, Json(json!({"taken": count}))).into_response();
     }
-    let mut accepted = Accepted { accepted: count, positions: Vec::new(), duplicates: 0 };
-    for confirmation in confirmations {
-        let Some(confirmation) = confirmation else {
-            accepted.positions.push(None);
-            continue;
-        };
-        match history::confirmed(confirmation).await {
-            Ok(KeptAt { position, is_duplicate }) => {
-                accepted.positions.push(Some(position.to_string()));
-                accepted.duplicates += usize::from(is_duplicate);
+    let mut outcomes = confirmations.outcomes().await.into_iter();
+    let mut positions = Vec::with_capacity(count);
+    let mut duplicates = 0;
+    for is_kept in are_kept {
+        let outcome = is_kept.then(|| outcomes.next()).flatten();
+        positions.push(match outcome {
+            Some(Ok(KeptAt { position, is_duplicate })) => {
+                duplicates += usize::from(is_duplicate);
+                Some(At(position))
             }
             // Repeated, members here would hear it again.
-            Err(NotKept::LocalOnly) => accepted.positions.push(None),
-            Err(error) => return refused(&error, count),
-        }
+            None | Some(Err(NotKept::LocalOnly)) => None,
+            Some(Err(error)) => return refused(&error, count),
+        });
     }
-    (StatusCode::ACCEPTED, Json(accepted)).into_response()
+    (StatusCode::ACCEPTED, Json(Accepted { accepted: count, positions, duplicates }))
+        .into_response()
 }
 
 /// Where messages are kept.
@@ -136,9 +152,18 @@ struct Accepted {
     accepted: usize,
     /// In the order of the messages; none where the topic has no history, or the engine that keeps
     /// it is away and the server is set to go on alone.
-    positions: Vec<Option<String>>,
+    positions: Vec<Option<At>>,
     /// How many had been kept before.
     duplicates: usize,
+}
+
+/// A position as text.
+struct At(Position);
+
+impl Serialize for At {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
 }
 
 /// After so many were taken.
@@ -215,19 +240,22 @@ pub(super) fn is_authorized(hub: &Hub, headers: &HeaderMap) -> bool {
     bearer(&hub.config, headers) == Bearer::Right
 }
 
-fn parse(body: &[u8]) -> Result<Vec<Message>, String> {
-    let expected =
-        "expected {\"topic\": …, \"event\": …, \"payload\": {…}} or {\"messages\": [ … ]}";
-    // Which of the two shapes it is meant to be decides what the error says.
-    let many = serde_json::from_slice::<std::collections::HashMap<String, &RawValue>>(body)
-        .map_err(|error| format!("the body is no JSON object: {error}; {expected}"))?
-        .contains_key("messages");
-    let parsed = if many {
-        serde_json::from_slice::<Many>(body).map(|many| many.messages)
-    } else {
-        serde_json::from_slice::<Message>(body).map(|message| vec![message])
+fn parse(body: &[u8]) -> Result<Vec<Message<'_>>, String> {
+    // A structure would be read from an array, too.
+    if !body.trim_ascii_start().starts_with(b"{") {
+        has_many(body)?;
+    }
+    // Of the other shape already the first key is none.
+    let messages = match serde_json::from_slice::<Message<'_>>(body) {
+        Ok(message) => vec![message],
+        Err(of_one) => match serde_json::from_slice::<Many<'_>>(body) {
+            Ok(many) => many.messages,
+            Err(of_many) => {
+                let error = if has_many(body)? { of_many } else { of_one };
+                return Err(format!("{error}; {EXPECTED}"));
+            }
+        },
     };
-    let messages = parsed.map_err(|error| format!("{error}; {expected}"))?;
     for (index, message) in messages.iter().enumerate() {
         if message.topic.is_empty() || message.event.is_empty() {
             return Err(format!("message {index}: topic and event must not be empty"));
@@ -236,10 +264,17 @@ fn parse(body: &[u8]) -> Result<Vec<Message>, String> {
     Ok(messages)
 }
 
+/// Which of the two shapes a body is meant to be decides what is said of it.
+fn has_many(body: &[u8]) -> Result<bool, String> {
+    let keys = serde_json::from_slice::<HashMap<String, &RawValue>>(body);
+    let keys = keys.map_err(|it| format!("the body is no JSON object: {it}; {EXPECTED}"))?;
+    Ok(keys.contains_key("messages"))
+}
+
 /// The messages as broadcasts, if their payloads are what the topics' channels take: declared ones
 /// what they say, all others objects. A topic that a Supabase channel takes once it has the prefix
 /// is meant so.
-fn fitting(mounts: &[Mount], messages: Vec<Message>) -> Result<Vec<Published>, String> {
+fn fitting(mounts: &[Mount], messages: Vec<Message<'_>>) -> Result<Vec<Published>, String> {
     let mut broadcasts = Vec::with_capacity(messages.len());
     for (index, message) in messages.iter().enumerate() {
         let Message { topic, event, payload: json, id, private } = message;
@@ -249,16 +284,12 @@ fn fitting(mounts: &[Mount], messages: Vec<Message>) -> Result<Vec<Published>, S
                 "message {index}: private: no Supabase channel takes \"realtime:{topic}\""
             ));
         }
-        let mut shapes: Vec<PayloadShape> = match is_supabase {
-            true => Vec::new(),
-            false => mounts.iter().filter_map(|mount| mount.shape(topic, event)).collect(),
-        };
-        if shapes.is_empty() {
-            shapes.push(PayloadShape::default());
-        }
+        let declared = mounts.iter().filter(|_| !is_supabase);
+        let mut shapes = declared.filter_map(|mount| mount.shape(topic, event));
+        let first = shapes.next().unwrap_or_default();
         let payload = Payload::Json(json.get().into());
         let misfit = |shape: PayloadShape| Some((shape.name(), shape.misfit(&payload)?));
-        if let Some((expected, found)) = shapes.into_iter().find_map(misfit) {
+        if let Some((expected, found)) = iter::once(first).chain(shapes).find_map(misfit) {
             return Err(format!(
                 "message {index}: payload: expected {expected}, found {found}, for {event:?} on \
                  {topic:?}"
@@ -285,9 +316,9 @@ fn to_id(id: &Value) -> Result<Box<str>, String> {
     }
 }
 
-fn to_broadcast(message: &Message) -> Broadcast {
+fn to_broadcast(message: &Message<'_>) -> Broadcast {
     let payload = Payload::Json(compact(message.payload.get()).into_owned().into());
-    Broadcast::new(message.topic.as_str(), message.event.as_str(), payload)
+    Broadcast::new(&*message.topic, &*message.event, payload)
 }
 
 #[cfg(test)]
@@ -301,8 +332,18 @@ mod tests {
         let many = br#"{"messages": [{"topic":"t","event":"e","payload":{}},
             {"topic":"u","event":"e","payload":{}}]}"#;
         assert_eq!(parse(many).unwrap().len(), 2);
+        let escaped = br#" {"payload": {"a": "\u00e9"}, "event": "\u00e9", "topic": "a\"b"}"#;
+        let message = &parse(escaped).unwrap()[0];
+        assert_eq!((&*message.topic, &*message.event), ("a\"b", "é"));
+        assert_eq!(message.payload.get(), r#"{"a": "\u00e9"}"#);
         for (body, says) in [
             (&b"[]"[..], "no JSON object"),
+            (b" [\"t\",\"e\",{},null,null]", "no JSON object"),
+            (b"[[]]", "no JSON object"),
+            (b"", "no JSON object"),
+            (b"{\"messages\":[],\"topic\":\"t\"}", "unknown field `topic`, expected `messages`"),
+            (b"{\"topic\":\"t\",\"messages\":[]}", "unknown field `topic`, expected `messages`"),
+            (b"{\"topic\":\"t\"", "no JSON object"),
             (b"{\"topic\":\"t\"}", "event"),
             (b"{\"topic\":\"\",\"event\":\"e\",\"payload\":{}}", "empty"),
             (b"{\"topic\":\"t\",\"event\":\"e\",\"payload\":{},\"x\":1}", "x"),

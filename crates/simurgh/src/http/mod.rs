@@ -10,6 +10,7 @@ mod admin;
 mod admin_listener;
 mod api;
 mod bearer;
+mod bell;
 mod connection;
 mod copies;
 mod disconnect;
@@ -42,6 +43,7 @@ use crate::socket::Mount;
 
 pub(crate) use admin::REACTOR_METRICS;
 pub(crate) use bearer::{Bearer, bearer};
+pub(crate) use bell::Ring;
 pub use files::{static_files, static_files_keeping};
 pub(crate) use guests::{Guests, is_reserved};
 pub use headers::with_security_headers;

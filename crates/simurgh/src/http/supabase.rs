@@ -3,6 +3,7 @@
 //! `POST /realtime/v1/api/broadcast` takes many messages, and `…/api/broadcast/TOPIC/events/EVENT`
 //! one, of which the body is the payload. Topics are named without `realtime:`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Json;
@@ -41,6 +42,9 @@ pub(super) fn takes(mounts: &[Mount], topic: &str) -> bool {
 
 /// Whether a Supabase channel takes a topic that is named without its prefix.
 pub(super) fn has_topic(mounts: &[Mount], topic: &str) -> bool {
+    if !mounts.iter().any(Mount::speaks_supabase) {
+        return false;
+    }
     let topic = format!("{TOPIC_PREFIX}{topic}");
     mounts.iter().any(|mount| mount.is_supabase(&topic) == Some(true))
 }
@@ -57,17 +61,21 @@ pub(super) fn to_broadcast(topic: &str, event: &str, payload: &RawValue) -> Broa
 }
 
 #[derive(Deserialize)]
-struct Many {
-    messages: Vec<Message>,
+struct Many<'a> {
+    #[serde(borrow)]
+    messages: Vec<Message<'a>>,
 }
 
 /// Whether a topic is private is for its channel to say, so `private` is not looked at; other keys
 /// are none of ours.
 #[derive(Deserialize)]
-struct Message {
-    topic: String,
-    event: String,
-    payload: Box<RawValue>,
+struct Message<'a> {
+    #[serde(borrow)]
+    topic: Cow<'a, str>,
+    #[serde(borrow)]
+    event: Cow<'a, str>,
+    #[serde(borrow)]
+    payload: &'a RawValue,
 }
 
 /// 202 when every shard has them, 401 without the token, 400 for a body that is not JSON, 422 for
@@ -88,7 +96,7 @@ async fn many(State(hub): State<Arc<Hub>>, request: Request) -> Response {
 
 fn read(mounts: &[Mount], body: &[u8]) -> Result<Vec<Published>, (StatusCode, String)> {
     let expected = "expected {\"messages\": [{\"topic\": …, \"event\": …, \"payload\": {…}}]}";
-    let Many { messages } = serde_json::from_slice(body).map_err(|error| {
+    let Many { messages } = serde_json::from_slice::<Many<'_>>(body).map_err(|error| {
         let status = match error.is_data() {
             true => StatusCode::UNPROCESSABLE_ENTITY,
             false => StatusCode::BAD_REQUEST,
@@ -101,7 +109,7 @@ fn read(mounts: &[Mount], body: &[u8]) -> Result<Vec<Published>, (StatusCode, St
         check(mounts, &topic, &event).map_err(at)?;
         let shape = PayloadShape::Object;
         match shape.misfit(&Payload::from_json(payload.get())) {
-            None => Ok(to_broadcast(&topic, &event, &payload).into()),
+            None => Ok(to_broadcast(&topic, &event, payload).into()),
             Some(found) => Err(at(format!("payload: expected object, found {found}"))),
         }
     });

@@ -21,6 +21,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Pages;
+use super::bell;
 use super::connection::{self, Back};
 use super::guests::Seat;
 use super::seldom::Seldom;
@@ -105,6 +106,7 @@ impl Prepared {
                 if index == 0 {
                     runtime.spawn(Arc::clone(&hub.guests).keep_room());
                 }
+                runtime.spawn(bell::hear());
                 runtime.spawn(serve_all(hub, pages, taken));
                 // Ends with the sender of `stop`, which says nothing.
                 let _ = runtime.block_on(stopped);

@@ -5,6 +5,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::set_socket_linger;
+
 use super::PATIENCE;
 
 /// One response.
@@ -55,6 +57,11 @@ impl Raw {
 
     pub fn finish(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Goes away without a goodbye.
+    pub fn reset(self) {
+        set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
     }
 
     /// The next response to a GET or POST.

@@ -1,0 +1,220 @@
+//! Word of whether broadcasts are kept: of all that are sent together, in one place, so that they
+//! have one deadline, and whoever waits for them is woken once.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use simurgh_core::{Broadcast, Ids, KeptAt, Node};
+use tokio::time::{Instant, timeout_at};
+
+use super::NotKept;
+use crate::http::Ring;
+use crate::hub::Hub;
+
+/// A longer time than this is none that anybody waits for, and can be added to any instant.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// Whether a broadcast is kept, and where.
+pub(crate) type Outcome = Result<KeptAt, NotKept>;
+
+/// Broadcasts that are sent to be kept. They go on their way whether or not this is dropped.
+pub(crate) struct Confirmations {
+    book: Arc<Book>,
+    /// How many were sent.
+    sent: usize,
+}
+
+impl Confirmations {
+    /// For so many broadcasts at most, whose common time begins now.
+    pub(crate) fn new(hub: &Hub, count: usize) -> Self {
+        let longest = hub.limits.history.confirm_timeout;
+        Self { book: Arc::new(Book::new(count, longest, &hub.unconfirmed)), sent: 0 }
+    }
+
+    /// Sends a broadcast to the shard that keeps its topic, which is known to have a history. It
+    /// is on its way when this returns, before all that is sent later.
+    ///
+    /// # Errors
+    /// The id is none, or the broadcast is not taken: it is the last that may be sent.
+    pub(crate) fn keep(
+        &mut self,
+        hub: &Hub,
+        broadcast: Broadcast,
+        id: Option<Box<str>>,
+    ) -> Result<(), NotKept> {
+        if id.as_ref().is_some_and(|id| !Ids::is_id(id)) {
+            return Err(NotKept::BadId);
+        }
+        let entry = Entry::new(&self.book, self.sent);
+        let answer = Box::new(move |kept| entry.tell(kept));
+        hub.keep(broadcast, id, Some(answer)).map_err(NotKept::Refused)?;
+        self.sent += 1;
+        Ok(())
+    }
+
+    /// Waits until all that were sent are known to be kept, or one is known not to be, but not
+    /// beyond the deadline: the outcomes in order, of which an error other than
+    /// [`NotKept::LocalOnly`] is the last.
+    ///
+    /// Only on event loops that were there before the shards: others these must not wake.
+    pub(crate) async fn outcomes(self) -> Vec<Outcome> {
+        self.book.entries().outcomes.truncate(self.sent);
+        let settled = poll_fn(|context| self.book.poll_settled(context));
+        let is_late = timeout_at(self.book.deadline, settled).await.is_err();
+        self.book.close(is_late)
+    }
+}
+
+impl Drop for Confirmations {
+    fn drop(&mut self) {
+        self.book.leave();
+    }
+}
+
+/// What is shared with the shards.
+struct Book {
+    entries: Mutex<Entries>,
+    /// How long it is waited.
+    longest: Duration,
+    deadline: Instant,
+    /// Counts those of which no word came in time, whether or not somebody still waits.
+    unconfirmed: Arc<AtomicU64>,
+}
+
+struct Entries {
+    /// In the order of the broadcasts; none where no word has come. Empty when nobody waits.
+    outcomes: Vec<Option<Outcome>>,
+    /// Up to here all have come, and nothing is an error after which nobody waits.
+    settled: usize,
+    ring: Option<Ring>,
+    /// Those of which no word had come at the deadline were counted.
+    is_counted: bool,
+}
+
+impl Entries {
+    /// Whether there is nothing to wait for any more.
+    fn is_settled(&mut self) -> bool {
+        while let Some(Some(Ok(_) | Err(NotKept::LocalOnly))) = self.outcomes.get(self.settled) {
+            self.settled += 1;
+        }
+        self.outcomes.get(self.settled).is_none_or(Option::is_some)
+    }
+}
+
+impl Book {
+    fn new(count: usize, longest: Duration, unconfirmed: &Arc<AtomicU64>) -> Self {
+        let outcomes = (0..count).map(|_| None).collect();
+        let entries = Entries { outcomes, settled: 0, ring: None, is_counted: false };
+        Self {
+            entries: Mutex::new(entries),
+            longest,
+            deadline: Instant::now() + longest.min(LONGEST),
+            unconfirmed: Arc::clone(unconfirmed),
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn poll_settled(&self, context: &Context<'_>) -> Poll<()> {
+        let mut entries = self.entries();
+        if entries.is_settled() {
+            return Poll::Ready(());
+        }
+        if !entries.ring.as_ref().is_some_and(|it| it.is_for(context)) {
+            entries.ring = Some(Ring::new(context));
+        }
+        Poll::Pending
+    }
+}
+
+impl Book {
+    /// Word of a broadcast comes.
+    fn tell(&self, at: usize, outcome: Outcome) {
+        let mut entries = self.entries();
+        let is_counted = entries.is_counted;
+        let is_unconfirmed = match entries.outcomes.get_mut(at) {
+            Some(entry) => matches!(entry.insert(outcome), Err(NotKept::Unconfirmed(_))),
+            // Nobody waits for it any more.
+            None if is_counted => false,
+            None => {
+                matches!(outcome, Err(NotKept::Unconfirmed(_))) || Instant::now() >= self.deadline
+            }
+        };
+        let ring = if entries.is_settled() { entries.ring.take() } else { None };
+        drop(entries);
+        if is_unconfirmed {
+            self.unconfirmed.fetch_add(1, Relaxed);
+        }
+        if let Some(ring) = ring {
+            ring.ring();
+        }
+    }
+
+    /// Takes what has come, in order and up to the first error; `is_late`: it is the deadline.
+    fn close(&self, is_late: bool) -> Vec<Outcome> {
+        let mut entries = self.entries();
+        let outcomes = std::mem::take(&mut entries.outcomes);
+        entries.is_counted = is_late;
+        drop(entries);
+        if is_late {
+            let missing = outcomes.iter().filter(|it| it.is_none()).count();
+            self.unconfirmed.fetch_add(missing as u64, Relaxed);
+        }
+        let unconfirmed = Err(NotKept::Unconfirmed(self.longest));
+        let mut is_over = false;
+        let is_wanted = |outcome: &Outcome| {
+            let was_over = is_over;
+            is_over |= !matches!(outcome, Ok(_) | Err(NotKept::LocalOnly));
+            !was_over
+        };
+        outcomes.into_iter().map(|it| it.unwrap_or(unconfirmed)).take_while(is_wanted).collect()
+    }
+
+    /// Nobody waits any more.
+    fn leave(&self) {
+        let mut entries = self.entries();
+        let left = (std::mem::take(&mut entries.outcomes), entries.ring.take());
+        drop(entries);
+        drop(left);
+    }
+}
+
+/// The place of a broadcast, for the shard that keeps it: dropped without a word, that has ended.
+struct Entry {
+    book: Arc<Book>,
+    at: usize,
+    is_told: bool,
+}
+
+impl Entry {
+    fn new(book: &Arc<Book>, at: usize) -> Self {
+        Self { book: Arc::clone(book), at, is_told: false }
+    }
+
+    fn tell(mut self, kept: Result<KeptAt, simurgh_core::NotKept>) {
+        use simurgh_core::NotKept::{Full, LocalOnly, Refused, Unconfirmed};
+        self.is_told = true;
+        let outcome = kept.map_err(|why| match why {
+            Refused(_) | Full => NotKept::NotStored,
+            LocalOnly => NotKept::LocalOnly,
+            Unconfirmed => NotKept::Unconfirmed(self.book.longest),
+        });
+        self.book.tell(self.at, outcome);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if !self.is_told {
+            self.book.tell(self.at, Err(NotKept::Ended));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! How shards wake the requests that wait on a thread of [`threads`](super::threads): a thread that
+//! is busy is not knocked at for each of them.
+
+use std::cell::OnceCell;
+use std::future::Future;
+use std::task::{Context, Waker};
+
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+thread_local! {
+    /// This thread's; none where requests are not served.
+    static BELL: OnceCell<UnboundedSender<Waker>> = const { OnceCell::new() };
+}
+
+/// What has to run on a thread's event loop, and is made there.
+pub(super) fn hear() -> impl Future<Output = ()> {
+    let (bell, mut rung) = unbounded_channel::<Waker>();
+    BELL.with(|it| _ = it.set(bell));
+    async move {
+        // Woken once for all that come until it has taken them; and they are on its own thread.
+        while let Some(waker) = rung.recv().await {
+            waker.wake();
+        }
+    }
+}
+
+/// Wakes a request from another thread.
+pub(crate) struct Ring {
+    waker: Waker,
+    bell: Option<UnboundedSender<Waker>>,
+}
+
+impl Ring {
+    /// For what waits in this context, on the thread that it waits on.
+    pub(crate) fn new(context: &Context<'_>) -> Self {
+        let bell = BELL.with(|it| it.get().cloned());
+        Self { waker: context.waker().clone(), bell }
+    }
+
+    /// Whether it is for this context.
+    pub(crate) fn is_for(&self, context: &Context<'_>) -> bool {
+        self.waker.will_wake(context.waker())
+    }
+
+    pub(crate) fn ring(self) {
+        match self.bell {
+            Some(bell) => {
+                if let Err(has_ended) = bell.send(self.waker) {
+                    has_ended.0.wake();
+                }
+            }
+            None => self.waker.wake(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Something that waits, and how often it was woken.
+    fn waiting() -> (Waker, Arc<Woken>) {
+        let woken = Arc::new(Woken::default());
+        (Waker::from(Arc::clone(&woken)), woken)
+    }
+
+    #[test]
+    fn a_thread_is_knocked_at_once_for_all_requests_that_are_to_be_woken() {
+        let (of_thread, knocked) = waiting();
+        let mut hears = pin!(hear());
+        assert!(hears.as_mut().poll(&mut Context::from_waker(&of_thread)).is_pending());
+        let (of_request, woken) = waiting();
+        let context = Context::from_waker(&of_request);
+        let rings: Vec<Ring> = (0..10).map(|_| Ring::new(&context)).collect();
+        assert!(rings.iter().all(|it| it.is_for(&context)));
+        let ring_all = move || rings.into_iter().for_each(Ring::ring);
+        std::thread::spawn(ring_all).join().unwrap();
+        assert_eq!((knocked.0.load(Relaxed), woken.0.load(Relaxed)), (1, 0));
+        assert!(hears.as_mut().poll(&mut Context::from_waker(&of_thread)).is_pending());
+        assert_eq!(woken.0.load(Relaxed), 10);
+    }
+
+    #[test]
+    fn what_waits_elsewhere_or_on_a_thread_that_has_ended_is_woken_itself() {
+        let (of_request, woken) = waiting();
+        let context = Context::from_waker(&of_request);
+        Ring::new(&context).ring();
+        assert_eq!(woken.0.load(Relaxed), 1);
+        drop(hear());
+        Ring::new(&context).ring();
+        assert_eq!(woken.0.load(Relaxed), 2);
+    }
+}
