@@ -297,6 +297,10 @@ impl Keeping {
         told: &mut T,
     ) -> bool {
         let Some(at) = self.follows.table.find(envelope.topic) else { return false };
+        if self.follows.epoch.is_none() {
+            // It is not known yet of which epoch its number is; over a new link all is asked for.
+            return true;
+        }
         let Self { me, sent, counts, follows, .. } = self;
         let mut ears = Ears { me: *me, time, sent, counts, told };
         follows.arrive(at, envelope, (bytes, number, at_ms), &mut ears);

@@ -449,7 +449,8 @@ mod tests {
                         prop_assert_eq!(got.is_some(), age_ns <= LIMITS.age_ns);
                         let old = |it: &&Stored| now_ns - it.at_ns > age_ns;
                         let oldest = model.stored.iter().filter(old).map(|it| it.seq).max();
-                        let left = (0..3).flat_map(|it| model.of(it, now_ns, now_ns)).map(|it| it.0);
+                        let left = (0..3).flat_map(|it| model.of(it, now_ns, now_ns));
+                        let left = left.map(|it| it.0);
                         let first = left.filter(|it| *it > oldest.unwrap_or(0)).min();
                         let expected = first.map_or(model.seq, |it| it - 1);
                         prop_assert!(got.is_none_or(|it| it == expected), "{got:?}, {expected}");

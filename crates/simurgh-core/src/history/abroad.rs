@@ -304,7 +304,7 @@ impl Abroad {
 }
 
 /// Whether a client has come further than a topic has here, which is known up to its head.
-pub(super) fn is_ahead(since: Since, head: Position) -> bool {
+fn is_ahead(since: Since, head: Position) -> bool {
     let Since::After(it) = since else { return false };
     it.epoch == head.epoch && it.place > head.place && !is_of_nothing(it.place)
 }

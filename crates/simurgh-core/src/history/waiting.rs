@@ -7,7 +7,7 @@ use std::time::Duration;
 use simurgh_history::{Position, Reason, Since};
 use simurgh_reactor::Next;
 
-use super::abroad::{Due, Stand, Standing, Wanted, is_ahead};
+use super::abroad::{Due, Stand, Standing, Wanted};
 use super::call::{Ask, AskedBy, HistoryMail, HistoryPage, Missed, PageAnswer, Range};
 use super::engine::{NotKept, is_of_nothing};
 use crate::cluster::call::ToCluster;
@@ -19,14 +19,11 @@ use crate::sockets::Sockets;
 /// Answers to those who have waited, in one turn.
 const ANSWERS_MAX: usize = 1 << 12;
 
-/// Where somebody stands who says to have come to a position: elsewhere the topic was known to have
-/// nothing up to there, or what there is here `is_late`.
-fn no_further(said: Position, head: Position, is_late: bool) -> Position {
+/// Where somebody stands who says to have come to a position: elsewhere the topic may have been known
+/// to have nothing up to there.
+fn no_further(said: Position, head: Position) -> Position {
     let is_further = said.epoch == head.epoch && said.place > head.place;
-    match is_further && (is_late || is_of_nothing(said.place)) {
-        true => head,
-        false => said,
-    }
+    if is_further && is_of_nothing(said.place) { head } else { said }
 }
 
 impl<N: Node> Core<N> {
@@ -128,7 +125,7 @@ impl<N: Node> Core<N> {
             return Some(HistoryPage { gap, first, position, messages });
         };
         let mut range = *range;
-        range.since = range.since.map(|it| no_further(it, head, is_away));
+        range.since = range.since.map(|it| no_further(it, head));
         let page = history.kept.read(topic, &range, now_ms);
         Some(HistoryPage { gap: page.gap.or(away), ..page })
     }
@@ -146,7 +143,7 @@ impl<N: Node> Core<N> {
         let (missed, own) = match history.kept.head(&ask.topic) {
             Some(head) => {
                 ask.since = match ask.since {
-                    Since::After(it) => Since::After(no_further(it, head, is_away)),
+                    Since::After(it) => Since::After(no_further(it, head)),
                     since => since,
                 };
                 ask.is_away = is_away;
@@ -221,11 +218,9 @@ impl<N: Node> Core<N> {
         match due {
             Due::Topic(topic) => {
                 let is_known = abroad.topics.get(&topic).is_some_and(|it| it.stand == Stand::Live);
-                let head = history.kept.head(&topic).filter(|_| is_known);
                 let overdue = abroad.take_overdue(&topic, 1, now_ns);
                 for what in overdue {
-                    let is_away = head.is_none_or(|head| is_ahead(what.starts_behind(), head));
-                    self.answer_wanted(out, &topic, what, is_away);
+                    self.answer_wanted(out, &topic, what, !is_known);
                 }
             }
             Due::Store(number, at) => {

@@ -156,10 +156,10 @@ impl Ear {
         let wrong = match parsed {
             None => Some("no reason"),
             _ if account.is_whole => Some("nothing is missing"),
-            // A node that cannot know what there is gives what it knows.
-            Some(GapReason::Unavailable) => None,
-            _ if same.is_some_and(|it| it.place > at.place) => Some("it is told to go back"),
+            // To a node that cannot know what there is, it says what nobody knows.
+            Some(GapReason::Epoch) if same.is_some_and(|it| it.place > at.place) => None,
             Some(GapReason::Epoch) if same.is_some() => Some("it is of this epoch"),
+            _ if same.is_some_and(|it| it.place > at.place) => Some("it is told to go back"),
             Some(_) => None,
         };
         if let Some(wrong) = wrong {

@@ -276,13 +276,13 @@ fn who_has_heard_more_elsewhere_is_let_in_when_this_node_has_come_as_far() {
         assert_eq!(gist(&it.hears(key)), ["phx_reply ok", "simurgh:resumed true"]);
         it.is_told(&topic, engine.told(0, 2));
         assert_eq!(gist(&it.hears(key)), ["news 3"]);
-        // What does not come is not known here, whoever says to have heard it.
+        // What nobody has heard is of nowhere.
         let far = format!("{}.999999", Epoch::from_seed(1_000));
         let key = asks(&mut it, Wire::V2, &topic, &since(&far));
         it.passes(Duration::from_secs(1));
         assert!(it.hears(key).is_empty());
         it.passes(Duration::from_millis(1_100));
-        assert_eq!(gist(&it.hears(key))[1], "simurgh:resumed unavailable");
+        assert_eq!(gist(&it.hears(key))[1], "simurgh:resumed epoch");
     }
 }
 
