@@ -156,8 +156,12 @@ impl Ear {
         let wrong = match parsed {
             None => Some("no reason"),
             _ if account.is_whole => Some("nothing is missing"),
-            // To a node that cannot know what there is, it says what nobody knows.
-            Some(GapReason::Epoch) if same.is_some_and(|it| it.place > at.place) => None,
+            // It has come to a node that is behind and cannot know it, in an engine that is parted.
+            Some(GapReason::Epoch | GapReason::Unavailable)
+                if same.is_some_and(|it| it.place > at.place) =>
+            {
+                None
+            }
             Some(GapReason::Epoch) if same.is_some() => Some("it is of this epoch"),
             _ if same.is_some_and(|it| it.place > at.place) => Some("it is told to go back"),
             Some(_) => None,
