@@ -19,8 +19,8 @@ use crate::sockets::Sockets;
 /// Answers to those who have waited, in one turn.
 const ANSWERS_MAX: usize = 1 << 12;
 
-/// Where somebody stands who says to have come to a position: elsewhere the topic may have been known
-/// to have nothing up to there.
+/// Where somebody stands who says to have come to a position: elsewhere the topic may have been
+/// known to have nothing up to there.
 fn no_further(said: Position, head: Position) -> Position {
     let is_further = said.epoch == head.epoch && said.place > head.place;
     if is_further && is_of_nothing(said.place) { head } else { said }

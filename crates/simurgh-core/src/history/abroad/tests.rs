@@ -4,6 +4,7 @@
 mod gaps;
 mod joins;
 mod model;
+mod nowhere;
 mod publish;
 mod read;
 

@@ -1,5 +1,5 @@
-//! The world of kept topics on several nodes held against itself: the same seed is the same run, all
-//! that it looks at happens, and what is wrong is noticed.
+//! The world of kept topics on several nodes held against itself: the same seed is the same run,
+//! all that it looks at happens, and what is wrong is noticed.
 
 use super::super::{Outcome, Plan, Tally, operations, run};
 use crate::stage::Fault;
