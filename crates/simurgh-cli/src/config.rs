@@ -17,7 +17,7 @@ pub(crate) struct Flags {
           default_missing_value = crate::cluster::PREFIX, conflicts_with = "check")]
     pub(crate) nats_permissions: Option<String>,
 
-    /// With --nats-permissions: how many streams keep histories, as history_streams in [cluster]
+    /// With --nats-permissions: how many streams keep histories, as history_streams in \[cluster\]
     /// says; 0, if no channel has one.
     #[cfg(feature = "nats")]
     #[arg(long, value_name = "COUNT", default_value = "1", requires = "nats_permissions",

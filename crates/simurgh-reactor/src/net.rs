@@ -4,6 +4,7 @@
 //! That option also lets a second server join silently on the same port, so the address is first
 //! taken without it ([`reserve`]).
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,6 +15,10 @@ use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketAddrAny, SocketType,
 
 use crate::connect::{Outgoing, Ports};
 use crate::syscalls;
+
+/// How often an address in use is tried again, and after how long at most.
+const ATTEMPTS: usize = 8;
+const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// Why an address could not be listened on.
 #[derive(Debug)]
@@ -55,7 +60,23 @@ pub(crate) fn reserve(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), List
         let actual = socket_addr(rustix::net::getsockname(&fd)?)?;
         Ok((fd, actual))
     };
-    bound().map_err(|source| ListenError { address, source })
+    again(bound).map_err(|source| ListenError { address, source })
+}
+
+/// Of two sockets that begin to listen at once Linux may refuse both, for each counts as listening
+/// before it is known whether it may. Then it is tried again a little later, and not as long as the
+/// other one.
+fn again<T>(listening: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    for _ in 0..ATTEMPTS {
+        match listening() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                let by_chance = RandomState::new().hash_one(0) % PAUSE_MAX.as_nanos() as u64;
+                std::thread::sleep(Duration::from_nanos(by_chance));
+            }
+            done => return done,
+        }
+    }
+    listening()
 }
 
 /// Makes a bound address this socket's alone. Sockets that may reuse an address may all be bound to
@@ -98,7 +119,7 @@ pub(crate) fn listen(
         expect_answers(&fd)?;
         Ok(fd)
     };
-    listening().map_err(|source| ListenError { address, source })
+    again(listening).map_err(|source| ListenError { address, source })
 }
 
 fn listening_socket(address: SocketAddr) -> io::Result<OwnedFd> {

@@ -22,6 +22,8 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 /// A link may be dead for so long before anybody notices, and what came by it waits as long at
 /// most before it is looked at.
 const UNNOTICED_NS: u64 = 10 * SECOND;
+/// Who looks at the clock at least so often is there.
+const SLEPT_NS_MIN: u64 = 3 * SECOND;
 /// Topics that are told of a lost link in one turn.
 const HUSHED_MAX: u32 = 2_048;
 /// Streams that an engine may have, each with numbers of its own: by the first digit of buckets.
@@ -260,7 +262,8 @@ impl Follows {
     /// meanwhile was not missed, and what was lost before that is older now.
     pub(super) fn is_here(&mut self, now_ns: u64) {
         let before_ns = std::mem::replace(&mut self.here_ns, now_ns);
-        if before_ns > 0 && now_ns.saturating_sub(before_ns) >= self.round_ns {
+        let slept_ns = self.round_ns.max(SLEPT_NS_MIN);
+        if before_ns > 0 && now_ns.saturating_sub(before_ns) >= slept_ns {
             self.has_lost_unnoticed(before_ns);
             if self.epoch.is_some() {
                 self.look_at_all();
