@@ -80,6 +80,14 @@ impl Named for Follow {
     }
 }
 
+impl Follow {
+    /// Whether something waits that is older than a number.
+    pub(super) fn has_waiting(&self, seq: u64) -> bool {
+        let first = self.job.as_ref().and_then(|it| it.queue.front());
+        first.is_some_and(|it| it.number.seq < seq)
+    }
+}
+
 /// Where a job stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {

@@ -153,12 +153,20 @@ impl Follows {
             // What was stored since the question came by itself, or waits.
             follow.round = round;
         }
-        if self.drain(at, ears) {
+        let Some(job) = self.table.get(at).and_then(|it| it.job.as_deref()) else { return };
+        let needed = job.needed;
+        if self.drain(at, needed, ears) {
+            self.unsure(at);
+            return self.ask_anew(at);
+        }
+        // What has not come up to there does not come any more.
+        self.gap(at, needed, ears);
+        if self.drain(at, u64::MAX, ears) {
+            self.unsure(at);
             return self.ask_anew(at);
         }
         let Some(job) = self.table.get(at).and_then(|it| it.job.as_deref()) else { return };
-        let (needed, is_filled) = (job.needed, job.is_hole && !job.has_gap);
-        self.gap(at, needed, ears);
+        let is_filled = job.is_hole && !job.has_gap;
         ears.counts.holes_filled += u64::from(is_filled && self.last(at) >= needed);
         self.finish(at, after, ears);
     }

@@ -38,7 +38,8 @@ impl Follows {
         self.note(at, number.seq);
         let Some(follow) = self.table.get(at) else { return };
         let judged = match follow.stage {
-            Stage::Live => self.judge(follow, number, ears.time),
+            // What waits goes before.
+            Stage::Live if !follow.has_waiting(number.seq) => self.judge(follow, number, ears.time),
             _ => Judged::Hole,
         };
         match judged {
@@ -49,7 +50,7 @@ impl Follows {
                 }
                 self.deliver(at, envelope, (number.seq, at_ms), ears);
                 // What a job has waiting may follow; it ends with its answer.
-                self.drain(at, ears);
+                self.drain(at, u64::MAX, ears);
             }
             Judged::Hole => {
                 let is_live = follow.stage == Stage::Live;
@@ -199,12 +200,16 @@ impl Follows {
         true
     }
 
-    /// Tells what waited and follows now; whether something is still missing before the rest.
-    pub(super) fn drain<T: Told>(&mut self, at: u32, ears: &mut Ears<'_, T>) -> bool {
+    /// Tells what waited and follows now, up to a number; whether something is still missing before
+    /// the rest.
+    pub(super) fn drain<T: Told>(&mut self, at: u32, through: u64, ears: &mut Ears<'_, T>) -> bool {
         loop {
             let Some(follow) = self.table.get(at) else { return false };
             let Some(job) = &follow.job else { return false };
             let Some(number) = job.queue.front().map(|it| it.number) else { break };
+            if number.seq > through {
+                return false;
+            }
             let judged = self.judge(follow, number, ears.time);
             if matches!(judged, Judged::Hole) {
                 return true;
