@@ -21,7 +21,7 @@
 //! with the number of the one before it. What is told stands at (number, place in its envelope).
 //! Whether a message is this node's own is known by the number that this node has given its
 //! envelope, whichever way it comes: by itself, before or after the answer to its store, or found
-//! by a fetch ([`Sent`](sent::Sent)). It is judged by the engine's number alone: what is sent again
+//! by a fetch ([`Sent`]). It is judged by the engine's number alone: what is sent again
 //! over another link has an id that the engine knows, and is not published again.
 //!
 //! # What a topic goes through

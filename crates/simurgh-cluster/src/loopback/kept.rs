@@ -103,8 +103,8 @@ impl Kept {
         let head = self.head(then_ns);
         (self.seq, self.epoch) = (head, epoch);
         for entries in self.subjects.values_mut() {
-            entries.retain(|it| it.seq <= head && it.is_there(then_ns));
-            entries.iter_mut().for_each(|it| it.gone_ns = None);
+            entries.retain(|it| it.seq <= head);
+            entries.iter_mut().for_each(|it| it.gone_ns = it.gone_ns.filter(|it| *it <= then_ns));
         }
         self.ids.retain(|_, seq| *seq <= head);
         let ids = &self.ids;
