@@ -301,6 +301,7 @@ impl Keeping {
             // It is not known yet of which epoch its number is; over a new link all is asked for.
             return true;
         }
+        self.follows.is_here(time.ns);
         let Self { me, sent, counts, follows, .. } = self;
         let mut ears = Ears { me: *me, time, sent, counts, told };
         follows.arrive(at, envelope, (bytes, number, at_ms), &mut ears);
