@@ -199,11 +199,11 @@ impl Ear {
                     None
                 }
                 Some(before) if before.place > at.place => Some("back".to_owned()),
+                // What stands there it has heard, or dropped.
+                Some(before) if before.place == at.place => None,
                 Some(before) if self.has_dropped_gap(at.epoch) > Some(before.place) => {
                     Some("it has dropped a gap".to_owned())
                 }
-                // What stands there it has heard, or dropped.
-                Some(before) if before.place == at.place => None,
                 Some(_) => self.missed(account, whose, behind).map(|it| format!("{it:?}")),
             };
             if let Some(wrong) = wrong {
