@@ -26,8 +26,8 @@ use crate::payload;
 
 /// What the engine's clock shows when the world's shows nothing, as in the loopback.
 pub(super) const UNIX_MS: u64 = 1_767_225_600_000;
-/// An engine remembers ids for so long.
-const ID_NS: u64 = 120_000 * MILLISECOND;
+/// An engine remembers ids for so long, less the time in which what it does is read here.
+const ID_NS: u64 = 119_000 * MILLISECOND;
 
 /// What a seed decides about kept topics.
 #[derive(Debug, Clone)]
