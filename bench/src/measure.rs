@@ -25,7 +25,7 @@ const JOINS: usize = 200;
 const JOINS_PER_BROADCAST: usize = 8;
 const JOIN_BROADCASTS_MAX: usize = 200;
 /// No wait of the client takes longer than this before the run counts as failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// The measures that can be asked for with `--only`.
 pub(crate) const MEASURES: [&str; 7] =
@@ -215,12 +215,12 @@ fn with_fleet(
 fn connect(server: &Running, plan: &Plan, fleet: &mut Fleet, out: &mut Figures) -> Result<u64> {
     let first = FIRST_CLIENTS.min(plan.clients / 2);
     let rest = Duration::from_millis(if plan.wants("memory") { 2_000 } else { 200 });
-    fleet.grow(first, PATIENCE)?;
+    fleet.grow(first, WAIT_MAX)?;
     fleet.rest(rest)?;
     let kernel_first = Kernel::now()?;
     let resident_first = sys::resident(server.pid())?;
     let cpu = Cpu::of(server.pid())?;
-    fleet.grow(plan.clients, PATIENCE)?;
+    fleet.grow(plan.clients, WAIT_MAX)?;
     fleet.rest(Duration::from_millis(100))?;
     let more = plan.clients - first;
     if plan.wants("connect") {
@@ -270,14 +270,14 @@ fn cpu_since(server: &Running, before: &Cpu, out: &mut Figures) -> Result<f64> {
 /// Returns the server's CPU time of one broadcast: no fan-out is over before that.
 fn broadcasts_spaced(server: &Running, fleet: &mut Fleet, out: &mut Figures) -> Result<Duration> {
     for _ in 0..WARM_UP {
-        fleet.broadcast(1, PATIENCE)?;
+        fleet.broadcast(1, WAIT_MAX)?;
     }
     fleet.rest(Duration::from_millis(100))?;
     let first = Cpu::of(server.pid())?;
     let mut cpu = first.clone();
     let (mut last, mut each) = (Vec::new(), Vec::new());
     for _ in 0..BROADCASTS {
-        last.push(fleet.broadcast(1, PATIENCE)?.as_secs_f64() * 1e3);
+        last.push(fleet.broadcast(1, WAIT_MAX)?.as_secs_f64() * 1e3);
         fleet.rest(Duration::from_millis(5))?;
         let now = Cpu::of(server.pid())?;
         each.push(stats::per(now.since(&cpu).0, 1) / stats::per(fleet.joined(), 1));
@@ -293,7 +293,7 @@ fn broadcasts_spaced(server: &Running, fleet: &mut Fleet, out: &mut Figures) -> 
 
 fn broadcasts_burst(server: &Running, fleet: &mut Fleet, out: &mut Figures) -> Result<()> {
     let cpu = Cpu::of(server.pid())?;
-    let last = fleet.broadcast(BROADCASTS, PATIENCE)?;
+    let last = fleet.broadcast(BROADCASTS, WAIT_MAX)?;
     fleet.rest(Duration::from_millis(100))?;
     let deliveries = f64::from(BROADCASTS) * stats::per(fleet.joined(), 1);
     out.burst_ns = Some(cpu_since(server, &cpu, out)? / deliveries);
@@ -340,7 +340,7 @@ fn joins_during_broadcasts(
         let start = Instant::now();
         fleet.publish(1)?;
         probe.go(start, offsets(round, fan_out), target)?;
-        fleet.await_delivered(target, PATIENCE)?;
+        fleet.await_delivered(target, WAIT_MAX)?;
         fleet.rest(Duration::from_millis(5))?;
         for sample in probe.finish()? {
             latencies.push(sample.latency.as_secs_f64() * 1e3);

@@ -17,7 +17,7 @@ use crate::sys;
 /// Debian's.
 pub(crate) const PROGRAM: &str = "/usr/sbin/nginx";
 /// No wait takes longer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WAIT_MAX: Duration = Duration::from_secs(10);
 /// It cannot be asked for port 0: a free one is looked for, and may be lost again in between.
 const ATTEMPTS: usize = 5;
 
@@ -98,7 +98,7 @@ impl Nginx {
 
     /// Waits until it does; `false` if it has ended.
     fn listens(&mut self, processes: usize) -> Result<bool> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + WAIT_MAX;
         while TcpStream::connect(self.address).is_err() {
             if self.children.has_ended()? {
                 return Ok(false);

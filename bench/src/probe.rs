@@ -20,7 +20,7 @@ use crate::fleet::{Script, check_upgrade, head_length};
 use crate::frames::{self, Kind};
 use crate::sys;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// What the probe is told to do.
 enum Order {
@@ -62,7 +62,7 @@ impl Probe {
             let _ = tell.send(raise_priority());
             work(server, &progress, &inbox, &outbox);
         })?;
-        let priority = told.recv_timeout(PATIENCE).context("the probe did not start")?;
+        let priority = told.recv_timeout(WAIT_MAX).context("the probe did not start")?;
         Ok(Self { orders: Some(orders), answers, thread: Some(thread), priority })
     }
 
@@ -88,7 +88,7 @@ impl Probe {
     }
 
     fn answer(&self) -> Result<Vec<Sample>> {
-        self.answers.recv_timeout(PATIENCE * 3).context("the probe does not answer")?
+        self.answers.recv_timeout(WAIT_MAX * 3).context("the probe does not answer")?
     }
 }
 
@@ -163,7 +163,7 @@ fn work(
 /// A connection that has its 101.
 pub(crate) fn upgraded(server: SocketAddrV4, at: usize, script: &Script) -> Result<TcpStream> {
     let mut stream = TcpStream::from(sys::dial(server, at, true)?);
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(WAIT_MAX))?;
     stream.write_all(&script.upgrade)?;
     let mut head = Vec::new();
     let mut byte = [0];

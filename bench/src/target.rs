@@ -216,7 +216,7 @@ mod tests {
             let lines = channel.filter(|line| !line.is_empty() && !line.starts_with('#'));
             lines.map(str::to_owned).collect()
         };
-        let built_in = lines(include_str!("../../crates/simurgh-cli/src/chat.toml"));
+        let built_in = lines(include_str!("../../crates/tools/simurgh-cli/src/chat.toml"));
         let (history, rest): (Vec<_>, Vec<_>) =
             built_in.into_iter().partition(|line| line.starts_with("history = "));
         assert!(rest.len() > 5, "{rest:?}");

@@ -1,5 +1,6 @@
 // The official client's own Presence on thousands of histories that a presence table made (Rust:
-// crates/simurgh-presence/examples/presence_histories.rs): what a client has heard is the list.
+// crates/core/simurgh-presence/examples/presence_histories.rs): what a client has heard is the
+// list.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";

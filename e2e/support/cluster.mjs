@@ -16,7 +16,7 @@ const SECRET = ["SIMURGH_E2E_SECRET", "what all nodes of the tests share".repeat
 
 /** The chat that is served without a file, which has long polling where that has not. */
 export async function chat() {
-  const file = path.join(ROOT, "crates/simurgh-cli/src/chat.toml");
+  const file = path.join(ROOT, "crates/tools/simurgh-cli/src/chat.toml");
   return `longpoll = "10s"\n${await readFile(file, "utf8")}`;
 }
 

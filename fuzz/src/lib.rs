@@ -1,9 +1,9 @@
 //! What the fuzz targets do with their bytes, apart from libFuzzer.
 //!
-//! `crates/simurgh-proto/tests/fuzz_corpus.rs` includes this file too and runs every body over the
-//! committed corpus, so a finding that was added to it stays found without a nightly compiler.
-//! Each body asserts something about its input beyond not panicking. The load generator's bodies
-//! are in `load/`, which its own tests include.
+//! `crates/ground/simurgh-proto/tests/fuzz_corpus.rs` includes this file too and runs every body
+//! over the committed corpus, so a finding that was added to it stays found without a nightly
+//! compiler. Each body asserts something about its input beyond not panicking. The load generator's
+//! bodies are in `load/`, which its own tests include.
 pub mod handshake;
 pub mod origin;
 pub mod params;

@@ -44,7 +44,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("history", &["simurgh-core/src/history/**", "simurgh-core/src/barrier.rs"]),
     ("ring", &["simurgh-history/src/**"]),
 ];
-const SOURCES: &str = "crates/";
+const SOURCES: &str = "crates/core/";
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -228,8 +228,8 @@ mod tests {
     fn rooms_are_known_by_name() {
         assert_eq!(files(&["registry".into()]).unwrap(), ["simurgh-core/src/registry/**"]);
         assert!(files(&["attic".into()]).is_err());
-        assert_eq!(room_of("crates/simurgh-core/src/effects.rs"), "application");
-        assert_eq!(room_of("crates/simurgh-core/src/view.rs"), "others");
-        assert_eq!(room_of("crates/simurgh-history/src/ring.rs"), "ring");
+        assert_eq!(room_of("crates/core/simurgh-core/src/effects.rs"), "application");
+        assert_eq!(room_of("crates/core/simurgh-core/src/view.rs"), "others");
+        assert_eq!(room_of("crates/core/simurgh-history/src/ring.rs"), "ring");
     }
 }

@@ -11,13 +11,13 @@ use crate::process::Task;
 /// The package, and its binary.
 const NAME: &str = "simurgh-sim";
 /// Seeds that once found something.
-const SEEDS: &str = "crates/simurgh-sim/seeds.txt";
+const SEEDS: &str = "crates/core/simurgh-sim/seeds.txt";
 /// And those of worlds whose topics are kept.
-const HISTORIES: &str = "crates/simurgh-sim/histories.txt";
+const HISTORIES: &str = "crates/core/simurgh-sim/histories.txt";
 /// And those of worlds of several nodes.
-const CLUSTERS: &str = "crates/simurgh-sim/clusters.txt";
+const CLUSTERS: &str = "crates/core/simurgh-sim/clusters.txt";
 /// And those of both.
-const KEPT: &str = "crates/simurgh-sim/cluster-histories.txt";
+const KEPT: &str = "crates/core/simurgh-sim/cluster-histories.txt";
 /// Whoever runs it by hand may do so over night.
 const MINUTES_MAX: u64 = 24 * 60;
 

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use simurgh::driver::{Driver, Error, Options, SocketId, What};
-use simurgh::{Channel, Context, Endpoint, Join, Mount, Outcome, Payload};
+use simurgh::{Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -34,7 +34,7 @@ const AWAY: Duration = Duration::from_secs(1);
 /// How often somebody is looked for who may leave.
 const TRIES: usize = 100;
 /// How long anything is waited for.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_MAX: Duration = Duration::from_secs(120);
 /// Until an allocator has given back what it means to give back.
 const CALM: Duration = Duration::from_secs(4);
 /// Until a server has given back what a crowd leaves: 4 s after the last, and some for the work.
@@ -144,11 +144,11 @@ fn run(plan: &Plan) -> Result<Value> {
 impl Crowd {
     fn open(plan: &Plan) -> Result<Self> {
         let (next, presence) = (AtomicUsize::new(0), plan.presence);
-        let mount = Mount::new("/socket").channel("room:*", move |_, _| {
+        let user_socket = UserSocket::new("/socket").channel("room:*", move |_, _| {
             Join::ok(Room(presence.then(|| next.fetch_add(1, Relaxed))))
         });
         let endpoint = Endpoint::builder()
-            .mount(mount)
+            .socket(user_socket)
             .configure(|config| {
                 config.presence.interval = plan.interval;
                 config.max_connections = Some(plan.members.saturating_add(1_000));
@@ -208,7 +208,7 @@ impl Crowd {
         let quiet = Duration::from_millis(500);
         let since = Instant::now();
         while self.watching.recv_timeout(quiet).is_some() {
-            ensure!(since.elapsed() < PATIENCE, "something is said all the time");
+            ensure!(since.elapsed() < WAIT_MAX, "something is said all the time");
         }
         patiently(|| self.driver.settle())
     }
@@ -354,7 +354,7 @@ fn patiently<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T> {
     let since = Instant::now();
     loop {
         match ask() {
-            Err(Error::Congested) if since.elapsed() < PATIENCE => {
+            Err(Error::Congested) if since.elapsed() < WAIT_MAX => {
                 thread::sleep(Duration::from_millis(1));
             }
             done => return Ok(done?),

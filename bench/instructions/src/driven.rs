@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use simurgh::driver::{Counts, Driver, Options, SocketId};
 use simurgh::supabase::Settings;
-use simurgh::{Channel, Context, Endpoint, Join, Mount, Outcome, Payload, UserBroadcast, json};
+use simurgh::{
+    Channel, Context, Endpoint, Join, Outcome, Payload, UserBroadcast, UserSocket, json,
+};
 use simurgh_proto::serializer::Serializer;
 
 use crate::item::{Item, give_up};
@@ -48,7 +50,7 @@ const BROADCASTS: u32 = 5;
 /// Pushes of each socket that are counted together, with one join.
 const PUSHES: u32 = 16;
 /// How long anything is waited for; callgrind makes a second of a few dozen milliseconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A channel that answers what it gets.
 struct Room;
@@ -78,11 +80,11 @@ struct Server {
 
 impl Server {
     fn start(sockets: u32, serializer: Option<Serializer>) -> Self {
-        let mount = Mount::new("/socket")
+        let user_socket = UserSocket::new("/socket")
             .channel("rooms:*", |_, _| Join::ok(Room))
             .channel("channels:*", |_, _| Join::ok(PassesOn))
             .supabase("realtime:*", Settings::default());
-        let server = Endpoint::builder().mount(mount).configure(|config| config.shards = 1);
+        let server = Endpoint::builder().socket(user_socket).configure(|config| config.shards = 1);
         let endpoint = server.start_local().unwrap_or_else(|error| give_up(&error));
         let mut options = Options::default();
         options.serializer = serializer;
@@ -121,7 +123,7 @@ impl Server {
 
     /// Waits until the sockets have heard something that often altogether.
     fn wait_until(&self, count: fn(&Counts) -> u64, wanted: u64) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + WAIT_MAX;
         while count(&self.driver.counts()) < wanted {
             if Instant::now() > until {
                 give_up(&format!("{:?}, {wanted} wanted", self.driver.counts()));

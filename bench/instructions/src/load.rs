@@ -159,7 +159,7 @@ fn histogram(times: u32) {
 
 /// The authors' own scenario, read and checked.
 fn read_tsung(times: u32) {
-    let text = include_str!("../../../crates/simurgh-load/tests/tsung/phoenix.xml");
+    let text = include_str!("../../../crates/load/simurgh-load/tests/tsung/phoenix.xml");
     let map = vec![("server_ip_address".to_owned(), "127.0.0.1".to_owned())];
     let overrides = Overrides { map, local: true, ..Overrides::default() };
     let read = counted(|| {

@@ -36,7 +36,7 @@ const ITEMS: &[Item] = &[
 ];
 
 /// How long an answer is waited for; callgrind makes a second of a few dozen milliseconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 /// More than an answer is long.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
@@ -70,7 +70,7 @@ fn ask(times: u32, headers: &str) -> io::Result<()> {
     let address = server.addresses().first().copied().ok_or(io::ErrorKind::AddrNotAvailable)?;
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(WAIT_MAX))?;
     let plain = format!("GET / HTTP/1.1\r\nHost: {address}\r\n");
     // Of the first the shard reads the head; it is one request more than are shown as counted.
     let first = exchange(&mut stream, &format!("{plain}\r\n"))?;

@@ -25,7 +25,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 /// Places in the queue of a subscription.
 const QUEUE: usize = 1 << 20;
 /// How long anything is waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_MAX: Duration = Duration::from_secs(20);
 /// Bytes of a message in front of its padding: when it was published.
 const STAMP: usize = 8;
 
@@ -168,7 +168,7 @@ impl Peer {
         });
         let mut micros = Vec::with_capacity(count);
         while micros.len() < count {
-            let message = timeout(PATIENCE, messages.next()).await.context("a message is lost")?;
+            let message = timeout(WAIT_MAX, messages.next()).await.context("a message is lost")?;
             let message = message.context("the subscription has ended")?;
             let stamp = message.payload.first_chunk::<STAMP>().context("too short")?;
             let published = Duration::from_nanos(u64::from_le_bytes(*stamp));

@@ -44,7 +44,7 @@ reply = {}
 /// How long the engine is away, beside the time that it takes to start.
 const AWAY: Duration = Duration::from_millis(500);
 /// Beyond the duration of the run itself.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Messages of one answer to who asks for the history.
 const PAGE: usize = 1_000;
 
@@ -75,7 +75,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     engine.kill();
     thread::sleep(AWAY);
     engine.start_again()?;
-    let deadline = began + times.end + PATIENCE;
+    let deadline = began + times.end + WAIT_MAX;
     while !load.has_ended()? {
         ensure!(Instant::now() < deadline, "the load goes on");
         thread::sleep(Duration::from_millis(200));

@@ -22,7 +22,7 @@ const CALM: Duration = Duration::from_secs(2);
 /// What was said so long before the engine went was heard by then, or is a loss that nobody knows
 /// of. After the link is back there is as much for what waited.
 const UNDER_WAY: Duration = Duration::from_secs(1);
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const LOST: &str = "simurgh_cluster_lost_total";
 
 /// When what was seen of the nodes after the engine was killed.
@@ -78,7 +78,7 @@ fn back(one: &Served, two: &Served, lost_before: f64) -> Result<Back> {
         }
         let state = if known.is_some() { "not up" } else { "nothing is known of the loss" };
         ensure!(Instant::now() < deadline, "{state} after {READY:?}");
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 

@@ -15,9 +15,9 @@ use rustix::net::sockopt;
 use crate::fleet::{check_upgrade, head_length};
 use crate::{frames, sys};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_MAX: Duration = Duration::from_secs(20);
 /// Between two looks whether to stop.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_millis(1);
 /// What its receive buffer is asked to be: a few segments of the loopback's 64 kB. With less a
 /// sender waits for its timers; without a limit it grows to megabytes.
@@ -40,7 +40,7 @@ pub(super) struct Line {
 impl Line {
     pub(super) fn join(server: SocketAddrV4, topic: &str) -> Result<Self> {
         let stream = TcpStream::from(sys::dial(server, 0, true)?);
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(WAIT_MAX))?;
         let mut line = Self { stream, topic: topic.to_owned(), input: Vec::new() };
         let path = "/socket/websocket?vsn=2.0.0";
         line.stream.write_all(&frames::upgrade_request(path, &server.to_string(), ""))?;
@@ -150,7 +150,7 @@ impl Line {
 
     /// Notes from now on what comes and when.
     pub(super) fn listen(mut self) -> Result<Ears> {
-        self.stream.set_read_timeout(Some(LOOK))?;
+        self.stream.set_read_timeout(Some(POLL_INTERVAL))?;
         let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&count));
         let thread = thread::spawn(move || {

@@ -20,7 +20,7 @@ pub(super) const QUIET: Duration = Duration::from_millis(300);
 /// Until an allocator has given back what it means to give back, and gauges are of this state.
 pub(super) const CALM: Duration = Duration::from_secs(4);
 /// Between two looks.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Topics of which the engine keeps what is said.
 pub(super) const KEPT: &str = r#"
 [[channel]]
@@ -91,7 +91,7 @@ pub(super) fn until(
     let deadline = Instant::now() + within;
     while !is_so()? {
         ensure!(Instant::now() < deadline, "{what}: not within {within:?}");
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }

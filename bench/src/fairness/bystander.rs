@@ -22,7 +22,7 @@ use super::{Sample, crowd};
 use crate::{frames, probe, stats};
 
 /// What is not answered by then never will be.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_MAX: Duration = Duration::from_secs(20);
 /// Bounds a thread that nobody ends.
 const BEATS_MAX: u32 = 200_000;
 /// Bytes of what a publisher says.
@@ -194,7 +194,7 @@ impl Work {
                 self.hear(due)?;
             }
             if is_over.load(Ordering::Relaxed) {
-                let last = Instant::now() + PATIENCE;
+                let last = Instant::now() + WAIT_MAX;
                 while !self.under_way.due.is_empty() {
                     ensure!(Instant::now() < last, "a bystander got no answer");
                     self.hear(last)?;

@@ -26,7 +26,7 @@ pub(super) const SILENT: usize = 1_500;
 pub(super) const SILENT_SHORT: usize = 300;
 /// Of each serializer.
 const WITNESSES: usize = 4;
-const PATIENCE: Duration = Duration::from_secs(5);
+const WAIT_MAX: Duration = Duration::from_secs(5);
 /// What of the large message is sent together with the small ones.
 const TAIL: usize = 32 << 10;
 
@@ -56,7 +56,7 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, name: &str, how: How) -> Resul
     v2.say(0, 0, LARGE, &mut large);
     let tail = large.split_off(large.len().saturating_sub(TAIL));
     crowd.send(publisher, &large);
-    crowd.until(PATIENCE, |crowd| crowd.client(publisher).is_none_or(|it| it.has_sent_all()))?;
+    crowd.until(WAIT_MAX, |crowd| crowd.client(publisher).is_none_or(|it| it.has_sent_all()))?;
     crowd.rest(Duration::from_millis(200))?;
     let mut small = Vec::new();
     for at in 0..silent {
@@ -69,7 +69,7 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, name: &str, how: How) -> Resul
     crowd.send(publisher, &tail);
     small.iter().enumerate().for_each(|(at, frame)| crowd.send(at, frame));
     let all = u64::try_from(silent)? + 1;
-    crowd.until(PATIENCE, |crowd| {
+    crowd.until(WAIT_MAX, |crowd| {
         let witnesses = crowd.clients().iter().skip(silent);
         witnesses.into_iter().all(|it| it.is_over() || it.heard.said == all)
     })?;

@@ -21,7 +21,7 @@ use crate::stats;
 /// Members that read well.
 pub(super) const READERS: usize = 100;
 /// Nobody waits longer for something that does not come.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WAIT_MAX: Duration = Duration::from_secs(5);
 /// What a line of 40 Mbit/s carries, bytes a second.
 const LINE: Pace = Pace::Steady(5_000_000);
 /// The same of a line of 8 Mbit/s, on which a burst arrives as a burst.
@@ -80,7 +80,7 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, it: &Attack) -> Result<()> {
     let begun = Instant::now();
     crowd.say(publisher, 0, it.messages);
     let all = u64::from(it.messages);
-    let is_whole = crowd.until(PATIENCE, |crowd| {
+    let is_whole = crowd.until(WAIT_MAX, |crowd| {
         let mut members = crowd.clients().iter();
         let has_its_answers = crowd
             .client(publisher)
@@ -105,7 +105,7 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, it: &Attack) -> Result<()> {
     put("seconds", took);
     server.turn_cpu_ms().into_iter().for_each(|ms| put("turn_cpu_ms", ms));
     if !is_whole {
-        sample.note(format!("{}: nothing more came for {} s", it.name, PATIENCE.as_secs()));
+        sample.note(format!("{}: nothing more came for {} s", it.name, WAIT_MAX.as_secs()));
     }
     if let Some(ending) = server.ending()? {
         sample.note(format!("{}: the server ended: {ending}", it.name));

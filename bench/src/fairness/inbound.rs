@@ -31,7 +31,7 @@ const KEPT_BACK: usize = 64;
 /// Of the budget nobody holds: less than a first part.
 const LEFT: usize = 16_000;
 const TRICKLE: Duration = Duration::from_secs(5);
-const PATIENCE: Duration = Duration::from_secs(15);
+const WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// Those who hold, and those who come back.
 struct Holders {
@@ -77,7 +77,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let alive = |crowd: &Crowd| {
         crowd.clients().iter().all(|it| it.is_over() || it.heard.answered >= u64::from(said))
     };
-    let is_whole = others.until(PATIENCE, alive)?;
+    let is_whole = others.until(WAIT_MAX, alive)?;
     let closed = others.clients().iter().filter(|it| it.is_over()).count();
     sample.put_count("inbound_closed", closed);
     sample.put_count(
@@ -93,7 +93,7 @@ pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
         sample.note(format!("others closed, by code: {:?}", others.endings()));
     }
     if !is_whole {
-        sample.note(format!("nothing more came for {} s", PATIENCE.as_secs()));
+        sample.note(format!("nothing more came for {} s", WAIT_MAX.as_secs()));
     }
     sample.hold_against("inbound", others.wrong(0));
     super::cursors::aftermath(&mut server, sample, "inbound", USUAL)
@@ -131,7 +131,7 @@ impl Holders {
         for _ in 0..HOLDERS {
             holders.hold()?;
         }
-        holders.crowd.until(PATIENCE, |crowd| {
+        holders.crowd.until(WAIT_MAX, |crowd| {
             crowd.clients().iter().all(|it| it.is_over() || it.has_sent_all())
         })?;
         // The system has it; the server has it when it stops growing.

@@ -17,7 +17,7 @@ use crate::frames;
 const LONG: usize = 9_000_000;
 /// Arrays in arrays, less than what a message may have.
 const DEPTH: usize = 1_000;
-const PATIENCE: Duration = Duration::from_secs(15);
+const WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// What is said.
 struct Text {
@@ -54,8 +54,8 @@ fn attack(bench: &Bench<'_>, sample: &mut Sample, text: &Text) -> Result<()> {
     let room = server.room(Wire::V2, "long", Event::Chat);
     let mut stream = crowd::joined(&room, 0)?;
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(WAIT_MAX))?;
+    stream.set_write_timeout(Some(WAIT_MAX))?;
     let beats = Bystander::start(server.running.address, Habit::Heartbeat)?;
     std::thread::sleep(Duration::from_secs(1));
 

@@ -21,7 +21,7 @@ pub(super) const SILENT: usize = 20;
 pub(super) const LARGE: usize = 9_900_000;
 /// How long they are watched: whoever is there then counts as there for ever.
 pub(super) const WATCHED_S: u64 = 60;
-const PATIENCE: Duration = Duration::from_secs(15);
+const WAIT_MAX: Duration = Duration::from_secs(15);
 
 pub(super) fn run(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     heard(bench, sample)?;
@@ -40,7 +40,7 @@ fn heard(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let idle = server.watch.idle()?;
     let begun = Instant::now();
     crowd.say(publisher, 0, 1);
-    let is_whole = crowd.until(PATIENCE, |crowd| {
+    let is_whole = crowd.until(WAIT_MAX, |crowd| {
         let publisher = crowd.client(publisher);
         publisher.is_none_or(|it| it.is_over() || (it.heard.said == 1 && it.heard.answered == 1))
     })?;
@@ -64,7 +64,7 @@ fn heard(bench: &Bench<'_>, sample: &mut Sample) -> Result<()> {
     let missed = crowd.client(publisher).is_none_or(|it| it.is_over() || it.heard.said != 1);
     sample.put("heard_publisher_missed", f64::from(u8::from(missed)));
     if !is_whole {
-        sample.note(format!("heard: nothing more came for {} s", PATIENCE.as_secs()));
+        sample.note(format!("heard: nothing more came for {} s", WAIT_MAX.as_secs()));
     }
     sample.hold_against("never-reads", crowd.wrong(0));
     aftermath(&mut server, sample, "heard", USUAL)
@@ -82,11 +82,11 @@ fn said(bench: &Bench<'_>, sample: &mut Sample, name: &str, how: How) -> Result<
     let idle = server.watch.idle()?;
     for at in 0..SILENT {
         crowd.say(at, 0, 1);
-        let is_sent = crowd.until(PATIENCE, |crowd| {
+        let is_sent = crowd.until(WAIT_MAX, |crowd| {
             crowd.client(at).is_none_or(|it| it.is_over() || it.has_sent_all())
         })?;
         if !is_sent {
-            sample.note(format!("{name}: nobody took message {at} for {} s", PATIENCE.as_secs()));
+            sample.note(format!("{name}: nobody took message {at} for {} s", WAIT_MAX.as_secs()));
         }
     }
     crowd.rest(Duration::from_secs(2))?;

@@ -18,7 +18,7 @@ use crate::target::{self, Running, Target};
 /// How often the server is asked.
 const POLL: Duration = Duration::from_millis(20);
 /// Without anybody new for so long it is given up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Users per second of `memory`: low enough for all.
 const MEMORY_RATE: u32 = 2_000;
 /// The same where there are many.
@@ -65,7 +65,7 @@ pub(super) fn joined(
         if now > seen {
             (seen, changed) = (now, Instant::now());
         }
-        ensure!(changed.elapsed() < PATIENCE, "{seen} of {users} joined, then nobody more");
+        ensure!(changed.elapsed() < WAIT_MAX, "{seen} of {users} joined, then nobody more");
         work.process.must_run()?;
         if now == 0 {
             look(work);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The seeds' own file, as it stands beside the tests of `simurgh load`.
 pub(super) const SEED_FILE: &str =
-    include_str!("../../../crates/simurgh-load/tests/tsung/phoenix.xml");
+    include_str!("../../../crates/load/simurgh-load/tests/tsung/phoenix.xml");
 /// How that file calls the server, without the port.
 pub(super) const SEED_SERVER: &str = "server_ip_address";
 

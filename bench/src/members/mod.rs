@@ -23,7 +23,7 @@ pub(crate) mod heads;
 const IN_FLIGHT: u64 = 128;
 const READ_BYTES: usize = 256 << 10;
 /// How long anything is waited for.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Phase {
@@ -121,7 +121,7 @@ impl Clients {
 
     /// Opens connections until there are `total`, all upgraded.
     pub(crate) fn open(&mut self, total: usize) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_MAX;
         while self.upgraded < total {
             ensure!(Instant::now() < deadline, "{} of {total} upgraded", self.upgraded);
             if !self.open_next(total)? {
@@ -150,7 +150,7 @@ impl Clients {
         total: usize,
         topic: impl Fn(usize) -> String,
     ) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_MAX;
         let mut asked = self.conns.len();
         let before = self.total.replies;
         let wanted = before + u64::try_from(total - asked)?;
@@ -240,9 +240,9 @@ impl Clients {
 
     /// Reads until `done`; an error if that takes too long.
     pub(crate) fn until(&mut self, done: impl Fn(&Self) -> bool) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_MAX;
         while !done(self) {
-            ensure!(Instant::now() < deadline, "nothing more in {PATIENCE:?}: {:?}", self.total);
+            ensure!(Instant::now() < deadline, "nothing more in {WAIT_MAX:?}: {:?}", self.total);
             self.pump(Duration::from_millis(100))?;
         }
         Ok(())

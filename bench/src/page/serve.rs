@@ -16,7 +16,7 @@ use crate::nginx::{Nginx, Site};
 use crate::target::SERVER_CORE;
 
 /// No wait takes longer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WAIT_MAX: Duration = Duration::from_secs(10);
 const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// A server, not yet started.
@@ -87,14 +87,14 @@ impl Server {
                 let _ = found.send(text);
             }
         });
-        let line = line.recv_timeout(PATIENCE).context("hello_page does not say where it is")?;
+        let line = line.recv_timeout(WAIT_MAX).context("hello_page does not say where it is")?;
         let address = line.trim().strip_prefix("listening on http://").context("its address")?;
         server.address = address.parse().with_context(|| format!("address {address:?}"))?;
         Ok(server)
     }
 
     fn wait(&self) -> Result<()> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + WAIT_MAX;
         while let Err(error) = self.response() {
             ensure!(Instant::now() < until, "{} does not answer: {error:#}", self.name);
             thread::sleep(Duration::from_millis(20));
@@ -105,7 +105,7 @@ impl Server {
     /// What it answers.
     pub(crate) fn response(&self) -> Result<Sample> {
         let mut stream = TcpStream::connect(self.address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(WAIT_MAX))?;
         write!(stream, "GET / HTTP/1.1\r\nHost: {}\r\n\r\n", self.address)?;
         let mut bytes = Vec::new();
         let mut part = [0; 4096];

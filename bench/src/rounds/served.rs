@@ -14,7 +14,7 @@ use crate::sys::{self, Cpu};
 use crate::target::{Running, Target, metric_sum};
 
 /// How long a request may take: longer than the server's own limit.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_MAX: Duration = Duration::from_secs(20);
 
 pub(crate) struct Served {
     pub(crate) running: Running,
@@ -72,8 +72,8 @@ impl Served {
 
     fn request(&self, method: &str, path: &str, header: &str, body: &str) -> Result<Value> {
         let address = self.running.address;
-        let mut stream = TcpStream::connect_timeout(&address.into(), PATIENCE)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut stream = TcpStream::connect_timeout(&address.into(), WAIT_MAX)?;
+        stream.set_read_timeout(Some(WAIT_MAX))?;
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer bench\r\n\
              {header}\r\nConnection: close\r\n\r\n"

@@ -449,7 +449,7 @@ mod tests {
     use super::*;
 
     const CLIENTS: usize = 6;
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const WAIT_MAX: Duration = Duration::from_secs(20);
 
     /// A client that waits for what it is to get.
     struct Client {
@@ -460,7 +460,7 @@ mod tests {
     impl Client {
         fn dial(server: SocketAddrV4, index: usize) -> Self {
             let socket = sys::dial(server, index, true).unwrap();
-            let wait = Some(PATIENCE);
+            let wait = Some(WAIT_MAX);
             sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, wait).unwrap();
             Self { socket, got: Vec::new() }
         }
@@ -528,7 +528,7 @@ mod tests {
     fn figure(server: SocketAddrV4, name: &str, expected: u64) {
         let begun = Instant::now();
         while sum(server, name) != expected {
-            assert!(begun.elapsed() < PATIENCE, "{name} is {}", sum(server, name));
+            assert!(begun.elapsed() < WAIT_MAX, "{name} is {}", sum(server, name));
             thread::sleep(Duration::from_millis(20));
         }
     }

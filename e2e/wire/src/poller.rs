@@ -61,13 +61,13 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// Begins a session at a mount such as `/socket`.
+    /// Begins a session at a user socket such as `/socket`.
     ///
     /// # Panics
     /// When it is refused.
     #[track_caller]
-    pub fn open(addr: SocketAddr, mount: &str, query: &str, vsn: Vsn) -> Poller {
-        let target = format!("{mount}/longpoll?vsn={}{query}", vsn.param());
+    pub fn open(addr: SocketAddr, user_socket: &str, query: &str, vsn: Vsn) -> Poller {
+        let target = format!("{user_socket}/longpoll?vsn={}{query}", vsn.param());
         let mut connection = Raw::connect(addr);
         let answer = Polled::of(&connection.request(&Head::new("GET", &target)));
         assert_eq!((answer.status, answer.messages.len()), (410, 0), "{answer:?}");

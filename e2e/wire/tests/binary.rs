@@ -89,7 +89,7 @@ fn row_83_empty_and_long_data_stay_intact() {
     }
 }
 
-/// Row 84. Unknown kind (5 and up; 3 and 4 belong to §11 mounts), truncated: 1011.
+/// Row 84. Unknown kind (5 and up; 3 and 4 belong to §11 user sockets), truncated: 1011.
 #[test]
 fn row_84_unknown_and_truncated_frames_are_closed_1011() {
     let server = Server::shared_conformance();

@@ -37,7 +37,7 @@ fn joined_text(client: &mut Client) -> String {
     reply.raw
 }
 
-/// Row 1. Connect `<mount>/websocket?vsn=2.0.0`: 101; frames are arrays of five.
+/// Row 1. Connect `<user_socket>/websocket?vsn=2.0.0`: 101; frames are arrays of five.
 #[test]
 fn row_01_vsn_2_speaks_arrays_of_five() {
     let server = Server::shared_conformance();

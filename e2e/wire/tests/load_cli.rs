@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// One of the fixtures that the seeds and Tsung's manual gave us.
 fn fixture(name: &str) -> PathBuf {
-    let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/simurgh-load/tests/tsung");
+    let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/load/simurgh-load/tests/tsung");
     Path::new(tests).join(name).canonicalize().unwrap()
 }
 

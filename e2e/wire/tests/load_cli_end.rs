@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_types, reason = "these sockets never meet a shard's table")]
 
-#[path = "../../../crates/simurgh-load/tests/support/schema.rs"]
+#[path = "../../../crates/load/simurgh-load/tests/support/schema.rs"]
 mod schema;
 
 use std::fs;

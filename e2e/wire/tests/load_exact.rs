@@ -2,7 +2,7 @@
 //! a run is cut off while everybody speaks.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "../../../crates/simurgh-load/tests/outside/ran.rs"]
+#[path = "../../../crates/load/simurgh-load/tests/outside/ran.rs"]
 mod ran;
 
 use ran::{Ran, run_with};

@@ -2,7 +2,7 @@
 //! what users with a WebSocket count.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "../../../crates/simurgh-load/tests/outside/ran.rs"]
+#[path = "../../../crates/load/simurgh-load/tests/outside/ran.rs"]
 mod ran;
 
 use ran::{Ran, of, run, run_with};
@@ -106,7 +106,7 @@ fn stamped_broadcasts_are_measured_at_every_poller() {
 #[test]
 fn silent_users_poll_on() {
     let server = Server::shared_conformance();
-    // The window of this mount is 300 ms, and 450 ms without a poll end a session.
+    // The window of this user socket is 300 ms, and 450 ms without a poll end a session.
     let topic = unique("test:polled");
     let steps = format!(
         "{{ join = \"{topic}\" }}, {{ think = \"2s\" }}, {{ push = \"echo\" }}, {{ close = true }}"

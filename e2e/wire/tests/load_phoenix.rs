@@ -2,7 +2,7 @@
 //! the server did, in both serializers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "../../../crates/simurgh-load/tests/outside/ran.rs"]
+#[path = "../../../crates/load/simurgh-load/tests/outside/ran.rs"]
 mod ran;
 
 use std::sync::Arc;

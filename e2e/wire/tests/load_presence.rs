@@ -1,7 +1,7 @@
 //! What the load generator measures of presence, against the conformance application.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "../../../crates/simurgh-load/tests/outside/ran.rs"]
+#[path = "../../../crates/load/simurgh-load/tests/outside/ran.rs"]
 mod ran;
 
 use ran::{Ran, of, run, run_with};

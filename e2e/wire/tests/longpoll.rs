@@ -96,7 +96,7 @@ fn row_95_forged_tokens_name_nobody() {
         assert_eq!(answer.status, 410, "{token}");
         assert!(answer.token.is_some_and(|new| new != poller.token), "{token}");
     }
-    // A token is for the mount it was given at.
+    // A token is for the user socket it was given at.
     let target = format!("/short/longpoll?vsn=2.0.0&token={}", poller.token);
     let answer = post(server.addr(), &target, "application/json", b"[]");
     assert_eq!(Polled::of(&answer).status, 410);

@@ -176,7 +176,7 @@ fn row_128_join_configs_of_any_shape() {
 }
 
 /// Row 129. A frame of kind 3 that is cut short, or whose JSON is none: 1011; so is every such
-/// frame on another mount, and every other kind.
+/// frame on another user socket, and every other kind.
 #[test]
 fn row_129_broken_frames_are_closed_1011() {
     let server = Server::shared_conformance();
@@ -210,7 +210,7 @@ fn row_129_broken_frames_are_closed_1011() {
     }
     let mut client = Client::open(&server, Vsn::V2);
     client.send_binary(&whole);
-    assert_eq!(client.expect_close(), 1011, "on a mount of Phoenix");
+    assert_eq!(client.expect_close(), 1011, "on a user socket of Phoenix");
     // A whole one for a topic that is not joined is answered.
     let mut client = open(&server, Vsn::V2);
     client.send_binary(&whole);

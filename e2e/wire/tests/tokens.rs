@@ -41,7 +41,8 @@ const ROOMS: &str = r#"
 "#;
 
 /// Tokens that Phoenix itself has signed: a name, what was signed, and the token in the last field.
-const BY_PHOENIX: &str = include_str!("../../../crates/simurgh-token/tests/vectors/phoenix.tsv");
+const BY_PHOENIX: &str =
+    include_str!("../../../crates/server/simurgh-token/tests/vectors/phoenix.tsv");
 const SECRET_KEY_BASE: &str = "jzC8A6PhPYq2PrSqDGjbUqmPoA0hV8Vb1c0nF9f3kM0QbZf1Zc0T1u6vN8tq2XyR";
 const OF_PHOENIX: &str = r#"
     [token]

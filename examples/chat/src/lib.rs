@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use simurgh::{Channel, Context, History, Join, LongPoll, Mount, Outcome, Payload, json};
+use simurgh::{Channel, Context, History, Join, LongPoll, Outcome, Payload, UserSocket, json};
 
 mod page;
 
@@ -17,8 +17,8 @@ pub use page::page;
 pub const ANNOUNCE_JOINS_UP_TO: u32 = 100;
 
 /// The chat's socket: everybody may connect, and join any room.
-pub fn mount() -> Mount {
-    Mount::new("/socket")
+pub fn user_socket() -> UserSocket {
+    UserSocket::new("/socket")
         .longpoll(LongPoll::new())
         // So that a room knows when it has grown too large to announce everybody.
         .count_members(true)
@@ -27,8 +27,8 @@ pub fn mount() -> Mount {
         .history(History::default())
 }
 
-/// One member of one room. Its mount has to
-/// [count members](simurgh::Mount::count_members), or rooms never seem to grow.
+/// One member of one room. Its user socket has to
+/// [count members](simurgh::UserSocket::count_members), or rooms never seem to grow.
 pub struct RoomChannel {
     /// Who came in, until it has been announced. Members who then only listen keep nothing.
     newcomer: Option<Value>,

@@ -14,7 +14,7 @@ struct Args {
 fn main() -> Result<(), simurgh::Error> {
     let args = Args::parse();
     Endpoint::builder()
-        .mount(chat::mount())
+        .socket(chat::user_socket())
         .http(chat::page())
         .listen(&args.listen)
         .on_ready(|endpoint| {

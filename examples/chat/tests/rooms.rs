@@ -1,12 +1,12 @@
 //! What members of a room hear.
 
-use chat::{ANNOUNCE_JOINS_UP_TO, mount};
+use chat::{ANNOUNCE_JOINS_UP_TO, user_socket};
 use simurgh::json;
 use simurgh::testing::*;
 
 #[test]
 fn all_members_hear_who_enters_and_the_newcomer_too() {
-    let server = TestServer::start(mount());
+    let server = TestServer::start(user_socket());
     let (ann, bob) = (server.connect(()), server.connect(()));
     ann.join("rooms:1", json!({"user": "ann"}));
     assert_push!(ann, "user:entered", == json!({"user": "ann"}));
@@ -18,7 +18,7 @@ fn all_members_hear_who_enters_and_the_newcomer_too() {
 
 #[test]
 fn what_is_said_is_passed_on_as_it_came_and_its_body_is_answered() {
-    let server = TestServer::start(mount());
+    let server = TestServer::start(user_socket());
     let (ann, bob, eve) = (server.connect(()), server.connect(()), server.connect(()));
     let room = ann.join("rooms:1", json!({}));
     bob.join("rooms:1", json!({}));
@@ -32,7 +32,8 @@ fn what_is_said_is_passed_on_as_it_came_and_its_body_is_answered() {
 
 #[test]
 fn a_message_without_a_body_is_refused_and_nobody_hears_it() {
-    let room = TestServer::start(mount()).connect(()).subscribe_and_join("rooms:1", json!({}));
+    let room =
+        TestServer::start(user_socket()).connect(()).subscribe_and_join("rooms:1", json!({}));
     assert_broadcast!(room, "user:entered");
     for wrong in [json!({"text": "hi"}), json!("hi"), json!(null)] {
         assert_reply!(room.push("new:msg", wrong), "error", {"reason": "a message has a body"});
@@ -43,7 +44,7 @@ fn a_message_without_a_body_is_refused_and_nobody_hears_it() {
 
 #[test]
 fn an_unknown_event_ends_the_channel_for_who_sent_it() {
-    let server = TestServer::start(mount());
+    let server = TestServer::start(user_socket());
     let (ann, bob) = (server.connect(()), server.connect(()));
     let (here, there) = (ann.join("rooms:1", json!({})), bob.join("rooms:1", json!({})));
     let shouted = here.push("shout", json!({}));
@@ -56,7 +57,7 @@ fn an_unknown_event_ends_the_channel_for_who_sent_it() {
 
 #[test]
 fn large_rooms_announce_nobody() {
-    let server = TestServer::start(mount());
+    let server = TestServer::start(user_socket());
     let (first, last) = (server.connect(()), server.connect(()));
     first.join("rooms:1", json!({}));
     for _ in 1..ANNOUNCE_JOINS_UP_TO {
@@ -71,7 +72,7 @@ fn large_rooms_announce_nobody() {
 
 #[test]
 fn who_joins_with_a_name_for_it_is_present_until_it_leaves() {
-    let server = TestServer::start(mount());
+    let server = TestServer::start(user_socket());
     let (ann, bob, eve) = (server.connect(()), server.connect(()), server.connect(()));
     ann.join("rooms:1", json!({"user": "ann", "presence": "ann"}));
     assert_push!(ann, "presence_diff", {"joins": {"ann": {"metas": [_]}}, "leaves": {}});

@@ -1,6 +1,6 @@
 //! `/echo`: a plain WebSocket without channels on it, for tests of the WebSocket itself.
 
-use simurgh::{Channel, Context, Join, Limits, Mount, Outcome, Payload};
+use simurgh::{Channel, Context, Join, Limits, Outcome, Payload, UserSocket};
 
 /// Autobahn's largest messages have 16 MiB.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -8,8 +8,8 @@ const MESSAGE_BYTES_MAX: usize = 16 << 20;
 pub(crate) const OUTBOUND_BYTES_MAX: usize = 64 << 20;
 
 /// Nobody is told what others send, so the topic all connections share is never broadcast on.
-pub(crate) fn mount() -> Mount {
-    Mount::plain("/echo", "echo", |_, _| Join::ok(Echo))
+pub(crate) fn user_socket() -> UserSocket {
+    UserSocket::plain("/echo", "echo", |_, _| Join::ok(Echo))
         .limits(Limits { frame_bytes_max: MESSAGE_BYTES_MAX, message_bytes_max: MESSAGE_BYTES_MAX })
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use clap::Parser;
 use simurgh::cluster::{ClusterConfig, Prefix};
 use simurgh::supabase::{HOSTED_PATH, Settings};
-use simurgh::{CheckOrigin, Cluster, Endpoint, LongPoll, Mount};
+use simurgh::{CheckOrigin, Cluster, Endpoint, LongPoll, UserSocket};
 use simurgh_nats::{Keeping, NatsAdapter};
 
 /// The application that the rows of docs/PROTOCOL.md are tested against.
@@ -62,14 +62,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         builder = builder.cluster(cluster(engine, &args.prefix, args.name)?);
     }
     builder
-        .mount(socket("/socket", &origins))
-        .mount(
+        .socket(socket("/socket", &origins))
+        .socket(
             socket("/short", &origins)
                 .idle_timeout(Some(Duration::from_millis(400)))
                 .longpoll(LongPoll::new().window(Duration::from_millis(300))),
         )
-        .mount(echo::mount())
-        .mount(realtime())
+        .socket(echo::user_socket())
+        .socket(realtime())
         .configure(|config| {
             config.outbound_bytes_max = echo::OUTBOUND_BYTES_MAX;
             config.shards = args.shards.unwrap_or(config.shards);
@@ -103,10 +103,10 @@ fn cluster(
 }
 
 /// Channels as Supabase has them, some with small limits.
-fn realtime() -> Mount {
+fn realtime() -> UserSocket {
     let mut small = Settings::default();
     (small.payload_bytes_max, small.events_per_second) = (Some(1_000), Some(5));
-    Mount::new(HOSTED_PATH)
+    UserSocket::new(HOSTED_PATH)
         .longpoll(LongPoll::new())
         .supabase("realtime:small-*", small)
         .wait_for_interest()
@@ -115,8 +115,8 @@ fn realtime() -> Mount {
 }
 
 /// In a cluster, who has joined hears everything that is said from then on.
-fn socket(path: &str, origins: &CheckOrigin) -> Mount {
-    Mount::new(path)
+fn socket(path: &str, origins: &CheckOrigin) -> UserSocket {
+    UserSocket::new(path)
         .auth_token(true)
         .longpoll(LongPoll::new())
         .check_origin(origins.clone())

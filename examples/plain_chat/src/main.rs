@@ -11,11 +11,11 @@ use std::sync::Arc;
 use clap::{Parser, ValueEnum};
 use simurgh::axum::response::Html;
 use simurgh::axum::{Router, routing::get};
-use simurgh::{Context, Endpoint, Join, Mount, Payload, Signals};
+use simurgh::{Context, Endpoint, Join, Payload, Signals, UserSocket};
 
 use modes::{Counts, Echo, Everybody, History, Silent};
 
-/// What both mounts are members of, so that they are one chat.
+/// What both user sockets are members of, so that they are one chat.
 const TOPIC: &str = "chat";
 
 /// A chat over bare WebSockets.
@@ -63,11 +63,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     };
     // Without heartbeats in the protocol, one who only listens says nothing, for hours.
-    let chat = |path| Mount::plain(path, TOPIC, join.clone()).idle_timeout(None);
+    let chat = |path| UserSocket::plain(path, TOPIC, join.clone()).idle_timeout(None);
 
     let endpoint = Endpoint::builder()
-        .mount(chat("/chat"))
-        .mount(chat("/"))
+        .socket(chat("/chat"))
+        .socket(chat("/"))
         .http(Router::new().route("/", get(Html(include_str!("../static/index.html")))))
         .listen(&args.listen)
         .start()?;

@@ -1,7 +1,7 @@
 //! What becomes of a message: one channel type for each mode.
 //!
-//! On a plain mount a channel is a connection. Its messages come as event `text` or `binary`, and
-//! what it answers or broadcasts leaves as a bare message, without the event.
+//! On a plain user socket a channel is a connection. Its messages come as event `text` or `binary`,
+//! and what it answers or broadcasts leaves as a bare message, without the event.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,9 @@
 //! Rooms whose posts are kept: a channel that waits for its database.
 
 use serde::{Deserialize, Serialize};
-use simurgh::{AsyncChannel, AsyncContext, JoinContext, Mount, Outcome, Payload, Reject, json};
+use simurgh::{
+    AsyncChannel, AsyncContext, JoinContext, Outcome, Payload, Reject, UserSocket, json,
+};
 
 mod db;
 
@@ -24,8 +26,9 @@ struct Post {
 }
 
 /// The socket: everybody may connect, and join each room that there is.
-pub fn mount(db: Db) -> Mount {
-    Mount::new("/socket").async_channel("room:*", move |ctx, _payload| Room::join(db.clone(), ctx))
+pub fn user_socket(db: Db) -> UserSocket {
+    UserSocket::new("/socket")
+        .async_channel("room:*", move |ctx, _payload| Room::join(db.clone(), ctx))
 }
 
 impl Room {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use posts::{Db, mount};
+use posts::{Db, user_socket};
 use simurgh::Endpoint;
 
 /// Rooms for clients of Phoenix Channels, at `/socket`; join `room:lobby`.
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let server = Endpoint::builder().mount(mount(db)).listen(&listen);
+    let server = Endpoint::builder().socket(user_socket(db)).listen(&listen);
     let server = server.on_ready(|it| println!("listening on {:?}", it.addresses()));
     match server.run() {
         Ok(()) => ExitCode::SUCCESS,

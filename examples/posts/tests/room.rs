@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use posts::{Db, mount};
+use posts::{Db, user_socket};
 use simurgh::json;
 use simurgh::testing::*;
 use tempfile::TempDir;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 fn start() -> (TestServer, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let db = Db::open(folder.path(), ["lobby", "garden"]).unwrap();
-    (TestServer::start(mount(db)), folder)
+    (TestServer::start(user_socket(db)), folder)
 }
 
 #[test]

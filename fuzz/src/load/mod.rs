@@ -1,7 +1,7 @@
 //! Bodies of the targets that try the load generator.
 //!
 //! Apart from the others, because `simurgh-proto`'s tests include those and know no load generator;
-//! `crates/simurgh-load/tests/fuzz_corpus.rs` includes these.
+//! `crates/load/simurgh-load/tests/fuzz_corpus.rs` includes these.
 pub mod find;
 pub mod http_response;
 pub mod scenario;

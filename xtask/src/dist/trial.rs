@@ -18,7 +18,7 @@ use super::{Link, files, git, program};
 use crate::provide;
 
 /// The longest that anything here takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// By its path: what runs in there gets no environment, and so no way to find it.
 const CHROOT: &str = "/usr/sbin/chroot";
@@ -80,7 +80,7 @@ impl Server {
             });
         }
         let mut server = Self { child, url: String::new() };
-        let line = hears.recv_timeout(PATIENCE).unwrap_or_default();
+        let line = hears.recv_timeout(WAIT_MAX).unwrap_or_default();
         server.url = line.trim().strip_prefix("listening on ").unwrap_or_default().to_owned();
         if server.url.is_empty() { Err(format!("it says {line:?}")) } else { Ok(server) }
     }
@@ -92,7 +92,7 @@ impl Server {
     /// Its status, once it has ended.
     fn end(&mut self) -> Result<i32, String> {
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < WAIT_MAX {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return status.code().ok_or_else(|| "a signal ended it".to_owned());
             }
@@ -122,7 +122,7 @@ impl Manager {
         let name = format!("simurgh-dist-{}", std::process::id());
         let bind = |name: &str| {
             let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
-            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.set_read_timeout(Some(WAIT_MAX))?;
             Ok::<_, std::io::Error>(socket)
         };
         let socket = bind(&name).map_err(|error| format!("a socket named {name}: {error}"))?;
@@ -133,7 +133,7 @@ impl Manager {
     fn hears(&self, word: &str) -> Result<String, String> {
         let mut buffer = [0; 4096];
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < WAIT_MAX {
             let count = self.socket.recv(&mut buffer).map_err(|e| format!("no {word}: {e}"))?;
             let message = String::from_utf8_lossy(buffer.get(..count).unwrap_or_default());
             if message.lines().any(|line| line == word) {

@@ -210,15 +210,15 @@ mod tests {
     fn every_target_has_a_body_a_corpus_and_a_test() {
         let root = crate::root();
         let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
-        let tests = read("crates/simurgh-proto/tests/fuzz_corpus.rs")
-            + &read("crates/simurgh-load/tests/fuzz_corpus.rs")
-            + &read("crates/simurgh-history/tests/fuzz_corpus.rs")
-            + &read("crates/simurgh-presence/tests/fuzz_corpus.rs")
-            + &read("crates/simurgh-cluster/tests/fuzz_corpus.rs")
-            + &read("crates/simurgh-token/tests/fuzz_corpus.rs")
-            + &read("crates/simurgh-nats/src/wire/tests.rs")
-            + &read("crates/simurgh-core/src/registry/tests.rs")
-            + &read("crates/simurgh-sim/src/fuzz.rs");
+        let tests = read("crates/ground/simurgh-proto/tests/fuzz_corpus.rs")
+            + &read("crates/load/simurgh-load/tests/fuzz_corpus.rs")
+            + &read("crates/core/simurgh-history/tests/fuzz_corpus.rs")
+            + &read("crates/core/simurgh-presence/tests/fuzz_corpus.rs")
+            + &read("crates/core/simurgh-cluster/tests/fuzz_corpus.rs")
+            + &read("crates/server/simurgh-token/tests/fuzz_corpus.rs")
+            + &read("crates/server/simurgh-nats/src/wire/tests.rs")
+            + &read("crates/core/simurgh-core/src/registry/tests.rs")
+            + &read("crates/core/simurgh-sim/src/fuzz.rs");
         let targets = build::targets(&root).unwrap();
         assert!(targets.len() >= 11, "{targets:?}");
         for target in targets {

@@ -119,8 +119,8 @@ mod tests {
 
     fn texts(proto: &str) -> Vec<String> {
         let files = [
-            package("crates/simurgh-proto/Cargo.toml", "simurgh-proto", proto),
-            package("crates/simurgh-reactor/Cargo.toml", "simurgh-reactor", ""),
+            package("crates/ground/simurgh-proto/Cargo.toml", "simurgh-proto", proto),
+            package("crates/ground/simurgh-reactor/Cargo.toml", "simurgh-reactor", ""),
         ];
         check(&files).unwrap().into_iter().map(|found| found.text).collect()
     }

@@ -38,7 +38,7 @@ const ROOMS: &[&str] = &[
     "presence/handle",
     "channel",
     "handle",
-    "mount",
+    "user_socket",
     "listeners",
     "history/call",
     "mail",

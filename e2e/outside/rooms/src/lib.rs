@@ -1,6 +1,6 @@
 //! Rooms that count what is said in them.
 
-use simurgh::{Channel, Context, Join, Mount, Outcome, Payload, Reason, json};
+use simurgh::{Channel, Context, Join, UserSocket, Outcome, Payload, Reason, json};
 
 /// A member of a room.
 struct Room {
@@ -32,6 +32,6 @@ fn join(ctx: &mut Context<'_>, _: Payload<'_>) -> Join {
 }
 
 /// Where the rooms are.
-pub fn mount() -> Mount {
-    Mount::new("/socket").channel("rooms:*", join)
+pub fn user_socket() -> UserSocket {
+    UserSocket::new("/socket").channel("rooms:*", join)
 }

@@ -7,7 +7,7 @@ use simurgh::{Endpoint, Payload, json};
 
 #[test]
 fn who_is_in_the_room_hears_what_is_said() -> Result<(), Box<dyn Error>> {
-    let endpoint = Endpoint::builder().mount(rooms::mount()).start_local()?;
+    let endpoint = Endpoint::builder().socket(rooms::user_socket()).start_local()?;
     let mut driver = Driver::start(&endpoint);
     let ada = driver.connect("/socket", json!({}))?;
     let bob = driver.connect("/socket", json!({}))?;
@@ -26,7 +26,7 @@ fn who_is_in_the_room_hears_what_is_said() -> Result<(), Box<dyn Error>> {
 
 #[test]
 fn not_everybody_gets_into_every_room() -> Result<(), Box<dyn Error>> {
-    let endpoint = Endpoint::builder().mount(rooms::mount()).start_local()?;
+    let endpoint = Endpoint::builder().socket(rooms::user_socket()).start_local()?;
     let mut driver = Driver::start(&endpoint);
     let socket = driver.connect("/socket", json!({}))?;
     let joined = driver.join(socket, "rooms:private", json!({}))?;

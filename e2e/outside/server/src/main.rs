@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    simurgh_cli::run_as("server", env!("CARGO_PKG_VERSION"), |it| it.mount(rooms::mount()))
+    simurgh_cli::run_as("server", env!("CARGO_PKG_VERSION"), |it| it.socket(rooms::user_socket()))
 }

@@ -31,8 +31,8 @@ fn texts(name: &str, text: &str) -> Vec<String> {
 #[test]
 fn without_the_core_there_is_nothing_to_find() {
     let elsewhere = "use std::net::TcpStream; use crate::core::Core; fn f() { rand::random() }";
-    assert_eq!(check(&[file("crates/simurgh/src/id.rs", elsewhere)]).unwrap(), []);
-    assert_eq!(check(&[file("crates/simurgh-core/tests/id.rs", elsewhere)]).unwrap(), []);
+    assert_eq!(check(&[file("crates/server/simurgh/src/id.rs", elsewhere)]).unwrap(), []);
+    assert_eq!(check(&[file("crates/core/simurgh-core/tests/id.rs", elsewhere)]).unwrap(), []);
     assert_eq!(check(&[]).unwrap(), []);
 }
 
@@ -180,7 +180,10 @@ fn every_room_has_a_place_and_every_place_a_room() {
     assert_eq!(found(&uses), [("rooms", "attic".into(), 1)], "once, where it is");
     let empty = texts("lib", "");
     assert_eq!(empty.len(), TABLE.len());
-    assert_eq!(empty[0], "id stands among the rooms and has no file in crates/simurgh-core/src/");
+    assert_eq!(
+        empty[0],
+        "id stands among the rooms and has no file in crates/core/simurgh-core/src/"
+    );
 }
 
 /// What is found in `wire` calling like this, when `core` above it defines a function `close` and
@@ -200,7 +203,7 @@ fn nobody_calls_upwards() {
     assert_eq!(found(&[("wire", core), ("core", wire)]), [], "downwards");
     let files = [file(&at("wire"), wire), file(&at("core"), core)];
     let found = check_by(TABLE, &files).unwrap();
-    let text = "wire calls `close` of crates/simurgh-core/src/core.rs, which stands \
+    let text = "wire calls `close` of crates/core/simurgh-core/src/core.rs, which stands \
                 above it (see rooms.rs)";
     assert_eq!((&found[0].text[..], &found[0].subject[..]), (text, "close"));
 }
@@ -261,7 +264,7 @@ fn a_common_name_counts_on_self_alone() {
 fn what_a_value_of_a_lower_crate_does_is_no_call_upwards() {
     let found = |visibility: &str, call: &str| {
         let files = [
-            file("crates/simurgh-proto/src/ws.rs", &format!("{visibility} fn close() {{}}")),
+            file("crates/ground/simurgh-proto/src/ws.rs", &format!("{visibility} fn close() {{}}")),
             file(&at("core"), "impl Core { fn close(&self) {} }"),
             file(&at("wire"), &format!("fn f(&self) {{ {call} }}")),
         ];

@@ -9,8 +9,8 @@ fn found(path: &str, text: &str) -> Vec<(&'static str, usize)> {
     findings.into_iter().map(|found| (found.rule, found.line)).collect()
 }
 
-const PRODUCT: &str = "crates/simurgh/src/a.rs";
-const REACTOR: &str = "crates/simurgh-reactor/src/a.rs";
+const PRODUCT: &str = "crates/server/simurgh/src/a.rs";
+const REACTOR: &str = "crates/ground/simurgh-reactor/src/a.rs";
 
 #[test]
 fn a_module_opens_with_what_it_is() {
@@ -39,14 +39,14 @@ fn a_file_is_held_to_its_budget_without_its_tests() {
 #[test]
 fn a_file_of_the_core_has_a_smaller_budget_and_its_tests_have_not() {
     let code = "const A: u8 = 0;\n".repeat(399);
-    let room = "crates/simurgh-core/src/a.rs";
+    let room = "crates/core/simurgh-core/src/a.rs";
     assert_eq!(found(room, &code), []);
     assert_eq!(found(room, &format!("{code}const B: u8 = 0;\n")), [("file-lines", 1)]);
     assert_eq!(found(room, &format!("{code}#[cfg(test)]\nmod tests {{\n{code}}}\n")), []);
     let files = [
         file(room, "//! A.\n#[cfg(test)]\nmod tests;\n"),
         file(
-            "crates/simurgh-core/src/a/tests.rs",
+            "crates/core/simurgh-core/src/a/tests.rs",
             &format!("//! Tests.\n{code}{}", "\n".repeat(9)),
         ),
     ];
@@ -78,11 +78,11 @@ fn a_test_may_panic_wherever_it_is() {
     let call = "fn f() { x.unwrap(); }";
     assert_eq!(found(PRODUCT, &format!("#[cfg(test)] mod tests {{ {call} }}")), []);
     assert_eq!(found(PRODUCT, &format!("#[test] {call}")), []);
-    assert_eq!(found("crates/simurgh/tests/a.rs", call), []);
+    assert_eq!(found("crates/server/simurgh/tests/a.rs", call), []);
     assert_eq!(found("bench/src/a.rs", call), [], "not a crate of the product");
     let files = [
-        file("crates/simurgh/src/a.rs", "//! A.\n#[cfg(test)]\nmod cases;\n"),
-        file("crates/simurgh/src/a/cases.rs", &format!("//! Cases.\n{call}\n")),
+        file("crates/server/simurgh/src/a.rs", "//! A.\n#[cfg(test)]\nmod cases;\n"),
+        file("crates/server/simurgh/src/a/cases.rs", &format!("//! Cases.\n{call}\n")),
     ];
     assert_eq!(check(&files).unwrap(), []);
 }

@@ -1,0 +1,239 @@
+//! What an application writes: a [`Channel`], and how it is joined ([`Join`]).
+//!
+//! A channel is one membership of one socket in one topic (PROTOCOL §1). It is *joined* by a
+//! function, which either makes the channel or refuses, and then lives on the shard of its socket,
+//! where its callbacks run one at a time, in the order of the messages.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use simurgh_proto::message::Payload;
+
+use crate::broadcast::Broadcast;
+use crate::context::Context;
+use crate::outcome::{Outcome, Reason};
+
+/// One membership of a socket in a topic, with whatever state the application keeps for it.
+///
+/// Callbacks must not block: they share their thread with thousands of other connections. What
+/// takes longer than a few microseconds belongs in [`Context::spawn`] or [`Join::later`]. A
+/// callback that panics ends its channel with `phx_error`, and nothing else.
+///
+/// A channel is `Send` so that [`Join::later`] may build it away from its shard; it never moves
+/// again after that.
+pub trait Channel: Any + Send {
+    /// The member is subscribed and its reply has been made: what is pushed or broadcast here
+    /// follows the reply, and its own broadcasts reach it (PROTOCOL §5.5).
+    fn after_join(&mut self, ctx: &mut Context<'_>) {
+        let _ = ctx;
+    }
+
+    /// A message of the client: any event but `phx_join`, `phx_leave`. Phoenix knows no default for
+    /// an unknown event, so neither does this: return [`Outcome::unknown_event`] for what is not
+    /// known.
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome;
+
+    /// The events of which this channel wants to see every broadcast before it leaves, in
+    /// [`handle_out`](Self::handle_out). Asked once, right after the join.
+    ///
+    /// An intercepted broadcast costs a callback and an encoding for each member; all others are
+    /// encoded once and shared.
+    fn intercept(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// A broadcast of an intercepted event: push it (as it is, or rewritten), or swallow it by
+    /// doing nothing.
+    fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+        ctx.push(event, payload);
+        Outcome::NoReply
+    }
+
+    /// A broadcast on a further topic this channel is subscribed to ([`Context::subscribe`]).
+    fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
+        let _ = (ctx, broadcast);
+        Outcome::NoReply
+    }
+
+    /// Nothing has happened on this channel for a while
+    /// ([`Config::hibernate_after`](crate::Config::hibernate_after)): time to release what can be
+    /// made again when it is needed, such as buffers and caches. Called once for each such while,
+    /// without a [`Context`]: there is nothing to say. Broadcasts that are not intercepted pass the
+    /// channel by and do not wake it.
+    fn hibernate(&mut self) {}
+
+    /// The channel ends, for whatever reason. What is pushed here leaves *after* `phx_close`
+    /// (PROTOCOL §6); nothing leaves when the transport is gone.
+    fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
+        let _ = (ctx, reason);
+    }
+
+    /// The application's channel, where this one only stands before it: that is whom handles mean.
+    #[doc(hidden)]
+    fn within(&mut self) -> Option<&mut dyn Channel> {
+        None
+    }
+}
+
+/// A channel that hears messages of the application itself, of one type; a channel may hear as many
+/// types as it likes. They are sent with [`ChannelHandle::send`](crate::ChannelHandle::send), from
+/// any thread.
+pub trait HandleInfo<M>: Channel {
+    /// A message has come. What it returns is acted on as in
+    /// [`handle_in`](Channel::handle_in); there is no message of the client to reply to.
+    fn handle_info(&mut self, ctx: &mut Context<'_>, message: M) -> Outcome;
+}
+
+/// A message on its way to a channel, whose type it knows.
+pub(crate) struct Message(Box<Hear>);
+
+type Hear = dyn FnOnce(&mut dyn Channel, &mut Context<'_>) -> Outcome + Send;
+
+impl Message {
+    /// One for a channel of type `C`.
+    pub(crate) fn new<C: HandleInfo<M>, M: Send + 'static>(message: M) -> Self {
+        Self::of(|channel: &mut C, ctx| channel.handle_info(ctx, message))
+    }
+
+    /// Something to be done with a channel of type `C`, on its shard.
+    pub(crate) fn of<C: Channel>(
+        f: impl FnOnce(&mut C, &mut Context<'_>) -> Outcome + Send + 'static,
+    ) -> Self {
+        Self(Box::new(move |channel, ctx| {
+            let channel: &mut dyn Any = channel;
+            if let Some(channel) = channel.downcast_mut() {
+                return f(channel, ctx);
+            }
+            // The handle was made in a callback of another channel than it says.
+            let (topic, wanted) = (ctx.topic(), std::any::type_name::<C>());
+            tracing::error!(topic, wanted, "a message for a channel of another type, dropped");
+            ctx.spawn(async move { drop(f) });
+            Outcome::NoReply
+        }))
+    }
+
+    /// Has the channel hear it.
+    pub(crate) fn be_heard(self, channel: &mut dyn Channel, ctx: &mut Context<'_>) -> Outcome {
+        match channel.within() {
+            Some(_) => match channel.within() {
+                Some(within) => (self.0)(within, ctx),
+                None => Outcome::NoReply,
+            },
+            None => (self.0)(channel, ctx),
+        }
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Message")
+    }
+}
+
+/// The function that answers a `phx_join` (or, on a plain user socket, the upgrade).
+pub type JoinFn = Arc<dyn Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Sync>;
+
+/// The answer to a join.
+#[must_use]
+pub struct Join(pub(crate) JoinKind);
+
+pub(crate) enum JoinKind {
+    Ok {
+        channel: Box<dyn Channel>,
+        reply: Payload<'static>,
+    },
+    Error(Payload<'static>),
+    Later(Pin<Box<dyn Future<Output = Join> + Send>>),
+    /// Let in once `until` says [`Released`](Self::Released).
+    Held {
+        channel: Box<dyn Channel>,
+        reply: Payload<'static>,
+        until: Pin<Box<dyn Future<Output = Join> + Send>>,
+    },
+    /// What was waited for has happened, and the client that was held is in.
+    Released,
+}
+
+impl Join {
+    /// The client is in; the reply is `{}` unless [`reply`](Self::reply) says otherwise.
+    pub fn ok(channel: impl Channel) -> Self {
+        Self(JoinKind::Ok { channel: Box::new(channel), reply: Payload::EMPTY_OBJECT })
+    }
+
+    /// Refused, with a payload for the client, by convention `{"reason": "…"}`.
+    pub fn error(response: impl Into<Payload<'static>>) -> Self {
+        Self(JoinKind::Error(response.into()))
+    }
+
+    /// Answered when `work` is done, which runs on tokio. Until then nothing more is read from this
+    /// socket, and messages behind the join wait for it, in order (PROTOCOL §5.4).
+    pub fn later(work: impl Future<Output = Join> + Send + 'static) -> Self {
+        Self(JoinKind::Later(Box::pin(work)))
+    }
+
+    /// Has a client that is let in wait until `work` is done, which runs on tokio. The channel is
+    /// made meanwhile, and has no member yet; as [`later`](Self::later) in all else.
+    pub fn after(self, work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(match self.0 {
+            JoinKind::Ok { channel, reply } => {
+                let released = async move {
+                    work.await;
+                    Self(JoinKind::Released)
+                };
+                JoinKind::Held { channel, reply, until: Box::pin(released) }
+            }
+            JoinKind::Later(decision) => {
+                JoinKind::Later(Box::pin(async move { decision.await.after(work) }))
+            }
+            JoinKind::Held { channel, reply, until } => {
+                let released = async move {
+                    work.await;
+                    until.await
+                };
+                JoinKind::Held { channel, reply, until: Box::pin(released) }
+            }
+            other @ (JoinKind::Error(_) | JoinKind::Released) => other,
+        })
+    }
+
+    /// Sets the payload of the reply to a join that is ok; does nothing to the others.
+    pub fn reply(mut self, response: impl Into<Payload<'static>>) -> Self {
+        if let JoinKind::Ok { reply, .. } | JoinKind::Held { reply, .. } = &mut self.0 {
+            *reply = response.into();
+        }
+        self
+    }
+
+    /// Has something stand before the channel, once there is one.
+    #[doc(hidden)]
+    pub fn behind(
+        self,
+        before: impl FnOnce(Box<dyn Channel>) -> Box<dyn Channel> + Send + 'static,
+    ) -> Self {
+        Self(match self.0 {
+            JoinKind::Ok { channel, reply } => JoinKind::Ok { channel: before(channel), reply },
+            JoinKind::Later(work) => {
+                JoinKind::Later(Box::pin(async move { work.await.behind(before) }))
+            }
+            JoinKind::Held { channel, reply, until } => {
+                JoinKind::Held { channel: before(channel), reply, until }
+            }
+            other @ (JoinKind::Error(_) | JoinKind::Released) => other,
+        })
+    }
+}
+
+impl fmt::Debug for Join {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            JoinKind::Ok { .. } => "Join::ok",
+            JoinKind::Error(_) => "Join::error",
+            JoinKind::Later(_) => "Join::later",
+            JoinKind::Held { .. } => "Join::after",
+            JoinKind::Released => "Join",
+        })
+    }
+}

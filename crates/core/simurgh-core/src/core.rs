@@ -1,0 +1,231 @@
+//! The state of one shard.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_history::Epoch;
+use simurgh_presence::Owner;
+use simurgh_proto::message::Message;
+use simurgh_reactor::{Key, Next, Run};
+
+use crate::application::Application;
+use crate::barrier::Barriers;
+use crate::context::Prepared;
+use crate::fanout::{Fanout, Registry};
+use crate::history::abroad::Abroad;
+use crate::history::call::Missed;
+use crate::history::departures::Departures;
+use crate::history::home::KeptTopics;
+use crate::history::replays::Replays;
+use crate::id::ChannelId;
+use crate::limit::meters::Meters;
+use crate::metrics::ShardMetrics;
+use crate::node::Node;
+use crate::outcome::Reason;
+use crate::presence::home::Home;
+use crate::time::{Drain, Expiry, Hibernation, Sweep};
+use crate::user_socket::UserSocket;
+
+/// One shard of a node: its sessions, its topics and what they are still to be sent. See the
+/// crate's own page for the kinds of its methods and the order in which they are called.
+pub struct Core<N: Node> {
+    pub(crate) node: Arc<N>,
+    pub(crate) shard: u16,
+    pub(crate) metrics: Arc<ShardMetrics>,
+    pub(crate) registry: Registry,
+    pub(crate) fanout: Fanout<N>,
+    pub(crate) application: Application<N>,
+    pub(crate) sweep: Sweep,
+    /// Of no use to most shards, and looked at a few times a second.
+    pub(crate) expiry: Box<Expiry>,
+    pub(crate) hibernation: Hibernation,
+    /// Who is present in the topics that this shard keeps.
+    pub(crate) presence: Box<Home>,
+    /// What is kept of the broadcasts of topics; none, where no history is declared.
+    pub(crate) history: Option<Box<History>>,
+    pub(crate) drain: Option<Box<Drain>>,
+    /// What has been said lately; none, where no user socket has a limit.
+    pub(crate) meters: Option<Box<Meters>>,
+    /// Whose channels are brought up to date, to be closed next.
+    pub(crate) closing: Option<Key>,
+    /// Channels that end by what they have intercepted, once what they were brought up to date for
+    /// is said; and why.
+    pub(crate) ends: Vec<(ChannelId, Reason)>,
+    /// What the last join that a socket waits for was named.
+    pub(crate) tickets: u32,
+}
+
+/// What is kept of the broadcasts of topics, and who waits for that.
+pub(crate) struct History {
+    /// Of the topics that this shard keeps.
+    pub(crate) kept: KeptTopics,
+    /// What else there is to them where an engine keeps and numbers them; none on a node alone.
+    pub(crate) abroad: Option<Box<Abroad>>,
+    pub(crate) barriers: Barriers,
+    pub(crate) departures: Departures,
+    /// When what is kept is looked through again.
+    pub(crate) next_round_ns: u64,
+    /// Members that are told what they have missed, part by part.
+    pub(crate) replays: Replays,
+    /// What was last sent of what clients had missed, by serializer: V1 and V2.
+    pub(crate) encoded: [Vec<(Arc<Missed>, Run)>; 2],
+}
+
+/// A message of a client, as it was read.
+#[derive(Debug)]
+pub struct Received<'a> {
+    /// What it says.
+    pub message: Message<'a>,
+    /// What its channel's definition has made of it, if it is a long one.
+    pub prepared: Option<Prepared>,
+    /// Bytes of the payload that this took out of the message.
+    pub taken_bytes: usize,
+}
+
+impl<'a> From<Message<'a>> for Received<'a> {
+    fn from(message: Message<'a>) -> Self {
+        Self { message, prepared: None, taken_bytes: 0 }
+    }
+}
+
+impl History {
+    /// Whether what a channel waits for is to be told all it has missed.
+    pub(crate) fn is_replaying(&self, channel: ChannelId) -> bool {
+        self.replays.ticket(channel).is_some_and(|ticket| self.barriers.awaits(channel, ticket))
+    }
+
+    /// Members and sockets of which something is remembered.
+    fn waits(&self) -> usize {
+        let abroad = self.abroad.as_ref().map_or(0, |it| it.len());
+        self.barriers.len() + self.departures.len() + self.replays.len() + abroad
+    }
+}
+
+impl<N: Node> Core<N> {
+    /// A shard without sockets. `seed` is nobody's to guess: it keys the table of topics.
+    pub fn new(node: Arc<N>, shard: u16, metrics: Arc<ShardMetrics>, seed: u64) -> Self {
+        let config = node.config();
+        let user_sockets = (0..=u8::MAX).map_while(|index| node.user_socket(index));
+        let idle = user_sockets.filter_map(|it| it.idle_timeout.unwrap_or(config.idle_timeout));
+        let others = [config.handshake_timeout, config.close_timeout, config.decision_timeout];
+        let is_clustered = node.cluster().is_some();
+        let shortest: Option<Duration> = idle.chain(others).min();
+        Self {
+            shard,
+            registry: Registry::new(Arc::clone(&metrics), seed),
+            fanout: Fanout::new(Arc::clone(&node), Arc::clone(&metrics), shard),
+            application: Application::new(Arc::clone(&node), Arc::clone(&metrics), shard),
+            sweep: Sweep::new(shortest.unwrap_or_default()),
+            expiry: Box::default(),
+            hibernation: Hibernation::new(config.hibernate_after),
+            presence: Box::new(Home::new(Owner(node.id()), shard, is_clustered, seed)),
+            history: history(&*node, shard, seed),
+            drain: None,
+            meters: meters(&*node, seed),
+            closing: None,
+            ends: Vec::new(),
+            tickets: 0,
+            metrics,
+            node,
+        }
+    }
+
+    /// Its place among the shards.
+    pub fn shard(&self) -> u16 {
+        self.shard
+    }
+
+    /// Memberships that ended, ever: memory may be given back after many.
+    pub fn ended(&self) -> u64 {
+        self.registry.ended()
+    }
+
+    /// Whether a round of hibernation has ended since this was last asked in which channels or
+    /// topics have released memory.
+    pub fn take_released(&mut self) -> bool {
+        self.hibernation.take_released()
+    }
+
+    /// Presences of the topics that this shard keeps; none if it keeps nothing, not even what is
+    /// still to be told.
+    pub fn presences(&self) -> Option<usize> {
+        Some(self.presence.entries()).filter(|_| !self.presence.is_empty())
+    }
+
+    /// Whether something is still to be told of the topics that this shard keeps, now or later.
+    pub fn has_presences_due(&self) -> bool {
+        self.presence.next_ns().is_some()
+    }
+
+    /// Topics whose members are told by this shard how many there are.
+    pub fn presence_answers(&self) -> usize {
+        self.presence.answers()
+    }
+
+    /// Whether a socket is not read for what it published.
+    pub fn is_held_back(&self, key: Key) -> bool {
+        self.fanout.holds_back(key)
+    }
+
+    /// Members that are told part by part what they have missed.
+    pub fn replays(&self) -> usize {
+        self.history.as_ref().map_or(0, |it| it.replays.len())
+    }
+
+    /// Channels and sockets that wait for what they broadcast to be kept, and what is remembered of
+    /// how far clients have come: none once everybody has left.
+    pub fn history_waits(&self) -> usize {
+        let history = self.history.as_ref().map_or(0, |it| it.waits());
+        history + self.fanout.keys.as_ref().map_or(0, |keys| keys.pages())
+    }
+
+    /// Puts back what this shard has of what all share: it ends.
+    pub fn retire(&mut self) {
+        self.fanout.put_permit_back();
+    }
+}
+
+/// Meters for what the node's user sockets limit, if they do.
+fn meters(node: &impl Node, seed: u64) -> Option<Box<Meters>> {
+    let user_sockets = || (0..=u8::MAX).map_while(|index| node.user_socket(index));
+    let is_limited = user_sockets().any(UserSocket::is_limited);
+    is_limited.then(|| Box::new(Meters::new(user_sockets().flat_map(UserSocket::rates), seed)))
+}
+
+/// What is kept, if anything is declared to be.
+fn history(node: &impl Node, shard: u16, seed: u64) -> Option<Box<History>> {
+    let user_sockets = (0..=u8::MAX).map_while(|index| node.user_socket(index));
+    let rules =
+        user_sockets.flat_map(UserSocket::histories).map(|(pattern, it)| (pattern.clone(), it));
+    let rules: Vec<_> = rules.collect();
+    let kept = || {
+        let mut kept = KeptTopics::new(rules.clone(), Epoch::from_seed(node.id()), seed);
+        kept.is_foreign = node.cluster().is_some();
+        kept
+    };
+    (!rules.is_empty()).then(|| {
+        Box::new(History {
+            kept: kept(),
+            abroad: node.cluster().map(|_| Box::new(Abroad::new(shard, node.id()))),
+            barriers: Barriers::default(),
+            departures: Departures::new(seed),
+            next_round_ns: 0,
+            replays: Replays::default(),
+            encoded: Default::default(),
+        })
+    })
+}
+
+impl<N: Node> std::fmt::Debug for Core<N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core")
+            .field("shard", &self.shard)
+            .field("topics", &self.registry.topics())
+            .finish_non_exhaustive()
+    }
+}
+
+/// When it is wanted again: after so long, or when something happens.
+pub(crate) fn in_time(time: Option<Duration>) -> Next {
+    time.map_or(Next::Idle, Next::After)
+}

@@ -1,0 +1,255 @@
+//! Whose time is up: the clockworks of `time` applied to sockets, channels and topics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_proto::ws::CloseCode;
+use simurgh_reactor::{Key, Next};
+
+use crate::clock::{Lifetime, TICK, passed};
+use crate::core::{Core, in_time};
+use crate::node::Node;
+use crate::outcome::Reason;
+use crate::socket::{Phase, Socket};
+use crate::sockets::{Abandoned, Sockets};
+use crate::time::{Drain, Expiry, Hand, Hibernation, Step};
+
+/// Records looked at in one turn.
+const SWEEP_RECORDS: usize = 2048;
+/// How many times [`SWEEP_RECORDS`] a step of a drain looks at.
+const DRAIN_SWEEPS: usize = 4;
+
+impl<N: Node> Core<N> {
+    /// Looks at some of the sockets, if it is time for that.
+    pub(crate) fn sweep_sockets(&mut self, out: &mut impl Sockets) -> Next {
+        if out.count() == 0 {
+            self.sweep.give_up();
+            if let Some(meters) = &mut self.meters {
+                meters.clear();
+            }
+            return Next::Idle;
+        }
+        let now = out.now();
+        if let Err(wait) = self.sweep.begin(now.ns) {
+            return Next::After(wait);
+        }
+        let (expiry, passed) = (&mut *self.expiry, passed(now));
+        if self.sweep.cursor == 0 {
+            expiry.begin(passed);
+        }
+        let node = Arc::clone(&self.node);
+        let mut found = std::mem::take(&mut self.sweep.found);
+        let is_found = |_: Key, socket: &mut Socket| {
+            socket.keep_age(now.tick);
+            has_expired(socket, passed, expiry) || is_overdue(socket, now.tick, &*node)
+        };
+        out.sweep(&mut self.sweep.cursor, SWEEP_RECORDS, is_found, &mut found);
+        for key in found.drain(..) {
+            self.overdue(out, key);
+        }
+        if self.sweep.cursor == 0 {
+            self.expiry.end();
+            if let Some(meters) = &mut self.meters {
+                meters.age(now.ns);
+            }
+        }
+        self.sweep.found = found;
+        self.sweep.end(now.ns).map_or(Next::Now, Next::After)
+    }
+
+    fn overdue(&mut self, out: &mut impl Sockets, key: Key) {
+        let now = out.now();
+        let tick = now.tick;
+        // What lies unread in its socket is word of it, too: it has not been silent.
+        let has_spoken = out.has_input(key);
+        let is_late = self.is_decision_overdue(out, key);
+        let Some(socket) = out.socket_mut(key) else { return };
+        if has_expired(socket, passed(now), &mut self.expiry) {
+            self.metrics.expirations.add(1);
+            return self.close_with(out, key, CloseCode::UNAUTHORIZED);
+        }
+        match socket.phase {
+            Phase::Head | Phase::Full => {
+                self.metrics.handshake_timeouts.add(1);
+                out.abandon(key, Abandoned::Late);
+            }
+            Phase::Connecting if is_late => {
+                self.metrics.errors_decision_timeout.add(1);
+                out.abandon(key, Abandoned::Late);
+            }
+            Phase::Waiting if is_late => self.wait_overdue(out, key),
+            Phase::Connecting | Phase::Waiting => {}
+            Phase::Open | Phase::Closing if has_spoken => socket.heard(tick),
+            // A publisher that is held back is not heard because nobody listens.
+            Phase::Open if self.fanout.holds_back(key) => socket.heard(tick),
+            Phase::Open => {
+                self.metrics.idle_timeouts.add(1);
+                self.close_with(out, key, CloseCode::PROTOCOL);
+            }
+            Phase::Closing | Phase::Ending => out.abort(key),
+        }
+    }
+
+    /// Says how long a socket may stay from now on.
+    pub(crate) fn expire_in(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        lifetime: Option<Lifetime>,
+    ) {
+        let now = out.now();
+        let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else { return };
+        let expires = lifetime.map(|it| self.expiry.note(it, now));
+        if expires.is_some() || socket.own.is_some() {
+            socket.own.get_or_insert_default().expires = expires;
+        }
+    }
+
+    /// It is not known in time whether a broadcast is kept; or a join has not been decided in time;
+    /// or a channel has handled a message for so long, with so many behind it that the socket is
+    /// not read, that it is given up.
+    fn wait_overdue(&mut self, out: &mut impl Sockets, key: Key) {
+        if self.history.as_ref().is_some_and(|it| it.barriers.hold(key)) {
+            return self.unconfirmed(out, key);
+        }
+        let full = out.socket(key).and_then(|socket| socket.own.as_ref()?.full);
+        match full.and_then(|channel| self.live(channel)) {
+            Some(membership) => {
+                self.metrics.errors_decision_timeout.add(1);
+                self.end_channel(out, membership, Reason::Crashed);
+            }
+            None => self.join_overdue(out, key),
+        }
+    }
+
+    /// Whether a socket has waited too long for the application; if its peer has hung up, that is
+    /// as long as for the answer to a close.
+    fn is_decision_overdue(&self, out: &impl Sockets, key: Key) -> bool {
+        let Some(socket) = out.socket(key) else { return false };
+        let config = self.node.config();
+        let limit = match out.peer_has_shut(key) {
+            true => config.close_timeout,
+            false if self.history.as_ref().is_some_and(|it| it.barriers.hold(key)) => {
+                config.history.confirm_timeout
+            }
+            false => config.decision_timeout,
+        };
+        TICK * out.now().tick.wrapping_sub(socket.last_heard) > limit
+    }
+
+    /// Stops accepting and begins to close everything, evenly over this time.
+    pub(crate) fn begin_drain(&mut self, out: &mut impl Sockets, over: Duration) {
+        out.stop_listening();
+        self.drain = Some(Box::new(Drain::new(over, out.count(), out.now().ns)));
+    }
+
+    /// Closes as many as a drain wants to be closed by now.
+    pub(crate) fn drain_sockets(&mut self, out: &mut impl Sockets) -> Next {
+        let (left, now_ns) = (out.count(), out.now().ns);
+        let Some(drain) = &mut self.drain else { return Next::Idle };
+        let count = match drain.step(left, now_ns) {
+            Step::Wait(time) => return Next::After(time),
+            Step::Close(count) => count,
+            Step::End => {
+                out.stop();
+                return Next::Idle;
+            }
+        };
+        let (mut keys, mut seen) = (Vec::new(), 0);
+        // Some records a step, until enough are found: looking at all of them would be a long turn.
+        for _ in 0..DRAIN_SWEEPS {
+            let is_next = |_: Key, socket: &mut Socket| {
+                let is_left = !matches!(socket.phase, Phase::Closing | Phase::Ending);
+                let is_next = is_left && seen < count;
+                seen += usize::from(is_next);
+                is_next
+            };
+            out.sweep(&mut drain.cursor, SWEEP_RECORDS, is_next, &mut keys);
+            // Back at the first record, or enough.
+            if drain.cursor == 0 || seen >= count {
+                break;
+            }
+        }
+        let wait = drain.note_closed(keys.len());
+        for key in keys {
+            match out.socket(key).map(Socket::phase) {
+                Some(Phase::Open | Phase::Waiting | Phase::Connecting) => {
+                    self.close_with(out, key, CloseCode::RESTART);
+                }
+                Some(_) => out.close(key),
+                None => {}
+            }
+        }
+        Next::After(wait)
+    }
+
+    /// Gets on with a round of hibernation, or begins one.
+    pub(crate) fn hibernate_channels(&mut self, out: &mut impl Sockets) -> Next {
+        let now_ns = out.now().ns;
+        let mut hand = match self.hibernation.begin(self.registry.awake(), now_ns) {
+            Ok(hand) => hand,
+            Err(wait) => return in_time(wait),
+        };
+        let deadline_ns = Hibernation::deadline_ns(out.clock_ns());
+        loop {
+            hand = match hand {
+                Hand::Membership(id) if id < self.registry.end() => {
+                    self.hibernate_one(out, id);
+                    Hand::Membership(id + 1)
+                }
+                Hand::Membership(_) => Hand::Topic(0),
+                Hand::Topic(place) if place < self.registry.topic_places() => {
+                    self.hibernation.has_released |= self.registry.shrink_topic(place);
+                    Hand::Topic(place + 1)
+                }
+                Hand::Topic(_) => break,
+            };
+            if self.hibernation.is_stride() && out.clock_ns() >= deadline_ns {
+                self.hibernation.pause(hand);
+                return Next::Now;
+            }
+        }
+        in_time(self.hibernation.end(self.registry.awake(), now_ns))
+    }
+
+    /// Has a channel hibernate that nothing has happened on since the last round.
+    fn hibernate_one(&mut self, out: &mut impl Sockets, membership: u32) {
+        let Some(channel) = self.registry.send_to_sleep(membership) else { return };
+        self.hibernation.has_released = true;
+        if !self.application.hibernate(channel) {
+            self.end_channel(out, membership, Reason::Crashed);
+        }
+    }
+}
+
+/// Whether a socket's own time is over by this tick of [`passed`], as far as this is a round that
+/// looks at that.
+fn has_expired(socket: &Socket, tick: u32, expiry: &mut Expiry) -> bool {
+    if !expiry.is_looking() || !socket.is_open() {
+        return false;
+    }
+    let deadline = socket.own.as_ref().and_then(|own| own.expires);
+    deadline.is_some_and(|deadline| expiry.is_over(deadline, tick))
+}
+
+fn is_overdue(socket: &Socket, tick: u32, node: &impl Node) -> bool {
+    let config = node.config();
+    let limit = match socket.phase {
+        Phase::Head | Phase::Full => Some(config.handshake_timeout),
+        // Looked at again there: whether its peer is still there is the socket's to say.
+        Phase::Connecting | Phase::Waiting => {
+            Some(config.close_timeout.min(config.decision_timeout))
+        }
+        // Nothing lies between a driver and its sockets that could lose them.
+        Phase::Open if socket.is_driven() => None,
+        Phase::Open => node
+            .user_socket(socket.user_socket)
+            .and_then(|user_socket| user_socket.idle_timeout.unwrap_or(config.idle_timeout)),
+        Phase::Closing | Phase::Ending => Some(config.close_timeout),
+    };
+    let silent = TICK * tick.wrapping_sub(socket.last_heard);
+    limit.is_some_and(|limit| silent > limit)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! What a client has missed that is too much to be told at once: it is told part by part, as its
+//! socket takes them, and hears nothing else of the topic until it has heard all of it.
+//!
+//! Nothing is held for a member that is slow: each part is asked of the topic's home when it is
+//! wanted. The answer to the last comes in order with what the home passes on, so it ends exactly
+//! where the log of this shard goes on. What its channel does meanwhile waits as behind a broadcast
+//! that is still to be kept, and so does what its client says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_history::{GAP, Since, encode_gap};
+use simurgh_reactor::{Key, Next};
+
+use super::call::{Ask, AskedBy, HistoryMail, Missed};
+use super::replays::Replay;
+use crate::broadcast::Broadcast;
+use crate::core::Core;
+use crate::id::ChannelId;
+use crate::mail::Mail;
+use crate::node::Node;
+use crate::presence::call::home;
+use crate::registry::THROUGH;
+use crate::socket::{Phase, Speaker};
+use crate::sockets::Sockets;
+
+/// Members looked at in one turn.
+const LOOKED_AT_MAX: usize = 1024;
+/// How often they are looked at while nothing else happens.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+impl<N: Node> Core<N> {
+    /// Answers what a client of another shard has missed, or a member of this one.
+    pub(super) fn answer_missed(&mut self, out: &mut impl Sockets, ask: &Ask) {
+        let Some((missed, own)) = self.missed(out, ask) else { return };
+        let mail = match ask.by {
+            AskedBy::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
+            // By mail, others would be kept before it is there.
+            AskedBy::Member(channel) if ask.shard == self.shard => {
+                return self.heard_portion(out, channel, &missed);
+            }
+            AskedBy::Member(channel) => HistoryMail::Portion(channel, missed),
+        };
+        self.node.post(usize::from(ask.shard), Mail::History(mail));
+    }
+
+    /// Asks for the next parts of what members have missed whose sockets have taken most of the
+    /// last; and tends those who wait for what an engine keeps.
+    pub(crate) fn go_on_replaying(&mut self, out: &mut impl Sockets) -> Next {
+        if self.history.is_none() {
+            return Next::Idle;
+        }
+        let tended = self.tend_abroad(out);
+        let Some(history) = &self.history else { return Next::Idle };
+        let looked_at = history.replays.queue.len().min(LOOKED_AT_MAX);
+        let few = self.node.config().history.portion.bytes / 2;
+        for _ in 0..looked_at {
+            let Some(history) = &mut self.history else { break };
+            let Some(channel) = history.replays.queue.pop_front() else { break };
+            let Some(replay) = history.replays.get(channel) else { continue };
+            let conn = replay.conn;
+            if self.ends_behind(channel) {
+                self.stop_replay(out, channel);
+            } else if out.queued(conn) as u64 <= few {
+                self.ask_portion(channel);
+            } else if let Some(history) = &mut self.history {
+                history.replays.queue.push_back(channel);
+            }
+        }
+        let left = self.history.as_ref().is_some_and(|it| !it.replays.queue.is_empty());
+        let next = if left { Next::After(POLL_INTERVAL) } else { Next::Idle };
+        next.sooner(tended, out.now())
+    }
+
+    fn ask_portion(&mut self, channel: ChannelId) {
+        let Some(topic) = self.registry.member(channel.membership).map(|it| it.topic) else {
+            return;
+        };
+        let Some(topic) = self.registry.topic(topic).map(|it| Box::from(&*it.name)) else { return };
+        let Some(history) = &mut self.history else { return };
+        let Some(replay) = history.replays.get_mut(channel) else { return };
+        replay.is_asked = true;
+        let (since, partial) = (Since::After(replay.through), replay.partial);
+        let home = home(&topic, self.node.shards());
+        let (shard, by) = (self.shard, AskedBy::Member(channel));
+        let (torn, is_away) = (false, false);
+        let ask = Ask { topic, since, partial, torn, is_away, client: 0, shard, by };
+        // By mail also to this shard: others have their turn.
+        self.node.post(home, Mail::History(HistoryMail::Ask(Box::new(ask))));
+    }
+
+    /// The next part has come.
+    pub(super) fn heard_portion(
+        &mut self,
+        out: &mut impl Sockets,
+        channel: ChannelId,
+        missed: &Arc<Missed>,
+    ) {
+        let speaker = self.live(channel).and_then(|it| self.speaker(out, it));
+        let (Some(speaker), Some(history)) = (speaker, &mut self.history) else { return };
+        let replay = history.replays.get_mut(channel).filter(|it| it.is_asked);
+        let Some(replay) = replay else { return };
+        replay.is_asked = false;
+        let word = missed.gap.map(|gap| {
+            self.metrics.count_resume(Some(gap));
+            let mut payload = Vec::new();
+            encode_gap(&mut payload, gap);
+            (GAP, payload)
+        });
+        self.tell_portion(out, &speaker, speaker.client, missed, word);
+        let Some(history) = &mut self.history else { return };
+        let Some(replay) = history.replays.get_mut(channel) else { return };
+        replay.through = missed.through;
+        if missed.more || self.ends_behind(channel) {
+            if let Some(history) = &mut self.history {
+                history.replays.queue.push_back(channel);
+            }
+        } else {
+            self.end_replay(out, channel);
+        }
+    }
+
+    /// A member is told all it has missed: it gets what is in the log from here on.
+    fn end_replay(&mut self, out: &mut impl Sockets, channel: ChannelId) {
+        let (Some(membership), Some(history)) = (self.live(channel), &mut self.history) else {
+            return;
+        };
+        let Some(Replay { through, ticket, .. }) =
+            history.replays.by_membership.remove(&channel.membership)
+        else {
+            return;
+        };
+        let barrier = history.barriers.lower(channel, ticket);
+        self.registry.catches_up(membership, false);
+        self.fanout.is_at(&mut self.registry, membership, through);
+        if let Some(barrier) = barrier {
+            self.go_on(out, channel, barrier);
+        }
+    }
+
+    /// A channel ends by what it has seen: it is told no more.
+    fn stop_replay(&mut self, out: &mut impl Sockets, channel: ChannelId) {
+        let Some(history) = &mut self.history else { return };
+        let ticket = history.replays.ticket(channel);
+        let barrier = ticket.and_then(|it| history.barriers.lower(channel, it));
+        if let Some(barrier) = barrier {
+            self.go_on(out, channel, barrier);
+        }
+    }
+
+    /// Sends a member what has waited until it was told what it had missed.
+    pub(super) fn deliver_late(
+        &mut self,
+        out: &mut impl Sockets,
+        speaker: &Speaker,
+        broadcast: &Arc<Broadcast>,
+    ) {
+        let Some(membership) = self.live(speaker.id) else { return };
+        match self.registry.member(membership).is_some_and(|it| it.is(THROUGH)) {
+            true => self.deliver_intercepted(out, membership, speaker.conn, broadcast),
+            false => self.fanout.deliver_one(out, speaker.conn, broadcast, false),
+        }
+    }
+
+    /// A socket waits for something that takes as long as it takes.
+    pub(super) fn waits_on(&mut self, out: &mut impl Sockets, key: Key) {
+        let tick = out.now().tick;
+        if let Some(socket) = out.socket_mut(key).filter(|it| it.phase == Phase::Waiting) {
+            socket.enter(Phase::Waiting, tick);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Presence: who is in a topic, and what they say of themselves (PROTOCOL §10).
+//!
+//! The presences of a topic are kept by one shard, its home, whichever shards its members are on.
+//! What a member does with its own entries goes to the home by mail, and what members are to hear
+//! comes from there: diffs as broadcasts, lists as pushes. Both go by mail to all shards, the own
+//! one included, so that each shard gets them in the order in which they were made.
+
+mod abroad;
+mod between;
+pub(crate) mod call;
+pub(crate) mod handle;
+mod held;
+pub(crate) mod home;
+mod peers;
+mod say;
+mod topic;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_presence::Owner;
+use simurgh_proto::message::Payload;
+use simurgh_reactor::Next;
+
+use self::call::{PresenceCall, PresenceMail, SharedEvent, SharedPush};
+use self::home::Taken;
+use self::say::Say;
+use crate::broadcast::Broadcast;
+use crate::cluster::call::ToCluster;
+use crate::core::Core;
+use crate::flow::Posted;
+use crate::id::ChannelId;
+use crate::mail::Mail;
+use crate::node::Node;
+use crate::registry::TRACKS;
+use crate::socket::Speaker;
+use crate::sockets::Sockets;
+
+/// As many bytes could be sent while a topic is looked at; so one turn looks at 128 of them.
+const TOPIC_BYTES: usize = 8 << 10;
+/// How long the presences of a topic wait when too much is under way.
+const WAIT_MAX: Duration = Duration::from_millis(5);
+
+/// Events that a member is told, one after the other.
+type Told = Arc<[SharedEvent]>;
+
+impl<N: Node> Core<N> {
+    /// What a channel does with its presences; one that has ended has none. Returns what it is to
+    /// be told at once, if it asks and the shard knows the answer: with the reply to its join that
+    /// is one write.
+    pub(crate) fn presence_call(&mut self, speaker: &Speaker, call: PresenceCall) -> Option<Told> {
+        let Speaker { id, topic, .. } = speaker;
+        let is_live = self.registry.member(id.membership).map(|it| it.generation);
+        if is_live != Some(id.generation) {
+            return None;
+        }
+        if self.node.cluster().is_some() && self.registry.mark(id.membership, TRACKS, true) {
+            self.node.post_home(topic, PresenceMail::Begin);
+        }
+        if matches!(call, PresenceCall::PushState)
+            && let Some(told) = self.presence.answer(topic)
+        {
+            return Some(told);
+        }
+        self.registry.mark(id.membership, TRACKS, true);
+        self.node.post_home(topic, PresenceMail::Call(*id, call));
+        None
+    }
+
+    /// A channel has ended that had presences.
+    pub(crate) fn presence_ended(&self, channel: ChannelId, topic: &str) {
+        self.node.post_home(topic, PresenceMail::Call(channel, PresenceCall::End));
+    }
+
+    /// Something for this shard as the home of a topic.
+    pub(crate) fn presence_came(&mut self, out: &impl Sockets, topic: &str, mail: PresenceMail) {
+        let (node, now_ns) = (Arc::clone(&self.node), out.now().ns);
+        let (shard, config) = (self.shard, &node.config().presence);
+        node.done(usize::from(shard), mail.weight() + topic.len());
+        let home = &mut self.presence;
+        match mail {
+            PresenceMail::Call(channel, call) => {
+                if home.call(topic, (channel, call), config, now_ns) == Taken::Refused {
+                    self.metrics.errors_presence_refused.add(1);
+                    let entries_max = config.channel_entries_max;
+                    tracing::debug!(topic, entries_max, "a presence twice, too many, or not there");
+                }
+            }
+            PresenceMail::List(answer) => {
+                if let Some((answer, list)) = home.list(topic, answer, config, now_ns) {
+                    self.application.ask(|| answer(list));
+                }
+            }
+            PresenceMail::Answers(events) => home.keep(topic, events),
+            PresenceMail::Begin => home.begin(topic, config, now_ns),
+            PresenceMail::Peers(what) => home.hear(topic, what, config, now_ns),
+        }
+        self.tell_peers();
+        self.count_presences();
+    }
+
+    /// A node of the cluster is gone, and with it all who were present there.
+    pub(crate) fn node_is_gone(&mut self, node: Owner) {
+        self.presence.forget(node);
+    }
+
+    /// Passes on what other nodes are to hear.
+    fn tell_peers(&mut self) {
+        let Some(cluster) = self.node.cluster() else { return };
+        for (topic, what) in self.presence.take_outbox() {
+            cluster.tell(ToCluster::Presence((&*topic).into(), what));
+        }
+    }
+
+    /// Tells members of topics that this shard keeps what is due.
+    pub(crate) fn tell_presences(&mut self, out: &impl Sockets) -> Next {
+        let home = &mut self.presence;
+        if home.is_empty() {
+            return Next::Idle;
+        }
+        let (node, now) = (Arc::clone(&self.node), out.now());
+        let config = node.config();
+        home.go_on_forgetting(&config.presence, now.ns);
+        let bytes_max = config.broadcast_bytes_max();
+        let mut bytes = 0;
+        while bytes < config.presence.turn_bytes.max(1) {
+            let Some(topic) = home.take_due(now.ns) else { break };
+            // What it costs to look at one that has little to tell.
+            bytes += TOPIC_BYTES;
+            if node.is_congested() {
+                home.put_off(topic, now.ns + WAIT_MAX.as_nanos() as u64);
+                break;
+            }
+            for say in home.tell(&topic, &config.presence, bytes_max, now.ns) {
+                self.metrics.presence_events.add(say.events() as u64);
+                bytes += say.bytes();
+                match say {
+                    Say::Answer(answer, list) => drop(self.application.ask(|| answer(list))),
+                    say => tell(&*node, &topic, say),
+                }
+            }
+        }
+        let (next_ns, is_forgetting) = (home.next_ns(), home.is_forgetting());
+        self.tell_peers();
+        self.count_presences();
+        match next_ns {
+            _ if is_forgetting => Next::Now,
+            None => Next::Idle,
+            Some(next_ns) if next_ns <= now.ns => Next::Now,
+            Some(next_ns) => Next::After(Duration::from_nanos(next_ns - now.ns)),
+        }
+    }
+
+    fn count_presences(&self) {
+        self.metrics.presences.set(self.presence.entries() as u64);
+        self.metrics.presences_remote.set(self.presence.remote() as u64);
+    }
+}
+
+/// Posts to all shards what members on them are to hear.
+fn tell<N: Node>(node: &N, topic: &str, say: Say) {
+    match say {
+        Say::All(event, json) => {
+            let broadcast = Arc::new(Broadcast::new(topic, event, Payload::from_json(json)));
+            for shard in 0..node.shards() {
+                node.post_charged(shard, Posted::new(Arc::clone(&broadcast), None));
+            }
+        }
+        Say::Keep(events) => {
+            for shard in 0..node.shards() {
+                let mail = PresenceMail::Answers(events.clone());
+                let bytes = mail.weight() + topic.len();
+                node.post_weighed(shard, bytes, Mail::Presence(topic.into(), mail));
+            }
+        }
+        Say::Some(events, channels) | Say::Again(events, channels) => {
+            for channels in channels.chunk_by(|one, other| one.shard == other.shard) {
+                let Some(shard) = channels.first().map(|it| usize::from(it.shard)) else {
+                    continue;
+                };
+                let push = SharedPush { channels: channels.to_vec(), events: Arc::clone(&events) };
+                node.post_weighed(shard, push.weight(), Mail::Push(push));
+            }
+        }
+        // Whoever asked from outside is answered where the application is.
+        Say::Answer(..) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

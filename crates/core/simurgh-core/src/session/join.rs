@@ -1,0 +1,354 @@
+//! Joins: what is asked before the application is, what it decides, at once or later, and what
+//! follows from that.
+
+use std::sync::Arc;
+
+use simurgh_history::{Resume, Since};
+use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
+use simurgh_proto::session::server as session;
+use simurgh_reactor::Key;
+
+use crate::application::Asked;
+use crate::channel::{Channel, Join, JoinFn, JoinKind};
+use crate::context::{Effect, Prepared};
+use crate::core::{Core, Received};
+use crate::effects::InHand;
+use crate::frames::say;
+use crate::history::call::{Ask, AskedBy, HistoryMail, Opted};
+use crate::history::departures::Rejoin;
+use crate::mail::Mail;
+use crate::node::{Callback, Node};
+use crate::outcome::Outcome;
+use crate::presence::call::home;
+use crate::registry::{COUNTED, Holds, POSITIONS, Subscriber, WITHOUT_JOIN_REF};
+use crate::session::joining::{Joining, resume};
+use crate::socket::{Granted, Phase, Resuming};
+use crate::sockets::Sockets;
+use crate::user_socket::{Kind, UserSocket};
+use crate::wire::Wire;
+
+/// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic:
+/// without one, a socket could pin a whole message for each of its channels.
+const TOPIC_BYTES_MAX: usize = 16 << 10;
+/// Longest join_ref, or ref of a join, of which a membership keeps one too.
+const REF_BYTES_MAX: usize = 1 << 10;
+
+/// Clients are known by the same numbers after a restart. Nothing is won by finding an id that has
+/// somebody else's number: that one does not hear what the finder broadcasts to others.
+const CLIENT_SEED: u64 = 0x5349_4d55_5247_4800;
+
+impl<N: Node> Core<N> {
+    /// A client wants to join; `joined` is the channel it has in that topic.
+    pub(crate) fn join_topic(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joined: Option<u32>,
+        received: Received<'_>,
+    ) {
+        let Received { message, prepared, .. } = received;
+        let Some(socket) = out.socket(key) else { return };
+        let (user_socket, list, wire) = (socket.user_socket, socket.list, socket.wire);
+        let node = Arc::clone(&self.node);
+        let Some(user_socket) = node.user_socket(user_socket) else { return };
+        let Message { join_ref, msg_ref, topic, payload, .. } = message;
+        let Some(route) = user_socket.route(&topic) else {
+            self.metrics.errors_unmatched_topic.add(1);
+            return say(out, &self.metrics, key, session::unmatched(&msg_ref, &topic));
+        };
+        if joined.is_none() && list.channels() >= user_socket.channels_max {
+            self.metrics.joins_refused.add(1);
+            let refusal = session::too_many_channels(&join_ref, &msg_ref, &topic);
+            return say(out, &self.metrics, key, refusal);
+        }
+        let is_long = |raw: &str| raw.len() > REF_BYTES_MAX;
+        if topic.len() > TOPIC_BYTES_MAX || is_long(join_ref.raw()) || is_long(msg_ref.raw()) {
+            self.metrics.joins_refused.add(1);
+            let refusal = session::join_too_long(&join_ref, &msg_ref, &topic);
+            return self.say_behind(out, key, joined, refusal);
+        }
+        // Who speaks in values gets what is live only.
+        let may_resume = wire != Wire::Values && self.keeps(&topic);
+        let resume = match may_resume.then(|| resume(&payload, out)).transpose() {
+            Ok(resume) => resume.flatten(),
+            Err(error) => {
+                let text = "a join says wrongly what its client has heard";
+                tracing::debug!(topic = &*topic, %error, "{text}");
+                self.metrics.joins_refused.add(1);
+                let refusal = session::bad_resume(&join_ref, &msg_ref, &topic);
+                return self.say_behind(out, key, joined, refusal);
+            }
+        };
+        let replaced = joined.and_then(|old| self.replace(out, old));
+        let joining = Joining { topic: &topic, join_ref, message: msg_ref, replaced, resume };
+        self.ask_to_join(out, key, joining, payload, prepared, &route.join);
+    }
+
+    /// Asks a plain user socket's join function, right after the upgrade.
+    pub(crate) fn join_plain(&mut self, out: &mut impl Sockets, key: Key, user_socket: u8) {
+        let node = Arc::clone(&self.node);
+        let Some(UserSocket { kind: Kind::Plain { topic, join }, .. }) =
+            node.user_socket(user_socket)
+        else {
+            return;
+        };
+        let (join_ref, message, replaced) = (Ref::Null, Ref::Null, None);
+        let joining = Joining { topic, join_ref, message, replaced, resume: None };
+        self.ask_to_join(out, key, joining, Payload::EMPTY_OBJECT, None, join);
+    }
+
+    fn ask_to_join(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: Joining<'_>,
+        payload: Payload<'_>,
+        prepared: Option<Prepared>,
+        join: &JoinFn,
+    ) {
+        let Joining { topic, resume, .. } = &joining;
+        let asked = Asked {
+            socket: out.socket(key).and_then(|socket| socket.state()),
+            topic,
+            resume: resume.as_ref().map(|it| &it.said),
+            prepared,
+        };
+        let answer = self.application.join(asked, payload, join);
+        match answer {
+            (Some(join), effects) => self.answer_join(out, key, joining, join, effects),
+            (None, effects) => {
+                self.apply_unjoined(out, key, joining.topic, effects);
+                self.join_crashed(out, key, joining);
+            }
+        }
+    }
+
+    /// Carries out what a join function said.
+    pub(super) fn answer_join(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: Joining<'_>,
+        join: Join,
+        effects: Vec<Effect>,
+    ) {
+        let topic = joining.topic;
+        match join.0 {
+            JoinKind::Ok { channel, reply } => {
+                let granted = Granted { channel, reply, effects };
+                if joining.resume.is_some() {
+                    return self.ask_missed(out, key, joining, granted);
+                }
+                self.let_in(out, key, joining, granted, None);
+            }
+            JoinKind::Error(response) => {
+                self.metrics.joins_refused.add(1);
+                self.refuse_join(out, key, joining, response);
+                self.apply_unjoined(out, key, topic, effects);
+            }
+            JoinKind::Later(work) => {
+                self.await_join(out, key, joining, work, None);
+                self.apply_unjoined(out, key, topic, effects);
+            }
+            JoinKind::Held { channel, reply, until } => {
+                let granted = Granted { channel, reply, effects };
+                self.await_join(out, key, joining, until, Some(granted));
+            }
+            // Only what was held is released.
+            JoinKind::Released => self.join_crashed(out, key, joining),
+        }
+    }
+
+    /// Asks what a client has missed that is let in, and has its socket wait for that.
+    pub(super) fn ask_missed(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: Joining<'_>,
+        granted: Granted,
+    ) {
+        let Some(Resuming { said: resume, .. }) = joining.resume.as_deref() else { return };
+        let (client, tick) = (self.client(resume), out.now().tick);
+        let sent = self.history.as_mut().map(|it| &mut it.departures);
+        let rejoin = sent.map(|it| it.floor(key, joining.topic, resume, tick));
+        let (since, torn) = match rejoin.unwrap_or(Rejoin::After(resume.since)) {
+            Rejoin::After(since) => (since, false),
+            Rejoin::Torn(sent) => (Since::After(sent), true),
+        };
+        let is_only_own = self.is_only_own(joining.topic);
+        let (since, is_proved) = match is_only_own {
+            true => self.own_since(joining.topic, resume, since),
+            false => (since, true),
+        };
+        let new = (!is_proved).then(|| resume.id.clone());
+        self.tickets = self.tickets.wrapping_add(1);
+        let ticket = self.tickets;
+        let ask = Ask {
+            topic: joining.topic.into(),
+            since,
+            partial: self.wants_part(joining.topic, resume),
+            torn,
+            is_away: false,
+            client,
+            shard: self.shard,
+            by: AskedBy::Join(key, ticket),
+        };
+        let home = home(joining.topic, self.node.shards());
+        // What an engine numbers comes to this shard by mail, and so does the answer, in order.
+        if home == usize::from(self.shard) && !self.keeps_abroad() {
+            let partial = ask.partial;
+            let opted = |(missed, own)| Opted { client, new, partial, missed, own };
+            let opted = self.missed(out, &ask).map(opted);
+            return self.let_in_opted(out, key, joining, granted, opted);
+        }
+        let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
+            return self.application.drop_guarded(granted);
+        };
+        socket.enter(Phase::Waiting, tick);
+        let mut awaited = joining.awaited(ticket, Some(granted));
+        awaited.is_new = !is_proved;
+        socket.own.get_or_insert_default().awaited = Some(Box::new(awaited));
+        out.hold(key);
+        self.node.post(home, Mail::History(HistoryMail::Ask(Box::new(ask))));
+    }
+
+    /// Whether a client wants what is still there if something is not. Of what is left of others'
+    /// there is no telling whose it is.
+    pub(super) fn wants_part(&self, topic: &str, resume: &Resume) -> bool {
+        resume.partial && !self.is_only_own(topic)
+    }
+
+    /// As whom a client joins: the same on all shards.
+    pub(super) fn client(&self, resume: &Resume) -> u64 {
+        resume.id_hash(CLIENT_SEED).unwrap_or(0)
+    }
+
+    /// The same for a client that is told where kept broadcasts stand.
+    #[inline(never)]
+    pub(super) fn let_in_opted(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: Joining<'_>,
+        granted: Granted,
+        opted: Option<Opted>,
+    ) {
+        self.let_in(out, key, joining, granted, opted);
+    }
+
+    /// Makes the membership, and only then answers (PROTOCOL §5.5). Most joins bear nothing of
+    /// history, and are to pay nothing for it.
+    #[inline(always)]
+    fn let_in(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: Joining<'_>,
+        granted: Granted,
+        opted: Option<Opted>,
+    ) {
+        let Granted { channel, reply, effects } = granted;
+        // Which events it wants to see is the application's to say, and may panic too.
+        let Some(intercepts) = self.application.ask(|| !channel.intercept().is_empty()) else {
+            self.application.drop_guarded(channel);
+            let topic = joining.topic;
+            self.join_crashed(out, key, joining);
+            return self.apply_unjoined(out, key, topic, effects);
+        };
+        let ways = (intercepts, opted.as_ref().map(|opted| opted.client));
+        let Some(membership) = self.enter_topic(out, key, &joining, channel, ways) else {
+            return;
+        };
+        self.metrics.joins.add(1);
+        self.reply_join(out, key, &joining, "ok", reply);
+        self.close_replaced(out, joining.replaced);
+        if let Some(opted) = opted {
+            let id = self.name_of(membership);
+            self.tell_missed(out, membership, &opted);
+            if let Some(resuming) = &joining.resume {
+                let took_ns = out.clock_ns().saturating_sub(resuming.at_ns);
+                self.metrics.resume_times.add(took_ns);
+            }
+            // Its interceptor may have ended it by what it saw.
+            if id.and_then(|id| self.live(id)).is_none() {
+                return self.application.drop_guarded(effects);
+            }
+        }
+        self.has_joined(out, membership, effects);
+    }
+
+    /// A join is answered: what its function did is carried out, and the channel is told.
+    #[inline(always)]
+    fn has_joined(&mut self, out: &mut impl Sockets, membership: u32, effects: Vec<Effect>) {
+        let membership = match effects.is_empty() {
+            true => {
+                self.application.keep(effects);
+                membership
+            }
+            false => {
+                let Some(speaker) = self.speaker(out, membership) else { return };
+                self.apply(out, &speaker, effects);
+                self.end_as_wanted(out, speaker.id);
+                let Some(membership) = self.live(speaker.id) else { return };
+                membership
+            }
+        };
+        self.call(out, membership, Callback::AfterJoin, InHand::default(), |channel, ctx| {
+            channel.after_join(ctx);
+            Outcome::NoReply
+        });
+    }
+
+    #[inline(always)]
+    fn enter_topic(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        joining: &Joining<'_>,
+        channel: Box<dyn Channel>,
+        (intercepts, client): (bool, Option<u64>),
+    ) -> Option<u32> {
+        let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
+            // The channel that this join replaced has closed the socket with its last breath.
+            self.application.drop_guarded(channel);
+            return None;
+        };
+        let is_counted =
+            self.node.user_socket(socket.user_socket).is_some_and(|it| it.count_members);
+        let Joining { topic, join_ref: given, message, .. } = joining;
+        let join_ref = OwnedRef::from(session::push_join_ref(given, message));
+        let mut flags = 0;
+        if given.is_null() {
+            flags |= WITHOUT_JOIN_REF;
+        }
+        if is_counted {
+            flags |= COUNTED;
+        }
+        if client.is_some() {
+            flags |= POSITIONS;
+        }
+        let holds = Holds::Channel(channel);
+        let subscriber = Subscriber { holds, join_ref, through_channel: intercepts, flags };
+        let entered = self.registry.subscribe(&mut socket.list, key, topic, subscriber);
+        match entered {
+            Ok(membership) => {
+                if let Some(client @ 1..) = client {
+                    self.fanout.keys.get_or_insert_default().set(membership, client);
+                }
+                if is_counted {
+                    self.node.count_in(topic);
+                }
+                self.is_member(membership);
+                Some(membership)
+            }
+            Err(holds) => {
+                // No memory is left.
+                self.application.drop_guarded(holds);
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

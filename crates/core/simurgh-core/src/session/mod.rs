@@ -1,0 +1,278 @@
+//! What a message is, by PROTOCOL §5–§7, and what is done with it; how a socket's session begins
+//! and ends.
+
+mod behind;
+mod decided;
+mod join;
+mod joining;
+mod limited;
+
+use simurgh_proto::message::{Message, Payload, Ref};
+use simurgh_proto::serializer::Frame;
+use simurgh_proto::session::server::{self as session, Asks};
+use simurgh_proto::ws::CloseCode;
+use simurgh_reactor::Key;
+
+use crate::channel::Message as Heard;
+use crate::context::SocketState;
+use crate::core::{Core, Received};
+use crate::effects::InHand;
+use crate::frames::{close_reason, say, say_close};
+use crate::id::{ChannelId, NO_MEMBERSHIP};
+use crate::node::{Callback, Node};
+use crate::outcome::Reason;
+use crate::presence::call::SharedPush;
+use crate::reach::ToChannel;
+use crate::registry::{Holds, SOCKET_ID, Subscriber};
+use crate::socket::{Phase, Socket};
+use crate::sockets::Sockets;
+use crate::wire::Wire;
+
+impl<N: Node> Core<N> {
+    /// A socket is let in: its session begins.
+    pub(crate) fn begin_session(&mut self, out: &mut impl Sockets, key: Key, state: SocketState) {
+        let now = out.now();
+        let Some(socket) = out.socket_mut(key) else {
+            return self.application.drop_guarded(state);
+        };
+        socket.enter(Phase::Open, now.tick);
+        let (wire, user_socket, id) = (socket.wire, socket.user_socket, state.id.clone());
+        if !state.is_empty() {
+            let own = socket.own.get_or_insert_default();
+            own.expires = state.lifetime.map(|it| self.expiry.note(it, now));
+            own.state = state;
+        }
+        self.metrics.upgrades.add(1);
+        self.metrics.sockets.set(self.metrics.sockets.value() + 1);
+        if let Some(id) = id {
+            let itself = Subscriber::through(Holds::NOTHING, SOCKET_ID);
+            // Without memory it hears no `disconnect`.
+            let _ = self.registry.subscribe(&mut socket.list, key, &id, itself);
+        }
+        if wire == Wire::Plain {
+            self.join_plain(out, key, user_socket);
+        }
+    }
+
+    /// Does what a Channels message asks for.
+    pub(crate) fn act(&mut self, out: &mut impl Sockets, key: Key, received: Received<'_>) {
+        let message = &received.message;
+        let asks = session::asks(message);
+        // Most of what clients say, and for no channel: nothing is looked up.
+        if asks == Asks::Heartbeat {
+            if self.meters.is_some() && self.is_limited(out, key, asks, None, &received) {
+                return;
+            }
+            self.metrics.heartbeats.add(1);
+            return say(out, &self.metrics, key, session::heartbeat(&message.msg_ref));
+        }
+        let Some(list) = out.socket(key).map(|socket| socket.list) else { return };
+        let topic = self.registry.find(&message.topic);
+        let joined = topic.and_then(|topic| self.registry.joined_in(key, list, topic));
+        if self.meters.is_some() && self.is_limited(out, key, asks, joined, &received) {
+            return;
+        }
+        if asks == Asks::Join {
+            return self.join_topic(out, key, joined, received);
+        }
+        let Some((membership, it)) = joined.and_then(|id| Some((id, self.registry.member(id)?)))
+        else {
+            return self.unjoined(out, key, asks, message);
+        };
+        if session::is_stale(message, &it.join_ref.as_ref()) {
+            return;
+        }
+        match asks == Asks::Leave {
+            true => self.leave_topic(out, key, membership, message),
+            false => self.push_in(out, membership, received),
+        }
+    }
+
+    /// A leave or a push of a topic that is not joined.
+    fn unjoined(&mut self, out: &mut impl Sockets, key: Key, asks: Asks, message: &Message<'_>) {
+        let Message { join_ref, msg_ref, topic, .. } = message;
+        if asks == Asks::Leave {
+            return say(out, &self.metrics, key, session::leave_unjoined(join_ref, msg_ref, topic));
+        }
+        self.metrics.errors_unmatched_topic.add(1);
+        say(out, &self.metrics, key, session::unmatched(msg_ref, topic));
+    }
+
+    /// A message of a socket that speaks no Channels, for its one channel, which may have
+    /// subscribed to further topics.
+    pub(crate) fn act_plain(&mut self, out: &mut impl Sockets, key: Key, frame: Frame<'_>) {
+        let Some(list) = out.socket(key).map(|socket| socket.list) else { return };
+        let joined = self.registry.of(list).find(|(_, it)| it.is_joined());
+        let Some(membership) = joined.map(|(id, _)| id) else { return };
+        let (event, payload) = match frame {
+            Frame::Text(text) => ("text", Payload::Json(text.into())),
+            Frame::Binary(data) => ("binary", Payload::Binary(data.into())),
+        };
+        let message = Message {
+            join_ref: Ref::Null,
+            msg_ref: Ref::Null,
+            topic: "".into(),
+            event: event.into(),
+            payload,
+        };
+        let received = Received::from(message);
+        let joined = Some(membership);
+        if self.meters.is_some() && self.is_limited(out, key, Asks::Push, joined, &received) {
+            return;
+        }
+        self.push_in(out, membership, received);
+    }
+
+    fn push_in(&mut self, out: &mut impl Sockets, membership: u32, received: Received<'_>) {
+        let Received { message: Message { msg_ref, event, payload, .. }, prepared, .. } = received;
+        let in_hand = InHand { message: Some(msg_ref), prepared, position: None };
+        self.call(out, membership, Callback::HandleIn, in_hand, |channel, ctx| {
+            channel.handle_in(ctx, &event, payload)
+        });
+    }
+
+    fn leave_topic(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        membership: u32,
+        message: &Message<'_>,
+    ) {
+        let Some(id) = self.name_of(membership) else { return };
+        self.bring_up_to_date(out, membership);
+        let Message { join_ref, msg_ref, topic, .. } = message;
+        let Some(membership) = self.live(id) else {
+            // What it intercepted on the way has ended it: there is nothing to leave any more.
+            let answer = session::leave_unjoined(join_ref, msg_ref, topic);
+            return say(out, &self.metrics, key, answer);
+        };
+        if let Some(it) = self.registry.member(membership) {
+            let join_ref = it.join_ref.as_ref();
+            let answer = session::leave_joined(&join_ref, msg_ref, topic);
+            say(out, &self.metrics, key, answer);
+        }
+        // Its interceptor may have broadcast meanwhile: that follows its end, and is not for it.
+        self.end_now(out, membership, Reason::Left);
+    }
+
+    /// Something a handle sent to a channel.
+    pub(crate) fn told(&mut self, out: &mut impl Sockets, channel: ChannelId, what: ToChannel) {
+        if let charged @ 1.. = what.weight() {
+            self.node.done(usize::from(self.shard), charged);
+        }
+        let Some(membership) = self.live(channel) else {
+            return self.told_nobody(channel, what);
+        };
+        let what = match self.waits(channel) {
+            false => what,
+            true => match self.told_behind(channel, what) {
+                Some(what) => what,
+                None => return,
+            },
+        };
+        match what {
+            ToChannel::Message(message) => {
+                let Ok(message) = message.downcast::<Heard>() else { return };
+                let in_hand = InHand::default();
+                self.call(out, membership, Callback::HandleInfo, in_hand, |channel, ctx| {
+                    message.be_heard(channel, ctx)
+                });
+            }
+            ToChannel::Reply(to, reply) => {
+                self.reply_to(out, membership, Some(to.0.as_ref()), reply);
+            }
+            ToChannel::Push(event, payload) => {
+                let Some(speaker) = self.speaker(out, membership) else { return };
+                self.push_to(out, &speaker, &event, payload);
+            }
+            ToChannel::Broadcast(event, payload, audience) => {
+                let Some(speaker) = self.speaker(out, membership) else { return };
+                let topic = (&*speaker.topic).into();
+                self.broadcast(out, &speaker, topic, event, payload, audience);
+            }
+            ToChannel::Stop(how) => self.end_channel(out, membership, Reason::Stopped(how)),
+        }
+        self.end_as_wanted(out, channel);
+    }
+
+    /// Events for several channels of this shard.
+    pub(crate) fn push_all(&mut self, out: &mut impl Sockets, push: SharedPush) {
+        self.node.done(usize::from(self.shard), push.weight());
+        for channel in push.channels {
+            let speaker = self.live(channel).and_then(|membership| self.speaker(out, membership));
+            let Some(speaker) = speaker else { continue };
+            for (event, json) in &*push.events {
+                self.push_to(out, &speaker, event, Payload::from_json(&**json));
+            }
+            self.end_as_wanted(out, channel);
+        }
+    }
+
+    /// Something a handle sent to a channel that has ended, or that never was: a join function's.
+    fn told_nobody(&self, channel: ChannelId, what: ToChannel) {
+        if channel.membership == NO_MEMBERSHIP {
+            self.metrics.errors_before_join.add(1);
+            tracing::warn!(
+                ?what,
+                "a handle of a join function reaches no channel: dropped; \
+                after_join is the place to make one"
+            );
+        }
+        match what {
+            // An asynchronous handler may have sent what is not to be dropped on a shard.
+            ToChannel::Message(message) => self.application.drop_elsewhere(message),
+            what => self.application.drop_guarded(what),
+        }
+    }
+
+    /// The client closes, or answers our close.
+    pub(crate) fn peer_closes(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        code: Option<CloseCode>,
+    ) {
+        if out.socket(key).is_some_and(Socket::is_open) {
+            self.end_channels(out, key);
+            say_close(out, key, code, "");
+        }
+        out.close(key);
+    }
+
+    /// Closes a socket whose peer broke the protocol: what else it sends is not looked at.
+    pub(crate) fn fail_socket(&mut self, out: &mut impl Sockets, key: Key, code: CloseCode) {
+        let Some(phase) = out.socket(key).map(Socket::phase) else { return };
+        match phase {
+            Phase::Head | Phase::Full | Phase::Connecting => return out.close(key),
+            Phase::Open | Phase::Waiting => {
+                self.end_channels(out, key);
+                say_close(out, key, Some(code), close_reason(code));
+            }
+            // Our close frame has been sent, and nothing may follow it (RFC 6455, 5.5.1).
+            Phase::Closing => {}
+            Phase::Ending => return,
+        }
+        let tick = out.now().tick;
+        if let Some(socket) = out.socket_mut(key) {
+            socket.enter(Phase::Ending, tick);
+        }
+        out.shutdown_write(key);
+        out.release(key);
+    }
+
+    /// The connection is gone; its record is all that is left.
+    pub(crate) fn end_session(&mut self, out: &mut impl Sockets, key: Key, mut socket: Socket) {
+        self.fanout.forget(key);
+        if let Some(history) = &mut self.history {
+            history.departures.forget(key);
+        }
+        if socket.is_open() {
+            self.socket_ended();
+        }
+        let (list, own) = (std::mem::take(&mut socket.list), socket.own.take());
+        self.end_memberships(out, list, own);
+    }
+}
+
+#[cfg(test)]
+mod tests;

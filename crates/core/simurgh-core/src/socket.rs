@@ -1,0 +1,269 @@
+//! The record of a socket: what its session owns while it idles, and what only in passing.
+
+use std::rc::Rc;
+
+use simurgh_history::Resume;
+use simurgh_proto::message::{OwnedRef, Payload};
+use simurgh_reactor::Key;
+
+use crate::channel::Channel;
+use crate::context::{Effect, SocketState};
+use crate::id::ChannelId;
+use crate::registry::List;
+use crate::wire::Wire;
+
+/// Ticks of the coarse clock in a unit of a socket's age: 10 s. Two bytes are what the record's
+/// budget allows, and by them an age is known to 10 s and for 7 days.
+const AGE_UNIT_TICKS: u32 = 100;
+/// Above this an age stays as it is: the rest is room for [`Socket::keep_age`] to come late.
+const AGE_UNITS_MAX: u16 = 0xf000;
+
+/// One socket, from its connection's first byte to its last. The transport keeps it in its own
+/// record of the connection ([`Sockets`](crate::Sockets)).
+#[derive(Debug)]
+pub struct Socket {
+    /// What few sockets have, or only in passing.
+    pub(crate) own: Option<Box<Own>>,
+    /// When it last said something, in ticks of the coarse clock; the beginning of its phase while
+    /// it is not open.
+    pub(crate) last_heard: u32,
+    pub(crate) list: List,
+    /// When it came, in units of [`AGE_UNIT_TICKS`], which wrap.
+    born: u16,
+    pub(crate) user_socket: u8,
+    pub(crate) wire: Wire,
+    pub(crate) phase: Phase,
+    /// For the transport to tell its kinds of sockets apart.
+    pub transport: u8,
+}
+
+const _: () = assert!(size_of::<Socket>() <= 24, "a socket's record is budgeted at 24 bytes");
+
+/// The transport of sockets that nothing lies between the peer and that could lose them, if it is
+/// not this: they have no idle timeout, and their close is not answered.
+pub const NETWORK: u8 = u8::MAX;
+
+/// Where a socket stands. The first three are its transport's business.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// The upgrade request is not whole yet.
+    Head,
+    /// Accepted beyond the shard's capacity: its request is refused.
+    Full,
+    /// Whether it is let in is being decided; nothing is read meanwhile.
+    Connecting,
+    /// It has a session.
+    Open,
+    /// A join is being decided, a message read elsewhere, or a channel wants no more for now;
+    /// nothing is read meanwhile.
+    Waiting,
+    /// A close frame was sent, its answer is awaited; nothing else is listened to.
+    Closing,
+    /// Its last bytes are on their way out; what still comes in is thrown away.
+    Ending,
+}
+
+impl Phase {
+    /// Whether something is being decided, and nothing is read meanwhile.
+    #[inline]
+    pub fn is_pending(self) -> bool {
+        matches!(self, Self::Connecting | Self::Waiting)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Own {
+    /// What the application's connect gave it.
+    pub(crate) state: SocketState,
+    /// Boxed: few wait, and then for a moment.
+    pub(crate) awaited: Option<Box<AwaitedJoin>>,
+    /// The channel that wants no more messages for now.
+    pub(crate) full: Option<ChannelId>,
+    /// When its time is over, in ticks of `clock::passed`.
+    pub(crate) expires: Option<u32>,
+}
+
+const _: () = assert!(size_of::<Own>() <= 72, "what a socket with an id costs beside its record");
+
+impl Own {
+    /// Whether its socket is not read because of it.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.awaited.is_some() || self.full.is_some()
+    }
+
+    /// Whether it could as well be missing.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.is_waited_for() && self.expires.is_none() && self.state.is_empty()
+    }
+}
+
+/// What a client that joins says it has heard, and when it said so.
+#[derive(Debug)]
+pub(crate) struct Resuming {
+    pub(crate) said: Resume,
+    pub(crate) at_ns: u64,
+}
+
+/// A join that the application decides about, with what its answer needs.
+#[derive(Debug)]
+pub(crate) struct AwaitedJoin {
+    pub(crate) topic: Box<str>,
+    pub(crate) join_ref: OwnedRef,
+    pub(crate) message: OwnedRef,
+    /// The channel that the join has ended.
+    pub(crate) replaced: Option<Box<Replaced>>,
+    /// Tells the answer from one that came too late for what was awaited before.
+    pub(crate) ticket: u32,
+    /// What its client has heard of a kept topic, if it says so.
+    pub(crate) resume: Option<Box<Resuming>>,
+    /// Whether it joins for the first time, where that is to be proved later.
+    pub(crate) is_new: bool,
+    /// What the application has decided, where what the client has missed is awaited.
+    pub(crate) granted: Option<Granted>,
+}
+
+/// A channel that the application lets in.
+pub(crate) struct Granted {
+    pub(crate) channel: Box<dyn Channel>,
+    pub(crate) reply: Payload<'static>,
+    pub(crate) effects: Vec<Effect>,
+}
+
+impl std::fmt::Debug for Granted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Granted").field("reply", &self.reply).finish_non_exhaustive()
+    }
+}
+
+/// The channel that a second join of its topic has ended: its `phx_close`, and what it pushed while
+/// it terminated, follow the reply to the new join (PROTOCOL §5).
+#[derive(Debug)]
+pub(crate) struct Replaced {
+    pub(crate) speaker: Speaker,
+    pub(crate) pushes: Vec<Effect>,
+}
+
+/// What is needed to speak for a channel, also when it is already gone.
+#[derive(Clone, Debug)]
+pub(crate) struct Speaker {
+    pub(crate) conn: Key,
+    pub(crate) wire: Wire,
+    pub(crate) topic: Rc<str>,
+    pub(crate) join_ref: OwnedRef,
+    /// Whether the client gave that join_ref, or none.
+    pub(crate) is_given: bool,
+    pub(crate) id: ChannelId,
+    /// As whom its client has joined, which its last words are of, too; 0: nobody.
+    pub(crate) client: u64,
+}
+
+impl Socket {
+    /// One that has said nothing, in a phase before its session; `tick` is the coarse clock's.
+    pub fn new(phase: Phase, tick: u32, transport: u8) -> Self {
+        Self {
+            own: None,
+            last_heard: tick,
+            list: List::default(),
+            born: (tick / AGE_UNIT_TICKS) as u16,
+            user_socket: 0,
+            wire: Wire::V1,
+            phase,
+            transport,
+        }
+    }
+
+    /// Where the request of a socket leads, and what is to be spoken there.
+    pub fn lead_to(&mut self, user_socket: u8, wire: Wire) {
+        (self.user_socket, self.wire) = (user_socket, wire);
+    }
+
+    /// Puts it into a phase of its transport's own, or keeps it there: it was heard at this tick.
+    pub fn enter(&mut self, phase: Phase, tick: u32) {
+        (self.phase, self.last_heard) = (phase, tick);
+    }
+
+    /// It has said something.
+    #[inline]
+    pub fn heard(&mut self, tick: u32) {
+        self.last_heard = tick;
+    }
+
+    /// Where it stands.
+    #[inline]
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// What is spoken on it.
+    #[inline]
+    pub fn wire(&self) -> Wire {
+        self.wire
+    }
+
+    /// Its place among the user sockets.
+    #[inline]
+    pub fn user_socket(&self) -> u8 {
+        self.user_socket
+    }
+
+    /// When it last said something, in ticks.
+    pub fn last_heard(&self) -> u32 {
+        self.last_heard
+    }
+
+    /// How many channels it has joined.
+    pub fn channels(&self) -> u16 {
+        self.list.channels()
+    }
+
+    /// What the application's connect gave it.
+    pub fn state(&self) -> Option<&SocketState> {
+        self.own.as_ref().map(|own| &own.state)
+    }
+
+    /// Whether it has a session that is not over.
+    pub fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open | Phase::Waiting)
+    }
+
+    /// Whether it speaks in values, or frames, that never leave the process.
+    pub(crate) fn is_driven(&self) -> bool {
+        self.transport != NETWORK
+    }
+
+    /// Ticks since it came, in steps of 10 s; and whether it is that or more.
+    pub fn age_ticks(&self, now: u32) -> (u32, bool) {
+        let units = ((now / AGE_UNIT_TICKS) as u16).wrapping_sub(self.born);
+        (u32::from(units) * AGE_UNIT_TICKS, units >= AGE_UNITS_MAX)
+    }
+
+    /// Keeps an age that would wrap at its limit; to be called now and then.
+    pub(crate) fn keep_age(&mut self, now: u32) {
+        let now = (now / AGE_UNIT_TICKS) as u16;
+        if now.wrapping_sub(self.born) > AGE_UNITS_MAX {
+            self.born = now.wrapping_sub(AGE_UNITS_MAX);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_grows_and_stays_at_its_limit() {
+        let began = 4_000_000_000;
+        let mut socket = Socket::new(Phase::Open, began, NETWORK);
+        assert_eq!(socket.age_ticks(began + 1000), (1000, false));
+        let mut now = began;
+        // Three weeks of sweeps.
+        for _ in 0..200_000 {
+            now = now.wrapping_add(91);
+            socket.keep_age(now);
+        }
+        let (ticks, is_more) = socket.age_ticks(now);
+        assert!(is_more);
+        assert_eq!(ticks, u32::from(AGE_UNITS_MAX) * AGE_UNIT_TICKS);
+    }
+}

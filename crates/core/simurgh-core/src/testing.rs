@@ -1,0 +1,427 @@
+//! A shard to be driven by hand: peers that take as much as a test lets them, a clock that a test
+//! sets, a node that keeps what it is told, and an application that is made of closures.
+
+mod app;
+mod peers;
+
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::Duration;
+
+use simurgh_proto::message::Payload;
+use simurgh_proto::serializer::{Frame, Serializer, ServerMessage};
+use simurgh_proto::topic::Pattern;
+use simurgh_proto::ws::{CloseCode, Decoder, Event, Limits, Role};
+use simurgh_reactor::{Key, Next, Now, Run, Shared};
+
+pub(crate) use self::app::*;
+pub(crate) use self::peers::TestSockets;
+use crate::metrics::ShardMetrics;
+use crate::*;
+
+/// A node of some shards, of which a test drives the first.
+pub(crate) struct TestNode {
+    pub(crate) config: Config,
+    pub(crate) user_sockets: Vec<UserSocket>,
+    pub(crate) permits: Permits,
+    history_bytes: Vec<AtomicU64>,
+    cluster: Option<TestCluster>,
+    state: Mutex<Told>,
+}
+
+/// Other nodes, as notes of what they were told.
+pub(crate) struct TestCluster {
+    notes: Notes,
+    /// What the engine is asked about kept topics.
+    asked: Arc<Mutex<Vec<ToCluster>>>,
+    bytes_max: usize,
+}
+
+impl Cluster for TestCluster {
+    fn tell(&self, what: ToCluster) {
+        self.notes.add(match what {
+            ToCluster::TopicBegins(topic, shard, None) => format!("begins {topic} on {shard}"),
+            ToCluster::TopicBegins(topic, shard, Some(it)) => {
+                format!("begins {topic} on {shard}: {} of it for {} ms", it.count, it.age_ms)
+            }
+            ToCluster::TopicEnds(topic, shard) => format!("ends {topic} on {shard}"),
+            ToCluster::Broadcast(it) => {
+                let json = it.payload().json().unwrap_or_default();
+                format!("{} {} {json}", it.topic(), it.event())
+            }
+            ToCluster::Presence(topic, what) => format!("presences of {topic}: {what:?}"),
+            what => {
+                return self.asked.lock().unwrap().push(what);
+            }
+        });
+    }
+
+    fn broadcast_bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+}
+
+/// What a node was told, and what it answers.
+#[derive(Default)]
+pub(crate) struct Told {
+    /// By shard.
+    pub(crate) mail: Vec<Vec<Mail>>,
+    pub(crate) bytes: Vec<usize>,
+    /// Shards that have ended.
+    pub(crate) ended: Vec<usize>,
+    pub(crate) decides: Vec<(Key, u32, Deciding)>,
+    pub(crate) census: HashMap<String, u32>,
+    pub(crate) seats_freed: usize,
+    pub(crate) callbacks: Vec<Callback>,
+    is_inside: bool,
+    /// How long a callback takes.
+    pub(crate) slowness: Duration,
+}
+
+impl TestNode {
+    pub(crate) fn new(shards: usize, config: Config, user_sockets: Vec<UserSocket>) -> Self {
+        let mail = (0..shards).map(|_| Vec::new()).collect();
+        let history_bytes = (0..shards).map(|_| AtomicU64::new(0)).collect();
+        let told = Told { mail, bytes: vec![0; shards], ..Told::default() };
+        let (permits, state) = (Permits::new(1, 1), Mutex::new(told));
+        Self { config, user_sockets, permits, history_bytes, cluster: None, state }
+    }
+
+    /// It is one of several nodes, which take broadcasts of so many bytes; returns what they hear.
+    pub(crate) fn joins_cluster(&mut self, bytes_max: usize) -> Notes {
+        let notes = Notes::default();
+        let asked = Arc::default();
+        self.cluster = Some(TestCluster { notes: notes.clone(), asked, bytes_max });
+        notes
+    }
+
+    /// What the engine was asked since this was last asked.
+    pub(crate) fn asked(&self) -> Vec<ToCluster> {
+        let cluster = self.cluster.as_ref().expect("it is in a cluster");
+        std::mem::take(&mut *cluster.asked.lock().unwrap())
+    }
+
+    pub(crate) fn told(&self) -> MutexGuard<'_, Told> {
+        self.state.lock().unwrap()
+    }
+}
+
+impl Reach for TestNode {
+    fn tell(&self, channel: ChannelId, what: ToChannel) {
+        self.post(usize::from(channel.shard), Mail::ToChannel(channel, what));
+    }
+
+    fn broadcast_by(
+        &self,
+        channel: ChannelId,
+        event: &str,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) -> Result<(), BroadcastError> {
+        self.broadcast_for(channel, event, payload, audience)
+    }
+
+    fn spawn_linked(&self, work: Work) -> Box<dyn LinkedWork> {
+        Box::new(Kept(Some(work)))
+    }
+
+    fn spawn(&self, mut work: Work) {
+        // On tokio a panic ends the work alone, too.
+        let poll = || work.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
+        let ready = guarded(poll).is_none_or(|polled| polled.is_ready());
+        assert!(ready, "tests spawn nothing that waits");
+    }
+
+    fn presence_config(&self) -> &PresenceConfig {
+        &self.config.presence
+    }
+
+    fn list_presences(&self, topic: &str, answer: PresenceAnswer) {
+        self.ask_presences(topic, answer);
+    }
+
+    fn member_count(&self, topic: &str) -> Option<u32> {
+        self.told().census.get(topic).copied()
+    }
+}
+
+/// Work that nobody gets on with; it is dropped with its channel.
+struct Kept(Option<Work>);
+
+impl LinkedWork for Kept {
+    fn is_finished(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl Node for TestNode {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn user_socket(&self, index: u8) -> Option<&UserSocket> {
+        self.user_sockets.get(usize::from(index))
+    }
+
+    fn id(&self) -> u64 {
+        7
+    }
+
+    fn has_history(&self) -> bool {
+        self.user_sockets.iter().any(UserSocket::has_history)
+    }
+
+    fn sign(&self, text: &str) -> String {
+        format!("signed {text}").replace('\0', " ")
+    }
+
+    fn is_signed(&self, text: &str, proof: &str) -> bool {
+        self.sign(text) == proof
+    }
+
+    fn history_bytes(&self) -> &[AtomicU64] {
+        &self.history_bytes
+    }
+
+    fn unix_ms(&self, now_ns: u64) -> u64 {
+        1_000_000 + now_ns / 1_000_000
+    }
+
+    fn permits(&self) -> &Permits {
+        &self.permits
+    }
+
+    fn cluster(&self) -> Option<&dyn Cluster> {
+        self.cluster.as_ref().map(|it| it as &dyn Cluster)
+    }
+
+    fn shards(&self) -> usize {
+        self.told().mail.len()
+    }
+
+    fn post(&self, shard: usize, mail: Mail) -> bool {
+        let mut told = self.told();
+        let is_there = !told.ended.contains(&shard);
+        if is_there {
+            told.mail[shard].push(mail);
+        }
+        is_there
+    }
+
+    fn charge(&self, shard: usize, bytes: usize) {
+        self.told().bytes[shard] += bytes;
+    }
+
+    fn done(&self, shard: usize, bytes: usize) {
+        let mut told = self.told();
+        told.bytes[shard] = told.bytes[shard].checked_sub(bytes).expect("no more than was charged");
+    }
+
+    fn charged(&self, shard: usize) -> usize {
+        let told = self.told();
+        if told.ended.contains(&shard) { 0 } else { told.bytes[shard] }
+    }
+
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: Deciding) {
+        assert_eq!(shard, 0);
+        self.told().decides.push((key, ticket, work));
+    }
+
+    fn enter(&self, shard: usize, callback: Callback) {
+        let mut told = self.told();
+        assert!(shard == 0 && !told.is_inside, "callbacks do not nest");
+        told.is_inside = true;
+        told.callbacks.push(callback);
+    }
+
+    fn leave(&self, shard: usize) -> Duration {
+        let mut told = self.told();
+        assert!(shard == 0 && told.is_inside);
+        told.is_inside = false;
+        told.slowness
+    }
+
+    fn count_in(&self, topic: &str) {
+        *self.told().census.entry(topic.into()).or_default() += 1;
+    }
+
+    fn count_out(&self, topic: &str) {
+        let mut told = self.told();
+        let count = told.census.get_mut(topic).expect("it was counted in");
+        *count = count.checked_sub(1).expect("it was counted in");
+    }
+
+    fn free_seat(&self) {
+        self.told().seats_freed += 1;
+    }
+}
+
+/// A shard on its stage.
+pub(crate) struct Stage {
+    pub(crate) core: Core<TestNode>,
+    pub(crate) out: TestSockets,
+    pub(crate) node: Arc<TestNode>,
+    /// The counters as a test last saw them.
+    seen: Vec<u64>,
+}
+
+impl Stage {
+    /// One shard with the standard channel on every topic.
+    pub(crate) fn new() -> Self {
+        Self::playing(scripted(standard))
+    }
+
+    pub(crate) fn playing(channel: Scripted) -> Self {
+        Self::with(Config::default(), vec![channel.user_socket()])
+    }
+
+    pub(crate) fn with(config: Config, user_sockets: Vec<UserSocket>) -> Self {
+        Self::on(TestNode::new(1, config, user_sockets))
+    }
+
+    pub(crate) fn on(node: TestNode) -> Self {
+        let node = Arc::new(node);
+        let core = Core::new(Arc::clone(&node), 0, Arc::default(), 7);
+        let seen = vec![0; ShardMetrics::ALL.len()];
+        Self { core, out: TestSockets::default(), node, seen }
+    }
+
+    pub(crate) fn opens(&mut self, wire: Wire) -> Key {
+        self.opens_with(wire, SocketState::default())
+    }
+
+    pub(crate) fn opens_with(&mut self, wire: Wire, state: SocketState) -> Key {
+        let key = self.out.connect(Phase::Connecting, wire);
+        self.core.opened(&mut self.out, key, state);
+        key
+    }
+
+    /// A V2 socket that has joined these topics, with 1 for join_ref and ref.
+    pub(crate) fn joined(&mut self, topics: &[&str]) -> Key {
+        let key = self.opens(Wire::V2);
+        for topic in topics {
+            self.says(key, &format!(r#"[1,1,"{topic}","phx_join",{{}}]"#));
+            assert_eq!(self.hears(key), [ok(1, 1, topic, "{}")]);
+        }
+        self.out.end_turn();
+        key
+    }
+
+    /// A V2 socket that has said this; what it was answered is forgotten.
+    pub(crate) fn joined_as(&mut self, join: &str) -> Key {
+        let key = self.opens(Wire::V2);
+        self.says(key, join);
+        self.hears(key);
+        self.out.end_turn();
+        key
+    }
+
+    /// A text of a client, in its own serializer (V2 where values are spoken).
+    pub(crate) fn says(&mut self, key: Key, text: &str) {
+        let wire = self.out.peer(key).socket.wire();
+        let serializer = wire.serializer().unwrap_or(Serializer::V2);
+        let message = serializer.decode(Frame::Text(text)).unwrap();
+        self.core.message(&mut self.out, key, message.into());
+    }
+
+    /// What a peer was said since this was last asked.
+    pub(crate) fn hears(&mut self, key: Key) -> Vec<String> {
+        self.out.peer(key).said()
+    }
+
+    /// A connection is gone.
+    pub(crate) fn goes(&mut self, key: Key) {
+        let socket = self.out.disconnect(key);
+        self.core.closed(&mut self.out, key, socket);
+    }
+
+    /// All mail of the shard, and what comes of it.
+    pub(crate) fn takes_mail(&mut self) {
+        loop {
+            let mail = std::mem::take(&mut self.node.told().mail[0]);
+            if mail.is_empty() {
+                return;
+            }
+            mail.into_iter().for_each(|it| self.core.mail(&mut self.out, it));
+        }
+    }
+
+    /// A broadcast of no channel, taken by the shard.
+    pub(crate) fn broadcasts(&mut self, topic: &str, event: &str, json: &'static str) {
+        let payload = Payload::from_json(json);
+        self.node.broadcast(Broadcast::new(topic, event, payload)).expect("there is room");
+        self.takes_mail();
+    }
+
+    /// Slices until there is nothing to be sent at once, and the end of the turn.
+    pub(crate) fn fans_out(&mut self) -> Next {
+        let mut next = Next::Now;
+        for _ in 0..10_000 {
+            if next != Next::Now {
+                break;
+            }
+            next = self.core.fan_out(&mut self.out);
+        }
+        self.out.end_turn();
+        next
+    }
+
+    pub(crate) fn passes(&mut self, time: Duration) {
+        self.out.turn_ns += time.as_nanos() as u64;
+        self.out.clock_ns.set(self.out.turn_ns);
+    }
+
+    /// What was decided about the oldest join that is waited for; its future is asked once.
+    pub(crate) fn decides(&mut self) {
+        let (key, ticket, mut work) = self.node.told().decides.remove(0);
+        let mut cx = TaskContext::from_waker(Waker::noop());
+        let answer = guarded(|| work.as_mut().poll(&mut cx)).map(|poll| match poll {
+            Poll::Ready(join) => join,
+            Poll::Pending => panic!("tests decide at once"),
+        });
+        self.core.mail(&mut self.out, Mail::Joined(key, ticket, answer));
+    }
+
+    /// The counters that have changed since this was last asked, and by how much.
+    pub(crate) fn counts(&mut self) -> Vec<String> {
+        let mut changes = Vec::new();
+        for ((name, _, _, value), seen) in ShardMetrics::ALL.iter().zip(&mut self.seen) {
+            let now = value(&self.core.metrics);
+            if now != *seen {
+                changes.push(format!("{name} {:+}", now as i64 - *seen as i64));
+                *seen = now;
+            }
+        }
+        changes
+    }
+}
+
+/// A reply as V2 has it; refs as JSON.
+pub(crate) fn reply(
+    join_ref: impl Display,
+    msg_ref: impl Display,
+    topic: &str,
+    status: &str,
+    json: &str,
+) -> String {
+    let payload = format!(r#"{{"status":"{status}","response":{json}}}"#);
+    format!(r#"[{join_ref},{msg_ref},"{topic}","phx_reply",{payload}]"#)
+}
+
+pub(crate) fn ok(join_ref: impl Display, msg_ref: impl Display, topic: &str, json: &str) -> String {
+    reply(join_ref, msg_ref, topic, "ok", json)
+}
+
+pub(crate) fn refused(
+    join_ref: impl Display,
+    msg_ref: impl Display,
+    topic: &str,
+    reason: &str,
+) -> String {
+    reply(join_ref, msg_ref, topic, "error", &format!(r#"{{"reason":"{reason}"}}"#))
+}

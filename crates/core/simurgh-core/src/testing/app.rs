@@ -1,0 +1,162 @@
+//! An application that is made of closures.
+
+use std::panic::resume_unwind;
+
+use super::*;
+
+/// Ends a callback as a panic does, without a word on the terminal.
+pub(crate) fn crash() -> ! {
+    resume_unwind(Box::new("crash"))
+}
+
+/// Panics when it is dropped, without a word on the terminal.
+pub(crate) struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        crash();
+    }
+}
+
+/// What callbacks write down.
+#[derive(Clone, Default)]
+pub(crate) struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    pub(crate) fn add(&self, note: impl Into<String>) {
+        self.0.lock().unwrap().push(note.into());
+    }
+
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// What a scripted channel hears.
+pub(crate) enum Heard<'a> {
+    Joined,
+    In(&'a str, Payload<'a>),
+    Info(Box<dyn Any + Send>),
+    Out(&'a str, &'a Payload<'a>),
+    Broadcast(&'a Broadcast),
+    Ends(Reason),
+}
+
+type Script = dyn Fn(&mut Context<'_>, Heard<'_>) -> Outcome + Send + Sync;
+
+/// A channel that does what a closure says.
+#[derive(Clone)]
+pub(crate) struct Scripted {
+    script: Arc<Script>,
+    intercepts: &'static [&'static str],
+    sleeps: Arc<dyn Fn() + Send + Sync>,
+}
+
+pub(crate) fn scripted(
+    script: impl Fn(&mut Context<'_>, Heard<'_>) -> Outcome + Send + Sync + 'static,
+) -> Scripted {
+    Scripted { script: Arc::new(script), intercepts: &[], sleeps: Arc::new(|| {}) }
+}
+
+impl Scripted {
+    pub(crate) fn intercepting(self, intercepts: &'static [&'static str]) -> Self {
+        Self { intercepts, ..self }
+    }
+
+    pub(crate) fn sleeping(self, sleeps: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { sleeps: Arc::new(sleeps), ..self }
+    }
+
+    /// Joins with any payload on any topic make one of these.
+    pub(crate) fn user_socket(self) -> UserSocket {
+        user_socket(move |_, _| Join::ok(self.clone()))
+    }
+}
+
+impl Channel for Scripted {
+    fn after_join(&mut self, ctx: &mut Context<'_>) {
+        let _ = (self.script)(ctx, Heard::Joined);
+    }
+
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        (self.script)(ctx, Heard::In(event, payload))
+    }
+
+    fn intercept(&self) -> &'static [&'static str] {
+        self.intercepts
+    }
+
+    fn handle_out(&mut self, ctx: &mut Context<'_>, event: &str, payload: &Payload<'_>) -> Outcome {
+        (self.script)(ctx, Heard::Out(event, payload))
+    }
+
+    fn handle_broadcast(&mut self, ctx: &mut Context<'_>, broadcast: &Broadcast) -> Outcome {
+        (self.script)(ctx, Heard::Broadcast(broadcast))
+    }
+
+    fn hibernate(&mut self) {
+        (self.sleeps)();
+    }
+
+    fn terminate(&mut self, ctx: &mut Context<'_>, reason: &Reason) {
+        let _ = (self.script)(ctx, Heard::Ends(*reason));
+    }
+}
+
+impl<M: Any + Send> HandleInfo<M> for Scripted {
+    fn handle_info(&mut self, ctx: &mut Context<'_>, message: M) -> Outcome {
+        (self.script)(ctx, Heard::Info(Box::new(message)))
+    }
+}
+
+/// What a handle sends a scripted channel with a message.
+pub(crate) fn info<M: Any + Send>(message: M) -> ToChannel {
+    ToChannel::Message(Box::new(crate::channel::Message::new::<Scripted, M>(message)))
+}
+
+/// A user socket that asks `join` whatever the topic.
+pub(crate) fn user_socket(
+    join: impl Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Sync + 'static,
+) -> UserSocket {
+    let pattern = Pattern::parse("*").unwrap();
+    let limits = ChannelLimits::default();
+    let route = Route { pattern, join: Arc::new(join), prepare: None, limits, history: None };
+    UserSocket::new(Kind::Channels(vec![route]))
+}
+
+/// A channel that does what events ask for, most of them as PROTOCOL §15 names them.
+pub(crate) fn standard(ctx: &mut Context<'_>, heard: Heard<'_>) -> Outcome {
+    let (event, payload) = match heard {
+        Heard::In(event, payload) => (event, payload.into_owned()),
+        Heard::Broadcast(it) => {
+            ctx.push(it.event(), it.payload());
+            return Outcome::NoReply;
+        }
+        Heard::Ends(_) => {
+            ctx.push("you_left", Payload::EMPTY_OBJECT);
+            return Outcome::NoReply;
+        }
+        Heard::Joined | Heard::Info(_) | Heard::Out(..) => return Outcome::NoReply,
+    };
+    let text = || payload.parse::<String>().unwrap();
+    match event {
+        "echo" => return Outcome::ok(payload),
+        "noreply" => {}
+        "push_me" => ctx.push("pushed", payload),
+        "bcast" => ctx.broadcast("news", payload),
+        "bcast_from" => ctx.broadcast_from("news", payload),
+        "bcast_to" => ctx.broadcast_to(&text(), "news", Payload::EMPTY_OBJECT),
+        "crash" => crash(),
+        "stop" => return Outcome::Stop(Stop::Normal),
+        "stop_shutdown" => return Outcome::Stop(Stop::Shutdown),
+        "stop_bad" => return Outcome::Stop(Stop::Abnormal),
+        "stop_expired" => return Outcome::Stop(Stop::Expired),
+        "stop_reply" => return Outcome::ReplyAndStop(Reply::ok(payload), Stop::Normal),
+        "subscribe" => ctx.subscribe(&text()),
+        "unsubscribe" => ctx.unsubscribe(&text()),
+        "disconnect" => ctx.disconnect(&text()),
+        "close" => ctx.close_socket(CloseCode::RESTART),
+        _ => return Outcome::unknown_event(),
+    }
+    Outcome::NoReply
+}

@@ -1,0 +1,210 @@
+//! Plain data: what is asked of it, and how it is shown in a log.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_proto::message::Payload;
+use simurgh_proto::topic::Pattern;
+
+use crate::fanout::Delivery;
+use crate::metrics::{Counter, ShardMetrics};
+use crate::registry::Topic;
+use crate::testing::*;
+use crate::*;
+
+#[test]
+fn a_watchdog_names_what_the_application_is_in() {
+    let numbers: Vec<u8> = Callback::ALL.iter().map(|it| *it as u8).collect();
+    assert_eq!(numbers, (1..=9).collect::<Vec<u8>>());
+    let names = Callback::ALL.map(Callback::name);
+    let expected = [
+        "connect",
+        "join",
+        "after_join",
+        "handle_in",
+        "handle_info",
+        "handle_out",
+        "handle_broadcast",
+        "terminate",
+        "hibernate",
+    ];
+    assert_eq!(names, expected);
+}
+
+/// Above its limit, and not at it; a node is relieved at half of it.
+#[test]
+fn a_node_says_how_much_is_under_way() {
+    let config = Config { mailbox_bytes_max: 1000, ..Config::default() };
+    let node = TestNode::new(2, config, Vec::new());
+    for (bytes, is_relieved, is_congested, is_jammed) in [
+        (500, true, false, false),
+        (501, false, false, false),
+        (1000, false, false, false),
+        (1001, false, true, false),
+        (4000, false, true, false),
+        (4001, false, true, true),
+    ] {
+        for all in [vec![0, bytes], vec![bytes, 0]] {
+            node.told().bytes = all;
+            let found = (node.is_relieved(), node.is_congested(), node.is_jammed());
+            assert_eq!(found, (is_relieved, is_congested, is_jammed), "{bytes} bytes");
+        }
+    }
+}
+
+#[test]
+fn an_error_says_what_is_to_be_done() {
+    let too_large = BroadcastError::TooLarge { bytes: 9, bytes_max: 8 };
+    assert!(too_large.to_string().contains("9 bytes cannot be broadcast: 8 is the most"));
+    assert!(BroadcastError::Congested.to_string().contains("try again later"));
+}
+
+#[test]
+fn a_broadcast_weighs_what_its_frame_comes_to_or_more() {
+    let broadcast = Broadcast::new("topic", "event", Payload::from_json("[1,2]"));
+    assert_eq!(broadcast.weight(), 5 + 5 + 5 + 64);
+    let config = Config::default();
+    assert_eq!(config.broadcast_bytes_max(), 12 << 20);
+    assert_eq!(config.flow_bytes_max(), 2 << 20);
+}
+
+#[test]
+fn a_clock_counts_nanoseconds_and_never_backwards() {
+    assert_eq!(nanoseconds(Duration::from_micros(7)), 7_000);
+    assert_eq!(nanoseconds(Duration::MAX), u64::MAX);
+    assert_eq!((until(9, 4), until(4, 9)), (Duration::from_nanos(5), Duration::ZERO));
+}
+
+#[test]
+fn counters_are_described_in_the_order_of_their_fields() {
+    let metrics = ShardMetrics::default();
+    metrics.sockets.set(7);
+    metrics.slow_callbacks.add(2);
+    metrics.slow_callbacks.add(3);
+    let values: Vec<u64> = ShardMetrics::ALL.iter().map(|(.., value)| value(&metrics)).collect();
+    assert_eq!((values.first(), values.last()), (Some(&7), Some(&5)));
+    let (name, kind, help, _) = ShardMetrics::ALL[0];
+    assert_eq!((name, kind, help.trim()), ("sockets", "gauge", "Sockets open now, upgraded."));
+    let counter = Counter::default();
+    counter.set(u64::MAX);
+    counter.add(2);
+    assert_eq!(counter.value(), 1, "it wraps");
+}
+
+/// A core is asked who it is.
+#[test]
+fn a_core_knows_its_place() {
+    let node = Arc::new(TestNode::new(4, Config::default(), Vec::new()));
+    let metrics = Arc::<ShardMetrics>::default();
+    let core = Core::new(Arc::clone(&node), 3, Arc::clone(&metrics), 7);
+    assert_eq!((core.shard(), core.ended()), (3, 0));
+    assert_eq!(format!("{core:?}"), "Core { shard: 3, topics: 0, .. }");
+}
+
+#[test]
+fn a_socket_says_how_it_is() {
+    let mut it = Stage::new();
+    let key = it.joined(&["t", "u"]);
+    let socket = &mut it.out.peer(key).socket;
+    assert_eq!((socket.channels(), socket.user_socket(), socket.wire()), (2, 0, Wire::V2));
+    socket.lead_to(3, Wire::Values);
+    socket.enter(Phase::Ending, 9);
+    assert_eq!(
+        (socket.user_socket(), socket.wire(), socket.phase()),
+        (3, Wire::Values, Phase::Ending)
+    );
+    assert_eq!((socket.last_heard(), socket.state().is_none()), (9, true));
+    socket.heard(10);
+    assert_eq!(socket.last_heard(), 10);
+    let phases = [Phase::Head, Phase::Full, Phase::Connecting, Phase::Closing, Phase::Ending];
+    for (phase, is_open) in phases
+        .map(|it| (it, false))
+        .into_iter()
+        .chain([(Phase::Open, true), (Phase::Waiting, true)])
+    {
+        socket.enter(phase, 0);
+        assert_eq!(socket.is_open(), is_open);
+    }
+    let socket = Socket::new(Phase::Open, 999, NETWORK);
+    assert_eq!(socket.age_ticks(1000), (100, false), "it came in the unit before");
+    assert_eq!((socket.is_driven(), Socket::new(Phase::Open, 0, 0).is_driven()), (false, true));
+}
+
+/// What a crowd costs is reckoned with these.
+#[test]
+fn records_are_as_large_as_they_are_said_to_be() {
+    assert_eq!((size_of::<Socket>(), SUBSCRIPTION_BYTES), (24, 64 + 16));
+    assert_eq!(TOPIC_BYTES, size_of::<Topic<Delivery>>() + 100);
+}
+
+#[test]
+fn a_wire_has_a_serializer_or_none() {
+    use simurgh_proto::serializer::Serializer::{V1, V2};
+    assert_eq!([Wire::V1, Wire::V2].map(Wire::serializer), [Some(V1), Some(V2)]);
+    assert_eq!([Wire::Plain, Wire::Values].map(Wire::serializer), [None, None]);
+    assert_eq!([V1, V2].map(Wire::from), [Wire::V1, Wire::V2]);
+}
+
+/// What it shows is what a log needs, and no secret of the application's.
+#[test]
+fn things_are_shown_in_a_log() {
+    let state = SocketState {
+        id: Some("id".into()),
+        assigns: Some(Arc::new("secret")),
+        ..SocketState::default()
+    };
+    assert_eq!(format!("{state:?}"), r#"SocketState { id: Some("id"), .. }"#);
+    let tells =
+        [info(7), ToChannel::Push("e".into(), Payload::NULL), ToChannel::Stop(Stop::Normal)];
+    assert_eq!(format!("{tells:?}"), "[Message, Push, Stop]");
+    let joins = [
+        Join::ok(scripted(standard)),
+        Join::error(Payload::NULL),
+        Join::later(async { Join::error(Payload::NULL) }),
+    ];
+    assert_eq!(format!("{joins:?}"), "[Join::ok, Join::error, Join::later]");
+    assert_eq!(format!("{:?}", Permits::new(1, 1)), "Permits");
+    let join: JoinFn = Arc::new(|_, _| Join::error(Payload::NULL));
+    let plain = UserSocket::new(Kind::Plain { topic: "chat".into(), join: Arc::clone(&join) });
+    assert!(format!("{plain:?}").contains(r#"Plain("chat")"#) && plain.route("chat").is_none());
+    assert_eq!((plain.channels_max, plain.count_members, plain.idle_timeout), (100, false, None));
+    let pattern = Pattern::parse("a:*").unwrap();
+    let route =
+        Route { pattern, join, prepare: None, limits: ChannelLimits::default(), history: None };
+    assert!(format!("{route:?}").starts_with("Route { pattern: Prefix(\"a:\")"));
+    assert_eq!(format!("{:?}", Kind::Channels(vec![route])), "Channels(1)");
+    let mut it = Stage::playing(scripted(|ctx, _| {
+        assert_eq!(format!("{ctx:?}"), r#"Context { topic: "t", .. }"#);
+        assert!(
+            format!("{:?}", ctx.handle::<Scripted>())
+                .starts_with("ChannelHandle(ChannelId { shard: 0,")
+        );
+        Outcome::NoReply
+    }));
+    it.joined(&["t"]);
+    assert_eq!(it.core.metrics.errors_callback_panic.value(), 0);
+}
+
+/// The handlers that a channel has without writing any.
+#[test]
+fn a_channel_need_not_write_what_it_does_not_use() {
+    struct Least;
+    impl Channel for Least {
+        fn handle_in(&mut self, ctx: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+            ctx.subscribe("u");
+            ctx.handle::<Scripted>().send(());
+            Outcome::unknown_event()
+        }
+    }
+    let mut it = Stage::with(Config::default(), vec![user_socket(|_, _| Join::ok(Least))]);
+    let key = it.joined(&["t"]);
+    it.counts();
+    it.broadcasts("t", "e", "1");
+    it.fans_out();
+    assert_eq!(it.hears(key), [r#"[null,null,"t","e",1]"#], "nothing is intercepted");
+    it.says(key, r#"[1,2,"t","e",{}]"#);
+    it.takes_mail();
+    assert_eq!(it.hears(key), [r#"[1,1,"t","phx_error",{"reason":"channel_crash"}]"#]);
+    assert!(!Least.intercept().contains(&"e"));
+    Least.hibernate();
+}

@@ -1,0 +1,46 @@
+//! Operations as a fuzzer has them.
+
+use crate::op::{Kind, Op};
+use crate::run::{self, Plan};
+
+/// Bytes that say which operation it is, and with what.
+const OP_BYTES: usize = 6;
+/// Further operations of one input are not carried out.
+const OPS_MAX: usize = 500;
+
+/// Runs the server that the first bytes choose, with the operations that the others mean.
+///
+/// # Panics
+/// Something is not as it must be.
+#[allow(clippy::panic, reason = "that is how a fuzzer hears of it")]
+pub fn fuzz(data: &[u8]) {
+    let Some((seed, data)) = data.split_first_chunk::<2>() else { return };
+    let mut plan = Plan::of(u64::from(u16::from_le_bytes(*seed)));
+    // Of an application that panics the fuzzer would think that it has found something.
+    plan.profile.panics = 0;
+    let (ops, _) = data.as_chunks::<OP_BYTES>();
+    let ops: Vec<Op> = ops.iter().take(OPS_MAX).filter_map(op).collect();
+    if let Some(failure) = run::listed(&plan, &ops).failure {
+        panic!("{}: {}", failure.rule, failure.text);
+    }
+}
+
+fn op(bytes: &[u8; OP_BYTES]) -> Option<Op> {
+    let [kind, a, b, c @ ..] = *bytes;
+    let (kind, ..) = *Kind::ALL.get(usize::from(kind) % Kind::ALL.len())?;
+    let c = u32::from_le_bytes([c[0], c[1], c[2], 0]);
+    // As a draw is spread over all numbers, which are taken modulo what there is.
+    Some(Op { kind, a: u16::from(a), b: u16::from(b), c: c.wrapping_mul(0x0101_0101) })
+}
+
+#[cfg(test)]
+#[path = "../../../../fuzz/src/corpus.rs"]
+mod corpus;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_the_fuzzer_kept_is_served() {
+        super::corpus::run("core", super::fuzz);
+    }
+}

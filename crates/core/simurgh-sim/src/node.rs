@@ -1,0 +1,470 @@
+//! The simulated node: mailboxes, byte accounts, decisions, seats; and the stage that applications,
+//! nodes and transports of a run share.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use simurgh_core::{
+    Audience, Broadcast, BroadcastError, Callback, ChannelId, Config, Deciding, Kind, LinkedWork,
+    Mail, Node, Permits, PresenceAnswer, PresenceConfig, Reach, Route, ToChannel, UserSocket, Work,
+};
+use simurgh_proto::message::Payload;
+use simurgh_proto::topic::Pattern;
+use simurgh_reactor::Key;
+
+use crate::app;
+use crate::bounds::{Flow, Flows};
+use crate::handlers;
+use crate::model::{Answer, Intent};
+use crate::payload;
+use crate::presence;
+use crate::ready;
+use crate::stage::{Fault, Stage, locked};
+
+/// The user socket of clients, and that of those without serializer.
+pub(crate) const CHANNELS: u8 = 0;
+pub(crate) const PLAIN: u8 = 1;
+
+/// What is in a mailbox.
+#[derive(Debug)]
+pub(crate) struct Letter {
+    pub(crate) mail: Mail,
+    pub(crate) tag: Tag,
+    /// A broadcast's flow, and what it weighs.
+    flow: Option<(Flow, usize)>,
+}
+
+/// What the account has to know of a mail.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tag {
+    Nothing,
+    Broadcast(u32),
+    Told(u32, Intent),
+    Joined(u32, u32, Answer),
+    Listen(u32),
+    Unlisten(u32),
+    /// Something for the home of a topic.
+    Present(u32),
+    /// A push for several channels.
+    Pushes(u32),
+    /// What members of a topic are told that ask.
+    Answers(u32),
+}
+
+/// A join that is being decided.
+pub(crate) struct Decision {
+    pub(crate) conn: u32,
+    pub(crate) shard: usize,
+    pub(crate) key: Key,
+    pub(crate) ticket: u32,
+    pub(crate) work: Deciding,
+}
+
+/// What changes of a node.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) mailboxes: Vec<VecDeque<Letter>>,
+    pub(crate) charged: Vec<usize>,
+    pub(crate) charged_max: usize,
+    pub(crate) ended: Vec<bool>,
+    pub(crate) deciding: VecDeque<Decision>,
+    pub(crate) census: Vec<i64>,
+    /// What is being broadcast by a handle: its shard counts it until it is taken there.
+    spoken: Option<(u32, Intent)>,
+    /// To whom the broadcast in hand was posted.
+    posted: Vec<(usize, u32)>,
+    /// Permits on their way by mail.
+    pub(crate) permits_posted: usize,
+    /// What certainly is under way.
+    pub(crate) flows: Flows,
+    /// Bytes given back in the step under way.
+    pub(crate) done_in_step: usize,
+    /// Somebody broadcast by a handle in the step under way.
+    pub(crate) has_spoken: bool,
+    /// What the heaviest broadcast weighs.
+    pub(crate) heaviest: usize,
+    /// How often others have taken the places of all shards.
+    starts: u64,
+    /// What presence told all last, and its number.
+    pub(crate) told_last: Option<(Arc<Broadcast>, u32)>,
+}
+
+/// The node.
+pub(crate) struct SimNode {
+    pub(crate) stage: Arc<Stage>,
+    user_sockets: [UserSocket; 2],
+    permits: Permits,
+    permits_all: Option<usize>,
+    shards: usize,
+    state: Mutex<State>,
+}
+
+impl SimNode {
+    pub(crate) fn new(stage: Arc<Stage>) -> Self {
+        let profile = &stage.profile;
+        let (shards, topics) = (profile.shards, stage.model().topics.names.len());
+        let state = State {
+            mailboxes: (0..shards).map(|_| VecDeque::new()).collect(),
+            charged: vec![0; shards],
+            ended: vec![false; shards],
+            census: vec![0; topics],
+            flows: Flows::new(shards, topics),
+            ..State::default()
+        };
+        let permits = profile.permits();
+        let (permits_all, state) = (permits.left(), Mutex::new(state));
+        Self { user_sockets: user_sockets(&stage), permits, permits_all, shards, state, stage }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+
+    /// How many permits are left of how many, if they are counted.
+    pub(crate) fn permits_left(&self) -> Option<(usize, usize)> {
+        self.permits.left().zip(self.permits_all)
+    }
+
+    /// Puts something into a mailbox.
+    pub(crate) fn put(&self, shard: usize, letter: Letter) -> bool {
+        let mut state = self.state();
+        if state.ended.get(shard).copied().unwrap_or(true) {
+            return false;
+        }
+        state.permits_posted += usize::from(letter.is_permit());
+        state.mail(shard, &letter, true);
+        if let Some(mailbox) = state.mailboxes.get_mut(shard) {
+            mailbox.push_back(letter);
+        }
+        true
+    }
+
+    /// All shards have ended, and others take their places.
+    pub(crate) fn restart(&self) {
+        let mut state = self.state();
+        let deciding = std::mem::take(&mut state.deciding);
+        state.charged.fill(0);
+        state.ended.fill(false);
+        state.starts += 1;
+        state.flows = Flows::new(self.shards, state.census.len());
+        drop(state);
+        drop(deciding);
+    }
+
+    /// Takes the next letter out of a mailbox.
+    pub(crate) fn take(&self, shard: usize) -> Option<Letter> {
+        let mut state = self.state();
+        let letter = state.mailboxes.get_mut(shard)?.pop_front()?;
+        state.permits_posted -= usize::from(letter.is_permit());
+        state.mail(shard, &letter, false);
+        Some(letter)
+    }
+
+    /// A shard ends: nothing is put into its mailbox any more, and what is in it is lost.
+    pub(crate) fn end(&self, shard: usize) -> VecDeque<Letter> {
+        let mut state = self.state();
+        if let Some(ended) = state.ended.get_mut(shard) {
+            *ended = true;
+        }
+        let letters = state.mailboxes.get_mut(shard).map(std::mem::take).unwrap_or_default();
+        state.permits_posted -= letters.iter().filter(|it| it.is_permit()).count();
+        letters.iter().for_each(|it| state.mail(shard, it, false));
+        letters
+    }
+}
+
+impl State {
+    fn charge(&mut self, shard: usize, bytes: usize) {
+        if let Some(charged) = self.charged.get_mut(shard) {
+            *charged += bytes;
+            self.charged_max = self.charged_max.max(*charged);
+            self.heaviest = self.heaviest.max(bytes);
+        }
+    }
+
+    /// What it makes too much is not what somebody publishes.
+    fn charge_for_presence(&mut self, shard: usize, bytes: usize) {
+        self.charge(shard, bytes);
+        self.has_spoken = true;
+    }
+
+    fn mail(&mut self, shard: usize, letter: &Letter, comes: bool) {
+        if let Some((flow, bytes)) = letter.flow {
+            self.flows.mail(shard, flow, bytes, comes);
+        }
+    }
+}
+
+impl Letter {
+    pub(crate) fn new(mail: Mail, tag: Tag) -> Self {
+        Self { mail, tag, flow: None }
+    }
+
+    fn is_permit(&self) -> bool {
+        matches!(self.mail, Mail::Permit)
+    }
+}
+
+fn user_sockets(stage: &Arc<Stage>) -> [UserSocket; 2] {
+    let profile = &stage.profile;
+    let limits = stage.mistaken(profile.limits().copied().unwrap_or_default());
+    let join = app::join(stage);
+    // All names that begin so; it cannot fail.
+    let pattern = Pattern::parse("rooms:*");
+    let prepare = (profile.extras.prepare_above > 0).then(|| ready::prepare(stage));
+    let of_channel = limits.of_channel();
+    let (make, history) = (join.clone(), None);
+    let route = |pattern| Route { pattern, join: make, prepare, limits: of_channel, history };
+    let route = pattern.ok().map(route);
+    let mut channels = UserSocket::new(Kind::Channels(route.into_iter().collect()));
+    (channels.channels_max, channels.count_members) =
+        (profile.channels_max, profile.counts_members);
+    let mut plain = UserSocket::new(Kind::Plain { topic: "plain:0".to_owned(), join });
+    plain.count_members = profile.counts_members;
+    (channels.limits, plain.limits) = (limits.of_socket(), limits.of_socket());
+    [channels, plain]
+}
+
+/// Work that is told nothing, for a fault.
+struct Untold;
+
+impl LinkedWork for Untold {
+    fn is_finished(&self) -> bool {
+        false
+    }
+}
+
+impl Reach for SimNode {
+    fn tell(&self, channel: ChannelId, what: ToChannel) {
+        let Some((chan, intent)) = locked(&self.stage.intent).take() else { return };
+        let letter = Letter::new(Mail::ToChannel(channel, what), Tag::Told(chan, intent));
+        self.put(usize::from(channel.shard), letter);
+    }
+
+    fn broadcast_by(
+        &self,
+        channel: ChannelId,
+        event: &str,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) -> Result<(), BroadcastError> {
+        self.state().spoken = locked(&self.stage.intent).take();
+        let done = self.broadcast_for(channel, event, payload, audience);
+        self.state().spoken = None;
+        done
+    }
+
+    fn spawn(&self, _work: Work) {}
+
+    fn spawn_linked(&self, _work: Work) -> Box<dyn LinkedWork> {
+        let task = locked(&self.stage.linking).take().unwrap_or(crate::model::NONE);
+        if self.stage.is_faulty(Fault::Unlink) {
+            return Box::new(Untold);
+        }
+        Box::new(handlers::Linked { task, stage: Arc::clone(&self.stage) })
+    }
+
+    fn presence_config(&self) -> &PresenceConfig {
+        &self.config().presence
+    }
+
+    fn list_presences(&self, topic: &str, answer: PresenceAnswer) {
+        self.ask_presences(topic, answer);
+    }
+
+    fn member_count(&self, topic: &str) -> Option<u32> {
+        let topic = self.stage.model().topics.number(topic)?;
+        let count = self.state().census.get(usize::from(topic)).copied();
+        self.stage.profile.counts_members.then_some(count.unwrap_or(0).max(0) as u32)
+    }
+}
+
+impl Node for SimNode {
+    fn config(&self) -> &Config {
+        &self.stage.profile.config
+    }
+
+    fn user_socket(&self, index: u8) -> Option<&UserSocket> {
+        self.user_sockets.get(usize::from(index))
+    }
+
+    fn id(&self) -> u64 {
+        self.stage.profile.seed.wrapping_add(self.state().starts << 8)
+    }
+
+    fn has_history(&self) -> bool {
+        false
+    }
+
+    fn sign(&self, text: &str) -> String {
+        text.to_owned()
+    }
+
+    fn is_signed(&self, text: &str, proof: &str) -> bool {
+        text == proof
+    }
+
+    fn history_bytes(&self) -> &[std::sync::atomic::AtomicU64] {
+        &[]
+    }
+
+    fn unix_ms(&self, now_ns: u64) -> u64 {
+        now_ns / 1_000_000
+    }
+
+    fn permits(&self) -> &Permits {
+        &self.permits
+    }
+
+    fn shards(&self) -> usize {
+        self.shards
+    }
+
+    fn post_weighed(&self, shard: usize, bytes: usize, mail: Mail) {
+        match presence::is_of_presence(&mail) {
+            // It is no broadcast that a callback makes.
+            true => self.state().charge_for_presence(shard, bytes),
+            false => self.charge(shard, bytes),
+        }
+        if !self.post(shard, mail) {
+            self.done(shard, bytes);
+        }
+    }
+
+    fn post(&self, shard: usize, mail: Mail) -> bool {
+        if presence::is_of_presence(&mail) {
+            return self.post_presence(shard, mail);
+        }
+        let tag = match &mail {
+            Mail::Broadcast(posted) => Tag::Broadcast(number_of(posted.broadcast())),
+            Mail::ToChannel(..) => match self.state().spoken {
+                Some((chan, intent)) => Tag::Told(chan, intent),
+                None => Tag::Nothing,
+            },
+            _ => Tag::Nothing,
+        };
+        let mut flow = None;
+        if let Tag::Broadcast(id) = tag {
+            let model = self.stage.model();
+            if let (Some(running), Mail::Broadcast(posted)) = (model.running, &mail) {
+                let topic = model.made(id).map_or(0, |it| it.topic);
+                flow = Some((model.flow(running, topic), posted.broadcast().weight()));
+                self.state().posted.push((shard, id));
+            }
+            drop(model);
+            if self.stage.is_faulty(Fault::LoseMail) {
+                return true;
+            }
+            if self.stage.is_faulty(Fault::DoubleMail)
+                && let Mail::Broadcast(posted) = &mail
+            {
+                let again = simurgh_core::Posted::new(Arc::clone(posted.broadcast()), None);
+                self.put(shard, Letter::new(Mail::Broadcast(again), tag));
+            }
+        }
+        if matches!(mail, Mail::Permit) && self.stage.is_faulty(Fault::LosePermit) {
+            return true;
+        }
+        self.put(shard, Letter { mail, tag, flow })
+    }
+
+    fn charge(&self, shard: usize, bytes: usize) {
+        let mut state = self.state();
+        state.charge(shard, bytes);
+        if state.spoken.is_some() {
+            state.has_spoken = true;
+            return;
+        }
+        drop(state);
+        let mut model = self.stage.model();
+        let mut state = self.state();
+        if model.running != Some(shard) {
+            return;
+        }
+        let posted = std::mem::take(&mut state.posted);
+        let others = posted.iter().map(|(shard, _)| *shard);
+        let is_same = posted.windows(2).all(|it| matches!(it, [one, two] if one.1 == two.1));
+        if !is_same || !others.eq((0..self.shards).filter(|it| *it != shard)) {
+            model.fail("post", format!("shard {shard} has posted {posted:?}"));
+        }
+        state.posted = posted;
+        state.posted.clear();
+        model.own_charge(shard, bytes);
+        self.judge(&mut model, &mut state, shard, bytes);
+    }
+
+    fn done(&self, shard: usize, bytes: usize) {
+        if self.stage.is_faulty(Fault::Forget) {
+            return;
+        }
+        let mut state = self.state();
+        state.done_in_step += bytes;
+        let Some(charged) = state.charged.get_mut(shard) else { return };
+        match charged.checked_sub(bytes) {
+            Some(left) => *charged = left,
+            None => {
+                let text = format!("shard {shard} gives back {bytes} of {charged} bytes");
+                drop(state);
+                self.stage.model().fail("bytes", text);
+            }
+        }
+    }
+
+    fn charged(&self, shard: usize) -> usize {
+        let state = self.state();
+        match state.ended.get(shard) {
+            Some(false) => state.charged.get(shard).copied().unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: Deciding) {
+        let mut model = self.stage.model();
+        let conn = model.joining.map_or(crate::model::NONE, |it| it.conn);
+        model.decides(conn, ticket);
+        drop(model);
+        self.state().deciding.push_back(Decision { conn, shard, key, ticket, work });
+    }
+
+    fn enter(&self, _shard: usize, _callback: Callback) {}
+
+    fn leave(&self, _shard: usize) -> Duration {
+        Duration::ZERO
+    }
+
+    fn count_in(&self, topic: &str) {
+        if !self.stage.is_faulty(Fault::Miscount) {
+            self.count(topic, 1);
+        }
+    }
+
+    fn count_out(&self, topic: &str) {
+        self.count(topic, -1);
+    }
+
+    fn free_seat(&self) {
+        if !self.stage.is_faulty(Fault::Seat) {
+            self.stage.model().seats -= 1;
+        }
+    }
+}
+
+/// The number of a broadcast.
+pub(crate) fn number_of(broadcast: &Broadcast) -> u32 {
+    match broadcast.event() {
+        // Its payload says nothing; the first numbers are theirs.
+        "disconnect" => payload::number(broadcast.topic().as_bytes().get(4..).unwrap_or(&[])).0,
+        _ => payload::parse(broadcast.payload()).0,
+    }
+}
+
+impl SimNode {
+    fn count(&self, topic: &str, by: i64) {
+        let topic = self.stage.model().topics.number(topic);
+        let mut state = self.state();
+        if let Some(count) = topic.and_then(|it| state.census.get_mut(usize::from(it))) {
+            *count += by;
+        }
+    }
+}

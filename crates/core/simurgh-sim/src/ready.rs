@@ -1,0 +1,188 @@
+//! Long messages, read away from their shard: what is made of them there, and how they come back.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Weak};
+
+use simurgh_core::{Context, Kind, Node, Phase, PrepareFn, Prepared, Received, guarded};
+use simurgh_proto::message::{Message, Payload, events};
+use simurgh_proto::serializer::Serializer;
+use simurgh_proto::ws::CloseCode;
+use simurgh_reactor::Key;
+
+use crate::model::{Asked, Doing, Made, code_bit};
+use crate::peer::{Sent, What};
+use crate::stage::Stage;
+use crate::world::World;
+
+/// What was made of a message: of an event its payload as it came, and an answer, to be used in
+/// the very bytes that were made.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) id: u32,
+    pub(crate) word: u32,
+    pub(crate) payload: Option<Payload<'static>>,
+    pub(crate) answer: Option<(u32, Payload<'static>)>,
+    stage: Arc<Stage>,
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        self.stage.ready.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A message that is being read.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    conn: u32,
+    shard: usize,
+    key: Key,
+    ticket: u32,
+    serializer: Serializer,
+    sent: Sent,
+}
+
+/// How many there are that were not dropped.
+pub(crate) type Count = AtomicI64;
+
+/// What a route has its long messages prepared with.
+pub(crate) fn prepare(stage: &Arc<Stage>) -> PrepareFn {
+    let stage = Arc::downgrade(stage);
+    Arc::new(move |message| match Weak::upgrade(&stage) {
+        Some(stage) => Box::new(ready(&stage, message)) as Prepared,
+        None => Box::new(()),
+    })
+}
+
+fn ready(stage: &Arc<Stage>, message: &mut Message<'static>) -> Ready {
+    let mut model = stage.model();
+    let (id, word) = model.given(&message.payload);
+    // The application's, and may panic like all that is.
+    let panics = word % 64 == 1 && stage.profile.panics > 0;
+    let topic = model.topics.number(&message.topic).unwrap_or_default();
+    let pad = message.payload.len() / 2;
+    let answer = model.payload(Made::plain(topic, 0), word, pad);
+    drop(model);
+    if panics {
+        crate::app::give_up();
+    }
+    // What stands in its place is not to be longer than it was.
+    let is_taken = message.event != events::JOIN && message.payload.len() >= Payload::NULL.len();
+    let payload = is_taken.then(|| std::mem::replace(&mut message.payload, Payload::NULL));
+    stage.ready.fetch_add(1, Ordering::Relaxed);
+    Ready { id, word, payload, answer: Some(answer), stage: Arc::clone(stage) }
+}
+
+/// What was made of the message in hand, if it was prepared; `payload` is what the core hands over.
+pub(crate) fn taken(
+    stage: &Stage,
+    ctx: &mut Context<'_>,
+    payload: Option<&Payload<'_>>,
+) -> Option<Ready> {
+    let ready: Option<Ready> = ctx.take_prepared();
+    let mut model = stage.model();
+    // Other callbacks than that of the message have nothing in hand.
+    let due = if payload.is_some() { model.prepared.take() } else { None };
+    let found = ready.as_ref().map(|it| it.id);
+    model.counts.prepared += u64::from(found.is_some());
+    // The payload of an event was taken where it was read.
+    let is_empty = payload.is_some_and(|it| it.json() == Some("null"));
+    let is_whole = ready.as_ref().is_none_or(|it| it.payload.is_some() == is_empty);
+    if due != found || !is_whole {
+        model.fail("prepared", format!("{found:?} is in hand, not {due:?} ({payload:?})"));
+    }
+    ready
+}
+
+impl World {
+    /// Has a long text read away from its shard, which does not read its socket meanwhile.
+    pub(crate) fn read_elsewhere(&mut self, shard: usize, key: Key, sent: Sent) {
+        let Some(server) = self.servers.get_mut(shard) else { return };
+        let tick = simurgh_reactor::Now::from_ns(server.turn_ns(self.clock_ns)).tick;
+        self.tickets += 1;
+        let ticket = self.tickets;
+        let Some(peer) = server.net.peer_mut(key) else { return };
+        let Some(serializer) = peer.socket.wire().serializer() else { return };
+        peer.socket.enter(Phase::Waiting, tick);
+        (peer.is_held, peer.reading) = (true, ticket);
+        let conn = peer.conn;
+        self.readings.push_back(Reading { conn, shard, key, ticket, serializer, sent });
+        let mut model = self.stage.model();
+        model.counts.read_elsewhere += 1;
+        if let Some(it) = model.conn_mut(conn) {
+            it.waits.is_reading = true;
+        }
+    }
+
+    /// A long text has been read: it is handed in, if somebody still waits for it.
+    pub(crate) fn was_read(&mut self, which: usize) -> bool {
+        let which = which.checked_rem(self.readings.len()).unwrap_or(0);
+        let Some(Reading { conn, shard, key, ticket, serializer, sent }) =
+            self.readings.remove(which)
+        else {
+            return false;
+        };
+        let (What::Asked(asked), Ok(text)) = (sent.what, String::from_utf8(sent.bytes)) else {
+            return true;
+        };
+        self.tell(|| format!("a long message of #{conn} has been read"));
+        let message = serializer.decode_owned(text).ok();
+        let size = message.as_ref().map(crate::client::size).unwrap_or_default();
+        let received = message.and_then(|it| self.prepared(it));
+        let net = self.servers.get_mut(shard).map(|it| &mut it.net);
+        let peer = net.and_then(|it| it.peer_mut(key));
+        // What came in before the socket was closed is not for anybody any more.
+        let waits = peer.is_some_and(|peer| {
+            let is_it = peer.reading == ticket && peer.socket.phase() == Phase::Waiting;
+            peer.reading = 0;
+            is_it
+        });
+        if !waits {
+            return true;
+        }
+        if let Some(it) = self.stage.model().conn_mut(conn) {
+            it.waits.is_reading = false;
+        }
+        match received {
+            Some((received, id)) => {
+                self.step(shard, Doing::Other, 1, |core, net, stage| {
+                    core.resume(net, key);
+                    let mut model = stage.model();
+                    let asked =
+                        Asked { join_ref: crate::client::join_ref(&received.message), ..asked };
+                    model.message(conn, asked, size);
+                    model.prepared = id;
+                    drop(model);
+                    core.message(net, key, received);
+                });
+                self.feed(shard, key);
+            }
+            None => {
+                if let Some(it) = self.stage.model().conn_mut(conn) {
+                    it.codes |= code_bit(CloseCode::INTERNAL.0);
+                    it.is_cut = true;
+                }
+                self.step(shard, Doing::Other, 1, |core, net, _| {
+                    core.resume(net, key);
+                    core.fail(net, key, CloseCode::INTERNAL);
+                });
+            }
+        }
+        true
+    }
+
+    /// What is made of a message, with its number if anything is; none if that panics.
+    fn prepared(&self, mut message: Message<'static>) -> Option<(Received<'static>, Option<u32>)> {
+        let user_socket = self.node.user_socket(crate::node::CHANNELS)?;
+        let Kind::Channels(_) = &user_socket.kind else { return None };
+        let route = user_socket.route(&message.topic);
+        let Some(prepare) = route.and_then(|it| it.prepare.as_ref()) else {
+            return Some((message.into(), None));
+        };
+        let bytes = message.payload.len();
+        let prepared = guarded(|| prepare(&mut message))?;
+        let taken_bytes = bytes.saturating_sub(message.payload.len());
+        let id = prepared.downcast_ref::<Ready>().map(|it| it.id);
+        Some((Received { message, prepared: Some(prepared), taken_bytes }, id))
+    }
+}

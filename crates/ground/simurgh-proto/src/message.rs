@@ -1,0 +1,426 @@
+//! The nouns every Channels message is made of: its refs, its payload, its reserved names.
+//!
+//! A message borrows from the frame it was read from. Payloads stay the text (or bytes) they came
+//! as: the server moves them between peers far more often than anyone looks inside, so nothing here
+//! ever builds a tree of JSON values. Refs stay raw JSON text too, because a client gets back the
+//! very value it chose, with its type (PROTOCOL §3: a number turned into a string breaks clients).
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::serializer::json;
+
+pub(crate) mod user;
+
+pub use user::UserBroadcast;
+
+/// Event and topic names the protocol itself uses (PROTOCOL §5–§7).
+pub mod events {
+    /// Client asks to join a topic.
+    pub const JOIN: &str = "phx_join";
+    /// Client leaves a topic.
+    pub const LEAVE: &str = "phx_leave";
+    /// Server answers one message.
+    pub const REPLY: &str = "phx_reply";
+    /// Server says a channel ended as intended; the client does not rejoin.
+    pub const CLOSE: &str = "phx_close";
+    /// Server says a channel crashed; the client may rejoin at once.
+    pub const ERROR: &str = "phx_error";
+    /// Client shows it is alive, on [`PHOENIX_TOPIC`].
+    pub const HEARTBEAT: &str = "heartbeat";
+    /// A member's broadcast, and the only event of [`super::UserBroadcast`] (PROTOCOL §11).
+    pub const BROADCAST: &str = "broadcast";
+    /// Broadcast on a socket id to close every socket that bears it.
+    pub const DISCONNECT: &str = "disconnect";
+    /// The topic of heartbeats; no channel of its own.
+    pub const PHOENIX_TOPIC: &str = "phoenix";
+}
+
+/// One Channels message: five fields, in the order V2 writes them (PROTOCOL §3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// The client-chosen id of the join this message belongs to.
+    pub join_ref: Ref<'a>,
+    /// The client-chosen id of this message.
+    pub msg_ref: Ref<'a>,
+    /// The topic, unescaped.
+    pub topic: Cow<'a, str>,
+    /// The event, unescaped.
+    pub event: Cow<'a, str>,
+    /// What the message carries, as it came.
+    pub payload: Payload<'a>,
+}
+
+impl Message<'_> {
+    /// Whether this is the client's sign of life, whatever its payload (PROTOCOL row 72).
+    pub fn is_heartbeat(&self) -> bool {
+        self.topic == events::PHOENIX_TOPIC && self.event == events::HEARTBEAT
+    }
+
+    /// The same message, owning everything it holds.
+    pub fn into_owned(self) -> Message<'static> {
+        Message {
+            join_ref: self.join_ref.into_owned(),
+            msg_ref: self.msg_ref.into_owned(),
+            topic: Cow::Owned(self.topic.into_owned()),
+            event: Cow::Owned(self.event.into_owned()),
+            payload: self.payload.into_owned(),
+        }
+    }
+}
+
+/// What a message carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload<'a> {
+    /// Valid, compact JSON text of any type. Encoders write it as it stands, so whoever builds one
+    /// by hand answers for its being valid; [`Payload::checked`] looks.
+    Json(Cow<'a, str>),
+    /// Raw bytes; they travel in V2 binary frames only (PROTOCOL §4).
+    Binary(Cow<'a, [u8]>),
+    /// A broadcast of a member as Supabase's clients send it, which only user sockets of that kind
+    /// take (PROTOCOL §11).
+    User(UserBroadcast<'a>),
+}
+
+/// Broadcasts under way and what callbacks did hold payloads by the thousand.
+const _: () = assert!(size_of::<Payload<'_>>() == 32);
+
+impl<'a> Payload<'a> {
+    /// `{}`: the response of a bare `ok`.
+    pub const EMPTY_OBJECT: Payload<'static> = Payload::Json(Cow::Borrowed("{}"));
+    /// `null`.
+    pub const NULL: Payload<'static> = Payload::Json(Cow::Borrowed("null"));
+
+    /// JSON text from outside: checked, and made compact if it holds insignificant whitespace.
+    ///
+    /// # Errors
+    /// The text is not one JSON value, or nests deeper than [`json::DEPTH_MAX`].
+    pub fn checked(text: &'a str) -> Result<Self, json::JsonError> {
+        json::validated(text).map(Payload::Json)
+    }
+
+    /// JSON text that the caller knows to be valid and compact, such as a JSON library's output.
+    pub fn from_json(text: impl Into<Cow<'a, str>>) -> Self {
+        Payload::Json(text.into())
+    }
+
+    /// Raw bytes.
+    pub fn from_bytes(bytes: impl Into<Cow<'a, [u8]>>) -> Self {
+        Payload::Binary(bytes.into())
+    }
+
+    /// The JSON text, if the payload is one.
+    pub fn json(&self) -> Option<&str> {
+        match self {
+            Payload::Json(text) => Some(text),
+            Payload::Binary(_) | Payload::User(_) => None,
+        }
+    }
+
+    /// The bytes, if that is all that the payload is.
+    pub fn binary(&self) -> Option<&[u8]> {
+        match self {
+            Payload::Json(_) | Payload::User(_) => None,
+            Payload::Binary(bytes) => Some(bytes),
+        }
+    }
+
+    /// The same payload, borrowed from this one.
+    pub fn borrow(&self) -> Payload<'_> {
+        match self {
+            Payload::Json(text) => Payload::Json(Cow::Borrowed(text)),
+            Payload::Binary(bytes) => Payload::Binary(Cow::Borrowed(bytes)),
+            Payload::User(broadcast) => Payload::User(broadcast.borrow()),
+        }
+    }
+
+    /// The same payload, owning what it holds.
+    pub fn into_owned(self) -> Payload<'static> {
+        match self {
+            Payload::Json(text) => Payload::Json(Cow::Owned(text.into_owned())),
+            Payload::Binary(bytes) => Payload::Binary(Cow::Owned(bytes.into_owned())),
+            Payload::User(broadcast) => Payload::User(broadcast.into_owned()),
+        }
+    }
+
+    /// What stands for itself in a frame: the JSON text, the bytes, a member's broadcast's data.
+    pub fn data(&self) -> &[u8] {
+        match self {
+            Payload::Json(text) => text.as_bytes(),
+            Payload::Binary(bytes) => bytes,
+            Payload::User(broadcast) => broadcast.data(),
+        }
+    }
+
+    /// Reads the JSON into a type of the application's, which may borrow from it.
+    ///
+    /// # Errors
+    /// The payload is binary, or of another shape.
+    pub fn parse<'p, T: serde::Deserialize<'p>>(&'p self) -> Result<T, PayloadError> {
+        let json = self.json().ok_or(PayloadError(None))?;
+        serde_json::from_str(json).map_err(|error| PayloadError(Some(error)))
+    }
+
+    /// Size in bytes of the text or the data.
+    pub fn len(&self) -> usize {
+        match self {
+            Payload::Json(text) => text.len(),
+            Payload::Binary(bytes) => bytes.len(),
+            Payload::User(broadcast) => broadcast.len(),
+        }
+    }
+
+    /// Whether there is not a single byte (possible for binary payloads only).
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl From<serde_json::Value> for Payload<'static> {
+    fn from(value: serde_json::Value) -> Self {
+        use alloc::string::ToString as _;
+        Payload::Json(Cow::Owned(value.to_string()))
+    }
+}
+
+/// Any type that serde serializes, as JSON.
+///
+/// # Panics
+/// It cannot be serialized, such as a map whose keys are no texts: as in [`serde_json::json!`].
+impl<T: serde::Serialize + ?Sized> From<&T> for Payload<'static> {
+    fn from(value: &T) -> Self {
+        match serde_json::to_string(value) {
+            Ok(json) => Payload::Json(Cow::Owned(json)),
+            #[allow(clippy::panic, reason = "the program's own type, not anything a peer sent")]
+            Err(error) => panic!("a payload cannot be serialized: {error}"),
+        }
+    }
+}
+
+impl From<&Payload<'_>> for Payload<'static> {
+    fn from(payload: &Payload<'_>) -> Self {
+        payload.clone().into_owned()
+    }
+}
+
+impl<'a> From<UserBroadcast<'a>> for Payload<'a> {
+    fn from(broadcast: UserBroadcast<'a>) -> Self {
+        Payload::User(broadcast)
+    }
+}
+
+impl From<alloc::vec::Vec<u8>> for Payload<'static> {
+    fn from(bytes: alloc::vec::Vec<u8>) -> Self {
+        Payload::Binary(Cow::Owned(bytes))
+    }
+}
+
+/// Why a payload is not what was wanted: binary, where JSON was, or JSON of another shape. It says
+/// what is wrong with it and repeats little of it, so it may be told to whoever sent it.
+#[derive(Debug)]
+pub struct PayloadError(Option<serde_json::Error>);
+
+impl core::fmt::Display for PayloadError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match &self.0 {
+            Some(error) => write!(f, "wrong payload: {error}"),
+            None => f.write_str("wrong payload: binary, where JSON is wanted"),
+        }
+    }
+}
+
+impl core::error::Error for PayloadError {}
+
+/// A ref or join_ref: any JSON value, chosen by the client and echoed with its type.
+///
+/// Equality is that of the compact JSON text, so `1` and `"1"` differ, as do `1` and `1.0`.
+/// Decoders write strings in one way only, so an escaped and an unescaped spelling of a string are
+/// equal.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Ref<'a> {
+    /// JSON `null`, or no ref at all.
+    #[default]
+    Null,
+    /// Raw compact JSON text of anything but null, quotes included.
+    Json(Cow<'a, str>),
+}
+
+impl<'a> Ref<'a> {
+    /// The ref that is the JSON string `text` (unescaped, without quotes). This is how the bytes of
+    /// a binary frame's ref field are read; no bytes are the empty string (PROTOCOL §4).
+    pub fn from_text(text: &str) -> Ref<'static> {
+        let mut quoted = Vec::with_capacity(text.len() + 2);
+        json::escape_into(&mut quoted, text);
+        // Escaping UTF-8 yields UTF-8; were it not so, an empty string is the harmless answer.
+        let quoted = String::from_utf8(quoted).unwrap_or_else(|_| String::from("\"\""));
+        Ref::Json(Cow::Owned(quoted))
+    }
+
+    /// The ref whose compact JSON text is `raw`; `null` gives [`Ref::Null`].
+    pub fn from_json(raw: impl Into<Cow<'a, str>>) -> Self {
+        let raw = raw.into();
+        if raw == "null" { Ref::Null } else { Ref::Json(raw) }
+    }
+
+    /// Whether this is null.
+    pub fn is_null(&self) -> bool {
+        matches!(self, Ref::Null)
+    }
+
+    /// The JSON text, `null` included.
+    pub fn raw(&self) -> &str {
+        match self {
+            Ref::Null => "null",
+            Ref::Json(raw) => raw,
+        }
+    }
+
+    /// What a binary frame carries of this ref: a string without quotes and escapes, nothing for
+    /// null, the JSON text of anything else (PROTOCOL §4).
+    pub fn field(&self) -> Cow<'_, str> {
+        match self {
+            Ref::Null => Cow::Borrowed(""),
+            Ref::Json(raw) => match json::quoted(raw) {
+                Some(inner) => json::unescape(inner),
+                None => Cow::Borrowed(raw),
+            },
+        }
+    }
+
+    /// The same ref, borrowed from this one.
+    pub fn borrow(&self) -> Ref<'_> {
+        match self {
+            Ref::Null => Ref::Null,
+            Ref::Json(raw) => Ref::Json(Cow::Borrowed(raw)),
+        }
+    }
+
+    /// The same ref, owning its text.
+    pub fn into_owned(self) -> Ref<'static> {
+        match self {
+            Ref::Null => Ref::Null,
+            Ref::Json(raw) => Ref::Json(Cow::Owned(raw.into_owned())),
+        }
+    }
+}
+
+/// A ref that is kept: 16 bytes, without heap for every ref a usual client makes.
+///
+/// A membership keeps its join_ref for as long as it lives, and there are millions of memberships.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct OwnedRef(Kept);
+
+impl OwnedRef {
+    /// The null ref.
+    pub const NULL: OwnedRef = OwnedRef(Kept::Null);
+
+    /// The ref, borrowed.
+    pub fn as_ref(&self) -> Ref<'_> {
+        match &self.0 {
+            Kept::Null => Ref::Null,
+            Kept::Inline { len, bytes } => {
+                let text = bytes.get(..usize::from(*len)).and_then(|b| str::from_utf8(b).ok());
+                // `from` is the only writer, and it stores whole strings.
+                text.map_or(Ref::Null, |text| Ref::Json(Cow::Borrowed(text)))
+            }
+            Kept::Heap(raw) => Ref::Json(Cow::Borrowed(raw)),
+        }
+    }
+
+    /// Whether this is null.
+    pub fn is_null(&self) -> bool {
+        matches!(self.0, Kept::Null)
+    }
+
+    /// Bytes of heap held beside the record itself.
+    pub fn heap_bytes(&self) -> usize {
+        match &self.0 {
+            Kept::Null | Kept::Inline { .. } => 0,
+            Kept::Heap(raw) => size_of::<Box<str>>() + raw.len(),
+        }
+    }
+}
+
+impl From<&Ref<'_>> for OwnedRef {
+    fn from(from: &Ref<'_>) -> Self {
+        let Ref::Json(raw) = from else { return OwnedRef::NULL };
+        let mut bytes = [0; INLINE_BYTES_MAX];
+        OwnedRef(match (bytes.get_mut(..raw.len()), u8::try_from(raw.len())) {
+            (Some(room), Ok(len)) => {
+                room.copy_from_slice(raw.as_bytes());
+                Kept::Inline { len, bytes }
+            }
+            _ => Kept::Heap(Box::new(Box::from(raw.as_ref()))),
+        })
+    }
+}
+
+impl From<Ref<'_>> for OwnedRef {
+    fn from(from: Ref<'_>) -> Self {
+        OwnedRef::from(&from)
+    }
+}
+
+impl fmt::Debug for OwnedRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnedRef({})", self.as_ref().raw())
+    }
+}
+
+#[derive(Clone, Default, PartialEq, Eq)]
+enum Kept {
+    #[default]
+    Null,
+    Inline {
+        len: u8,
+        bytes: [u8; INLINE_BYTES_MAX],
+    },
+    /// Boxed twice: a fat pointer alone would fill the 16 bytes.
+    Heap(Box<Box<str>>),
+}
+
+/// Longest raw JSON text of a ref that needs no heap; phoenix.js counts, so its refs are `"1"`,
+/// `"2"`…
+const INLINE_BYTES_MAX: usize = 14;
+
+const _: () = assert!(size_of::<OwnedRef>() == 16);
+const _: () = assert!(size_of::<Option<OwnedRef>>() == 16);
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+
+    use super::*;
+
+    #[test]
+    fn owned_refs_give_back_what_went_in() {
+        for raw in ["null", "7", "0", "\"\"", "\"123456789012\"", "\"1234567890123\"", "[1,{}]"] {
+            let kept = OwnedRef::from(&Ref::from_json(raw));
+            assert_eq!(kept.as_ref().raw(), raw);
+            assert_eq!(kept.heap_bytes() == 0, raw.len() <= 14, "{raw}");
+        }
+        let long = format!("\"{}\"", "é".repeat(150));
+        let kept = OwnedRef::from(&Ref::from_json(long.as_str()));
+        assert_eq!(kept.clone().as_ref().raw(), long);
+        assert_eq!(kept, OwnedRef::from(Ref::from_json(long.as_str())));
+    }
+
+    #[test]
+    fn refs_keep_their_type() {
+        assert_ne!(Ref::from_json("1"), Ref::from_text("1"));
+        assert_ne!(Ref::from_text(""), Ref::Null);
+        assert_eq!(Ref::from_text("1").raw(), "\"1\"");
+        assert_eq!(Ref::from_text("a\"\n").raw(), "\"a\\\"\\n\"");
+    }
+
+    #[test]
+    fn binary_fields_of_refs() {
+        assert_eq!(Ref::Null.field(), "");
+        assert_eq!(Ref::from_json("12").field(), "12");
+        assert_eq!(Ref::from_json("\"12\"").field(), "12");
+        assert_eq!(Ref::from_json("\"a\\\"\\u00e9\"").field(), "a\"é");
+        assert_eq!(Ref::from_json("true").field(), "true");
+    }
+}

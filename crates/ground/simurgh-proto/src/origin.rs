@@ -1,0 +1,356 @@
+//! Which pages may open a socket: the Origin check (PROTOCOL §2, rows 12–15).
+//!
+//! A browser tells where the page came from that opens a socket; a server that lets any page in can
+//! be driven by any site its user visits. Clients that are no browsers send no Origin and are let
+//! in.
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::IpAddr;
+
+/// A user socket's policy on the Origin header. Refusal is HTTP 403.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckOrigin {
+    /// Every origin is allowed.
+    Off,
+    /// The origin's scheme, host and port must be the request's own.
+    Conn,
+    /// The origin is of this machine, by `localhost` or a loopback address with any scheme and
+    /// port, or its host is the one that the request names: for servers that listen on loopback,
+    /// alone or behind a proxy. An origin without a scheme, which no browser sends and Tsung does,
+    /// is taken for its host.
+    Local,
+    /// One of these must allow the origin.
+    List(Vec<OriginPattern>),
+}
+
+impl CheckOrigin {
+    /// A list from its written form; a single entry such as `//h.com` is Phoenix's default, which
+    /// allows the endpoint's own host with any scheme and port.
+    ///
+    /// # Errors
+    /// The first entry that is no pattern; see [`OriginPattern::parse`].
+    pub fn list<'a>(
+        entries: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, OriginPatternError> {
+        let patterns: Result<_, _> = entries.into_iter().map(OriginPattern::parse).collect();
+        Ok(CheckOrigin::List(patterns?))
+    }
+
+    /// Whether a request with this Origin header may open a socket; `request` is what was asked.
+    pub fn allows(&self, origin: Option<&str>, request: Own<'_>) -> bool {
+        let Some(origin) = origin else { return true };
+        if matches!(self, CheckOrigin::Off) {
+            return true;
+        }
+        let without_scheme =
+            || Place::without_scheme(origin).filter(|_| matches!(self, CheckOrigin::Local));
+        let Some(origin) = Place::parse(origin).or_else(without_scheme) else { return false };
+        match self {
+            CheckOrigin::Off => true,
+            CheckOrigin::Local => {
+                is_this_machine(origin.host) || origin.host.eq_ignore_ascii_case(bare(request.host))
+            }
+            CheckOrigin::Conn => {
+                origin.host.eq_ignore_ascii_case(bare(request.host))
+                    && origin.scheme.is_some_and(|s| s.eq_ignore_ascii_case(request.scheme))
+                    && origin.port == Some(request.port)
+            }
+            CheckOrigin::List(patterns) => patterns.iter().any(|pattern| pattern.covers(&origin)),
+        }
+    }
+}
+
+/// What the request itself was made to, for [`CheckOrigin::Conn`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Own<'a> {
+    /// `http` or `https`.
+    pub scheme: &'a str,
+    /// The host without its port.
+    pub host: &'a str,
+    /// The port, as named by the Host header or else the scheme's.
+    pub port: u16,
+}
+
+impl<'a> Own<'a> {
+    /// Takes host and port from a Host header such as `h.com` or `h.com:4000`.
+    ///
+    /// None: the header is malformed, or names no port and `scheme` has no usual one.
+    pub fn from_host_header(scheme: &'a str, header: &'a str) -> Option<Self> {
+        let (host, port) = host_and_port(header)?;
+        Some(Own { scheme, host, port: port.or_else(|| usual_port(scheme))? })
+    }
+}
+
+/// One entry of an allow list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginPattern {
+    /// None: any scheme.
+    scheme: Option<Box<str>>,
+    host: Box<str>,
+    /// Whether every subdomain of `host` is allowed with it.
+    subdomains: bool,
+    /// None: any port.
+    port: Option<u16>,
+}
+
+impl OriginPattern {
+    /// `https://h.com` (its port being 443), `//h.com` (any scheme and port), `//h.com:888`, or
+    /// `//*.h.com` (h.com and every subdomain of it).
+    ///
+    /// # Errors
+    /// No `//`, no host, a malformed port, or a `*` elsewhere.
+    pub fn parse(text: &str) -> Result<Self, OriginPatternError> {
+        let place = Place::parse(text).ok_or(OriginPatternError)?;
+        let (host, subdomains) = match place.host.strip_prefix("*.") {
+            Some(parent) => (parent, true),
+            None => (place.host, false),
+        };
+        if host.is_empty() || host.contains('*') {
+            return Err(OriginPatternError);
+        }
+        Ok(OriginPattern {
+            scheme: place.scheme.map(Box::from),
+            host: host.into(),
+            subdomains,
+            port: place.port,
+        })
+    }
+
+    fn covers(&self, origin: &Place<'_>) -> bool {
+        let scheme = self.scheme.as_deref();
+        scheme.is_none_or(|s| origin.scheme.is_some_and(|o| o.eq_ignore_ascii_case(s)))
+            && self.port.is_none_or(|port| origin.port == Some(port))
+            && self.covers_host(origin.host)
+    }
+
+    fn covers_host(&self, host: &str) -> bool {
+        let Some(extra) = host.len().checked_sub(self.host.len()) else { return false };
+        let Some((front, back)) = host.split_at_checked(extra) else { return false };
+        let below = front.is_empty() || self.subdomains && front.ends_with('.');
+        below && back.eq_ignore_ascii_case(&self.host)
+    }
+}
+
+/// An entry of an Origin list that cannot be read. A mistake in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OriginPatternError;
+
+impl fmt::Display for OriginPatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an origin is written https://h.com, //h.com, //h.com:888 or //*.h.com")
+    }
+}
+
+impl core::error::Error for OriginPatternError {}
+
+/// Where an origin is: as much of a URL as the check looks at.
+struct Place<'a> {
+    scheme: Option<&'a str>,
+    host: &'a str,
+    /// Named, or the scheme's usual one.
+    port: Option<u16>,
+}
+
+impl<'a> Place<'a> {
+    /// None: no URL with a host, such as `null`, `file://` or the empty text.
+    fn parse(text: &'a str) -> Option<Self> {
+        let (scheme, rest) = text.split_once("//")?;
+        let scheme = match scheme.strip_suffix(':') {
+            Some(scheme) => Some(Some(scheme).filter(|scheme| is_scheme(scheme))?),
+            None if scheme.is_empty() => None,
+            None => return None,
+        };
+        let authority = rest.split(['/', '?', '#']).next()?;
+        let (_, authority) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let (host, port) = host_and_port(authority)?;
+        Some(Place { scheme, host, port: port.or_else(|| usual_port(scheme?)) })
+    }
+
+    /// `h.com` or `h.com:80` alone. None: anything else, and `null`, which stands for no origin.
+    fn without_scheme(text: &'a str) -> Option<Self> {
+        let is_alone = text != "null" && !text.contains(['/', '@', '?', '#']);
+        let (host, port) = host_and_port(text).filter(|_| is_alone)?;
+        Some(Place { scheme: None, host, port })
+    }
+}
+
+/// Whether a host, without brackets, is this machine to itself: browsers ask nobody where
+/// `localhost` and what is below it are (RFC 6761).
+fn is_this_machine(host: &str) -> bool {
+    let name = host.len().checked_sub("localhost".len()).and_then(|at| host.split_at_checked(at));
+    let is_named = name.is_some_and(|(below, name)| {
+        (below.is_empty() || below.ends_with('.')) && name.eq_ignore_ascii_case("localhost")
+    });
+    is_named || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// Host and named port of `h.com`, `h.com:80`, `[::1]` or `[::1]:80`; brackets are taken off.
+fn host_and_port(authority: &str) -> Option<(&str, Option<u16>)> {
+    let (host, rest) = match authority.strip_prefix('[') {
+        Some(inner) => inner.split_once(']')?,
+        None => authority.split_at_checked(authority.find(':').unwrap_or(authority.len()))?,
+    };
+    let port = match rest.strip_prefix(':') {
+        None if rest.is_empty() => None,
+        None => return None,
+        Some("") => None,
+        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Some(digits.parse().ok()?)
+        }
+        Some(_) => return None,
+    };
+    let named = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c.is_control());
+    named.then_some((host, port))
+}
+
+fn usual_port(scheme: &str) -> Option<u16> {
+    const USUAL: [(&str, u16); 4] = [("http", 80), ("https", 443), ("ws", 80), ("wss", 443)];
+    USUAL.iter().find(|(name, _)| scheme.eq_ignore_ascii_case(name)).map(|(_, port)| *port)
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
+}
+
+fn bare(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: Own<'_> = Own { scheme: "http", host: "h.com", port: 4000 };
+
+    fn allowed(entry: &str, origin: &str) -> bool {
+        CheckOrigin::list([entry]).unwrap().allows(Some(origin), OWN)
+    }
+
+    #[test]
+    fn no_origin_is_allowed_and_no_host_is_not() {
+        for check in [CheckOrigin::Conn, CheckOrigin::list(["//h.com"]).unwrap()] {
+            assert!(check.allows(None, OWN));
+            for origin in
+                ["null", "file://", "", "h.com", "http://", "http:///p", "//", "http://h.com:x"]
+            {
+                assert!(!check.allows(Some(origin), OWN), "{origin}");
+            }
+        }
+        for origin in [None, Some("null"), Some(""), Some("http://other.com")] {
+            assert!(CheckOrigin::Off.allows(origin, OWN));
+        }
+    }
+
+    #[test]
+    fn entries_allow_what_they_name() {
+        assert!(
+            allowed("https://h.com", "https://h.com")
+                && allowed("https://h.com", "https://h.com:443")
+        );
+        assert!(
+            !allowed("https://h.com", "http://h.com")
+                && !allowed("https://h.com", "https://h.com:444")
+        );
+        assert!(allowed("//h.com", "https://h.com:1") && allowed("//h.com", "HTTP://H.com/page"));
+        assert!(!allowed("//h.com", "http://a.h.com") && !allowed("//h.com", "http://h.com.evil"));
+        assert!(
+            !allowed("//h.com", "http://h.com@evil") && allowed("//h.com", "http://evil@h.com")
+        );
+        assert!(
+            allowed("//h.com:888", "http://h.com:888") && !allowed("//h.com:888", "http://h.com")
+        );
+        assert!(allowed("//h.com:80", "http://h.com") && !allowed("//h.com:80", "app://h.com"));
+        assert!(
+            allowed("//[::1]", "http://[::1]:4000") && allowed("//127.0.0.1", "http://127.0.0.1")
+        );
+    }
+
+    #[test]
+    fn a_wildcard_is_the_domain_and_what_is_below_it() {
+        for origin in ["http://h.com", "https://a.h.com", "http://a.b.h.com:1"] {
+            assert!(allowed("//*.h.com", origin), "{origin}");
+        }
+        for origin in ["http://x-h.com", "http://com", "http://h.com.org", "http://éh.com"] {
+            assert!(!allowed("//*.h.com", origin), "{origin}");
+        }
+    }
+
+    #[test]
+    fn conn_compares_with_the_request_itself() {
+        let allows = |origin, own| CheckOrigin::Conn.allows(Some(origin), own);
+        assert!(allows("http://h.com:4000", OWN));
+        assert!(!allows("https://h.com:4000", OWN) && !allows("http://h.com", OWN));
+        assert!(!allows("http://a.h.com:4000", OWN) && !allows("//h.com:4000", OWN));
+        let own = Own::from_host_header("https", "[::1]").unwrap();
+        assert_eq!(own, Own { scheme: "https", host: "::1", port: 443 });
+        assert!(allows("https://[::1]", own));
+        assert_eq!(Own::from_host_header("http", "h.com:4000"), Some(OWN));
+        assert_eq!(Own::from_host_header("http", "h.com:99999"), None);
+    }
+
+    #[test]
+    fn local_is_this_machine_and_the_host_that_was_asked() {
+        let allows = |origin| CheckOrigin::Local.allows(Some(origin), OWN);
+        for origin in [
+            "http://localhost",
+            "https://LOCALHOST:3000",
+            "http://app.localhost:5173",
+            "http://127.0.0.1:8080",
+            "http://127.7.7.7",
+            "http://[::1]:4000",
+            "http://[::ffff:127.0.0.1]",
+            "http://h.com:4000",
+            "https://h.com",
+            "http://H.com:1",
+            "127.0.0.1:4000",
+            "localhost",
+            "h.com",
+        ] {
+            assert!(allows(origin), "{origin}");
+        }
+        for origin in [
+            "http://evil.com",
+            "http://localhost.evil.com",
+            "http://127.0.0.1.evil.com",
+            "http://notlocalhost",
+            "http://localhost@evil.com",
+            "http://192.168.0.1",
+            "http://128.0.0.1",
+            "http://a.h.com",
+            "http://[::2]",
+            "evil.com",
+            "null",
+            "file://",
+            "",
+            "127.0.0.1/x",
+            "x@127.0.0.1",
+        ] {
+            assert!(!allows(origin), "{origin}");
+        }
+        assert!(CheckOrigin::Local.allows(None, OWN));
+        // Where the request names no usable host nothing is its own.
+        let nobody = Own { scheme: "http", host: "", port: 0 };
+        assert!(!CheckOrigin::Local.allows(Some("http://"), nobody));
+        assert!(!CheckOrigin::Local.allows(Some(""), nobody));
+        assert!(!CheckOrigin::Conn.allows(Some("h.com:4000"), OWN), "a scheme is part of that");
+    }
+
+    #[test]
+    fn patterns_that_mean_nothing_are_refused() {
+        for text in [
+            "h.com",
+            "",
+            "//",
+            "https://",
+            "//*",
+            "//*.",
+            "//a.*.com",
+            "//h.com:x",
+            "1http://h.com",
+        ] {
+            assert_eq!(OriginPattern::parse(text), Err(OriginPatternError), "{text}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Engines that are started and ended by a test, and nodes on them.
+
+pub(crate) mod authority;
+pub(crate) mod jwt;
+mod node;
+pub(crate) mod operator;
+pub(crate) mod proxy;
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+pub(crate) use node::{Node, numbered, prefix, runtime};
+
+/// In the configuration of an engine that keeps: in its own directory.
+pub(crate) const JETSTREAM: &str = "jetstream { store_dir: \"kept\" }";
+
+/// How long an engine may take to start: much longer than it does.
+const STARTS_WITHIN: Duration = Duration::from_secs(20);
+
+/// A nats-server with a directory of its own, on a free port; killed at the end, whatever happens.
+pub(crate) struct Engine {
+    directory: TempDir,
+    server: PathBuf,
+    child: Option<Child>,
+    pub(crate) port: u16,
+    pub(crate) route_port: Option<u16>,
+}
+
+impl Engine {
+    /// With this configuration besides its port; none where there is no nats-server.
+    pub(crate) fn start(configuration: &str) -> Option<Self> {
+        Self::start_in(tempfile::tempdir().unwrap(), configuration)
+    }
+
+    /// With what is in a directory already.
+    pub(crate) fn start_in(directory: TempDir, configuration: &str) -> Option<Self> {
+        let server = server()?;
+        fs::write(directory.path().join("server.conf"), configuration).unwrap();
+        let mut engine = Self { directory, server, child: None, port: 0, route_port: None };
+        assert!(engine.run(-1), "the engine does not start: {}", engine.log());
+        Some(engine)
+    }
+
+    /// Whether it runs; not if somebody else has the port.
+    fn run(&mut self, port: i32) -> bool {
+        let directory = self.directory.path();
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|it| it == "ports") {
+                fs::remove_file(path).unwrap();
+            }
+        }
+        let log = fs::File::options().create(true).append(true).open(directory.join("log"));
+        let child = Command::new(&self.server)
+            .current_dir(directory)
+            .args(["-c", "server.conf", "-a", "127.0.0.1", "-p", &port.to_string()])
+            .args(["--ports_file_dir", "."])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.unwrap())
+            .spawn()
+            .unwrap();
+        let ports = directory.join(format!("nats-server_{}.ports", child.id()));
+        self.child = Some(child);
+        let Some((nats, route)) = self.ports(&ports) else { return false };
+        (self.port, self.route_port) = (nats, route);
+        true
+    }
+
+    /// The ports it has, once it says them; none if it ends.
+    fn ports(&mut self, file: &Path) -> Option<(u16, Option<u16>)> {
+        let start = Instant::now();
+        loop {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            if let Ok(said) = serde_json::from_str::<serde_json::Value>(&text) {
+                let port = |kind: &str| {
+                    let address = said[kind][0].as_str()?;
+                    Some(address.rsplit_once(':')?.1.parse().unwrap())
+                };
+                return Some((port("nats").unwrap(), port("cluster")));
+            }
+            if self.child.as_mut().unwrap().try_wait().unwrap().is_some() {
+                return None;
+            }
+            assert!(start.elapsed() < STARTS_WITHIN, "the engine does not start: {}", self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Where it keeps what it keeps.
+    pub(crate) fn kept(&self) -> PathBuf {
+        self.directory.path().join("kept")
+    }
+
+    /// Loses what it kept; it does not run.
+    pub(crate) fn forget(&self) {
+        assert!(self.child.is_none());
+        fs::remove_dir_all(self.kept()).unwrap();
+    }
+
+    /// What it said.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Ends it at once.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Runs it again after [`kill`](Self::kill), on its port; a connection of another test may
+    /// have it for a moment.
+    pub(crate) fn restart(&mut self) {
+        let start = Instant::now();
+        while !self.run(self.port.into()) {
+            assert!(start.elapsed() < STARTS_WITHIN, "no port: {}", self.log());
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Stops it; on return none of its threads runs any more.
+    pub(crate) fn freeze(&self) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.child.as_ref().unwrap().id());
+        let is_running = |entry: fs::DirEntry| {
+            let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('T'))
+        };
+        let start = Instant::now();
+        while fs::read_dir(&tasks).is_ok_and(|tasks| tasks.flatten().any(is_running)) {
+            assert!(start.elapsed() < STARTS_WITHIN, "the engine does not stop");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().unwrap();
+        kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("the engine said:\n{}", self.log());
+        }
+        self.kill();
+    }
+}
+
+/// The nats-server to test with.
+fn server() -> Option<PathBuf> {
+    const VARIABLE: &str = "SIMURGH_NATS_SERVER";
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/engine/nats-server");
+    let named = env::var_os(VARIABLE).map(PathBuf::from);
+    let found = match named {
+        Some(path) => Some(path),
+        None => [built, "/usr/sbin/nats-server".into()].into_iter().find(|it| it.exists()),
+    };
+    if found.is_none() {
+        let is_ci = env::var("CI").is_ok_and(|it| !matches!(it.as_str(), "" | "0" | "false"));
+        assert!(!is_ci, "no nats-server: `cargo xtask engine` brings it, or {VARIABLE} names it");
+        eprintln!(
+            "SKIPPED: no nats-server: `cargo xtask engine` brings it, or {VARIABLE} names it"
+        );
+    }
+    found
+}
+
+/// Whether the engine does what is needed to keep topics; if not, it is said.
+pub(crate) fn can_keep() -> bool {
+    let can = is_at_least(11);
+    if !can {
+        eprintln!("SKIPPED: this nats-server is too old to keep topics: 2.11 or later can");
+    }
+    can
+}
+
+/// Whether the engine is of this version of 2 or a later one.
+pub(crate) fn is_at_least(minor: u32) -> bool {
+    let Some(server) = server() else { return false };
+    let said = Command::new(server).arg("--version").output().unwrap().stdout;
+    let said = String::from_utf8(said).unwrap();
+    let version = said.rsplit_once("v2.").unwrap().1;
+    version.split('.').next().unwrap().parse::<u32>().unwrap() >= minor
+}

@@ -1,0 +1,235 @@
+//! Several nodes as one server: what a server has of the others.
+//!
+//! A thread of its own, `simurgh-cluster`, has the node's part in the cluster
+//! ([`simurgh_cluster::Cluster`]) and the adapter to the engine. Shards and applications speak to
+//! it by its `Door`, which never waits; it speaks to shards by their mailboxes.
+
+mod calls;
+mod disconnected;
+mod door;
+mod local;
+mod metrics;
+mod run;
+mod view;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use simurgh_cluster::{Adapter, ClusterConfig, Prefix, PrefixError};
+pub(crate) use simurgh_cluster::{Answer, NodeId, State as LinkState};
+use simurgh_cluster::{NAME_BYTES_MAX, SETTINGS_MAX};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+pub(crate) use self::calls::{Calling, Service};
+pub use self::disconnected::{DISCONNECT_TIMEOUT, DisconnectError, Disconnected, NodeName};
+pub(crate) use self::door::Door;
+pub(crate) use self::metrics::render;
+pub(crate) use self::run::Started;
+pub(crate) use self::view::{NodeView, View};
+use crate::error::Error;
+use crate::hub::Hub;
+use crate::secret;
+use crate::socket::UserSocket;
+
+/// Workers of the cluster's runtime. One: the adapter reads and writes when it is asked for
+/// events, and memory that is always of one thread is found again. With two a publish took three
+/// times the CPU.
+const WORKERS: usize = 1;
+/// How often it is looked whether there is a link that is required.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// How long a node that ends waits until the engine has what it said last.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// As what the secret is named among settings.
+const SECRET: &str = "secret_key_base";
+
+type MakeAdapter = Box<dyn FnOnce(&AdapterSetup<'_>) -> Box<dyn Adapter> + Send>;
+
+/// What an adapter is made with.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct AdapterSetup<'a> {
+    /// The runtime that it may use.
+    pub runtime: &'a Handle,
+    /// What the engine has to keep of topics' broadcasts; none, if no channel declares a history.
+    pub history: Option<HistoryNeeds>,
+}
+
+/// What the engine has to keep of each topic: the most that any channel declares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryNeeds {
+    /// Broadcasts.
+    pub count: u32,
+    /// How long.
+    pub age: Duration,
+}
+
+impl HistoryNeeds {
+    fn of(user_sockets: &[UserSocket]) -> Option<Self> {
+        let rules = user_sockets.iter().flat_map(|it| it.channels.histories());
+        let needs = rules.map(|(_, rule)| Self {
+            count: rule.count.try_into().unwrap_or(u32::MAX),
+            age: rule.age,
+        });
+        needs.reduce(|one, other| Self {
+            count: one.count.max(other.count),
+            age: one.age.max(other.age),
+        })
+    }
+}
+
+/// That a server is one of several nodes: by what engine, and how
+/// ([`Builder::cluster`](crate::Builder::cluster)).
+pub struct Cluster {
+    config: ClusterConfig,
+    make_adapter: MakeAdapter,
+    required: Option<Duration>,
+    is_local_when_away: bool,
+}
+
+impl Cluster {
+    /// A node of a cluster; its adapter is made when the server starts.
+    pub fn new<A: Adapter + 'static>(
+        config: ClusterConfig,
+        adapter: impl FnOnce(&AdapterSetup<'_>) -> A + Send + 'static,
+    ) -> Self {
+        let make_adapter = Box::new(move |setup: &AdapterSetup<'_>| -> Box<dyn Adapter> {
+            Box::new(adapter(setup))
+        });
+        Self { config, make_adapter, required: None, is_local_when_away: false }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// The server does not listen before there is a link to the engine, and fails if there is none
+    /// after this time. Without this it listens at once, and is on its own while it has no link.
+    pub fn required(mut self, within: Duration) -> Self {
+        self.required = Some(within);
+        self
+    }
+
+    /// While the link to the engine is known to be away, what is said in topics with a history is
+    /// heard by the members on this node at once, as in any topic, and nowhere else: it is not
+    /// kept, and has no position. Without this it waits, and is refused after 8.5 s if there is no
+    /// link by then, so that nothing is heard by some and not by others.
+    pub fn local_when_away(mut self) -> Self {
+        self.is_local_when_away = true;
+        self
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// A cluster's runtime, made before the descriptor tables part: its wakers are then in all of them.
+pub(crate) struct Prepared {
+    cluster: Cluster,
+    history: Option<HistoryNeeds>,
+    runtime: Runtime,
+}
+
+/// Makes the runtime of a cluster. What its nodes must have alike is told to the others: settings
+/// of channels, and the secret, of which a hash tells nothing.
+///
+/// # Errors
+/// The system gives no threads.
+pub(crate) fn prepare(
+    mut cluster: Cluster,
+    user_sockets: &[UserSocket],
+    secret: Option<&str>,
+) -> Result<Prepared, Error> {
+    let history = HistoryNeeds::of(user_sockets);
+    if history.is_some() {
+        cluster.config.keeps.get_or_insert_default();
+    }
+    let settings = user_sockets.iter().flat_map(UserSocket::settings);
+    let secret = (Box::from(SECRET), secret.map_or(0, secret::hash));
+    let fits = |it: &(Box<str>, u64)| it.0.len() <= NAME_BYTES_MAX;
+    let settings = [secret].into_iter().chain(settings).filter(fits);
+    cluster.config.peers.settings = settings.take(SETTINGS_MAX).collect();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .thread_name("simurgh-cluster")
+        .enable_all()
+        .build()
+        .map_err(Error::Prepare)?;
+    Ok(Prepared { cluster, history, runtime })
+}
+
+impl Prepared {
+    /// By which it is spoken to.
+    pub(crate) fn door(&self) -> Door {
+        Door::new()
+    }
+
+    /// Begins: the node connects, and hears what its shards say from now on. Waits for the link if
+    /// it is required.
+    ///
+    /// # Errors
+    /// There was none in time.
+    pub(crate) fn start(self, hub: &Arc<Hub>) -> Result<Started, Error> {
+        let required = self.cluster.required;
+        let started = run::start(self, hub);
+        let (Some(within), Some(door)) = (required, &hub.cluster) else { return Ok(started) };
+        let began = Instant::now();
+        while door.view().state == LinkState::Away {
+            if began.elapsed() >= within {
+                return Err(Error::NoEngine(within, door.view().why.clone()));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        Ok(started)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use simurgh_core::Join;
+
+    use super::*;
+    use crate::History as HistoryRule;
+
+    fn user_socket() -> UserSocket {
+        let refuse =
+            |_: &mut crate::Context<'_>, _: crate::Payload<'_>| Join::error(crate::Payload::NULL);
+        UserSocket::new("/socket").channel("room:*", refuse)
+    }
+
+    #[test]
+    fn what_nodes_must_have_alike_is_told_by_pattern() {
+        let of = |user_socket: UserSocket| user_socket.settings().collect::<Vec<_>>();
+        let usual = of(user_socket());
+        assert_eq!(&*usual[0].0, "/socket/websocket room:*");
+        assert_eq!(of(user_socket().wait_for_interest()), usual, "each node may wait as it likes");
+        let others = [
+            user_socket().history(HistoryRule::default()),
+            user_socket().alike("present".to_owned()),
+        ];
+        for other in others {
+            assert_ne!(of(other), usual);
+        }
+    }
+
+    #[test]
+    fn the_engine_keeps_as_much_as_the_most_demanding_channel_declares() {
+        assert_eq!(HistoryNeeds::of(&[user_socket()]), None);
+        let rule = |count, secs| HistoryRule {
+            count,
+            age: Duration::from_secs(secs),
+            ..HistoryRule::default()
+        };
+        let user_sockets = [
+            user_socket().history(rule(7, 900)),
+            user_socket(),
+            user_socket().history(rule(9, 60)),
+        ];
+        let needs = HistoryNeeds { count: 9, age: Duration::from_secs(900) };
+        assert_eq!(HistoryNeeds::of(&user_sockets), Some(needs));
+    }
+}

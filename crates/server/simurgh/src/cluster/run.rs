@@ -1,0 +1,446 @@
+//! The cluster's thread.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use simurgh_cluster::{
+    Adapter, Answer, CallNumber, Cluster, DisconnectNumber, Except, Item, ItemPayload, KeepNotice,
+    NodeId, Notice, Outcome, PeerEvent, State, Store, Time, Wants,
+};
+use simurgh_core::{Broadcast, ChannelId, Node as _, NotKept, StoreAsked, ToCluster};
+use simurgh_proto::message::events;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::time::{Sleep, sleep_until};
+
+use super::calls::{Served, Service, TellAnswer};
+use super::door::{Door, Mail, Tell};
+use super::local::Shard;
+use super::{AdapterSetup, Disconnected, FLUSH_TIMEOUT, NodeName, Prepared};
+use crate::hub::Hub;
+
+/// Rounds of mail, engine and time in one turn of the task; then other tasks of the runtime have
+/// theirs.
+const ROUNDS_MAX: usize = 16;
+/// It is looked after at least so often.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The cluster of a server that runs.
+pub(crate) struct Started {
+    runtime: Option<Runtime>,
+    ended: Option<oneshot::Receiver<()>>,
+}
+
+impl Started {
+    /// Says good-bye to the other nodes, and waits a while until the engine has it.
+    pub(crate) fn end(&mut self, hub: &Hub) {
+        let Some(runtime) = self.runtime.take() else { return };
+        if let Some(door) = &hub.cluster {
+            door.bye();
+        }
+        if let Some(ended) = self.ended.take() {
+            let _ = runtime.block_on(async { tokio::time::timeout(FLUSH_TIMEOUT, ended).await });
+        }
+        runtime.shutdown_background();
+    }
+}
+
+pub(super) fn start(prepared: Prepared, hub: &Arc<Hub>) -> Started {
+    let Prepared { cluster, history, runtime } = prepared;
+    let is_local_when_away = cluster.is_local_when_away;
+    let (ends, ended) = oneshot::channel();
+    // What shards say is freed by the thread here, and beyond a bound all the time.
+    simurgh_reactor::give_back_memory_soon();
+    if let Some(door) = hub.cluster.clone() {
+        let setup = AdapterSetup { runtime: runtime.handle(), history };
+        let adapter = (cluster.make_adapter)(&setup);
+        let hub = Arc::clone(hub);
+        let (outcomes, answers) = (Vec::new(), Vec::new());
+        let (hub_of, served) = (Arc::clone(&hub), Served::default());
+        let shard = Shard { hub: hub_of, dropped: 0, local_only: 0, outcomes, served, answers };
+        let seed = hub.id.rotate_left(17);
+        let time = now(&hub);
+        door.view().know(&cluster.config);
+        let node = Cluster::new(cluster.config, adapter, NodeId(hub.id), seed, time);
+        let mut thread = Thread {
+            node,
+            shard,
+            door,
+            waiting: HashMap::new(),
+            calls: HashMap::new(),
+            awaits: HashMap::new(),
+            last_await: 0,
+            mail: Vec::new(),
+            frame: Vec::new(),
+            bye_ns: None,
+            look_ns: 0,
+            keeping: None,
+            is_local_when_away,
+        };
+        runtime.spawn(async move {
+            let mut sleep = pin!(sleep_until(Instant::now().into()));
+            let door = Arc::clone(&thread.door);
+            let mut mail = pin!(door.has_mail());
+            poll_fn(|context| {
+                // Until one waits, so that it is known who is to be woken; a second may be ready at
+                // once, and what is over must not be polled. No third: the queue has mail by then.
+                let mut has_mail = false;
+                while mail.as_mut().poll(context).is_ready() {
+                    mail.set(door.has_mail());
+                    has_mail = true;
+                }
+                if has_mail {
+                    // Whoever has posted may be about to post more, and share this core: all of it
+                    // is then said in one write, not each in its own.
+                    std::thread::yield_now();
+                }
+                thread.turn(context, sleep.as_mut())
+            })
+            .await;
+            door.close();
+            let _ = ends.send(());
+        });
+    }
+    Started { runtime: Some(runtime), ended: Some(ended) }
+}
+
+fn now(hub: &Hub) -> Time {
+    let ns = u64::try_from(hub.made.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    Time { ns, unix_ms: hub.unix_ms(ns) }
+}
+
+struct Thread {
+    node: Cluster<Box<dyn Adapter>>,
+    shard: Shard,
+    door: Arc<Door>,
+    /// Who waits for what has become of a disconnect.
+    waiting: HashMap<DisconnectNumber, Tell>,
+    /// And for the answer to a call.
+    calls: HashMap<CallNumber, TellAnswer>,
+    /// And until topics are heard, by number.
+    awaits: HashMap<u64, oneshot::Sender<()>>,
+    last_await: u64,
+    mail: Vec<Mail>,
+    /// Where frames of broadcasts are written that have none yet.
+    frame: Vec<u8>,
+    /// Until when what was said last may be waited for.
+    bye_ns: Option<u64>,
+    /// When it is shown again how it stands.
+    look_ns: u64,
+    /// What was said last of how histories are kept.
+    keeping: Option<String>,
+    /// What is to be kept is heard here alone while there is no link.
+    is_local_when_away: bool,
+}
+
+impl Thread {
+    /// Does all there is to do; ready when the node has said its last.
+    fn turn(
+        &mut self,
+        context: &mut Context<'_>,
+        mut sleep: std::pin::Pin<&mut Sleep>,
+    ) -> Poll<()> {
+        for round in 0.. {
+            let time = now(&self.shard.hub);
+            // Before the mail, and heard after it: who was told that it is a member before another
+            // node spoke is one by then.
+            let has_more = self.node.receive(context);
+            let has_mail = self.take_mail(time);
+            self.node.hear(time, &mut self.shard);
+            self.node.tick(time, &mut self.shard);
+            let has_said = self.node.settle(time);
+            if self.bye_ns.is_some_and(|until| self.node.is_flushed() || until <= time.ns) {
+                return Poll::Ready(());
+            }
+            // What is said is written by the engine's adapter when it is asked for events.
+            if !has_mail && !has_more && !has_said {
+                break;
+            }
+            if round == ROUNDS_MAX {
+                context.waker().wake_by_ref();
+                break;
+            }
+        }
+        self.tell();
+        let (time, made) = (now(&self.shard.hub), self.shard.hub.made.0);
+        let soon = time.ns.saturating_add(POLL_INTERVAL.as_nanos() as u64);
+        let next_ns = self.node.next_ns().map_or(soon, |next_ns| next_ns.min(soon));
+        sleep.as_mut().reset((made + Duration::from_nanos(next_ns)).into());
+        if sleep.poll(context).is_ready() {
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Does what this node's threads have asked; whether there was something.
+    fn take_mail(&mut self, time: Time) -> bool {
+        let mut mail = self.door.take(std::mem::take(&mut self.mail));
+        let has_mail = !mail.is_empty();
+        for mail in mail.drain(..) {
+            match mail {
+                Mail::Core(what) => self.is_told(what, time),
+                Mail::Disconnect(socket_id, tell) => {
+                    self.disconnect(&socket_id, Some(tell), time);
+                }
+                Mail::AwaitTopic(topic, tell) => {
+                    self.last_await += 1;
+                    self.awaits.insert(self.last_await, tell);
+                    self.node.await_topic(&topic, self.last_await, time);
+                }
+                Mail::Direct(node, broadcast) => {
+                    self.publish(&broadcast, Some(node), time);
+                }
+                Mail::Call(node, number, service, body, tell) => {
+                    self.call(node, number, (service, &body), tell, time);
+                }
+                Mail::HangUp(number) => {
+                    self.calls.remove(&number);
+                    self.node.hang_up(number, time);
+                }
+                Mail::Answer(by, number, answer) => self.answer(by, number, &answer, time),
+                Mail::Drain => self.node.drain(time),
+                Mail::Bye => {
+                    self.node.bye(time);
+                    let until = time.ns.saturating_add(FLUSH_TIMEOUT.as_nanos() as u64);
+                    self.bye_ns.get_or_insert(until);
+                }
+            }
+        }
+        self.mail = mail;
+        has_mail
+    }
+
+    fn is_told(&mut self, what: ToCluster, time: Time) {
+        match what {
+            ToCluster::Broadcast(it) if it.event() == events::DISCONNECT => {
+                self.disconnect(it.topic(), None, time);
+            }
+            ToCluster::Broadcast(broadcast) => self.publish(&broadcast, None, time),
+            ToCluster::TopicBegins(topic, shard, wanted) => {
+                self.node.topic_begins(&topic, shard, wanted.map(wants), time);
+            }
+            ToCluster::TopicEnds(topic, shard) => self.node.topic_ends(&topic, shard, time),
+            ToCluster::Presence(topic, what) => {
+                self.node.presence(&topic, what, time, &mut self.shard);
+            }
+            ToCluster::Store(store) => self.store(*store, time),
+            ToCluster::Follow(topic, wanted) => {
+                self.node.follow(&topic, wants(wanted), time, &mut self.shard);
+            }
+            ToCluster::LookAt(topic) => self.node.look_at(&topic),
+            ToCluster::Forget(topic, number) => {
+                self.node.forget(&topic, number, time, &mut self.shard);
+            }
+        }
+    }
+
+    /// Has the engine keep a broadcast.
+    fn store(&mut self, asked: StoreAsked, time: Time) {
+        let StoreAsked { number, broadcast, sender, id, age } = asked;
+        if self.is_local_when_away && self.node.state().0 == State::Away {
+            self.shard.local_only += 1;
+            self.shard.hub.broadcast_here(Arc::new(broadcast));
+            return self.shard.hub.post_stored(number, Err(NotKept::LocalOnly));
+        }
+        let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
+        let mut item = Item::new(broadcast.event(), payload);
+        item.except = broadcast.except().map(|it| {
+            let ChannelId { shard, membership, generation } = it;
+            Except { shard, membership, generation }
+        });
+        item.exclusion = (sender != 0).then_some(sender);
+        let store = Store { number, item, id: id.as_deref(), age };
+        self.node.store(broadcast.topic(), store, time, &mut self.shard);
+    }
+
+    /// Has other nodes hear a broadcast, or one of them.
+    fn publish(&mut self, broadcast: &Broadcast, node: Option<NodeId>, time: Time) {
+        let payload = ItemPayload::of(broadcast.payload(), &mut self.frame);
+        let item = Item::new(broadcast.event(), payload);
+        let said = match node {
+            Some(node) => self.node.direct(node, broadcast.topic(), &item, time),
+            None => self.node.broadcast(broadcast.topic(), &item, time),
+        };
+        if let Err(error) = said {
+            let topic = broadcast.topic();
+            tracing::warn!(topic, %error, "other nodes do not get a broadcast");
+        }
+    }
+
+    fn call(
+        &mut self,
+        node: NodeId,
+        number: CallNumber,
+        (service, body): (Service, &[u8]),
+        tell: TellAnswer,
+        time: Time,
+    ) {
+        match self.node.call(node, number, (service as u16, body), time) {
+            Ok(()) => {
+                self.node.bound_answer(number, service.answer_bytes_max());
+                self.calls.insert(number, tell);
+            }
+            // Whoever has asked may not wait any more.
+            Err(_) => drop(tell.send(None)),
+        }
+    }
+
+    /// A service here has done what another node has asked, unless that waits no longer.
+    fn answer(&mut self, by: NodeId, number: u64, answer: &Answer, time: Time) {
+        if !self.shard.served.end(by, number) {
+            return;
+        }
+        let Answer { status, body } = answer;
+        if let Err(error) = self.node.answer(by, number, (*status, body), time) {
+            tracing::warn!(node = %by, %error, "another node is not answered");
+        }
+    }
+
+    fn disconnect(&mut self, socket_id: &str, tell: Option<Tell>, time: Time) {
+        match (self.node.disconnect(socket_id, time), tell) {
+            (Ok(number), Some(tell)) => drop(self.waiting.insert(number, tell)),
+            (Ok(_), None) => {}
+            // Whoever has asked may not wait any more.
+            (Err(_), Some(tell)) => drop(tell.send(None)),
+            (Err(error), None) => tracing::error!(socket_id, %error, "not disconnected elsewhere"),
+        }
+    }
+
+    /// Tells who waits for topics that they are heard.
+    fn tell_awaits(&mut self) {
+        while let Some(number) = self.node.poll_awaited() {
+            if let Some(tell) = self.awaits.remove(&number) {
+                let _ = tell.send(());
+            }
+        }
+    }
+
+    /// Tells what calls of this node are answered.
+    fn tell_answers(&mut self) {
+        for (number, answer) in self.shard.answers.drain(..) {
+            if let Some(tell) = self.calls.remove(&number) {
+                let _ = tell.send(answer);
+            }
+        }
+    }
+
+    /// Tells what has become of disconnects.
+    fn tell_outcomes(&mut self) {
+        for (number, outcome) in self.shard.outcomes.drain(..) {
+            let Some(tell) = self.waiting.remove(&number) else { continue };
+            let named = |nodes: Vec<NodeId>| {
+                let name = |it: &NodeId| {
+                    let name = self.node.peers().name(*it).unwrap_or_default().to_owned();
+                    NodeName { id: it.to_string(), name }
+                };
+                nodes.iter().map(name).collect()
+            };
+            let Outcome { confirmed, missing } = outcome;
+            let told = Disconnected { confirmed: named(confirmed), missing: named(missing) };
+            let _ = tell.send(Some(told));
+        }
+    }
+
+    /// Says what whoever runs the node should know.
+    fn tell(&mut self) {
+        self.tell_outcomes();
+        self.tell_answers();
+        self.tell_awaits();
+        let mut has_changed = false;
+        while let Some(notice) = self.node.poll_notice() {
+            has_changed = true;
+            match notice {
+                Notice::State(state) => tracing::info!(state = state.name(), "cluster"),
+                Notice::Down(why) => {
+                    tracing::warn!(%why, "cluster");
+                    self.door.view().why = why.to_string();
+                }
+                Notice::Lost(interests) => {
+                    tracing::warn!(interests, "cluster: broadcasts of other nodes may be lost");
+                }
+                Notice::Peer(event) => self.tell_of_peer(event),
+                Notice::Keeping(notice) => {
+                    let why = self.node.adapter().measures().keeping;
+                    tell_of_keeping(&notice, why.as_deref().unwrap_or("nothing is kept"));
+                }
+            }
+        }
+        let time = now(&self.shard.hub);
+        if has_changed || time.ns >= self.look_ns {
+            self.look_ns = time.ns.saturating_add(POLL_INTERVAL.as_nanos() as u64);
+            let sockets = self.shard.hub.metrics.iter().map(|it| it.sockets.value()).sum();
+            self.node.set_sockets(sockets);
+            let mut view = self.door.view();
+            view.look(&self.node, self.shard.hub.made.0);
+            let keeping = &view.measures.keeping;
+            if *keeping != self.keeping
+                && let Some(text) = keeping
+            {
+                tracing::info!("cluster: histories: {text}");
+                self.keeping.clone_from(keeping);
+            }
+            view.is_draining = self.shard.hub.drain_began.get().is_some();
+            (view.dropped_at_door, view.dropped_at_shards) =
+                (self.door.dropped(), self.shard.dropped);
+            view.local_only = self.shard.local_only;
+        }
+    }
+
+    /// Says what has become of another node, and what is to be done if something is wrong.
+    fn tell_of_peer(&self, event: PeerEvent) {
+        let name = |id: NodeId| self.node.peers().name(id).unwrap_or_default();
+        match event {
+            PeerEvent::Joined(id) => tracing::info!(node = name(id), %id, "cluster: a node"),
+            PeerEvent::Silent(id) => tracing::warn!(node = name(id), %id, "cluster: not heard"),
+            PeerEvent::Back(id) => tracing::info!(node = name(id), %id, "cluster: heard again"),
+            PeerEvent::Gone(id, why) => {
+                tracing::warn!(node = name(id), %id, ?why, "cluster: a node is gone");
+            }
+            PeerEvent::NameConflict { name, nodes } => {
+                let [one, other] = nodes.map(|it| it.to_string());
+                tracing::warn!(%name, one, other, "cluster: two nodes have one name: give each \
+                    its own (name)");
+            }
+            PeerEvent::SettingsDiffer { node: id, pattern } => {
+                tracing::warn!(%pattern, node = name(id), %id, "cluster: another node has other \
+                    settings for this: make them alike");
+            }
+            PeerEvent::Incompatible(id) => {
+                tracing::warn!(node = name(id), %id, "cluster: neither understands the other: \
+                    their versions are too far apart");
+            }
+            PeerEvent::EnvelopeVersion(version) => {
+                tracing::debug!(?version, "cluster: envelopes");
+            }
+        }
+    }
+}
+
+/// As much as the core wants of a topic's history.
+fn wants(wanted: simurgh_core::Wants) -> Wants {
+    let simurgh_core::Wants { count, bytes, age_ms } = wanted;
+    Wants { count, bytes, age_ms }
+}
+
+/// Says what is wrong with what the engine keeps.
+fn tell_of_keeping(notice: &KeepNotice, why: &str) {
+    match notice {
+        KeepNotice::Nothing => tracing::error!(
+            why,
+            "cluster: broadcasts to topics with a history are refused, as nothing is kept"
+        ),
+        KeepNotice::Remade => tracing::warn!(
+            "cluster: what the engine keeps was lost or made anew: clients that come back are \
+             told of a gap"
+        ),
+        KeepNotice::NotPurged(topic, why) => tracing::warn!(
+            %topic, ?why,
+            "cluster: the engine has not deleted what the nodes were to forget: it does so when \
+             its time is over"
+        ),
+    }
+}

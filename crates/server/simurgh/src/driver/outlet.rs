@@ -1,0 +1,340 @@
+//! Between a driver and the shards: what a driver asks of its sockets, and what they heard, in
+//! batches and within bounds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::Sender;
+
+use simurgh_proto::message::{Message, Payload, Ref};
+use simurgh_reactor::Key;
+
+use super::event::{Event, Received, Sort, What};
+use super::{Error, SocketId};
+use crate::Broadcast;
+use crate::hub::Hub;
+use crate::mail::Mail;
+use crate::metrics::Counter;
+
+/// Most keys of one batch of the same broadcast.
+const KEYS_MAX: usize = 16 << 10;
+
+/// What all shards know of a driver.
+pub(crate) struct Outlet {
+    /// Bytes of events that nobody has taken yet.
+    queued: AtomicUsize,
+    pub(super) queue_bytes_max: usize,
+    /// Events are only counted.
+    pub(crate) counts_only: bool,
+    tallies: Vec<Tally>,
+}
+
+/// What one shard has counted for a driver.
+#[derive(Default)]
+#[repr(align(128))]
+struct Tally {
+    sorts: [Counter; SORTS],
+    lost: AtomicU64,
+}
+
+const SORTS: usize = 6;
+
+/// What driven sockets have heard, each counted once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Replies with status `ok`.
+    pub ok: u64,
+    /// Replies with any other status.
+    pub not_ok: u64,
+    /// Pushes and broadcasts.
+    pub messages: u64,
+    /// Channels that ended as intended.
+    pub channels_closed: u64,
+    /// Channels that crashed.
+    pub channels_crashed: u64,
+    /// Sockets that were closed.
+    pub closed: u64,
+    /// Events of all these sorts that were dropped because nobody took those before them.
+    pub lost: u64,
+}
+
+impl Outlet {
+    pub(super) fn new(shards: usize, queue_bytes_max: usize, counts_only: bool) -> Self {
+        let tallies = (0..shards).map(|_| Tally::default()).collect();
+        Self { queued: AtomicUsize::new(0), queue_bytes_max, counts_only, tallies }
+    }
+
+    /// Gives bytes of events back that somebody has taken.
+    pub(super) fn taken(&self, bytes: usize) {
+        self.queued.fetch_sub(bytes, Relaxed);
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for Tally { sorts, lost } in &self.tallies {
+            let [ok, not_ok, messages, channels_closed, channels_crashed, closed] = sorts;
+            counts.ok += ok.value();
+            counts.not_ok += not_ok.value();
+            counts.messages += messages.value();
+            counts.channels_closed += channels_closed.value();
+            counts.channels_crashed += channels_crashed.value();
+            counts.closed += closed.value();
+            counts.lost += lost.load(Relaxed);
+        }
+        counts
+    }
+}
+
+/// What was heard last may be that the server has ended.
+impl Drop for Mouth {
+    fn drop(&mut self) {
+        self.send();
+    }
+}
+
+/// Events of one shard on their way.
+pub(crate) struct Batch {
+    shard: u16,
+    items: Vec<Item>,
+}
+
+enum Item {
+    One(Key, What),
+    /// A broadcast that all these sockets heard.
+    Many(Arc<Broadcast>, Vec<Key>),
+}
+
+/// A shard's end of an outlet.
+pub(crate) struct Mouth {
+    outlet: Arc<Outlet>,
+    sender: Sender<Batch>,
+    shard: u16,
+    items: Vec<Item>,
+    /// Bytes of `items`, which are not yet counted among the queued.
+    weight: usize,
+}
+
+impl Mouth {
+    pub(super) fn new(outlet: &Arc<Outlet>, sender: &Sender<Batch>, shard: u16) -> Self {
+        let (outlet, sender) = (Arc::clone(outlet), sender.clone());
+        Self { outlet, sender, shard, items: Vec::new(), weight: 0 }
+    }
+
+    pub(crate) fn is_of(&self, outlet: &Arc<Outlet>) -> bool {
+        Arc::ptr_eq(&self.outlet, outlet)
+    }
+
+    /// A socket heard something; `what` makes it, if anybody is to see it.
+    pub(crate) fn hear(&mut self, key: Key, sort: Sort, what: impl FnOnce() -> What) {
+        self.count(sort, 1);
+        if self.outlet.counts_only {
+            return;
+        }
+        let what = what();
+        let weight = what.weight();
+        if self.has_room(weight) {
+            self.items.push(Item::One(key, what));
+        }
+    }
+
+    /// A socket heard a broadcast.
+    pub(crate) fn hear_broadcast(&mut self, key: Key, broadcast: &Arc<Broadcast>) {
+        self.count(Sort::Message, 1);
+        if self.outlet.counts_only {
+            return;
+        }
+        if let Some(Item::Many(last, keys)) = self.items.last()
+            && Arc::ptr_eq(last, broadcast)
+            && keys.len() < KEYS_MAX
+        {
+            if self.has_room(size_of::<Event>())
+                && let Some(Item::Many(_, keys)) = self.items.last_mut()
+            {
+                keys.push(key);
+            }
+        } else if self.has_room(size_of::<Event>() + broadcast.weight()) {
+            self.items.push(Item::Many(Arc::clone(broadcast), vec![key]));
+        }
+    }
+
+    fn count(&self, sort: Sort, n: u64) {
+        let tally = self.outlet.tallies.get(usize::from(self.shard));
+        if let Some(counter) = tally.and_then(|tally| tally.sorts.get(sort as usize)) {
+            counter.add(n);
+        }
+    }
+
+    /// Whether there is room for so many bytes, which are then charged; else one event is lost.
+    fn has_room(&mut self, weight: usize) -> bool {
+        let queued = self.outlet.queued.load(Relaxed) + self.weight;
+        let has_room = queued.saturating_add(weight) <= self.outlet.queue_bytes_max;
+        if has_room {
+            self.weight += weight;
+        } else if let Some(tally) = self.outlet.tallies.get(usize::from(self.shard)) {
+            tally.lost.fetch_add(1, Relaxed);
+        }
+        has_room
+    }
+
+    /// Sends what was heard so far.
+    pub(crate) fn send(&mut self) {
+        if self.items.is_empty() {
+            return;
+        }
+        let items = std::mem::take(&mut self.items);
+        self.outlet.queued.fetch_add(std::mem::take(&mut self.weight), Relaxed);
+        // A driver that is gone hears nothing.
+        let _ = self.sender.send(Batch { shard: self.shard, items });
+    }
+}
+
+/// A batch whose events are being taken.
+#[derive(Default)]
+pub(super) struct Opened {
+    shard: u16,
+    items: std::vec::IntoIter<Item>,
+    /// A broadcast and who else heard it.
+    many: Option<(Arc<Broadcast>, std::vec::IntoIter<Key>)>,
+}
+
+impl From<Batch> for Opened {
+    fn from(batch: Batch) -> Self {
+        Self { shard: batch.shard, items: batch.items.into_iter(), many: None }
+    }
+}
+
+/// Events, each with the bytes that it was counted with.
+impl Iterator for Opened {
+    type Item = (Event, usize);
+
+    fn next(&mut self) -> Option<(Event, usize)> {
+        let shard = self.shard;
+        let event = |key, what| Event { socket: SocketId { key, shard }, what };
+        loop {
+            if let Some((broadcast, keys)) = &mut self.many {
+                if let Some(key) = keys.next() {
+                    let what = What::Message(Received::shared(broadcast));
+                    let of_all = if keys.len() == 0 { broadcast.weight() } else { 0 };
+                    return Some((event(key, what), size_of::<Event>() + of_all));
+                }
+                self.many = None;
+            }
+            match self.items.next()? {
+                Item::One(key, what) => {
+                    let weight = what.weight();
+                    return Some((event(key, what), weight));
+                }
+                Item::Many(broadcast, keys) => self.many = Some((broadcast, keys.into_iter())),
+            }
+        }
+    }
+}
+
+/// What a driver asks of its sockets on one shard.
+pub(crate) struct Order {
+    pub(crate) outlet: Arc<Outlet>,
+    pub(crate) what: Asked,
+    /// Gives its bytes back to the mailbox when all is done.
+    pub(crate) _charge: Charge,
+}
+
+pub(crate) enum Asked {
+    Attach(Mouth),
+    Connect(Connect),
+    Say(Vec<Key>, Arc<Said>),
+    Close(Vec<Key>),
+    /// To be answered when all that was asked before is done, and was heard.
+    Settle(Answer),
+    /// The driver is gone, and its sockets go with it.
+    Detach,
+}
+
+/// Sockets to be opened.
+pub(crate) struct Connect {
+    /// The request that each of them makes, and the user socket it is for.
+    pub(crate) head: Box<[u8]>,
+    pub(crate) user_socket: u8,
+    /// Whether the sockets take values, where their user socket speaks Channels.
+    pub(crate) values: bool,
+    pub(crate) count: usize,
+    pub(crate) answer: Answer,
+}
+
+/// Tells what became of sockets that were to be opened.
+pub(crate) type Answer = Sender<Vec<Result<SocketId, Error>>>;
+
+/// A message of clients, the same for however many of them.
+pub(crate) struct Said {
+    pub(crate) join_ref: Ref<'static>,
+    pub(crate) msg_ref: Ref<'static>,
+    pub(crate) topic: Box<str>,
+    pub(crate) event: Box<str>,
+    pub(crate) payload: Payload<'static>,
+}
+
+impl Said {
+    pub(crate) fn message(&self) -> Message<'_> {
+        Message {
+            join_ref: self.join_ref.borrow(),
+            msg_ref: self.msg_ref.borrow(),
+            topic: (&*self.topic).into(),
+            event: (&*self.event).into(),
+            payload: self.payload.borrow(),
+        }
+    }
+
+    pub(super) fn weight(&self) -> usize {
+        size_of::<Self>() + self.topic.len() + self.event.len() + self.payload.len()
+    }
+}
+
+/// Bytes that an order is charged to its shard's mailbox with.
+pub(crate) struct Charge {
+    hub: Arc<Hub>,
+    shard: u16,
+    bytes: usize,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if let Some(mailbox) = self.hub.mailboxes.get(usize::from(self.shard)) {
+            mailbox.done(self.bytes);
+        }
+    }
+}
+
+/// Posts an order to a shard.
+pub(super) fn post(
+    hub: &Arc<Hub>,
+    outlet: &Arc<Outlet>,
+    shard: u16,
+    what: Asked,
+) -> Result<(), Error> {
+    let is_control = matches!(what, Asked::Attach(_) | Asked::Detach);
+    let bytes = size_of::<Order>()
+        + match &what {
+            Asked::Say(keys, said) => size_of_val(&**keys) + said.weight(),
+            Asked::Close(keys) => size_of_val(&**keys),
+            Asked::Connect(connect) => connect.head.len(),
+            Asked::Attach(_) | Asked::Settle(_) | Asked::Detach => 0,
+        };
+    let at = usize::from(shard);
+    let Some((mailbox, ended)) = hub.mailboxes.get(at).zip(hub.ended.get(at)) else {
+        return Err(Error::Ended);
+    };
+    if ended.load(Relaxed) {
+        return Err(Error::Ended);
+    }
+    // What weighs more than the whole limit may pass when nothing else is under way.
+    let under_way = mailbox.bytes();
+    if !is_control && under_way != 0 && under_way.saturating_add(bytes) > mailbox.bytes_max() {
+        return Err(Error::Congested);
+    }
+    mailbox.charge(bytes);
+    let charge = Charge { hub: Arc::clone(hub), shard, bytes };
+    let order = Order { outlet: Arc::clone(outlet), what, _charge: charge };
+    match mailbox.post_anyway(Mail::Drive(Box::new(order))) {
+        true => Ok(()),
+        false => Err(Error::Ended),
+    }
+}

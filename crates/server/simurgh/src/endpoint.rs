@@ -1,0 +1,522 @@
+//! An [`Endpoint`]: user sockets, shards and the HTTP side, started and stopped as one.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::{Instant, SystemTime};
+
+use ring::hmac;
+use simurgh_core::{DRAIN_GRACE, Permits};
+use simurgh_proto::message::Payload;
+use simurgh_reactor as reactor;
+
+use crate::BroadcastError;
+use crate::census::Census;
+use crate::cluster;
+use crate::config::{Config, cores};
+use crate::crowd::Crowds;
+use crate::error::Error;
+use crate::history::HistoryQuery;
+use crate::http::{self, Guests};
+use crate::hub::{Hub, Seats};
+use crate::longpoll::LongPolls;
+use crate::mail::Mail;
+use crate::metrics::ShardMetrics;
+use crate::observe::Observer;
+use crate::presence::Presence;
+use crate::pubsub::PubSub;
+use crate::saved::Saved;
+use crate::secret;
+use crate::shard::{Shard, USER_SOCKETS_MAX};
+use crate::signals::Signals;
+use crate::socket::UserSocket;
+use crate::watchdog::{self, Watch, Watchdog};
+
+/// Descriptors of the process's own table that are not for HTTP connections: wakers, hand-offs,
+/// files that are served.
+const HTTP_RESERVE: usize = 512;
+
+/// A running server. Dropping it stops it at once; [`drain`](Self::drain) stops it gently.
+pub struct Endpoint {
+    hub: Arc<Hub>,
+    addresses: Vec<SocketAddr>,
+    admin_address: Option<SocketAddr>,
+    shards: Vec<reactor::ShardHandle>,
+    runtime: Option<tokio::runtime::Runtime>,
+    /// Those of plain HTTP; none where there is no address.
+    http: Option<http::Threads>,
+    _watchdog: Watchdog,
+    /// What is kept over a restart is written once.
+    is_saved: bool,
+    /// The other nodes; none, where this is the only one.
+    cluster: Option<cluster::Started>,
+}
+
+/// What is done once a server listens.
+type Ready = Box<dyn FnOnce(&Endpoint) + Send>;
+
+/// Collects what an [`Endpoint`] is made of.
+#[must_use]
+pub struct Builder {
+    config: Config,
+    user_sockets: Vec<UserSocket>,
+    router: axum::Router,
+    wrong_address: Option<String>,
+    ready: Option<Ready>,
+    cluster: Option<cluster::Cluster>,
+}
+
+impl Endpoint {
+    /// Begins with no user socket and the default [`Config`].
+    pub fn builder() -> Builder {
+        Builder {
+            config: Config::default(),
+            user_sockets: Vec::new(),
+            router: axum::Router::new(),
+            wrong_address: None,
+            ready: None,
+            cluster: None,
+        }
+    }
+
+    /// The addresses it listens on, with the real port where 0 was asked for.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Where [`Config::admin_listen`] is served, with the real port where 0 was asked for.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin_address
+    }
+
+    /// Broadcasts to all members of a topic, from any thread. A congested server takes nothing,
+    /// and none takes a payload of more than half of [`Config::outbound_bytes_max`].
+    pub fn broadcast(
+        &self,
+        topic: &str,
+        event: &str,
+        payload: impl Into<Payload<'static>>,
+    ) -> Result<(), BroadcastError> {
+        self.pubsub().broadcast(topic, event, payload)
+    }
+
+    /// Closes every socket with this id, with 1001.
+    pub fn disconnect(&self, socket_id: &str) -> Result<(), BroadcastError> {
+        self.pubsub().disconnect(socket_id)
+    }
+
+    /// A cheap clone for other threads and tasks: looks at the server and drains it, without owning
+    /// it.
+    pub fn handle(&self) -> Handle {
+        Handle(Arc::clone(&self.hub))
+    }
+
+    /// A cheap clone for other threads and tasks: subscribes and broadcasts.
+    pub fn pubsub(&self) -> PubSub {
+        PubSub::new(Arc::clone(&self.hub))
+    }
+
+    /// A cheap clone for other threads and tasks: tells who is present.
+    pub fn presence(&self) -> Presence {
+        Presence::new(Arc::clone(&self.hub))
+    }
+
+    /// Serves until a signal has drained it; a second one ends the process at once.
+    ///
+    /// # Errors
+    /// The system gives no thread to wait for signals.
+    pub fn serve(self, signals: Signals) -> Result<(), Error> {
+        signals.drain(self.handle()).map_err(Error::Prepare)?;
+        self.wait()
+    }
+
+    /// Waits until the server has ended.
+    ///
+    /// # Errors
+    /// A shard's event loop broke; the server ended because of that.
+    pub fn wait(mut self) -> Result<(), Error> {
+        self.join()
+    }
+
+    /// Stops accepting, closes all sockets with 1012 evenly over [`Config::drain_time`], waits for
+    /// HTTP requests under way, but 5 s longer than that at most, ends.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn drain(mut self) -> Result<(), Error> {
+        self.handle().drain();
+        self.join()
+    }
+
+    /// Ends at once.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn spawn_shards(&mut self, set: &mut reactor::ShardSet<Mail>) -> Result<(), Error> {
+        for index in 0..self.hub.config.shards {
+            let hub = Arc::clone(&self.hub);
+            // More than eight bytes: what the channel of a client takes is often eight, and the
+            // name, which stays, would keep a page of the allocator that they leave.
+            let name = format!("shard-{index:03}");
+            let shard = set
+                .spawn(&name, reactor_config(&self.hub.config, index), move |_| {
+                    Shard::new(hub, index as u16)
+                })
+                .map_err(Error::Listen)?;
+            self.shards.push(shard);
+        }
+        let stats = self.shards.iter().map(|shard| Arc::clone(shard.stats())).collect();
+        let _ = self.hub.observer.stats.set(stats);
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        self.handle().stop();
+        // Whoever stops a server at once does not ask how it ended; it is in the log.
+        let _ = self.join();
+    }
+
+    fn join(&mut self) -> Result<(), Error> {
+        let mut result = Ok(());
+        for shard in self.shards.drain(..) {
+            if let Err(error) = shard.join() {
+                tracing::error!(%error, "a shard's event loop broke");
+                result = Err(Error::Broken(error));
+            }
+        }
+        if let (Some(path), Some(_)) = (&self.hub.config.history_save, self.hub.drain_began.get())
+            && !self.is_saved
+        {
+            self.is_saved = true;
+            self.hub.saved.write(path);
+        }
+        if let Some(began) = self.hub.drain_began.get() {
+            http::see_out(&self.hub, *began + self.hub.config.drain_time + DRAIN_GRACE);
+        }
+        self.http = None;
+        if let Some(mut cluster) = self.cluster.take() {
+            cluster.end(&self.hub);
+        }
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+        result
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+/// Reaches a running server from any thread.
+#[derive(Clone)]
+pub struct Handle(pub(crate) Arc<Hub>);
+
+impl Handle {
+    /// As [`Endpoint::pubsub`].
+    pub fn pubsub(&self) -> PubSub {
+        PubSub::new(Arc::clone(&self.0))
+    }
+
+    /// As [`Endpoint::presence`].
+    pub fn presence(&self) -> Presence {
+        Presence::new(Arc::clone(&self.0))
+    }
+
+    /// As [`PubSub::history`].
+    pub fn history(&self, topic: impl Into<Box<str>>) -> HistoryQuery {
+        self.pubsub().history(topic)
+    }
+
+    /// The counters of each shard, to be read at any time.
+    pub fn metrics(&self) -> &[Arc<ShardMetrics>] {
+        &self.0.metrics
+    }
+
+    /// Asks every shard for a sign of life; [`silent_shard`](Self::silent_shard) says, some time
+    /// later, who has not given it. For watchdogs: a shard that is held by a callback gives none.
+    pub fn ask_pulse(&self) -> Pulse {
+        self.all(|| Mail::Pulse);
+        Pulse(self.0.mailboxes.iter().map(reactor::Mailbox::posted).collect())
+    }
+
+    /// A shard that has taken none of its mail since it was asked, if there is one; those that
+    /// ended in a drain are not meant.
+    pub fn silent_shard(&self, asked: &Pulse) -> Option<usize> {
+        let stats = self.0.observer.stats.get()?;
+        let answers = stats.iter().zip(&self.0.ended).zip(&asked.0);
+        answers.enumerate().find_map(|(shard, ((stats, ended), posted))| {
+            let is_silent = stats.read().mails < *posted && !ended.load(Relaxed);
+            is_silent.then_some(shard)
+        })
+    }
+
+    /// Begins a drain and returns; [`Endpoint::wait`] sees its end.
+    pub fn drain(&self) {
+        self.0.drain_began.get_or_init(Instant::now);
+        self.0.guests.drain();
+        self.0.admin_guests.drain();
+        if let Some(cluster) = &self.0.cluster {
+            cluster.drain();
+        }
+        self.all(|| Mail::Core(simurgh_core::Mail::Drain(self.0.config.drain_time)));
+    }
+
+    /// Ends the server at once.
+    pub fn stop(&self) {
+        self.0.guests.end();
+        self.0.admin_guests.end();
+        self.all(|| Mail::Stop);
+    }
+
+    fn all(&self, mail: impl Fn() -> Mail) {
+        for shard in 0..self.0.mailboxes.len() {
+            self.0.post_to(shard as u16, mail());
+        }
+    }
+}
+
+/// What [`Handle::ask_pulse`] has asked.
+#[derive(Debug)]
+pub struct Pulse(Vec<u64>);
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handle")
+    }
+}
+
+impl Builder {
+    /// Adds a user socket. Where several match a path, the first does.
+    pub fn socket(mut self, user_socket: UserSocket) -> Self {
+        self.user_sockets.push(user_socket.ready());
+        self
+    }
+
+    /// Adds an address to listen on, for example `127.0.0.1:4000` or `[::]:4000`; a wrong one is
+    /// reported by [`start`](Self::start).
+    pub fn listen(mut self, address: &str) -> Self {
+        match address.parse() {
+            Ok(address) => self.config.listen.push(address),
+            Err(_) => self.wrong_address = Some(address.to_owned()),
+        }
+        self
+    }
+
+    /// Pages and anything else that is plain HTTP, served on the same port.
+    pub fn http(mut self, router: axum::Router) -> Self {
+        self.router = self.router.merge(router);
+        self
+    }
+
+    /// Makes the server one of several nodes.
+    pub fn cluster(mut self, cluster: cluster::Cluster) -> Self {
+        self.cluster = Some(cluster);
+        self
+    }
+
+    /// Replaces all settings.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Changes settings.
+    pub fn configure(mut self, change: impl FnOnce(&mut Config)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    pub(crate) fn user_sockets(&self) -> &[UserSocket] {
+        &self.user_sockets
+    }
+
+    /// Starts the server and returns once all shards listen.
+    ///
+    /// # Errors
+    /// An address that is wrong or taken, or what the system refused; each says what to do.
+    pub fn start(self) -> Result<Endpoint, Error> {
+        if self.wrong_address.is_none() && self.config.listen.is_empty() {
+            return Err(Error::NoAddress);
+        }
+        self.start_local()
+    }
+
+    /// As [`start`](Self::start), also without any address: then only sockets of a
+    /// [`Driver`](crate::driver::Driver) come to it, and there are no threads for HTTP.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), but for a missing address.
+    pub fn start_local(self) -> Result<Endpoint, Error> {
+        if let Some(address) = self.wrong_address {
+            return Err(Error::WrongAddress(address));
+        }
+        let Self { mut config, mut user_sockets, router, cluster, .. } = self;
+        if user_sockets.len() > USER_SOCKETS_MAX {
+            return Err(Error::TooManyUserSockets(user_sockets.len()));
+        }
+        let (descriptors, _) = reactor::raise_descriptor_limit();
+        let most = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(HTTP_RESERVE);
+        config.http.fit(most, config.admin_listen.is_some());
+        if let Some(most) = config.max_connections {
+            config.shards = config.shards.max(reactor::shards_for(most, descriptors));
+        }
+        config.shards = config.shards.clamp(1, usize::from(u16::MAX));
+        let mut set = reactor::ShardSet::prepare(config.shards, config.mailbox_bytes_max)
+            .map_err(Error::Prepare)?;
+        let addresses = set.bind(&config.listen).map_err(|error| Error::Listen(error.into()))?;
+        let longpolls =
+            LongPolls::new(config.secret_key_base.as_deref()).map_err(Error::Prepare)?;
+        if let Some(cluster) = &cluster {
+            config.node_name = cluster.name().to_owned();
+        }
+        let secret = config.secret_key_base.as_deref();
+        if let (Some(_), Some(path)) = (&cluster, &config.history_save) {
+            return Err(Error::HistorySaveInCluster(path.clone()));
+        }
+        let prepared = cluster.map(|it| cluster::prepare(it, &user_sockets, secret)).transpose()?;
+        let door = prepared.as_ref().map(|it| Arc::new(it.door()));
+        if let Some(door) = &door {
+            user_sockets.iter_mut().for_each(|user_socket| user_socket.join_cluster(door));
+        }
+        let history_key = secret::key(config.secret_key_base.as_deref(), b"simurgh history");
+        let keys = (longpolls, history_key.map_err(Error::Prepare)?);
+        let hub = Arc::new(make_hub(config, user_sockets, keys, door, set.mailboxes().to_vec()));
+        let watchdog = watchdog::start(&hub).map_err(Error::Prepare)?;
+        let runtime = http::runtime().map_err(Error::Prepare)?;
+        let is_listening = !hub.config.listen.is_empty();
+        let loops = if is_listening { hub.config.http.threads.max(1) } else { 0 };
+        let http_threads = http::prepare(loops).map_err(Error::Prepare)?;
+        let _ = hub.runtime.set(runtime.handle().clone());
+        // From here on dropping it ends what was started, should the rest fail.
+        let mut endpoint = Endpoint {
+            hub: Arc::clone(&hub),
+            addresses,
+            admin_address: None,
+            shards: Vec::with_capacity(hub.config.shards),
+            runtime: Some(runtime),
+            http: None,
+            is_saved: false,
+            cluster: None,
+            _watchdog: watchdog,
+        };
+        if let Some(path) = &hub.config.history_save {
+            hub.saved.read(path, hub.config.shards);
+        }
+        endpoint.cluster = prepared.map(|it| it.start(&hub)).transpose()?;
+        endpoint.spawn_shards(&mut set)?;
+        // Where there is no address nobody asks for a page, and nobody looks at the observer's.
+        let is_served = is_listening || hub.config.admin_listen.is_some();
+        if let Some(runtime) = endpoint.runtime.as_ref().filter(|_| is_served) {
+            let hand_offs = set.take_hand_off_ends();
+            let (threads, admin_address) =
+                http::serve(runtime, http_threads, &hub, router, hand_offs)
+                    .map_err(|error| Error::Admin(hub.config.admin_listen, error))?;
+            endpoint.http = Some(threads);
+            endpoint.admin_address = admin_address;
+        }
+        Ok(endpoint)
+    }
+
+    /// Has [`run`](Self::run) call this once the server listens, to say where: what a program
+    /// prints is not the library's to choose.
+    ///
+    /// ```no_run
+    /// use simurgh::Endpoint;
+    ///
+    /// fn main() -> Result<(), simurgh::Error> {
+    ///     let endpoint = Endpoint::builder().listen("127.0.0.1:4000");
+    ///     endpoint.on_ready(|it| println!("listening on {:?}", it.addresses())).run()
+    /// }
+    /// ```
+    pub fn on_ready(mut self, ready: impl FnOnce(&Endpoint) + Send + 'static) -> Self {
+        self.ready = Some(Box::new(ready));
+        self
+    }
+
+    /// Starts the server, and serves until SIGTERM or SIGINT has drained it; a second signal ends
+    /// the process at once.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn run(mut self) -> Result<(), Error> {
+        let signals = Signals::block().map_err(Error::Prepare)?;
+        let ready = self.ready.take();
+        let endpoint = self.start()?;
+        tracing::info!(addresses = ?endpoint.addresses(), "listening");
+        if let Some(ready) = ready {
+            ready(&endpoint);
+        }
+        endpoint.serve(signals)
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("user_sockets", &self.user_sockets).finish_non_exhaustive()
+    }
+}
+
+fn make_hub(
+    config: Config,
+    user_sockets: Vec<UserSocket>,
+    (longpolls, history_key): (LongPolls, hmac::Key),
+    cluster: Option<Arc<cluster::Door>>,
+    mailboxes: Vec<reactor::Mailbox<Mail>>,
+) -> Hub {
+    let shards = mailboxes.len();
+    let reserved = config.http.connections_reserved;
+    Hub {
+        id: longpolls.signer.node,
+        origin_policy: config.origin_policy(),
+        census: Census::new(
+            user_sockets.iter().any(|user_socket| user_socket.channels.count_members),
+        ),
+        metrics: (0..shards).map(|_| Arc::new(ShardMetrics::default())).collect(),
+        watches: (0..shards).map(|_| Watch::default()).collect(),
+        ended: (0..shards).map(|_| AtomicBool::new(false)).collect(),
+        permits: Permits::new(shards, cores()),
+        seats: Seats::new(config.max_connections),
+        crowds: Crowds::new(&config),
+        guests: Arc::new(Guests::new(config.http.connections_max, reserved)),
+        admin_guests: Arc::new(Guests::new(reserved, 0)),
+        longpolls,
+        history_key,
+        saved: Saved::default(),
+        drain_began: OnceLock::new(),
+        observer: Observer::new(),
+        cluster,
+        readers: tokio::sync::Semaphore::new(cores()),
+        runtime: OnceLock::new(),
+        has_history: user_sockets.iter().any(|user_socket| user_socket.channels.has_history()),
+        unconfirmed: Arc::default(),
+        history_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
+        made: (Instant::now(), SystemTime::now()),
+        limits: config.limits_of_core(),
+        config,
+        user_sockets,
+        mailboxes,
+    }
+}
+
+#[allow(clippy::field_reassign_with_default, reason = "the struct is non-exhaustive")]
+fn reactor_config(config: &Config, index: usize) -> reactor::Config {
+    let mut reactor = reactor::Config::default();
+    reactor.outbound_bytes_max = config.outbound_bytes_max;
+    reactor.outbound_budget_bytes = config.outbound_budget_bytes;
+    reactor.slow_after = Some(config.slow_after);
+    reactor.half_close = true;
+    reactor.linger = config.close_timeout;
+    reactor.core = config.pin_shards.then_some(index % cores());
+    reactor
+}

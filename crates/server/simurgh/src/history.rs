@@ -1,0 +1,418 @@
+//! History for code outside of channels: broadcasts that are known to be kept, what is kept of a
+//! topic, and having it forgotten.
+
+mod confirmations;
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use simurgh_core::{
+    Broadcast, BroadcastError, HistoryPage, HistoryTopic, KeptAt, Node, Position, Question, Range,
+};
+use simurgh_proto::message::Payload;
+use tokio::sync::oneshot;
+
+pub(crate) use self::confirmations::Confirmations;
+use crate::hub::Hub;
+use crate::pubsub::PubSub;
+
+/// Messages that [`HistoryQuery`] gives at most, unless it is told a lower
+/// [limit](HistoryQuery::limit).
+pub const PAGE_MESSAGES_MAX: usize = 1_000;
+
+/// Why it is not known that a broadcast is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotKept {
+    /// No channel declares a history for the topic: nobody has got it.
+    NoHistory,
+    /// An id has 1 to 128 bytes: nobody has got it.
+    BadId,
+    /// The payload is too large, or too much is under way: nobody has got it.
+    Refused(BroadcastError),
+    /// The engine of the cluster does not keep it, which the log says more about, or too much waits
+    /// for it: nobody has got it.
+    NotStored,
+    /// The engine of the cluster is away, and the members on this node have heard it at once
+    /// ([`Cluster::local_when_away`](crate::Cluster::local_when_away)): nobody else has, or will.
+    LocalOnly,
+    /// No answer came in this time
+    /// ([`HistoryConfig::confirm_timeout`](crate::HistoryConfig::confirm_timeout)). It may be kept
+    /// yet: repeated with the same id, it is kept once.
+    Unconfirmed(Duration),
+    /// The shard that keeps the topic has ended: the server drains, or is gone.
+    Ended,
+}
+
+impl fmt::Display for NotKept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoHistory => f.write_str(NO_HISTORY),
+            Self::BadId => f.write_str("the id of a broadcast has 1 to 128 bytes"),
+            Self::Refused(error) => error.fmt(f),
+            Self::NotStored => f.write_str(NOT_STORED),
+            Self::LocalOnly => f.write_str(
+                "the engine of the cluster is away: members on this node alone have heard it",
+            ),
+            Self::Unconfirmed(time) => write!(
+                f,
+                "unconfirmed: not known to be kept after {}, repeat it with the same id",
+                humantime::format_duration(*time)
+            ),
+            Self::Ended => f.write_str(ENDED),
+        }
+    }
+}
+
+impl std::error::Error for NotKept {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Refused(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Why nothing is told of a topic's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HistoryError {
+    /// No channel declares a history for the topic.
+    NoHistory,
+    /// The engine of the cluster has not done it, or not said so in time.
+    NotConfirmed,
+    /// The shard that keeps the topic has ended: the server drains, or is gone.
+    Ended,
+}
+
+impl fmt::Display for HistoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoHistory => NO_HISTORY,
+            Self::NotConfirmed => NOT_STORED,
+            Self::Ended => ENDED,
+        })
+    }
+}
+
+impl std::error::Error for HistoryError {}
+
+const NO_HISTORY: &str = "no channel declares a history for this topic";
+const NOT_STORED: &str = "the engine of the cluster has not done it, try again later";
+const ENDED: &str = "the server has ended, or is about to";
+
+/// Broadcasts that are kept, and what is kept. Topics have a history where a channel declares one
+/// ([`UserSocket::history`](crate::UserSocket::history)).
+///
+/// ```
+/// use simurgh::{Channel, Context, Endpoint, History, Join, UserSocket, Outcome, Payload, json};
+///
+/// # struct Room;
+/// # impl Channel for Room {
+/// #     fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+/// #         Outcome::NoReply
+/// #     }
+/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let user_socket = UserSocket::new("/socket")
+///     .channel("orders:*", |_, _| Join::ok(Room))
+///     .history(History::default());
+/// let endpoint = Endpoint::builder().socket(user_socket).start_local()?;
+/// let pubsub = endpoint.pubsub();
+///
+/// let paid = pubsub.broadcast_kept("orders:7", "paid", json!({"total": 12})).await?;
+/// // Repeated until it is known to be kept, it is kept once.
+/// for is_duplicate in [false, true] {
+///     let sent = json!({"by": "mail"});
+///     let kept = pubsub.broadcast_once("orders:7", "sent", sent, "order 7 sent").await?;
+///     assert_eq!(kept.is_duplicate, is_duplicate);
+/// }
+///
+/// let page = pubsub.history("orders:7").after(paid).limit(10).await?;
+/// assert_eq!(page.gap, None);
+/// let events: Vec<&str> = page.messages.iter().map(|message| message.event()).collect();
+/// assert_eq!(events, ["sent"]);
+///
+/// pubsub.forget("orders:7").await?;
+/// assert!(pubsub.history("orders:7").await?.messages.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+impl PubSub {
+    /// Broadcasts to all who hear a topic, and waits until that is kept in the topic's history.
+    /// Nothing is broadcast before this is first polled.
+    ///
+    /// # Errors
+    /// See [`NotKept`].
+    pub async fn broadcast_kept(
+        &self,
+        topic: &str,
+        event: &str,
+        payload: impl Into<Payload<'static>>,
+    ) -> Result<Position, NotKept> {
+        let broadcast = Broadcast::new(topic, event, payload.into());
+        Ok(keep(&self.0, broadcast, None).await?.position)
+    }
+
+    /// The same once for all that bear the same id, of 1 to 128 bytes: repeated within two minutes
+    /// it is not kept, nor heard, again, and what is returned is where the first is kept. A topic
+    /// remembers the last 10,000 ids.
+    ///
+    /// # Errors
+    /// See [`NotKept`].
+    pub async fn broadcast_once(
+        &self,
+        topic: &str,
+        event: &str,
+        payload: impl Into<Payload<'static>>,
+        id: &str,
+    ) -> Result<KeptAt, NotKept> {
+        let broadcast = Broadcast::new(topic, event, payload.into());
+        keep(&self.0, broadcast, Some(id.into())).await
+    }
+
+    /// What is kept of a topic: from the oldest message on, unless told otherwise. To be awaited.
+    pub fn history(&self, topic: impl Into<Box<str>>) -> HistoryQuery {
+        let range = Range { since: None, limit: PAGE_MESSAGES_MAX, is_reverse: false };
+        HistoryQuery { hub: Arc::clone(&self.0), topic: topic.into(), range }
+    }
+
+    /// The topics of which something is remembered, page by page. To be awaited. One that is there
+    /// from the first page to the last is told exactly once.
+    ///
+    /// ```
+    /// # async fn all(pubsub: simurgh::PubSub) -> Result<(), simurgh::HistoryError> {
+    /// let mut query = pubsub.history_topics().limit(100);
+    /// loop {
+    ///     let page = query.clone().await?;
+    ///     for it in &page.topics {
+    ///         println!("{}: {} messages up to {}", it.name, it.messages, it.position);
+    ///     }
+    ///     let Some(next) = page.next else { break };
+    ///     query = query.after(next);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn history_topics(&self) -> HistoryTopicsQuery {
+        let (hub, limit) = (Arc::clone(&self.0), PAGE_MESSAGES_MAX);
+        HistoryTopicsQuery { hub, from: HistoryCursor::default(), limit }
+    }
+
+    /// Forgets what is kept of a topic, and says which position was the last. Numbers go on behind
+    /// it; who comes back with an older position is told of a gap, `purged`. Ids of broadcasts are
+    /// still remembered.
+    ///
+    /// # Errors
+    /// See [`HistoryError`].
+    pub async fn forget(&self, topic: &str) -> Result<Position, HistoryError> {
+        if !self.0.keeps(topic) {
+            return Err(HistoryError::NoHistory);
+        }
+        let (answer, answered) = answer(&self.0);
+        self.0.ask_history(Question::Forget(topic.into(), answer));
+        let forgotten = answered.await.map_err(|_| HistoryError::Ended)?;
+        forgotten.map_err(|_| HistoryError::NotConfirmed)
+    }
+}
+
+/// Asks what is kept of a topic when awaited; see [`PubSub::history`].
+#[derive(Clone)]
+#[must_use = "nothing is asked before it is awaited"]
+pub struct HistoryQuery {
+    hub: Arc<Hub>,
+    topic: Box<str>,
+    range: Range,
+}
+
+impl HistoryQuery {
+    /// Goes on from a position, without the message there: of the last message of a page, the
+    /// next page. In [reverse](Self::reverse) what is older follows.
+    pub fn after(mut self, position: Position) -> Self {
+        self.range.since = Some(position);
+        self
+    }
+
+    /// So many messages at most, and not more than [`PAGE_MESSAGES_MAX`]. There are fewer where
+    /// they have more than 4 MiB together; at least one, if there is any.
+    pub fn limit(mut self, messages: usize) -> Self {
+        self.range.limit = messages.min(PAGE_MESSAGES_MAX);
+        self
+    }
+
+    /// From the newest message to the oldest.
+    pub fn reverse(mut self) -> Self {
+        self.range.is_reverse = true;
+        self
+    }
+}
+
+impl IntoFuture for HistoryQuery {
+    type Output = Result<HistoryPage, HistoryError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self { hub, topic, range } = self;
+        Box::pin(async move {
+            if !hub.keeps(&topic) {
+                return Err(HistoryError::NoHistory);
+            }
+            let (answer, answered) = answer(&hub);
+            hub.ask_history(Question::Read(topic, range, answer));
+            answered.await.map_err(|_| HistoryError::Ended)
+        })
+    }
+}
+
+impl fmt::Debug for HistoryQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { topic, range, .. } = self;
+        f.debug_struct("HistoryQuery").field("topic", topic).field("range", range).finish()
+    }
+}
+
+/// Where a listing of topics goes on: of one page, for the next. As text it is what
+/// `GET /api/history/topics` has as `next`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HistoryCursor {
+    shard: u16,
+    place: u32,
+}
+
+impl HistoryCursor {
+    /// Reads what [`Display`](fmt::Display) has written; `None` if that is something else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (shard, place) = text.split_once('-')?;
+        let is_number = |it: &str| it.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number(shard) || !is_number(place) {
+            return None;
+        }
+        Some(Self { shard: shard.parse().ok()?, place: place.parse().ok()? })
+    }
+}
+
+impl fmt::Display for HistoryCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.shard, self.place)
+    }
+}
+
+/// Some of the topics of which something is remembered.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct HistoryTopics {
+    /// In an order that means nothing, but in which each keeps its place.
+    pub topics: Vec<HistoryTopic>,
+    /// Where to go on; `None` if these were the last.
+    pub next: Option<HistoryCursor>,
+}
+
+/// Asks for topics when awaited; see [`PubSub::history_topics`].
+#[derive(Clone)]
+#[must_use = "nothing is asked before it is awaited"]
+pub struct HistoryTopicsQuery {
+    hub: Arc<Hub>,
+    from: HistoryCursor,
+    limit: usize,
+}
+
+impl HistoryTopicsQuery {
+    /// Goes on where a page ended: with its [`next`](HistoryTopics::next).
+    pub fn after(mut self, next: HistoryCursor) -> Self {
+        self.from = next;
+        self
+    }
+
+    /// So many topics at most; more than [`PAGE_MESSAGES_MAX`] are no more than that.
+    pub fn limit(mut self, topics: usize) -> Self {
+        self.limit = topics.clamp(1, PAGE_MESSAGES_MAX);
+        self
+    }
+}
+
+impl IntoFuture for HistoryTopicsQuery {
+    type Output = Result<HistoryTopics, HistoryError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    /// # Errors
+    /// [`HistoryError::Ended`]. A server that declares no history has no topics.
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.collect())
+    }
+}
+
+impl HistoryTopicsQuery {
+    /// Shard by shard, of each in the order of its places: a topic stays at its own for as long as
+    /// it is there.
+    async fn collect(self) -> Result<HistoryTopics, HistoryError> {
+        let Self { hub, from, limit } = self;
+        let HistoryCursor { mut shard, mut place } = from;
+        let mut topics = Vec::new();
+        while hub.has_history() && usize::from(shard) < hub.shards() {
+            if topics.len() >= limit {
+                return Ok(HistoryTopics { topics, next: Some(HistoryCursor { shard, place }) });
+            }
+            let (answer, answered) = answer(&hub);
+            hub.ask_history(Question::Topics(shard, place, limit - topics.len(), answer));
+            let some = answered.await.map_err(|_| HistoryError::Ended)?;
+            topics.extend(some.topics);
+            (shard, place) = match some.next {
+                Some(next) => (shard, next),
+                None => (shard + 1, 0),
+            };
+        }
+        Ok(HistoryTopics { topics, next: None })
+    }
+}
+
+impl fmt::Debug for HistoryTopicsQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, limit, .. } = self;
+        f.debug_struct("HistoryTopicsQuery").field("from", from).field("limit", limit).finish()
+    }
+}
+
+/// Has a broadcast kept, and waits for that on whatever runtime. Dropped, it cancels nothing.
+async fn keep(hub: &Hub, broadcast: Broadcast, id: Option<Box<str>>) -> Result<KeptAt, NotKept> {
+    if !hub.keeps(broadcast.topic()) {
+        return Err(NotKept::NoHistory);
+    }
+    let mut confirmations = Confirmations::new(hub, 1);
+    confirmations.keep(hub, broadcast, id)?;
+    let (to_asker, outcome) = oneshot::channel();
+    // On our runtime also for its clock: the asker's may have none.
+    hub.spawn(async move {
+        // Nobody waits for it any more.
+        let _ = to_asker.send(confirmations.outcomes().await.pop());
+    });
+    outcome.await.ok().flatten().unwrap_or(Err(NotKept::Ended))
+}
+
+/// What a shard calls with its answer, and where that comes.
+fn answer<T: Send + 'static>(hub: &Hub) -> (Box<dyn FnOnce(T) + Send>, oneshot::Receiver<T>) {
+    let (from_shard, answered) = hub.answer();
+    let answer = move |it| {
+        let _ = from_shard.send(it);
+    };
+    (Box::new(answer), answered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_as_it_is_written() {
+        for (shard, place) in [(0, 0), (3, 17), (u16::MAX, u32::MAX)] {
+            let cursor = HistoryCursor { shard, place };
+            assert_eq!(HistoryCursor::parse(&cursor.to_string()), Some(cursor));
+        }
+        for wrong in ["", "-", "0", "0-", "-0", "0-0-0", "+1-0", "65536-0", "0-4294967296", "a-0"] {
+            assert_eq!(HistoryCursor::parse(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! `POST /api/broadcast` and `GET /api/presence`: how a back end in any language speaks to the
+//! members of a topic, and learns who they are.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::iter;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{DefaultBodyLimit, FromRequest, Query, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use simurgh_core::{Ids, KeptAt, Node, Position, PresenceList};
+use simurgh_proto::message::Payload;
+use simurgh_proto::serializer::json::compact;
+
+use super::bearer::{Bearer, bearer};
+use super::supabase;
+use crate::declared::PayloadShape;
+use crate::history::{Confirmations, NotKept};
+use crate::hub::Hub;
+use crate::presence::Presence;
+use crate::socket::UserSocket;
+use crate::{Broadcast, BroadcastError};
+
+/// Largest body, bytes.
+pub(super) const BODY_MAX: usize = 8_000_000;
+
+/// Of a body.
+const EXPECTED: &str =
+    "expected {\"topic\": …, \"event\": …, \"payload\": {…}} or {\"messages\": [ … ]}";
+
+pub(super) fn router(hub: &Arc<Hub>) -> Router {
+    Router::new()
+        .route("/api/broadcast", post(broadcast))
+        .route("/api/presence", get(presence))
+        .merge(super::disconnect::router())
+        .merge(super::history::router())
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(Arc::clone(hub))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Many<'a> {
+    #[serde(borrow)]
+    messages: Vec<Message<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Message<'a> {
+    #[serde(borrow)]
+    topic: Cow<'a, str>,
+    #[serde(borrow)]
+    event: Cow<'a, str>,
+    #[serde(borrow)]
+    payload: &'a RawValue,
+    /// Repeated with the same one it is kept once, where its topic has a history.
+    id: Option<Value>,
+    /// Supabase's clients say it of their messages.
+    private: Option<bool>,
+}
+
+/// Takes the messages in their order and answers once every shard has them, and those are kept
+/// whose topics have a history: 202 with their number, and positions if some are kept or bear ids,
+/// 401 without the token, 400 for a body of another shape or a payload that members of the topic
+/// may not send either, 413 for one that is too large to be broadcast, 503 while the server is
+/// congested, 504 if it is not known in time whether all are kept.
+async fn broadcast(State(hub): State<Arc<Hub>>, request: Request) -> Response {
+    // Before its body is read: nobody else may make the server hold one.
+    if !is_authorized(&hub, request.headers()) {
+        return unauthorized();
+    }
+    let body = match Bytes::from_request(request, &()).await {
+        Ok(body) => body,
+        Err(rejection) => return rejection.into_response(),
+    };
+    let messages = match parse(&body).and_then(|messages| fitting(&hub.user_sockets, messages)) {
+        Ok(messages) => messages,
+        Err(error) => {
+            return (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response();
+        }
+    };
+    // It may be large, and the answer may take its time.
+    drop(body);
+    publish(&hub, messages).await
+}
+
+/// A broadcast of a back end, and its id.
+#[derive(Debug)]
+pub(super) struct Published {
+    pub(super) broadcast: Broadcast,
+    pub(super) id: Option<Box<str>>,
+}
+
+impl From<Broadcast> for Published {
+    fn from(broadcast: Broadcast) -> Self {
+        Self { broadcast, id: None }
+    }
+}
+
+/// Sends the broadcasts in their order; 202 with their number, 413, 503 or 504.
+pub(super) async fn publish(hub: &Hub, broadcasts: Vec<Published>) -> Response {
+    let count = broadcasts.len();
+    let has_ids = broadcasts.iter().any(|it| it.id.is_some());
+    let are_kept: Vec<bool> = broadcasts.iter().map(|it| hub.keeps(it.broadcast.topic())).collect();
+    let kept = are_kept.iter().filter(|it| **it).count();
+    let mut confirmations = Confirmations::new(hub, kept);
+    for (taken, (Published { broadcast, id }, is_kept)) in
+        broadcasts.into_iter().zip(&are_kept).enumerate()
+    {
+        let sent = match is_kept {
+            true => confirmations.keep(hub, broadcast, id),
+            false => hub.broadcast(broadcast).map_err(NotKept::Refused),
+        };
+        if let Err(error) = sent {
+            return refused(&error, taken);
+        }
+    }
+    if !has_ids && kept == 0 {
+        return (StatusCode::ACCEPTED, Json(json!({"taken": count}))).into_response();
+    }
+    let mut outcomes = confirmations.outcomes().await.into_iter();
+    let mut positions = Vec::with_capacity(count);
+    let mut duplicates = 0;
+    for is_kept in are_kept {
+        let outcome = is_kept.then(|| outcomes.next()).flatten();
+        positions.push(match outcome {
+            Some(Ok(KeptAt { position, is_duplicate })) => {
+                duplicates += usize::from(is_duplicate);
+                Some(At(position))
+            }
+            // Repeated, members here would hear it again.
+            None | Some(Err(NotKept::LocalOnly)) => None,
+            Some(Err(error)) => return refused(&error, count),
+        });
+    }
+    (StatusCode::ACCEPTED, Json(Accepted { accepted: count, positions, duplicates }))
+        .into_response()
+}
+
+/// Where messages are kept.
+#[derive(Serialize)]
+struct Accepted {
+    accepted: usize,
+    /// In the order of the messages; none where the topic has no history, or the engine that keeps
+    /// it is away and the server is set to go on alone.
+    positions: Vec<Option<At>>,
+    /// How many had been kept before.
+    duplicates: usize,
+}
+
+/// A position as text.
+struct At(Position);
+
+impl Serialize for At {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+/// After so many were taken.
+fn refused(error: &NotKept, taken: usize) -> Response {
+    let said = Json(json!({"error": error.to_string(), "taken": taken}));
+    match error {
+        NotKept::Refused(
+            BroadcastError::TooLarge { .. } | BroadcastError::TooLargeForCluster { .. },
+        ) => (StatusCode::PAYLOAD_TOO_LARGE, said).into_response(),
+        NotKept::Unconfirmed(_) => (StatusCode::GATEWAY_TIMEOUT, said).into_response(),
+        // Whatever else there may be, it may be tried again.
+        _ => {
+            let later = [(header::RETRY_AFTER, "1")];
+            (StatusCode::SERVICE_UNAVAILABLE, later, said).into_response()
+        }
+    }
+}
+
+/// Which topic is asked about.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct About {
+    topic: String,
+}
+
+/// Who is present in a topic: 200 with the number of entries and of keys, and the list as members
+/// get it (a sample of a long one); 401 without the token, 400 without a topic, 503 at the
+/// server's end.
+async fn presence(
+    State(hub): State<Arc<Hub>>,
+    headers: HeaderMap,
+    about: Result<Query<About>, QueryRejection>,
+) -> Response {
+    if !is_authorized(&hub, &headers) {
+        return unauthorized();
+    }
+    let Ok(Query(About { topic })) = about else {
+        let error = Json(json!({"error": "expected ?topic=NAME, and nothing else"}));
+        return (StatusCode::BAD_REQUEST, error).into_response();
+    };
+    match Presence::new(hub).ask(&topic).await {
+        Ok(PresenceList { entries, keys, json }) => {
+            let Ok(presences) = RawValue::from_string(json) else {
+                return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+            };
+            let listed = Listed { topic: &topic, entries, keys, presences: &presences };
+            Json(listed).into_response()
+        }
+        Err(error) => {
+            let error = Json(json!({"error": error.to_string()}));
+            (StatusCode::SERVICE_UNAVAILABLE, error).into_response()
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Listed<'a> {
+    topic: &'a str,
+    entries: usize,
+    keys: usize,
+    presences: &'a RawValue,
+}
+
+pub(super) fn unauthorized() -> Response {
+    (
+        StatusCode::UNAUTHORIZED,
+        [(header::WWW_AUTHENTICATE, "Bearer")],
+        Json(json!({"error": "authorization: Bearer TOKEN is missing or wrong"})),
+    )
+        .into_response()
+}
+
+pub(super) fn is_authorized(hub: &Hub, headers: &HeaderMap) -> bool {
+    bearer(&hub.config, headers) == Bearer::Right
+}
+
+fn parse(body: &[u8]) -> Result<Vec<Message<'_>>, String> {
+    // A structure would be read from an array, too.
+    if !body.trim_ascii_start().starts_with(b"{") {
+        has_many(body)?;
+    }
+    // Of the other shape already the first key is none.
+    let messages = match serde_json::from_slice::<Message<'_>>(body) {
+        Ok(message) => vec![message],
+        Err(of_one) => match serde_json::from_slice::<Many<'_>>(body) {
+            Ok(many) => many.messages,
+            Err(of_many) => {
+                let error = if has_many(body)? { of_many } else { of_one };
+                return Err(format!("{error}; {EXPECTED}"));
+            }
+        },
+    };
+    for (index, message) in messages.iter().enumerate() {
+        if message.topic.is_empty() || message.event.is_empty() {
+            return Err(format!("message {index}: topic and event must not be empty"));
+        }
+    }
+    Ok(messages)
+}
+
+/// Which of the two shapes a body is meant to be decides what is said of it.
+fn has_many(body: &[u8]) -> Result<bool, String> {
+    let keys = serde_json::from_slice::<HashMap<String, &RawValue>>(body);
+    let keys = keys.map_err(|it| format!("the body is no JSON object: {it}; {EXPECTED}"))?;
+    Ok(keys.contains_key("messages"))
+}
+
+/// The messages as broadcasts, if their payloads are what the topics' channels take: declared ones
+/// what they say, all others objects. A topic that a Supabase channel takes once it has the prefix
+/// is meant so.
+fn fitting(
+    user_sockets: &[UserSocket],
+    messages: Vec<Message<'_>>,
+) -> Result<Vec<Published>, String> {
+    let mut broadcasts = Vec::with_capacity(messages.len());
+    for (index, message) in messages.iter().enumerate() {
+        let Message { topic, event, payload: json, id, private } = message;
+        let is_supabase = private.is_some() || supabase::takes(user_sockets, topic);
+        if is_supabase && !supabase::has_topic(user_sockets, topic) {
+            return Err(format!(
+                "message {index}: private: no Supabase channel takes \"realtime:{topic}\""
+            ));
+        }
+        let declared = user_sockets.iter().filter(|_| !is_supabase);
+        let mut shapes = declared.filter_map(|user_socket| user_socket.shape(topic, event));
+        let first = shapes.next().unwrap_or_default();
+        let payload = Payload::Json(json.get().into());
+        let misfit = |shape: PayloadShape| Some((shape.name(), shape.misfit(&payload)?));
+        if let Some((expected, found)) = iter::once(first).chain(shapes).find_map(misfit) {
+            return Err(format!(
+                "message {index}: payload: expected {expected}, found {found}, for {event:?} on \
+                 {topic:?}"
+            ));
+        }
+        let broadcast = match is_supabase {
+            true => supabase::to_broadcast(topic, event, json),
+            false => to_broadcast(message),
+        };
+        let id = id.as_ref().map(to_id).transpose();
+        let id = id.map_err(|error| format!("message {index}: {error}"))?;
+        broadcasts.push(Published { broadcast, id });
+    }
+    Ok(broadcasts)
+}
+
+/// A message's id, if it is one.
+fn to_id(id: &Value) -> Result<Box<str>, String> {
+    let expected = "id: expected a string of 1 to 128 bytes";
+    match id {
+        Value::String(id) if Ids::is_id(id) => Ok(id.as_str().into()),
+        Value::String(id) => Err(format!("{expected}, found {}", id.len())),
+        _ => Err(format!("{expected}, found no string")),
+    }
+}
+
+fn to_broadcast(message: &Message<'_>) -> Broadcast {
+    let payload = Payload::Json(compact(message.payload.get()).into_owned().into());
+    Broadcast::new(&*message.topic, &*message.event, payload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_one_or_many_and_says_what_is_wrong() {
+        let one = br#"{"topic": "t", "event": "e", "payload": {"a": 1}}"#;
+        assert_eq!(parse(one).unwrap().len(), 1);
+        let many = br#"{"messages": [{"topic":"t","event":"e","payload":{}},
+            {"topic":"u","event":"e","payload":{}}]}"#;
+        assert_eq!(parse(many).unwrap().len(), 2);
+        let escaped = br#" {"payload": {"a": "\u00e9"}, "event": "\u00e9", "topic": "a\"b"}"#;
+        let message = &parse(escaped).unwrap()[0];
+        assert_eq!((&*message.topic, &*message.event), ("a\"b", "é"));
+        assert_eq!(message.payload.get(), r#"{"a": "\u00e9"}"#);
+        for (body, says) in [
+            (&b"[]"[..], "no JSON object"),
+            (b" [\"t\",\"e\",{},null,null]", "no JSON object"),
+            (b"[[]]", "no JSON object"),
+            (b"", "no JSON object"),
+            (b"{\"messages\":[],\"topic\":\"t\"}", "unknown field `topic`, expected `messages`"),
+            (b"{\"topic\":\"t\",\"messages\":[]}", "unknown field `topic`, expected `messages`"),
+            (b"{\"topic\":\"t\"", "no JSON object"),
+            (b"{\"topic\":\"t\"}", "event"),
+            (b"{\"topic\":\"\",\"event\":\"e\",\"payload\":{}}", "empty"),
+            (b"{\"topic\":\"t\",\"event\":\"e\",\"payload\":{},\"x\":1}", "x"),
+            (b"{\"messages\": 7}", "messages"),
+        ] {
+            let error = parse(body).err().unwrap();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn who_is_present_is_not_told_once_the_server_has_ended() {
+        let builder = crate::Endpoint::builder()
+            .configure(|config| config.api_token = Some("right".to_owned()));
+        let endpoint = builder.start_local().unwrap();
+        let hub = endpoint.presence().0;
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let ask = |token: &str| {
+            let value = header::HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
+            let headers = HeaderMap::from_iter([(header::AUTHORIZATION, value)]);
+            let about = Ok(Query(About { topic: "a".to_owned() }));
+            runtime.block_on(presence(State(Arc::clone(&hub)), headers, about))
+        };
+        assert_eq!(ask("right").status(), StatusCode::OK);
+        endpoint.stop();
+        assert_eq!(ask("wrong").status(), StatusCode::UNAUTHORIZED);
+        let answer = ask("right");
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let body = runtime.block_on(axum::body::to_bytes(answer.into_body(), 1_000)).unwrap();
+        assert_eq!(&*body, br#"{"error":"the server has ended, or is about to"}"#);
+    }
+
+    #[test]
+    fn topics_of_supabase_channels_need_no_prefix() {
+        let settings = crate::supabase::Settings::default;
+        let room = |_: &mut crate::Context<'_>, _: Payload<'_>| crate::Join::error(json!({}));
+        let user_socket = UserSocket::new("/socket").supabase("realtime:*", settings());
+        let user_sockets = [user_socket.channel("rooms:*", room)];
+        let made = |body: serde_json::Value| {
+            let made = fitting(&user_sockets, parse(body.to_string().as_bytes()).unwrap())?;
+            let it = &made[0].broadcast;
+            Ok((it.topic().to_owned(), it.event().to_owned(), it.payload().json() == Some("{}")))
+        };
+        let said = |topic: &str| json!({"topic": topic, "event": "e", "payload": {}});
+        let heard = |topic: &str, event: &str, is_bare| {
+            Ok::<_, String>((topic.to_owned(), event.to_owned(), is_bare))
+        };
+        assert_eq!(made(said("lobby")), heard("realtime:lobby", "broadcast", false));
+        assert_eq!(made(said("rooms:a")), heard("rooms:a", "e", true));
+        assert_eq!(made(said("realtime:a")), heard("realtime:a", "e", true), "as it is");
+        let private = json!({"topic": "rooms:a", "event": "e", "payload": {}, "private": false});
+        assert_eq!(made(private.clone()), heard("realtime:rooms:a", "broadcast", false));
+        let wrong = json!({"topic": "lobby", "event": "e", "payload": 7});
+        assert!(made(wrong).unwrap_err().starts_with("message 0: payload: expected object"));
+        let none = [UserSocket::new("/socket").channel("rooms:*", room)];
+        let refused = fitting(&none, parse(private.to_string().as_bytes()).unwrap());
+        assert!(refused.unwrap_err().starts_with("message 0: private: no Supabase channel"));
+    }
+
+    #[test]
+    fn payloads_are_what_the_channels_of_a_topic_take() {
+        let specs = serde_json::from_value::<Vec<crate::declared::ChannelSpec>>(json!([
+            {"topic": "chat:*"},
+            {"topic": "any:*", "payload_shape": "any",
+             "event": [{"name": "strict", "payload_shape": "object"}]},
+        ]));
+        let defaults = crate::declared::Defaults::default();
+        let declared = crate::declared::user_socket("/socket", &specs.unwrap(), defaults).unwrap();
+        let in_rust =
+            UserSocket::new("/other").channel("rust", |_, _| crate::Join::error(json!({})));
+        let user_sockets = [declared, in_rust];
+        let answer = |topic: &str, event: &str, payload: serde_json::Value| {
+            let body = json!({"topic": topic, "event": event, "payload": payload}).to_string();
+            fitting(&user_sockets, parse(body.as_bytes()).unwrap()).map(|messages| messages.len())
+        };
+        for topic in ["chat:a", "any:a", "rust", "nobody's"] {
+            assert_eq!(answer(topic, "e", json!({})), Ok(1), "{topic}");
+        }
+        for (topic, event) in [("chat:a", "e"), ("any:a", "strict"), ("rust", "e"), ("none", "e")] {
+            for (payload, found) in
+                [(json!(null), "null"), (json!([1]), "array"), (json!(7), "number")]
+            {
+                let error = answer(topic, event, payload).unwrap_err();
+                let says = format!("message 0: payload: expected object, found {found}");
+                assert!(error.starts_with(&says), "{error}");
+            }
+        }
+        assert_eq!(answer("any:a", "e", json!(null)), Ok(1));
+    }
+}

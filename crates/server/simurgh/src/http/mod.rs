@@ -1,0 +1,135 @@
+//! The HTTP side: everything that is not on a socket's user socket, on tokio.
+//!
+//! Shards give plain connections here with the bytes they have read ([`HandOffEnd`]); `threads`
+//! spreads them, `gate` judges each request's head, hyper serves what it lets through, `watch`
+//! knows who is too slow, `guests` who is there. A proxy may send an upgrade as a later request on
+//! a connection that is already here: such a connection goes back to its shard the same way, with
+//! the request's head written out again.
+
+mod admin;
+mod admin_listener;
+mod api;
+mod bearer;
+mod bell;
+mod connection;
+mod copies;
+mod disconnect;
+mod files;
+mod gate;
+mod guests;
+mod headers;
+mod health;
+mod history;
+mod hosts;
+mod limits;
+mod parked;
+mod seldom;
+mod supabase;
+mod threads;
+mod watch;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use simurgh_reactor::HandOffEnd;
+use tokio::runtime::Runtime;
+
+use crate::hub::Hub;
+use crate::observe;
+use crate::socket::UserSocket;
+
+pub(crate) use admin::REACTOR_METRICS;
+pub(crate) use bearer::{Bearer, bearer};
+pub(crate) use bell::Ring;
+pub use files::{static_files, static_files_keeping};
+pub(crate) use guests::{Guests, is_reserved};
+pub use headers::with_security_headers;
+pub(crate) use hosts::{FOREIGN, is_known};
+pub use limits::HttpConfig;
+pub(crate) use threads::{Prepared, Threads, prepare};
+
+/// Threads of the runtime beside the connections' own.
+const WORKERS: usize = 2;
+
+/// Makes the runtime that the work which applications spawn runs on, the observer and the admin
+/// address.
+pub(crate) fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .thread_name("simurgh-work")
+        .enable_all()
+        .build()
+}
+
+/// Serves the application's router and the server's own paths to what the shards hand over;
+/// returns the threads that do and the admin address, if there is one.
+pub(crate) fn serve(
+    runtime: &Runtime,
+    threads: Prepared,
+    hub: &Arc<Hub>,
+    router: Router,
+    hand_offs: Vec<HandOffEnd>,
+) -> io::Result<(Threads, Option<SocketAddr>)> {
+    let has_admin = hub.config.admin_listen.is_some();
+    let admin = hosts::for_known_hosts(admin::router(hub), hub, has_admin);
+    runtime.spawn(observe::run(Arc::downgrade(hub)));
+    let mut router = router.merge(health::router(hub));
+    if hub.config.api_token.is_some() {
+        let mut own = api::router(hub);
+        if hub.user_sockets.iter().any(UserSocket::speaks_supabase) {
+            own = own.merge(supabase::router(hub));
+        }
+        router = router.merge(hosts::for_known_hosts(own, hub, false));
+    }
+    let admin_address = match hub.config.admin_listen {
+        Some(address) => {
+            let admin = admin.merge(observe::router(hub, true));
+            Some(admin_listener::serve(runtime, hub, address, admin)?)
+        }
+        None => {
+            if hub.config.is_loopback() {
+                router = router.merge(admin);
+            }
+            None
+        }
+    };
+    Ok((threads.start(hub, &Pages::new(hub, router), hand_offs)?, admin_address))
+}
+
+/// The sockets have gone: waits until all requests under way have their answers, but not beyond
+/// `until`.
+pub(crate) fn see_out(hub: &Hub, until: Instant) {
+    for guests in [&hub.guests, &hub.admin_guests] {
+        guests.see_out(until);
+    }
+}
+
+/// What is served on the server's own port.
+#[derive(Clone)]
+struct Pages {
+    /// The observer, and behind it all others.
+    observer: Router,
+    /// All others, which most requests are for: they need not be looked for in both.
+    others: Router,
+}
+
+impl Pages {
+    fn new(hub: &Arc<Hub>, others: Router) -> Self {
+        // In front of the application's own pages, which may have anything at any path.
+        let observer = observe::router(hub, false).fallback_service(others.clone());
+        Self { observer, others }
+    }
+
+    /// Those of one router.
+    fn of(router: Router) -> Self {
+        Self { observer: router.clone(), others: router }
+    }
+
+    fn at(&self, path: &str) -> Router {
+        let router = if path.starts_with("/observer") { &self.observer } else { &self.others };
+        router.clone()
+    }
+}

@@ -1,0 +1,225 @@
+//! What a back end says to Supabase channels by HTTP, as it would to Supabase (PROTOCOL §11.6).
+//!
+//! `POST /realtime/v1/api/broadcast` takes many messages, and `…/api/broadcast/TOPIC/events/EVENT`
+//! one, of which the body is the payload. Topics are named without `realtime:`.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use simurgh_proto::message::{Payload, UserBroadcast, events};
+use simurgh_proto::serializer::json::compact;
+
+use super::api::{BODY_MAX, Published, is_authorized, publish, unauthorized};
+use crate::Broadcast;
+use crate::declared::PayloadShape;
+use crate::hub::Hub;
+use crate::socket::UserSocket;
+use crate::supabase::TOPIC_PREFIX;
+
+pub(super) fn router(hub: &Arc<Hub>) -> axum::Router {
+    axum::Router::new()
+        .route("/realtime/v1/api/broadcast", post(many))
+        .route("/realtime/v1/api/broadcast/{topic}/events/{event}", post(one))
+        .route("/api/broadcast/{topic}/events/{event}", post(one))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(Arc::clone(hub))
+}
+
+/// Whether a message for a topic that a back end names is for Supabase channels: no channel takes
+/// the topic by itself, and one of them does with the prefix.
+pub(super) fn takes(user_sockets: &[UserSocket], topic: &str) -> bool {
+    user_sockets.iter().all(|user_socket| user_socket.is_supabase(topic).is_none())
+        && has_topic(user_sockets, topic)
+}
+
+/// Whether a Supabase channel takes a topic that is named without its prefix.
+pub(super) fn has_topic(user_sockets: &[UserSocket], topic: &str) -> bool {
+    if !user_sockets.iter().any(UserSocket::speaks_supabase) {
+        return false;
+    }
+    let topic = format!("{TOPIC_PREFIX}{topic}");
+    user_sockets.iter().any(|user_socket| user_socket.is_supabase(&topic) == Some(true))
+}
+
+/// A message of a back end as members hear it.
+pub(super) fn to_broadcast(topic: &str, event: &str, payload: &RawValue) -> Broadcast {
+    let payload = compact(payload.get());
+    let payload = format!(
+        r#"{{"event":{},"payload":{payload},"type":"broadcast"}}"#,
+        serde_json::Value::from(event)
+    );
+    let topic = format!("{TOPIC_PREFIX}{topic}");
+    Broadcast::new(topic, events::BROADCAST, Payload::from_json(payload))
+}
+
+#[derive(Deserialize)]
+struct Many<'a> {
+    #[serde(borrow)]
+    messages: Vec<Message<'a>>,
+}
+
+/// Whether a topic is private is for its channel to say, so `private` is not looked at; other keys
+/// are none of ours.
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow)]
+    topic: Cow<'a, str>,
+    #[serde(borrow)]
+    event: Cow<'a, str>,
+    #[serde(borrow)]
+    payload: &'a RawValue,
+}
+
+/// 202 when every shard has them, 401 without the token, 400 for a body that is not JSON, 422 for
+/// one of another shape or a topic that no channel takes, 413 and 503 as `POST /api/broadcast`.
+async fn many(State(hub): State<Arc<Hub>>, request: Request) -> Response {
+    if !is_authorized(&hub, request.headers()) {
+        return unauthorized();
+    }
+    let body = match Bytes::from_request(request, &()).await {
+        Ok(body) => body,
+        Err(rejection) => return rejection.into_response(),
+    };
+    match read(&hub.user_sockets, &body) {
+        Ok(broadcasts) => publish(&hub, broadcasts).await,
+        Err((status, error)) => (status, Json(json!({ "error": error }))).into_response(),
+    }
+}
+
+fn read(user_sockets: &[UserSocket], body: &[u8]) -> Result<Vec<Published>, (StatusCode, String)> {
+    let expected = "expected {\"messages\": [{\"topic\": …, \"event\": …, \"payload\": {…}}]}";
+    let Many { messages } = serde_json::from_slice::<Many<'_>>(body).map_err(|error| {
+        let status = match error.is_data() {
+            true => StatusCode::UNPROCESSABLE_ENTITY,
+            false => StatusCode::BAD_REQUEST,
+        };
+        (status, format!("{error}; {expected}"))
+    })?;
+    let messages = messages.into_iter().enumerate();
+    let broadcasts = messages.map(|(index, Message { topic, event, payload })| {
+        let at = |why: String| format!("message {index}: {why}");
+        check(user_sockets, &topic, &event).map_err(at)?;
+        let shape = PayloadShape::Object;
+        match shape.misfit(&Payload::from_json(payload.get())) {
+            None => Ok(to_broadcast(&topic, &event, payload).into()),
+            Some(found) => Err(at(format!("payload: expected object, found {found}"))),
+        }
+    });
+    let unprocessable = |error| (StatusCode::UNPROCESSABLE_ENTITY, error);
+    broadcasts.collect::<Result<_, String>>().map_err(unprocessable)
+}
+
+fn check(user_sockets: &[UserSocket], topic: &str, event: &str) -> Result<(), String> {
+    if topic.is_empty() || event.is_empty() {
+        return Err("topic and event must not be empty".to_owned());
+    }
+    match has_topic(user_sockets, topic) {
+        true => Ok(()),
+        false => Err(format!("topic: no channel takes \"{TOPIC_PREFIX}{topic}\"")),
+    }
+}
+
+/// The same for one message: JSON, or with `content-type: application/octet-stream` raw bytes,
+/// which members hear that speak V2. 415 for another type.
+async fn one(
+    State(hub): State<Arc<Hub>>,
+    Path((topic, event)): Path<(String, String)>,
+    request: Request,
+) -> Response {
+    if !is_authorized(&hub, request.headers()) {
+        return unauthorized();
+    }
+    let content_type = request.headers().get(header::CONTENT_TYPE);
+    let essence = content_type.and_then(|it| it.to_str().ok()?.split(';').next());
+    let is_raw = match essence.map(str::trim) {
+        Some("application/octet-stream") => true,
+        Some("application/json") => false,
+        _ => return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response(),
+    };
+    let body = match Bytes::from_request(request, &()).await {
+        Ok(body) => body,
+        Err(rejection) => return rejection.into_response(),
+    };
+    let refused = |status: StatusCode, error: String| {
+        (status, Json(json!({ "error": error }))).into_response()
+    };
+    if let Err(error) = check(&hub.user_sockets, &topic, &event) {
+        return refused(StatusCode::UNPROCESSABLE_ENTITY, error);
+    }
+    let made = match is_raw {
+        true => UserBroadcast::raw(&event, &body),
+        false => match serde_json::from_slice::<&RawValue>(&body) {
+            Ok(json) => UserBroadcast::json(&event, &compact(json.get())),
+            Err(error) => return refused(StatusCode::BAD_REQUEST, format!("no JSON: {error}")),
+        },
+    };
+    match made {
+        Ok(broadcast) => {
+            let topic = format!("{TOPIC_PREFIX}{topic}");
+            let payload = Payload::User(broadcast);
+            publish(&hub, vec![Broadcast::new(topic, events::BROADCAST, payload).into()]).await
+        }
+        Err(error) => refused(StatusCode::UNPROCESSABLE_ENTITY, format!("event: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::supabase::Settings;
+
+    fn user_sockets() -> Vec<UserSocket> {
+        let other = |_: &mut crate::Context<'_>, _: Payload<'_>| crate::Join::error(json!({}));
+        let supabase = UserSocket::new("/socket").supabase("realtime:*", Settings::default());
+        vec![supabase.channel("rooms:*", other)]
+    }
+
+    #[test]
+    fn topics_get_their_prefix_unless_a_channel_takes_them_as_they_are() {
+        let user_sockets = user_sockets();
+        assert!(takes(&user_sockets, "lobby") && takes(&user_sockets, "a:b"));
+        assert!(!takes(&user_sockets, "rooms:1") && !takes(&user_sockets, "realtime:lobby"));
+        let none = [UserSocket::new("/socket")];
+        assert!(!takes(&none, "lobby") && !has_topic(&none, "lobby"));
+        let payload = RawValue::from_string(r#"{ "a": [1, 2] }"#.to_owned()).unwrap();
+        let made = to_broadcast("lobby", "cur\"sor", &payload);
+        assert_eq!((made.topic(), made.event()), ("realtime:lobby", "broadcast"));
+        let expected = r#"{"event":"cur\"sor","payload":{"a":[1,2]},"type":"broadcast"}"#;
+        assert_eq!(made.payload().json(), Some(expected));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_status() {
+        let user_sockets = user_sockets();
+        let said = |body: &str| read(&user_sockets, body.as_bytes()).map(|it| it.len());
+        let good = r#"{"messages":[{"topic":"a","event":"e","payload":{},"private":true},
+            {"topic":"b","event":"e","payload":{},"id":"x"}]}"#;
+        assert_eq!(said(good), Ok(2));
+        assert_eq!(said(r#"{"messages":[]}"#), Ok(0));
+        for (body, status, says) in [
+            ("", 400, "EOF"),
+            ("{", 400, "EOF"),
+            ("nonsense", 400, "expected"),
+            ("[]", 422, "expected"),
+            ("{}", 422, "messages"),
+            (r#"{"messages":7}"#, 422, "expected a sequence"),
+            (r#"{"messages":[{"topic":"a","event":"e"}]}"#, 422, "payload"),
+            (r#"{"messages":[{"topic":7,"event":"e","payload":{}}]}"#, 422, "string"),
+            (r#"{"messages":[{"topic":"","event":"e","payload":{}}]}"#, 422, "message 0"),
+            (r#"{"messages":[{"topic":"a","event":"e","payload":[]}]}"#, 422, "found array"),
+        ] {
+            let (found, error) = said(body).unwrap_err();
+            assert_eq!(found.as_u16(), status, "{body}: {error}");
+            assert!(error.contains(says), "{body}: {error}");
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! What the shards, the HTTP side and the handles of an application share: mailboxes, counters,
+//! settings.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::hmac;
+use simurgh_core::{
+    Audience, BroadcastError, Callback, ChannelId, Deciding, LinkedWork, Node, Permits,
+    PresenceAnswer, PresenceConfig, Reach, ToChannel, Work,
+};
+use simurgh_proto::message::Payload;
+use simurgh_proto::origin::CheckOrigin;
+use simurgh_reactor::{Key, Mailbox};
+use tokio::sync::oneshot;
+use tokio::task::JoinError;
+
+use crate::asynchronous::OffShard;
+use crate::census::Census;
+use crate::cluster::Door;
+use crate::config::Config;
+use crate::crowd::Crowds;
+use crate::http::Guests;
+use crate::longpoll::LongPolls;
+use crate::mail::Mail;
+use crate::metrics::ShardMetrics;
+use crate::observe::Observer;
+use crate::panics;
+use crate::saved::Saved;
+use crate::socket::UserSocket;
+use crate::watchdog::Watch;
+
+/// The doors into all shards. Nothing here is written after start but counters.
+pub(crate) struct Hub {
+    /// Another number for each start.
+    pub(crate) id: u64,
+    pub(crate) config: Config,
+    /// The same, as the shards' cores are told.
+    pub(crate) limits: simurgh_core::Config,
+    /// In force where a user socket has none of its own.
+    pub(crate) origin_policy: CheckOrigin,
+    pub(crate) user_sockets: Vec<UserSocket>,
+    pub(crate) mailboxes: Vec<Mailbox<Mail>>,
+    /// Which shards have ended, as in a drain some do before others: what their mailboxes were
+    /// charged is never given back, and nobody waits for it.
+    pub(crate) ended: Vec<AtomicBool>,
+    pub(crate) metrics: Vec<Arc<ShardMetrics>>,
+    pub(crate) census: Census,
+    pub(crate) permits: Permits,
+    pub(crate) seats: Seats,
+    pub(crate) crowds: Crowds,
+    /// Plain HTTP connections, and those to the admin address.
+    pub(crate) guests: Arc<Guests>,
+    pub(crate) admin_guests: Arc<Guests>,
+    pub(crate) longpolls: LongPolls,
+    /// When a drain began.
+    pub(crate) drain_began: OnceLock<Instant>,
+    pub(crate) watches: Vec<Watch>,
+    pub(crate) observer: Observer,
+    /// The other nodes; none, where this is the only one.
+    pub(crate) cluster: Option<Arc<Door>>,
+    /// Long messages that are read off the shards at once.
+    pub(crate) readers: tokio::sync::Semaphore,
+    pub(crate) runtime: OnceLock<tokio::runtime::Handle>,
+    /// Whether some channel's broadcasts are kept, and how many bytes of them by shard.
+    pub(crate) has_history: bool,
+    pub(crate) history_bytes: Vec<AtomicU64>,
+    /// Broadcasts from outside of channels of which no word came in time that they are kept.
+    pub(crate) unconfirmed: Arc<AtomicU64>,
+    /// What is kept over a planned restart.
+    pub(crate) saved: Saved,
+    /// What proves clients' first joins.
+    pub(crate) history_key: hmac::Key,
+    /// When the server was made, on both clocks: what is kept grows old evenly.
+    pub(crate) made: (Instant, SystemTime),
+}
+
+impl Hub {
+    /// Control mail and answers: never refused.
+    pub(crate) fn post_to(&self, shard: u16, mail: Mail) {
+        if let Some(mailbox) = self.mailboxes.get(usize::from(shard)) {
+            mailbox.post_anyway(mail);
+        }
+    }
+
+    /// Has the application decide something on tokio, and its decision posted to a shard; none if
+    /// it panics. `at` is what is decided.
+    pub(crate) fn decide_and<T: Send + 'static>(
+        &self,
+        shard: usize,
+        at: &'static str,
+        work: impl Future<Output = T> + Send + 'static,
+        decided: impl FnOnce(Option<T>) -> Mail + Send + 'static,
+    ) {
+        let Some(mailbox) = self.mailboxes.get(shard).cloned() else { return };
+        // By then the shard has given up; the work need not go on for nobody.
+        let longest = 2 * self.config.decision_timeout;
+        self.spawn(async move {
+            let mut task = tokio::spawn(work);
+            let Ok(result) = tokio::time::timeout(longest, &mut task).await else {
+                return task.abort();
+            };
+            let panicked = |error: JoinError| {
+                if let Ok(panic) = error.try_into_panic() {
+                    panics::tell("", at, panic);
+                }
+            };
+            mailbox.post_anyway(decided(result.map_err(panicked).ok()));
+        });
+    }
+
+    /// A way for what a shard answers. Whoever waits for it may do so on a runtime of its own,
+    /// whose waker a shard must not touch; ours is known to all. No answer comes of a shard that
+    /// has ended.
+    pub(crate) fn answer<T: Send + 'static>(&self) -> (oneshot::Sender<T>, oneshot::Receiver<T>) {
+        let (from_shard, told) = oneshot::channel();
+        let (to_asker, answer) = oneshot::channel();
+        self.spawn(async move {
+            if let Ok(it) = told.await {
+                // Nobody waits for it any more.
+                let _ = to_asker.send(it);
+            }
+        });
+        (from_shard, answer)
+    }
+
+    /// Runs work on tokio.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = self.runtime.get() {
+            runtime.spawn(work);
+        }
+    }
+}
+
+/// What applications reach from any thread.
+impl Reach for Hub {
+    fn tell(&self, channel: ChannelId, what: ToChannel) {
+        self.post_to(channel.shard, Mail::ToChannel(channel, OffShard::new(what)));
+    }
+
+    fn broadcast_by(
+        &self,
+        channel: ChannelId,
+        event: &str,
+        payload: Payload<'static>,
+        audience: Audience,
+    ) -> Result<(), BroadcastError> {
+        self.broadcast_for(channel, event, payload, audience)
+    }
+
+    fn spawn(&self, work: Work) {
+        Self::spawn(self, work);
+    }
+
+    fn spawn_linked(&self, work: Work) -> Box<dyn LinkedWork> {
+        let task = self.runtime.get().map(|runtime| runtime.spawn(work).abort_handle());
+        Box::new(Task(task))
+    }
+
+    fn presence_config(&self) -> &PresenceConfig {
+        &self.limits.presence
+    }
+
+    fn list_presences(&self, topic: &str, answer: PresenceAnswer) {
+        self.ask_presences(topic, answer);
+    }
+
+    fn member_count(&self, topic: &str) -> Option<u32> {
+        self.census.is_counting().then(|| self.census.count(topic))
+    }
+}
+
+/// Work on tokio that is dropped with this; none on a server that has no runtime (any more).
+struct Task(Option<tokio::task::AbortHandle>);
+
+impl LinkedWork for Task {
+    fn is_finished(&self) -> bool {
+        self.0.as_ref().is_none_or(tokio::task::AbortHandle::is_finished)
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// What each shard's core has of the others, and of what all share.
+impl Node for Hub {
+    fn config(&self) -> &simurgh_core::Config {
+        &self.limits
+    }
+
+    fn user_socket(&self, index: u8) -> Option<&simurgh_core::UserSocket> {
+        self.user_sockets.get(usize::from(index)).map(|user_socket| &user_socket.channels)
+    }
+
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn has_history(&self) -> bool {
+        self.has_history
+    }
+
+    fn sign(&self, text: &str) -> String {
+        URL_SAFE_NO_PAD.encode(hmac::sign(&self.history_key, text.as_bytes()))
+    }
+
+    fn is_signed(&self, text: &str, proof: &str) -> bool {
+        let proof = URL_SAFE_NO_PAD.decode(proof);
+        proof.is_ok_and(|it| hmac::verify(&self.history_key, text.as_bytes(), &it).is_ok())
+    }
+
+    fn history_bytes(&self) -> &[AtomicU64] {
+        &self.history_bytes
+    }
+
+    fn unix_ms(&self, _now_ns: u64) -> u64 {
+        let (instant, time) = self.made;
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default() + instant.elapsed();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    #[inline]
+    fn cluster(&self) -> Option<&dyn simurgh_core::Cluster> {
+        self.cluster.as_ref().map(|door| &**door as &dyn simurgh_core::Cluster)
+    }
+
+    fn permits(&self) -> &Permits {
+        &self.permits
+    }
+
+    fn shards(&self) -> usize {
+        self.mailboxes.len()
+    }
+
+    fn post(&self, shard: usize, mail: simurgh_core::Mail) -> bool {
+        self.mailboxes.get(shard).is_some_and(|mailbox| mailbox.post_anyway(Mail::Core(mail)))
+    }
+
+    fn charge(&self, shard: usize, bytes: usize) {
+        if let Some(mailbox) = self.mailboxes.get(shard) {
+            mailbox.charge(bytes);
+        }
+    }
+
+    fn done(&self, shard: usize, bytes: usize) {
+        if let Some(mailbox) = self.mailboxes.get(shard) {
+            mailbox.done(bytes);
+        }
+    }
+
+    fn charged(&self, shard: usize) -> usize {
+        let is_there = |ended: &AtomicBool| !ended.load(Relaxed);
+        match (self.mailboxes.get(shard), self.ended.get(shard)) {
+            (Some(mailbox), Some(ended)) if is_there(ended) => mailbox.bytes(),
+            _ => 0,
+        }
+    }
+
+    fn decide(&self, shard: usize, key: Key, ticket: u32, work: Deciding) {
+        self.decide_and(shard, "join", work, move |join| {
+            Mail::Core(simurgh_core::Mail::Joined(key, ticket, join))
+        });
+    }
+
+    fn enter(&self, shard: usize, callback: Callback) {
+        if let Some(watch) = self.watches.get(shard) {
+            watch.enter(callback);
+        }
+    }
+
+    fn leave(&self, shard: usize) -> Duration {
+        self.watches.get(shard).map_or(Duration::ZERO, Watch::leave)
+    }
+
+    fn count_in(&self, topic: &str) {
+        self.census.add(topic);
+    }
+
+    fn count_out(&self, topic: &str) {
+        self.census.subtract(topic);
+    }
+
+    fn free_seat(&self) {
+        self.seats.give_back();
+    }
+}
+
+/// What the server holds, where it holds so many at most.
+pub(crate) struct Seats {
+    most: Option<usize>,
+    taken: AtomicUsize,
+}
+
+impl Seats {
+    pub(crate) fn new(most: Option<usize>) -> Self {
+        Self { most, taken: AtomicUsize::new(0) }
+    }
+
+    /// Whether nobody more is let in; the answer may be old by the time it is used.
+    pub(crate) fn is_full(&self) -> bool {
+        self.most.is_some_and(|most| self.taken.load(Relaxed) >= most)
+    }
+
+    /// Takes one, if one is left.
+    pub(crate) fn take(&self) -> bool {
+        let Some(most) = self.most else { return true };
+        let one_more = |taken: usize| (taken < most).then_some(taken + 1);
+        self.taken.fetch_update(Relaxed, Relaxed, one_more).is_ok()
+    }
+
+    /// Gives one back that was taken.
+    pub(crate) fn give_back(&self) {
+        if self.most.is_some() {
+            self.taken.fetch_sub(1, Relaxed);
+        }
+    }
+}

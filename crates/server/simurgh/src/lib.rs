@@ -1,0 +1,138 @@
+//! A real-time channels server that speaks the Phoenix Channels protocol.
+//!
+//! A chat in which everybody hears what everybody says, for the official `phoenix` clients
+//! unchanged:
+//!
+//! ```no_run
+//! use serde_json::json;
+//! use simurgh::{Channel, Context, Endpoint, Join, UserSocket, Outcome, Payload};
+//!
+//! struct Room;
+//!
+//! fn join(ctx: &mut Context<'_>, _payload: Payload<'_>) -> Join {
+//!     match ctx.subtopic() {
+//!         "private" => Join::error(json!({"reason": "unauthorized"})),
+//!         _ => Join::ok(Room),
+//!     }
+//! }
+//!
+//! impl Channel for Room {
+//!     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, data: Payload<'_>) -> Outcome {
+//!         match event {
+//!             "new:msg" => {
+//!                 ctx.broadcast(event, &data);
+//!                 Outcome::ok(json!({}))
+//!             }
+//!             _ => Outcome::unknown_event(),
+//!         }
+//!     }
+//! }
+//!
+//! fn main() -> Result<(), simurgh::Error> {
+//!     Endpoint::builder()
+//!         .socket(UserSocket::new("/socket").channel("rooms:*", join))
+//!         .listen("127.0.0.1:4000")
+//!         .run()
+//! }
+//! ```
+//!
+//! An [`Endpoint`] holds [`UserSocket`]s; a user socket says who may connect and which topics lead
+//! to which [`Channel`]; a channel's callbacks get a [`Context`] with which they push, broadcast
+//! and reply. Callbacks run on *shards*: threads that share nothing, each with its own event loop
+//! and its own connections. They must not block: an [`AsyncChannel`]'s handlers may wait, and
+//! [`Context::spawn`], [`Join::later`] and [`Connect::later`] take what takes long to tokio.
+//! [`PubSub`] is for code outside of channels.
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! - `mimalloc`: for binaries whose `#[global_allocator]` is mimalloc (this sets none). What a
+//!   crowd leaves behind, or channels release when they hibernate, goes back to the system.
+//! - `token`: the module `token`, with sockets that are let in by `Phoenix.Token` or JSON Web
+//!   Token, and closed when that expires. Brings `ring`.
+
+pub mod asynchronous;
+mod census;
+pub mod cluster;
+mod config;
+mod crowd;
+pub mod declared;
+pub mod driver;
+mod endpoint;
+mod error;
+pub mod history;
+pub mod http;
+mod hub;
+mod ids;
+mod longpoll;
+mod mail;
+pub mod metrics;
+pub mod observe;
+mod panics;
+mod presence;
+pub mod pubsub;
+mod saved;
+mod secret;
+mod shard;
+mod signals;
+mod socket;
+pub mod supabase;
+pub mod testing;
+#[cfg(feature = "token")]
+pub mod token;
+mod watchdog;
+mod websocket;
+
+pub use asynchronous::{
+    Async, AsyncChannel, AsyncContext, AsyncHandleInfo, ConnectRequest, IntoJoin, JoinContext,
+    Reject,
+};
+pub use cluster::Cluster;
+pub use config::Config;
+pub use endpoint::{Builder, Endpoint, Handle, Pulse};
+pub use error::Error;
+pub use history::{
+    HistoryCursor, HistoryError, HistoryQuery, HistoryTopics, HistoryTopicsQuery, NotKept,
+};
+pub use longpoll::LongPoll;
+pub use presence::{Presence, PresenceListError};
+pub use pubsub::{PubSub, Subscription};
+pub use signals::Signals;
+pub use simurgh_core::{
+    Broadcast, BroadcastError, Channel, ChannelHandle, ChannelLimits, Context, GapReason,
+    HandleInfo, HistoryConfig, HistoryPage, HistoryRule as History, HistoryTopic, Join, JoinFn,
+    KeptAt, KeptMessage, Limit, LimitPolicy, Outcome, Position, PresenceConfig, PresenceError,
+    Presences, Rate, RateError, RateLimit, Reason, Reply, ReplyRef, Resume, Since, SizeLimit,
+    SocketLimits, Stop,
+};
+pub use simurgh_proto::message::{Payload, PayloadError, UserBroadcast};
+pub use simurgh_proto::origin::CheckOrigin;
+pub use simurgh_proto::serializer::Serializer;
+pub use simurgh_proto::ws::{CloseCode, Limits};
+pub use socket::{Connect, ConnectFn, ConnectInfo, Transport, UserSocket};
+
+/// The document's programs are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/CHANNELS.md")]
+mod channels_document {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/PRESENCE.md")]
+mod presence_document {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/HISTORY-API.md")]
+mod history_document {}
+
+#[cfg(all(doctest, feature = "token"))]
+#[doc = include_str!("../../../../docs/TOKENS.md")]
+mod tokens_document {}
+
+pub use axum;
+pub use serde_json::json;
+
+/// What the README shows has to compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

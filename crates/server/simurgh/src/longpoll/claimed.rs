@@ -1,0 +1,131 @@
+//! A request about a session of this node, whose token says which.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use simurgh_core::Received;
+use simurgh_proto::serializer::{Frame, Serializer};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::frames::{Said, frames};
+use super::token::Claim;
+use super::waiting::token_of;
+use super::{Answered, Asked, Given, Line, Post, Reply, Waiting};
+use crate::hub::Hub;
+use crate::mail::Mail;
+use crate::socket::UserSocket;
+use crate::websocket::{Long, TEXT_BYTES_MAX, receive};
+
+/// Which session is meant, and by what token.
+pub(super) struct Claimed<'a> {
+    pub(super) hub: &'a Arc<Hub>,
+    pub(super) window: Duration,
+    pub(super) claim: Claim,
+    pub(super) token: String,
+}
+
+/// What a poll is told.
+pub(super) enum Told {
+    /// The body of its answer.
+    Body(Vec<u8>),
+    /// Nothing yet.
+    Waits(Box<Waiting>),
+    /// There is no such session.
+    Gone,
+}
+
+impl Claimed<'_> {
+    fn user_socket(&self) -> Option<&UserSocket> {
+        self.hub.user_sockets.get(usize::from(self.claim.user_socket))
+    }
+
+    /// A poll, that came to another node perhaps.
+    pub(super) async fn poll(self, is_elsewhere: bool) -> Told {
+        let Self { hub, window, claim, token } = self;
+        let Claim { shard, key, nonce, heard, .. } = claim;
+        let (answer, answered) = oneshot::channel();
+        let poll = Asked::Poll { key, nonce, heard, is_elsewhere, answer };
+        hub.post_to(shard, Mail::LongPoll(Box::new(poll)));
+        match answered.await {
+            Ok(Answered::Messages(Given { number, messages })) => {
+                let token = token_of(hub, &claim, token, number);
+                Told::Body(Reply::poll(200, &token, &messages).body())
+            }
+            Ok(Answered::Waits(heard)) => {
+                Told::Waits(Box::new(Waiting::here(hub, heard, claim, token, window)))
+            }
+            // After this one clients of all versions begin anew, and join again.
+            Ok(Answered::Lost) => Told::Body(Reply::status(500).body()),
+            Ok(Answered::Gone) | Err(_) => Told::Gone,
+        }
+    }
+
+    /// A POST; the status of its answer, or nothing, if its body is wrong somewhere.
+    pub(super) async fn post(&self, is_many: bool, body: Bytes) -> Option<u16> {
+        let mut lines = Vec::new();
+        let mut is_wrong = false;
+        for frame in frames(is_many, body) {
+            match frame {
+                Some(frame) => lines.push(self.line(frame).await),
+                None => {
+                    is_wrong = true;
+                    break;
+                }
+            }
+        }
+        let Claim { shard, key, nonce, .. } = self.claim;
+        let bytes = lines.iter().map(weight).sum();
+        let (answer, handled) = oneshot::channel();
+        let post = Post { lines: lines.into_iter(), bytes, answer };
+        let say = Asked::Say { key, nonce, post };
+        self.hub.post_to(shard, Mail::LongPoll(Box::new(say)));
+        match timeout(self.window, handled).await {
+            Ok(Ok(200)) if is_wrong => None,
+            Ok(Ok(status)) => Some(status),
+            Ok(Err(_)) => Some(410),
+            Err(_) => Some(408),
+        }
+    }
+
+    /// Reads one message; a long one where nobody waits for it.
+    async fn line(&self, frame: Said) -> Line {
+        let Some(user_socket) = self.user_socket() else { return Line::Malformed };
+        let limits = user_socket.limits.unwrap_or(self.hub.config.limits);
+        let most = limits.message_bytes_max.min(self.hub.limits.broadcast_bytes_max());
+        let Some(serializer) = self.claim.wire.serializer() else { return Line::Malformed };
+        let received = match frame {
+            Said::Text(text) if text.len() > most => return Line::TooBig,
+            Said::Binary(bytes) if bytes.len() > most => return Line::TooBig,
+            Said::Text(text) if text.len() > TEXT_BYTES_MAX => {
+                self.read_long(serializer, Long::Text(text)).await
+            }
+            Said::Binary(bytes) if user_socket.speaks_supabase() => {
+                self.read_long(serializer, Long::Binary(bytes)).await
+            }
+            Said::Text(text) => serializer.decode_owned(text).ok().map(Received::from),
+            Said::Binary(bytes) => {
+                let message = serializer.decode(Frame::Binary(&bytes)).ok();
+                message.map(|message| Received::from(message.into_owned()))
+            }
+            Said::Nonsense => None,
+        };
+        received.map_or(Line::Malformed, |received| Line::Message(Box::new(received)))
+    }
+
+    async fn read_long(&self, serializer: Serializer, long: Long) -> Option<Received<'static>> {
+        let (hub, at) = (Arc::clone(self.hub), usize::from(self.claim.user_socket));
+        // As many at once as there are cores: others wait here and not on a thread each.
+        let _permit = self.hub.readers.acquire().await;
+        let read = move || receive(hub.user_sockets.get(at), serializer, long);
+        tokio::task::spawn_blocking(read).await.ok().flatten()
+    }
+}
+
+fn weight(line: &Line) -> usize {
+    match line {
+        Line::Message(received) => size_of::<Received<'_>>() + received.message.payload.len(),
+        Line::Malformed | Line::TooBig => 0,
+    }
+}

@@ -1,0 +1,207 @@
+//! Long polling (PROTOCOL §9): Channels for clients that get no WebSocket through.
+//!
+//! A long-poll session is a socket of a shard like any other: a local connection of the reactor
+//! with a serializer, whose peer is whoever bears its token. What differs is where its frames go.
+//!
+//! ```text
+//!        tokio (`request`, `http::parked`)               shard (`session`)
+//!  GET  ─► Origin, vsn, params ──────── Open ─────────► connect, a local connection
+//!       ◄─ 410, token ◄──────────────── its key ◄─────┘
+//!  GET  ─► token ────────────────────── Poll ─────────► what waits, at once; or the poll waits
+//!       ◄─ 200, messages; 204 ◄──────── Heard ◄─────── frames of the turn, by the end of it
+//!  POST ─► token, lines, messages ───── Say ──────────► `Core::message`, one after the other
+//!       ◄─ 200, 408, 410 ◄───────────── status ◄──────┘
+//! ```
+//!
+//! Requests are parsed, tokens are checked and messages are decoded on tokio; the application runs
+//! on the shard alone. A request that reaches another node of a cluster than the one that has its
+//! session is passed on ([`elsewhere`]). A poll that waits owns no parser: its connection is taken
+//! from hyper and parked (`http::parked`).
+
+mod answer;
+mod claimed;
+pub(crate) mod elsewhere;
+mod frames;
+mod request;
+mod session;
+mod token;
+mod waiting;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use serde_json::Value;
+use simurgh_core::{NETWORK, Received, Wire};
+use simurgh_reactor::Key;
+use tokio::sync::oneshot;
+
+use crate::hub::Hub;
+use crate::socket::UserSocket;
+
+pub(crate) use answer::{HEADERS, Reply};
+pub(crate) use request::{Served, serve};
+pub(crate) use session::{Opener, Polled};
+pub(crate) use token::{Nonce, Signer};
+pub(crate) use waiting::Waiting;
+
+/// What the record of a long-poll session says of its transport.
+pub(crate) const POLLED: u8 = NETWORK - 1;
+
+/// How a user_socket is polled ([`UserSocket::longpoll`](crate::UserSocket::longpoll)).
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use simurgh::{LongPoll, UserSocket};
+///
+/// let user_socket = UserSocket::new("/socket").longpoll(LongPoll::new());
+/// let patient = LongPoll::new().window(Duration::from_secs(15));
+/// # let _ = (user_socket, patient);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LongPoll {
+    window: Duration,
+}
+
+impl LongPoll {
+    /// As Phoenix does it: a window of 10 s.
+    pub fn new() -> Self {
+        Self { window: Duration::from_secs(10) }
+    }
+
+    /// How long a poll waits for something to be said, and a message for being handled; at least a
+    /// millisecond. A session that nobody polls for 1.5 windows ends. Clients give up after 20 s
+    /// by themselves, and proxies have limits of their own (nginx: 60 s). Default 10 s.
+    pub fn window(mut self, window: Duration) -> Self {
+        self.window = window.max(Duration::from_millis(1));
+        self
+    }
+
+    pub(crate) fn window_time(self) -> Duration {
+        self.window
+    }
+}
+
+impl Default for LongPoll {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What all long polls of a server share.
+pub(crate) struct LongPolls {
+    pub(crate) signer: Signer,
+    /// Polls that wait now.
+    pub(crate) waiting: AtomicUsize,
+    /// Requests for a session that were refused before a shard had them.
+    pub(crate) refused: AtomicU64,
+    /// Requests that were passed on to the node that has their session.
+    pub(crate) elsewhere: AtomicU64,
+    next_shard: AtomicUsize,
+}
+
+impl LongPolls {
+    /// # Errors
+    /// The system gives no random bytes.
+    pub(crate) fn new(secret_key_base: Option<&str>) -> io::Result<Self> {
+        Ok(Self {
+            signer: Signer::new(secret_key_base)?,
+            waiting: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
+            elsewhere: AtomicU64::new(0),
+            next_shard: AtomicUsize::new(0),
+        })
+    }
+
+    /// Where the next session lives: all shards in turn.
+    fn next_shard(&self, shards: usize) -> u16 {
+        (self.next_shard.fetch_add(1, Relaxed) % shards.max(1)) as u16
+    }
+}
+
+/// What a request asks of a shard.
+pub(crate) enum Asked {
+    Open(Opening),
+    Poll {
+        key: Key,
+        nonce: Nonce,
+        /// Of which answer the token is that the poll has.
+        heard: u32,
+        /// It came by way of another node: an answer may be lost on its way.
+        is_elsewhere: bool,
+        answer: oneshot::Sender<Answered>,
+    },
+    Say {
+        key: Key,
+        nonce: Nonce,
+        post: Post,
+    },
+}
+
+/// A session to be opened.
+pub(crate) struct Opening {
+    /// The head of the request, for the application's connect.
+    head: Box<[u8]>,
+    user_socket: u8,
+    wire: Wire,
+    params: Value,
+    auth_token: Option<String>,
+    peer: SocketAddr,
+    opener: Opener,
+}
+
+/// What a poll is told.
+pub(crate) enum Answered {
+    /// There is no such session.
+    Gone,
+    /// The answer before it was lost, of which the client must know; so there is no session now.
+    Lost,
+    /// What had waited for it.
+    Messages(Given),
+    /// Nothing yet.
+    Waits(oneshot::Receiver<Heard>),
+}
+
+/// What a poll hears that has waited. That nothing is said at all means that the session has ended.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Messages(Given),
+    /// Another poll of the same session has come, and it is that one which is listened to.
+    Newer,
+}
+
+/// What a poll is given.
+#[derive(Debug)]
+pub(crate) struct Given {
+    /// The number of this answer: 0 where they are not counted.
+    number: u32,
+    messages: Messages,
+}
+
+/// Frames, each a complete text.
+pub(crate) type Messages = Vec<Box<str>>;
+
+/// What one POST says.
+pub(crate) struct Post {
+    lines: std::vec::IntoIter<Line>,
+    /// Bytes of its messages.
+    bytes: usize,
+    /// Is told a status.
+    answer: oneshot::Sender<u16>,
+}
+
+/// A message of a client, as it was read.
+pub(crate) enum Line {
+    Message(Box<Received<'static>>),
+    Malformed,
+    TooBig,
+}
+
+/// The user socket that a path polls, if there is one.
+pub(crate) fn user_socket_at(hub: &Hub, path: &str) -> Option<(u8, LongPoll)> {
+    let polled =
+        |(at, user_socket): (usize, &UserSocket)| Some((at as u8, user_socket.polled_at(path)?));
+    hub.user_sockets.iter().enumerate().find_map(polled)
+}

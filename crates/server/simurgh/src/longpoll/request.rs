@@ -1,0 +1,259 @@
+//! The requests of long polling: who may ask, what is asked, and what a shard is told of it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use axum::body::Body;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, LengthLimitError};
+use simurgh_core::Wire;
+use simurgh_proto::origin::Own;
+use simurgh_proto::params;
+use simurgh_proto::serializer::Serializer;
+use tokio::sync::oneshot;
+
+use super::answer::{bare, json};
+use super::claimed::{Claimed, Told};
+use super::frames::is_ndjson;
+use super::token::{Claim, now_s};
+use super::{Asked, LongPoll, Opener, Opening, Reply, Waiting, elsewhere};
+use crate::cluster::{Door, NodeId};
+use crate::hub::Hub;
+use crate::mail::Mail;
+use crate::socket::{UserSocket, real_peer};
+
+/// Where newer clients have their token; it counts before the one in the address.
+const TOKEN_HEADER: &str = "x-phoenix-longpoll-token";
+/// The auth token of a first request, where the user socket takes one.
+const AUTH_TOKEN_HEADER: &str = "x-phoenix-authtoken";
+
+/// How a request is answered.
+pub(crate) enum Served {
+    Now(Response<Body>),
+    /// A poll for which there is nothing yet.
+    Waits(Box<Waiting>),
+}
+
+impl From<Reply<'_>> for Served {
+    fn from(reply: Reply<'_>) -> Self {
+        Self::Now(reply.into())
+    }
+}
+
+/// What is known of a request from the beginning.
+struct Asks<'a> {
+    hub: &'a Arc<Hub>,
+    at: u8,
+    user_socket: &'a UserSocket,
+    longpoll: LongPoll,
+    /// The other end of the connection: the client, or a proxy.
+    hop: SocketAddr,
+    parts: Parts,
+    /// The head as it came, for the application's connect.
+    head: fn(&Parts) -> Vec<u8>,
+}
+
+/// Serves a request to the path that polls a user socket. `head` writes a request's head out.
+pub(crate) async fn serve(
+    hub: &Arc<Hub>,
+    (at, longpoll): (u8, LongPoll),
+    request: Request<Body>,
+    hop: SocketAddr,
+    head: fn(&Parts) -> Vec<u8>,
+) -> Served {
+    let Some(user_socket) = hub.user_sockets.get(usize::from(at)) else {
+        return Served::Now(bare(StatusCode::NOT_FOUND));
+    };
+    let (parts, body) = request.into_parts();
+    let asks = Asks { hub, at, user_socket, longpoll, hop, parts, head };
+    if !asks.origin_is_allowed() {
+        return asks.refuse(403);
+    }
+    match asks.parts.method {
+        Method::OPTIONS => Served::Now(preflight(&asks.parts.headers)),
+        Method::GET => asks.poll().await,
+        Method::POST => asks.post(body).await,
+        _ => Served::Now(bare(StatusCode::BAD_REQUEST)),
+    }
+}
+
+impl Asks<'_> {
+    fn origin_is_allowed(&self) -> bool {
+        let text = |name: &str| self.parts.headers.get(name).and_then(|it| it.to_str().ok());
+        let origin = self.parts.headers.get(header::ORIGIN);
+        let origin = origin.map(|origin| origin.to_str().unwrap_or_default());
+        let trusted = &self.hub.config.trusted_proxies;
+        let is_trusted = trusted.iter().any(|net| net.contains(&self.hop.ip()));
+        let is_https = is_trusted && text("x-forwarded-proto") == Some("https");
+        let scheme = if is_https { "https" } else { "http" };
+        let own = Own::from_host_header(scheme, text("host").unwrap_or_default());
+        let own = own.unwrap_or(Own { scheme, host: "", port: 0 });
+        let policy = self.user_socket.check_origin.as_ref().unwrap_or(&self.hub.origin_policy);
+        policy.allows(origin, own)
+    }
+
+    /// A session is refused. Clients know no status over 499 but 500, and go on with any other as
+    /// if nothing were to be done: after 500 they try again.
+    fn refuse(&self, status: u16) -> Served {
+        self.hub.longpolls.refused.fetch_add(1, Relaxed);
+        Reply::status(status.min(500)).into()
+    }
+
+    /// The session that a request is about, and the token that names it.
+    fn claim(&self) -> Option<(Claim, String)> {
+        let token = match self.parts.headers.get(TOKEN_HEADER) {
+            Some(token) => token.to_str().ok()?.to_owned(),
+            None => query_token(self.parts.uri.query().unwrap_or_default())?,
+        };
+        let claim = self.hub.longpolls.signer.verify(&token)?;
+        let is_known = claim.node == self.hub.id || self.elsewhere(&claim).is_some();
+        (is_known && claim.user_socket == self.at).then_some((claim, token))
+    }
+
+    /// The other node that has a session, if that is there.
+    fn elsewhere(&self, claim: &Claim) -> Option<NodeId> {
+        let node = NodeId(claim.node);
+        let knows = |door: &Arc<Door>| claim.node != self.hub.id && door.view().knows(node);
+        self.hub.cluster.as_ref().is_some_and(knows).then_some(node)
+    }
+
+    async fn poll(self) -> Served {
+        let Some((claim, token)) = self.claim() else {
+            return self.open().await;
+        };
+        let (hub, window) = (self.hub, self.longpoll.window_time());
+        if let Some(node) = self.elsewhere(&claim) {
+            let calling = elsewhere::poll(hub, node, &token);
+            return match calling {
+                Some(calling) => {
+                    hub.longpolls.elsewhere.fetch_add(1, Relaxed);
+                    let waiting = Waiting::elsewhere(hub, calling, claim, token, window);
+                    Served::Waits(Box::new(waiting))
+                }
+                None => self.begin_anew(&claim).await,
+            };
+        }
+        match (Claimed { hub, window, claim, token }).poll(false).await {
+            Told::Body(body) => Served::Now(json(body)),
+            Told::Waits(waiting) => Served::Waits(waiting),
+            Told::Gone => self.begin_anew(&claim).await,
+        }
+    }
+
+    /// There is no such session: another takes its place. If an answer of it may have been lost,
+    /// its client is told to begin anew instead: another session would be none to versions before
+    /// 1.8, who poll it and think that they are joined.
+    async fn begin_anew(self, claim: &Claim) -> Served {
+        match claim.heard > 0 {
+            true => Reply::status(500).into(),
+            false => self.open().await,
+        }
+    }
+
+    /// A session begins, if the application lets it in.
+    async fn open(self) -> Served {
+        let hub = self.hub;
+        if hub.drain_began.get().is_some() {
+            return self.refuse(503);
+        }
+        let query = self.parts.uri.query().unwrap_or_default();
+        let params = match &self.user_socket.connect {
+            Some(_) => match params::decode(query) {
+                Ok(params) => params,
+                Err(_) => return Served::Now(bare(StatusCode::BAD_REQUEST)),
+            },
+            None => serde_json::Value::Null,
+        };
+        let serializer = params::vsn(query).ok().map(|vsn| Serializer::for_vsn(vsn.as_deref()));
+        let Some(Ok(serializer)) = serializer else { return self.refuse(403) };
+        let Ok(nonce) = hub.longpolls.signer.nonce() else { return self.refuse(500) };
+        let wire = Wire::from(serializer);
+        let shard = hub.longpolls.next_shard(hub.mailboxes.len());
+        let headers = &self.parts.headers;
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let auth_token = text(AUTH_TOKEN_HEADER).filter(|_| self.user_socket.auth_token);
+        let forwarded = text("x-forwarded-for");
+        let (answer, opened) = oneshot::channel();
+        let opening = Opening {
+            head: (self.head)(&self.parts).into(),
+            user_socket: self.at,
+            wire,
+            params,
+            auth_token: auth_token.map(str::to_owned),
+            peer: real_peer(self.hop, forwarded, &hub.config.trusted_proxies),
+            opener: Opener { nonce, answer },
+        };
+        hub.post_to(shard, Mail::LongPoll(Box::new(Asked::Open(opening))));
+        let node = hub.id;
+        match opened.await {
+            Ok(Ok(key)) => {
+                let (user_socket, issued_s) = (self.at, now_s());
+                let claim =
+                    Claim { node, shard, user_socket, wire, key, nonce, issued_s, heard: 0 };
+                Reply::poll(410, &hub.longpolls.signer.sign(&claim), &[]).into()
+            }
+            // The shard has counted it.
+            Ok(Err(status)) => Reply::status(status.min(500)).into(),
+            Err(_) => self.refuse(503),
+        }
+    }
+
+    async fn post(self, body: Body) -> Served {
+        // Before the body is read: nobody else may make the server hold one.
+        let Some((claim, token)) = self.claim() else { return Reply::status(410).into() };
+        let body = match body.collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) => return Served::Now(bare(status_of(&error))),
+        };
+        let is_many = self.parts.headers.get(header::CONTENT_TYPE).is_some_and(is_ndjson);
+        let (hub, window) = (self.hub, self.longpoll.window_time());
+        let status = match self.elsewhere(&claim) {
+            Some(node) => {
+                hub.longpolls.elsewhere.fetch_add(1, Relaxed);
+                elsewhere::post(hub, node, &token, is_many, &body, window).await
+            }
+            None => Claimed { hub, window, claim, token }.post(is_many, body).await,
+        };
+        match status {
+            Some(status) => Reply::status(status).into(),
+            None => Served::Now(bare(StatusCode::BAD_REQUEST)),
+        }
+    }
+}
+
+/// Why a body did not come.
+fn status_of(error: &axum::Error) -> StatusCode {
+    let mut cause = Some(error as &(dyn std::error::Error + 'static));
+    while let Some(error) = cause {
+        if error.is::<LengthLimitError>() {
+            return StatusCode::PAYLOAD_TOO_LARGE;
+        }
+        cause = error.source();
+    }
+    StatusCode::BAD_REQUEST
+}
+
+/// Other origins' pages ask before they send headers of their own.
+fn preflight(headers: &HeaderMap) -> Response<Body> {
+    let mut response = bare(StatusCode::OK);
+    let asked: Vec<&[u8]> = headers
+        .get_all(header::ACCESS_CONTROL_REQUEST_HEADERS)
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
+    let own = response.headers_mut();
+    if let Ok(asked) = HeaderValue::from_bytes(&asked.join(&b", "[..])) {
+        own.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, asked);
+    }
+    let methods = HeaderValue::from_static("get, post, options");
+    own.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
+    own.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("3600"));
+    response
+}
+
+fn query_token(query: &str) -> Option<String> {
+    let params = params::decode(query).ok()?;
+    params.get("token")?.as_str().map(str::to_owned)
+}

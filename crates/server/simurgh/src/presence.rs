@@ -1,0 +1,128 @@
+//! Who is present, for code outside of channels.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use simurgh_core::{PresenceList, Reach};
+
+use crate::hub::Hub;
+
+/// Tells who is present in topics, for code that is no channel: tasks, HTTP handlers, other
+/// threads. Channels track themselves with [`Context::presence`](crate::Context::presence). A cheap
+/// clone; it does not keep the server running.
+///
+/// ```
+/// use simurgh::{Channel, Context, Endpoint, Join, UserSocket, Outcome, Payload, json};
+///
+/// struct Room;
+///
+/// impl Channel for Room {
+///     fn after_join(&mut self, ctx: &mut Context<'_>) {
+///         if let Err(error) = ctx.presence().track("ann", json!({"typing": false})) {
+///             eprintln!("{error}");
+///         }
+///         ctx.presence().push_state();
+///     }
+/// #   fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+/// #       Outcome::unknown_event()
+/// #   }
+/// }
+///
+/// #[derive(serde::Deserialize)]
+/// struct Meta { typing: bool }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let user_socket = UserSocket::new("/socket").channel("room:*", |_, _| Join::ok(Room));
+/// let endpoint = Endpoint::builder().socket(user_socket).start_local()?;
+/// let presence = endpoint.presence();
+/// assert_eq!(presence.count("room:1").await?, 0);
+/// let list = presence.list::<Meta>("room:1").await?;
+/// assert!(list.values().flatten().all(|meta| !meta.typing));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Presence(pub(crate) Arc<Hub>);
+
+/// Why there is no list.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PresenceListError {
+    /// The shard that keeps the topic has ended: the server drains, or is gone.
+    Ended,
+    /// A meta is not of the type that was asked for.
+    OtherMeta(serde_json::Error),
+}
+
+impl fmt::Display for PresenceListError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended => f.write_str("the server has ended, or is about to"),
+            Self::OtherMeta(error) => {
+                write!(f, "a presence's meta is of another type than was asked for: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PresenceListError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Ended => None,
+            Self::OtherMeta(error) => Some(error),
+        }
+    }
+}
+
+impl Presence {
+    pub(crate) fn new(hub: Arc<Hub>) -> Self {
+        Self(hub)
+    }
+
+    /// The metas of all who are present, by key; a sample of the keys where there are more than
+    /// [`PresenceConfig::list_max`](crate::PresenceConfig::list_max).
+    ///
+    /// # Errors
+    /// The server ends, or a meta is no `M`.
+    pub async fn list<M: DeserializeOwned>(
+        &self,
+        topic: &str,
+    ) -> Result<BTreeMap<String, Vec<M>>, PresenceListError> {
+        #[derive(Deserialize)]
+        struct Metas<M> {
+            metas: Vec<M>,
+        }
+        let list = self.ask(topic).await?;
+        let all: BTreeMap<String, Metas<M>> =
+            serde_json::from_str(&list.json).map_err(PresenceListError::OtherMeta)?;
+        Ok(all.into_iter().map(|(key, it)| (key, it.metas)).collect())
+    }
+
+    /// How many presences a topic has; of one key there may be several.
+    ///
+    /// # Errors
+    /// The server ends.
+    pub async fn count(&self, topic: &str) -> Result<usize, PresenceListError> {
+        Ok(self.ask(topic).await?.entries)
+    }
+
+    /// Who is present, as the shard that keeps the topic tells it.
+    pub(crate) async fn ask(&self, topic: &str) -> Result<PresenceList, PresenceListError> {
+        let (from_shard, answer) = self.0.answer();
+        let answered = move |list| {
+            let _ = from_shard.send(list);
+        };
+        self.0.list_presences(topic, Box::new(answered));
+        answer.await.map_err(|_| PresenceListError::Ended)
+    }
+}
+
+impl fmt::Debug for Presence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Presence")
+    }
+}

@@ -1,0 +1,296 @@
+//! Topics for code outside of channels: a [`PubSub`] hears them and speaks on them, from any
+//! thread.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use simurgh_core::{Broadcast, BroadcastError, ChannelId, Listener, Node};
+use simurgh_proto::message::{Payload, events};
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::cluster::NodeId;
+use crate::hub::Hub;
+use crate::mail::Mail;
+
+/// What a [`Subscription`] may hold that nobody has taken; what comes beyond that is not kept, and
+/// counted.
+pub const SUBSCRIPTION_BYTES_MAX: usize = 16 << 20;
+
+/// Broadcasts on topics and subscribes to them, for code that is no channel: tasks, HTTP handlers,
+/// other threads. A cheap clone; it does not keep the server running.
+///
+/// ```
+/// use simurgh::{Channel, Context, Endpoint, Join, UserSocket, Outcome, Payload, json};
+///
+/// # struct Room;
+/// # impl Channel for Room {
+/// #     fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+/// #         Outcome::NoReply
+/// #     }
+/// # }
+/// let user_socket = UserSocket::new("/socket").channel("room:*", |_, _| Join::ok(Room));
+/// let endpoint = Endpoint::builder().socket(user_socket).start_local()?;
+/// let pubsub = endpoint.pubsub();
+/// let mut prices = pubsub.subscribe("prices");
+/// pubsub.broadcast("prices", "changed", json!({"tea": 3}))?;
+/// let heard = prices.blocking_recv()?;
+/// assert_eq!((heard.event(), heard.payload()), ("changed", &json!({"tea": 3}).into()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct PubSub(pub(crate) Arc<Hub>);
+
+impl PubSub {
+    pub(crate) fn new(hub: Arc<Hub>) -> Self {
+        Self(hub)
+    }
+
+    /// Hears what is broadcast on a topic from now on, by whomever.
+    pub fn subscribe(&self, topic: impl Into<Box<str>>) -> Subscription {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let topic = topic.into();
+        // Every shard takes every broadcast, so one of them is enough; which one, the name says.
+        let mut hasher = DefaultHasher::new();
+        topic.hash(&mut hasher);
+        let shards = self.0.mailboxes.len().max(1) as u64;
+        let shard = (hasher.finish() % shards) as u16;
+        let name = Listener::id(shard, NUMBER.fetch_add(1, Relaxed));
+        let (from_shard, mut heard) = unbounded_channel();
+        let (to_subscriber, inbox) = unbounded_channel();
+        let held = Arc::new(Held::default());
+        let of_shard = Arc::clone(&held);
+        let hear = move |broadcast: &Arc<Broadcast>| {
+            if of_shard.has_room(broadcast.weight()) {
+                // Nobody is there any more who would take it: that is on its way here as mail.
+                let _ = from_shard.send(Arc::clone(broadcast));
+            }
+        };
+        // Whoever waits for it may do so on a runtime of its own, whose waker a shard must not
+        // touch: its descriptor is another in a shard's table. Ours is known to all shards.
+        self.0.spawn(async move {
+            while let Some(broadcast) = heard.recv().await {
+                if to_subscriber.send(broadcast).is_err() {
+                    return;
+                }
+            }
+        });
+        let listener = Listener { name, hear: Box::new(hear) };
+        self.post(shard, simurgh_core::Mail::Listen(topic.clone(), listener));
+        Subscription { pubsub: self.clone(), topic, name, inbox, held }
+    }
+
+    /// Broadcasts to all who hear a topic, members and subscriptions.
+    ///
+    /// # Errors
+    /// Too much is under way, or the payload is too large: nobody has got it.
+    pub fn broadcast(
+        &self,
+        topic: &str,
+        event: &str,
+        payload: impl Into<Payload<'static>>,
+    ) -> Result<(), BroadcastError> {
+        self.0.broadcast(Broadcast::new(topic, event, payload.into()))
+    }
+
+    /// Broadcasts to all who hear the topic of a subscription but itself.
+    ///
+    /// # Errors
+    /// As [`broadcast`](Self::broadcast).
+    pub fn broadcast_from(
+        &self,
+        from: &Subscription,
+        event: &str,
+        payload: impl Into<Payload<'static>>,
+    ) -> Result<(), BroadcastError> {
+        let broadcast = Broadcast::new(from.topic(), event, payload.into());
+        self.0.broadcast(broadcast.but_for(from.name))
+    }
+
+    /// Broadcasts to those who hear a topic on one node, by its [name](Self::node_name), or by the
+    /// id of this start of it; Phoenix' `direct_broadcast`.
+    ///
+    /// # Errors
+    /// There is no such node, or as [`broadcast`](Self::broadcast).
+    pub fn direct(
+        &self,
+        node: &str,
+        topic: &str,
+        event: &str,
+        payload: impl Into<Payload<'static>>,
+    ) -> Result<(), BroadcastError> {
+        if node == self.node_name() || node == NodeId(self.0.id).to_string() {
+            return self.broadcast_local(topic, event, payload);
+        }
+        let broadcast = Broadcast::new(topic, event, payload.into());
+        let door = self.0.cluster.as_ref().ok_or(BroadcastError::UnknownNode)?;
+        let node = door.view().find(node).ok_or(BroadcastError::UnknownNode)?;
+        self.0.fits(topic, event, broadcast.payload().len())?;
+        door.direct(node, broadcast);
+        Ok(())
+    }
+
+    /// How this node is called: as in its cluster, or [`Config::node_name`](crate::Config).
+    pub fn node_name(&self) -> &str {
+        &self.0.config.node_name
+    }
+
+    /// The same for those on this node alone, where it is one of several.
+    ///
+    /// # Errors
+    /// As [`broadcast`](Self::broadcast).
+    pub fn broadcast_local(
+        &self,
+        topic: &str,
+        event: &str,
+        payload: impl Into<Payload<'static>>,
+    ) -> Result<(), BroadcastError> {
+        self.0.broadcast_local(Broadcast::new(topic, event, payload.into()))
+    }
+
+    /// Closes every socket with this id, with 1001, on all nodes; [`disconnect_everywhere`] says
+    /// which have done so.
+    ///
+    /// [`disconnect_everywhere`]: Self::disconnect_everywhere
+    ///
+    /// # Errors
+    /// As [`broadcast`](Self::broadcast).
+    pub fn disconnect(&self, socket_id: &str) -> Result<(), BroadcastError> {
+        self.broadcast(socket_id, events::DISCONNECT, Payload::EMPTY_OBJECT)
+    }
+
+    fn post(&self, shard: u16, mail: simurgh_core::Mail) {
+        self.0.post_to(shard, Mail::Core(mail));
+    }
+}
+
+impl fmt::Debug for PubSub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PubSub")
+    }
+}
+
+/// What a subscription has heard and nobody has taken, and what was too much.
+#[derive(Default)]
+struct Held {
+    bytes: AtomicUsize,
+    lost: AtomicU64,
+}
+
+impl Held {
+    /// Counts a broadcast, if there is room for it. Only its shard calls this.
+    fn has_room(&self, weight: usize) -> bool {
+        let has_room = self.bytes.load(Relaxed) + weight <= SUBSCRIPTION_BYTES_MAX;
+        if has_room {
+            self.bytes.fetch_add(weight, Relaxed);
+        } else {
+            self.lost.fetch_add(1, Relaxed);
+        }
+        has_room
+    }
+}
+
+/// Hears a topic until it is dropped.
+pub struct Subscription {
+    pubsub: PubSub,
+    topic: Box<str>,
+    name: ChannelId,
+    inbox: UnboundedReceiver<Arc<Broadcast>>,
+    held: Arc<Held>,
+}
+
+/// Why nothing was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecvError {
+    /// There is nothing now; only [`Subscription::try_recv`] says this.
+    Empty,
+    /// So many broadcasts were not kept, because [`SUBSCRIPTION_BYTES_MAX`] waited already. They
+    /// were the last ones by then; what comes next is newer.
+    Lagged(u64),
+    /// The server has ended.
+    Ended,
+}
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("nothing has been heard"),
+            Self::Lagged(lost) => write!(f, "{lost} broadcasts were lost, for too many waited"),
+            Self::Ended => f.write_str("the server has ended"),
+        }
+    }
+}
+
+impl std::error::Error for RecvError {}
+
+impl Subscription {
+    /// The topic it hears.
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// What was broadcast next, when it comes.
+    ///
+    /// # Errors
+    /// Some were lost (once for each time), or the server has ended.
+    pub async fn recv(&mut self) -> Result<Arc<Broadcast>, RecvError> {
+        match self.try_recv() {
+            Err(RecvError::Empty) => {}
+            known => return known,
+        }
+        let heard = self.inbox.recv().await;
+        heard.map(|it| self.taken(it)).ok_or(RecvError::Ended)
+    }
+
+    /// What was broadcast next; waits for it, on a thread that may.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    ///
+    /// # Panics
+    /// On a thread of an asynchronous runtime.
+    pub fn blocking_recv(&mut self) -> Result<Arc<Broadcast>, RecvError> {
+        match self.try_recv() {
+            Err(RecvError::Empty) => {}
+            known => return known,
+        }
+        let heard = self.inbox.blocking_recv();
+        heard.map(|it| self.taken(it)).ok_or(RecvError::Ended)
+    }
+
+    /// What was broadcast next, if it is there.
+    ///
+    /// # Errors
+    /// There is nothing, some were lost (once for each time), or the server has ended.
+    pub fn try_recv(&mut self) -> Result<Arc<Broadcast>, RecvError> {
+        match self.inbox.try_recv() {
+            Ok(heard) => Ok(self.taken(heard)),
+            Err(error) => match (self.held.lost.swap(0, Relaxed), error) {
+                (0, TryRecvError::Empty) => Err(RecvError::Empty),
+                (0, TryRecvError::Disconnected) => Err(RecvError::Ended),
+                (lost, _) => Err(RecvError::Lagged(lost)),
+            },
+        }
+    }
+
+    fn taken(&self, heard: Arc<Broadcast>) -> Arc<Broadcast> {
+        self.held.bytes.fetch_sub(heard.weight(), Relaxed);
+        heard
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mail = simurgh_core::Mail::Unlisten(std::mem::take(&mut self.topic), self.name);
+        self.pubsub.post(self.name.shard, mail);
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").field("topic", &self.topic).finish_non_exhaustive()
+    }
+}

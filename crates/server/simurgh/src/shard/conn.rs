@@ -1,0 +1,105 @@
+//! The record of a connection: what its transport owns while it idles, and what only in passing.
+
+use std::net::SocketAddr;
+
+use simurgh_core::{Phase, Socket};
+use simurgh_proto::ws::Decoder;
+
+use crate::driver::Answer;
+use crate::longpoll::Opener;
+
+/// User sockets that an endpoint may have.
+pub(crate) const USER_SOCKETS_MAX: usize = 1 << u8::BITS;
+
+/// One connection. With the reactor's part it fills a cache line; all pointers are empty while it
+/// idles.
+pub(crate) struct Conn {
+    /// Owns memory only while a message is incomplete.
+    pub(crate) decoder: Decoder,
+    /// What only a connection in passing has.
+    pub(crate) passing: Option<Box<Passing>>,
+    /// What its session knows of it. Whose driver's socket it is stands in `transport`.
+    pub(crate) socket: Socket,
+}
+
+const _: () = assert!(size_of::<Conn>() <= 40, "a connection's record is budgeted at 40 bytes");
+
+/// What a connection owns in passing.
+pub(crate) enum Passing {
+    /// Bytes of an upgrade request, and who sends it if a PROXY header said so.
+    Head { bytes: Vec<u8>, peer: Option<SocketAddr> },
+    /// The application decides whether it is let in.
+    Connecting {
+        /// The 101 response, sent if the application agrees.
+        response: Vec<u8>,
+        /// Who waits for the answer, if it is no peer of this connection.
+        asker: Option<Asker>,
+        waiting: Waiting,
+    },
+    /// A message of so many bytes is read elsewhere, too long to be read in one turn.
+    Reading { bytes: usize, waiting: Waiting },
+    /// What came behind a join that is being decided.
+    Behind(Vec<u8>),
+}
+
+/// Who in this process wants to have a socket.
+pub(crate) enum Asker {
+    Driver(Answer),
+    Poll(Opener),
+}
+
+/// What something is awaited with, without the connection being read meanwhile.
+pub(crate) struct Waiting {
+    /// Tells the answer from one that came too late for what was awaited before.
+    pub(crate) ticket: u32,
+    /// Bytes that came behind it.
+    pub(crate) behind: Vec<u8>,
+}
+
+impl Passing {
+    /// Heap bytes, for the shard's budget.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Head { bytes, .. } | Self::Behind(bytes) => bytes.capacity(),
+            Self::Connecting { response, waiting, .. } => {
+                response.capacity() + waiting.behind.capacity()
+            }
+            Self::Reading { bytes, waiting } => bytes + waiting.behind.capacity(),
+        }
+    }
+
+    /// What the thing that is awaited was named: no two of a shard bear the same ticket.
+    pub(crate) fn ticket(&self) -> Option<u32> {
+        match self {
+            Self::Connecting { waiting, .. } | Self::Reading { waiting, .. } => {
+                Some(waiting.ticket)
+            }
+            Self::Head { .. } | Self::Behind(_) => None,
+        }
+    }
+
+    /// Takes more bytes that came behind what is awaited.
+    pub(crate) fn stash(&mut self, data: &[u8]) {
+        match self {
+            Self::Head { .. } => {}
+            Self::Behind(behind) => behind.extend_from_slice(data),
+            Self::Connecting { waiting, .. } | Self::Reading { waiting, .. } => {
+                waiting.behind.extend_from_slice(data);
+            }
+        }
+    }
+}
+
+impl Conn {
+    /// A connection in a phase before its session; `driver` is [`NETWORK`](simurgh_core::NETWORK)
+    /// for one that has none.
+    pub(crate) fn new(phase: Phase, tick: u32, driver: u8) -> Self {
+        let socket = Socket::new(phase, tick, driver);
+        Self { decoder: Decoder::new(), passing: None, socket }
+    }
+
+    /// Heap bytes of what it has received but not handled.
+    pub(crate) fn inbound_bytes(&self) -> usize {
+        self.decoder.buffered() + self.passing.as_ref().map_or(0, |passing| passing.bytes())
+    }
+}

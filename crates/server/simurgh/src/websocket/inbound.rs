@@ -1,0 +1,156 @@
+//! Half-received messages and heads: whose they are, since when, and who goes when they come to too
+//! much.
+//!
+//! A message has `message_timeout` from its first byte; one that brings less than a floor in that
+//! time is given up, so that a byte now and then holds nothing. When a shard's budget is short,
+//! whoever has held most for longest goes, and not whoever comes next.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use simurgh_core::{Phase, TICK, nanoseconds};
+use simurgh_proto::ws::{self, CloseCode};
+use simurgh_reactor::{Key, Next};
+
+use crate::shard::{Io, Shard};
+
+/// What a message has to bring in a second to be waited for beyond its time.
+const PROGRESS_BYTES_PER_S: u128 = 8 << 10;
+/// How often it is looked whose time is up.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// One who holds as much as another for so much longer counts as much as if it held twice as much.
+const AGE_UNIT_TICKS: u64 = 10;
+
+/// What a shard holds of messages that are not whole.
+#[derive(Default)]
+pub(crate) struct Inbound {
+    /// Heap bytes of all of them.
+    bytes: usize,
+    holders: HashMap<Key, Holder>,
+    /// In what is being read now a message became whole: what is held from here on is the next.
+    pub(crate) is_whole: bool,
+    /// When it is looked next whose time is up, ns.
+    next_look_ns: Option<u64>,
+}
+
+struct Holder {
+    /// When its first byte came.
+    since_tick: u32,
+    /// When it was last seen to get on, and what had come by then.
+    mark_tick: u32,
+    mark_bytes: usize,
+    /// Heap bytes.
+    bytes: usize,
+}
+
+impl Holder {
+    fn weight(&self, tick: u32) -> u64 {
+        self.bytes as u64 * (u64::from(tick.wrapping_sub(self.since_tick)) + AGE_UNIT_TICKS)
+    }
+}
+
+impl Shard {
+    /// Keeps the count of half-received bytes, and its budget.
+    pub(crate) fn account_inbound(&mut self, io: &mut Io, key: Key, before: usize) {
+        let is_whole = std::mem::take(&mut self.inbound.is_whole);
+        let after = io.conn_ref(key).map_or(0, |conn| conn.inbound_bytes());
+        if after == before && !(is_whole && after > 0) {
+            return;
+        }
+        let inbound = &mut self.inbound;
+        inbound.bytes = (inbound.bytes + after).saturating_sub(before);
+        if after == 0 {
+            inbound.holders.remove(&key);
+        } else {
+            let tick = io.now().tick;
+            let new = || Holder { since_tick: tick, mark_tick: tick, mark_bytes: 0, bytes: after };
+            let holder = inbound.holders.entry(key).or_insert_with(new);
+            if is_whole {
+                *holder = new();
+            }
+            holder.bytes = after;
+            inbound.next_look_ns.get_or_insert(io.now().ns + nanoseconds(POLL_INTERVAL));
+        }
+        if after > before && inbound.bytes > self.hub.config.inbound_budget_bytes {
+            self.free_inbound(io);
+        }
+        self.metrics.inbound_bytes.set(self.inbound.bytes as u64);
+    }
+
+    /// Ends those who have held most for longest, until there is room again.
+    #[cold]
+    fn free_inbound(&mut self, io: &mut Io) {
+        let budget = self.hub.config.inbound_budget_bytes;
+        let tick = io.now().tick;
+        let weigh = |(key, holder): (&Key, &Holder)| (holder.weight(tick), *key);
+        let mut holders: Vec<(u64, Key)> = self.inbound.holders.iter().map(weigh).collect();
+        holders.sort_unstable_by(|one, two| two.cmp(one));
+        for (_, key) in holders {
+            if self.inbound.bytes <= budget - budget / 16 {
+                return;
+            }
+            self.metrics.errors_inbound_budget.add(1);
+            self.give_up(io, key);
+        }
+    }
+
+    /// Ends a connection whose message is not waited for any longer.
+    fn give_up(&mut self, io: &mut Io, key: Key) {
+        self.fail(io, key, CloseCode::TRY_AGAIN);
+        if let Some(conn) = io.conn(key) {
+            let freed = conn.inbound_bytes();
+            conn.decoder = ws::Decoder::new();
+            conn.passing = None;
+            self.forget_inbound(key, freed);
+        }
+    }
+
+    /// What a connection held is let go.
+    pub(crate) fn forget_inbound(&mut self, key: Key, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        self.inbound.bytes = self.inbound.bytes.saturating_sub(bytes);
+        self.inbound.holders.remove(&key);
+        self.metrics.inbound_bytes.set(self.inbound.bytes as u64);
+    }
+
+    /// Ends those whose message has taken too long.
+    pub(crate) fn judge_inbound(&mut self, io: &mut Io) -> Next {
+        let now_ns = io.now().ns;
+        let Some(at_ns) = self.inbound.next_look_ns else { return Next::Idle };
+        if now_ns < at_ns {
+            return Next::After(Duration::from_nanos(at_ns - now_ns));
+        }
+        let tick = io.now().tick;
+        let timeout = self.hub.config.message_timeout;
+        let floor = PROGRESS_BYTES_PER_S * timeout.as_millis() / 1000;
+        let mut overdue = Vec::new();
+        for (key, holder) in &mut self.inbound.holders {
+            let Some(conn) = io.conn_ref(*key) else { continue };
+            // Heads have a time of their own; who waits for us, or is not read, is not late.
+            if conn.socket.phase() != Phase::Open
+                || io.is_held(*key)
+                || TICK * tick.wrapping_sub(holder.mark_tick) <= timeout
+            {
+                continue;
+            }
+            let came = conn.decoder.received();
+            if (came.saturating_sub(holder.mark_bytes) as u128) < floor {
+                overdue.push(*key);
+            } else {
+                (holder.mark_tick, holder.mark_bytes) = (tick, came);
+            }
+        }
+        for key in overdue {
+            // What lies unread in its socket has come in time, as far as it is concerned.
+            if !io.has_input(key) {
+                self.metrics.errors_message_timeout.add(1);
+                self.give_up(io, key);
+            }
+        }
+        self.inbound.next_look_ns =
+            (!self.inbound.holders.is_empty()).then_some(now_ns + nanoseconds(POLL_INTERVAL));
+        self.inbound.next_look_ns.map_or(Next::Idle, |_| Next::After(POLL_INTERVAL))
+    }
+}

@@ -1,0 +1,475 @@
+//! Long polling over real HTTP: what clients do wrong, what is full, slow or ending, and what a
+//! connection has behind a poll. The protocol itself is held to its rows in `e2e/wire`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_types)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use simurgh::{
+    Builder, Channel, Connect, ConnectRequest, Context, Endpoint, History, Join, LongPoll, Outcome,
+    Payload, Reject, UserSocket,
+};
+use support::raw::{Answer, Raw};
+use support::{metric, start};
+
+const WINDOW: Duration = Duration::from_millis(500);
+/// Soon, by a machine that has other things to do: much less than any limit that is waited for.
+const SOON: Duration = Duration::from_secs(4);
+const NDJSON: &str = "application/x-ndjson";
+
+struct Room;
+
+impl Channel for Room {
+    fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        match event {
+            "shout" => {
+                ctx.broadcast(event, payload.into_owned());
+                Outcome::NoReply
+            }
+            _ => Outcome::ok(payload.into_owned()),
+        }
+    }
+}
+
+fn join(ctx: &mut Context<'_>, _: Payload<'_>) -> Join {
+    match ctx.subtopic() {
+        "slow" => Join::later(async {
+            tokio::time::sleep(WINDOW * 2).await;
+            Join::ok(Room)
+        }),
+        _ => Join::ok(Room),
+    }
+}
+
+fn user_socket() -> UserSocket {
+    UserSocket::new("/socket").longpoll(LongPoll::new().window(WINDOW)).channel("room:*", join)
+}
+
+fn builder() -> Builder {
+    Endpoint::builder().socket(user_socket()).configure(|config| config.shards = 2)
+}
+
+fn body(answer: &Answer) -> Value {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+fn status(answer: &Answer) -> u64 {
+    body(answer)["status"].as_u64().unwrap()
+}
+
+fn messages(answer: &Answer) -> Vec<Value> {
+    let body = body(answer);
+    let texts = body["messages"].as_array().unwrap().iter();
+    texts.map(|text| serde_json::from_str(text.as_str().unwrap()).unwrap()).collect()
+}
+
+/// A session, and a connection to ask on.
+struct Session {
+    raw: Raw,
+    target: String,
+}
+
+impl Session {
+    fn open(endpoint: &Endpoint) -> Self {
+        Self::open_at(endpoint, "/socket/longpoll?vsn=2.0.0")
+    }
+
+    fn open_at(endpoint: &Endpoint, target: &str) -> Self {
+        let mut raw = Raw::connect(endpoint.addresses()[0]);
+        let answer = raw.send(get(target)).answer();
+        assert_eq!(status(&answer), 410, "{answer:?}");
+        let token = body(&answer)["token"].as_str().unwrap().to_owned();
+        Self { raw, target: format!("{target}&token={token}") }
+    }
+
+    fn joined(endpoint: &Endpoint, topic: &str) -> Self {
+        let mut session = Self::open(endpoint);
+        assert_eq!(session.post(&format!(r#"["1","1","{topic}","phx_join",{{}}]"#)), 200);
+        assert_eq!(messages(&session.poll()).len(), 1);
+        session
+    }
+
+    fn poll(&mut self) -> Answer {
+        self.raw.send(get(&self.target)).answer()
+    }
+
+    /// A poll on a connection of its own that is not answered yet.
+    fn begin_poll(&self, endpoint: &Endpoint) -> Raw {
+        let mut raw = Raw::connect(endpoint.addresses()[0]);
+        let waiting = metric_of_all(endpoint, "simurgh_longpoll_polls_waiting");
+        raw.send(get(&self.target));
+        eventually(|| metric_of_all(endpoint, "simurgh_longpoll_polls_waiting") > waiting);
+        raw
+    }
+
+    fn post(&mut self, lines: &str) -> u64 {
+        status(&self.raw.send(post(&self.target, NDJSON, lines)).answer())
+    }
+}
+
+fn get(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n\r\n")
+}
+
+fn post(target: &str, kind: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "POST {target} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    )
+}
+
+fn metric_of_all(endpoint: &Endpoint, name: &str) -> u64 {
+    let metrics = support::metrics(endpoint);
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap().parse().unwrap()
+}
+
+fn eventually(mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + SOON;
+    while !is_so() {
+        assert!(Instant::now() < until, "waited in vain");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Of two polls the newer is listened to; the older is not left to wait for its window.
+#[test]
+fn the_newer_of_two_polls_wins() {
+    let patient = LongPoll::new().window(SOON * 5);
+    let user_socket = UserSocket::new("/socket").longpoll(patient).channel("room:*", join);
+    let endpoint = start(Endpoint::builder().socket(user_socket));
+    let mut session = Session::joined(&endpoint, "room:two");
+    let mut older = session.begin_poll(&endpoint);
+    let began = Instant::now();
+    let target = session.target.clone();
+    let mut newer = Raw::connect(endpoint.addresses()[0]);
+    newer.send(get(&target));
+    let answer = older.answer();
+    assert!(status(&answer) == 204 && messages(&answer).is_empty());
+    assert!(began.elapsed() < SOON);
+    assert_eq!(session.post(r#"["1","2","room:two","echo",{"n":1}]"#), 200);
+    assert_eq!(messages(&newer.answer()).len(), 1);
+}
+
+fn keeping() -> Endpoint {
+    let user_socket = user_socket().channel("kept:*", join).history(History::default());
+    start(Endpoint::builder().socket(user_socket))
+}
+
+fn token(answer: &Answer) -> String {
+    body(answer)["token"].as_str().unwrap().to_owned()
+}
+
+/// A browser that loses the connection of a poll repeats it without telling its page, which would
+/// hear what came after the lost answer as if nothing had been before.
+#[test]
+fn a_poll_whose_last_answer_was_lost_ends_the_session_of_who_goes_by_positions() {
+    let endpoint = keeping();
+    for vsn in ["1.0.0", "2.0.0"] {
+        let frame = |number: u32, event: &str, payload: &str| match vsn {
+            "1.0.0" => format!(
+                r#"{{"topic":"kept:lost","event":"{event}","payload":{payload},"ref":"{number}"}}"#
+            ),
+            _ => format!(r#"["1","{number}","kept:lost","{event}",{payload}]"#),
+        };
+        let lost = metric(&endpoint, "simurgh_longpoll_lost_total");
+        let at = format!("/socket/longpoll?vsn={vsn}");
+        let mut session = Session::open_at(&endpoint, &at);
+        let say = |session: &mut Session, frame: &str| {
+            status(&session.raw.send(post(&session.target, "application/json", frame)).answer())
+        };
+        assert_eq!(say(&mut session, &frame(1, "phx_join", r#"{"simurgh":{}}"#)), 200);
+        for number in 2..5 {
+            let answer = session.poll();
+            assert_eq!(status(&answer), 200);
+            assert!(!session.target.ends_with(&token(&answer)), "a token of its own");
+            session.target = format!("{at}&token={}", token(&answer));
+            assert_eq!(status(&session.poll()), 204, "as often as one likes");
+            assert_eq!(say(&mut session, &frame(number, "shout", "{}")), 200);
+        }
+        // What this one brings is lost.
+        assert_eq!(body(&session.poll())["messages"].as_array().unwrap().len(), 1);
+        assert_eq!(say(&mut session, &frame(5, "shout", "{}")), 200);
+        assert_eq!(status(&session.poll()), 500);
+        assert_eq!(status(&session.poll()), 500, "that may be lost, too");
+        assert_eq!(say(&mut session, &frame(6, "shout", "{}")), 410);
+        assert_eq!(metric(&endpoint, "simurgh_longpoll_lost_total"), lost + 1);
+    }
+}
+
+/// As in Phoenix: one token for all of a session.
+#[test]
+fn who_does_not_go_by_positions_keeps_its_token() {
+    let endpoint = keeping();
+    let mut session = Session::joined(&endpoint, "kept:plain");
+    for _ in 0..3 {
+        assert_eq!(session.post(r#"["1","2","kept:plain","shout",{}]"#), 200);
+        let answer = session.poll();
+        assert_eq!(messages(&answer).len(), 1);
+        assert!(session.target.ends_with(&token(&answer)));
+    }
+}
+
+/// A client that leaves, or shuts its side, takes no message with it.
+#[test]
+fn who_has_left_is_given_nothing() {
+    let patient = LongPoll::new().window(SOON * 5);
+    let user_socket = UserSocket::new("/socket").longpoll(patient).channel("room:*", join);
+    let endpoint = start(Endpoint::builder().socket(user_socket));
+    let mut session = Session::joined(&endpoint, "room:left");
+    let mut shut = session.begin_poll(&endpoint);
+    shut.finish();
+    let answers = shut.until_the_end();
+    assert_eq!(answers.len(), 1);
+    assert!(status(&answers[0]) == 204 && messages(&answers[0]).is_empty());
+    drop(session.begin_poll(&endpoint));
+    eventually(|| metric_of_all(&endpoint, "simurgh_longpoll_polls_waiting") == 0);
+    assert_eq!(session.post(r#"["1","2","room:left","echo",{"n":1}]"#), 200);
+    assert_eq!(messages(&session.poll()).len(), 1);
+}
+
+/// A connection goes on behind a poll that has waited, with what came meanwhile.
+#[test]
+fn a_connection_goes_on_behind_its_poll() {
+    let endpoint = start(builder());
+    let mut session = Session::joined(&endpoint, "room:on");
+    let target = session.target.clone();
+    // In one piece: a poll that waits, a message, and a poll that brings the answer.
+    let said = post(&target, "text/plain", r#"["1","2","room:on","echo",{}]"#);
+    session.raw.send(format!("{}{said}{}", get(&target), get(&target)));
+    assert_eq!(status(&session.raw.answer()), 204);
+    assert_eq!(status(&session.raw.answer()), 200);
+    assert_eq!(messages(&session.raw.answer()).len(), 1);
+    // Behind it any other page, and the end that was asked for.
+    session.raw.send(get("/healthz"));
+    assert_eq!(session.raw.answer().text(), "ok\n");
+    let last =
+        get(&target).replace("host: localhost", "host: localhost\r\nConnection: keep-alive, Close");
+    let answers = session.raw.send(last).until_the_end();
+    assert_eq!(answers.len(), 1);
+    assert_eq!((status(&answers[0]), answers[0].header("connection")), (204, Some("close")));
+    let mut old = Raw::connect(endpoint.addresses()[0]);
+    let answers = old.send(get(&target).replace("HTTP/1.1", "HTTP/1.0")).until_the_end();
+    assert_eq!(status(&answers[0]), 204);
+}
+
+/// What is no message ends the session: 408, what came behind it is not handled, then 410.
+#[test]
+fn what_is_no_message_ends_the_session() {
+    let endpoint = start(builder());
+    let bad = [
+        "[1,2",
+        "[]",
+        r#"["1","1","room:x"]"#,
+        "[1,\"1\",\"room:x\",\"e\",{}]x",
+        // A binary frame of an unknown kind, and one cut short.
+        "CQ==",
+        "AAE=",
+    ];
+    for (n, line) in bad.into_iter().enumerate() {
+        let mut session = Session::joined(&endpoint, "room:bad");
+        let mut listener = session.begin_poll(&endpoint);
+        let echo = r#"["1","2","room:bad","echo",{}]"#;
+        assert_eq!(session.post(&format!("{echo}\n{line}\n{echo}")), 408, "{line}");
+        // What was handled before it is still told.
+        let heard = messages(&listener.answer());
+        assert_eq!(heard.len(), 1, "{line}: {heard:?}");
+        assert_eq!(session.post(echo), 410, "{line}");
+        assert_eq!(metric(&endpoint, "simurgh_errors_bad_message_total"), n as u64 + 1);
+    }
+    let mut session = Session::open(&endpoint);
+    let raw = session.raw.send(post(&session.target, "text/plain", "\u{feff}"));
+    assert_eq!(status(&raw.answer()), 408);
+    eventually(|| metric(&endpoint, "simurgh_longpoll_sessions") == 0);
+    assert_eq!(metric(&endpoint, "simurgh_sockets"), 0);
+}
+
+/// Bodies in chunks, bodies that do not end, and bodies that are too long.
+#[test]
+fn bodies_come_in_every_form() {
+    let endpoint = start(builder().configure(|config| {
+        config.http.body_timeout = Duration::from_millis(300);
+        config.http.body_bytes_max = 100_000;
+        config.limits.message_bytes_max = 50_000;
+    }));
+    let mut session = Session::joined(&endpoint, "room:body");
+    let head = format!(
+        "POST {} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {NDJSON}\r\n\
+         transfer-encoding: chunked\r\n\r\n",
+        session.target
+    );
+    let connect = || Raw::connect(endpoint.addresses()[0]);
+    let line = r#"["1","2","room:body","echo",{}]"#;
+    let (one, two) = line.split_at(9);
+    let chunked = format!("{head}9\r\n{one}\r\n{:x}\r\n{two}\r\n0\r\n\r\n", two.len());
+    assert_eq!(status(&connect().send(chunked).answer()), 200);
+    assert_eq!(messages(&session.poll()).len(), 1);
+    // Half of one, in either form: nothing of it is handled.
+    let half = post(&session.target, NDJSON, &format!("{line}\n{line}"));
+    let half = &half[..half.len() - line.len()];
+    for half in [half, &format!("{head}9\r\n{one}\r\n")] {
+        assert_eq!(connect().send(half).answer().status, 408, "it takes too long");
+        let mut raw = connect();
+        raw.send(half);
+        drop(raw);
+    }
+    let long = "x".repeat(100_001);
+    let chunked = format!("{head}{:x}\r\n{long}\r\n0\r\n\r\n", long.len());
+    for request in [post(&session.target, NDJSON, &long), chunked] {
+        let mut raw = connect();
+        raw.try_send(request);
+        assert_eq!(raw.answer_or_end().map(|answer| answer.status), Some(413));
+    }
+    assert_eq!(status(&session.poll()), 204, "none of these was a message, nor harmed any");
+    // A body that may be, with a message that may not.
+    let long = format!(r#"["1","3","room:body","echo","{}"]"#, "x".repeat(60_000));
+    assert_eq!(session.post(&long), 408);
+    assert_eq!(metric(&endpoint, "simurgh_errors_too_big_total"), 1);
+    assert_eq!(session.post(line), 410);
+}
+
+/// A long message is read elsewhere, and all that comes behind it waits for it.
+#[test]
+fn long_messages_keep_their_place() {
+    let endpoint = start(builder());
+    let mut session = Session::joined(&endpoint, "room:long");
+    let long = "x".repeat(300_000);
+    let lines = format!(
+        "[\"1\",\"2\",\"room:long\",\"echo\",{{\"long\":\"{long}\"}}]\n\
+         [\"1\",\"3\",\"room:long\",\"echo\",{{}}]"
+    );
+    assert_eq!(session.post(&lines), 200);
+    let heard = messages(&session.poll());
+    assert_eq!((heard.len(), &heard[0][1], &heard[1][1]), (2, &json!("2"), &json!("3")));
+    assert_eq!(heard[0][4]["response"]["long"], json!(long));
+}
+
+/// A POST is answered when its join is decided; what takes longer than the window is 408, and is
+/// handled all the same, but what came behind it is not.
+#[test]
+fn a_post_waits_for_the_join_in_it() {
+    let endpoint = start(builder());
+    let mut session = Session::open(&endpoint);
+    let join = r#"["1","1","room:slow","phx_join",{}]"#;
+    let echo = r#"["1","2","room:slow","echo",{}]"#;
+    let began = Instant::now();
+    assert_eq!(session.post(&format!("{join}\n{echo}")), 408);
+    assert!(began.elapsed() >= WINDOW);
+    // It is polled, or it would end before its join is decided.
+    let mut polling = session.begin_poll(&endpoint);
+    // This one comes while the join is still being decided, and waits for it.
+    assert_eq!(session.post(r#"["1","3","room:slow","echo",{}]"#), 200);
+    assert!(began.elapsed() >= 2 * WINDOW);
+    let mut heard = messages(&polling.answer());
+    heard.extend(messages(&session.poll()));
+    assert_eq!(heard.iter().map(|it| &it[1]).collect::<Vec<_>>(), ["1", "3"], "{heard:?}");
+}
+
+/// More than may wait for a reader ends the session, as that of a WebSocket that does not read.
+#[test]
+fn a_session_that_is_not_polled_is_cut_like_a_slow_reader() {
+    let endpoint = start(builder().configure(|config| config.outbound_bytes_max = 100_000));
+    let mut slow = Session::joined(&endpoint, "room:slow-reader");
+    let mut quick = Session::joined(&endpoint, "room:slow-reader");
+    let shout = format!(r#"["1","2","room:slow-reader","shout",{{"x":"{}"}}]"#, "x".repeat(1_000));
+    let mut heard = 0;
+    for n in 1..=150 {
+        assert_eq!(quick.post(&shout), 200, "{n}");
+        heard += messages(&quick.poll()).len();
+        if metric(&endpoint, "simurgh_slow_peer_disconnects_total") > 0 {
+            assert!(n > 80, "{n}");
+            break;
+        }
+    }
+    assert!(heard > 80);
+    assert_eq!(metric(&endpoint, "simurgh_slow_peer_disconnects_total"), 1);
+    assert_eq!(slow.post(&shout), 410);
+    assert_eq!(quick.post(&shout), 200);
+}
+
+/// Sessions take the places of sockets; a client that finds none is told to come back.
+#[test]
+fn sessions_are_counted_as_sockets() {
+    let endpoint = start(builder().configure(|config| config.max_connections = Some(2)));
+    let mut first = Session::open(&endpoint);
+    let _second = Session::open(&endpoint);
+    assert_eq!(metric(&endpoint, "simurgh_sockets"), 2);
+    assert_eq!(metric(&endpoint, "simurgh_longpoll_sessions"), 2);
+    let mut third = Raw::connect(endpoint.addresses()[0]);
+    assert_eq!(status(&third.send(get("/socket/longpoll?vsn=2.0.0")).answer()), 500);
+    assert_eq!(metric(&endpoint, "simurgh_refused_full_total"), 1);
+    assert_eq!(first.post("[]"), 408);
+    Session::open(&endpoint);
+}
+
+/// A drain ends sessions, and their connections with the answers to polls that wait.
+#[test]
+fn a_drain_ends_sessions_and_their_connections() {
+    let patient = LongPoll::new().window(SOON * 5);
+    let user_socket = UserSocket::new("/socket").longpoll(patient).channel("room:*", join);
+    let drain_time = Duration::from_millis(200);
+    let builder = Endpoint::builder().socket(user_socket);
+    let endpoint = start(builder.configure(|config| config.drain_time = drain_time));
+    let mut session = Session::joined(&endpoint, "room:drain");
+    let mut waiting = session.begin_poll(&endpoint);
+    let began = Instant::now();
+    endpoint.handle().drain();
+    let answers = waiting.until_the_end();
+    assert_eq!((answers.len(), status(&answers[0])), (1, 410));
+    assert_eq!(answers[0].header("connection"), Some("close"));
+    // Who comes now is told to come back, to whoever is there then.
+    let answers = session.raw.send(get("/socket/longpoll?vsn=2.0.0")).until_the_end();
+    assert!(answers.is_empty() || status(&answers[0]) == 500, "{answers:?}");
+    endpoint.wait().unwrap();
+    assert!(began.elapsed() < SOON);
+}
+
+/// Nothing of it is there where it is not switched on; variables of a path and params reach
+/// connect, and all that an asynchronous connect may decide reaches the client.
+#[test]
+fn a_user_socket_is_polled_where_it_says_so() {
+    async fn connect(request: ConnectRequest) -> Result<Connect, Reject> {
+        tokio::task::yield_now().await;
+        match request.param("tenant") {
+            Some("acme") => Ok(Connect::ok().id("acme")),
+            Some("nobody") => Err(Reject::new("nobody")),
+            Some("panic") => panic!("as it was asked to"),
+            _ => std::future::pending().await,
+        }
+    }
+    let tenants =
+        UserSocket::new("/sockets/:tenant").longpoll(LongPoll::new()).async_connect(connect);
+    let off = UserSocket::new("/off").channel("room:*", join);
+    let builder = Endpoint::builder().socket(off).socket(tenants.channel("room:*", join));
+    let endpoint = start(builder.configure(|config| {
+        config.decision_timeout = Duration::from_millis(300);
+    }));
+    let mut raw = Raw::connect(endpoint.addresses()[0]);
+    for target in ["/off/longpoll", "/sockets/longpoll", "/sockets/acme/longpoll/x", "/longpoll"] {
+        assert_eq!(raw.send(get(target)).answer().status, 404, "{target}");
+    }
+    for (tenant, expected) in [("acme", 410), ("nobody", 403), ("panic", 500), ("never", 500)] {
+        let answer = raw.send(get(&format!("/sockets/{tenant}/longpoll?vsn=2.0.0"))).answer();
+        assert_eq!(status(&answer), expected, "{tenant}");
+    }
+    assert_eq!(raw.send(get("/sockets/acme/longpoll?vsn=2.0.0&a=%FF")).answer().status, 400);
+    let mut session = Session::open_at(&endpoint, "/sockets/acme/longpoll?vsn=2.0.0");
+    endpoint.disconnect("acme").unwrap();
+    eventually(|| session.post("") == 410);
+}
+
+/// What one node has signed another reads, and knows that it is not its own.
+#[test]
+fn a_token_of_another_node_names_no_session_here() {
+    let secret = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    let node = || start(builder().configure(|config| config.secret_key_base = Some(secret.into())));
+    let (one, two) = (node(), node());
+    let mut session = Session::joined(&one, "room:there");
+    let mut raw = Raw::connect(two.addresses()[0]);
+    assert_eq!(status(&raw.send(post(&session.target, NDJSON, "")).answer()), 410);
+    assert_eq!(session.post(""), 200);
+}

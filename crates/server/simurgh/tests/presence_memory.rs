@@ -1,0 +1,124 @@
+//! What presences take is given back: a crowd that came, told who it is, and went leaves nothing.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use simurgh::driver::{Driver, Options, SocketId};
+use simurgh::{Channel, Context, Endpoint, Join, Outcome, Payload, UserSocket, json};
+
+#[global_allocator]
+static ALLOCATOR: dhat::Alloc = dhat::Alloc;
+
+const MEMBERS: usize = 2_000;
+/// What may be left of a crowd: queues and tables that have grown, not 9 bytes a member.
+const LEFT_BYTES: usize = 16 << 10;
+
+/// Who tracks itself, and who does not.
+struct Room(Option<usize>);
+
+impl Channel for Room {
+    fn after_join(&mut self, ctx: &mut Context<'_>) {
+        let Some(n) = self.0 else { return };
+        ctx.presence().track(&format!("user{n}"), json!({"online_at": "1764000000"})).unwrap();
+        ctx.presence().push_state();
+    }
+
+    fn handle_in(&mut self, _: &mut Context<'_>, _: &str, _: Payload<'_>) -> Outcome {
+        Outcome::NoReply
+    }
+}
+
+fn heap() -> usize {
+    dhat::HeapStats::get().curr_bytes
+}
+
+fn presences(endpoint: &Endpoint) -> u64 {
+    endpoint.handle().metrics().iter().map(|shard| shard.presences.value()).sum()
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !is_so() {
+        assert!(since.elapsed() < Duration::from_secs(20), "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sockets that join, so many each topic, and leave; what the heap holds while they are there.
+fn crowd(
+    endpoint: &Endpoint,
+    driver: &mut Driver,
+    sockets: &[SocketId],
+    (prefix, each): (&str, usize),
+) -> usize {
+    let topics = (0..sockets.len() / each).map(|n| format!("{prefix}:{n}"));
+    let topics: Vec<(String, &[SocketId])> = topics.zip(sockets.chunks(each)).collect();
+    for (topic, members) in &topics {
+        driver.join_many(members, topic, json!({})).unwrap();
+    }
+    let present = if prefix == "room" { MEMBERS } else { 0 };
+    until("all are present", || presences(endpoint) == present as u64);
+    let most = settled(driver);
+    for (topic, members) in &topics {
+        driver.leave_many(members, topic).unwrap();
+    }
+    until("nobody is present", || presences(endpoint) == 0);
+    most
+}
+
+/// What the heap holds once all has been told: it stays the same for a while, but for what is under
+/// way elsewhere.
+fn settled(driver: &mut Driver) -> usize {
+    let (mut last, mut same) = (heap(), 0);
+    let since = Instant::now();
+    while same < 5 {
+        assert!(since.elapsed() < Duration::from_secs(20), "the heap goes on changing");
+        std::thread::sleep(Duration::from_millis(25));
+        driver.settle().unwrap();
+        let now = heap();
+        same = if now.abs_diff(last) < 1_024 { same + 1 } else { 0 };
+        last = now;
+    }
+    last
+}
+
+#[test]
+fn two_thousand_members_who_came_and_went_leave_nothing() {
+    let _profiler = dhat::Profiler::builder().testing().build();
+    let next = AtomicUsize::new(0);
+    let user_socket = UserSocket::new("/socket")
+        .channel("plain:*", |_, _| Join::ok(Room(None)))
+        .channel("room:*", move |_, _| Join::ok(Room(Some(next.fetch_add(1, Relaxed)))));
+    let builder = Endpoint::builder().socket(user_socket).configure(|config| {
+        config.shards = 2;
+        config.presence.interval = Duration::from_millis(20);
+        // A large topic is looked at so often, and not before.
+        config.presence.summary_interval = Duration::from_millis(40);
+    });
+    let endpoint = builder.start_local().unwrap();
+    let mut driver = Driver::with(&endpoint, {
+        let mut options = Options::default();
+        options.counts_only = true;
+        options
+    });
+    let sockets = driver.connect_many(MEMBERS, "/socket", json!({})).unwrap();
+    let sockets: Vec<SocketId> = sockets.into_iter().map(Result::unwrap).collect();
+    // In topics with a list, and in one that is too large for it.
+    for each in [50, MEMBERS] {
+        // What is made once, and what grows with the largest crowd there has been.
+        crowd(&endpoint, &mut driver, &sockets, ("plain", each));
+        crowd(&endpoint, &mut driver, &sockets, ("room", each));
+        let before = settled(&mut driver);
+        let plain = crowd(&endpoint, &mut driver, &sockets, ("plain", each));
+        settled(&mut driver);
+        for round in 0..3 {
+            let most = crowd(&endpoint, &mut driver, &sockets, ("room", each));
+            let taken = most.saturating_sub(plain) / MEMBERS;
+            let left = settled(&mut driver).saturating_sub(before);
+            println!("{each} a topic, round {round}: {taken} B a presence, {left} B left of all");
+            assert!(taken > 100, "{taken} B a presence: there is nothing to be given back");
+            assert!(left < LEFT_BYTES, "{left} B are left of {MEMBERS} members, {each} a topic");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Several servers in this process as nodes of one cluster, over the loopback: a thread turns its
+//! clock as time passes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use simurgh::cluster::{ClusterConfig, Prefix};
+use simurgh::{Builder, Cluster};
+use simurgh_cluster::loopback::{Network, NetworkConfig, UNIX_MS};
+
+/// An engine; it ends with this.
+pub struct Engine {
+    pub network: Network,
+    pub prefix: Prefix,
+    has_ended: Arc<AtomicBool>,
+    clock: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    pub fn start() -> Self {
+        let network = Network::new(1, NetworkConfig::default());
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let (turned, is_over, began) = (network.clone(), Arc::clone(&has_ended), Instant::now());
+        // Its clock of the day is that of the nodes, which judge by it what is too old.
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let ahead = unix - Duration::from_millis(UNIX_MS);
+        let clock = std::thread::spawn(move || {
+            while !is_over.load(Relaxed) {
+                turned.advance((ahead + began.elapsed()).as_nanos() as u64);
+                std::thread::sleep(Duration::from_micros(500));
+            }
+        });
+        let prefix = Prefix::new("t").unwrap();
+        Self { network, prefix, has_ended, clock: Some(clock) }
+    }
+
+    /// A server as a node of this name.
+    pub fn node(&self, builder: Builder, name: &str) -> Builder {
+        self.node_by(builder, name, |cluster| cluster)
+    }
+
+    /// The same, with settings of its own.
+    pub fn node_by(
+        &self,
+        builder: Builder,
+        name: &str,
+        set: impl FnOnce(Cluster) -> Cluster,
+    ) -> Builder {
+        let config = ClusterConfig::new(self.prefix.clone(), name);
+        let adapter = self.network.adapter(&self.prefix);
+        builder.cluster(set(Cluster::new(config, move |_| adapter).required(super::WAIT_MAX)))
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.has_ended.store(true, Relaxed);
+        if let Some(clock) = self.clock.take() {
+            let _ = clock.join();
+        }
+    }
+}

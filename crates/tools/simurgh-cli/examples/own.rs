@@ -1,0 +1,68 @@
+//! An application of one's own with the commands of `simurgh`: `own serve`, `own config`,
+//! `own drive`.
+//!
+//! `cargo run -p simurgh-cli --example own -- serve --listen 127.0.0.1:4000`
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use simurgh::{Channel, Context, Join, Outcome, Payload, UserSocket};
+
+/// As the binary has it: what a crowd leaves, or channels release, goes back to the system.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Bytes of what a member has said last that its channel remembers.
+const REMEMBERED: usize = 1024;
+
+#[derive(Default)]
+struct Echo {
+    remembered: Vec<u8>,
+}
+
+impl Echo {
+    fn remember(&mut self, said: &Payload<'_>) {
+        let text = said.json().unwrap_or_default().as_bytes();
+        if text.len() > REMEMBERED - self.remembered.len() {
+            self.remembered.clear();
+        }
+        self.remembered.reserve_exact(REMEMBERED - self.remembered.len());
+        self.remembered.extend(text.iter().take(REMEMBERED));
+    }
+}
+
+impl Channel for Echo {
+    fn handle_in(&mut self, _: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome {
+        match event {
+            "echo" => {
+                self.remember(&payload);
+                Outcome::ok(payload.into_owned())
+            }
+            "remembered" => Outcome::ok(simurgh::json!(self.remembered.len())),
+            // To see that a mistake ends one channel, is logged, and harms nobody else.
+            "divide" => divide(&payload),
+            // To see who misses a shard that is not given back.
+            "hold" => {
+                std::thread::sleep(Duration::from_millis(payload.parse().unwrap_or(0)));
+                Outcome::NoReply
+            }
+            _ => Outcome::unknown_event(),
+        }
+    }
+
+    /// Nothing was said for a while: what is remembered may be forgotten.
+    fn hibernate(&mut self) {
+        self.remembered = Vec::new();
+    }
+}
+
+fn divide(payload: &Payload<'_>) -> Outcome {
+    let (dividend, divisor): (i64, i64) = payload.parse().unwrap_or((0, 1));
+    Outcome::ok(simurgh::json!({"quotient": dividend / divisor}))
+}
+
+fn main() -> ExitCode {
+    let user_socket =
+        UserSocket::new("/socket").channel("echo:*", |_, _| Join::ok(Echo::default()));
+    simurgh_cli::run_as("own", "0.3.1", |server| server.socket(user_socket))
+}
