@@ -2,7 +2,7 @@
 
 use std::io;
 
-use simurgh_reactor::{Closed, Key, Outgoing};
+use simurgh_reactor::{Closed, ConnectOptions, Key};
 
 use crate::engine::{connect_error, unconnected};
 use crate::http::{Done, Event, Response, ResponseError};
@@ -23,7 +23,7 @@ impl Worker {
         let mut tries = self.sources.tries();
         loop {
             let from = self.sources.next(self.job.address.ip());
-            let how = Outgoing { from, ..Outgoing::default() };
+            let how = ConnectOptions { from, ..ConnectOptions::default() };
             match io.connect(self.job.address, &how, place) {
                 Ok(key) => {
                     let Some(link) = self.links.get_mut(place as usize) else { return };
