@@ -13,8 +13,22 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Of history only how numbers that somebody else gives are judged.
     ("simurgh-cluster", &["simurgh-history", "simurgh-presence", "simurgh-proto"]),
     ("simurgh-nats", &["simurgh-cluster"]),
-    // Of the reactor its plain data only, and within it rooms have arrows too: see rooms.rs.
-    ("simurgh-core", &["simurgh-history", "simurgh-presence", "simurgh-proto", "simurgh-reactor"]),
+    // Of the reactor its plain data only, and within these two rooms have arrows, too: see
+    // rooms.rs.
+    (
+        "simurgh-channel",
+        &["simurgh-history", "simurgh-presence", "simurgh-proto", "simurgh-reactor"],
+    ),
+    (
+        "simurgh-core",
+        &[
+            "simurgh-channel",
+            "simurgh-history",
+            "simurgh-presence",
+            "simurgh-proto",
+            "simurgh-reactor",
+        ],
+    ),
     (
         "simurgh-sim",
         &[

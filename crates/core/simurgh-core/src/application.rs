@@ -9,16 +9,14 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use simurgh_channel::metrics::ShardMetrics;
+use simurgh_channel::{
+    Callback, Channel, ChannelId, Context, Effect, Join, JoinFn, LinkedWork, NO_MEMBERSHIP, Node,
+    NodeHandle, Prepared, Reason, SocketState,
+};
 use simurgh_history::Resume;
 use simurgh_proto::message::{Payload, Ref};
 
-use crate::channel::{Channel, Join, JoinFn};
-use crate::context::{Context, Effect, Prepared, SocketState};
-use crate::id::{ChannelId, NO_MEMBERSHIP};
-use crate::metrics::ShardMetrics;
-use crate::node::{Callback, Node};
-use crate::node_handle::{LinkedWork, NodeHandle};
-use crate::outcome::Reason;
 use crate::socket::Speaker;
 
 /// Lists of effects that are kept for the next callbacks, and how long they may be.

@@ -5,13 +5,9 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use simurgh_channel::{Broadcast, ChannelId, Effect, Reason, Reply, ReplyRef};
 use simurgh_proto::message::{OwnedRef, Ref};
 use simurgh_reactor::Key;
-
-use crate::broadcast::Broadcast;
-use crate::context::Effect;
-use crate::id::ChannelId;
-use crate::outcome::{Reason, Reply, ReplyRef};
 
 /// Something that waits.
 #[derive(Debug)]

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::metrics::ShardMetrics;
+use simurgh_channel::{ChannelId, Missed, Node, Prepared, Reason, UserSocket};
 use simurgh_history::Epoch;
 use simurgh_presence::Owner;
 use simurgh_proto::message::Message;
@@ -10,21 +12,14 @@ use simurgh_reactor::{Key, Next, Run};
 
 use crate::application::Application;
 use crate::barrier::Barriers;
-use crate::context::Prepared;
 use crate::fanout::{Fanout, Registry};
 use crate::history::abroad::Abroad;
-use crate::history::call::Missed;
 use crate::history::departures::Departures;
 use crate::history::home::KeptTopics;
 use crate::history::replays::Replays;
-use crate::id::ChannelId;
-use crate::limit::meters::Meters;
-use crate::metrics::ShardMetrics;
-use crate::node::Node;
-use crate::outcome::Reason;
+use crate::meters::Meters;
 use crate::presence::home::Home;
 use crate::time::{Drain, Expiry, Hibernation, Sweep};
-use crate::user_socket::UserSocket;
 
 /// One shard of a node: its sessions, its topics and what they are still to be sent. See the
 /// crate's own page for the kinds of its methods and the order in which they are called.

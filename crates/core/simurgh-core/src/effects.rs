@@ -14,6 +14,10 @@ mod ends;
 
 use std::sync::Arc;
 
+use simurgh_channel::{
+    Broadcast, Callback, Channel, Context, Effect, NOBODY_PLAIN, Node, Outcome, Prepared, Reason,
+    Reply, at_position,
+};
 use simurgh_history::Position;
 use simurgh_proto::message::{Payload, Ref, events};
 use simurgh_proto::session::server as session;
@@ -21,15 +25,9 @@ use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
 use crate::application::About;
-use crate::broadcast::Broadcast;
-use crate::channel::Channel;
-use crate::context::{Context, Effect, Prepared, at_position};
 use crate::core::Core;
 use crate::fanout::Through;
 use crate::frames::{kept, say};
-use crate::id::NOBODY_PLAIN;
-use crate::node::{Callback, Node};
-use crate::outcome::{Outcome, Reason, Reply};
 use crate::registry::{CATCHING_UP, DELIVERING, POSITIONS, RELAY, SOCKET_ID};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;

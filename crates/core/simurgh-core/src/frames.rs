@@ -8,14 +8,14 @@ pub(crate) mod kept;
 
 use std::sync::Arc;
 
+use simurgh_channel::Broadcast;
+use simurgh_channel::metrics::ShardMetrics;
 use simurgh_history::{AT, NEXT, Position};
 use simurgh_proto::message::{Payload, Ref};
 use simurgh_proto::serializer::{EncodeError, Kind, Serializer, ServerMessage};
 use simurgh_proto::ws::{self, CloseCode, OpCode};
 use simurgh_reactor::{Key, Run, Shared};
 
-use crate::broadcast::Broadcast;
-use crate::metrics::ShardMetrics;
 use crate::sockets::Sockets;
 use crate::wire::{Form, Wire, op_code};
 

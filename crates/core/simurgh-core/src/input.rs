@@ -1,14 +1,11 @@
 //! What comes in: the methods that a transport calls, in the kinds that the crate's page tells.
 
+use simurgh_channel::{HistoryMail, Mail, Node, SocketState};
 use simurgh_proto::serializer::Frame;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Next};
 
-use crate::context::SocketState;
 use crate::core::{Core, Received};
-use crate::history::call::HistoryMail;
-use crate::mail::Mail;
-use crate::node::Node;
 use crate::socket::Socket;
 use crate::sockets::Sockets;
 

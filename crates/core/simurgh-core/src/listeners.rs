@@ -1,35 +1,9 @@
-//! Code outside of channels that hears the broadcasts of topics.
+//! The listeners of a shard.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
-use crate::broadcast::Broadcast;
-use crate::id::{ChannelId, LISTENS};
-
-/// Takes a broadcast.
-pub type OnBroadcast = dyn Fn(&Arc<Broadcast>) + Send;
-
-/// Somebody outside of all channels who hears a topic.
-pub struct Listener {
-    /// Its name, and what it broadcasts itself with: [`Listener::id`].
-    pub name: ChannelId,
-    /// Where it hears; must not block.
-    pub on_broadcast: Box<OnBroadcast>,
-}
-
-impl Listener {
-    /// The name of a listener on a shard; `number` is used once.
-    pub fn id(shard: u16, number: u32) -> ChannelId {
-        ChannelId { shard, membership: LISTENS, generation: number }
-    }
-}
-
-impl fmt::Debug for Listener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Listener").field(&self.name).finish()
-    }
-}
+use simurgh_channel::{Broadcast, ChannelId, Listener};
 
 /// Those of a shard, by topic. A topic with none has no entry.
 #[derive(Default)]

@@ -2,17 +2,13 @@
 
 use std::rc::Rc;
 
+use simurgh_channel::{
+    Assigns, Audience, Broadcast, Channel, ChannelId, Effect, Lifetime, Node, Reason,
+};
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
-use crate::broadcast::Broadcast;
-use crate::channel::Channel;
-use crate::context::{Assigns, Effect};
 use crate::core::Core;
-use crate::id::ChannelId;
-use crate::node::Node;
-use crate::node_handle::Audience;
-use crate::outcome::Reason;
 use crate::registry::{HAS_RELAYS, HOLDS, Holds, Left, RELAY, Subscriber, TRACKS};
 use crate::socket::{Socket, Speaker};
 use crate::sockets::Sockets;
@@ -181,7 +177,22 @@ impl<N: Node> Core<N> {
         self.application.drop_guarded(before);
     }
 
-    /// A socket that was open is open no more.
+    /// Sets how long a socket may stay from now on.
+    pub(crate) fn expire_in(
+        &mut self,
+        out: &mut impl Sockets,
+        key: Key,
+        lifetime: Option<Lifetime>,
+    ) {
+        let now = out.now();
+        let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else { return };
+        let expires = lifetime.map(|it| self.expiry.note(it, now));
+        if expires.is_some() || socket.own.is_some() {
+            socket.own.get_or_insert_default().expires = expires;
+        }
+    }
+
+    /// A socket that was open has closed.
     pub(crate) fn socket_ended(&self) {
         self.metrics.sockets.set(self.metrics.sockets.value().saturating_sub(1));
         self.node.release_connection();

@@ -2,20 +2,18 @@
 
 use std::sync::Arc;
 
+use simurgh_channel::{
+    Callback, ChannelLimits, Effect, Limit, LimitPolicy, Node, Outcome, PresenceCall, SizeLimit,
+    UserSocket,
+};
 use simurgh_proto::message::{Message, Ref};
 use simurgh_proto::session::server::{self as session, MessageKind};
 use simurgh_reactor::Key;
 
-use crate::context::Effect;
 use crate::core::{Core, Received};
-use crate::limit::meters::{Charge, Scope};
-use crate::limit::{ChannelLimits, Exceeded, Limit, LimitPolicy, SizeLimit};
-use crate::node::{Callback, Node};
-use crate::outcome::Outcome;
-use crate::presence::call::PresenceCall;
+use crate::meters::{Charge, Exceeded, Scope};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
-use crate::user_socket::UserSocket;
 use crate::wire::Wire;
 
 impl<N: Node> Core<N> {

@@ -2,13 +2,11 @@
 
 use std::rc::Rc;
 
+use simurgh_channel::{Channel, ChannelId, Effect, SocketState};
 use simurgh_history::Resume;
 use simurgh_proto::message::{OwnedRef, Payload};
 use simurgh_reactor::Key;
 
-use crate::channel::Channel;
-use crate::context::{Effect, SocketState};
-use crate::id::ChannelId;
 use crate::registry::List;
 use crate::wire::Wire;
 
@@ -80,7 +78,7 @@ pub(crate) struct Own {
     pub(crate) awaited: Option<Box<AwaitedJoin>>,
     /// The channel that wants no more messages for now.
     pub(crate) full: Option<ChannelId>,
-    /// When its time is over, in ticks of `clock::passed`.
+    /// When its time is over, in ticks of `wall_tick`.
     pub(crate) expires: Option<u32>,
 }
 

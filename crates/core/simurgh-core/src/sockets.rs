@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use simurgh_channel::Broadcast;
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::{Key, Now, Run, Shared};
 
-use crate::broadcast::Broadcast;
 use crate::socket::Socket;
 
 /// Why a core gives a connection back to its transport that has no session yet.

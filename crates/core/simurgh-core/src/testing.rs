@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
+use simurgh_channel::metrics::ShardMetrics;
 use simurgh_proto::message::Payload;
 use simurgh_proto::serializer::{Frame, Serializer, ServerMessage};
 use simurgh_proto::topic::Pattern;
@@ -21,7 +22,6 @@ use simurgh_reactor::{Key, Next, Now, Run, Shared};
 
 pub(crate) use self::app::*;
 pub(crate) use self::peers::TestSockets;
-use crate::metrics::ShardMetrics;
 use crate::*;
 
 /// A node of some shards, of which a test drives the first.
@@ -142,7 +142,7 @@ impl NodeHandle for TestNode {
     }
 
     fn list_presences(&self, topic: &str, answer: PresenceCallback) {
-        self.ask_presences(topic, answer);
+        self.request_presences(topic, answer);
     }
 
     fn member_count(&self, topic: &str) -> Option<u32> {

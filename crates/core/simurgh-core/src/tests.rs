@@ -1,13 +1,15 @@
 //! Plain data: what is asked of it, and how it is shown in a log.
 
+mod handles;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::metrics::{Counter, ShardMetrics};
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 
 use crate::fanout::Delivery;
-use crate::metrics::{Counter, ShardMetrics};
 use crate::registry::Topic;
 use crate::testing::*;
 use crate::*;

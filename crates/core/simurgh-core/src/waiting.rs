@@ -1,11 +1,10 @@
 //! Sockets that are not read: what came behind waits with them, so that everything is handled in
 //! the order in which it came (PROTOCOL §5.4).
 
+use simurgh_channel::{ChannelId, Node};
 use simurgh_reactor::Key;
 
 use crate::core::Core;
-use crate::id::ChannelId;
-use crate::node::Node;
 use crate::registry::HOLDS;
 use crate::socket::{Phase, Socket};
 use crate::sockets::Sockets;

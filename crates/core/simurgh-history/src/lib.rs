@@ -30,7 +30,8 @@
 //! 4. *Over a planned restart* [`Saver`] writes topics down and [`saved`] reads them.
 //!
 //! ```
-//! use simurgh_history::{Epoch, KeptTopic, Limits, Position, GapReason, ReplayLimits, Since, Stored};
+//! use simurgh_history::{Epoch, GapReason, KeptTopic, Limits, Position, ReplayLimits, Since,
+//! Stored};
 //!
 //! let limits = Limits { count: 2, bytes: 1_000, age_ms: 300_000 };
 //! let mut topic = KeptTopic::new(Epoch::from_seed(7), 0x5eed);

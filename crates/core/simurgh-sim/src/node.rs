@@ -271,7 +271,7 @@ impl NodeHandle for SimNode {
     }
 
     fn list_presences(&self, topic: &str, answer: PresenceCallback) {
-        self.ask_presences(topic, answer);
+        self.request_presences(topic, answer);
     }
 
     fn member_count(&self, topic: &str) -> Option<u32> {

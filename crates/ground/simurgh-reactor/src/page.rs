@@ -42,8 +42,8 @@ impl<T> Page<T> {
         let memory = self.memory.or_else(|| pool::take(Self::BYTES).map(NonNull::cast));
         let Some(memory) = memory else { return Err(value) };
         self.memory = Some(memory);
-        // SAFETY: the mapping has room for PAGE_SLOTS records, `len` is less, and what is there at `len`
-        // is not initialized, so nothing is overwritten.
+        // SAFETY: the mapping has room for PAGE_SLOTS records, `len` is less, and what is there at
+        // `len` is not initialized, so nothing is overwritten.
         unsafe { memory.add(self.len).write(value) };
         self.len += 1;
         Ok(())

@@ -215,7 +215,7 @@ impl PubSub {
             return Err(HistoryError::NoHistory);
         }
         let (answer, answered) = answer(&self.0);
-        self.0.ask_history(HistoryRequest::Forget(topic.into(), answer));
+        self.0.request_history(HistoryRequest::Forget(topic.into(), answer));
         let forgotten = answered.await.map_err(|_| HistoryError::Ended)?;
         forgotten.map_err(|_| HistoryError::NotConfirmed)
     }
@@ -263,7 +263,7 @@ impl IntoFuture for HistoryQuery {
                 return Err(HistoryError::NoHistory);
             }
             let (answer, answered) = answer(&hub);
-            hub.ask_history(HistoryRequest::Read(topic, range, answer));
+            hub.request_history(HistoryRequest::Read(topic, range, answer));
             answered.await.map_err(|_| HistoryError::Ended)
         })
     }
@@ -358,7 +358,7 @@ impl HistoryTopicsQuery {
                 return Ok(HistoryTopics { topics, next: Some(HistoryCursor { shard, place }) });
             }
             let (answer, answered) = answer(&hub);
-            hub.ask_history(HistoryRequest::Topics(shard, place, limit - topics.len(), answer));
+            hub.request_history(HistoryRequest::Topics(shard, place, limit - topics.len(), answer));
             let some = answered.await.map_err(|_| HistoryError::Ended)?;
             topics.extend(some.topics);
             (shard, place) = match some.next {

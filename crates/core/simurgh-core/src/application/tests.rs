@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::{Config, Outcome, Stop};
 use simurgh_proto::message::Payload;
 use simurgh_proto::ws::CloseCode;
 
 use super::*;
-use crate::config::Config;
-use crate::outcome::{Outcome, Stop};
 use crate::testing::*;
 
 fn application() -> (Application<TestNode>, Arc<ShardMetrics>, Arc<TestNode>) {

@@ -3,14 +3,9 @@
 //! A shard says when a topic has its first member or listener here, and when it has none any more.
 //! Socket ids are no topics to be heard: `disconnect` comes to all nodes.
 
-pub(crate) mod call;
+use simurgh_channel::{ChannelId, Listener, Node, Retention, ToCluster};
 
-use self::call::ToCluster;
 use crate::core::{Core, History};
-use crate::history::engine::Retention;
-use crate::id::ChannelId;
-use crate::listeners::Listener;
-use crate::node::Node;
 use crate::registry::{SOCKET_ID, TopicId};
 
 impl<N: Node> Core<N> {
@@ -79,7 +74,7 @@ impl<N: Node> Core<N> {
 
 /// What is wanted of a topic's history, if its broadcasts are kept.
 fn wants(history: Option<&History>, topic: &str) -> Option<Retention> {
-    Some(history?.kept.rule(topic)?.wants())
+    Some(history?.kept.rule(topic)?.retention())
 }
 
 #[cfg(test)]

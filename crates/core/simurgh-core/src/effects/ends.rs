@@ -1,16 +1,13 @@
 //! How channels and sockets end: the other half of the knot.
 
+use simurgh_channel::{ChannelId, Effect, Node, Reason};
 use simurgh_proto::message::Ref;
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
-use crate::context::Effect;
 use crate::core::Core;
 use crate::frames::{close_reason, say, say_close};
-use crate::id::ChannelId;
-use crate::node::Node;
-use crate::outcome::Reason;
 use crate::registry::{DELIVERING, List, TRACKS};
 use crate::socket::{Own, Phase, Speaker};
 use crate::sockets::{AbandonReason, Sockets};

@@ -3,12 +3,12 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use simurgh_channel::Broadcast;
 use simurgh_reactor::{Run, Shared};
 
 use super::delivery::Delivery;
-use crate::broadcast::Broadcast;
+use crate::client_keys::Keys;
 use crate::frames::broadcast_frame;
-use crate::history::keys::Keys;
 use crate::registry::Topic;
 use crate::sockets::Sockets;
 use crate::wire::Form;

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use simurgh_channel::Node;
 use simurgh_reactor::Next;
 
 use super::delivery::Registry;
 use super::state::Fanout;
 use crate::flow::pace;
-use crate::node::Node;
 use crate::registry::{BEHIND, Left, List, Member, TopicId};
 use crate::sockets::Sockets;
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use simurgh_channel::{Broadcast, NOBODY_PLAIN, Node};
 use simurgh_history::AT;
 use simurgh_proto::message::Ref;
 use simurgh_reactor::{Key, Run};
@@ -10,10 +11,7 @@ use super::batch::Batch;
 use super::delivery::{Delivery, Registry};
 use super::log::Log;
 use super::state::Fanout;
-use crate::broadcast::Broadcast;
 use crate::frames::{LONG_BYTES, broadcast_frame, encode_broadcast, kept};
-use crate::id::NOBODY_PLAIN;
-use crate::node::Node;
 use crate::registry::{DELIVERING, Generations, Member, Topic, TopicId};
 use crate::sockets::Sockets;
 use crate::wire::{Form, Wire};

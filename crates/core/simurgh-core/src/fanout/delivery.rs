@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
+use simurgh_channel::Flow;
 use simurgh_history::Position;
 
 use super::log::Log;
-use crate::flow::{Flow, Withheld};
+use crate::flow::Withheld;
 use crate::registry::{self, Deliveries};
 
 /// The tables of a shard, with what the fan-out keeps of each topic.
@@ -122,8 +123,8 @@ mod tests {
     use simurgh_proto::message::Payload;
 
     use super::*;
-    use crate::broadcast::Broadcast;
-    use crate::flow::Posted;
+    use simurgh_channel::Broadcast;
+    use simurgh_channel::Posted;
 
     fn publish(delivery: &mut Delivery) {
         let broadcast = Broadcast::new("t", "e", Payload::EMPTY_OBJECT);

@@ -4,10 +4,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use simurgh_channel::{Broadcast, Posted};
 use simurgh_reactor::{Run, Shared};
 
-use crate::broadcast::Broadcast;
-use crate::flow::Posted;
 use crate::wire::{FORMS, Form, WIRES};
 
 /// A frame of one form, as far as it was asked for.

@@ -3,17 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::{Broadcast, ChannelId, Charge, Flow, Listener, Node, Posted, ToCluster};
 use simurgh_history::{GAP, Position};
 use simurgh_reactor::{Key, Next};
 
 use super::delivery::Registry;
 use super::state::{Fanout, Held, Publishers};
-use crate::broadcast::Broadcast;
-use crate::cluster::call::ToCluster;
-use crate::flow::{Charge, Flow, Posted};
-use crate::id::ChannelId;
-use crate::listeners::Listener;
-use crate::node::Node;
 use crate::socket::Socket;
 use crate::sockets::Sockets;
 

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
+use simurgh_channel::{Mail, Node, Permit};
 use simurgh_reactor::Next;
 
 use super::deliver::{Delivered, Step, Stride, Through};
 use super::delivery::Registry;
 use super::state::Fanout;
-use crate::mail::Mail;
-use crate::node::Node;
-use crate::permits::Permit;
 use crate::registry::{Member, TopicId};
 use crate::sockets::Sockets;
 
@@ -180,7 +178,7 @@ impl<N: Node> Fanout<N> {
         let node = &self.node;
         let is_held = match std::mem::replace(&mut self.permit, Permit::None) {
             Permit::None => false,
-            Permit::Waits => !node.permits().leave(shard),
+            Permit::Queued => !node.permits().leave(shard),
             Permit::Held(_) => true,
         };
         if is_held {

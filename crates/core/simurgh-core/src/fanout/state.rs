@@ -4,15 +4,14 @@ use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
+use simurgh_channel::metrics::ShardMetrics;
+use simurgh_channel::{Flow, Node, Permit};
 use simurgh_reactor::Key;
 
 use super::batch::Batch;
-use crate::flow::{Flow, FlowsElsewhere};
-use crate::history::keys::Keys;
+use crate::client_keys::Keys;
+use crate::flow::FlowsElsewhere;
 use crate::listeners::Listeners;
-use crate::metrics::ShardMetrics;
-use crate::node::Node;
-use crate::permits::Permit;
 use crate::registry::TopicId;
 use crate::wire::{FORMS, WIRES};
 

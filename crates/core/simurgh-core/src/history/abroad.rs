@@ -6,10 +6,10 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
+use simurgh_channel::engine::is_of_nothing;
+use simurgh_channel::{KeptAt, MissedRequest, PageCallback, Range};
 use simurgh_history::{Epoch, GapReason, Place, Position, Since};
 
-use super::call::{Ask, KeptAt, PageCallback, Range};
-use super::engine::is_of_nothing;
 use super::stores::Stores;
 
 /// How long it is waited for a topic to be known, or to come as far as a client has come elsewhere;
@@ -115,7 +115,7 @@ struct Waiting {
 
 /// What is to be answered.
 pub(super) enum Wanted {
-    Missed(Box<Ask>),
+    Missed(Box<MissedRequest>),
     Page(Range, PageCallback),
 }
 

@@ -3,10 +3,8 @@
 
 use std::rc::Rc;
 
+use simurgh_channel::{HistoryConfig, Kept, Missed, MissedRequest, Requester};
 use simurgh_history::{Entry, GapReason, Place, ReplayLimits, Ring, Since};
-
-use super::call::{Ask, AskedBy, Kept, Missed};
-use super::rule::HistoryConfig;
 
 /// Answers that are remembered for those who ask the same: those who missed the same much ask for
 /// one part after another.
@@ -27,14 +25,14 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub(super) fn of(ask: &Ask, name: &Rc<str>, ring: &Ring<Kept>) -> Self {
+    pub(super) fn of(ask: &MissedRequest, name: &Rc<str>, ring: &Ring<Kept>) -> Self {
         Self {
             topic: Rc::clone(name),
             since: ask.since,
             partial: ask.partial,
             torn: ask.torn,
             is_away: ask.is_away,
-            has_begun: matches!(ask.by, AskedBy::Member(_)),
+            has_begun: matches!(ask.requester, Requester::Member(_)),
             head: ring.head(),
             floor: ring.floor(),
         }
@@ -43,13 +41,13 @@ impl Asked {
 
 /// What is told to somebody of what is kept: of what follows the position where it stands, as much
 /// as is told at once.
-pub(super) fn missed(ring: &Ring<Kept>, ask: &Ask, config: &HistoryConfig) -> Missed {
-    let limits = match ask.by {
-        AskedBy::Join(..) => {
+pub(super) fn missed(ring: &Ring<Kept>, ask: &MissedRequest, config: &HistoryConfig) -> Missed {
+    let limits = match ask.requester {
+        Requester::Join(..) => {
             ReplayLimits { count: config.replay_count, bytes: config.replay_bytes as u64 }
         }
         // It was within these limits when it began.
-        AskedBy::Member(_) => ReplayLimits { count: usize::MAX, bytes: u64::MAX },
+        Requester::Member(_) => ReplayLimits { count: usize::MAX, bytes: u64::MAX },
     };
     let replay = ring.since(ask.since, &limits);
     let away = ask.is_away.then_some(GapReason::Unavailable);

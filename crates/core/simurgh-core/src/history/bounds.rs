@@ -4,13 +4,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use simurgh_channel::{HistoryMail, Mail, Node};
 use simurgh_reactor::Next;
 
-use super::call::HistoryMail;
 use super::save::SavedHistory;
 use crate::core::Core;
-use crate::mail::Mail;
-use crate::node::Node;
 use crate::sockets::Sockets;
 
 /// Topics looked at in one turn.

@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
+use simurgh_channel::TICK;
 use simurgh_history::{Position, Resume, Since};
 use simurgh_reactor::Key;
 
-use crate::clock::TICK;
 use crate::seeded::Seeded;
 
 /// Topics that are remembered of a connection.

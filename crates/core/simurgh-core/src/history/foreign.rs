@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
+use simurgh_channel::{Broadcast, Kept, KeptItem, KeptMark};
 use simurgh_history::{Epoch, GapReason, Ids, KeptTopic, Marks, Place, Position, Ring};
 
-use super::call::Kept;
-use super::engine::KeptItem;
 use super::home::{KeptTopics, Slot};
 use super::value::value;
-use crate::broadcast::{Broadcast, Mark};
 
 impl KeptTopics {
     fn slot(&self, topic: &str) -> Option<&Slot> {
@@ -64,11 +62,11 @@ impl KeptTopics {
         // Another node's members have the same names.
         broadcast.except = broadcast.except.filter(|_| mine.is_some());
         let position = ring.position_of(place);
-        broadcast.kept = Some(Box::new(Mark { position, sender, is_notice: false }));
+        broadcast.kept = Some(Box::new(KeptMark { position, sender, is_notice: false }));
         let broadcast = Arc::new(broadcast);
-        let (what, bytes) = value(&mut self.events, &broadcast);
+        let (content, bytes) = value(&mut self.events, &broadcast);
         let at_ms = if at_ms == 0 { now_ms } else { at_ms };
-        let is_kept = ring.push(place, at_ms, bytes, Kept { sender, what });
+        let is_kept = ring.push(place, at_ms, bytes, Kept { sender, content });
         let dropped = slot.topic.enforce(&limits, now_ms);
         slot.used_ms = now_ms;
         self.messages += usize::from(is_kept);

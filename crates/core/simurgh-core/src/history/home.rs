@@ -5,20 +5,19 @@ use std::collections::{BinaryHeap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use simurgh_channel::{
+    Broadcast, HistoryConfig, HistoryPage, HistoryRule, HistoryTopic, HistoryTopics, Kept,
+    KeptMark, KeptMessage, Missed, MissedRequest, Range,
+};
 use simurgh_history::{
     Dropped, Entry, Epoch, GapReason, Ids, KeptTopic, Limits, Place, Position, Ring, Since, Stored,
 };
 use simurgh_proto::topic::Pattern;
 
 use super::answer::{ANSWERS_MAX, Asked, missed};
-use super::call::{
-    Ask, HistoryPage, HistoryTopic, HistoryTopics, Kept, KeptMessage, Missed, Range,
-};
 use super::forgotten::Forgotten;
 use super::names::Names;
-use super::rule::{HistoryConfig, HistoryRule};
 use super::value::value;
-use crate::broadcast::{Broadcast, Mark};
 
 /// Bytes that one page of a topic's history has at most, if it is more than one message.
 const PAGE_BYTES: u64 = 4 << 20;
@@ -139,10 +138,10 @@ impl KeptTopics {
         slot.topic.ring_mut().advance(self.clock);
         let ring = slot.topic.ring();
         let position = ring.position_of(Place::new(ring.head().seq.saturating_add(1)));
-        broadcast.kept = Some(Box::new(Mark { position, sender, is_notice: false }));
+        broadcast.kept = Some(Box::new(KeptMark { position, sender, is_notice: false }));
         let broadcast = Arc::new(broadcast);
-        let (what, bytes) = value(events, &broadcast);
-        match slot.topic.store(Kept { sender, what }, bytes, id, now_ms, &limits) {
+        let (content, bytes) = value(events, &broadcast);
+        match slot.topic.store(Kept { sender, content }, bytes, id, now_ms, &limits) {
             Stored::New(position, dropped) => {
                 self.clock = position.place;
                 self.messages += 1;
@@ -159,7 +158,7 @@ impl KeptTopics {
     /// it has sent itself.
     pub(super) fn missed(
         &mut self,
-        ask: &Ask,
+        ask: &MissedRequest,
         config: &HistoryConfig,
         now_ms: u64,
     ) -> (Arc<Missed>, usize) {
@@ -351,7 +350,7 @@ fn page(ring: &Ring<Kept>, range: &Range) -> HistoryPage {
     let message = |entry: Entry<'_, Kept>| KeptMessage {
         position: ring.position_of(entry.place),
         at_ms: entry.at_ms,
-        what: entry.value.what.clone(),
+        content: entry.value.content.clone(),
     };
     let entries = ring.entries(entries);
     let messages = match range.is_reverse {

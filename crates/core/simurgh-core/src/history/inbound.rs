@@ -6,16 +6,14 @@
 
 use std::sync::Arc;
 
+use simurgh_channel::engine::{behind, nothing_up_to, place};
+use simurgh_channel::{
+    Broadcast, Charge, FromEngine, HistoryMail, KeptAt, KeptFor, KeptItem, Mail, Node, Posted,
+};
 use simurgh_history::{AT, Epoch, GAP, GapReason, Place, Position, encode_gap};
 
 use super::abroad::{Astray, Stand};
-use super::call::{HistoryMail, KeptAt, KeptFor};
-use super::engine::{FromEngine, KeptItem, behind, nothing_up_to, place};
-use crate::broadcast::Broadcast;
 use crate::core::Core;
-use crate::flow::{Charge, Posted};
-use crate::mail::Mail;
-use crate::node::Node;
 use crate::sockets::Sockets;
 
 /// How a topic begins.

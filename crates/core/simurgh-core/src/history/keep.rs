@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
+use simurgh_channel::{
+    Broadcast, HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, Posted, home_shard,
+};
 use simurgh_history::Position;
 
-use crate::broadcast::Broadcast;
 use crate::core::Core;
-use crate::flow::Posted;
-use crate::history::call::{HistoryMail, Keep, KeptAt, KeptFor};
 use crate::history::departures::Left;
-use crate::mail::Mail;
-use crate::node::Node;
-use crate::presence::call::home;
 use crate::registry::{POSITIONS, THROUGH};
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
@@ -33,7 +30,7 @@ impl<N: Node> Core<N> {
     ) -> bool {
         let Some(entry) = self.fanout.admit(&mut self.registry, &broadcast) else { return false };
         let (charge, weight) = (Some(Arc::clone(&entry.charge)), broadcast.weight());
-        let home = home(broadcast.topic(), self.node.shards());
+        let home = home_shard(broadcast.topic(), self.node.shards());
         let member = self.registry.member(speaker.id.membership);
         let is_live = member.is_some_and(|it| it.generation == speaker.id.generation);
         let (is_home, is_abroad) = (home == usize::from(self.shard), self.keeps_abroad());
@@ -46,7 +43,7 @@ impl<N: Node> Core<N> {
             kept_for = KeptFor::Channel { channel: speaker.id, ticket, is_member };
         }
         let sender = if broadcast.except.is_some() { speaker.client } else { 0 };
-        let keep = Keep { broadcast, charge, sender, id: None, kept_for };
+        let keep = KeepRequest { broadcast, charge, sender, id: None, kept_for };
         match is_home {
             true => {
                 if is_abroad {
@@ -108,12 +105,12 @@ impl<N: Node> Core<N> {
     }
 
     /// Keeps a broadcast of a topic that this shard is the home of, and passes it on.
-    pub(super) fn store(&mut self, out: &impl Sockets, keep: Keep) {
+    pub(super) fn store(&mut self, out: &impl Sockets, keep: KeepRequest) {
         let Some(history) = &mut self.history else { return };
         if history.abroad.is_some() {
             return self.store_abroad(out, keep);
         }
-        let Keep { broadcast, charge, sender, id, kept_for } = keep;
+        let KeepRequest { broadcast, charge, sender, id, kept_for } = keep;
         let now_ms = self.node.unix_ms(out.now().ns);
         let (position, broadcast) = history.kept.store(broadcast, id.as_deref(), sender, now_ms);
         let is_duplicate = broadcast.is_none();
@@ -124,7 +121,7 @@ impl<N: Node> Core<N> {
         self.keep_within_bounds();
         let apart = match kept_for {
             KeptFor::Channel { channel, .. } => Some(usize::from(channel.shard)),
-            KeptFor::Nobody | KeptFor::Asker(_) => None,
+            KeptFor::Nobody | KeptFor::Caller(_) => None,
         };
         if let Some(broadcast) = broadcast {
             if let KeptFor::Channel { channel, ticket, .. } = kept_for {
@@ -134,7 +131,7 @@ impl<N: Node> Core<N> {
             }
             self.fanout.spread(&mut self.registry, broadcast, charge, apart);
         }
-        if let KeptFor::Asker(answer) = kept_for {
+        if let KeptFor::Caller(answer) = kept_for {
             self.application.ask(|| answer(Ok(KeptAt { position, is_duplicate })));
         }
     }

@@ -11,24 +11,20 @@
 pub(crate) mod abroad;
 mod answer;
 mod bounds;
-pub(crate) mod call;
 pub(crate) mod departures;
-pub(crate) mod engine;
 mod foreign;
 mod forget;
 mod forgotten;
 pub(crate) mod home;
 mod inbound;
 mod keep;
-pub(crate) mod keys;
-mod missed;
+pub(crate) mod missed;
 mod names;
 mod outbound;
 mod own;
 mod read;
 mod replay;
 pub(crate) mod replays;
-pub(crate) mod rule;
 pub(crate) mod save;
 pub(crate) mod show;
 mod stores;
@@ -36,16 +32,12 @@ mod value;
 mod wait;
 mod waiting;
 
-use self::call::HistoryMail;
-use self::engine::NotKept;
+use simurgh_channel::{ChannelId, HistoryMail, Node, NotKept, Reply};
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
 use crate::barrier::{Barrier, Later};
 use crate::core::Core;
-use crate::id::ChannelId;
-use crate::node::Node;
-use crate::outcome::Reply;
 use crate::sockets::Sockets;
 
 /// What a message is answered of which it is not known whether what it broadcast is kept.
@@ -57,12 +49,12 @@ impl<N: Node> Core<N> {
     /// Something about the history of a topic.
     pub(crate) fn history_came(&mut self, out: &mut impl Sockets, mail: HistoryMail) {
         match mail {
-            HistoryMail::Ask(ask) => match self.keeps_abroad() {
+            HistoryMail::RequestMissed(ask) => match self.keeps_abroad() {
                 false => self.answer_missed(out, &ask),
                 true => self.ask_abroad(out, ask),
             },
             HistoryMail::Evict => self.evict(),
-            HistoryMail::HistoryRequest(question) => self.answer(out, question),
+            HistoryMail::Request(question) => self.answer(out, question),
             // The session's to hear.
             HistoryMail::Missed(..) => {}
             HistoryMail::Portion(channel, missed) => self.heard_portion(out, channel, &missed),

@@ -3,13 +3,13 @@
 //! A broadcast is counted to its home, and to its publisher's flow, until it is answered: so
 //! whoever publishes faster than the engine keeps is held.
 
-use super::call::{HistoryMail, Keep, KeptAt, KeptFor};
-use super::engine::{NotKept, StoreRequest, StoredAt};
+use simurgh_channel::{
+    HistoryMail, KeepRequest, KeptAt, KeptFor, Mail, Node, NotKept, StoreRequest, StoredAt,
+    ToCluster,
+};
+
 use super::stores::Pending;
-use crate::cluster::call::ToCluster;
 use crate::core::Core;
-use crate::mail::Mail;
-use crate::node::Node;
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
@@ -20,8 +20,8 @@ impl<N: Node> Core<N> {
     }
 
     /// Has the engine keep a broadcast, whose weight is charged to this shard.
-    pub(super) fn store_abroad(&mut self, out: &impl Sockets, keep: Keep) {
-        let Keep { broadcast, charge, sender, id, kept_for } = keep;
+    pub(super) fn store_abroad(&mut self, out: &impl Sockets, keep: KeepRequest) {
+        let KeepRequest { broadcast, charge, sender, id, kept_for } = keep;
         let weight = broadcast.weight();
         let asked_ns = out.now().ns;
         let pending = Pending { kept_for, charge, weight, asked_ns, is_stored: false };
@@ -101,7 +101,7 @@ impl<N: Node> Core<N> {
         }
         match kept_for {
             KeptFor::Nobody => {}
-            KeptFor::Asker(answer) => {
+            KeptFor::Caller(answer) => {
                 self.application.ask(|| answer(outcome));
             }
             KeptFor::Channel { channel, ticket, .. } => {
@@ -115,7 +115,7 @@ impl<N: Node> Core<N> {
     /// Says that a topic's history is wanted here, if that was not said just now.
     pub(super) fn follow(&mut self, topic: &str, now_ns: u64) {
         let Some(history) = &mut self.history else { return };
-        let Some(wants) = history.kept.rule(topic).map(|rule| rule.wants()) else { return };
+        let Some(wants) = history.kept.rule(topic).map(|rule| rule.retention()) else { return };
         let Some(abroad) = &mut history.abroad else { return };
         if abroad.is_to_follow(topic, now_ns)
             && let Some(cluster) = self.node.cluster()

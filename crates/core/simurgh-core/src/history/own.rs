@@ -1,10 +1,10 @@
 //! Histories of which a client is given only what is later than its first join: that join is proved
 //! by a key that it was told, and says again.
 
+use simurgh_channel::Node;
 use simurgh_history::{Position, Resume, Since};
 
 use crate::core::Core;
-use crate::node::Node;
 
 /// Between a position and its proof: no position has one.
 const MARK: char = '~';

@@ -1,10 +1,9 @@
 //! What is asked about histories from outside of channels.
 
+use simurgh_channel::{HistoryRequest, KeptAt, KeptFor, Node, NotKept};
+
 use super::bounds::SWEEP_TOPICS;
-use super::call::{HistoryRequest, KeptAt, KeptFor};
-use super::engine::NotKept;
 use crate::core::Core;
-use crate::node::Node;
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {
@@ -42,7 +41,7 @@ impl<N: Node> Core<N> {
             }
             HistoryRequest::Forget(topic, answer) => {
                 let answer = |it: Result<KeptAt, NotKept>| answer(it.map(|at| at.position));
-                self.forget_abroad(out, topic, KeptFor::Asker(Box::new(answer)));
+                self.forget_abroad(out, topic, KeptFor::Caller(Box::new(answer)));
             }
             HistoryRequest::Topics(_, from, limit, answer) => {
                 let Some(history) = &mut self.history else { return };

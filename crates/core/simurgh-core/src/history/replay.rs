@@ -9,17 +9,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::{
+    Broadcast, ChannelId, HistoryMail, Mail, Missed, MissedRequest, Node, Requester, home_shard,
+};
 use simurgh_history::{GAP, Since, encode_gap};
 use simurgh_reactor::{Key, Next};
 
-use super::call::{Ask, AskedBy, HistoryMail, Missed};
 use super::replays::Replay;
-use crate::broadcast::Broadcast;
 use crate::core::Core;
-use crate::id::ChannelId;
-use crate::mail::Mail;
-use crate::node::Node;
-use crate::presence::call::home;
 use crate::registry::THROUGH;
 use crate::socket::{Phase, Speaker};
 use crate::sockets::Sockets;
@@ -31,15 +28,15 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl<N: Node> Core<N> {
     /// Answers what a client of another shard has missed, or a member of this one.
-    pub(super) fn answer_missed(&mut self, out: &mut impl Sockets, ask: &Ask) {
+    pub(super) fn answer_missed(&mut self, out: &mut impl Sockets, ask: &MissedRequest) {
         let Some((missed, own)) = self.missed(out, ask) else { return };
-        let mail = match ask.by {
-            AskedBy::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
+        let mail = match ask.requester {
+            Requester::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
             // By mail, others would be kept before it is there.
-            AskedBy::Member(channel) if ask.shard == self.shard => {
+            Requester::Member(channel) if ask.shard == self.shard => {
                 return self.heard_portion(out, channel, &missed);
             }
-            AskedBy::Member(channel) => HistoryMail::Portion(channel, missed),
+            Requester::Member(channel) => HistoryMail::Portion(channel, missed),
         };
         self.node.post(usize::from(ask.shard), Mail::History(mail));
     }
@@ -81,12 +78,13 @@ impl<N: Node> Core<N> {
         let Some(replay) = history.replays.get_mut(channel) else { return };
         replay.is_asked = true;
         let (since, partial) = (Since::After(replay.through), replay.partial);
-        let home = home(&topic, self.node.shards());
-        let (shard, by) = (self.shard, AskedBy::Member(channel));
+        let home = home_shard(&topic, self.node.shards());
+        let (shard, requester) = (self.shard, Requester::Member(channel));
         let (torn, is_away) = (false, false);
-        let ask = Ask { topic, since, partial, torn, is_away, client: 0, shard, by };
+        let ask =
+            MissedRequest { topic, since, partial, torn, is_away, client: 0, shard, requester };
         // By mail also to this shard: others have their turn.
-        self.node.post(home, Mail::History(HistoryMail::Ask(Box::new(ask))));
+        self.node.post(home, Mail::History(HistoryMail::RequestMissed(Box::new(ask))));
     }
 
     /// The next part has come.

@@ -2,10 +2,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use simurgh_channel::ChannelId;
 use simurgh_history::Position;
 use simurgh_reactor::Key;
-
-use crate::id::ChannelId;
 
 /// A member that is told what it has missed.
 #[derive(Debug)]

@@ -1,10 +1,10 @@
 //! What somebody who looks is shown of kept topics.
 
+use simurgh_channel::Node;
 use simurgh_history::{Marks, Position};
 
 use super::home::{KeptTopics, Slot};
 use crate::core::Core;
-use crate::node::Node;
 
 /// A topic whose broadcasts are kept, as it is shown.
 #[derive(Debug, Clone, Copy)]

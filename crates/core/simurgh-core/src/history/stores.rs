@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::call::KeptFor;
-use super::engine::NUMBERS_APART;
-use crate::flow::Charge;
+use simurgh_channel::engine::NUMBERS_APART;
+use simurgh_channel::{Charge, KeptFor};
 
 /// More than these are not asked for at once.
 const STORES_MAX: usize = 1 << 16;
@@ -84,7 +83,7 @@ impl Stores {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::engine::shard_of;
+    use simurgh_channel::engine::shard_of;
 
     fn pending(asked_ns: u64) -> Pending {
         Pending { kept_for: KeptFor::Nobody, charge: None, weight: 0, asked_ns, is_stored: false }

@@ -3,10 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use simurgh_channel::{Broadcast, KeptContent};
 use simurgh_proto::message::Payload;
-
-use super::call::What;
-use crate::broadcast::Broadcast;
 
 /// Longer payloads are shared with the broadcasts that members get; of shorter ones a copy takes
 /// less memory than the broadcast around them.
@@ -20,18 +18,21 @@ const EVENTS_MAX: usize = 256;
 const EVENT_BYTES_MAX: usize = 64;
 
 /// What is kept of a broadcast, and the bytes that it is counted with.
-pub(super) fn value(events: &mut HashSet<Arc<str>>, broadcast: &Arc<Broadcast>) -> (What, usize) {
+pub(super) fn value(
+    events: &mut HashSet<Arc<str>>,
+    broadcast: &Arc<Broadcast>,
+) -> (KeptContent, usize) {
     let event = broadcast.event.len();
     let event = if event > EVENT_BYTES_MAX { event } else { 0 };
     let bytes = broadcast.payload.len() + event + KEPT_BYTES;
     let what = match &broadcast.payload {
         Payload::Json(text) if text.len() <= SHARED_BYTES => {
-            What::Json(shared(events, &broadcast.event), (**text).into())
+            KeptContent::Json(shared(events, &broadcast.event), (**text).into())
         }
         Payload::Binary(data) if data.len() <= SHARED_BYTES => {
-            What::Binary(shared(events, &broadcast.event), (**data).into())
+            KeptContent::Binary(shared(events, &broadcast.event), (**data).into())
         }
-        _ => What::Shared(Arc::clone(broadcast)),
+        _ => KeptContent::Shared(Arc::clone(broadcast)),
     };
     (what, bytes)
 }

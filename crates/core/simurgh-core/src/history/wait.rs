@@ -2,19 +2,14 @@
 
 use std::sync::Arc;
 
+use simurgh_channel::{Broadcast, ChannelId, Effect, Node, Reason, Reply, ToChannel};
 use simurgh_history::Position;
 use simurgh_proto::message::Ref;
 use simurgh_reactor::Key;
 
 use super::replays::Replay;
 use crate::barrier::{Later, answer};
-use crate::broadcast::Broadcast;
-use crate::context::Effect;
 use crate::core::Core;
-use crate::id::ChannelId;
-use crate::node::Node;
-use crate::node_handle::ToChannel;
-use crate::outcome::{Reason, Reply};
 use crate::socket::{Phase, Socket, Speaker};
 use crate::sockets::Sockets;
 

@@ -4,16 +4,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::engine::is_of_nothing;
+use simurgh_channel::{
+    HistoryMail, HistoryPage, Mail, Missed, MissedRequest, Node, NotKept, PageCallback, Range,
+    Requester, ToCluster,
+};
 use simurgh_history::{GapReason, Position, Since};
 use simurgh_reactor::Next;
 
 use super::abroad::{Due, Stand, Standing, Wanted};
-use super::call::{Ask, AskedBy, HistoryMail, HistoryPage, Missed, PageCallback, Range};
-use super::engine::{NotKept, is_of_nothing};
-use crate::cluster::call::ToCluster;
 use crate::core::Core;
-use crate::mail::Mail;
-use crate::node::Node;
 use crate::sockets::Sockets;
 
 /// Answers to those who have waited, in one turn.
@@ -28,16 +28,16 @@ fn no_further(said: Position, head: Position) -> Position {
 
 impl<N: Node> Core<N> {
     /// Answers what a client has missed, or does when that is known.
-    pub(super) fn ask_abroad(&mut self, out: &impl Sockets, ask: Box<Ask>) {
+    pub(super) fn ask_abroad(&mut self, out: &impl Sockets, ask: Box<MissedRequest>) {
         let now_ns = out.now().ns;
         self.follow(&ask.topic, now_ns);
-        match ask.by {
-            AskedBy::Join(..) => {
+        match ask.requester {
+            Requester::Join(..) => {
                 let topic = ask.topic.clone();
                 self.want(out, &topic, Wanted::Missed(ask));
             }
             // It stands in the middle of what is here, whatever else there is.
-            AskedBy::Member(_) => self.answer_ask(out, ask, false),
+            Requester::Member(_) => self.answer_ask(out, ask, false),
         }
     }
 
@@ -132,7 +132,7 @@ impl<N: Node> Core<N> {
 
     /// Tells the shard of a client what that has missed, as far as it is here; `is_away`: what the
     /// engine has is not known.
-    fn answer_ask(&mut self, out: &impl Sockets, mut ask: Box<Ask>, is_away: bool) {
+    fn answer_ask(&mut self, out: &impl Sockets, mut ask: Box<MissedRequest>, is_away: bool) {
         let now_ns = out.now().ns;
         let now_ms = self.node.unix_ms(now_ns);
         let Some(history) = &mut self.history else { return };
@@ -168,9 +168,9 @@ impl<N: Node> Core<N> {
                 (Arc::new(Missed { gap, after, through, more: false, count: 0, messages }), 0)
             }
         };
-        let mail = match ask.by {
-            AskedBy::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
-            AskedBy::Member(channel) => HistoryMail::Portion(channel, missed),
+        let mail = match ask.requester {
+            Requester::Join(conn, ticket) => HistoryMail::Missed(conn, ticket, missed, own),
+            Requester::Member(channel) => HistoryMail::Portion(channel, missed),
         };
         self.node.post(usize::from(ask.shard), Mail::History(mail));
     }

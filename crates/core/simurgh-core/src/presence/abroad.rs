@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use simurgh_channel::PresenceConfig;
 use simurgh_presence::{Owner, Snapshot};
 
-use super::call::PresenceConfig;
 use super::home::Home;
 use simurgh_presence::{FromPeers, ToPeers};
 

@@ -1,8 +1,8 @@
 //! What the nodes of a cluster say to each other of a topic's presences, each of its own entries.
 
+use simurgh_channel::{PresenceCallback, PresenceConfig, PresenceList};
 use simurgh_presence::{Applied, Owner};
 
-use super::call::{PresenceCallback, PresenceConfig, PresenceList};
 use super::say::Say;
 use super::topic::{NOBODY, Topic, encoded};
 use simurgh_presence::{FromPeers, ToPeers};

@@ -4,9 +4,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use simurgh_channel::nanoseconds;
 use simurgh_presence::{Change, ChangedMeta, Diff};
-
-use crate::clock::nanoseconds;
 
 /// The leaves of a topic that are held back, each as long as the others.
 #[derive(Debug, Default)]

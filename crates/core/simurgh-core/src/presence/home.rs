@@ -6,13 +6,14 @@ use std::collections::{BinaryHeap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use simurgh_channel::{
+    ChannelId, PresenceCall, PresenceCallback, PresenceConfig, PresenceList, SharedEvent,
+};
 use simurgh_presence::{Owner, PhxRefs};
 
 use super::abroad::Abroad;
-use super::call::{PresenceCall, PresenceCallback, PresenceConfig, PresenceList, SharedEvent};
 use super::say::Say;
 use super::topic::{NOBODY, Topic};
-use crate::id::ChannelId;
 
 /// The presences of the topics that a shard keeps.
 pub(crate) struct Home {

@@ -7,8 +7,6 @@
 
 mod abroad;
 mod between;
-pub(crate) mod call;
-pub(crate) mod handle;
 mod held;
 pub(crate) mod home;
 mod peers;
@@ -18,20 +16,17 @@ mod topic;
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::{
+    Broadcast, ChannelId, Mail, Node, Posted, PresenceCall, PresenceMail, SharedEvent, SharedPush,
+    ToCluster,
+};
 use simurgh_presence::Owner;
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Next;
 
-use self::call::{PresenceCall, PresenceMail, SharedEvent, SharedPush};
 use self::home::Taken;
 use self::say::Say;
-use crate::broadcast::Broadcast;
-use crate::cluster::call::ToCluster;
 use crate::core::Core;
-use crate::flow::Posted;
-use crate::id::ChannelId;
-use crate::mail::Mail;
-use crate::node::Node;
 use crate::registry::TRACKS;
 use crate::socket::Speaker;
 use crate::sockets::Sockets;
@@ -91,7 +86,7 @@ impl<N: Node> Core<N> {
                     self.application.ask(|| answer(list));
                 }
             }
-            PresenceMail::Answers(events) => home.keep(topic, events),
+            PresenceMail::ListAnswer(events) => home.keep(topic, events),
             PresenceMail::Begin => home.begin(topic, config, now_ns),
             PresenceMail::Peers(what) => home.hear(topic, what, config, now_ns),
         }
@@ -168,7 +163,7 @@ fn tell<N: Node>(node: &N, topic: &str, say: Say) {
         }
         Say::Keep(events) => {
             for shard in 0..node.shards() {
-                let mail = PresenceMail::Answers(events.clone());
+                let mail = PresenceMail::ListAnswer(events.clone());
                 let bytes = mail.weight() + topic.len();
                 node.post_weighed(shard, bytes, Mail::Presence(topic.into(), mail));
             }

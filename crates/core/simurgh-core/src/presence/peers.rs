@@ -1,8 +1,8 @@
 //! What the home of a topic's presences remembers for the other nodes' sake.
 
+use simurgh_channel::PresenceCallback;
 use simurgh_presence::Owner;
 
-use super::call::PresenceCallback;
 use simurgh_presence::ToPeers;
 
 /// How long members wait for the first list while other nodes have not answered.

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::call::{PresenceCallback, PresenceList, SharedEvent};
-use crate::id::ChannelId;
+use simurgh_channel::{ChannelId, PresenceCallback, PresenceList, SharedEvent};
 
 /// What members are to hear.
 pub(super) enum Say {

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use simurgh_channel::{PresenceCall, PresenceConfig};
 use simurgh_presence::{Meta, Owner};
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
-use crate::presence::call::{PresenceCall, PresenceConfig};
 use crate::presence::home::{Home, Taken};
 use crate::presence::say::Say;
 use crate::testing::*;

@@ -9,14 +9,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::{ChannelId, PresenceCall, PresenceConfig, SharedEvent, nanoseconds};
 use simurgh_presence::{Diff, Owner, Table};
 
-use super::call::{PresenceCall, PresenceConfig, SharedEvent};
 use super::held::Held;
 use super::peers::Peers;
 use super::say::Say;
-use crate::clock::nanoseconds;
-use crate::id::ChannelId;
 
 /// What an entry adds to its key and meta, in a list: its ref, and what it replaced.
 const ENTRY_BYTES: usize = 96;

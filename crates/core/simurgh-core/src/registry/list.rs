@@ -1,7 +1,7 @@
 //! A socket's end of the registry: where the list of its memberships begins, and how many of them
 //! are channels. It lies in the socket's record, and only the registry changes it.
 
-use crate::id::NO_MEMBERSHIP;
+use simurgh_channel::NO_MEMBERSHIP;
 
 /// See the module. Two halves of a number, so that it needs no more room than it has bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

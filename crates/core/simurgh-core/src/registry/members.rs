@@ -1,12 +1,11 @@
 //! Memberships: the server's side of each joined channel, in one slab for all connections of a
 //! shard.
 
+use simurgh_channel::{Channel, NO_MEMBERSHIP};
 use simurgh_proto::message::OwnedRef;
 use simurgh_reactor::{Key, PAGE_SLOTS, Page, SlotAllocator};
 
 use super::topics::TopicId;
-use crate::channel::Channel;
-use crate::id::NO_MEMBERSHIP;
 
 /// One joined channel. An idle one costs this record, its 16 bytes in the topic's table, and
 /// whatever the application's channel holds.

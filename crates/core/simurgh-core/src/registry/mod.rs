@@ -20,11 +20,10 @@ mod topics;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use simurgh_channel::metrics::ShardMetrics;
+use simurgh_channel::{Channel, NO_MEMBERSHIP};
 use simurgh_reactor::Key;
 
-use crate::channel::Channel;
-use crate::id::NO_MEMBERSHIP;
-use crate::metrics::ShardMetrics;
 pub(crate) use list::List;
 use members::Memberships;
 pub(crate) use members::{

@@ -1,11 +1,11 @@
 //! What is said of a topic to a socket that may have a channel there.
 
+use simurgh_channel::Node;
 use simurgh_proto::serializer::ServerMessage;
 use simurgh_reactor::Key;
 
 use crate::core::Core;
 use crate::frames::say;
-use crate::node::Node;
 use crate::sockets::Sockets;
 
 impl<N: Node> Core<N> {

@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
+use simurgh_channel::{Join, JoinKind, Missed, Node};
 use simurgh_proto::session::server as session;
 use simurgh_reactor::Key;
 
 use super::joining::Joining;
-use crate::channel::{Join, JoinKind};
 use crate::core::Core;
-use crate::history::call::{Missed, Opted};
-use crate::node::Node;
+use crate::history::missed::Resumption;
 use crate::socket::AwaitedJoin;
 use crate::sockets::Sockets;
 
@@ -31,8 +30,8 @@ impl<N: Node> Core<N> {
         let partial = resume.is_some_and(|resume| self.wants_part(&awaited.topic, resume));
         let new = awaited.is_new.then(|| resume.and_then(|resume| resume.id.clone()));
         let joining = Joining::again(&mut awaited);
-        let opted = Opted { client, new, partial, missed, own };
-        self.let_in_opted(out, key, joining, granted, Some(opted));
+        let resumption = Resumption { client, new, partial, missed, own };
+        self.let_in_resumed(out, key, joining, granted, Some(resumption));
     }
 
     /// What was awaited has come, or something that is not awaited any more; no answer is one that
@@ -54,7 +53,7 @@ impl<N: Node> Core<N> {
                 self.ask_missed(out, key, joining, granted);
             }
             (Some(Join(JoinKind::Released)), Some(granted)) => {
-                self.let_in_opted(out, key, joining, granted, None);
+                self.let_in_resumed(out, key, joining, granted, None);
             }
             (Some(join), granted) => {
                 self.application.drop_guarded(granted);

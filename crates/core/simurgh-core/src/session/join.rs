@@ -3,28 +3,25 @@
 
 use std::sync::Arc;
 
+use simurgh_channel::{
+    Callback, Channel, Effect, HistoryMail, Join, JoinFn, JoinKind, Kind, Mail, MissedRequest,
+    Node, Outcome, Prepared, Requester, UserSocket, home_shard,
+};
 use simurgh_history::{Resume, Since};
 use simurgh_proto::message::{Message, OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
 use simurgh_reactor::Key;
 
 use crate::application::Asked;
-use crate::channel::{Channel, Join, JoinFn, JoinKind};
-use crate::context::{Effect, Prepared};
 use crate::core::{Core, Received};
 use crate::effects::InHand;
 use crate::frames::say;
-use crate::history::call::{Ask, AskedBy, HistoryMail, Opted};
 use crate::history::departures::Rejoin;
-use crate::mail::Mail;
-use crate::node::{Callback, Node};
-use crate::outcome::Outcome;
-use crate::presence::call::home;
+use crate::history::missed::Resumption;
 use crate::registry::{COUNTED, Holds, POSITIONS, Subscriber, WITHOUT_JOIN_REF};
 use crate::session::joining::{Joining, resume};
 use crate::socket::{Granted, Phase, Resuming};
 use crate::sockets::Sockets;
-use crate::user_socket::{Kind, UserSocket};
 use crate::wire::Wire;
 
 /// Longest topic that can be joined. The protocol sets no limit, but a membership keeps its topic:
@@ -183,7 +180,7 @@ impl<N: Node> Core<N> {
         let new = (!is_proved).then(|| resume.id.clone());
         self.tickets = self.tickets.wrapping_add(1);
         let ticket = self.tickets;
-        let ask = Ask {
+        let ask = MissedRequest {
             topic: joining.topic.into(),
             since,
             partial: self.wants_part(joining.topic, resume),
@@ -191,15 +188,15 @@ impl<N: Node> Core<N> {
             is_away: false,
             client,
             shard: self.shard,
-            by: AskedBy::Join(key, ticket),
+            requester: Requester::Join(key, ticket),
         };
-        let home = home(joining.topic, self.node.shards());
+        let home = home_shard(joining.topic, self.node.shards());
         // What an engine numbers comes to this shard by mail, and so does the answer, in order.
         if home == usize::from(self.shard) && !self.keeps_abroad() {
             let partial = ask.partial;
-            let opted = |(missed, own)| Opted { client, new, partial, missed, own };
-            let opted = self.missed(out, &ask).map(opted);
-            return self.let_in_opted(out, key, joining, granted, opted);
+            let resumption = |(missed, own)| Resumption { client, new, partial, missed, own };
+            let resumption = self.missed(out, &ask).map(resumption);
+            return self.let_in_resumed(out, key, joining, granted, resumption);
         }
         let Some(socket) = out.socket_mut(key).filter(|socket| socket.is_open()) else {
             return self.application.drop_guarded(granted);
@@ -209,7 +206,7 @@ impl<N: Node> Core<N> {
         awaited.is_new = !is_proved;
         socket.own.get_or_insert_default().awaited = Some(Box::new(awaited));
         out.hold(key);
-        self.node.post(home, Mail::History(HistoryMail::Ask(Box::new(ask))));
+        self.node.post(home, Mail::History(HistoryMail::RequestMissed(Box::new(ask))));
     }
 
     /// Whether a client wants what is still there if something is not. Of what is left of others'
@@ -225,15 +222,15 @@ impl<N: Node> Core<N> {
 
     /// The same for a client that is told where kept broadcasts stand.
     #[inline(never)]
-    pub(super) fn let_in_opted(
+    pub(super) fn let_in_resumed(
         &mut self,
         out: &mut impl Sockets,
         key: Key,
         joining: Joining<'_>,
         granted: Granted,
-        opted: Option<Opted>,
+        resumption: Option<Resumption>,
     ) {
-        self.let_in(out, key, joining, granted, opted);
+        self.let_in(out, key, joining, granted, resumption);
     }
 
     /// Makes the membership, and only then answers (PROTOCOL §5.5). Most joins bear nothing of
@@ -245,7 +242,7 @@ impl<N: Node> Core<N> {
         key: Key,
         joining: Joining<'_>,
         granted: Granted,
-        opted: Option<Opted>,
+        resumption: Option<Resumption>,
     ) {
         let Granted { channel, reply, effects } = granted;
         // Which events it wants to see is the application's to say, and may panic too.
@@ -255,16 +252,16 @@ impl<N: Node> Core<N> {
             self.join_crashed(out, key, joining);
             return self.apply_unjoined(out, key, topic, effects);
         };
-        let ways = (intercepts, opted.as_ref().map(|opted| opted.client));
+        let ways = (intercepts, resumption.as_ref().map(|resumption| resumption.client));
         let Some(membership) = self.enter_topic(out, key, &joining, channel, ways) else {
             return;
         };
         self.metrics.joins.add(1);
         self.reply_join(out, key, &joining, "ok", reply);
         self.close_replaced(out, joining.replaced);
-        if let Some(opted) = opted {
+        if let Some(resumption) = resumption {
             let id = self.name_of(membership);
-            self.tell_missed(out, membership, &opted);
+            self.tell_missed(out, membership, &resumption);
             if let Some(resuming) = &joining.resume {
                 let took_ns = out.clock_ns().saturating_sub(resuming.at_ns);
                 self.metrics.resume_times.add(took_ns);

@@ -1,16 +1,14 @@
 //! A join on its way: what its answer needs, and waits for; and how it is answered.
 
+use simurgh_channel::{Effect, JoinDecision, Node, Reason};
 use simurgh_history::{BadResume, Resume};
 use simurgh_proto::message::{OwnedRef, Payload, Ref};
 use simurgh_proto::session::server as session;
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
-use crate::context::Effect;
 use crate::core::Core;
 use crate::frames::say;
-use crate::node::{JoinDecision, Node};
-use crate::outcome::Reason;
 use crate::socket::{AwaitedJoin, Granted, Phase, Replaced, Resuming, Speaker};
 use crate::sockets::Sockets;
 use crate::wire::Wire;

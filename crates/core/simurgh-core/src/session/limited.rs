@@ -1,5 +1,6 @@
 //! What becomes of a message that exceeds a limit (PROTOCOL §6.7).
 
+use simurgh_channel::{LimitPolicy, Node, Reply};
 use simurgh_proto::message::Message;
 use simurgh_proto::session::server::{self as session, MessageKind};
 use simurgh_proto::ws::CloseCode;
@@ -7,9 +8,7 @@ use simurgh_reactor::Key;
 
 use crate::core::{Core, Received};
 use crate::frames::say;
-use crate::limit::{Exceeded, LimitPolicy};
-use crate::node::Node;
-use crate::outcome::Reply;
+use crate::meters::Exceeded;
 use crate::sockets::Sockets;
 use crate::wire::Wire;
 

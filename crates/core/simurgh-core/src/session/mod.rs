@@ -7,22 +7,19 @@ mod join;
 mod joining;
 mod limited;
 
+use simurgh_channel::{
+    Callback, ChannelId, ChannelMessage, NO_MEMBERSHIP, Node, Reason, SharedPush, SocketState,
+    ToChannel,
+};
 use simurgh_proto::message::{Message, Payload, Ref};
 use simurgh_proto::serializer::Frame;
 use simurgh_proto::session::server::{self as session, MessageKind};
 use simurgh_proto::ws::CloseCode;
 use simurgh_reactor::Key;
 
-use crate::channel::Message as Heard;
-use crate::context::SocketState;
 use crate::core::{Core, Received};
 use crate::effects::InHand;
 use crate::frames::{close_reason, say, say_close};
-use crate::id::{ChannelId, NO_MEMBERSHIP};
-use crate::node::{Callback, Node};
-use crate::node_handle::ToChannel;
-use crate::outcome::Reason;
-use crate::presence::call::SharedPush;
 use crate::registry::{Holds, SOCKET_ID, Subscriber};
 use crate::socket::{Phase, Socket};
 use crate::sockets::Sockets;
@@ -179,10 +176,10 @@ impl<N: Node> Core<N> {
         };
         match what {
             ToChannel::Message(message) => {
-                let Ok(message) = message.downcast::<Heard>() else { return };
+                let Ok(message) = message.downcast::<ChannelMessage>() else { return };
                 let in_hand = InHand::default();
                 self.call(out, membership, Callback::HandleInfo, in_hand, |channel, ctx| {
-                    message.be_heard(channel, ctx)
+                    message.deliver(channel, ctx)
                 });
             }
             ToChannel::Reply(to, reply) => {

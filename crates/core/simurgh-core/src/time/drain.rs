@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::{nanoseconds, until};
+use simurgh_channel::{nanoseconds, until};
 
 /// A drain ends this long after its last close at the latest.
 pub const DRAIN_GRACE: Duration = Duration::from_secs(5);

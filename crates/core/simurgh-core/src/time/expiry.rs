@@ -3,11 +3,10 @@
 //! A deadline lies in the record that few sockets have. Looking there in each round of the sweep
 //! would be a miss of the cache for every socket with an id, so a shard knows when the next
 //! deadline is at the earliest, and looks in the rounds after that alone. All of it is in ticks of
-//! `clock::passed`.
+//! `wall_tick`.
 
+use simurgh_channel::{Lifetime, has_passed};
 use simurgh_reactor::Now;
-
-use crate::clock::{Lifetime, has_passed};
 
 /// When somebody's time may be over, in ticks of the clock.
 #[derive(Debug, Default)]

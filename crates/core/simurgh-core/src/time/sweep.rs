@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::clock::{TICK, nanoseconds, until};
+use simurgh_channel::{TICK, nanoseconds, until};
 
 /// Longest time between two rounds.
 const ROUND_MAX: Duration = Duration::from_secs(5);

@@ -94,7 +94,7 @@ impl World {
                     };
                     locked(&answers).push((start, topic, numbers));
                 };
-                live.node.ask_presences(name, Box::new(answer));
+                live.node.request_presences(name, Box::new(answer));
                 asked += 1;
             }
         }

@@ -145,7 +145,7 @@ impl NodeHandle for KeptNode {
     }
 
     fn list_presences(&self, topic: &str, answer: PresenceCallback) {
-        self.ask_presences(topic, answer);
+        self.request_presences(topic, answer);
     }
 
     fn member_count(&self, _topic: &str) -> Option<u32> {

@@ -81,7 +81,7 @@ impl World {
             let (answer, answers) = mpsc::channel();
             let tell = Box::new(move |topics| drop(answer.send(topics)));
             let question = HistoryRequest::Topics(shard as u16, 0, TOPICS_MAX, tell);
-            core.mail(&mut net, Mail::History(HistoryMail::HistoryRequest(question)));
+            core.mail(&mut net, Mail::History(HistoryMail::Request(question)));
             let topics = answers.try_iter().flat_map(|it| it.topics);
             names.extend(topics.map(|it| it.name.into_string()));
             *it = core.take_history();

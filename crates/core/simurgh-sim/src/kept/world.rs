@@ -436,7 +436,7 @@ impl World {
             it.is_purged = true;
         }
         let name = self.shared.plan.topic(topic as u8);
-        self.node.ask_history(HistoryRequest::Forget(name.into(), Box::new(|_| {})));
+        self.node.request_history(HistoryRequest::Forget(name.into(), Box::new(|_| {})));
     }
 
     pub(crate) fn run(&mut self, op: Op) {

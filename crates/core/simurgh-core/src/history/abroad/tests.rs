@@ -12,16 +12,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use simurgh_channel::{HistoryRule, Kind, Node as _, Outcome, home_shard};
 use simurgh_history::Epoch;
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
-use crate::history::rule::HistoryRule;
-use crate::node::Node as _;
-use crate::outcome::Outcome;
-use crate::presence::call::home;
 use crate::testing::*;
-use crate::user_socket::Kind;
 use crate::wire::Wire;
 use crate::*;
 
@@ -203,7 +199,8 @@ impl Node {
         let notes = node.joins_cluster(1 << 20);
         let stage = Stage::on(node);
         let other = Core::new(Arc::clone(&stage.node), 1, Arc::default(), 7);
-        let topic = |shard| (0..).map(|n| format!("t{n}")).find(|it| home(it, 2) == shard).unwrap();
+        let topic =
+            |shard| (0..).map(|n| format!("t{n}")).find(|it| home_shard(it, 2) == shard).unwrap();
         let (here, there) = (topic(0), topic(1));
         Self {
             number: 0,

@@ -2,13 +2,12 @@
 
 use super::read::{kept, store};
 use super::*;
-use crate::history::call::{Ask, AskedBy};
 use crate::history::home::KeptTopics;
-use crate::node::Node as _;
+use simurgh_channel::{MissedRequest, Node as _, Requester};
 use simurgh_history::{Epoch, GapReason, Position, Since};
 
 fn asked(kept: &mut KeptTopics, topic: &str, since: Position, now_ms: u64) -> Option<GapReason> {
-    let ask = Ask {
+    let ask = MissedRequest {
         topic: topic.into(),
         since: Since::After(since),
         partial: true,
@@ -16,7 +15,7 @@ fn asked(kept: &mut KeptTopics, topic: &str, since: Position, now_ms: u64) -> Op
         is_away: false,
         shard: 0,
         client: 0,
-        by: AskedBy::Join(Key { slot: 0, generation: 0 }, 0),
+        requester: Requester::Join(Key { slot: 0, generation: 0 }, 0),
     };
     kept.missed(&ask, &HistoryConfig::default(), now_ms).0.gap
 }
@@ -187,7 +186,7 @@ fn what_is_no_longer_kept_is_counted_by_what_for() {
     assert_eq!(counts(&it), [8, 3, 4, 1, 0, 0, 1]);
     it.says(key, &topic, "bcast", "{}");
     let forget = HistoryRequest::Forget(topic.as_str().into(), Box::new(|_| {}));
-    it.stage.node.ask_history(forget);
+    it.stage.node.request_history(forget);
     it.settles();
     assert_eq!(counts(&it), [9, 3, 4, 1, 0, 1, 1]);
     let metrics = &it.stage.core.metrics;
@@ -305,7 +304,7 @@ fn each_shard_has_its_part_of_the_room_for_topics_themselves() {
     let history = HistoryConfig { bytes_max: 1 << 20, ..HistoryConfig::default() };
     let config = Config { history, ..Config::default() };
     let mut it = Node::on(config, scripted(standard), HistoryRule::default());
-    let topics = (0..).map(|n| format!("room {n}")).filter(|topic| home(topic, 2) == 0);
+    let topics = (0..).map(|n| format!("room {n}")).filter(|topic| home_shard(topic, 2) == 0);
     for topic in topics.take(3_000) {
         let broadcast = Broadcast::new(topic, "e", Payload::EMPTY_OBJECT);
         it.stage.node.broadcast(broadcast).unwrap();

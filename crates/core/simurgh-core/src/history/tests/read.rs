@@ -3,16 +3,16 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use simurgh_channel::{
+    HistoryConfig, HistoryPage, HistoryRule, MissedRequest, Node as _, Range, Requester,
+};
 use simurgh_history::{GapReason, Position, Since};
 use simurgh_proto::message::Payload;
 use simurgh_proto::topic::Pattern;
 use simurgh_reactor::Key;
 
 use super::Node;
-use crate::history::call::{Ask, AskedBy, HistoryPage, Range};
 use crate::history::home::KeptTopics;
-use crate::history::rule::{HistoryConfig, HistoryRule};
-use crate::node::Node as _;
 use crate::testing::*;
 use crate::*;
 
@@ -107,7 +107,7 @@ fn what_is_purged_is_gone_from_memory() {
     // An answer is kept for who asks the same.
     let (since, topic) =
         (Since::After(Position { place: Default::default(), ..first }), "t".into());
-    let ask = Ask {
+    let ask = MissedRequest {
         topic,
         since,
         partial: true,
@@ -115,7 +115,7 @@ fn what_is_purged_is_gone_from_memory() {
         is_away: false,
         client: 0,
         shard: 0,
-        by: AskedBy::Join(Key { slot: 0, generation: 0 }, 0),
+        requester: Requester::Join(Key { slot: 0, generation: 0 }, 0),
     };
     assert_eq!(kept.missed(&ask, &HistoryConfig::default(), 1).0.messages.len(), 1);
     assert!(weak.upgrade().is_some());
@@ -172,12 +172,12 @@ fn the_home_answers_and_who_asks_for_an_end_is_told_nothing() {
             read(format!("{} {:?}", it.event(), it.payload().json()));
         };
         let shard = u16::from(topic == it.there);
-        node.ask_history(HistoryRequest::Read(topic.as_str().into(), ALL, Box::new(told)));
-        node.ask_history(HistoryRequest::Forget(
+        node.request_history(HistoryRequest::Read(topic.as_str().into(), ALL, Box::new(told)));
+        node.request_history(HistoryRequest::Forget(
             topic.as_str().into(),
             Box::new(move |position| forgot(position.unwrap().place.seq.to_string())),
         ));
-        node.ask_history(HistoryRequest::Topics(
+        node.request_history(HistoryRequest::Topics(
             shard,
             0,
             9,
@@ -194,7 +194,7 @@ fn the_home_answers_and_who_asks_for_an_end_is_told_nothing() {
         let alive = Arc::new(());
         let gone = Arc::downgrade(&alive);
         let never = move |_: Result<Position, NotKept>| drop(alive);
-        node.ask_history(HistoryRequest::Forget(topic.as_str().into(), Box::new(never)));
+        node.request_history(HistoryRequest::Forget(topic.as_str().into(), Box::new(never)));
         assert!(gone.upgrade().is_none(), "the question is dropped");
         it.stage.node.told().ended.clear();
     }

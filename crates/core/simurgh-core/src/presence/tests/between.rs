@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use simurgh_channel::{PresenceCall, PresenceConfig};
 use simurgh_presence::{Meta, Owner};
 
-use crate::presence::call::{PresenceCall, PresenceConfig};
 use crate::presence::home::Home;
 use crate::presence::say::Say;
 use crate::*;

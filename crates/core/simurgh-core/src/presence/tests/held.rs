@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use simurgh_channel::PresenceConfig;
+
 use super::{Client, INTERVAL, says, stage, turn};
-use crate::presence::call::PresenceConfig;
 
 /// Who comes back in a moment was never away to the others; who does not leaves later.
 #[test]

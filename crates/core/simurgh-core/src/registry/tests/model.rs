@@ -6,11 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use simurgh_channel::{Context, Outcome};
 use simurgh_proto::message::{OwnedRef, Payload};
 
 use super::*;
-use crate::context::Context;
-use crate::outcome::Outcome;
 
 /// A channel that has nothing to say.
 struct Silent;

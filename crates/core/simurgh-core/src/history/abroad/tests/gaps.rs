@@ -112,7 +112,8 @@ fn who_joins_a_quiet_topic_is_told_the_engines_life_of_now() {
     for shard in [0, 1] {
         let (mut it, mut engine) = (Node::playing(talking()), Engine::new());
         let topic = it.topics()[shard].clone();
-        let more = (0..).map(|n| format!("more {n}")).find(|it| home(it, 2) == shard).unwrap();
+        let more =
+            (0..).map(|n| format!("more {n}")).find(|it| home_shard(it, 2) == shard).unwrap();
         it.is_told(&more, engine.begun(0, &more, 0));
         let (key, before) = it.joins(&mut engine, &topic, OPTED_IN);
         engine.epoch += 1;
@@ -170,7 +171,7 @@ fn what_somebody_has_forgotten_is_gone_on_all_nodes_and_who_had_heard_it_has_mis
             (&*topic).into(),
             Box::new(move |it| answered.lock().unwrap().push(it)),
         );
-        it.stage.node.ask_history(forget);
+        it.stage.node.request_history(forget);
         it.is_served(&mut engine);
         far.hears_last(&engine);
         far.settles();

@@ -13,7 +13,7 @@ impl Node {
         let heard = Arc::clone(&pages);
         let range = Range { since, limit: 100, is_reverse: false };
         let answer: PageCallback = Box::new(move |page| heard.lock().unwrap().push(page));
-        self.stage.node.ask_history(HistoryRequest::Read(topic.into(), range, answer));
+        self.stage.node.request_history(HistoryRequest::Read(topic.into(), range, answer));
         self.settles();
         pages
     }
@@ -89,7 +89,7 @@ fn who_wants_a_topic_forgotten_hears_whether_it_is() {
         let ask = |it: &Node| {
             let answers = Arc::clone(&answers);
             let answer = Box::new(move |it| answers.lock().unwrap().push(it));
-            it.stage.node.ask_history(HistoryRequest::Forget((&*topic).into(), answer));
+            it.stage.node.request_history(HistoryRequest::Forget((&*topic).into(), answer));
         };
         ask(&it);
         it.settles();
@@ -119,7 +119,7 @@ fn the_topics_that_are_followed_are_listed_and_stay_for_as_long_as_they_are() {
         let answer = move |some: HistoryTopics| {
             heard.lock().unwrap().extend(some.topics.iter().map(|it| it.messages));
         };
-        it.stage.node.ask_history(HistoryRequest::Topics(0, 0, 9, Box::new(answer)));
+        it.stage.node.request_history(HistoryRequest::Topics(0, 0, 9, Box::new(answer)));
         it.settles();
         std::mem::take(&mut *listed.lock().unwrap())
     };

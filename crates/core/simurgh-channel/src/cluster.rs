@@ -1,4 +1,4 @@
-//! What a core says to the other nodes of its cluster, and hears of them.
+//! What a core sends to the other nodes of its cluster.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use crate::history::engine::{Retention, StoreRequest};
 
 /// The other nodes of a cluster, as a shard has them.
 pub trait Cluster: Send + Sync {
-    /// Tells them something, by way of a thread of its own. Never waits: what is too much for that
-    /// thread is dropped, if it is a broadcast that is not to be kept, and counted there. What is
-    /// to be kept is bounded by who asks for it.
+    /// Sends them something by way of the cluster's own thread, without waiting. When that thread
+    /// has too much, broadcasts that are not to be kept are dropped and counted there. What is to
+    /// be kept is bounded by its sender.
     fn send(&self, what: ToCluster);
 
     /// The largest payload of a broadcast that other nodes take, with the bytes of its topic and
@@ -20,7 +20,7 @@ pub trait Cluster: Send + Sync {
     fn broadcast_bytes_max(&self) -> usize;
 }
 
-/// What a core tells the other nodes.
+/// A message of a core for the other nodes.
 #[derive(Debug)]
 pub enum ToCluster {
     /// A broadcast of this node.
@@ -28,23 +28,24 @@ pub enum ToCluster {
     /// A shard has members of a topic, or listeners, and had none before; and what is wanted of the
     /// topic's history, if its broadcasts are kept.
     TopicBegins(Box<str>, u16, Option<Retention>),
-    /// It has none any more.
+    /// The shard has neither members nor listeners of a topic any more.
     TopicEnds(Box<str>, u16),
-    /// About the presences of a topic, by the shard that keeps them here.
+    /// Presences of a topic, from the shard that keeps them here.
     Presence(Box<str>, ToPeers),
-    /// The engine is to keep a broadcast. It is answered by [`Node::post_stored`], always.
+    /// The engine is to keep a broadcast. The answer, always, is [`Node::post_stored`].
     ///
     /// [`Node::post_stored`]: crate::Node::post_stored
     Store(Box<StoreRequest>),
-    /// The history of a topic is wanted here, for a while, and what there is comes by
-    /// [`Node::post_kept`]: that it has begun, and that it has ended.
+    /// The history of a topic is wanted here for a while: [`Node::post_kept`] gets it from
+    /// [`FromEngine::Begun`](crate::FromEngine::Begun) to
+    /// [`FromEngine::Ended`](crate::FromEngine::Ended).
     ///
     /// [`Node::post_kept`]: crate::Node::post_kept
     Follow(Box<str>, Retention),
-    /// Somebody has come further in a topic elsewhere than it has here: it is to be asked of those
-    /// who certainly have all.
+    /// A client has received more of a topic elsewhere than there is here: the engine's own servers
+    /// are to be asked.
     CheckTopic(Box<str>),
-    /// All that is kept of a topic is to be forgotten. It is answered as a store, by this number.
+    /// All that is kept of a topic is to be forgotten. Answered as a store, with this number.
     Forget(Box<str>, u64),
 }
 

@@ -1,7 +1,8 @@
 //! A token bucket in one number.
 
-use std::fmt;
 use std::time::Duration;
+
+use thiserror::Error;
 
 use crate::clock::nanoseconds;
 
@@ -63,7 +64,7 @@ impl Rate {
     }
 
     /// In how much time an empty bucket is full again.
-    pub(crate) fn fill_time(&self) -> Duration {
+    pub fn fill_time(&self) -> Duration {
         let ns = self.capacity().div_ceil(u128::from(self.count));
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
@@ -74,29 +75,20 @@ impl Rate {
     }
 }
 
-/// Why something is no [`Rate`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why something is not a [`Rate`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RateError {
     /// A number of tokens is out of range.
+    #[error("a rate and its burst are from 1 to 1099511627776")]
     Count,
     /// The time over which it counts is out of range.
+    #[error("a rate counts over a millisecond to an hour")]
     Period,
     /// The bucket takes too long to fill.
+    #[error("a burst has to come back within an hour at its rate")]
     Fill,
 }
-
-impl fmt::Display for RateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Count => "a rate and its burst are from 1 to 1099511627776",
-            Self::Period => "a rate counts over a millisecond to an hour",
-            Self::Fill => "a burst has to come back within an hour at its rate",
-        })
-    }
-}
-
-impl std::error::Error for RateError {}
 
 /// A bucket of tokens that come back at a [`Rate`]; a default one is full.
 ///
@@ -116,11 +108,11 @@ pub struct TooFewTokens {
 }
 
 impl Bucket {
-    /// What it is once `cost` tokens are taken, `now_ns` nanoseconds after any fixed origin;
-    /// whoever means it puts that in its place.
+    /// The bucket after `cost` tokens were taken, `now_ns` nanoseconds after any fixed origin.
     ///
     /// # Errors
     /// Too few tokens are there.
+    #[inline]
     pub fn less(self, rate: &Rate, cost: u64, now_ns: u64) -> Result<Self, TooFewTokens> {
         let now = u128::from(now_ns) * u128::from(rate.count);
         let full_at = self.full_at.max(now) + u128::from(cost) * u128::from(rate.period_ns);

@@ -2,33 +2,41 @@
 
 use simurgh_history::Position;
 use simurgh_proto::message::Payload;
+use thiserror::Error;
 
 use crate::id::{ChannelId, NOBODY_PLAIN};
 
 /// A message to all members of a topic, on every shard.
 #[derive(Debug)]
 pub struct Broadcast {
-    pub(crate) topic: Box<str>,
-    pub(crate) event: Box<str>,
-    pub(crate) payload: Payload<'static>,
+    #[doc(hidden)]
+    pub topic: Box<str>,
+    #[doc(hidden)]
+    pub event: Box<str>,
+    #[doc(hidden)]
+    pub payload: Payload<'static>,
     /// The member who does not get it (`broadcast_from`).
-    pub(crate) except: Option<ChannelId>,
+    #[doc(hidden)]
+    pub except: Option<ChannelId>,
     /// Where it stands in its topic's history, if it is kept.
-    pub(crate) kept: Option<Box<Mark>>,
+    #[doc(hidden)]
+    pub kept: Option<Box<KeptMark>>,
 }
 
 /// The place of a broadcast that is kept.
 #[derive(Debug)]
-pub(crate) struct Mark {
-    pub(crate) position: Position,
+pub struct KeptMark {
+    /// Its place in its topic's history.
+    pub position: Position,
     /// The client that is left out, by the hash of its id; 0: nobody.
-    pub(crate) sender: u64,
-    /// It is no broadcast, but word of the position itself, for members who are told positions.
-    pub(crate) is_notice: bool,
+    pub sender: u64,
+    /// It is not a broadcast but a notice of the position itself, for members who are told
+    /// positions.
+    pub is_notice: bool,
 }
 
 impl Broadcast {
-    /// One that no channel made: it is for all members.
+    /// One that is made outside of channels: it is for all members.
     pub fn new(
         topic: impl Into<Box<str>>,
         event: impl Into<Box<str>>,
@@ -37,69 +45,79 @@ impl Broadcast {
         Self { topic: topic.into(), event: event.into(), payload, except: None, kept: None }
     }
 
-    /// The same for all but a listener, by its name.
+    /// Leaves out a listener, by its name.
     pub fn but_for(mut self, name: ChannelId) -> Self {
         self.except = Some(name);
         self
     }
 
-    /// Word to the members of a topic who are told positions: there was nothing for them up to this
-    /// one, or something is missing. To nobody else it is said, whatever they speak.
-    pub(crate) fn notice(topic: &str, event: &str, json: String, position: Position) -> Self {
+    /// A notice for those members of a topic who are told positions: there was nothing for them up
+    /// to this one, or something is missing. Nobody else gets it.
+    pub fn notice(topic: &str, event: &str, json: String, position: Position) -> Self {
         let mut notice = Self::new(topic, event, Payload::from_json(json)).but_for(NOBODY_PLAIN);
-        notice.kept = Some(Box::new(Mark { position, sender: 0, is_notice: true }));
+        notice.kept = Some(Box::new(KeptMark { position, sender: 0, is_notice: true }));
         notice
     }
 
-    /// Whether it is no broadcast, but such a word.
-    pub(crate) fn is_notice(&self) -> bool {
+    /// Whether it is not a broadcast but such a notice.
+    #[inline]
+    pub fn is_notice(&self) -> bool {
         self.kept.as_ref().is_some_and(|mark| mark.is_notice)
     }
 
-    /// The member who does not get it, of this node's.
+    /// The member of this node who does not get it.
+    #[inline]
     pub fn except(&self) -> Option<ChannelId> {
         self.except
     }
 
     /// The topic it was made on.
+    #[inline]
     pub fn topic(&self) -> &str {
         &self.topic
     }
 
     /// The event.
+    #[inline]
     pub fn event(&self) -> &str {
         &self.event
     }
 
     /// The payload, shared by all who receive it.
+    #[inline]
     pub fn payload(&self) -> &Payload<'static> {
         &self.payload
     }
 
     /// Where it stands in its topic's history, if it is kept.
+    #[inline]
     pub fn position(&self) -> Option<Position> {
         self.kept.as_ref().map(|mark| mark.position)
     }
 
     /// Bytes it is counted with while it is under way.
+    #[inline]
     pub fn weight(&self) -> usize {
-        weight(&self.topic, &self.event, &self.payload)
+        Self::weight_of(&self.topic, &self.event, &self.payload)
+    }
+
+    /// Bytes that a broadcast of these parts is counted with while it is under way.
+    #[inline]
+    pub fn weight_of(topic: &str, event: &str, payload: &Payload<'_>) -> usize {
+        payload.len() + topic.len() + event.len() + 64
     }
 }
 
-/// Bytes that a broadcast is counted with while it is under way.
-pub(crate) fn weight(topic: &str, event: &str, payload: &Payload<'_>) -> usize {
-    payload.len() + topic.len() + event.len() + 64
-}
-
 /// Why a broadcast was not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BroadcastError {
     /// Too many bytes of broadcasts are under way; the publisher should try again later.
+    #[error("too many bytes of broadcasts are under way, try again later")]
     Congested,
     /// With its names it is more than nodes of a cluster send each other; members on this node do
     /// not get it either, so that all see the same.
+    #[error("a payload of {bytes} bytes is too large for the cluster: {bytes_max} is the most")]
     TooLargeForCluster {
         /// Size of the payload.
         bytes: usize,
@@ -107,9 +125,14 @@ pub enum BroadcastError {
         bytes_max: usize,
     },
     /// No node has this name.
+    #[error("no node has this name")]
     UnknownNode,
     /// Half of what may wait for one reader ([`Config::outbound_bytes_max`](crate::Config)) is the
     /// most.
+    #[error(
+        "a payload of {bytes} bytes cannot be broadcast: {bytes_max} is the most \
+         (half of outbound_bytes_max)"
+    )]
     TooLarge {
         /// Size of the payload.
         bytes: usize,
@@ -117,25 +140,3 @@ pub enum BroadcastError {
         bytes_max: usize,
     },
 }
-
-impl std::fmt::Display for BroadcastError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Congested => {
-                f.write_str("too many bytes of broadcasts are under way, try again later")
-            }
-            Self::TooLargeForCluster { bytes, bytes_max } => write!(
-                f,
-                "a payload of {bytes} bytes is too large for the cluster: {bytes_max} is the most"
-            ),
-            Self::UnknownNode => f.write_str("no node has this name"),
-            Self::TooLarge { bytes, bytes_max } => write!(
-                f,
-                "a payload of {bytes} bytes cannot be broadcast: {bytes_max} is the most \
-                 (half of outbound_bytes_max)"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for BroadcastError {}

@@ -1,6 +1,6 @@
-//! What the home of a kept topic and an engine say to each other, where it is the engine that keeps
-//! the broadcasts of several nodes, and gives the numbers. These go by way of the cluster's thread,
-//! whose machine puts what the engine says in order; so nothing here is borrowed.
+//! Messages between the home of a kept topic and the engine that keeps and numbers the broadcasts
+//! of several nodes. They go by way of the cluster's thread, which puts those of the engine in
+//! order.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use simurgh_history::{Epoch, Place, Position};
 
 use crate::broadcast::Broadcast;
 
-/// What an item is counted with on its way to its home, beside its broadcast.
+/// Bytes that an item is counted with on its way to its home, beside its broadcast.
 const ITEM_BYTES: usize = 64;
 
-/// What is wanted of a topic's history: as much as its pattern declares.
+/// How much of a topic's broadcasts an engine is to keep, as the topic's pattern declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// Broadcasts.
@@ -25,54 +25,53 @@ pub struct Retention {
 /// A broadcast that the engine is to keep.
 #[derive(Debug)]
 pub struct StoreRequest {
-    /// By which it is answered, once: no other store or purge of this node has it.
+    /// The answer names it; no other store or purge of this node has it.
     pub number: u64,
     /// What is broadcast, and on which topic.
     pub broadcast: Broadcast,
     /// The client that is left out, by the hash of its id; 0: nobody.
     pub sender: u64,
-    /// Repeated with the same id it is kept once, whichever node is told.
+    /// A broadcast with the same id is kept only once, on all nodes.
     pub id: Option<Box<str>>,
-    /// The engine may forget it after so long; none: by its own limits.
+    /// The engine may forget it after so long; `None`: its own limits decide.
     pub age: Option<Duration>,
 }
 
-/// What the engine has of a topic, as the home hears it: [`Begun`](Self::Begun) comes first.
+/// What the engine has of a topic, for its home: [`Begun`](Self::Begun) comes first.
 #[derive(Debug)]
 pub enum FromEngine {
     /// The topic is followed from here on.
     Begun {
-        /// Of the engine's numbers: with another one all is anew.
+        /// The epoch of the engine's numbers: another one makes all positions before invalid.
         epoch: u64,
-        /// What has this number or a lower one may be missing here.
+        /// Broadcasts up to this number may be missing here.
         floor: u64,
-        /// What had this number or a lower one was forgotten by somebody's wish; 0: none is known.
+        /// Broadcasts up to this number were purged on request; 0: none is known.
         purged: u64,
-        /// Up to this number the topic has nothing but the messages.
+        /// Up to this number the topic has only `messages`.
         head: u64,
         /// What the engine has, oldest first.
         messages: Vec<KeptItem>,
     },
     /// The next one, in order.
     Next(KeptItem),
-    /// Something up to this number is missing, and cannot be had any more.
+    /// Something up to this number is missing and cannot be fetched any more.
     Gap {
-        /// All of the numbers up to this one.
+        /// The last number that may be missing.
         through: u64,
     },
-    /// All that is older than this was to be forgotten, by somebody's wish. The wish itself stands
-    /// there.
+    /// All that is older than this was purged on request. The request has this place itself.
     Purged {
         /// Its number.
         seq: u64,
         /// Which one it is of several with this number.
         index: u16,
     },
-    /// What the engine has cannot be known now. `Known` or `Begun` follows.
+    /// What the engine has is not known now. `Known` or `Begun` follows.
     Unknown,
     /// It is known again, and nothing was missed.
     Known,
-    /// Nobody here wants the topic any more: it is followed no longer.
+    /// The topic is no longer followed: nobody here wants it.
     Ended,
 }
 
@@ -89,20 +88,20 @@ pub struct KeptItem {
     pub mine: Option<u64>,
     /// The client that is left out, by the hash of its id; 0: nobody.
     pub sender: u64,
-    /// What is broadcast. Its exception is looked at only if it is this node's own.
+    /// What is broadcast. Whom it leaves out only matters if it is of this node.
     pub broadcast: Broadcast,
 }
 
 /// Where the engine has kept a broadcast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredAt {
-    /// Of its numbers.
+    /// The epoch of its numbers.
     pub epoch: u64,
     /// Its number.
     pub seq: u64,
     /// Which one it is of several with this number.
     pub index: u16,
-    /// One with the same id had been kept before: nobody hears it again.
+    /// One with the same id had been kept before: it is not delivered again.
     pub is_duplicate: bool,
 }
 
@@ -115,14 +114,14 @@ pub enum NotKept {
     Refused(Box<str>),
     /// Too much waits for the engine.
     Full,
-    /// The engine is away, and the members on this node alone have heard it, as the server is set
-    /// to do: for its channel it is done.
+    /// The engine is away, and the broadcast was delivered on this node only, as the server is
+    /// configured to do.
     LocalOnly,
 }
 
 impl FromEngine {
     /// Bytes it is counted with on its way to the home.
-    pub(crate) fn weight(&self) -> usize {
+    pub fn weight(&self) -> usize {
         match self {
             Self::Begun { messages, .. } => messages.iter().map(KeptItem::weight).sum(),
             Self::Next(item) => item.weight(),
@@ -136,54 +135,55 @@ impl KeptItem {
         self.broadcast.weight() + ITEM_BYTES
     }
 
-    /// Where it stands.
-    pub(crate) fn place(&self) -> Place {
+    /// Its place in the topic's history.
+    #[inline]
+    pub fn place(&self) -> Place {
         place(self.seq, self.index)
     }
 }
 
 impl StoredAt {
-    /// As clients have it.
-    pub(crate) fn position(&self) -> Position {
+    /// The position that clients are told.
+    pub fn position(&self) -> Position {
         let epoch = Epoch::from_seed(self.epoch);
         Position { epoch, place: place(self.seq, self.index) }
     }
 }
 
-/// The numbers of a shard's stores are so far apart: the rest is the shard.
-pub(crate) const NUMBERS_APART: u64 = 1 << 16;
+/// The distance between two numbers of one shard's stores: the remainder names the shard.
+pub const NUMBERS_APART: u64 = 1 << 16;
 
-/// The shard that has given the number of a store.
-pub(crate) fn shard_of(number: u64) -> usize {
+/// The shard that gave a store its number.
+pub fn shard_of(number: u64) -> usize {
     (number % NUMBERS_APART) as usize
 }
 
-/// The last item that a number can have: what is behind all items of a number stands there.
+/// The last item that a number can have. A place behind all items of a number has it, too.
 const LAST_ITEM: u16 = Place::ITEM_MAX - 1;
 
-/// Where an item of a number stands.
-pub(crate) fn place(seq: u64, index: u16) -> Place {
+/// The place of an item of a number.
+pub fn place(seq: u64, index: u16) -> Place {
     Place { seq, item: index.min(LAST_ITEM) }
 }
 
 /// The place behind all items of a number.
-pub(crate) fn behind(seq: u64) -> Place {
+pub fn behind(seq: u64) -> Place {
     match seq {
         0 => Place::ZERO,
         _ => Place { seq, item: LAST_ITEM },
     }
 }
 
-/// The place of a topic that had nothing up to a number. Nodes begin to follow it at other times,
-/// so a client may come from another node with a higher one of these and has missed nothing.
-pub(crate) fn nothing_up_to(seq: u64) -> Place {
+/// The place of a topic that had nothing up to a number. Nodes begin to follow it at different
+/// times, so a client may come from another node with a higher one of these and has missed nothing.
+pub fn nothing_up_to(seq: u64) -> Place {
     match seq {
         0 => Place::ZERO,
         _ => Place { seq, item: Place::ITEM_MAX },
     }
 }
 
-/// Whether a place is one of those.
-pub(crate) fn is_of_nothing(place: Place) -> bool {
+/// Whether a place is one of [`nothing_up_to`].
+pub fn is_of_nothing(place: Place) -> bool {
     place.item == Place::ITEM_MAX
 }

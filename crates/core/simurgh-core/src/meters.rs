@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
+use simurgh_channel::{Bucket, Limit, LimitPolicy, Rate, RateLimit, TooFewTokens, nanoseconds};
 use simurgh_reactor::Key;
 
-use super::{Bucket, Exceeded, Limit, Rate, RateLimit, TooFewTokens};
-use crate::clock::nanoseconds;
+use simurgh_proto::message::Payload;
 
 /// For so long at least it is remembered who has met a limit.
 const KEPT_LEAST: Duration = Duration::from_secs(10);
@@ -50,6 +50,30 @@ struct Meter {
 impl Meter {
     fn is_lately(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.last_ns) < nanoseconds(KEPT_LEAST)
+    }
+}
+
+/// A limit that was exceeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Exceeded {
+    pub(crate) limit: Limit,
+    pub(crate) policy: LimitPolicy,
+    /// After how much time the same would pass; none: it never would.
+    pub(crate) wait: Option<Duration>,
+}
+
+impl Exceeded {
+    /// What an error reply says.
+    pub(crate) fn response(&self) -> Payload<'static> {
+        let limit = self.limit.name();
+        Payload::from_json(match (self.limit, self.wait) {
+            (Limit::PayloadBytes, _) => r#"{"reason":"payload_too_large"}"#.to_owned(),
+            (_, None) => format!(r#"{{"reason":"rate_limited","limit":"{limit}"}}"#),
+            (_, Some(wait)) => {
+                let ms = wait.as_nanos().div_ceil(1_000_000);
+                format!(r#"{{"reason":"rate_limited","limit":"{limit}","retry_after_ms":{ms}}}"#)
+            }
+        })
     }
 }
 
@@ -181,14 +205,13 @@ fn place(limit: Limit) -> Option<usize> {
         Limit::Messages => Some(1),
         Limit::Bytes => Some(2),
         Limit::PresenceCalls => Some(3),
-        Limit::PayloadBytes => None,
+        _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::LimitPolicy;
 
     const SECOND: u64 = 1_000_000_000;
 

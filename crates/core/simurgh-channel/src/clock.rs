@@ -8,11 +8,13 @@ use simurgh_reactor::Now;
 pub const TICK: Duration = Duration::from_millis(100);
 
 /// A time as nanoseconds of the clock.
+#[inline]
 pub fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// From now until then, both in nanoseconds of the clock; no time if then has been.
+#[inline]
 pub fn until(then_ns: u64, now_ns: u64) -> Duration {
     Duration::from_nanos(then_ns.saturating_sub(now_ns))
 }
@@ -23,34 +25,34 @@ pub struct Lifetime {
     ticks: u32,
 }
 
-/// Beyond half of its range a tick could not be told from one that has passed.
+/// A tick that is further ahead than half the range counts as one that has passed.
 const TICKS_MAX: u32 = i32::MAX as u32;
-/// Half of that, so that the end of the longest lifetime is behind one that has ended and was not
-/// looked at yet, not before it.
+/// Half of that: the end of the longest lifetime must still be after one that has passed and was
+/// not looked at yet.
 const LIFETIME_TICKS_MAX: u32 = TICKS_MAX / 2;
 
 impl Lifetime {
-    /// The tick of [`passed`] in which it is over if it begins now; ticks wrap. It begins within a
-    /// tick, what is left of which is less than a whole one: unless it is no time at all, one more
-    /// makes up for that.
-    pub(crate) fn after(self, now: Now) -> u32 {
+    /// The tick of [`wall_tick`] in which it is over if it begins now; ticks wrap. One more makes
+    /// up for the part of the first tick that has passed, unless the lifetime is zero.
+    pub fn after(self, now: Now) -> u32 {
         let has_begun = !now.ns.is_multiple_of(nanoseconds(TICK));
         let ticks = match self.ticks {
             1.. if has_begun => self.ticks + 1,
             ticks => ticks,
         };
-        passed(now).wrapping_add(ticks)
+        wall_tick(now).wrapping_add(ticks)
     }
 }
 
-/// Ticks of the clock as it goes on for everybody, also while this thread could serve nobody, which
-/// [`Now::tick`] leaves out: a token is not good for longer because its server was stopped.
-pub(crate) fn passed(now: Now) -> u32 {
+/// Ticks of the clock, with those in which this thread was stopped, which [`Now::tick`] leaves out:
+/// a token is not valid for longer because its server was stopped.
+#[inline]
+pub fn wall_tick(now: Now) -> u32 {
     (now.ns / nanoseconds(TICK)) as u32
 }
 
 impl From<Duration> for Lifetime {
-    /// Rounded up: nobody's time is over too early.
+    /// Rounded up: no lifetime ends too early.
     fn from(time: Duration) -> Self {
         let ticks = time.as_nanos().div_ceil(TICK.as_nanos());
         let most = LIFETIME_TICKS_MAX;
@@ -58,8 +60,9 @@ impl From<Duration> for Lifetime {
     }
 }
 
-/// Whether `tick` is not behind `now`; ticks wrap.
-pub(crate) fn has_passed(tick: u32, now: u32) -> bool {
+/// Whether `tick` is `now` or earlier; ticks wrap.
+#[inline]
+pub fn has_passed(tick: u32, now: u32) -> bool {
     now.wrapping_sub(tick) <= TICKS_MAX
 }
 
@@ -95,6 +98,6 @@ mod tests {
     fn time_in_which_nobody_is_served_is_part_of_a_lifetime() {
         let now = Now { ns: 50 * nanoseconds(TICK), tick: 20 };
         assert_eq!(Lifetime::from(5 * TICK).after(now), 55);
-        assert!(has_passed(55, passed(Now { ns: 55 * nanoseconds(TICK), tick: 21 })));
+        assert!(has_passed(55, wall_tick(Now { ns: 55 * nanoseconds(TICK), tick: 21 })));
     }
 }

@@ -1,19 +1,9 @@
-//! What the sockets of a user socket, and their channels, may say in how much time, and how much at
-//! once.
-//!
-//! Here are the words; `meters` keeps what has been said, `metering` asks it, and the rooms that
-//! carry out do what follows. Where no user socket has a limit, there are no meters and nothing is
-//! asked.
+//! Limits on what the sockets of a user socket, and their channels, may send.
 
-pub(crate) mod meters;
 mod rate;
 
-use std::time::Duration;
-
-use simurgh_proto::message::Payload;
-
+pub use self::rate::{Bucket, Rate, RateError, TooFewTokens};
 use crate::metrics::{Counter, ShardMetrics};
-pub use rate::{Bucket, Rate, RateError, TooFewTokens};
 
 /// What is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,7 +22,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// As clients, counters and settings name it.
+    /// Its name for clients, counters and settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Joins => "joins",
@@ -43,8 +33,8 @@ impl Limit {
         }
     }
 
-    /// What a close frame says.
-    pub(crate) fn close_reason(self) -> &'static str {
+    /// The reason in a close frame.
+    pub fn close_reason(self) -> &'static str {
         match self {
             Self::Joins => "rate_limited: joins",
             Self::Messages => "rate_limited: messages",
@@ -54,7 +44,8 @@ impl Limit {
         }
     }
 
-    pub(crate) fn counter(self, metrics: &ShardMetrics) -> &Counter {
+    /// The counter of what exceeded it.
+    pub fn counter(self, metrics: &ShardMetrics) -> &Counter {
         match self {
             Self::Joins => &metrics.limited_joins,
             Self::Messages => &metrics.limited_messages,
@@ -72,7 +63,7 @@ pub enum LimitPolicy {
     /// It is answered with an error that names the limit (PROTOCOL §6.7).
     #[default]
     Reply,
-    /// Nothing is said.
+    /// It is not answered.
     Drop,
     /// Its socket is closed with 1008, and a reason that names the limit.
     Close,
@@ -83,7 +74,7 @@ pub enum LimitPolicy {
 pub struct RateLimit {
     /// How much.
     pub rate: Rate,
-    /// What of the rest.
+    /// What becomes of the rest.
     pub policy: LimitPolicy,
 }
 
@@ -105,11 +96,11 @@ impl RateLimit {
 pub struct SizeLimit {
     /// The most.
     pub bytes_max: usize,
-    /// What of the rest.
+    /// What becomes of the rest.
     pub policy: LimitPolicy,
 }
 
-/// What one socket may say, on all its topics together. By default as much as it likes.
+/// What one socket may send, on all its topics together. By default without limits.
 ///
 /// Bytes are those of a message's refs, topic, event and payload as they came, whatever its
 /// serializer; of a plain message its data.
@@ -126,11 +117,10 @@ pub struct SocketLimits {
     pub presence_calls: Option<RateLimit>,
 }
 
-/// What one socket may say on one topic. By default as much as it likes.
+/// What one socket may send on one topic. By default without limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChannelLimits {
-    /// Messages for the channel; its joins and leaves are none. Who joins anew begins with what it
-    /// had.
+    /// Messages for the channel, without joins and leaves. A join anew does not reset them.
     pub messages: Option<RateLimit>,
     /// Their bytes, counted as in [`SocketLimits`].
     pub bytes: Option<RateLimit>,
@@ -141,39 +131,17 @@ pub struct ChannelLimits {
 }
 
 impl SocketLimits {
-    pub(crate) fn rates(&self) -> impl Iterator<Item = Rate> {
+    /// The rates among them.
+    pub fn rates(&self) -> impl Iterator<Item = Rate> {
         let Self { joins, messages, bytes, presence_calls } = *self;
         [joins, messages, bytes, presence_calls].into_iter().flatten().map(|it| it.rate)
     }
 }
 
 impl ChannelLimits {
-    pub(crate) fn rates(&self) -> impl Iterator<Item = Rate> {
+    /// The rates among them.
+    pub fn rates(&self) -> impl Iterator<Item = Rate> {
         let Self { messages, bytes, presence_calls, payload_bytes: _ } = *self;
         [messages, bytes, presence_calls].into_iter().flatten().map(|it| it.rate)
-    }
-}
-
-/// A limit that was exceeded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Exceeded {
-    pub(crate) limit: Limit,
-    pub(crate) policy: LimitPolicy,
-    /// After how much time the same would pass; none: it never would.
-    pub(crate) wait: Option<Duration>,
-}
-
-impl Exceeded {
-    /// What an error reply says.
-    pub(crate) fn response(&self) -> Payload<'static> {
-        let limit = self.limit.name();
-        Payload::from_json(match (self.limit, self.wait) {
-            (Limit::PayloadBytes, _) => r#"{"reason":"payload_too_large"}"#.to_owned(),
-            (_, None) => format!(r#"{{"reason":"rate_limited","limit":"{limit}"}}"#),
-            (_, Some(wait)) => {
-                let ms = wait.as_nanos().div_ceil(1_000_000);
-                format!(r#"{{"reason":"rate_limited","limit":"{limit}","retry_after_ms":{ms}}}"#)
-            }
-        })
     }
 }

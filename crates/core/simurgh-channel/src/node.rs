@@ -1,4 +1,4 @@
-//! What a core has of the node that it is a shard of.
+//! The node of a core, as its shards see it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,19 +11,19 @@ use simurgh_reactor::Key;
 
 use crate::broadcast::{Broadcast, BroadcastError};
 use crate::channel::Join;
-use crate::cluster::call::{Cluster, ToCluster};
+use crate::cluster::{Cluster, ToCluster};
 use crate::config::Config;
 use crate::flow::Posted;
-use crate::history::call::{HistoryMail, HistoryRequest, Keep, KeptCallback, KeptFor};
 use crate::history::engine::{self, FromEngine, NotKept, StoredAt};
+use crate::history::{HistoryMail, HistoryRequest, KeepRequest, KeptCallback, KeptFor};
 use crate::id::ChannelId;
 use crate::mail::Mail;
 use crate::node_handle::{Audience, NodeHandle, ToChannel};
 use crate::permits::FanoutPermits;
-use crate::presence::call::{PresenceCallback, PresenceMail, home};
+use crate::presence::{PresenceCallback, PresenceMail, home_shard};
 use crate::user_socket::UserSocket;
 
-/// The work that decides about a join.
+/// Work that decides about a join.
 pub type JoinDecision = Pin<Box<dyn Future<Output = Join> + Send>>;
 
 /// Which of the application's functions a shard is in.
@@ -64,7 +64,7 @@ impl Callback {
         Self::Hibernate,
     ];
 
-    /// As the application's code names it.
+    /// Its name in the application's code.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -80,8 +80,8 @@ impl Callback {
     }
 }
 
-/// The node that a core is a shard of: the other shards' doors, and what all of them share. The
-/// bytes of broadcasts under way are counted by shard, wherever they are made.
+/// The node that a core is a shard of: the mailboxes of the other shards, and what all shards
+/// share. The bytes of broadcasts under way are counted by the shard they go to.
 pub trait Node: NodeHandle + Sized + 'static {
     /// Limits and times.
     fn config(&self) -> &Config;
@@ -89,7 +89,7 @@ pub trait Node: NodeHandle + Sized + 'static {
     /// A user socket by its place.
     fn user_socket(&self, index: u8) -> Option<&UserSocket>;
 
-    /// Another number for each start of each node, by more than there are shards.
+    /// A number that is different for each start of each node, by more than the number of shards.
     fn id(&self) -> u64;
 
     /// Whether some topics' broadcasts are kept.
@@ -98,16 +98,16 @@ pub trait Node: NodeHandle + Sized + 'static {
     /// Bytes of what each shard keeps of topics' broadcasts.
     fn history_bytes(&self) -> &[AtomicU64];
 
-    /// Proves that this node, or another with its secret, has said something.
+    /// Signs a text as this node, or another with its secret.
     fn sign(&self, text: &str) -> String;
 
-    /// Whether that is the proof of what was said, in constant time.
+    /// Whether this is the signature of the text, in constant time.
     fn is_signed(&self, text: &str, proof: &str) -> bool;
 
     /// Milliseconds since 1970 at a time of the shards' clock.
     fn unix_ms(&self, now_ns: u64) -> u64;
 
-    /// Who may fan out.
+    /// The permits to fan out.
     fn permits(&self) -> &FanoutPermits;
 
     /// The other nodes; none, where this is the only one.
@@ -130,22 +130,23 @@ pub trait Node: NodeHandle + Sized + 'static {
     /// Bytes under way in a shard; none in one that has ended, since those never come back.
     fn charged(&self, shard: usize) -> usize;
 
-    /// Has a join decided elsewhere: [`Mail::Joined`] comes back, unless it takes far too long.
+    /// Has a join decided on another thread: [`Mail::Joined`] comes back, unless it takes far too
+    /// long.
     fn decide(&self, shard: usize, key: Key, ticket: u32, work: JoinDecision);
 
-    /// A shard enters the application's code.
+    /// A shard enters code of the application.
     fn enter_callback(&self, shard: usize, callback: Callback);
 
-    /// It is back; for how long it was away.
+    /// The shard is back; how long the callback took.
     fn leave_callback(&self, shard: usize) -> Duration;
 
-    /// A topic has a member more, over all shards.
+    /// A topic has one member more, over all shards.
     fn member_joined(&self, topic: &str);
 
-    /// A topic has a member less.
+    /// A topic has one member less.
     fn member_left(&self, topic: &str);
 
-    /// A socket is open no more.
+    /// A socket has closed: another connection may take its place.
     fn release_connection(&self);
 
     /// Whether publishers have to wait.
@@ -153,12 +154,13 @@ pub trait Node: NodeHandle + Sized + 'static {
         self.any_above(self.config().mailbox_bytes_max)
     }
 
-    /// Whether even those wait who publish where nothing is under way.
+    /// Whether publishers have to wait even on topics without broadcasts under way.
     fn is_jammed(&self) -> bool {
         self.any_above(self.config().mailbox_bytes_max.saturating_mul(4))
     }
 
-    /// Whether held publishers may go on: half the limit, so that they do not flutter.
+    /// Whether held publishers may go on: at half the limit, so that they are not held again at
+    /// once.
     fn is_relieved(&self) -> bool {
         !self.any_above(self.config().mailbox_bytes_max / 2)
     }
@@ -168,9 +170,8 @@ pub trait Node: NodeHandle + Sized + 'static {
         (0..self.shards()).any(|shard| self.charged(shard) > bytes)
     }
 
-    /// A broadcast that no channel makes, from any thread: to all shards, or to none when one of
-    /// them has too much under way. What is posted meanwhile by others may pass the limit by a
-    /// little, which bounds the queue all the same and keeps all shards of one mind.
+    /// A broadcast from outside of channels, by any thread: to all shards, or to none when one of
+    /// them has too much under way. Several threads at once may exceed the limit by a little.
     ///
     /// # Errors
     /// The payload is too large, or too much is under way.
@@ -188,7 +189,7 @@ pub trait Node: NodeHandle + Sized + 'static {
         Ok(())
     }
 
-    /// A broadcast that no channel makes, from any thread, for this node alone.
+    /// A broadcast from outside of channels, by any thread, for this node alone.
     ///
     /// # Errors
     /// The payload is too large, or too much is under way.
@@ -199,7 +200,7 @@ pub trait Node: NodeHandle + Sized + 'static {
         Ok(())
     }
 
-    /// A broadcast for all shards of this node, by whomever it was made.
+    /// A broadcast of any origin for all shards of this node.
     fn broadcast_here(&self, broadcast: Arc<Broadcast>) {
         for shard in 0..self.shards() {
             let posted = Posted::new(Arc::clone(&broadcast), None);
@@ -230,8 +231,8 @@ pub trait Node: NodeHandle + Sized + 'static {
             && (0..=u8::MAX).map_while(|index| self.user_socket(index)).any(|it| it.keeps(topic))
     }
 
-    /// A broadcast that no channel makes, on a topic whose broadcasts are kept, from any thread:
-    /// one with an id is kept, and passed on, once. `answer` hears where it is kept.
+    /// A broadcast from outside of channels, by any thread, on a topic whose broadcasts are kept:
+    /// one with an id is kept and delivered only once. `callback` is told where it is kept.
     ///
     /// # Errors
     /// The payload is too large, or too much is under way.
@@ -239,23 +240,23 @@ pub trait Node: NodeHandle + Sized + 'static {
         &self,
         broadcast: Broadcast,
         id: Option<Box<str>>,
-        answer: Option<KeptCallback>,
+        callback: Option<KeptCallback>,
     ) -> Result<(), BroadcastError> {
         let (topic, event) = (broadcast.topic(), broadcast.event());
         self.may_broadcast(topic, event, broadcast.payload().len())?;
-        let (shard, weight) = (home(broadcast.topic(), self.shards()), broadcast.weight());
-        let kept_for = answer.map_or(KeptFor::Nobody, KeptFor::Asker);
-        let keep = Keep { broadcast, charge: None, sender: 0, id, kept_for };
+        let (shard, weight) = (home_shard(broadcast.topic(), self.shards()), broadcast.weight());
+        let kept_for = callback.map_or(KeptFor::Nobody, KeptFor::Caller);
+        let keep = KeepRequest { broadcast, charge: None, sender: 0, id, kept_for };
         self.post_weighed(shard, weight, Mail::History(HistoryMail::Keep(Box::new(keep))));
         Ok(())
     }
 
-    /// What the engine has of a topic whose broadcasts it keeps, for the topic's home: in the order
-    /// in which the cluster's thread has it. Nobody here holds those back who broadcast on other
-    /// nodes, so where far too much is under way in the home a broadcast is lost to this node, and
-    /// its members are told so.
+    /// What the engine has of a topic whose broadcasts it keeps, for the topic's home, in the order
+    /// of the cluster's thread. Publishers on other nodes cannot be held back from here, so when
+    /// far too much is under way in the home a broadcast is dropped, and members are told of the
+    /// gap.
     fn post_kept(&self, topic: &str, what: FromEngine) {
-        let shard = home(topic, self.shards());
+        let shard = home_shard(topic, self.shards());
         let bytes_max = self.config().mailbox_bytes_max.saturating_mul(4);
         let what = match what {
             FromEngine::Next(item) if item.mine.is_none() && self.charged(shard) > bytes_max => {
@@ -268,7 +269,7 @@ pub trait Node: NodeHandle + Sized + 'static {
         self.post_weighed(shard, bytes, mail);
     }
 
-    /// What the engine has done about a store, or a purge, with this number.
+    /// The outcome of a store or a purge with this number.
     fn post_stored(&self, number: u64, outcome: Result<StoredAt, NotKept>) {
         let shard = engine::shard_of(number);
         if shard < self.shards() {
@@ -276,15 +277,15 @@ pub trait Node: NodeHandle + Sized + 'static {
         }
     }
 
-    /// Asks about the history of a topic, from any thread.
-    fn ask_history(&self, question: HistoryRequest) {
-        let shard = match &question {
+    /// Requests something about the history of a topic, from any thread.
+    fn request_history(&self, request: HistoryRequest) {
+        let shard = match &request {
             HistoryRequest::Read(topic, ..) | HistoryRequest::Forget(topic, _) => {
-                home(topic, self.shards())
+                home_shard(topic, self.shards())
             }
             HistoryRequest::Topics(shard, ..) => usize::from(*shard),
         };
-        self.post(shard, Mail::History(HistoryMail::HistoryRequest(question)));
+        self.post(shard, Mail::History(HistoryMail::Request(request)));
     }
 
     /// What [`NodeHandle::broadcast_by`] does.
@@ -298,7 +299,7 @@ pub trait Node: NodeHandle + Sized + 'static {
         payload: Payload<'static>,
         audience: Audience,
     ) -> Result<(), BroadcastError> {
-        // Its topic is looked at when it comes to its channel.
+        // The topic is known when the broadcast arrives at its channel.
         self.may_broadcast("", event, payload.len())?;
         let what = ToChannel::Broadcast(event.into(), payload, audience);
         let (shard, bytes) = (usize::from(channel.shard), what.weight());
@@ -306,19 +307,18 @@ pub trait Node: NodeHandle + Sized + 'static {
         Ok(())
     }
 
-    /// Something for the shard that keeps a topic's presences, to whose bytes it counts from here
-    /// on.
+    /// Posts to the shard that keeps a topic's presences, and charges the bytes to it.
     fn post_home(&self, topic: &str, mail: PresenceMail) {
-        let (shard, bytes) = (home(topic, self.shards()), mail.weight() + topic.len());
+        let (shard, bytes) = (home_shard(topic, self.shards()), mail.weight() + topic.len());
         self.post_weighed(shard, bytes, Mail::Presence(topic.into(), mail));
     }
 
     /// What [`NodeHandle::list_presences`] does.
-    fn ask_presences(&self, topic: &str, answer: PresenceCallback) {
-        self.post_home(topic, PresenceMail::List(answer));
+    fn request_presences(&self, topic: &str, callback: PresenceCallback) {
+        self.post_home(topic, PresenceMail::List(callback));
     }
 
-    /// Whether a broadcast is taken that may be refused.
+    /// Whether a broadcast that may be refused is taken.
     fn may_broadcast(&self, topic: &str, event: &str, bytes: usize) -> Result<(), BroadcastError> {
         self.fits(topic, event, bytes)?;
         if self.is_congested() {
@@ -327,13 +327,13 @@ pub trait Node: NodeHandle + Sized + 'static {
         Ok(())
     }
 
-    /// Posts a broadcast to a shard, to whose bytes it counts from here on.
+    /// Posts a broadcast to a shard and charges its bytes to it.
     fn post_charged(&self, shard: usize, posted: Posted) {
         let weight = posted.broadcast().weight();
         self.post_weighed(shard, weight, Mail::Broadcast(posted));
     }
 
-    /// Posts to a shard what counts to its bytes from here on.
+    /// Posts to a shard and charges these bytes to it.
     fn post_weighed(&self, shard: usize, bytes: usize, mail: Mail) {
         self.charge(shard, bytes);
         if !self.post(shard, mail) {

@@ -13,16 +13,19 @@ pub struct Counter(AtomicU64);
 
 impl Counter {
     /// Adds; only the owning shard may call this.
+    #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
     /// Sets a gauge; only the owning shard may call this.
+    #[inline]
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
     }
 
     /// The value now.
+    #[inline]
     pub fn value(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -260,9 +263,8 @@ counters! {
 }
 
 impl ShardMetrics {
-    /// Counts what a client was told that has resumed; `None`: it has missed nothing that it did
-    /// not get.
-    pub(crate) fn count_resume(&self, gap: Option<Gap>) {
+    /// Counts a client that has resumed; `None`: it got all that it had missed.
+    pub fn count_resume(&self, gap: Option<Gap>) {
         let counter = match gap {
             None => &self.resume_recovered,
             Some(Gap::Expired) => &self.resume_gap_expired,
@@ -278,8 +280,8 @@ impl ShardMetrics {
         counter.add(1);
     }
 
-    /// Counts the end of a channel, where it is one that is looked for.
-    pub(crate) fn count_end(&self, reason: Reason) {
+    /// Counts the end of a channel if its reason has a counter.
+    pub fn count_end(&self, reason: Reason) {
         match reason {
             Reason::Stopped(Stop::Abnormal) => self.errors_abnormal_stop.add(1),
             Reason::Stopped(Stop::Expired) => self.expirations.add(1),

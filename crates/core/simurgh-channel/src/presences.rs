@@ -1,17 +1,17 @@
-//! What a callback does with its channel's presences.
+//! A channel's presences, as its callbacks use them.
 
 use std::fmt;
 
 use simurgh_proto::message::Payload;
 
-use super::call::{PresenceCall, PresenceError, PresenceList};
 use crate::context::{Context, Effect};
 use crate::node_handle::NodeHandle;
+use crate::presence::{PresenceCall, PresenceError, PresenceList};
 
-/// Where callbacks write down what they do.
+/// Collects what callbacks do.
 #[doc(hidden)]
 pub trait Effects {
-    /// One thing more.
+    /// Adds one effect.
     fn add(&mut self, effect: Effect);
 }
 
@@ -37,7 +37,7 @@ impl Context<'_> {
     /// The presences of this channel.
     ///
     /// ```
-    /// # use simurgh_core::{Channel, Context, Outcome};
+    /// # use simurgh_channel::{Channel, Context, Outcome};
     /// # use simurgh_proto::message::Payload;
     /// struct Room { user: String }
     ///
@@ -60,17 +60,17 @@ impl Context<'_> {
 }
 
 impl<'c> Presences<'c> {
-    /// Those of a channel of this topic.
+    /// Of a channel of this topic.
     #[doc(hidden)]
     pub fn new(node: &'c dyn NodeHandle, topic: &'c str, effects: &'c mut dyn Effects) -> Self {
         Self { node, topic, effects }
     }
 
-    /// Tracks this channel under a key. A second one under the same key is refused, which the log
-    /// and the counter `errors_presence_refused` tell, and so is one more than a channel may have.
+    /// Tracks this channel under a key. A second presence under the same key is refused, and so is
+    /// one more than a channel may have; the log and the counter `errors_presence_refused` show it.
     ///
     /// # Errors
-    /// The key or the meta is too long, or the meta is no JSON object.
+    /// The key or the meta is too long, or the meta is not a JSON object.
     pub fn track(
         &mut self,
         key: &str,
@@ -83,14 +83,14 @@ impl<'c> Presences<'c> {
         Ok(())
     }
 
-    /// As [`track`](Self::track), with what is to stand beside the metas of the key, such as what
-    /// a database knows of the user: `{key: {"metas": […], …extra}}`, in lists and in diffs, until
-    /// the key's last presence has left. Phoenix asks its `fetch/2` for that; here whoever tracks
-    /// has asked before, in an asynchronous join for example. Another one for the same key replaces
-    /// it, and who knows the key hears of that with its next join.
+    /// As [`track`](Self::track), with what is to stand beside the metas of the key, such as what a
+    /// database knows of the user: `{key: {"metas": […], …extra}}`, in lists and in diffs, until
+    /// the key's last presence has left. Phoenix asks its `fetch/2` for that; here it is fetched
+    /// before, in an asynchronous join for example. Another one for the same key replaces it;
+    /// members who know the key get it with its next join.
     ///
     /// ```
-    /// # use simurgh_core::{Context, PresenceError};
+    /// # use simurgh_channel::{Context, PresenceError};
     /// # use simurgh_proto::message::Payload;
     /// fn enters(ctx: &mut Context<'_>) -> Result<(), PresenceError> {
     ///     let (meta, user) = (r#"{"device":"phone"}"#, r#"{"user":{"name":"Zoë"}}"#);
@@ -113,8 +113,8 @@ impl<'c> Presences<'c> {
         Ok(())
     }
 
-    /// Gives one of this channel's presences another meta; without one under this key it does
-    /// nothing, which is told as for [`track`](Self::track).
+    /// Gives one of this channel's presences another meta; without one under this key it is refused
+    /// as in [`track`](Self::track).
     ///
     /// # Errors
     /// As [`track`](Self::track).
@@ -136,7 +136,7 @@ impl<'c> Presences<'c> {
     }
 
     /// Has the list of all who are present pushed to this member as `presence_state`, behind all
-    /// that it was told of them before. Where there are more than [`PresenceConfig::list_max`] the
+    /// diffs it was sent before. Where there are more than [`PresenceConfig::list_max`] the
     /// list is empty, and `presence_summary` follows:
     /// `{"count": entries, "keys": n, "sample": {key: {"metas": […]}}}`.
     ///
@@ -145,10 +145,9 @@ impl<'c> Presences<'c> {
         self.call(PresenceCall::PushState);
     }
 
-    /// Asks who is present; the answer is given on the shard that keeps the topic and must not
-    /// block.
-    pub fn list(&self, answer: impl FnOnce(PresenceList) + Send + 'static) {
-        self.node.list_presences(self.topic, Box::new(answer));
+    /// Asks who is present; `callback` runs on the shard that keeps the topic and must not block.
+    pub fn list(&self, callback: impl FnOnce(PresenceList) + Send + 'static) {
+        self.node.list_presences(self.topic, Box::new(callback));
     }
 
     fn call(&mut self, call: PresenceCall) {

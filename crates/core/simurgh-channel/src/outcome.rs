@@ -1,10 +1,10 @@
-//! What a channel's callbacks answer, and why a channel ends.
+//! Answers of a channel's callbacks, and reasons for its end.
 
 use std::borrow::Cow;
 
 use simurgh_proto::message::{OwnedRef, Payload};
 
-/// What a handler answers.
+/// The answer of a callback.
 #[derive(Debug)]
 #[must_use]
 pub enum Outcome {
@@ -29,8 +29,8 @@ impl Outcome {
         Self::Reply(Reply::error(response))
     }
 
-    /// The end of every `match event`: what Phoenix does with an event that no clause takes, which
-    /// is to end the channel with `phx_error`; the client may join again at once.
+    /// For the last arm of every `match event`: ends the channel with `phx_error`, as Phoenix does
+    /// for an event that no clause takes. The client may join again at once.
     pub fn unknown_event() -> Self {
         Self::Stop(Stop::Abnormal)
     }
@@ -39,8 +39,10 @@ impl Outcome {
 /// A `phx_reply`: a status, usually `ok` or `error`, and a response.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    pub(crate) status: Cow<'static, str>,
-    pub(crate) response: Payload<'static>,
+    #[doc(hidden)]
+    pub status: Cow<'static, str>,
+    #[doc(hidden)]
+    pub response: Payload<'static>,
 }
 
 impl Reply {
@@ -78,15 +80,15 @@ impl Reply {
 pub enum Stop {
     /// It is done: `phx_close`, the client does not rejoin.
     Normal,
-    /// It is told to: `phx_close`.
+    /// It was told to stop: `phx_close`.
     Shutdown,
     /// Something is wrong: `phx_error`, the client rejoins.
     Abnormal,
-    /// Its time is over, as that of the token it was joined with: `phx_error`, the client rejoins.
+    /// Its time is over, for example its token's: `phx_error`, the client rejoins.
     Expired,
 }
 
-/// Why a channel ends, as [`crate::Channel::terminate`] hears it.
+/// Why a channel ends, for [`Channel::terminate`](crate::Channel::terminate).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The client left.
@@ -102,12 +104,12 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether the client is to join again: it hears `phx_error`, or 1011 on a plain user socket.
-    pub(crate) fn is_for_rejoin(self) -> bool {
+    /// Whether the client is to join again: it gets `phx_error`, or 1011 on a plain user socket.
+    pub fn is_for_rejoin(self) -> bool {
         matches!(self, Self::Crashed | Self::Stopped(Stop::Abnormal | Stop::Expired))
     }
 }
 
 /// Names a message of a client that is still to be answered.
 #[derive(Debug, Clone)]
-pub struct ReplyRef(pub(crate) OwnedRef);
+pub struct ReplyRef(#[doc(hidden)] pub OwnedRef);

@@ -1,4 +1,4 @@
-//! What other threads ask of a core: the one door.
+//! What other threads send to a core.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use simurgh_reactor::Key;
 
 use crate::channel::Join;
 use crate::flow::Posted;
-use crate::history::call::HistoryMail;
+use crate::history::HistoryMail;
 use crate::id::ChannelId;
-use crate::listeners::Listener;
+use crate::listener::Listener;
 use crate::node_handle::ToChannel;
-use crate::presence::call::{PresenceMail, SharedPush};
+use crate::presence::{PresenceMail, SharedPush};
 
-/// All that other threads may ask of a core.
+/// Everything that other threads may send to a core.
 #[derive(Debug)]
 pub enum Mail {
     /// A broadcast made elsewhere; its weight was charged to this shard.
     Broadcast(Posted),
     /// For one channel.
     ToChannel(ChannelId, ToChannel),
-    /// The join a socket waits for is decided, or its decision panicked; the number tells it from
-    /// what the socket waited for before.
+    /// The join a socket waits for is decided, or its decision panicked; the ticket tells it from
+    /// joins that the socket waited for before.
     Joined(Key, u32, Option<Join>),
-    /// Somebody outside of all channels wants to hear a topic.
+    /// Code outside of all channels subscribes to a topic.
     Listen(Box<str>, Listener),
-    /// And no longer.
+    /// It unsubscribes.
     Unlisten(Box<str>, ChannelId),
-    /// A node of the cluster is gone, and with it all who were present there.
+    /// A node of the cluster is gone, and with it the presences there.
     NodeGone(Owner),
     /// Something about the presences of a topic that this shard keeps.
     Presence(Box<str>, PresenceMail),
@@ -35,7 +35,7 @@ pub enum Mail {
     Push(SharedPush),
     /// Something about the history of a topic.
     History(HistoryMail),
-    /// A permit to fan out, for which this shard stood in line.
+    /// A permit to fan out, for which this shard was in the queue.
     Permit,
     /// Close everything with 1012 over this time, then end.
     Drain(Duration),

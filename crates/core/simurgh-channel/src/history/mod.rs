@@ -1,13 +1,17 @@
-//! What is declared about the history of topics.
+//! How much of a topic's broadcasts is kept, and what is sent between shards about it.
+
+pub mod engine;
+mod mail;
 
 use std::time::Duration;
 
 use simurgh_history::ReplayLimits;
 
-use super::engine::Retention;
+use self::engine::Retention;
+pub use self::mail::*;
 
 /// How much of a topic's broadcasts is kept, for clients that come back to get what they missed.
-/// Whatever is exceeded first ends the life of the oldest.
+/// The oldest are dropped as soon as one of the limits is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistoryRule {
     /// Broadcasts.
@@ -22,7 +26,7 @@ pub struct HistoryRule {
 
 impl HistoryRule {
     /// What an engine is asked for.
-    pub(crate) fn wants(&self) -> Retention {
+    pub fn retention(&self) -> Retention {
         let count = self.count.try_into().unwrap_or(u32::MAX);
         let age_ms = self.age.as_millis().try_into().unwrap_or(u64::MAX);
         Retention { count, bytes: self.bytes, age_ms }
@@ -40,11 +44,11 @@ impl Default for HistoryRule {
 pub struct HistoryConfig {
     /// Bytes that the histories of all topics may take together.
     pub bytes_max: usize,
-    /// Broadcasts that a client is given which comes back.
+    /// Broadcasts that a client is given when it comes back.
     pub replay_count: usize,
     /// Bytes of them.
     pub replay_bytes: usize,
-    /// What of that it is given at once; the rest when its socket has taken most of it.
+    /// How much of that is sent at once; the rest follows when the socket has taken most of it.
     pub portion: ReplayLimits,
     /// How long a message of a client waits for what its channel broadcast to be kept.
     pub confirm_timeout: Duration,
@@ -57,7 +61,7 @@ impl Default for HistoryConfig {
             replay_count: 1000,
             replay_bytes: 1 << 20,
             portion: ReplayLimits::PORTION,
-            // phoenix.js gives a push up after 10 s.
+            // phoenix.js gives up a push after 10 s.
             confirm_timeout: Duration::from_secs(9),
         }
     }

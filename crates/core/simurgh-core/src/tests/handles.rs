@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use simurgh_channel::{ChannelMessage, Effect};
 use simurgh_proto::message::Payload;
 use simurgh_reactor::Key;
 
-use crate::channel::Message;
-use crate::context::Effect;
 use crate::testing::*;
 use crate::*;
 
@@ -43,7 +42,7 @@ fn a_message_comes_to_channels_of_its_type_alone() {
     let (mut it, key, id) = stage();
     it.core.mail(&mut it.out, Mail::ToChannel(id, info(7_u8)));
     assert_eq!(it.hears(key), [r#"[1,null,"t","info","Some(7)"]"#]);
-    let message = ToChannel::Message(Box::new(Message::new::<Other, u8>(7)));
+    let message = ToChannel::Message(Box::new(ChannelMessage::new::<Other, u8>(7)));
     it.core.mail(&mut it.out, Mail::ToChannel(id, message));
     assert!(it.hears(key).is_empty());
 }

@@ -16,7 +16,7 @@ use crate::broadcast::Broadcast;
 use crate::context::Context;
 use crate::outcome::{Outcome, Reason};
 
-/// One membership of a socket in a topic, with whatever state the application keeps for it.
+/// One membership of a socket in a topic, with the state that the application keeps for it.
 ///
 /// Callbacks must not block: they share their thread with thousands of other connections. What
 /// takes longer than a few microseconds belongs in [`Context::spawn`] or [`Join::later`]. A
@@ -36,8 +36,8 @@ pub trait Channel: Any + Send {
     /// known.
     fn handle_in(&mut self, ctx: &mut Context<'_>, event: &str, payload: Payload<'_>) -> Outcome;
 
-    /// The events of which this channel wants to see every broadcast before it leaves, in
-    /// [`handle_out`](Self::handle_out). Asked once, right after the join.
+    /// The events whose broadcasts all pass through [`handle_out`](Self::handle_out) before they
+    /// leave. Asked once, right after the join.
     ///
     /// An intercepted broadcast costs a callback and an encoding for each member; all others are
     /// encoded once and shared.
@@ -58,11 +58,10 @@ pub trait Channel: Any + Send {
         Outcome::NoReply
     }
 
-    /// Nothing has happened on this channel for a while
-    /// ([`Config::hibernate_after`](crate::Config::hibernate_after)): time to release what can be
-    /// made again when it is needed, such as buffers and caches. Called once for each such while,
-    /// without a [`Context`]: there is nothing to say. Broadcasts that are not intercepted pass the
-    /// channel by and do not wake it.
+    /// Nothing has happened on this channel for
+    /// [`Config::hibernate_after`](crate::Config::hibernate_after): time to release what can be
+    /// made again when it is needed, such as buffers and caches. Called once for each such while.
+    /// Broadcasts that are not intercepted do not wake the channel.
     fn hibernate(&mut self) {}
 
     /// The channel ends, for whatever reason. What is pushed here leaves *after* `phx_close`
@@ -71,15 +70,15 @@ pub trait Channel: Any + Send {
         let _ = (ctx, reason);
     }
 
-    /// The application's channel, where this one only stands before it: that is whom handles mean.
+    /// The application's channel where this one wraps it: messages of handles are for that.
     #[doc(hidden)]
     fn inner(&mut self) -> Option<&mut dyn Channel> {
         None
     }
 }
 
-/// A channel that hears messages of the application itself, of one type; a channel may hear as many
-/// types as it likes. They are sent with [`ChannelHandle::send`](crate::ChannelHandle::send), from
+/// A channel that takes messages of the application itself, of one type; it may implement this for
+/// several types. They are sent with [`ChannelHandle::send`](crate::ChannelHandle::send), from
 /// any thread.
 pub trait HandleInfo<M>: Channel {
     /// A message has come. What it returns is acted on as in
@@ -87,19 +86,19 @@ pub trait HandleInfo<M>: Channel {
     fn handle_info(&mut self, ctx: &mut Context<'_>, message: M) -> Outcome;
 }
 
-/// A message on its way to a channel, whose type it knows.
-pub(crate) struct Message(Box<Hear>);
+/// A message of the application on its way to a channel, whose type it knows.
+pub struct ChannelMessage(Box<Visit>);
 
-type Hear = dyn FnOnce(&mut dyn Channel, &mut Context<'_>) -> Outcome + Send;
+type Visit = dyn FnOnce(&mut dyn Channel, &mut Context<'_>) -> Outcome + Send;
 
-impl Message {
-    /// One for a channel of type `C`.
-    pub(crate) fn new<C: HandleInfo<M>, M: Send + 'static>(message: M) -> Self {
+impl ChannelMessage {
+    /// A message for a channel of type `C`.
+    pub fn new<C: HandleInfo<M>, M: Send + 'static>(message: M) -> Self {
         Self::of(|channel: &mut C, ctx| channel.handle_info(ctx, message))
     }
 
     /// Something to be done with a channel of type `C`, on its shard.
-    pub(crate) fn of<C: Channel>(
+    pub fn of<C: Channel>(
         f: impl FnOnce(&mut C, &mut Context<'_>) -> Outcome + Send + 'static,
     ) -> Self {
         Self(Box::new(move |channel, ctx| {
@@ -115,19 +114,17 @@ impl Message {
         }))
     }
 
-    /// Has the channel hear it.
-    pub(crate) fn be_heard(self, channel: &mut dyn Channel, ctx: &mut Context<'_>) -> Outcome {
-        match channel.inner() {
-            Some(_) => match channel.inner() {
-                Some(within) => (self.0)(within, ctx),
-                None => Outcome::NoReply,
-            },
-            None => (self.0)(channel, ctx),
+    /// Passes it to the channel, or to the one that this wraps.
+    pub fn deliver(self, channel: &mut dyn Channel, ctx: &mut Context<'_>) -> Outcome {
+        // Asked twice: the borrow of what it answers would last through the other branch.
+        if channel.inner().is_none() {
+            return (self.0)(channel, ctx);
         }
+        channel.inner().map_or(Outcome::NoReply, |inner| (self.0)(inner, ctx))
     }
 }
 
-impl fmt::Debug for Message {
+impl fmt::Debug for ChannelMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Message")
     }
@@ -138,22 +135,24 @@ pub type JoinFn = Arc<dyn Fn(&mut Context<'_>, Payload<'_>) -> Join + Send + Syn
 
 /// The answer to a join.
 #[must_use]
-pub struct Join(pub(crate) JoinKind);
+pub struct Join(#[doc(hidden)] pub JoinKind);
 
-pub(crate) enum JoinKind {
+/// The answer to a join, taken apart.
+#[doc(hidden)]
+pub enum JoinKind {
     Ok {
         channel: Box<dyn Channel>,
         reply: Payload<'static>,
     },
     Error(Payload<'static>),
     Later(Pin<Box<dyn Future<Output = Join> + Send>>),
-    /// Let in once `until` says [`Released`](Self::Released).
+    /// Let in once `until` answers [`Released`](Self::Released).
     Held {
         channel: Box<dyn Channel>,
         reply: Payload<'static>,
         until: Pin<Box<dyn Future<Output = Join> + Send>>,
     },
-    /// What was waited for has happened, and the client that was held is in.
+    /// The client that was held is in.
     Released,
 }
 
@@ -207,19 +206,19 @@ impl Join {
         self
     }
 
-    /// Has something stand before the channel, once there is one.
+    /// Wraps the channel once there is one.
     #[doc(hidden)]
     pub fn wrap(
         self,
-        before: impl FnOnce(Box<dyn Channel>) -> Box<dyn Channel> + Send + 'static,
+        wrapper: impl FnOnce(Box<dyn Channel>) -> Box<dyn Channel> + Send + 'static,
     ) -> Self {
         Self(match self.0 {
-            JoinKind::Ok { channel, reply } => JoinKind::Ok { channel: before(channel), reply },
+            JoinKind::Ok { channel, reply } => JoinKind::Ok { channel: wrapper(channel), reply },
             JoinKind::Later(work) => {
-                JoinKind::Later(Box::pin(async move { work.await.wrap(before) }))
+                JoinKind::Later(Box::pin(async move { work.await.wrap(wrapper) }))
             }
             JoinKind::Held { channel, reply, until } => {
-                JoinKind::Held { channel: before(channel), reply, until }
+                JoinKind::Held { channel: wrapper(channel), reply, until }
             }
             other @ (JoinKind::Error(_) | JoinKind::Released) => other,
         })

@@ -1,5 +1,4 @@
-//! What an application's code reaches from any thread: channels by their names, and the threads on
-//! which work may wait.
+//! What an application's code may use of its node from any thread.
 
 use std::any::Any;
 use std::fmt;
@@ -8,15 +7,15 @@ use std::pin::Pin;
 
 use simurgh_proto::message::Payload;
 
-use crate::broadcast::{BroadcastError, weight};
+use crate::broadcast::{Broadcast, BroadcastError};
 use crate::id::ChannelId;
 use crate::outcome::{Reply, ReplyRef, Stop};
-use crate::presence::call::{PresenceCallback, PresenceConfig};
+use crate::presence::{PresenceCallback, PresenceConfig};
 
 /// Work that runs away from the shards.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Work that runs away from the shards for a channel; dropping this ends it, if it has not ended.
+/// Work that runs away from the shards for a channel; dropping this ends it.
 pub trait LinkedWork: Send {
     /// Whether it has ended.
     fn is_finished(&self) -> bool;
@@ -30,7 +29,7 @@ impl fmt::Debug for dyn LinkedWork {
 
 /// What a [`ChannelHandle`](crate::ChannelHandle) sends to its channel.
 pub enum ToChannel {
-    /// A `channel::Message`, which knows the type of its channel.
+    /// A [`ChannelMessage`](crate::ChannelMessage), which knows the type of its channel.
     Message(Box<dyn Any + Send>),
     /// The answer to a message.
     Reply(ReplyRef, Reply),
@@ -43,7 +42,7 @@ pub enum ToChannel {
     Stop(Stop),
 }
 
-/// Who hears what a channel broadcasts.
+/// Who gets what a channel broadcasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
     /// All members.
@@ -54,9 +53,9 @@ pub enum Audience {
 
 impl ToChannel {
     /// Bytes that are charged to the channel's shard while it is on its way.
-    pub(crate) fn weight(&self) -> usize {
+    pub fn weight(&self) -> usize {
         match self {
-            Self::Broadcast(event, payload, _) => weight("", event, payload),
+            Self::Broadcast(event, payload, _) => Broadcast::weight_of("", event, payload),
             _ => 0,
         }
     }
@@ -74,7 +73,7 @@ impl fmt::Debug for ToChannel {
     }
 }
 
-/// The part of a node that applications reach.
+/// The part of a node that applications use.
 pub trait NodeHandle: Send + Sync {
     /// Sends something to a channel, which may have ended.
     fn send(&self, channel: ChannelId, what: ToChannel);
@@ -94,15 +93,14 @@ pub trait NodeHandle: Send + Sync {
     /// Runs work away from the shards.
     fn spawn(&self, work: Work);
 
-    /// Runs work away from the shards, for as long as what is returned is kept.
+    /// Runs work away from the shards until the returned value is dropped.
     fn spawn_linked(&self, work: Work) -> Box<dyn LinkedWork>;
 
     /// Limits and times of presence.
     fn presence_config(&self) -> &PresenceConfig;
 
-    /// Asks who is present in a topic. A shard that has ended answers nothing: the question is
-    /// dropped then.
-    fn list_presences(&self, topic: &str, answer: PresenceCallback);
+    /// Asks who is present in a topic. The callback is dropped if the shard has ended.
+    fn list_presences(&self, topic: &str, callback: PresenceCallback);
 
     /// How many members a topic has on all shards; `None` if no user socket counts them.
     fn member_count(&self, topic: &str) -> Option<u32>;

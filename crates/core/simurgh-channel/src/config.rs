@@ -1,9 +1,9 @@
-//! What a core is told of the limits it has to keep.
+//! Limits and times of a core.
 
 use std::time::Duration;
 
-use crate::history::rule::HistoryConfig;
-use crate::presence::call::PresenceConfig;
+use crate::history::HistoryConfig;
+use crate::presence::PresenceConfig;
 
 /// Limits and times of a core; what each means to the user stands in the settings of the server.
 #[derive(Debug, Clone)]
@@ -25,9 +25,9 @@ pub struct Config {
     pub slow_after: Duration,
     /// Bytes of broadcasts that may be under way in a shard.
     pub mailbox_bytes_max: usize,
-    /// How presence is told.
+    /// Limits and times of presence.
     pub presence: PresenceConfig,
-    /// How much of topics is kept.
+    /// Limits and times of history.
     pub history: HistoryConfig,
     /// A callback that holds its shard longer than this is named in the log.
     pub callback_warning: Duration,
@@ -35,13 +35,15 @@ pub struct Config {
 
 impl Config {
     /// Largest payload that is broadcast: what waits for a reader can hold two of them.
+    #[inline]
     pub fn broadcast_bytes_max(&self) -> usize {
         self.outbound_bytes_max / 2
     }
 
-    /// Bytes that one topic's publishers on one shard may have under way: so little of the whole
-    /// that one topic is no reason to hold the others back.
-    pub(crate) fn flow_bytes_max(&self) -> usize {
+    /// Bytes that one topic's publishers on one shard may have under way: a small part of the
+    /// whole, so that one topic does not hold back the publishers of others.
+    #[inline]
+    pub fn flow_bytes_max(&self) -> usize {
         self.mailbox_bytes_max / 8
     }
 }

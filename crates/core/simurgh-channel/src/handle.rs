@@ -7,15 +7,14 @@ use std::sync::Arc;
 use simurgh_proto::message::Payload;
 
 use crate::broadcast::BroadcastError;
-use crate::channel::{Channel, HandleInfo, Message};
+use crate::channel::{Channel, ChannelMessage, HandleInfo};
 use crate::context::Context;
 use crate::id::ChannelId;
 use crate::node_handle::{Audience, NodeHandle, ToChannel};
 use crate::outcome::{Outcome, Reply, ReplyRef, Stop};
 
 /// Reaches one channel, of type `C`, from any thread. It does not keep the channel alive: what is
-/// sent to one that has ended, or by a server that has, is dropped, and so is a broadcast, which is
-/// `Ok` then.
+/// sent to a channel or by a server that has ended is dropped. A broadcast is `Ok` then.
 pub struct ChannelHandle<C> {
     node: Arc<dyn NodeHandle>,
     channel: ChannelId,
@@ -31,19 +30,18 @@ impl Context<'_> {
 }
 
 impl<C: Channel> ChannelHandle<C> {
-    /// Sends the channel a message of the application, which it hears in
-    /// [`HandleInfo::handle_info`].
+    /// Sends the channel a message of the application, for [`HandleInfo::handle_info`].
     pub fn send<M: Send + 'static>(&self, message: M)
     where
         C: HandleInfo<M>,
     {
-        self.post(ToChannel::Message(Box::new(Message::new::<C, M>(message))));
+        self.post(ToChannel::Message(Box::new(ChannelMessage::new::<C, M>(message))));
     }
 
     /// Does something with the channel, on its shard.
     #[doc(hidden)]
     pub fn visit(&self, f: impl FnOnce(&mut C, &mut Context<'_>) -> Outcome + Send + 'static) {
-        self.post(ToChannel::Message(Box::new(Message::of(f))));
+        self.post(ToChannel::Message(Box::new(ChannelMessage::of(f))));
     }
 }
 
@@ -93,13 +91,13 @@ impl<C> ChannelHandle<C> {
         ChannelHandle { node: Arc::clone(&self.node), channel: self.channel, of: PhantomData }
     }
 
-    /// How mail names its channel.
+    /// The name of its channel.
     #[doc(hidden)]
     pub fn id(&self) -> ChannelId {
         self.channel
     }
 
-    /// What it reaches its channel by.
+    /// The node by which it reaches its channel.
     #[doc(hidden)]
     pub fn node(&self) -> &Arc<dyn NodeHandle> {
         &self.node
@@ -121,6 +119,3 @@ impl<C> fmt::Debug for ChannelHandle<C> {
         f.debug_tuple("ChannelHandle").field(&self.channel).finish()
     }
 }
-
-#[cfg(test)]
-mod tests;

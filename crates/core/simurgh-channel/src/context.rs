@@ -16,7 +16,7 @@ use crate::limit::Limit;
 use crate::metrics::ShardMetrics;
 use crate::node_handle::{Audience, LinkedWork, NodeHandle};
 use crate::outcome::{Reply, ReplyRef};
-use crate::presence::call::PresenceCall;
+use crate::presence::PresenceCall;
 
 /// What an application keeps with a socket.
 pub type Assigns = Arc<dyn Any + Send + Sync>;
@@ -24,7 +24,7 @@ pub type Assigns = Arc<dyn Any + Send + Sync>;
 /// What the application's connect gave a socket; nothing at all where it gave nothing.
 #[derive(Default)]
 pub struct SocketState {
-    /// The id under which the socket hears `disconnect`.
+    /// The topic on which a `disconnect` closes the socket.
     pub id: Option<Box<str>>,
     /// What channels read with [`Context::assigns`].
     pub assigns: Option<Assigns>,
@@ -34,6 +34,7 @@ pub struct SocketState {
 
 impl SocketState {
     /// Whether there is nothing to keep.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.id.is_none() && self.assigns.is_none() && self.lifetime.is_none()
     }
@@ -45,7 +46,7 @@ impl std::fmt::Debug for SocketState {
     }
 }
 
-/// What was made of a long message where it was read; only the channel's definition knows it.
+/// What a channel's definition has made of a long message on the thread that read it.
 pub type Prepared = Box<dyn Any + Send>;
 
 /// What a callback knows of its socket and topic, and everything it may do.
@@ -53,17 +54,26 @@ pub type Prepared = Box<dyn Any + Send>;
 /// Pushes, replies and broadcasts leave in the order they are made (PROTOCOL §6), also those made
 /// before a panic.
 pub struct Context<'a> {
-    pub(crate) effects: &'a mut Vec<Effect>,
-    pub(crate) node: &'a Arc<dyn NodeHandle>,
-    pub(crate) metrics: &'a ShardMetrics,
-    pub(crate) socket: Option<&'a SocketState>,
-    pub(crate) topic: &'a str,
-    pub(crate) channel: ChannelId,
-    pub(crate) message: Option<Ref<'a>>,
-    /// What was made of the message where it was read, if it is a long one.
-    pub(crate) prepared: Option<Prepared>,
-    /// What the client that joins says it has heard.
-    pub(crate) resume: Option<&'a Resume>,
+    #[doc(hidden)]
+    pub effects: &'a mut Vec<Effect>,
+    #[doc(hidden)]
+    pub node: &'a Arc<dyn NodeHandle>,
+    #[doc(hidden)]
+    pub metrics: &'a ShardMetrics,
+    #[doc(hidden)]
+    pub socket: Option<&'a SocketState>,
+    #[doc(hidden)]
+    pub topic: &'a str,
+    #[doc(hidden)]
+    pub channel: ChannelId,
+    #[doc(hidden)]
+    pub message: Option<Ref<'a>>,
+    // What was made of the message on the thread that read it, if it is a long one.
+    #[doc(hidden)]
+    pub prepared: Option<Prepared>,
+    // What the client that joins says it has received.
+    #[doc(hidden)]
+    pub resume: Option<&'a Resume>,
 }
 
 /// One thing a callback did, carried out when it has returned.
@@ -73,9 +83,9 @@ pub enum Effect {
     Push(Box<str>, Payload<'static>),
     /// An event for the members of this topic, or of another.
     Broadcast(Option<Box<str>>, Box<str>, Payload<'static>, Audience),
-    /// A further topic is heard.
+    /// The channel subscribes to a further topic.
     Subscribe(Box<str>),
-    /// A further topic is heard no more.
+    /// The channel unsubscribes from it.
     Unsubscribe(Box<str>),
     /// The event for this member that an intercepted broadcast came to, if it came to one, with the
     /// broadcast's position.
@@ -101,9 +111,9 @@ pub enum Effect {
     Exceed(Limit),
 }
 
-/// What an interceptor did with a broadcast at a position, for a member who is told that: the last
-/// event it pushes bears it, so that a client which has heard of the position has heard all of it.
-pub(crate) fn at_position(mut effects: Vec<Effect>, position: Position) -> Vec<Effect> {
+/// What an interceptor did with a broadcast at a position, for a member who is told positions: the
+/// last event it pushes carries it, so a client that has the position has all of the broadcast.
+pub fn at_position(mut effects: Vec<Effect>, position: Position) -> Vec<Effect> {
     let last = effects.iter().rposition(|it| matches!(it, Effect::Push(..)));
     let at = last.unwrap_or(effects.len());
     let push = match last.map(|at| effects.remove(at)) {
@@ -115,8 +125,8 @@ pub(crate) fn at_position(mut effects: Vec<Effect>, position: Position) -> Vec<E
 }
 
 impl Effect {
-    /// What its documentation calls it.
-    pub(crate) fn name(&self) -> &'static str {
+    /// The name of the method that made it, for the log.
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Push(..) | Self::At(..) => "push",
             Self::Broadcast(..) => "broadcast",
@@ -149,9 +159,9 @@ impl Context<'_> {
         self.socket.and_then(|socket| socket.id.as_deref())
     }
 
-    /// What the client says in the join that is being decided of what it has heard
-    /// (docs/HISTORY.md): the `simurgh` of its params, read. `None` where it says nothing, where
-    /// the topic has no history, and in all callbacks but the join function.
+    /// What the client has received before, as its join says in the param `simurgh`
+    /// (docs/HISTORY.md). `None` if it says nothing, if the topic has no history, and in all
+    /// callbacks but the join function.
     pub fn resume(&self) -> Option<&Resume> {
         self.resume
     }
@@ -223,27 +233,27 @@ impl Context<'_> {
         self.effects.push(Effect::Close(code));
     }
 
-    /// Has this socket closed with 3000 when so much time has passed, in place of what was said of
-    /// that before; `None`: never. The close comes up to an eighth of the server's shortest time
+    /// Has this socket closed with 3000 when so much time has passed, in place of an earlier limit;
+    /// `None`: never. The close comes up to an eighth of the server's shortest time
     /// limit later (PROTOCOL §7.2).
     pub fn expire_in(&mut self, time: Option<Duration>) {
         self.effects.push(Effect::Expire(time.map(Lifetime::from)));
     }
 
-    /// Names the message in hand, to answer it later with
+    /// Names the message that is being handled, to answer it later with
     /// [`ChannelHandle::reply`](crate::ChannelHandle::reply). `None` in callbacks that are not
     /// about a message of the client.
     pub fn reply_ref(&self) -> Option<ReplyRef> {
         self.message.as_ref().map(|message| ReplyRef(OwnedRef::from(message)))
     }
 
-    /// Runs work on tokio, away from the shard, to its end, whatever becomes of the channel; use
+    /// Runs work on tokio, away from the shard, to its end, even if the channel ends first; use
     /// [`handle`](Self::handle) to bring its result back.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.node.spawn(Box::pin(work));
     }
 
-    /// Runs work on tokio that is for this channel alone: it is dropped when the channel ends.
+    /// Runs work on tokio that is dropped when the channel ends.
     pub fn spawn_linked(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         let work = self.node.spawn_linked(Box::pin(work));
         self.effects.push(Effect::Link(work));
@@ -265,7 +275,7 @@ impl Context<'_> {
         self.effects.extend(effects);
     }
 
-    /// What was made of the message in hand where it was read, if it is of this type.
+    /// What was made of the message on the thread that read it, if it is of this type.
     #[doc(hidden)]
     pub fn take_prepared<T: Any>(&mut self) -> Option<T> {
         Some(*self.prepared.take()?.downcast().ok()?)

@@ -1,4 +1,4 @@
-//! Which topics lead to which channel, on which terms.
+//! The routes of a user socket, and the settings of its sockets.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,59 +9,59 @@ use simurgh_proto::topic::Pattern;
 
 use crate::channel::JoinFn;
 use crate::context::Prepared;
-use crate::history::rule::HistoryRule;
+use crate::history::HistoryRule;
 use crate::limit::{ChannelLimits, Rate, SocketLimits};
 
-/// Prepares a message, of which it may take the payload, where it is read.
+/// Prepares a message on the thread that reads it; it may take the payload.
 pub type PrepareFn = Arc<dyn Fn(&mut Message<'static>) -> Prepared + Send + Sync>;
 
-/// The channels of a user socket, and the terms of its sockets.
+/// The channels of a user socket, and the settings of its sockets.
 #[derive(Clone, Debug)]
 pub struct UserSocket {
-    /// What its sockets speak of.
+    /// What its sockets speak.
     pub kind: Kind,
-    /// Closes a socket that said nothing for so long, or never; `None`: as the server's
-    /// [`Config`](crate::Config) says.
+    /// After so long without a message a socket is closed, or never; `None`: as in
+    /// [`Config::idle_timeout`](crate::Config::idle_timeout).
     pub idle_timeout: Option<Option<Duration>>,
     /// How many channels one socket may hold (PROTOCOL §5.2).
     pub channels_max: u16,
     /// Whether members are counted over all shards.
     pub count_members: bool,
-    /// How much each of its sockets may say.
+    /// How much each of its sockets may send.
     pub limits: SocketLimits,
 }
 
-/// What the sockets of a user socket speak of.
+/// What the sockets of a user socket speak.
 #[derive(Clone)]
 pub enum Kind {
     /// Phoenix Channels; the first route whose pattern matches takes a topic.
     Channels(Vec<Route>),
     /// Plain WebSocket: one channel a connection, on this topic, without any serializer.
     Plain {
-        /// The topic that all its sockets are on.
+        /// The topic of all its sockets.
         topic: String,
-        /// Makes their channels.
+        /// Joins them.
         join: JoinFn,
     },
 }
 
-/// Where a topic leads.
+/// The channel of all topics of a pattern.
 #[derive(Clone)]
 pub struct Route {
-    /// The topics that are meant.
+    /// Its topics.
     pub pattern: Pattern,
-    /// Makes their channels.
+    /// Answers their joins.
     pub join: JoinFn,
-    /// What the definition makes of a long message where that is read, if it does.
+    /// Prepares long messages on the thread that reads them, if the definition can.
     pub prepare: Option<PrepareFn>,
-    /// How much a socket may say on each of the topics.
+    /// How much a socket may send on each of the topics.
     pub limits: ChannelLimits,
-    /// How much of their broadcasts is kept, if they are.
+    /// How much of their broadcasts is kept; `None`: nothing.
     pub history: Option<HistoryRule>,
 }
 
 impl UserSocket {
-    /// One of this kind on the usual terms.
+    /// One of this kind with the default settings.
     pub fn new(kind: Kind) -> Self {
         Self {
             kind,
@@ -73,13 +73,14 @@ impl UserSocket {
     }
 
     /// Whether its sockets or their channels have a limit.
-    pub(crate) fn is_limited(&self) -> bool {
+    #[inline]
+    pub fn is_limited(&self) -> bool {
         self.limits != SocketLimits::default()
             || self.routes().iter().any(|route| route.limits != ChannelLimits::default())
     }
 
     /// All rates by which something is limited.
-    pub(crate) fn rates(&self) -> impl Iterator<Item = Rate> {
+    pub fn rates(&self) -> impl Iterator<Item = Rate> {
         self.limits.rates().chain(self.routes().iter().flat_map(|route| route.limits.rates()))
     }
 
@@ -91,6 +92,7 @@ impl UserSocket {
     }
 
     /// Whether the broadcasts of some topics are kept.
+    #[inline]
     pub fn has_history(&self) -> bool {
         self.routes().iter().any(|it| it.history.is_some())
     }
@@ -100,12 +102,12 @@ impl UserSocket {
         self.routes().iter().any(|it| it.history.is_some() && it.pattern.matches(topic))
     }
 
-    /// What is declared of the histories of topics.
+    /// The patterns of topics whose broadcasts are kept, and how much.
     pub fn histories(&self) -> impl Iterator<Item = (&Pattern, HistoryRule)> {
         self.routes().iter().filter_map(|it| Some((&it.pattern, it.history?)))
     }
 
-    /// Where a topic leads.
+    /// The route of a topic.
     pub fn route(&self, topic: &str) -> Option<&Route> {
         match &self.kind {
             Kind::Channels(routes) => routes.iter().find(|route| route.pattern.matches(topic)),
